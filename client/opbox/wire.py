@@ -1,0 +1,333 @@
+"""The wire format, for both sides: a JSON header, then the tensors' bytes.
+
+A frame is a JSON object (UTF-8, padded with spaces to a multiple of 64 bytes) followed by the raw bytes of its tensors:
+little-endian, row-major, each starting on a 64-byte boundary counted from the start of the frame. The header's length
+travels beside the frame (HTTP header `Inference-Header-Content-Length`). The header lists tensors under `inputs` (of a
+request) or `outputs` (of an answer) as in the Open Inference Protocol:
+
+    {"name": "data", "shape": [2, 3], "datatype": "FP32", "parameters": {"binary_data_size": 24}}
+
+A tensor without `binary_data_size` carries its values as a (nested or flat) list under `data`. A frame of the Open
+Inference Protocol has no gaps between tensors; one written here says `"parameters": {"tensor_alignment": 64}` in its
+header. Nothing is pickled.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from .errors import WireError
+
+__all__ = [
+    "ALIGNMENT",
+    "DATATYPES",
+    "HEADER_LENGTH",
+    "Frame",
+    "Limits",
+    "datatype_of",
+    "decode",
+    "decode_header",
+    "dtype_of",
+    "encode",
+    "frame_size",
+    "plain_json",
+]
+
+HEADER_LENGTH = "Inference-Header-Content-Length"
+"""The HTTP header that carries the length of the JSON part, in bytes."""
+ALIGNMENT = 64
+MAX_RANK = 32
+
+DATATYPES: dict[str, np.dtype[Any]] = {
+    "BOOL": np.dtype(np.bool_),
+    "INT8": np.dtype(np.int8),
+    "INT16": np.dtype("<i2"),
+    "INT32": np.dtype("<i4"),
+    "INT64": np.dtype("<i8"),
+    "UINT8": np.dtype(np.uint8),
+    "UINT16": np.dtype("<u2"),
+    "UINT32": np.dtype("<u4"),
+    "UINT64": np.dtype("<u8"),
+    "FP16": np.dtype("<f2"),
+    "BF16": np.dtype(ml_dtypes.bfloat16),
+    "FP32": np.dtype("<f4"),
+    "FP64": np.dtype("<f8"),
+}
+_NAMES = {dtype: name for name, dtype in DATATYPES.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a reader accepts, checked before anything is allocated."""
+
+    header_bytes: int = 16 << 20
+    tensor_bytes: int = 4 << 30
+    tensors: int = 4096
+    rank: int = MAX_RANK
+    json_depth: int = 64
+
+
+NO_LIMITS = Limits(header_bytes=1 << 40, tensor_bytes=1 << 50, tensors=1 << 31)
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A decoded frame: the header as it came, and its tensors by name, in order (views of the body, not copies)."""
+
+    header: dict[str, Any]
+    tensors: dict[str, np.ndarray[Any, Any]]
+
+
+def datatype_of(dtype: Any) -> str:
+    """The wire's name of a numpy dtype; WireError when it has none."""
+    try:
+        return _NAMES[np.dtype(dtype).newbyteorder("<") if np.dtype(dtype).isnative else np.dtype(dtype)]
+    except (KeyError, TypeError):
+        raise WireError(f"element type {dtype} cannot travel: expected one of {', '.join(DATATYPES)}") from None
+
+
+def dtype_of(datatype: str) -> np.dtype[Any]:
+    """The numpy dtype of a wire name; WireError when it is unknown."""
+    try:
+        return DATATYPES[datatype]
+    except (KeyError, TypeError):
+        raise WireError(f"datatype {datatype!r} is unknown: expected one of {', '.join(DATATYPES)}") from None
+
+
+def _padded(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+def encode(
+    header: Mapping[str, Any], tensors: Mapping[str, np.ndarray[Any, Any]], key: str = "outputs"
+) -> tuple[bytes, list[memoryview]]:
+    """The frame as its header's bytes and the buffers that follow it, padding included; tensors are not copied.
+
+    Args:
+        header: further keys of the JSON object; `key` is filled in here.
+        tensors: arrays by name, of a datatype of the wire; made contiguous and little-endian if they are not.
+        key: "inputs" for a request, "outputs" for an answer.
+
+    Returns:
+        The header (its length is what HEADER_LENGTH announces) and the buffers to write behind it, in order.
+
+    Raises:
+        WireError: an element type that cannot travel.
+    """
+    described, buffers = [], []
+    for name, array in tensors.items():
+        datatype = datatype_of(array.dtype)
+        raw = np.ascontiguousarray(array, dtype=DATATYPES[datatype])
+        parameters = {"binary_data_size": raw.nbytes}
+        described.append({"name": name, "shape": list(array.shape), "datatype": datatype, "parameters": parameters})
+        if raw.nbytes:
+            if buffers and len(buffers[-1]) % ALIGNMENT:
+                buffers.append(memoryview(bytes(-len(buffers[-1]) % ALIGNMENT)))
+            buffers.append(memoryview(raw.reshape(-1).view(np.uint8)).cast("B"))
+    told = dict(header)
+    told[key] = described
+    if described:
+        told["parameters"] = {**told.get("parameters", {}), "tensor_alignment": ALIGNMENT}
+    text = json.dumps(told, separators=(",", ":"), ensure_ascii=False).encode()
+    return text.ljust(_padded(len(text))), buffers
+
+
+def frame_size(head: bytes, buffers: Sequence[memoryview]) -> int:
+    """Bytes of an encoded frame."""
+    return len(head) + sum(len(buffer) for buffer in buffers)
+
+
+def plain_json(
+    header: Mapping[str, Any], tensors: Mapping[str, np.ndarray[Any, Any]], key: str = "outputs"
+) -> dict[str, Any]:
+    """The frame as one JSON object, tensors as flat `data` lists, for curl and browsers."""
+    told = dict(header)
+    told[key] = [
+        {
+            "name": name,
+            "shape": list(array.shape),
+            "datatype": datatype_of(array.dtype),
+            "data": (array.astype(np.float32) if array.dtype == ml_dtypes.bfloat16 else array).reshape(-1).tolist(),
+        }
+        for name, array in tensors.items()
+    ]
+    return told
+
+
+def decode_header(text: bytes | memoryview, limits: Limits = NO_LIMITS) -> dict[str, Any]:
+    """The JSON object of a frame, its size and depth checked.
+
+    Raises:
+        WireError: not UTF-8, not JSON, not an object, too long or too deep.
+    """
+    raw = bytes(text)
+    if len(raw) > limits.header_bytes:
+        raise WireError(f"header: expected at most {limits.header_bytes} bytes, got {len(raw)}")
+    depth = _depth(raw, limits.json_depth)
+    if depth > limits.json_depth:
+        raise WireError(f"header: expected JSON nested at most {limits.json_depth} deep, got {depth} or more")
+    try:
+        header = json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise WireError(f"header: expected a JSON object, got malformed JSON: {error}") from None
+    if not isinstance(header, dict):
+        raise WireError(f"header: expected a JSON object, got {type(header).__name__}")
+    return header
+
+
+def _depth(raw: bytes, limit: int) -> int:
+    """Nesting of a JSON text, strings passed over; counting stops just past `limit`."""
+    if raw.count(b"[") + raw.count(b"{") <= limit:
+        return 0
+    depth = deepest = 0
+    in_string = escaped = False
+    for byte in raw:
+        if in_string:
+            if escaped:
+                escaped = False
+            elif byte == 0x5C:
+                escaped = True
+            elif byte == 0x22:
+                in_string = False
+        elif byte == 0x22:
+            in_string = True
+        elif byte in b"[{":
+            depth += 1
+            if depth > deepest:
+                deepest = depth
+                if deepest > limit:
+                    return deepest
+        elif byte in b"]}":
+            depth -= 1
+    return deepest
+
+
+def decode(body: Any, header_length: int | None = None, *, key: str = "inputs", limits: Limits = NO_LIMITS) -> Frame:
+    """Read a frame. The tensors are views of `body`, which must live as long as they do.
+
+    Args:
+        body: the whole frame, bytes-like.
+        header_length: bytes of the JSON part; None when the whole body is JSON.
+        key: "inputs" or "outputs".
+        limits: what to refuse.
+
+    Raises:
+        WireError: one sentence on what does not fit.
+    """
+    view = memoryview(body).cast("B")
+    if header_length is None:
+        header_length = len(view)
+    if not 0 <= header_length <= len(view):
+        raise WireError(f"{HEADER_LENGTH}: expected at most the body's {len(view)} bytes, got {header_length}")
+    header = decode_header(view[:header_length], limits)
+    tensors = read_tensors(header, view[header_length:], header_length, key, limits)
+    return Frame(header, tensors)
+
+
+def read_tensors(
+    header: Mapping[str, Any], payload: memoryview, start: int, key: str, limits: Limits
+) -> dict[str, np.ndarray[Any, Any]]:
+    """The tensors that `header[key]` describes, as views of `payload` (which begins `start` bytes into the frame)."""
+    entries = header.get(key, [])
+    if not isinstance(entries, list):
+        raise WireError(f"{key}: expected a list of tensors, got {type(entries).__name__}")
+    if len(entries) > limits.tensors:
+        raise WireError(f"{key}: expected at most {limits.tensors} tensors, got {len(entries)}")
+    parameters = header.get("parameters")
+    aligned = isinstance(parameters, dict) and parameters.get("tensor_alignment") == ALIGNMENT
+    tensors: dict[str, np.ndarray[Any, Any]] = {}
+    offset = 0
+    for position, entry in enumerate(entries):
+        name, shape, dtype, size = _described(entry, f"{key}[{position}]", limits)
+        if name in tensors:
+            raise WireError(f"tensor {name!r} is given twice: names must differ")
+        if size is None:
+            tensors[name] = _listed(name, shape, dtype, entry.get("data"))
+            continue
+        if aligned and size:
+            offset += -(start + offset) % ALIGNMENT
+        if offset + size > len(payload):
+            have = max(len(payload) - offset, 0)
+            raise WireError(f"tensor {name!r}: expected {size} bytes behind the header, got {have}")
+        raw = payload[offset : offset + size]
+        try:
+            tensors[name] = np.frombuffer(raw, dtype=dtype).reshape(shape) if size else np.empty(shape, dtype)
+        except ValueError as error:
+            raise WireError(f"tensor {name!r}: cannot be read as {dtype} of shape {shape}: {error}") from None
+        offset += size
+    if offset != len(payload):
+        raise WireError(f"body: expected {start + offset} bytes for its header and tensors, got {start + len(payload)}")
+    return tensors
+
+
+def _described(entry: Any, where: str, limits: Limits) -> tuple[str, tuple[int, ...], np.dtype[Any], int | None]:
+    if not isinstance(entry, dict):
+        raise WireError(f"{where}: expected an object with name, shape and datatype, got {type(entry).__name__}")
+    name, shape = entry.get("name"), entry.get("shape")
+    if not isinstance(name, str):
+        raise WireError(f"{where}: name: expected a string, got {name!r}")
+    if not isinstance(shape, list) or not all(type(d) is int and d >= 0 for d in shape):
+        raise WireError(f"tensor {name!r}: shape: expected a list of integers of 0 or more, got {shape!r}")
+    if len(shape) > limits.rank:
+        raise WireError(f"tensor {name!r}: expected at most {limits.rank} dimensions, got {len(shape)}")
+    dtype = dtype_of(entry.get("datatype", None))
+    nbytes = math.prod(shape) * dtype.itemsize
+    if nbytes > limits.tensor_bytes:
+        raise WireError(f"tensor {name!r}: expected at most {limits.tensor_bytes} bytes, got {nbytes} by its shape")
+    parameters = entry.get("parameters", {})
+    if not isinstance(parameters, dict):
+        raise WireError(f"tensor {name!r}: parameters: expected an object, got {type(parameters).__name__}")
+    size = parameters.get("binary_data_size")
+    if size is None:
+        return name, tuple(shape), dtype, None
+    if "data" in entry:
+        raise WireError(f"tensor {name!r}: expected either data or binary_data_size, got both")
+    if type(size) is not int or size != nbytes:
+        raise WireError(f"tensor {name!r}: binary_data_size: expected {nbytes} by its shape and datatype, got {size!r}")
+    return name, tuple(shape), dtype, size
+
+
+def _listed(name: str, shape: tuple[int, ...], dtype: np.dtype[Any], data: Any) -> np.ndarray[Any, Any]:
+    if not isinstance(data, list):
+        raise WireError(f"tensor {name!r}: expected a list under data, got {type(data).__name__}")
+    try:
+        values = np.asarray(data, dtype=object if dtype.kind in "iub" else None)
+        if dtype.kind in "iub":
+            flat = [_whole(name, value, dtype) for value in values.reshape(-1).tolist()]
+            array = np.asarray(flat, dtype=dtype)
+        elif values.dtype.kind not in "fiub" and values.size:
+            raise WireError(f"tensor {name!r}: expected numbers under data, got other values")
+        else:
+            array = values.astype(dtype).reshape(-1)
+    except (ValueError, TypeError, OverflowError):
+        raise WireError(f"tensor {name!r}: expected numbers of {dtype} under data, in even rows") from None
+    if array.size != math.prod(shape):
+        raise WireError(f"tensor {name!r}: expected {math.prod(shape)} values for shape {shape}, got {array.size}")
+    return array.reshape(shape)
+
+
+def _whole(name: str, value: Any, dtype: np.dtype[Any]) -> Any:
+    if dtype.kind == "b":
+        if value in (0, 1):
+            return bool(value)
+        raise WireError(f"tensor {name!r}: expected booleans under data, got {value!r}")
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if type(value) not in (int, bool):
+        raise WireError(f"tensor {name!r}: expected integers under data, got {value!r}")
+    bounds = np.iinfo(dtype)
+    if not bounds.min <= value <= bounds.max:
+        raise WireError(f"tensor {name!r}: expected values of {dtype} ({bounds.min} to {bounds.max}), got {value}")
+    return value
+
+
+def tensors_of(pairs: Iterable[tuple[str, Any]]) -> dict[str, np.ndarray[Any, Any]]:
+    """Named arrays from pairs of name and array-like."""
+    return {name: np.asarray(value) for name, value in pairs}

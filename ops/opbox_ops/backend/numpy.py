@@ -1,0 +1,82 @@
+"""The CPU: numpy arrays in host memory."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import scipy.special
+
+from .base import ALIGNMENT
+
+__all__ = ["NumpyBackend", "NumpyRandom"]
+
+
+class NumpyRandom:
+    """Philox on the host."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed(seed)
+
+    def seed(self, seed: int) -> None:
+        self._generator = np.random.Generator(np.random.Philox(seed))
+
+    @property
+    def generator(self) -> np.random.Generator:
+        return self._generator
+
+    def uniform(self, out: Any, low: Any = 0.0, high: Any = 1.0) -> None:
+        if out.dtype in (np.float32, np.float64) and out.flags.c_contiguous:
+            self._generator.random(out=out, dtype=out.dtype.type)
+            if not (isinstance(low, float) and low == 0.0 and isinstance(high, float) and high == 1.0):
+                np.multiply(out, np.subtract(high, low), out=out, casting="same_kind")
+                np.add(out, low, out=out, casting="same_kind")
+        else:
+            out[...] = self._generator.uniform(low, high, out.shape)
+
+    def normal(self, out: Any, loc: Any = 0.0, scale: Any = 1.0) -> None:
+        if out.dtype in (np.float32, np.float64) and out.flags.c_contiguous:
+            self._generator.standard_normal(out=out, dtype=out.dtype.type)
+            np.multiply(out, scale, out=out, casting="same_kind")
+            np.add(out, loc, out=out, casting="same_kind")
+        else:
+            out[...] = self._generator.normal(loc, scale, out.shape)
+
+
+class NumpyBackend:
+    """See Backend."""
+
+    device_type = "cpu"
+    xp: Any = np
+    special: Any = scipy.special
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray[Any, Any]:
+        dtype = np.dtype(dtype)
+        nbytes = math.prod(shape) * dtype.itemsize
+        raw = np.empty(nbytes + ALIGNMENT, dtype=np.uint8)
+        start = -raw.ctypes.data % ALIGNMENT
+        return raw[start : start + nbytes].view(dtype).reshape(shape)
+
+    def view(self, arena: Any, offset: int, shape: tuple[int, ...], dtype: Any) -> np.ndarray[Any, Any]:
+        dtype = np.dtype(dtype)
+        nbytes = math.prod(shape) * dtype.itemsize
+        array: np.ndarray[Any, Any] = arena[offset : offset + nbytes].view(dtype).reshape(shape)
+        return array
+
+    def put(self, host: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        array = self.empty(host.shape, host.dtype)
+        array[...] = host
+        return array
+
+    def write(self, target: Any, host: np.ndarray[Any, Any]) -> None:
+        np.copyto(target, host, casting="unsafe")
+
+    def get(self, array: Any) -> np.ndarray[Any, Any]:
+        return np.ascontiguousarray(array) if array.ndim else array
+
+    def random(self, seed: int) -> NumpyRandom:
+        return NumpyRandom(seed)
+
+    def synchronize(self) -> None:
+        """Nothing is queued on the CPU."""

@@ -1,0 +1,1 @@
+"""Neural-network layers: one operator or tight family a file. Losses live in `loss`."""

@@ -1,0 +1,70 @@
+"""Node and Entry: the linked form of a graph, which gradient rules read and build.
+
+A node is a call of an operator (or a variable, whose `op` is None); an entry is one of its outputs. The service makes
+an ordered, immutable Graph of them. Nodes compare by identity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .params import Params
+    from .registry import Op
+
+__all__ = ["Entry", "Node"]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Node:
+    """One operator call, or a variable.
+
+    Attributes:
+        op: the operator; None for a variable.
+        name: unique among arguments; shown in errors.
+        attrs: all attributes as strings, hidden ones (`__shape__`) included.
+        params: the parsed parameters of `op`; None for a variable.
+        inputs: what it reads, auxiliary states included, in the operator's order.
+        forward: for a backward node, the node that it is the gradient of.
+        source: the user's file and line, when known.
+    """
+
+    op: Op | None
+    name: str
+    attrs: Mapping[str, str] = field(default_factory=dict)
+    params: Params | None = None
+    inputs: tuple[Entry, ...] = ()
+    forward: Node | None = None
+    source: str | None = None
+
+    def __repr__(self) -> str:
+        return f"<{self.op.name if self.op else 'variable'} {self.name}>"
+
+    @property
+    def num_outputs(self) -> int:
+        """Outputs, hidden ones included (1 for a variable)."""
+        return 1 if self.op is None else self.op.num_outputs(self.params)
+
+    def entries(self) -> tuple[Entry, ...]:
+        """All outputs as entries."""
+        return tuple(Entry(self, i) for i in range(self.num_outputs))
+
+    def output_names(self) -> list[str]:
+        """Names of the outputs as MXNet lists them: `fc1_output`, `bn_mean`; a variable's is its own name."""
+        if self.op is None:
+            return [self.name]
+        return [f"{self.name}_{suffix}" for suffix in self.op.output_names(self.params)]
+
+    def meta(self) -> dict[str, Any]:
+        """Name, operator and source line, for messages."""
+        return {"node": self.name, "op": self.op.name if self.op else None, "source": self.source}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Output `index` of `node`."""
+
+    node: Node
+    index: int = 0

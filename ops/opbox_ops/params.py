@@ -1,0 +1,182 @@
+"""Operator parameters: pydantic models that read typed values and MXNet's string attributes alike.
+
+MXNet's JSON carries every attribute as a string: "(2, 2)", "True", "None", "0.9". The types below accept those
+strings and the Python values, so that a graph from a file and a call from Python meet in one frozen, hashable model.
+
+    class PoolingParams(Params):
+        kernel: Shape = ()
+        pool_type: Literal["max", "avg", "sum", "lp"] = "max"
+        global_pool: Bool = False
+
+    PoolingParams.parse("Pooling", {"kernel": "(2, 2)", "pool_type": "avg"})
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self, get_args, get_origin
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from .errors import ParamError
+
+__all__ = [
+    "AnyDType",
+    "Bool",
+    "Field",
+    "Float",
+    "FloatTuple",
+    "Int",
+    "Literal",
+    "NoParams",
+    "NonNegativeInt",
+    "OptBool",
+    "OptFloat",
+    "OptInt",
+    "OptShape",
+    "Params",
+    "PositiveInt",
+    "Shape",
+    "is_hidden",
+]
+
+_INT = re.compile(r"[+-]?\d+[lL]?")
+
+
+def is_hidden(key: str) -> bool:
+    """Whether an attribute is kept for passes and not for the operator, as `__shape__` and `__lr_mult__` are."""
+    return len(key) > 4 and key.startswith("__") and key.endswith("__")
+
+
+def _scalar(value: Any) -> Any:
+    if isinstance(value, str):
+        text = value.strip()
+        if _INT.fullmatch(text):
+            return int(text.rstrip("lL"))
+        return text
+    return value
+
+
+def _integer(value: Any) -> Any:
+    value = _scalar(value)
+    if isinstance(value, bool):
+        return int(value)
+    if isinstance(value, str) and value in ("True", "False"):
+        return int(value == "True")
+    return value
+
+
+def _boolean(value: Any) -> Any:
+    if isinstance(value, str):
+        text = value.strip()
+        return {"True": True, "true": True, "1": True, "False": False, "false": False, "0": False}.get(text, text)
+    if isinstance(value, int | float) and value in (0, 1):
+        return bool(value)
+    return value
+
+
+def _real(value: Any) -> Any:
+    if isinstance(value, bool):
+        return float(value)
+    if isinstance(value, str):
+        text = value.strip()
+        try:
+            return float(text)
+        except ValueError:
+            return text
+    return value
+
+
+def _sequence(value: Any) -> Any:
+    if isinstance(value, str):
+        text = value.strip()
+        if text[:1] in "([" and text[-1:] in ")]":
+            text = text[1:-1]
+        parts = [part.strip() for part in text.split(",")]
+        if parts and parts[-1] == "":
+            parts.pop()
+        return tuple(None if part == "None" else _scalar(part) for part in parts)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return (value,)
+    if isinstance(value, list):
+        return tuple(value)
+    return value
+
+
+def _optional(value: Any) -> Any:
+    return None if isinstance(value, str) and value.strip() == "None" else value
+
+
+Int = Annotated[int, BeforeValidator(_integer)]
+PositiveInt = Annotated[int, Field(ge=1), BeforeValidator(_integer)]
+NonNegativeInt = Annotated[int, Field(ge=0), BeforeValidator(_integer)]
+Float = Annotated[float, BeforeValidator(_real)]
+Bool = Annotated[bool, BeforeValidator(_boolean)]
+Shape = Annotated[tuple[int, ...], BeforeValidator(_sequence)]
+FloatTuple = Annotated[tuple[float, ...], BeforeValidator(_sequence)]
+OptInt = Annotated[Int | None, BeforeValidator(_optional)]
+OptFloat = Annotated[Float | None, BeforeValidator(_optional)]
+OptBool = Annotated[Bool | None, BeforeValidator(_optional)]
+OptShape = Annotated[Shape | None, BeforeValidator(_optional)]
+AnyDType = Literal["float32", "float64", "float16", "bfloat16", "uint8", "int8", "int32", "int64", "bool"]
+
+
+class Params(BaseModel):
+    """Base of the parameter models: frozen, hashable, no unknown keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+
+    @classmethod
+    def parse(cls, op: str, attrs: Mapping[str, Any]) -> Self:
+        """Read the parameters of operator `op` from `attrs`; hidden attributes (`__…__`) are passed over.
+
+        Raises:
+            ParamError: names the parameter, what it accepts and what it got.
+        """
+        try:
+            return cls.model_validate({k: v for k, v in attrs.items() if not is_hidden(k)})
+        except ValidationError as error:
+            raise ParamError("; ".join(dict.fromkeys(cls._tell(op, item) for item in error.errors()))) from None
+
+    @classmethod
+    def _tell(cls, op: str, item: Any) -> str:
+        name = str(item["loc"][0]) if item["loc"] else "parameters"
+        known = list(cls.model_fields)
+        if item["type"] == "extra_forbidden":
+            near = difflib.get_close_matches(name, known, n=3)
+            listed = f"did you mean {' or '.join(near)}?" if near else f"it takes {', '.join(known) or 'none'}"
+            return f"{op}: unknown parameter {name!r}; {listed}"
+        field = cls.model_fields.get(name)
+        accepts = accepted_values(field.annotation if field is not None else None, item)
+        if item["type"] == "missing":
+            return f"{op}: parameter {name!r} is required: {accepts}"
+        return f"{op}: parameter {name!r}: expected {accepts}, got {item.get('input')!r}"
+
+
+def accepted_values(annotation: Any, item: Any = None) -> str:
+    """In words, what a parameter of this annotation accepts."""
+    if item is not None and item["type"] == "literal_error":
+        return f"one of {item['ctx']['expected']}"
+    if item is not None and item["type"] in ("greater_than_equal", "greater_than", "less_than", "less_than_equal"):
+        return "a number " + str(item["msg"]).rpartition("be ")[2]
+    if item is not None and item["type"] in ("value_error", "assertion_error"):
+        return str(item["msg"]).partition(", ")[2] or str(item["msg"])
+    origin, args = get_origin(annotation), get_args(annotation)
+    if origin is Literal:
+        return "one of " + ", ".join(repr(value) for value in args)
+    if origin is tuple:
+        return f"a tuple of {'integers' if args[0] is int else 'numbers'}"
+    named = {int: "an integer", float: "a number", bool: "True or False", str: "a string"}
+    if annotation in named:
+        return named[annotation]
+    if origin is Annotated:
+        return accepted_values(args[0])
+    if args:
+        return " or ".join("None" if arg is type(None) else accepted_values(arg) for arg in args)
+    return "another value"
+
+
+class NoParams(Params):
+    """For operators that take no parameters."""
