@@ -1,0 +1,66 @@
+# make demo and make test are all that a newcomer needs; each sets itself up in .venv.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+ORACLE := .venv-mxnet
+JOBS ?= 2
+PORT ?= 8000
+
+.PHONY: help demo test lint format conformance record bench serve schema gpu-check gpu-wheels image clean
+
+help:  ## what there is
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+$(READY): constraints.txt requirements-dev.txt client/pyproject.toml ops/pyproject.toml service/pyproject.toml
+	@PYTHON=$(PYTHON) sh .ci/make-venv.sh $(VENV)
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -r requirements-dev.txt -e ops -e client -e service
+	@touch $@
+
+demo: $(READY)  ## train LeNet on handwritten digits through HTTP (DATA=folder of MNIST idx files)
+	$(BIN)/python examples/lenet_demo.py $(if $(DATA),--data $(DATA))
+
+test: $(READY)  ## all tests that need neither MXNet nor a GPU
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not conformance" $(ARGS)
+
+lint: $(READY)  ## ruff and mypy --strict
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+format: $(READY)  ## let ruff rewrite
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+$(ORACLE)/.ready:
+	@PYTHON=$(PYTHON) sh .ci/make-venv.sh $(ORACLE)
+	$(ORACLE)/bin/python -m pip install -q --disable-pip-version-check mxnet==1.9.1 numpy==1.23.5
+	@touch $@
+
+conformance: $(READY) $(ORACLE)/.ready  ## the operator table and generated cases, live against MXNet 1.9.1 (Python 3.11)
+	$(BIN)/python -m pytest -n $(JOBS) -m conformance $(ARGS)
+
+record: $(ORACLE)/.ready  ## record MXNet's values for the operator table again
+	$(ORACLE)/bin/python -m tests.conformance.record
+
+schema: $(READY)  ## write the client's operator schema, its stubs and the catalogue anew from the registry
+	$(BIN)/python -m opbox_service.schema
+
+bench: $(READY)  ## every benchmark, one after the other
+	@for each in benchmarks/*.py; do echo "== $$each"; $(BIN)/python $$each || exit 1; done
+
+serve: $(READY)  ## a server on PORT (8000)
+	$(BIN)/opbox serve --port $(PORT)
+
+gpu-wheels:  ## the packages that an offline GPU machine lacks, into .wheels
+	$(PYTHON) -m pip download -q -d .wheels --only-binary=:all: --no-deps --python-version 3.12 --implementation cp \
+	  $(foreach tag,2_28 2_27 2_17,--platform manylinux_$(tag)_x86_64) --platform manylinux2014_x86_64 -r .ci/gpu-wheels.txt
+
+gpu-check:  ## all GPU tests and benchmarks, with the machine's own PYTHON (and .wheels, when it is there)
+	PYTHON=$(PYTHON) sh .ci/gpu-check.sh
+
+image:  ## the CPU image
+	docker build -f docker/cpu.Dockerfile -t opbox:cpu .
+
+clean:  ## remove the virtual environments and build outputs
+	rm -rf $(VENV) $(ORACLE) .wheels build client/build ops/build service/build client/*.egg-info ops/*.egg-info service/*.egg-info
