@@ -88,7 +88,8 @@ class Frame:
 def datatype_of(dtype: Any) -> str:
     """The wire's name of a numpy dtype; WireError when it has none."""
     try:
-        return _NAMES[np.dtype(dtype).newbyteorder("<") if np.dtype(dtype).isnative else np.dtype(dtype)]
+        given = np.dtype(dtype)
+        return _NAMES[given if given.isnative else given.newbyteorder()]
     except (KeyError, TypeError):
         raise WireError(f"element type {dtype} cannot travel: expected one of {', '.join(DATATYPES)}") from None
 
