@@ -94,7 +94,7 @@ def datatype_of(dtype: Any) -> str:
         raise WireError(f"element type {dtype} cannot travel: expected one of {', '.join(DATATYPES)}") from None
 
 
-def dtype_of(datatype: str) -> np.dtype[Any]:
+def dtype_of(datatype: Any) -> np.dtype[Any]:
     """The numpy dtype of a wire name; WireError when it is unknown."""
     try:
         return DATATYPES[datatype]
@@ -122,7 +122,8 @@ def encode(
     Raises:
         WireError: an element type that cannot travel.
     """
-    described, buffers = [], []
+    described: list[dict[str, Any]] = []
+    buffers: list[memoryview] = []
     for name, array in tensors.items():
         datatype = datatype_of(array.dtype)
         raw = np.ascontiguousarray(array, dtype=DATATYPES[datatype])
@@ -131,7 +132,7 @@ def encode(
         if raw.nbytes:
             if buffers and len(buffers[-1]) % ALIGNMENT:
                 buffers.append(memoryview(bytes(-len(buffers[-1]) % ALIGNMENT)))
-            buffers.append(memoryview(raw.reshape(-1).view(np.uint8)).cast("B"))
+            buffers.append(raw.reshape(-1).view(np.uint8).data)
     told = dict(header)
     told[key] = described
     if described:
@@ -278,7 +279,7 @@ def _described(entry: Any, where: str, limits: Limits) -> tuple[str, tuple[int, 
         raise WireError(f"tensor {name!r}: shape: expected a list of integers of 0 or more, got {shape!r}")
     if len(shape) > limits.rank:
         raise WireError(f"tensor {name!r}: expected at most {limits.rank} dimensions, got {len(shape)}")
-    dtype = dtype_of(entry.get("datatype", None))
+    dtype = dtype_of(entry.get("datatype"))
     nbytes = math.prod(shape) * dtype.itemsize
     if nbytes > limits.tensor_bytes:
         raise WireError(f"tensor {name!r}: expected at most {limits.tensor_bytes} bytes, got {nbytes} by its shape")
