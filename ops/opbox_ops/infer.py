@@ -17,6 +17,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
+import ml_dtypes
 import numpy as np
 
 from .errors import DTypeError, ShapeError
@@ -128,11 +129,8 @@ class ShapeList(list[Shape]):
 
 def dtype_of(value: Any) -> np.dtype[Any]:
     """A numpy dtype from a name ("float32", "bfloat16"), type or dtype."""
-    if isinstance(value, str) and value == "bfloat16":
-        import ml_dtypes
-
-        return np.dtype(ml_dtypes.bfloat16)
-    return np.dtype(value)
+    found: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16 if isinstance(value, str) and value == "bfloat16" else value)
+    return found
 
 
 class TypeList(list[DType]):

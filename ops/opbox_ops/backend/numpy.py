@@ -56,7 +56,7 @@ class NumpyBackend:
         nbytes = math.prod(shape) * dtype.itemsize
         raw = np.empty(nbytes + ALIGNMENT, dtype=np.uint8)
         start = -raw.ctypes.data % ALIGNMENT
-        return raw[start : start + nbytes].view(dtype).reshape(shape)
+        return self.view(raw, start, shape, dtype)
 
     def view(self, arena: Any, offset: int, shape: tuple[int, ...], dtype: Any) -> np.ndarray[Any, Any]:
         dtype = np.dtype(dtype)
