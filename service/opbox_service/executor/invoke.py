@@ -1,0 +1,231 @@
+"""Calling one operator on arrays, without a graph.
+
+What a call needs beside its arrays (parsed parameters, shapes, types, temporaries) depends only on the operator, its
+attributes and the shapes and types of its inputs; it is worked out once and kept for the calls that follow.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from opbox_ops import registry
+from opbox_ops.backend import Backend, RandomSource
+from opbox_ops.compute import Array, Compute, Mode, OpContext, OpReq, Temp
+from opbox_ops.errors import BadRequestError, OpboxError, ShapeError, UnderdeterminedError, UnsupportedError
+from opbox_ops.infer import known, show_shape
+from opbox_ops.node import Entry, Node
+from opbox_ops.params import Params
+from opbox_ops.registry import Op
+
+from ..graph.passes.fixpoint import tell
+from ..graph.passes.infer_shape import apply_shape_rule
+from ..graph.passes.infer_type import apply_type_rule
+from .run import told
+
+__all__ = ["invoke"]
+
+CACHED_CALLS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    node: Node
+    compute: Compute
+    params: Any
+    shapes: tuple[tuple[int, ...], ...]
+    dtypes: tuple[np.dtype[Any], ...]
+    visible: int
+    temps: tuple[Temp, ...]
+    inplace: dict[int, tuple[int, ...]]
+    req: tuple[OpReq, ...]
+    create_state: Any
+
+
+_cache: OrderedDict[Any, _Prepared] = OrderedDict()
+_lock = Lock()
+
+
+def invoke(
+    op: str | Op,
+    params: Params | Mapping[str, Any],
+    inputs: Sequence[Array],
+    *,
+    backend: Backend,
+    random: RandomSource,
+    is_train: bool = False,
+    outputs: Sequence[Array | None] | None = None,
+) -> list[Array]:
+    """Run one operator.
+
+    Args:
+        op: the operator, or its name.
+        params: its parameters, parsed or not.
+        inputs: its inputs in order, auxiliary states included (they may be written).
+        backend, random: the device, and its random source.
+        is_train: the mode.
+        outputs: arrays to write the visible outputs to; one of them may be one of the inputs, as in an update.
+
+    Returns:
+        The visible outputs.
+
+    Raises:
+        ParamError, ShapeError, DTypeError: as the operator's rules say, with its name.
+        UnsupportedError: no compute for this device.
+
+    Example:
+        >>> invoke("FullyConnected", {"num_hidden": 10}, [x, w, b], backend=cpu, random=cpu.random(0))
+    """
+    key = (
+        op if type(op) is str else op.name,  # type: ignore[union-attr]
+        backend.device_type,
+        tuple(params.items()) if type(params) is dict else params,
+        tuple([(array.shape, array.dtype) for array in inputs]),
+        None if outputs is None else tuple([None if o is None else (o.shape, o.dtype) for o in outputs]),
+    )
+    try:
+        call = _cache[key]
+        _cache.move_to_end(key)
+    except (KeyError, TypeError):
+        call = _prepare(op, params, inputs, backend.device_type, outputs, key)
+    if outputs is None:
+        req, copies = call.req, ()
+        made = [backend.empty(shape, dtype) for shape, dtype in zip(call.shapes, call.dtypes, strict=True)]
+    else:
+        made, req, copies = _into(call, inputs, outputs, backend)
+    context = OpContext(backend.xp, backend.special, random, backend, Mode(is_train))
+    if call.temps:
+        context.temp = tuple([backend.empty(temp.shape, temp.dtype) for temp in call.temps])
+    try:
+        if call.create_state is not None:
+            context.state = call.create_state(
+                call.params, context, [array.shape for array in inputs], [array.dtype for array in inputs]
+            )
+        with np.errstate(all="ignore"):
+            call.compute(call.params, context, inputs, req, made)
+    except Exception as error:
+        raise told(error, call.node) from error
+    for k, target in copies:
+        target[...] = made[k]
+        made[k] = target
+    return made if len(made) == call.visible else made[: call.visible]
+
+
+def _into(
+    call: _Prepared, inputs: Sequence[Array], outputs: Sequence[Array | None], backend: Backend
+) -> tuple[list[Array], tuple[OpReq, ...], Sequence[tuple[int, Array]]]:
+    """The arrays to compute into: the given ones, or fresh ones where they overlap an input that is still read."""
+    made: list[Array] = []
+    req = list(call.req)
+    copies: list[tuple[int, Array]] = []
+    for k, (shape, dtype) in enumerate(zip(call.shapes, call.dtypes, strict=True)):
+        target = outputs[k] if k < len(outputs) else None
+        if target is None:
+            made.append(backend.empty(shape, dtype))
+            continue
+        touching = [
+            i for i, array in enumerate(inputs) if array is target or backend.xp.may_share_memory(array, target)
+        ]
+        if not touching:
+            made.append(target)
+        elif len(touching) == 1 and inputs[touching[0]] is target and touching[0] in call.inplace.get(k, ()):
+            made.append(target)
+            req[k] = OpReq.INPLACE
+        else:
+            made.append(backend.empty(shape, dtype))
+            copies.append((k, target))
+    return made, tuple(req), copies
+
+
+def _prepare(
+    op: str | Op,
+    params: Params | Mapping[str, Any],
+    inputs: Sequence[Array],
+    device: str,
+    outputs: Sequence[Array | None] | None,
+    key: Any,
+) -> _Prepared:
+    found = registry.get(op) if isinstance(op, str) else op
+    parsed = params if isinstance(params, found.params) else found.parse(dict(params))
+    names = found.input_names(parsed)
+    if len(inputs) != len(names):
+        raise BadRequestError(f"{found.name}: expected {len(names)} inputs ({', '.join(names)}), got {len(inputs)}")
+    variables = tuple(Entry(Node(None, name)) for name in names)
+    node = Node(found, found.name, {}, parsed, variables)
+    count, visible = found.num_outputs(parsed), found.num_visible_outputs(parsed)
+    given = list(outputs or [])
+    if len(given) > count:
+        raise BadRequestError(f"{found.name}: expected at most {count} outputs, got {len(given)}")
+    given += [None] * (count - len(given))
+    try:
+        # A list of the given outputs' shapes lets a rule check them, and complete what the inputs leave open.
+        shapes = apply_shape_rule(
+            node, [array.shape for array in inputs], [None if o is None else tuple(o.shape) for o in given]
+        )
+        types = apply_type_rule(
+            node, [array.dtype for array in inputs], [None if o is None else o.dtype for o in given]
+        )
+    except OpboxError as error:
+        raise _named(tell(error, node), found) from None
+    for side, each in zip(shapes, ("input", "output"), strict=True):
+        if not all(map(known, side)):
+            told_shapes = ", ".join(map(show_shape, side))
+            raise UnderdeterminedError(f"{found.name}: the shapes of its {each}s stay unknown: {told_shapes}")
+    settled = tuple(shape for shape in shapes[1] if shape is not None)
+    dtypes = tuple(dtype for dtype in types[1] if dtype is not None)
+    if len(dtypes) != count:
+        raise UnderdeterminedError(f"{found.name}: the types of its outputs stay unknown")
+    for k, target in enumerate(given):
+        if target is not None and tuple(target.shape) != settled[k]:
+            raise ShapeError(
+                f"{found.name}: output {k}: expected {show_shape(settled[k])}, got {show_shape(target.shape)}"
+            )
+    compute = found.compute_for(device)
+    if compute is None:
+        raise UnsupportedError(f"{found.name}: the operator has no compute for device {device!r}")
+    rule = found.get_attr("FResourceRequest")
+    temps: tuple[Temp, ...] = ()
+    if rule is not None:
+        temps = tuple(rule(parsed, [a.shape for a in inputs], [a.dtype for a in inputs], list(settled), list(dtypes)))
+    option = found.get_attr("FInplaceOption", ())
+    inplace: dict[int, tuple[int, ...]] = {}
+    for i, o in option(parsed) if callable(option) else option:
+        inplace[o] = (*inplace.get(o, ()), i)
+    call = _Prepared(
+        node,
+        compute,
+        parsed,
+        settled,
+        dtypes,
+        visible,
+        temps,
+        inplace,
+        (OpReq.WRITE,) * count,
+        found.get_attr("FCreateOpState"),
+    )
+    _keep(key, call)
+    return call
+
+
+def _keep(key: Any, call: _Prepared) -> None:
+    try:
+        hash(key)
+    except TypeError:
+        return
+    with _lock:
+        _cache[key] = call
+        while len(_cache) > CACHED_CALLS:
+            _cache.popitem(last=False)
+
+
+def _named(error: OpboxError, op: Op) -> OpboxError:
+    """Without a graph, the node's name is the operator's: say it once."""
+    doubled, once = f"{op.name} ({op.name}): ", f"{op.name}: "
+    error.message = error.message.replace(doubled, once, 1)
+    error.args = (error.message,)
+    return error

@@ -1,0 +1,315 @@
+"""Running: a plan bound to arrays. The loop is over prepared calls; nothing is looked up, parsed or allocated in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from opbox_ops.backend import Backend, RandomSource
+from opbox_ops.compute import Array, Mode, OpContext, OpReq
+from opbox_ops.errors import BadRequestError, ConflictError, DTypeError, OpboxError, ShapeError
+from opbox_ops.infer import show_shape
+from opbox_ops.node import Node
+
+from ..graph.ir import Graph
+from .plan import Plan, Step, Value, compile_plan
+
+__all__ = ["Executor", "Memory", "bind"]
+
+Call = tuple[Any, Any, OpContext, list[Array], tuple[OpReq, ...], list[Array], Node]
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """An executor's memory, in bytes.
+
+    Attributes:
+        arena_bytes: what its intermediate values, head gradients and temporaries take together.
+        naive_bytes: the intermediate values and head gradients if each had memory of its own (no temporaries).
+        live_bytes: the most that is alive at once: the least that any arena could take.
+        temp_bytes: the temporaries of the step that needs most; within arena_bytes.
+        output_bytes: the executor's outputs, outside the arena.
+        steps: calls in forward and backward together.
+    """
+
+    arena_bytes: int
+    naive_bytes: int
+    live_bytes: int
+    temp_bytes: int
+    output_bytes: int
+    steps: int
+
+
+def bind(
+    graph: Graph,
+    *,
+    args: Mapping[str, Array],
+    grads: Mapping[str, Array] | None = None,
+    grad_req: Mapping[str, str] | None = None,
+    aux: Mapping[str, Array] | None = None,
+    backend: Backend,
+    random: RandomSource,
+    share: bool = True,
+) -> Executor:
+    """Compile `graph` for these arrays and bind it to them.
+
+    Args:
+        graph: the graph.
+        args, aux: an array for every argument and auxiliary state; read (and aux written) in place on each run.
+        grads: arrays that backward writes, for the arguments that want a gradient.
+        grad_req: write, add or null by argument; by default write for those in `grads`, null for the others.
+        backend, random: the device, and its random source.
+        share: False gives every intermediate value memory of its own, for comparison.
+
+    Raises:
+        BadRequestError: an array is missing or is nobody's, or a req is not write, add or null.
+        ShapeError, DTypeError: arrays contradict the graph.
+        UnsupportedError: an operator has no compute for the device, or no gradient.
+
+    Example:
+        >>> executor = bind(graph, args={"data": x, "fc1_weight": w, "fc1_bias": b}, backend=cpu, random=cpu.random(0))
+        >>> executor.forward(is_train=False)
+        >>> executor.outputs[0]
+    """
+    grads, aux = dict(grads or {}), dict(aux or {})
+    _complete("argument", graph.argument_names, args)
+    _complete("auxiliary state", graph.auxiliary_names, aux)
+    req = _requests(graph, grads, grad_req or {})
+    for name, array in grads.items():
+        _same(name, array, args[name])
+    arrays = {**args, **aux}
+    plan = compile_plan(
+        graph,
+        {name: tuple(array.shape) for name, array in arrays.items()},
+        {name: array.dtype for name, array in arrays.items()},
+        req,
+        device=backend.device_type,
+        strided={name for name, array in arrays.items() if not array.flags.c_contiguous},
+        share=share,
+    )
+    return Executor(plan, args, grads, aux, backend, random)
+
+
+def _complete(what: str, names: list[str], given: Mapping[str, Array]) -> None:
+    missing = [name for name in names if name not in given]
+    if missing:
+        raise BadRequestError(f"{what} {missing[0]!r} has no array: give one for each of {', '.join(missing[:10])}")
+    extra = [name for name in given if name not in set(names)]
+    if extra:
+        raise BadRequestError(f"{extra[0]!r} is no {what} of the graph: expected {', '.join(names[:10]) or 'none'}")
+
+
+def _requests(graph: Graph, grads: Mapping[str, Array], grad_req: Mapping[str, str]) -> dict[str, str]:
+    known = set(graph.argument_names)
+    for name in (*grads, *grad_req):
+        if name not in known:
+            raise BadRequestError(
+                f"{name!r} is no argument of the graph: expected {', '.join(graph.argument_names[:10])}"
+            )
+    for name, req in grad_req.items():
+        if req not in ("write", "add", "null"):
+            raise BadRequestError(f"grad_req of {name!r}: expected write, add or null, got {req!r}")
+        if req != "null" and name not in grads:
+            raise BadRequestError(f"grad_req of {name!r} is {req!r}: expected an array for its gradient, got none")
+    return {name: grad_req.get(name, "write") for name in grads}
+
+
+def _same(name: str, grad: Array, arg: Array) -> None:
+    if tuple(grad.shape) != tuple(arg.shape):
+        raise ShapeError(
+            f"gradient of {name!r}: expected {show_shape(tuple(arg.shape))}, got {show_shape(tuple(grad.shape))}"
+        )
+    if grad.dtype != arg.dtype:
+        raise DTypeError(f"gradient of {name!r}: expected type {arg.dtype}, got {grad.dtype}")
+
+
+class Executor:
+    """A plan bound to arrays.
+
+    Attributes:
+        outputs: an array for each head, the same ones after every run. A head that is a variable is its array; a head
+            that is there twice is one array.
+        memory: see `Memory`.
+        plan: what it runs.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        args: Mapping[str, Array],
+        grads: Mapping[str, Array],
+        aux: Mapping[str, Array],
+        backend: Backend,
+        random: RandomSource,
+    ) -> None:
+        assert plan.memory is not None
+        self.plan = plan
+        self._backend = backend
+        self._random = random
+        self._mode = Mode()
+        self._external = {
+            **{("arg", name): array for name, array in args.items()},
+            **{("grad", name): array for name, array in grads.items()},
+            **{("aux", name): array for name, array in aux.items()},
+        }
+        placed = plan.memory
+        null_bytes = max(
+            (_bytes(*step.null[k]) for step in plan.steps for k, w in enumerate(step.writes) if w < 0), default=0
+        )
+        self._arena = backend.empty((max(placed.arena_bytes, null_bytes),), np.uint8)
+        for value in plan.values:
+            if value.array is not None and value.array[0] == "out":
+                self._external[value.array] = backend.empty(value.shape, value.dtype)
+        self._arrays = [self._array(i, value) for i, value in enumerate(plan.values)]
+        self._states: dict[Node, Any] = {}
+        calls = [None if i in placed.elided else self._call(i, step) for i, step in enumerate(plan.steps)]
+        self._forward: list[Call] = [call for call in calls[: plan.forward_steps] if call is not None]
+        self._backward: list[Call] = [call for call in calls[plan.forward_steps :] if call is not None]
+        self.outputs: list[Array] = [self._arrays[value] for value in plan.outputs]
+        self._zeros = [self._external["grad", name] for name in plan.zero_grads]
+        self._fresh = False
+        self.memory = Memory(
+            int(self._arena.nbytes),
+            placed.naive_bytes,
+            placed.live_bytes,
+            placed.temp_bytes,
+            sum(v.nbytes for v in plan.values if v.array is not None and v.array[0] == "out"),
+            len(self._forward) + len(self._backward),
+        )
+
+    def forward(self, is_train: bool = False) -> None:
+        """Compute the outputs, in the arrays of `outputs`.
+
+        Raises:
+            OpboxError: an operator failed; it tells the node, the operator and the user's line.
+        """
+        self._mode.is_train = is_train
+        _run(self._forward)
+        self._fresh = True
+
+    def backward(self, head_grads: Sequence[Array | None] = ()) -> None:
+        """Compute the gradients, into the arrays given for them.
+
+        Args:
+            head_grads: the gradient of each output, shaped like it; None, or none at all, for outputs whose operator
+                needs none (losses).
+
+        Raises:
+            ConflictError: forward has not run since the last backward, and its values are overwritten.
+            BadRequestError: a head gradient is missing, or there are more than outputs.
+            ShapeError: a head gradient has not the shape of its output.
+        """
+        if not self._fresh:
+            raise ConflictError("backward needs the values of a forward run: call forward(is_train=True) before it")
+        self._take_in(head_grads)
+        self._mode.is_train = True
+        assert self.plan.memory is not None
+        self._fresh = not self.plan.memory.overwritten
+        for array in self._zeros:
+            array[...] = 0
+        _run(self._backward)
+
+    def _take_in(self, given: Sequence[Array | None]) -> None:
+        names = self.plan.graph.output_names
+        if len(given) > len(names):
+            raise BadRequestError(
+                f"head gradients: expected at most {len(names)}, one for each output, got {len(given)}"
+            )
+        checked = []
+        for i, value in enumerate(self.plan.head_grads):
+            grad = given[i] if i < len(given) else None
+            if grad is not None and tuple(grad.shape) != tuple(self.outputs[i].shape):
+                raise ShapeError(
+                    f"head gradient of {names[i]!r}: expected {show_shape(tuple(self.outputs[i].shape))}, "
+                    f"got {show_shape(tuple(grad.shape))}"
+                )
+            if value < 0:
+                continue
+            if grad is None:
+                raise BadRequestError(
+                    f"head gradient of {names[i]!r} is missing: give one, or end the graph in a loss (MakeLoss)"
+                )
+            checked.append((self._arrays[value], grad))
+        for array, grad in checked:
+            array[...] = grad
+
+    # -- binding ------------------------------------------------------------------------------------------------
+
+    def _array(self, number: int, value: Value) -> Array:
+        placed = self.plan.memory
+        assert placed is not None
+        if value.array is not None:
+            return self._external[value.array]
+        owner, home = placed.owner[number], placed.home[number]
+        if owner is not None:
+            held = self.plan.values[owner].array
+            assert held is not None
+            array = self._external[held]
+            if array.dtype != value.dtype:
+                array = array.view(value.dtype)
+            return array.reshape(value.shape)
+        return None if home is None else self._backend.view(self._arena, home, value.shape, value.dtype)
+
+    def _call(self, t: int, step: Step) -> Call:
+        placed, backend = self.plan.memory, self._backend
+        assert placed is not None
+        temps = zip(placed.temps[t], step.temps, strict=True)
+        context = OpContext(
+            backend.xp,
+            backend.special,
+            self._random,
+            backend,
+            self._mode,
+            tuple(backend.view(self._arena, offset, temp.shape, temp.dtype) for offset, temp in temps),
+        )
+        context.state = self._state(step, context)
+        inputs = [self._arrays[value] for value in step.reads]
+        outputs = [
+            self._arrays[value] if value >= 0 else backend.view(self._arena, 0, *step.null[k])
+            for k, value in enumerate(step.writes)
+        ]
+        shared = placed.inplace[t]
+        req = tuple(OpReq.INPLACE if k in shared else each for k, each in enumerate(step.req))
+        return step.compute, step.node.params, context, inputs, req, outputs, step.node
+
+    def _state(self, step: Step, context: OpContext) -> Any:
+        """What FCreateOpState `(params, ctx, in_shapes, in_types)` makes, once; backward sees its forward node's."""
+        node = step.node
+        if node.forward is not None:
+            return self._states.get(node.forward)
+        create = node.op.get_attr("FCreateOpState") if node.op is not None else None
+        if create is None:
+            return None
+        values = [self.plan.values[value] for value in step.reads]
+        try:
+            state = create(node.params, context, [v.shape for v in values], [v.dtype for v in values])
+        except Exception as error:
+            raise told(error, node) from error
+        self._states[node] = state
+        return state
+
+
+def _bytes(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
+    return Value(shape, dtype).nbytes
+
+
+def _run(calls: list[Call]) -> None:
+    node = None
+    # NaN and infinity are values like others here: no warnings.
+    with np.errstate(all="ignore"):
+        try:
+            for compute, params, context, inputs, req, outputs, node in calls:  # noqa: B007
+                compute(params, context, inputs, req, outputs)
+        except Exception as error:
+            assert node is not None
+            raise told(error, node) from error
+
+
+def told(error: Exception, node: Node) -> OpboxError:
+    """`error`, raised inside an operator, told of its node."""
+    if not isinstance(error, OpboxError):
+        error = OpboxError(f"the operator failed: {type(error).__name__}: {error}")
+    return error.at(node.name, node.op.name if node.op is not None else None, node.source)

@@ -1,0 +1,161 @@
+"""The worklist that shape and type inference share: run rules until nothing changes.
+
+A value (a shape or a type) belongs to each entry. Whenever a rule settles more of an entry, the node that makes the
+entry and the nodes that read it are due again, lowest first. An entry can change only as often as it has dimensions,
+so the work is linear in the size of the graph.
+"""
+
+from __future__ import annotations
+
+import difflib
+import heapq
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Generic, TypeVar
+
+from opbox_ops.errors import BadRequestError, OpboxError, ShapeError
+from opbox_ops.node import Entry, Node
+
+from ..ir import Graph
+
+__all__ = ["Fixpoint", "check_names", "tell"]
+
+T = TypeVar("T")
+
+
+def tell(error: OpboxError, node: Node) -> OpboxError:
+    """`error` told of `node`, with the argument's name when the rule said its side and position."""
+    assert node.op is not None
+    if error.node is None and isinstance(error, ShapeError) and error.index is not None:
+        names = node.op.output_names(node.params) if error.side == "output" else node.op.input_names(node.params)
+        if error.index < len(names):
+            error.message = f"{names[error.index]}: {error.message}"
+    return error.at(node.name, node.op.name, node.source)
+
+
+def check_names(graph: Graph, given: Iterable[str]) -> None:
+    """BadRequestError when `given` names something that is neither an argument nor an auxiliary state."""
+    known = {node.name for node in graph.variables}
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=3)
+            hint = (
+                f"did you mean {' or '.join(map(repr, near))}?"
+                if near
+                else (f"the graph has {', '.join(graph.argument_names[:10]) or 'no arguments'}")
+            )
+            raise BadRequestError(f"{name!r} is not an argument of the graph: {hint}")
+
+
+class Fixpoint(Generic[T]):
+    """Values by entry number, and the loop that completes them.
+
+    Args:
+        graph: whose entries get values.
+        apply: `(node, ins, outs)` runs the node's rule and returns its inputs' and outputs' values.
+        merge: the value that agrees with both; raises ValueError when they contradict each other.
+        values: starting values, by entry number.
+        complete: whether a value leaves nothing to learn.
+        trace: when given, one record is appended for each rule that learnt something.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        apply: Callable[[Node, list[T], list[T]], tuple[Sequence[T], Sequence[T]]],
+        merge: Callable[[Node, str, int, T, T], T],
+        values: list[T],
+        complete: Callable[[T], bool],
+        trace: list[dict[str, Any]] | None = None,
+        show: Callable[[T], Any] = str,
+    ) -> None:
+        self.graph = graph
+        self.values = values
+        self._apply = apply
+        self._merge = merge
+        self._complete = complete
+        self._settled: set[int] = set()
+        self._trace = trace
+        self._show = show
+        self._ins = [[graph.entry_id(entry) for entry in node.inputs] for node in graph.nodes]
+        self._touching: list[list[int]] = [[] for _ in values]
+        for i in range(len(graph.nodes)):
+            if graph.nodes[i].op is None:
+                continue
+            for entry in {*self._ins[i], *range(graph.row_ptr[i], graph.row_ptr[i + 1])}:
+                self._touching[entry].append(i)
+
+    def run(self, due: Iterable[int] | None = None) -> None:
+        """Apply rules until nothing changes, from all operator nodes or from those in `due`."""
+        nodes = self.graph.nodes
+        heap = [i for i in (range(len(nodes)) if due is None else due) if nodes[i].op is not None]
+        heapq.heapify(heap)
+        waiting = set(heap)
+        while heap:
+            i = heapq.heappop(heap)
+            waiting.discard(i)
+            for changed in self._visit(i):
+                for other in self._touching[changed]:
+                    if other not in waiting and other not in self._settled:
+                        waiting.add(other)
+                        heapq.heappush(heap, other)
+
+    def set(self, entry: Entry, value: T) -> None:
+        """Settle `entry` and whatever follows from it."""
+        at = self.graph.entry_id(entry)
+        self.values[at] = value
+        self.run(self._touching[at])
+
+    def _visit(self, i: int) -> list[int]:
+        node = self.graph.nodes[i]
+        outs = range(self.graph.row_ptr[i], self.graph.row_ptr[i + 1])
+        before_in = [self.values[e] for e in self._ins[i]]
+        before_out = [self.values[e] for e in outs]
+        try:
+            after_in, after_out = self._apply(node, before_in, before_out)
+            changed = self._keep(node, "input", self._ins[i], before_in, after_in)
+            changed += self._keep(node, "output", outs, before_out, after_out)
+        except OpboxError as error:
+            raise tell(error, node) from None
+        # Once a rule has run on complete values, it can neither learn nor object again.
+        if all(map(self._complete, before_in)) and all(map(self._complete, before_out)):
+            self._settled.add(i)
+        if changed and self._trace is not None:
+            self._record(node, i, set(changed))
+        return changed
+
+    def _keep(
+        self, node: Node, side: str, entries: Sequence[int], before: Sequence[T], after: Sequence[T]
+    ) -> list[int]:
+        changed = []
+        for k, entry in enumerate(entries):
+            if after[k] == before[k] and self.values[entry] == before[k]:
+                continue
+            merged = self._merge(node, side, k, self.values[entry], after[k])
+            if merged != self.values[entry]:
+                self.values[entry] = merged
+                changed.append(entry)
+        return changed
+
+    def named(self, node: Node, i: int) -> Mapping[str, int]:
+        """The node's argument and output names, and their entry numbers."""
+        assert node.op is not None
+        names = dict(zip(node.op.input_names(node.params), self._ins[i], strict=False))
+        outs = zip(
+            node.op.output_names(node.params), range(self.graph.row_ptr[i], self.graph.row_ptr[i + 1]), strict=True
+        )
+        names.update(outs)
+        return names
+
+    def _record(self, node: Node, i: int, changed: set[int]) -> None:
+        assert self._trace is not None
+        assert node.op is not None
+        names = self.named(node, i)
+        self._trace.append(
+            {
+                "node": node.name,
+                "op": node.op.name,
+                "source": node.source,
+                "learnt": {n: self._show(self.values[e]) for n, e in names.items() if e in changed},
+                "known": {n: self._show(self.values[e]) for n, e in names.items() if e not in changed},
+            }
+        )

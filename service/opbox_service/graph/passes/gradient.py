@@ -1,0 +1,194 @@
+"""The gradient pass: reverse-mode differentiation that builds a graph, in NNVM's manner.
+
+Nodes are visited in reverse topological order. Each operator's FGradient makes nodes from the gradients of its
+outputs; gradients that meet at an entry are added as they arrive, in place. What the wanted gradients do not need is
+dropped at the end, so a head gradient is required only where an operator really reads it: SoftmaxOutput and MakeLoss
+ignore theirs.
+
+Zeros are lazy: an output that nothing flows into gets a node of zeros, which survives only if an operator needs it
+beside a real gradient. A backward node that read nothing but such zeros is zero itself (backward operators are linear
+in the output gradients); an operator whose backward is not says so by the attribute `TNonlinearGradient`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from opbox_ops.compute import Arrays, OpContext, Reqs, assign
+from opbox_ops.errors import UnsupportedError
+from opbox_ops.node import Entry, Node
+from opbox_ops.params import NoParams
+from opbox_ops.registry import Op
+
+from ..ir import Graph
+
+__all__ = ["Gradient", "gradient"]
+
+_ZERO = Op("_zero_grad", NoParams, (), ("output",), (), "Zeros in the shape of a forward output.")
+_SUM = Op("_grad_add", NoParams, ("lhs", "rhs"), ("output",), (), "The sum of two gradients of one entry.")
+_SUM.inplace((0, 0), (1, 0))
+
+
+@_ZERO.compute()
+def _(p: NoParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
+    assign(outputs[0], req[0], 0)
+
+
+@_SUM.compute()
+def _(p: NoParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
+    if req[0] == 3:
+        outputs[0] += inputs[0]
+        outputs[0] += inputs[1]
+    elif req[0]:
+        ctx.xp.add(inputs[0], inputs[1], out=outputs[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Gradient:
+    """The backward half of a graph.
+
+    Attributes:
+        head_grads: a variable for each head; it is in `needed` if some backward node reads it.
+        needed: the numbers of the heads whose gradients backward must be given.
+        grads: the gradient of each wanted argument; None where it is zero.
+        nodes: the backward nodes that are needed, in the order they are to run.
+        like: for head gradients, zeros and sums: the forward entry that has their shape and type.
+    """
+
+    head_grads: tuple[Node, ...]
+    needed: tuple[int, ...]
+    grads: dict[str, Entry | None]
+    nodes: tuple[Node, ...]
+    like: dict[Node, Entry]
+
+
+def gradient(graph: Graph, wrt: Sequence[str]) -> Gradient:
+    """The gradients of the heads of `graph`, weighted by head gradients, with respect to the arguments `wrt`.
+
+    Raises:
+        UnsupportedError: a path to a wanted argument leads through an operator without FGradient.
+    """
+    return _Pass(graph, wrt).run()
+
+
+class _Pass:
+    def __init__(self, graph: Graph, wrt: Sequence[str]) -> None:
+        self.graph = graph
+        self.wrt = list(wrt)
+        self.like: dict[Node, Entry] = {}
+        self.made: list[Node] = []
+        self.summed: dict[Entry, Entry] = {}
+        self.zeros: dict[Entry, Entry] = {}
+        self.zero_nodes: set[Node] = set()
+        self.known: set[Node] = set(graph.nodes)
+        self.reaching = self._nodes_reaching(set(wrt))
+
+    def run(self) -> Gradient:
+        head_grads = tuple(Node(None, f"head_grad:{name}") for name in self.graph.output_names)
+        for head, node in zip(self.graph.heads, head_grads, strict=True):
+            self.like[node] = head
+            self.known.add(node)
+            self._add(head, Entry(node))
+        for node in reversed(self.graph.nodes):
+            if node.op is not None and node in self.reaching:
+                self._visit(node)
+        variables = {node.name: node for node in self.graph.variables}
+        grads = {name: self._real(self.summed.get(Entry(variables[name]))) for name in self.wrt}
+        nodes = self._alive([entry for entry in grads.values() if entry is not None])
+        read = {entry.node for node in nodes for entry in node.inputs}
+        read.update(entry.node for entry in grads.values() if entry is not None)
+        needed = tuple(i for i, node in enumerate(head_grads) if node in read)
+        return Gradient(head_grads, needed, grads, nodes, self.like)
+
+    def _nodes_reaching(self, wanted: set[str]) -> set[Node]:
+        """The nodes that a wanted argument flows into: the others need no gradient."""
+        found: set[Node] = set()
+        for node in self.graph.nodes:
+            if (node.op is None and node.name in wanted) or any(entry.node in found for entry in node.inputs):
+                found.add(node)
+        return found
+
+    def _visit(self, node: Node) -> None:
+        assert node.op is not None
+        arrived = [self.summed.get(entry) for entry in node.entries()]
+        rule = node.op.get_attr("FGradient")
+        if rule is None:
+            if all(self._real(entry) is None for entry in arrived):
+                return
+            raise UnsupportedError("the operator has no gradient: use BlockGrad to stop the gradient before it").at(
+                node.name, node.op.name, node.source
+            )
+        ograds = [self._zero(e) if grad is None else grad for e, grad in zip(node.entries(), arrived, strict=True)]
+        grads = list(rule(node, ograds))
+        if len(grads) != len(node.inputs):
+            raise UnsupportedError(
+                f"its gradient rule returned {len(grads)} entries: expected one for each of {len(node.inputs)} inputs"
+            ).at(node.name, node.op.name, node.source)
+        fresh = self._new_nodes([grad for grad in grads if grad is not None])
+        if not node.op.get_attr("TNonlinearGradient"):
+            self._note_zeros(fresh)
+        for entry, grad in zip(node.inputs, grads, strict=True):
+            if grad is not None and entry.node in self.reaching and grad.node not in self.zero_nodes:
+                self._add(entry, grad)
+
+    def _new_nodes(self, grads: list[Entry]) -> list[Node]:
+        """The nodes that a rule has just made, inputs first, noted in `made`."""
+        fresh: list[Node] = []
+
+        def walk(node: Node) -> None:
+            if node not in self.known:
+                self.known.add(node)
+                for entry in node.inputs:
+                    walk(entry.node)
+                fresh.append(node)
+
+        for grad in grads:
+            walk(grad.node)
+        self.made += fresh
+        return fresh
+
+    def _note_zeros(self, fresh: list[Node]) -> None:
+        """Note those of `fresh` that are zero because all they read of the output gradients is zero."""
+        for made in fresh:
+            if made.op is None or not made.op.is_backward:
+                continue
+            gradients = [entry.node for entry in made.inputs if entry.node not in self.graph.index]
+            if gradients and all(each in self.zero_nodes for each in gradients):
+                self.zero_nodes.add(made)
+
+    def _add(self, entry: Entry, grad: Entry) -> None:
+        before = self.summed.get(entry)
+        if before is None:
+            self.summed[entry] = grad
+            return
+        total = Node(_SUM, f"{entry.node.name}_grad_sum", {}, NoParams(), (before, grad), source=entry.node.source)
+        self.like[total] = entry
+        self.made.append(total)
+        self.known.add(total)
+        self.summed[entry] = Entry(total)
+
+    def _zero(self, entry: Entry) -> Entry:
+        if entry not in self.zeros:
+            node = Node(_ZERO, f"{entry.node.name}_zero_grad", {}, NoParams(), source=entry.node.source)
+            self.like[node] = entry
+            self.made.append(node)
+            self.known.add(node)
+            self.zero_nodes.add(node)
+            self.zeros[entry] = Entry(node)
+        return self.zeros[entry]
+
+    def _real(self, entry: Entry | None) -> Entry | None:
+        return None if entry is None or entry.node in self.zero_nodes else entry
+
+    def _alive(self, wanted: list[Entry]) -> tuple[Node, ...]:
+        """Dead-code removal: of the nodes made, those that `wanted` needs, in the order they were made."""
+        alive: set[Node] = set()
+        stack: list[Any] = [entry.node for entry in wanted]
+        while stack:
+            node = stack.pop()
+            if node not in alive and node not in self.graph.index and node.op is not None:
+                alive.add(node)
+                stack.extend(entry.node for entry in node.inputs)
+        return tuple(node for node in self.made if node in alive)

@@ -1,0 +1,136 @@
+"""Type inference: FInferType in both directions, to a fixed point.
+
+    types = infer_type(graph, {"data": np.float16})
+    types.arg_types, types.out_types, types.aux_types
+
+Types come from the caller and from `__dtype__` attributes (MXNet's numbers). A variable whose type nothing determines
+is float32, as MXNet's executors have it; with `partial` it stays unknown, as in MXNet's `infer_type`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from opbox_ops.errors import DTypeError, GraphError, UnderdeterminedError
+from opbox_ops.infer import DType, TypeList, dtype_of
+from opbox_ops.node import Entry, Node
+
+from ..ir import Graph
+from .fixpoint import Fixpoint, check_names
+
+__all__ = ["Types", "apply_type_rule", "infer_type"]
+
+_CODES = {
+    "0": "float32",
+    "1": "float64",
+    "2": "float16",
+    "3": "uint8",
+    "4": "int32",
+    "5": "int8",
+    "6": "int64",
+    "7": "bool",
+    "12": "bfloat16",
+}
+"""mshadow's type numbers, as `__dtype__` has them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Types:
+    """What inference found; None is unknown.
+
+    Attributes:
+        arg_types, out_types, aux_types: in the order of the graph's argument, output and auxiliary names.
+        entries: a type for each entry of the graph, by `graph.entry_id`.
+    """
+
+    graph: Graph
+    arg_types: list[DType]
+    out_types: list[DType]
+    aux_types: list[DType]
+    entries: list[DType]
+
+    @property
+    def complete(self) -> bool:
+        """Whether every entry's type is known."""
+        return all(dtype is not None for dtype in self.entries)
+
+    def of(self, entry: Entry) -> DType:
+        """The type of one entry."""
+        return self.entries[self.graph.entry_id(entry)]
+
+
+def infer_type(graph: Graph, types: Mapping[str, Any], *, partial: bool = False) -> Types:
+    """The element types of all entries of `graph`.
+
+    Args:
+        graph: the graph.
+        types: by argument or auxiliary name: a numpy dtype, or what makes one ("float16", np.float16).
+        partial: whether unknown types are left unknown; otherwise unknown variables become float32, one after the
+            other in the order of the arguments.
+
+    Raises:
+        BadRequestError: `types` names no argument of the graph.
+        DTypeError: types contradict each other, with the node, the argument and the user's line.
+        UnderdeterminedError: not `partial`, and an inner entry stays unknown.
+    """
+    check_names(graph, types)
+    values: list[DType] = [None] * graph.num_entries
+    for node in graph.variables:
+        values[graph.entry_id(Entry(node))] = _starting(node, types.get(node.name))
+    work: Fixpoint[DType] = Fixpoint(graph, apply_type_rule, _merge, values, lambda dtype: dtype is not None)
+    work.run()
+    if not partial:
+        for node in [*graph.arguments, *graph.auxiliary_states]:
+            if values[graph.entry_id(Entry(node))] is None:
+                work.set(Entry(node), np.dtype(np.float32))
+    found = Types(
+        graph,
+        [values[graph.entry_id(Entry(node))] for node in graph.arguments],
+        [values[graph.entry_id(head)] for head in graph.heads],
+        [values[graph.entry_id(Entry(node))] for node in graph.auxiliary_states],
+        values,
+    )
+    if not partial and not found.complete:
+        stuck = next(n for n in graph.nodes if any(found.of(entry) is None for entry in n.entries()))
+        assert stuck.op is not None
+        raise UnderdeterminedError("the type of its output is not determined by its inputs").at(
+            stuck.name, stuck.op.name, stuck.source
+        )
+    return found
+
+
+def apply_type_rule(node: Node, ins: Sequence[DType], outs: Sequence[DType]) -> tuple[TypeList, TypeList]:
+    """What the node's FInferType makes of these types; by default all are one type."""
+    assert node.op is not None
+    inside, outside = TypeList(ins, "input"), TypeList(outs, "output")
+    node.op.type_rule(node.params, inside, outside)
+    return inside, outside
+
+
+def _merge(node: Node, side: str, index: int, old: DType, new: DType) -> DType:
+    if old is None or new is None or old == new:
+        return new if old is None else old
+    raise DTypeError(f"expected type {new}, got {old}", side=side, index=index)
+
+
+def _starting(node: Node, given: Any) -> DType:
+    dtype: DType = None
+    if given is not None:
+        try:
+            dtype = dtype_of(given)
+        except TypeError:
+            raise DTypeError(f"{node.name}: expected a numpy type name, got {given!r}", node=node.name) from None
+    text = node.attrs.get("__dtype__")
+    if text is None or text in ("-1", "None"):
+        return dtype
+    try:
+        declared = dtype_of(_CODES.get(text, text))
+    except TypeError:
+        raise GraphError(f"{node.name}: expected one of MXNet's type numbers as __dtype__, got {text!r}") from None
+    if dtype is not None and dtype != declared:
+        raise DTypeError(f"{node.name}: expected {declared} as its __dtype__ says, got {dtype}", node=node.name)
+    return declared

@@ -1,0 +1,278 @@
+"""The memory planner: which values share memory, and where each lies in one arena.
+
+A plan is a list of steps that read and write values. A value that the planner may place lives from the step that
+writes it to the last step that reads it; values that are never alive together may lie in the same bytes.
+
+1. Sharing. A view (a reshape) is its input under another shape and costs no step. An output may take the memory of an
+   input that dies in that step when the operator allows it (FInplaceOption) and nothing else of the step reads it.
+   Where the output lies outside the arena (a gradient array of the user, an executor output), the input is moved there.
+2. Placing. Groups of sharing values are intervals in time with a size; they are given offsets greedily into the best
+   gap, largest first and, as a second attempt, in the order of time; the smaller arena wins. This is the "greedy by
+   size" of Pisarchyk and Lee, Efficient Memory Management for Deep Neural Net Inference, 2020.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+import numpy as np
+
+from opbox_ops.backend.base import ALIGNMENT
+
+__all__ = ["External", "MemoryPlan", "StepUse", "plan_memory"]
+
+FOREVER = 1 << 60
+
+
+@dataclass(frozen=True, slots=True)
+class StepUse:
+    """A step as the planner sees it; values are numbers.
+
+    Attributes:
+        reads, writes: in the order of the operator's inputs and outputs; -1 for an output that nobody wants.
+        inplace: (position in reads, position in writes) pairs that may share memory.
+        view: whether writes[0] is reads[0] under another shape.
+        temps: bytes of each temporary.
+    """
+
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    inplace: tuple[tuple[int, int], ...] = ()
+    view: bool = False
+    temps: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class External:
+    """A value whose memory is not the planner's.
+
+    Attributes:
+        adopt: whether values that flow into it in place may live there before: only where its first step may be
+            `since` or later, so that a gradient array is not touched by forward.
+    """
+
+    adopt: bool = False
+    since: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """Where everything lies.
+
+    Attributes:
+        home: for each value, an offset into the arena; or None when it lies in an external value's memory.
+        owner: for a value in external memory, the external value (itself, or the one that it is a view of).
+        temps: offsets of each step's temporaries.
+        inplace: for each step, which output shares memory with which input, by position.
+        elided: the view steps that need not run.
+        arena_bytes: the arena's size.
+        naive_bytes: the sum of the sizes of all placed values, each for itself; temporaries not counted.
+        live_bytes: the most that is alive in any one step: no plan can do with less.
+        temp_bytes: the temporaries of the greediest step.
+        overwritten: whether the steps from `boundary` on overwrite what earlier ones left for them.
+    """
+
+    home: list[int | None]
+    owner: list[int | None]
+    temps: list[tuple[int, ...]]
+    inplace: list[dict[int, int]]
+    elided: frozenset[int]
+    arena_bytes: int
+    naive_bytes: int
+    live_bytes: int
+    temp_bytes: int
+    overwritten: bool
+
+
+@dataclass(slots=True, eq=False)
+class _Group:
+    """Values in the same memory."""
+
+    nbytes: int
+    first: int
+    last: int
+    external: int | None = None
+    writes: list[int] = field(default_factory=list)
+    offset: int = 0
+
+
+def plan_memory(
+    steps: Sequence[StepUse],
+    nbytes: Sequence[int],
+    external: dict[int, External],
+    *,
+    boundary: int | None = None,
+    share: bool = True,
+) -> MemoryPlan:
+    """Place the values of `steps`.
+
+    Args:
+        steps: in the order they run.
+        nbytes: the size of each value.
+        external: the values that have memory of their own; written at most once if `adopt`.
+        boundary: the first step of the backward half: `overwritten` says whether it destroys what it reads.
+        share: False gives every value memory of its own (for measuring and testing).
+    """
+    planner = _Planner(steps, nbytes, external, share)
+    planner.group()
+    return planner.place(boundary)
+
+
+class _Planner:
+    def __init__(
+        self, steps: Sequence[StepUse], nbytes: Sequence[int], external: dict[int, External], share: bool
+    ) -> None:
+        self.steps = steps
+        self.nbytes = nbytes
+        self.external = external
+        self.share = share
+        self.last = [-1] * len(nbytes)
+        for t, step in enumerate(steps):
+            for value in (*step.reads, *step.writes):
+                if value >= 0:
+                    self.last[value] = t
+        self.groups: list[_Group | None] = [None] * len(nbytes)
+        for value in external:
+            self.groups[value] = _Group(nbytes[value], -1, FOREVER, value)
+        self.inplace: list[dict[int, int]] = [{} for _ in steps]
+        self.elided: set[int] = set()
+
+    def group(self) -> None:
+        for t, step in enumerate(self.steps):
+            if step.view and self.share and self._alias(t, step):
+                self.elided.add(t)
+                continue
+            taken: set[int] = set()
+            for read, write in step.inplace if self.share else ():
+                if (
+                    read not in taken
+                    and step.writes[write] >= 0
+                    and write not in self.inplace[t]
+                    and self._join(t, step, read, write)
+                ):
+                    taken.add(read)
+                    self.inplace[t][write] = read
+            for value in step.writes:
+                if value < 0:
+                    continue
+                group = self.groups[value]
+                if group is None:
+                    group = self.groups[value] = _Group(self.nbytes[value], t, self.last[value])
+                group.writes.append(t)
+
+    def _alias(self, t: int, step: StepUse) -> bool:
+        """Make the view's output its input; False when both have memory of their own."""
+        source, value = step.reads[0], step.writes[0]
+        held, target = self.groups[source], self.groups[value]
+        assert held is not None
+        if held.nbytes != self.nbytes[value]:
+            return False
+        if target is None:
+            self.groups[value] = held
+            held.last = max(held.last, self.last[value])
+            return True
+        return self._adopt(t, held, value, target)
+
+    def _join(self, t: int, step: StepUse, read: int, write: int) -> bool:
+        source, value = step.reads[read], step.writes[write]
+        held, target = self.groups[source], self.groups[value]
+        if held is None or held.external is not None or held.last != t or held.nbytes != self.nbytes[value]:
+            return False
+        if sum(self.groups[each] is held for each in step.reads) != 1:
+            return False
+        if target is None:
+            self.groups[value] = held
+            held.last = self.last[value]
+            return True
+        return target is not held and self._adopt(t, held, value, target)
+
+    def _adopt(self, t: int, held: _Group, value: int, target: _Group) -> bool:
+        """Move a group into the external memory that it flows into."""
+        terms = self.external.get(value)
+        if terms is None or not terms.adopt or held.external is not None or not self.share:
+            return False
+        if held.nbytes != target.nbytes or held.first < terms.since or target.writes:
+            return False
+        # Views and earlier in-place values point to the group itself, so moving it moves them all.
+        held.external, held.last = value, FOREVER
+        self.groups[value] = held
+        return True
+
+    def place(self, boundary: int | None) -> MemoryPlan:
+        groups = list(dict.fromkeys(g for g in self.groups if g is not None and g.external is None))
+        temps = [[_Group(size, t, t) for size in step.temps] for t, step in enumerate(self.steps)]
+        everything = [g for g in (*groups, *(g for each in temps for g in each)) if g.nbytes > 0]
+        if self.share:
+            best = min(_ORDERS, key=lambda order: _fit(everything, order))
+            arena = _fit(everything, best)
+        else:
+            arena = _stack(everything)
+        placed = [v for v, group in enumerate(self.groups) if group is not None and v not in self.external]
+        return MemoryPlan(
+            home=[None if g is None or g.external is not None else g.offset for g in self.groups],
+            owner=[None if g is None else g.external for g in self.groups],
+            temps=[tuple(g.offset for g in each) for each in temps],
+            inplace=self.inplace,
+            elided=frozenset(self.elided),
+            arena_bytes=arena,
+            naive_bytes=sum(self.nbytes[v] for v in placed),
+            live_bytes=_peak(everything, len(self.steps)),
+            temp_bytes=max((sum(step.temps) for step in self.steps), default=0),
+            overwritten=boundary is not None and _overwritten(everything, boundary),
+        )
+
+
+def _fit(groups: list[_Group], order: Callable[[_Group], tuple[int, ...]]) -> int:
+    """Give every group the best gap among those alive with it, in `order`; the bytes that all take."""
+    first, last, begin, end = (np.empty(len(groups), np.int64) for _ in range(4))
+    total = 0
+    for k, group in enumerate(sorted(groups, key=order)):
+        size = _aligned(group.nbytes)
+        alive = (first[:k] <= group.last) & (last[:k] >= group.first)
+        begins, ends = begin[:k][alive], end[:k][alive]
+        by_offset = np.argsort(begins, kind="stable")
+        # Gaps lie between the furthest end so far and the next beginning; the last one is open.
+        starts = np.concatenate(([0], np.maximum.accumulate(ends[by_offset])))
+        room = np.concatenate((begins[by_offset], [FOREVER])) - starts
+        fitting = np.flatnonzero(room >= size)
+        group.offset = int(starts[fitting[np.argmin(room[fitting])]])
+        first[k], last[k], begin[k], end[k] = group.first, group.last, group.offset, group.offset + size
+        total = max(total, group.offset + size)
+    return total
+
+
+def _aligned(nbytes: int) -> int:
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+
+
+_ORDERS: tuple[Callable[[_Group], tuple[int, ...]], ...] = (
+    lambda group: (-group.nbytes, group.first),
+    lambda group: (group.first, -group.nbytes),
+    lambda group: (-(group.last - group.first + 1) * group.nbytes, group.first),
+)
+
+
+def _stack(groups: list[_Group]) -> int:
+    total = 0
+    for group in groups:
+        group.offset = total
+        total += _aligned(group.nbytes)
+    return total
+
+
+def _peak(groups: list[_Group], steps: int) -> int:
+    change = [0] * (steps + 1)
+    for group in groups:
+        change[group.first] += _aligned(group.nbytes)
+        change[group.last + 1] -= _aligned(group.nbytes)
+    return max(accumulate(change), default=0)
+
+
+def _overwritten(groups: list[_Group], boundary: int) -> bool:
+    kept = [g for g in groups if g.first < boundary <= g.last]
+    later = [g for g in groups if g.first >= boundary]
+    if any(t >= boundary for g in kept for t in g.writes):
+        return True
+    return any(a.offset < b.offset + b.nbytes and b.offset < a.offset + a.nbytes for a in kept for b in later)
