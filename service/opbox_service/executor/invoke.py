@@ -49,6 +49,7 @@ class _Prepared:
 
 _cache: OrderedDict[Any, _Prepared] = OrderedDict()
 _lock = Lock()
+_NO_COPIES: Sequence[tuple[int, Array]] = ()
 
 
 def invoke(
@@ -82,9 +83,9 @@ def invoke(
         >>> invoke("FullyConnected", {"num_hidden": 10}, [x, w, b], backend=cpu, random=cpu.random(0))
     """
     key = (
-        op if type(op) is str else op.name,  # type: ignore[union-attr]
+        op if isinstance(op, str) else op.name,
         backend.device_type,
-        tuple(params.items()) if type(params) is dict else params,
+        tuple(params.items()) if isinstance(params, dict) else params,
         tuple([(array.shape, array.dtype) for array in inputs]),
         None if outputs is None else tuple([None if o is None else (o.shape, o.dtype) for o in outputs]),
     )
@@ -94,7 +95,7 @@ def invoke(
     except (KeyError, TypeError):
         call = _prepare(op, params, inputs, backend.device_type, outputs, key)
     if outputs is None:
-        req, copies = call.req, ()
+        req, copies = call.req, _NO_COPIES
         made = [backend.empty(shape, dtype) for shape, dtype in zip(call.shapes, call.dtypes, strict=True)]
     else:
         made, req, copies = _into(call, inputs, outputs, backend)

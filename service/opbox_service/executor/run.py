@@ -150,7 +150,7 @@ class Executor:
         self._backend = backend
         self._random = random
         self._mode = Mode()
-        self._external = {
+        self._external: dict[tuple[str, str | int], Array] = {
             **{("arg", name): array for name, array in args.items()},
             **{("grad", name): array for name, array in grads.items()},
             **{("aux", name): array for name, array in aux.items()},

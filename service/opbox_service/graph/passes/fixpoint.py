@@ -99,7 +99,7 @@ class Fixpoint(Generic[T]):
                         waiting.add(other)
                         heapq.heappush(heap, other)
 
-    def set(self, entry: Entry, value: T) -> None:
+    def settle(self, entry: Entry, value: T) -> None:
         """Settle `entry` and whatever follows from it."""
         at = self.graph.entry_id(entry)
         self.values[at] = value

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from opbox_ops.compute import Arrays, OpContext, Reqs, assign
+from opbox_ops.compute import Arrays, OpContext, OpReq, Reqs, assign
 from opbox_ops.errors import UnsupportedError
 from opbox_ops.node import Entry, Node
 from opbox_ops.params import NoParams
@@ -38,11 +38,12 @@ def _(p: NoParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -
 
 @_SUM.compute()
 def _(p: NoParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-    if req[0] == 3:
-        outputs[0] += inputs[0]
-        outputs[0] += inputs[1]
-    elif req[0]:
-        ctx.xp.add(inputs[0], inputs[1], out=outputs[0])
+    out = outputs[0]
+    if req[0] == OpReq.ADD:
+        out += inputs[0]
+        out += inputs[1]
+    elif req[0] != OpReq.NULL:
+        ctx.xp.add(inputs[0], inputs[1], out=out)
 
 
 @dataclass(frozen=True, slots=True)

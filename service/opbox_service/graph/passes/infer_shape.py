@@ -188,7 +188,8 @@ def _underdetermined(work: Fixpoint[Shape], found: Shapes) -> UnderdeterminedErr
 
 def _would_fix(graph: Graph, values: list[Shape], unknown: list[Node]) -> list[str]:
     """The fewest arguments found, greedily, whose shapes would settle the others: each is tried with a few ranks."""
-    left, chosen, state = list(unknown), [], list(values)
+    left, state = list(unknown), list(values)
+    chosen: list[str] = []
     while left and len(chosen) < 3:
         best: tuple[int, Node, list[Shape]] | None = None
         for node in left[: max(1, min(8, 20_000 // (1 + len(graph.nodes))))]:
@@ -215,7 +216,7 @@ def _trials(shape: Shape) -> list[tuple[int, ...]]:
 def _suppose(graph: Graph, values: list[Shape], node: Node, shape: tuple[int, ...]) -> list[Shape] | None:
     after = list(values)
     try:
-        Fixpoint(graph, apply_shape_rule, _merge, after, known).set(Entry(node), shape)
+        Fixpoint(graph, apply_shape_rule, _merge, after, known).settle(Entry(node), shape)
     except (OpboxError, ArithmeticError):
         return None
     return after

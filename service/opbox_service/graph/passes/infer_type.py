@@ -86,7 +86,7 @@ def infer_type(graph: Graph, types: Mapping[str, Any], *, partial: bool = False)
     if not partial:
         for node in [*graph.arguments, *graph.auxiliary_states]:
             if values[graph.entry_id(Entry(node))] is None:
-                work.set(Entry(node), np.dtype(np.float32))
+                work.settle(Entry(node), np.dtype(np.float32))
     found = Types(
         graph,
         [values[graph.entry_id(Entry(node))] for node in graph.arguments],
