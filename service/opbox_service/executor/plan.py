@@ -205,11 +205,11 @@ class _Compiler:
             plan.steps.append(Step(mark, _take_in, (), taken, [OpReq.WRITE] * len(taken), []))
         reads = Counter(entry for node in made.nodes for entry in node.inputs)
         wanted = Counter(entry for entry in made.grads.values() if entry is not None)
-        fused = {
-            entry: name
-            for name, entry in made.grads.items()
-            if entry is not None and self._writable(entry, name, made, reads[entry], wanted[entry])
-        }
+        reads.update(wanted)
+        fused: dict[Entry, str] = {}
+        for name, entry in made.grads.items():
+            if entry is not None and entry not in fused and self._writable(entry, name, reads[entry]):
+                fused[entry] = name
         for node in made.nodes:
             self._backward_step(node, made, reads, fused)
         for name, entry in made.grads.items():
@@ -219,11 +219,11 @@ class _Compiler:
             elif fused.get(entry) != name:
                 self._copy_out(name, entry)
 
-    def _writable(self, entry: Entry, name: str, made: Gradient, reads: int, wanted: int) -> bool:
+    def _writable(self, entry: Entry, name: str, uses: int) -> bool:
         """Whether the step that makes this gradient may write it straight into the user's array."""
-        if entry.node.op is None or entry.node in self.graph.index or wanted > 1:
+        if entry.node.op is None or entry.node in self.graph.index:
             return False
-        return reads == 0 or self.req[name] == OpReq.WRITE
+        return uses == 1 or self.req[name] == OpReq.WRITE
 
     def _backward_step(self, node: Node, made: Gradient, reads: Counter[Entry], fused: dict[Entry, str]) -> None:
         assert node.op is not None

@@ -46,6 +46,11 @@ def check_names(graph: Graph, given: Iterable[str]) -> None:
             raise BadRequestError(f"{name!r} is not an argument of the graph: {hint}")
 
 
+def _equal(a: Any, b: Any) -> bool:
+    # numpy takes None for float64: np.dtype("float64") == None holds.
+    return a is b or (a is not None and b is not None and bool(a == b))
+
+
 class Fixpoint(Generic[T]):
     """Values by entry number, and the loop that completes them.
 
@@ -128,10 +133,10 @@ class Fixpoint(Generic[T]):
     ) -> list[int]:
         changed = []
         for k, entry in enumerate(entries):
-            if after[k] == before[k] and self.values[entry] == before[k]:
+            if _equal(after[k], before[k]) and _equal(self.values[entry], before[k]):
                 continue
             merged = self._merge(node, side, k, self.values[entry], after[k])
-            if merged != self.values[entry]:
+            if not _equal(merged, self.values[entry]):
                 self.values[entry] = merged
                 changed.append(entry)
         return changed

@@ -1,0 +1,144 @@
+"""The memory plan: sharing never changes a result, and saves what it should."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from opbox_ops.backend import backend_for
+from opbox_ops.node import Entry
+from opbox_service.executor import bind
+from opbox_service.graph import Graph
+from opbox_service.graph.passes.infer_shape import infer_shape
+
+from . import toy_ops as toy
+
+CPU = backend_for("cpu")
+UNARY = [toy.NEG, toy.SQRT, toy.SCRATCH, toy.FLAT, toy.DOUBLE, toy.SPLIT]
+BINARY = [toy.ADD, toy.MUL]
+
+
+@st.composite
+def graphs(draw):
+    """Random graphs of in-place, viewing, multi-output, temporary-using and size-changing operators."""
+    shapes = {toy.var("x"): (4, 2), toy.var("y"): (4, 2), toy.var("z"): (8,)}
+    entries = dict(shapes)
+    for i in range(draw(st.integers(1, 14))):
+        left = draw(st.sampled_from(list(entries)))
+        partners = [e for e in entries if entries[e] == entries[left]]
+        if draw(st.booleans()):
+            right = draw(st.sampled_from(partners))
+            op = draw(st.sampled_from(BINARY))
+            entries[toy.call(op, f"n{i}", left, right)] = entries[left]
+            continue
+        op = draw(st.sampled_from(UNARY))
+        shape = entries[left]
+        if (op is toy.SPLIT and shape[0] < 2) or (op is toy.DOUBLE and shape[0] > 32):
+            continue
+        made = toy.call(op, f"n{i}", left)
+        out = infer_shape(Graph([made]), {e.node.name: s for e, s in shapes.items() if _uses(made, e)}).out_shapes[0]
+        entries[made] = out
+        if op is toy.SPLIT:
+            entries[Entry(made.node, 1)] = out
+    heads = draw(st.lists(st.sampled_from(list(entries)), min_size=1, max_size=3))
+    return Graph(heads), {e.node.name: s for e, s in shapes.items()}
+
+
+def _uses(entry, variable):
+    return variable.node in Graph([entry]).nodes
+
+
+def _run(graph, shapes, reqs, share, seed):
+    rng = np.random.default_rng(seed)
+    args = {name: rng.uniform(0.5, 1.5, shapes[name]) for name in graph.argument_names}
+    grads = {n: rng.uniform(0.5, 1.5, a.shape) for n, a in args.items() if reqs.get(n, "null") != "null"}
+    ex = bind(
+        graph,
+        args=args,
+        grads=grads,
+        grad_req={n: reqs[n] for n in grads},
+        backend=CPU,
+        random=CPU.random(0),
+        share=share,
+    )
+    before = {n: a.copy() for n, a in args.items()}
+    told = []
+    for _ in range(2):
+        ex._arena.view(np.uint8)[...] = 0xFF
+        ex.forward(is_train=True)
+        told += [out.copy() for out in ex.outputs]
+        ex.backward([np.cos(np.arange(o.size, dtype=float)).reshape(o.shape) for o in ex.outputs])
+        told += [grad.copy() for grad in grads.values()]
+        for out, early in zip(ex.outputs, told[-len(grads) - len(ex.outputs) :], strict=False):
+            assert np.array_equal(out, early), "backward changed an output"
+    for name, array in args.items():
+        assert np.array_equal(array, before[name]), f"{name} was overwritten"
+    return told, ex.memory
+
+
+@settings(max_examples=300, deadline=None)
+@given(graphs(), st.fixed_dictionaries({n: st.sampled_from(["write", "add", "null"]) for n in "xyz"}))
+def test_sharing_memory_changes_no_result(made, reqs):
+    graph, shapes = made
+    planned, memory = _run(graph, shapes, reqs, True, 1)
+    plain, naive = _run(graph, shapes, reqs, False, 1)
+    assert all(np.array_equal(a, b) for a, b in zip(planned, plain, strict=True))
+    assert memory.arena_bytes <= naive.arena_bytes
+    assert memory.live_bytes <= memory.arena_bytes
+
+
+def _chain(length, op=toy.NEG):
+    entry = toy.var("x")
+    for i in range(length):
+        entry = toy.call(op, f"n{i}", entry)
+    return Graph([entry])
+
+
+def test_an_in_place_chain_lives_in_the_output():
+    _, memory = _run(_chain(10), {"x": (64, 64)}, {}, True, 0)
+    assert memory.arena_bytes == 0
+    assert memory.naive_bytes == 9 * 64 * 64 * 8
+
+
+def test_two_buffers_suffice_for_a_chain_that_cannot_work_in_place():
+    graph = _chain(10, toy.SCRATCH)
+    _, memory = _run(graph, {"x": (64, 64)}, {}, True, 0)
+    # Two values alternate; the temporaries of one step lie beside them.
+    assert memory.arena_bytes <= 3 * 64 * 64 * 8 + 64
+
+
+def test_a_view_costs_no_step_and_no_memory():
+    x = toy.var("x")
+    graph = Graph([toy.call(toy.NEG, "b", toy.call(toy.FLAT, "f", toy.call(toy.SQRT, "a", x)))])
+    _, memory = _run(graph, {"x": (4, 2)}, {}, True, 0)
+    assert memory.steps == 2
+    assert memory.arena_bytes == 0
+
+
+def test_a_strided_argument_is_not_viewed():
+    graph = Graph([toy.call(toy.NEG, "b", toy.call(toy.FLAT, "f", toy.var("x")))])
+    x = np.arange(16.0).reshape(4, 4)[:, ::2]
+    ex = bind(graph, args={"x": x}, backend=CPU, random=CPU.random(0))
+    for factor in (1, 2):
+        x *= factor
+        ex.forward()
+        assert np.array_equal(ex.outputs[0], -x.ravel())
+
+
+@pytest.mark.parametrize("req", ["write", "add"])
+def test_gradients_are_written_into_the_given_array(req):
+    graph = Graph([toy.call(toy.MUL, "m", toy.var("x"), toy.var("y"))])
+    told, memory = _run(graph, {"x": (4, 2), "y": (4, 2)}, {"x": req, "y": req}, True, 0)
+    assert memory.steps == 3
+    assert memory.naive_bytes == 4 * 2 * 8
+
+
+def test_forward_does_not_touch_gradient_arrays():
+    x = toy.var("x")
+    graph = Graph([toy.call(toy.SQRT, "s", toy.call(toy.NEG, "n", x))])
+    args, grads = {"x": np.ones((4, 2))}, {"x": np.full((4, 2), 7.0)}
+    ex = bind(graph, args=args, grads=grads, backend=CPU, random=CPU.random(0))
+    ex.forward(is_train=True)
+    assert (grads["x"] == 7).all()

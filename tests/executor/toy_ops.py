@@ -1,0 +1,200 @@
+"""Small operators for executor tests: each has one property that the planner cares about. Not in the registry."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from opbox_ops.compute import Temp, assign
+from opbox_ops.infer import all_same_shape
+from opbox_ops.node import Entry, Node
+from opbox_ops.params import NoParams
+from opbox_ops.registry import Op
+
+__all__ = ["ADD", "BROKEN", "DOUBLE", "FLAT", "MUL", "NEG", "SCRATCH", "SPLIT", "SQRT", "STATEFUL", "call", "var"]
+
+
+def var(name: str, **attrs: str) -> Entry:
+    """A variable."""
+    return Entry(Node(None, name, attrs))
+
+
+def call(op: Op, name: str, *inputs: Entry) -> Entry:
+    """The first output of `op` on `inputs`."""
+    return Entry(Node(op, name, {}, NoParams(), tuple(inputs), source="toy.py:1"))
+
+
+def _op(name: str, inputs: Any = ("data",), outputs: Any = ("output",), backward: bool = False) -> Op:
+    op = Op(name, NoParams, inputs, outputs, (), "")
+    if backward:
+        op.set_attr("TIsBackward", True)
+    elif "split" not in name and "double" not in name and "flat" not in name:
+        op.infer_shape(all_same_shape)
+    return op
+
+
+def _grad(op: Op, node: Node, *inputs: Entry) -> list[Entry | None]:
+    made = Node(op, f"{node.name}_backward", {}, NoParams(), tuple(inputs), forward=node, source=node.source)
+    return [Entry(made, i) for i in range(len(node.inputs))]
+
+
+NEG = _op("_toy_neg").inplace((0, 0))
+MUL = _op("_toy_mul", ("a", "b")).inplace((0, 0), (1, 0))
+_MUL_BACK = _op("_toy_mul_back", ("g", "a", "b"), ("ga", "gb"), True).inplace((0, 0), (0, 1))
+ADD = _op("_toy_add", ("a", "b")).inplace((0, 0), (1, 0))
+SQRT = _op("_toy_sqrt").inplace((0, 0))
+_SQRT_BACK = _op("_toy_sqrt_back", ("g", "out"), backward=True).inplace((0, 0))
+SCRATCH = _op("_toy_scratch")
+FLAT = _op("_toy_flat").set_attr("TIsView", True).inplace((0, 0))
+SPLIT = _op("_toy_split", outputs=("left", "right"))
+_SPLIT_BACK = _op("_toy_split_back", ("gl", "gr"), backward=True)
+DOUBLE = _op("_toy_double")
+_DOUBLE_BACK = _op("_toy_double_back", ("g",), backward=True)
+STATEFUL = _op("_toy_stateful")
+_STATEFUL_BACK = _op("_toy_stateful_back", ("g",), backward=True)
+BROKEN = _op("_toy_broken")
+
+
+@NEG.compute()
+def _(p, ctx, inputs, req, outputs):
+    assign(outputs[0], req[0], -inputs[0])
+
+
+NEG.gradient(lambda node, ograds: [call(NEG, f"{node.name}_grad", ograds[0])])
+
+
+@MUL.compute()
+def _(p, ctx, inputs, req, outputs):
+    assign(outputs[0], req[0], inputs[0] * inputs[1])
+
+
+@_MUL_BACK.compute()
+def _(p, ctx, inputs, req, outputs):
+    g, a, b = inputs
+    values = [g * b, g * a]
+    assign(outputs[0], req[0], values[0])
+    assign(outputs[1], req[1], values[1])
+
+
+MUL.gradient(lambda node, ograds: _grad(_MUL_BACK, node, ograds[0], *node.inputs))
+
+
+@ADD.compute()
+def _(p, ctx, inputs, req, outputs):
+    assign(outputs[0], req[0], inputs[0] + inputs[1])
+
+
+ADD.gradient(lambda node, ograds: [ograds[0], ograds[0]])
+
+
+@SQRT.compute()
+def _(p, ctx, inputs, req, outputs):
+    assign(outputs[0], req[0], np.sqrt(1 + inputs[0] * inputs[0]))
+
+
+@_SQRT_BACK.compute()
+def _(p, ctx, inputs, req, outputs):
+    assign(outputs[0], req[0], inputs[0] / inputs[1])
+
+
+SQRT.gradient(lambda node, ograds: _grad(_SQRT_BACK, node, ograds[0], node.entries()[0]))
+
+
+@SCRATCH.resources
+def _(p, in_shapes, in_types, out_shapes, out_types):
+    return [Temp(in_shapes[0], in_types[0]), Temp((7,), np.int32)]
+
+
+@SCRATCH.compute()
+def _(p, ctx, inputs, req, outputs):
+    wide, few = ctx.temp
+    wide[...] = inputs[0] * 3
+    few[...] = 2
+    assign(outputs[0], req[0], wide + few[0])
+    wide[...] = np.nan
+
+
+SCRATCH.gradient(lambda node, ograds: [call(SCRATCH, f"{node.name}_grad", ograds[0])])
+
+
+@FLAT.infer_shape
+def _(p, ins, outs):
+    if ins[0] is not None:
+        outs.merge(0, (int(np.prod(ins[0])),))
+
+
+@FLAT.compute()
+def _(p, ctx, inputs, req, outputs):
+    assign(outputs[0], req[0], inputs[0].reshape(outputs[0].shape))
+
+
+_FLAT_BACK = _op("_toy_flat_back", ("g",), backward=True).set_attr("TIsView", True)
+_FLAT_BACK.set_attr("FCompute<cpu>", FLAT.compute_for("cpu"))
+FLAT.gradient(lambda node, ograds: _grad(_FLAT_BACK, node, ograds[0]))
+
+
+@SPLIT.infer_shape
+def _(p, ins, outs):
+    if ins[0] is not None:
+        for i in (0, 1):
+            outs.merge(i, (ins[0][0] // 2, *ins[0][1:]))
+
+
+@SPLIT.compute()
+def _(p, ctx, inputs, req, outputs):
+    half = outputs[0].shape[0]
+    assign(outputs[0], req[0], inputs[0][:half])
+    assign(outputs[1], req[1], inputs[0][half : 2 * half])
+
+
+@_SPLIT_BACK.compute()
+def _(p, ctx, inputs, req, outputs):
+    value = np.zeros_like(outputs[0])
+    half = inputs[0].shape[0]
+    value[:half], value[half : 2 * half] = inputs
+    assign(outputs[0], req[0], value)
+
+
+SPLIT.gradient(lambda node, ograds: _grad(_SPLIT_BACK, node, *ograds))
+
+
+@DOUBLE.infer_shape
+def _(p, ins, outs):
+    if ins[0] is not None:
+        outs.merge(0, (ins[0][0] * 2, *ins[0][1:]))
+
+
+@DOUBLE.compute()
+def _(p, ctx, inputs, req, outputs):
+    assign(outputs[0], req[0], np.concatenate([inputs[0], inputs[0]]))
+
+
+@_DOUBLE_BACK.compute()
+def _(p, ctx, inputs, req, outputs):
+    half = outputs[0].shape[0]
+    assign(outputs[0], req[0], inputs[0][:half] + inputs[0][half:])
+
+
+DOUBLE.gradient(lambda node, ograds: _grad(_DOUBLE_BACK, node, ograds[0]))
+
+STATEFUL.set_attr("FCreateOpState", lambda p, ctx, shapes, types: {"shape": shapes[0], "runs": 0})
+
+
+@STATEFUL.compute()
+def _(p, ctx, inputs, req, outputs):
+    ctx.state["runs"] += 1
+    assign(outputs[0], req[0], inputs[0] * ctx.state["runs"])
+
+
+@_STATEFUL_BACK.compute()
+def _(p, ctx, inputs, req, outputs):
+    assign(outputs[0], req[0], inputs[0] * ctx.state["runs"])
+
+
+STATEFUL.gradient(lambda node, ograds: _grad(_STATEFUL_BACK, node, ograds[0]))
+
+
+@BROKEN.compute()
+def _(p, ctx, inputs, req, outputs):
+    raise ValueError("no such luck")
