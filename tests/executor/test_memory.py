@@ -130,7 +130,7 @@ def test_a_strided_argument_is_not_viewed():
 @pytest.mark.parametrize("req", ["write", "add"])
 def test_gradients_are_written_into_the_given_array(req):
     graph = Graph([toy.call(toy.MUL, "m", toy.var("x"), toy.var("y"))])
-    told, memory = _run(graph, {"x": (4, 2), "y": (4, 2)}, {"x": req, "y": req}, True, 0)
+    _, memory = _run(graph, {"x": (4, 2), "y": (4, 2)}, {"x": req, "y": req}, True, 0)
     assert memory.steps == 3
     assert memory.naive_bytes == 4 * 2 * 8
 

@@ -82,8 +82,9 @@ def invoke(
     Example:
         >>> invoke("FullyConnected", {"num_hidden": 10}, [x, w, b], backend=cpu, random=cpu.random(0))
     """
+    found = registry.get(op) if isinstance(op, str) else op
     key = (
-        op if isinstance(op, str) else op.name,
+        found,
         backend.device_type,
         tuple(params.items()) if isinstance(params, dict) else params,
         tuple([(array.shape, array.dtype) for array in inputs]),
@@ -93,7 +94,7 @@ def invoke(
         call = _cache[key]
         _cache.move_to_end(key)
     except (KeyError, TypeError):
-        call = _prepare(op, params, inputs, backend.device_type, outputs, key)
+        call = _prepare(found, params, inputs, backend.device_type, outputs, key)
     if outputs is None:
         req, copies = call.req, _NO_COPIES
         made = [backend.empty(shape, dtype) for shape, dtype in zip(call.shapes, call.dtypes, strict=True)]
@@ -144,14 +145,13 @@ def _into(
 
 
 def _prepare(
-    op: str | Op,
+    found: Op,
     params: Params | Mapping[str, Any],
     inputs: Sequence[Array],
     device: str,
     outputs: Sequence[Array | None] | None,
     key: Any,
 ) -> _Prepared:
-    found = registry.get(op) if isinstance(op, str) else op
     parsed = params if isinstance(params, found.params) else found.parse(dict(params))
     names = found.input_names(parsed)
     if len(inputs) != len(names):

@@ -1,0 +1,182 @@
+"""Binding and running: reqs, heads, states, errors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from opbox_ops.backend import backend_for
+from opbox_ops.errors import BadRequestError, ConflictError, DTypeError, OpboxError, ShapeError, UnsupportedError
+from opbox_service.executor import bind
+from opbox_service.graph import Graph
+
+from . import toy_ops as toy
+
+CPU = backend_for("cpu")
+
+
+def bound(graph, grad_req=None, **arrays):
+    args = {name: np.asarray(array, dtype=np.float64) for name, array in arrays.items()}
+    wanted = [n for n, req in (grad_req or {}).items() if req != "null"]
+    grads = {n: np.full(args[n].shape, 100.0) for n in wanted}
+    ex = bind(graph, args=args, grads=grads, grad_req=grad_req, backend=CPU, random=CPU.random(0))
+    return ex, args, grads
+
+
+def product():
+    return Graph([toy.call(toy.MUL, "m", toy.var("x"), toy.var("y"))])
+
+
+def test_write_add_and_null():
+    ex, _, grads = bound(product(), {"x": "write", "y": "add"}, x=[2, 3], y=[5, 7])
+    for turn in (1, 2):
+        ex.forward(is_train=True)
+        ex.backward([np.array([1.0, 10.0])])
+        assert ex.outputs[0].tolist() == [10, 21]
+        assert grads["x"].tolist() == [5, 70]
+        assert grads["y"].tolist() == [100 + 2 * turn, 100 + 30 * turn]
+    ex, _, grads = bound(product(), {"x": "null", "y": "write"}, x=[2, 3], y=[5, 7])
+    ex.forward()
+    ex.backward([np.ones(2)])
+    assert list(grads) == ["y"]
+    assert grads["y"].tolist() == [2, 3]
+
+
+def test_an_argument_that_nothing_flows_to_gets_zeros_or_keeps_its_sum():
+    graph = Graph([toy.call(toy.NEG, "n", toy.var("x")), toy.var("y")])
+    ex, _, grads = bound(graph, {"x": "write", "y": "write"}, x=[1], y=[1])
+    ex.forward()
+    ex.backward([np.ones(1), np.ones(1)])
+    assert grads["x"].tolist() == [-1]
+    assert grads["y"].tolist() == [1]
+
+
+def test_one_gradient_for_two_arguments():
+    graph = Graph([toy.call(toy.ADD, "a", toy.var("x"), toy.var("y"))])
+    for reqs in (("write", "write"), ("add", "write"), ("write", "add"), ("add", "add")):
+        ex, _, grads = bound(graph, dict(zip("xy", reqs, strict=True)), x=[1, 2], y=[3, 4])
+        ex.forward()
+        ex.backward([np.array([5.0, 6.0])])
+        for name, req in zip("xy", reqs, strict=True):
+            assert grads[name].tolist() == ([5, 6] if req == "write" else [105, 106])
+
+
+def test_outputs_are_the_same_arrays_every_run():
+    x = toy.var("x")
+    n = toy.call(toy.NEG, "n", x)
+    ex, args, _ = bound(Graph([n, x, n]), x=[1, 2])
+    before = list(ex.outputs)
+    for value in (1, 2):
+        args["x"][...] = value
+        ex.forward()
+        assert all(a is b for a, b in zip(ex.outputs, before, strict=True))
+        assert ex.outputs[0].tolist() == [-value, -value]
+    assert ex.outputs[1] is args["x"]
+    assert ex.outputs[2] is ex.outputs[0]
+
+
+def test_a_head_that_is_read_on_is_kept():
+    n = toy.call(toy.NEG, "n", toy.var("x"))
+    ex, _, _ = bound(Graph([toy.call(toy.SQRT, "s", n), n]), x=[0, 0])
+    ex.forward()
+    assert ex.outputs[1].tolist() == [0, 0]
+    assert ex.outputs[0].tolist() == [1, 1]
+
+
+def test_state_is_made_once_and_seen_by_backward():
+    graph = Graph([toy.call(toy.STATEFUL, "s", toy.var("x"))])
+    ex, _, grads = bound(graph, {"x": "write"}, x=[1])
+    for turn in (1, 2, 3):
+        ex.forward()
+        ex.backward([np.ones(1)])
+        assert ex.outputs[0].tolist() == grads["x"].tolist() == [turn]
+    other, _, _ = bound(graph, {"x": "write"}, x=[1])
+    other.forward()
+    assert other.outputs[0].tolist() == [1]
+
+
+def test_head_gradients_are_checked():
+    ex, _, _ = bound(product(), {"x": "write"}, x=[2, 3], y=[5, 7])
+    ex.forward()
+    with pytest.raises(BadRequestError, match="head gradient of 'm_output' is missing"):
+        ex.backward()
+    with pytest.raises(ShapeError, match=r"head gradient of 'm_output': expected \(2,\), got \(3,\)"):
+        ex.backward([np.ones(3)])
+    with pytest.raises(BadRequestError, match="expected at most 1, one for each output, got 2"):
+        ex.backward([np.ones(2), None])
+    ex.backward([np.ones(2)])
+
+
+def test_backward_needs_a_forward():
+    x = toy.var("x")
+    entry = x
+    for i in range(4):
+        entry = toy.call(toy.MUL, f"m{i}", entry, toy.call(toy.SQRT, f"s{i}", entry))
+    ex, _, _ = bound(Graph([entry]), {"x": "write"}, x=[2, 3])
+    with pytest.raises(ConflictError, match="call forward"):
+        ex.backward([np.ones(2)])
+    ex.forward()
+    ex.backward([np.ones(2)])
+
+
+def test_backward_again_gives_the_same_or_says_why_not():
+    graph = Graph([toy.call(toy.MUL, "b", toy.call(toy.SQRT, "a", toy.var("x")), toy.var("y"))])
+    ex, _, grads = bound(graph, {"x": "write", "y": "write"}, x=[2, 3], y=[4, 5])
+    ex.forward()
+    ex.backward([np.ones(2)])
+    before = {n: g.copy() for n, g in grads.items()}
+    try:
+        ex.backward([np.ones(2)])
+    except ConflictError:
+        assert ex.plan.memory.overwritten
+    else:
+        assert not ex.plan.memory.overwritten
+    assert all(np.array_equal(grads[n], before[n]) for n in grads)
+
+
+def test_a_failure_names_the_node_and_the_line():
+    ex, _, _ = bound(Graph([toy.call(toy.BROKEN, "oops", toy.var("x"))]), x=[1])
+    with pytest.raises(
+        OpboxError, match=r"oops \(_toy_broken, toy.py:1\): the operator failed: ValueError: no such luck"
+    ):
+        ex.forward()
+
+
+def test_a_missing_compute_names_the_operator():
+    graph = Graph([toy.call(toy._op("_toy_nowhere"), "n", toy.var("x"))])
+    with pytest.raises(UnsupportedError, match=r"n \(_toy_nowhere, toy.py:1\): .* no compute for device 'cpu'"):
+        bound(graph, x=[1])
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"args": {"x": np.ones(2)}}, BadRequestError, "argument 'y' has no array"),
+        ({"args": {n: np.ones(2) for n in "xyz"}}, BadRequestError, "'z' is no argument of the graph"),
+        ({"aux": {"m": np.ones(2)}}, BadRequestError, "'m' is no auxiliary state of the graph"),
+        ({"grads": {"z": np.ones(2)}}, BadRequestError, "'z' is no argument of the graph"),
+        ({"grads": {"x": np.ones(3)}}, ShapeError, r"gradient of 'x': expected \(2,\), got \(3,\)"),
+        ({"grads": {"x": np.ones(2, "f")}}, DTypeError, "gradient of 'x': expected type float64, got float32"),
+        ({"grad_req": {"x": "write"}}, BadRequestError, "'x' is 'write': expected an array for its gradient"),
+        ({"grad_req": {"x": "wrote"}}, BadRequestError, "expected write, add or null, got 'wrote'"),
+        ({"args": {"x": np.ones(2), "y": np.ones(3)}}, ShapeError, r"m \(_toy_mul, toy.py:1\)"),
+        ({"args": {"x": np.ones(2), "y": np.ones(2, "f")}}, DTypeError, r"m \(_toy_mul, toy.py:1\): b: expected type"),
+    ],
+)
+def test_bad_arrays_are_refused(change, error, message):
+    given = {"args": {"x": np.ones(2), "y": np.ones(2)}, **change}
+    with pytest.raises(error, match=message):
+        bind(product(), **given, backend=CPU, random=CPU.random(0))
+
+
+def test_nan_passes_without_a_warning():
+    ex, _, _ = bound(product(), x=[np.nan, np.inf], y=[1, 0])
+    ex.forward()
+    assert np.isnan(ex.outputs[0]).all()
+
+
+def test_empty_arrays_run():
+    ex, _, grads = bound(product(), {"x": "write"}, x=np.ones((0, 3)), y=np.ones((0, 3)))
+    ex.forward(is_train=True)
+    ex.backward([np.ones((0, 3))])
+    assert grads["x"].shape == (0, 3)

@@ -1,0 +1,151 @@
+"""Shape and type inference over whole graphs: both directions, partial, trace, errors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from opbox_ops.errors import BadRequestError, DTypeError, GraphError, ShapeError, UnderdeterminedError
+from opbox_ops.infer import all_same_shape
+from opbox_ops.node import Entry, Node
+from opbox_ops.params import NoParams
+from opbox_ops.registry import Op
+from opbox_service.graph import Graph
+from opbox_service.graph.json import load
+from opbox_service.graph.passes.infer_shape import infer_shape
+from opbox_service.graph.passes.infer_type import infer_type
+
+PLUS = Op("_test_plus", NoParams, ("lhs", "rhs"), ("output",), (), "")
+PLUS.infer_shape(all_same_shape)
+
+
+def mlp(layers=2, hidden=3, data_attrs=None):
+    nodes = [{"op": "null", "name": "data", "attrs": data_attrs or {}, "inputs": []}]
+    last = 0
+    for i in range(layers):
+        nodes += [{"op": "null", "name": f"fc{i}_{part}", "inputs": []} for part in ("weight", "bias")]
+        attrs = {"num_hidden": str(hidden), "__source__": f"train.py:{i}"}
+        inputs = [[last, 0, 0], [len(nodes) - 2, 0, 0], [len(nodes) - 1, 0, 0]]
+        nodes.append({"op": "FullyConnected", "name": f"fc{i}", "attrs": attrs, "inputs": inputs})
+        last = len(nodes) - 1
+    version = {"mxnet_version": ["int", 10901]}
+    return load({"nodes": nodes, "arg_nodes": [], "heads": [[last, 0, 0]], "attrs": version})
+
+
+def chain(length):
+    """x0 + x1 + … : the shape of any one settles all the others."""
+    made = Entry(Node(None, "x0"))
+    for i in range(1, length):
+        made = Entry(Node(PLUS, f"plus{i}", {}, NoParams(), (made, Entry(Node(None, f"x{i}")))))
+    return Graph([made])
+
+
+def test_forwards():
+    found = infer_shape(mlp(), {"data": (5, 7)})
+    assert found.arg_shapes == [(5, 7), (3, 7), (3,), (3, 3), (3,)]
+    assert found.out_shapes == [(5, 3)]
+    assert found.complete
+
+
+def test_backwards_from_the_last_argument():
+    found = infer_shape(chain(50), {"x49": (4, 5)})
+    assert set(found.arg_shapes) == {(4, 5)}
+
+
+def test_halves_are_put_together():
+    found = infer_shape(chain(3), {"x0": (4, -1), "x2": (-1, 5)})
+    assert found.arg_shapes == [(4, 5)] * 3
+
+
+def test_the_batch_comes_back_from_a_partial_shape():
+    found = infer_shape(mlp(1), {"data": (-1, 7)}, partial=True)
+    assert found.arg_shapes == [(-1, 7), (3, 7), (3,)]
+    assert found.out_shapes == [(-1, 3)]
+    assert not found.complete
+
+
+def test_a_shape_attribute_counts_and_zero_is_unknown_there():
+    graph = mlp(1, data_attrs={"__shape__": "(0, 7)"})
+    assert infer_shape(graph, {"data": (5, -1)}).arg_shapes[0] == (5, 7)
+    with pytest.raises(ShapeError, match=r"data: expected \(\?, 7\) as its __shape__ says, got \(5, 8\)"):
+        infer_shape(graph, {"data": (5, 8)})
+    with pytest.raises(GraphError, match="data: expected __shape__ as a tuple of integers, got 'x'"):
+        infer_shape(mlp(1, data_attrs={"__shape__": "x"}), {})
+
+
+def test_an_empty_dimension_is_a_dimension():
+    assert infer_shape(mlp(1), {"data": (0, 7)}).out_shapes == [(0, 3)]
+
+
+def test_a_contradiction_names_the_place():
+    message = r"^fc1 \(FullyConnected, train.py:1\): weight: expected \(3, 3\), got \(3, 4\)$"
+    with pytest.raises(ShapeError, match=message) as caught:
+        infer_shape(mlp(), {"data": (5, 7), "fc1_weight": (3, 4)})
+    assert caught.value.node == "fc1"
+
+
+def test_what_is_missing_and_what_would_help():
+    message = r"shapes stay unknown \(first at fc0, FullyConnected, train.py:0\): data, .*; give the shape of data$"
+    with pytest.raises(UnderdeterminedError, match=message):
+        infer_shape(mlp(), {})
+
+
+def test_a_partly_known_shape_is_shown():
+    with pytest.raises(UnderdeterminedError, match=r"data \(\?, 7\); give the shape of data"):
+        infer_shape(mlp(1), {"data": (-1, 7)})
+
+
+def test_a_wrong_name_is_told_with_the_nearest():
+    with pytest.raises(
+        BadRequestError, match="'fc0_weigth' is not an argument of the graph: did you mean 'fc0_weight'"
+    ):
+        infer_shape(mlp(), {"fc0_weigth": (3, 7)})
+
+
+def test_bad_dimensions_are_refused():
+    with pytest.raises(ShapeError, match=r"data: expected dimensions of -1 \(unknown\), 0 or more, got \(-2, 3\)"):
+        infer_shape(mlp(), {"data": (-2, 3)})
+
+
+def test_the_trace_tells_what_each_rule_learnt():
+    trace = []
+    infer_shape(mlp(1), {"data": (-1, 7)}, partial=True, trace=trace)
+    assert trace[0]["node"] == "fc0"
+    assert trace[0]["op"] == "FullyConnected"
+    assert trace[0]["source"] == "train.py:0"
+    assert trace[0]["learnt"] == {"weight": [3, 7], "bias": [3], "output": [-1, 3]}
+    assert trace[0]["known"] == {"data": [-1, 7]}
+    assert trace[-1]["unknown"] == {"data": [-1, 7], "output": [-1, 3]}
+
+
+@pytest.mark.parametrize("given", ["x0", "x1499", "x2999"])
+def test_the_work_is_linear_in_both_directions(given, monkeypatch):
+    calls = []
+    monkeypatch.setitem(PLUS._attrs, "FInferShape", (lambda *a: (calls.append(1), all_same_shape(*a)), 10))
+    infer_shape(chain(3000), {given: (4, 5)})
+    assert len(calls) < 4 * 3000
+
+
+def test_types_go_both_ways_and_default_to_float32():
+    graph = chain(4)
+    assert infer_type(graph, {}).arg_types == [np.float32] * 4
+    assert infer_type(graph, {"x3": "float16"}).arg_types == [np.float16] * 4
+    assert infer_type(graph, {}, partial=True).arg_types == [None] * 4
+    # numpy takes None for float64; inference must not.
+    assert infer_type(graph, {"x1": np.float64}).out_types == [np.float64]
+
+
+def test_type_contradictions_name_the_place():
+    with pytest.raises(
+        DTypeError, match=r"fc0 \(FullyConnected, train.py:0\): weight: expected type float32, got float64"
+    ):
+        infer_type(mlp(1), {"data": np.float32, "fc0_weight": np.float64})
+    with pytest.raises(DTypeError, match="data: expected a numpy type name, got 'floaty'"):
+        infer_type(mlp(1), {"data": "floaty"})
+
+
+def test_a_dtype_attribute_counts():
+    graph = mlp(1, data_attrs={"__dtype__": "2"})
+    assert infer_type(graph, {}).out_types == [np.float16]
+    with pytest.raises(DTypeError, match="data: expected float16 as its __dtype__ says, got float32"):
+        infer_type(graph, {"data": "float32"})
