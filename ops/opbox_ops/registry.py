@@ -423,7 +423,8 @@ def load() -> None:
         _loaded = True
         package = importlib.import_module(__package__)
         for found in pkgutil.walk_packages(package.__path__, f"{__package__}."):
-            if ".backend" not in found.name:
+            # Device libraries are imported when a device is asked for, not before.
+            if not found.name.startswith((f"{__package__}.backend", f"{__package__}.rtc")):
                 importlib.import_module(found.name)
         for plugin in entry_points(group="opbox.ops"):
             plugin.load()
