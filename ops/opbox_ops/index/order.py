@@ -1,0 +1,199 @@
+"""sort, argsort, topk: elements in order along an axis, and where they were.
+
+sort: (…, n, …) -> the same shape, sorted        argsort: the positions that sort it
+topk: the k largest (or smallest): their positions, values, both, or a mask of data's shape
+gdata = gout at the positions that the values came from. Equal elements keep their order.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from ..compute import Array, Arrays, OpContext, OpReq, Reqs, assign
+from ..errors import ShapeError
+from ..gradient import backward_node
+from ..infer import Shape, ShapeList, TypeList, canonical_axis, known, size_of
+from ..node import Entry, Node
+from ..params import Bool, Field, Int, OptInt, Params
+from ..registry import Slot, register, register_backward, when
+
+IndexDType = Literal["float16", "float32", "float64", "int32", "int64", "uint8"]
+
+
+class SortParams(Params):
+    axis: OptInt = Field(-1, description="The axis to sort along; None: data as one row.")
+    is_ascend: Bool = Field(True, description="Smallest first.")
+
+
+class ArgsortParams(SortParams):
+    dtype: IndexDType = Field("float32", description="Element type of the positions.")
+
+
+class TopkParams(Params):
+    axis: OptInt = Field(-1, description="The axis to search along; None: data as one row.")
+    k: Int = Field(1, description="How many; all of them when it is less than 1.")
+    ret_typ: Literal["value", "indices", "mask", "both"] = Field("indices", description="What is returned.")
+    is_ascend: Bool = Field(False, description="The smallest instead of the largest.")
+    dtype: IndexDType = Field("float32", description="Element type of the positions.")
+
+
+sort = register(
+    "sort", SortParams, outputs=("output0", Slot("output1", visible=False)), doc="Elements sorted along an axis."
+)
+argsort = register("argsort", ArgsortParams, doc="Positions that sort an axis.")
+topk = register(
+    "topk",
+    TopkParams,
+    outputs=(
+        Slot("output", when("ret_typ", "indices", "mask")),
+        Slot("output0", when("ret_typ", "value", "both")),
+        Slot("output1", when("ret_typ", "value", "both"), visible=when("ret_typ", "both")),
+    ),
+    doc="The largest or smallest elements along an axis.",
+)
+order_backward = register_backward("_backward_sort", SortParams)
+topk_backward = register_backward("_backward_topk", TopkParams)
+
+
+def _length(p: TopkParams, size: int) -> int:
+    if size < 0:
+        return -1 if p.k < 1 else p.k
+    if p.k > size:
+        raise ShapeError(f"k: expected at most {size}, the length of the axis, got {p.k}")
+    return p.k if p.k >= 1 else size
+
+
+@sort.infer_shape
+@argsort.infer_shape
+def _(p: SortParams, ins: ShapeList, outs: ShapeList) -> None:
+    shape: Shape
+    if p.axis is None:
+        data = ins[0]
+        shape = (size_of(data) if known(data) and data is not None else -1,)
+    else:
+        shape = ins.merge(0, outs.merge(0, ins[0]))
+        if shape is not None:
+            canonical_axis(p.axis, len(shape))
+    for i in range(len(outs)):
+        outs.merge(i, shape)
+
+
+@topk.infer_shape
+def _(p: TopkParams, ins: ShapeList, outs: ShapeList) -> None:
+    data = ins[0]
+    if data is None:
+        return
+    if p.ret_typ == "mask":
+        outs.merge(0, data)
+        return
+    if p.axis is None:
+        shape: Shape = (_length(p, size_of(data) if known(data) else -1),)
+    else:
+        axis = canonical_axis(p.axis, len(data))
+        shape = (*data[:axis], _length(p, data[axis]), *data[axis + 1 :])
+    for i in range(len(outs)):
+        outs.merge(i, shape)
+
+
+@sort.infer_type
+def _(p: SortParams, ins: TypeList, outs: TypeList) -> None:
+    ins.merge(0, outs.merge(0, ins[0]))
+    outs.merge(1, "int32")
+
+
+@argsort.infer_type
+def _(p: ArgsortParams, ins: TypeList, outs: TypeList) -> None:
+    outs.merge(0, p.dtype)
+
+
+@topk.infer_type
+def _(p: TopkParams, ins: TypeList, outs: TypeList) -> None:
+    if p.ret_typ == "indices":
+        outs.merge(0, p.dtype)
+    else:
+        ins.merge(0, outs.merge(0, ins[0]))
+    if len(outs) > 1:
+        outs.merge(1, p.dtype)
+
+
+@sort.gradient
+def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
+    return backward_node("_backward_sort", node, [ograds[0], Entry(node, 1)])
+
+
+@argsort.gradient
+def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
+    return [None]
+
+
+@topk.gradient
+def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
+    p = node.params
+    assert isinstance(p, TopkParams)
+    if p.ret_typ in ("indices", "mask"):
+        return [None]
+    return backward_node("_backward_topk", node, [ograds[0], Entry(node, 1)])
+
+
+def _row(p: Any, data: Array) -> tuple[Array, int]:
+    return (data.reshape(-1), 0) if p.axis is None else (data, p.axis % data.ndim)
+
+
+def _order(xp: Any, data: Array, axis: int, ascend: bool) -> Array:
+    """Positions in sorted order; equal elements stay in theirs, whatever the direction."""
+    if ascend:
+        return xp.argsort(data, axis=axis, kind="stable")
+    turned = xp.argsort(xp.flip(data, axis), axis=axis, kind="stable")
+    return xp.flip(data.shape[axis] - 1 - turned, axis)
+
+
+@sort.compute()
+def _(p: SortParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
+    data, axis = _row(p, inputs[0])
+    order = _order(ctx.xp, data, axis, p.is_ascend)
+    assign(outputs[0], req[0], ctx.xp.take_along_axis(data, order, axis))
+    assign(outputs[1], req[1], order.astype(outputs[1].dtype))
+
+
+@argsort.compute()
+def _(p: ArgsortParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
+    data, axis = _row(p, inputs[0])
+    assign(outputs[0], req[0], _order(ctx.xp, data, axis, p.is_ascend).astype(outputs[0].dtype))
+
+
+@topk.compute()
+def _(p: TopkParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
+    xp = ctx.xp
+    data, axis = _row(p, inputs[0])
+    order = _order(xp, data, axis, p.is_ascend)
+    chosen = order[(*(slice(None),) * axis, slice(0, _length(p, data.shape[axis])))]
+    if p.ret_typ == "mask":
+        mask = xp.zeros(data.shape, outputs[0].dtype)
+        _set_along(xp, mask, chosen, axis, 1)
+        assign(outputs[0], req[0], mask.reshape(outputs[0].shape))
+    elif p.ret_typ == "indices":
+        assign(outputs[0], req[0], chosen.astype(outputs[0].dtype))
+    else:
+        assign(outputs[0], req[0], xp.take_along_axis(data, chosen, axis))
+        assign(outputs[1], req[1], chosen.astype(outputs[1].dtype))
+
+
+def _set_along(xp: Any, target: Array, where: Array, axis: int, values: Any) -> None:
+    """target[…, where, …] = values, with `where` an array of positions along `axis`, none of them twice."""
+    cells = list(xp.ogrid[tuple(slice(0, size) for size in where.shape)]) if where.ndim > 1 else [None]
+    cells[axis] = where
+    target[tuple(cells)] = values
+
+
+@order_backward.compute()
+@topk_backward.compute()
+def _(p: Any, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
+    if not req[0]:
+        return
+    gout, order = inputs
+    spread = ctx.xp.zeros_like(outputs[0]) if req[0] == OpReq.ADD else outputs[0]
+    spread.fill(0)
+    target, axis = (spread.reshape(-1), 0) if p.axis is None else (spread, p.axis % spread.ndim)
+    _set_along(ctx.xp, target, order.astype("int64"), axis, gout)
+    if req[0] == OpReq.ADD:
+        assign(outputs[0], req[0], spread)

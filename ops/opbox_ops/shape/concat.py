@@ -1,0 +1,125 @@
+"""Concat and stack: several arrays of one array.
+
+Concat: inputs (…, d_i, …) joined along axis `dim` -> (…, sum of d_i, …)
+stack: inputs of one shape along a new axis -> (…, num_args, …)
+each input's gradient is its part of gout
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..compute import Array, Arrays, OpContext, OpReq, Reqs, assign
+from ..errors import ShapeError
+from ..gradient import grad_use_none
+from ..infer import ShapeList, canonical_axis
+from ..params import Field, Int, Params, PositiveInt
+from ..registry import Variadic, register, register_backward
+
+
+class ConcatParams(Params):
+    num_args: PositiveInt = Field(description="How many arrays.")
+    dim: Int = Field(1, description="The axis to join along.")
+
+
+class StackParams(Params):
+    num_args: PositiveInt = Field(description="How many arrays.")
+    axis: Int = Field(0, description="Where the new axis goes.")
+
+
+concat = register("Concat", ConcatParams, inputs=Variadic(), aliases=("concat",), doc="Arrays joined along an axis.")
+stack = register("stack", StackParams, inputs=Variadic(), doc="Arrays of one shape along a new axis.")
+concat_backward = register_backward("_backward_Concat", ConcatParams)
+stack_backward = register_backward("_backward_stack", StackParams)
+concat.set_attr("FGradient", grad_use_none("_backward_Concat"))
+stack.set_attr("FGradient", grad_use_none("_backward_stack"))
+
+
+@concat.infer_shape
+def _(p: ConcatParams, ins: ShapeList, outs: ShapeList) -> None:
+    present = next((shape for shape in (*ins, *outs) if shape is not None), None)
+    if present is None:
+        return
+    axis = canonical_axis(p.dim, len(present), "dim")
+
+    def but_axis(shape: tuple[int, ...]) -> tuple[int, ...]:
+        return (*shape[:axis], -1, *shape[axis + 1 :])
+
+    # What the inputs and the output have in common is everything but the size along the axis.
+    common: tuple[int, ...] = (-1,) * len(present)
+    for slots in (ins, outs, ins, outs):
+        for i in range(len(slots)):
+            shape = slots.merge(i, common)
+            assert shape is not None
+            common = but_axis(shape)
+    sizes = [shape[axis] for shape in ins if shape is not None]
+    unknown = [i for i, size in enumerate(sizes) if size < 0]
+    if not unknown:
+        outs.merge(0, (*common[:axis], sum(sizes), *common[axis + 1 :]))
+    total = outs[0][axis] if outs[0] is not None else -1
+    if len(unknown) == 1 and total >= 0:
+        rest = total - sum(size for size in sizes if size >= 0)
+        if rest < 0:
+            raise ShapeError(f"dim {axis}: expected inputs of at most {total} in all, got {total - rest}")
+        ins.merge(unknown[0], (*common[:axis], rest, *common[axis + 1 :]))
+
+
+def _along(axis: int, begin: int, end: int) -> tuple[slice, ...]:
+    return (*(slice(None),) * axis, slice(begin, end))
+
+
+@concat.compute()
+def _(p: ConcatParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
+    _join(ctx.xp, inputs, req[0], outputs[0], p.dim % outputs[0].ndim)
+
+
+@concat_backward.compute()
+def _(p: ConcatParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
+    (gout,) = inputs
+    axis = p.dim % gout.ndim
+    begin = 0
+    for i, out in enumerate(outputs):
+        end = begin + out.shape[axis]
+        assign(out, req[i], gout[_along(axis, begin, end)])
+        begin = end
+
+
+def _join(xp: Any, inputs: Arrays, req: OpReq, out: Array, axis: int) -> None:
+    if req in (OpReq.WRITE, OpReq.INPLACE):
+        xp.concatenate(inputs, axis=axis, out=out)
+    elif req == OpReq.ADD:
+        begin = 0
+        for array in inputs:
+            end = begin + array.shape[axis]
+            out[_along(axis, begin, end)] += array
+            begin = end
+
+
+@stack.infer_shape
+def _(p: StackParams, ins: ShapeList, outs: ShapeList) -> None:
+    out = outs[0]
+    common = None
+    if out is not None:
+        axis = canonical_axis(p.axis, len(out))
+        outs.merge(0, (*(-1,) * axis, p.num_args, *(-1,) * (len(out) - axis - 1)))
+        common = (*out[:axis], *out[axis + 1 :])
+    for _ in range(2):
+        for i in range(len(ins)):
+            common = ins.merge(i, common)
+    if common is not None:
+        axis = canonical_axis(p.axis, len(common) + 1)
+        outs.merge(0, (*common[:axis], p.num_args, *common[axis:]))
+
+
+@stack.compute()
+def _(p: StackParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
+    axis = p.axis % outputs[0].ndim
+    _join(ctx.xp, [ctx.xp.expand_dims(array, axis) for array in inputs], req[0], outputs[0], axis)
+
+
+@stack_backward.compute()
+def _(p: StackParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
+    (gout,) = inputs
+    axis = p.axis % gout.ndim
+    for i, out in enumerate(outputs):
+        assign(out, req[i], gout[(*(slice(None),) * axis, i)])

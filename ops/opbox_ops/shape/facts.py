@@ -1,0 +1,45 @@
+"""shape_array and size_array: what is known about an array's shape, as int64 arrays. They have no gradient.
+
+shape_array: (data's ndim,)        size_array: (1,)
+"""
+
+from __future__ import annotations
+
+from ..compute import Arrays, OpContext, Reqs, assign
+from ..infer import ShapeList, TypeList
+from ..params import NoParams
+from ..registry import register
+
+shape_array = register("shape_array", doc="The sizes of data's axes.")
+size_array = register("size_array", doc="The number of data's elements.")
+
+
+@shape_array.infer_shape
+def _(p: NoParams, ins: ShapeList, outs: ShapeList) -> None:
+    if ins[0] is not None:
+        outs.merge(0, (len(ins[0]),))
+
+
+@size_array.infer_shape
+def _(p: NoParams, ins: ShapeList, outs: ShapeList) -> None:
+    outs.merge(0, (1,))
+
+
+def _int64(p: NoParams, ins: TypeList, outs: TypeList) -> None:
+    outs.merge(0, "int64")
+
+
+shape_array.infer_type(_int64)
+size_array.infer_type(_int64)
+
+
+@shape_array.compute()
+def _(p: NoParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
+    # One element at a time: numbers go to a device without a copy from host memory.
+    for i, size in enumerate(inputs[0].shape):
+        assign(outputs[0][i : i + 1], req[0], size)
+
+
+@size_array.compute()
+def _(p: NoParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
+    assign(outputs[0], req[0], inputs[0].size)

@@ -1,0 +1,153 @@
+"""tile, repeat, reverse: elements that occur again, or in the opposite order.
+
+tile: data (a, b), reps (2, 3) -> (2 a, 3 b), data as a whole again and again
+repeat: each element (or slice of an axis) `repeats` times in a row        reverse: data[::-1] on the given axes
+gdata = the sum of gout over all copies of an element
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..compute import Array, Arrays, OpContext, OpReq, Reqs, assign
+from ..errors import ShapeError
+from ..gradient import grad_use_none
+from ..infer import ShapeList, canonical_axis, known, size_of
+from ..params import Field, NonNegativeInt, OptInt, Params, Shape
+from ..registry import register, register_backward
+
+
+class TileParams(Params):
+    reps: Shape = Field(description="How often on each axis, aligned with data's last axes.")
+
+
+class RepeatParams(Params):
+    repeats: NonNegativeInt = Field(description="How often each element occurs.")
+    axis: OptInt = Field(None, description="The axis to repeat on; None: on data as one row.")
+
+
+class ReverseParams(Params):
+    axis: Shape = Field(description="The axes to reverse.")
+
+
+tile = register("tile", TileParams, doc="data as a whole, again and again on each axis.")
+repeat = register("repeat", RepeatParams, doc="Each element several times in a row.")
+reverse = register("reverse", ReverseParams, aliases=("flip",), doc="data in the opposite order on some axes.")
+tile_backward = register_backward("_backward_tile", TileParams)
+repeat_backward = register_backward("_backward_repeat", RepeatParams)
+reverse_backward = register_backward("_backward_reverse", ReverseParams)
+for _op in (tile, repeat, reverse):
+    _op.set_attr("FGradient", grad_use_none(f"_backward_{_op.name}"))
+
+
+def _aligned(reps: tuple[int, ...], shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Both with as many entries: 1s in front of the shorter."""
+    ndim = max(len(reps), len(shape))
+    return (1,) * (ndim - len(reps)) + reps, (1,) * (ndim - len(shape)) + shape
+
+
+@tile.infer_shape
+def _(p: TileParams, ins: ShapeList, outs: ShapeList) -> None:
+    if any(rep < 0 for rep in p.reps):
+        raise ShapeError(f"reps: expected no negative number, got {p.reps}")
+    if ins[0] is None:
+        return
+    reps, data = _aligned(p.reps, ins[0])
+    out = outs.merge(0, tuple(size * rep if size >= 0 else -1 for size, rep in zip(data, reps, strict=True)))
+    assert out is not None
+    back = [size // rep if rep and size >= 0 else -1 for size, rep in zip(out, reps, strict=True)]
+    ins.merge(0, tuple(back[len(back) - len(ins[0]) :]))
+
+
+@repeat.infer_shape
+def _(p: RepeatParams, ins: ShapeList, outs: ShapeList) -> None:
+    data = ins[0]
+    if data is None:
+        return
+    if p.axis is None:
+        outs.merge(0, (size_of(data) * p.repeats if known(data) else -1,))
+        return
+    axis = canonical_axis(p.axis, len(data))
+    length = data[axis] * p.repeats if data[axis] >= 0 else -1
+    out = outs.merge(0, (*data[:axis], length, *data[axis + 1 :]))
+    assert out is not None
+    length = out[axis] // p.repeats if p.repeats and out[axis] >= 0 else -1
+    ins.merge(0, (*out[:axis], length, *out[axis + 1 :]))
+
+
+@reverse.infer_shape
+def _(p: ReverseParams, ins: ShapeList, outs: ShapeList) -> None:
+    shape = ins.merge(0, outs.merge(0, ins[0]))
+    if shape is not None:
+        for axis in p.axis:
+            canonical_axis(axis, len(shape))
+
+
+# Copies lie on axes of their own: tile's in front of each axis, repeat's behind its axis. Then copying is a broadcast
+# assignment, and the gradient a sum over those axes.
+
+
+def _tile_layout(p: TileParams, shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The output's shape with an axis of copies in front of each axis, and data's to broadcast into it."""
+    reps, shape = _aligned(p.reps, shape)
+    pairs = list(zip(reps, shape, strict=True))
+    return tuple(d for pair in pairs for d in pair), tuple(d for _, size in pairs for d in (1, size))
+
+
+def _repeat_layout(p: RepeatParams, shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    if p.axis is None:
+        return (size_of(shape), p.repeats), (size_of(shape), 1)
+    axis = p.axis % len(shape) + 1
+    return (*shape[:axis], p.repeats, *shape[axis:]), (*shape[:axis], 1, *shape[axis:])
+
+
+def _spread(data: Array, layout: tuple[tuple[int, ...], tuple[int, ...]], req: OpReq, out: Array) -> None:
+    assign(out.reshape(layout[0]), req, data.reshape(layout[1]))
+
+
+def _gather(gout: Array, layout: tuple[tuple[int, ...], tuple[int, ...]], req: OpReq, gdata: Array) -> None:
+    if not req:
+        return
+    full, single = layout
+    axes = tuple(axis for axis, (size, one) in enumerate(zip(full, single, strict=True)) if one == 1 != size)
+    copies = gout.reshape(full)
+    total = copies.sum(axis=axes, dtype=_wide(gout), keepdims=True) if axes else copies
+    assign(gdata, req, total.reshape(gdata.shape))
+
+
+def _wide(array: Array) -> Any:
+    """float16 is summed in float32."""
+    return "float32" if array.dtype.char == "e" else array.dtype
+
+
+@tile.compute()
+def _(p: TileParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
+    _spread(inputs[0], _tile_layout(p, inputs[0].shape), req[0], outputs[0])
+
+
+@tile_backward.compute()
+def _(p: TileParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
+    _gather(inputs[0], _tile_layout(p, outputs[0].shape), req[0], outputs[0])
+
+
+@repeat.compute()
+def _(p: RepeatParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
+    _spread(inputs[0], _repeat_layout(p, inputs[0].shape), req[0], outputs[0])
+
+
+@repeat_backward.compute()
+def _(p: RepeatParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
+    _gather(inputs[0], _repeat_layout(p, outputs[0].shape), req[0], outputs[0])
+
+
+def _reversed(p: ReverseParams, data: Array) -> Array:
+    axes = {axis % data.ndim for axis in p.axis}
+    return data[tuple(slice(None, None, -1) if axis in axes else slice(None) for axis in range(data.ndim))]
+
+
+def _flip(p: ReverseParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
+    assign(outputs[0], req[0], _reversed(p, inputs[0]))
+
+
+reverse.compute()(_flip)
+reverse_backward.compute()(_flip)

@@ -1,0 +1,64 @@
+"""_slice_assign and _slice_assign_scalar: an array with a regular part replaced; what `x[1:3] = y` runs.
+
+out = lhs, but out[begin:end:step] = rhs (or a scalar)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..compute import Array, Arrays, OpContext, OpReq, Reqs, assign
+from ..infer import ShapeList, known
+from ..params import Field, Float
+from ..registry import register
+from .slice import SliceParams, part_of
+from .view import copy_bytes
+
+
+class SliceAssignScalarParams(SliceParams):
+    scalar: Float = Field(0.0, description="The value that the part gets.")
+
+
+op = register("_slice_assign", SliceParams, inputs=("lhs", "rhs"), aliases=("_crop_assign",)).inplace((0, 0))
+scalar_op = register("_slice_assign_scalar", SliceAssignScalarParams, aliases=("_crop_assign_scalar",)).inplace((0, 0))
+
+
+@op.infer_shape
+def _(p: SliceParams, ins: ShapeList, outs: ShapeList) -> None:
+    shape = ins.merge(0, outs.merge(0, ins[0]))
+    if shape is not None and known(shape):
+        part = part_of(p, len(shape))
+        sizes = [len(range(*one.indices(size))) for one, size in zip(part, shape, strict=False)]
+        ins.merge(1, (*sizes, *shape[len(part) :]))
+
+
+@scalar_op.infer_shape
+def _(p: SliceAssignScalarParams, ins: ShapeList, outs: ShapeList) -> None:
+    shape = ins.merge(0, outs.merge(0, ins[0]))
+    if shape is not None:
+        part_of(p, len(shape))
+
+
+def _replace(p: Any, ctx: OpContext, data: Array, value: Any, req: OpReq, out: Array) -> None:
+    if req == OpReq.NULL:
+        return
+    part = part_of(p, out.ndim)
+    if req == OpReq.ADD:
+        # Adding the new array: what is outside of the part comes from data, inside from value.
+        kept = out[part].copy()
+        out += data
+        out[part] = kept
+        assign(out[part], req, value)
+    else:
+        copy_bytes(ctx.xp, data, req, out)
+        out[part] = value
+
+
+@op.compute()
+def _(p: SliceParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
+    _replace(p, ctx, inputs[0], inputs[1], req[0], outputs[0])
+
+
+@scalar_op.compute()
+def _(p: SliceAssignScalarParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
+    _replace(p, ctx, inputs[0], outputs[0].dtype.type(p.scalar), req[0], outputs[0])

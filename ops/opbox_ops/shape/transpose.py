@@ -1,0 +1,79 @@
+"""transpose and SwapAxis: the same elements with their axes in another order.
+
+transpose: out's axis i is data's axis axes[i] (all reversed when axes is empty)    SwapAxis: two axes trade places
+gdata = gout with the inverse order
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..compute import Arrays, OpContext, Reqs, assign
+from ..errors import ShapeError
+from ..gradient import grad_use_none
+from ..infer import ShapeList, canonical_axis
+from ..params import Field, Int, Params, Shape
+from ..registry import Op, register, register_backward
+
+
+class TransposeParams(Params):
+    axes: Shape = Field((), description="The order of the axes; reversed when it is empty.")
+
+
+class SwapAxisParams(Params):
+    dim1: Int = Field(0, description="One axis.")
+    dim2: Int = Field(0, description="The other axis.")
+
+
+transpose = register("transpose", TransposeParams, doc="data with its axes in another order.")
+swap_axis = register("SwapAxis", SwapAxisParams, aliases=("swapaxes",), doc="data with two axes interchanged.")
+
+
+def _transposed(p: TransposeParams, ndim: int) -> tuple[int, ...]:
+    if not p.axes:
+        return tuple(reversed(range(ndim)))
+    order = tuple(canonical_axis(axis, ndim, "axes") for axis in p.axes)
+    if sorted(order) != list(range(ndim)):
+        raise ShapeError(f"axes: expected each of the {ndim} axes once, got {p.axes}")
+    return order
+
+
+def _swapped(p: SwapAxisParams, ndim: int) -> tuple[int, ...]:
+    first, second = canonical_axis(p.dim1, ndim, "dim1"), canonical_axis(p.dim2, ndim, "dim2")
+    order = list(range(ndim))
+    order[first], order[second] = second, first
+    return tuple(order)
+
+
+def _inverse(order: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(sorted(range(len(order)), key=order.__getitem__))
+
+
+def _declare(op: Op, order_of: Callable[[Any, int], tuple[int, ...]]) -> None:
+    backward = register_backward(f"_backward_{op.name}", op.params)
+    op.set_attr("FGradient", grad_use_none(backward.name))
+
+    @op.infer_shape
+    def _(p: Any, ins: ShapeList, outs: ShapeList) -> None:
+        data, out = ins[0], outs[0]
+        ndim = len(data) if data is not None else len(out) if out is not None else None
+        if ndim is None:
+            return
+        order = order_of(p, ndim)
+        if data is not None:
+            out = outs.merge(0, tuple(data[axis] for axis in order))
+        if out is not None:
+            ins.merge(0, tuple(out[axis] for axis in _inverse(order)))
+
+    @op.compute()
+    def _(p: Any, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
+        assign(outputs[0], req[0], inputs[0].transpose(order_of(p, inputs[0].ndim)))
+
+    @backward.compute()
+    def _(p: Any, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
+        assign(outputs[0], req[0], inputs[0].transpose(_inverse(order_of(p, inputs[0].ndim))))
+
+
+_declare(transpose, _transposed)
+_declare(swap_axis, _swapped)

@@ -1,0 +1,44 @@
+"""Operators whose output is their input's bytes under another shape (Reshape, expand_dims, squeeze, …).
+
+`as_view` gives such an operator everything but its names and shape rule. Its open attribute `TIsView` promises that the
+output equals the input byte for byte, so an executor that lets both share memory may leave the step out.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..compute import Array, Arrays, OpContext, OpReq, Reqs, assign
+from ..gradient import backward_node
+from ..node import Entry, Node
+from ..registry import Op, register_backward
+
+__all__ = ["as_view", "copy_bytes"]
+
+
+def copy_bytes(xp: Any, data: Array, req: OpReq, out: Array) -> None:
+    """Write `data`, in row-major order, into `out` of as many elements; nothing to do where they share memory."""
+    if req == OpReq.NULL or (req == OpReq.INPLACE and xp.may_share_memory(data, out)):
+        return
+    if out.flags.c_contiguous:
+        assign(out.reshape(data.shape), req, data)
+    else:
+        assign(out, req, data.reshape(out.shape))
+
+
+def _compute(p: Any, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
+    copy_bytes(ctx.xp, inputs[0], req[0], outputs[0])
+
+
+def as_view(op: Op) -> Op:
+    """Make `op` a view of its first input: compute, sharing and a gradient that is a view again."""
+    backward = register_backward(f"_backward_{op.name}", op.params)
+    for each in (op, backward):
+        each.set_attr("FCompute<cpu>", _compute).set_attr("FCompute<gpu>", _compute)
+        each.inplace((0, 0)).set_attr("TIsView", True)
+
+    @op.gradient
+    def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
+        return backward_node(backward.name, node, [ograds[0]], outputs=1)
+
+    return op
