@@ -35,6 +35,7 @@ __all__ = [
     "OptBool",
     "OptFloat",
     "OptInt",
+    "OptInts",
     "OptShape",
     "Params",
     "PositiveInt",
@@ -115,6 +116,7 @@ NonNegativeInt = Annotated[int, Field(ge=0), BeforeValidator(_integer)]
 Float = Annotated[float, BeforeValidator(_real)]
 Bool = Annotated[bool, BeforeValidator(_boolean)]
 Shape = Annotated[tuple[int, ...], BeforeValidator(_sequence)]
+OptInts = Annotated[tuple[int | None, ...], BeforeValidator(_sequence)]
 FloatTuple = Annotated[tuple[float, ...], BeforeValidator(_sequence)]
 OptInt = Annotated[Int | None, BeforeValidator(_optional)]
 OptFloat = Annotated[Float | None, BeforeValidator(_optional)]

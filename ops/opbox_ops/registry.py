@@ -257,8 +257,7 @@ class Op:
     def output_names(self, params: Any) -> list[str]:
         """Output suffixes in order, hidden ones included."""
         if isinstance(self.outputs, Counted):
-            count = getattr(params, self.outputs.count)
-            return [self.outputs.prefix] if count == 1 else [f"{self.outputs.prefix}{i}" for i in range(count)]
+            return [f"{self.outputs.prefix}{i}" for i in range(getattr(params, self.outputs.count))]
         if callable(self.outputs):
             return list(self.outputs(params))
         return [slot.name for slot in self.outputs if slot.present is None or slot.present.holds(params)]
