@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 
 from opbox_ops.backend import backend_for
-from opbox_ops.errors import BadRequestError, ConflictError, DTypeError, OpboxError, ShapeError, UnsupportedError
+from opbox_ops.errors import (
+    BadRequestError,
+    ConflictError,
+    DTypeError,
+    LimitError,
+    OpboxError,
+    ShapeError,
+    UnsupportedError,
+)
 from opbox_service.executor import bind
 from opbox_service.graph import Graph
 
@@ -180,3 +188,10 @@ def test_empty_arrays_run():
     ex.forward(is_train=True)
     ex.backward([np.ones((0, 3))])
     assert grads["x"].shape == (0, 3)
+
+
+def test_memory_is_limited_before_it_is_allocated():
+    given = {"args": {n: np.ones((1000, 1000)) for n in "xy"}, "backend": CPU, "random": CPU.random(0)}
+    with pytest.raises(LimitError, match="the executor needs 8,000,000 bytes: expected at most 1,000"):
+        bind(product(), **given, max_bytes=1000)
+    assert bind(product(), **given, max_bytes=8_000_000).memory.output_bytes == 8_000_000

@@ -72,6 +72,7 @@ class Plan:
         values, steps: see `Value` and `Step`.
         forward_steps: how many steps forward has; backward has the rest.
         outputs: the value of each head.
+        external: the values with memory of their own.
         head_grads: the value of each head's gradient; -1 where backward does not read it.
         zero_grads: arguments whose gradient is zero and whose array is to say so.
         memory: where the values lie.
@@ -85,7 +86,36 @@ class Plan:
     outputs: list[int] = field(default_factory=list)
     head_grads: list[int] = field(default_factory=list)
     zero_grads: list[str] = field(default_factory=list)
+    external: dict[int, External] = field(default_factory=dict)
     memory: MemoryPlan | None = None
+
+    @property
+    def arena_bytes(self) -> int:
+        """The arena's size: what the memory plan says, and enough to show an unwanted output in its shape."""
+        assert self.memory is not None
+        unwanted = [Value(*step.null[k]).nbytes for step in self.steps for k, w in enumerate(step.writes) if w < 0]
+        return max(self.memory.arena_bytes, *unwanted, 0)
+
+    @property
+    def output_bytes(self) -> int:
+        """What the executor's outputs take, outside the arena."""
+        return sum(value.nbytes for value in self.values if value.array is not None and value.array[0] == "out")
+
+    @property
+    def allocates(self) -> int:
+        """All that an executor of this plan allocates."""
+        return self.arena_bytes + self.output_bytes
+
+    def place(self, *, share: bool = True, temps: bool = True) -> MemoryPlan:
+        """Plan the memory; `share` and `temps` False leave sharing or temporaries out, for comparison."""
+        uses = []
+        for step in self.steps:
+            sizes = [math.prod(temp.shape) * np.dtype(temp.dtype).itemsize for temp in step.temps]
+            uses.append(
+                StepUse(step.reads, tuple(step.writes), _inplace(step), step.view, tuple(sizes) if temps else ())
+            )
+        nbytes = [value.nbytes for value in self.values]
+        return plan_memory(uses, nbytes, self.external, boundary=self.forward_steps, share=share)
 
 
 def compile_plan(
@@ -115,6 +145,18 @@ def compile_plan(
     return _Compiler(graph, shapes, types, grad_req, device, strided).compile(share)
 
 
+def _inplace(step: Step) -> tuple[tuple[int, int], ...]:
+    if step.node.op is None:
+        return ()
+    option = step.node.op.get_attr("FInplaceOption", ())
+    pairs = option(step.node.params) if callable(option) else option
+    return tuple(
+        (i, o)
+        for i, o in pairs
+        if i < len(step.reads) and o < len(step.writes) and step.req[o] == OpReq.WRITE and step.writes[o] >= 0
+    )
+
+
 def _copy(p: Any, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
     assign(outputs[0], req[0], inputs[0])
 
@@ -140,7 +182,6 @@ class _Compiler:
         self.types = infer_type(graph, types)
         self.plan = Plan(graph, device)
         self.ids: dict[Entry, int] = {}
-        self.external: dict[int, External] = {}
 
     def compile(self, share: bool) -> Plan:
         plan = self.plan
@@ -153,18 +194,7 @@ class _Compiler:
         wrt = [name for name in self.graph.argument_names if self.req.get(name)]
         if wrt:
             self._backward(gradient(self.graph, wrt))
-        uses = [
-            StepUse(
-                step.reads,
-                tuple(step.writes),
-                self._inplace(step),
-                step.view,
-                tuple(math.prod(t.shape) * np.dtype(t.dtype).itemsize for t in step.temps),
-            )
-            for step in plan.steps
-        ]
-        sizes = [value.nbytes for value in plan.values]
-        plan.memory = plan_memory(uses, sizes, self.external, boundary=plan.forward_steps, share=share)
+        plan.memory = plan.place(share=share)
         return plan
 
     # -- forward ------------------------------------------------------------------------------------------------
@@ -175,7 +205,7 @@ class _Compiler:
                 entry = Entry(node)
                 value = self._value(entry, self.shapes.of(entry), self.types.of(entry))
                 self.plan.values[value].array = (kind, node.name)
-                self.external[value] = External()
+                self.plan.external[value] = External()
 
     def _forward(self, node: Node) -> None:
         for entry in node.entries():
@@ -186,9 +216,9 @@ class _Compiler:
         for i, head in enumerate(self.graph.heads):
             value = self.ids[head]
             self.plan.outputs.append(value)
-            if value not in self.external:
+            if value not in self.plan.external:
                 self.plan.values[value].array = ("out", i)
-                self.external[value] = External(adopt=True)
+                self.plan.external[value] = External(adopt=True)
 
     # -- backward -----------------------------------------------------------------------------------------------
 
@@ -238,7 +268,7 @@ class _Compiler:
                 value = self._value(entry, shape, dtype)
                 self.plan.values[value].array = ("grad", name)
                 write = self.req[name] == OpReq.WRITE
-                self.external[value] = External(adopt=write, since=self.plan.forward_steps)
+                self.plan.external[value] = External(adopt=write, since=self.plan.forward_steps)
                 writes.append(value)
                 req.append(self.req[name])
             elif reads[entry]:
@@ -280,7 +310,7 @@ class _Compiler:
         held = self.plan.values[source]
         self.plan.values.append(Value(held.shape, held.dtype, ("grad", name)))
         value = len(self.plan.values) - 1
-        self.external[value] = External()
+        self.plan.external[value] = External()
         node = Node(None, f"grad of {name}")
         self.plan.steps.append(Step(node, _copy, (source,), [value], [self.req[name]], [(held.shape, held.dtype)]))
 
@@ -337,14 +367,3 @@ class _Compiler:
     def _viewable(self, value: int) -> bool:
         array = self.plan.values[value].array
         return array is None or array[1] not in self.strided
-
-    def _inplace(self, step: Step) -> tuple[tuple[int, int], ...]:
-        if step.node.op is None:
-            return ()
-        option = step.node.op.get_attr("FInplaceOption", ())
-        pairs = option(step.node.params) if callable(option) else option
-        return tuple(
-            (i, o)
-            for i, o in pairs
-            if i < len(step.reads) and o < len(step.writes) and step.req[o] == OpReq.WRITE and step.writes[o] >= 0
-        )

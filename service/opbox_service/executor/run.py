@@ -10,7 +10,7 @@ import numpy as np
 
 from opbox_ops.backend import Backend, RandomSource
 from opbox_ops.compute import Array, Mode, OpContext, OpReq
-from opbox_ops.errors import BadRequestError, ConflictError, DTypeError, OpboxError, ShapeError
+from opbox_ops.errors import BadRequestError, ConflictError, DTypeError, LimitError, OpboxError, ShapeError
 from opbox_ops.infer import show_shape
 from opbox_ops.node import Node
 
@@ -52,6 +52,7 @@ def bind(
     aux: Mapping[str, Array] | None = None,
     backend: Backend,
     random: RandomSource,
+    max_bytes: int | None = None,
     share: bool = True,
 ) -> Executor:
     """Compile `graph` for these arrays and bind it to them.
@@ -62,12 +63,14 @@ def bind(
         grads: arrays that backward writes, for the arguments that want a gradient.
         grad_req: write, add or null by argument; by default write for those in `grads`, null for the others.
         backend, random: the device, and its random source.
+        max_bytes: the most that the executor may allocate, arena and outputs together; checked before it does.
         share: False gives every intermediate value memory of its own, for comparison.
 
     Raises:
         BadRequestError: an array is missing or is nobody's, or a req is not write, add or null.
         ShapeError, DTypeError: arrays contradict the graph.
         UnsupportedError: an operator has no compute for the device, or no gradient.
+        LimitError: more memory than `max_bytes`.
 
     Example:
         >>> executor = bind(graph, args={"data": x, "fc1_weight": w, "fc1_bias": b}, backend=cpu, random=cpu.random(0))
@@ -90,6 +93,8 @@ def bind(
         strided={name for name, array in arrays.items() if not array.flags.c_contiguous},
         share=share,
     )
+    if max_bytes is not None and plan.allocates > max_bytes:
+        raise LimitError(f"the executor needs {plan.allocates:,} bytes: expected at most {max_bytes:,}")
     return Executor(plan, args, grads, aux, backend, random)
 
 
@@ -156,10 +161,7 @@ class Executor:
             **{("aux", name): array for name, array in aux.items()},
         }
         placed = plan.memory
-        null_bytes = max(
-            (_bytes(*step.null[k]) for step in plan.steps for k, w in enumerate(step.writes) if w < 0), default=0
-        )
-        self._arena = backend.empty((max(placed.arena_bytes, null_bytes),), np.uint8)
+        self._arena = backend.empty((plan.arena_bytes,), np.uint8)
         for value in plan.values:
             if value.array is not None and value.array[0] == "out":
                 self._external[value.array] = backend.empty(value.shape, value.dtype)
@@ -176,7 +178,7 @@ class Executor:
             placed.naive_bytes,
             placed.live_bytes,
             placed.temp_bytes,
-            sum(v.nbytes for v in plan.values if v.array is not None and v.array[0] == "out"),
+            plan.output_bytes,
             len(self._forward) + len(self._backward),
         )
 
@@ -290,10 +292,6 @@ class Executor:
             raise told(error, node) from error
         self._states[node] = state
         return state
-
-
-def _bytes(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
-    return Value(shape, dtype).nbytes
 
 
 def _run(calls: list[Call]) -> None:
