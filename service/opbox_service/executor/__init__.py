@@ -1,7 +1,9 @@
 """Execution: plans compiled once from graphs, run as flat lists of prepared calls; and operators called one by one."""
 
+from .bind import bind
+from .compile import compile_plan
 from .invoke import invoke
-from .plan import Plan, compile_plan
-from .run import Executor, Memory, bind
+from .plan import Plan
+from .run import Executor, Memory
 
 __all__ = ["Executor", "Memory", "Plan", "bind", "compile_plan", "invoke"]

@@ -1,0 +1,104 @@
+"""Binding: arrays are checked against the graph, the graph is compiled for them, and the plan gets its arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from opbox_ops.backend import Backend, RandomSource
+from opbox_ops.compute import Array
+from opbox_ops.errors import BadRequestError, DTypeError, LimitError, ShapeError
+from opbox_ops.infer import show_shape
+
+from ..graph.ir import Graph
+from .compile import compile_plan
+from .run import Executor
+
+__all__ = ["bind"]
+
+
+def bind(
+    graph: Graph,
+    *,
+    args: Mapping[str, Array],
+    grads: Mapping[str, Array] | None = None,
+    grad_req: Mapping[str, str] | None = None,
+    aux: Mapping[str, Array] | None = None,
+    backend: Backend,
+    random: RandomSource,
+    max_bytes: int | None = None,
+    share: bool = True,
+) -> Executor:
+    """Compile `graph` for these arrays and bind it to them.
+
+    Args:
+        graph: the graph.
+        args, aux: an array for every argument and auxiliary state; read (and aux written) in place on each run.
+        grads: arrays that backward writes, for the arguments that want a gradient.
+        grad_req: write, add or null by argument; by default write for those in `grads`, null for the others.
+        backend, random: the device, and its random source.
+        max_bytes: the most that the executor may allocate, arena and outputs together; checked before it does.
+        share: False gives every intermediate value memory of its own, for comparison.
+
+    Raises:
+        BadRequestError: an array is missing or is nobody's, or a req is not write, add or null.
+        ShapeError, DTypeError: arrays contradict the graph.
+        UnsupportedError: an operator has no compute for the device, or no gradient.
+        LimitError: more memory than `max_bytes`.
+
+    Example:
+        >>> executor = bind(graph, args={"data": x, "fc1_weight": w, "fc1_bias": b}, backend=cpu, random=cpu.random(0))
+        >>> executor.forward(is_train=False)
+        >>> executor.outputs[0]
+    """
+    grads, aux = dict(grads or {}), dict(aux or {})
+    _complete("argument", graph.argument_names, args)
+    _complete("auxiliary state", graph.auxiliary_names, aux)
+    req = _requests(graph, grads, grad_req or {})
+    for name, array in grads.items():
+        _same(name, array, args[name])
+    arrays = {**args, **aux}
+    plan = compile_plan(
+        graph,
+        {name: tuple(array.shape) for name, array in arrays.items()},
+        {name: array.dtype for name, array in arrays.items()},
+        req,
+        device=backend.device_type,
+        strided={name for name, array in arrays.items() if not array.flags.c_contiguous},
+        share=share,
+    )
+    if max_bytes is not None and plan.allocates > max_bytes:
+        raise LimitError(f"the executor needs {plan.allocates:,} bytes: expected at most {max_bytes:,}")
+    return Executor(plan, args, grads, aux, backend, random)
+
+
+def _complete(what: str, names: list[str], given: Mapping[str, Array]) -> None:
+    missing = [name for name in names if name not in given]
+    if missing:
+        raise BadRequestError(f"{what} {missing[0]!r} has no array: give one for each of {', '.join(missing[:10])}")
+    extra = [name for name in given if name not in set(names)]
+    if extra:
+        raise BadRequestError(f"{extra[0]!r} is no {what} of the graph: expected {', '.join(names[:10]) or 'none'}")
+
+
+def _requests(graph: Graph, grads: Mapping[str, Array], grad_req: Mapping[str, str]) -> dict[str, str]:
+    known = set(graph.argument_names)
+    for name in (*grads, *grad_req):
+        if name not in known:
+            raise BadRequestError(
+                f"{name!r} is no argument of the graph: expected {', '.join(graph.argument_names[:10])}"
+            )
+    for name, req in grad_req.items():
+        if req not in ("write", "add", "null"):
+            raise BadRequestError(f"grad_req of {name!r}: expected write, add or null, got {req!r}")
+        if req != "null" and name not in grads:
+            raise BadRequestError(f"grad_req of {name!r} is {req!r}: expected an array for its gradient, got none")
+    return {name: grad_req.get(name, "write") for name in grads}
+
+
+def _same(name: str, grad: Array, arg: Array) -> None:
+    if tuple(grad.shape) != tuple(arg.shape):
+        raise ShapeError(
+            f"gradient of {name!r}: expected {show_shape(tuple(arg.shape))}, got {show_shape(tuple(grad.shape))}"
+        )
+    if grad.dtype != arg.dtype:
+        raise DTypeError(f"gradient of {name!r}: expected type {arg.dtype}, got {grad.dtype}")
