@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from opbox_ops.backend import backend_for
-from opbox_ops.errors import BadRequestError, OpboxError, ParamError, ShapeError, UnknownOperatorError
+from opbox_ops.errors import BadRequestError, LimitError, OpboxError, ParamError, ShapeError, UnknownOperatorError
 from opbox_service.executor import invoke
 
 from . import toy_ops as toy
@@ -83,3 +83,10 @@ def test_errors_name_the_operator(op, inputs, params, error, message):
 def test_a_given_output_of_the_wrong_shape_is_refused():
     with pytest.raises(ShapeError, match="_toy_neg"):
         run(toy.NEG, [np.ones(2)], outputs=[np.ones(3)])
+
+
+def test_memory_is_limited_before_it_is_allocated():
+    with pytest.raises(LimitError, match="_toy_neg: the call needs 800 bytes: expected at most 100"):
+        run(toy.NEG, [np.ones(100)], max_bytes=100)
+    with pytest.raises(LimitError, match="do not fit"):
+        run(toy.NEG, [np.broadcast_to(np.ones(1), (1 << 50,))])

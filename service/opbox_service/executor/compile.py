@@ -159,7 +159,8 @@ class _Compiler:
         writes: list[int] = []
         req: list[OpReq] = []
         null: list[tuple[tuple[int, ...], np.dtype[Any]]] = []
-        for entry, shape, dtype in zip(node.entries(), shapes, types, strict=False):
+        for k, (shape, dtype) in enumerate(zip(shapes, types, strict=True)):
+            entry = Entry(node, k)
             null.append((self._known(shape, node), self._typed(dtype, node)))
             if entry in fused:
                 name = fused[entry]
@@ -193,9 +194,10 @@ class _Compiler:
             assert forward.op is not None
             aux = set(forward.op.aux_indices(forward.params))
             metas = [self._of(entry) for i, entry in enumerate(forward.inputs) if i not in aux]
+            del metas[made.outputs[node] :]
             return [shape for shape, _ in metas], [dtype for _, dtype in metas]
         ins = [self._of(entry) for entry in node.inputs]
-        count = node.num_outputs
+        count = made.outputs[node]
         try:
             shapes = apply_shape_rule(node, [shape for shape, _ in ins], [None] * count)[1]
             types = apply_type_rule(node, [dtype for _, dtype in ins], [None] * count)[1]

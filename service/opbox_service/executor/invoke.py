@@ -17,7 +17,7 @@ import numpy as np
 from opbox_ops import registry
 from opbox_ops.backend import Backend, RandomSource
 from opbox_ops.compute import Array, Compute, Mode, OpContext, OpReq, Temp
-from opbox_ops.errors import BadRequestError, OpboxError, ShapeError, UnderdeterminedError, UnsupportedError
+from opbox_ops.errors import BadRequestError, LimitError, OpboxError, ShapeError, UnderdeterminedError, UnsupportedError
 from opbox_ops.infer import known, show_shape
 from opbox_ops.node import Entry, Node
 from opbox_ops.params import Params
@@ -26,6 +26,7 @@ from opbox_ops.registry import Op
 from ..graph.passes.fixpoint import tell
 from ..graph.passes.infer_shape import apply_shape_rule
 from ..graph.passes.infer_type import apply_type_rule
+from .memory import allocate, bytes_of
 from .run import told
 
 __all__ = ["invoke"]
@@ -40,6 +41,7 @@ class _Prepared:
     params: Any
     shapes: tuple[tuple[int, ...], ...]
     dtypes: tuple[np.dtype[Any], ...]
+    nbytes: int
     visible: int
     temps: tuple[Temp, ...]
     inplace: dict[int, tuple[int, ...]]
@@ -61,6 +63,7 @@ def invoke(
     random: RandomSource,
     is_train: bool = False,
     outputs: Sequence[Array | None] | None = None,
+    max_bytes: int | None = None,
 ) -> list[Array]:
     """Run one operator.
 
@@ -71,6 +74,7 @@ def invoke(
         backend, random: the device, and its random source.
         is_train: the mode.
         outputs: arrays to write the visible outputs to; one of them may be one of the inputs, as in an update.
+        max_bytes: the most that the outputs and temporaries may take together; checked before they are allocated.
 
     Returns:
         The visible outputs.
@@ -78,6 +82,7 @@ def invoke(
     Raises:
         ParamError, ShapeError, DTypeError: as the operator's rules say, with its name.
         UnsupportedError: no compute for this device.
+        LimitError: more memory than `max_bytes`, or than there is.
 
     Example:
         >>> invoke("FullyConnected", {"num_hidden": 10}, [x, w, b], backend=cpu, random=cpu.random(0))
@@ -95,14 +100,16 @@ def invoke(
         _cache.move_to_end(key)
     except (KeyError, TypeError):
         call = _prepare(found, params, inputs, backend.device_type, outputs, key)
+    if max_bytes is not None and call.nbytes > max_bytes:
+        raise LimitError(f"{call.node.name}: the call needs {call.nbytes:,} bytes: expected at most {max_bytes:,}")
     if outputs is None:
         req, copies = call.req, _NO_COPIES
-        made = [backend.empty(shape, dtype) for shape, dtype in zip(call.shapes, call.dtypes, strict=True)]
+        made = [allocate(backend, shape, dtype) for shape, dtype in zip(call.shapes, call.dtypes, strict=True)]
     else:
         made, req, copies = _into(call, inputs, outputs, backend)
     context = OpContext(backend.xp, backend.special, random, backend, Mode(is_train))
     if call.temps:
-        context.temp = tuple([backend.empty(temp.shape, temp.dtype) for temp in call.temps])
+        context.temp = tuple([allocate(backend, temp.shape, temp.dtype) for temp in call.temps])
     try:
         if call.create_state is not None:
             context.state = call.create_state(
@@ -128,7 +135,7 @@ def _into(
     for k, (shape, dtype) in enumerate(zip(call.shapes, call.dtypes, strict=True)):
         target = outputs[k] if k < len(outputs) else None
         if target is None:
-            made.append(backend.empty(shape, dtype))
+            made.append(allocate(backend, shape, dtype))
             continue
         touching = [
             i for i, array in enumerate(inputs) if array is target or backend.xp.may_share_memory(array, target)
@@ -139,7 +146,7 @@ def _into(
             made.append(target)
             req[k] = OpReq.INPLACE
         else:
-            made.append(backend.empty(shape, dtype))
+            made.append(allocate(backend, shape, dtype))
             copies.append((k, target))
     return made, tuple(req), copies
 
@@ -203,6 +210,7 @@ def _prepare(
         parsed,
         settled,
         dtypes,
+        sum(map(bytes_of, settled, dtypes)) + sum(bytes_of(temp.shape, temp.dtype) for temp in temps),
         visible,
         temps,
         inplace,

@@ -7,7 +7,6 @@ array of the user's, in an executor output, or at an offset of the arena. A Plan
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +17,7 @@ from opbox_ops.node import Node
 
 from ..graph.ir import Graph
 from ..graph.passes.memory import External, MemoryPlan, StepUse, plan_memory
+from .memory import bytes_of
 
 __all__ = ["Plan", "Step", "Value"]
 
@@ -38,7 +38,7 @@ class Value:
 
     @property
     def nbytes(self) -> int:
-        return math.prod(self.shape) * self.dtype.itemsize
+        return bytes_of(self.shape, self.dtype)
 
 
 @dataclass(slots=True)
@@ -102,7 +102,7 @@ class Plan:
         """Plan the memory; `share` and `temps` False leave sharing or temporaries out, for comparison."""
         uses = []
         for step in self.steps:
-            sizes = [math.prod(temp.shape) * np.dtype(temp.dtype).itemsize for temp in step.temps]
+            sizes = [bytes_of(temp.shape, temp.dtype) for temp in step.temps]
             uses.append(
                 StepUse(step.reads, tuple(step.writes), _inplace(step), step.view, tuple(sizes) if temps else ())
             )

@@ -14,6 +14,7 @@ from opbox_ops.errors import BadRequestError, ConflictError, OpboxError, ShapeEr
 from opbox_ops.infer import show_shape
 from opbox_ops.node import Node
 
+from .memory import allocate
 from .plan import Plan, Step, Value
 
 __all__ = ["Executor", "Memory"]
@@ -72,10 +73,10 @@ class Executor:
             **{("aux", name): array for name, array in aux.items()},
         }
         placed = plan.memory
-        self._arena = backend.empty((plan.arena_bytes,), np.uint8)
+        self._arena = allocate(backend, (plan.arena_bytes,), np.uint8)
         for value in plan.values:
             if value.array is not None and value.array[0] == "out":
-                self._external[value.array] = backend.empty(value.shape, value.dtype)
+                self._external[value.array] = allocate(backend, value.shape, value.dtype)
         self._arrays = [self._array(i, value) for i, value in enumerate(plan.values)]
         self._states: dict[Node, Any] = {}
         calls = [None if i in placed.elided else self._call(i, step) for i, step in enumerate(plan.steps)]

@@ -12,6 +12,7 @@ in the output gradients); an operator whose backward is not says so by the attri
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -55,6 +56,7 @@ class Gradient:
         needed: the numbers of the heads whose gradients backward must be given.
         grads: the gradient of each wanted argument; None where it is zero.
         nodes: the backward nodes that are needed, in the order they are to run.
+        outputs: how many outputs each of `nodes` has: a backward node has as many as its gradient rule returned.
         like: for head gradients, zeros and sums: the forward entry that has their shape and type.
     """
 
@@ -62,6 +64,7 @@ class Gradient:
     needed: tuple[int, ...]
     grads: dict[str, Entry | None]
     nodes: tuple[Node, ...]
+    outputs: dict[Node, int]
     like: dict[Node, Entry]
 
 
@@ -80,6 +83,7 @@ class _Pass:
         self.wrt = list(wrt)
         self.like: dict[Node, Entry] = {}
         self.made: list[Node] = []
+        self.outputs: defaultdict[Node, int] = defaultdict(lambda: 1)
         self.summed: dict[Entry, Entry] = {}
         self.zeros: dict[Entry, Entry] = {}
         self.zero_nodes: set[Node] = set()
@@ -101,7 +105,7 @@ class _Pass:
         read = {entry.node for node in nodes for entry in node.inputs}
         read.update(entry.node for entry in grads.values() if entry is not None)
         needed = tuple(i for i, node in enumerate(head_grads) if node in read)
-        return Gradient(head_grads, needed, grads, nodes, self.like)
+        return Gradient(head_grads, needed, grads, nodes, {node: self.outputs[node] for node in nodes}, self.like)
 
     def _nodes_reaching(self, wanted: set[str]) -> set[Node]:
         """The nodes that a wanted argument flows into: the others need no gradient."""
@@ -137,11 +141,15 @@ class _Pass:
     def _new_nodes(self, grads: list[Entry]) -> list[Node]:
         """The nodes that a rule has just made, inputs first, noted in `made`."""
         fresh: list[Node] = []
+        for grad in grads:
+            self.outputs[grad.node] = max(self.outputs[grad.node], grad.index + 1)
 
         def walk(node: Node) -> None:
             if node not in self.known:
                 self.known.add(node)
+                self.outputs[node] = max(self.outputs[node], node.num_outputs)
                 for entry in node.inputs:
+                    self.outputs[entry.node] = max(self.outputs[entry.node], entry.index + 1)
                     walk(entry.node)
                 fresh.append(node)
 

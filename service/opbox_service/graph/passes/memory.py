@@ -20,6 +20,7 @@ from itertools import accumulate
 import numpy as np
 
 from opbox_ops.backend.base import ALIGNMENT
+from opbox_ops.errors import LimitError
 
 __all__ = ["External", "MemoryPlan", "StepUse", "plan_memory"]
 
@@ -114,7 +115,13 @@ def plan_memory(
         external: the values that have memory of their own; written at most once if `adopt`.
         boundary: the first step of the backward half: `overwritten` says whether it destroys what it reads.
         share: False gives every value memory of its own (for measuring and testing).
+
+    Raises:
+        LimitError: the sizes go beyond what can be addressed.
     """
+    total = sum(nbytes) + sum(sum(step.temps) for step in steps)
+    if total >= FOREVER:
+        raise LimitError(f"the graph's values take {total:,} bytes together: no memory holds them")
     planner = _Planner(steps, nbytes, external, share)
     planner.group()
     return planner.place(boundary)

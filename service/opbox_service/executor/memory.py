@@ -1,0 +1,29 @@
+"""Sizes and allocation of the executor's own arrays."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from opbox_ops.backend import Backend
+from opbox_ops.compute import Array
+from opbox_ops.errors import LimitError
+
+__all__ = ["allocate", "bytes_of"]
+
+
+def bytes_of(shape: tuple[int, ...], dtype: Any) -> int:
+    """The bytes of an array, as an exact integer."""
+    nbytes: int = math.prod(shape) * np.dtype(dtype).itemsize
+    return nbytes
+
+
+def allocate(backend: Backend, shape: tuple[int, ...], dtype: Any) -> Array:
+    """An uninitialised array; LimitError when the device has not enough memory."""
+    try:
+        return backend.empty(shape, dtype)
+    except (MemoryError, ValueError, OverflowError):  # NumPy tells sizes past its limits by the latter two
+        needed = bytes_of(shape, dtype)
+        raise LimitError(f"{needed:,} bytes do not fit into the device's memory") from None
