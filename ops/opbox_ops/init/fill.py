@@ -1,0 +1,144 @@
+"""_zeros, _ones, _full, _eye and the _like forms: arrays of constants.
+
+A dimension of 0 in `shape` is unknown, as everywhere in MXNet's parameters, and comes from what the array is used with;
+so does all of it when shape is left out.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from ..compute import Array, Arrays, OpContext, OpReq, Reqs, assign
+from ..errors import ShapeError
+from ..infer import Shape, ShapeList, TypeList, all_same_shape
+from ..node import Entry, Node
+from ..params import Field, Float, Int, OptShape, Params
+from ..registry import Op, register
+
+__all__ = ["InitDType", "InitParams", "fixed_shape", "fixed_type", "wanted_shape"]
+
+InitDType = Literal["float32", "float64", "float16", "bfloat16", "uint8", "int8", "int32", "int64", "bool"]
+
+
+class InitParams(Params):
+    shape: OptShape = Field(None, description="Shape of the array; 0 is a size to infer.")
+    ctx: str = Field("", description="Accepted; the device is the executor's.")
+    dtype: InitDType = Field("float32", description="Element type of the array.")
+
+
+class FullParams(InitParams):
+    value: Float = Field(description="The value of every element.")
+
+
+class EyeParams(Params):
+    N: Int = Field(description="Rows.")
+    M: Int = Field(0, description="Columns; as many as rows when it is 0.")
+    k: Int = Field(0, description="Which diagonal: 0 the main one, above it when positive, below when negative.")
+    ctx: str = Field("", description="Accepted; the device is the executor's.")
+    dtype: InitDType = Field("float32", description="Element type of the array.")
+
+
+def wanted_shape(shape: tuple[int, ...] | None) -> Shape:
+    """A parameter's shape, where 0 or nothing is unknown, in the terms of inference."""
+    return tuple(size if size > 0 else -1 for size in shape) if shape else None
+
+
+def fixed_shape(p: Any, ins: ShapeList, outs: ShapeList) -> None:
+    """Shape rule: the parameter `shape`, as far as it tells."""
+    outs.merge(0, wanted_shape(p.shape))
+
+
+def fixed_type(p: Any, ins: TypeList, outs: TypeList) -> None:
+    """Type rule: the parameter `dtype`."""
+    outs.merge(0, p.dtype)
+
+
+def _fill(out: Array, req: OpReq, value: float) -> None:
+    number = out.dtype.type(value)
+    if req in (OpReq.WRITE, OpReq.INPLACE):
+        out.fill(number)
+    else:
+        assign(out, req, number)
+
+
+def _constant(name: str, value: float, word: str) -> tuple[Op, Op]:
+    op = register(name, InitParams, inputs=(), doc=f"An array of {word}.")
+    op.infer_shape(fixed_shape)
+    op.infer_type(fixed_type)
+    like = register(f"{name[1:]}_like", doc=f"An array of {word} in data's shape and element type.")
+    like.infer_shape(all_same_shape)
+
+    @like.gradient
+    def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
+        return [None]
+
+    @op.compute()
+    @like.compute()
+    def _(p: Any, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
+        _fill(outputs[0], req[0], value)
+
+    return op, like
+
+
+zeros, zeros_like = _constant("_zeros", 0, "zeros")
+ones, ones_like = _constant("_ones", 1, "ones")
+zeros_like.inplace((0, 0))
+ones_like.inplace((0, 0))
+
+full = register("_full", FullParams, inputs=(), doc="An array of one value.")
+full.infer_shape(fixed_shape)
+full.infer_type(fixed_type)
+
+
+@full.compute()
+def _(p: FullParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
+    _fill(outputs[0], req[0], p.value)
+
+
+class SetValueParams(Params):
+    src: Float = Field(description="The value.")
+
+
+set_value = register("_set_value", SetValueParams, inputs=(), doc="Every element of an array that exists set to src.")
+
+
+@set_value.infer_shape
+def _(p: SetValueParams, ins: ShapeList, outs: ShapeList) -> None:
+    """Only the array that is written knows its shape."""
+
+
+@set_value.infer_type
+def _(p: SetValueParams, ins: TypeList, outs: TypeList) -> None:
+    """Only the array that is written knows its type."""
+
+
+@set_value.compute()
+def _(p: SetValueParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
+    _fill(outputs[0], req[0], p.src)
+
+
+eye = register("_eye", EyeParams, inputs=(), doc="A matrix of ones on a diagonal and zeros elsewhere.")
+eye.infer_type(fixed_type)
+
+
+@eye.infer_shape
+def _(p: EyeParams, ins: ShapeList, outs: ShapeList) -> None:
+    if p.N < 0 or p.M < 0:
+        raise ShapeError(f"N, M: expected numbers of at least 0, got {p.N} and {p.M}")
+    outs.merge(0, (p.N, p.M or p.N))
+
+
+@eye.compute()
+def _(p: EyeParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
+    if not req[0]:
+        return
+    matrix = outputs[0]
+    if req[0] != OpReq.ADD:
+        matrix.fill(0)
+    rows, columns = matrix.shape
+    length = min(rows + min(p.k, 0), columns - max(p.k, 0))
+    if length > 0:
+        first = max(-p.k, 0)
+        block = matrix[first : first + length, max(p.k, 0) :][:, :length]
+        diagonal = ctx.xp.lib.stride_tricks.as_strided(block, (length,), (sum(block.strides),))
+        assign(diagonal, req[0], matrix.dtype.type(1))

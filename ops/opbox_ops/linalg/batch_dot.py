@@ -1,0 +1,66 @@
+"""batch_dot: one matrix product for each element of a batch.
+
+lhs (…, m, k), rhs (…, k, n) -> (…, m, n), with equal leading axes; transpose_a takes lhs (…, k, m), transpose_b rhs
+(…, n, k).
+
+    glhs = gout @ rhs.T        grhs = lhs.T @ gout
+"""
+
+from __future__ import annotations
+
+from ..compute import Array, Arrays, OpContext, Reqs
+from ..errors import ShapeError
+from ..gradient import backward_node
+from ..infer import ShapeList, show_shape
+from ..node import Entry, Node
+from ..registry import register, register_backward
+from .dot import DotParams
+from .product import product
+
+op = register("batch_dot", DotParams, inputs=("lhs", "rhs"))
+backward = register_backward("_backward_batch_dot", DotParams, outputs=("lhs", "rhs"))
+
+
+@op.infer_shape
+def _(p: DotParams, ins: ShapeList, outs: ShapeList) -> None:
+    present = [shape for shape in (*ins, *outs) if shape is not None]
+    if not present:
+        return
+    ndim = len(present[0])
+    if ndim < 3 or any(len(shape) != ndim for shape in present):
+        told = ", ".join(show_shape(shape) for shape in present)
+        raise ShapeError(f"expected lhs and rhs with the same number of dimensions, at least 3, got {told}")
+    unknown = (-1,) * ndim
+    for _ in range(2):
+        lhs, rhs, out = ins[0] or unknown, ins[1] or unknown, outs[0] or unknown
+        batch = tuple(max(sizes) for sizes in zip(lhs[:-2], rhs[:-2], out[:-2], strict=True))
+        m = max(lhs[-1 if p.transpose_a else -2], out[-2])
+        n = max(rhs[-2 if p.transpose_b else -1], out[-1])
+        k = max(lhs[-2 if p.transpose_a else -1], rhs[-1 if p.transpose_b else -2])
+        ins.merge(0, (*batch, k, m) if p.transpose_a else (*batch, m, k))
+        ins.merge(1, (*batch, n, k) if p.transpose_b else (*batch, k, n))
+        outs.merge(0, (*batch, m, n))
+
+
+@op.gradient
+def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
+    return backward_node("_backward_batch_dot", node, [ograds[0], *node.inputs])
+
+
+def _turned(array: Array) -> Array:
+    return array.swapaxes(-1, -2)
+
+
+@op.compute()
+def _(p: DotParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
+    lhs, rhs = inputs
+    a, b = (_turned(lhs) if p.transpose_a else lhs), (_turned(rhs) if p.transpose_b else rhs)
+    product(ctx.xp, a, b, req[0], outputs[0])
+
+
+@backward.compute()
+def _(p: DotParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
+    g, lhs, rhs = inputs
+    a, b = (_turned(lhs) if p.transpose_a else lhs), (_turned(rhs) if p.transpose_b else rhs)
+    product(ctx.xp, *((b, _turned(g)) if p.transpose_a else (g, _turned(b))), req[0], outputs[0])
+    product(ctx.xp, *((_turned(g), a) if p.transpose_b else (_turned(a), g)), req[1], outputs[1])

@@ -1,0 +1,292 @@
+"""One table of distributions, each drawn in three ways.
+
+    _random_<name>: parameters are numbers, the output has the given shape
+    _random_<name>_like: the output has data's shape and element type
+    _sample_<name>: parameters are arrays (…), and each of their elements is drawn `shape` times: (…, *shape)
+
+uniform over [low, high); normal of mean loc and deviation scale; gamma of shape alpha and scale beta; exponential of
+rate lam; poisson of mean lam; negative_binomial: failures before the k-th success of probability p; its generalised
+form: poisson whose mean is gamma distributed, with mean mu and dispersion alpha. Sampling has no gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import create_model
+
+from ..compute import Array, Arrays, OpContext, OpReq, Reqs
+from ..errors import ParamError
+from ..infer import ShapeList, TypeList, all_same_shape, dtype_of
+from ..init.fill import fixed_shape
+from ..node import Entry, Node
+from ..params import Field, Float, Int, OptShape, Params, Shape
+from ..registry import Op, register
+
+__all__ = ["draw"]
+
+FloatDType = Literal["None", "float16", "float32", "float64"]
+
+
+class RandomParams(Params):
+    shape: OptShape = Field(None, description="Shape of the output; 0 is a size to infer.")
+    ctx: str = Field("", description="Accepted; the device is the executor's.")
+    dtype: FloatDType | None = Field("None", description="Element type of the output; float32 by default.")
+
+
+class RandintParams(Params):
+    low: Int = Field(description="The least number.")
+    high: Int = Field(description="One more than the greatest number.")
+    shape: OptShape = Field(None, description="Shape of the output; 0 is a size to infer.")
+    ctx: str = Field("", description="Accepted; the device is the executor's.")
+    dtype: Literal["None", "int32", "int64"] | None = Field(
+        "None", description="Element type of the output; int32 by default."
+    )
+
+
+class SampleParams(Params):
+    shape: Shape = Field((), description="How often each element of the parameters is drawn.")
+    dtype: FloatDType | None = Field("None", description="Element type of the output; float32 by default.")
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """A row of the table.
+
+    Attributes:
+        name: as it appears in the operators' names.
+        params: its numeric parameters with their defaults, in order.
+        fill: `(random, out, *params)` fills `out`; the parameters are numbers, or arrays that broadcast to out.
+        inputs: the names of the parameters of the _sample_ form.
+        valid: which numbers are possible, and in words.
+        aliases: further names of the _random_ form.
+    """
+
+    name: str
+    params: Mapping[str, float]
+    fill: Callable[..., None]
+    inputs: tuple[str, ...]
+    valid: Callable[..., bool] = lambda *params: True
+    told: str = ""
+    aliases: tuple[str, ...] = ()
+
+
+def _uniform(random: Any, out: Array, low: Any, high: Any) -> None:
+    random.uniform(out, low, high)
+
+
+def _normal(random: Any, out: Array, loc: Any, scale: Any) -> None:
+    random.normal(out, loc, scale)
+
+
+def _gamma(random: Any, out: Array, alpha: Any, beta: Any) -> None:
+    out[...] = random.generator.gamma(alpha, beta, out.shape)
+
+
+def _exponential(random: Any, out: Array, lam: Any) -> None:
+    out[...] = random.generator.exponential(1.0 / lam, out.shape)
+
+
+def _poisson(random: Any, out: Array, lam: Any) -> None:
+    out[...] = random.generator.poisson(lam, out.shape)
+
+
+def _negative_binomial(random: Any, out: Array, k: Any, p: Any) -> None:
+    out[...] = random.generator.poisson(random.generator.gamma(k, (1.0 - p) / p, out.shape), out.shape)
+
+
+def _generalized(random: Any, out: Array, mu: Any, alpha: Any) -> None:
+    if isinstance(alpha, float) and alpha == 0.0:
+        _poisson(random, out, mu)
+    else:
+        out[...] = random.generator.poisson(random.generator.gamma(1.0 / alpha, alpha * mu, out.shape), out.shape)
+
+
+TABLE = (
+    Distribution(
+        "uniform",
+        {"low": 0.0, "high": 1.0},
+        _uniform,
+        ("low", "high"),
+        lambda low, high: low <= high,
+        "low at most high",
+        aliases=("uniform",),
+    ),
+    Distribution(
+        "normal",
+        {"loc": 0.0, "scale": 1.0},
+        _normal,
+        ("mu", "sigma"),
+        lambda loc, scale: scale >= 0,
+        "scale of at least 0",
+        aliases=("normal",),
+    ),
+    Distribution(
+        "gamma",
+        {"alpha": 1.0, "beta": 1.0},
+        _gamma,
+        ("alpha", "beta"),
+        lambda alpha, beta: alpha > 0 and beta > 0,
+        "alpha and beta above 0",
+    ),
+    Distribution("exponential", {"lam": 1.0}, _exponential, ("lam",), lambda lam: lam > 0, "lam above 0"),
+    Distribution("poisson", {"lam": 1.0}, _poisson, ("lam",), lambda lam: lam >= 0, "lam of at least 0"),
+    Distribution(
+        "negative_binomial",
+        {"k": 1, "p": 1.0},
+        _negative_binomial,
+        ("k", "p"),
+        lambda k, p: k > 0 and 0 < p <= 1,
+        "k above 0 and p above 0 and at most 1",
+    ),
+    Distribution(
+        "generalized_negative_binomial",
+        {"mu": 1.0, "alpha": 1.0},
+        _generalized,
+        ("mu", "alpha"),
+        lambda mu, alpha: mu >= 0 and alpha >= 0,
+        "mu and alpha of at least 0",
+    ),
+)
+
+
+def draw(ctx: OpContext, fill: Callable[..., None], req: OpReq, out: Array, *params: Any) -> None:
+    """Let `fill` draw into `out` as `req` says."""
+    if req == OpReq.ADD:
+        drawn = ctx.xp.empty_like(out)
+        fill(ctx.random, drawn, *params)
+        out += drawn
+    elif req:
+        fill(ctx.random, out, *params)
+
+
+def _no_gradient(node: Node, ograds: list[Entry]) -> list[Entry | None]:
+    return [None] * len(node.inputs)
+
+
+def _wanted_type(p: Any, ins: TypeList, outs: TypeList) -> None:
+    if p.dtype in (None, "None"):
+        outs.merge(0, outs[0] or dtype_of("float32"))
+    else:
+        outs.merge(0, p.dtype)
+
+
+def _numbers(row: Distribution, p: Any) -> list[Any]:
+    return [getattr(p, name) for name in row.params]
+
+
+def _model(row: Distribution, base: type[Params], suffix: str) -> type[Params]:
+    """The parameter model of a row: its numbers, then what `base` has."""
+    fields: dict[str, Any] = {
+        name: (Int if isinstance(default, int) else Float, Field(default, description=f"Parameter of the {row.name}."))
+        for name, default in row.params.items()
+    }
+    return create_model(f"Random{row.name.title().replace('_', '')}{suffix}Params", __base__=base, **fields)
+
+
+def _check(row: Distribution, p: Any) -> None:
+    numbers = _numbers(row, p)
+    if not row.valid(*numbers):
+        told = ", ".join(f"{name}={number}" for name, number in zip(row.params, numbers, strict=True))
+        raise ParamError(f"_random_{row.name}: expected {row.told}, got {told}")
+
+
+def _declare(row: Distribution) -> None:
+    plain = register(
+        f"_random_{row.name}",
+        _model(row, RandomParams, ""),
+        inputs=(),
+        aliases=(f"random_{row.name}", *row.aliases),
+        doc=f"Numbers of the {row.name} distribution.",
+    )
+    like = register(
+        f"_random_{row.name}_like",
+        _model(row, Params, "Like"),
+        doc=f"Numbers of the {row.name} distribution in data's shape and element type.",
+    )
+    like.set_attr("FGradient", _no_gradient)
+    plain.infer_type(_wanted_type)
+
+    @plain.infer_shape
+    def _(p: Any, ins: ShapeList, outs: ShapeList) -> None:
+        _check(row, p)
+        fixed_shape(p, ins, outs)
+
+    @like.infer_shape
+    def _(p: Any, ins: ShapeList, outs: ShapeList) -> None:
+        _check(row, p)
+        all_same_shape(p, ins, outs)
+
+    @plain.compute()
+    @like.compute()
+    def _(p: Any, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
+        draw(ctx, row.fill, req[0], outputs[0], *_numbers(row, p))
+
+    _declare_sample(row)
+
+
+def _declare_sample(row: Distribution) -> Op:
+    op = register(
+        f"_sample_{row.name}",
+        SampleParams,
+        inputs=row.inputs,
+        aliases=(f"sample_{row.name}",),
+        doc=f"Numbers of {row.name} distributions whose parameters are arrays.",
+    )
+    op.set_attr("FGradient", _no_gradient)
+
+    @op.infer_shape
+    def _(p: SampleParams, ins: ShapeList, outs: ShapeList) -> None:
+        shape = outs[0][: len(outs[0]) - len(p.shape)] if outs[0] is not None else None
+        for _ in range(2):
+            for i in range(len(ins)):
+                shape = ins.merge(i, shape)
+        if shape is not None:
+            outs.merge(0, (*shape, *p.shape))
+
+    @op.infer_type
+    def _(p: SampleParams, ins: TypeList, outs: TypeList) -> None:
+        dtype = None
+        for _ in range(2):
+            for i in range(len(ins)):
+                dtype = ins.merge(i, dtype)
+        _wanted_type(p, ins, outs)
+
+    @op.compute()
+    def _(p: SampleParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
+        wide = [each.reshape((*each.shape, *(1,) * len(p.shape))) for each in inputs]
+        draw(ctx, row.fill, req[0], outputs[0], *wide)
+
+    return op
+
+
+for _row in TABLE:
+    _declare(_row)
+
+
+randint = register(
+    "_random_randint", RandintParams, inputs=(), aliases=("random_randint",), doc="Whole numbers from low up to high."
+)
+
+
+@randint.infer_shape
+def _(p: RandintParams, ins: ShapeList, outs: ShapeList) -> None:
+    if p.low >= p.high:
+        raise ParamError(f"_random_randint: expected low below high, got low={p.low}, high={p.high}")
+    fixed_shape(p, ins, outs)
+
+
+@randint.infer_type
+def _(p: RandintParams, ins: TypeList, outs: TypeList) -> None:
+    outs.merge(0, "int32" if p.dtype in (None, "None") else p.dtype)
+
+
+def _integers(random: Any, out: Array, low: int, high: int) -> None:
+    out[...] = random.generator.integers(low, high, out.shape, dtype="int64")
+
+
+@randint.compute()
+def _(p: RandintParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
+    draw(ctx, _integers, req[0], outputs[0], p.low, p.high)

@@ -1,0 +1,111 @@
+"""_sample_multinomial: positions drawn with given probabilities.
+
+data (…, k) of probabilities that add up to 1 on the last axis, shape s -> (…, *s) of positions from 0 to k - 1; with
+get_prob also the logarithm of each drawn position's probability.
+
+    gdata[…, j] = the sum of glogprob / data[…, j] over the draws of j     (the score function, as REINFORCE needs it)
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from ..compute import Array, Arrays, OpContext, Reqs, assign
+from ..errors import ShapeError
+from ..gradient import backward_node
+from ..index.positions import add_rows
+from ..infer import ShapeList, TypeList, show_shape, size_of
+from ..node import Entry, Node
+from ..params import Bool, Field, Params, Shape
+from ..registry import Slot, register, register_backward, unless, when
+
+
+class MultinomialParams(Params):
+    shape: Shape = Field((), description="How many draws from each distribution.")
+    get_prob: Bool = Field(False, description="Also return the logarithm of the drawn positions' probabilities.")
+    dtype: Literal["float16", "float32", "float64", "int32", "uint8"] = Field(
+        "int32", description="Element type of the positions."
+    )
+
+
+op = register(
+    "_sample_multinomial",
+    MultinomialParams,
+    outputs=(
+        Slot("output", unless("get_prob")),
+        Slot("output0", when("get_prob")),
+        Slot("output1", when("get_prob")),
+    ),
+    aliases=("sample_multinomial",),
+)
+backward = register_backward("_backward_sample_multinomial", MultinomialParams)
+
+
+@op.infer_shape
+def _(p: MultinomialParams, ins: ShapeList, outs: ShapeList) -> None:
+    data = ins[0]
+    if data is None:
+        return
+    if not data or data[-1] == 0:
+        raise ShapeError(
+            f"expected at least one probability on the last axis, got {show_shape(data)}", side="input", index=0
+        )
+    for i in range(len(outs)):
+        outs.merge(i, (*data[:-1], *p.shape) or (1,))
+
+
+@op.infer_type
+def _(p: MultinomialParams, ins: TypeList, outs: TypeList) -> None:
+    outs.merge(0, p.dtype)
+    if p.get_prob:
+        ins.merge(0, outs.merge(1, ins[0]))
+
+
+@op.gradient
+def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
+    p = node.params
+    assert isinstance(p, MultinomialParams)
+    if not p.get_prob:
+        return [None]
+    return backward_node("_backward_sample_multinomial", node, [ograds[1], node.inputs[0], Entry(node, 0)])
+
+
+def _table(data: Array) -> tuple[Array, int]:
+    """data as rows of probabilities, and how many rows."""
+    rows = size_of(data.shape[:-1])
+    return data.reshape(rows, data.shape[-1]), rows
+
+
+@op.compute()
+def _(p: MultinomialParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
+    xp = ctx.xp
+    table, rows = _table(inputs[0])
+    classes, draws = table.shape[1], size_of(p.shape)
+    if not rows or not draws:
+        return
+    sums = xp.cumsum(table, axis=1, dtype="float64")
+    sums /= sums[:, -1:]
+    drawn = xp.empty((rows, draws), "float64")
+    ctx.random.uniform(drawn)
+    # Row r's sums lie in (r, r + 1], so that one search serves all rows.
+    first = xp.arange(rows, dtype="float64")[:, None]
+    found = xp.searchsorted((sums + first).reshape(-1), (drawn + first).reshape(-1), side="right")
+    where = xp.minimum(found.reshape(rows, draws) - xp.arange(rows)[:, None] * classes, classes - 1)
+    assign(outputs[0], req[0], where.astype(outputs[0].dtype).reshape(outputs[0].shape))
+    if p.get_prob:
+        chosen = xp.log(xp.take_along_axis(table, where, 1))
+        assign(outputs[1], req[1], chosen.reshape(outputs[1].shape))
+
+
+@backward.compute()
+def _(p: MultinomialParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
+    if not req[0]:
+        return
+    xp: Any = ctx.xp
+    gprob, data, drawn = inputs
+    table, rows = _table(data)
+    draws = size_of(p.shape)
+    where = drawn.reshape(rows, draws).astype("int64")
+    scores = gprob.reshape(rows, draws) / xp.take_along_axis(table, where, 1)
+    cells = (where + xp.arange(rows)[:, None] * table.shape[1]).reshape(-1)
+    add_rows(xp, cells, scores.reshape(-1, 1), req[0], outputs[0].reshape(table.size, 1))
