@@ -1,0 +1,19 @@
+"""Data iterators: batches of host arrays for training and scoring, as `mx.io`. Nothing here talks to a server."""
+
+from .csv import CSVIter
+from .desc import DataBatch, DataDesc, DataIter
+from .mnist import MNISTIter, read_idx
+from .ndarray_iter import NDArrayIter
+from .wrap import PrefetchingIter, ResizeIter
+
+__all__ = [
+    "CSVIter",
+    "DataBatch",
+    "DataDesc",
+    "DataIter",
+    "MNISTIter",
+    "NDArrayIter",
+    "PrefetchingIter",
+    "ResizeIter",
+    "read_idx",
+]

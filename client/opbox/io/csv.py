@@ -1,0 +1,102 @@
+"""CSVIter: rows of comma-separated files as batches."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .desc import DataBatch, DataDesc, DataIter
+from .host_array import HostArray
+
+__all__ = ["CSVIter"]
+
+
+def _read(path: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    """All rows of a file, or of a folder's files by name, each reshaped to `shape`."""
+    place = Path(path)
+    files = sorted(one for one in place.iterdir() if one.is_file()) if place.is_dir() else [place]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # an empty file is an error of ours, below
+        rows = [np.loadtxt(file, delimiter=",", dtype=dtype, ndmin=2) for file in files]
+    rows = [one for one in rows if one.size]
+    if not rows:
+        raise ValueError(f"{path}: expected rows of comma-separated values, got none")
+    width = int(np.prod(shape))
+    for file, one in zip(files, rows, strict=False):
+        if one.shape[1] != width:
+            raise ValueError(f"{file}: expected {width} values a row for shape {shape}, got {one.shape[1]}")
+    return np.concatenate(rows).reshape(-1, *shape)
+
+
+class CSVIter(DataIter):
+    """Batches from CSV files.
+
+    Args:
+        data_csv: a file, or a folder of files.
+        data_shape: the shape of one row.
+        label_csv, label_shape: of the labels; without a file all labels are 0.
+        batch_size: rows of one batch.
+        round_batch: fill an incomplete last batch from the beginning, and let the next epoch start behind what was
+            used; otherwise fill it with the rows before, and start every epoch at the first row.
+        dtype: "float32", "int32" or "int64".
+
+    Raises:
+        OSError, ValueError: the files.
+    """
+
+    def __init__(
+        self,
+        data_csv: str,
+        data_shape: tuple[int, ...],
+        label_csv: str | None = None,
+        label_shape: tuple[int, ...] = (1,),
+        batch_size: int = 1,
+        round_batch: bool = True,
+        dtype: Any = None,
+        data_name: str = "data",
+        label_name: str = "softmax_label",
+        **_: Any,
+    ) -> None:
+        super().__init__(batch_size)
+        element = np.dtype(dtype or "float32")
+        self._data = _read(data_csv, element, tuple(data_shape))
+        if label_csv in (None, "NULL"):
+            self._label = np.zeros((len(self._data), *label_shape), element)
+        else:
+            self._label = _read(str(label_csv), element, tuple(label_shape))
+        if len(self._label) != len(self._data):
+            raise ValueError(f"{label_csv}: expected {len(self._data)} rows as in {data_csv}, got {len(self._label)}")
+        # One label a row comes as a vector, as from MXNet's reader.
+        if tuple(label_shape) == (1,):
+            self._label = self._label.reshape(-1)
+        self.round_batch = round_batch
+        self._next = 0
+        self._begin = 0
+        self.provide_data = [DataDesc(data_name, (batch_size, *self._data.shape[1:]), element.type)]
+        self.provide_label = [DataDesc(label_name, (batch_size, *self._label.shape[1:]), element.type)]
+
+    def reset(self) -> None:
+        self._next = self._begin
+
+    def iter_next(self) -> bool:
+        return self._next < len(self._data)
+
+    def next(self) -> DataBatch:
+        total = len(self._data)
+        if self._next >= total:
+            raise StopIteration
+        rows = np.arange(self._next, self._next + self.batch_size)
+        pad = max(0, int(rows[-1]) + 1 - total)
+        if pad and self.round_batch:
+            self._begin = pad % total
+        elif pad:
+            # The buffer of MXNet's reader still holds the batch before in the places that are not filled.
+            rows[-pad:] -= self.batch_size
+        else:
+            self._begin = 0
+        self._next += self.batch_size
+        rows %= total
+        return DataBatch([HostArray(self._data[rows])], [HostArray(self._label[rows])], pad=pad, index=rows)

@@ -1,0 +1,100 @@
+"""MNISTIter: the files of the MNIST digits, idx format (http://yann.lecun.com/exdb/mnist), plain or gzipped."""
+
+from __future__ import annotations
+
+import gzip
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .ndarray_iter import NDArrayIter
+
+__all__ = ["MNISTIter", "read_idx"]
+
+_TYPES = {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
+
+
+def read_idx(path: str | Path) -> np.ndarray[Any, Any]:
+    """The array in an idx file: two zero bytes, an element type, a rank, the dimensions (big-endian), the values.
+
+    `path` may name the file with or without its `.gz`.
+
+    Raises:
+        FileNotFoundError: neither is there.
+        ValueError: the file is no idx file, or not as long as it says.
+    """
+    file = Path(path)
+    if not file.exists():
+        other = file.with_suffix("") if file.suffix == ".gz" else Path(f"{file}.gz")
+        if not other.exists():
+            raise FileNotFoundError(f"{file}: there is no such file, with or without .gz")
+        file = other
+    raw = file.read_bytes()
+    if raw[:2] == b"\x1f\x8b":
+        raw = gzip.decompress(raw)
+    if len(raw) < 4 or raw[:2] != b"\0\0" or raw[2] not in _TYPES:
+        raise ValueError(f"{file}: expected an idx file, got bytes that begin with {raw[:4]!r}")
+    start = 4 + 4 * raw[3]
+    shape = tuple(int(d) for d in np.frombuffer(raw[4:start], ">u4"))
+    dtype = np.dtype(_TYPES[raw[2]])
+    if len(raw) - start != math.prod(shape) * dtype.itemsize:
+        raise ValueError(f"{file}: expected {math.prod(shape)} values for shape {shape}, got {len(raw) - start} bytes")
+    return np.frombuffer(raw, dtype, offset=start).reshape(shape)
+
+
+class MNISTIter(NDArrayIter):
+    """Batches of MNIST images in [0, 1) (pixels / 256, as MXNet's reader has them) and labels; whole batches only.
+
+    Args:
+        image, label: the idx files.
+        batch_size: samples of one batch.
+        shuffle: whether to shuffle once, by `seed`.
+        flat: (batch, 784) rather than (batch, 1, 28, 28).
+        seed: of the order.
+        silent: taken for its callers' sake; nothing is printed.
+        num_parts, part_index: read only this part of the files.
+        input_shape: the shape of one image, where another view of its pixels is wanted.
+        data_name, label_name: names of the batch's arrays.
+
+    Raises:
+        FileNotFoundError, ValueError: the files.
+    """
+
+    def __init__(
+        self,
+        image: str = "./train-images-idx3-ubyte",
+        label: str = "./train-labels-idx1-ubyte",
+        batch_size: int = 128,
+        shuffle: bool = True,
+        flat: bool = False,
+        seed: int = 0,
+        silent: bool = False,
+        num_parts: int = 1,
+        part_index: int = 0,
+        input_shape: tuple[int, ...] | None = None,
+        data_name: str = "data",
+        label_name: str = "softmax_label",
+        **_: Any,
+    ) -> None:
+        images, labels = read_idx(image), read_idx(label)
+        if len(images) != len(labels):
+            raise ValueError(f"{label}: expected {len(images)} labels as in {image}, got {len(labels)}")
+        if not 0 <= part_index < num_parts:
+            raise ValueError(f"part_index: expected 0 to {num_parts - 1}, got {part_index}")
+        part = slice(len(images) * part_index // num_parts, len(images) * (part_index + 1) // num_parts)
+        images, labels = images[part], labels[part]
+        if shuffle:
+            order = np.random.RandomState(seed).permutation(len(images))
+            images, labels = images[order], labels[order]
+        shape = input_shape or ((math.prod(images.shape[1:]),) if flat else (1, *images.shape[1:]))
+        pixels = images.reshape(len(images), *shape).astype(np.float32) / 256.0
+        super().__init__(
+            pixels,
+            labels.astype(np.float32),
+            batch_size,
+            last_batch_handle="discard",
+            data_name=data_name,
+            label_name=label_name,
+        )

@@ -1,0 +1,218 @@
+"""NDArrayIter: batches from arrays in memory.
+
+The arrays stay on this machine; a batch is a view of them, or a gathered copy once they are shuffled, and goes into
+the request of the step that uses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from .desc import DataBatch, DataDesc, DataIter
+from .host_array import HostArray
+
+__all__ = ["NDArrayIter"]
+
+Array = np.ndarray[Any, Any]
+LAST = ("pad", "discard", "roll_over")
+
+
+def named_arrays(given: Any, allow_empty: bool, default_name: str) -> list[tuple[str, Array]]:
+    """Arrays by name, sorted, from an array, a list or a dict; numpy input becomes float32 as it does in MXNet.
+
+    Raises:
+        TypeError: something else was given.
+    """
+    if given is None:
+        if not allow_empty:
+            raise AssertionError(f"{default_name}: expected arrays, got None")
+        return []
+    if isinstance(given, np.ndarray) or hasattr(given, "asnumpy"):
+        given = [given]
+    if isinstance(given, (list, tuple)):
+        if not given and not allow_empty:
+            raise AssertionError(f"{default_name}: expected at least one array, got an empty list")
+        if len(given) == 1:
+            given = {default_name: given[0]}
+        else:
+            given = {f"_{position}_{default_name}": one for position, one in enumerate(given)}
+    if not isinstance(given, Mapping):
+        raise TypeError(
+            f"{default_name}: expected an NDArray, a numpy.ndarray, a list of them or a dict with them as values, "
+            f"got {type(given).__name__}"
+        )
+    return [(name, _numpy(name, given[name])) for name in sorted(given)]
+
+
+def _numpy(name: str, value: Any) -> Array:
+    if hasattr(value, "asnumpy"):
+        return np.ascontiguousarray(value.asnumpy())
+    try:
+        return np.ascontiguousarray(value, dtype=np.float32)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name}: expected an NDArray or a numpy.ndarray, got {type(value).__name__}") from None
+
+
+class NDArrayIter(DataIter):
+    """Iterate over arrays in memory.
+
+    Args:
+        data, label: an array, a list of arrays or a dict of them by name; all equally many samples.
+        batch_size: samples of one batch.
+        shuffle: draw a new order at each reset, with numpy's global generator (the same orders as MXNet's).
+        last_batch_handle: what becomes of an incomplete last batch: "pad" (filled from the beginning, `batch.pad`
+            says by how much), "discard", or "roll_over" (kept for the next epoch).
+        data_name, label_name: names where none are given.
+        layout: of the batches; its N is the batch axis.
+
+    Raises:
+        TypeError: data that is no array.
+        ValueError: arrays of different lengths, or an unknown `last_batch_handle`.
+
+    Example:
+        >>> train = mx.io.NDArrayIter(images, labels, batch_size=100, shuffle=True)
+    """
+
+    def __init__(
+        self,
+        data: Any,
+        label: Any = None,
+        batch_size: int = 1,
+        shuffle: bool = False,
+        last_batch_handle: str = "pad",
+        data_name: str = "data",
+        label_name: str = "softmax_label",
+        layout: str = "NCHW",
+    ) -> None:
+        super().__init__(batch_size)
+        if last_batch_handle not in LAST:
+            raise ValueError(f"last_batch_handle: expected one of {', '.join(LAST)}, got {last_batch_handle!r}")
+        self._data = named_arrays(data, False, data_name)
+        self._label = named_arrays(label, True, label_name)
+        self.layout = layout
+        self._axis = max(layout.find("N"), 0)
+        self.num_data = self._data[0][1].shape[self._axis]
+        for name, array in self._data + self._label:
+            if array.ndim <= self._axis or array.shape[self._axis] != self.num_data:
+                raise ValueError(
+                    f"{name}: expected {self.num_data} samples along axis {self._axis} as in {self._data[0][0]}, "
+                    f"got shape {array.shape}"
+                )
+        self.shuffle = shuffle
+        self.last_batch_handle = last_batch_handle
+        self.idx = np.arange(self.num_data)
+        # MXNet shuffles arrays that are shuffled already, by an index that is shuffled already: two permutations.
+        self._order: Array | None = None
+        self._left_over: Array | None = None
+        self.cursor = -batch_size
+        self.reset()
+
+    @property
+    def data(self) -> list[tuple[str, Any]]:
+        """The data as (name, array) in the current order."""
+        return [(name, HostArray(self._ordered(array))) for name, array in self._data]
+
+    @property
+    def label(self) -> list[tuple[str, Any]]:
+        """The labels as (name, array) in the current order."""
+        return [(name, HostArray(self._ordered(array))) for name, array in self._label]
+
+    @property
+    def num_source(self) -> int:
+        """How many arrays there are, labels included."""
+        return len(self._data) + len(self._label)
+
+    def _ordered(self, array: Array) -> Array:
+        return array if self._order is None else array.take(self._order, axis=self._axis)
+
+    def _described(self, arrays: Sequence[tuple[str, Array]]) -> list[DataDesc]:
+        axis = self._axis
+        return [
+            DataDesc(
+                name,
+                (*array.shape[:axis], self.batch_size, *array.shape[axis + 1 :]),
+                array.dtype.type,
+                layout=self.layout,
+            )
+            for name, array in arrays
+        ]
+
+    @property
+    def provide_data(self) -> list[DataDesc]:  # type: ignore[override]
+        """Names and shapes of the data of a batch."""
+        return self._described(self._data)
+
+    @property
+    def provide_label(self) -> list[DataDesc]:  # type: ignore[override]
+        """Names and shapes of the labels of a batch."""
+        return self._described(self._label)
+
+    def _shuffle(self) -> None:
+        np.random.shuffle(self.idx)
+        self._order = self.idx.copy() if self._order is None else self._order[self.idx]
+
+    def hard_reset(self) -> None:
+        """Start again, without what `roll_over` kept."""
+        if self.shuffle:
+            self._shuffle()
+        self.cursor = -self.batch_size
+        self._left_over = None
+
+    def reset(self) -> None:
+        """Start again; with `roll_over`, an incomplete last batch opens the new epoch."""
+        if self.last_batch_handle == "roll_over" and self.num_data - self.batch_size < self.cursor < self.num_data:
+            self._left_over = self._rows(self.cursor, self.num_data)
+            self.cursor = self.cursor - self.num_data - self.batch_size
+        else:
+            self.cursor = -self.batch_size
+        if self.shuffle:
+            self._shuffle()
+
+    def iter_next(self) -> bool:
+        self.cursor += self.batch_size
+        return self.cursor < self.num_data
+
+    def next(self) -> DataBatch:
+        if not self.iter_next():
+            raise StopIteration
+        incomplete = self.cursor + self.batch_size > self.num_data
+        if incomplete and self.last_batch_handle != "pad":
+            raise StopIteration
+        return DataBatch(data=self.getdata(), label=self.getlabel(), pad=self.getpad(), index=None)
+
+    def _rows(self, begin: int, end: int) -> Array:
+        """The numbers of the samples at positions begin to end of the current order."""
+        return np.arange(begin, end) if self._order is None else self._order[begin:end]
+
+    def _batch(self, arrays: Sequence[tuple[str, Array]]) -> list[HostArray]:
+        if self.cursor >= self.num_data:
+            raise AssertionError("DataIter needs reset.")
+        begin, end = self.cursor, self.cursor + self.batch_size
+        if self._order is None and begin >= 0 and end <= self.num_data:
+            whole = (slice(None),) * self._axis + (slice(begin, end),)
+            return [HostArray(array[whole]) for _, array in arrays]
+        if begin < 0:
+            kept = self._left_over if self._left_over is not None else self._rows(begin + self.num_data, self.num_data)
+            rows = np.concatenate([kept, self._rows(0, end)])
+        elif end > self.num_data:
+            filler = np.arange(end - self.num_data) % self.num_data
+            rows = np.concatenate([self._rows(begin, self.num_data), self._rows(0, self.num_data)[filler]])
+        else:
+            rows = self._rows(begin, end)
+        return [HostArray(array.take(rows, axis=self._axis)) for _, array in arrays]
+
+    def getdata(self) -> list[HostArray]:
+        return self._batch(self._data)
+
+    def getlabel(self) -> list[HostArray]:
+        return self._batch(self._label)
+
+    def getpad(self) -> int:
+        if self.last_batch_handle == "pad" and self.cursor + self.batch_size > self.num_data:
+            return self.cursor + self.batch_size - self.num_data
+        if self.last_batch_handle == "roll_over" and -self.batch_size < self.cursor < 0:
+            return -self.cursor
+        return 0

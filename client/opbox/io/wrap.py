@@ -1,0 +1,201 @@
+"""Iterators around iterators: a number of batches of one's own, and loading ahead in threads."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .desc import DataBatch, DataDesc, DataIter
+
+__all__ = ["PrefetchingIter", "ResizeIter"]
+
+
+class ResizeIter(DataIter):
+    """An epoch of exactly `size` batches, whatever the length of `data_iter`'s, which starts anew when it ends.
+
+    Args:
+        data_iter: the iterator underneath.
+        size: batches of one epoch.
+        reset_internal: whether `reset` also resets `data_iter`.
+    """
+
+    def __init__(self, data_iter: DataIter, size: int, reset_internal: bool = True) -> None:
+        super().__init__(data_iter.batch_size)
+        self.data_iter = data_iter
+        self.size = size
+        self.reset_internal = reset_internal
+        self.cur = 0
+        self.current_batch: DataBatch | None = None
+        self.provide_data = data_iter.provide_data
+        self.provide_label = data_iter.provide_label
+        if hasattr(data_iter, "default_bucket_key"):
+            self.default_bucket_key = data_iter.default_bucket_key
+
+    def reset(self) -> None:
+        self.cur = 0
+        if self.reset_internal:
+            self.data_iter.reset()
+
+    def iter_next(self) -> bool:
+        if self.cur == self.size:
+            return False
+        try:
+            self.current_batch = self.data_iter.next()
+        except StopIteration:
+            self.data_iter.reset()
+            self.current_batch = self.data_iter.next()
+        self.cur += 1
+        return True
+
+    def _current(self) -> DataBatch:
+        if self.current_batch is None:
+            raise AssertionError("no batch yet: call iter_next() first")
+        return self.current_batch
+
+    def getdata(self) -> Any:
+        return self._current().data
+
+    def getlabel(self) -> Any:
+        return self._current().label
+
+    def getindex(self) -> Any:
+        return self._current().index
+
+    def getpad(self) -> int | None:
+        return self._current().pad
+
+
+class _Ahead:
+    """A thread that keeps one batch of an iterator ready. None in the queue is the end of the epoch."""
+
+    def __init__(self, source: DataIter) -> None:
+        self.source = source
+        self.ready: queue.Queue[DataBatch | BaseException | None] = queue.Queue(maxsize=1)
+        self.go = threading.Semaphore(1)
+        self.stopped = False
+        self.thread = threading.Thread(target=self._run, daemon=True, name="opbox-prefetch")
+        self.thread.start()
+
+    def _run(self) -> None:
+        while True:
+            self.go.acquire()
+            if self.stopped:
+                return
+            try:
+                self.ready.put(self.source.next())
+            except StopIteration:
+                self.ready.put(None)
+            except BaseException as error:  # handed to whoever takes the batch
+                self.ready.put(error)
+
+    def stop(self) -> None:
+        self.stopped = True
+        self.go.release()
+
+
+class PrefetchingIter(DataIter):
+    """Load the next batch in a thread while the current one is in use; several iterators are joined into one.
+
+    Args:
+        iters: an iterator, or several of equal length whose data and labels are put side by side.
+        rename_data, rename_label: for each iterator, new names by old ones.
+
+    Raises (from `next`): whatever an iterator raises in its thread.
+    """
+
+    def __init__(
+        self,
+        iters: DataIter | Sequence[DataIter],
+        rename_data: Sequence[Mapping[str, str]] | None = None,
+        rename_label: Sequence[Mapping[str, str]] | None = None,
+    ) -> None:
+        self.iters = list(iters) if isinstance(iters, (list, tuple)) else [iters]
+        if not self.iters:
+            raise AssertionError("iters: expected at least one iterator")
+        self.n_iter = len(self.iters)
+        self.rename_data = rename_data
+        self.rename_label = rename_label
+        super().__init__(self.provide_data[0][1][0])
+        self.current_batch: DataBatch | None = None
+        self._ahead = [_Ahead(one) for one in self.iters]
+
+    def __del__(self) -> None:
+        for ahead in getattr(self, "_ahead", ()):
+            ahead.stop()
+
+    def _provided(self, which: str, renames: Sequence[Mapping[str, str]] | None) -> list[Any]:
+        joined: list[Any] = []
+        for position, one in enumerate(self.iters):
+            for desc in getattr(one, which):
+                if renames is None:
+                    joined.append(desc)
+                elif isinstance(desc, DataDesc):
+                    joined.append(DataDesc(renames[position][desc.name], desc.shape, desc.dtype))
+                else:
+                    joined.append(DataDesc(*desc))
+        return joined
+
+    @property
+    def provide_data(self) -> list[Any]:  # type: ignore[override]
+        """Names and shapes of the data of a batch, of all iterators."""
+        return self._provided("provide_data", self.rename_data)
+
+    @property
+    def provide_label(self) -> list[Any]:  # type: ignore[override]
+        """Names and shapes of the labels of a batch, of all iterators."""
+        return self._provided("provide_label", self.rename_label)
+
+    def reset(self) -> None:
+        for ahead in self._ahead:
+            ahead.ready.get()  # the batch loaded ahead belongs to the old epoch
+        for one in self.iters:
+            one.reset()
+        for ahead in self._ahead:
+            ahead.go.release()
+
+    def iter_next(self) -> bool:
+        held = [ahead.ready.get() for ahead in self._ahead]
+        ended = [one is None for one in held]
+        for one in held:
+            if isinstance(one, BaseException):
+                raise one
+        if any(ended):
+            for ahead in self._ahead:
+                ahead.ready.put(None)  # the end stays the end until reset
+            if not all(ended):
+                raise AssertionError("Number of entry mismatches between iterators")
+            return False
+        batches = [one for one in held if isinstance(one, DataBatch)]
+        if any(batch.pad != batches[0].pad for batch in batches):
+            raise AssertionError("Number of entry mismatches between iterators")
+        self.current_batch = DataBatch(
+            [array for batch in batches for array in batch.data or ()],
+            [array for batch in batches for array in batch.label or ()],
+            batches[0].pad,
+            batches[0].index,
+            provide_data=self.provide_data,
+            provide_label=self.provide_label,
+        )
+        for ahead in self._ahead:
+            ahead.go.release()
+        return True
+
+    def next(self) -> DataBatch:
+        if not self.iter_next():
+            raise StopIteration
+        assert self.current_batch is not None
+        return self.current_batch
+
+    def getdata(self) -> Any:
+        return self.current_batch.data if self.current_batch else None
+
+    def getlabel(self) -> Any:
+        return self.current_batch.label if self.current_batch else None
+
+    def getindex(self) -> Any:
+        return self.current_batch.index if self.current_batch else None
+
+    def getpad(self) -> int | None:
+        return self.current_batch.pad if self.current_batch else None

@@ -1,0 +1,376 @@
+"""The base of metrics, the registry, composites and metrics from a function.
+
+A metric counts twice: since the last `reset` (global) and since the last `reset_local`, which Speedometer calls after
+each line of the log.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Protocol
+
+import numpy
+
+from .. import registry
+from ..io.host_array import HostArray
+
+__all__ = [
+    "CompositeEvalMetric",
+    "CustomMetric",
+    "EvalMetric",
+    "HostMetric",
+    "Pending",
+    "alias",
+    "check_label_shapes",
+    "create",
+    "host",
+    "np",
+    "register",
+]
+
+Array = numpy.ndarray[Any, Any]
+
+
+class Pending(Protocol):
+    """A value on its way from the engine."""
+
+    def done(self) -> bool:
+        """Whether the value is here."""
+
+    def result(self) -> Array:
+        """The value, waited for."""
+
+
+Values = Mapping[str, HostArray | Pending]
+
+
+def host(array: Any) -> Array:
+    """An array of any kind as numpy."""
+    return array.asnumpy() if hasattr(array, "asnumpy") else numpy.asarray(array)
+
+
+def check_label_shapes(labels: Any, preds: Any, wrap: bool = False, shape: bool = False) -> tuple[Any, Any]:
+    """The labels and predictions, checked to be equal in number, or with `shape` in shape.
+
+    Args:
+        wrap: put single arrays into lists.
+
+    Raises:
+        ValueError: they differ.
+    """
+    if shape:
+        expected, got = labels.shape, preds.shape
+    else:
+        expected, got = len(labels), len(preds)
+    if expected != got:
+        raise ValueError(f"Shape of labels {expected} does not match shape of predictions {got}")
+    if wrap:
+        labels = labels if isinstance(labels, (list, tuple)) else [labels]
+        preds = preds if isinstance(preds, (list, tuple)) else [preds]
+    return labels, preds
+
+
+class _Settled:
+    """A count of a metric. Whoever touches it finds all updates so far in it."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, metric: EvalMetric | None, owner: type | None = None) -> Any:
+        if metric is None:
+            return self
+        metric._settle()
+        try:
+            return metric.__dict__[self.name]
+        except KeyError:
+            raise AttributeError(f"{type(metric).__name__} has no {self.name} yet") from None
+
+    def __set__(self, metric: EvalMetric, value: Any) -> None:
+        metric._settle()
+        metric.__dict__[self.name] = value
+
+
+class EvalMetric:
+    """Base of metrics. A subclass defines `update(labels, preds)`, which adds to `sum_metric` and `num_inst`.
+
+    Args:
+        name: what the metric is reported as.
+        output_names, label_names: which outputs and labels `update_dict` passes on; None for all.
+        has_global_stats: whether the subclass also keeps `global_sum_metric` and `global_num_inst`.
+
+    Attributes:
+        deferred: whether `fit` may hold updates back until the metric is read, so that training does not wait for
+            values. A subclass of one's own is updated at once unless it sets this: deferral needs that its
+            state is read through `sum_metric` and `num_inst`, or by `get`.
+    """
+
+    deferred: ClassVar[bool] = False
+
+    sum_metric: Any = _Settled()
+    num_inst: Any = _Settled()
+    global_sum_metric: Any = _Settled()
+    global_num_inst: Any = _Settled()
+
+    _pending: deque[tuple[Values, Values]] | None = None
+
+    def __init__(
+        self,
+        name: Any,
+        output_names: Sequence[str] | None = None,
+        label_names: Sequence[str] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        self.name = str(name)
+        self.output_names = output_names
+        self.label_names = label_names
+        self._has_global_stats = kwargs.pop("has_global_stats", False)
+        self._kwargs = kwargs
+        self.reset()
+
+    def __str__(self) -> str:
+        return f"EvalMetric: {dict(self.get_name_value())}"
+
+    def get_config(self) -> dict[str, Any]:
+        """What `create` makes an equal metric from."""
+        return {
+            **self._kwargs,
+            "metric": type(self).__name__,
+            "name": self.name,
+            "output_names": self.output_names,
+            "label_names": self.label_names,
+        }
+
+    def update_dict(self, label: Mapping[str, Any], pred: Mapping[str, Any]) -> None:
+        """Update from labels and outputs by name."""
+        preds = [pred[n] for n in self.output_names] if self.output_names is not None else list(pred.values())
+        labels = [label[n] for n in self.label_names] if self.label_names is not None else list(label.values())
+        self.update(labels, preds)
+
+    def update(self, labels: Any, preds: Any) -> None:
+        """Take a batch's labels and predictions (lists of arrays) into account."""
+        raise NotImplementedError(f"{type(self).__name__} must define update(labels, preds)")
+
+    def update_later(self, label: Values, pred: Values) -> None:
+        """Update from values under way: now as far as they are here, the rest when the metric is read."""
+        if not self.deferred:
+            self.update_dict(_arrays(label), _arrays(pred))
+            return
+        if self._pending is None:
+            self._pending = deque()
+        self._pending.append((label, pred))
+        self._settle(wait=False)
+
+    def _settle(self, wait: bool = True) -> None:
+        """Make up for updates held back, oldest first; without `wait`, those whose values are here."""
+        queue = self._pending
+        if not queue:
+            return
+        self._pending = None  # the updates below touch the counts, and must not come back here
+        try:
+            while queue and (wait or all(_here(value) for held in queue[0] for value in held.values())):
+                label, pred = queue.popleft()
+                self.update_dict(_arrays(label), _arrays(pred))
+        finally:
+            self._pending = queue or None
+
+    def reset(self) -> None:
+        """Forget everything."""
+        self.num_inst = 0
+        self.sum_metric = 0.0
+        self.global_num_inst = 0
+        self.global_sum_metric = 0.0
+
+    def reset_local(self) -> None:
+        """Forget what `get` reports; `get_global` goes on."""
+        self.num_inst = 0
+        self.sum_metric = 0.0
+
+    def get(self) -> tuple[Any, Any]:
+        """Name and value since the last `reset_local`; nan when nothing came."""
+        if self.num_inst == 0:
+            return self.name, float("nan")
+        return self.name, self.sum_metric / self.num_inst
+
+    def get_global(self) -> tuple[Any, Any]:
+        """Name and value since the last `reset`."""
+        if not self._has_global_stats:
+            return self.get()
+        if self.global_num_inst == 0:
+            return self.name, float("nan")
+        return self.name, self.global_sum_metric / self.global_num_inst
+
+    def get_name_value(self) -> list[tuple[str, Any]]:
+        """Pairs of name and value, one for each metric in it."""
+        return _pairs(*self.get())
+
+    def get_global_name_value(self) -> list[tuple[str, Any]]:
+        """Pairs of name and value since the last `reset`."""
+        return _pairs(*(self.get_global() if self._has_global_stats else self.get()))
+
+
+def _here(value: Any) -> bool:
+    return isinstance(value, HostArray) or bool(value.done())
+
+
+def _arrays(held: Mapping[str, Any]) -> dict[str, HostArray]:
+    return {name: value if isinstance(value, HostArray) else HostArray(value.result()) for name, value in held.items()}
+
+
+def _pairs(name: Any, value: Any) -> list[tuple[str, Any]]:
+    names = name if isinstance(name, list) else [name]
+    values = value if isinstance(value, list) else [value]
+    return list(zip(names, values, strict=False))
+
+
+register = registry.get_register_func(EvalMetric, "metric")
+alias = registry.get_alias_func(EvalMetric, "metric")
+_create = registry.get_create_func(EvalMetric, "metric")
+
+
+def create(metric: Any, *args: Any, **kwargs: Any) -> Any:
+    """A metric from a name, a metric, a function of (label, pred), a config, or a list of these (a composite).
+
+    Example:
+        >>> mx.metric.create(["acc", "ce"])
+    """
+    if callable(metric):
+        return CustomMetric(metric, *args, **kwargs)
+    if isinstance(metric, list):
+        return CompositeEvalMetric([create(child, *args, **kwargs) for child in metric])
+    return _create(metric, *args, **kwargs)
+
+
+class HostMetric(EvalMetric):
+    """A metric computed on numpy arrays, that counts both locally and globally."""
+
+    deferred = True
+
+    def __init__(
+        self,
+        name: Any,
+        output_names: Sequence[str] | None = None,
+        label_names: Sequence[str] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(name, output_names, label_names, **{"has_global_stats": True, **kwargs})
+
+    def _add(self, total: Any, count: Any) -> None:
+        self.sum_metric += total
+        self.global_sum_metric += total
+        self.num_inst += count
+        self.global_num_inst += count
+
+
+@register
+@alias("composite")
+class CompositeEvalMetric(EvalMetric):
+    """Several metrics as one; `get` returns lists of names and values."""
+
+    def __init__(
+        self,
+        metrics: Sequence[Any] | None = None,
+        name: str = "composite",
+        output_names: Sequence[str] | None = None,
+        label_names: Sequence[str] | None = None,
+    ) -> None:
+        self.metrics: list[Any] = [create(one) for one in metrics or []]
+        super().__init__(name, output_names, label_names, has_global_stats=True)
+
+    def add(self, metric: Any) -> None:
+        """Take in a further metric, or what `create` makes one from."""
+        self.metrics.append(create(metric))
+
+    def get_metric(self, index: int) -> Any:
+        """The metric at a position.
+
+        Raises:
+            ValueError: there is none.
+        """
+        if not -len(self.metrics) <= index < len(self.metrics):
+            raise ValueError(f"Metric index {index} is out of range 0 and {len(self.metrics)}")
+        return self.metrics[index]
+
+    def _chosen(self, held: Mapping[str, Any], names: Sequence[str] | None) -> Mapping[str, Any]:
+        return held if names is None else OrderedDict((n, v) for n, v in held.items() if n in names)
+
+    def update_dict(self, label: Mapping[str, Any], pred: Mapping[str, Any]) -> None:
+        label, pred = self._chosen(label, self.label_names), self._chosen(pred, self.output_names)
+        for metric in self.metrics:
+            metric.update_dict(label, pred)
+
+    def update(self, labels: Any, preds: Any) -> None:
+        for metric in self.metrics:
+            metric.update(labels, preds)
+
+    def update_later(self, label: Values, pred: Values) -> None:
+        label, pred = self._chosen(label, self.label_names), self._chosen(pred, self.output_names)
+        for metric in self.metrics:
+            metric.update_later(label, pred)
+
+    def reset(self) -> None:
+        for metric in self.metrics:
+            metric.reset()
+
+    def reset_local(self) -> None:
+        for metric in self.metrics:
+            metric.reset_local()
+
+    def get(self) -> tuple[Any, Any]:
+        pairs = [pair for metric in self.metrics for pair in _pairs(*metric.get())]
+        return [name for name, _ in pairs], [value for _, value in pairs]
+
+    def get_global(self) -> tuple[Any, Any]:
+        pairs = [pair for metric in self.metrics for pair in _pairs(*metric.get_global())]
+        return [name for name, _ in pairs], [value for _, value in pairs]
+
+    def get_config(self) -> dict[str, Any]:
+        return super().get_config() | {"metrics": [metric.get_config() for metric in self.metrics]}
+
+
+@register
+class CustomMetric(HostMetric):
+    """A metric from a function of (label, pred), both numpy, that returns a value or (sum, count).
+
+    Args:
+        feval: the function.
+        name: reported name; the function's when None.
+        allow_extra_outputs: whether there may be more outputs than labels.
+    """
+
+    def __init__(
+        self,
+        feval: Callable[[Array, Array], Any],
+        name: str | None = None,
+        allow_extra_outputs: bool = False,
+        output_names: Sequence[str] | None = None,
+        label_names: Sequence[str] | None = None,
+    ) -> None:
+        if name is None:
+            name = feval.__name__
+            if "<" in name:
+                name = f"custom({name})"
+        super().__init__(name, output_names, label_names, feval=feval, allow_extra_outputs=allow_extra_outputs)
+        self._feval = feval
+        self._allow_extra_outputs = allow_extra_outputs
+
+    def update(self, labels: Any, preds: Any) -> None:
+        if not self._allow_extra_outputs:
+            labels, preds = check_label_shapes(labels, preds, True)
+        for pred, label in zip(preds, labels, strict=False):
+            value = self._feval(host(label), host(pred))
+            self._add(*(value if isinstance(value, tuple) else (value, 1)))
+
+    def get_config(self) -> dict[str, Any]:
+        raise NotImplementedError("CustomMetric cannot be serialized: it holds a function")
+
+
+def np(
+    numpy_feval: Callable[[Array, Array], Any], name: str | None = None, allow_extra_outputs: bool = False
+) -> CustomMetric:
+    """A metric from a function of numpy arrays (label, pred), reported under the function's name.
+
+    Example:
+        >>> mx.metric.np(lambda label, pred: ((label - pred) ** 2).mean(), name="mse")
+    """
+    return CustomMetric(numpy_feval, name, allow_extra_outputs)

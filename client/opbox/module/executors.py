@@ -1,0 +1,105 @@
+"""The executors of a module: one for each set of input shapes, over the same parameters, gradients and states.
+
+Inputs (data, labels, states) belong to an executor; everything else is made once and shared, so that a batch of another
+size costs a bind, not a copy, and going back costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from .. import ndarray as nd
+from ..errors import MXNetError
+from ..io import DataDesc
+from ..ndarray import NDArray
+
+__all__ = ["Executors"]
+
+KEPT = 8
+"""Executors kept for shapes seen before; the one used longest ago goes first."""
+
+
+class Executors:
+    """A symbol bound on one device.
+
+    Args:
+        symbol, context: what, and where.
+        input_names: arguments that are fed, not learned.
+        grad_req: "write", "add" or "null" for each argument.
+        shared: parameters, gradients and auxiliary states of another module by name, to use in place of new ones.
+    """
+
+    def __init__(
+        self,
+        symbol: Any,
+        context: Any,
+        input_names: Sequence[str],
+        grad_req: Mapping[str, str],
+        shared: Executors | None = None,
+    ) -> None:
+        self.symbol = symbol
+        self.context = context
+        self.grad_req = dict(grad_req)
+        self._arguments = symbol.list_arguments()
+        self._states = symbol.list_auxiliary_states()
+        self._inputs = frozenset(input_names)
+        self.args: dict[str, NDArray] = dict(shared.args) if shared else {}
+        self.grads: dict[str, NDArray] = dict(shared.grads) if shared else {}
+        self.aux: dict[str, NDArray] = dict(shared.aux) if shared else {}
+        self._bound: OrderedDict[Any, Any] = OrderedDict()
+        self.current: Any = None
+
+    def select(self, shapes: Sequence[DataDesc]) -> Any:
+        """The executor for these input shapes, bound now if it was not.
+
+        Raises:
+            MXNetError: parameters whose shape would have to change.
+        """
+        key = tuple((desc.name, tuple(desc.shape), np.dtype(desc.dtype).name) for desc in shapes)
+        if key not in self._bound:
+            self._bound[key] = self._bind(shapes)
+            if len(self._bound) > KEPT:
+                self._bound.popitem(last=False)
+        self._bound.move_to_end(key)
+        self.current = self._bound[key]
+        return self.current
+
+    def _bind(self, shapes: Sequence[DataDesc]) -> Any:
+        known_shapes = {desc.name: tuple(desc.shape) for desc in shapes if desc.name in self._arguments}
+        known_types = {desc.name: np.dtype(desc.dtype).name for desc in shapes if desc.name in self._arguments}
+        arg_shapes, _, aux_shapes = self.symbol.infer_shape(**known_shapes)
+        arg_types, _, aux_types = self.symbol.infer_type(**known_types)
+        args, grads = {}, {}
+        for name, shape, dtype in zip(self._arguments, arg_shapes, arg_types, strict=True):
+            wanted = self.grad_req.get(name, "null") != "null"
+            if name in self._inputs:
+                args[name] = self._zeros(shape, dtype)
+                if wanted:
+                    grads[name] = self._zeros(shape, dtype)
+                continue
+            args[name] = self._shared(self.args, name, shape, dtype)
+            if wanted:
+                grads[name] = self._shared(self.grads, name, shape, dtype)
+        aux = {
+            name: self._shared(self.aux, name, shape, dtype)
+            for name, shape, dtype in zip(self._states, aux_shapes, aux_types, strict=True)
+        }
+        grad_req = {name: self.grad_req.get(name, "null") for name in self._arguments}
+        return self.symbol.bind(self.context, args, args_grad=grads, grad_req=grad_req, aux_states=aux)
+
+    def _zeros(self, shape: Sequence[int], dtype: Any) -> NDArray:
+        return nd.zeros(tuple(shape), self.context, dtype=dtype)
+
+    def _shared(self, held: dict[str, NDArray], name: str, shape: Sequence[int], dtype: Any) -> NDArray:
+        if name not in held:
+            held[name] = self._zeros(shape, dtype)
+        elif held[name].shape != tuple(shape):
+            raise MXNetError(
+                f"{name}: expected shape {held[name].shape} as it was bound first, got {tuple(shape)} by the new "
+                "input shapes; bind a module of its own for inputs that change the parameters' shapes"
+            )
+        return held[name]

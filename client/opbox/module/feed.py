@@ -1,0 +1,38 @@
+"""Getting a batch into the bound arrays: host arrays travel in the step's own request, device arrays are copied."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..io import DataDesc
+from ..io.host_array import HostArray
+from ..ndarray import NDArray
+
+__all__ = ["label_value", "load_batch"]
+
+
+def load_batch(bound: Mapping[str, NDArray], descs: Sequence[DataDesc], arrays: Sequence[Any]) -> None:
+    """Write a batch's arrays to the bound ones that `descs` name, in this order.
+
+    Raises:
+        ValueError: another number of arrays than bound.
+    """
+    if len(arrays) != len(descs):
+        names = ", ".join(desc.name for desc in descs)
+        raise ValueError(f"batch: expected {len(descs)} arrays ({names}), got {len(arrays)}")
+    for desc, array in zip(descs, arrays, strict=True):
+        if desc.name not in bound:
+            continue  # a label that the symbol does not use
+        bound[desc.name][:] = array.asnumpy() if isinstance(array, HostArray) else array
+
+
+def label_value(label: Any) -> Any:
+    """A label as a metric may keep it until later: what its owner may overwrite meanwhile is copied or fetched."""
+    if isinstance(label, HostArray):
+        return label
+    if isinstance(label, NDArray):
+        return label._fetch_async()
+    return HostArray(np.array(label))

@@ -1,0 +1,99 @@
+"""Monitor: statistics of a network's arrays every few batches."""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+from . import ndarray as nd
+from .ndarray import NDArray
+
+__all__ = ["Monitor"]
+
+
+def _rms(array: NDArray) -> NDArray:
+    return nd.norm(array) / math.sqrt(array.size)
+
+
+class Monitor:
+    """Collect a statistic of outputs, arguments and auxiliary states.
+
+    Args:
+        interval: batches between two collections.
+        stat_func: from an array to an array or a list of arrays; the root mean square when None.
+        pattern: a regular expression; names that it matches at their start are collected.
+        sort: order the result by name.
+        monitor_all: also the inputs of each operator, not only its outputs.
+
+    Example:
+        >>> mod.fit(train, monitor=mx.mon.Monitor(100, pattern=".*weight"), num_epoch=1)
+    """
+
+    def __init__(
+        self,
+        interval: int,
+        stat_func: Callable[[NDArray], Any] | None = None,
+        pattern: str = ".*",
+        sort: bool = False,
+        monitor_all: bool = False,
+    ) -> None:
+        self.interval = interval
+        self.stat_func = stat_func or _rms
+        self.re_prog = re.compile(pattern)
+        self.sort = sort
+        self.monitor_all = monitor_all
+        self.activated = False
+        self.step = 0
+        self.queue: list[tuple[int, str, Any]] = []
+        self.exes: list[Any] = []
+
+    def stat_helper(self, name: str, array: NDArray) -> None:
+        """Called by an executor with each value that it computes."""
+        if self.activated and self.re_prog.match(name):
+            self.queue.append((self.step, name, self.stat_func(array)))
+
+    def install(self, exe: Any) -> None:
+        """Watch an executor."""
+        exe.set_monitor_callback(self.stat_helper, self.monitor_all)
+        self.exes.append(exe)
+
+    def tic(self) -> None:
+        """Begin a batch: collect in it, if its turn has come."""
+        if self.step % self.interval == 0:
+            self.queue = []
+            self.activated = True
+        self.step += 1
+
+    def toc(self) -> list[tuple[int, str, str]]:
+        """End a batch.
+
+        Returns:
+            (batch, name, statistic) of what was collected; empty when it was not its turn.
+        """
+        if not self.activated:
+            return []
+        for exe in self.exes:
+            for name, array in [*exe.arg_dict.items(), *exe.aux_dict.items()]:
+                if self.re_prog.match(name):
+                    self.queue.append((self.step, name, self.stat_func(array)))
+        self.activated = False
+        held = sorted(self.queue, key=lambda one: one[1]) if self.sort else self.queue
+        self.queue = []
+        return [(step, name, _told(values)) for step, name, values in held]
+
+    def toc_print(self) -> None:
+        """End a batch, and log what was collected."""
+        for step, name, told in self.toc():
+            logging.info("Batch: %7d %-30s %s", step, name, told)
+
+
+def _told(values: Any) -> str:
+    """Statistics as text: single numbers as such, each followed by a tab."""
+    told = ""
+    for value in values if isinstance(values, (list, tuple)) else [values]:
+        array = value.asnumpy()
+        told += f"{array.reshape(-1)[0] if array.size == 1 else array}\t"
+    return told

@@ -1,0 +1,24 @@
+"""Recurrent cells that unroll into symbols, as `mx.rnn`, and checkpoints with their weights unpacked."""
+
+from .base import BaseRNNCell, RNNParams
+from .cells import GRUCell, LSTMCell, RNNCell
+from .checkpoint import do_rnn_checkpoint, load_rnn_checkpoint, save_rnn_checkpoint
+from .modifiers import DropoutCell, ModifierCell, ResidualCell, ZoneoutCell
+from .stacks import BidirectionalCell, SequentialRNNCell
+
+__all__ = [
+    "BaseRNNCell",
+    "BidirectionalCell",
+    "DropoutCell",
+    "GRUCell",
+    "LSTMCell",
+    "ModifierCell",
+    "RNNCell",
+    "RNNParams",
+    "ResidualCell",
+    "SequentialRNNCell",
+    "ZoneoutCell",
+    "do_rnn_checkpoint",
+    "load_rnn_checkpoint",
+    "save_rnn_checkpoint",
+]
