@@ -16,7 +16,7 @@ from opbox_service.graph.passes.infer_shape import infer_shape
 from . import toy_ops as toy
 
 CPU = backend_for("cpu")
-UNARY = [toy.NEG, toy.SQRT, toy.SCRATCH, toy.FLAT, toy.DOUBLE, toy.SPLIT]
+UNARY = [toy.NEG, toy.TANH, toy.SCRATCH, toy.FLAT, toy.DOUBLE, toy.SPLIT]
 BINARY = [toy.ADD, toy.MUL]
 
 
@@ -89,6 +89,33 @@ def test_sharing_memory_changes_no_result(made, reqs):
     assert memory.live_bytes <= memory.arena_bytes
 
 
+@settings(max_examples=100, deadline=None)
+@given(graphs())
+def test_gradients_are_the_numeric_ones(made):
+    graph, shapes = made
+    rng = np.random.default_rng(2)
+    args = {name: rng.uniform(0.2, 0.4, shapes[name]) for name in graph.argument_names}
+    grads = {name: np.empty_like(array) for name, array in args.items()}
+    ex = bind(graph, args=args, grads=grads, backend=CPU, random=CPU.random(0))
+    weights = [rng.uniform(-1, 1, out.shape) for out in ex.outputs]
+
+    def loss():
+        ex.forward(is_train=True)
+        return sum(float((w * out).sum()) for w, out in zip(weights, ex.outputs, strict=True))
+
+    loss()
+    ex.backward(weights)
+    along = {name: rng.uniform(-1, 1, array.shape) for name, array in args.items()}
+    slope = sum(float((grads[name] * step).sum()) for name, step in along.items())
+    values, step = [], 1e-5
+    for sign in (1, -2):
+        for name, array in args.items():
+            array += sign * step * along[name]
+        values.append(loss())
+    numeric = (values[0] - values[1]) / (2 * step)
+    assert numeric == pytest.approx(slope, rel=1e-4, abs=1e-4 * max(1.0, abs(values[0])))
+
+
 def _chain(length, op=toy.NEG):
     entry = toy.var("x")
     for i in range(length):
@@ -111,7 +138,7 @@ def test_two_buffers_suffice_for_a_chain_that_cannot_work_in_place():
 
 def test_a_view_costs_no_step_and_no_memory():
     x = toy.var("x")
-    graph = Graph([toy.call(toy.NEG, "b", toy.call(toy.FLAT, "f", toy.call(toy.SQRT, "a", x)))])
+    graph = Graph([toy.call(toy.NEG, "b", toy.call(toy.FLAT, "f", toy.call(toy.TANH, "a", x)))])
     _, memory = _run(graph, {"x": (4, 2)}, {}, True, 0)
     assert memory.steps == 2
     assert memory.arena_bytes == 0
@@ -137,8 +164,21 @@ def test_gradients_are_written_into_the_given_array(req):
 
 def test_forward_does_not_touch_gradient_arrays():
     x = toy.var("x")
-    graph = Graph([toy.call(toy.SQRT, "s", toy.call(toy.NEG, "n", x))])
+    graph = Graph([toy.call(toy.TANH, "s", toy.call(toy.NEG, "n", x))])
     args, grads = {"x": np.ones((4, 2))}, {"x": np.full((4, 2), 7.0)}
     ex = bind(graph, args=args, grads=grads, backend=CPU, random=CPU.random(0))
     ex.forward(is_train=True)
     assert (grads["x"] == 7).all()
+
+
+@pytest.mark.parametrize("req", ["write", "add"])
+def test_a_strided_gradient_array_is_written_in_place(req):
+    graph = Graph([toy.call(toy.TANH, "s", toy.call(toy.FLAT, "f", toy.call(toy.NEG, "n", toy.var("x"))))])
+    x = np.linspace(0.1, 1, 8).reshape(4, 2)
+    base = np.ones((4, 4))
+    grad = base[:, ::2]
+    ex = bind(graph, args={"x": x}, grads={"x": grad}, grad_req={"x": req}, backend=CPU, random=CPU.random(0))
+    ex.forward(is_train=True)
+    ex.backward([np.ones(8)])
+    np.testing.assert_allclose(grad, (req == "add") - (1 - np.tanh(x) ** 2))
+    assert (base[:, 1::2] == 1).all()

@@ -12,7 +12,7 @@ from opbox_ops.node import Entry, Node
 from opbox_ops.params import NoParams
 from opbox_ops.registry import Op
 
-__all__ = ["ADD", "BROKEN", "DOUBLE", "FLAT", "MUL", "NEG", "SCRATCH", "SPLIT", "SQRT", "STATEFUL", "call", "var"]
+__all__ = ["ADD", "BROKEN", "DOUBLE", "FLAT", "MUL", "NEG", "SCRATCH", "SPLIT", "TANH", "STATEFUL", "call", "var"]
 
 
 def var(name: str, **attrs: str) -> Entry:
@@ -43,8 +43,8 @@ NEG = _op("_toy_neg").inplace((0, 0))
 MUL = _op("_toy_mul", ("a", "b")).inplace((0, 0), (1, 0))
 _MUL_BACK = _op("_toy_mul_back", ("g", "a", "b"), ("ga", "gb"), True).inplace((0, 0), (0, 1))
 ADD = _op("_toy_add", ("a", "b")).inplace((0, 0), (1, 0))
-SQRT = _op("_toy_sqrt").inplace((0, 0))
-_SQRT_BACK = _op("_toy_sqrt_back", ("g", "out"), backward=True).inplace((0, 0))
+TANH = _op("_toy_tanh").inplace((0, 0))
+_TANH_BACK = _op("_toy_tanh_back", ("g", "out"), backward=True).inplace((0, 0))
 SCRATCH = _op("_toy_scratch")
 FLAT = _op("_toy_flat").set_attr("TIsView", True).inplace((0, 0))
 SPLIT = _op("_toy_split", outputs=("left", "right"))
@@ -88,17 +88,17 @@ def _(p, ctx, inputs, req, outputs):
 ADD.gradient(lambda node, ograds: [ograds[0], ograds[0]])
 
 
-@SQRT.compute()
+@TANH.compute()
 def _(p, ctx, inputs, req, outputs):
-    assign(outputs[0], req[0], np.sqrt(1 + inputs[0] * inputs[0]))
+    assign(outputs[0], req[0], np.tanh(inputs[0]))
 
 
-@_SQRT_BACK.compute()
+@_TANH_BACK.compute()
 def _(p, ctx, inputs, req, outputs):
-    assign(outputs[0], req[0], inputs[0] / inputs[1])
+    assign(outputs[0], req[0], inputs[0] * (1 - inputs[1] * inputs[1]))
 
 
-SQRT.gradient(lambda node, ograds: _grad(_SQRT_BACK, node, ograds[0], node.entries()[0]))
+TANH.gradient(lambda node, ograds: _grad(_TANH_BACK, node, ograds[0], node.entries()[0]))
 
 
 @SCRATCH.resources
@@ -111,7 +111,7 @@ def _(p, ctx, inputs, req, outputs):
     wide, few = ctx.temp
     wide[...] = inputs[0] * 3
     few[...] = 2
-    assign(outputs[0], req[0], wide + few[0])
+    assign(outputs[0], req[0], wide * few[0])
     wide[...] = np.nan
 
 

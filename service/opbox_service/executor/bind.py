@@ -63,7 +63,12 @@ def bind(
         {name: array.dtype for name, array in arrays.items()},
         req,
         device=backend.device_type,
-        strided={name for name, array in arrays.items() if not array.flags.c_contiguous},
+        strided={
+            (kind, name)
+            for kind, held in (("arg", args), ("aux", aux), ("grad", grads))
+            for name, array in held.items()
+            if not array.flags.c_contiguous
+        },
         share=share,
     )
     if max_bytes is not None and plan.allocates > max_bytes:

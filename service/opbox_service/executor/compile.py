@@ -35,7 +35,7 @@ def compile_plan(
     grad_req: Mapping[str, str],
     *,
     device: str = "cpu",
-    strided: Set[str] = frozenset(),
+    strided: Set[tuple[str, str]] = frozenset(),
     share: bool = True,
 ) -> Plan:
     """Compile `graph` for these argument shapes and types.
@@ -45,7 +45,8 @@ def compile_plan(
         shapes, types: by argument and auxiliary name.
         grad_req: write, add or null for arguments; null where none is given.
         device: "cpu" or "gpu".
-        strided: arguments whose arrays are not contiguous: they are never viewed under another shape.
+        strided: ("arg", name), ("aux", name) or ("grad", name) for arrays that are not contiguous: never viewed
+            under another shape.
         share: False gives every value memory of its own, for comparison.
 
     Raises:
@@ -71,7 +72,7 @@ class _Compiler:
         types: Mapping[str, Any],
         grad_req: Mapping[str, str],
         device: str,
-        strided: Set[str],
+        strided: Set[tuple[str, str]],
     ) -> None:
         self.graph = graph
         self.req = {name: OpReq.of(req) for name, req in grad_req.items()}
@@ -166,7 +167,7 @@ class _Compiler:
                 name = fused[entry]
                 value = self._value(entry, shape, dtype)
                 self.plan.values[value].array = ("grad", name)
-                write = self.req[name] == OpReq.WRITE
+                write = self.req[name] == OpReq.WRITE and ("grad", name) not in self.strided
                 self.plan.external[value] = External(adopt=write, since=self.plan.forward_steps)
                 writes.append(value)
                 req.append(self.req[name])
@@ -266,4 +267,4 @@ class _Compiler:
 
     def _viewable(self, value: int) -> bool:
         array = self.plan.values[value].array
-        return array is None or array[1] not in self.strided
+        return array is None or array not in self.strided

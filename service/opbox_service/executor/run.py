@@ -101,6 +101,7 @@ class Executor:
             OpboxError: an operator failed; it tells the node, the operator and the user's line.
         """
         self._mode.is_train = is_train
+        self._fresh = False
         _run(self._forward)
         self._fresh = True
 

@@ -211,9 +211,9 @@ class _Planner:
         groups = list(dict.fromkeys(g for g in self.groups if g is not None and g.external is None))
         temps = [[_Group(size, t, t) for size in step.temps] for t, step in enumerate(self.steps)]
         everything = [g for g in (*groups, *(g for each in temps for g in each)) if g.nbytes > 0]
+        live = _peak(everything, len(self.steps))
         if self.share:
-            best = min(_ORDERS, key=lambda order: _fit(everything, order))
-            arena = _fit(everything, best)
+            arena = _best_fit(everything, live)
         else:
             arena = _stack(everything)
         placed = [v for v, group in enumerate(self.groups) if group is not None and v not in self.external]
@@ -225,10 +225,20 @@ class _Planner:
             elided=frozenset(self.elided),
             arena_bytes=arena,
             naive_bytes=sum(self.nbytes[v] for v in placed),
-            live_bytes=_peak(everything, len(self.steps)),
+            live_bytes=live,
             temp_bytes=max((sum(step.temps) for step in self.steps), default=0),
             overwritten=boundary is not None and _overwritten(everything, boundary),
         )
+
+
+def _best_fit(groups: list[_Group], live: int) -> int:
+    """Place the groups in the order that needs least; `live` is the best that can be."""
+    sizes = []
+    for order in _ORDERS:
+        sizes.append(_fit(groups, order))
+        if sizes[-1] == live:
+            return live
+    return _fit(groups, _ORDERS[sizes.index(min(sizes))])
 
 
 def _fit(groups: list[_Group], order: Callable[[_Group], tuple[int, ...]]) -> int:
@@ -278,8 +288,14 @@ def _peak(groups: list[_Group], steps: int) -> int:
 
 
 def _overwritten(groups: list[_Group], boundary: int) -> bool:
-    kept = [g for g in groups if g.first < boundary <= g.last]
+    kept = sorted((g for g in groups if g.first < boundary <= g.last), key=lambda g: g.offset)
     later = [g for g in groups if g.first >= boundary]
     if any(t >= boundary for g in kept for t in g.writes):
         return True
-    return any(a.offset < b.offset + b.nbytes and b.offset < a.offset + a.nbytes for a in kept for b in later)
+    if not kept or not later:
+        return False
+    # Values that are alive at once are apart, so of those kept the last to begin before another's end decides.
+    begins = np.array([g.offset for g in kept])
+    ends = begins + np.array([g.nbytes for g in kept])
+    before = np.searchsorted(begins, [g.offset + g.nbytes for g in later])
+    return bool(np.any((before > 0) & (ends[before - 1] > [g.offset for g in later])))
