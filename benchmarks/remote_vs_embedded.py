@@ -1,0 +1,128 @@
+"""Training through HTTP against the embedded engine: LeNet on 28 x 28 images, batch 100, images per second of both.
+
+Two processes train the same network, one through a server on loopback (its engine in a worker process, as `opbox serve`
+runs it), one with the engine embedded. They take turns within one run, so that both meet the same machine; a round is a
+number of whole training steps with the metric, ended by reading it. The goal is a ratio of 0.9 or more.
+
+    python benchmarks/remote_vs_embedded.py [--rounds 5] [--steps 20] [--isolation process|none] [--model lenet|mlp]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples"))
+
+from lenet_demo import get, lenet, server
+
+GOAL = 0.9
+
+
+def network(mx, model):
+    """LeNet, or a perceptron whose steps are so short that the way there and back shows."""
+    if model == "lenet":
+        return lenet(mx, 28)
+    net = mx.sym.Flatten(mx.sym.Variable("data"))
+    net = mx.sym.Activation(mx.sym.FullyConnected(net, num_hidden=128), act_type="relu")
+    net = mx.sym.FullyConnected(net, num_hidden=10)
+    return mx.sym.SoftmaxOutput(net, name="softmax")
+
+
+def work(options):
+    """The training process: for each line that comes in, a round; its seconds go out."""
+    import opbox as mx
+
+    rng = np.random.RandomState(0)
+    images = rng.rand(options.steps * options.batch, 1, 28, 28).astype(np.float32)
+    labels = rng.randint(0, 10, len(images)).astype(np.float32)
+    data = mx.io.NDArrayIter(images, labels, options.batch)
+    mod = mx.mod.Module(network(mx, options.model))
+    mod.bind(data.provide_data, data.provide_label)
+    mod.init_params(mx.init.Xavier())
+    mod.init_optimizer(optimizer_params={"learning_rate": 0.01, "momentum": 0.9})
+    metric = mx.metric.create("acc")
+    print("ready", flush=True)
+    for _ in sys.stdin:
+        data.reset()
+        metric.reset()
+        began = time.perf_counter()
+        for batch in data:
+            mod.forward_backward(batch)
+            mod.update()
+            mod.update_metric(metric, batch.label)
+        metric.get()
+        print(time.perf_counter() - began, flush=True)
+
+
+def start(options, environment):
+    """A training process, warmed up."""
+    own = [sys.executable, __file__, "--work", "--steps", str(options.steps), "--batch", str(options.batch)]
+    child = subprocess.Popen(
+        [*own, "--model", options.model],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environment},
+    )
+    if child.stdout.readline().strip() != "ready":
+        raise SystemExit("a training process did not start")
+    one_round(child)
+    return child
+
+
+def one_round(child):
+    """The seconds of one round."""
+    child.stdin.write("go\n")
+    child.stdin.flush()
+    return float(child.stdout.readline())
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--batch", type=int, default=100)
+    parser.add_argument("--model", choices=["lenet", "mlp"], default="lenet")
+    parser.add_argument("--isolation", choices=["process", "none"], default="process")
+    parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.work:
+        work(options)
+        return
+    images = options.steps * options.batch
+    print(
+        f"{options.model}, batch {options.batch}, {options.rounds} rounds of {options.steps} steps, images per second"
+    )
+    print(f"{'round':>5} {'embedded':>10} {'HTTP':>10} {'ratio':>7}")
+    with server(options.isolation) as (url, token):
+        get(f"{url}/v2", token)
+        embedded = start(options, {"OPBOX_URL": "", "OPBOX_TOKEN": ""})
+        remote = start(options, {"OPBOX_URL": url, "OPBOX_TOKEN": token})
+        ratios, speeds = [], []
+        for number in range(options.rounds):
+            # Who goes first alternates too.
+            pair = [embedded, remote] if number % 2 == 0 else [remote, embedded]
+            seconds = {child: one_round(child) for child in pair}
+            speeds.append((images / seconds[embedded], images / seconds[remote]))
+            ratios.append(seconds[embedded] / seconds[remote])
+            print(f"{number + 1:>5} {speeds[-1][0]:>10.0f} {speeds[-1][1]:>10.0f} {ratios[-1]:>7.2f}", flush=True)
+        for child in (embedded, remote):
+            child.stdin.close()
+            child.wait(30)
+    ratio = statistics.median(ratios)
+    middle = [statistics.median(column) for column in zip(*speeds, strict=True)]
+    print(
+        f"{'median':>5} {middle[0]:>9.0f} {middle[1]:>10.0f} {ratio:>7.2f}   goal {GOAL}: {'met' if ratio >= GOAL else 'missed'}"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""The examples run as they stand, on the engine embedded; the curl session and the demo against servers of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+
+
+def run(*command, **environment):
+    """What a program prints; it must end well."""
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env={**os.environ, "OPBOX_URL": "", "OMP_NUM_THREADS": "1", **environment},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def test_mlp():
+    told = run(sys.executable, str(EXAMPLES / "mlp.py"), "--epochs", "8")
+    assert "Epoch[7] Validation-accuracy=" in told
+    assert "samples/sec" in told
+    assert float(re.search(r"validation accuracy: ([\d.]+)", told)[1]) > 0.9
+
+
+def test_two_lstm_infer_shape():
+    told = run(sys.executable, str(EXAMPLES / "two_lstm_infer_shape.py"))
+    assert (
+        "INFO:root:rnn_outputs_shape:([(128, 49, 75), (1024, 75), (1024,), (1024, 256), (1024,), (1024, 256), (1024,), "
+        "(1024, 256), (1024,)], [(128, 512)], [])"
+    ) in told
+
+
+def test_makeloss_regression():
+    told = run(sys.executable, str(EXAMPLES / "makeloss_regression.py"))
+    assert "fullyconnected0_weight: gradient" in told
+    assert re.search(r"y = (2\.0|1\.9)\d x1 \+ -(3\.0|2\.9)\d x2 \+ 0\.[45]\d", told)
+
+
+def test_read_mxnet_checkpoint():
+    told = run(sys.executable, str(EXAMPLES / "read_mxnet_checkpoint.py"))
+    assert "bn1_moving_mean" in told
+    assert float(re.search(r"did not train on: ([\d.]+)", told)[1]) > 0.88
+
+
+@pytest.fixture(scope="module")
+def server():
+    sys.path.insert(0, str(EXAMPLES))
+    try:
+        from lenet_demo import server as own
+    finally:
+        sys.path.remove(str(EXAMPLES))
+    with own("none") as (url, token):
+        yield {"OPBOX_URL": url, "OPBOX_TOKEN": token}
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl here")
+def test_curl_session(server):
+    told = run("sh", str(EXAMPLES / "curl_session.sh"), **server)
+    shapes, forward, backward = (json.loads(line) for line in told.splitlines() if line.startswith("{"))
+    assert dict(zip(shapes["arg_names"], shapes["arg_shapes"], strict=True)) == {
+        "data": [2, 3],
+        "fc_weight": [2, 3],
+        "fc_bias": [2],
+    }
+    assert forward["outputs"][0]["data"] == [8, 23, 8, 27.5]
+    grads = {one["name"]: one["data"] for one in backward["outputs"] if one["name"].startswith("grad:")}
+    assert grads["grad:fc_bias"] == [2, 2]
+    assert grads["grad:fc_weight"] == [5, 7, 9, 5, 7, 9]
+    assert grads["grad:data"] == [1.5, 0.5, -0.5] * 2
+
+
+def test_the_demo(server):
+    program = str(EXAMPLES / "lenet_demo.py")
+    arguments = ("--url", server["OPBOX_URL"], "--token", server["OPBOX_TOKEN"])
+    told = run(sys.executable, program, *arguments)
+    assert float(re.search(r"validation accuracy +([\d.]+)", told)[1]) >= 0.97
+    assert float(re.search(r"requests per training step +([\d.]+)", told)[1]) <= 1.05
+
+
+def test_the_demo_says_when_it_has_not_learned(server):
+    program = str(EXAMPLES / "lenet_demo.py")
+    arguments = (
+        "--url",
+        server["OPBOX_URL"],
+        "--token",
+        server["OPBOX_TOKEN"],
+        "--learning-rate",
+        "0",
+        "--epochs",
+        "1",
+    )
+    done = subprocess.run(
+        [sys.executable, program, *arguments], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 1
+    assert "stayed below 0.97" in done.stderr
