@@ -195,3 +195,11 @@ def test_memory_is_limited_before_it_is_allocated():
     with pytest.raises(LimitError, match="the executor needs 8,000,000 bytes: expected at most 1,000"):
         bind(product(), **given, max_bytes=1000)
     assert bind(product(), **given, max_bytes=8_000_000).memory.output_bytes == 8_000_000
+
+
+def test_a_monitor_sees_every_output_in_order():
+    graph = Graph([toy.call(toy.NEG, "b", toy.call(toy.FLAT, "f", toy.call(toy.NEG, "a", toy.var("x"))))])
+    ex, _, _ = bound(graph, x=[[1, 2]])
+    seen = []
+    ex.forward(monitor=lambda name, array: seen.append((name, array.tolist())))
+    assert seen == [("a_output", [[-1, -2]]), ("f_output", [-1, -2]), ("b_output", [1, 2])]

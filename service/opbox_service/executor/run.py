@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -94,16 +94,33 @@ class Executor:
             len(self._forward) + len(self._backward),
         )
 
-    def forward(self, is_train: bool = False) -> None:
+    def forward(self, is_train: bool = False, monitor: Callable[[str, Array], None] | None = None) -> None:
         """Compute the outputs, in the arrays of `outputs`.
+
+        Args:
+            is_train: the mode: dropout drops, batch normalisation uses and notes the batch.
+            monitor: called after each operator with each output's name and array. The array is valid during the call
+                only: later steps reuse its memory.
 
         Raises:
             OpboxError: an operator failed; it tells the node, the operator and the user's line.
         """
         self._mode.is_train = is_train
         self._fresh = False
-        _run(self._forward)
+        if monitor is None:
+            _run(self._forward)
+        else:
+            self._watch(monitor)
         self._fresh = True
+
+    def _watch(self, monitor: Callable[[str, Array], None]) -> None:
+        calls = {call[-1]: call for call in self._forward}
+        for step in self.plan.steps[: self.plan.forward_steps]:
+            # A view has no call: its values are there as soon as its input's are.
+            if step.node in calls:
+                _run([calls[step.node]])
+            for name, value in zip(step.node.output_names(), step.writes, strict=True):
+                monitor(name, self._arrays[value])
 
     def backward(self, head_grads: Sequence[Array | None] = ()) -> None:
         """Compute the gradients, into the arrays given for them.
