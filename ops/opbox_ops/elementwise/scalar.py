@@ -1,0 +1,109 @@
+"""Functions of an array and one number: out = f(data, scalar); the `_r…` operators are f(scalar, data).
+
+One table, in the manner of `unary`: formulas of `x` (data), `y` (out) and `s` (the number). On integer arrays the
+number is truncated to an integer first, unless `is_int` says that it is none: then the result is float64. A bool array
+gives int64 or float64.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..infer import TypeList
+from ..node import Entry, Node
+from ..params import Bool, Field, Float, Params
+from ..registry import Op, register
+from .expression import Expression
+from .family import Derivative, backward, backward_with, derivative, forward, zero_gradient
+
+__all__ = ["TABLE", "Row", "ScalarParams"]
+
+
+class ScalarParams(Params):
+    scalar: Float = Field(1.0, description="The number.")
+    is_int: Bool = Field(True, description="Whether the number is an integer; it decides the type for integer data.")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One function: `derivative` by `x`; None: zero wherever it is defined."""
+
+    name: str
+    alias: str
+    formula: str
+    derivative: Derivative | None
+    doc: str
+
+
+TABLE = (
+    Row("_plus_scalar", "_PlusScalar", "x + s", "1", "data + scalar"),
+    Row("_minus_scalar", "_MinusScalar", "x - s", "1", "data - scalar"),
+    Row("_rminus_scalar", "_RMinusScalar", "s - x", "-1", "scalar - data"),
+    Row("_mul_scalar", "_MulScalar", "x * s", "s", "data * scalar"),
+    Row("_div_scalar", "_DivScalar", "x / s", "g / s", "data / scalar"),
+    Row("_rdiv_scalar", "_RDivScalar", "s / x", "-s / square(x)", "scalar / data"),
+    Row("_mod_scalar", "_ModScalar", "x % s", ("1", "g * 0"), "The remainder of data / scalar, with scalar's sign."),
+    Row("_rmod_scalar", "_RModScalar", "s % x", ("-floor(s / x)", "g * 0"), "The remainder of scalar / data."),
+    Row("_power_scalar", "_PowerScalar", "x ** s", "s * x ** (s - 1)", "data to the power of scalar."),
+    Row("_rpower_scalar", "_RPowerScalar", "s ** x", "y * log(s)", "scalar to the power of data."),
+    Row("_maximum_scalar", "_MaximumScalar", "maximum(x, s)", "x >= s", "The larger of data and scalar."),
+    Row("_minimum_scalar", "_MinimumScalar", "minimum(x, s)", "x <= s", "The smaller of data and scalar."),
+    Row("_hypot_scalar", "_HypotScalar", "hypot(x, s)", "x / hypot(x, s)", "sqrt(data**2 + scalar**2)"),
+    Row("_equal_scalar", "_EqualScalar", "x == s", None, "1 where data == scalar, elsewhere 0."),
+    Row("_not_equal_scalar", "_NotEqualScalar", "x != s", None, "1 where data != scalar, elsewhere 0."),
+    Row("_greater_scalar", "_GreaterScalar", "x > s", None, "1 where data > scalar, elsewhere 0."),
+    Row("_greater_equal_scalar", "_GreaterEqualScalar", "x >= s", None, "1 where data >= scalar, elsewhere 0."),
+    Row("_lesser_scalar", "_LesserScalar", "x < s", None, "1 where data < scalar, elsewhere 0."),
+    Row("_lesser_equal_scalar", "_LesserEqualScalar", "x <= s", None, "1 where data <= scalar, elsewhere 0."),
+    Row("_logical_and_scalar", "_LogicalAndScalar", "logical_and(x, s)", None, "1 where both are not 0."),
+    Row("_logical_or_scalar", "_LogicalOrScalar", "logical_or(x, s)", None, "1 where either is not 0."),
+    Row("_logical_xor_scalar", "_LogicalXorScalar", "logical_xor(x, s)", None, "1 where just one is not 0."),
+)
+
+
+def _types(p: ScalarParams, ins: TypeList, outs: TypeList) -> None:
+    kind = ins[0].kind if ins[0] is not None else None
+    if kind == "b":
+        outs.merge(0, np.int64 if p.is_int else np.float64)
+    elif kind in ("i", "u") and not p.is_int:
+        outs.merge(0, np.float64)
+    else:
+        ins.merge(0, outs.merge(0, ins[0]))
+
+
+def _numbers(p: ScalarParams, dtype: np.dtype[Any]) -> Mapping[str, float]:
+    """The number as the element type holds it, since MXNet converts it first."""
+    if dtype.kind in "iu":
+        return {"s": math.trunc(p.scalar) if math.isfinite(p.scalar) else 0}
+    return {"s": float(np.asarray(p.scalar).astype(dtype)) if dtype.itemsize == 2 else p.scalar}
+
+
+def _input(node: Node) -> Entry:
+    return node.inputs[0]
+
+
+def _output(node: Node) -> Entry:
+    return Entry(node, 0)
+
+
+def _register(row: Row) -> Op:
+    op = register(row.name, ScalarParams, aliases=(row.alias,), doc=row.doc)
+    forward(op, Expression(row.formula, ("x",), ("s",)), numbers=_numbers, types=_types)
+    if row.derivative is None:
+        op.set_attr("FGradient", zero_gradient)
+        return op
+    pair = derivative(row.derivative, ("x", "y"), ("s",))
+    name = f"_backward{row.name}"
+    backward(name, ScalarParams, [pair], inputs=pair[0].arrays, numbers=_numbers)
+    picks = {"x": _input, "y": _output}
+    op.set_attr("FGradient", backward_with(name, [picks[each] for each in pair[0].arrays[1:]]))
+    return op
+
+
+for _row in TABLE:
+    _register(_row)

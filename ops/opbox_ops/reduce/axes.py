@@ -1,0 +1,64 @@
+"""Which axes an operator reduces, and the shape that is left: what `axis`, `keepdims` and `exclude` mean.
+
+No axis (None or empty) means all of them, `exclude` or not. A reduction of every axis leaves shape (1,), not ().
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import ShapeError
+from ..infer import Shape, ShapeList, canonical_axis
+from ..params import Bool, Field, OptShape, Params
+
+__all__ = ["ReduceParams", "axes_of", "kept", "reduced", "shapes"]
+
+
+class ReduceParams(Params):
+    axis: OptShape = Field(None, description="The axes to reduce; all when it is None or empty.")
+    keepdims: Bool = Field(False, description="Keep the reduced axes, with length 1.")
+    exclude: Bool = Field(False, description="Reduce the axes that are not in axis instead.")
+
+
+def axes_of(p: Any, ndim: int) -> tuple[int, ...]:
+    """The axes that `p` reduces, of an array of `ndim` dimensions; ShapeError when axis does not fit it."""
+    if not p.axis:
+        return tuple(range(ndim))
+    named = sorted(canonical_axis(axis, ndim) for axis in p.axis)
+    if len(set(named)) != len(named):
+        raise ShapeError(f"axis: expected each axis once, got {p.axis}")
+    return tuple(i for i in range(ndim) if i not in named) if getattr(p, "exclude", False) else tuple(named)
+
+
+def kept(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
+    """`shape` with the length of `axes` 1: it broadcasts to `shape`."""
+    return tuple(1 if i in axes else d for i, d in enumerate(shape))
+
+
+def reduced(shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool) -> tuple[int, ...]:
+    """The shape that is left of `shape`."""
+    if keepdims:
+        return kept(shape, axes)
+    return tuple(d for i, d in enumerate(shape) if i not in axes) or (1,)
+
+
+def shapes(p: Any, ins: ShapeList, outs: ShapeList) -> None:
+    """FInferShape: forwards, and backwards into the axes that are not reduced."""
+    data = ins[0]
+    if data is None:
+        if p.keepdims and outs[0] is not None:
+            ins.merge(0, _unknown_where_reduced(p, outs[0]))
+        elif not p.axis and not p.keepdims:
+            outs.merge(0, (1,))
+        return
+    axes = axes_of(p, len(data))
+    out = outs.merge(0, reduced(data, axes, p.keepdims))
+    if out is None or len(axes) == len(data):
+        return
+    lengths = iter(d for i, d in enumerate(out) if not p.keepdims or i not in axes)
+    ins.merge(0, tuple(-1 if i in axes else next(lengths) for i in range(len(data))))
+
+
+def _unknown_where_reduced(p: Any, out: tuple[int, ...]) -> Shape:
+    axes = axes_of(p, len(out))
+    return tuple(-1 if i in axes else d for i, d in enumerate(out))

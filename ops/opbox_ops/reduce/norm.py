@@ -1,0 +1,96 @@
+"""norm: the length of data along axes: out = sqrt(sum(data**2)) for ord 2, sum(abs(data)) for ord 1.
+
+gdata = gout * data / out  (ord 2; NaN where out is 0)        gdata = gout * sign(data)  (ord 1)
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import BeforeValidator
+
+from ..compute import Arrays, OpContext, OpReq, Reqs, Temp, assign
+from ..elementwise.family import not_bool
+from ..elementwise.functions import resolve
+from ..gradient import backward_node
+from ..infer import TypeList
+from ..node import Entry, Node
+from ..params import Bool, Field, OptShape, Params
+from ..registry import register, register_backward
+from .axes import axes_of, kept, shapes
+from .statistics import wide
+
+RealOrInt = Literal["float16", "float32", "float64", "int8", "int32", "int64"]
+Order = Annotated[Literal[1, 2], BeforeValidator(lambda value: int(value) if value in ("1", "2") else value)]
+OutType = Annotated[RealOrInt | None, BeforeValidator(lambda value: None if value == "None" else value)]
+
+
+class NormParams(Params):
+    ord: Order = Field(2, description="1: the sum of absolute values; 2: the Euclidean length.")
+    axis: OptShape = Field(None, description="The axes to reduce; all when it is None or empty.")
+    out_dtype: OutType = Field(None, description="The element type of the output; data's when it is None.")
+    keepdims: Bool = Field(False, description="Keep the reduced axes, with length 1.")
+
+
+op = register("norm", NormParams, doc="The length of data along axes.")
+backward = register_backward("_backward_norm", NormParams, outputs=("data",))
+
+op.set_attr("FInferShape", shapes)
+backward.inplace((1, 0))
+
+
+@op.infer_type
+def _(p: NormParams, ins: TypeList, outs: TypeList) -> None:
+    not_bool(ins)
+    if p.out_dtype is None:
+        ins.merge(0, outs.merge(0, ins[0]))
+    else:
+        outs.merge(0, p.out_dtype)
+
+
+@op.gradient
+def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
+    return backward_node("_backward_norm", node, [ograds[0], node.inputs[0], Entry(node)])
+
+
+def _sum_type(dtype: Any) -> np.dtype[Any]:
+    return np.dtype(np.float64) if np.dtype(dtype).kind in "iu" else wide(dtype)
+
+
+@op.resources
+def _(p: NormParams, in_shapes: Any, in_types: Any, out_shapes: Any, out_types: Any) -> list[Temp]:
+    return [Temp(in_shapes[0], _sum_type(in_types[0]))]
+
+
+@op.compute()
+def _(p: NormParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
+    (x,) = inputs
+    if req[0] == OpReq.NULL:
+        return
+    axes = axes_of(p, x.ndim)
+    parts = ctx.temp[0] if ctx.temp else ctx.xp.empty(x.shape, _sum_type(x.dtype))
+    with np.errstate(all="ignore"):
+        (ctx.xp.square if p.ord == 2 else ctx.xp.absolute)(x, out=parts, casting="unsafe", dtype=parts.dtype)
+        total = parts.sum(axis=axes, keepdims=True)
+        if p.ord == 2:
+            ctx.xp.sqrt(total, out=total)
+        assign(outputs[0], req[0], total.reshape(outputs[0].shape))
+
+
+@backward.compute()
+def _(p: NormParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
+    g, x, y = inputs
+    if req[0] == OpReq.NULL:
+        return
+    xp, integers = ctx.xp, x.dtype.kind in "iu"
+    small = kept(x.shape, axes_of(p, x.ndim))
+    out = outputs[0] if req[0] != OpReq.ADD else xp.empty(x.shape, x.dtype)
+    with np.errstate(all="ignore"):
+        if p.ord == 2:
+            resolve("divide", integers, xp, ctx.special)(x, y.reshape(small), out=out, casting="unsafe")
+        else:
+            resolve("sign", integers, xp, ctx.special)(x, out=out)
+        xp.multiply(out, g.reshape(small), out=out, casting="unsafe")
+    if req[0] == OpReq.ADD:
+        assign(outputs[0], req[0], out)

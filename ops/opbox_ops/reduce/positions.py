@@ -1,0 +1,68 @@
+"""Where the extreme is: argmax, argmin, argmax_channel. The first of several equal ones, or the first NaN.
+
+The positions come in data's element type, as MXNet gives them: half precision is exact up to 2048 only. Without an
+axis they count through the flattened array. argmax_channel takes axis 1 away.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..compute import Arrays, Compute, OpContext, OpReq, Reqs, assign
+from ..elementwise.family import numeric_types, zero_gradient
+from ..errors import ShapeError
+from ..infer import ShapeList, canonical_axis
+from ..params import Bool, Field, NoParams, OptInt, Params
+from ..registry import Op, register
+from .axes import reduced
+
+__all__ = ["ArgParams"]
+
+
+class ArgParams(Params):
+    axis: OptInt = Field(None, description="The axis to search along; the flattened array when it is None.")
+    keepdims: Bool = Field(False, description="Keep the axis, with length 1.")
+
+
+def _shapes(p: ArgParams, ins: ShapeList, outs: ShapeList) -> None:
+    data = ins[0]
+    if data is None:
+        return
+    axes = tuple(range(len(data))) if p.axis is None else (canonical_axis(p.axis, len(data)),)
+    outs.merge(0, reduced(data, axes, p.keepdims))
+    if any(data[i] == 0 for i in axes):
+        raise ShapeError(f"expected at least one element along axis {p.axis}, got none", side=ins.side, index=0)
+
+
+def _channel_shapes(p: NoParams, ins: ShapeList, outs: ShapeList) -> None:
+    data = ins[0]
+    if data is None:
+        return
+    if len(data) < 2:
+        raise ShapeError(f"expected at least 2 dimensions, got {len(data)}", side=ins.side, index=0)
+    _shapes(ArgParams(axis=1, keepdims=False), ins, outs)
+
+
+def _search(name: str) -> Compute:
+    def compute(p: Any, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
+        if req[0] == OpReq.NULL or outputs[0].size == 0:
+            return
+        axis = p.axis if isinstance(p, ArgParams) else 1
+        found = getattr(ctx.xp, name)(inputs[0], axis=axis)
+        assign(outputs[0], req[0], found.reshape(outputs[0].shape).astype(outputs[0].dtype))
+
+    return compute
+
+
+def _register(name: str, params: type[Params], search: str, doc: str) -> Op:
+    op = register(name, params, doc=doc)
+    op.set_attr("FInferShape", _shapes if params is ArgParams else _channel_shapes)
+    op.set_attr("FInferType", numeric_types)
+    op.set_attr("FGradient", zero_gradient)
+    op.compute()(_search(search))
+    return op
+
+
+_register("argmax", ArgParams, "argmax", "The position of the maximum along an axis.")
+_register("argmin", ArgParams, "argmin", "The position of the minimum along an axis.")
+_register("argmax_channel", NoParams, "argmax", "The position of the maximum along axis 1.")
