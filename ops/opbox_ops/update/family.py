@@ -1,9 +1,9 @@
 """What all update operators share: their declaration, the gradient as it enters the step, and how a step is run.
 
 An operator reads weight and grad, keeps its state in auxiliary inputs that it rewrites, and writes the new weight, as a
-rule over the old one. It is written down twice, in NumPy calls and in one line of CUDA, because both pay: on the CPU a
-step runs over blocks that stay in the cache together with its scratch arrays, on the GPU it is one kernel that reads and
-writes each array once.
+rule over the old one. It is written down twice, in NumPy calls and in a line of CUDA, because both pay: on the CPU a
+step runs over blocks that stay in the cache together with its scratch arrays, on the GPU it is one kernel that reads
+and writes each array once.
 
     d = clip(rescale_grad * grad, clip_gradient) + wd * weight         clip before decay (SGD and its kin)
     d = clip(rescale_grad * grad + wd * weight, clip_gradient)         clip after decay (Adam, RMSProp, FTML)
@@ -31,7 +31,7 @@ BLOCK = 1 << 15
 
 Order: TypeAlias = Literal["clip first", "decay first", "no decay", "raw"]
 Step: TypeAlias = "Callable[[Any, Array, Array, Array, Sequence[Array], Array, Array], None]"
-"""`(p, weight, d, scratch, states, new weight, grad)`, all of one block; d is the step's to overwrite, weight is not."""
+"""`(p, weight, d, scratch, states, new weight, grad)`, all of one block; d may be overwritten, weight may not."""
 
 
 class UpdateParams(Params):
