@@ -169,12 +169,12 @@ def _cuda(
         "no decay": f"q *= rescale_grad; {clipping}",
         "raw": "",
     }[order]
-    source = "weight32_" if mixed else "w_"
+    source = "weight32_" if mixed else "weight_in"
     reads = " ".join(f"{wide} {name} = {name}_;" for name in states if name != "weight32")
     writes = " ".join(f"{name}_ = {name};" for name in states if name != "weight32")
     last = "weight32_ = y;" if mixed else ""
     sum_ = f"({wide})out_ + y" if add else "y"
-    return f"{wide} x = {source}, grad = g_, q = grad, y; {reads} {steps} {line} {writes} {last} out_ = {sum_};"
+    return f"{wide} x = {source}, grad = grad_in, q = grad, y; {reads} {steps} {line} {writes} {last} out_ = {sum_};"
 
 
 @cache
@@ -183,6 +183,6 @@ def _kernel(
 ) -> Any:
     weight, grad, *held, out = types
     wide = "float64" if weight == "float64" else "float32"
-    ins = [f"{weight} w_", f"{grad} g_", *(f"{wide} {number}" for number in numbers)]
+    ins = [f"{weight} weight_in", f"{grad} grad_in", *(f"{wide} {number}" for number in numbers)]
     outs = [f"{out} out_", *(f"{dtype} {state}_" for dtype, state in zip(held, states, strict=True))]
     return xp.ElementwiseKernel(", ".join(ins), ", ".join(outs), code, f"opbox_{name}")
