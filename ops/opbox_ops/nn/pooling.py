@@ -155,6 +155,7 @@ class _Taps:
             # A window that lies beyond the padding ("full") has the sum 0, whatever it is divided by.
             along = xp.maximum(stop - start, 1).reshape([-1 if a == axis else 1 for a in range(len(self.out))])
             counts = along if counts is None else counts * along
+        assert counts is not None
         return counts.astype(dtype)
 
 

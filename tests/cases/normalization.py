@@ -1,0 +1,52 @@
+"""BatchNorm."""
+
+from typing import Any
+
+from .case import Arg, Case
+
+
+def _row(shape: tuple[int, ...], *, is_train: bool = True, **attrs: Any) -> list[Case]:
+    channels = (shape[attrs.get("axis", 1)],)
+    rows = []
+    for dtypes, kept in ((("float32", "float16"), "float32"), (("float64",), "float64")):
+        gamma = Arg(channels, values=[1.0] * channels[0], dtype=kept)
+        if not attrs.get("fix_gamma", True):
+            gamma = Arg(channels, low=0.5, high=1.5, dtype=kept)
+        inputs: dict[str, Any] = {
+            "data": Arg(shape, low=-2.0, high=2.0),
+            "gamma": gamma,
+            "beta": Arg(channels, dtype=kept),
+            "moving_mean": Arg(channels, dtype=kept),
+            "moving_var": Arg(channels, low=0.5, high=1.5, dtype=kept),
+        }
+        # The gradients of mean and var are not read.
+        numeric = attrs.get("fix_gamma", True) is False and not attrs.get("output_mean_var")
+        rows.append(
+            Case(
+                "BatchNorm",
+                inputs,
+                attrs,
+                dtypes,
+                rtol=1e-4,
+                atol=1e-5,
+                is_train=is_train,
+                grad=is_train,
+                numeric=numeric,
+                zero_size=False,
+                why="means of the batch; the statistics of no elements are undefined",
+            )
+        )
+    return rows
+
+
+CASES = [
+    *_row((3, 4, 5)),
+    *_row((3, 4, 5), fix_gamma=False),
+    *_row((3, 4), fix_gamma=False),
+    *_row((2, 3, 4, 5), fix_gamma=False, eps=1e-5),
+    *_row((2, 3, 4, 5), fix_gamma=False, axis=-1),
+    *_row((3, 4, 5), fix_gamma=False, use_global_stats=True),
+    *_row((3, 4, 5), fix_gamma=False, output_mean_var=True, momentum=0.5),
+    *_row((3, 4, 5), is_train=False, fix_gamma=False),
+    *_row((3, 4, 5), is_train=False, output_mean_var=True),
+]
