@@ -26,9 +26,8 @@ def sum_to(xp: Any, value: Array, req: OpReq, out: Array) -> None:
         assign(out, req, value)
         return
     wide = np.dtype(np.float32) if out.dtype.kind not in "iub" and out.dtype.itemsize < 4 else out.dtype
-    with np.errstate(all="ignore"):
-        if req != OpReq.ADD and out.dtype == wide and out.flags.c_contiguous:
-            lead = len(value.shape) - len(out.shape)
-            value.sum(axis=axes, dtype=wide, keepdims=True, out=out.reshape((1,) * lead + out.shape))
-        else:
-            assign(out, req, value.sum(axis=axes, dtype=wide, keepdims=True).reshape(out.shape))
+    if req != OpReq.ADD and out.dtype == wide and out.flags.c_contiguous:
+        lead = len(value.shape) - len(out.shape)
+        value.sum(axis=axes, dtype=wide, keepdims=True, out=out.reshape((1,) * lead + out.shape))
+    else:
+        assign(out, req, value.sum(axis=axes, dtype=wide, keepdims=True).reshape(out.shape))

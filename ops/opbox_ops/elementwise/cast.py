@@ -6,8 +6,6 @@ number but 0 becomes True, NaN included.
 
 from __future__ import annotations
 
-import numpy as np
-
 from ..compute import Arrays, OpContext, OpReq, Reqs, assign
 from ..gradient import grad_use_none
 from ..infer import TypeList, all_same_shape
@@ -39,8 +37,7 @@ def _(p: CastParams, ins: TypeList, outs: TypeList) -> None:
 @backward.compute()
 def _(p: CastParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
     (x,), (out,) = inputs, outputs
-    with np.errstate(all="ignore"):
-        if req[0] == OpReq.ADD:
-            assign(out, req[0], x.astype(out.dtype))
-        elif req[0] != OpReq.NULL:
-            ctx.xp.copyto(out, x, casting="unsafe")
+    if req[0] == OpReq.ADD:
+        assign(out, req[0], x.astype(out.dtype))
+    elif req[0] != OpReq.NULL:
+        ctx.xp.copyto(out, x, casting="unsafe")

@@ -62,23 +62,22 @@ def evaluate(
     """
     if req == OpReq.NULL or out.size == 0:
         return
-    with np.errstate(all="ignore"):
-        work = working_type(formula, (*(array.dtype for array in arrays), out.dtype))
-        integers = work.kind in "iu"
-        constants = [_constant(parameters[c] if isinstance(c, str) else c, work) for c in formula.constants]
-        if not formula.steps:
-            assign(out, req, (*arrays, *constants)[formula.result])
-        elif len(formula.steps) == 1 and req != OpReq.ADD and _plain(work, arrays, out):
-            (step,) = formula.steps
-            values = (*arrays, *constants)
-            call = resolve(step.function, integers, ctx.xp, ctx.special)
-            call(*(values[slot] for slot in step.operands), out=out, casting="unsafe")
-        elif not out.flags.c_contiguous:
-            whole = ctx.xp.empty(out.shape, out.dtype)
-            _in_blocks(formula, ctx, arrays, OpReq.WRITE, whole, constants, work, temp)
-            assign(out, req, whole)
-        else:
-            _in_blocks(formula, ctx, arrays, req, out, constants, work, temp)
+    work = working_type(formula, (*(array.dtype for array in arrays), out.dtype))
+    integers = work.kind in "iu"
+    constants = [_constant(parameters[c] if isinstance(c, str) else c, work) for c in formula.constants]
+    if not formula.steps:
+        assign(out, req, (*arrays, *constants)[formula.result])
+    elif len(formula.steps) == 1 and req != OpReq.ADD and _plain(work, arrays, out):
+        (step,) = formula.steps
+        values = (*arrays, *constants)
+        call = resolve(step.function, integers, ctx.xp, ctx.special)
+        call(*(values[slot] for slot in step.operands), out=out, casting="unsafe")
+    elif not out.flags.c_contiguous:
+        whole = ctx.xp.empty(out.shape, out.dtype)
+        _in_blocks(formula, ctx, arrays, OpReq.WRITE, whole, constants, work, temp)
+        assign(out, req, whole)
+    else:
+        _in_blocks(formula, ctx, arrays, req, out, constants, work, temp)
 
 
 def _constant(value: float, work: np.dtype[Any]) -> Any:

@@ -70,12 +70,11 @@ def _(p: NormParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays)
         return
     axes = axes_of(p, x.ndim)
     parts = ctx.temp[0] if ctx.temp else ctx.xp.empty(x.shape, _sum_type(x.dtype))
-    with np.errstate(all="ignore"):
-        (ctx.xp.square if p.ord == 2 else ctx.xp.absolute)(x, out=parts, casting="unsafe", dtype=parts.dtype)
-        total = parts.sum(axis=axes, keepdims=True)
-        if p.ord == 2:
-            ctx.xp.sqrt(total, out=total)
-        assign(outputs[0], req[0], total.reshape(outputs[0].shape))
+    (ctx.xp.square if p.ord == 2 else ctx.xp.absolute)(x, out=parts, casting="unsafe", dtype=parts.dtype)
+    total = parts.sum(axis=axes, keepdims=True)
+    if p.ord == 2:
+        ctx.xp.sqrt(total, out=total)
+    assign(outputs[0], req[0], total.reshape(outputs[0].shape))
 
 
 @backward.compute()
@@ -86,11 +85,10 @@ def _(p: NormParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays)
     xp, integers = ctx.xp, x.dtype.kind in "iu"
     small = kept(x.shape, axes_of(p, x.ndim))
     out = outputs[0] if req[0] != OpReq.ADD else xp.empty(x.shape, x.dtype)
-    with np.errstate(all="ignore"):
-        if p.ord == 2:
-            resolve("divide", integers, xp, ctx.special)(x, y.reshape(small), out=out, casting="unsafe")
-        else:
-            resolve("sign", integers, xp, ctx.special)(x, out=out)
-        xp.multiply(out, g.reshape(small), out=out, casting="unsafe")
+    if p.ord == 2:
+        resolve("divide", integers, xp, ctx.special)(x, y.reshape(small), out=out, casting="unsafe")
+    else:
+        resolve("sign", integers, xp, ctx.special)(x, out=out)
+    xp.multiply(out, g.reshape(small), out=out, casting="unsafe")
     if req[0] == OpReq.ADD:
         assign(outputs[0], req[0], out)

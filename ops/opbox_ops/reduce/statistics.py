@@ -134,8 +134,7 @@ def _register(row: Row) -> Op:
         if req[0] == OpReq.NULL:
             return
         axes = axes_of(p, x.ndim)
-        with np.errstate(all="ignore"):
-            row.reduce(ctx, x, axes, req[0], outputs[0].reshape(kept(x.shape, axes)))
+        row.reduce(ctx, x, axes, req[0], outputs[0].reshape(kept(x.shape, axes)))
 
     if row.spread is None:
         op.set_attr("FGradient", grad_use_none(backward.name))
@@ -164,8 +163,7 @@ def _repeat_mean(p: ReduceParams, ctx: OpContext, inputs: Arrays, req: Reqs, out
     if req[0] == OpReq.NULL or count == 0:
         return
     share = ctx.xp.empty(g.shape, g.dtype)
-    with np.errstate(all="ignore"):
-        _divide(ctx, g, count, share)
+    _divide(ctx, g, count, share)
     assign(out, req[0], share.reshape(kept(out.shape, axes)))
 
 
@@ -176,8 +174,7 @@ def _spread_with(spread: Spread) -> Compute:
             return
         target = outputs[0] if req[0] != OpReq.ADD else ctx.xp.empty(x.shape, x.dtype)
         small = kept(x.shape, axes_of(p, x.ndim))
-        with np.errstate(all="ignore"):
-            spread(ctx, g.reshape(small), x, y.reshape(small), target)
+        spread(ctx, g.reshape(small), x, y.reshape(small), target)
         if req[0] == OpReq.ADD:
             assign(outputs[0], req[0], target)
 
