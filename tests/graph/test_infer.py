@@ -149,3 +149,13 @@ def test_a_dtype_attribute_counts():
     assert infer_type(graph, {}).out_types == [np.float16]
     with pytest.raises(DTypeError, match="data: expected float16 as its __dtype__ says, got float32"):
         infer_type(graph, {"data": "float32"})
+
+
+def test_a_rule_that_breaks_is_told_of_its_node():
+    broken = Op("_test_broken", NoParams, ("data",), ("output",), (), "")
+    broken.infer_shape(lambda p, ins, outs: outs.merge(0, ins[0][5:3:0]))
+    graph = Graph([Entry(Node(broken, "b", {}, NoParams(), (Entry(Node(None, "x")),), source="a.py:3"))])
+    with pytest.raises(
+        ShapeError, match=r"b \(_test_broken, a.py:3\): the operator's rule failed on \[2\], None: ValueError"
+    ):
+        infer_shape(graph, {"x": (2,)})

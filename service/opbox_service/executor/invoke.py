@@ -118,7 +118,7 @@ def invoke(
         with np.errstate(all="ignore"):
             call.compute(call.params, context, inputs, req, made)
     except Exception as error:
-        raise told(error, call.node) from error
+        raise _named(told(error, call.node), call.node.op) from error
     for k, target in copies:
         target[...] = made[k]
         made[k] = target
@@ -232,9 +232,10 @@ def _keep(key: Any, call: _Prepared) -> None:
             _cache.popitem(last=False)
 
 
-def _named(error: OpboxError, op: Op) -> OpboxError:
+def _named(error: OpboxError, op: Op | None) -> OpboxError:
     """Without a graph, the node's name is the operator's: say it once."""
-    doubled, once = f"{op.name} ({op.name}): ", f"{op.name}: "
+    name = op.name if op is not None else ""
+    doubled, once = f"{name} ({name}): ", f"{name}: "
     error.message = error.message.replace(doubled, once, 1)
     error.args = (error.message,)
     return error

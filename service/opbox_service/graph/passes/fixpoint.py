@@ -121,6 +121,10 @@ class Fixpoint(Generic[T]):
             changed += self._keep(node, "output", outs, before_out, after_out)
         except OpboxError as error:
             raise tell(error, node) from None
+        except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
+            given = ", ".join(str(self._show(value)) for value in (*before_in, *before_out))
+            message = f"the operator's rule failed on {given}: {type(error).__name__}: {error}"
+            raise tell(ShapeError(message), node) from error
         # Once a rule has run on complete values, it can neither learn nor object again.
         if all(map(self._complete, before_in)) and all(map(self._complete, before_out)):
             self._settled.add(i)
