@@ -7,12 +7,19 @@ import pkgutil
 
 from .case import FLOATS, Arg, Case
 
-__all__ = ["FLOATS", "Arg", "Case", "all_cases"]
+__all__ = ["FLOATS", "Arg", "Case", "all_cases", "families"]
+
+
+def families() -> dict[str, list[Case]]:
+    """The rows by family: the name of their file."""
+    found = {}
+    for name in sorted(m.name for m in pkgutil.iter_modules(__path__)):
+        rows = getattr(importlib.import_module(f"{__name__}.{name}"), "CASES", None)
+        if rows is not None:
+            found[name] = list(rows)
+    return found
 
 
 def all_cases() -> list[Case]:
     """Every row of every family, in a stable order."""
-    found: list[Case] = []
-    for module in sorted(m.name for m in pkgutil.iter_modules(__path__)):
-        found += getattr(importlib.import_module(f"{__name__}.{module}"), "CASES", [])
-    return found
+    return [case for rows in families().values() for case in rows]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +18,8 @@ class Arg:
 
     Attributes:
         shape: its dimensions.
-        low, high: values are drawn uniformly from here (integers: low to high inclusive).
+        low, high: values are drawn uniformly from here (integers: low to high inclusive; where a row leaves the
+            default, integer types draw from -6 to 6).
         kind: "float", "int" (whole numbers, in whatever dtype), or "distinct" (all values differ by at least 0.1 of
             the spacing: for max and sorting, whose gradient breaks at ties).
         dtype: a fixed element type; None: the case's.
@@ -33,6 +35,20 @@ class Arg:
     values: Any = None
     grad: bool = True
 
+    @property
+    def id(self) -> str:
+        """The shape, and what else is told of the values."""
+        told = [str(tuple(self.shape))]
+        if self.dtype is not None:
+            told.append(self.dtype)
+        if self.kind != "float":
+            told.append(self.kind)
+        if self.values is not None:
+            told.append(f"{zlib.crc32(repr(self.values).encode()):08x}")
+        elif (self.low, self.high) != (-1.0, 1.0):
+            told.append(f"{self.low}..{self.high}")
+        return ":".join(told)
+
 
 @dataclass(frozen=True)
 class Case:
@@ -46,6 +62,8 @@ class Case:
         rtol, atol: against MXNet in float32, when the defaults (1e-5, 1e-6; sums of n products lose about sqrt(n) ulp)
             do not hold; give the reason in `why`.
         grad: whether gradients are compared (False where the operator has none).
+        numeric: whether the gradient is the derivative of the output; False for losses and the like, whose gradient is
+            defined otherwise, and where rounding makes a difference quotient useless.
         is_train: the mode of the forward run.
         random: the outputs are random: only shapes, types and seeds are checked here, distributions elsewhere.
         oracle: False where MXNet 1.9.1 cannot run it on the CPU; give the reason in `why`.
@@ -63,11 +81,13 @@ class Case:
     random: bool = False
     oracle: bool = True
     zero_size: bool = True
+    numeric: bool = True
     why: str = ""
 
     @property
     def id(self) -> str:
         """A readable, stable name for the test and the recorded values."""
         told = ",".join(f"{k}={v}" for k, v in sorted(self.attrs.items()))
-        shapes = ";".join(str(tuple(a.shape if isinstance(a, Arg) else a)) for a in self.inputs.values())
-        return f"{self.op}[{told}|{shapes}]".replace(" ", "")
+        given = ";".join(a.id if isinstance(a, Arg) else str(tuple(a)) for a in self.inputs.values())
+        mode = "" if self.is_train else "|inference"
+        return f"{self.op}[{told}|{given}{mode}]".replace(" ", "")

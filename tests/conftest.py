@@ -1,0 +1,54 @@
+"""Fixtures that all tests share: the devices that this machine has.
+
+A test that takes `backend` (or `xp`) runs once a device. Where a device is missing, that test is skipped under its own
+name, so that the count of skipped tests tells what a machine with a GPU would run.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import pytest
+
+from opbox_ops.backend import Backend, backend_for
+from opbox_ops.errors import UnsupportedError
+
+DEVICES = ("cpu", "gpu")
+
+
+@cache
+def missing(device: str) -> str | None:
+    """Why this machine has no such device; None where it has."""
+    try:
+        backend_for(device)
+    except UnsupportedError as error:
+        return error.message
+    return None
+
+
+def device_params() -> list[Any]:
+    """For parametrize: cpu and gpu, with the mark `gpu` on the latter."""
+    return [pytest.param(device, marks=[pytest.mark.gpu] if device == "gpu" else []) for device in DEVICES]
+
+
+@pytest.fixture(params=device_params())
+def device(request: pytest.FixtureRequest) -> str:
+    """ "cpu", then "gpu"."""
+    name: str = request.param
+    reason = missing(name)
+    if reason is not None:
+        pytest.skip(reason)
+    return name
+
+
+@pytest.fixture
+def backend(device: str) -> Backend:
+    """The backend of each device."""
+    return backend_for(device)
+
+
+@pytest.fixture
+def xp(backend: Backend) -> Any:
+    """numpy, or cupy."""
+    return backend.xp
