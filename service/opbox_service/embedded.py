@@ -1,0 +1,83 @@
+"""The engine in the caller's own process, behind the client's transport seam: no server, no copies through HTTP."""
+
+from __future__ import annotations
+
+import atexit
+from collections.abc import Mapping
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from opbox.errors import raise_remote
+from opbox.transport import Reply
+
+from . import __name__ as _service
+from .engine import Engine
+from .settings import Settings
+from .statuses import tell
+
+__all__ = ["EmbeddedTransport", "engine"]
+
+_engine: Engine | None = None
+_lock = Lock()
+
+
+def engine() -> Engine:
+    """This process's engine, made on first use."""
+    global _engine
+    with _lock:
+        if _engine is None:
+            _engine = Engine(Settings.embedded())
+            atexit.register(_engine.close)
+        return _engine
+
+
+class EmbeddedTransport:
+    """Calls into an engine of this process (see opbox.transport.Transport).
+
+    Args:
+        engine: the engine; by default the one that this process shares.
+
+    Example:
+        >>> EmbeddedTransport().call("GET", "/v1/ops/FullyConnected").header["name"]
+        'FullyConnected'
+    """
+
+    def __init__(self, engine: Engine | None = None) -> None:
+        self._engine = engine if engine is not None else globals()["engine"]()
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        header: Mapping[str, Any] | None = None,
+        tensors: Mapping[str, np.ndarray[Any, Any]] | None = None,
+    ) -> Reply:
+        """See opbox.transport.Transport.call."""
+        if path.split("/")[1:2] == ["v2"]:
+            return Reply(_about(path))
+        try:
+            return Reply(*self._engine.call(method, path, header, tensors))
+        except Exception as error:
+            status, body = tell(error)
+            if status == 500 and body["type"] == "InternalError":
+                raise
+            _raise(status, body, error)
+            raise  # not reached: `_raise` has raised
+
+    def close(self) -> None:
+        """Nothing to let go of: the engine is this process's."""
+
+
+def _raise(status: int, body: dict[str, Any], error: BaseException) -> None:
+    try:
+        raise_remote(status, body)
+    except Exception as told:
+        raise told from error
+
+
+def _about(path: str) -> dict[str, Any]:
+    if path.startswith("/v2/health"):
+        return {}
+    return {"name": _service, "version": "embedded", "extensions": ["binary_tensor_data"]}

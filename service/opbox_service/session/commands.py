@@ -1,0 +1,201 @@
+"""The commands of a session, as they are written on the wire. `session/handlers.py` says what they do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from opbox_ops.errors import BadRequestError, LimitError
+
+__all__ = ["Command", "Commands", "parse"]
+
+Id = Annotated[
+    int, Field(ge=0, lt=1 << 63, description="Chosen by the client; arrays and executors share the numbers.")
+]
+Attrs = Annotated[dict[str, Any], Field(description="The operator's parameters, typed or as MXNet's strings.")]
+Graph = Annotated[dict[str, Any] | str, Field(description='Symbol JSON, or "sha256:<hex>" of one sent before.')]
+
+
+class Command(BaseModel):
+    """Base: no unknown fields, no silent conversions."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, populate_by_name=True)
+
+
+class Put(Command):
+    """A new array from a tensor of the request."""
+
+    do: Literal["put"]
+    id: Id
+    tensor: str
+
+
+class Write(Command):
+    """A tensor of the request into an array that exists, in place, cast if need be."""
+
+    do: Literal["write"]
+    id: Id
+    tensor: str
+
+
+class Invoke(Command):
+    """One operator on arrays. `outputs` are its visible outputs; null drops one."""
+
+    do: Literal["invoke"]
+    op: str
+    attrs: Attrs = {}
+    inputs: list[Id] = []
+    outputs: list[Id | None] = []
+    into: bool = Field(default=False, description="The outputs exist and are written in place.")
+    is_train: bool = False
+
+
+class Call(Command):
+    """One call of an update."""
+
+    inputs: list[Id] = Field(min_length=1)
+    attrs: Attrs = {}
+
+
+class Update(Command):
+    """An optimizer's operator over many weights: output 0 goes into input 0 in place."""
+
+    do: Literal["update"]
+    op: str
+    attrs: Attrs = {}
+    calls: list[Call]
+
+
+class Bind(Command):
+    """An executor over arrays of the session; `outputs` become arrays that each run writes."""
+
+    do: Literal["bind"]
+    id: Id
+    graph: Graph
+    args: dict[str, Id] = {}
+    grads: dict[str, Id] = {}
+    grad_req: dict[str, Literal["write", "add", "null"]] = {}
+    aux: dict[str, Id] = {}
+    outputs: list[Id | None] = []
+
+
+class Forward(Command):
+    """Run an executor forward."""
+
+    do: Literal["forward"]
+    executor: Id
+    is_train: bool = False
+
+
+class Backward(Command):
+    """Gradients into the bound arrays, as grad_req says; null where an output is a loss."""
+
+    do: Literal["backward"]
+    executor: Id
+    head_grads: list[Id | None] = []
+
+
+class Copy(Command):
+    """One array into another, cast if need be; `to` is made when it does not exist."""
+
+    do: Literal["copy"]
+    source: Id = Field(alias="from")
+    to: Id
+
+
+class View(Command):
+    """An array that shares memory with another: rows `begin` to `end`, row `at`, or another `shape`."""
+
+    do: Literal["view"]
+    id: Id
+    of: Id
+    begin: int | None = None
+    end: int | None = None
+    at: int | None = None
+    shape: list[int] | None = None
+
+
+class Fetch(Command):
+    """An array into the answer's outputs, under the name `as`."""
+
+    do: Literal["fetch"]
+    id: Id
+    name: str = Field(alias="as")
+
+
+class Describe(Command):
+    """Shape, datatype and device of an array, in the answer's results."""
+
+    do: Literal["describe"]
+    id: Id
+
+
+class DescribeExecutor(Command):
+    """An executor's memory and steps, in the answer's results."""
+
+    do: Literal["describe_executor"]
+    id: Id
+
+
+class Free(Command):
+    """Let go of arrays and executors; ids that do not exist are passed over."""
+
+    do: Literal["free"]
+    ids: list[Id]
+
+
+class Seed(Command):
+    """Seed the session's random source."""
+
+    do: Literal["seed"]
+    seed: int = Field(ge=0, lt=1 << 64)
+
+
+Commands = (
+    Put | Write | Invoke | Update | Bind | Forward | Backward | Copy | View | Fetch | Describe | DescribeExecutor
+) | (Free | Seed)
+_KINDS: dict[str, type[Command]] = {get_args(k.model_fields["do"].annotation)[0]: k for k in get_args(Commands)}
+_ADAPTER: TypeAdapter[Any] = TypeAdapter(list[Annotated[Commands, Field(discriminator="do")]])
+
+
+def parse(commands: Any, limit: int) -> Sequence[Command]:
+    """The typed commands of a batch.
+
+    Raises:
+        BadRequestError: the command's number, what it expects and what it got.
+        LimitError: more than `limit`.
+    """
+    if not isinstance(commands, list):
+        kind = "nothing" if commands is None else type(commands).__name__
+        raise BadRequestError(f"commands: expected a list of commands, got {kind}")
+    if len(commands) > limit:
+        raise LimitError(f"commands: expected at most {limit} in a batch, got {len(commands)}: send several batches")
+    try:
+        typed: list[Command] = _ADAPTER.validate_python(commands)
+        return typed
+    except ValidationError as error:
+        raise _told(commands, error) from None
+
+
+def _told(commands: list[Any], error: ValidationError) -> BadRequestError:
+    item: Mapping[str, Any] = error.errors(include_url=False, include_context=False)[0]
+    place = item["loc"]
+    number = place[0] if place else 0
+    given = commands[number] if isinstance(number, int) else None
+    do = given.get("do") if isinstance(given, dict) else None
+    detail = {"command": number}
+    if item["type"] in ("union_tag_invalid", "union_tag_not_found"):
+        listed = ", ".join(_KINDS)
+        return BadRequestError(f"command {number}: do: expected one of {listed}, got {do!r}", detail=detail)
+    field = ".".join(str(part) for part in place[2:])
+    where = f"command {number} ({do})" if do else f"command {number}"
+    if item["type"] == "missing":
+        return BadRequestError(f"{where}: {field}: expected a value, got nothing", detail=detail)
+    if item["type"] == "extra_forbidden":
+        known = [f.alias or name for name, f in _KINDS[str(do)].model_fields.items() if name != "do"]
+        return BadRequestError(f"{where}: unknown field {field!r}: it takes {', '.join(known)}", detail=detail)
+    wanted = str(item["msg"]).removeprefix("Input should be ").removeprefix("a valid ")
+    got = repr(item.get("input"))
+    return BadRequestError(f"{where}: {field or 'it'}: expected {wanted}, got {got[:80]}", detail=detail)

@@ -1,0 +1,78 @@
+"""Graphs by content: sent once, known by their sha256 afterwards."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from threading import Lock
+from typing import Any
+
+from opbox_ops.errors import BadRequestError, NotFoundError
+
+from ..graph.ir import Graph
+from ..graph.json import content_hash, load
+
+__all__ = ["GraphCache"]
+
+PREFIX = "sha256:"
+
+
+class GraphCache:
+    """Loaded graphs, the least recently used dropped first.
+
+    A graph is named by the hash of its content, so who knows the name has had the graph: owners may share entries.
+
+    Args:
+        size: how many graphs to keep.
+        max_nodes: the greatest number of nodes of a graph.
+    """
+
+    def __init__(self, size: int, max_nodes: int) -> None:
+        self._size = size
+        self._max_nodes = max_nodes
+        self._graphs: OrderedDict[str, Graph] = OrderedDict()
+        self._lock = Lock()
+
+    def put(self, document: Any) -> tuple[str, Graph]:
+        """Load a graph unless it is here; its sha256 and the graph.
+
+        Raises:
+            GraphError, UnknownOperatorError, ParamError, LimitError: as `graph.json.load`.
+        """
+        if not isinstance(document, dict):
+            kind = "nothing" if document is None else type(document).__name__
+            raise BadRequestError(f"graph: expected MXNet's symbol JSON as an object, got {kind}")
+        key = content_hash(document)
+        found = self._find(key)
+        if found is None:
+            found = load(document, max_nodes=self._max_nodes)
+            with self._lock:
+                self._graphs[key] = found
+                while len(self._graphs) > self._size:
+                    self._graphs.popitem(last=False)
+        return key, found
+
+    def resolve(self, graph: Any) -> tuple[str, Graph]:
+        """The graph that a request names or holds: "sha256:<hex>", or symbol JSON as an object.
+
+        Raises:
+            NotFoundError: no such graph is here (any more); send it again.
+        """
+        if not isinstance(graph, str):
+            return self.put(graph)
+        if not graph.startswith(PREFIX):
+            raise BadRequestError(f'graph: expected an object or "sha256:<hex>", got {graph[:80]!r}')
+        key = graph[len(PREFIX) :]
+        found = self._find(key)
+        if found is None:
+            raise NotFoundError(f"graph {graph[:80]!r} is not here: send it with PUT /v1/graphs", detail={"graph": key})
+        return key, found
+
+    def __len__(self) -> int:
+        return len(self._graphs)
+
+    def _find(self, key: str) -> Graph | None:
+        with self._lock:
+            found = self._graphs.get(key)
+            if found is not None:
+                self._graphs.move_to_end(key)
+            return found

@@ -1,0 +1,289 @@
+"""A session: a device stream that is fed by batches of commands.
+
+Batches run strictly by their `seq`, whichever order they come in and whichever connection they come on; one runs at a
+time. The first error of a batch stops it. An error in a batch that nobody waits for is kept: the batches behind it are
+skipped, and the next one that is waited for reports it. What a skipped or broken batch would have freed is freed all
+the same, for the client has let go of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Mapping, Sequence
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from opbox_ops.backend import backend_for
+from opbox_ops.compute import Array
+from opbox_ops.errors import (
+    BadRequestError,
+    ConflictError,
+    DeadlineError,
+    GoneError,
+    LimitError,
+    NotFoundError,
+    OpboxError,
+    QuotaError,
+)
+
+from ..settings import Settings
+from . import commands as c
+from .batch import Batch, Done
+from .graphs import GraphCache
+from .handlers import HANDLERS, Bound, Kept
+from .memory import Budget, MeteredBackend
+
+__all__ = ["Session"]
+
+
+class Session:
+    """See the module.
+
+    Args:
+        id, owner: its random name, and whose it is.
+        device: "cpu", "gpu", "gpu:1".
+        seed: of its random source.
+        ttl_s: how long it is kept unused.
+        graphs, settings: shared with the other sessions.
+    """
+
+    def __init__(
+        self, id: str, owner: str, device: str, seed: int, ttl_s: float, graphs: GraphCache, settings: Settings
+    ) -> None:
+        self.id = id
+        self.owner = owner
+        self.device = device
+        self.ttl_s = ttl_s
+        self.graphs = graphs
+        self.settings = settings
+        self.budget = Budget(settings.max_session_bytes)
+        device_backend = backend_for(device)
+        self.backend: Any = MeteredBackend(device_backend, self.budget)
+        self.random = device_backend.random(seed)
+        self.on_device = device_backend.device_type != "cpu"
+        self.objects: dict[int, Kept | Bound] = {}
+        self.created = time.time()
+        self.used = time.monotonic()
+        self.closed: str | None = None
+        self._device_scope: Any = getattr(device_backend, "device", None)
+        self._next = 1
+        self._highest = 0
+        self._waiting: dict[int, Batch] = {}
+        self._waiting_bytes = 0
+        self._running = False
+        self._error: BaseException | None = None
+        self._lock = Lock()
+
+    # -- what handlers ask for ----------------------------------------------------------------------------------
+
+    def kept(self, id: int) -> Kept:
+        """The array `id` and its memory; NotFoundError when there is none."""
+        found = self.objects.get(id)
+        if type(found) is Kept:
+            return found
+        kind = "nothing" if found is None else "an executor"
+        raise NotFoundError(f"array {id}: expected one of this session, got {kind}")
+
+    def array(self, id: int) -> Array:
+        """The array `id`; NotFoundError when there is none."""
+        return self.kept(id).array
+
+    def room_for(self, count: int) -> None:
+        """QuotaError when `count` more arrays or executors would be too many."""
+        limit = self.settings.max_session_objects
+        if len(self.objects) + count > limit:
+            raise QuotaError(f"session: expected at most {limit} arrays and executors: free some")
+
+    # -- batches ------------------------------------------------------------------------------------------------
+
+    def submit(self, header: Mapping[str, Any], tensors: Mapping[str, np.ndarray[Any, Any]], done: Done) -> int:
+        """Queue a batch; `drain` runs what is ready. Returns its seq.
+
+        `done` gets the answer in the batch's turn or, for `"wait": false`, is left to the caller, who may answer at
+        once: the batch has its own copy of the tensors.
+
+        Raises:
+            ConflictError: the seq has come before.
+            QuotaError: too many batches, or too many bytes of them, wait.
+            GoneError: the session has ended.
+        """
+        seq, wait = _read(header)
+        try:
+            commands: Sequence[c.Command] | BaseException = c.parse(header.get("commands"), self.settings.max_commands)
+        except (BadRequestError, LimitError) as error:
+            # The batch keeps its place, or those behind it would wait for ever.
+            commands = error
+        batch = Batch(0, commands, tensors, done if wait else None)
+        if not wait:
+            self.budget.check(self._waiting_bytes + sum(int(tensor.nbytes) for tensor in tensors.values()))
+            batch.own_tensors(self.backend)
+        with self._lock:
+            if self.closed is not None:
+                raise GoneError(self.closed)
+            batch.seq = self._highest + 1 if seq is None else seq
+            self._check_place(batch.seq)
+            self._waiting[batch.seq] = batch
+            self._waiting_bytes += batch.own_bytes
+            self._highest = max(self._highest, batch.seq)
+            self.used = time.monotonic()
+        return batch.seq
+
+    def _check_place(self, seq: int) -> None:
+        if seq < self._next or seq in self._waiting:
+            raise ConflictError(
+                f"seq: expected {self._highest + 1}, got {seq}, which has come before", detail={"seq": seq}
+            )
+        limit = self.settings.max_waiting
+        if len(self._waiting) >= limit or seq - self._next >= 16 * limit:
+            raise QuotaError(
+                f"session: expected at most {limit} batches waiting for seq {self._next}, got one more with seq {seq}",
+                detail={"seq": seq},
+            )
+
+    def drain(self) -> None:
+        """Run the batches whose turn it is. Of several threads that call this, one does the work."""
+        while True:
+            with self._lock:
+                if self._running or self.closed is not None or self._next not in self._waiting:
+                    return
+                batch = self._waiting.pop(self._next)
+                self._waiting_bytes -= batch.own_bytes
+                self._running = True
+            try:
+                self._run(batch)
+            finally:
+                with self._lock:
+                    self._next = batch.seq + 1
+                    self._running = False
+                    self.used = time.monotonic()
+                    ended = self.closed is not None
+                if ended:
+                    self._let_go()
+
+    def _run(self, batch: Batch) -> None:
+        kept, commands = self._error, batch.commands
+        error = kept
+        if error is None and isinstance(commands, BaseException):
+            error = _placed(commands, batch, None)
+        if error is None:
+            assert not isinstance(commands, BaseException)
+            error = self._commands(commands, batch)
+        elif not isinstance(commands, BaseException):
+            self._free_in(commands, batch)
+        waited_for = batch.done is not None
+        self._error = None if waited_for else error
+        batch.finish(error)
+
+    def _commands(self, commands: Sequence[c.Command], batch: Batch) -> BaseException | None:
+        """Run them in order; the error that stopped them, or None."""
+        with self._device_scope or contextlib.nullcontext():
+            for i, command in enumerate(commands):
+                batch.at = i
+                try:
+                    if self.closed is not None:
+                        raise GoneError(self.closed)
+                    HANDLERS[type(command)](self, command, batch)
+                except Exception as error:
+                    self._free_in(commands[i:], batch)
+                    return _placed(error, batch, i)
+        return None
+
+    def _free_in(self, commands: Sequence[c.Command], batch: Batch) -> None:
+        for command in commands:
+            if isinstance(command, c.Free):
+                HANDLERS[c.Free](self, command, batch)
+
+    # -- its end ------------------------------------------------------------------------------------------------
+
+    def idle(self, now: float) -> bool:
+        """Whether nobody has used it for its time to live."""
+        return not self._running and now - self.used > self.ttl_s
+
+    def expire_waiting(self, now: float, deadline_s: float) -> None:
+        """Give up on batches that waited too long for one before them, which never came."""
+        with self._lock:
+            if self._running or not self._waiting or self._next in self._waiting:
+                return
+            late = [batch for batch in self._waiting.values() if now - batch.since > deadline_s]
+            if not late:
+                return
+            missing, self._next = self._next, max(batch.seq for batch in late) + 1
+            given_up = [self._waiting.pop(seq) for seq in sorted(self._waiting) if seq < self._next]
+            self._waiting_bytes -= sum(batch.own_bytes for batch in given_up)
+        error = DeadlineError(f"batch {missing} did not come within {deadline_s:g} s: those behind it were given up")
+        for batch in given_up:
+            if batch.done is None:
+                self._error = self._error or error
+            batch.finish(error)
+        self.drain()
+
+    def close(self, reason: str) -> None:
+        """End it: what waits gets a GoneError with `reason`, and all memory goes."""
+        with self._lock:
+            if self.closed is not None:
+                return
+            self.closed = reason
+            waiting, self._waiting = list(self._waiting.values()), {}
+            running = self._running
+        for batch in waiting:
+            batch.finish(GoneError(reason))
+        if not running:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        objects, self.objects = list(self.objects.values()), {}
+        for each in objects:
+            each.drop()
+
+    def json(self) -> dict[str, Any]:
+        """The session as GET tells it."""
+        return {
+            "id": self.id,
+            "device": self.device,
+            "ttl_s": self.ttl_s,
+            "idle_s": round(time.monotonic() - self.used, 3),
+            "created": self.created,
+            "next_seq": self._next,
+            "objects": len(self.objects),
+            "bytes": self.budget.used,
+            "peak_bytes": self.budget.peak,
+            "limits": self.limits(),
+        }
+
+    def limits(self) -> dict[str, Any]:
+        """What it may use."""
+        told = self.settings
+        return {
+            "bytes": told.max_session_bytes,
+            "objects": told.max_session_objects,
+            "commands": told.max_commands,
+            "waiting": told.max_waiting,
+            "body_bytes": told.max_body_bytes,
+        }
+
+
+def _read(header: Mapping[str, Any]) -> tuple[int | None, bool]:
+    unknown = sorted(set(header) - {"seq", "commands", "wait", "inputs", "parameters", "id"})
+    if unknown:
+        raise BadRequestError(f"unknown field {unknown[0]!r}: expected seq, commands, wait, inputs")
+    seq, wait = header.get("seq"), header.get("wait", True)
+    if seq is not None and (type(seq) is not int or seq < 1):
+        raise BadRequestError(f"seq: expected an integer of 1 or more, got {seq!r}")
+    if type(wait) is not bool:
+        raise BadRequestError(f"wait: expected true or false, got {wait!r}")
+    return seq, wait
+
+
+def _placed(error: BaseException, batch: Batch, command: int | None) -> BaseException:
+    """The error with the batch and the command that it came from."""
+    if isinstance(error, MemoryError):
+        error = QuotaError("the device has not enough memory for this command: free arrays, or use smaller ones")
+    if isinstance(error, OpboxError):
+        place: dict[str, Any] = {"seq": batch.seq}
+        if command is not None:
+            place["command"] = command
+        error.detail = {**error.detail, **place}
+    return error

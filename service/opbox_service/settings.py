@@ -1,0 +1,99 @@
+"""Settings: every one is an environment variable OPBOX_<NAME> too, and most an option of `opbox serve`.
+
+    OPBOX_HOST=0.0.0.0 OPBOX_TOKEN=… OPBOX_MAX_BODY_BYTES=268435456 opbox serve
+
+Structured ones are JSON: OPBOX_TOKENS='[{"name": "ann", "token": "…", "scopes": ["run"]}]'.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, Field, SecretStr
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+__all__ = ["SCOPES", "Scope", "Settings", "Token"]
+
+Scope = Literal["run", "upload-python", "upload-cuda", "admin"]
+SCOPES: frozenset[Scope] = frozenset({"run", "upload-python", "upload-cuda", "admin"})
+GIB = 1 << 30
+
+
+class Token(BaseModel):
+    """A bearer token: `name` owns the sessions made with it (two tokens of one name share theirs)."""
+
+    name: str = Field(min_length=1, max_length=128)
+    token: SecretStr = Field(min_length=8)
+    scopes: frozenset[Scope] = frozenset({"run"})
+
+
+class Settings(BaseSettings):
+    """The server's settings, with their defaults."""
+
+    model_config = SettingsConfigDict(env_prefix="OPBOX_", extra="ignore", frozen=True)
+
+    host: str = Field(default="127.0.0.1", description="Address to listen on.")
+    port: int = Field(default=8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one and prints it.")
+    token: SecretStr | None = Field(
+        default=None, min_length=8, description="The one token, with every scope; made and printed when none is given."
+    )
+    tokens: tuple[Token, ...] = Field(default=(), description="Further tokens with their owners and scopes.")
+
+    isolation: Literal["process", "none"] = Field(
+        default="process" if hasattr(os, "memfd_create") else "none",
+        description="process: device work in worker processes; none: all in one process.",
+    )
+    workers: int = Field(default=1, ge=1, le=64, description="Worker processes that share sessions among them.")
+    threads: int = Field(default=8, ge=1, le=256, description="Calls that a worker runs at a time.")
+    device: str = Field(default="cpu", description="The device of calls that name none: cpu, gpu or gpu:1.")
+    devices: tuple[str, ...] = Field(default=(), description="The devices that may be named; empty: any that is there.")
+    ops: tuple[Path, ...] = Field(default=(), description="Python files that register further operators.")
+
+    max_body_bytes: int = Field(default=2 * GIB, ge=1024, description="The largest body of a request.")
+    max_header_bytes: int = Field(default=16 << 20, ge=1024, description="The largest JSON part of a body.")
+    max_buffer_bytes: int = Field(default=8 * GIB, ge=1 << 20, description="All bodies and answers held at a time.")
+    max_rank: int = Field(default=32, ge=1, le=32, description="The most dimensions of a tensor.")
+    max_elements: int = Field(default=1 << 31, ge=1, description="The most elements of a tensor.")
+    max_tensors: int = Field(default=8192, ge=1, description="The most tensors of a request.")
+    max_nodes: int = Field(default=100_000, ge=1, description="The most nodes of a graph.")
+    max_json_depth: int = Field(default=64, ge=4, le=500, description="The deepest nesting of JSON.")
+    max_commands: int = Field(default=20_000, ge=1, description="The most commands of a batch.")
+    max_sessions: int = Field(default=32, ge=1, description="The most sessions of an owner.")
+    max_session_bytes: int = Field(default=8 * GIB, ge=1 << 16, description="The most device memory of a session.")
+    max_session_objects: int = Field(default=100_000, ge=1, description="The most arrays and executors of a session.")
+    max_waiting: int = Field(default=128, ge=1, description="The most batches of a session that wait for their turn.")
+    max_in_flight: int = Field(default=1024, ge=1, description="The most requests at a time.")
+    max_in_flight_per_owner: int = Field(default=128, ge=1, description="The most requests of an owner at a time.")
+
+    session_ttl_s: float = Field(default=600, gt=0, description="How long an unused session is kept.")
+    max_ttl_s: float = Field(default=86_400, gt=0, description="The longest time to live that may be asked for.")
+    deadline_s: float = Field(default=300, gt=0, description="How long a request may take; then it is answered 504.")
+    stop_grace_s: float = Field(default=20, ge=0, description="How long a stop waits for requests in flight.")
+
+    graph_cache: int = Field(default=128, ge=1, description="Graphs kept by content.")
+    plan_cache: int = Field(default=64, ge=1, description="Compiled plans kept for the stateless calls.")
+    plan_cache_bytes: int = Field(default=GIB, ge=0, description="Memory that idle compiled plans may keep.")
+    buffer_cache_bytes: int = Field(default=512 << 20, ge=0, description="Memory that idle transfer buffers may keep.")
+
+    log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="What is logged.")
+    log_requests: bool = Field(default=False, description="Log every request, not only those that fail.")
+
+    @classmethod
+    def embedded(cls) -> Settings:
+        """For an engine inside the user's own process: nobody to be protected from but oneself."""
+        huge = 1 << 62
+        return cls(
+            max_body_bytes=huge,
+            max_header_bytes=huge,
+            max_elements=huge,
+            max_tensors=1 << 31,
+            max_commands=1 << 31,
+            max_sessions=1 << 31,
+            max_session_bytes=huge,
+            max_session_objects=1 << 31,
+            session_ttl_s=1e9,
+            max_ttl_s=1e9,
+            deadline_s=1e6,
+        )
