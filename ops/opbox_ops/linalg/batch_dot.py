@@ -14,7 +14,7 @@ from ..gradient import backward_node
 from ..infer import ShapeList, show_shape
 from ..node import Entry, Node
 from ..registry import register, register_backward
-from .dot import DotParams
+from .dot import DotParams, first_known
 from .product import product
 
 op = register("batch_dot", DotParams, inputs=("lhs", "rhs"))
@@ -33,10 +33,10 @@ def _(p: DotParams, ins: ShapeList, outs: ShapeList) -> None:
     unknown = (-1,) * ndim
     for _ in range(2):
         lhs, rhs, out = ins[0] or unknown, ins[1] or unknown, outs[0] or unknown
-        batch = tuple(max(sizes) for sizes in zip(lhs[:-2], rhs[:-2], out[:-2], strict=True))
-        m = max(lhs[-1 if p.transpose_a else -2], out[-2])
-        n = max(rhs[-2 if p.transpose_b else -1], out[-1])
-        k = max(lhs[-2 if p.transpose_a else -1], rhs[-1 if p.transpose_b else -2])
+        batch = tuple(first_known(*sizes) for sizes in zip(lhs[:-2], rhs[:-2], out[:-2], strict=True))
+        m = first_known(lhs[-1 if p.transpose_a else -2], out[-2])
+        n = first_known(rhs[-2 if p.transpose_b else -1], out[-1])
+        k = first_known(lhs[-2 if p.transpose_a else -1], rhs[-1 if p.transpose_b else -2])
         ins.merge(0, (*batch, k, m) if p.transpose_a else (*batch, m, k))
         ins.merge(1, (*batch, n, k) if p.transpose_b else (*batch, k, n))
         outs.merge(0, (*batch, m, n))

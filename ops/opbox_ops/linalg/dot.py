@@ -32,6 +32,11 @@ op = register("dot", DotParams, inputs=("lhs", "rhs"))
 backward = register_backward("_backward_dot", DotParams, outputs=("lhs", "rhs"))
 
 
+def first_known(*sizes: int) -> int:
+    """The first size that is known, or -1: a later one that differs is the one to complain of."""
+    return next((size for size in sizes if size >= 0), -1)
+
+
 @op.infer_shape
 def _(p: DotParams, ins: ShapeList, outs: ShapeList) -> None:
     lhs, rhs = ins
@@ -47,7 +52,7 @@ def _(p: DotParams, ins: ShapeList, outs: ShapeList) -> None:
     out = outs.merge(0, (*a_free, *b_free) or (1,))
     assert out is not None
     a_free, b_free = out[: len(a_free)], out[len(a_free) : len(a_free) + len(b_free)]
-    length = max(lhs[a_summed], rhs[b_summed])
+    length = first_known(lhs[a_summed], rhs[b_summed])
     ins.merge(0, (length, *a_free) if p.transpose_a else (*a_free, length))
     ins.merge(1, (*b_free, length) if p.transpose_b else (length, *b_free))
 

@@ -1,0 +1,53 @@
+"""Positions given as data: sums at positions that recur, and positions that are not there."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from opbox_ops.compute import OpReq
+from opbox_ops.errors import ShapeError
+from opbox_ops.index.positions import add_rows, checked, positions
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int32", "int64", "uint8"])
+@pytest.mark.parametrize("req", [OpReq.WRITE, OpReq.ADD, OpReq.NULL])
+@pytest.mark.parametrize("contiguous", [True, False])
+def test_rows_add_up_as_numpy_does(dtype: str, req: OpReq, contiguous: bool) -> None:
+    rng = np.random.default_rng(0)
+    where = rng.integers(0, 7, 50)
+    rows = rng.integers(-3, 4, (50, 5)).astype(dtype) if dtype != "uint8" else rng.integers(0, 4, (50, 5), dtype)
+    total = np.ones((9, 10), dtype)[:, ::2] if not contiguous else np.ones((9, 5), dtype)
+    wanted = np.ones((9, 5), dtype) if req != OpReq.WRITE else np.zeros((9, 5), dtype)
+    if req:
+        np.add.at(wanted, where, rows)
+    add_rows(np, where, rows, req, total)
+    np.testing.assert_array_equal(total, wanted)
+
+
+def test_no_rows_at_all() -> None:
+    total = np.ones((3, 2), "float32")
+    add_rows(np, np.empty(0, "int64"), np.empty((0, 2), "float32"), OpReq.ADD, total)
+    assert (total == 1).all()
+    add_rows(np, np.empty(0, "int64"), np.empty((0, 2), "float32"), OpReq.WRITE, total)
+    assert (total == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("mode", "wanted"), [("clip", [0, 0, 2, 4, 4]), ("wrap", [4, 0, 2, 4, 0])], ids=["clip", "wrap"]
+)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64"])
+def test_positions_out_of_range(mode: str, wanted: list[int], dtype: str) -> None:
+    given = np.array([-1, 0, 2, 4, 5], dtype)
+    assert positions(np, given, 5, mode, np.empty(5, "int64")).tolist() == wanted
+
+
+def test_a_fraction_is_cut_off() -> None:
+    assert positions(np, np.array([0.9, 1.5]), 5, "clip", np.empty(2, "int64")).tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(("value", "told"), [(5, "got 5"), (-6, "got -6")])
+def test_mode_raise(value: int, told: str) -> None:
+    with pytest.raises(ShapeError, match=f"indices: expected positions from -5 to 4, {told}"):
+        positions(np, np.array([0, value]), 5, "raise", np.empty(2, "int64"))
+    checked(np, np.array([-5, 4]), 5, "indices")
