@@ -17,13 +17,10 @@ from opbox_service.graph import Graph
 from tests.cases import Case, all_cases
 from tests.cases.values import head_gradient, inputs
 
+from . import toy_ops as toy
+
 CPU = backend_for("cpu")
 CASES = all_cases()
-
-
-def copied(name: str, entry: Entry) -> Entry:
-    copy = registry.get("_copy")
-    return Entry(Node(copy, name, {}, copy.parse({}), (entry,)))
 
 
 def graph_of(case: Case) -> Graph:
@@ -32,9 +29,9 @@ def graph_of(case: Case) -> Graph:
     params = op.parse(attrs)
     variables = [Entry(Node(None, name)) for name in case.inputs]
     aux = set(op.aux_indices(params))
-    between = [v if i in aux else copied(f"{v.node.name}_in", v) for i, v in enumerate(variables)]
+    between = [v if i in aux else toy.call(toy.HOLD, f"{v.node.name}_in", v) for i, v in enumerate(variables)]
     node = Node(op, "op", attrs, params, tuple(between))
-    return Graph([copied(f"out{i}", Entry(node, i)) for i in range(op.num_visible_outputs(params))])
+    return Graph([toy.call(toy.HOLD, f"out{i}", Entry(node, i)) for i in range(op.num_visible_outputs(params))])
 
 
 def run(case: Case, graph: Graph, share: bool) -> list[np.ndarray]:

@@ -12,7 +12,21 @@ from opbox_ops.node import Entry, Node
 from opbox_ops.params import NoParams
 from opbox_ops.registry import Op
 
-__all__ = ["ADD", "BROKEN", "DOUBLE", "FLAT", "MUL", "NEG", "SCRATCH", "SPLIT", "TANH", "STATEFUL", "call", "var"]
+__all__ = [
+    "ADD",
+    "BROKEN",
+    "DOUBLE",
+    "FLAT",
+    "HOLD",
+    "MUL",
+    "NEG",
+    "SCRATCH",
+    "SPLIT",
+    "TANH",
+    "STATEFUL",
+    "call",
+    "var",
+]
 
 
 def var(name: str, **attrs: str) -> Entry:
@@ -54,11 +68,20 @@ _DOUBLE_BACK = _op("_toy_double_back", ("g",), backward=True)
 STATEFUL = _op("_toy_stateful")
 _STATEFUL_BACK = _op("_toy_stateful_back", ("g",), backward=True)
 BROKEN = _op("_toy_broken")
+HOLD = _op("_toy_hold")
 
 
 @NEG.compute()
 def _(p, ctx, inputs, req, outputs):
     assign(outputs[0], req[0], -inputs[0])
+
+
+@HOLD.compute()
+def _(p, ctx, inputs, req, outputs):
+    assign(outputs[0], req[0], inputs[0])
+
+
+HOLD.gradient(lambda node, ograds: [call(HOLD, f"{node.name}_grad", ograds[0])])
 
 
 NEG.gradient(lambda node, ograds: [call(NEG, f"{node.name}_grad", ograds[0])])
