@@ -9,8 +9,8 @@ CHANCE = Arg((2, 3), 0.2, 0.8, grad=False)
 WEIGHTS = Arg((2, 3), values=[[0.2, 0.3, 0.5], [0.0, 1.0, 0.0]])
 
 
-def _row(op, inputs, attrs, dtypes=ONE, **more):
-    return Case(op, inputs, attrs, dtypes=dtypes, grad=False, random=True, **more)
+def _row(op, inputs, attrs, dtypes=ONE, grad=False, **more):
+    return Case(op, inputs, attrs, dtypes=dtypes, grad=grad, random=True, **more)
 
 
 CASES = [
@@ -42,7 +42,7 @@ CASES = [
     _row("_sample_negative_binomial", {"k": Arg((2, 3), 1, 5, kind="int"), "p": CHANCE}, {"shape": (4,)}),
     _row("_sample_generalized_negative_binomial", {"mu": POSITIVE, "alpha": CHANCE}, {"shape": (4,)}),
     _row("_sample_multinomial", {"data": WEIGHTS}, {"shape": (4, 2)}, FLOATS),
-    _row("_sample_multinomial", {"data": WEIGHTS}, {"get_prob": True, "dtype": "float32"}),
+    _row("_sample_multinomial", {"data": WEIGHTS}, {"get_prob": True}, FLOATS, grad=True),
     _row("_sample_multinomial", {"data": Arg((3,), values=[0.2, 0.3, 0.5])}, {}, zero_size=False),
     _row("_shuffle", {"data": (5, 3)}, {}, ("float32", "float64", "float16", "int32", "int64")),
 ]

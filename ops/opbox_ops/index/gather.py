@@ -96,7 +96,7 @@ def _rows(xp: Any, full: tuple[int, ...], indices: Array) -> tuple[Array, tuple[
     flat = xp.zeros(indices.shape[1:], "int64")
     for axis, size in enumerate(lead):
         where = indices[axis].astype("int64")
-        checked(xp, where, size, f"indices[{axis}]")
+        checked(xp, where, -size, size, f"indices[{axis}]")
         flat *= size
         flat += xp.remainder(where, max(size, 1))
     return flat.reshape(-1), (size_of(lead), size_of(full[len(lead) :]))

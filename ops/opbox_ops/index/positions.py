@@ -26,7 +26,7 @@ def positions(xp: Any, indices: Array, size: int, mode: str, out: Array) -> Arra
     """
     xp.copyto(out, indices, casting="unsafe")
     if mode == "raise":
-        checked(xp, out, size, "indices")
+        checked(xp, out, 0, size, "indices")
     if mode == "wrap":
         xp.remainder(out, max(size, 1), out=out)
     else:
@@ -34,13 +34,13 @@ def positions(xp: Any, indices: Array, size: int, mode: str, out: Array) -> Arra
     return out
 
 
-def checked(xp: Any, where: Array, size: int, name: str) -> None:
-    """ShapeError unless every position is in an axis of `size`, negative ones counted from its end (CPU only)."""
+def checked(xp: Any, where: Array, low: int, high: int, name: str) -> None:
+    """ShapeError unless every position is at least `low` and below `high`; on a GPU it is taken on trust."""
     if xp is np and where.size:
-        low, high = int(where.min()), int(where.max())
-        if low < -size or high >= size:
-            wrong = low if low < -size else high
-            raise ShapeError(f"{name}: expected positions from {-size} to {size - 1}, got {wrong}")
+        least, greatest = int(where.min()), int(where.max())
+        if least < low or greatest >= high:
+            wrong = least if least < low else greatest
+            raise ShapeError(f"{name}: expected positions from {low} to {high - 1}, got {wrong}")
 
 
 def take_rows(xp: Any, table: Array, where: Array, req: OpReq, out: Array, axis: int = 0) -> None:

@@ -95,28 +95,6 @@ def _(p: FullParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays)
     _fill(outputs[0], req[0], p.value)
 
 
-class SetValueParams(Params):
-    src: Float = Field(description="The value.")
-
-
-set_value = register("_set_value", SetValueParams, inputs=(), doc="Every element of an array that exists set to src.")
-
-
-@set_value.infer_shape
-def _(p: SetValueParams, ins: ShapeList, outs: ShapeList) -> None:
-    """Only the array that is written knows its shape."""
-
-
-@set_value.infer_type
-def _(p: SetValueParams, ins: TypeList, outs: TypeList) -> None:
-    """Only the array that is written knows its type."""
-
-
-@set_value.compute()
-def _(p: SetValueParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-    _fill(outputs[0], req[0], p.src)
-
-
 eye = register("_eye", EyeParams, inputs=(), doc="A matrix of ones on a diagonal and zeros elsewhere.")
 eye.infer_type(fixed_type)
 
