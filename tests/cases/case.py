@@ -68,6 +68,10 @@ class Case:
         random: the outputs are random: only shapes, types and seeds are checked here, distributions elsewhere.
         oracle: False where MXNet 1.9.1 cannot run it on the CPU; give the reason in `why`.
         zero_size: whether it is also run with its first dimension 0.
+        settled: whether what is inferred from some of the shapes holds for the row; False where the rule has a default
+            for a missing shape (a label's) and the row departs from it.
+        assumed: inputs whose shape or type the rules, where nothing tells it, take for granted as MXNet's do (a label,
+            the slope of prelu), although this row's is another that the operator takes as well.
     """
 
     op: str
@@ -81,7 +85,9 @@ class Case:
     random: bool = False
     oracle: bool = True
     zero_size: bool = True
+    settled: bool = True
     numeric: bool = True
+    assumed: tuple[str, ...] = ()
     why: str = ""
 
     @property

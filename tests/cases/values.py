@@ -1,8 +1,8 @@
 """The numbers that a row is run on: the same ones here and in MXNet's environment, whatever NumPy is there.
 
-Values come from RandomState, whose stream NumPy never changes, seeded by the row and the argument. Drawn numbers are odd
-multiples of a power of two that float16 holds: every float type then computes on exactly the same inputs, and none of
-them sits on a kink (0, 1, a half), where a gradient would be a matter of taste.
+Values come from RandomState, whose stream NumPy never changes, seeded by the row and the argument. Drawn numbers are
+odd multiples of a power of two that float16 holds: every float type then computes on exactly the same inputs, and none
+of them sits on a kink (0, 1, a half), where a gradient would be a matter of taste.
 """
 
 from __future__ import annotations

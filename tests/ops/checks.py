@@ -45,7 +45,7 @@ def close(got: Any, expected: Any, near: tuple[float, float], what: str) -> None
     )
 
 
-def same(call: Call, got: Any, expected: Any, what: str, slack: float = 0.0) -> None:
+def same(call: Call, got: Any, expected: Any, what: str) -> None:
     """Equal to what the plain call wrote: another code path may round otherwise, by an ulp or two of the type."""
     get = call.run.backend.get
     got, expected = get(got), get(expected)
@@ -60,7 +60,7 @@ def same(call: Call, got: Any, expected: Any, what: str, slack: float = 0.0) -> 
         got,
         expected,
         rtol=4 * ulp,
-        atol=4 * ulp * scale + slack,
+        atol=4 * ulp * scale,
         equal_nan=True,
         err_msg=f"{call.node.op.name}: {what}",
     )
@@ -105,7 +105,7 @@ def check_requests(call: Call) -> None:
             elif out.dtype.kind == "b":
                 same(call, out, call.outputs[k] | True, f"req {told}: output {k}")
             else:
-                same(call, out, call.outputs[k] + call.outputs[k].dtype.type(2), f"req {told}: output {k}", slack=0.0)
+                same(call, out, call.outputs[k] + call.outputs[k].dtype.type(2), f"req {told}: output {k}")
 
 
 def check_inplace(call: Call) -> None:

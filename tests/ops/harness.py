@@ -192,9 +192,7 @@ class Run:
         assert rule is not None, f"{self.op.name} has no FGradient: grad=False, or write one"
         heads = [Node(None, f"head{k}") for k in range(self.op.num_outputs(self.params))]
         grads = list(rule(self.node, [Entry(head) for head in heads]))
-        assert len(grads) == len(self.variables), (
-            f"FGradient made {len(grads)} entries for {len(self.variables)} inputs"
-        )
+        assert len(grads) == len(self.variables), f"FGradient: {len(grads)} entries for {len(self.variables)} inputs"
         return grads, heads
 
     def backward(self) -> dict[str, Any]:

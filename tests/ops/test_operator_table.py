@@ -143,6 +143,8 @@ def test_gradient_is_the_derivative(case: Case) -> None:
     run = Run(case, "float64", backend_for("cpu"))
     grads = run.backward()
     heads = run.heads()
+    if any(is_float(dtype) and dtype != np.float64 for dtype in run.calls[0].dtypes[: run.visible]):
+        pytest.skip("an output is rounded to another type: a difference quotient shows its steps")
 
     def value(moved: dict[str, Any]) -> float:
         outs = Run(case, "float64", run.backend, moved).forward()
@@ -189,6 +191,8 @@ def test_inference(case: Case) -> None:
     assert [tuple(shape) for shape in told_ins] == ins
     assert [tuple(shape) for shape in told_outs] == outs
     assert infer_types(run.node, in_types, [None] * len(outs)) == (in_types, call.dtypes)
+    if not case.settled:
+        return
     trials = [(every, outs), (ins, outs), (every, [None] * len(outs))]
     for i, shape in enumerate(ins):
         trials.append(([None if k == i else s for k, s in enumerate(ins)], [None] * len(outs)))
@@ -206,10 +210,13 @@ def test_inference(case: Case) -> None:
         except OpboxError as error:
             pytest.fail(f"{what}: {error}", pytrace=False)
         for i, shape in enumerate(found_ins):
-            _fits(shape, ins[i], f"{what}: input {i}")
+            if given_ins[i] is not None or run.variables[i].name not in case.assumed:
+                _fits(shape, ins[i], f"{what}: input {run.variables[i].name}")
         for k, shape in enumerate(found_outs):
             _fits(shape, outs[k], f"{what}: output {k}")
-    for i in range(len(ins)):
+    for i, variable in enumerate(run.variables):
+        if variable.name in case.assumed:
+            continue
         given = [None if k == i else dtype for k, dtype in enumerate(in_types)]
         for out_types in ([None] * len(outs), list(call.dtypes)):
             found = infer_types(run.node, given, out_types)
@@ -291,9 +298,14 @@ def _emptied(case: Case) -> dict[str, tuple[int, ...]]:
     run = Run(case, case.dtypes[0], backend_for("cpu"))
     empty = (0, *first[1:])
     together = {n: (0, *s[1:]) if s and s[0] == first[0] else s for n, s in whole.items()}
-    for trial in ({**whole, names[0]: empty}, together):
+    outs = [None] * run.op.num_outputs(run.params)
+    out = infer_shapes(run.node, list(whole.values()), outs)[1][0]
+    # Where shapes broadcast, the batch is what the output has for its first dimension.
+    batch = {n: (0, *s[1:]) if s and s[0] == out[0] else s for n, s in whole.items()} if out else whole
+    for trial in ({**whole, names[0]: empty}, together, batch):
+        if all(min(shape, default=1) > 0 for shape in trial.values()):
+            continue
         try:
-            outs = [None] * run.op.num_outputs(run.params)
             infer_shapes(run.node, list(trial.values()), outs)
         except ShapeError:
             continue
@@ -326,7 +338,10 @@ def test_every_operator_has_a_row() -> None:
 
 
 def test_every_gradient_has_a_row() -> None:
-    have = {registry.get(case.op).name for case in CASES if case.grad and any(map(is_float, case.dtypes))}
+    # What draws random numbers has a gradient of zeros, so that graphs can be differentiated around it.
+    have = {
+        registry.get(case.op).name for case in CASES if case.random or (case.grad and any(map(is_float, case.dtypes)))
+    }
     lacking = [
         name
         for name in _forward_operators()
