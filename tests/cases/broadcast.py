@@ -9,7 +9,9 @@ LOGIC = ("logical_and", "logical_or", "logical_xor")
 SHAPES = (((2, 3, 4), (2, 3, 4)), ((2, 1, 4), (1, 3, 1)), ((2, 3, 4), (1, 1, 4)), ((1,), (3, 4)), ((3, 4), (4,)))
 
 CASES = [
-    Case(f"broadcast_{name}", {"lhs": left, "rhs": Arg(right, 0.2, 2)}) for name in ARITHMETIC for left, right in SHAPES
+    Case(f"broadcast_{name}", {"lhs": left, "rhs": Arg(right, 0.2, 2)}, zero_size=len(left) == len(right))
+    for name in ARITHMETIC
+    for left, right in SHAPES
 ]
 CASES += [
     Case("broadcast_mod", {"lhs": Arg((2, 1, 3), 1.1, 1.9), "rhs": Arg((1, 2, 3), 0.55, 1.05)}),
@@ -20,6 +22,8 @@ CASES += [
         f"broadcast_{name}",
         {"lhs": Arg((3, 1), 0, 2, kind="int"), "rhs": Arg((1, 4), 0, 2, kind="int")},
         dtypes=(*FLOATS, *WHOLE),
+        numeric=False,
+        why="Ties.",
     )
     for name in (*TESTS, *LOGIC)
 ]

@@ -21,7 +21,13 @@ CASES += [
     Case("_power", {"lhs": Arg((2, 3), 0.3, 2), "rhs": (2, 3)}),
 ]
 CASES += [
-    Case(name, {"lhs": Arg((3, 4), 0, 2, kind="int"), "rhs": Arg((3, 4), 0, 2, kind="int")}, dtypes=(*FLOATS, *WHOLE))
+    Case(
+        name,
+        {"lhs": Arg((3, 4), 0, 2, kind="int"), "rhs": Arg((3, 4), 0, 2, kind="int")},
+        dtypes=(*FLOATS, *WHOLE),
+        numeric=False,
+        why="Ties.",
+    )
     for name in (*COMPARISONS, *LOGIC)
 ]
 CASES += [

@@ -109,7 +109,10 @@ def _difference_gradient(node: Node, ograds: list[Entry]) -> list[Entry | None]:
 
 def _register(row: Row) -> Op:
     op = register(row.name, NoParams, inputs=("lhs", "rhs"), aliases=row.aliases, doc=row.doc)
-    forward(op, Expression(row.formula, ARRAYS))
+    return forward(op, Expression(row.formula, ARRAYS))
+
+
+def _differentiate(op: Op, row: Row) -> None:
     if row.derivatives is None:
         op.set_attr("FGradient", zero_gradient)
     elif row.suffix == "add":
@@ -117,13 +120,12 @@ def _register(row: Row) -> Op:
     elif row.suffix == "sub":
         op.set_attr("FGradient", _difference_gradient)
     else:
-        name = f"_backward_{row.suffix}"
-        pairs = gradients(row)
+        name, pairs = f"_backward_{row.suffix}", gradients(row)
         backward(name, NoParams, pairs, inputs=reads(pairs), outputs=("lhs", "rhs"))
         op.set_attr("FGradient", gradient_rule(name, reads(pairs)))
-    return op
 
 
 for _row in TABLE:
-    _register(_row)
-_register(Row("_grad_add", (), "add", "a + b", ("1", "1"), "lhs + rhs, of two gradients of one array."))
+    _differentiate(_register(_row), _row)
+# What adds up two gradients of one array; it has no gradient of its own.
+_register(Row("_grad_add", (), "add", "a + b", None, "lhs + rhs, of two gradients of one array."))

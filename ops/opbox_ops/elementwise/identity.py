@@ -8,7 +8,7 @@ make_loss                      gdata = 1, whatever the head gradient: data is a 
 
 from __future__ import annotations
 
-from ..compute import Arrays, OpContext, Reqs, assign
+from ..compute import Arrays, OpContext, OpReq, Reqs, assign
 from ..gradient import backward_node
 from ..infer import all_same_shape, all_same_type
 from ..node import Entry, Node
@@ -52,7 +52,8 @@ def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
 
 
 def _hand_on(p: NoParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-    assign(outputs[0], req[0], inputs[0])
+    if req[0] != OpReq.INPLACE:
+        assign(outputs[0], req[0], inputs[0])
 
 
 for _op in (copy, like, block, loss):

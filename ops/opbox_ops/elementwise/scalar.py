@@ -67,13 +67,14 @@ TABLE = (
 
 
 def _types(p: ScalarParams, ins: TypeList, outs: TypeList) -> None:
-    kind = ins[0].kind if ins[0] is not None else None
-    if kind == "b":
-        outs.merge(0, np.int64 if p.is_int else np.float64)
-    elif kind in ("i", "u") and not p.is_int:
-        outs.merge(0, np.float64)
+    widest = np.dtype(np.int64 if p.is_int else np.float64)
+    if ins[0] is None:
+        if outs[0] is not None and outs[0] != widest:  # data may be narrower than the widest type, and only than that
+            ins.merge(0, outs[0])
+    elif ins[0].kind == "b" or (ins[0].kind in "iu" and not p.is_int):
+        outs.merge(0, widest)
     else:
-        ins.merge(0, outs.merge(0, ins[0]))
+        outs.merge(0, ins[0])
 
 
 def _numbers(p: ScalarParams, dtype: np.dtype[Any]) -> Mapping[str, float]:

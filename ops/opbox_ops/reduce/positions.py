@@ -58,7 +58,8 @@ def _register(name: str, params: type[Params], search: str, doc: str) -> Op:
     op = register(name, params, doc=doc)
     op.set_attr("FInferShape", _shapes if params is ArgParams else _channel_shapes)
     op.set_attr("FInferType", numeric_types)
-    op.set_attr("FGradient", zero_gradient)
+    if params is ArgParams:  # argmax_channel has none in MXNet either
+        op.set_attr("FGradient", zero_gradient)
     op.compute()(_search(search))
     return op
 
