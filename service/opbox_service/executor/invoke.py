@@ -32,6 +32,8 @@ from .run import told
 __all__ = ["invoke"]
 
 CACHED_CALLS = 4096
+SPARE_BYTES = 1 << 16
+"""Temporaries up to this size are kept for the next call (on the CPU, where a call is over when it returns)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,7 @@ class _Prepared:
     nbytes: int
     visible: int
     temps: tuple[Temp, ...]
+    spare: list[tuple[Array, ...]] | None
     inplace: dict[int, tuple[int, ...]]
     req: tuple[OpReq, ...]
     create_state: Any
@@ -109,7 +112,7 @@ def invoke(
         made, req, copies = _into(call, inputs, outputs, backend)
     context = OpContext(backend.xp, backend.special, random, backend, Mode(is_train))
     if call.temps:
-        context.temp = tuple([allocate(backend, temp.shape, temp.dtype) for temp in call.temps])
+        context.temp = _temporaries(call, backend)
     try:
         if call.create_state is not None:
             context.state = call.create_state(
@@ -119,10 +122,22 @@ def invoke(
             call.compute(call.params, context, inputs, req, made)
     except Exception as error:
         raise _named(told(error, call.node), call.node.op) from error
+    if call.spare is not None:
+        call.spare.append(context.temp)
     for k, target in copies:
         target[...] = made[k]
         made[k] = target
     return made if len(made) == call.visible else made[: call.visible]
+
+
+def _temporaries(call: _Prepared, backend: Backend) -> tuple[Array, ...]:
+    # Popping is one step even with threads, and a call inside the call finds the list without what is in use.
+    if call.spare:
+        try:
+            return call.spare.pop()
+        except IndexError:
+            pass
+    return tuple([allocate(backend, temp.shape, temp.dtype) for temp in call.temps])
 
 
 def _into(
@@ -200,6 +215,7 @@ def _prepare(
     temps: tuple[Temp, ...] = ()
     if rule is not None:
         temps = tuple(rule(parsed, [a.shape for a in inputs], [a.dtype for a in inputs], list(settled), list(dtypes)))
+    temp_bytes = sum(bytes_of(temp.shape, temp.dtype) for temp in temps)
     option = found.get_attr("FInplaceOption", ())
     inplace: dict[int, tuple[int, ...]] = {}
     for i, o in option(parsed) if callable(option) else option:
@@ -210,9 +226,10 @@ def _prepare(
         parsed,
         settled,
         dtypes,
-        sum(map(bytes_of, settled, dtypes)) + sum(bytes_of(temp.shape, temp.dtype) for temp in temps),
+        sum(map(bytes_of, settled, dtypes)) + temp_bytes,
         visible,
         temps,
+        [] if device == "cpu" and temps and temp_bytes <= SPARE_BYTES else None,
         inplace,
         (OpReq.WRITE,) * count,
         found.get_attr("FCreateOpState"),
