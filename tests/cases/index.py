@@ -45,6 +45,7 @@ CASES = [
         "pick",
         {"data": (2, 3, 4), "index": Arg((2, 1, 4), 0, 5, kind="int", dtype="int32", grad=False)},
         {"axis": 1, "keepdims": True, "mode": "wrap"},
+        assumed=("index",),
     ),
     Case(
         "batch_take",

@@ -46,6 +46,11 @@ def test_a_fraction_is_cut_off() -> None:
     assert positions(np, np.array([0.9, 1.5]), 5, "clip", np.empty(2, "int64")).tolist() == [0, 1]
 
 
+def test_nan_is_a_position_like_any_other_that_is_not_there() -> None:
+    given = np.array([np.nan, np.inf, -np.inf], "float32")
+    assert positions(np, given, 5, "clip", np.empty(3, "int64"))[0] == 0
+
+
 @pytest.mark.parametrize("value", [5, -1])
 def test_mode_raise(value: int) -> None:
     with pytest.raises(ShapeError, match=f"indices: expected positions from 0 to 4, got {value}"):

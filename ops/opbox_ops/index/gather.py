@@ -18,7 +18,7 @@ from ..node import Entry, Node
 from ..params import Field, NoParams, Params, Shape
 from ..registry import register, register_backward
 from ..shape.view import copy_bytes
-from .positions import add_rows, checked, take_rows
+from .positions import add_rows, checked, take_rows, whole
 
 
 class ScatterParams(Params):
@@ -95,7 +95,7 @@ def _rows(xp: Any, full: tuple[int, ...], indices: Array) -> tuple[Array, tuple[
     lead = full[: indices.shape[0]]
     flat = xp.zeros(indices.shape[1:], "int64")
     for axis, size in enumerate(lead):
-        where = indices[axis].astype("int64")
+        where = whole(xp, indices[axis], xp.empty(indices.shape[1:], "int64"))
         checked(xp, where, -size, size, f"indices[{axis}]")
         flat *= size
         flat += xp.remainder(where, max(size, 1))

@@ -5,11 +5,14 @@ indices (…) of any element type -> (…, depth); a number outside 0 … depth 
 
 from __future__ import annotations
 
-from ..compute import Arrays, OpContext, OpReq, Reqs, assign
+from typing import Any
+
+from ..compute import Arrays, OpContext, OpReq, Reqs, Temp, assign
 from ..infer import ShapeList, TypeList
 from ..node import Entry, Node
 from ..params import AnyDType, Field, Float, Params, PositiveInt
 from ..registry import register
+from .positions import whole
 
 
 class OneHotParams(Params):
@@ -40,13 +43,18 @@ def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
     return [None]
 
 
+@op.resources
+def _(p: OneHotParams, in_shapes: Any, in_types: Any, out_shapes: Any, out_types: Any) -> list[Temp]:
+    return [Temp(in_shapes[0], "int64")]
+
+
 @op.compute()
 def _(p: OneHotParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
     if not req[0]:
         return
     xp, out = ctx.xp, outputs[0]
     on, off = out.dtype.type(p.on_value), out.dtype.type(p.off_value)
-    hot = inputs[0].astype("int64")[..., None] == xp.arange(p.depth)
+    hot = whole(xp, inputs[0], ctx.temp[0])[..., None] == xp.arange(p.depth)
     if req[0] == OpReq.ADD:
         assign(out, req[0], xp.where(hot, on, off))
     else:

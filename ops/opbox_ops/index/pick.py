@@ -46,9 +46,8 @@ def _(p: PickParams, ins: ShapeList, outs: ShapeList) -> None:
     kept = (*data[:axis], 1, *data[axis + 1 :])
     dropped = (*data[:axis], *data[axis + 1 :]) or (1,)
     outs.merge(0, kept if p.keepdims else dropped)
-    if index is None:
-        return  # it may keep the axis or not
-    index = ins.merge(1, kept if len(index) == len(data) else dropped)
+    # An index whose rank nothing tells is taken for one without the axis, as MXNet takes it.
+    index = ins.merge(1, kept if index is not None and len(index) == len(data) else dropped)
     assert index is not None
     if len(index) < len(data):
         index = (*index[:axis], 1, *index[axis:])

@@ -14,7 +14,7 @@ from scipy.sparse import _sparsetools
 from ..compute import Array, OpReq, assign
 from ..errors import ShapeError
 
-__all__ = ["add_rows", "checked", "positions", "take_rows"]
+__all__ = ["add_rows", "checked", "positions", "take_rows", "whole"]
 
 
 def positions(xp: Any, indices: Array, size: int, mode: str, out: Array) -> Array:
@@ -24,13 +24,23 @@ def positions(xp: Any, indices: Array, size: int, mode: str, out: Array) -> Arra
         ShapeError: in mode raise on the CPU, for a position that is not there. (A GPU clips instead: to know there
         would stop the device's queue.)
     """
-    xp.copyto(out, indices, casting="unsafe")
+    whole(xp, indices, out)
     if mode == "raise":
         checked(xp, out, 0, size, "indices")
     if mode == "wrap":
         xp.remainder(out, max(size, 1), out=out)
     else:
         xp.clip(out, 0, max(size - 1, 0), out=out)
+    return out
+
+
+def whole(xp: Any, indices: Array, out: Array) -> Array:
+    """Write `indices`, their fractions cut off, into `out` (int64); NaN becomes the least number, without a warning."""
+    if xp is np and indices.dtype.kind == "f":
+        with np.errstate(invalid="ignore"):
+            np.copyto(out, indices, casting="unsafe")
+    else:
+        xp.copyto(out, indices, casting="unsafe")
     return out
 
 

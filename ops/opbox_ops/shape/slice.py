@@ -18,7 +18,7 @@ from ..params import Field, Int, OptInt, OptInts, Params
 from ..params import Shape as ShapeParam
 from ..registry import Op, register, register_backward
 
-__all__ = ["Part", "SliceParams", "part_of"]
+__all__ = ["Part", "SliceParams", "length", "part_of"]
 
 Part: TypeAlias = "tuple[slice, ...]"
 
@@ -58,7 +58,8 @@ def part_of(p: Any, ndim: int) -> Part:
     return tuple(slice(b, e, s) for b, e, s in zip(p.begin, p.end, steps, strict=True))
 
 
-def _length(part: slice, size: int) -> int:
+def length(part: slice, size: int) -> int:
+    """How many elements of an axis of `size` the slice takes, -1 where that is unknown."""
     if size < 0:
         return -1
     return len(range(*part.indices(size)))
@@ -75,7 +76,7 @@ def _merge(part: Part, ins: ShapeList, outs: ShapeList) -> None:
         return
     rest = len(data) - len(part)
     whole = (*part, *(slice(None),) * rest)
-    out = outs.merge(0, tuple(_length(one, size) for one, size in zip(whole, data, strict=True)))
+    out = outs.merge(0, tuple(length(one, size) for one, size in zip(whole, data, strict=True)))
     assert out is not None
     ins.merge(0, tuple(size if _is_whole(one) else -1 for one, size in zip(whole, out, strict=True)))
 

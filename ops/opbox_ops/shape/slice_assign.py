@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 from ..compute import Array, Arrays, OpContext, OpReq, Reqs, assign
-from ..infer import ShapeList, known
+from ..infer import ShapeList
 from ..params import Field, Float
 from ..registry import register
-from .slice import SliceParams, part_of
+from .slice import SliceParams, length, part_of
 from .view import copy_bytes
 
 
@@ -26,9 +26,9 @@ scalar_op = register("_slice_assign_scalar", SliceAssignScalarParams, aliases=("
 @op.infer_shape
 def _(p: SliceParams, ins: ShapeList, outs: ShapeList) -> None:
     shape = ins.merge(0, outs.merge(0, ins[0]))
-    if shape is not None and known(shape):
+    if shape is not None:
         part = part_of(p, len(shape))
-        sizes = [len(range(*one.indices(size))) for one, size in zip(part, shape, strict=False)]
+        sizes = [length(one, size) for one, size in zip(part, shape, strict=False)]
         ins.merge(1, (*sizes, *shape[len(part) :]))
 
 
