@@ -46,12 +46,11 @@ def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
 def _(p: DropoutParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
     data, mask = inputs[0], outputs[1]
     if not (p.p > 0 and (ctx.is_train or p.mode == "always")):
-        if req[1]:
-            mask[...] = 1
+        assign(mask, req[1], 1)
         if req[0] != OpReq.INPLACE:
             assign(outputs[0], req[0], data)
         return
-    if not req[1]:
+    if req[1] != OpReq.WRITE:
         mask = ctx.xp.empty(mask.shape, mask.dtype)
     keep = 1 - p.p
     ctx.random.uniform(mask)
@@ -62,6 +61,8 @@ def _(p: DropoutParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arra
         assign(outputs[0], req[0], data * mask)
     elif req[0]:
         ctx.xp.multiply(data, mask, out=outputs[0])
+    if mask is not outputs[1]:
+        assign(outputs[1], req[1], mask)
 
 
 @backward.compute()

@@ -10,7 +10,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ..compute import Array, Arrays, OpContext, OpReq, Reqs, assign
+from ..errors import ShapeError
 from ..gradient import backward_node
 from ..infer import ShapeList, size_of
 from ..node import Entry, Node
@@ -32,22 +35,34 @@ backward = register_backward("_backward_FullyConnected", FullyConnectedParams, o
 
 @op.infer_shape
 def _(p: FullyConnectedParams, ins: ShapeList, outs: ShapeList) -> None:
-    data = ins[0]
-    if data is not None and len(data) > 0:
-        features = data[1:] if p.flatten else data[-1:]
-        ins.merge(1, (p.num_hidden, size_of(features) if all(d >= 0 for d in features) else -1))
-        outs.merge(0, (data[0], p.num_hidden) if p.flatten else (*data[:-1], p.num_hidden))
-    else:
-        ins.merge(1, (p.num_hidden, -1))
+    data, out = ins[0], outs[0]
+    if data is not None and not data:
+        raise ShapeError("expected at least 1 dimension, got ()", side="input", index=0)
+    # The axes that are summed over, and those that stay.
+    summed = None if data is None else data[1:] if p.flatten else data[-1:]
+    kept = None if data is None else data[:1] if p.flatten else data[:-1]
+    features = -1 if summed is None or min(summed, default=0) < 0 else size_of(summed)
+    weight = ins.merge(1, (p.num_hidden, features))
     if not p.no_bias:
         ins.merge(2, (p.num_hidden,))
-    out, weight = outs[0], ins[1]
-    if out is not None and data is not None and len(data) > 0:
-        features = weight[1] if weight is not None and len(data) == 2 else -1
+    if kept is None:
         if p.flatten:
-            ins.merge(0, (out[0], *([-1] * (len(data) - 2)), features) if len(data) > 1 else (out[0],))
-        else:
-            ins.merge(0, (*out[:-1], weight[1] if weight is not None else -1))
+            outs.merge(0, (-1, p.num_hidden))
+        elif out is not None and weight is not None:
+            outs.merge(0, (*out[:-1], p.num_hidden))
+            ins.merge(0, (*out[:-1], weight[1]))
+        return
+    out = outs.merge(0, (*kept, p.num_hidden))
+    assert out is not None
+    assert weight is not None
+    assert summed is not None
+    rest = list(summed)
+    if rest.count(-1) == 1 and weight[1] >= 0:
+        # One unknown dimension follows from the product, unless another is zero.
+        others = size_of(d for d in rest if d >= 0)
+        if others and weight[1] % others == 0:
+            rest[rest.index(-1)] = weight[1] // others
+    ins.merge(0, (*out[:-1], *rest))
 
 
 @op.gradient
@@ -56,20 +71,29 @@ def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
 
 
 def _matrix(p: FullyConnectedParams, data: Array) -> Array:
-    return data.reshape(data.shape[0], -1) if p.flatten else data.reshape(-1, data.shape[-1])
+    """data as (rows, features)."""
+    if p.flatten:
+        return data.reshape(data.shape[0], size_of(data.shape[1:]))
+    return data.reshape(size_of(data.shape[:-1]), data.shape[-1])
 
 
 @op.compute()
 def _(p: FullyConnectedParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
     data, weight = _matrix(p, inputs[0]), inputs[1]
-    out = outputs[0].reshape(data.shape[0], p.num_hidden)
-    if req[0] in (1, 2) and out.dtype.char in "fd":
+    shape = (data.shape[0], p.num_hidden)
+    if not req[0]:
+        return
+    if req[0] != OpReq.ADD and outputs[0].dtype.itemsize >= 4 and outputs[0].flags.c_contiguous:
+        out = outputs[0].reshape(shape)
         ctx.xp.matmul(data, weight.T, out=out)
-    else:
-        wide = "f" if out.dtype.char == "e" else out.dtype
-        assign(out, req[0], data.astype(wide, copy=False) @ weight.T.astype(wide, copy=False))
-    if not p.no_bias and req[0]:
-        out += inputs[2]
+        if not p.no_bias:
+            out += inputs[2]
+        return
+    wide = _wide(data.dtype)
+    value = data.astype(wide, copy=False) @ weight.T.astype(wide, copy=False)
+    if not p.no_bias:
+        value += inputs[2]
+    assign(outputs[0], req[0], value.reshape(outputs[0].shape))
 
 
 @backward.compute()
@@ -77,16 +101,22 @@ def _(p: FullyConnectedParams, ctx: OpContext, inputs: Arrays, req: Reqs, output
     gout, data, weight = inputs
     x = _matrix(p, data)
     g = gout.reshape(x.shape[0], p.num_hidden)
-    wide = "f" if g.dtype.char == "e" else g.dtype
+    wide = _wide(g.dtype)
     g, x = g.astype(wide, copy=False), x.astype(wide, copy=False)
-    _product(ctx.xp, outputs[0].reshape(x.shape), req[0], g, weight.astype(wide, copy=False))
-    _product(ctx.xp, outputs[1], req[1], g.T, x)
+    _product(ctx.xp, outputs[0], x.shape, req[0], g, weight.astype(wide, copy=False))
+    _product(ctx.xp, outputs[1], weight.shape, req[1], g.T, x)
     if not p.no_bias and req[2]:
         assign(outputs[2], req[2], g.sum(axis=0))
 
 
-def _product(xp: Any, out: Array, req: OpReq, a: Array, b: Array) -> None:
-    if req in (1, 2) and out.dtype == a.dtype:
-        xp.matmul(a, b, out=out)
+def _wide(dtype: Any) -> Any:
+    """The type that products are summed in: half precision in single."""
+    return np.dtype("f") if dtype.itemsize < 4 else dtype
+
+
+def _product(xp: Any, out: Array, shape: tuple[int, ...], req: OpReq, a: Array, b: Array) -> None:
+    """Write a @ b, whose shape is `shape`, into `out`."""
+    if req in (OpReq.WRITE, OpReq.INPLACE) and out.dtype == a.dtype and out.flags.c_contiguous:
+        xp.matmul(a, b, out=out.reshape(shape))
     elif req:
-        assign(out, req, xp.matmul(a, b))
+        assign(out, req, xp.matmul(a, b).reshape(out.shape))
