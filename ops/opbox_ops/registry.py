@@ -315,6 +315,7 @@ _ops: dict[str, Op] = {}
 _names: dict[str, Op] = {}
 _lock = RLock()
 _loaded = False
+_broken: Exception | None = None
 
 
 def register(
@@ -412,21 +413,35 @@ def unregister(name: str) -> None:
 
 
 def load() -> None:
-    """Import the built-in operator files and the installed plug-ins (entry point `opbox.ops`), once."""
-    global _loaded
+    """Import the built-in operator files and the installed plug-ins (entry point `opbox.ops`), once.
+
+    A file that cannot be imported raises here, at this call and at every later one: a registry with holes would only
+    say that operators are not registered.
+    """
+    global _loaded, _broken
     if _loaded:
         return
     with _lock:
+        if _broken is not None:
+            raise _broken
         if _loaded:
             return
         _loaded = True
-        package = importlib.import_module(__package__)
-        for found in pkgutil.walk_packages(package.__path__, f"{__package__}."):
-            # Device libraries are imported when a device is asked for, not before.
-            if not found.name.startswith((f"{__package__}.backend", f"{__package__}.rtc")):
-                importlib.import_module(found.name)
-        for plugin in entry_points(group="opbox.ops"):
-            plugin.load()
+        try:
+            _import_all()
+        except Exception as error:
+            _loaded, _broken = False, error
+            raise
+
+
+def _import_all() -> None:
+    package = importlib.import_module(__package__)
+    for found in pkgutil.walk_packages(package.__path__, f"{__package__}."):
+        # Device libraries are imported when a device is asked for, not before.
+        if not found.name.startswith((f"{__package__}.backend", f"{__package__}.rtc")):
+            importlib.import_module(found.name)
+    for plugin in entry_points(group="opbox.ops"):
+        plugin.load()
 
 
 __all__ += ["OpReq", "unregister"]
