@@ -315,6 +315,7 @@ _ops: dict[str, Op] = {}
 _names: dict[str, Op] = {}
 _lock = RLock()
 _loaded = False
+_loading = False
 _broken: Exception | None = None
 
 
@@ -418,20 +419,23 @@ def load() -> None:
     A file that cannot be imported raises here, at this call and at every later one: a registry with holes would only
     say that operators are not registered.
     """
-    global _loaded, _broken
+    global _loaded, _loading, _broken
     if _loaded:
         return
     with _lock:
         if _broken is not None:
             raise _broken
-        if _loaded:
+        if _loaded or _loading:  # loading: an operator file looks another operator up
             return
-        _loaded = True
+        _loading = True
         try:
             _import_all()
+            _loaded = True
         except Exception as error:
-            _loaded, _broken = False, error
+            _broken = error
             raise
+        finally:
+            _loading = False
 
 
 def _import_all() -> None:
