@@ -37,8 +37,14 @@ class CupyRandom:
             out[...] = drawn * (high - low) + low
 
     def normal(self, out: Any, loc: Any = 0.0, scale: Any = 1.0) -> None:
-        drawn = self._generator.standard_normal(size=out.shape)
-        out[...] = drawn * scale + loc
+        if out.dtype in (np.float32, np.float64) and out.flags.c_contiguous:
+            self._generator.standard_normal(out=out, dtype=out.dtype)
+            if not (isinstance(loc, float) and loc == 0.0 and isinstance(scale, float) and scale == 1.0):
+                out *= scale
+                out += loc
+        else:
+            drawn = self._generator.standard_normal(size=out.shape)
+            out[...] = drawn * scale + loc
 
 
 class CupyBackend:

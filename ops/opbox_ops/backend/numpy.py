@@ -38,8 +38,9 @@ class NumpyRandom:
     def normal(self, out: Any, loc: Any = 0.0, scale: Any = 1.0) -> None:
         if out.dtype in (np.float32, np.float64) and out.flags.c_contiguous:
             self._generator.standard_normal(out=out, dtype=out.dtype.type)
-            np.multiply(out, scale, out=out, casting="same_kind")
-            np.add(out, loc, out=out, casting="same_kind")
+            if not (isinstance(loc, float) and loc == 0.0 and isinstance(scale, float) and scale == 1.0):
+                np.multiply(out, scale, out=out, casting="same_kind")
+                np.add(out, loc, out=out, casting="same_kind")
         else:
             out[...] = self._generator.normal(loc, scale, out.shape)
 
