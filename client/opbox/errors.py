@@ -84,15 +84,15 @@ _PARENTS |= {"UnderdeterminedError": "ShapeError", "DTypeError": "ShapeError"}
 _classes: dict[str, type[RemoteError]] = {}
 
 
-def _class(name: str) -> type[RemoteError]:
+def error_class(name: str) -> type[RemoteError]:
     if name not in _classes:
-        parent = _class(_PARENTS[name]) if name in _PARENTS else RemoteError
+        parent = error_class(_PARENTS[name]) if name in _PARENTS else RemoteError
         _classes[name] = type(name, (parent,), {"__doc__": f"The engine's {name}.", "__module__": __name__})
     return _classes[name]
 
 
 for _name in _TYPES:
-    globals()[_name] = _class(_name)
+    globals()[_name] = error_class(_name)
 __all__ += list(_TYPES)
 
 

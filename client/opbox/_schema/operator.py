@@ -1,0 +1,201 @@
+"""An operator of the catalogue, and what its parameters say about its inputs and outputs."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from importlib import resources
+from typing import Any
+
+from ..errors import RemoteError, error_class
+from . import dynamic
+from .parameters import accepts, described, parse
+
+__all__ = ["Operator", "extend", "find", "get", "operators"]
+
+Attrs = Mapping[str, str]
+_SCOPED = ("ctx_group", "lr_mult", "wd_mult", "force_mirroring", "mirror_stage", "profiler_scope")
+
+
+class Operator:
+    """One operator.
+
+    Attributes:
+        name: the canonical name, as in files.
+        aliases: its further names.
+        doc: what it computes.
+        params: JSON Schema by parameter, in order.
+        required: the parameters without a default.
+        count: the parameter that counts a variable number of inputs, or None.
+        tensors: all inputs that it may have, in order (without their conditions).
+    """
+
+    __slots__ = (
+        "aliases",
+        "count",
+        "definitions",
+        "differentiable",
+        "doc",
+        "name",
+        "params",
+        "required",
+        "_in",
+        "_out",
+    )
+
+    def __init__(self, told: Mapping[str, Any]) -> None:
+        self.name: str = told["name"]
+        self.aliases: tuple[str, ...] = tuple(told.get("aliases", ()))
+        self.doc: str = told.get("doc", "")
+        model = told.get("params", {})
+        self.params: dict[str, Any] = dict(model.get("properties", {}))
+        self.definitions: dict[str, Any] = dict(model.get("$defs", {}))
+        self.required: tuple[str, ...] = tuple(model.get("required", ()))
+        self.differentiable = bool(told.get("differentiable", False))
+        self._in: Any = told.get("inputs", [])
+        self._out: Any = told.get("outputs", [{"name": "output"}])
+        self.count: str | None = self._in.get("count") if isinstance(self._in, dict) else None
+
+    def __repr__(self) -> str:
+        return f"<Operator {self.name}>"
+
+    def __reduce__(self) -> Any:
+        return get, (self.name,)
+
+    @property
+    def tensors(self) -> list[str]:
+        if isinstance(self._in, dict):
+            return [] if self.count else dynamic.tensors(self.name)
+        return [slot["name"] for slot in self._in]
+
+    def _value(self, attrs: Attrs, key: str) -> Any:
+        if key in attrs:
+            return parse(attrs[key])
+        return self.params.get(key, {}).get("default")
+
+    def _holds(self, condition: Any, attrs: Attrs) -> bool:
+        if isinstance(condition, bool) or condition is None:
+            return condition is not False
+        return self._value(attrs, condition["param"]) in condition["in"]
+
+    def input_names(self, attrs: Attrs) -> list[str]:
+        """The names of the inputs in order, auxiliary states included."""
+        if isinstance(self._in, dict):
+            if self.count:
+                number = self._value(attrs, self.count)
+                return [f"{self._in.get('prefix', 'arg')}{i}" for i in range(int(number or 0))]
+            return dynamic.input_names(self.name, lambda key: self._value(attrs, key))
+        return [slot["name"] for slot in self._in if self._holds(slot.get("when"), attrs)]
+
+    def aux_indices(self, attrs: Attrs) -> frozenset[int]:
+        """Positions of the auxiliary states among the inputs."""
+        if isinstance(self._in, dict):
+            return frozenset(dynamic.aux_indices(self.name, lambda key: self._value(attrs, key)))
+        present = [slot for slot in self._in if self._holds(slot.get("when"), attrs)]
+        return frozenset(i for i, slot in enumerate(present) if slot.get("aux"))
+
+    def output_names(self, attrs: Attrs) -> list[str]:
+        """The suffixes of the outputs in order, hidden ones included."""
+        if isinstance(self._out, dict):
+            if "count" in self._out:
+                prefix = self._out.get("prefix", "output")
+                return [f"{prefix}{i}" for i in range(int(self._value(attrs, self._out["count"])))]
+            return dynamic.output_names(self.name, lambda key: self._value(attrs, key))
+        return [slot["name"] for slot in self._out if self._holds(slot.get("when"), attrs)]
+
+    def visible_outputs(self, attrs: Attrs) -> int:
+        """How many outputs other operators may use."""
+        if isinstance(self._out, dict):
+            return len(self.output_names(attrs))
+        present = [slot for slot in self._out if self._holds(slot.get("when"), attrs)]
+        return sum(1 for slot in present if self._holds(slot.get("visible"), attrs))
+
+    def check(self, attrs: Attrs, node: str | None = None) -> None:
+        """Raise ParamError for unknown, missing or unfit parameters; hidden attributes (`__…__`) are free."""
+        for key, text in attrs.items():
+            if key not in self.params:
+                if not (key.startswith("__") and key.endswith("__")):
+                    self._fail(f"unknown parameter {key!r}; {self._near(key)}", node)
+            elif not accepts(text, self.params[key], self.definitions):
+                expected = described(self.params[key], self.definitions)
+                self._fail(f"parameter {key!r}: expected {expected}, got {text!r}", node)
+        for key in self.required:
+            if key not in attrs:
+                expected = described(self.params[key], self.definitions)
+                self._fail(f"parameter {key!r} is required: {expected}", node)
+
+    def _near(self, key: str) -> str:
+        known = [*self.tensors, *self.params]
+        near = difflib.get_close_matches(key, known, n=3)
+        if near:
+            return f"did you mean {' or '.join(near)}?"
+        return f"it takes {', '.join(known) or 'none'}"
+
+    def _fail(self, message: str, node: str | None) -> None:
+        place = f"{node} ({self.name})" if node else self.name
+        raise param_error(f"{place}: {message}", node)
+
+    def scoped(self, key: str) -> str:
+        """The key under which an attribute given to this operator's function is kept: `lr_mult` as `__lr_mult__`."""
+        if key not in self.params:
+            for each in _SCOPED:
+                if key.startswith(each):
+                    return f"__{key}__"
+        return key
+
+
+def param_error(message: str, node: str | None = None) -> RemoteError:
+    """The ParamError that the engine would raise, raised here."""
+    return error_class("ParamError")(message, status=400, type="ParamError", node=node)
+
+
+_operators: dict[str, Operator] = {}
+_names: dict[str, Operator] = {}
+
+
+def extend(told: Iterable[Mapping[str, Any]]) -> list[Operator]:
+    """Add operators (as `GET /v1/ops` tells them) to those known; the ones of the same name are replaced."""
+    added = []
+    for each in told:
+        op = Operator(each)
+        _operators[op.name] = op
+        for name in (op.name, *op.aliases):
+            _names[name] = op
+        added.append(op)
+    return added
+
+
+@lru_cache(maxsize=1)
+def _load() -> None:
+    text = resources.files(__package__).joinpath("operators.json").read_text(encoding="utf-8")
+    extend(json.loads(text)["operators"])
+
+
+def operators() -> list[Operator]:
+    """All operators, by name."""
+    _load()
+    return [op for _, op in sorted(_operators.items())]
+
+
+def find(name: str) -> Operator | None:
+    """The operator of that name or alias, or None."""
+    _load()
+    return _names.get(name)
+
+
+def get(name: str) -> Operator:
+    """The operator of that name or alias.
+
+    Raises:
+        UnknownOperatorError: there is none; the message has the nearest names.
+    """
+    op = find(name)
+    if op is None:
+        lowered = {each.lower(): each for each in _names}
+        near = [lowered[each] for each in difflib.get_close_matches(name.lower(), list(lowered), n=3)]
+        hint = f"did you mean {' or '.join(near)}?" if near else "mx.refresh_operators() asks the engine for its own"
+        kind = "UnknownOperatorError"
+        raise error_class(kind)(f"operator {name!r} is unknown: {hint}", status=400, type=kind)
+    return op

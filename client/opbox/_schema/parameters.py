@@ -1,0 +1,164 @@
+"""Parameters of operators as MXNet writes them: strings, checked against the catalogue's JSON Schema.
+
+The engine parses every attribute again, with the operator's own model; what is checked here is what can be said at the
+line that makes the symbol: names, choices, kinds and bounds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+__all__ = ["accepts", "attribute_text", "default_of", "described", "dtype_name", "parse", "type_name"]
+
+_INT = re.compile(r"[+-]?\d+[lL]?")
+_BOOLEANS = {"True": True, "true": True, "1": True, "False": False, "false": False, "0": False}
+
+
+def dtype_name(dtype: Any) -> str:
+    """numpy's name of an element type: "float32"; the types of ml_dtypes by theirs."""
+    if isinstance(dtype, str) and dtype == "bfloat16":
+        return "bfloat16"
+    return np.dtype(dtype).name
+
+
+def attribute_text(value: Any) -> str:
+    """The string that MXNet's Python stores for a parameter: `str`, with numpy's numbers as plain ones."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool | int | float) and type(value) in (bool, int, float):
+        return str(value)
+    if isinstance(value, tuple | list):
+        return str(_plain(value))
+    if isinstance(value, np.generic):
+        return str(value.item())
+    if isinstance(value, np.ndarray):
+        return str(tuple(value.tolist()))
+    if isinstance(value, type) and (issubclass(value, np.generic) or value in (float, int, bool, ml_dtypes.bfloat16)):
+        return dtype_name(value)
+    if isinstance(value, np.dtype):
+        return dtype_name(value)
+    return str(value)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_plain(each) for each in value)
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def parse(text: Any) -> Any:
+    """An attribute's value: a number, a boolean, None, a tuple, or the string itself."""
+    if not isinstance(text, str):
+        return text
+    text = text.strip()
+    if text in ("True", "true", "False", "false"):
+        return text in ("True", "true")
+    if text == "None":
+        return None
+    if _INT.fullmatch(text):
+        return int(text.rstrip("lL"))
+    if text[:1] in "([" and text[-1:] in ")]":
+        parts = [part.strip() for part in text[1:-1].split(",")]
+        return tuple(parse(part) for part in parts if part)
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _kinds(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    if "$ref" in schema:
+        return _kinds(definitions.get(schema["$ref"].rpartition("/")[2], {}), definitions)
+    for key in ("anyOf", "oneOf"):
+        if key in schema:
+            return [kind for each in schema[key] for kind in _kinds(each, definitions)]
+    return [schema]
+
+
+def accepts(text: str, schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> bool:
+    """Whether the string may be a value of the parameter; in doubt, yes: the engine has the last word."""
+    return any(_fits(text.strip(), kind) for kind in _kinds(schema, definitions))
+
+
+def _fits(text: str, kind: Mapping[str, Any]) -> bool:
+    if "const" in kind:
+        return text == str(kind["const"])
+    if "enum" in kind:
+        return text in [str(each) for each in kind["enum"]]
+    expected = kind.get("type")
+    if expected == "null":
+        return text == "None"
+    if expected == "boolean":
+        return text in _BOOLEANS
+    if expected == "integer":
+        return (_INT.fullmatch(text) is not None or text in ("True", "False")) and _within(parse(text), kind)
+    if expected == "number":
+        value = parse(text)
+        return isinstance(value, bool | int | float) and _within(value, kind)
+    if expected == "array":
+        value = parse(text)
+        return isinstance(value, tuple | int | float)
+    return True
+
+
+def _within(value: float, kind: Mapping[str, Any]) -> bool:
+    return not (
+        value < kind.get("minimum", value)
+        or value > kind.get("maximum", value)
+        or ("exclusiveMinimum" in kind and value <= kind["exclusiveMinimum"])
+        or ("exclusiveMaximum" in kind and value >= kind["exclusiveMaximum"])
+    )
+
+
+def described(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
+    """In words, what the parameter accepts."""
+    return " or ".join(dict.fromkeys(_words(kind) for kind in _kinds(schema, definitions)))
+
+
+def _words(kind: Mapping[str, Any]) -> str:
+    if "const" in kind:
+        return repr(kind["const"])
+    if "enum" in kind:
+        return "one of " + ", ".join(repr(each) for each in kind["enum"])
+    expected = kind.get("type")
+    if expected == "array":
+        item = kind.get("items", {}).get("type")
+        return "a tuple of " + ("integers" if item == "integer" else "values")
+    words = {"integer": "an integer", "number": "a number", "boolean": "True or False", "null": "None"}
+    said = words.get(str(expected), "a string")
+    bounds = {
+        "minimum": "of at least",
+        "exclusiveMinimum": "above",
+        "maximum": "of at most",
+        "exclusiveMaximum": "below",
+    }
+    return said + "".join(f" {word} {kind[key]}" for key, word in bounds.items() if key in kind)
+
+
+def type_name(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
+    """The parameter's type as a Python annotation, for signatures and stubs."""
+    names = {"integer": "int", "number": "float", "boolean": "bool", "null": "None", "string": "str"}
+    found: list[str] = []
+    for kind in _kinds(schema, definitions):
+        if "enum" in kind or "const" in kind:
+            found.append("str" if all(isinstance(each, str) for each in kind.get("enum", [""])) else "int")
+        elif kind.get("type") == "array":
+            found += ["Sequence[Any]", "int"]
+        else:
+            found.append(names.get(str(kind.get("type")), "Any"))
+    return " | ".join(dict.fromkeys(found))
+
+
+def default_of(schema: Mapping[str, Any]) -> str:
+    """The default as Python source, "…" when there is none."""
+    if "default" not in schema:
+        return "..."
+    value = schema["default"]
+    return repr(tuple(value) if isinstance(value, list) else value)

@@ -1,0 +1,53 @@
+"""Attributes given to all symbols made in a scope.
+
+with mx.AttrScope(ctx_group="stage1", __lr_mult__="0.1"):
+    net = mx.sym.FullyConnected(data, num_hidden=10)
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["AttrScope", "current"]
+
+_scope = threading.local()
+
+
+class AttrScope:
+    """Attributes, strings by name, for the symbols made inside; scopes nest, the inner one wins.
+
+    Raises:
+        ValueError: a value is not a string.
+    """
+
+    def __init__(self, **kwargs: str) -> None:
+        for value in kwargs.values():
+            if not isinstance(value, str):
+                raise ValueError("Attributes need to be string")
+        self._own = kwargs
+        self._attr: dict[str, str] = dict(kwargs)
+        self._before: list[AttrScope] = []
+
+    def get(self, attr: Mapping[str, Any] | None) -> dict[str, Any]:
+        """The scope's attributes, with those that the user gave for one symbol."""
+        return {**self._attr, **(attr or {})}
+
+    def __enter__(self) -> AttrScope:
+        before = current()
+        self._before.append(before)
+        self._attr = {**before._attr, **self._own}
+        _scope.value = self
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _scope.value = self._before.pop()
+
+
+def current() -> AttrScope:
+    """The innermost scope of this thread."""
+    held = getattr(_scope, "value", None)
+    if held is None:
+        held = _scope.value = AttrScope()
+    return held  # type: ignore[no-any-return]

@@ -1,0 +1,118 @@
+"""Devices: where arrays live and graphs run. Each is a session on the engine.
+
+with mx.gpu(0):
+    x = mx.nd.zeros((2, 3))
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from .session import Session
+
+__all__ = ["Context", "cpu", "cpu_pinned", "current_context", "gpu", "num_gpus"]
+
+_scope = threading.local()
+
+
+class Context:
+    """A device: "cpu" or "gpu", and its number on the server.
+
+    Args:
+        device_type: "cpu", "gpu", "cpu_pinned" or "cpu_shared" (these two are the CPU), or another context.
+        device_id: the number; all CPUs are one device.
+
+    Raises:
+        ValueError: another device type.
+    """
+
+    devtype2str: ClassVar[dict[int, str]] = {1: "cpu", 2: "gpu", 3: "cpu_pinned", 5: "cpu_shared"}
+    devstr2type: ClassVar[dict[str, int]] = {"cpu": 1, "gpu": 2, "cpu_pinned": 3, "cpu_shared": 5}
+
+    def __init__(self, device_type: str | Context, device_id: int = 0) -> None:
+        if isinstance(device_type, Context):
+            self.device_typeid, self.device_id = device_type.device_typeid, device_type.device_id
+        else:
+            if device_type not in self.devstr2type:
+                raise ValueError(f"device type: expected one of {', '.join(self.devstr2type)}, got {device_type!r}")
+            self.device_typeid, self.device_id = self.devstr2type[device_type], int(device_id)
+        self._before: list[Context] = []
+
+    @property
+    def device_type(self) -> str:
+        """The kind of device: "cpu", "gpu", …"""
+        return self.devtype2str[self.device_typeid]
+
+    @property
+    def device(self) -> str:
+        """The engine's name of the device: "cpu" or "gpu:0"."""
+        return f"gpu:{self.device_id}" if self.device_type == "gpu" else "cpu"
+
+    @property
+    def session(self) -> Session:
+        """The session on this device, opened when it is asked for first."""
+        from .session import session_for
+
+        return session_for(self.device)
+
+    def __hash__(self) -> int:
+        return hash((self.device_typeid, self.device_id))
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Context)
+            and self.device_typeid == other.device_typeid
+            and self.device_id == other.device_id
+        )
+
+    def __str__(self) -> str:
+        return f"{self.device_type}({self.device_id})"
+
+    __repr__ = __str__
+
+    def __copy__(self) -> Context:
+        return Context(self)
+
+    def __deepcopy__(self, memo: Any) -> Context:
+        return Context(self)
+
+    def __enter__(self) -> Context:
+        self._before.append(current_context())
+        _scope.value = self
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _scope.value = self._before.pop()
+
+    def empty_cache(self) -> None:
+        """Nothing: the engine gives memory back by itself."""
+
+
+def cpu(device_id: int = 0) -> Context:
+    """The CPU of the engine."""
+    return Context("cpu", device_id)
+
+
+def cpu_pinned(device_id: int = 0) -> Context:
+    """The CPU; transfers are staged by the engine."""
+    return Context("cpu_pinned", device_id)
+
+
+def gpu(device_id: int = 0) -> Context:
+    """GPU number `device_id` of the engine."""
+    return Context("gpu", device_id)
+
+
+def num_gpus() -> int:
+    """How many GPUs the engine offers."""
+    from .engine import server_info
+
+    return sum(1 for device in server_info().get("devices", ["cpu"]) if str(device).startswith("gpu"))
+
+
+def current_context() -> Context:
+    """The context of this thread's innermost `with`; the CPU outside of any."""
+    held = getattr(_scope, "value", None)
+    return held if held is not None else cpu()

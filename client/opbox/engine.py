@@ -1,0 +1,110 @@
+"""Which engine this process uses: the server that OPBOX_URL names, or one embedded in the process.
+
+opbox.connect("http://gpu-box:8000", token="…")     # or OPBOX_URL and OPBOX_TOKEN in the environment
+"""
+
+from __future__ import annotations
+
+import atexit
+import importlib.util
+import os
+import threading
+from typing import Any
+
+from .errors import MXNetError
+from .transport import Transport
+
+__all__ = ["connect", "disconnect", "refresh_operators", "server_info", "transport", "use"]
+
+_lock = threading.RLock()
+_current: Transport | None = None
+_closing = False
+
+
+def transport() -> Transport:
+    """The transport to the engine, opened when it is asked for first.
+
+    Raises:
+        MXNetError: no server is named and the service is not installed here.
+    """
+    global _current
+    with _lock:
+        if _current is None:
+            _current = _open(os.environ.get("OPBOX_URL"), os.environ.get("OPBOX_TOKEN"))
+        return _current
+
+
+def _open(url: str | None, token: str | None) -> Transport:
+    if url:
+        from .http import HttpTransport
+
+        return HttpTransport(url, token or _stored_token(url))
+    if importlib.util.find_spec("opbox_service") is None:
+        raise MXNetError(
+            "no engine: set OPBOX_URL (and OPBOX_TOKEN) to a server's address, or install opbox-service to run in this "
+            "process"
+        )
+    from opbox_service.embedded import EmbeddedTransport
+
+    made: Transport = EmbeddedTransport()
+    return made
+
+
+def _stored_token(url: str) -> str | None:
+    """The token that a server on this machine left for its clients, if any."""
+    from . import token_store
+
+    return token_store.lookup(url)
+
+
+def connect(url: str, token: str | None = None) -> None:
+    """Use the server at `url` from here on; sessions that are open on another engine are closed.
+
+    Args:
+        url: "http://host:port".
+        token: its token; by default OPBOX_TOKEN, or the one that a server on this machine stored.
+    """
+    use(_open(url, token or os.environ.get("OPBOX_TOKEN")))
+
+
+def use(other: Transport | None) -> None:
+    """Use this transport from here on; None chooses anew from the environment."""
+    global _current
+    disconnect()
+    with _lock:
+        _current = other
+
+
+def disconnect() -> None:
+    """Close all sessions and the transport. Arrays made before are gone."""
+    global _current
+    from .session import close_all
+
+    close_all()
+    with _lock:
+        held, _current = _current, None
+    if held is not None:
+        held.close()
+
+
+def server_info() -> dict[str, Any]:
+    """What the engine says of itself: name, version, devices."""
+    return transport().call("GET", "/v2").header
+
+
+def refresh_operators() -> list[str]:
+    """Learn the engine's further operators: their names, which `mx.sym` and `mx.nd` have functions for from here on."""
+    from . import _schema
+    from ._schema.functions import refresh
+
+    told = transport().call("GET", "/v1/ops").header["operators"]
+    new = [each for each in told if _schema.find(each["name"]) is None and not each["name"].startswith("_backward")]
+    _schema.extend(new)
+    refresh()
+    return sorted(each["name"] for each in new)
+
+
+@atexit.register
+def _at_exit() -> None:
+    if _current is not None:
+        disconnect()

@@ -1,0 +1,318 @@
+"""Executor: a symbol bound to arrays on a device, run forward and backward.
+
+executor = net.simple_bind(mx.cpu(), data=(32, 20))
+executor.forward(is_train=True, data=x)
+executor.backward()
+executor.grad_dict["fc1_weight"]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .context import Context, current_context
+from .errors import MXNetError
+from .ndarray import NDArray, zeros
+
+if TYPE_CHECKING:
+    from .symbol import Symbol
+
+__all__ = ["Executor", "bind", "simple_bind"]
+
+REQUESTS = ("write", "add", "null")
+
+
+class Executor:
+    """Made by `Symbol.bind` and `Symbol.simple_bind`.
+
+    Attributes:
+        arg_arrays, grad_arrays, aux_arrays: in the order of the symbol's lists; None where there is no gradient.
+        outputs: the arrays that forward writes.
+    """
+
+    def __init__(
+        self,
+        symbol: Symbol,
+        ctx: Context,
+        args: Sequence[NDArray],
+        grads: Sequence[NDArray | None],
+        grad_req: Mapping[str, str],
+        aux: Sequence[NDArray],
+    ) -> None:
+        self._symbol = symbol
+        self._ctx = ctx
+        self._session = ctx.session
+        self._names = (symbol.list_arguments(), symbol.list_auxiliary_states(), symbol.list_outputs())
+        self.arg_arrays = list(args)
+        self.grad_arrays = list(grads)
+        self.aux_arrays = list(aux)
+        self._grad_req = dict(grad_req)
+        self._id = self._session.new_id()
+        self.outputs = [NDArray(self._session, self._session.new_id()) for _ in self._names[2]]
+        self._monitor: tuple[Any, bool] | None = None
+        arguments = self._names[0]
+        self._session.record(
+            {
+                "do": "bind",
+                "id": self._id,
+                "graph": symbol._document(),
+                "args": {name: array._id for name, array in zip(arguments, self.arg_arrays, strict=True)},
+                "grads": {n: a._id for n, a in zip(arguments, self.grad_arrays, strict=True) if a is not None},
+                "grad_req": self._grad_req,
+                "aux": {name: array._id for name, array in zip(self._names[1], self.aux_arrays, strict=True)},
+                "outputs": [array._id for array in self.outputs],
+            }
+        )
+
+    def __del__(self) -> None:
+        session = getattr(self, "_session", None)
+        if session is not None and hasattr(self, "_id"):
+            session.free(self._id)
+
+    # -- running ----------------------------------------------------------------------------------------------
+
+    def forward(self, is_train: bool = False, **kwargs: Any) -> list[NDArray]:
+        """Compute the outputs.
+
+        Args:
+            is_train: the mode: dropout drops, batch norm uses the batch; needed before `backward`.
+            kwargs: arrays (of either kind) to write to arguments first.
+
+        Raises:
+            TypeError: an argument that the symbol does not have.
+            ValueError: another shape than bound.
+        """
+        arguments = self.arg_dict if kwargs else {}
+        for name, array in kwargs.items():
+            if name not in arguments:
+                raise TypeError(f"Unknown argument {name}: expected one of {', '.join(arguments)}")
+            if not hasattr(array, "shape"):
+                raise ValueError("only accept keyword argument of NDArrays and numpy.ndarray")
+            if arguments[name].shape != tuple(array.shape):
+                raise ValueError(
+                    f"Shape not match! Argument {name}, need: {arguments[name].shape}, received: {tuple(array.shape)}"
+                )
+            arguments[name][:] = array
+        self._session.record({"do": "forward", "executor": self._id, "is_train": bool(is_train)})
+        if self._monitor is not None:
+            self._observe(self._monitor[0])
+        return self.outputs
+
+    def backward(self, out_grads: Any = None, is_train: bool = True) -> None:
+        """Compute the gradients, into the bound arrays as `grad_req` says.
+
+        Args:
+            out_grads: gradients of the outputs (an array, a list, or by output name), for outputs that are no loss.
+            is_train: must be True: gradients are those of a training run.
+        """
+        if out_grads is None:
+            given: list[Any] = []
+        elif isinstance(out_grads, NDArray):
+            given = [out_grads]
+        elif isinstance(out_grads, Mapping):
+            given = [out_grads[name] for name in self._names[2]]
+        else:
+            given = list(out_grads)
+        for each in given:
+            if each is not None and not isinstance(each, NDArray):
+                raise TypeError("inputs must be NDArray")
+        heads = [None if each is None else each._id for each in given]
+        self._session.record({"do": "backward", "executor": self._id, "head_grads": heads})
+
+    # -- arrays by name ---------------------------------------------------------------------------------------
+
+    @property
+    def arg_dict(self) -> dict[str, NDArray]:
+        """The arguments' arrays by name."""
+        return dict(zip(self._names[0], self.arg_arrays, strict=True))
+
+    @property
+    def grad_dict(self) -> dict[str, NDArray | None]:
+        """The gradients' arrays by argument name; None where there is none."""
+        return dict(zip(self._names[0], self.grad_arrays, strict=True))
+
+    @property
+    def aux_dict(self) -> dict[str, NDArray]:
+        """The auxiliary states' arrays by name."""
+        return dict(zip(self._names[1], self.aux_arrays, strict=True))
+
+    @property
+    def output_dict(self) -> dict[str, NDArray]:
+        """The outputs' arrays by name.
+
+        Raises:
+            ValueError: two outputs have one name.
+        """
+        if len(set(self._names[2])) != len(self._names[2]):
+            raise ValueError(f"Duplicate names detected, {self._names[2]}")
+        return dict(zip(self._names[2], self.outputs, strict=True))
+
+    def copy_params_from(
+        self,
+        arg_params: Mapping[str, Any],
+        aux_params: Mapping[str, Any] | None = None,
+        allow_extra_params: bool = False,
+    ) -> None:
+        """Write parameters and auxiliary states, cast to the bound types.
+
+        Raises:
+            ValueError: a name that the symbol does not have, unless `allow_extra_params`.
+        """
+        for given, bound, kind in (
+            (arg_params, self.arg_dict, "arguments"),
+            (aux_params or {}, self.aux_dict, "auxiliary states"),
+        ):
+            for name, value in given.items():
+                if name in bound:
+                    bound[name][:] = value
+                elif not allow_extra_params:
+                    raise ValueError(f'Find name "{name}" that is not in the {kind}')
+
+    def reshape(self, partial_shaping: bool = False, allow_up_sizing: bool = False, **kwargs: Any) -> Executor:
+        """An executor for other input shapes, sharing what keeps its shape with this one.
+
+        Args:
+            partial_shaping: arguments that are not named may change their shape too.
+            allow_up_sizing: arrays may grow.
+            kwargs: the new shapes by argument name.
+
+        Raises:
+            MXNetError: an array would change its shape, or grow, without leave.
+        """
+        arg_shapes, _, aux_shapes = self._symbol.infer_shape(**kwargs)
+        if arg_shapes is None or aux_shapes is None:
+            raise MXNetError("Insufficient argument shapes provided.")
+        args, grads = [], []
+        for name, shape, array, grad in zip(self._names[0], arg_shapes, self.arg_arrays, self.grad_arrays, strict=True):
+            args.append(_resized(name, array, shape, name in kwargs or partial_shaping, allow_up_sizing))
+            grads.append(None if grad is None else _resized(name, grad, shape, True, True))
+        aux = [
+            _resized(name, array, shape, partial_shaping, allow_up_sizing)
+            for name, shape, array in zip(self._names[1], aux_shapes, self.aux_arrays, strict=True)
+        ]
+        made = Executor(self._symbol, self._ctx, args, grads, self._grad_req, aux)
+        made._monitor = self._monitor
+        return made
+
+    # -- watching ---------------------------------------------------------------------------------------------
+
+    def set_monitor_callback(self, callback: Any, monitor_all: bool = False) -> None:
+        """Call `callback(name, array)` for each output after every forward; `monitor_all`: arguments too."""
+        self._monitor = (callback, monitor_all)
+
+    def _observe(self, callback: Any) -> None:
+        assert self._monitor is not None
+        if self._monitor[1]:
+            for name, array in self.arg_dict.items():
+                callback(name, array)
+        for name, array in zip(self._names[2], self.outputs, strict=True):
+            callback(name, array)
+
+    def debug_str(self) -> str:
+        """The graph as text, and the memory that the plan takes."""
+        told = self._session.describe(self._id, "describe_executor")
+        arena, naive = told.get("arena_bytes", 0), told.get("naive_bytes", 0)
+        return (
+            f"{self._symbol.debug_str()}Total {arena / 2**20:.3g} MB allocated ({naive / 2**20:.3g} MB unplanned), "
+            f"{told.get('steps', 0)} steps\n"
+        )
+
+    def get_optimized_symbol(self) -> Symbol:
+        """The symbol; the plan's own changes to it stay on the engine."""
+        return self._symbol
+
+
+def _resized(name: str, array: NDArray, shape: Sequence[int], free: bool, grow: bool) -> NDArray:
+    wanted = tuple(shape)
+    if array.shape == wanted:
+        return array
+    if not free:
+        raise MXNetError(
+            f"{name}: expected shape {array.shape} as it was bound, got {wanted} by the new input shapes; pass "
+            "partial_shaping=True to let it change"
+        )
+    size = int(np.prod(wanted))
+    if size > array.size:
+        if not grow:
+            raise MXNetError(
+                f"{name}: expected at most {array.size} elements, got {wanted}; pass allow_up_sizing=True to let it grow"
+            )
+        return zeros(wanted, array.context, array.dtype)
+    return array.reshape((-1,))._slice(0, size).reshape(wanted) if wanted else array
+
+
+def _requests(names: Sequence[str], grad_req: Any) -> dict[str, str]:
+    """The request for each argument."""
+    if isinstance(grad_req, str):
+        found = dict.fromkeys(names, grad_req)
+    elif isinstance(grad_req, Mapping):
+        found = {name: grad_req.get(name, "null") for name in names}
+    else:
+        if len(grad_req) != len(names):
+            raise ValueError(f"grad_req: expected {len(names)} requests, got {len(grad_req)}")
+        found = dict(zip(names, grad_req, strict=True))
+    for name, request in found.items():
+        if request not in REQUESTS:
+            raise ValueError(f"grad_req of {name}: expected one of {', '.join(REQUESTS)}, got {request!r}")
+    return found
+
+
+def _listed(what: str, given: Any, names: Sequence[str], optional: bool) -> list[Any]:
+    """Arrays in the order of `names`, from a list or from a dict."""
+    if isinstance(given, Mapping):
+        missing = [name for name in names if name not in given]
+        if missing and not optional:
+            raise ValueError(f"key `{missing[0]}` is missing in `{what}`")
+        found = [given.get(name) for name in names]
+    elif isinstance(given, list | tuple):
+        if len(given) != len(names):
+            raise ValueError(f"Length of {what} does not match the number of arguments")
+        found = list(given)
+    else:
+        raise TypeError("Only accept list of NDArrays or dict of str to NDArray")
+    for each in found:
+        if not isinstance(each, NDArray) and not (each is None and optional):
+            raise TypeError("Only accept list of NDArrays or dict of str to NDArray")
+    return found
+
+
+def bind(symbol: Symbol, ctx: Any, args: Any, args_grad: Any, grad_req: Any, aux_states: Any) -> Executor:
+    """See `Symbol.bind`."""
+    if not isinstance(ctx, Context):
+        raise TypeError("Context type error")
+    names = symbol.list_arguments()
+    if len(set(names)) != len(names):
+        raise MXNetError(f"bind: expected arguments of different names, got {', '.join(names)}")
+    arrays = _listed("args", args, names, False)
+    grads = _listed("args_grad", args_grad if args_grad is not None else {}, names, True)
+    aux = _listed("aux_states", aux_states if aux_states is not None else [], symbol.list_auxiliary_states(), False)
+    requests = _requests(names, grad_req)
+    requests = {name: requests[name] if grad is not None else "null" for name, grad in zip(names, grads, strict=True)}
+    return Executor(symbol, ctx, arrays, grads, requests, aux)
+
+
+def simple_bind(
+    symbol: Symbol, ctx: Any, grad_req: Any, type_dict: Mapping[str, Any] | None, kwargs: Mapping[str, Any]
+) -> Executor:
+    """See `Symbol.simple_bind`."""
+    ctx = ctx if ctx is not None else current_context()
+    shapes = {name: tuple(value) for name, value in kwargs.items() if isinstance(value, tuple | list)}
+    arg_shapes, _, aux_shapes = symbol.infer_shape(**shapes)
+    if arg_shapes is None or aux_shapes is None:
+        raise MXNetError("simple_bind: the shapes given do not determine all others; see the warning above")
+    known = {name: dtype for name, dtype in (type_dict or {}).items() if dtype is not None}
+    arg_types, _, aux_types = symbol.infer_type_partial(**known)
+    assert arg_types is not None
+    assert aux_types is not None
+    names = symbol.list_arguments()
+    requests = _requests(names, grad_req)
+    args = [zeros(s, ctx, t or np.float32) for s, t in zip(arg_shapes, arg_types, strict=True)]
+    grads = [
+        zeros(s, ctx, t or np.float32) if requests[name] != "null" else None
+        for name, s, t in zip(names, arg_shapes, arg_types, strict=True)
+    ]
+    aux = [zeros(s, ctx, t or np.float32) for s, t in zip(aux_shapes, aux_types, strict=True)]
+    return Executor(symbol, ctx, args, grads, requests, aux)

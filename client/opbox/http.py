@@ -1,0 +1,197 @@
+"""HttpTransport: the wire format over kept-alive connections.
+
+Bodies are written from the arrays themselves and read into one buffer that the result arrays are views of: no copies on
+the way. Under `http.client`, not httpx, because a training step is one such call (the wire's costs are in the docs).
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import socket
+import threading
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+
+from . import wire
+from .errors import MXNetError, TransportError, raise_remote
+from .transport import Reply
+
+__all__ = ["HttpTransport"]
+
+SMALL = 1 << 16
+"""Frames up to this many bytes leave in one write."""
+
+
+class HttpTransport:
+    """A server reached by HTTP.
+
+    Args:
+        url: "http://host:port" or "https://…".
+        token: the bearer token, or None.
+        timeout: seconds to wait for an answer; by default OPBOX_TIMEOUT or 600.
+
+    Raises:
+        MXNetError: the address is not one.
+
+    Example:
+        >>> HttpTransport("http://127.0.0.1:8000", token="…").call("GET", "/v2").header["name"]
+    """
+
+    connections = 2
+
+    def __init__(self, url: str, token: str | None = None, timeout: float | None = None) -> None:
+        parts = urlsplit(url if "//" in url else f"//{url}", scheme="http")
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise MXNetError(f"OPBOX_URL: expected an address like http://127.0.0.1:8000, got {url!r}")
+        self.url = url
+        self._https = parts.scheme == "https"
+        self._host, self._port = parts.hostname, parts.port
+        self._prefix = parts.path.rstrip("/")
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._timeout = timeout if timeout is not None else float(os.environ.get("OPBOX_TIMEOUT", "600"))
+        self._idle: list[http.client.HTTPConnection] = []
+        self._lock = threading.Lock()
+        self._closed = False
+        self.requests = 0
+
+    def __repr__(self) -> str:
+        return f"<HttpTransport {self.url}>"
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        header: Mapping[str, Any] | None = None,
+        tensors: Mapping[str, np.ndarray[Any, Any]] | None = None,
+    ) -> Reply:
+        """Make one call; see `Transport`. Safe to call from several threads, each on a connection of its own."""
+        headers = dict(self._headers)
+        chunks: list[Any] = []
+        if header is not None or tensors is not None:
+            head, buffers = wire.encode(header or {}, tensors or {}, key="inputs")
+            headers["Content-Type"] = "application/octet-stream"
+            headers[wire.HEADER_LENGTH] = str(len(head))
+            headers["Content-Length"] = str(wire.frame_size(head, buffers))
+            chunks = [head, *buffers]
+        headers["Accept"] = "application/octet-stream"
+        with self._lock:
+            self.requests += 1
+        response, connection = self._exchange(method, self._prefix + path, headers, chunks)
+        try:
+            body = _read(response)
+        except (OSError, http.client.HTTPException) as error:
+            connection.close()
+            raise TransportError(f"{self.url}: the server broke off its answer: {error!r}") from error
+        if response.will_close:
+            connection.close()
+        else:
+            self._keep(connection)
+        return _reply(response, body)
+
+    def _exchange(
+        self, method: str, path: str, headers: Mapping[str, str], chunks: list[Any]
+    ) -> tuple[http.client.HTTPResponse, http.client.HTTPConnection]:
+        """Send a request and read the answer's head; once more when a kept connection proves closed."""
+        while True:
+            connection, fresh = self._connection()
+            try:
+                connection.putrequest(method, path, skip_accept_encoding=True)
+                for key, value in headers.items():
+                    connection.putheader(key, value)
+                _send(connection, chunks)
+                return connection.getresponse(), connection
+            except (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError) as error:
+                connection.close()
+                if fresh:
+                    raise self._unreachable(error) from error
+            except (OSError, http.client.HTTPException) as error:
+                connection.close()
+                raise self._unreachable(error) from error
+
+    def _unreachable(self, error: Exception) -> TransportError:
+        if isinstance(error, TimeoutError):
+            return TransportError(
+                f"{self.url}: no answer within {self._timeout:g} s; OPBOX_TIMEOUT sets how long to wait"
+            )
+        if isinstance(error, ConnectionRefusedError):
+            return TransportError(f"{self.url}: nothing listens there; start a server with `opbox serve`")
+        return TransportError(f"{self.url}: the server could not be reached: {error!r}")
+
+    def _connection(self) -> tuple[http.client.HTTPConnection, bool]:
+        with self._lock:
+            if self._closed:
+                raise TransportError(f"{self.url}: the connection was closed; connect again")
+            if self._idle:
+                return self._idle.pop(), False
+        kind = http.client.HTTPSConnection if self._https else http.client.HTTPConnection
+        connection = kind(self._host, self._port, timeout=self._timeout)
+        try:
+            connection.connect()
+            connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        except OSError as error:
+            connection.close()
+            raise self._unreachable(error) from error
+        return connection, True
+
+    def _keep(self, connection: http.client.HTTPConnection) -> None:
+        with self._lock:
+            if not self._closed:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+    def close(self) -> None:
+        """Close the connections that are idle; those in use close when they are done."""
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+
+def _send(connection: http.client.HTTPConnection, chunks: list[Any]) -> None:
+    if sum(len(chunk) for chunk in chunks) <= SMALL:
+        connection.endheaders(b"".join(chunks))
+        return
+    connection.endheaders(chunks[0])
+    for chunk in chunks[1:]:
+        connection.sock.sendall(chunk)
+
+
+def _read(response: http.client.HTTPResponse) -> Any:
+    """The body, in one buffer that arrays may view."""
+    length = response.length
+    if length is None:
+        return bytearray(response.read())
+    body = np.empty(length, np.uint8)
+    view, done = memoryview(body), 0
+    while done < length:
+        got = response.readinto(view[done:])
+        if not got:
+            raise http.client.IncompleteRead(bytes(view[:done]), length - done)
+        done += got
+    response.read()  # lets the connection be used again
+    return body
+
+
+def _reply(response: http.client.HTTPResponse, body: Any) -> Reply:
+    told = response.getheader(wire.HEADER_LENGTH)
+    if told is None and not response.getheader("Content-Type", "").startswith("application/json"):
+        if response.status >= 400:
+            raise_remote(response.status, {"error": f"the server answered {response.status} {response.reason}"})
+        if not len(body):
+            return Reply({})
+        return Reply({"text": bytes(body).decode("utf-8", "replace")})
+    if response.status >= 400:
+        try:
+            error = json.loads(bytes(body[: int(told)]) if told else bytes(body))
+        except ValueError:
+            error = {"error": f"the server answered {response.status} {response.reason}"}
+        raise_remote(response.status, error if isinstance(error, dict) else {"error": str(error)})
+    frame = wire.decode(body, int(told) if told else None, key="outputs", limits=wire.NO_LIMITS)
+    return Reply(frame.header, frame.tensors)

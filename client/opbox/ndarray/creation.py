@@ -1,0 +1,175 @@
+"""Making arrays: from host values, of constants, and from other arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .._schema.parameters import dtype_name
+from ..base import is_number
+from ..context import Context, current_context
+from .array import NDArray, from_host
+from .invoke import imperative
+
+__all__ = [
+    "arange",
+    "array",
+    "concatenate",
+    "empty",
+    "eye",
+    "from_numpy",
+    "full",
+    "histogram",
+    "linspace",
+    "moveaxis",
+    "onehot_encode",
+    "ones",
+    "split_v2",
+    "zeros",
+]
+
+
+def array(source_array: Any, ctx: Context | None = None, dtype: Any = None) -> NDArray:
+    """A new array of the given values, which are copied.
+
+    Args:
+        source_array: an array of any kind, a number, or nested lists.
+        ctx: the device; the current one when None.
+        dtype: the element type; by default that of an NDArray, and float32 for anything else.
+    """
+    ctx = ctx if ctx is not None else current_context()
+    if isinstance(source_array, NDArray):
+        moved = source_array.as_in_context(ctx)
+        if dtype is not None and dtype_name(dtype) != source_array._numpy_dtype.name:
+            return moved.astype(dtype)
+        return moved.copy() if moved is source_array else moved
+    if hasattr(source_array, "asnumpy"):
+        source_array, dtype = source_array.asnumpy(), dtype or source_array.dtype
+    wanted = np.dtype(np.float32 if dtype is None else dtype)
+    return from_host(np.array(source_array, dtype=wanted, order="C", copy=True), ctx.session)
+
+
+def from_numpy(ndarray: np.ndarray[Any, Any], zero_copy: bool = True) -> NDArray:
+    """An array of the values of a numpy array, in its type."""
+    return array(ndarray, dtype=ndarray.dtype)
+
+
+def _shape(shape: Any) -> tuple[int, ...]:
+    return (int(shape),) if is_number(shape) else tuple(int(d) for d in shape)
+
+
+def _constant(op: str, shape: Any, ctx: Context | None, dtype: Any, out: Any = None, **more: Any) -> NDArray:
+    dims = _shape(shape)
+    kind = "float32" if dtype is None else dtype_name(dtype)
+    if out is None and (not dims or 0 in dims):
+        value = {"_zeros": 0, "_ones": 1}.get(op, more.get("value", 0))
+        return from_host(np.full(dims, value, np.dtype(kind)), (ctx if ctx is not None else current_context()).session)
+    made: NDArray = imperative(op, [], {"shape": dims, "dtype": kind, **more}, out=out, ctx=ctx)
+    return made
+
+
+def zeros(shape: Any, ctx: Context | None = None, dtype: Any = None, stype: Any = None, **kwargs: Any) -> NDArray:
+    """Zeros."""
+    return _constant("_zeros", shape, ctx, dtype, kwargs.get("out"))
+
+
+def ones(shape: Any, ctx: Context | None = None, dtype: Any = None, **kwargs: Any) -> NDArray:
+    """Ones."""
+    return _constant("_ones", shape, ctx, dtype, kwargs.get("out"))
+
+
+def full(shape: Any, val: float, ctx: Context | None = None, dtype: Any = None, out: Any = None) -> NDArray:
+    """`val` everywhere."""
+    return _constant("_full", shape, ctx, dtype, out, value=float(val))
+
+
+def empty(shape: Any, ctx: Context | None = None, dtype: Any = None) -> NDArray:
+    """An array to be written; it holds zeros until then."""
+    return zeros(shape, ctx, dtype)
+
+
+def eye(N: int, M: int = 0, k: int = 0, ctx: Context | None = None, dtype: Any = None) -> NDArray:
+    """An N by M matrix with ones on diagonal `k`."""
+    kind = "float32" if dtype is None else dtype_name(dtype)
+    made: NDArray = imperative("_eye", [], {"N": N, "M": M, "k": k, "dtype": kind}, ctx=ctx)
+    return made
+
+
+def arange(
+    start: float,
+    stop: float | None = None,
+    step: float = 1.0,
+    repeat: int = 1,
+    infer_range: bool | None = None,
+    ctx: Context | None = None,
+    dtype: Any = None,
+) -> NDArray:
+    """start, start + step, … below `stop` (0 to `start` when there is none), each `repeat` times."""
+    kind = "float32" if dtype is None else dtype_name(dtype)
+    params = {"start": start, "stop": stop, "step": step, "repeat": repeat, "dtype": kind}
+    made: NDArray = imperative("_arange", [], params, ctx=ctx)
+    return made
+
+
+def linspace(
+    start: float, stop: float, num: int, endpoint: bool = True, ctx: Context | None = None, dtype: Any = None
+) -> NDArray:
+    """`num` evenly spaced values from `start` to `stop`."""
+    values = np.linspace(start, stop, num, endpoint=endpoint)
+    return array(values, ctx, np.float32 if dtype is None else dtype)
+
+
+def concatenate(arrays: Sequence[NDArray], axis: int = 0, always_copy: bool = True) -> NDArray:
+    """Arrays joined along an axis; a single one is returned as it is when `always_copy` is False.
+
+    Raises:
+        ValueError: there are none.
+    """
+    arrays = list(arrays)
+    if not arrays:
+        raise ValueError("concatenate: expected at least one array, got none")
+    if len(arrays) == 1:
+        return arrays[0].copy() if always_copy else arrays[0]
+    made: NDArray = imperative("Concat", arrays, {"num_args": len(arrays), "dim": axis})
+    return made
+
+
+def moveaxis(tensor: NDArray, source: Any, destination: Any) -> NDArray:
+    """With axes `source` at the places `destination`, the others in order."""
+    sources = [int(a) % tensor.ndim for a in np.atleast_1d(source)]
+    places = [int(a) % tensor.ndim for a in np.atleast_1d(destination)]
+    if len(sources) != len(places):
+        raise ValueError("`source` and `destination` arguments must have the same number of elements")
+    order = [axis for axis in range(tensor.ndim) if axis not in sources]
+    for place, axis in sorted(zip(places, sources, strict=True)):
+        order.insert(place, axis)
+    return tensor.transpose(tuple(order))
+
+
+def onehot_encode(indices: NDArray, out: NDArray) -> NDArray:
+    """Rows of zeros with a one at each index, written to `out` (n, depth)."""
+    imperative("one_hot", [indices], {"depth": out.shape[1]}, out=out)
+    return out
+
+
+def split_v2(ary: NDArray, indices_or_sections: Any, axis: int = 0, squeeze_axis: bool = False) -> Any:
+    """Parts of an array along `axis`: a number of equal ones, or those between given indices."""
+    if isinstance(indices_or_sections, int):
+        indices, sections = [], indices_or_sections
+    elif isinstance(indices_or_sections, tuple | list | set):
+        indices, sections = [0, *indices_or_sections], 0
+    else:
+        raise ValueError("indices_or_sections must either int, or tuple / list / set of ints")
+    params = {"indices": tuple(indices), "axis": axis, "squeeze_axis": squeeze_axis, "sections": sections}
+    return imperative("_split_v2", [ary], params)
+
+
+def histogram(a: NDArray, bins: Any = 10, range: Any = None) -> Any:
+    """Counts of `a`'s values in bins, and the bins' edges."""
+    if isinstance(bins, NDArray):
+        return imperative("_histogram", [a, bins])
+    if range is None:
+        range = (float(a.min().asscalar()), float(a.max().asscalar()))
+    return imperative("_histogram", [a], {"bin_cnt": bins, "range": range})

@@ -1,0 +1,140 @@
+"""Files of arrays, in MXNet's binary format: lists, or arrays by name (`.params`).
+
+    u64 0x112, u64 0, u64 count, arrays, u64 names, (u64 length, bytes) a name
+    array: u32 0xF993FAC9, i32 storage type 0, u32 rank, i64 sizes, i32 device, i32 device number, i32 type, the values
+
+Earlier versions of the format (without storage type; sizes of 32 bits) are read too. All little-endian.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from ..context import current_context
+from ..errors import MXNetError
+from .array import NDArray, from_host
+
+__all__ = ["load", "load_frombuffer", "save"]
+
+LIST_MAGIC = 0x112
+V1, V2, V3 = 0xF993FAC8, 0xF993FAC9, 0xF993FACA
+TYPES = [np.dtype(t) for t in ("<f4", "<f8", "<f2", "u1", "<i4", "i1", "<i8", "?", "<i2", "<u2", "<u4", "<u8")]
+TYPES.append(np.dtype(ml_dtypes.bfloat16))
+MAX_RANK = 32
+
+
+def save(fname: str | Path, data: Any) -> None:
+    """Write an array, a list of arrays, or a dict of arrays by name.
+
+    Raises:
+        TypeError: something else.
+    """
+    names: list[str] = []
+    if hasattr(data, "asnumpy"):
+        arrays = [data]
+    elif isinstance(data, Mapping):
+        names, arrays = list(data), list(data.values())
+    elif isinstance(data, Sequence) and not isinstance(data, str):
+        arrays = list(data)
+    else:
+        raise TypeError(
+            f"data needs to either be a NDArray, dict of str, NDArray pairs or a list of NDarrays, got {data!r}"
+        )
+    if not all(isinstance(name, str) for name in names) or not all(hasattr(a, "asnumpy") for a in arrays):
+        raise TypeError("save only accept dict str->NDArray or list of NDArray")
+    # All are asked for before the first is waited for: one request.
+    pending = [a._fetch_async() if isinstance(a, NDArray) else None for a in arrays]
+    values = [p.result() if p is not None else a.asnumpy() for p, a in zip(pending, arrays, strict=True)]
+    chunks = [struct.pack("<QQQ", LIST_MAGIC, 0, len(values))]
+    for each in values:
+        chunks += _written(each)
+    chunks.append(struct.pack("<Q", len(names)))
+    for name in names:
+        raw = name.encode()
+        chunks += [struct.pack("<Q", len(raw)), raw]
+    with open(fname, "wb") as file:
+        file.writelines(chunks)
+
+
+def _written(values: np.ndarray[Any, Any]) -> list[Any]:
+    if values.dtype not in TYPES:
+        raise MXNetError(f"save: expected one of MXNet's element types, got {values.dtype}")
+    # The second version takes rank 0 and sizes of 0 for unknown; the third has them.
+    magic = V3 if values.ndim == 0 or 0 in values.shape else V2
+    head = struct.pack("<IiI", magic, 0, values.ndim) + struct.pack(f"<{values.ndim}q", *values.shape)
+    return [head, struct.pack("<iii", 1, 0, TYPES.index(values.dtype)), np.ascontiguousarray(values).tobytes()]
+
+
+def load(fname: str | Path) -> Any:
+    """Read a file of `save`, or of MXNet: a dict when it has names, a list otherwise.
+
+    Raises:
+        MXNetError: it is none.
+    """
+    return load_frombuffer(Path(fname).read_bytes(), what=str(fname))
+
+
+def load_frombuffer(buf: Any, what: str = "buffer") -> Any:
+    """Read arrays from the bytes of a file."""
+    reader = _Reader(memoryview(buf).cast("B"), what)
+    magic, _, count = reader.take("<QQQ")
+    if magic != LIST_MAGIC:
+        raise MXNetError(f"{what}: expected a file of arrays as mx.nd.save writes it, got other bytes")
+    values = [reader.array() for _ in range(count)]
+    names = [reader.bytes(reader.take("<Q")[0]).decode() for _ in range(reader.take("<Q")[0])]
+    if names and len(names) != len(values):
+        raise MXNetError(f"{what}: expected {len(values)} names, got {len(names)}")
+    session = current_context().session
+    arrays = [from_host(each, session) for each in values]
+    return dict(zip(names, arrays, strict=True)) if names else arrays
+
+
+class _Reader:
+    """Takes fields from the front of a buffer."""
+
+    def __init__(self, buffer: memoryview, what: str) -> None:
+        self._buffer = buffer
+        self._at = 0
+        self._what = what
+
+    def bytes(self, size: int) -> bytes:
+        if not 0 <= size <= len(self._buffer) - self._at:
+            raise MXNetError(
+                f"{self._what}: expected {size} more bytes, got {len(self._buffer) - self._at}: it is cut off"
+            )
+        self._at += size
+        return bytes(self._buffer[self._at - size : self._at])
+
+    def take(self, form: str) -> tuple[Any, ...]:
+        return struct.unpack(form, self.bytes(struct.calcsize(form)))
+
+    def array(self) -> np.ndarray[Any, Any]:
+        magic = self.take("<I")[0]
+        if magic in (V2, V3):
+            stype = self.take("<i")[0]
+            if stype != 0:
+                raise MXNetError(f"{self._what}: expected dense arrays, got storage type {stype}")
+        rank = self.take("<I")[0] if magic in (V1, V2, V3) else magic
+        if rank > MAX_RANK:
+            raise MXNetError(
+                f"{self._what}: expected at most {MAX_RANK} dimensions, got {rank}: it is no file of arrays"
+            )
+        shape = self.take(f"<{rank}{'q' if magic in (V1, V2, V3) else 'I'}")
+        if rank == 0 and magic != V3:
+            return np.zeros((0,), np.float32)
+        flag = self.take("<iii")[2]
+        if not 0 <= flag < len(TYPES):
+            raise MXNetError(f"{self._what}: expected an element type from 0 to {len(TYPES) - 1}, got {flag}")
+        if any(size < 0 for size in shape):
+            raise MXNetError(f"{self._what}: expected sizes of 0 or more, got {shape}")
+        dtype = TYPES[flag]
+        size = dtype.itemsize
+        for each in shape:
+            size *= each
+        return np.frombuffer(bytearray(self.bytes(size)), dtype).reshape(shape)

@@ -1,0 +1,16 @@
+"""Operators as methods: `x.reshape(shape=(2, 3))`. Filled from the catalogue; the stub beside it is generated."""
+
+from __future__ import annotations
+
+from .._schema.functions import add_methods
+
+__all__ = ["Fluent"]
+
+
+class Fluent:
+    """Base with a method for each operator that takes a tensor first."""
+
+    __slots__ = ()
+
+
+add_methods(Fluent, "opbox.ndarray")

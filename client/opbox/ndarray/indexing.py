@@ -1,0 +1,276 @@
+"""Reading and writing parts of arrays.
+
+Parts that lie in one piece of memory are views, as in MXNet: writing to them writes to the array. Other basic parts are
+cut by `slice`; everything else (lists, arrays, masks, negative steps) becomes positions in the flattened array.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..base import is_number
+from ..errors import MXNetError
+from .invoke import imperative
+
+if TYPE_CHECKING:
+    from .array import NDArray
+
+__all__ = ["get", "put", "reshaped"]
+
+Bounds = list[tuple[int, int]]
+
+
+def _host(key: Any) -> Any:
+    """The key with arrays of the engine fetched."""
+    if isinstance(key, tuple):
+        return tuple(_host(each) for each in key)
+    if hasattr(key, "asnumpy"):
+        values = key.asnumpy()
+        return values if values.dtype.kind in "iub" else values.astype(np.int64)
+    if isinstance(key, list):
+        return np.asarray(key, dtype=None if key else np.int64)
+    return key
+
+
+def _bounds(shape: tuple[int, ...], key: Any) -> tuple[Bounds, tuple[int, ...]] | None:
+    """(begin, end) on every axis and the part's shape, for integers and slices of step 1; None for other keys."""
+    parts = list(key) if isinstance(key, tuple) else [key]
+    if parts.count(Ellipsis) == 1 and all(p is not None for p in parts):
+        at = parts.index(Ellipsis)
+        parts[at : at + 1] = [slice(None)] * (len(shape) - len(parts) + 1)
+    if not all(isinstance(p, int | np.integer | slice) and not isinstance(p, bool) for p in parts):
+        return None
+    if len(parts) > len(shape):
+        raise IndexError(f"too many indices: the array has {len(shape)} dimensions, got {len(parts)}")
+    parts += [slice(None)] * (len(shape) - len(parts))
+    bounds: Bounds = []
+    kept: list[int] = []
+    for axis, (part, size) in enumerate(zip(parts, shape, strict=True)):
+        if isinstance(part, slice):
+            begin, end, step = part.indices(size)
+            if step != 1:
+                return None
+            bounds.append((begin, max(end, begin)))
+            kept.append(bounds[-1][1] - begin)
+        else:
+            position = int(part)
+            if not -size <= position < size:
+                raise IndexError(f"index {position} is out of bounds for axis {axis} with size {size}")
+            bounds.append((position % size, position % size + 1))
+    return bounds, tuple(kept)
+
+
+def _contiguous(shape: tuple[int, ...], bounds: Bounds) -> bool:
+    """Whether the part is one piece: single elements, then one range, then whole axes."""
+    ranged = False
+    for (begin, end), size in zip(bounds, shape, strict=True):
+        if ranged and (begin, end) != (0, size):
+            return False
+        ranged = ranged or end - begin != 1
+    return True
+
+
+def get(x: NDArray, key: Any) -> NDArray:
+    """The part of `x` at `key`."""
+    if isinstance(key, list | np.ndarray) or _advanced(key):
+        return _gather(x, key)
+    found = _bounds(x.shape, key)
+    if found is None:
+        return _gather(x, key)
+    bounds, kept = found
+    if not bounds or not _contiguous(x.shape, bounds):
+        begin, end = zip(*bounds, strict=True) if bounds else ((), ())
+        if not bounds:
+            return x
+        if 0 in kept:
+            return _gather(x, key)
+        part: NDArray = imperative("slice", [x], {"begin": begin, "end": end})
+        part._shape, part._dtype = tuple(b - a for a, b in bounds), x._dtype
+        return _formed(part, kept or (1,))
+    return _formed(_piece(x, bounds), kept or (1,))
+
+
+def _advanced(key: Any) -> bool:
+    parts = key if isinstance(key, tuple) else (key,)
+    return any(isinstance(p, list | np.ndarray | bool) or p is None or hasattr(p, "asnumpy") for p in parts)
+
+
+def _piece(x: NDArray, bounds: Bounds) -> NDArray:
+    """A view of a contiguous part, in some shape."""
+    if not bounds or all((a, b) == (0, n) for (a, b), n in zip(bounds, x.shape, strict=True)):
+        return x
+    first, rest = bounds[0], bounds[1:]
+    if all((a, b) == (0, n) for (a, b), n in zip(rest, x.shape[1:], strict=True)):
+        return x._slice(*first) if first[1] - first[0] != 1 else x._at(first[0])
+    strides = [math.prod(x.shape[axis + 1 :]) for axis in range(len(x.shape))]
+    start = sum(a * stride for (a, _), stride in zip(bounds, strides, strict=True))
+    count = math.prod(b - a for a, b in bounds)
+    return x.reshape((-1,))._slice(start, start + count)
+
+
+def _formed(x: NDArray, shape: tuple[int, ...]) -> NDArray:
+    return x if x.shape == shape else x._view(shape, shape=list(shape))
+
+
+def _positions(x: NDArray, key: Any) -> np.ndarray[Any, Any]:
+    """Where the part's elements are in the flattened array."""
+    try:
+        return np.arange(x.size, dtype=np.int64).reshape(x.shape)[_host(key)]
+    except IndexError as error:
+        raise IndexError(str(error)) from None
+
+
+def _gather(x: NDArray, key: Any) -> NDArray:
+    from .array import from_host
+
+    positions = np.atleast_1d(_positions(x, key))
+    if positions.size == 0:
+        return from_host(np.empty(positions.shape, x._numpy_dtype), x._session)
+    flat = x._view((x.size,), shape=[x.size])
+    part: NDArray = imperative("take", [flat, from_host(positions, x._session)], {"axis": 0, "mode": "clip"})
+    part._shape, part._dtype = positions.shape, x._dtype
+    return part
+
+
+def put(x: NDArray, key: Any, value: Any) -> None:
+    """Write `value` to the part of `x` at `key`."""
+    if isinstance(key, slice) and key == slice(None):
+        _assign(x, value)
+        return
+    found = None if isinstance(key, list | np.ndarray) or _advanced(key) else _bounds(x.shape, key)
+    if found is None:
+        _scatter(x, key, value)
+        return
+    bounds, kept = found
+    if 0 in kept:
+        return
+    if _contiguous(x.shape, bounds):
+        _assign(_formed(_piece(x, bounds), kept or (1,)), value)
+        return
+    begin, end = zip(*bounds, strict=True)
+    if is_number(value):
+        imperative("_slice_assign_scalar", [x], {"scalar": float(value), "begin": begin, "end": end}, out=x)
+        return
+    part = _formed(_valued(x, value, kept), tuple(b - a for a, b in bounds))
+    imperative("_slice_assign", [x, part], {"begin": begin, "end": end}, out=x)
+
+
+def _valued(x: NDArray, value: Any, shape: tuple[int, ...]) -> NDArray:
+    """`value` as an array of `shape` on `x`'s device, in its type."""
+    from .array import NDArray, from_host
+
+    if isinstance(value, NDArray) and value._session is x._session:
+        made = value if value._dtype == x._dtype and x._dtype is not None else value.astype(x._numpy_dtype)
+        if made.shape == shape:
+            return made
+        if made.size == math.prod(shape):
+            squeezed = tuple(d for d in made.shape if d != 1)
+            if squeezed == tuple(d for d in shape if d != 1):
+                return made._view(shape, shape=list(shape))
+        leading = (1,) * (len(shape) - made.ndim) + made.shape
+        _fits(leading, shape, made.shape)
+        return _formed(made, leading).broadcast_to(shape)
+    host = value.asnumpy() if hasattr(value, "asnumpy") else np.asarray(value)
+    return from_host(_broadcast(host, shape, x._numpy_dtype), x._session)
+
+
+def _fits(leading: tuple[int, ...], shape: tuple[int, ...], given: tuple[int, ...]) -> None:
+    if len(leading) != len(shape) or any(a not in (1, b) for a, b in zip(leading, shape, strict=True)):
+        raise MXNetError(f"assignment: expected a value of shape {shape} or one that broadcasts to it, got {given}")
+
+
+def _broadcast(host: np.ndarray[Any, Any], shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """A copy of host values, in a shape and type."""
+    values = host
+    while values.ndim > len(shape) and values.shape[0] == 1:
+        values = values[0]
+    if values.ndim == len(shape):
+        _fits(values.shape, shape, host.shape)
+    made = np.empty(shape, dtype)
+    try:
+        made[...] = values
+    except ValueError:
+        raise MXNetError(
+            f"assignment: expected a value of shape {shape} or one that broadcasts to it, got {host.shape}"
+        ) from None
+    return made
+
+
+def _assign(x: NDArray, value: Any) -> None:
+    """Write to the whole of `x`."""
+    from .array import NDArray
+
+    if value is x:
+        return
+    if is_number(value):
+        imperative("_full", [], {"shape": x.shape, "value": float(value), "dtype": x._numpy_dtype.name}, out=x)
+    elif isinstance(value, NDArray) and value._session is x._session:
+        if value.shape != x.shape:
+            value = _valued(x, value, x.shape)
+        x._session.record({"do": "copy", "from": value._id, "to": x._id})
+    else:
+        host = value.asnumpy() if hasattr(value, "asnumpy") else np.asarray(value)
+        x._write(_broadcast(host, x.shape, x._numpy_dtype))
+
+
+def _scatter(x: NDArray, key: Any, value: Any) -> None:
+    from .array import from_host
+
+    positions = _positions(x, key)
+    if positions.size == 0:
+        return
+    if is_number(value):
+        values = from_host(np.full(positions.size, value, x._numpy_dtype), x._session)
+    else:
+        values = _valued(x, value, positions.shape)
+        values = values._view((positions.size,), shape=[positions.size])
+    where = from_host(positions.reshape(1, -1), x._session)
+    flat = x._view((x.size,), shape=[x.size])
+    imperative("_scatter_set_nd", [flat, values, where], {"shape": (x.size,)}, out=flat)
+
+
+def reshaped(shape: tuple[int, ...], wanted: tuple[int, ...], reverse: bool = False) -> tuple[int, ...]:
+    """The shape that Reshape's codes ask for: 0 keep, -1 infer, -2 the rest, -3 merge two, -4 split one.
+
+    Raises:
+        MXNetError: the number of elements differs, or the codes do not fit.
+    """
+    if reverse:
+        return reshaped(shape[::-1], wanted[::-1])[::-1]
+    out: list[int] = []
+    source, codes = list(shape), list(wanted)
+    try:
+        while codes:
+            code = codes.pop(0)
+            if code == 0:
+                out.append(source.pop(0))
+            elif code == -2:
+                out += source
+                source = []
+            elif code == -3:
+                out.append(source.pop(0) * source.pop(0))
+            elif code == -4:
+                whole, first, second = source.pop(0), codes.pop(0), codes.pop(0)
+                first = whole // second if first == -1 else first
+                second = whole // first if second == -1 else second
+                if first * second != whole:
+                    raise MXNetError(f"reshape: expected {whole} split in two factors, got {first} and {second}")
+                out += [first, second]
+            elif code == -1 or code > 0:
+                source[:1] = []
+                out.append(code)
+            else:
+                raise MXNetError(f"reshape: expected sizes, or codes from -4 to 0, got {code}")
+    except IndexError:
+        raise MXNetError(f"reshape: expected codes for the {len(shape)} axes of {shape}, got {wanted}") from None
+    size = math.prod(shape)
+    if out.count(-1) == 1:
+        rest = -math.prod(out)
+        if rest and size % rest == 0:
+            out[out.index(-1)] = size // rest
+    if math.prod(out) != size or -1 in out:
+        raise MXNetError(f"reshape: expected a shape of {size} elements like {shape}, got {wanted}")
+    return tuple(out)

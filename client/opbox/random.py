@@ -1,0 +1,61 @@
+"""Random values and the seed (`mx.random`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .context import Context
+from .ndarray.random import (
+    exponential,
+    gamma,
+    generalized_negative_binomial,
+    multinomial,
+    negative_binomial,
+    normal,
+    poisson,
+    randint,
+    randn,
+    shuffle,
+    uniform,
+)
+
+__all__ = [
+    "exponential",
+    "gamma",
+    "generalized_negative_binomial",
+    "multinomial",
+    "negative_binomial",
+    "normal",
+    "poisson",
+    "randint",
+    "randn",
+    "seed",
+    "shuffle",
+    "uniform",
+]
+
+
+def seed(seed_state: int, ctx: Any = "all") -> None:
+    """Start the random streams anew.
+
+    Args:
+        seed_state: an integer.
+        ctx: a device, or "all": the current one and those in use.
+
+    Raises:
+        ValueError: the seed is no integer.
+    """
+    from .context import current_context
+    from .session import sessions
+
+    try:
+        number = int(seed_state)
+    except (TypeError, ValueError):
+        raise ValueError(f"seed_state must be int, got {seed_state!r}") from None
+    if isinstance(ctx, Context):
+        devices = [ctx.session]
+    else:
+        current_context().session  # noqa: B018: opened, so that it is seeded
+        devices = list(sessions().values())
+    for session in devices:
+        session.record({"do": "seed", "seed": number})

@@ -1,0 +1,361 @@
+"""A session: the stream of commands to one device of the engine.
+
+Commands are recorded and leave in batches: when a value is needed, when `flush` says that a step is complete, or when
+a batch is full. Threads of the session send the batches, so the program goes on while they travel and run; a bounded
+number is under way at a time. What fails is raised where the program next waits, with the user's line that recorded
+the command.
+"""
+
+from __future__ import annotations
+
+import itertools
+import queue
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from .base import source_line
+from .errors import MXNetError, RemoteError, TransportError
+from .transport import Reply, Transport
+
+__all__ = ["Pending", "Session", "close_all", "session_for"]
+
+BATCH_COMMANDS = 1024
+BATCH_BYTES = 64 << 20
+WINDOW = 4
+"""Batches under way or waiting to be sent."""
+KEPT_LINES = 256
+"""Batches whose lines are remembered, for errors that are reported late."""
+
+
+class Pending:
+    """A value that is on its way: `result()` waits for it."""
+
+    __slots__ = ("_batch", "_done", "_error", "_session", "_value")
+
+    def __init__(self, session: Session, batch: _Batch) -> None:
+        self._session = session
+        self._batch = batch
+        self._done = threading.Event()
+        self._value: Any = None
+        self._error: Exception | None = None
+
+    def done(self) -> bool:
+        """Whether it has come."""
+        return self._done.is_set()
+
+    def result(self) -> Any:
+        """The value.
+
+        Raises:
+            RemoteError: the command, or one that it rests on, failed.
+            TransportError: the server is gone.
+        """
+        if not self._done.is_set():
+            self._session._send_if_open(self._batch)
+            self._done.wait()
+        if self._error is not None:
+            self._session.delivered(self._error)
+            raise self._error
+        return self._value
+
+    def _settle(self, value: Any = None, error: Exception | None = None) -> None:
+        self._value, self._error = value, error
+        self._done.set()
+
+
+class _Batch:
+    """Commands that travel together, and who waits for what of them."""
+
+    __slots__ = ("bytes", "commands", "described", "fetched", "lines", "seq", "synced", "tensors")
+
+    def __init__(self) -> None:
+        self.seq = 0
+        self.commands: list[dict[str, Any]] = []
+        self.lines: list[str | None] = []
+        self.tensors: dict[str, np.ndarray[Any, Any]] = {}
+        self.bytes = 0
+        self.fetched: dict[str, Pending] = {}
+        self.described: dict[int, Pending] = {}
+        self.synced: list[Pending] = []
+
+    @property
+    def waits(self) -> bool:
+        return bool(self.fetched or self.described or self.synced)
+
+    def fail(self, error: Exception) -> None:
+        for pending in (*self.fetched.values(), *self.described.values(), *self.synced):
+            pending._settle(error=error)
+
+    def settle(self, reply: Reply) -> None:
+        for name, pending in self.fetched.items():
+            pending._settle(reply.tensors[name])
+        if self.described:
+            told = {each["command"]: each for each in reply.header.get("results", ())}
+            for command, pending in self.described.items():
+                pending._settle(told[command])
+        for pending in self.synced:
+            pending._settle()
+
+
+class Session:
+    """One device of the engine.
+
+    Args:
+        transport: the engine.
+        device: "cpu" or "gpu:0".
+
+    Attributes:
+        device: as given.
+        requests: batches sent so far.
+    """
+
+    def __init__(self, transport: Transport, device: str) -> None:
+        self.device = device
+        self.requests = 0
+        self._transport = transport
+        self._ids = itertools.count(1)
+        self._seq = itertools.count(1)
+        self._lock = threading.RLock()
+        self._batch = _Batch()
+        self._freed: deque[int] = deque()
+        self._lines: OrderedDict[int, list[str | None]] = OrderedDict()
+        self._error: Exception | None = None
+        self._broken: Exception | None = None
+        self._closed = False
+        told = transport.call("POST", "/v1/sessions", {"device": device}).header
+        self.id: str = told["id"]
+        self._ttl = float(told.get("ttl_s", 600))
+        self._path = f"/v1/sessions/{self.id}/commands"
+        self._queue: queue.Queue[_Batch | None] = queue.Queue(maxsize=WINDOW)
+        count = int(getattr(transport, "connections", 1))
+        self._senders = [
+            threading.Thread(target=self._send_all, name=f"opbox-{device}-{i}", daemon=True) for i in range(count)
+        ]
+        for thread in self._senders:
+            thread.start()
+
+    def __repr__(self) -> str:
+        return f"<Session {self.id} on {self.device}>"
+
+    # -- recording --------------------------------------------------------------------------------------------
+
+    def new_id(self) -> int:
+        """A number for a new array or executor."""
+        return next(self._ids)
+
+    def record(self, command: dict[str, Any], tensor: np.ndarray[Any, Any] | None = None) -> None:
+        """Add a command to the batch; `tensor` travels with it, and must not change until it has.
+
+        Raises:
+            TransportError: the session is closed, or its server is gone.
+        """
+        with self._lock:
+            self._add(command, tensor)
+            if len(self._batch.commands) >= BATCH_COMMANDS or self._batch.bytes >= BATCH_BYTES:
+                self._close_batch()
+
+    def _add(self, command: dict[str, Any], tensor: np.ndarray[Any, Any] | None = None) -> int:
+        if self._closed or self._broken is not None:
+            raise self._broken or TransportError("the session is closed: its arrays are gone")
+        batch = self._batch
+        if tensor is not None:
+            name = f"t{len(batch.tensors)}"
+            batch.tensors[name] = tensor
+            batch.bytes += tensor.nbytes
+            command["tensor"] = name
+        batch.commands.append(command)
+        batch.lines.append(source_line())
+        return len(batch.commands) - 1
+
+    def free(self, id: int) -> None:
+        """Let go of an array or executor; leaves with the next batch. Called by finalizers, so it takes no lock."""
+        self._freed.append(id)
+
+    def fetch(self, id: int) -> Pending:
+        """The value that the array has at this point of the stream, when it has come."""
+        with self._lock:
+            pending = Pending(self, self._batch)
+            name = f"o{len(self._batch.fetched)}"
+            self._add({"do": "fetch", "id": id, "as": name})
+            self._batch.fetched[name] = pending
+        return pending
+
+    def describe(self, id: int, command: str = "describe") -> dict[str, Any]:
+        """What the engine tells of an array (shape, datatype) or executor; waits for it."""
+        with self._lock:
+            pending = Pending(self, self._batch)
+            position = self._add({"do": command, "id": id})
+            self._batch.described[position] = pending
+        told: dict[str, Any] = pending.result()
+        return told
+
+    def flush(self) -> None:
+        """Send what is recorded, without waiting for it. With nothing recorded, nothing is sent."""
+        with self._lock:
+            if self._batch.commands:
+                self._close_batch()
+
+    def _send_if_open(self, batch: _Batch) -> None:
+        with self._lock:
+            if batch is self._batch:
+                self._close_batch()
+
+    def wait(self) -> None:
+        """Wait until everything recorded so far has run.
+
+        Raises:
+            RemoteError: the first command that failed since the last wait.
+        """
+        with self._lock:
+            if not self._batch.commands and not self.requests:
+                return
+            pending = Pending(self, self._batch)
+            self._add({"do": "free", "ids": self._take_freed()})
+            self._batch.synced.append(pending)
+        pending.result()
+        self.raise_pending()
+
+    def raise_pending(self) -> None:
+        """Raise the error of a batch that nobody waited for, once."""
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    def delivered(self, error: Exception) -> None:
+        """Note that an error has been raised to the user."""
+        if self._error is error:
+            self._error = None
+
+    def _take_freed(self) -> list[int]:
+        freed = []
+        while self._freed:
+            freed.append(self._freed.popleft())
+        return freed
+
+    def _close_batch(self) -> None:
+        if self._freed:
+            self._batch.commands.append({"do": "free", "ids": self._take_freed()})
+            self._batch.lines.append(None)
+        batch, self._batch = self._batch, _Batch()
+        batch.seq = next(self._seq)
+        self._lines[batch.seq] = batch.lines
+        if len(self._lines) > KEPT_LINES:
+            self._lines.popitem(last=False)
+        self.requests += 1
+        self._queue.put(batch)
+
+    # -- sending ----------------------------------------------------------------------------------------------
+
+    def _next(self) -> _Batch | None:
+        """The next batch to send; an empty one when the session would expire for want of commands."""
+        while True:
+            try:
+                return self._queue.get(timeout=self._ttl / 3)
+            except queue.Empty:
+                with self._lock:
+                    if self._queue.empty() and not self._batch.commands and not self._closed and self._broken is None:
+                        self._close_batch()
+
+    def _send_all(self) -> None:
+        while (batch := self._next()) is not None:
+            if self._broken is not None:
+                batch.fail(self._broken)
+                continue
+            header = {"seq": batch.seq, "commands": batch.commands, "wait": batch.waits}
+            try:
+                reply = self._transport.call("POST", self._path, header, batch.tensors)
+                batch.tensors = {}
+                batch.settle(reply)
+            except RemoteError as error:
+                self._failed(batch, self._told(error, batch), fatal=error.status in (401, 403, 404, 410, 503))
+            except Exception as error:
+                told = error if isinstance(error, MXNetError) else TransportError(f"sending failed: {error!r}")
+                self._failed(batch, told, fatal=True)
+
+    def _failed(self, batch: _Batch, error: Exception, fatal: bool) -> None:
+        if fatal and not self._about_arrays(error):
+            self._broken = error
+        self._error = error
+        batch.fail(error)
+
+    @staticmethod
+    def _about_arrays(error: Exception) -> bool:
+        """Whether an error is a command's own (an array that is not there), and not the session's."""
+        return isinstance(error, RemoteError) and "command" in error.detail
+
+    def _told(self, error: RemoteError, batch: _Batch) -> RemoteError:
+        """The error with the line of the user's code that recorded the command."""
+        lines = self._lines.get(error.detail.get("seq", batch.seq))
+        command = error.detail.get("command")
+        if lines is None or not isinstance(command, int) or not 0 <= command < len(lines):
+            return error
+        line = lines[command]
+        message = str(error)
+        if line is None or line in message:
+            return error
+        told = type(error)(
+            f"{message} ({line})",
+            status=error.status,
+            type=error.type,
+            node=error.node,
+            request_id=error.request_id,
+            detail=error.detail,
+        )
+        told.__cause__ = error
+        return told
+
+    def close(self, timeout: float = 10.0) -> None:
+        """Send what is recorded, end the session on the engine, and stop the threads."""
+        with self._lock:
+            if self._closed:
+                return
+            if self._broken is None and self._batch.commands:
+                self._close_batch()
+            self._closed = True
+        for _ in self._senders:
+            try:
+                self._queue.put(None, timeout=timeout)
+            except queue.Full:
+                break
+        for thread in self._senders:
+            if thread is not threading.current_thread():
+                thread.join(timeout)
+        try:
+            self._transport.call("DELETE", f"/v1/sessions/{self.id}")
+        except MXNetError:
+            pass  # it has gone already, or its server has
+
+
+_sessions: dict[str, Session] = {}
+_sessions_lock = threading.Lock()
+
+
+def session_for(device: str) -> Session:
+    """This process's session on a device, opened when it is asked for first."""
+    held = _sessions.get(device)
+    if held is not None:
+        return held
+    from .engine import transport
+
+    with _sessions_lock:
+        if device not in _sessions:
+            _sessions[device] = Session(transport(), device)
+        return _sessions[device]
+
+
+def sessions() -> Mapping[str, Session]:
+    """The open sessions by device."""
+    return dict(_sessions)
+
+
+def close_all() -> None:
+    """Close every session of this process."""
+    with _sessions_lock:
+        held = list(_sessions.values())
+        _sessions.clear()
+    for session in held:
+        session.close()

@@ -1,0 +1,110 @@
+"""Asking the engine for a symbol's shapes and types, in MXNet's terms: 0 and () are unknown, None is undecided."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import ml_dtypes
+import numpy as np
+
+from .._schema.parameters import dtype_name
+from ..errors import MXNetError
+
+if TYPE_CHECKING:
+    from .symbol import Symbol
+
+__all__ = ["infer_shape", "infer_type"]
+
+Shapes = tuple[list[Any] | None, list[Any] | None, list[Any] | None]
+UNDECIDED: Shapes = (None, None, None)
+
+
+def _named(symbol: Symbol, what: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """What was given, by the names of the symbol's inputs."""
+    if args and kwargs:
+        raise ValueError(f"Can only specify known argument {what}s either by positional or kwargs way.")
+    if args:
+        known = symbol.list_arguments()
+        if len(args) > len(known):
+            raise MXNetError(f"infer_{what}: expected at most {len(known)} arguments, got {len(args)}")
+        return {name: value for name, value in zip(known, args, strict=False) if value is not None}
+    if kwargs:
+        known = symbol.list_inputs()
+        for name in kwargs:
+            if name not in known:
+                listed = ", ".join(known)
+                raise MXNetError(f"infer_{what}: keyword argument {name!r} not found: expected one of {listed}")
+    return dict(kwargs)
+
+
+def _call(path: str, body: dict[str, Any]) -> dict[str, Any]:
+    from ..engine import transport
+
+    return transport().call("POST", path, body).header
+
+
+def infer_shape(symbol: Symbol, partial: bool, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Shapes:
+    """The shapes of arguments, outputs and auxiliary states.
+
+    Args:
+        symbol: the graph.
+        partial: return what can be known.
+        args, kwargs: known shapes, by position of the arguments or by name.
+
+    Returns:
+        Three lists of tuples; three times None when shapes stay unknown and `partial` is not set.
+
+    Raises:
+        ShapeError: shapes contradict each other; names the node and the user's line.
+    """
+    given: dict[str, Any] = {}
+    for name, shape in _named(symbol, "shape", args, kwargs).items():
+        if not isinstance(shape, tuple):
+            raise TypeError(f"Arguments need to be shapes (tuple), but '{name}' is {type(shape)}.")
+        if shape:
+            given[name] = [int(d) if d > 0 else -1 for d in shape]
+    told = _call("/v1/infer_shape", {"graph": symbol._document(), "shapes": given, "partial": True})
+    if not told["complete"] and not partial:
+        arguments = zip(told["arg_names"], told["arg_shapes"], strict=True)
+        unknown = [f"{name}: {_shape(dims)}" for name, dims in arguments if dims is None or -1 in dims]
+        _warn("Cannot decide shape for the following arguments (0s in shape means unknown dimensions). ", unknown)
+        return UNDECIDED
+    return tuple([_shape(dims) for dims in told[f"{kind}_shapes"]] for kind in ("arg", "out", "aux"))  # type: ignore[return-value]
+
+
+def _shape(dims: Sequence[int] | None) -> tuple[int, ...]:
+    return () if dims is None else tuple(max(d, 0) for d in dims)
+
+
+def _warn(message: str, unknown: list[str]) -> None:
+    listed = [*unknown[:10], "..."] if len(unknown) > 10 else unknown
+    warnings.warn(message + "Consider providing them as input:\n\t" + "\n\t".join(listed), stacklevel=4)
+
+
+def infer_type(symbol: Symbol, partial: bool, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Shapes:
+    """The element types of arguments, outputs and auxiliary states, as numpy's scalar classes.
+
+    Args:
+        symbol: the graph.
+        partial: return what can be known, None elsewhere.
+        args, kwargs: known types, by position of the arguments or by name.
+
+    Raises:
+        DTypeError: types contradict each other.
+    """
+    given = {name: dtype_name(dtype) for name, dtype in _named(symbol, "type", args, kwargs).items()}
+    told = _call("/v1/infer_type", {"graph": symbol._document(), "types": given, "partial": True})
+    if not told["complete"] and not partial:
+        unknown = [f"{n}: None" for n, dtype in zip(told["arg_names"], told["arg_types"], strict=True) if dtype is None]
+        _warn("Cannot decide type for the following arguments. ", unknown)
+        return UNDECIDED
+    return tuple([numpy_type(dtype) for dtype in told[f"{kind}_types"]] for kind in ("arg", "out", "aux"))  # type: ignore[return-value]
+
+
+def numpy_type(name: str | None) -> Any:
+    """numpy's scalar class for a type's name; None for None."""
+    if name is None:
+        return None
+    return ml_dtypes.bfloat16 if name == "bfloat16" else np.dtype(name).type

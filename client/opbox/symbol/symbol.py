@@ -1,0 +1,418 @@
+"""Symbol: one or more outputs of a graph of operators.
+
+data = mx.sym.Variable("data")
+net = mx.sym.FullyConnected(data, num_hidden=10, name="fc1")
+net.list_arguments()            # ['data', 'fc1_weight', 'fc1_bias']
+net.infer_shape(data=(32, 20))
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .. import attribute
+from .._schema.parameters import attribute_text
+from ..base import source_line
+from . import infer
+from . import json as files
+from .arithmetic import Arithmetic
+from .compose import recompose
+from .fluent import Fluent
+from .node import Entry, Node, copied, ordered
+
+if TYPE_CHECKING:
+    from ..executor import Executor
+
+__all__ = ["Group", "Symbol", "Variable", "load", "load_json", "var"]
+
+_HIDDEN = ("ctx_group", "lr_mult", "wd_mult", "force_mirroring", "mirror_stage", "profiler_scope")
+_DTYPES = {
+    name: str(i) for i, name in enumerate(["float32", "float64", "float16", "uint8", "int32", "int8", "int64", "bool"])
+} | {"int16": "8", "uint16": "9", "uint32": "10", "uint64": "11", "bfloat16": "12"}
+_STYPES = {"default": "0", "row_sparse": "1", "csr": "2"}
+
+
+class Symbol(Arithmetic, Fluent):
+    """Outputs of a graph; made by `Variable`, by the operators' functions, and by Python's operators."""
+
+    __slots__ = ("_heads",)
+    __array_priority__ = 1000.0
+
+    def __init__(self, heads: Sequence[Entry]) -> None:
+        self._heads = list(heads)
+
+    # -- identity ---------------------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str | None:
+        """The node's name; None for a group."""
+        node = self._node()
+        return node.name if node is not None else None
+
+    def _node(self) -> Node | None:
+        first = self._heads[0][0]
+        return first if all(node is first for node, _ in self._heads) else None
+
+    def __repr__(self) -> str:
+        name = self.name
+        if name is None:
+            return f"<{type(self).__name__} group [{', '.join(str(each.name) for each in self)}]>"
+        return f"<{type(self).__name__} {name}>"
+
+    def __copy__(self) -> Symbol:
+        return Symbol(copied(self._heads))
+
+    def __deepcopy__(self, memo: Any) -> Symbol:
+        return Symbol(copied(self._heads))
+
+    def __reduce__(self) -> Any:
+        return _unpickled, (json.dumps(files.document(self._heads, sources=True)),)
+
+    # -- outputs ----------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self._heads)
+
+    def __iter__(self) -> Iterator[Symbol]:
+        return (Symbol([head]) for head in self._heads)
+
+    def __getitem__(self, index: int | str | slice) -> Symbol:
+        """One output by position or name, or several as a group.
+
+        Raises:
+            IndexError: there are fewer outputs.
+            ValueError: no output, or more than one, has that name.
+        """
+        if isinstance(index, slice):
+            return Group(
+                [
+                    self[i]
+                    for i in range(index.start or 0, len(self) if index.stop is None else index.stop, index.step or 1)
+                ]
+            )
+        if isinstance(index, str):
+            found = [i for i, name in enumerate(self.list_outputs()) if name == index]
+            if len(found) > 1:
+                raise ValueError(f'There are multiple outputs with name "{index}"')
+            if not found:
+                raise ValueError(f'Cannot find output that matches name "{index}"')
+            index = found[0]
+        if not isinstance(index, int):
+            raise TypeError("Symbol only support integer index to fetch i-th output")
+        if not 0 <= index < len(self._heads):
+            raise IndexError(f"output {index}: expected 0 to {len(self._heads) - 1}")
+        return Symbol([self._heads[index]])
+
+    def list_outputs(self) -> list[str]:
+        """Names of the outputs: `fc1_output`."""
+        return [node.output_name(index) for node, index in self._heads]
+
+    def list_arguments(self) -> list[str]:
+        """Names of the arguments: inputs and parameters, in the order of `bind`."""
+        variables, states = self._variables()
+        return [node.name for node in variables if id(node) not in states]
+
+    def list_auxiliary_states(self) -> list[str]:
+        """Names of the states that operators update as they run, such as BatchNorm's moving averages."""
+        variables, states = self._variables()
+        return [node.name for node in variables if id(node) in states]
+
+    def list_inputs(self) -> list[str]:
+        """Names of arguments and auxiliary states together, in the graph's order."""
+        return [node.name for node in self._variables()[0]]
+
+    def _variables(self) -> tuple[list[Node], set[int]]:
+        nodes = ordered(self._heads)
+        states = {id(node.inputs[i][0]) for node in nodes for i in node.aux()}
+        return [node for node in nodes if node.op is None], states
+
+    def get_internals(self) -> Symbol:
+        """A group of every output inside, in the graph's order: `net.get_internals()["fc1_output"]`."""
+        return Symbol([(node, i) for node in ordered(self._heads) for i in range(node.visible_outputs())])
+
+    def get_children(self) -> Symbol | None:
+        """A group of what the outputs' own nodes read; None when they read nothing."""
+        nodes = {id(node): node for node, _ in self._heads}
+        children = [entry for node in nodes.values() for entry in node.inputs]
+        return Symbol(children) if children else None
+
+    # -- attributes -------------------------------------------------------------------------------------------
+
+    def attr(self, key: str) -> str | None:
+        """An attribute of the node, or None: a parameter, `__shape__`, or `lr_mult` for `__lr_mult__`."""
+        node = self._node()
+        if node is None:
+            return None
+        if key == "name":
+            return node.name
+        return node.attrs.get(f"__{key}__" if key in _HIDDEN else key)
+
+    def list_attr(self, recursive: bool = False) -> dict[str, str]:
+        """The attributes of the (first) node; `attr_dict` has those of the whole graph."""
+        if recursive:
+            raise DeprecationWarning("list_attr(recursive=True) is gone: use attr_dict")
+        return _told(self._heads[0][0])
+
+    def attr_dict(self) -> dict[str, dict[str, str]]:
+        """The attributes of every node that has some, by the node's name."""
+        return {node.name: _told(node) for node in ordered(self._heads) if node.attrs}
+
+    def _set_attr(self, **kwargs: Any) -> None:
+        """Set attributes of the node.
+
+        Raises:
+            ValueError: a value is not a string, or the symbol is a group.
+            ParamError: the operator has no such parameter.
+        """
+        node = self._node()
+        if node is None:
+            raise ValueError("_set_attr: expected a symbol of one node, got a group")
+        attrs = dict(node.attrs)
+        for key, value in kwargs.items():
+            if not isinstance(value, str):
+                raise ValueError("Set Attr only accepts string values")
+            attrs[f"__{key}__" if key in _HIDDEN else key] = value
+        if node.op is not None:
+            node.op.check(attrs, node.name)
+        node.attrs = attrs
+
+    # -- composing --------------------------------------------------------------------------------------------
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Symbol:
+        """A copy with symbols in the place of variables: `net(data=other, name="renamed")`.
+
+        Raises:
+            TypeError: something else than symbols is given.
+            MXNetError: there is no such variable.
+        """
+        name = kwargs.pop("name", None)
+        if args and kwargs:
+            raise TypeError("compose only accept input Symbols either as positional or keyword arguments, not both")
+        if not all(isinstance(each, Symbol) for each in (*args, *kwargs.values())):
+            raise TypeError("Compose expect `Symbol` as arguments")
+        if args:
+            arguments = self.list_arguments()
+            if len(args) > len(arguments):
+                raise TypeError(f"compose: expected at most {len(arguments)} symbols, got {len(args)}")
+            kwargs = dict(zip(arguments, args, strict=False))
+        return Symbol(recompose(self._heads, name, kwargs))
+
+    def astype(self, dtype: Any, **kwargs: Any) -> Any:
+        """This, with another element type."""
+        from .op import cast
+
+        return cast(self, dtype=dtype, **kwargs)
+
+    def squeeze(self, axis: Any = None, inplace: bool = False, **kwargs: Any) -> Any:
+        """Without the axes of size 1, or without the given ones of them."""
+        from . import op
+
+        return op.squeeze(self, axis=axis, **kwargs)
+
+    # -- inference --------------------------------------------------------------------------------------------
+
+    def infer_shape(self, *args: Any, **kwargs: Any) -> infer.Shapes:
+        """Shapes of arguments, outputs and auxiliary states from some known ones; 0 is an unknown dimension.
+
+        Returns:
+            Three lists of tuples; (None, None, None) and a warning when the known ones do not determine the rest.
+
+        Raises:
+            ShapeError: shapes contradict each other: node, argument, expected, got, the user's line.
+        """
+        return infer.infer_shape(self, False, args, kwargs)
+
+    def infer_shape_partial(self, *args: Any, **kwargs: Any) -> infer.Shapes:
+        """As `infer_shape`, with what can be known: 0 for unknown dimensions, () for unknown shapes."""
+        return infer.infer_shape(self, True, args, kwargs)
+
+    def infer_type(self, *args: Any, **kwargs: Any) -> infer.Shapes:
+        """Element types of arguments, outputs and auxiliary states from some known ones."""
+        return infer.infer_type(self, False, args, kwargs)
+
+    def infer_type_partial(self, *args: Any, **kwargs: Any) -> infer.Shapes:
+        """As `infer_type`, with None for what stays unknown."""
+        return infer.infer_type(self, True, args, kwargs)
+
+    # -- binding ----------------------------------------------------------------------------------------------
+
+    def simple_bind(
+        self, ctx: Any = None, grad_req: Any = "write", type_dict: Mapping[str, Any] | None = None, **kwargs: Any
+    ) -> Executor:
+        """An executor with arrays of its own, shaped by inference from `kwargs`.
+
+        Args:
+            ctx: the device; the current one when None.
+            grad_req: "write", "add" or "null", for all arguments or by name or in a list.
+            type_dict: element types by argument name.
+            kwargs: shapes by argument name (and MXNet's sharing options, which have no effect).
+        """
+        from ..executor import simple_bind
+
+        return simple_bind(self, ctx, grad_req, type_dict, kwargs)
+
+    def bind(
+        self,
+        ctx: Any,
+        args: Any,
+        args_grad: Any = None,
+        grad_req: Any = "write",
+        aux_states: Any = None,
+        group2ctx: Any = None,
+        shared_exec: Any = None,
+    ) -> Executor:
+        """An executor over given arrays.
+
+        Args:
+            ctx: the device.
+            args: arrays of all arguments, a list or by name.
+            args_grad: arrays for gradients, a list (None for none) or by name.
+            grad_req: "write", "add" or "null", for all or by name or in a list.
+            aux_states: arrays of the auxiliary states, a list or by name.
+            group2ctx, shared_exec: have no effect.
+        """
+        from ..executor import bind
+
+        return bind(self, ctx, args, args_grad, grad_req, aux_states)
+
+    def eval(self, ctx: Any = None, **kwargs: Any) -> Any:
+        """The outputs for given arguments: `(a + b).eval(a=mx.nd.ones((2,)), b=mx.nd.ones((2,)))`."""
+        from ..context import current_context
+
+        return self.bind(ctx if ctx is not None else current_context(), kwargs, grad_req="null").forward()
+
+    # -- files ------------------------------------------------------------------------------------------------
+
+    def tojson(self, remove_amp_cast: bool = True) -> str:
+        """The graph as MXNet's JSON."""
+        return files.text(self._heads)
+
+    def save(self, fname: str | Path, remove_amp_cast: bool = True) -> None:
+        """Write the graph to a file, which MXNet reads too."""
+        if not isinstance(fname, str | Path):
+            raise TypeError("fname need to be string")
+        Path(fname).write_text(self.tojson(), encoding="utf-8")
+
+    def _document(self) -> dict[str, Any]:
+        """The graph for the engine, with the user's lines."""
+        return files.document(self._heads, sources=True)
+
+    def debug_str(self) -> str:
+        """The graph as readable text, one node after the other."""
+        if len(self._heads) == 1 and self._heads[0][0].op is None:
+            return f"Variable:{self._heads[0][0].name}\n"
+        lines = ["Symbol Outputs:"]
+        lines += [f"\toutput[{i}]={node.name}({index})" for i, (node, index) in enumerate(self._heads)]
+        for node in ordered(self._heads):
+            if node.op is None:
+                lines.append(f"Variable:{node.name}")
+                continue
+            lines += ["-" * 20, f"Op:{node.op.name}, Name={node.name}", "Inputs:"]
+            written = node.aux()
+            for i, (child, index) in enumerate(node.inputs):
+                version = f" version={int(i in written)}" if child.op is None else ""
+                lines.append(f"\targ[{i}]={child.name}({index}){version}")
+            if node.attrs:
+                lines += ["Attrs:", *(f"\t{key}={value}" for key, value in sorted(node.attrs.items()))]
+        return "\n".join(lines) + "\n"
+
+
+def _told(node: Node) -> dict[str, str]:
+    """A node's attributes; the well-known hidden ones also under their plain names."""
+    plain = {key[2:-2]: value for key, value in node.attrs.items() if key[2:-2] in _HIDDEN and key.startswith("__")}
+    return {**node.attrs, **plain}
+
+
+def _unpickled(document: str) -> Symbol:
+    return Symbol(files.parse(document))
+
+
+def var(
+    name: str,
+    attr: Mapping[str, str] | None = None,
+    shape: Sequence[int] | None = None,
+    lr_mult: float | None = None,
+    wd_mult: float | None = None,
+    dtype: Any = None,
+    init: Any = None,
+    stype: str | None = None,
+    **kwargs: Any,
+) -> Symbol:
+    """A variable: an argument to feed or to learn.
+
+    Args:
+        name: its name in `bind` and in files.
+        attr: hidden attributes.
+        shape: its shape, 0 for unknown dimensions.
+        lr_mult, wd_mult: factors of the learning rate and the weight decay.
+        dtype: its element type.
+        init: an initializer, or what its `dumps` gives.
+        stype: its storage type; kept, all arrays are dense.
+        kwargs: further attributes, named `__like_this__`.
+
+    Raises:
+        TypeError: the name is not a string.
+        ValueError: an attribute's name is not of that form.
+    """
+    if not isinstance(name, str):
+        raise TypeError("Expect a string for variable `name`")
+    attrs = attribute.current().get(attr)
+    attrs = {f"__{key}__" if key in _HIDDEN else key: value for key, value in attrs.items()}
+    if shape is not None:
+        attrs["__shape__"] = attribute_text(shape if isinstance(shape, int) else tuple(shape))
+    if lr_mult is not None:
+        attrs["__lr_mult__"] = attribute_text(lr_mult)
+    if wd_mult is not None:
+        attrs["__wd_mult__"] = attribute_text(wd_mult)
+    if dtype is not None:
+        from .._schema.parameters import dtype_name
+
+        attrs["__dtype__"] = _DTYPES[dtype_name(dtype)]
+    if init is not None:
+        attrs["__init__"] = init if isinstance(init, str) else init.dumps()
+    if stype is not None:
+        attrs["__storage_type__"] = _STYPES[stype]
+    for key, value in kwargs.items():
+        if not (key.startswith("__") and key.endswith("__")):
+            raise ValueError(
+                f"Attribute name={key} is not supported. Additional attributes must start and end with double "
+                "underscores, e.g, __yourattr__"
+            )
+        attrs[key] = attribute_text(value)
+    return Symbol([(Node(None, name, attrs, [], source_line()), 0)])
+
+
+Variable = var
+
+
+def Group(symbols: Sequence[Symbol]) -> Symbol:
+    """Several symbols as one, with all their outputs.
+
+    Raises:
+        TypeError: the list is empty, or holds something else than symbols.
+    """
+    symbols = list(symbols)
+    if not symbols or any(not isinstance(each, Symbol) for each in symbols):
+        raise TypeError("Expected a list of symbols as input")
+    return Symbol([head for each in symbols for head in each._heads])
+
+
+def load(fname: str | Path) -> Symbol:
+    """Read a symbol from a file of opbox or of any version of MXNet."""
+    if not isinstance(fname, str | Path):
+        raise TypeError("fname need to be string")
+    return load_json(Path(fname).read_text(encoding="utf-8"))
+
+
+def load_json(json_str: str) -> Symbol:
+    """Read a symbol from JSON text.
+
+    Raises:
+        MXNetError: it is no graph; UnknownOperatorError and ParamError for what its nodes say.
+    """
+    if not isinstance(json_str, str):
+        raise TypeError("fname required to be string")
+    return Symbol(files.parse(json_str))

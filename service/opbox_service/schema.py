@@ -1,0 +1,51 @@
+"""Write what the client knows of the operators: its catalogue and type stubs, from the registry.
+
+python -m opbox_service.schema            # write
+python -m opbox_service.schema --check    # fail when what is there is not current
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import opbox
+from opbox._schema import stubs
+from opbox_ops import registry
+
+__all__ = ["catalogue", "files", "main"]
+
+
+def catalogue() -> dict[str, Any]:
+    """Every operator that a user may call, as `GET /v1/ops` tells them."""
+    return {"operators": [registry.get(name).json() for name in registry.names() if not name.startswith("_backward")]}
+
+
+def files() -> dict[Path, str]:
+    """The text of each generated file of the client, by its path."""
+    root = Path(opbox.__file__).parent
+    told = catalogue()["operators"]
+    lines = ",\n".join(json.dumps(each, separators=(", ", ": "), ensure_ascii=False) for each in told)
+    made = {root / "_schema" / "operators.json": '{"operators": [\n' + lines + "\n]}\n"}
+    return made | {root / name: text for name, text in stubs.files(told).items()}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Write the files, or with `--check` compare them."""
+    parser = argparse.ArgumentParser(prog="python -m opbox_service.schema", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--check", action="store_true", help="write nothing; fail when a file is not current")
+    check = parser.parse_args(arguments).check
+    stale = [path for path, text in files().items() if not path.exists() or path.read_text(encoding="utf-8") != text]
+    for path in stale:
+        if check:
+            sys.stderr.write(f"{path}: not current; run python -m opbox_service.schema\n")
+        else:
+            path.write_text(files()[path], encoding="utf-8")
+    return 1 if check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
