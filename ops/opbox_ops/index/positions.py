@@ -68,7 +68,7 @@ def add_rows(xp: Any, where: Array, rows: Array, req: OpReq, total: Array) -> No
     """Add each of `rows` (n, width) to the row of `total` (size, width) that `where` (n,) names; rows may recur.
 
     On the CPU this is the product of a sparse 0/1 matrix with `rows`, by the inner function of SciPy's sparse product,
-    which adds into an array that exists: one pass, no sorting; benchmarks/rows_and_steps.py compares it with numpy.add.at.
+    which adds into an array that exists: one pass, no sorting. benchmarks/rows_and_steps.py compares it with add.at.
     """
     if not req or (req == OpReq.ADD and not where.size):
         return
