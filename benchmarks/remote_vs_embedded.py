@@ -119,9 +119,8 @@ def main():
             child.wait(30)
     ratio = statistics.median(ratios)
     middle = [statistics.median(column) for column in zip(*speeds, strict=True)]
-    print(
-        f"{'median':>5} {middle[0]:>9.0f} {middle[1]:>10.0f} {ratio:>7.2f}   goal {GOAL}: {'met' if ratio >= GOAL else 'missed'}"
-    )
+    verdict = "met" if ratio >= GOAL else "missed"
+    print(f"median {middle[0]:>9.0f} {middle[1]:>10.0f} {ratio:>7.2f}   goal {GOAL}: {verdict}")
 
 
 if __name__ == "__main__":

@@ -86,7 +86,7 @@ def metrics():
 OPTIMIZERS = [
     ("sgd", {"learning_rate": 0.1}),
     ("sgd", {"learning_rate": 0.1, "momentum": 0.9, "wd": 0.01, "clip_gradient": 0.5, "rescale_grad": 0.25}),
-    ("nag", {"learning_rate": 0.1, "momentum": 0.9, "wd": 0.01}),
+    ("nag", {"learning_rate": 0.1, "momentum": 0.9, "rescale_grad": 0.5}),
     ("nag", {"learning_rate": 0.1}),
     ("adam", {"wd": 0.01, "rescale_grad": 0.5}),
     ("adam", {"learning_rate": 0.01, "clip_gradient": 0.3, "beta1": 0.8, "epsilon": 1e-4}),
@@ -95,6 +95,7 @@ OPTIMIZERS = [
     ("rmsprop", {"learning_rate": 0.01, "centered": True, "clip_weights": 0.9}),
     ("adadelta", {"wd": 0.01, "rescale_grad": 0.5, "clip_gradient": 0.3}),
     ("ftrl", {"learning_rate": 0.1, "wd": 0.01, "lamda1": 0.05}),
+    ("ftml", {"learning_rate": 0.01, "wd": 0.01, "clip_gradient": 0.4}),
     ("signum", {"learning_rate": 0.01, "wd": 0.01, "wd_lh": 0.02}),
     ("signum", {"learning_rate": 0.01, "momentum": 0.0, "wd": 0.1}),
     ("adamax", {"wd": 0.01, "clip_gradient": 0.5}),

@@ -1,4 +1,4 @@
-"""The examples run as they stand, on the engine embedded; the curl session and the demo against servers of their own."""
+"""The examples run as they stand: on the engine embedded; curl session and demo against a server."""
 
 from __future__ import annotations
 

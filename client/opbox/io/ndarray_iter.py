@@ -94,7 +94,7 @@ class NDArrayIter(DataIter):
         self._label = named_arrays(label, True, label_name)
         self.layout = layout
         self._axis = max(layout.find("N"), 0)
-        self.num_data = self._data[0][1].shape[self._axis]
+        self.num_data = int(self._data[0][1].shape[self._axis])
         for name, array in self._data + self._label:
             if array.ndim <= self._axis or array.shape[self._axis] != self.num_data:
                 raise ValueError(
@@ -141,12 +141,12 @@ class NDArrayIter(DataIter):
         ]
 
     @property
-    def provide_data(self) -> list[DataDesc]:  # type: ignore[override]
+    def provide_data(self) -> list[DataDesc]:
         """Names and shapes of the data of a batch."""
         return self._described(self._data)
 
     @property
-    def provide_label(self) -> list[DataDesc]:  # type: ignore[override]
+    def provide_label(self) -> list[DataDesc]:
         """Names and shapes of the labels of a batch."""
         return self._described(self._label)
 

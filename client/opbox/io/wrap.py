@@ -111,7 +111,7 @@ class PrefetchingIter(DataIter):
         rename_data: Sequence[Mapping[str, str]] | None = None,
         rename_label: Sequence[Mapping[str, str]] | None = None,
     ) -> None:
-        self.iters = list(iters) if isinstance(iters, (list, tuple)) else [iters]
+        self.iters: list[DataIter] = [iters] if isinstance(iters, DataIter) else list(iters)
         if not self.iters:
             raise AssertionError("iters: expected at least one iterator")
         self.n_iter = len(self.iters)
@@ -138,12 +138,12 @@ class PrefetchingIter(DataIter):
         return joined
 
     @property
-    def provide_data(self) -> list[Any]:  # type: ignore[override]
+    def provide_data(self) -> list[Any]:
         """Names and shapes of the data of a batch, of all iterators."""
         return self._provided("provide_data", self.rename_data)
 
     @property
-    def provide_label(self) -> list[Any]:  # type: ignore[override]
+    def provide_label(self) -> list[Any]:
         """Names and shapes of the labels of a batch, of all iterators."""
         return self._provided("provide_label", self.rename_label)
 

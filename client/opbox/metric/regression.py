@@ -99,7 +99,7 @@ class PearsonCorrelation(HostMetric):
             check_label_shapes(label, pred, False, True)
             pair = np.stack([pred.ravel(), label.ravel()]).astype(np.float64)
             if self.average == "macro":
-                self._add(np.corrcoef(pair)[0, 1], 1)
+                self._add(np.asarray(np.corrcoef(pair))[0, 1], 1)
                 continue
             count, means = pair.shape[1], pair.mean(axis=1)
             apart, total = means - self._means, self._count + count

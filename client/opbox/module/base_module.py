@@ -269,7 +269,8 @@ class BaseModule:
             param = BatchEndParam(epoch=epoch, nbatch=seen, eval_metric=eval_metric, locals=locals())
             for callback in _listed(score_end_callback):
                 callback(param)
-        return eval_metric.get_name_value()
+        found: list[tuple[str, Any]] = eval_metric.get_name_value()
+        return found
 
     def _unpadded(self, batch: Any) -> list[NDArray]:
         pad = batch.pad or 0

@@ -57,7 +57,7 @@ class Executors:
         """The executor for these input shapes, bound now if it was not.
 
         Raises:
-            MXNetError: parameters whose shape would have to change.
+            MXNetError: parameters whose shape would have to change, or shapes that leave some argument's unknown.
         """
         key = tuple((desc.name, tuple(desc.shape), np.dtype(desc.dtype).name) for desc in shapes)
         if key not in self._bound:
@@ -71,8 +71,15 @@ class Executors:
     def _bind(self, shapes: Sequence[DataDesc]) -> Any:
         known_shapes = {desc.name: tuple(desc.shape) for desc in shapes if desc.name in self._arguments}
         known_types = {desc.name: np.dtype(desc.dtype).name for desc in shapes if desc.name in self._arguments}
-        arg_shapes, _, aux_shapes = self.symbol.infer_shape(**known_shapes)
+        arg_shapes, out_shapes, aux_shapes = self.symbol.infer_shape(**known_shapes)
         arg_types, _, aux_types = self.symbol.infer_type(**known_types)
+        if arg_shapes is None or arg_types is None:
+            missing = "shapes" if arg_shapes is None else "types"
+            told = ", ".join(f"{desc.name} {tuple(desc.shape)}" for desc in shapes)
+            raise MXNetError(
+                f"bind: expected input shapes that decide the {missing} of all arguments, got {told}; give the missing "
+                "inputs in data_shapes or label_shapes"
+            )
         args, grads = {}, {}
         for name, shape, dtype in zip(self._arguments, arg_shapes, arg_types, strict=True):
             wanted = self.grad_req.get(name, "null") != "null"
@@ -89,7 +96,10 @@ class Executors:
             for name, shape, dtype in zip(self._states, aux_shapes, aux_types, strict=True)
         }
         grad_req = {name: self.grad_req.get(name, "null") for name in self._arguments}
-        return self.symbol.bind(self.context, args, args_grad=grads, grad_req=grad_req, aux_states=aux)
+        executor = self.symbol.bind(self.context, args, args_grad=grads, grad_req=grad_req, aux_states=aux)
+        for out, shape in zip(executor.outputs, out_shapes, strict=True):
+            out._shape = tuple(shape)  # known here already: asking the engine for it would wait
+        return executor
 
     def _zeros(self, shape: Sequence[int], dtype: Any) -> NDArray:
         return nd.zeros(tuple(shape), self.context, dtype=dtype)

@@ -26,7 +26,11 @@ def load_batch(bound: Mapping[str, NDArray], descs: Sequence[DataDesc], arrays: 
     for desc, array in zip(descs, arrays, strict=True):
         if desc.name not in bound:
             continue  # a label that the symbol does not use
-        bound[desc.name][:] = array.asnumpy() if isinstance(array, HostArray) else array
+        target = bound[desc.name]
+        if isinstance(array, HostArray) and array.shape == target.shape and array.dtype == target.dtype:
+            target._write(array.asnumpy())  # nobody changes a batch's values, so they need no copy
+        else:
+            target[:] = array
 
 
 def label_value(label: Any) -> Any:

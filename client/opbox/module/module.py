@@ -428,8 +428,9 @@ class Module(BaseModule):
             self._reshape_to(data_batch, shapes)
         executor = self._exec
         load_batch(executor.arg_dict, self._data_shapes, data_batch.data)
-        if self._label_shapes and data_batch.label:
-            load_batch(executor.arg_dict, self._label_shapes, data_batch.label)
+        labels = getattr(data_batch, "label", None)
+        if self._label_shapes and labels:
+            load_batch(executor.arg_dict, self._label_shapes, labels)
         executor.forward(is_train=self.for_training if is_train is None else is_train)
 
     def _reshape_to(self, batch: Any, shapes: Sequence[tuple[int, ...]]) -> None:

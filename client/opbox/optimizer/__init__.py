@@ -1,0 +1,30 @@
+"""Optimizers, as `mx.optimizer`: rules that turn gradients into new weights, where the arrays live."""
+
+from .adaptive import FTML, AdaDelta, AdaGrad, Adam, Adamax, Ftrl, Nadam, RMSProp
+from .base import Optimizer, Update, create, register
+from .gradient_descent import DCASGD, NAG, SGD, SGLD, Signum, Test, ccSGD
+from .updater import Updater, get_updater
+
+__all__ = [
+    "DCASGD",
+    "FTML",
+    "NAG",
+    "SGD",
+    "SGLD",
+    "AdaDelta",
+    "AdaGrad",
+    "Adam",
+    "Adamax",
+    "Ftrl",
+    "Nadam",
+    "Optimizer",
+    "RMSProp",
+    "Signum",
+    "Test",
+    "Update",
+    "Updater",
+    "ccSGD",
+    "create",
+    "get_updater",
+    "register",
+]

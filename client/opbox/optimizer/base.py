@@ -1,0 +1,272 @@
+"""The base of optimizers: rates and decays per weight, counts of updates, and the registry.
+
+An optimizer says what one update is. Most do it by naming an update operator (`step` returns an `Update`); the updater
+then sends the updates of all weights as one command. The others compute with array operators in `update`.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from .. import ndarray as nd
+from ..ndarray import NDArray
+
+__all__ = ["Optimizer", "Update", "create", "register"]
+
+Index = int | str
+State = Any
+C = TypeVar("C", bound="type[Optimizer]")
+
+
+@dataclass(frozen=True)
+class Update:
+    """One weight's update by an operator that writes its first input in place.
+
+    Attributes:
+        op: "sgd_mom_update", …
+        inputs: weight, gradient, states, in the operator's order.
+        attrs: the parameters that all weights share.
+        own: the parameters of this weight: rate, decay.
+    """
+
+    op: str
+    inputs: Sequence[NDArray]
+    attrs: Mapping[str, Any]
+    own: Mapping[str, Any]
+
+
+class Optimizer:
+    """Base of optimizers.
+
+    Args:
+        rescale_grad: what gradients are multiplied with first; `Module` sets 1 / batch size.
+        param_idx2name: names by index, for the multipliers.
+        wd: weight decay (L2), on weights and gammas only.
+        clip_gradient: gradients are clipped to [-c, c] after rescaling; None for not.
+        learning_rate: the rate; 0.01 when there is no scheduler either.
+        lr_scheduler: the rate as a function of the number of updates.
+        sym: the symbol, whose `__lr_mult__` and `__wd_mult__` attributes hold.
+        begin_num_update: where counting starts, for training that goes on.
+        multi_precision: keep a float32 copy of float16 weights and update that.
+        param_dict: objects with `lr_mult` and `wd_mult` by index; they go before names.
+    """
+
+    opt_registry: dict[str, type[Optimizer]] = {}
+
+    def __init__(
+        self,
+        rescale_grad: float = 1.0,
+        param_idx2name: Mapping[Any, str] | None = None,
+        wd: float = 0.0,
+        clip_gradient: float | None = None,
+        learning_rate: float | None = None,
+        lr_scheduler: Any = None,
+        sym: Any = None,
+        begin_num_update: int = 0,
+        multi_precision: bool = False,
+        param_dict: Mapping[Any, Any] | None = None,
+    ) -> None:
+        if lr_scheduler is None and learning_rate is None:
+            learning_rate = 0.01
+        if lr_scheduler is not None and learning_rate is not None and lr_scheduler.base_lr != learning_rate:
+            warnings.warn(
+                "learning rate from ``lr_scheduler`` has been overwritten by ``learning_rate`` in optimizer.",
+                UserWarning,
+                stacklevel=3,
+            )
+            lr_scheduler.base_lr = learning_rate
+        if param_idx2name is not None and not isinstance(param_idx2name, Mapping):
+            raise AssertionError("param_idx2name should be a dict of param indexes to names.")
+        self.rescale_grad = rescale_grad
+        self.lr_scheduler = lr_scheduler
+        self.lr = learning_rate
+        self.wd = wd
+        self.clip_gradient = clip_gradient
+        self.multi_precision = multi_precision
+        self.begin_num_update = begin_num_update
+        self.num_update = begin_num_update
+        self._index_update_count: dict[Index, int] = {}
+        self.idx2name: dict[Any, str] = dict(param_idx2name or {})
+        self.sym_info = (sym.attr_dict(), sym.list_arguments()) if sym is not None else ()
+        self.param_dict = dict(param_dict or {})
+        self.lr_mult: dict[Any, float] = {}
+        self.wd_mult: dict[Any, float] = {}
+        self.set_lr_mult({})
+        self.set_wd_mult({})
+
+    @staticmethod
+    def register(klass: C) -> C:
+        """Class decorator: make an optimizer known by its lower-case name."""
+        name = klass.__name__.lower()
+        known = Optimizer.opt_registry.get(name)
+        if known is not None:
+            warnings.warn(
+                f"WARNING: New optimizer {klass.__module__}.{klass.__name__} is overriding existing optimizer "
+                f"{known.__module__}.{known.__name__}",
+                stacklevel=2,
+            )
+        Optimizer.opt_registry[name] = klass
+        return klass
+
+    @staticmethod
+    def create_optimizer(name: str, **kwargs: Any) -> Optimizer:
+        """An optimizer by name.
+
+        Raises:
+            ValueError: nobody registered it.
+        """
+        if name.lower() not in Optimizer.opt_registry:
+            known = ", ".join(sorted(Optimizer.opt_registry))
+            raise ValueError(f"Cannot find optimizer {name}: expected one of {known}")
+        return Optimizer.opt_registry[name.lower()](**kwargs)
+
+    @property
+    def learning_rate(self) -> float:
+        """The rate now."""
+        return self._rate()
+
+    def _rate(self) -> float:
+        if self.lr_scheduler is not None:
+            return float(self.lr_scheduler(self.num_update))
+        assert self.lr is not None
+        return self.lr
+
+    def set_learning_rate(self, lr: float) -> None:
+        """Change the rate.
+
+        Raises:
+            UserWarning: a scheduler has it.
+        """
+        if self.lr_scheduler is not None:
+            raise UserWarning(
+                "LRScheduler of the optimizer has already been defined. Note that set_learning_rate can mutate the "
+                "value of the learning rate of the optimizer only when the LRScheduler of the optimizer is undefined."
+            )
+        self.lr = lr
+
+    def create_state(self, index: Index, weight: NDArray) -> State:
+        """What the optimizer remembers of a weight: None, an array, or a tuple of these."""
+        return None
+
+    def create_state_multi_precision(self, index: Index, weight: NDArray) -> State:
+        """As `create_state`; with `multi_precision`, for float16 weights, (float32 copy, state of the copy)."""
+        if weight.dtype == np.float16:
+            if self.multi_precision:
+                copy = weight.astype("float32")
+                return (copy, self.create_state(index, copy))
+            warnings.warn(
+                "Accumulating with float16 in optimizer can lead to poor accuracy or slow convergence. "
+                f"Consider using multi_precision=True option of the {type(self).__name__} optimizer",
+                stacklevel=2,
+            )
+        return self.create_state(index, weight)
+
+    def step(self, index: Index, weight: NDArray, grad: NDArray, state: State) -> Update | None:
+        """The update as an operator call, counted; None for an optimizer that computes in `update`."""
+        return None
+
+    def update(self, index: Index, weight: NDArray, grad: NDArray, state: State) -> None:
+        """Update one weight in place, and its state."""
+        call = self.step(index, weight, grad, state)
+        if call is None:
+            raise NotImplementedError(f"{type(self).__name__} must define update() or step()")
+        nd.invoke_update([call])
+
+    def update_multi_precision(self, index: Index, weight: NDArray, grad: NDArray, state: State) -> None:
+        """As `update`, on the float32 copy where there is one."""
+        if not self._has_copy(weight):
+            self.update(index, weight, grad, state)
+            return
+        copy, own = state
+        self.update(index, copy, grad.astype("float32"), own)
+        weight[:] = copy.astype("float16")
+
+    def _has_copy(self, weight: NDArray) -> bool:
+        return bool(self.multi_precision and weight.dtype == np.float16)
+
+    def _symbol_mults(self, key: str) -> dict[Any, float]:
+        if not self.sym_info:
+            return {}
+        attrs, names = self.sym_info
+        return {name: float(attrs[name][key]) for name in names if key in attrs.get(name, {})}
+
+    def set_lr_mult(self, args_lr_mult: Mapping[Any, float]) -> None:
+        """Factors of the rate by name or index; the symbol's `__lr_mult__` hold where none is given."""
+        self.lr_mult = self._symbol_mults("__lr_mult__") | dict(args_lr_mult)
+
+    def set_wd_mult(self, args_wd_mult: Mapping[Any, float]) -> None:
+        """Factors of the decay by name or index.
+
+        Names that end neither in `_weight` nor in `_gamma` get 0, unless the symbol's `__wd_mult__` or `args_wd_mult`
+        say otherwise.
+        """
+        undecayed = {name: 0.0 for name in self.idx2name.values() if not name.endswith(("_weight", "_gamma"))}
+        self.wd_mult = undecayed | self._symbol_mults("__wd_mult__") | dict(args_wd_mult)
+
+    def _update_count(self, index: Index | Sequence[Index]) -> None:
+        several: Sequence[Index] = [index] if isinstance(index, (int, str)) else index
+        for one in several:
+            count = self._index_update_count.get(one, self.begin_num_update) + 1
+            self._index_update_count[one] = count
+            self.num_update = max(count, self.num_update)
+
+    def _mult(self, index: Index, table: Mapping[Any, float], which: str) -> float:
+        if index in self.param_dict:
+            return float(getattr(self.param_dict[index], which))
+        if index in table:
+            return table[index]
+        return table.get(self.idx2name[index], 1.0) if index in self.idx2name else 1.0
+
+    def _get_lrs(self, indices: Sequence[Index]) -> list[float]:
+        rate = self._rate()
+        return [rate * self._mult(index, self.lr_mult, "lr_mult") for index in indices]
+
+    def _get_lr(self, index: Index) -> float:
+        return self._get_lrs([index])[0]
+
+    def _get_wds(self, indices: Sequence[Index]) -> list[float]:
+        return [self.wd * self._mult(index, self.wd_mult, "wd_mult") for index in indices]
+
+    def _get_wd(self, index: Index) -> float:
+        return self._get_wds([index])[0]
+
+    def _counted(self, index: Index) -> tuple[float, float, int]:
+        """Count an update of a weight; its rate, its decay and how often it was updated."""
+        self._update_count(index)
+        return self._get_lr(index), self._get_wd(index), self._index_update_count[index]
+
+    def _common(self, **attrs: Any) -> dict[str, Any]:
+        """The parameters that update operators share, and `attrs`."""
+        shared: dict[str, Any] = {"rescale_grad": self.rescale_grad, **attrs}
+        if self.clip_gradient:
+            shared["clip_gradient"] = self.clip_gradient
+        return shared
+
+    def _scaled(self, grad: NDArray) -> NDArray:
+        """A gradient rescaled and clipped, for optimizers that compute with array operators."""
+        grad = grad * self.rescale_grad
+        return grad if self.clip_gradient is None else self._clipped(grad)
+
+    def _clipped(self, grad: NDArray) -> NDArray:
+        limit = self.clip_gradient
+        return grad if limit is None else nd.clip(grad, -limit, limit)
+
+
+def zeros_like(weight: NDArray, dtype: Any = None) -> NDArray:
+    """A state of a weight's shape, type and device."""
+    return nd.zeros(weight.shape, weight.context, dtype=dtype or weight.dtype)
+
+
+def bias_corrected(rate: float, beta1: float, beta2: float, t: int) -> float:
+    """Adam's rate at step t, with both moments' start at 0 made up for."""
+    return rate * math.sqrt(1.0 - beta2**t) / (1.0 - beta1**t)
+
+
+register = Optimizer.register
+create = Optimizer.create_optimizer

@@ -1,0 +1,143 @@
+"""Gradient descent and its near relations: momentum, Nesterov's, signs only, with delay compensation, with noise.
+
+g = clip(rescale_grad * gradient); w the weight, lr the rate, wd the decay.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ..ndarray import NDArray
+from ..random import normal
+from .base import Index, Optimizer, State, Update, register, zeros_like
+
+__all__ = ["DCASGD", "NAG", "SGD", "SGLD", "Signum", "Test", "ccSGD"]
+
+
+@register
+class SGD(Optimizer):
+    """w += m, m = momentum m - lr (g + wd w).
+
+    Args:
+        momentum: 0 for plain descent.
+        lazy_update: concerns row-sparse gradients, which there are none of; taken and ignored.
+    """
+
+    def __init__(self, momentum: float = 0.0, lazy_update: bool = True, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.momentum = momentum
+        self.lazy_update = lazy_update
+
+    def create_state(self, index: Index, weight: NDArray) -> State:
+        return zeros_like(weight) if self.momentum != 0.0 else None
+
+    def step(self, index: Index, weight: NDArray, grad: NDArray, state: State) -> Update:
+        lr, wd, _ = self._counted(index)
+        own = {"lr": lr, "wd": wd}
+        if state is None:
+            return Update("sgd_update", [weight, grad], self._common(), own)
+        return Update("sgd_mom_update", [weight, grad, state], self._common(momentum=self.momentum), own)
+
+
+@register
+class ccSGD(SGD):
+    """SGD under an old name."""
+
+
+@register
+class NAG(Optimizer):
+    """Nesterov's accelerated gradient: m = momentum m - lr (g + wd w); w += momentum m - lr (g + wd w)."""
+
+    def __init__(self, momentum: float = 0.0, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.momentum = momentum
+
+    def create_state(self, index: Index, weight: NDArray) -> State:
+        return zeros_like(weight) if self.momentum != 0.0 else None
+
+    def step(self, index: Index, weight: NDArray, grad: NDArray, state: State) -> Update:
+        lr, wd, _ = self._counted(index)
+        own = {"lr": lr, "wd": wd}
+        if state is None:
+            return Update("sgd_update", [weight, grad], self._common(), own)
+        return Update("nag_mom_update", [weight, grad, state], self._common(momentum=self.momentum), own)
+
+
+@register
+class Signum(Optimizer):
+    """Only the sign of the (averaged) gradient counts (Bernstein et al., 2018).
+
+    m = momentum m - (1 - momentum) (g + wd w); w = (1 - lr wd_lh) w + lr sign(m); without momentum
+    w = (1 - lr wd) w - lr sign(g).
+    """
+
+    def __init__(self, learning_rate: float = 0.01, momentum: float = 0.9, wd_lh: float = 0.0, **kwargs: Any) -> None:
+        super().__init__(learning_rate=learning_rate, **kwargs)
+        self.momentum = momentum
+        self.wd_lh = wd_lh
+
+    def create_state(self, index: Index, weight: NDArray) -> State:
+        return zeros_like(weight) if self.momentum != 0.0 else None
+
+    def step(self, index: Index, weight: NDArray, grad: NDArray, state: State) -> Update:
+        lr, wd, _ = self._counted(index)
+        own = {"lr": lr, "wd": wd}
+        if state is None:
+            return Update("signsgd_update", [weight, grad], self._common(), own)
+        attrs = self._common(momentum=self.momentum)
+        if self.wd_lh:
+            attrs["wd_lh"] = self.wd_lh
+        return Update("signum_update", [weight, grad, state], attrs, own)
+
+
+@register
+class DCASGD(Optimizer):
+    """Descent with compensation of delayed gradients (Zheng et al., 2016).
+
+    w += m, m = momentum m - lr (g + wd w + lamda g^2 (w - w_before)).
+    """
+
+    def __init__(self, momentum: float = 0.0, lamda: float = 0.04, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.momentum = momentum
+        self.lamda = lamda
+
+    def create_state(self, index: Index, weight: NDArray) -> State:
+        return (zeros_like(weight) if self.momentum != 0.0 else None, weight.copy())
+
+    def update(self, index: Index, weight: NDArray, grad: NDArray, state: State) -> None:
+        lr, wd, _ = self._counted(index)
+        grad = self._scaled(grad)
+        momentum, before = state
+        change = (grad + weight * wd + grad * grad * (weight - before) * self.lamda) * -lr
+        if momentum is not None:
+            momentum *= self.momentum
+            momentum += change
+            change = momentum
+        before[:] = weight
+        weight += change
+
+
+@register
+class SGLD(Optimizer):
+    """Langevin dynamics (Welling and Teh, 2011): w -= lr / 2 (g + wd w) + noise of standard deviation sqrt(lr)."""
+
+    def update(self, index: Index, weight: NDArray, grad: NDArray, state: State) -> None:
+        lr, wd, _ = self._counted(index)
+        weight += (self._scaled(grad) + weight * wd) * (-lr / 2)
+        weight += normal(0, math.sqrt(lr), weight.shape, dtype=weight.dtype, ctx=weight.context)
+
+
+@register
+class Test(Optimizer):
+    """w += rescale_grad * gradient: for tests of what calls optimizers."""
+
+    __test__ = False  # no test class, whatever pytest thinks of its name
+
+    def create_state(self, index: Index, weight: NDArray) -> State:
+        return zeros_like(weight)
+
+    def update(self, index: Index, weight: NDArray, grad: NDArray, state: State) -> None:
+        weight += grad * self.rescale_grad
+        state[:] = weight

@@ -1,0 +1,157 @@
+"""The updater: an optimizer with its states, called with weights and gradients; and how the states are saved.
+
+States are saved as a frame of the wire format behind its header's length, a JSON header that says which tensor belongs
+where, and the tensors. Nothing is pickled, so a states file can be read without trust in who wrote it; MXNet's own
+(pickled) states files are not read.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .. import ndarray as nd
+from .. import wire
+from ..errors import MXNetError
+from ..ndarray import NDArray
+from .base import Index, Optimizer, State, Update, create
+
+__all__ = ["Updater", "get_updater"]
+
+MAGIC = b"opboxst1"
+_LENGTH = struct.Struct("<Q")
+_FORMAT = "optimizer states"
+
+
+class Updater:
+    """An optimizer and the states of the weights it updates.
+
+    Example:
+        >>> updater = mx.optimizer.get_updater(mx.optimizer.create("sgd", momentum=0.9))
+        >>> updater(0, gradient, weight)
+    """
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        self.optimizer = optimizer
+        self.states: dict[Index, State] = {}
+
+    def __call__(self, index: Any, grad: Any, weight: Any) -> None:
+        """Update one weight, or lists of them: all that go by operators in one command."""
+        if not isinstance(index, (list, tuple)):
+            index, grad, weight = [index], [grad], [weight]
+        optimizer = self.optimizer
+        calls: list[Update] = []
+        for one, gradient, array in zip(index, grad, weight, strict=True):
+            key = one.decode() if isinstance(one, bytes) else one
+            if key not in self.states:
+                self.states[key] = optimizer.create_state_multi_precision(key, array)
+            if optimizer._has_copy(array):
+                optimizer.update_multi_precision(key, array, gradient, self.states[key])
+                continue
+            call = optimizer.step(key, array, gradient, self.states[key])
+            if call is None:
+                optimizer.update_multi_precision(key, array, gradient, self.states[key])
+            else:
+                calls.append(call)
+        if calls:
+            nd.invoke_update(calls)
+
+    def get_states(self, dump_optimizer: bool = False) -> bytes:
+        """The states as bytes; with `dump_optimizer` the optimizer's kind, numbers and counts too."""
+        tensors: dict[str, np.ndarray[Any, Any]] = {}
+        held = [[key, _described(state, tensors)] for key, state in self.states.items()]
+        header: dict[str, Any] = {"format": _FORMAT, "states": held}
+        if dump_optimizer:
+            header["optimizer"] = _optimizer_facts(self.optimizer)
+        head, buffers = wire.encode(header, tensors, key="inputs")
+        return b"".join([MAGIC, _LENGTH.pack(len(head)), head, *buffers])
+
+    def set_states(self, states: bytes) -> None:
+        """Take over what `get_states` returned.
+
+        Raises:
+            MXNetError: the bytes are something else.
+        """
+        start = len(MAGIC) + _LENGTH.size
+        if not states.startswith(MAGIC) or len(states) < start:
+            raise MXNetError(
+                "optimizer states: expected what Updater.get_states wrote, got other bytes; "
+                "states that MXNet pickled are not read"
+            )
+        (length,) = _LENGTH.unpack_from(states, len(MAGIC))
+        frame = wire.decode(memoryview(states)[start:], length)
+        header = frame.header
+        if header.get("format") != _FORMAT:
+            raise MXNetError(f"optimizer states: expected format {_FORMAT!r}, got {header.get('format')!r}")
+        self.states = {key: _restored(told, frame.tensors) for key, told in header["states"]}
+        if "optimizer" in header:
+            self.optimizer = _restored_optimizer(header["optimizer"], self.optimizer)
+
+
+def _described(state: State, tensors: dict[str, np.ndarray[Any, Any]]) -> Any:
+    """A state as JSON: null, a tensor's name, or a list; its arrays go into `tensors`."""
+    if state is None:
+        return None
+    if isinstance(state, NDArray):
+        name = str(len(tensors))
+        tensors[name] = state.asnumpy()
+        return name
+    if isinstance(state, (list, tuple)):
+        return [_described(one, tensors) for one in state]
+    raise MXNetError(f"optimizer states: expected arrays, tuples and None, got {type(state).__name__}")
+
+
+def _restored(told: Any, tensors: dict[str, np.ndarray[Any, Any]]) -> State:
+    if told is None:
+        return None
+    if isinstance(told, str):
+        return nd.array(tensors[told], dtype=tensors[told].dtype)
+    return tuple(_restored(one, tensors) for one in told)
+
+
+def _optimizer_facts(optimizer: Optimizer) -> dict[str, Any]:
+    """The numbers, strings and flags of an optimizer, and its counts; a scheduler's too."""
+    facts = _plain(optimizer)
+    facts["idx2name"] = list(optimizer.idx2name.items())
+    facts["lr_mult"] = list(optimizer.lr_mult.items())
+    facts["wd_mult"] = list(optimizer.wd_mult.items())
+    counts = list(optimizer._index_update_count.items())
+    told: dict[str, Any] = {"name": type(optimizer).__name__.lower(), "facts": facts, "counts": counts}
+    if optimizer.lr_scheduler is not None:
+        told["scheduler"] = _plain(optimizer.lr_scheduler)
+    return told
+
+
+def _plain(thing: Any) -> dict[str, Any]:
+    simple = (bool, int, float, str, type(None))
+    return {name: value for name, value in vars(thing).items() if isinstance(value, simple)}
+
+
+def _restored_optimizer(told: dict[str, Any], current: Optimizer) -> Optimizer:
+    """The optimizer that was dumped; the scheduler is the current one, set to where the dumped one was."""
+    optimizer = current
+    if type(current).__name__.lower() != told["name"]:
+        optimizer = create(told["name"])
+    facts = dict(told["facts"])
+    for pairs in ("idx2name", "lr_mult", "wd_mult"):
+        setattr(optimizer, pairs, dict(_as_pairs(facts.pop(pairs))))
+    facts.pop("lr_scheduler", None)
+    for name, value in facts.items():
+        setattr(optimizer, name, value)
+    optimizer._index_update_count = dict(_as_pairs(told["counts"]))
+    if "scheduler" in told and optimizer.lr_scheduler is not None:
+        for name, value in told["scheduler"].items():
+            setattr(optimizer.lr_scheduler, name, value)
+    return optimizer
+
+
+def _as_pairs(pairs: Sequence[Sequence[Any]]) -> list[tuple[Any, Any]]:
+    return [(key, value) for key, value in pairs]
+
+
+def get_updater(optimizer: Optimizer) -> Updater:
+    """An updater for an optimizer."""
+    return Updater(optimizer)
