@@ -67,6 +67,8 @@ class Case:
         is_train: the mode of the forward run.
         random: the outputs are random: only shapes, types and seeds are checked here, distributions elsewhere.
         oracle: False where MXNet 1.9.1 cannot run it on the CPU; give the reason in `why`.
+        unlike: element types in which MXNet is known to compute otherwise (told in `why` and docs/differences.md): live
+            values are not compared in these.
         zero_size: whether it is also run with its first dimension 0.
         settled: whether what is inferred from some of the shapes holds for the row; False where the rule has a default
             for a missing shape (a label's) and the row departs from it.
@@ -88,6 +90,7 @@ class Case:
     settled: bool = True
     numeric: bool = True
     assumed: tuple[str, ...] = ()
+    unlike: tuple[str, ...] = ()
     why: str = ""
 
     @property

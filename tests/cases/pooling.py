@@ -21,6 +21,7 @@ def _row(pool_type: str, shape: tuple[int, ...], attrs: dict[str, Any], **told: 
     if pool_type == "avg" and attrs.get("pooling_convention") == "full":
         told = {
             "dtypes": ("float64", "float32", "float16"),
+            "unlike": ("float32",),
             "why": "MXNet's float32 gradient divides by the whole window where the output was divided by less",
         }
     arg = Arg(shape, kind="distinct") if pool_type == "max" else Arg(shape, low=0.2)

@@ -1,10 +1,11 @@
-"""Running a row of the table in MXNet 1.9.1. Imported by MXNet's own Python only (NumPy 1.23)."""
+"""Running operators and graphs in MXNet 1.9.1. Imported by MXNet's own Python only (NumPy 1.23)."""
 
 from __future__ import annotations
 
 import ctypes
 import os
 import warnings
+from collections.abc import Callable, Sequence
 from typing import Any
 
 warnings.simplefilter("ignore")
@@ -20,10 +21,13 @@ from ..cases.case import Case  # noqa: E402
 from ..cases.values import arguments, head_gradient, inputs, is_float  # noqa: E402
 from .recording import Entry, digest  # noqa: E402
 
-__all__ = ["call", "first_line", "run_case", "to_nd"]
+__all__ = ["REFUSALS", "call", "first_line", "mx", "run", "run_case", "to_nd"]
+
+REFUSALS = (mx.base.MXNetError, TypeError, ValueError, NotImplementedError)
+"""What MXNet raises when it does not take something."""
 
 
-def call(op: str, attrs: dict[str, Any], arguments: list[Any], name: str = "op") -> Any:
+def call(op: str, attrs: dict[str, Any], arguments: Sequence[Any], name: str = "op") -> Any:
     """The symbol of one operator call, by any registered name (`_arange` and other hidden ones too)."""
     handle = ctypes.c_void_p()
     check_call(_LIB.NNGetOpHandle(op.encode(), ctypes.byref(handle)))
@@ -56,42 +60,88 @@ def first_line(error: BaseException) -> str:
     return (told or lines or [repr(error)])[-1][:300]
 
 
-def run_case(case: Case, dtype: str) -> Entry:
-    """Outputs, gradients and auxiliary states of a row; or MXNet's refusal."""
-    entry = Entry(digest(case, dtype))
-    try:
-        _run(case, dtype, entry)
-    except (mx.base.MXNetError, TypeError, ValueError) as error:
-        entry.error = first_line(error)
-        entry.outputs, entry.grads, entry.aux = [], {}, {}
-    return entry
+def run(
+    symbol: Any,
+    given: dict[str, Any],
+    wanted: Sequence[str],
+    heads: Callable[[int, Any], Any] | None,
+    *,
+    is_train: bool = True,
+    entry: Entry | None = None,
+) -> Entry:
+    """Bind, run forward, and backward when gradients are wanted.
 
-
-def _run(case: Case, dtype: str, entry: Entry) -> None:
-    given = inputs(case, dtype)
-    symbol = call(case.op, dict(case.attrs), [mx.sym.Variable(name) for name in given])
-    states = symbol.list_auxiliary_states()
-    names = symbol.list_arguments()
+    Args:
+        symbol: the graph.
+        given: host arrays for all arguments and auxiliary states.
+        wanted: arguments whose gradients are computed.
+        heads: the head gradient for output number and output; None: backward without head gradients (losses).
+    """
+    entry = entry or Entry("")
+    names, states = symbol.list_arguments(), symbol.list_auxiliary_states()
     if set(names) | set(states) != set(given):
-        raise ValueError(f"MXNet takes {', '.join(names + states)}, the row gives {', '.join(given)}")
+        raise ValueError(f"MXNet takes {', '.join(names + states)}, given are {', '.join(given)}")
     args = {name: to_nd(given[name]) for name in names}
     aux = {name: to_nd(given[name]) for name in states}
-    wanted = [
-        name
-        for name, arg in arguments(case).items()
-        if case.grad and arg.grad and name in args and is_float(given[name].dtype)
-    ]
     grads = {name: mx.nd.zeros(given[name].shape, dtype=given[name].dtype) for name in wanted}
     req = {name: "write" if name in grads else "null" for name in names}
     executor = symbol.bind(mx.cpu(), args, args_grad=grads, grad_req=req, aux_states=aux)
     mx.random.seed(1)
-    outputs = executor.forward(is_train=case.is_train)
+    outputs = executor.forward(is_train=is_train)
     entry.outputs = [out.asnumpy() for out in outputs]
     entry.aux = {name: array.asnumpy() for name, array in executor.aux_dict.items()}
     if wanted:
-        heads = [to_nd(head_gradient(case, i, o.shape, o.dtype)) for i, o in enumerate(entry.outputs)]
-        executor.backward(heads, is_train=case.is_train)
+        given_heads = None if heads is None else [to_nd(heads(i, out)) for i, out in enumerate(entry.outputs)]
+        executor.backward(given_heads, is_train=is_train)
         entry.grads = {name: executor.grad_dict[name].asnumpy() for name in wanted}
     mx.nd.waitall()
-    if np.dtype(dtype).kind == "f" and case.random:
-        entry.outputs = []
+    return entry
+
+
+def run_case(case: Case, dtype: str) -> Entry:
+    """Outputs, gradients and auxiliary states of a row; or MXNet's refusal."""
+    entry = Entry(digest(case, dtype))
+    try:
+        given = inputs(case, dtype)
+        symbol = call(case.op, dict(case.attrs), [mx.sym.Variable(name) for name in given])
+        states = set(symbol.list_auxiliary_states())
+        wanted = [
+            name
+            for name, arg in arguments(case).items()
+            if case.grad and arg.grad and name not in states and is_float(given[name].dtype)
+        ]
+
+        def heads(i: int, out: Any) -> Any:
+            return head_gradient(case, i, out.shape, out.dtype)
+
+        return run(symbol, given, wanted, heads, is_train=case.is_train, entry=entry)
+    except REFUSALS as error:
+        return Entry(entry.digest, first_line(error))
+
+
+def shapes_of(symbol: Any, shapes: dict[str, Any], *, partial: bool) -> dict[str, Any]:
+    """What MXNet infers: 0 is an unknown dimension, () or None nothing known."""
+    given = {name: tuple(dims) for name, dims in shapes.items() if dims is not None}
+    found = (symbol.infer_shape_partial if partial else symbol.infer_shape)(**given)
+    return dict(zip(("arg_shapes", "out_shapes", "aux_shapes"), found, strict=True))
+
+
+def types_of(symbol: Any, types: dict[str, str], *, partial: bool) -> dict[str, Any]:
+    """What MXNet infers: numpy names; None is unknown."""
+    rule = symbol.infer_type_partial if partial else symbol.infer_type
+    found = rule(**{name: np.dtype(dtype).type for name, dtype in types.items()})
+
+    def names(each: Any) -> Any:
+        return each and [None if dtype is None else np.dtype(dtype).name for dtype in each]
+
+    return dict(zip(("arg_types", "out_types", "aux_types"), map(names, found), strict=True))
+
+
+def lists_of(symbol: Any) -> dict[str, Any]:
+    """Its names, and its JSON."""
+    return {
+        "arg_names": symbol.list_arguments(),
+        "out_names": symbol.list_outputs(),
+        "aux_names": symbol.list_auxiliary_states(),
+        "json": symbol.tojson(),
+    }

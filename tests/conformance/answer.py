@@ -1,0 +1,96 @@
+"""MXNet's process: answers requests on standard input until it is closed. Run by MXNet's Python.
+
+    python -m tests.conformance.answer
+
+Each request is a frame whose header says what to `do`; the answer's header has `refused` when MXNet would not.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from .frames import receive, send
+from .oracle import REFUSALS, call, first_line, lists_of, mx, run, shapes_of, types_of
+
+Answer = tuple[dict[str, Any], dict[str, Any]]
+
+
+def _symbol(asked: dict[str, Any]) -> Any:
+    """The graph asked about: JSON, one operator call, or a network of examples/networks."""
+    if "json" in asked:
+        return mx.sym.load_json(asked["json"])
+    if "network" in asked:
+        from importlib import import_module
+
+        build = getattr(import_module(f"examples.networks.{asked['network']}"), asked.get("builder", "build"))
+        return build(mx, **asked.get("options", {}))
+    return call(asked["op"], asked["attrs"], [mx.sym.Variable(name) for name in asked["names"]])
+
+
+def _run(asked: dict[str, Any], arrays: dict[str, Any]) -> Answer:
+    given = {name[4:]: array for name, array in arrays.items() if name.startswith("arg:")}
+    heads = {int(name[5:]): array for name, array in arrays.items() if name.startswith("head:")}
+    entry = run(
+        _symbol(asked),
+        given,
+        asked["wanted"],
+        (lambda i, out: heads[i].reshape(out.shape).astype(out.dtype)) if heads else None,
+        is_train=asked["is_train"],
+    )
+    told = {f"out:{i}": array for i, array in enumerate(entry.outputs)}
+    told.update({f"grad:{name}": array for name, array in entry.grads.items()})
+    told.update({f"aux:{name}": array for name, array in entry.aux.items()})
+    return {}, told
+
+
+def _shapes(asked: dict[str, Any], arrays: dict[str, Any]) -> Answer:
+    return shapes_of(_symbol(asked), asked["shapes"], partial=asked["partial"]), {}
+
+
+def _types(asked: dict[str, Any], arrays: dict[str, Any]) -> Answer:
+    return types_of(_symbol(asked), asked["types"], partial=asked["partial"]), {}
+
+
+def _lists(asked: dict[str, Any], arrays: dict[str, Any]) -> Answer:
+    return lists_of(_symbol(asked)), {}
+
+
+def _arguments(asked: dict[str, Any], arrays: dict[str, Any]) -> Answer:
+    """Names and declared types of an operator's arguments, from MXNet's registry."""
+    import ctypes
+
+    from mxnet.base import _LIB, check_call
+
+    handle, name, description, key_var, returns = (ctypes.c_void_p(), *(ctypes.c_char_p() for _ in range(4)))
+    count = ctypes.c_uint()
+    names, types, told = (ctypes.POINTER(ctypes.c_char_p)() for _ in range(3))
+    check_call(_LIB.NNGetOpHandle(asked["op"].encode(), ctypes.byref(handle)))
+    where = [ctypes.byref(each) for each in (name, description, count, names, types, told, key_var, returns)]
+    check_call(_LIB.MXSymbolGetAtomicSymbolInfo(handle, *where))
+    return {"arguments": {names[i].decode(): types[i].decode() for i in range(count.value)}}, {}
+
+
+DO = {"run": _run, "shapes": _shapes, "types": _types, "lists": _lists, "arguments": _arguments}
+
+
+def main() -> None:
+    """Answer until standard input ends."""
+    # What MXNet prints must not come between the frames.
+    out = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    while True:
+        try:
+            asked, arrays = receive(sys.stdin.buffer)
+        except EOFError:
+            return
+        try:
+            header, told = DO[asked["do"]](asked, arrays)
+        except REFUSALS as error:
+            header, told = {"refused": first_line(error)}, {}
+        send(out, header, told)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""A row (of the table, or a generated one) in MXNet and here, values side by side."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from opbox_ops.backend import backend_for
+from opbox_ops.errors import OpboxError
+from tests.cases.case import Case
+from tests.ops.checks import close
+from tests.ops.harness import Run
+
+from .mxnet import Oracle, OracleDiedError, RefusedError
+
+__all__ = ["compare"]
+
+# Relative and absolute. In float64 both compute with 16 digits; MXNet keeps scalar parameters in float32 here and there.
+NEAR = {"float64": (1e-5, 1e-7)}
+
+
+def compare(oracle: Oracle, case: Case, dtype: str, near: tuple[float, float], gradient: tuple[float, float]) -> str:
+    """Compare outputs, gradients and auxiliary states.
+
+    Returns:
+        "same"; "refused" when MXNet does not take the row (and, for a generated one, "both refused" when we do not
+        either).
+
+    Raises:
+        AssertionError: we differ, or refuse what MXNet takes.
+    """
+    refused: OpboxError | None = None
+    run = Run(case, dtype, backend_for("cpu"))
+    heads: dict[str, Any] = {}
+    grads: dict[str, Any] = {}
+    try:
+        run.forward()
+        heads = {f"head:{k}": array for k, array in enumerate(run.heads()[: run.visible])}
+        grads = run.backward() if run.wanted() else {}
+    except OpboxError as error:
+        refused = error
+    try:
+        _, told = oracle.ask(
+            "run",
+            {**{f"arg:{name}": array for name, array in run.given.items()}, **heads},
+            op=case.op,
+            attrs={key: str(value) for key, value in case.attrs.items()},
+            names=list(run.given),
+            wanted=run.wanted() if refused is None else [],
+            is_train=case.is_train,
+        )
+    except (RefusedError, OracleDiedError):
+        return "refused" if refused is None else "both refused"
+    assert refused is None, f"MXNet takes it, we say: {refused}"
+    outs = {f"out:{k}": run.calls[0].outputs[k] for k in range(run.visible)}
+    assert outs.keys() == {key for key in told if key.startswith("out:")}
+    for key, got in outs.items():
+        assert got.dtype == told[key].dtype, f"{key}: type {got.dtype}, MXNet {told[key].dtype}"
+        close(got, told[key], near, key)
+    for name in run.wanted():
+        close(grads[name], told[f"grad:{name}"], gradient, f"gradient of {name}")
+    states = {f"aux:{run.variables[k].name}": run.values[run.node.inputs[k]] for k in run.aux}
+    assert states.keys() == {key for key in told if key.startswith("aux:")}
+    for key, got in states.items():
+        close(got, told[key], near, key)
+    return "same"

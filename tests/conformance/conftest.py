@@ -1,0 +1,20 @@
+"""The oracle: MXNet in a process of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from .mxnet import Oracle, python
+
+
+@pytest.fixture(scope="session")
+def oracle() -> Iterator[Oracle]:
+    """MXNet 1.9.1, one process for the session."""
+    if not Path(python()).exists():
+        pytest.skip("no MXNet: make conformance sets it up, or name its Python in OPBOX_ORACLE_PYTHON")
+    asked = Oracle()
+    yield asked
+    asked.close()

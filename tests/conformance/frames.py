@@ -1,0 +1,42 @@
+"""Frames between the tests and MXNet's process: a length, a JSON header, and the raw bytes of its arrays."""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import Any, BinaryIO
+
+import numpy as np
+
+__all__ = ["receive", "send"]
+
+LENGTH = struct.Struct("<Q")
+
+
+def send(stream: BinaryIO, header: dict[str, Any], arrays: dict[str, Any] | None = None) -> None:
+    """Write one frame."""
+    held = {name: np.ascontiguousarray(a).reshape(np.shape(a)) for name, a in (arrays or {}).items()}
+    told = {name: [array.dtype.name, list(array.shape)] for name, array in held.items()}
+    text = json.dumps({**header, "arrays": told}).encode()
+    stream.write(LENGTH.pack(len(text)) + text)
+    for array in held.values():
+        stream.write(array.tobytes())
+    stream.flush()
+
+
+def receive(stream: BinaryIO) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Read one frame; EOFError when the other side is gone."""
+    header = json.loads(_exactly(stream, LENGTH.unpack(_exactly(stream, LENGTH.size))[0]))
+    arrays = {}
+    for name, (dtype, shape) in header.pop("arrays").items():
+        count = int(np.prod(shape, dtype=int))
+        body = _exactly(stream, count * np.dtype(dtype).itemsize)
+        arrays[name] = np.frombuffer(bytearray(body), np.dtype(dtype)).reshape(shape)
+    return header, arrays
+
+
+def _exactly(stream: BinaryIO, size: int) -> bytes:
+    body = stream.read(size)
+    if len(body) != size:
+        raise EOFError("the other process has ended")
+    return body
