@@ -47,6 +47,7 @@ class Row:
     doc: str
 
 
+_DIV = (("g / b", "g * trunc(1 / b)"), "-a / square(b)")
 _MOD = (("1", "g * 0"), ("-floor(a / b)", "g * 0"))
 _POWER = ("b * a ** (b - 1)", "a ** b * log(a)")
 _HYPOT = ("a / hypot(a, b)", "b / hypot(a, b)")
@@ -55,7 +56,7 @@ TABLE = (
     Row("elemwise_add", ("_add", "_plus", "_Plus"), "add", "a + b", ("1", "1"), "lhs + rhs"),
     Row("elemwise_sub", ("_sub", "_minus", "_Minus"), "sub", "a - b", ("1", "-1"), "lhs - rhs"),
     Row("elemwise_mul", ("_mul", "_Mul"), "mul", "a * b", ("b", "a"), "lhs * rhs"),
-    Row("elemwise_div", ("_div", "_Div"), "div", "a / b", ("1 / b", "-a / square(b)"), "lhs / rhs"),
+    Row("elemwise_div", ("_div", "_Div"), "div", "a / b", _DIV, "lhs / rhs"),
     Row("_mod", ("_Mod",), "mod", "a % b", _MOD, "The remainder of lhs / rhs, with the sign of rhs."),
     Row("_power", ("_Power",), "power", "a ** b", _POWER, "lhs to the power of rhs."),
     Row("_maximum", ("_Maximum",), "maximum", "maximum(a, b)", ("a >= b", "a < b"), "The larger of lhs and rhs."),

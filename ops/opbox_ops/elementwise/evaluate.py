@@ -11,6 +11,8 @@ formula allows, else in float64 and truncated towards zero, as C++ converts.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -62,22 +64,58 @@ def evaluate(
     """
     if req == OpReq.NULL or out.size == 0:
         return
-    work = working_type(formula, (*(array.dtype for array in arrays), out.dtype))
-    integers = work.kind in "iu"
-    constants = [_constant(parameters[c] if isinstance(c, str) else c, work) for c in formula.constants]
+    program = _program(formula, (*[array.dtype for array in arrays], out.dtype), ctx.xp, ctx.special)
+    constants = [_constant(parameters[c], program.work) if isinstance(c, str) else c for c in program.constants]
     if not formula.steps:
         assign(out, req, (*arrays, *constants)[formula.result])
-    elif len(formula.steps) == 1 and req != OpReq.ADD and _plain(work, arrays, out):
-        (step,) = formula.steps
+    elif program.plain and req != OpReq.ADD:
         values = (*arrays, *constants)
-        call = resolve(step.function, integers, ctx.xp, ctx.special)
-        call(*(values[slot] for slot in step.operands), out=out, casting="unsafe")
+        call, operands, _ = program.calls[0]
+        call(*[values[slot] for slot in operands], out=out, casting="unsafe")
     elif not out.flags.c_contiguous:
         whole = ctx.xp.empty(out.shape, out.dtype)
-        _in_blocks(formula, ctx, arrays, OpReq.WRITE, whole, constants, work, temp)
+        _in_blocks(program, ctx.xp, arrays, OpReq.WRITE, whole, constants, temp)
         assign(out, req, whole)
     else:
-        _in_blocks(formula, ctx, arrays, req, out, constants, work, temp)
+        _in_blocks(program, ctx.xp, arrays, req, out, constants, temp)
+
+
+@dataclass(frozen=True, slots=True)
+class _Program:
+    """A formula made ready for arrays of certain types.
+
+    Attributes:
+        work: the type to compute in.
+        plain: whether it is one call of the library, with nothing to convert.
+        calls: (function, operand slots, result slot).
+        constants: numbers, and the names of those that each call gives.
+        loads: which arrays must be converted before they are read.
+        registers: how many registers the calls use; rows: those, one for each array, one for the result.
+    """
+
+    work: np.dtype[Any]
+    plain: bool
+    calls: tuple[tuple[Ufunc, tuple[int, ...], int], ...]
+    constants: tuple[Any, ...]
+    loads: tuple[bool, ...]
+    registers: int
+    rows: int
+
+
+@cache
+def _program(formula: Expression, types: tuple[np.dtype[Any], ...], xp: Any, special: Any) -> _Program:
+    work = working_type(formula, types)
+    integers = work.kind in "iu"
+    half = all(dtype == np.float16 for dtype in types)
+    return _Program(
+        work=work,
+        plain=len(formula.steps) == 1 and (half or all(dtype == work for dtype in types)),
+        calls=tuple((resolve(s.function, integers, xp, special), s.operands, s.result) for s in formula.steps),
+        constants=tuple(c if isinstance(c, str) else _constant(c, work) for c in formula.constants),
+        loads=tuple(dtype != work for dtype in types[:-1]),
+        registers=formula.registers,
+        rows=_rows(formula),
+    )
 
 
 def _constant(value: float, work: np.dtype[Any]) -> Any:
@@ -87,55 +125,48 @@ def _constant(value: float, work: np.dtype[Any]) -> Any:
     return np.asarray(int(value)).astype(work)[()]
 
 
-def _plain(work: np.dtype[Any], arrays: Sequence[Array], out: Array) -> bool:
-    """Whether the library computes these arrays right without a conversion."""
-    one = out.dtype
-    return (one == work or one == np.float16) and all(array.dtype == one for array in arrays)
-
-
 def _in_blocks(
-    formula: Expression,
-    ctx: OpContext,
+    program: _Program,
+    xp: Any,
     arrays: Sequence[Array],
     req: OpReq,
     out: Array,
     constants: Sequence[Any],
-    work: np.dtype[Any],
     temp: Array | None,
 ) -> None:
-    xp = ctx.xp
-    block = min(BLOCK, out.size) if xp is np else out.size
-    rows = _rows(formula)
-    if temp is None or temp.shape != (rows, block) or temp.dtype != work:
-        temp = xp.empty((rows, block), work)
+    size, work = out.size, program.work
+    block = min(BLOCK, size) if xp is np else size
+    if temp is None or temp.shape != (program.rows, block) or temp.dtype != work:
+        temp = xp.empty((program.rows, block), work)
     flat = [_flat(xp, array, out.shape) for array in arrays]
     target = out.reshape(-1)
-    first = len(arrays) + len(constants)
-    calls: list[tuple[Ufunc, tuple[int, ...], int]] = [
-        (resolve(step.function, work.kind in "iu", xp, ctx.special), step.operands, step.result)
-        for step in formula.steps
-    ]
     direct = req != OpReq.ADD and out.dtype == work
-    values: list[Any] = [*flat, *constants, *([None] * formula.registers)]
-    for start in range(0, out.size, block):
-        stop = min(start + block, out.size)
-        length = stop - start
-        for i, array in enumerate(flat):
-            part = array[start:stop]
-            if part.dtype != work:
-                loaded = temp[formula.registers + i, :length]
-                xp.copyto(loaded, part, casting="unsafe")
-                part = loaded
-            values[i] = part
-        for i in range(formula.registers):
-            values[first + i] = temp[i, :length]
-        for call, operands, result in calls[:-1]:
+    registers, converted = program.registers, program.registers + len(arrays)
+    scratch = list(temp)
+    for start in range(0, size, block):
+        stop = start + block
+        if stop > size:
+            stop = size
+            scratch = [row[: stop - start] for row in scratch]
+        parts = flat if block == size else [array[start:stop] for array in flat]
+        if any(program.loads):
+            parts = [
+                _load(xp, scratch[registers + i], part) if program.loads[i] else part for i, part in enumerate(parts)
+            ]
+        values = [*parts, *constants, *scratch[:registers]]
+        for call, operands, result in program.calls[:-1]:
             call(*[values[slot] for slot in operands], out=values[result], casting="unsafe")
-        call, operands, _ = calls[-1]
-        final = target[start:stop] if direct else temp[rows - 1, :length]
+        call, operands, _ = program.calls[-1]
+        destination = target if block == size else target[start:stop]
+        final = destination if direct else scratch[converted]
         call(*[values[slot] for slot in operands], out=final, casting="unsafe")
         if not direct:
-            _store(xp, target[start:stop], req, final)
+            _store(xp, destination, req, final)
+
+
+def _load(xp: Any, row: Array, part: Array) -> Array:
+    xp.copyto(row, part, casting="unsafe")
+    return row
 
 
 def _flat(xp: Any, array: Array, shape: tuple[int, ...]) -> Array:

@@ -59,7 +59,7 @@ def _bounds(p: ClipParams, dtype: np.dtype[Any]) -> Mapping[str, float]:
 
 clip = register("clip", ClipParams, doc="data, cut off at a_min and a_max.")
 forward(clip, Expression("minimum(maximum(x, low), high)", ("x",), ("low", "high")), numbers=_bounds)
-_clip_gradient = derivative("where(x > high, 0, where(x < low, 0, g))", ("x",), ("low", "high"))
+_clip_gradient = derivative("where((x > high) + (x < low), 0, g)", ("x",), ("low", "high"))
 backward("_backward_clip", ClipParams, [_clip_gradient], inputs=("g", "x"), numbers=_bounds)
 clip.set_attr("FGradient", backward_with("_backward_clip", [_input]))
 
@@ -83,7 +83,7 @@ forward(
     numbers=_line,
     types=_real_types,
 )
-_line_gradient = derivative("where(logical_and(y > 0, y < 1), alpha * g, 0)", ("y",), ("alpha",))
+_line_gradient = derivative("where((y > 0) * (y < 1), alpha * g, 0)", ("y",), ("alpha",))
 backward("_backward_hard_sigmoid", HardSigmoidParams, [_line_gradient], inputs=("g", "y"), numbers=_line)
 hard_sigmoid.set_attr("FGradient", backward_with("_backward_hard_sigmoid", [_output]))
 

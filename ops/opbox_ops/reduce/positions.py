@@ -31,7 +31,8 @@ def _shapes(p: ArgParams, ins: ShapeList, outs: ShapeList) -> None:
     axes = tuple(range(len(data))) if p.axis is None else (canonical_axis(p.axis, len(data)),)
     outs.merge(0, reduced(data, axes, p.keepdims))
     if any(data[i] == 0 for i in axes):
-        raise ShapeError(f"expected at least one element along axis {p.axis}, got none", side=ins.side, index=0)
+        place = "in all" if p.axis is None else f"along axis {p.axis}"
+        raise ShapeError(f"expected at least one element {place}, got none", side=ins.side, index=0)
 
 
 def _channel_shapes(p: NoParams, ins: ShapeList, outs: ShapeList) -> None:
