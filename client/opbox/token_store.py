@@ -1,0 +1,92 @@
+"""Where a server leaves the token that it made, so that a client of the same user on the same machine finds it.
+
+One file a server, named by its port, in a folder that only the user may enter; the file says who may read it too. A
+token is given out for loopback addresses alone, while the server that wrote it still runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import stat
+from pathlib import Path
+from urllib.parse import urlsplit
+
+__all__ = ["folder", "path_for", "read", "remove", "write"]
+
+_LOOPBACK = {"localhost", "127.0.0.1", "::1"}
+_ANY = {"0.0.0.0", "::"}
+
+
+def folder() -> Path:
+    """The folder of the tokens: OPBOX_RUNTIME_DIR, or `opbox` in the user's runtime or state folder."""
+    given = os.environ.get("OPBOX_RUNTIME_DIR")
+    if given:
+        return Path(given)
+    base = os.environ.get("XDG_RUNTIME_DIR") or os.environ.get("XDG_STATE_HOME")
+    return (Path(base) if base else Path.home() / ".local" / "state") / "opbox"
+
+
+def path_for(url: str) -> Path | None:
+    """The file for a server's URL; None when it is not on this machine."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+    except ValueError:
+        return None
+    return folder() / f"server-{port}.json" if host in _LOOPBACK | _ANY else None
+
+
+def write(url: str, token: str) -> Path | None:
+    """Leave a token for `url`, readable by this user alone (0600); the file, or None for a URL elsewhere."""
+    path = path_for(url)
+    if path is None:
+        return None
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    fresh = path.with_suffix(f".{os.getpid()}")
+    with contextlib.suppress(FileNotFoundError):
+        fresh.unlink()
+    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        json.dump({"url": url, "token": token, "pid": os.getpid()}, file)
+    fresh.replace(path)
+    return path
+
+
+def read(url: str) -> str | None:
+    """The token that a running server of this user left for `url`, or None."""
+    path = path_for(url)
+    if path is None or urlsplit(url).hostname in _ANY:
+        return None
+    try:
+        with path.open() as file:
+            facts = os.fstat(file.fileno())
+            if hasattr(os, "getuid") and (facts.st_uid != os.getuid() or stat.S_IMODE(facts.st_mode) & 0o077):
+                return None
+            told = json.load(file)
+        token, pid = told["token"], told["pid"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return token if isinstance(token, str) and type(pid) is int and _runs(pid) else None
+
+
+def remove(url: str) -> None:
+    """Take back what this process left for `url`."""
+    path = path_for(url)
+    if path is None:
+        return
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        if json.loads(path.read_text())["pid"] == os.getpid():
+            path.unlink()
+
+
+def _runs(pid: int) -> bool:
+    if pid <= 0:
+        return False
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return True

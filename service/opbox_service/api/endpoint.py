@@ -1,0 +1,231 @@
+"""The endpoint of all calls to the engine: raw ASGI, so that a tensor's bytes are copied as little as may be.
+
+The body is received straight into the buffer that the worker maps; the answer is sent from the buffer that the worker
+wrote. The routers document these routes; this file is what runs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from opbox.wire import HEADER_LENGTH
+from opbox_ops.errors import BadRequestError, LimitError
+
+from ..buffers import Lease
+from ..settings import Settings
+from ..worker.host import Host, Outcome, Request
+from .identity import Identity
+from .metrics import Metrics
+
+__all__ = ["Context", "Disconnected", "Endpoint", "Receive", "Scope", "Send", "content_length"]
+
+Scope: TypeAlias = "MutableMapping[str, Any]"
+Receive: TypeAlias = "Callable[[], Awaitable[MutableMapping[str, Any]]]"
+Send: TypeAlias = "Callable[[MutableMapping[str, Any]], Awaitable[None]]"
+
+INLINE = 1 << 15
+"""Bodies up to this travel to a worker inside the message, without a shared buffer."""
+TAIL = (1 << 16) + 1
+"""More than the server's high-water mark for writing."""
+
+_DIGITS = re.compile(rb"[0-9]{1,18}")
+_HEADER_LENGTH = HEADER_LENGTH.lower().encode()
+
+
+class Disconnected(Exception):
+    """The client went away before its request was whole."""
+
+
+@dataclass(slots=True)
+class Context:
+    """What is known of a request before it is read, and of its answer afterwards."""
+
+    request_id: str
+    identity: Identity
+    headers: dict[bytes, bytes]
+    status: int = 0
+    received: int = 0
+    sent: int = 0
+    started: bool = field(default=False)
+
+
+class Endpoint:
+    """Reads a request, makes the call, sends the answer.
+
+    Args:
+        host: where calls run.
+        settings: the limits.
+        metrics: counts commands.
+    """
+
+    def __init__(self, host: Host, settings: Settings, metrics: Metrics) -> None:
+        self._host = host
+        self._settings = settings
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request whose `scope["opbox"]` is its Context.
+
+        Raises:
+            OpboxError: the request was refused, or the call not brought to an end.
+            Disconnected: the client is gone.
+        """
+        context: Context = scope["opbox"]
+        headers = context.headers
+        request = Request(scope["method"], scope["path"], context.identity.owner, context.request_id)
+        length = content_length(headers)
+        request.header_length = _header_length(headers, length, self._settings)
+        accept = headers.get(b"accept", b"")
+        request.binary = request.header_length is not None or b"application/octet-stream" in accept
+        request.body = await self._body(request, length, headers, receive)
+        context.received = 0 if request.body is None else len(_view(request.body))
+        outcome = await self._host.call(request)
+        try:
+            if outcome.commands:
+                self._metrics.count_commands(outcome.commands)
+            context.status, context.sent = outcome.status, len(outcome.body)
+            await _answer(context, outcome, send)
+        finally:
+            outcome.release()
+
+    async def _body(
+        self, request: Request, length: int | None, headers: dict[bytes, bytes], receive: Receive
+    ) -> Lease | bytes | None:
+        limit = self._settings.max_body_bytes
+        if length is None:
+            if b"transfer-encoding" not in headers:
+                return None
+            return self._leased(request, await _chunked(receive, limit))
+        if length > limit:
+            raise LimitError(f"body: expected at most {limit} bytes, got {length}")
+        if length == 0:
+            return None
+        if length <= INLINE:
+            return await _small(receive, length)
+        lease = self._host.lease(request, length)
+        try:
+            await _receive_into(lease.view, receive)
+        except BaseException:
+            lease.release()
+            raise
+        return lease
+
+    def _leased(self, request: Request, body: bytes) -> Lease | bytes:
+        """A body whose length was not told before, where a body of that length belongs."""
+        if len(body) <= INLINE:
+            return body
+        lease = self._host.lease(request, len(body))
+        lease.view[:] = body
+        return lease
+
+
+def content_length(headers: dict[bytes, bytes]) -> int | None:
+    """The Content-Length; None when there is none."""
+    given = headers.get(b"content-length")
+    if given is None:
+        return None
+    if not _DIGITS.fullmatch(given):
+        raise BadRequestError(f"Content-Length: expected a number of bytes, got {given[:40]!r}")
+    return int(given)
+
+
+def _header_length(headers: dict[bytes, bytes], length: int | None, settings: Settings) -> int | None:
+    given = headers.get(_HEADER_LENGTH)
+    if given is None:
+        return None
+    if not _DIGITS.fullmatch(given):
+        raise BadRequestError(f"{HEADER_LENGTH}: expected a number of bytes, got {given.decode('latin-1')[:40]!r}")
+    told = int(given)
+    if told > settings.max_header_bytes:
+        raise LimitError(f"{HEADER_LENGTH}: expected at most {settings.max_header_bytes} bytes, got {told}")
+    if length is not None and told > length:
+        raise BadRequestError(f"{HEADER_LENGTH}: expected at most the body's {length} bytes, got {told}")
+    return told
+
+
+def _view(body: Lease | bytes) -> memoryview | bytes:
+    return body.view if isinstance(body, Lease) else body
+
+
+async def _small(receive: Receive, length: int) -> bytes:
+    message = await receive()
+    if message["type"] == "http.disconnect":
+        raise Disconnected
+    body: bytes = message.get("body", b"")
+    while message.get("more_body", False):
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Disconnected
+        body += message.get("body", b"")
+    if len(body) != length:
+        raise BadRequestError(f"body: expected {length} bytes, as Content-Length says, got {len(body)}")
+    return body
+
+
+async def _receive_into(view: memoryview, receive: Receive) -> None:
+    at, size = 0, len(view)
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Disconnected
+        chunk = message.get("body", b"")
+        end = at + len(chunk)
+        if end > size:
+            raise BadRequestError(f"body: expected {size} bytes, as Content-Length says, got more")
+        view[at:end] = chunk
+        at = end
+        if not message.get("more_body", False):
+            break
+    if at != size:
+        raise BadRequestError(f"body: expected {size} bytes, as Content-Length says, got {at}")
+
+
+async def _chunked(receive: Receive, limit: int) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Disconnected
+        chunk = message.get("body", b"")
+        size += len(chunk)
+        if size > limit:
+            raise LimitError(f"body: expected at most {limit} bytes, got more")
+        parts.append(chunk)
+        if not message.get("more_body", False):
+            return b"".join(parts)
+
+
+async def _answer(context: Context, outcome: Outcome, send: Send) -> None:
+    body = outcome.body
+    size = len(body)
+    headers = [
+        (b"content-length", b"%d" % size),
+        (b"x-request-id", context.request_id.encode()),
+    ]
+    if outcome.header_length is None:
+        headers.append((b"content-type", b"application/json"))
+    else:
+        headers.append((b"content-type", b"application/octet-stream"))
+        headers.append((_HEADER_LENGTH, b"%d" % outcome.header_length))
+    context.started = True
+    if outcome.status >= 400:
+        body = _with_request_id(body, context.request_id)
+        headers[0] = (b"content-length", b"%d" % len(body))
+    await send({"type": "http.response.start", "status": outcome.status, "headers": headers})
+    if size <= 2 * TAIL:
+        await send({"type": "http.response.body", "body": bytes(body)})
+        return
+    # The server may hold what it could not write yet, and the buffer is reused as soon as this returns. The end goes
+    # as a copy, larger than what the server lets wait: when it has been taken in, all before it is on its way.
+    await send({"type": "http.response.body", "body": memoryview(body)[:-TAIL], "more_body": True})
+    await send({"type": "http.response.body", "body": bytes(body[-TAIL:]), "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
+
+
+def _with_request_id(body: memoryview | bytes, request_id: str) -> bytes:
+    """An error's JSON object with the request's id in it."""
+    return bytes(body).rstrip()[:-1] + b',"request_id":"%b"}' % request_id.encode()

@@ -1,0 +1,165 @@
+"""`opbox serve`: the server as a program.
+
+    main(["--port", "0", "--isolation", "none"])
+
+Every option is a setting (settings.py); an option given wins over the environment.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ipaddress
+import secrets
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import uvicorn
+from pydantic import SecretStr, ValidationError
+
+from opbox import token_store
+
+from .app import create_app
+from .logs import configure
+from .settings import Settings
+from .worker.memory import tune_allocator
+
+__all__ = ["Server", "main"]
+
+
+class Server(uvicorn.Server):
+    """A uvicorn server that tells where it listens, and turns unready as soon as it is asked to stop."""
+
+    def __init__(self, settings: Settings, *, announce: bool = True) -> None:
+        self.settings, self._made = _with_token(settings)
+        self.front = create_app(self.settings)
+        self._announce = announce
+        self.socket = _listen(self.settings)
+        super().__init__(
+            uvicorn.Config(
+                self.front,
+                loop="uvloop" if sys.platform != "win32" else "auto",
+                http="httptools",
+                lifespan="on",
+                ws="none",
+                access_log=False,
+                log_config=None,
+                server_header=False,
+                timeout_keep_alive=75,
+                timeout_graceful_shutdown=max(1, round(self.settings.stop_grace_s)),
+            )
+        )
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        host, port = self.socket.getsockname()[:2]
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    @property
+    def token(self) -> str:
+        """A token that it takes, with every scope where there is one."""
+        told = self.settings
+        return (told.token or told.tokens[0].token).get_secret_value()
+
+    def run(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serve until a signal."""
+        tune_allocator()
+        super().run(sockets=sockets or [self.socket])
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self._made:
+            token_store.write(self.url, self.token)
+        if self._announce:
+            print(f"opbox serving on {self.url}", flush=True)
+            print(f"token: {self.token}" if self._made else "token: as configured", flush=True)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self.front.app.state.stopping = True
+        if self._made:
+            token_store.remove(self.url)
+        await super().shutdown(sockets)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self.front.app.state.stopping = True
+        super().handle_exit(sig, frame)
+        # uvicorn raises the signal again when it has stopped; a stop that was asked for is a success.
+        if sig == signal.SIGTERM:
+            self._captured_signals.clear()
+
+
+def _with_token(settings: Settings) -> tuple[Settings, bool]:
+    """The settings with a token; whether it was made here."""
+    if settings.token is not None or settings.tokens:
+        return settings, False
+    return settings.model_copy(update={"token": SecretStr(secrets.token_urlsafe(32))}), True
+
+
+def _listen(settings: Settings) -> socket.socket:
+    family = socket.AF_INET
+    try:
+        if ipaddress.ip_address(settings.host).version == 6:
+            family = socket.AF_INET6
+    except ValueError:
+        family = socket.getaddrinfo(settings.host, settings.port)[0][0]
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind((settings.host, settings.port))
+    except OSError as error:
+        sock.close()
+        raise SystemExit(f"opbox serve: cannot listen on {settings.host}:{settings.port}: {error.strerror}") from None
+    sock.set_inheritable(False)
+    return sock
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the server.
+
+    Args:
+        argv: options, without the program's name; see `opbox serve --help`.
+    """
+    given = {key: value for key, value in vars(_parser().parse_args(argv)).items() if value is not None}
+    try:
+        settings = Settings(**given)
+    except ValidationError as error:
+        item = error.errors(include_url=False)[0]
+        place = ".".join(str(part) for part in item["loc"])
+        raise SystemExit(f"opbox serve: {place}: {item['msg']}, got {item.get('input')!r}") from None
+    configure(settings)
+    Server(settings).run()
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("opbox serve", description="Serve operators over HTTP.")
+    fields = Settings.model_fields
+
+    def option(name: str, **how: Any) -> None:
+        told = fields[name]
+        default = f" (default: {told.default})" if told.default not in (None, ()) else ""
+        parser.add_argument(f"--{name.replace('_', '-')}", help=f"{told.description}{default}", default=None, **how)
+
+    option("host")
+    option("port", type=int)
+    option("isolation", choices=("process", "none"))
+    option("workers", type=int)
+    option("threads", type=int)
+    option("device")
+    option("ops", type=Path, nargs="*", metavar="PATH")
+    option("max_body_bytes", type=int)
+    option("session_ttl_s", type=float)
+    option("deadline_s", type=float)
+    option("log_level", choices=("debug", "info", "warning", "error"))
+    option("log_requests", action="store_const", const=True)
+    parser.epilog = "Every setting is an environment variable OPBOX_… as well; tokens only there."
+    return parser
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

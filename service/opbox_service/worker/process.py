@@ -1,0 +1,163 @@
+"""The worker process: hosts an engine, takes calls from the API process until that closes the connection.
+
+    python -m opbox_service.worker.process FD
+
+Its threads all wait on one socket and whichever is free takes the next message, so a call is handed over once, not
+twice. A call whose batch must wait for another leaves its thread; the thread that ends the other batch answers it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+from typing import Any
+
+import structlog
+
+from ..buffers import Lease, Pool, map_shared
+from ..engine import Engine
+from ..frames import Framed, Laid, limits_of, serve
+from ..logs import configure
+from ..settings import Settings
+from . import messages
+from .memory import tune_allocator
+
+__all__ = ["main"]
+
+_log = structlog.get_logger("opbox.worker")
+
+
+class Process:
+    """The worker's side of the connection."""
+
+    def __init__(self, sock: socket.socket, settings: Settings) -> None:
+        self._sock = sock
+        self._settings = settings
+        self._limits = limits_of(settings)
+        self._engine = Engine(settings)
+        self._requests: dict[int, memoryview] = {}
+        self._answers = Pool(shared=True, limit=1 << 62, keep=settings.buffer_cache_bytes)
+        self._lent: dict[int, Lease] = {}
+        self._sending = threading.Lock()
+
+    def run(self) -> None:
+        """Serve until the API process closes its end."""
+        threads = [
+            threading.Thread(target=self._take_calls, name=f"opbox-call-{i}", daemon=True)
+            for i in range(self._settings.threads)
+        ]
+        for thread in threads:
+            thread.start()
+        messages.send(self._sock, messages.write({"kind": "ready", "pid": os.getpid()}))
+        self._wait_for_the_end()
+        for thread in threads:
+            thread.join(self._settings.stop_grace_s)
+        self._engine.close()
+
+    def _wait_for_the_end(self) -> None:
+        poll = select.poll()
+        poll.register(self._sock, getattr(select, "POLLRDHUP", 0) | select.POLLHUP)
+        told = 0
+        while not poll.poll(2_000):
+            dropped, held = self._answers.sweep(), len(self._engine.sessions)
+            if dropped or held != told:
+                told = held
+                self._tell({"kind": "drop", "segments": dropped, "sessions": held})
+
+    def _take_calls(self) -> None:
+        while True:
+            try:
+                message, fd = messages.receive(self._sock)
+            except OSError:
+                return
+            if not message:
+                return
+            told, inline = messages.read(message)
+            if told["kind"] == "call":
+                self._call(told, inline, fd)
+            elif told["kind"] == "release":
+                lease = self._lent.pop(told["segment"], None)
+                if lease is not None:
+                    lease.release()
+            elif told["kind"] == "drop":
+                for number in told["segments"]:
+                    self._requests.pop(number, None)
+
+    def _call(self, told: dict[str, Any], inline: memoryview, fd: int | None) -> None:
+        body = inline
+        if told["segment"] is not None:
+            if fd is not None:
+                self._requests[told["segment"]] = map_shared(fd)
+            body = self._requests[told["segment"]][: told["size"]]
+        framed = Framed(told["method"], told["path"], told["owner"], body, told["header_length"], told["binary"])
+
+        def send(laid: Laid) -> None:
+            if laid.problem is not None:
+                _log.error("internal error", request_id=told["rid"], exc_info=laid.problem)
+            self._answer(told["id"], laid)
+
+        rest = serve(self._engine, framed, self._limits, send)
+        if rest is not None:
+            rest()
+
+    def _answer(self, id: int, laid: Laid) -> None:
+        size = laid.size
+        answer = {
+            "kind": "answer",
+            "id": id,
+            "status": laid.status,
+            "header_length": laid.header_length,
+            "commands": laid.commands,
+            "size": size,
+            "segment": None,
+            "sessions": len(self._engine.sessions),
+        }
+        if size <= messages.INLINE:
+            self._tell(answer, b"".join([laid.head, *laid.buffers]))
+            return
+        lease = self._answers.lease(size)
+        laid.write_to(lease.view)
+        segment = lease.segment
+        answer["segment"] = segment.number
+        self._lent[segment.number] = lease
+        fds = () if segment.sent or segment.fd is None else (segment.fd,)
+        segment.sent = True
+        self._tell(answer, fds=fds)
+
+    def _tell(self, told: dict[str, Any], inline: bytes = b"", fds: tuple[int, ...] = ()) -> None:
+        try:
+            messages.send(self._sock, messages.write(told, inline), fds)
+        except OSError:
+            # The API process is gone, and with it whoever waited.
+            _log.debug("the answer has nobody to go to")
+
+
+def main(argv: list[str]) -> None:
+    """Run a worker over the socket whose descriptor is argv[0]; its first message has the settings."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    tune_allocator()
+    sock = socket.socket(fileno=int(argv[0]))
+    message, _ = messages.receive(sock)
+    if not message:
+        return
+    settings = Settings.model_validate(json.loads(bytes(messages.read(message)[1])))
+    configure(settings)
+    try:
+        process = Process(sock, settings)
+    except Exception as error:
+        _log.error("the worker could not start", exc_info=True)
+        messages.send(sock, messages.write({"kind": "failed", "reason": f"{type(error).__name__}: {error}"[:2000]}))
+        raise SystemExit(1) from None
+    process.run()
+    # Threads that are still busy past the grace period end here.
+    sys.stdout.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

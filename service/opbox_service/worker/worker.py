@@ -1,0 +1,307 @@
+"""One worker process as the API process sees it: spawned, called, watched, stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import structlog
+
+from opbox_ops.errors import DeadlineError, NotReadyError, WorkerDiedError
+
+from ..buffers import Lease, Pool, map_shared
+from ..settings import Settings
+from . import messages
+from .host import Outcome, Request
+from .memory import resident_bytes
+
+__all__ = ["Worker"]
+
+START_S = 120.0
+"""How long a worker may take to load the operators."""
+
+_log = structlog.get_logger("opbox.workers")
+
+
+class Worker:
+    """A process, its connection and its shared buffers.
+
+    Buffers are its own: what one worker can read, no other can.
+
+    Args:
+        settings: passed on, without the tokens.
+        on_end: called once when the process has ended, asked to or not.
+    """
+
+    def __init__(self, settings: Settings, on_end: Callable[[Worker], None]) -> None:
+        self._settings = settings
+        self._on_end = on_end
+        self._loop = asyncio.get_running_loop()
+        self._pool = Pool(shared=True, limit=settings.max_buffer_bytes, keep=settings.buffer_cache_bytes)
+        self._answers: dict[int, memoryview] = {}
+        self._pending: dict[int, tuple[asyncio.Future[Outcome], Request]] = {}
+        self._outbox: deque[tuple[bytes, tuple[int, ...]]] = deque()
+        self._last = 0
+        self._process: subprocess.Popen[bytes] | None = None
+        self._started: asyncio.Future[None] = self._loop.create_future()
+        self._exited: asyncio.Future[None] = self._loop.create_future()
+        self._sock: socket.socket | None = None
+        self._pidfd: int | None = None
+        self.sessions = 0
+        self.ended = False
+        self.stopping = False
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid if self._process is not None else 0
+
+    @property
+    def ready(self) -> bool:
+        """Whether it takes calls."""
+        return self._started.done() and not self.ended and not self.stopping
+
+    # -- life ---------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Spawn the process and wait until its engine is up; WorkerDiedError when it ends before that."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.setblocking(False)
+        self._sock = ours
+        with theirs:
+            command = [sys.executable, "-P", "-m", "opbox_service.worker.process", str(theirs.fileno())]
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=sys.stderr,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+                env=_environment(self._settings),
+            )
+        self._loop.add_reader(ours.fileno(), self._read)
+        self._watch()
+        told = self._settings.model_dump(mode="json", exclude={"token", "tokens"})
+        self._send(messages.write({"kind": "settings"}, json.dumps(told).encode()))
+        try:
+            await asyncio.wait_for(asyncio.shield(self._started), START_S)
+        except TimeoutError:
+            self.kill()
+            raise WorkerDiedError(f"the worker process did not start within {START_S:g} s") from None
+
+    async def stop(self, grace_s: float) -> None:
+        """Let it finish what it has accepted, then end it; by force after `grace_s`."""
+        self.stopping = True
+        if self.ended:
+            return
+        if self._sock is not None:
+            self._sock.shutdown(socket.SHUT_WR)
+        try:
+            await asyncio.wait_for(asyncio.shield(self._exited), grace_s + 1)
+        except TimeoutError:
+            self.kill()
+            await self._exited
+
+    def kill(self) -> None:
+        """End it now."""
+        if self._process is not None and not self.ended:
+            self._process.send_signal(signal.SIGKILL)
+
+    def _watch(self) -> None:
+        """Notice the process's end even if a process that it forked keeps the connection open."""
+        if hasattr(os, "pidfd_open"):
+            self._pidfd = os.pidfd_open(self.pid)
+            self._loop.add_reader(self._pidfd, self._end)
+
+    def _end(self) -> None:
+        if self.ended or self._process is None:
+            return
+        self.ended = True
+        self.sessions = 0
+        assert self._sock is not None
+        self._read(last=True)
+        self._loop.remove_reader(self._sock.fileno())
+        self._loop.remove_writer(self._sock.fileno())
+        if self._pidfd is not None:
+            self._loop.remove_reader(self._pidfd)
+            os.close(self._pidfd)
+        self._sock.close()
+        if self._pidfd is None:
+            # The connection ended first: the process may be a moment behind.
+            self._process.kill()
+        code = self._process.wait()
+        error = WorkerDiedError(f"the worker process that ran this call ended ({_reason(code)}): try again")
+        pending, self._pending = self._pending, {}
+        for answered, request in pending.values():
+            _release(request)
+            if not answered.done():
+                answered.set_exception(error)
+        if not self._started.done():
+            self._started.set_exception(WorkerDiedError(f"the worker process ended at its start ({_reason(code)})"))
+        self._answers.clear()
+        self._pool.close()
+        self._exited.set_result(None)
+        self._on_end(self)
+
+    # -- calls --------------------------------------------------------------------------------------------------
+
+    def lease(self, nbytes: int) -> Lease:
+        """A shared buffer for a body."""
+        return self._pool.lease(nbytes)
+
+    def call(self, request: Request, deadline_s: float) -> asyncio.Future[Outcome]:
+        """Make a call; the future has its outcome."""
+        answered: asyncio.Future[Outcome] = self._loop.create_future()
+        if not self.ready:
+            _release(request)
+            answered.set_exception(NotReadyError("the worker is starting or stopping: try again in a moment"))
+            return answered
+        self._last += 1
+        body, segment, size = request.body, None, 0
+        fds: tuple[int, ...] = ()
+        inline: bytes | memoryview = b""
+        if isinstance(body, Lease):
+            segment, size = body.segment.number, len(body.view)
+            if not body.segment.sent and body.segment.fd is not None:
+                fds = (body.segment.fd,)
+                body.segment.sent = True
+        elif body is not None:
+            inline, size = body, len(body)
+        told = {
+            "kind": "call",
+            "id": self._last,
+            "method": request.method,
+            "path": request.path,
+            "owner": request.owner,
+            "rid": request.request_id,
+            "header_length": request.header_length,
+            "binary": request.binary,
+            "size": size,
+            "segment": segment,
+        }
+        self._pending[self._last] = (answered, request)
+        timer = self._loop.call_later(deadline_s, _too_late, answered, request, deadline_s)
+        answered.add_done_callback(lambda _: timer.cancel())
+        self._send(messages.write(told, inline), fds)
+        return answered
+
+    def sweep(self) -> None:
+        """Drop buffers that have long been idle, on both sides."""
+        dropped = self._pool.sweep()
+        if dropped and self.ready:
+            self._send(messages.write({"kind": "drop", "segments": dropped}))
+
+    def facts(self) -> tuple[int, int]:
+        """Resident bytes, and bytes of buffers lent."""
+        return resident_bytes(self.pid) if not self.ended else 0, self._pool.lent_bytes
+
+    # -- the connection -----------------------------------------------------------------------------------------
+
+    def _send(self, message: bytes, fds: tuple[int, ...] = ()) -> None:
+        if self._outbox:
+            self._outbox.append((message, fds))
+            return
+        assert self._sock is not None
+        try:
+            messages.send(self._sock, message, fds)
+        except BlockingIOError:
+            self._outbox.append((message, fds))
+            self._loop.add_writer(self._sock.fileno(), self._flush)
+        except OSError:
+            # The process has ended; its watcher answers the calls.
+            return
+
+    def _flush(self) -> None:
+        assert self._sock is not None
+        try:
+            while self._outbox:
+                messages.send(self._sock, *self._outbox[0])
+                self._outbox.popleft()
+        except BlockingIOError:
+            return
+        except OSError:
+            self._outbox.clear()
+        self._loop.remove_writer(self._sock.fileno())
+
+    def _read(self, *, last: bool = False) -> None:
+        assert self._sock is not None
+        while True:
+            try:
+                message, fd = messages.receive(self._sock)
+            except BlockingIOError:
+                return
+            except OSError:
+                message, fd = b"", None
+            if not message:
+                if not last:
+                    self._end()
+                return
+            self._take(message, fd)
+
+    def _take(self, message: bytes, fd: int | None) -> None:
+        told, inline = messages.read(message)
+        self.sessions = told.get("sessions", self.sessions)
+        if told["kind"] == "answer":
+            self._take_answer(told, inline, fd)
+        elif told["kind"] == "ready":
+            self._started.set_result(None)
+        elif told["kind"] == "failed":
+            _log.error("a worker could not start", reason=told["reason"])
+        elif told["kind"] == "drop":
+            for number in told["segments"]:
+                self._answers.pop(number, None)
+
+    def _take_answer(self, told: dict[str, Any], inline: memoryview, fd: int | None) -> None:
+        number = told["segment"]
+        outcome = Outcome(told["status"], inline, told["header_length"], told["commands"])
+        if number is not None:
+            if fd is not None:
+                self._answers[number] = map_shared(fd)
+            outcome.body = self._answers[number][: told["size"]]
+            outcome.release = partial(self._give_back, number)
+        answered, request = self._pending.pop(told["id"])
+        _release(request)
+        if answered.done():
+            outcome.release()
+        else:
+            answered.set_result(outcome)
+
+    def _give_back(self, number: int) -> None:
+        if not self.ended:
+            self._send(messages.write({"kind": "release", "segment": number}))
+
+
+def _release(request: Request) -> None:
+    if isinstance(request.body, Lease):
+        request.body.release()
+
+
+def _too_late(answered: asyncio.Future[Outcome], request: Request, deadline_s: float) -> None:
+    if not answered.done():
+        error = f"{request.method} {request.path}: expected an answer within {deadline_s:g} s, got none"
+        answered.set_exception(DeadlineError(error))
+
+
+def _reason(code: int) -> str:
+    if code >= 0:
+        return f"exit status {code}"
+    try:
+        return f"killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"killed by signal {-code}"
+
+
+def _environment(settings: Settings) -> dict[str, str]:
+    """The worker's environment: no tokens, and threads for BLAS that leave the other workers theirs."""
+    told = {key: value for key, value in os.environ.items() if not key.startswith("OPBOX_TOKEN")}
+    cores = str(max(1, (os.cpu_count() or 1) // settings.workers))
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        told.setdefault(name, cores)
+    return told

@@ -1,0 +1,187 @@
+"""`--isolation process`: several workers behind one face, replaced when they end.
+
+A session lives in the worker that made it. When that ends, so does the session: its owner is told, and a new worker is
+spawned at once. Room is left for workers with a single session (those that bring code): a Worker is told nothing about
+how it is shared.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+from collections import OrderedDict
+from dataclasses import replace
+from typing import Any
+
+import structlog
+
+from opbox_ops.errors import GoneError, NotFoundError, NotReadyError
+
+from ..buffers import Lease
+from ..settings import Settings
+from .host import Outcome, Request, session_of
+from .memory import resident_bytes
+from .worker import Worker
+
+__all__ = ["WorkerHost"]
+
+REMEMBERED = 100_000
+"""Sessions whose worker is known; those of the longest ago are forgotten first, when they have ended."""
+
+_log = structlog.get_logger("opbox.workers")
+
+
+class WorkerHost:
+    """See Host."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._workers: list[Worker] = []
+        self._sessions: OrderedDict[str, tuple[str, Worker]] = OrderedDict()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._supervising = False
+        self._turn = 0
+        self._early_ends: list[float] = []
+        self.restarts = 0
+
+    @property
+    def ready(self) -> bool:
+        return self._supervising and any(worker.ready for worker in self._workers)
+
+    async def start(self) -> None:
+        self._workers = [self._new_worker() for _ in range(self._settings.workers)]
+        try:
+            await asyncio.gather(*(worker.start() for worker in self._workers))
+        except BaseException:
+            await self.stop()
+            raise
+        self._supervising = True
+        self._spawn(self._sweep())
+
+    async def stop(self) -> None:
+        self._supervising = False
+        await asyncio.gather(*(worker.stop(self._settings.stop_grace_s) for worker in self._workers))
+        for task in list(self._tasks):
+            task.cancel()
+
+    def lease(self, request: Request, nbytes: int) -> Lease:
+        return self._worker(request).lease(nbytes)
+
+    async def call(self, request: Request) -> Outcome:
+        if request.path == "/v1/sessions":
+            return await self._sessions_call(request)
+        try:
+            worker = self._worker(request)
+        except Exception:
+            _release(request)
+            raise
+        return await worker.call(request, self._settings.deadline_s)
+
+    def facts(self) -> dict[str, Any]:
+        told = [worker.facts() for worker in self._workers]
+        rss = {f"worker{i}": resident for i, (resident, _) in enumerate(told)}
+        buffers = sum(lent for _, lent in told)
+        return {
+            "sessions": sum(worker.sessions for worker in self._workers),
+            "restarts": self.restarts,
+            "rss": {"api": resident_bytes(), **rss},
+            "buffer_bytes": buffers,
+        }
+
+    @property
+    def pids(self) -> list[int]:
+        """The worker processes."""
+        return [worker.pid for worker in self._workers]
+
+    # -- which worker -------------------------------------------------------------------------------------------
+
+    def _worker(self, request: Request) -> Worker:
+        """The worker that a call belongs to."""
+        id = session_of(request.path)
+        if id is None:
+            return self._next_worker()
+        owner, worker = self._sessions.get(id, ("", None))
+        if worker is None or owner != request.owner:
+            raise NotFoundError(
+                f"session {id[:64]!r}: expected one of yours, got an id that is not: make a new session"
+            )
+        if worker.ended:
+            raise GoneError(f"session {id} is gone: the worker process that held it ended; make a new session")
+        return worker
+
+    def _next_worker(self) -> Worker:
+        ready = [worker for worker in self._workers if worker.ready]
+        if not ready:
+            raise NotReadyError("no worker is ready: try again in a moment")
+        self._turn += 1
+        return ready[self._turn % len(ready)]
+
+    async def _sessions_call(self, request: Request) -> Outcome:
+        if request.method == "GET":
+            return await self._list_sessions(request)
+        try:
+            worker = self._next_worker()
+        except Exception:
+            _release(request)
+            raise
+        outcome = await worker.call(request, self._settings.deadline_s)
+        if outcome.status == 201:
+            self._remember(json.loads(bytes(outcome.body))["id"], request.owner, worker)
+        return outcome
+
+    async def _list_sessions(self, request: Request) -> Outcome:
+        _release(request)
+        listed: list[Any] = []
+        for worker in [worker for worker in self._workers if worker.ready]:
+            outcome = await worker.call(replace(request, body=None), self._settings.deadline_s)
+            if outcome.status != 200:
+                return outcome
+            listed += json.loads(bytes(outcome.body))["sessions"]
+            outcome.release()
+        return Outcome(200, json.dumps({"sessions": listed}).encode())
+
+    def _remember(self, id: str, owner: str, worker: Worker) -> None:
+        self._sessions[id] = (owner, worker)
+        if len(self._sessions) > REMEMBERED:
+            self._sessions.popitem(last=False)
+
+    # -- supervision --------------------------------------------------------------------------------------------
+
+    def _new_worker(self) -> Worker:
+        return Worker(self._settings, self._ended)
+
+    def _ended(self, worker: Worker) -> None:
+        if not self._supervising or worker not in self._workers:
+            return
+        _log.error("a worker process ended; starting another", pid=worker.pid)
+        self.restarts += 1
+        self._spawn(self._replace(worker))
+
+    async def _replace(self, worker: Worker) -> None:
+        now = time.monotonic()
+        self._early_ends = [at for at in self._early_ends if now - at < 60] + [now]
+        # At once; but a worker that ends again and again must not keep the machine busy.
+        await asyncio.sleep(min(10.0, 0.5 * max(0, len(self._early_ends) - 3)))
+        fresh = self._new_worker()
+        self._workers[self._workers.index(worker)] = fresh
+        with contextlib.suppress(Exception):  # it has ended at its start: `_ended` tries again
+            await fresh.start()
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(10)
+            for worker in self._workers:
+                if worker.ready:
+                    worker.sweep()
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _release(request: Request) -> None:
+    if isinstance(request.body, Lease):
+        request.body.release()
