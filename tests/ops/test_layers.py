@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from opbox_ops.backend import backend_for
-from opbox_ops.nn import columns, pooling
+from opbox_ops.nn import columns, taps
 from tests.cases.case import Arg, Case
 
 from .harness import Run
@@ -66,7 +66,7 @@ def test_pooling_in_tiles(pool_type: str, monkeypatch: pytest.MonkeyPatch) -> No
     run = _run("Pooling", {"data": (3, 5, 9, 8)}, attrs)
     out, grad = run.forward()[0], run.backward()["data"]
     for size in (1, 60):
-        monkeypatch.setattr(pooling, "TILE", size)
+        monkeypatch.setattr(taps, "TILE", size)
         again = _run("Pooling", {"data": (3, 5, 9, 8)}, attrs)
         np.testing.assert_array_equal(again.forward()[0], out)
         np.testing.assert_array_equal(again.backward()["data"], grad)

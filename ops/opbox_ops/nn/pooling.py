@@ -12,10 +12,6 @@ output's size (spatial + 2 pad - kernel) / stride + 1: "valid" down, "full" up; 
 
 from __future__ import annotations
 
-import itertools
-import math
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -27,10 +23,8 @@ from ..infer import ShapeList
 from ..node import Entry, Node
 from ..params import Bool, Field, OptBool, OptInt, Params, Shape
 from ..registry import register, register_backward
-from .window import PoolingLayout, channels_first, channels_last, check_layout, first, spatial, under
-
-TILE = 1 << 15
-"""Output elements that the CPU works on at once: what the taps of a window read again is still in the cache."""
+from .taps import Taps, route, spread, tiles
+from .window import PoolingLayout, channels_first, channels_last, check_layout, first, spatial
 
 
 class PoolingParams(Params):
@@ -104,73 +98,12 @@ def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
     return backward_node("_backward_Pooling", node, ograds if linear else [*ograds, node.inputs[0], *node.entries()])
 
 
-@dataclass(frozen=True, slots=True)
-class _Taps:
-    """A pooling's sizes, a number a spatial dimension, and where each tap of the window meets the data."""
-
-    data: tuple[int, ...]
-    out: tuple[int, ...]
-    kernel: tuple[int, ...]
-    stride: tuple[int, ...]
-    pad: tuple[int, ...]
-
-    @staticmethod
-    def of(p: PoolingParams, data: tuple[int, ...], out: tuple[int, ...]) -> _Taps:
-        """From shapes with the channels second."""
-        size, ndim = data[2:], len(data) - 2
-        if p.global_pool:
-            return _Taps(size, out[2:], size, (1,) * ndim, (0,) * ndim)
-        return _Taps(size, out[2:], *_window(p, ndim))
-
-    @property
-    def whole(self) -> bool:
-        """Whether one window covers all the data."""
-        return self.kernel == self.data and not any(self.pad) and math.prod(self.out) == 1
-
-    @property
-    def covered(self) -> bool:
-        """Whether no window reaches outside the data."""
-        reach = [(o - 1) * s + k for o, s, k in zip(self.out, self.stride, self.kernel, strict=True)]
-        return not any(self.pad) and all(r <= n for r, n in zip(reach, self.data, strict=True))
-
-    def __iter__(self) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...]]]:
-        """For each tap: the output positions where it is inside the data, and the data there."""
-        for tap in itertools.product(*map(range, self.kernel)):
-            starts = [t - q for t, q in zip(tap, self.pad, strict=True)]
-            met = [under(*each) for each in zip(starts, self.out, self.stride, self.data, strict=True)]
-            yield (..., *(valid for valid, _ in met)), (..., *(source for _, source in met))
-
-    def counts(self, xp: Any, include_pad: bool, dtype: Any) -> Any:
-        """How many positions avg divides by: a number, or an array (*out) where windows differ."""
-        if self.covered:
-            return math.prod(self.kernel)
-        counts = None
-        for axis, (n, o, k, s, q) in enumerate(
-            zip(self.data, self.out, self.kernel, self.stride, self.pad, strict=True)
-        ):
-            start = xp.arange(o) * s - q
-            stop = xp.minimum(start + k, n + q)
-            if not include_pad:
-                start, stop = xp.maximum(start, 0), xp.minimum(stop, n)
-            # A window that lies beyond the padding ("full") has the sum 0, whatever it is divided by.
-            along = xp.maximum(stop - start, 1).reshape([-1 if a == axis else 1 for a in range(len(self.out))])
-            counts = along if counts is None else counts * along
-        assert counts is not None
-        return counts.astype(dtype)
-
-
-def _tiles(ctx: OpContext, shape: tuple[int, ...]) -> Iterator[tuple[slice, slice]]:
-    """Parts of the batch and channel axes, of about TILE elements on the CPU; all at once on a GPU."""
-    batch, channels = shape[:2]
-    size = math.prod(shape[2:]) or 1
-    if ctx.backend.device_type != "cpu":
-        size = 0
-    across = max(1, TILE // size) if size else channels or 1
-    samples = max(1, TILE // (size * channels)) if size * channels else batch or 1
-    across = channels or 1 if samples > 1 else across
-    for n in range(0, batch, samples):
-        for c in range(0, channels, across):
-            yield slice(n, n + samples), slice(c, c + across)
+def _taps(p: PoolingParams, data: tuple[int, ...], out: tuple[int, ...]) -> Taps:
+    """From shapes with the channels second."""
+    size, ndim = data[2:], len(data) - 2
+    if p.global_pool:
+        return Taps(size, out[2:], size, (1,) * ndim, (0,) * ndim)
+    return Taps(size, out[2:], *_window(p, ndim))
 
 
 @op.compute()
@@ -178,12 +111,12 @@ def _(p: PoolingParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arra
     if not req[0]:
         return
     data, out = first(inputs[0], p.layout), first(outputs[0], p.layout)
-    taps = _Taps.of(p, data.shape, out.shape)
+    taps = _taps(p, data.shape, out.shape)
     if taps.whole:
         assign(out, req[0], _over_all(p, ctx.xp, data).reshape(out.shape))
         return
     wide = _wide(p, out.dtype)
-    for tile in _tiles(ctx, out.shape):
+    for tile in tiles(ctx, out.shape):
         target = out[tile]
         direct = req[0] != OpReq.ADD and out.dtype == wide
         held = target if direct else ctx.xp.empty(target.shape, wide)
@@ -214,20 +147,25 @@ def _root(p: PoolingParams, xp: Any, x: Array) -> Array:
     return x if p.p_value == 1 else xp.sqrt(x, out=x) if p.p_value == 2 else xp.cbrt(x, out=x)
 
 
-def _pool(p: PoolingParams, xp: Any, taps: _Taps, data: Array, held: Array) -> None:
-    """Pool `data` into `held`, tap by tap."""
+def _pool(p: PoolingParams, xp: Any, taps: Taps, data: Array, held: Array) -> None:
+    """Pool `data` into `held`, one dimension after the other: a window of k by k takes 2 k passes, not k k."""
     function = xp.maximum if p.pool_type == "max" else xp.add
-    fresh = taps.covered
-    if not fresh:
-        held[...] = np.finfo(held.dtype).min if p.pool_type == "max" else 0
-    for valid, source in taps:
-        value = _power(p, xp, data[source]) if p.pool_type == "lp" else data[source]
-        if fresh:
-            held[...] = value
-            fresh = False
-        else:
-            part = held[valid]
-            function(part, value, out=part)
+    source = _power(p, xp, data.astype(held.dtype, copy=False)) if p.pool_type == "lp" else data
+    last = len(taps.out) - 1
+    for axis in range(last + 1):
+        shape = (*source.shape[: axis + 2], taps.out[axis], *source.shape[axis + 3 :])
+        target = held if axis == last else xp.empty(shape, held.dtype)
+        fresh = taps.covered
+        if not fresh:
+            target[...] = np.finfo(held.dtype).min if p.pool_type == "max" else 0
+        for valid, taken in taps.along(axis):
+            if fresh:
+                target[...] = source[taken]
+                fresh = False
+            else:
+                part = target[valid]
+                function(part, source[taken], out=part)
+        source = target
     if p.pool_type == "avg":
         xp.divide(held, taps.counts(xp, p.count_include_pad is not False, held.dtype), out=held)
     elif p.pool_type == "lp":
@@ -241,31 +179,29 @@ def _(p: PoolingParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arra
     xp = ctx.xp
     gdata, gout = first(outputs[0], p.layout), first(inputs[0], p.layout)
     given = [first(array, p.layout) for array in inputs[1:]]
-    taps = _Taps.of(p, gdata.shape, gout.shape)
+    taps = _taps(p, gdata.shape, gout.shape)
     if taps.whole and p.pool_type != "max":
         assign(gdata, req[0], _linear(p, xp, taps, gout) if p.pool_type != "lp" else _lp(p, xp, gout, *given))
         return
-    for tile in _tiles(ctx, gout.shape):
+    for tile in tiles(ctx, gout.shape):
         target = gdata[tile]
         wide = _wide(p, target.dtype) != target.dtype
         held = xp.zeros(target.shape, "f") if wide else target
         if not wide and req[0] != OpReq.ADD:
             held[...] = 0
         if p.pool_type == "max":
-            _route(xp, taps, gout[tile], given[0][tile], given[1][tile], held)
+            route(xp, taps, gout[tile], given[0][tile], given[1][tile], held, req[0] != OpReq.ADD)
         elif p.pool_type == "lp":
             for valid, source in taps:
                 where = (gout[tile][valid], given[0][tile][source], given[1][tile][valid])
                 held[source] += _lp(p, xp, *where)
         else:
-            value = _linear(p, xp, taps, gout[tile])
-            for valid, source in taps:
-                held[source] += value[valid]
+            spread(xp, taps, _linear(p, xp, taps, gout[tile]), held)
         if wide:
             assign(target, req[0], held)
 
 
-def _linear(p: PoolingParams, xp: Any, taps: _Taps, gout: Array) -> Array:
+def _linear(p: PoolingParams, xp: Any, taps: Taps, gout: Array) -> Array:
     if p.pool_type == "sum":
         return gout
     wide = _wide(p, gout.dtype)
@@ -277,23 +213,3 @@ def _lp(p: PoolingParams, xp: Any, gout: Array, data: Array, out: Array) -> Arra
         return gout
     ratio = data / xp.where(out == 0, 1, out)
     return xp.where(out == 0, 0, gout * (ratio if p.p_value == 2 else ratio * ratio))
-
-
-def _route(xp: Any, taps: _Taps, gout: Array, data: Array, out: Array, held: Array) -> None:
-    """Add gout to `held` at the first element of each window that equals its maximum.
-
-    Chosen by masks on the bits, not by products, so that an infinite gradient stays in its place.
-    """
-    bits = np.dtype(f"i{gout.dtype.itemsize}")
-    given = xp.ascontiguousarray(gout).view(bits)
-    left = xp.ones(gout.shape, bool)
-    chosen, mask, value = xp.empty(gout.shape, bool), xp.empty(gout.shape, bits), xp.empty(gout.shape, gout.dtype)
-    for valid, source in taps:
-        here, free = chosen[valid], left[valid]
-        xp.equal(data[source], out[valid], out=here)
-        xp.logical_and(here, free, out=here)
-        xp.logical_xor(free, here, out=free)
-        xp.negative(here.view("i1"), out=mask[valid], dtype=bits)
-        xp.bitwise_and(mask[valid], given[valid], out=value.view(bits)[valid])
-        part = held[source]
-        xp.add(part, value[valid], out=part)

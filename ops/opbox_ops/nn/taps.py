@@ -1,0 +1,144 @@
+"""Sliding a window over data tap by tap: the NumPy way of pooling.
+
+A tap is one position in the window. Over all windows at once it meets a strided slice of the data, so that a pooling
+is some calls a tap, not a loop over windows.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..compute import Array, OpContext
+from .window import under
+
+__all__ = ["TILE", "Taps", "route", "spread", "tiles"]
+
+TILE = 1 << 15
+"""Output elements that the CPU works on at once: what the taps of a window read again is still in the cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taps:
+    """A pooling's sizes, a number a spatial dimension, and where each tap of the window meets the data."""
+
+    data: tuple[int, ...]
+    out: tuple[int, ...]
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    pad: tuple[int, ...]
+
+    @property
+    def whole(self) -> bool:
+        """Whether one window covers all the data."""
+        return self.kernel == self.data and not any(self.pad) and math.prod(self.out) == 1
+
+    @property
+    def covered(self) -> bool:
+        """Whether no window reaches outside the data."""
+        reach = [(o - 1) * s + k for o, s, k in zip(self.out, self.stride, self.kernel, strict=True)]
+        return not any(self.pad) and all(r <= n for r, n in zip(reach, self.data, strict=True))
+
+    def __iter__(self) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...]]]:
+        """For each tap: the output positions where it is inside the data, and the data there."""
+        for tap in itertools.product(*map(range, self.kernel)):
+            starts = [t - q for t, q in zip(tap, self.pad, strict=True)]
+            met = [under(*each) for each in zip(starts, self.out, self.stride, self.data, strict=True)]
+            yield (..., *(valid for valid, _ in met)), (..., *(source for _, source in met))
+
+    def along(self, axis: int) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...]]]:
+        """The same for the taps along one dimension, the others taken whole."""
+        before, after = (slice(None),) * (axis + 2), (slice(None),) * (len(self.out) - axis - 1)
+        for tap in range(self.kernel[axis]):
+            valid, source = under(tap - self.pad[axis], self.out[axis], self.stride[axis], self.data[axis])
+            yield (*before, valid, *after), (*before, source, *after)
+
+    @property
+    def apart(self) -> bool:
+        """Whether no two windows share an element."""
+        return all(k <= s for k, s in zip(self.kernel, self.stride, strict=True))
+
+    def counts(self, xp: Any, include_pad: bool, dtype: Any) -> Any:
+        """How many positions avg divides by: a number, or an array (*out) where windows differ."""
+        if self.covered:
+            return math.prod(self.kernel)
+        counts = None
+        for axis, (n, o, k, s, q) in enumerate(
+            zip(self.data, self.out, self.kernel, self.stride, self.pad, strict=True)
+        ):
+            start = xp.arange(o) * s - q
+            stop = xp.minimum(start + k, n + q)
+            if not include_pad:
+                start, stop = xp.maximum(start, 0), xp.minimum(stop, n)
+            # A window that lies beyond the padding ("full") has the sum 0, whatever it is divided by.
+            along = xp.maximum(stop - start, 1).reshape([-1 if a == axis else 1 for a in range(len(self.out))])
+            counts = along if counts is None else counts * along
+        assert counts is not None
+        return counts.astype(dtype)
+
+
+def tiles(ctx: OpContext, shape: tuple[int, ...]) -> Iterator[tuple[slice, slice]]:
+    """Parts of the batch and channel axes, of about TILE elements on the CPU; all at once on a GPU."""
+    batch, channels = shape[:2]
+    size = math.prod(shape[2:]) or 1
+    if ctx.backend.device_type != "cpu":
+        size = 0
+    across = max(1, TILE // size) if size else channels or 1
+    samples = max(1, TILE // (size * channels)) if size * channels else batch or 1
+    across = channels or 1 if samples > 1 else across
+    for n in range(0, batch, samples):
+        for c in range(0, channels, across):
+            yield slice(n, n + samples), slice(c, c + across)
+
+
+def spread(xp: Any, taps: Taps, value: Array, held: Array) -> None:
+    """Add `value` to all the elements of its windows in `held`, one dimension after the other."""
+    for axis in reversed(range(len(taps.out))):
+        target = held
+        if axis > 0:
+            shape = (*value.shape[: axis + 2], taps.data[axis], *value.shape[axis + 3 :])
+            target = xp.zeros(shape, held.dtype)
+        for valid, taken in taps.along(axis):
+            target[taken] += value[valid]
+        value = target
+
+
+def route(xp: Any, taps: Taps, gout: Array, data: Array, out: Array, held: Array, fresh: bool) -> None:
+    """Add gout to `held` (with `fresh`, zeros) at the first element of each window that equals its maximum.
+
+    Chosen by masks on the bits, not by products, so that an infinite gradient stays in its place.
+    """
+    if not taps.covered:
+        # With a margin, every tap is over data at every window, and the calls below run through memory in order.
+        reach = [(o - 1) * t + k for o, t, k in zip(taps.out, taps.stride, taps.kernel, strict=True)]
+        size = tuple([max(n + q, r) for n, q, r in zip(taps.data, taps.pad, reach, strict=True)])
+        inside = (..., *[slice(q, q + n) for n, q in zip(taps.data, taps.pad, strict=True)])
+        wide, sums = (
+            xp.full((*data.shape[:2], *size), np.nan, data.dtype),
+            xp.zeros((*data.shape[:2], *size), held.dtype),
+        )
+        wide[inside] = data
+        inner = Taps(size, taps.out, taps.kernel, taps.stride, (0,) * len(size))
+        route(xp, inner, gout, wide, out, sums, True)
+        held += sums[inside]
+        return
+    bits = np.dtype(f"i{gout.dtype.itemsize}")
+    given = xp.ascontiguousarray(gout).view(bits)
+    here, left = xp.empty(gout.shape, bool), xp.ones(gout.shape, bool)
+    mask, value = xp.empty(gout.shape, bits), xp.empty(gout.shape, gout.dtype)
+    for _, source in taps:
+        xp.equal(data[source], out, out=here)
+        xp.logical_and(here, left, out=here)
+        xp.logical_xor(left, here, out=left)
+        xp.negative(here.view("i1"), out=mask, dtype=bits)
+        part = held[source]
+        if fresh and taps.apart:
+            xp.bitwise_and(mask, given, out=part.view(bits))
+        else:
+            xp.bitwise_and(mask, given, out=value.view(bits))
+            xp.add(part, value, out=part)
