@@ -60,14 +60,17 @@ def _library(name: str) -> Reduce:
 
 
 def _mean(ctx: OpContext, x: Array, axes: tuple[int, ...], req: OpReq, out: Array) -> None:
-    total = x.sum(axis=axes, dtype=wide(out.dtype), keepdims=True)
-    _divide(ctx, total, math.prod(x.shape[i] for i in axes), total)
-    assign(out, req, total)
+    total = x.sum(axis=axes, dtype=np.int64 if out.dtype.kind in "iu" else wide(out.dtype), keepdims=True)
+    assign(out, req, _share(ctx, total, math.prod(x.shape[i] for i in axes)))
 
 
-def _divide(ctx: OpContext, value: Array, count: int, out: Array) -> None:
-    divide = resolve("divide", out.dtype.kind in "iu", ctx.xp, ctx.special)
-    divide(value, out.dtype.type(count), out=out, casting="unsafe")
+def _share(ctx: OpContext, value: Array, count: int) -> Array:
+    """`value / count`, in `value`'s memory; truncated for integers."""
+    if value.dtype.kind in "iu":
+        resolve("quotient", True, ctx.xp, ctx.special)(value, np.int64(count), out=value)
+    else:
+        ctx.xp.divide(value, float(count), out=value)
+    return value
 
 
 def _extreme(name: str) -> Reduce:
@@ -162,8 +165,7 @@ def _repeat_mean(p: ReduceParams, ctx: OpContext, inputs: Arrays, req: Reqs, out
     count = math.prod(out.shape[i] for i in axes)
     if req[0] == OpReq.NULL or count == 0:
         return
-    share = ctx.xp.empty(g.shape, g.dtype)
-    _divide(ctx, g, count, share)
+    share = _share(ctx, g.astype(np.int64 if g.dtype.kind in "iu" else wide(g.dtype)), count)
     assign(out, req[0], share.reshape(kept(out.shape, axes)))
 
 
