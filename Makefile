@@ -45,6 +45,7 @@ record: $(ORACLE)/.ready  ## record MXNet's values for the operator table again
 
 schema: $(READY)  ## write the client's operator schema, its stubs and the catalogue anew from the registry
 	$(BIN)/python -m opbox_service.schema
+	$(BIN)/python docs/make_operators_page.py
 
 bench: $(READY)  ## every benchmark, one after the other
 	@for each in benchmarks/*.py; do echo "== $$each"; $(BIN)/python $$each || exit 1; done

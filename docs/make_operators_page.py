@@ -1,0 +1,107 @@
+"""Write docs/operators.md, the operator catalogue, from the registry.
+
+python docs/make_operators_page.py            # write
+python docs/make_operators_page.py --check    # fail when it is not current
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from opbox_ops import registry
+from opbox_ops.params import accepted_values
+
+PAGE = Path(__file__).with_name("operators.md")
+FAMILIES = {
+    "nn": "Layers",
+    "loss": "Losses and output layers",
+    "elementwise": "Element by element",
+    "broadcast": "Broadcasting",
+    "reduce": "Reductions",
+    "shape": "Shapes and parts",
+    "index": "Indices and order",
+    "linalg": "Matrix products",
+    "init": "Constants and sequences",
+    "random": "Random numbers",
+    "update": "Optimizer steps",
+}
+HEADER = """# Operators
+
+Made from the registry by `make schema`; do not edit. The names, arguments and defaults are MXNet 1.9.1's. In Python an
+operator is `mx.sym.<name>` and `mx.nd.<name>`, those that begin with an underscore `mx.sym._internal.<name>`; over
+HTTP, `GET /v1/ops/<name>` tells the same as JSON. *In brackets:* inputs and outputs that only some parameters bring.
+An input marked *state* is written by the operator. **∇** marks operators with a gradient.
+
+"""
+
+
+def family(op: registry.Op) -> str:
+    """The folder of opbox_ops that an operator lives in."""
+    return str(op.compute_for("cpu").__module__).split(".")[1]
+
+
+def slots(declared: Any, params: type) -> str:
+    """Inputs or outputs in one line."""
+    if isinstance(declared, registry.Variadic | registry.Counted):
+        return f"{declared.prefix}0 … (`{declared.count}`)"
+    if callable(declared):
+        return "by the parameters"
+    told = []
+    for slot in declared:
+        text = f"{slot.name} *state*" if slot.aux else slot.name
+        told.append(f"[{text}]" if slot.present is not None or slot.visible is not True else text)
+    return ", ".join(told) or "none"
+
+
+def parameter(name: str, field: Any) -> str:
+    """One parameter: its name, what it accepts, its default, what it is for."""
+    accepts = accepted_values(field.annotation)
+    default = "required" if field.is_required() else f"default {field.default!r}"
+    about = f": {field.description}" if field.description else ""
+    return f"- `{name}`: {accepts}; {default}{about}"
+
+
+def entry(op: registry.Op) -> str:
+    """One operator."""
+    differentiable = " ∇" if op.get_attr("FGradient") is not None else ""
+    lines = [f"### `{op.name}`{differentiable}", ""]
+    if op.aliases:
+        lines += ["Also " + ", ".join(f"`{alias}`" for alias in op.aliases) + ".", ""]
+    lines += [op.doc, "", f"Inputs: {slots(op.inputs, op.params)}. Outputs: {slots(op.outputs, op.params)}.", ""]
+    fields = [parameter(name, field) for name, field in op.params.model_fields.items()]
+    if fields:
+        lines += [*fields, ""]
+    return "\n".join(lines)
+
+
+def page() -> str:
+    """The whole catalogue."""
+    grouped: dict[str, list[registry.Op]] = defaultdict(list)
+    for name in registry.names():
+        op = registry.get(name)
+        if not op.is_backward and not name.startswith("_backward"):
+            grouped[family(op)].append(op)
+    order = [*FAMILIES, *sorted(set(grouped) - set(FAMILIES))]
+    told = [HEADER, f"{sum(map(len, grouped.values()))} operators in {len(grouped)} families.\n"]
+    present = [each for each in order if each in grouped]
+    told += [f"\n## {FAMILIES.get(each, each)}\n\n" + "\n".join(map(entry, grouped[each])) for each in present]
+    return "\n".join(told).rstrip() + "\n"
+
+
+def main(arguments: list[str]) -> int:
+    """Write the page, or with --check compare it."""
+    text = page()
+    if "--check" not in arguments:
+        PAGE.write_text(text, encoding="utf-8")
+        return 0
+    current = PAGE.exists() and PAGE.read_text(encoding="utf-8") == text
+    if not current:
+        sys.stderr.write("docs/operators.md is not current: run make schema\n")
+    return 0 if current else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
