@@ -70,7 +70,7 @@ def start(options, environment):
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, **environment},
+        env={key: value for key, value in os.environ.items() if not key.startswith("OPBOX_")} | environment,
     )
     if child.stdout.readline().strip() != "ready":
         raise SystemExit("a training process did not start")
@@ -104,7 +104,7 @@ def main():
     print(f"{'round':>5} {'embedded':>10} {'HTTP':>10} {'ratio':>7}")
     with server(options.isolation) as (url, token):
         get(f"{url}/v2", token)
-        embedded = start(options, {"OPBOX_URL": "", "OPBOX_TOKEN": ""})
+        embedded = start(options, {})
         remote = start(options, {"OPBOX_URL": url, "OPBOX_TOKEN": token})
         ratios, speeds = [], []
         for number in range(options.rounds):

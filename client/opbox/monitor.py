@@ -15,7 +15,8 @@ __all__ = ["Monitor"]
 
 
 def _rms(array: NDArray) -> NDArray:
-    return nd.norm(array) / math.sqrt(array.size)
+    found: NDArray = nd.norm(array) / math.sqrt(array.size)
+    return found
 
 
 class Monitor:

@@ -42,6 +42,8 @@ class CSVIter(DataIter):
         round_batch: fill an incomplete last batch from the beginning, and let the next epoch start behind what was
             used; otherwise fill it with the rows before, and start every epoch at the first row.
         dtype: "float32", "int32" or "int64".
+        data_name, label_name: names of the batch's arrays.
+        prefetch_buffer, ctx: taken for their callers' sake: the rows are in memory.
 
     Raises:
         OSError, ValueError: the files.
@@ -58,7 +60,8 @@ class CSVIter(DataIter):
         dtype: Any = None,
         data_name: str = "data",
         label_name: str = "softmax_label",
-        **_: Any,
+        prefetch_buffer: int = 4,
+        ctx: Any = None,
     ) -> None:
         super().__init__(batch_size)
         element = np.dtype(dtype or "float32")

@@ -53,10 +53,11 @@ class MNISTIter(NDArrayIter):
         shuffle: whether to shuffle once, by `seed`.
         flat: (batch, 784) rather than (batch, 1, 28, 28).
         seed: of the order.
-        silent: taken for its callers' sake; nothing is printed.
+        silent, prefetch_buffer, ctx: taken for their callers' sake: nothing is printed, the images are in memory.
         num_parts, part_index: read only this part of the files.
         input_shape: the shape of one image, where another view of its pixels is wanted.
         data_name, label_name: names of the batch's arrays.
+        dtype: float32, or None.
 
     Raises:
         FileNotFoundError, ValueError: the files.
@@ -76,7 +77,9 @@ class MNISTIter(NDArrayIter):
         input_shape: tuple[int, ...] | None = None,
         data_name: str = "data",
         label_name: str = "softmax_label",
-        **_: Any,
+        prefetch_buffer: int = 4,
+        ctx: Any = None,
+        dtype: Any = None,
     ) -> None:
         images, labels = read_idx(image), read_idx(label)
         if len(images) != len(labels):
@@ -90,6 +93,8 @@ class MNISTIter(NDArrayIter):
             images, labels = images[order], labels[order]
         shape = input_shape or ((math.prod(images.shape[1:]),) if flat else (1, *images.shape[1:]))
         pixels = images.reshape(len(images), *shape).astype(np.float32) / 256.0
+        if dtype is not None and np.dtype(dtype) != np.float32:
+            raise ValueError(f"dtype: expected float32, as NDArrayIter has all host data, got {dtype}")
         super().__init__(
             pixels,
             labels.astype(np.float32),
