@@ -27,7 +27,10 @@ from .window import under
 __all__ = ["BLOCK_BYTES", "Block", "Geometry"]
 
 BLOCK_BYTES = 8 << 20
-"""What the columns of a block take, unless one output row of one sample already takes more."""
+"""What a block's columns and output take, unless one output row of one sample already takes more."""
+
+ENOUGH = 256
+"""Positions of a sample at which a matrix product over them alone is worth more than putting samples side by side."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,7 @@ class Geometry:
     """A convolution's sizes: `data` (batch, channel, *spatial), `out` (*spatial), and a number a spatial dimension."""
 
     data: tuple[int, ...]
+    filters: int
     out: tuple[int, ...]
     kernel: tuple[int, ...]
     stride: tuple[int, ...]
@@ -76,8 +80,11 @@ class Geometry:
 
     def largest(self, itemsize: int) -> Block:
         """The largest block."""
-        fits = max(1, BLOCK_BYTES // max(1, itemsize * self.depth * self.row))
+        fits = max(1, BLOCK_BYTES // max(1, itemsize * (self.depth + self.filters) * self.row))
         batch, height = self.data[0], self.out[0]
+        if self.pointwise and height * self.row >= ENOUGH:
+            # The product reads the data and writes the output in place.
+            batch = min(batch, 1)
         if fits >= height:
             return Block(0, min(batch, max(1, fits // max(1, height))), 0, height)
         return Block(0, min(batch, 1), 0, fits)

@@ -108,7 +108,7 @@ def _strides(p: ConvolutionParams) -> tuple[tuple[int, ...], tuple[int, ...], tu
 
 def _geometry(p: ConvolutionParams, data: tuple[int, ...], out: tuple[int, ...]) -> Geometry:
     """From shapes with the channels second."""
-    return Geometry(data, out[2:], p.kernel, *_strides(p))
+    return Geometry(data, p.num_filter, out[2:], p.kernel, *_strides(p))
 
 
 def _wide(dtype: Any) -> Any:
