@@ -14,7 +14,7 @@ from .mxnet import Oracle, OracleDiedError, RefusedError
 
 __all__ = ["compare"]
 
-# Relative and absolute. In float64 both compute with 16 digits; MXNet keeps scalar parameters in float32 here and there.
+# Relative and absolute. In float64 both compute with 16 digits; MXNet keeps some scalar parameters in float32.
 NEAR = {"float64": (1e-5, 1e-7)}
 
 

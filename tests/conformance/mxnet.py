@@ -5,6 +5,7 @@ told = Oracle().ask("shapes", json=text, shapes={"data": [2, 3]}, partial=False)
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 from pathlib import Path
@@ -57,10 +58,8 @@ class Oracle:
         if process is not None:
             for pipe in (process.stdin, process.stdout):
                 if pipe is not None:
-                    try:
+                    with contextlib.suppress(BrokenPipeError):
                         pipe.close()
-                    except BrokenPipeError:
-                        pass
             process.wait()
 
     def _started(self) -> subprocess.Popen[bytes]:

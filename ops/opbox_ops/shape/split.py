@@ -118,7 +118,8 @@ def _parts(p: Any, array: Array) -> list[Array]:
     axis = p.axis % array.ndim
     lead = (slice(None),) * axis
     if p.squeeze_axis:
-        return [array[(*lead, i)] for i in range(_count(p))]
+        # The ellipsis keeps a view where nothing else would: a scalar could not be written.
+        return [array[(*lead, i, ...)] for i in range(_count(p))]
     views, begin = [], 0
     for size in _sizes(p, array.shape[axis]):
         views.append(array[(*lead, slice(begin, begin + size))])
