@@ -3,8 +3,8 @@
     python benchmarks/layers.py [--only Convolution]
 
 Both run the same one-operator symbol through their executors, layer after layer in turn. A ratio below 1 means that
-opbox takes less time. MXNet is found by OPBOX_ORACLE_PYTHON, or in .venv-mxnet (make conformance); without it its columns
-stay empty.
+opbox takes less time. MXNet is found by OPBOX_ORACLE_PYTHON, or in .venv-mxnet (make conformance); without it its
+columns stay empty.
 """
 
 from __future__ import annotations
