@@ -179,3 +179,22 @@ def test_checkpoints_hold_unpacked_weights(tmp_path):
     _, back, _ = rnn.load_rnn_checkpoint(cell, prefix, 1)
     for name, value in args.items():
         np.testing.assert_array_equal(back[name].asnumpy(), value.asnumpy())
+
+
+def test_sentences_become_numbers_and_batches():
+    encoded, vocab = rnn.encode_sentences([["a", "b"], ["b", "c", "a"]], start_label=1, invalid_label=0)
+    assert encoded == [[1, 2], [2, 3, 1]]
+    assert vocab == {"\n": 0, "a": 1, "b": 2, "c": 3}
+    assert rnn.encode_sentences([["c", "d"]], dict(vocab), unknown_token="a")[0] == [[3, 1]]
+    with pytest.raises(AssertionError, match="Unknown token d"):
+        rnn.encode_sentences([["d"]], dict(vocab))
+    sentences = [[1, 2, 3]] * 4 + [[1, 2, 3, 4, 5]] * 3 + [[9] * 9]
+    with pytest.warns(UserWarning, match="discarded 1 sentences longer than the largest bucket, 6"):
+        batches = rnn.BucketSentenceIter(sentences, 2, buckets=[6, 4], invalid_label=0, layout="TN")
+    assert batches.default_bucket_key == 6
+    assert batches.provide_data[0].shape == (6, 2)
+    found = sorted((b.bucket_key, b.data[0].shape, b.label[0].asnumpy()[:, 0].tolist()) for b in batches)
+    assert found == [(4, (4, 2), [2, 3, 0, 0])] * 2 + [(6, (6, 2), [2, 3, 4, 5, 0, 0])]
+    batches.reset()
+    assert len(list(batches)) == 3
+    assert rnn.BucketSentenceIter(sentences[:7], 2).buckets == [3, 5]

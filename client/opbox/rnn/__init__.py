@@ -3,12 +3,14 @@
 from .base import BaseRNNCell, RNNParams
 from .cells import GRUCell, LSTMCell, RNNCell
 from .checkpoint import do_rnn_checkpoint, load_rnn_checkpoint, save_rnn_checkpoint
+from .io import BucketSentenceIter, encode_sentences
 from .modifiers import DropoutCell, ModifierCell, ResidualCell, ZoneoutCell
 from .stacks import BidirectionalCell, SequentialRNNCell
 
 __all__ = [
     "BaseRNNCell",
     "BidirectionalCell",
+    "BucketSentenceIter",
     "DropoutCell",
     "GRUCell",
     "LSTMCell",
@@ -19,6 +21,7 @@ __all__ = [
     "SequentialRNNCell",
     "ZoneoutCell",
     "do_rnn_checkpoint",
+    "encode_sentences",
     "load_rnn_checkpoint",
     "save_rnn_checkpoint",
 ]
