@@ -120,12 +120,12 @@ def reshape(rng: Random) -> Case:
         else:
             codes.append(shape[at] if code not in (0, shape[at]) else code)
             at += 1
-    if rng.random() < 0.2:
-        codes.append(1)
     attrs: dict[str, Any] = {"shape": tuple(codes)}
     # MXNet reads -2 from the left even so, and -4 not at all; it takes shapes that do not fit.
     if rng.random() < 0.3 and min(codes) > -2:
         attrs["reverse"] = True
+    elif rng.random() < 0.2:
+        attrs["shape"] = (*codes, 1)
     return row("Reshape", {"data": shape}, attrs)
 
 

@@ -1,0 +1,197 @@
+"""The registry: names and aliases, open attributes, declared inputs and outputs, plug-ins, the catalogue."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from opbox_ops import registry
+from opbox_ops.errors import ConflictError, NotFoundError, UnknownOperatorError
+from opbox_ops.params import Bool, Int, Params
+from opbox_ops.registry import Counted, Op, Slot, Variadic, register, register_backward, unless, when
+
+
+class SomeParams(Params):
+    count: Int = 2
+    flag: Bool = False
+
+
+@pytest.fixture
+def op() -> Iterator[Op]:
+    """An operator that is gone after the test."""
+    made = register("_test_op", SomeParams, inputs=("data",), aliases=("_test_alias",), doc="For a test.")
+    yield made
+    registry.unregister("_test_op")
+
+
+def test_names_and_aliases(op: Op) -> None:
+    assert registry.get("_test_op") is op
+    assert registry.get("_test_alias") is op
+    assert "_test_op" in registry.names()
+    assert "_test_alias" not in registry.names()
+    assert registry.find("_no_such_op") is None
+
+
+def test_names_that_are_taken(op: Op) -> None:
+    for name, aliases in (("_test_op", ()), ("_test_alias", ()), ("_test_other", ("_test_op",))):
+        with pytest.raises(ConflictError, match=r"is registered already; use extend\("):
+            register(name, aliases=aliases)
+    assert registry.find("_test_other") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [("FulyConnected", "FullyConnected"), ("convolution", "Convolution"), ("broadcast_ad", "broadcast_add")],
+)
+def test_an_unknown_name_gets_the_nearest(name: str, near: str) -> None:
+    if registry.find(name) is not None:
+        pytest.skip(f"{name} is a name")
+    with pytest.raises(UnknownOperatorError, match=f"operator '{name}' is not registered: did you mean .*{near}"):
+        registry.get(name)
+
+
+def test_a_name_like_no_other() -> None:
+    with pytest.raises(UnknownOperatorError, match=r"not registered: GET /v1/ops lists what there is"):
+        registry.get("qqqqqqqqqq")
+
+
+def test_backward_operators_are_not_suggested() -> None:
+    with pytest.raises(UnknownOperatorError) as caught:
+        registry.get("_backward_FullyConnecte")
+    assert "_backward" not in caught.value.message.partition(":")[2]
+
+
+def test_taken_out() -> None:
+    register("_test_short", aliases=("_test_short_alias",))
+    registry.unregister("_test_short")
+    assert registry.find("_test_short") is None
+    assert registry.find("_test_short_alias") is None
+    with pytest.raises(NotFoundError, match="_test_short"):
+        registry.unregister("_test_short")
+
+
+def test_attributes_of_any_key(op: Op) -> None:
+    op.set_attr("MyTeam.Cost", lambda p: 3)
+    assert op.get_attr("MyTeam.Cost")(None) == 3
+    assert op.get_attr("MyTeam.Other", "none") == "none"
+    assert registry.attribute("MyTeam.Cost").keys() == {"_test_op"}
+    assert "MyTeam.Cost" in op.attr_keys()
+    with pytest.raises(ConflictError, match=r"'MyTeam\.Cost' is set already; give a higher level"):
+        op.set_attr("MyTeam.Cost", 4)
+    op.set_attr("MyTeam.Cost", 5, level=11)
+    assert op.get_attr("MyTeam.Cost") == 5
+    op.set_attr("MyTeam.Cost", 6, level=3)
+    assert op.get_attr("MyTeam.Cost") == 5
+
+
+def test_an_operator_is_extended_from_elsewhere(op: Op) -> None:
+    registry.extend("_test_alias").set_attr("Added", True)
+    assert op.get_attr("Added") is True
+    with pytest.raises(UnknownOperatorError):
+        registry.extend("_test_nowhere")
+
+
+def test_compute_by_device(op: Op) -> None:
+    assert op.compute_for("cpu") is None
+
+    @op.compute("gpu")
+    def _(*told: Any) -> None: ...
+
+    assert op.compute_for("gpu") is not None
+    assert op.compute_for("cpu") is None
+    assert op.json()["devices"] == ["gpu"]
+
+
+def test_one_compute_for_both_devices(op: Op) -> None:
+    @op.compute()
+    def _(*told: Any) -> None: ...
+
+    assert op.compute_for("cpu") is op.compute_for("gpu")
+
+
+def _op(inputs: Any = ("data",), outputs: Any = ("output",)) -> Op:
+    return Op("_unregistered", SomeParams, inputs, outputs, (), "")
+
+
+def test_conditional_inputs_and_auxiliary_states() -> None:
+    op = _op(("data", Slot("bias", unless("flag")), Slot("gamma", when("count", 3, 4)), Slot("state", aux=True)))
+    names = {
+        (2, False): ["data", "bias", "state"],
+        (3, False): ["data", "bias", "gamma", "state"],
+        (2, True): ["data", "state"],
+        (4, True): ["data", "gamma", "state"],
+    }
+    for (count, flag), expected in names.items():
+        params = SomeParams(count=count, flag=flag)
+        assert op.input_names(params) == expected
+        assert op.num_inputs(params) == len(expected)
+        assert op.aux_indices(params) == [len(expected) - 1]
+
+
+def test_counted_inputs_and_outputs() -> None:
+    op = _op(Variadic("count"), Counted("count", "part"))
+    assert op.input_names(SomeParams(count=3)) == ["arg0", "arg1", "arg2"]
+    assert op.output_names(SomeParams(count=2)) == ["part0", "part1"]
+    assert op.num_visible_outputs(SomeParams(count=2)) == 2
+    assert op.aux_indices(SomeParams()) == []
+
+
+def test_hidden_outputs() -> None:
+    op = _op(outputs=("output", Slot("mean", visible=when("flag")), Slot("mask", visible=False)))
+    assert op.num_outputs(SomeParams()) == 3
+    assert op.num_visible_outputs(SomeParams()) == 1
+    assert op.num_visible_outputs(SomeParams(flag=True)) == 2
+    op.set_attr("FNumVisibleOutputs", lambda p: 3)
+    assert op.num_visible_outputs(SomeParams()) == 3
+
+
+def test_functions_of_the_params() -> None:
+    op = _op(lambda p: [f"in{i}" for i in range(p.count)], lambda p: ["out"] * p.count)
+    assert op.input_names(SomeParams(count=2)) == ["in0", "in1"]
+    assert op.num_outputs(SomeParams(count=4)) == 4
+    op.set_attr("FMutateInputs", lambda p: [1])
+    assert op.aux_indices(SomeParams()) == [1]
+
+
+def test_backward_operators() -> None:
+    op = register_backward("_backward_test_thing")
+    try:
+        assert op.is_backward
+        assert not registry.get("FullyConnected").is_backward
+    finally:
+        registry.unregister("_backward_test_thing")
+
+
+def test_the_documentation_is_the_files() -> None:
+    assert registry.get("FullyConnected").doc.startswith("FullyConnected: out = data @ weight.T + bias")
+
+
+def test_every_operator_tells_itself_in_json() -> None:
+    for name in registry.names():
+        told = registry.get(name).json()
+        assert json.loads(json.dumps(told)) == told
+        assert told["doc"], f"{name} has no documentation"
+        assert told["devices"] == ["cpu", "gpu"], f"{name} runs on {told['devices']} only"
+
+
+def test_every_declared_condition_names_a_parameter() -> None:
+    for name in registry.names():
+        op = registry.get(name)
+        for declared in (op.inputs, op.outputs):
+            if isinstance(declared, Variadic | Counted):
+                assert declared.count in op.params.model_fields, name
+            elif isinstance(declared, tuple):
+                for slot in declared:
+                    for condition in (slot.present, slot.visible):
+                        if condition is not None and not isinstance(condition, bool):
+                            assert condition.param in op.params.model_fields, f"{name}: {slot.name}"
+
+
+def test_every_forward_operator_infers_its_shape() -> None:
+    lacking = [
+        name for name in registry.names() if not registry.get(name).is_backward and not registry.get(name).shape_rule
+    ]
+    assert not lacking, f"no FInferShape: {', '.join(lacking)}"
