@@ -6,6 +6,7 @@ name, so that the count of skipped tests tells what a machine with a GPU would r
 
 from __future__ import annotations
 
+import os
 from functools import cache
 from typing import Any
 
@@ -37,6 +38,8 @@ def device(request: pytest.FixtureRequest) -> str:
     """ "cpu", then "gpu"."""
     name: str = request.param
     reason = missing(name)
+    if reason is not None and os.environ.get("OPBOX_TEST_REQUIRE_GPU"):
+        pytest.fail(f"make gpu-check is for machines with a GPU: {reason}")
     if reason is not None:
         pytest.skip(reason)
     return name
