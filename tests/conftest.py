@@ -28,6 +28,13 @@ def missing(device: str) -> str | None:
     return None
 
 
+def pytest_sessionstart() -> None:
+    """`make gpu-check` must not pass where there is nothing to check."""
+    reason = missing("gpu")
+    if reason is not None and os.environ.get("OPBOX_TEST_REQUIRE_GPU"):
+        pytest.exit(f"no GPU to check: {reason}", returncode=1)
+
+
 def device_params() -> list[Any]:
     """For parametrize: cpu and gpu, with the mark `gpu` on the latter."""
     return [pytest.param(device, marks=[pytest.mark.gpu] if device == "gpu" else []) for device in DEVICES]
@@ -38,8 +45,6 @@ def device(request: pytest.FixtureRequest) -> str:
     """ "cpu", then "gpu"."""
     name: str = request.param
     reason = missing(name)
-    if reason is not None and os.environ.get("OPBOX_TEST_REQUIRE_GPU"):
-        pytest.fail(f"make gpu-check is for machines with a GPU: {reason}")
     if reason is not None:
         pytest.skip(reason)
     return name
