@@ -47,7 +47,7 @@ class AttrScope:
 
 def current() -> AttrScope:
     """The innermost scope of this thread."""
-    held = getattr(_scope, "value", None)
+    held: AttrScope | None = getattr(_scope, "value", None)
     if held is None:
         held = _scope.value = AttrScope()
-    return held  # type: ignore[no-any-return]
+    return held

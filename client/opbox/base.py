@@ -34,7 +34,7 @@ Null: Final = _NullType()
 _Null = Null
 
 
-class NotImplementedForSymbol(MXNetError):  # noqa: N818
+class NotImplementedForSymbol(MXNetError):
     """A thing that arrays can do and symbols, which have no values, cannot."""
 
     def __init__(self, name: str, alias: str | None = None) -> None:

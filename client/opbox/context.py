@@ -28,16 +28,21 @@ class Context:
         ValueError: another device type.
     """
 
+    device_typeid: int
+    device_id: int
     devtype2str: ClassVar[dict[int, str]] = {1: "cpu", 2: "gpu", 3: "cpu_pinned", 5: "cpu_shared"}
     devstr2type: ClassVar[dict[str, int]] = {"cpu": 1, "gpu": 2, "cpu_pinned": 3, "cpu_shared": 5}
 
     def __init__(self, device_type: str | Context, device_id: int = 0) -> None:
-        if isinstance(device_type, Context):
-            self.device_typeid, self.device_id = device_type.device_typeid, device_type.device_id
-        else:
-            if device_type not in self.devstr2type:
-                raise ValueError(f"device type: expected one of {', '.join(self.devstr2type)}, got {device_type!r}")
-            self.device_typeid, self.device_id = self.devstr2type[device_type], int(device_id)
+        kind, number = (
+            (device_type.device_type, device_type.device_id)
+            if isinstance(device_type, Context)
+            else (device_type, int(device_id))
+        )
+        if kind not in self.devstr2type:
+            raise ValueError(f"device type: expected one of {', '.join(self.devstr2type)}, got {kind!r}")
+        self.device_typeid = self.devstr2type[kind]
+        self.device_id = number
         self._before: list[Context] = []
 
     @property

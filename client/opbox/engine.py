@@ -54,7 +54,7 @@ def _stored_token(url: str) -> str | None:
     """The token that a server on this machine left for its clients, if any."""
     from . import token_store
 
-    return token_store.lookup(url)
+    return token_store.read(url)
 
 
 def connect(url: str, token: str | None = None) -> None:

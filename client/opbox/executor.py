@@ -13,16 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .context import Context, current_context
+from .context import Context
 from .errors import MXNetError
 from .ndarray import NDArray, zeros
 
 if TYPE_CHECKING:
     from .symbol import Symbol
 
-__all__ = ["Executor", "bind", "simple_bind"]
-
-REQUESTS = ("write", "add", "null")
+__all__ = ["Executor"]
 
 
 class Executor:
@@ -237,82 +235,6 @@ def _resized(name: str, array: NDArray, shape: Sequence[int], free: bool, grow: 
     size = int(np.prod(wanted))
     if size > array.size:
         if not grow:
-            raise MXNetError(
-                f"{name}: expected at most {array.size} elements, got {wanted}; pass allow_up_sizing=True to let it grow"
-            )
+            raise MXNetError(f"{name}: expected at most {array.size} elements, got {wanted}; pass allow_up_sizing=True")
         return zeros(wanted, array.context, array.dtype)
     return array.reshape((-1,))._slice(0, size).reshape(wanted) if wanted else array
-
-
-def _requests(names: Sequence[str], grad_req: Any) -> dict[str, str]:
-    """The request for each argument."""
-    if isinstance(grad_req, str):
-        found = dict.fromkeys(names, grad_req)
-    elif isinstance(grad_req, Mapping):
-        found = {name: grad_req.get(name, "null") for name in names}
-    else:
-        if len(grad_req) != len(names):
-            raise ValueError(f"grad_req: expected {len(names)} requests, got {len(grad_req)}")
-        found = dict(zip(names, grad_req, strict=True))
-    for name, request in found.items():
-        if request not in REQUESTS:
-            raise ValueError(f"grad_req of {name}: expected one of {', '.join(REQUESTS)}, got {request!r}")
-    return found
-
-
-def _listed(what: str, given: Any, names: Sequence[str], optional: bool) -> list[Any]:
-    """Arrays in the order of `names`, from a list or from a dict."""
-    if isinstance(given, Mapping):
-        missing = [name for name in names if name not in given]
-        if missing and not optional:
-            raise ValueError(f"key `{missing[0]}` is missing in `{what}`")
-        found = [given.get(name) for name in names]
-    elif isinstance(given, list | tuple):
-        if len(given) != len(names):
-            raise ValueError(f"Length of {what} does not match the number of arguments")
-        found = list(given)
-    else:
-        raise TypeError("Only accept list of NDArrays or dict of str to NDArray")
-    for each in found:
-        if not isinstance(each, NDArray) and not (each is None and optional):
-            raise TypeError("Only accept list of NDArrays or dict of str to NDArray")
-    return found
-
-
-def bind(symbol: Symbol, ctx: Any, args: Any, args_grad: Any, grad_req: Any, aux_states: Any) -> Executor:
-    """See `Symbol.bind`."""
-    if not isinstance(ctx, Context):
-        raise TypeError("Context type error")
-    names = symbol.list_arguments()
-    if len(set(names)) != len(names):
-        raise MXNetError(f"bind: expected arguments of different names, got {', '.join(names)}")
-    arrays = _listed("args", args, names, False)
-    grads = _listed("args_grad", args_grad if args_grad is not None else {}, names, True)
-    aux = _listed("aux_states", aux_states if aux_states is not None else [], symbol.list_auxiliary_states(), False)
-    requests = _requests(names, grad_req)
-    requests = {name: requests[name] if grad is not None else "null" for name, grad in zip(names, grads, strict=True)}
-    return Executor(symbol, ctx, arrays, grads, requests, aux)
-
-
-def simple_bind(
-    symbol: Symbol, ctx: Any, grad_req: Any, type_dict: Mapping[str, Any] | None, kwargs: Mapping[str, Any]
-) -> Executor:
-    """See `Symbol.simple_bind`."""
-    ctx = ctx if ctx is not None else current_context()
-    shapes = {name: tuple(value) for name, value in kwargs.items() if isinstance(value, tuple | list)}
-    arg_shapes, _, aux_shapes = symbol.infer_shape(**shapes)
-    if arg_shapes is None or aux_shapes is None:
-        raise MXNetError("simple_bind: the shapes given do not determine all others; see the warning above")
-    known = {name: dtype for name, dtype in (type_dict or {}).items() if dtype is not None}
-    arg_types, _, aux_types = symbol.infer_type_partial(**known)
-    assert arg_types is not None
-    assert aux_types is not None
-    names = symbol.list_arguments()
-    requests = _requests(names, grad_req)
-    args = [zeros(s, ctx, t or np.float32) for s, t in zip(arg_shapes, arg_types, strict=True)]
-    grads = [
-        zeros(s, ctx, t or np.float32) if requests[name] != "null" else None
-        for name, s, t in zip(names, arg_shapes, arg_types, strict=True)
-    ]
-    aux = [zeros(s, ctx, t or np.float32) for s, t in zip(aux_shapes, aux_types, strict=True)]
-    return Executor(symbol, ctx, args, grads, requests, aux)

@@ -57,7 +57,7 @@ class Prefix(NameManager):
 
 def current() -> NameManager:
     """The manager of this thread's innermost `with`."""
-    held = getattr(_scope, "value", None)
+    held: NameManager | None = getattr(_scope, "value", None)
     if held is None:
         held = _scope.value = NameManager()
-    return held  # type: ignore[no-any-return]
+    return held

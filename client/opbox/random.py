@@ -55,7 +55,7 @@ def seed(seed_state: int, ctx: Any = "all") -> None:
     if isinstance(ctx, Context):
         devices = [ctx.session]
     else:
-        current_context().session  # noqa: B018: opened, so that it is seeded
-        devices = list(sessions().values())
+        opened = current_context().session  # before the list is made, so that it is on it
+        devices = [opened, *(each for each in sessions().values() if each is not opened)]
     for session in devices:
         session.record({"do": "seed", "seed": number})

@@ -8,9 +8,11 @@ the command.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import queue
 import threading
+import time
 from collections import OrderedDict, deque
 from collections.abc import Mapping
 from typing import Any
@@ -19,86 +21,21 @@ import numpy as np
 
 from .base import source_line
 from .errors import MXNetError, RemoteError, TransportError
+from .pending import Batch, Pending
 from .transport import Reply, Transport
 
-__all__ = ["Pending", "Session", "close_all", "session_for"]
+__all__ = ["Pending", "Session", "close_all", "session_for", "sessions"]
 
 BATCH_COMMANDS = 1024
 BATCH_BYTES = 64 << 20
 WINDOW = 4
-"""Batches under way or waiting to be sent."""
+"""Batches waiting to be sent; the program stops for a moment when there are more."""
+PACE = 4
+"""Every so many batches one waits for its turn on the engine."""
+PATIENCE = 60.0
+"""Seconds to try again when the engine takes no more batches."""
 KEPT_LINES = 256
 """Batches whose lines are remembered, for errors that are reported late."""
-
-
-class Pending:
-    """A value that is on its way: `result()` waits for it."""
-
-    __slots__ = ("_batch", "_done", "_error", "_session", "_value")
-
-    def __init__(self, session: Session, batch: _Batch) -> None:
-        self._session = session
-        self._batch = batch
-        self._done = threading.Event()
-        self._value: Any = None
-        self._error: Exception | None = None
-
-    def done(self) -> bool:
-        """Whether it has come."""
-        return self._done.is_set()
-
-    def result(self) -> Any:
-        """The value.
-
-        Raises:
-            RemoteError: the command, or one that it rests on, failed.
-            TransportError: the server is gone.
-        """
-        if not self._done.is_set():
-            self._session._send_if_open(self._batch)
-            self._done.wait()
-        if self._error is not None:
-            self._session.delivered(self._error)
-            raise self._error
-        return self._value
-
-    def _settle(self, value: Any = None, error: Exception | None = None) -> None:
-        self._value, self._error = value, error
-        self._done.set()
-
-
-class _Batch:
-    """Commands that travel together, and who waits for what of them."""
-
-    __slots__ = ("bytes", "commands", "described", "fetched", "lines", "seq", "synced", "tensors")
-
-    def __init__(self) -> None:
-        self.seq = 0
-        self.commands: list[dict[str, Any]] = []
-        self.lines: list[str | None] = []
-        self.tensors: dict[str, np.ndarray[Any, Any]] = {}
-        self.bytes = 0
-        self.fetched: dict[str, Pending] = {}
-        self.described: dict[int, Pending] = {}
-        self.synced: list[Pending] = []
-
-    @property
-    def waits(self) -> bool:
-        return bool(self.fetched or self.described or self.synced)
-
-    def fail(self, error: Exception) -> None:
-        for pending in (*self.fetched.values(), *self.described.values(), *self.synced):
-            pending._settle(error=error)
-
-    def settle(self, reply: Reply) -> None:
-        for name, pending in self.fetched.items():
-            pending._settle(reply.tensors[name])
-        if self.described:
-            told = {each["command"]: each for each in reply.header.get("results", ())}
-            for command, pending in self.described.items():
-                pending._settle(told[command])
-        for pending in self.synced:
-            pending._settle()
 
 
 class Session:
@@ -120,7 +57,7 @@ class Session:
         self._ids = itertools.count(1)
         self._seq = itertools.count(1)
         self._lock = threading.RLock()
-        self._batch = _Batch()
+        self._batch = Batch()
         self._freed: deque[int] = deque()
         self._lines: OrderedDict[int, list[str | None]] = OrderedDict()
         self._error: Exception | None = None
@@ -130,7 +67,7 @@ class Session:
         self.id: str = told["id"]
         self._ttl = float(told.get("ttl_s", 600))
         self._path = f"/v1/sessions/{self.id}/commands"
-        self._queue: queue.Queue[_Batch | None] = queue.Queue(maxsize=WINDOW)
+        self._queue: queue.Queue[Batch | None] = queue.Queue(maxsize=WINDOW)
         count = int(getattr(transport, "connections", 1))
         self._senders = [
             threading.Thread(target=self._send_all, name=f"opbox-{device}-{i}", daemon=True) for i in range(count)
@@ -199,7 +136,7 @@ class Session:
             if self._batch.commands:
                 self._close_batch()
 
-    def _send_if_open(self, batch: _Batch) -> None:
+    def _send_if_open(self, batch: Batch) -> None:
         with self._lock:
             if batch is self._batch:
                 self._close_batch()
@@ -240,7 +177,7 @@ class Session:
         if self._freed:
             self._batch.commands.append({"do": "free", "ids": self._take_freed()})
             self._batch.lines.append(None)
-        batch, self._batch = self._batch, _Batch()
+        batch, self._batch = self._batch, Batch()
         batch.seq = next(self._seq)
         self._lines[batch.seq] = batch.lines
         if len(self._lines) > KEPT_LINES:
@@ -250,7 +187,7 @@ class Session:
 
     # -- sending ----------------------------------------------------------------------------------------------
 
-    def _next(self) -> _Batch | None:
+    def _next(self) -> Batch | None:
         """The next batch to send; an empty one when the session would expire for want of commands."""
         while True:
             try:
@@ -265,18 +202,38 @@ class Session:
             if self._broken is not None:
                 batch.fail(self._broken)
                 continue
-            header = {"seq": batch.seq, "commands": batch.commands, "wait": batch.waits}
+            # Now and then one waits that nobody needs an answer of: it holds the program back to the engine's pace.
+            header = {"seq": batch.seq, "commands": batch.commands, "wait": batch.waits or batch.seq % PACE == 0}
             try:
-                reply = self._transport.call("POST", self._path, header, batch.tensors)
+                reply = self._post(header, batch)
                 batch.tensors = {}
                 batch.settle(reply)
             except RemoteError as error:
+                self._fill_place(batch, error)
                 self._failed(batch, self._told(error, batch), fatal=error.status in (401, 403, 404, 410, 503))
             except Exception as error:
                 told = error if isinstance(error, MXNetError) else TransportError(f"sending failed: {error!r}")
                 self._failed(batch, told, fatal=True)
 
-    def _failed(self, batch: _Batch, error: Exception, fatal: bool) -> None:
+    def _post(self, header: dict[str, Any], batch: Batch) -> Reply:
+        """Send a batch; again while the engine has too much waiting, since no batch after it could run without it."""
+        until = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return self._transport.call("POST", self._path, header, batch.tensors)
+            except RemoteError as error:
+                refused = error.status == 429 and "command" not in error.detail
+                if not refused or time.monotonic() > until:
+                    raise
+            time.sleep(0.02)
+
+    def _fill_place(self, batch: Batch, error: RemoteError) -> None:
+        """Send an empty batch for one that was refused whole: those behind it wait for its number."""
+        if "command" not in error.detail and error.status in (400, 413, 422, 429):
+            with contextlib.suppress(MXNetError):  # a conflict: the number was taken after all
+                self._transport.call("POST", self._path, {"seq": batch.seq, "commands": [], "wait": False})
+
+    def _failed(self, batch: Batch, error: Exception, fatal: bool) -> None:
         if fatal and not self._about_arrays(error):
             self._broken = error
         self._error = error
@@ -287,7 +244,7 @@ class Session:
         """Whether an error is a command's own (an array that is not there), and not the session's."""
         return isinstance(error, RemoteError) and "command" in error.detail
 
-    def _told(self, error: RemoteError, batch: _Batch) -> RemoteError:
+    def _told(self, error: RemoteError, batch: Batch) -> RemoteError:
         """The error with the line of the user's code that recorded the command."""
         lines = self._lines.get(error.detail.get("seq", batch.seq))
         command = error.detail.get("command")
@@ -324,10 +281,8 @@ class Session:
         for thread in self._senders:
             if thread is not threading.current_thread():
                 thread.join(timeout)
-        try:
+        with contextlib.suppress(MXNetError):  # it may have gone already, or its server
             self._transport.call("DELETE", f"/v1/sessions/{self.id}")
-        except MXNetError:
-            pass  # it has gone already, or its server has
 
 
 _sessions: dict[str, Session] = {}

@@ -130,7 +130,7 @@ def plot_network(
         MXNetError: graphviz is not installed.
     """
     try:
-        from graphviz import Digraph
+        from graphviz import Digraph  # type: ignore[import-not-found,unused-ignore]
     except ImportError:
         raise MXNetError("plot_network: needs the Python package graphviz: pip install graphviz") from None
     shapes = _output_shapes(symbol, shape)

@@ -23,14 +23,18 @@ KEYWORDS = ("name", "attr", "out")
 PREFIXES = {"contrib": "_contrib_", "linalg": "_linalg_", "image": "_image_", "sparse": "_sparse_"}
 """Submodules, and the beginnings of the names of the operators in them."""
 
+# fmt: off
 FLUENT = (
-    "abs arccos arccosh arcsin arcsinh arctan arctanh argmax argmax_channel argmin argsort broadcast_axes broadcast_like "
-    "broadcast_to cbrt ceil clip cos cosh degrees depth_to_space diag exp expand_dims expm1 fix flatten flip floor log "
-    "log10 log1p log2 log_softmax max mean min nanprod nansum norm one_hot ones_like pad pick prod radians rcbrt reciprocal "
-    "relu repeat reshape reshape_like rint round rsqrt shape_array sigmoid sign sin sinh size_array slice slice_axis "
-    "slice_like softmax softmin sort space_to_depth split sqrt square squeeze sum swapaxes take tan tanh tile topk "
-    "transpose trunc zeros_like"
-).split()
+    "abs", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctanh", "argmax", "argmax_channel", "argmin",
+    "argsort", "broadcast_axes", "broadcast_like", "broadcast_to", "cbrt", "ceil", "clip", "cos", "cosh", "degrees",
+    "depth_to_space", "diag", "exp", "expand_dims", "expm1", "fix", "flatten", "flip", "floor", "log", "log10",
+    "log1p", "log2", "log_softmax", "max", "mean", "min", "nanprod", "nansum", "norm", "one_hot", "ones_like",
+    "pad", "pick", "prod", "radians", "rcbrt", "reciprocal", "relu", "repeat", "reshape", "reshape_like", "rint",
+    "round", "rsqrt", "shape_array", "sigmoid", "sign", "sin", "sinh", "size_array", "slice", "slice_axis",
+    "slice_like", "softmax", "softmin", "sort", "space_to_depth", "split", "sqrt", "square", "squeeze", "sum",
+    "swapaxes", "take", "tan", "tanh", "tile", "topk", "transpose", "trunc", "zeros_like",
+)
+# fmt: on
 """The operators that are methods too."""
 
 
@@ -144,7 +148,7 @@ def signature(op: Operator) -> inspect.Signature:
     """The arguments of an operator's function: tensors, parameters with their defaults, name and attr."""
     if op.name not in _signatures:
         kind = inspect.Parameter
-        keyword = kind.POSITIONAL_OR_KEYWORD
+        keyword: Any = kind.POSITIONAL_OR_KEYWORD
         found: list[inspect.Parameter] = []
         if op.count is not None:
             found.append(kind("data", kind.VAR_POSITIONAL))

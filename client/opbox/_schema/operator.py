@@ -33,6 +33,8 @@ class Operator:
     """
 
     __slots__ = (
+        "_in",
+        "_out",
         "aliases",
         "count",
         "definitions",
@@ -41,8 +43,6 @@ class Operator:
         "name",
         "params",
         "required",
-        "_in",
-        "_out",
     )
 
     def __init__(self, told: Mapping[str, Any]) -> None:

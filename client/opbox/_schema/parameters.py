@@ -23,7 +23,7 @@ def dtype_name(dtype: Any) -> str:
     """numpy's name of an element type: "float32"; the types of ml_dtypes by theirs."""
     if isinstance(dtype, str) and dtype == "bfloat16":
         return "bfloat16"
-    return np.dtype(dtype).name
+    return str(np.dtype(dtype).name)
 
 
 def attribute_text(value: Any) -> str:
@@ -144,7 +144,7 @@ def _words(kind: Mapping[str, Any]) -> str:
 
 def type_name(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
     """The parameter's type as a Python annotation, for signatures and stubs."""
-    names = {"integer": "int", "number": "float", "boolean": "bool", "null": "None", "string": "str"}
+    names = {"integer": "int", "number": "float", "boolean": "bool | int", "null": "None", "string": "str"}
     found: list[str] = []
     for kind in _kinds(schema, definitions):
         if "enum" in kind or "const" in kind:

@@ -5,505 +5,505 @@ from typing import Any
 
 from .array import NDArray
 
-__all__: list[str]
+__all__ = [
+    '_Div',
+    '_DivScalar',
+    '_Equal',
+    '_EqualScalar',
+    '_Greater',
+    '_GreaterEqualScalar',
+    '_GreaterScalar',
+    '_Greater_Equal',
+    '_Hypot',
+    '_HypotScalar',
+    '_Lesser',
+    '_LesserEqualScalar',
+    '_LesserScalar',
+    '_Lesser_Equal',
+    '_LogicalAndScalar',
+    '_LogicalOrScalar',
+    '_LogicalXorScalar',
+    '_Logical_And',
+    '_Logical_Or',
+    '_Logical_Xor',
+    '_Maximum',
+    '_MaximumScalar',
+    '_Minimum',
+    '_MinimumScalar',
+    '_Minus',
+    '_MinusScalar',
+    '_Mod',
+    '_ModScalar',
+    '_Mul',
+    '_MulScalar',
+    '_NotEqualScalar',
+    '_Not_Equal',
+    '_Plus',
+    '_PlusScalar',
+    '_Power',
+    '_PowerScalar',
+    '_RDivScalar',
+    '_RMinusScalar',
+    '_RModScalar',
+    '_RPowerScalar',
+    '_adamw_update',
+    '_add',
+    '_arange',
+    '_broadcast_backward',
+    '_contrib_arange_like',
+    '_copy',
+    '_crop_assign',
+    '_crop_assign_scalar',
+    '_div',
+    '_div_scalar',
+    '_equal',
+    '_equal_scalar',
+    '_eye',
+    '_full',
+    '_grad_add',
+    '_greater',
+    '_greater_equal',
+    '_greater_equal_scalar',
+    '_greater_scalar',
+    '_hypot',
+    '_hypot_scalar',
+    '_identity_with_attr_like_rhs',
+    '_lesser',
+    '_lesser_equal',
+    '_lesser_equal_scalar',
+    '_lesser_scalar',
+    '_linspace',
+    '_logical_and',
+    '_logical_and_scalar',
+    '_logical_or',
+    '_logical_or_scalar',
+    '_logical_xor',
+    '_logical_xor_scalar',
+    '_maximum',
+    '_maximum_scalar',
+    '_minimum',
+    '_minimum_scalar',
+    '_minus',
+    '_minus_scalar',
+    '_mod',
+    '_mod_scalar',
+    '_mp_adamw_update',
+    '_mul',
+    '_mul_scalar',
+    '_not_equal',
+    '_not_equal_scalar',
+    '_ones',
+    '_plus',
+    '_plus_scalar',
+    '_power',
+    '_power_scalar',
+    '_random_exponential',
+    '_random_exponential_like',
+    '_random_gamma',
+    '_random_gamma_like',
+    '_random_generalized_negative_binomial',
+    '_random_generalized_negative_binomial_like',
+    '_random_negative_binomial',
+    '_random_negative_binomial_like',
+    '_random_normal',
+    '_random_normal_like',
+    '_random_poisson',
+    '_random_poisson_like',
+    '_random_randint',
+    '_random_uniform',
+    '_random_uniform_like',
+    '_rdiv_scalar',
+    '_rminus_scalar',
+    '_rmod_scalar',
+    '_rpower_scalar',
+    '_sample_exponential',
+    '_sample_gamma',
+    '_sample_generalized_negative_binomial',
+    '_sample_multinomial',
+    '_sample_negative_binomial',
+    '_sample_normal',
+    '_sample_poisson',
+    '_sample_uniform',
+    '_scatter_set_nd',
+    '_shuffle',
+    '_slice_assign',
+    '_slice_assign_scalar',
+    '_split_v2',
+    '_sub',
+    '_zeros',
+]
 
 def _Div(lhs: NDArray | None = ..., rhs: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """lhs / rhs"""
-    ...
 
-def _DivScalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def _DivScalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """data / scalar"""
-    ...
 
 def _Equal(lhs: NDArray | None = ..., rhs: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """1 where lhs == rhs, elsewhere 0."""
-    ...
 
-def _EqualScalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def _EqualScalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """1 where data == scalar, elsewhere 0."""
-    ...
 
 def _Greater(lhs: NDArray | None = ..., rhs: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """1 where lhs > rhs, elsewhere 0."""
-    ...
 
-def _GreaterEqualScalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def _GreaterEqualScalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """1 where data >= scalar, elsewhere 0."""
-    ...
 
-def _GreaterScalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def _GreaterScalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """1 where data > scalar, elsewhere 0."""
-    ...
 
 def _Greater_Equal(lhs: NDArray | None = ..., rhs: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """1 where lhs >= rhs, elsewhere 0."""
-    ...
 
 def _Hypot(lhs: NDArray | None = ..., rhs: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """The length of the vector (lhs, rhs)."""
-    ...
 
-def _HypotScalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def _HypotScalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """sqrt(data**2 + scalar**2)"""
-    ...
 
 def _Lesser(lhs: NDArray | None = ..., rhs: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """1 where lhs < rhs, elsewhere 0."""
-    ...
 
-def _LesserEqualScalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def _LesserEqualScalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """1 where data <= scalar, elsewhere 0."""
-    ...
 
-def _LesserScalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def _LesserScalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """1 where data < scalar, elsewhere 0."""
-    ...
 
 def _Lesser_Equal(lhs: NDArray | None = ..., rhs: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """1 where lhs <= rhs, elsewhere 0."""
-    ...
 
-def _LogicalAndScalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def _LogicalAndScalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """1 where both are not 0."""
-    ...
 
-def _LogicalOrScalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def _LogicalOrScalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """1 where either is not 0."""
-    ...
 
-def _LogicalXorScalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def _LogicalXorScalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """1 where just one is not 0."""
-    ...
 
 def _Logical_And(lhs: NDArray | None = ..., rhs: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """1 where both are not 0."""
-    ...
 
 def _Logical_Or(lhs: NDArray | None = ..., rhs: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """1 where either is not 0."""
-    ...
 
 def _Logical_Xor(lhs: NDArray | None = ..., rhs: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """1 where just one is not 0."""
-    ...
 
 def _Maximum(lhs: NDArray | None = ..., rhs: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """The larger of lhs and rhs."""
-    ...
 
-def _MaximumScalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def _MaximumScalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """The larger of data and scalar."""
-    ...
 
 def _Minimum(lhs: NDArray | None = ..., rhs: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """The smaller of lhs and rhs."""
-    ...
 
-def _MinimumScalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def _MinimumScalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """The smaller of data and scalar."""
-    ...
 
 def _Minus(lhs: NDArray | None = ..., rhs: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """lhs - rhs"""
-    ...
 
-def _MinusScalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def _MinusScalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """data - scalar"""
-    ...
 
 def _Mod(lhs: NDArray | None = ..., rhs: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """The remainder of lhs / rhs, with the sign of rhs."""
-    ...
 
-def _ModScalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def _ModScalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """The remainder of data / scalar, with scalar's sign."""
-    ...
 
 def _Mul(lhs: NDArray | None = ..., rhs: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """lhs * rhs"""
-    ...
 
-def _MulScalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def _MulScalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """data * scalar"""
-    ...
 
-def _NotEqualScalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def _NotEqualScalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """1 where data != scalar, elsewhere 0."""
-    ...
 
 def _Not_Equal(lhs: NDArray | None = ..., rhs: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """1 where lhs != rhs, elsewhere 0."""
-    ...
 
 def _Plus(lhs: NDArray | None = ..., rhs: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """lhs + rhs"""
-    ...
 
-def _PlusScalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def _PlusScalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """data + scalar"""
-    ...
 
 def _Power(lhs: NDArray | None = ..., rhs: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """lhs to the power of rhs."""
-    ...
 
-def _PowerScalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def _PowerScalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """data to the power of scalar."""
-    ...
 
-def _RDivScalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def _RDivScalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """scalar / data"""
-    ...
 
-def _RMinusScalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def _RMinusScalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """scalar - data"""
-    ...
 
-def _RModScalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def _RModScalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """The remainder of scalar / data."""
-    ...
 
-def _RPowerScalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def _RPowerScalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """scalar to the power of data."""
-    ...
 
 def _adamw_update(weight: NDArray | None = ..., grad: NDArray | None = ..., mean: NDArray | None = ..., var: NDArray | None = ..., rescale_grad: NDArray | None = ..., lr: float = ..., beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-08, wd: float = 0.0, eta: float = ..., clip_gradient: float = -1.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """One step of Adam with decoupled weight decay."""
-    ...
 
 def _add(lhs: NDArray | None = ..., rhs: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """lhs + rhs"""
-    ...
 
-def _arange(start: float = ..., stop: float | None = None, step: float = 1.0, repeat: int = 1, infer_range: bool = False, ctx: str = '', dtype: Any = 'float32', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def _arange(start: float = ..., stop: float | None = None, step: float = 1.0, repeat: int = 1, infer_range: bool | int = False, ctx: str = '', dtype: Any = 'float32', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Evenly spaced numbers from start up to stop."""
-    ...
 
 def _broadcast_backward(name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Gradient; see _broadcast_backward."""
-    ...
 
 def _contrib_arange_like(data: NDArray | None = ..., start: float = 0.0, step: float = 1.0, repeat: int = 1, ctx: str = '', axis: int | None = None, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Evenly spaced numbers, as many as data has."""
-    ...
 
 def _copy(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """data, unchanged."""
-    ...
 
 def _crop_assign(lhs: NDArray | None = ..., rhs: NDArray | None = ..., begin: Sequence[Any] | int = ..., end: Sequence[Any] | int = ..., step: Sequence[Any] | int = (), name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """_slice_assign and _slice_assign_scalar: an array with a regular part replaced; what `x[1:3] = y` runs."""
-    ...
 
 def _crop_assign_scalar(data: NDArray | None = ..., begin: Sequence[Any] | int = ..., end: Sequence[Any] | int = ..., step: Sequence[Any] | int = (), scalar: float = 0.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """_slice_assign and _slice_assign_scalar: an array with a regular part replaced; what `x[1:3] = y` runs."""
-    ...
 
 def _div(lhs: NDArray | None = ..., rhs: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """lhs / rhs"""
-    ...
 
-def _div_scalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def _div_scalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """data / scalar"""
-    ...
 
 def _equal(lhs: NDArray | None = ..., rhs: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """1 where lhs == rhs, elsewhere 0."""
-    ...
 
-def _equal_scalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def _equal_scalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """1 where data == scalar, elsewhere 0."""
-    ...
 
 def _eye(N: int = ..., M: int = 0, k: int = 0, ctx: str = '', dtype: Any = 'float32', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """A matrix of ones on a diagonal and zeros elsewhere."""
-    ...
 
 def _full(shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'float32', value: float = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """An array of one value."""
-    ...
 
 def _grad_add(lhs: NDArray | None = ..., rhs: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """lhs + rhs, of two gradients of one array."""
-    ...
 
 def _greater(lhs: NDArray | None = ..., rhs: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """1 where lhs > rhs, elsewhere 0."""
-    ...
 
 def _greater_equal(lhs: NDArray | None = ..., rhs: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """1 where lhs >= rhs, elsewhere 0."""
-    ...
 
-def _greater_equal_scalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def _greater_equal_scalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """1 where data >= scalar, elsewhere 0."""
-    ...
 
-def _greater_scalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def _greater_scalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """1 where data > scalar, elsewhere 0."""
-    ...
 
 def _hypot(lhs: NDArray | None = ..., rhs: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """The length of the vector (lhs, rhs)."""
-    ...
 
-def _hypot_scalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def _hypot_scalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """sqrt(data**2 + scalar**2)"""
-    ...
 
 def _identity_with_attr_like_rhs(lhs: NDArray | None = ..., rhs: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """lhs, unchanged; rhs settles its shape and type."""
-    ...
 
 def _lesser(lhs: NDArray | None = ..., rhs: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """1 where lhs < rhs, elsewhere 0."""
-    ...
 
 def _lesser_equal(lhs: NDArray | None = ..., rhs: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """1 where lhs <= rhs, elsewhere 0."""
-    ...
 
-def _lesser_equal_scalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def _lesser_equal_scalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """1 where data <= scalar, elsewhere 0."""
-    ...
 
-def _lesser_scalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def _lesser_scalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """1 where data < scalar, elsewhere 0."""
-    ...
 
-def _linspace(start: float = ..., stop: float = ..., num: int = ..., endpoint: bool = True, ctx: str = '', dtype: Any = 'float32', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def _linspace(start: float = ..., stop: float = ..., num: int = ..., endpoint: bool | int = True, ctx: str = '', dtype: Any = 'float32', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """A given number of evenly spaced numbers."""
-    ...
 
 def _logical_and(lhs: NDArray | None = ..., rhs: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """1 where both are not 0."""
-    ...
 
-def _logical_and_scalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def _logical_and_scalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """1 where both are not 0."""
-    ...
 
 def _logical_or(lhs: NDArray | None = ..., rhs: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """1 where either is not 0."""
-    ...
 
-def _logical_or_scalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def _logical_or_scalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """1 where either is not 0."""
-    ...
 
 def _logical_xor(lhs: NDArray | None = ..., rhs: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """1 where just one is not 0."""
-    ...
 
-def _logical_xor_scalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def _logical_xor_scalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """1 where just one is not 0."""
-    ...
 
 def _maximum(lhs: NDArray | None = ..., rhs: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """The larger of lhs and rhs."""
-    ...
 
-def _maximum_scalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def _maximum_scalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """The larger of data and scalar."""
-    ...
 
 def _minimum(lhs: NDArray | None = ..., rhs: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """The smaller of lhs and rhs."""
-    ...
 
-def _minimum_scalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def _minimum_scalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """The smaller of data and scalar."""
-    ...
 
 def _minus(lhs: NDArray | None = ..., rhs: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """lhs - rhs"""
-    ...
 
-def _minus_scalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def _minus_scalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """data - scalar"""
-    ...
 
 def _mod(lhs: NDArray | None = ..., rhs: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """The remainder of lhs / rhs, with the sign of rhs."""
-    ...
 
-def _mod_scalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def _mod_scalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """The remainder of data / scalar, with scalar's sign."""
-    ...
 
 def _mp_adamw_update(weight: NDArray | None = ..., grad: NDArray | None = ..., mean: NDArray | None = ..., var: NDArray | None = ..., weight32: NDArray | None = ..., rescale_grad: NDArray | None = ..., lr: float = ..., beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-08, wd: float = 0.0, eta: float = ..., clip_gradient: float = -1.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """One step of Adam with decoupled weight decay on a float32 copy."""
-    ...
 
 def _mul(lhs: NDArray | None = ..., rhs: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """lhs * rhs"""
-    ...
 
-def _mul_scalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def _mul_scalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """data * scalar"""
-    ...
 
 def _not_equal(lhs: NDArray | None = ..., rhs: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """1 where lhs != rhs, elsewhere 0."""
-    ...
 
-def _not_equal_scalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def _not_equal_scalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """1 where data != scalar, elsewhere 0."""
-    ...
 
 def _ones(shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'float32', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """An array of ones."""
-    ...
 
 def _plus(lhs: NDArray | None = ..., rhs: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """lhs + rhs"""
-    ...
 
-def _plus_scalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def _plus_scalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """data + scalar"""
-    ...
 
 def _power(lhs: NDArray | None = ..., rhs: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """lhs to the power of rhs."""
-    ...
 
-def _power_scalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def _power_scalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """data to the power of scalar."""
-    ...
 
 def _random_exponential(shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', lam: float = 1.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Numbers of the exponential distribution."""
-    ...
 
 def _random_exponential_like(data: NDArray | None = ..., lam: float = 1.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Numbers of the exponential distribution in data's shape and element type."""
-    ...
 
 def _random_gamma(shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', alpha: float = 1.0, beta: float = 1.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Numbers of the gamma distribution."""
-    ...
 
 def _random_gamma_like(data: NDArray | None = ..., alpha: float = 1.0, beta: float = 1.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Numbers of the gamma distribution in data's shape and element type."""
-    ...
 
 def _random_generalized_negative_binomial(shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', mu: float = 1.0, alpha: float = 1.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Numbers of the generalized_negative_binomial distribution."""
-    ...
 
 def _random_generalized_negative_binomial_like(data: NDArray | None = ..., mu: float = 1.0, alpha: float = 1.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Numbers of the generalized_negative_binomial distribution in data's shape and element type."""
-    ...
 
 def _random_negative_binomial(shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', k: int = 1, p: float = 1.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Numbers of the negative_binomial distribution."""
-    ...
 
 def _random_negative_binomial_like(data: NDArray | None = ..., k: int = 1, p: float = 1.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Numbers of the negative_binomial distribution in data's shape and element type."""
-    ...
 
 def _random_normal(shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', loc: float = 0.0, scale: float = 1.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Numbers of the normal distribution."""
-    ...
 
 def _random_normal_like(data: NDArray | None = ..., loc: float = 0.0, scale: float = 1.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Numbers of the normal distribution in data's shape and element type."""
-    ...
 
 def _random_poisson(shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', lam: float = 1.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Numbers of the poisson distribution."""
-    ...
 
 def _random_poisson_like(data: NDArray | None = ..., lam: float = 1.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Numbers of the poisson distribution in data's shape and element type."""
-    ...
 
 def _random_randint(low: int = ..., high: int = ..., shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Whole numbers from low up to high."""
-    ...
 
 def _random_uniform(shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', low: float = 0.0, high: float = 1.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Numbers of the uniform distribution."""
-    ...
 
 def _random_uniform_like(data: NDArray | None = ..., low: float = 0.0, high: float = 1.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Numbers of the uniform distribution in data's shape and element type."""
-    ...
 
-def _rdiv_scalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def _rdiv_scalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """scalar / data"""
-    ...
 
-def _rminus_scalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def _rminus_scalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """scalar - data"""
-    ...
 
-def _rmod_scalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def _rmod_scalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """The remainder of scalar / data."""
-    ...
 
-def _rpower_scalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def _rpower_scalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """scalar to the power of data."""
-    ...
 
 def _sample_exponential(lam: NDArray | None = ..., shape: Sequence[Any] | int = (), dtype: Any = 'None', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Numbers of exponential distributions whose parameters are arrays."""
-    ...
 
 def _sample_gamma(alpha: NDArray | None = ..., beta: NDArray | None = ..., shape: Sequence[Any] | int = (), dtype: Any = 'None', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Numbers of gamma distributions whose parameters are arrays."""
-    ...
 
 def _sample_generalized_negative_binomial(mu: NDArray | None = ..., alpha: NDArray | None = ..., shape: Sequence[Any] | int = (), dtype: Any = 'None', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Numbers of generalized_negative_binomial distributions whose parameters are arrays."""
-    ...
 
-def _sample_multinomial(data: NDArray | None = ..., shape: Sequence[Any] | int = (), get_prob: bool = False, dtype: Any = 'int32', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def _sample_multinomial(data: NDArray | None = ..., shape: Sequence[Any] | int = (), get_prob: bool | int = False, dtype: Any = 'int32', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """_sample_multinomial: positions drawn with given probabilities."""
-    ...
 
 def _sample_negative_binomial(k: NDArray | None = ..., p: NDArray | None = ..., shape: Sequence[Any] | int = (), dtype: Any = 'None', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Numbers of negative_binomial distributions whose parameters are arrays."""
-    ...
 
 def _sample_normal(mu: NDArray | None = ..., sigma: NDArray | None = ..., shape: Sequence[Any] | int = (), dtype: Any = 'None', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Numbers of normal distributions whose parameters are arrays."""
-    ...
 
 def _sample_poisson(lam: NDArray | None = ..., shape: Sequence[Any] | int = (), dtype: Any = 'None', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Numbers of poisson distributions whose parameters are arrays."""
-    ...
 
 def _sample_uniform(low: NDArray | None = ..., high: NDArray | None = ..., shape: Sequence[Any] | int = (), dtype: Any = 'None', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Numbers of uniform distributions whose parameters are arrays."""
-    ...
 
 def _scatter_set_nd(lhs: NDArray | None = ..., rhs: NDArray | None = ..., indices: NDArray | None = ..., shape: Sequence[Any] | int = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """lhs with rhs at positions along several axes."""
-    ...
 
 def _shuffle(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """_shuffle: data's slices along its first axis, in a random order. It has no gradient."""
-    ...
 
 def _slice_assign(lhs: NDArray | None = ..., rhs: NDArray | None = ..., begin: Sequence[Any] | int = ..., end: Sequence[Any] | int = ..., step: Sequence[Any] | int = (), name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """_slice_assign and _slice_assign_scalar: an array with a regular part replaced; what `x[1:3] = y` runs."""
-    ...
 
 def _slice_assign_scalar(data: NDArray | None = ..., begin: Sequence[Any] | int = ..., end: Sequence[Any] | int = ..., step: Sequence[Any] | int = (), scalar: float = 0.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """_slice_assign and _slice_assign_scalar: an array with a regular part replaced; what `x[1:3] = y` runs."""
-    ...
 
-def _split_v2(data: NDArray | None = ..., indices: Sequence[Any] | int = ..., axis: int = 1, squeeze_axis: bool = False, sections: int = 0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def _split_v2(data: NDArray | None = ..., indices: Sequence[Any] | int = ..., axis: int = 1, squeeze_axis: bool | int = False, sections: int = 0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Parts of data along an axis, equal or split at given indices."""
-    ...
 
 def _sub(lhs: NDArray | None = ..., rhs: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """lhs - rhs"""
-    ...
 
 def _zeros(shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'float32', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """An array of zeros."""
-    ...
-

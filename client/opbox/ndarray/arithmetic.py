@@ -81,10 +81,10 @@ class Arithmetic:
     def __rpow__(self, other: Any) -> Any:
         return binary(self, other, "broadcast_power", "_rpower_scalar", reverse=True)
 
-    def __neg__(self) -> Any:
+    def __neg__(self: Any) -> Any:
         return imperative("negative", [self])
 
-    def __abs__(self) -> Any:
+    def __abs__(self: Any) -> Any:
         return imperative("abs", [self])
 
     def __eq__(self, other: Any) -> Any:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ..base import is_number
-from .array import NDArray
 from .arithmetic import binary
+from .array import NDArray
 
 __all__: list[str] = []
 

@@ -117,10 +117,8 @@ def _formed(x: NDArray, shape: tuple[int, ...]) -> NDArray:
 
 def _positions(x: NDArray, key: Any) -> np.ndarray[Any, Any]:
     """Where the part's elements are in the flattened array."""
-    try:
-        return np.arange(x.size, dtype=np.int64).reshape(x.shape)[_host(key)]
-    except IndexError as error:
-        raise IndexError(str(error)) from None
+    found: np.ndarray[Any, Any] = np.arange(x.size, dtype=np.int64).reshape(x.shape)[_host(key)]
+    return found
 
 
 def _gather(x: NDArray, key: Any) -> NDArray:

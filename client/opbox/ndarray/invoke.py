@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from .. import _schema
@@ -64,7 +65,8 @@ def _session(op: _schema.Operator, inputs: Sequence[NDArray], out: Any, ctx: Any
     if out is not None:
         given += list(out) if isinstance(out, list | tuple) else [out]
     if not given:
-        return (ctx if ctx is not None else current_context()).session  # type: ignore[no-any-return]
+        context: Context = ctx if ctx is not None else current_context()
+        return context.session
     session = given[0]._session
     for each in given:
         if each._session is not session:
@@ -124,20 +126,17 @@ def invoke_update(calls: Iterable[Any]) -> None:
 
     An update's operator writes its result to its first input, and its states in place.
     """
-    session, command = None, None
-    for each in calls:
-        attrs = {key: attribute_text(value) for key, value in each.attrs.items() if value is not None}
-        own = {key: attribute_text(value) for key, value in each.own.items() if value is not None}
-        op = _schema.get(each.op)
-        if (
-            command is None
-            or session is not each.inputs[0]._session
-            or (command["op"], command["attrs"]) != (op.name, attrs)
-        ):
-            if session is not None and command is not None:
-                session.record(command)
-            session = each.inputs[0]._session
-            command = {"do": "update", "op": op.name, "attrs": attrs, "calls": []}
-        command["calls"].append({"inputs": [x._id for x in each.inputs], "attrs": own})
-    if session is not None and command is not None:
-        session.record(command)
+    for (session, op, attrs), group in groupby(calls, key=_shared):
+        command = {"do": "update", "op": op, "attrs": attrs}
+        session.record(
+            {**command, "calls": [{"inputs": [x._id for x in c.inputs], "attrs": _text(c.own)} for c in group]}
+        )
+
+
+def _shared(call: Any) -> tuple[Session, str, dict[str, str]]:
+    """What updates must have in common to be one command."""
+    return call.inputs[0]._session, _schema.get(call.op).name, _text(call.attrs)
+
+
+def _text(params: Mapping[str, Any]) -> dict[str, str]:
+    return {key: attribute_text(value) for key, value in params.items() if value is not None}

@@ -5,773 +5,773 @@ from typing import Any
 
 from .array import NDArray
 
-__all__: list[str]
+__all__ = [
+    'Activation',
+    'BatchNorm',
+    'BlockGrad',
+    'Cast',
+    'Concat',
+    'Convolution',
+    'Dropout',
+    'ElementWiseSum',
+    'Embedding',
+    'Flatten',
+    'FullyConnected',
+    'LeakyReLU',
+    'LinearRegressionOutput',
+    'LogisticRegressionOutput',
+    'MAERegressionOutput',
+    'MakeLoss',
+    'Pad',
+    'Pooling',
+    'Reshape',
+    'SVMOutput',
+    'SliceChannel',
+    'Softmax',
+    'SoftmaxActivation',
+    'SoftmaxOutput',
+    'SwapAxis',
+    'abs',
+    'adam_update',
+    'add_n',
+    'arccos',
+    'arccosh',
+    'arcsin',
+    'arcsinh',
+    'arctan',
+    'arctanh',
+    'argmax',
+    'argmax_channel',
+    'argmin',
+    'argsort',
+    'batch_dot',
+    'batch_take',
+    'broadcast_add',
+    'broadcast_axes',
+    'broadcast_axis',
+    'broadcast_div',
+    'broadcast_equal',
+    'broadcast_greater',
+    'broadcast_greater_equal',
+    'broadcast_hypot',
+    'broadcast_lesser',
+    'broadcast_lesser_equal',
+    'broadcast_like',
+    'broadcast_logical_and',
+    'broadcast_logical_or',
+    'broadcast_logical_xor',
+    'broadcast_maximum',
+    'broadcast_minimum',
+    'broadcast_minus',
+    'broadcast_mod',
+    'broadcast_mul',
+    'broadcast_not_equal',
+    'broadcast_plus',
+    'broadcast_power',
+    'broadcast_sub',
+    'broadcast_to',
+    'cast',
+    'cbrt',
+    'ceil',
+    'choose_element_0index',
+    'clip',
+    'concat',
+    'cos',
+    'cosh',
+    'crop',
+    'degrees',
+    'depth_to_space',
+    'dot',
+    'elemwise_add',
+    'elemwise_div',
+    'elemwise_mul',
+    'elemwise_sub',
+    'erf',
+    'erfinv',
+    'exp',
+    'expand_dims',
+    'expm1',
+    'fix',
+    'flatten',
+    'flip',
+    'floor',
+    'ftml_update',
+    'ftrl_update',
+    'gamma',
+    'gammaln',
+    'gather_nd',
+    'hard_sigmoid',
+    'identity',
+    'log',
+    'log10',
+    'log1p',
+    'log2',
+    'log_softmax',
+    'logical_not',
+    'make_loss',
+    'max',
+    'max_axis',
+    'mean',
+    'min',
+    'min_axis',
+    'mp_nag_mom_update',
+    'mp_sgd_mom_update',
+    'mp_sgd_update',
+    'nag_mom_update',
+    'nanprod',
+    'nansum',
+    'negative',
+    'norm',
+    'normal',
+    'one_hot',
+    'ones_like',
+    'pad',
+    'pick',
+    'prod',
+    'radians',
+    'random_exponential',
+    'random_gamma',
+    'random_generalized_negative_binomial',
+    'random_negative_binomial',
+    'random_normal',
+    'random_poisson',
+    'random_randint',
+    'random_uniform',
+    'rcbrt',
+    'reciprocal',
+    'relu',
+    'repeat',
+    'reshape',
+    'reshape_like',
+    'reverse',
+    'rint',
+    'rmsprop_update',
+    'rmspropalex_update',
+    'round',
+    'rsqrt',
+    'sample_exponential',
+    'sample_gamma',
+    'sample_generalized_negative_binomial',
+    'sample_multinomial',
+    'sample_negative_binomial',
+    'sample_normal',
+    'sample_poisson',
+    'sample_uniform',
+    'scatter_nd',
+    'sgd_mom_update',
+    'sgd_update',
+    'shape_array',
+    'shuffle',
+    'sigmoid',
+    'sign',
+    'signsgd_update',
+    'signum_update',
+    'sin',
+    'sinh',
+    'size_array',
+    'slice',
+    'slice_axis',
+    'slice_like',
+    'smooth_l1',
+    'softmax',
+    'softmax_cross_entropy',
+    'softmin',
+    'softsign',
+    'sort',
+    'space_to_depth',
+    'split',
+    'sqrt',
+    'square',
+    'squeeze',
+    'stack',
+    'stop_gradient',
+    'sum',
+    'sum_axis',
+    'swapaxes',
+    'take',
+    'tan',
+    'tanh',
+    'tile',
+    'topk',
+    'transpose',
+    'trunc',
+    'uniform',
+    'where',
+    'zeros_like',
+]
 
 def Activation(data: NDArray | None = ..., act_type: str = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Activation: out = f(data), elementwise; data and out have one shape."""
-    ...
 
-def BatchNorm(data: NDArray | None = ..., gamma: NDArray | None = ..., beta: NDArray | None = ..., moving_mean: NDArray | None = ..., moving_var: NDArray | None = ..., eps: float = 0.001, momentum: float = 0.9, fix_gamma: bool = True, use_global_stats: bool = False, output_mean_var: bool = False, axis: int = 1, cudnn_off: bool = False, min_calib_range: float | None = None, max_calib_range: float | None = None, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def BatchNorm(data: NDArray | None = ..., gamma: NDArray | None = ..., beta: NDArray | None = ..., moving_mean: NDArray | None = ..., moving_var: NDArray | None = ..., eps: float = 0.001, momentum: float = 0.9, fix_gamma: bool | int = True, use_global_stats: bool | int = False, output_mean_var: bool | int = False, axis: int = 1, cudnn_off: bool | int = False, min_calib_range: float | None = None, max_calib_range: float | None = None, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """BatchNorm: out = gamma (data - mean) / sqrt(variance + eps) + beta, each channel for itself."""
-    ...
 
 def BlockGrad(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """data, unchanged; no gradient flows back."""
-    ...
 
 def Cast(data: NDArray | None = ..., dtype: Any = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Cast: out = data in another element type; gdata = gout in data's."""
-    ...
 
 def Concat(*data: NDArray, num_args: int = ..., dim: int = 1, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Arrays joined along an axis."""
-    ...
 
-def Convolution(data: NDArray | None = ..., weight: NDArray | None = ..., bias: NDArray | None = ..., kernel: Sequence[Any] | int = ..., stride: Sequence[Any] | int = (), dilate: Sequence[Any] | int = (), pad: Sequence[Any] | int = (), num_filter: int = ..., num_group: int = 1, workspace: int = 1024, no_bias: bool = False, cudnn_tune: str | None = None, cudnn_off: bool = False, layout: str | None = None, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def Convolution(data: NDArray | None = ..., weight: NDArray | None = ..., bias: NDArray | None = ..., kernel: Sequence[Any] | int = ..., stride: Sequence[Any] | int = (), dilate: Sequence[Any] | int = (), pad: Sequence[Any] | int = (), num_filter: int = ..., num_group: int = 1, workspace: int = 1024, no_bias: bool | int = False, cudnn_tune: str | None = None, cudnn_off: bool | int = False, layout: str | None = None, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Convolution: out[n, f] = sum over channels and kernel taps of weight[f] * data[n] under the kernel, + bias[f]."""
-    ...
 
-def Dropout(data: NDArray | None = ..., p: float = 0.5, mode: str = 'training', axes: Sequence[Any] | int = (), cudnn_off: bool | None = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def Dropout(data: NDArray | None = ..., p: float = 0.5, mode: str = 'training', axes: Sequence[Any] | int = (), cudnn_off: bool | int | None = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Dropout: in training, out = data * mask, with mask 0 at probability p and 1 / (1 - p) otherwise; else out = data."""
-    ...
 
 def ElementWiseSum(*data: NDArray, num_args: int = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """add_n: out = the sum of all inputs, which have one shape; each input's gradient is gout."""
-    ...
 
-def Embedding(data: NDArray | None = ..., weight: NDArray | None = ..., input_dim: int = ..., output_dim: int = ..., dtype: Any = 'float32', sparse_grad: bool = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def Embedding(data: NDArray | None = ..., weight: NDArray | None = ..., input_dim: int = ..., output_dim: int = ..., dtype: Any = 'float32', sparse_grad: bool | int = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Embedding: each number of data becomes that row of weight."""
-    ...
 
 def Flatten(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Flatten: out (batch, prod(rest)) holds data (batch, *rest) in the same order; gdata is gout in data's shape."""
-    ...
 
-def FullyConnected(data: NDArray | None = ..., weight: NDArray | None = ..., bias: NDArray | None = ..., num_hidden: int = ..., no_bias: bool = False, flatten: bool = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def FullyConnected(data: NDArray | None = ..., weight: NDArray | None = ..., bias: NDArray | None = ..., num_hidden: int = ..., no_bias: bool | int = False, flatten: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """FullyConnected: out = data @ weight.T + bias, with data's trailing axes flattened."""
-    ...
 
 def LeakyReLU(data: NDArray | None = ..., gamma: NDArray | None = ..., act_type: str = 'leaky', slope: float = 0.25, lower_bound: float = 0.125, upper_bound: float = 0.334, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """LeakyReLU: out = x where x > 0, and a leak below; data, out and mask have one shape, gamma is (channel,) or (1,)."""
-    ...
 
 def LinearRegressionOutput(data: NDArray | None = ..., label: NDArray | None = ..., grad_scale: float = 1.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """LinearRegressionOutput, LogisticRegressionOutput, MAERegressionOutput: a prediction, and the gradient of its loss."""
-    ...
 
 def LogisticRegressionOutput(data: NDArray | None = ..., label: NDArray | None = ..., grad_scale: float = 1.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """LinearRegressionOutput, LogisticRegressionOutput, MAERegressionOutput: a prediction, and the gradient of its loss."""
-    ...
 
 def MAERegressionOutput(data: NDArray | None = ..., label: NDArray | None = ..., grad_scale: float = 1.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """LinearRegressionOutput, LogisticRegressionOutput, MAERegressionOutput: a prediction, and the gradient of its loss."""
-    ...
 
 def MakeLoss(data: NDArray | None = ..., grad_scale: float = 1.0, valid_thresh: float = 0.0, normalization: str = 'null', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """MakeLoss: out = data, taken as a loss: gdata = grad_scale / count, and no head gradient is read."""
-    ...
 
 def Pad(data: NDArray | None = ..., mode: str = ..., pad_width: Sequence[Any] | int = ..., constant_value: float = 0.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Pad: data with a margin of a constant, of the nearest edge, or of its mirror image."""
-    ...
 
-def Pooling(data: NDArray | None = ..., kernel: Sequence[Any] | int = (), pool_type: str = 'max', global_pool: bool = False, cudnn_off: bool = False, pooling_convention: str = 'valid', stride: Sequence[Any] | int = (), pad: Sequence[Any] | int = (), p_value: int | None = None, count_include_pad: bool | None = None, layout: str | None = None, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def Pooling(data: NDArray | None = ..., kernel: Sequence[Any] | int = (), pool_type: str = 'max', global_pool: bool | int = False, cudnn_off: bool | int = False, pooling_convention: str = 'valid', stride: Sequence[Any] | int = (), pad: Sequence[Any] | int = (), p_value: int | None = None, count_include_pad: bool | int | None = None, layout: str | None = None, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Pooling: the maximum, mean, sum or Lp norm of data under a sliding window, each channel for itself."""
-    ...
 
-def Reshape(data: NDArray | None = ..., shape: Sequence[Any] | int = (), reverse: bool = False, target_shape: Sequence[Any] | int = (), keep_highest: bool = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def Reshape(data: NDArray | None = ..., shape: Sequence[Any] | int = (), reverse: bool | int = False, target_shape: Sequence[Any] | int = (), keep_highest: bool | int = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Reshape: out = data's elements, in row-major order, under another shape."""
-    ...
 
-def SVMOutput(data: NDArray | None = ..., label: NDArray | None = ..., margin: float = 1.0, regularization_coefficient: float = 1.0, use_linear: bool = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def SVMOutput(data: NDArray | None = ..., label: NDArray | None = ..., margin: float = 1.0, regularization_coefficient: float = 1.0, use_linear: bool | int = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """SVMOutput: out = data, with the gradient of a multi-class hinge loss."""
-    ...
 
-def SliceChannel(data: NDArray | None = ..., num_outputs: int = ..., axis: int = 1, squeeze_axis: bool = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def SliceChannel(data: NDArray | None = ..., num_outputs: int = ..., axis: int = 1, squeeze_axis: bool | int = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Equal parts of data along an axis."""
-    ...
 
-def Softmax(data: NDArray | None = ..., label: NDArray | None = ..., grad_scale: float = 1.0, ignore_label: float = -1.0, multi_output: bool = False, use_ignore: bool = False, preserve_shape: bool = False, normalization: str = 'null', out_grad: bool = False, smooth_alpha: float = 0.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def Softmax(data: NDArray | None = ..., label: NDArray | None = ..., grad_scale: float = 1.0, ignore_label: float = -1.0, multi_output: bool | int = False, use_ignore: bool | int = False, preserve_shape: bool | int = False, normalization: str = 'null', out_grad: bool | int = False, smooth_alpha: float = 0.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """SoftmaxOutput: out = softmax(data), with the gradient of the cross entropy with label."""
-    ...
 
 def SoftmaxActivation(data: NDArray | None = ..., mode: str = 'instance', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """softmax, log_softmax, softmin and SoftmaxActivation: out = exp(x) / sum exp(x) along an axis, and their gradients."""
-    ...
 
-def SoftmaxOutput(data: NDArray | None = ..., label: NDArray | None = ..., grad_scale: float = 1.0, ignore_label: float = -1.0, multi_output: bool = False, use_ignore: bool = False, preserve_shape: bool = False, normalization: str = 'null', out_grad: bool = False, smooth_alpha: float = 0.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def SoftmaxOutput(data: NDArray | None = ..., label: NDArray | None = ..., grad_scale: float = 1.0, ignore_label: float = -1.0, multi_output: bool | int = False, use_ignore: bool | int = False, preserve_shape: bool | int = False, normalization: str = 'null', out_grad: bool | int = False, smooth_alpha: float = 0.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """SoftmaxOutput: out = softmax(data), with the gradient of the cross entropy with label."""
-    ...
 
 def SwapAxis(data: NDArray | None = ..., dim1: int = 0, dim2: int = 0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """data with two axes interchanged."""
-    ...
 
 def abs(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """The absolute value."""
-    ...
 
-def adam_update(weight: NDArray | None = ..., grad: NDArray | None = ..., mean: NDArray | None = ..., var: NDArray | None = ..., lr: float = ..., wd: float = 0.0, rescale_grad: float = 1.0, clip_gradient: float = -1.0, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-08, lazy_update: bool = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def adam_update(weight: NDArray | None = ..., grad: NDArray | None = ..., mean: NDArray | None = ..., var: NDArray | None = ..., lr: float = ..., wd: float = 0.0, rescale_grad: float = 1.0, clip_gradient: float = -1.0, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-08, lazy_update: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """One step of Adam."""
-    ...
 
 def add_n(*data: NDArray, num_args: int = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """add_n: out = the sum of all inputs, which have one shape; each input's gradient is gout."""
-    ...
 
 def arccos(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """The inverse cosine, in [0, pi]."""
-    ...
 
 def arccosh(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """The inverse hyperbolic cosine; NaN below 1."""
-    ...
 
 def arcsin(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """The inverse sine, in [-pi/2, pi/2]."""
-    ...
 
 def arcsinh(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """The inverse hyperbolic sine."""
-    ...
 
 def arctan(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """The inverse tangent, in [-pi/2, pi/2]."""
-    ...
 
 def arctanh(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """The inverse hyperbolic tangent."""
-    ...
 
-def argmax(data: NDArray | None = ..., axis: int | None = None, keepdims: bool = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def argmax(data: NDArray | None = ..., axis: int | None = None, keepdims: bool | int = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """The position of the maximum along an axis."""
-    ...
 
 def argmax_channel(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """The position of the maximum along axis 1."""
-    ...
 
-def argmin(data: NDArray | None = ..., axis: int | None = None, keepdims: bool = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def argmin(data: NDArray | None = ..., axis: int | None = None, keepdims: bool | int = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """The position of the minimum along an axis."""
-    ...
 
-def argsort(data: NDArray | None = ..., axis: int | None = -1, is_ascend: bool = True, dtype: Any = 'float32', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def argsort(data: NDArray | None = ..., axis: int | None = -1, is_ascend: bool | int = True, dtype: Any = 'float32', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Positions that sort an axis."""
-    ...
 
-def batch_dot(lhs: NDArray | None = ..., rhs: NDArray | None = ..., transpose_a: bool = False, transpose_b: bool = False, forward_stype: str | None = None, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def batch_dot(lhs: NDArray | None = ..., rhs: NDArray | None = ..., transpose_a: bool | int = False, transpose_b: bool | int = False, forward_stype: str | None = None, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """batch_dot: one matrix product for each element of a batch."""
-    ...
 
 def batch_take(a: NDArray | None = ..., indices: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """One element of each row of a."""
-    ...
 
 def broadcast_add(lhs: NDArray | None = ..., rhs: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """lhs + rhs; the shapes are broadcast."""
-    ...
 
 def broadcast_axes(data: NDArray | None = ..., axis: Sequence[Any] | int = (), size: Sequence[Any] | int = (), name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """data, repeated along the given axes."""
-    ...
 
 def broadcast_axis(data: NDArray | None = ..., axis: Sequence[Any] | int = (), size: Sequence[Any] | int = (), name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """data, repeated along the given axes."""
-    ...
 
 def broadcast_div(lhs: NDArray | None = ..., rhs: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """lhs / rhs; the shapes are broadcast."""
-    ...
 
 def broadcast_equal(lhs: NDArray | None = ..., rhs: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """1 where lhs == rhs, elsewhere 0; the shapes are broadcast."""
-    ...
 
 def broadcast_greater(lhs: NDArray | None = ..., rhs: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """1 where lhs > rhs, elsewhere 0; the shapes are broadcast."""
-    ...
 
 def broadcast_greater_equal(lhs: NDArray | None = ..., rhs: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """1 where lhs >= rhs, elsewhere 0; the shapes are broadcast."""
-    ...
 
 def broadcast_hypot(lhs: NDArray | None = ..., rhs: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """The length of the vector (lhs, rhs); the shapes are broadcast."""
-    ...
 
 def broadcast_lesser(lhs: NDArray | None = ..., rhs: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """1 where lhs < rhs, elsewhere 0; the shapes are broadcast."""
-    ...
 
 def broadcast_lesser_equal(lhs: NDArray | None = ..., rhs: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """1 where lhs <= rhs, elsewhere 0; the shapes are broadcast."""
-    ...
 
 def broadcast_like(lhs: NDArray | None = ..., rhs: NDArray | None = ..., lhs_axes: Sequence[Any] | int | None = None, rhs_axes: Sequence[Any] | int | None = None, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """lhs, repeated to the shape of rhs."""
-    ...
 
 def broadcast_logical_and(lhs: NDArray | None = ..., rhs: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """1 where both are not 0; the shapes are broadcast."""
-    ...
 
 def broadcast_logical_or(lhs: NDArray | None = ..., rhs: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """1 where either is not 0; the shapes are broadcast."""
-    ...
 
 def broadcast_logical_xor(lhs: NDArray | None = ..., rhs: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """1 where just one is not 0; the shapes are broadcast."""
-    ...
 
 def broadcast_maximum(lhs: NDArray | None = ..., rhs: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """The larger of lhs and rhs; the shapes are broadcast."""
-    ...
 
 def broadcast_minimum(lhs: NDArray | None = ..., rhs: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """The smaller of lhs and rhs; the shapes are broadcast."""
-    ...
 
 def broadcast_minus(lhs: NDArray | None = ..., rhs: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """lhs - rhs; the shapes are broadcast."""
-    ...
 
 def broadcast_mod(lhs: NDArray | None = ..., rhs: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """The remainder of lhs / rhs, with the sign of rhs; the shapes are broadcast."""
-    ...
 
 def broadcast_mul(lhs: NDArray | None = ..., rhs: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """lhs * rhs; the shapes are broadcast."""
-    ...
 
 def broadcast_not_equal(lhs: NDArray | None = ..., rhs: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """1 where lhs != rhs, elsewhere 0; the shapes are broadcast."""
-    ...
 
 def broadcast_plus(lhs: NDArray | None = ..., rhs: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """lhs + rhs; the shapes are broadcast."""
-    ...
 
 def broadcast_power(lhs: NDArray | None = ..., rhs: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """lhs to the power of rhs; the shapes are broadcast."""
-    ...
 
 def broadcast_sub(lhs: NDArray | None = ..., rhs: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """lhs - rhs; the shapes are broadcast."""
-    ...
 
 def broadcast_to(data: NDArray | None = ..., shape: Sequence[Any] | int = (), name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """data, repeated to the given shape."""
-    ...
 
 def cast(data: NDArray | None = ..., dtype: Any = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Cast: out = data in another element type; gdata = gout in data's."""
-    ...
 
 def cbrt(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """The cube root."""
-    ...
 
 def ceil(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """The smallest integer that is not smaller."""
-    ...
 
-def choose_element_0index(data: NDArray | None = ..., index: NDArray | None = ..., axis: int = -1, keepdims: bool = False, mode: str = 'clip', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def choose_element_0index(data: NDArray | None = ..., index: NDArray | None = ..., axis: int = -1, keepdims: bool | int = False, mode: str = 'clip', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """One element of data along an axis for each number of index."""
-    ...
 
 def clip(data: NDArray | None = ..., a_min: float = ..., a_max: float = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """data, cut off at a_min and a_max."""
-    ...
 
 def concat(*data: NDArray, num_args: int = ..., dim: int = 1, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Arrays joined along an axis."""
-    ...
 
 def cos(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """The cosine of radians."""
-    ...
 
 def cosh(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """The hyperbolic cosine."""
-    ...
 
 def crop(data: NDArray | None = ..., begin: Sequence[Any] | int = ..., end: Sequence[Any] | int = ..., step: Sequence[Any] | int = (), name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """data[begin:end:step], axis by axis."""
-    ...
 
 def degrees(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Radians to degrees."""
-    ...
 
 def depth_to_space(data: NDArray | None = ..., block_size: int = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Channels rearranged into blocks of pixels."""
-    ...
 
-def dot(lhs: NDArray | None = ..., rhs: NDArray | None = ..., transpose_a: bool = False, transpose_b: bool = False, forward_stype: str | None = None, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def dot(lhs: NDArray | None = ..., rhs: NDArray | None = ..., transpose_a: bool | int = False, transpose_b: bool | int = False, forward_stype: str | None = None, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """dot: the sum over lhs's last axis and rhs's first one."""
-    ...
 
 def elemwise_add(lhs: NDArray | None = ..., rhs: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """lhs + rhs"""
-    ...
 
 def elemwise_div(lhs: NDArray | None = ..., rhs: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """lhs / rhs"""
-    ...
 
 def elemwise_mul(lhs: NDArray | None = ..., rhs: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """lhs * rhs"""
-    ...
 
 def elemwise_sub(lhs: NDArray | None = ..., rhs: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """lhs - rhs"""
-    ...
 
 def erf(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """The error function."""
-    ...
 
 def erfinv(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """The inverse of the error function."""
-    ...
 
 def exp(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """e to the power of data."""
-    ...
 
 def expand_dims(data: NDArray | None = ..., axis: int = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """data with a new axis of size 1 in front of `axis`."""
-    ...
 
 def expm1(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """exp(data) - 1, accurate near 0."""
-    ...
 
 def fix(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """To the nearest integer towards zero."""
-    ...
 
 def flatten(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Flatten: out (batch, prod(rest)) holds data (batch, *rest) in the same order; gdata is gout in data's shape."""
-    ...
 
 def flip(data: NDArray | None = ..., axis: Sequence[Any] | int = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """data in the opposite order on some axes."""
-    ...
 
 def floor(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """The largest integer that is not larger."""
-    ...
 
 def ftml_update(weight: NDArray | None = ..., grad: NDArray | None = ..., d: NDArray | None = ..., v: NDArray | None = ..., z: NDArray | None = ..., lr: float = ..., beta1: float = 0.6, beta2: float = 0.999, epsilon: float = 1e-08, t: int = ..., wd: float = 0.0, rescale_grad: float = 1.0, clip_grad: float = -1.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """One step of FTML."""
-    ...
 
 def ftrl_update(weight: NDArray | None = ..., grad: NDArray | None = ..., z: NDArray | None = ..., n: NDArray | None = ..., lr: float = ..., wd: float = 0.0, rescale_grad: float = 1.0, clip_gradient: float = -1.0, lamda1: float = 0.01, beta: float = 1.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """One step of FTRL-proximal."""
-    ...
 
 def gamma(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """The gamma function."""
-    ...
 
 def gammaln(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """The logarithm of the absolute value of the gamma function."""
-    ...
 
 def gather_nd(data: NDArray | None = ..., indices: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """data's elements at positions along several axes."""
-    ...
 
 def hard_sigmoid(data: NDArray | None = ..., alpha: float = 0.2, beta: float = 0.5, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """min(max(alpha * data + beta, 0), 1)"""
-    ...
 
 def identity(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """data, unchanged."""
-    ...
 
 def log(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """The natural logarithm."""
-    ...
 
 def log10(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """The logarithm to base 10."""
-    ...
 
 def log1p(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """log(1 + data), accurate near 0."""
-    ...
 
 def log2(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """The logarithm to base 2."""
-    ...
 
-def log_softmax(data: NDArray | None = ..., axis: int = -1, temperature: float | None = None, dtype: Any = None, use_length: bool | None = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def log_softmax(data: NDArray | None = ..., axis: int = -1, temperature: float | None = None, dtype: Any = None, use_length: bool | int | None = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """softmax, log_softmax, softmin and SoftmaxActivation: out = exp(x) / sum exp(x) along an axis, and their gradients."""
-    ...
 
 def logical_not(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """1 where data is 0, elsewhere 0."""
-    ...
 
 def make_loss(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """data, unchanged, as a loss: its gradient is 1, whatever the head gradient."""
-    ...
 
-def max(data: NDArray | None = ..., axis: Sequence[Any] | int | None = None, keepdims: bool = False, exclude: bool = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def max(data: NDArray | None = ..., axis: Sequence[Any] | int | None = None, keepdims: bool | int = False, exclude: bool | int = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """The maximum; NaN if there is one."""
-    ...
 
-def max_axis(data: NDArray | None = ..., axis: Sequence[Any] | int | None = None, keepdims: bool = False, exclude: bool = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def max_axis(data: NDArray | None = ..., axis: Sequence[Any] | int | None = None, keepdims: bool | int = False, exclude: bool | int = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """The maximum; NaN if there is one."""
-    ...
 
-def mean(data: NDArray | None = ..., axis: Sequence[Any] | int | None = None, keepdims: bool = False, exclude: bool = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def mean(data: NDArray | None = ..., axis: Sequence[Any] | int | None = None, keepdims: bool | int = False, exclude: bool | int = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """The mean."""
-    ...
 
-def min(data: NDArray | None = ..., axis: Sequence[Any] | int | None = None, keepdims: bool = False, exclude: bool = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def min(data: NDArray | None = ..., axis: Sequence[Any] | int | None = None, keepdims: bool | int = False, exclude: bool | int = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """The minimum; NaN if there is one."""
-    ...
 
-def min_axis(data: NDArray | None = ..., axis: Sequence[Any] | int | None = None, keepdims: bool = False, exclude: bool = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def min_axis(data: NDArray | None = ..., axis: Sequence[Any] | int | None = None, keepdims: bool | int = False, exclude: bool | int = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """The minimum; NaN if there is one."""
-    ...
 
 def mp_nag_mom_update(weight: NDArray | None = ..., grad: NDArray | None = ..., mom: NDArray | None = ..., weight32: NDArray | None = ..., lr: float = ..., wd: float = 0.0, rescale_grad: float = 1.0, clip_gradient: float = -1.0, momentum: float = 0.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """One step of SGD with Nesterov's momentum on a float32 copy."""
-    ...
 
-def mp_sgd_mom_update(weight: NDArray | None = ..., grad: NDArray | None = ..., mom: NDArray | None = ..., weight32: NDArray | None = ..., lr: float = ..., wd: float = 0.0, rescale_grad: float = 1.0, clip_gradient: float = -1.0, momentum: float = 0.0, lazy_update: bool = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def mp_sgd_mom_update(weight: NDArray | None = ..., grad: NDArray | None = ..., mom: NDArray | None = ..., weight32: NDArray | None = ..., lr: float = ..., wd: float = 0.0, rescale_grad: float = 1.0, clip_gradient: float = -1.0, momentum: float = 0.0, lazy_update: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """One step of SGD with momentum on a float32 copy."""
-    ...
 
-def mp_sgd_update(weight: NDArray | None = ..., grad: NDArray | None = ..., weight32: NDArray | None = ..., lr: float = ..., wd: float = 0.0, rescale_grad: float = 1.0, clip_gradient: float = -1.0, lazy_update: bool = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def mp_sgd_update(weight: NDArray | None = ..., grad: NDArray | None = ..., weight32: NDArray | None = ..., lr: float = ..., wd: float = 0.0, rescale_grad: float = 1.0, clip_gradient: float = -1.0, lazy_update: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """One step of SGD on a float32 copy."""
-    ...
 
 def nag_mom_update(weight: NDArray | None = ..., grad: NDArray | None = ..., mom: NDArray | None = ..., lr: float = ..., wd: float = 0.0, rescale_grad: float = 1.0, clip_gradient: float = -1.0, momentum: float = 0.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """One step of SGD with Nesterov's momentum."""
-    ...
 
-def nanprod(data: NDArray | None = ..., axis: Sequence[Any] | int | None = None, keepdims: bool = False, exclude: bool = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def nanprod(data: NDArray | None = ..., axis: Sequence[Any] | int | None = None, keepdims: bool | int = False, exclude: bool | int = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """The product of what is not NaN."""
-    ...
 
-def nansum(data: NDArray | None = ..., axis: Sequence[Any] | int | None = None, keepdims: bool = False, exclude: bool = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def nansum(data: NDArray | None = ..., axis: Sequence[Any] | int | None = None, keepdims: bool | int = False, exclude: bool | int = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """The sum of what is not NaN."""
-    ...
 
 def negative(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """-data"""
-    ...
 
-def norm(data: NDArray | None = ..., ord: int = 2, axis: Sequence[Any] | int | None = None, out_dtype: str | None = None, keepdims: bool = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def norm(data: NDArray | None = ..., ord: int = 2, axis: Sequence[Any] | int | None = None, out_dtype: str | None = None, keepdims: bool | int = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """The length of data along axes."""
-    ...
 
 def normal(shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', loc: float = 0.0, scale: float = 1.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Numbers of the normal distribution."""
-    ...
 
 def one_hot(indices: NDArray | None = ..., depth: int = ..., on_value: float = 1.0, off_value: float = 0.0, dtype: Any = 'float32', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """one_hot: out[…, j] = on_value where j is indices' number, off_value elsewhere."""
-    ...
 
 def ones_like(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """An array of ones in data's shape and element type."""
-    ...
 
 def pad(data: NDArray | None = ..., mode: str = ..., pad_width: Sequence[Any] | int = ..., constant_value: float = 0.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Pad: data with a margin of a constant, of the nearest edge, or of its mirror image."""
-    ...
 
-def pick(data: NDArray | None = ..., index: NDArray | None = ..., axis: int = -1, keepdims: bool = False, mode: str = 'clip', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def pick(data: NDArray | None = ..., index: NDArray | None = ..., axis: int = -1, keepdims: bool | int = False, mode: str = 'clip', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """One element of data along an axis for each number of index."""
-    ...
 
-def prod(data: NDArray | None = ..., axis: Sequence[Any] | int | None = None, keepdims: bool = False, exclude: bool = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def prod(data: NDArray | None = ..., axis: Sequence[Any] | int | None = None, keepdims: bool | int = False, exclude: bool | int = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """The product."""
-    ...
 
 def radians(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Degrees to radians."""
-    ...
 
 def random_exponential(shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', lam: float = 1.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Numbers of the exponential distribution."""
-    ...
 
 def random_gamma(shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', alpha: float = 1.0, beta: float = 1.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Numbers of the gamma distribution."""
-    ...
 
 def random_generalized_negative_binomial(shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', mu: float = 1.0, alpha: float = 1.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Numbers of the generalized_negative_binomial distribution."""
-    ...
 
 def random_negative_binomial(shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', k: int = 1, p: float = 1.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Numbers of the negative_binomial distribution."""
-    ...
 
 def random_normal(shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', loc: float = 0.0, scale: float = 1.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Numbers of the normal distribution."""
-    ...
 
 def random_poisson(shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', lam: float = 1.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Numbers of the poisson distribution."""
-    ...
 
 def random_randint(low: int = ..., high: int = ..., shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Whole numbers from low up to high."""
-    ...
 
 def random_uniform(shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', low: float = 0.0, high: float = 1.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Numbers of the uniform distribution."""
-    ...
 
 def rcbrt(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """1 / cbrt(data)"""
-    ...
 
 def reciprocal(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """1 / data"""
-    ...
 
 def relu(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """max(data, 0); NaN stays NaN."""
-    ...
 
 def repeat(data: NDArray | None = ..., repeats: int = ..., axis: int | None = None, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Each element several times in a row."""
-    ...
 
-def reshape(data: NDArray | None = ..., shape: Sequence[Any] | int = (), reverse: bool = False, target_shape: Sequence[Any] | int = (), keep_highest: bool = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def reshape(data: NDArray | None = ..., shape: Sequence[Any] | int = (), reverse: bool | int = False, target_shape: Sequence[Any] | int = (), keep_highest: bool | int = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Reshape: out = data's elements, in row-major order, under another shape."""
-    ...
 
 def reshape_like(lhs: NDArray | None = ..., rhs: NDArray | None = ..., lhs_begin: int | None = None, lhs_end: int | None = None, rhs_begin: int | None = None, rhs_end: int | None = None, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """lhs's elements in rhs's shape."""
-    ...
 
 def reverse(data: NDArray | None = ..., axis: Sequence[Any] | int = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """data in the opposite order on some axes."""
-    ...
 
 def rint(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """To the nearest integer; halves downwards."""
-    ...
 
 def rmsprop_update(weight: NDArray | None = ..., grad: NDArray | None = ..., n: NDArray | None = ..., lr: float = ..., wd: float = 0.0, rescale_grad: float = 1.0, clip_gradient: float = -1.0, gamma1: float = 0.95, epsilon: float = 1e-08, clip_weights: float = -1.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """One step of RMSProp."""
-    ...
 
 def rmspropalex_update(weight: NDArray | None = ..., grad: NDArray | None = ..., n: NDArray | None = ..., g: NDArray | None = ..., delta: NDArray | None = ..., lr: float = ..., wd: float = 0.0, rescale_grad: float = 1.0, clip_gradient: float = -1.0, gamma1: float = 0.95, epsilon: float = 1e-08, clip_weights: float = -1.0, gamma2: float = 0.9, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """One step of Graves' RMSProp."""
-    ...
 
 def round(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """To the nearest integer; halves away from 0."""
-    ...
 
 def rsqrt(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """1 / sqrt(data)"""
-    ...
 
 def sample_exponential(lam: NDArray | None = ..., shape: Sequence[Any] | int = (), dtype: Any = 'None', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Numbers of exponential distributions whose parameters are arrays."""
-    ...
 
 def sample_gamma(alpha: NDArray | None = ..., beta: NDArray | None = ..., shape: Sequence[Any] | int = (), dtype: Any = 'None', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Numbers of gamma distributions whose parameters are arrays."""
-    ...
 
 def sample_generalized_negative_binomial(mu: NDArray | None = ..., alpha: NDArray | None = ..., shape: Sequence[Any] | int = (), dtype: Any = 'None', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Numbers of generalized_negative_binomial distributions whose parameters are arrays."""
-    ...
 
-def sample_multinomial(data: NDArray | None = ..., shape: Sequence[Any] | int = (), get_prob: bool = False, dtype: Any = 'int32', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def sample_multinomial(data: NDArray | None = ..., shape: Sequence[Any] | int = (), get_prob: bool | int = False, dtype: Any = 'int32', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """_sample_multinomial: positions drawn with given probabilities."""
-    ...
 
 def sample_negative_binomial(k: NDArray | None = ..., p: NDArray | None = ..., shape: Sequence[Any] | int = (), dtype: Any = 'None', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Numbers of negative_binomial distributions whose parameters are arrays."""
-    ...
 
 def sample_normal(mu: NDArray | None = ..., sigma: NDArray | None = ..., shape: Sequence[Any] | int = (), dtype: Any = 'None', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Numbers of normal distributions whose parameters are arrays."""
-    ...
 
 def sample_poisson(lam: NDArray | None = ..., shape: Sequence[Any] | int = (), dtype: Any = 'None', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Numbers of poisson distributions whose parameters are arrays."""
-    ...
 
 def sample_uniform(low: NDArray | None = ..., high: NDArray | None = ..., shape: Sequence[Any] | int = (), dtype: Any = 'None', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Numbers of uniform distributions whose parameters are arrays."""
-    ...
 
 def scatter_nd(data: NDArray | None = ..., indices: NDArray | None = ..., shape: Sequence[Any] | int = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Zeros with data at positions along several axes."""
-    ...
 
-def sgd_mom_update(weight: NDArray | None = ..., grad: NDArray | None = ..., mom: NDArray | None = ..., lr: float = ..., wd: float = 0.0, rescale_grad: float = 1.0, clip_gradient: float = -1.0, momentum: float = 0.0, lazy_update: bool = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def sgd_mom_update(weight: NDArray | None = ..., grad: NDArray | None = ..., mom: NDArray | None = ..., lr: float = ..., wd: float = 0.0, rescale_grad: float = 1.0, clip_gradient: float = -1.0, momentum: float = 0.0, lazy_update: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """One step of SGD with momentum."""
-    ...
 
-def sgd_update(weight: NDArray | None = ..., grad: NDArray | None = ..., lr: float = ..., wd: float = 0.0, rescale_grad: float = 1.0, clip_gradient: float = -1.0, lazy_update: bool = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def sgd_update(weight: NDArray | None = ..., grad: NDArray | None = ..., lr: float = ..., wd: float = 0.0, rescale_grad: float = 1.0, clip_gradient: float = -1.0, lazy_update: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """One step of SGD."""
-    ...
 
 def shape_array(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """The sizes of data's axes."""
-    ...
 
 def shuffle(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """_shuffle: data's slices along its first axis, in a random order. It has no gradient."""
-    ...
 
 def sigmoid(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """1 / (1 + exp(-data))"""
-    ...
 
 def sign(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """-1, 0 or 1: the sign; 0 for NaN."""
-    ...
 
 def signsgd_update(weight: NDArray | None = ..., grad: NDArray | None = ..., lr: float = ..., wd: float = 0.0, rescale_grad: float = 1.0, clip_gradient: float = -1.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """One step along the gradient's sign."""
-    ...
 
 def signum_update(weight: NDArray | None = ..., grad: NDArray | None = ..., mom: NDArray | None = ..., lr: float = ..., wd: float = 0.0, rescale_grad: float = 1.0, clip_gradient: float = -1.0, momentum: float = 0.0, wd_lh: float = 0.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """One step along the momentum's sign."""
-    ...
 
 def sin(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """The sine of radians."""
-    ...
 
 def sinh(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """The hyperbolic sine."""
-    ...
 
 def size_array(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """The number of data's elements."""
-    ...
 
 def slice(data: NDArray | None = ..., begin: Sequence[Any] | int = ..., end: Sequence[Any] | int = ..., step: Sequence[Any] | int = (), name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """data[begin:end:step], axis by axis."""
-    ...
 
 def slice_axis(data: NDArray | None = ..., axis: int = ..., begin: int = ..., end: int | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """data[begin:end] on one axis."""
-    ...
 
 def slice_like(data: NDArray | None = ..., shape_like: NDArray | None = ..., axes: Sequence[Any] | int = (), name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """data cut from its start to shape_like's sizes."""
-    ...
 
 def smooth_l1(data: NDArray | None = ..., scalar: float = 1.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Quadratic near 0, linear further out: a robust loss."""
-    ...
 
-def softmax(data: NDArray | None = ..., length: NDArray | None = ..., axis: int = -1, temperature: float | None = None, dtype: Any = None, use_length: bool | None = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def softmax(data: NDArray | None = ..., length: NDArray | None = ..., axis: int = -1, temperature: float | None = None, dtype: Any = None, use_length: bool | int | None = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """softmax, log_softmax, softmin and SoftmaxActivation: out = exp(x) / sum exp(x) along an axis, and their gradients."""
-    ...
 
 def softmax_cross_entropy(data: NDArray | None = ..., label: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """softmax_cross_entropy: out = -sum over the batch of log softmax(data)[label]."""
-    ...
 
-def softmin(data: NDArray | None = ..., axis: int = -1, temperature: float | None = None, dtype: Any = None, use_length: bool | None = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def softmin(data: NDArray | None = ..., axis: int = -1, temperature: float | None = None, dtype: Any = None, use_length: bool | int | None = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """softmax, log_softmax, softmin and SoftmaxActivation: out = exp(x) / sum exp(x) along an axis, and their gradients."""
-    ...
 
 def softsign(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """data / (1 + abs(data))"""
-    ...
 
-def sort(data: NDArray | None = ..., axis: int | None = -1, is_ascend: bool = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def sort(data: NDArray | None = ..., axis: int | None = -1, is_ascend: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Elements sorted along an axis."""
-    ...
 
 def space_to_depth(data: NDArray | None = ..., block_size: int = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Blocks of pixels rearranged into channels."""
-    ...
 
-def split(data: NDArray | None = ..., num_outputs: int = ..., axis: int = 1, squeeze_axis: bool = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def split(data: NDArray | None = ..., num_outputs: int = ..., axis: int = 1, squeeze_axis: bool | int = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Equal parts of data along an axis."""
-    ...
 
 def sqrt(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """The square root; NaN below 0."""
-    ...
 
 def square(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """data * data"""
-    ...
 
 def squeeze(data: NDArray | None = ..., axis: Sequence[Any] | int | None = None, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """data without axes of size 1."""
-    ...
 
 def stack(*data: NDArray, num_args: int = ..., axis: int = 0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Arrays of one shape along a new axis."""
-    ...
 
 def stop_gradient(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """data, unchanged; no gradient flows back."""
-    ...
 
-def sum(data: NDArray | None = ..., axis: Sequence[Any] | int | None = None, keepdims: bool = False, exclude: bool = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def sum(data: NDArray | None = ..., axis: Sequence[Any] | int | None = None, keepdims: bool | int = False, exclude: bool | int = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """The sum."""
-    ...
 
-def sum_axis(data: NDArray | None = ..., axis: Sequence[Any] | int | None = None, keepdims: bool = False, exclude: bool = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def sum_axis(data: NDArray | None = ..., axis: Sequence[Any] | int | None = None, keepdims: bool | int = False, exclude: bool | int = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """The sum."""
-    ...
 
 def swapaxes(data: NDArray | None = ..., dim1: int = 0, dim2: int = 0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """data with two axes interchanged."""
-    ...
 
 def take(a: NDArray | None = ..., indices: NDArray | None = ..., axis: int = 0, mode: str = 'clip', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """take: slices of `a` along an axis, at the positions in `indices`."""
-    ...
 
 def tan(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """The tangent of radians."""
-    ...
 
 def tanh(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """The hyperbolic tangent."""
-    ...
 
 def tile(data: NDArray | None = ..., reps: Sequence[Any] | int = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """data as a whole, again and again on each axis."""
-    ...
 
-def topk(data: NDArray | None = ..., axis: int | None = -1, k: int = 1, ret_typ: str = 'indices', is_ascend: bool = False, dtype: Any = 'float32', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def topk(data: NDArray | None = ..., axis: int | None = -1, k: int = 1, ret_typ: str = 'indices', is_ascend: bool | int = False, dtype: Any = 'float32', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """The largest or smallest elements along an axis."""
-    ...
 
 def transpose(data: NDArray | None = ..., axes: Sequence[Any] | int = (), name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """data with its axes in another order."""
-    ...
 
 def trunc(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """The integer part: towards zero."""
-    ...
 
 def uniform(shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', low: float = 0.0, high: float = 1.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Numbers of the uniform distribution."""
-    ...
 
 def where(condition: NDArray | None = ..., x: NDArray | None = ..., y: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """where: out = x where condition is not 0, elsewhere y."""
-    ...
 
 def zeros_like(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """An array of zeros in data's shape and element type."""
-    ...
-

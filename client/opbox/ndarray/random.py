@@ -26,7 +26,7 @@ __all__ = [
 
 
 def _sample(kind: str, params: dict[str, Any], shape: Any, dtype: Any, ctx: Context | None, out: Any) -> Any:
-    extra = {} if dtype is None or dtype == "None" else {"dtype": dtype_name(dtype)}
+    extra: dict[str, Any] = {} if dtype is None or dtype == "None" else {"dtype": dtype_name(dtype)}
     if shape is None and out is not None:
         shape = out.shape
     if shape is not None:

@@ -18,15 +18,75 @@ Known = tuple[tuple[int, ...] | None, Any]
 UNKNOWN: Known = (None, None)
 
 LIKE = frozenset(
-    "abs sign ceil floor rint round fix trunc exp log log2 log10 log1p expm1 sqrt rsqrt cbrt rcbrt square reciprocal "
-    "negative sin cos tan sinh cosh tanh arcsinh arccosh arctanh degrees radians sigmoid relu softsign clip _copy "
-    "zeros_like ones_like Activation softmax log_softmax BlockGrad".split()
+    [
+        "abs",
+        "sign",
+        "ceil",
+        "floor",
+        "rint",
+        "round",
+        "fix",
+        "trunc",
+        "exp",
+        "log",
+        "log2",
+        "log10",
+        "log1p",
+        "expm1",
+        "sqrt",
+        "rsqrt",
+        "cbrt",
+        "rcbrt",
+        "square",
+        "reciprocal",
+        "negative",
+        "sin",
+        "cos",
+        "tan",
+        "sinh",
+        "cosh",
+        "tanh",
+        "arcsinh",
+        "arccosh",
+        "arctanh",
+        "degrees",
+        "radians",
+        "sigmoid",
+        "relu",
+        "softsign",
+        "clip",
+        "_copy",
+        "zeros_like",
+        "ones_like",
+        "Activation",
+        "softmax",
+        "log_softmax",
+        "BlockGrad",
+    ]
 )
 """Results are as the first input."""
 BROADCAST = frozenset(
     f"broadcast_{kind}"
-    for kind in "add sub mul div mod power maximum minimum hypot equal not_equal greater greater_equal lesser "
-    "lesser_equal logical_and logical_or logical_xor".split()
+    for kind in [
+        "add",
+        "sub",
+        "mul",
+        "div",
+        "mod",
+        "power",
+        "maximum",
+        "minimum",
+        "hypot",
+        "equal",
+        "not_equal",
+        "greater",
+        "greater_equal",
+        "lesser",
+        "lesser_equal",
+        "logical_and",
+        "logical_or",
+        "logical_xor",
+    ]
 )
 CONSTANT = frozenset(["_zeros", "_ones", "_full", "_random_uniform", "_random_normal"])
 

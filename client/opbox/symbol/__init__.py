@@ -6,7 +6,8 @@
 from . import _internal, contrib, image, linalg, op, random, sparse
 from .creation import arange, eye, full, histogram, hypot, linspace, maximum, minimum, ones, pow, power, zeros
 from .op import *  # noqa: F403
-from .symbol import Group, Symbol, Variable, load, load_json, var
+from .symbol import Symbol, load, load_json
+from .variable import Group, Variable, var
 
 # The catalogue's functions of these names take symbols only; ours take numbers too, as MXNet's do.
 from .creation import split_v2  # isort: skip

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from .. import _schema, attribute, name as naming
+from .. import _schema, attribute
+from .. import name as naming
 from .._schema.operator import param_error
 from .._schema.parameters import attribute_text
 from ..base import source_line
 from ..errors import MXNetError
 from .json import AUX_INIT
-from .node import Entry, Node, copied
+from .node import Entry, Node, copied, ordered
 
 __all__ = ["create", "recompose"]
 
@@ -107,8 +108,6 @@ def recompose(heads: Sequence[Entry], name: str | None, named: Mapping[str, Any]
 
 
 def _variables(heads: Sequence[Entry]) -> list[Node]:
-    from .node import ordered
-
     return [node for node in ordered(heads) if node.op is None]
 
 

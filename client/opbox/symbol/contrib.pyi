@@ -5,9 +5,9 @@ from typing import Any
 
 from .symbol import Symbol
 
-__all__: list[str]
+__all__ = [
+    'arange_like',
+]
 
 def arange_like(data: Symbol | None = ..., start: float = 0.0, step: float = 1.0, repeat: int = 1, ctx: str = '', axis: int | None = None, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """Evenly spaced numbers, as many as data has."""
-    ...
-

@@ -145,8 +145,8 @@ def _node(told: Mapping[str, Any], made: list[Node], version: int) -> Node:
         del own["axis"]
     names = op.input_names(own)
     if version < 900:
-        for missing in names[len(inputs) :]:
-            inputs.append((Node(None, f"{name}_{missing}" if name else missing, {}, []), 0))
+        implied = (f"{name}_{each}" if name else each for each in names[len(inputs) :])
+        inputs += [(Node(None, each, {}, []), 0) for each in implied]
     node = Node(op, name, own, inputs, source)
     if version < 904:
         _initialize(node, names)

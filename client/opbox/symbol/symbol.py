@@ -13,9 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .. import attribute
-from .._schema.parameters import attribute_text
-from ..base import source_line
 from . import infer
 from . import json as files
 from .arithmetic import Arithmetic
@@ -26,13 +23,10 @@ from .node import Entry, Node, copied, ordered
 if TYPE_CHECKING:
     from ..executor import Executor
 
-__all__ = ["Group", "Symbol", "Variable", "load", "load_json", "var"]
+__all__ = ["HIDDEN", "Symbol", "load", "load_json"]
 
-_HIDDEN = ("ctx_group", "lr_mult", "wd_mult", "force_mirroring", "mirror_stage", "profiler_scope")
-_DTYPES = {
-    name: str(i) for i, name in enumerate(["float32", "float64", "float16", "uint8", "int32", "int8", "int64", "bool"])
-} | {"int16": "8", "uint16": "9", "uint32": "10", "uint64": "11", "bfloat16": "12"}
-_STYPES = {"default": "0", "row_sparse": "1", "csr": "2"}
+HIDDEN = ("ctx_group", "lr_mult", "wd_mult", "force_mirroring", "mirror_stage", "profiler_scope")
+"""Attributes that users write without the underscores they are kept with."""
 
 
 class Symbol(Arithmetic, Fluent):
@@ -87,12 +81,8 @@ class Symbol(Arithmetic, Fluent):
             ValueError: no output, or more than one, has that name.
         """
         if isinstance(index, slice):
-            return Group(
-                [
-                    self[i]
-                    for i in range(index.start or 0, len(self) if index.stop is None else index.stop, index.step or 1)
-                ]
-            )
+            stop = len(self) if index.stop is None else index.stop
+            return Symbol([self[i]._heads[0] for i in range(index.start or 0, stop, index.step or 1)])
         if isinstance(index, str):
             found = [i for i, name in enumerate(self.list_outputs()) if name == index]
             if len(found) > 1:
@@ -148,7 +138,7 @@ class Symbol(Arithmetic, Fluent):
             return None
         if key == "name":
             return node.name
-        return node.attrs.get(f"__{key}__" if key in _HIDDEN else key)
+        return node.attrs.get(f"__{key}__" if key in HIDDEN else key)
 
     def list_attr(self, recursive: bool = False) -> dict[str, str]:
         """The attributes of the (first) node; `attr_dict` has those of the whole graph."""
@@ -174,7 +164,7 @@ class Symbol(Arithmetic, Fluent):
         for key, value in kwargs.items():
             if not isinstance(value, str):
                 raise ValueError("Set Attr only accepts string values")
-            attrs[f"__{key}__" if key in _HIDDEN else key] = value
+            attrs[f"__{key}__" if key in HIDDEN else key] = value
         if node.op is not None:
             node.op.check(attrs, node.name)
         node.attrs = attrs
@@ -250,7 +240,7 @@ class Symbol(Arithmetic, Fluent):
             type_dict: element types by argument name.
             kwargs: shapes by argument name (and MXNet's sharing options, which have no effect).
         """
-        from ..executor import simple_bind
+        from ..binding import simple_bind
 
         return simple_bind(self, ctx, grad_req, type_dict, kwargs)
 
@@ -274,7 +264,7 @@ class Symbol(Arithmetic, Fluent):
             aux_states: arrays of the auxiliary states, a list or by name.
             group2ctx, shared_exec: have no effect.
         """
-        from ..executor import bind
+        from ..binding import bind
 
         return bind(self, ctx, args, args_grad, grad_req, aux_states)
 
@@ -322,82 +312,12 @@ class Symbol(Arithmetic, Fluent):
 
 def _told(node: Node) -> dict[str, str]:
     """A node's attributes; the well-known hidden ones also under their plain names."""
-    plain = {key[2:-2]: value for key, value in node.attrs.items() if key[2:-2] in _HIDDEN and key.startswith("__")}
+    plain = {key[2:-2]: value for key, value in node.attrs.items() if key[2:-2] in HIDDEN and key.startswith("__")}
     return {**node.attrs, **plain}
 
 
 def _unpickled(document: str) -> Symbol:
     return Symbol(files.parse(document))
-
-
-def var(
-    name: str,
-    attr: Mapping[str, str] | None = None,
-    shape: Sequence[int] | None = None,
-    lr_mult: float | None = None,
-    wd_mult: float | None = None,
-    dtype: Any = None,
-    init: Any = None,
-    stype: str | None = None,
-    **kwargs: Any,
-) -> Symbol:
-    """A variable: an argument to feed or to learn.
-
-    Args:
-        name: its name in `bind` and in files.
-        attr: hidden attributes.
-        shape: its shape, 0 for unknown dimensions.
-        lr_mult, wd_mult: factors of the learning rate and the weight decay.
-        dtype: its element type.
-        init: an initializer, or what its `dumps` gives.
-        stype: its storage type; kept, all arrays are dense.
-        kwargs: further attributes, named `__like_this__`.
-
-    Raises:
-        TypeError: the name is not a string.
-        ValueError: an attribute's name is not of that form.
-    """
-    if not isinstance(name, str):
-        raise TypeError("Expect a string for variable `name`")
-    attrs = attribute.current().get(attr)
-    attrs = {f"__{key}__" if key in _HIDDEN else key: value for key, value in attrs.items()}
-    if shape is not None:
-        attrs["__shape__"] = attribute_text(shape if isinstance(shape, int) else tuple(shape))
-    if lr_mult is not None:
-        attrs["__lr_mult__"] = attribute_text(lr_mult)
-    if wd_mult is not None:
-        attrs["__wd_mult__"] = attribute_text(wd_mult)
-    if dtype is not None:
-        from .._schema.parameters import dtype_name
-
-        attrs["__dtype__"] = _DTYPES[dtype_name(dtype)]
-    if init is not None:
-        attrs["__init__"] = init if isinstance(init, str) else init.dumps()
-    if stype is not None:
-        attrs["__storage_type__"] = _STYPES[stype]
-    for key, value in kwargs.items():
-        if not (key.startswith("__") and key.endswith("__")):
-            raise ValueError(
-                f"Attribute name={key} is not supported. Additional attributes must start and end with double "
-                "underscores, e.g, __yourattr__"
-            )
-        attrs[key] = attribute_text(value)
-    return Symbol([(Node(None, name, attrs, [], source_line()), 0)])
-
-
-Variable = var
-
-
-def Group(symbols: Sequence[Symbol]) -> Symbol:
-    """Several symbols as one, with all their outputs.
-
-    Raises:
-        TypeError: the list is empty, or holds something else than symbols.
-    """
-    symbols = list(symbols)
-    if not symbols or any(not isinstance(each, Symbol) for each in symbols):
-        raise TypeError("Expected a list of symbols as input")
-    return Symbol([head for each in symbols for head in each._heads])
 
 
 def load(fname: str | Path) -> Symbol:

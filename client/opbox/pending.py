@@ -1,0 +1,85 @@
+"""Values on their way, and the batches of commands that bring them."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .transport import Reply
+
+if TYPE_CHECKING:
+    from .session import Session
+
+__all__ = ["Batch", "Pending"]
+
+
+class Pending:
+    """A value that is on its way: `result()` waits for it."""
+
+    __slots__ = ("_batch", "_done", "_error", "_session", "_value")
+
+    def __init__(self, session: Session, batch: Batch) -> None:
+        self._session = session
+        self._batch = batch
+        self._done = threading.Event()
+        self._value: Any = None
+        self._error: Exception | None = None
+
+    def done(self) -> bool:
+        """Whether it has come."""
+        return self._done.is_set()
+
+    def result(self) -> Any:
+        """The value.
+
+        Raises:
+            RemoteError: the command, or one that it rests on, failed.
+            TransportError: the server is gone.
+        """
+        if not self._done.is_set():
+            self._session._send_if_open(self._batch)
+            self._done.wait()
+        if self._error is not None:
+            self._session.delivered(self._error)
+            raise self._error
+        return self._value
+
+    def _settle(self, value: Any = None, error: Exception | None = None) -> None:
+        self._value, self._error = value, error
+        self._done.set()
+
+
+class Batch:
+    """Commands that travel together, and who waits for what of them."""
+
+    __slots__ = ("bytes", "commands", "described", "fetched", "lines", "seq", "synced", "tensors")
+
+    def __init__(self) -> None:
+        self.seq = 0
+        self.commands: list[dict[str, Any]] = []
+        self.lines: list[str | None] = []
+        self.tensors: dict[str, np.ndarray[Any, Any]] = {}
+        self.bytes = 0
+        self.fetched: dict[str, Pending] = {}
+        self.described: dict[int, Pending] = {}
+        self.synced: list[Pending] = []
+
+    @property
+    def waits(self) -> bool:
+        return bool(self.fetched or self.described or self.synced)
+
+    def fail(self, error: Exception) -> None:
+        for pending in (*self.fetched.values(), *self.described.values(), *self.synced):
+            pending._settle(error=error)
+
+    def settle(self, reply: Reply) -> None:
+        for name, pending in self.fetched.items():
+            pending._settle(reply.tensors[name])
+        if self.described:
+            told = {each["command"]: each for each in reply.header.get("results", ())}
+            for command, pending in self.described.items():
+                pending._settle(told[command])
+        for pending in self.synced:
+            pending._settle()
