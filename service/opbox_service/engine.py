@@ -27,7 +27,7 @@ from .session.batch import Answer, Done
 from .session.graphs import GraphCache
 from .session.sessions import Sessions
 from .session.stateless import Stateless, check_fields
-from .settings import Settings
+from .settings import SCOPES, Scope, Settings
 
 __all__ = ["Answer", "Call", "Engine", "load_plugin"]
 
@@ -44,6 +44,7 @@ class Call:
     header: Mapping[str, Any] = field(default_factory=dict)
     tensors: Tensors = field(default_factory=dict)
     owner: str = "local"
+    scopes: frozenset[Scope] = SCOPES
 
 
 class Engine:
@@ -70,6 +71,7 @@ class Engine:
         tensors: Tensors | None = None,
         *,
         owner: str = "local",
+        scopes: frozenset[Scope] = SCOPES,
     ) -> tuple[dict[str, Any], dict[str, np.ndarray[Any, Any]]]:
         """Make a call and wait for its answer: its header, and tensors that are the caller's own.
 
@@ -89,7 +91,7 @@ class Engine:
                 answers.append((answer.header, {name: np.array(each) for name, each in answer.tensors.items()}))
             answered.set()
 
-        rest = self.begin(Call(method, path, header or {}, tensors or {}, owner), done)
+        rest = self.begin(Call(method, path, header or {}, tensors or {}, owner, scopes), done)
         if rest is not None and answered.is_set():
             self._later(rest)
         elif rest is not None:
@@ -164,7 +166,7 @@ class Engine:
                 done(Answer({"deleted": id}))
             case ("POST", id, "commands"):
                 session = self.sessions.get(call.owner, id)
-                seq = session.submit(call.header, call.tensors, done)
+                seq = session.submit(call.header, call.tensors, done, call.scopes)
                 if call.header.get("wait", True) is False:
                     commands = call.header.get("commands")
                     count = len(commands) if isinstance(commands, list) else 0

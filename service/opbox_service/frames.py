@@ -13,7 +13,7 @@ from opbox import wire
 from opbox_ops.errors import LimitError
 
 from .engine import Answer, Call, Engine, Rest
-from .settings import Settings
+from .settings import Scope, Settings
 from .statuses import tell
 
 __all__ = ["Framed", "Laid", "limits_of", "serve"]
@@ -33,6 +33,7 @@ class Framed:
     method: str
     path: str
     owner: str
+    scopes: frozenset[Scope]
     body: memoryview | bytes
     header_length: int | None
     binary: bool
@@ -94,7 +95,7 @@ def serve(engine: Engine, framed: Framed, limits: wire.Limits, send: Send) -> Re
     except Exception as error:
         done(error)
         return None
-    return engine.begin(Call(framed.method, framed.path, header, tensors, framed.owner), done)
+    return engine.begin(Call(framed.method, framed.path, header, tensors, framed.owner, framed.scopes), done)
 
 
 def _read(framed: Framed, limits: wire.Limits) -> tuple[dict[str, Any], dict[str, Any]]:

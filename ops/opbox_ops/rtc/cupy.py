@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
 import cupy
-import numpy as np
 
-from ..errors import BadRequestError, DTypeError
+from ..errors import BadRequestError
+from .launching import checked_arguments, checked_sizes
+from .options import checked_options
 from .signature import Argument
 
 __all__ = ["CudaKernel", "CudaModule"]
+
+_USERS = re.compile(r"^\w+\.cu\(\d+\):.*$", re.MULTILINE)
 
 
 class CudaModule:
@@ -19,7 +23,11 @@ class CudaModule:
 
     def __init__(self, source: str, options: Sequence[str] = (), exports: Sequence[str] = ()) -> None:
         self._module = cupy.RawModule(
-            code=source, options=tuple(options), backend="nvrtc", name_expressions=tuple(exports) or None
+            # The compiler's messages speak of this name, and of the user's own lines.
+            code=f'#line 1 "kernel.cu"\n{source}',
+            options=checked_options("module", options),
+            backend="nvrtc",
+            name_expressions=tuple(exports) or None,
         )
 
     def kernel(self, name: str, arguments: Sequence[Argument]) -> CudaKernel:
@@ -27,7 +35,7 @@ class CudaModule:
         try:
             return CudaKernel(name, tuple(arguments), self._module.get_function(name))
         except cupy.cuda.compiler.CompileException as error:
-            log = error.get_message()
+            log = "\n".join(_USERS.findall(error.get_message()))
             first = next((line for line in log.splitlines() if "error" in line), "the compiler gave no message")
             raise BadRequestError(f"kernel {name!r} does not compile: {first}", detail={"log": log}) from None
         except cupy.cuda.driver.CUDADriverError:
@@ -44,23 +52,6 @@ class CudaKernel:
 
     def launch(self, args: Sequence[Any], grid: Sequence[int], block: Sequence[int], shared_bytes: int = 0) -> None:
         """Queue the kernel; argument count and types are checked against the signature first."""
-        if len(args) != len(self.arguments):
-            told = ", ".join(map(str, self.arguments))
-            raise BadRequestError(
-                f"kernel {self.name!r}: expected {len(self.arguments)} arguments ({told}), got {len(args)}"
-            )
-        passed = []
-        for argument, value in zip(self.arguments, args, strict=True):
-            if not argument.is_pointer:
-                passed.append(argument.dtype.type(value))
-            elif not isinstance(value, cupy.ndarray):
-                raise BadRequestError(
-                    f"kernel {self.name!r}: argument {argument.name!r}: expected an array on the device, got {value!r}"
-                )
-            elif np.dtype(value.dtype) != argument.dtype:
-                raise DTypeError(
-                    f"kernel {self.name!r}: argument {argument.name!r}: expected {argument.dtype}, got {value.dtype}"
-                )
-            else:
-                passed.append(value)
-        self._function(tuple(grid), tuple(block), tuple(passed), shared_mem=shared_bytes)
+        grid_size, block_size = checked_sizes(self.name, grid, block)
+        passed = checked_arguments(self.name, self.arguments, args, cupy.ndarray)
+        self._function(grid_size, block_size, tuple(passed), shared_mem=shared_bytes)

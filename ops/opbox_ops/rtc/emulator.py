@@ -6,6 +6,8 @@ before it sees a GPU. It is a development tool: one core, no races (threads take
 
 from __future__ import annotations
 
+import _ctypes
+import atexit
 import ctypes
 import hashlib
 import os
@@ -14,24 +16,29 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from threading import Lock
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
-from ..errors import BadRequestError, DTypeError, UnsupportedError, UserCodeError
+from ..errors import BadRequestError, UnsupportedError, UserCodeError
+from .launching import checked_arguments, checked_sizes
+from .options import checked_options, definitions
 from .signature import Argument
 from .translate import has_barrier, translate
 
 __all__ = ["EmulatedKernel", "EmulatedModule"]
 
-_PRELUDE = Path(__file__).with_name("prelude.hpp")
+_PRELUDE = tuple(Path(__file__).with_name(name) for name in ("prelude.hpp", "half.hpp"))
 _COMPILERS = ("c++", "g++", "clang++")
 _FLAGS = ("-std=c++17", "-O1", "-shared", "-fPIC", "-w", "-fno-strict-aliasing")
 COMPILE_SECONDS = 60
-MAX_THREADS = 1024
-"""Threads of a block, as every CUDA device allows."""
+MAX_SHARED = 228 << 10
+"""Bytes of dynamic shared memory, as the largest devices allow."""
+_USERS = re.compile(r"(?:\w+\.cu|launch):\d+:")
 _NAME = re.compile(r"\w+(?:<[\w\s,]+>)?")
 
 
@@ -68,11 +75,11 @@ class EmulatedModule:
 
     def __init__(self, source: str, options: Sequence[str] = (), cache: Path | None = None) -> None:
         self.source = source
-        self.defines = tuple(option for option in options if option.startswith(("-D", "-U")))
+        self._defines = definitions(checked_options("module", options))
         self._cache = cache
 
     def kernel(self, name: str, arguments: Sequence[Argument]) -> EmulatedKernel:
-        """The kernel `name` (or an instance, "axpy<float>"), compiled.
+        """The kernel `name` (or an instance of a template, "axpy<float>"), compiled.
 
         Raises:
             BadRequestError: the source does not compile; detail["log"] has the compiler's messages by the user's lines.
@@ -80,8 +87,8 @@ class EmulatedModule:
         """
         if not _NAME.fullmatch(name):
             raise BadRequestError(f"kernel {name!r}: expected a name, or a template's instance such as axpy<float>")
-        library = ctypes.CDLL(str(self._compiled(name, tuple(arguments))))
-        return EmulatedKernel(name, tuple(arguments), library.opbox_launch, has_barrier(self.source))
+        library = _loaded(self._compiled(name, tuple(arguments)))
+        return EmulatedKernel(name, tuple(arguments), library, has_barrier(self.source))
 
     def _compiled(self, name: str, arguments: tuple[Argument, ...]) -> Path:
         compiler = next((found for found in map(shutil.which, _COMPILERS) if found), None)
@@ -123,9 +130,9 @@ class EmulatedModule:
                 passed.append(f"*({argument.c_type} *)args[{position}]")
         barriers = "true" if has_barrier(self.source) else "false"
         return (
-            f"{_PRELUDE.read_text(encoding='utf-8')}\n"
+            f"{''.join(each.read_text(encoding='utf-8') for each in _PRELUDE)}\n"
             # After the prelude, which must not see the user's names.
-            f"{_definitions(self.defines)}"
+            f"{self._defines}"
             f'#line 1 "kernel.cu"\n{translate(self.source)}\n'
             '#line 1 "launch"\n'
             f"static void opbox_run(void **args) {{ {name}({', '.join(passed)}); }}\n"
@@ -135,14 +142,40 @@ class EmulatedModule:
         )
 
 
+class _Library:
+    """A compiled kernel in this process; unloaded with the last kernel that uses it."""
+
+    def __init__(self, path: Path) -> None:
+        self._library = ctypes.CDLL(str(path))
+        self.launch = self._library.opbox_launch
+        self.lock = Lock()
+
+    def __del__(self) -> None:
+        library = getattr(self, "_library", None)
+        if library is not None:
+            _ctypes.dlclose(library._handle)
+
+
+_libraries: WeakValueDictionary[Path, _Library] = WeakValueDictionary()
+_loading = Lock()
+
+
+def _loaded(path: Path) -> _Library:
+    # A library keeps a launch's state in its own variables, so whoever has it loaded must share its lock.
+    with _loading:
+        found = _libraries.get(path)
+        if found is None:
+            found = _libraries[path] = _Library(path)
+        return found
+
+
 class EmulatedKernel:
     """A compiled kernel. One launch at a time."""
 
-    def __init__(self, name: str, arguments: tuple[Argument, ...], function: Any, barriers: bool) -> None:
+    def __init__(self, name: str, arguments: tuple[Argument, ...], library: _Library, barriers: bool) -> None:
         self.name = name
         self.arguments = arguments
-        self._function = function
-        self._lock = Lock()
+        self._library = library
         self._barriers = barriers
 
     def launch(self, args: Sequence[Any], grid: Sequence[int], block: Sequence[int], shared_bytes: int = 0) -> None:
@@ -158,32 +191,27 @@ class EmulatedKernel:
             DTypeError: an array's element type is not the signature's.
             UserCodeError: an access outside an array, a null pointer, or threads at different barriers.
         """
-        grid_size = _sizes(self.name, "grid", grid)
-        block_size = _sizes(self.name, "block", block)
-        if block_size[0] * block_size[1] * block_size[2] > MAX_THREADS:
-            raise BadRequestError(
-                f"kernel {self.name!r}: expected at most {MAX_THREADS} threads a block, got {block_size}"
-            )
-        if len(args) != len(self.arguments):
-            told = ", ".join(map(str, self.arguments))
-            raise BadRequestError(
-                f"kernel {self.name!r}: expected {len(self.arguments)} arguments ({told}), got {len(args)}"
-            )
-        holders, known = [], []
-        for position, (argument, value) in enumerate(zip(self.arguments, args, strict=True)):
+        grid_size, block_size = checked_sizes(self.name, grid, block)
+        holders: list[Any] = []
+        known = []
+        values = checked_arguments(self.name, self.arguments, args, np.ndarray)
+        for position, (argument, value) in enumerate(zip(self.arguments, values, strict=True)):
             if argument.is_pointer:
-                array = _checked(self.name, argument, value)
-                start = array.ctypes.data
-                known.append(_Array(start, start + array.nbytes, position, array.itemsize))
+                start = value.ctypes.data
+                known.append(_Array(start, start + value.nbytes, position, value.itemsize))
                 holders.append(ctypes.c_void_p(start))
             else:
-                holders.append(_scalar(self.name, argument, value))
+                holders.append((ctypes.c_char * value.nbytes).from_buffer_copy(value.tobytes()))
         addresses = (ctypes.c_void_p * len(holders))(*(ctypes.addressof(holder) for holder in holders))
         table = (_Array * len(known))(*known)
         report = _Report()
         triple = ctypes.c_uint32 * 3
-        with self._lock:
-            self._function(
+        if shared_bytes > MAX_SHARED:
+            raise BadRequestError(
+                f"kernel {self.name!r}: expected at most {MAX_SHARED} bytes of shared memory, got {shared_bytes}"
+            )
+        with self._library.lock:
+            self._library.launch(
                 addresses,
                 table,
                 ctypes.c_int32(len(known)),
@@ -209,45 +237,10 @@ class EmulatedKernel:
         return f"{where}: index {report.index} is outside {array} of {report.size} elements, {thread}"
 
 
-def _sizes(kernel: str, what: str, sizes: Sequence[int]) -> tuple[int, int, int]:
-    given = tuple(sizes)
-    if len(given) != 3 or not all(isinstance(n, int | np.integer) and 1 <= n < 1 << 31 for n in given):
-        raise BadRequestError(f"kernel {kernel!r}: {what}: expected three sizes of 1 or more, got {given}")
-    return int(given[0]), int(given[1]), int(given[2])
-
-
-def _checked(kernel: str, argument: Argument, value: Any) -> np.ndarray[Any, Any]:
-    if not isinstance(value, np.ndarray):
-        raise BadRequestError(f"kernel {kernel!r}: argument {argument.name!r}: expected an array, got {value!r}")
-    if value.dtype != argument.dtype:
-        raise DTypeError(f"kernel {kernel!r}: argument {argument.name!r}: expected {argument.dtype}, got {value.dtype}")
-    if not value.flags.c_contiguous:
-        raise BadRequestError(f"kernel {kernel!r}: argument {argument.name!r}: expected a contiguous array")
-    return value
-
-
-def _scalar(kernel: str, argument: Argument, value: Any) -> Any:
-    try:
-        number = np.asarray(value).astype(argument.dtype, casting="same_kind" if np.ndim(value) == 0 else "no")
-    except (TypeError, ValueError):
-        raise DTypeError(
-            f"kernel {kernel!r}: argument {argument.name!r}: expected {argument.c_type}, got {value!r}"
-        ) from None
-    return (ctypes.c_char * number.nbytes).from_buffer_copy(number.tobytes())
-
-
-def _definitions(options: Sequence[str]) -> str:
-    lines = []
-    for option in options:
-        name, _, value = option[2:].partition("=")
-        lines.append(f"#undef {name}\n" + (f"#define {name} {value or 1}\n" if option.startswith("-D") else ""))
-    return "".join(lines)
-
-
 def _readable(log: str) -> str:
-    """The compiler's messages about the user's lines, in the user's types."""
-    kept = [line for line in log.splitlines() if line.startswith(("kernel.cu:", "launch:"))]
-    return re.sub(r"opbox::Ptr<([^<>]*)>", r"\1*", "\n".join(kept) or log.strip())
+    """The compiler's messages about the user's lines, in the user's types; none of the server's files."""
+    kept = [line for line in log.splitlines() if _USERS.match(line)]
+    return re.sub(r"opbox::Ptr<([^<>]*)>", r"\1*", "\n".join(kept))
 
 
 def _first_error(log: str) -> str:
@@ -255,10 +248,20 @@ def _first_error(log: str) -> str:
     return next((line for line in lines if " error: " in line), lines[0] if lines else "the compiler gave no message")
 
 
+@cache
 def _default_cache() -> Path:
+    """A folder of this user's own; one for this process alone where the user has no home to write to."""
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = base / "opbox" / "kernels"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        writable = os.access(folder, os.W_OK)
+    except OSError:
+        writable = False
+    if not writable:
+        held = tempfile.TemporaryDirectory(prefix="opbox-kernels-")
+        atexit.register(held.cleanup)
+        return Path(held.name)
     if folder.stat().st_uid != os.getuid() or folder.stat().st_mode & 0o022:
         raise UnsupportedError("the kernel cache belongs to somebody else or is writable by others: remove it")
     return folder

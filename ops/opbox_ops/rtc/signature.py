@@ -105,5 +105,8 @@ def decorate(
     if not name.isidentifier():
         raise BadRequestError(f"kernel {name!r}: expected an identifier")
     listed = ", ".join(str(argument) for argument in arguments)
-    source = f'extern "C" __global__ void {name}({listed}) {{ {" ".join(constants)}\n#line 1 "{name}.cu"\n{body}\n}}\n'
+    half = "#include <cuda_fp16.h>\n" if any(each.c_type == "__half" for each in arguments) else ""
+    source = (
+        f'{half}extern "C" __global__ void {name}({listed}) {{ {" ".join(constants)}\n#line 1 "{name}.cu"\n{body}\n}}\n'
+    )
     return source, tuple(arguments)

@@ -16,12 +16,16 @@ _BUILTIN = [
     r"long\s+long",
     r"unsigned\s+(?:int|char|short|long)",
     r"signed\s+(?:int|char|short|long)",
-    *("float", "double", "int", "unsigned", "char", "short", "long", "bool", "void", "size_t"),
+    *("float", "double", "int", "unsigned", "char", "short", "long", "bool", "void", "size_t", "__half", "half"),
     *(f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)),
     *(f"{base}{n}" for base in ("float", "double", "int") for n in (2, 3, 4)),
 ]
 _DECLARED = re.compile(r"\b(?:struct|class|typename|using)\s+(\w+)|\btypedef\b[^;]*?\b(\w+)\s*;")
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'", re.DOTALL)
+# The prelude has what these have.
+_CUDA_HEADER = re.compile(
+    r"^[ \t]*#[ \t]*include[ \t]*[<\"](?:cuda\w*|math_constants|device_launch_parameters)\.h[>\"]", re.M
+)
 _DYNAMIC = re.compile(r"\bextern\s+__shared__\s+(?:__align__\s*\(\s*\d+\s*\)\s*)?([\w\s]+?)\s*\b(\w+)\s*\[\s*\]\s*;")
 _SHARED = re.compile(r"\b__shared__\s+([\w\s]+?)\s*\b(\w+)((?:\s*\[[^\]]+\])+)\s*;")
 
@@ -44,6 +48,7 @@ def has_barrier(source: str) -> bool:
 def translate(source: str) -> str:
     """The C++ that the emulator compiles, line for line."""
     text = without_comments(source)
+    text = _CUDA_HEADER.sub("", text)
     text = re.sub(r'\bextern\s*"C"', "", text)
     text = _DYNAMIC.sub(r"opbox::Ptr<\1> \2 = opbox::shared_bytes<\1>();", text)
     text = _SHARED.sub(_fixed, text)

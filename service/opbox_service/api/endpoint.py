@@ -75,7 +75,8 @@ class Endpoint:
         """
         context: Context = scope["opbox"]
         headers = context.headers
-        request = Request(scope["method"], scope["path"], context.identity.owner, context.request_id)
+        identity = context.identity
+        request = Request(scope["method"], scope["path"], identity.owner, identity.scopes, context.request_id)
         length = content_length(headers)
         request.header_length = _header_length(headers, length, self._settings)
         accept = headers.get(b"accept", b"")

@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from opbox_ops.errors import BadRequestError, LimitError
+from opbox_ops.errors import BadRequestError, ForbiddenError, LimitError
 
-__all__ = ["Command", "Commands", "parse"]
+from ..settings import Scope
+
+__all__ = ["Command", "Commands", "check_scopes", "parse"]
 
 Id = Annotated[
-    int, Field(ge=0, lt=1 << 63, description="Chosen by the client; arrays and executors share the numbers.")
+    int, Field(ge=0, lt=1 << 63, description="Chosen by the client; arrays, executors and kernels share the numbers.")
 ]
 Attrs = Annotated[dict[str, Any], Field(description="The operator's parameters, typed or as MXNet's strings.")]
 Graph = Annotated[dict[str, Any] | str, Field(description='Symbol JSON, or "sha256:<hex>" of one sent before.')]
 
 
 class Command(BaseModel):
-    """Base: no unknown fields, no silent conversions."""
+    """Base: no unknown fields, no silent conversions.
+
+    Attributes:
+        scope: what a token needs beyond `run` for a batch with this command.
+    """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, populate_by_name=True)
+    scope: ClassVar[Scope] = "run"
 
 
 class Put(Command):
@@ -153,9 +160,59 @@ class Seed(Command):
     seed: int = Field(ge=0, lt=1 << 64)
 
 
+class Compile(Command):
+    """A kernel of CUDA source: `source` and `signature`, or the `body` of one over `inputs` and `outputs` (MXNet 0.9).
+
+    The latter is compiled for the shapes and types of the arrays that it names, and again for those of a launch.
+    """
+
+    scope: ClassVar[Scope] = "upload-cuda"
+
+    do: Literal["compile"]
+    id: Id
+    kernel: str = Field(max_length=512, description="Its name; axpy<float> for an instance of a template.")
+    source: str | None = None
+    signature: str = Field(default="", description="As in 'const float *x, float *y, int n'.")
+    options: list[str] = Field(default=[], max_length=64, description="For the compiler: -DNAME=VALUE and the like.")
+    exports: list[str] = Field(default=[], max_length=64, description="Instances of templates that the source has.")
+    body: str | None = None
+    inputs: dict[str, Id] = {}
+    outputs: dict[str, Id] = {}
+
+
+class ArrayArgument(BaseModel):
+    """A kernel's pointer."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    array: Id
+
+
+class NumberArgument(BaseModel):
+    """A kernel's scalar."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    value: bool | int | float
+
+
+Size = Annotated[int, Field(ge=1, lt=1 << 31)]
+
+
+class Launch(Command):
+    """Run a kernel over `grid` blocks of `block` threads."""
+
+    do: Literal["launch"]
+    kernel: Id
+    args: list[ArrayArgument | NumberArgument] = []
+    grid: list[Size] = Field(min_length=3, max_length=3)
+    block: list[Size] = Field(min_length=3, max_length=3)
+    shared: int = Field(default=0, ge=0, lt=1 << 30, description="Bytes of dynamic shared memory.")
+
+
 Commands = (
     Put | Write | Invoke | Update | Bind | Forward | Backward | Copy | View | Fetch | Describe | DescribeExecutor
-) | (Free | Seed)
+) | (Free | Seed | Compile | Launch)
 _KINDS: dict[str, type[Command]] = {get_args(k.model_fields["do"].annotation)[0]: k for k in get_args(Commands)}
 _ADAPTER: TypeAdapter[Any] = TypeAdapter(list[Annotated[Commands, Field(discriminator="do")]])
 
@@ -177,6 +234,18 @@ def parse(commands: Any, limit: int) -> Sequence[Command]:
         return typed
     except ValidationError as error:
         raise _told(commands, error) from None
+
+
+def check_scopes(commands: Sequence[Command], scopes: frozenset[Scope]) -> None:
+    """ForbiddenError when a command needs more than the token that brought it has."""
+    for number, command in enumerate(commands):
+        if command.scope not in scopes and command.scope != "run":
+            held = ", ".join(sorted(scopes)) or "none"
+            raise ForbiddenError(
+                f"command {number} ({type(command).__name__.lower()}): expected a token with the scope "
+                f"{command.scope!r}, got one with {held}: use another token; nothing ran",
+                detail={"command": number},
+            )
 
 
 def _told(commands: list[Any], error: ValidationError) -> BadRequestError:

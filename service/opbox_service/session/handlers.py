@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .batch import Batch
     from .session import Session
 
-__all__ = ["HANDLERS", "Bound", "Kept", "handles"]
+__all__ = ["HANDLERS", "Bound", "Kept", "free_id", "handles"]
 
 Handler: TypeAlias = "Callable[[Session, Any, Batch], None]"
 HANDLERS: dict[type[c.Command], Handler] = {}
@@ -34,6 +34,7 @@ class Kept:
     """An array of a session and the memory that it keeps."""
 
     __slots__ = ("array", "held")
+    kind = "an array"
 
     def __init__(self, array: Array, held: Held) -> None:
         self.array = array
@@ -47,6 +48,7 @@ class Bound:
     """An executor of a session, and the memory that it keeps: its own, and that of the arrays it is bound to."""
 
     __slots__ = ("executor", "helds")
+    kind = "an executor"
 
     def __init__(self, executor: Any, helds: Sequence[Held]) -> None:
         self.executor = executor
@@ -70,12 +72,13 @@ def handles(kind: type[c.Command]) -> Callable[[Handler], Handler]:
 def _executor(session: Session, id: int) -> Any:
     found = session.objects.get(id)
     if not isinstance(found, Bound):
-        kind = "nothing" if found is None else "an array"
+        kind = "nothing" if found is None else found.kind
         raise NotFoundError(f"executor {id}: expected one bound in this session, got {kind}")
     return found.executor
 
 
-def _free_id(session: Session, id: int | None) -> None:
+def free_id(session: Session, id: int | None) -> None:
+    """ConflictError when the id is in use."""
     if id is not None and id in session.objects:
         raise ConflictError(f"id {id} is taken: free it first, or choose another")
 
@@ -85,7 +88,7 @@ def _free_ids(session: Session, ids: Sequence[int | None]) -> None:
     if len(set(given)) != len(given):
         raise ConflictError(f"ids {given}: expected each once")
     for id in given:
-        _free_id(session, id)
+        free_id(session, id)
 
 
 def _keep(session: Session, id: int, array: Array, held: Held | None = None) -> None:
@@ -99,7 +102,7 @@ def _same_shape(what: str, expected: Any, got: Any) -> None:
 
 @handles(c.Put)
 def put(session: Session, command: c.Put, batch: Batch) -> None:
-    _free_id(session, command.id)
+    free_id(session, command.id)
     session.room_for(1)
     _keep(session, command.id, batch.device_copy(command.tensor, session.backend))
 
@@ -205,7 +208,7 @@ def copy(session: Session, command: c.Copy, batch: Batch) -> None:
 
 @handles(c.View)
 def view(session: Session, command: c.View, batch: Batch) -> None:
-    _free_id(session, command.id)
+    free_id(session, command.id)
     session.room_for(1)
     kept = session.kept(command.of)
     given = [command.begin is not None or command.end is not None, command.at is not None, command.shape is not None]

@@ -22,6 +22,7 @@ from opbox_ops.errors import (
     BadRequestError,
     ConflictError,
     DeadlineError,
+    ForbiddenError,
     GoneError,
     LimitError,
     NotFoundError,
@@ -29,11 +30,12 @@ from opbox_ops.errors import (
     QuotaError,
 )
 
-from ..settings import Settings
+from ..settings import SCOPES, Scope, Settings
 from . import commands as c
 from .batch import Batch, Done
 from .graphs import GraphCache
 from .handlers import HANDLERS, Bound, Kept
+from .kernels import Kernel
 from .memory import Budget, MeteredBackend
 
 __all__ = ["Session"]
@@ -64,7 +66,7 @@ class Session:
         self.backend: Any = MeteredBackend(device_backend, self.budget)
         self.random = device_backend.random(seed)
         self.on_device = device_backend.device_type != "cpu"
-        self.objects: dict[int, Kept | Bound] = {}
+        self.objects: dict[int, Kept | Bound | Kernel] = {}
         self.created = time.time()
         self.used = time.monotonic()
         self.closed: str | None = None
@@ -84,7 +86,7 @@ class Session:
         found = self.objects.get(id)
         if type(found) is Kept:
             return found
-        kind = "nothing" if found is None else "an executor"
+        kind = "nothing" if found is None else found.kind
         raise NotFoundError(f"array {id}: expected one of this session, got {kind}")
 
     def array(self, id: int) -> Array:
@@ -92,14 +94,20 @@ class Session:
         return self.kept(id).array
 
     def room_for(self, count: int) -> None:
-        """QuotaError when `count` more arrays or executors would be too many."""
+        """QuotaError when `count` more arrays, executors or kernels would be too many."""
         limit = self.settings.max_session_objects
         if len(self.objects) + count > limit:
-            raise QuotaError(f"session: expected at most {limit} arrays and executors: free some")
+            raise QuotaError(f"session: expected at most {limit} arrays, executors and kernels: free some")
 
     # -- batches ------------------------------------------------------------------------------------------------
 
-    def submit(self, header: Mapping[str, Any], tensors: Mapping[str, np.ndarray[Any, Any]], done: Done) -> int:
+    def submit(
+        self,
+        header: Mapping[str, Any],
+        tensors: Mapping[str, np.ndarray[Any, Any]],
+        done: Done,
+        scopes: frozenset[Scope] = SCOPES,
+    ) -> int:
         """Queue a batch; `drain` runs what is ready. Returns its seq.
 
         `done` gets the answer in the batch's turn or, for `"wait": false`, is left to the caller, who may answer at
@@ -112,8 +120,10 @@ class Session:
         """
         seq, wait = _read(header)
         try:
-            commands: Sequence[c.Command] | BaseException = c.parse(header.get("commands"), self.settings.max_commands)
-        except (BadRequestError, LimitError) as error:
+            commands: Sequence[c.Command] | BaseException
+            commands = typed = c.parse(header.get("commands"), self.settings.max_commands)
+            c.check_scopes(typed, scopes)
+        except (BadRequestError, LimitError, ForbiddenError) as error:
             # The batch keeps its place, or those behind it would wait for ever.
             commands = error
         batch = Batch(0, commands, tensors, done if wait else None)

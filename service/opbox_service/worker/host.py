@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ..buffers import Lease
+from ..settings import Scope
 
 __all__ = ["Host", "Outcome", "Request", "session_of"]
 
@@ -16,6 +17,7 @@ class Request:
     """A call on its way. The host releases the lease, whatever becomes of the call.
 
     Attributes:
+        scopes: what the caller's token may.
         body: received already; None when there is none.
         header_length, binary: see frames.Framed.
     """
@@ -23,6 +25,7 @@ class Request:
     method: str
     path: str
     owner: str
+    scopes: frozenset[Scope]
     request_id: str
     body: Lease | bytes | None = None
     header_length: int | None = None

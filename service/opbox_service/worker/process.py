@@ -94,7 +94,15 @@ class Process:
             if fd is not None:
                 self._requests[told["segment"]] = map_shared(fd)
             body = self._requests[told["segment"]][: told["size"]]
-        framed = Framed(told["method"], told["path"], told["owner"], body, told["header_length"], told["binary"])
+        framed = Framed(
+            told["method"],
+            told["path"],
+            told["owner"],
+            frozenset(told["scopes"]),
+            body,
+            told["header_length"],
+            told["binary"],
+        )
 
         def send(laid: Laid) -> None:
             if laid.problem is not None:

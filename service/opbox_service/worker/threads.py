@@ -84,7 +84,15 @@ class ThreadHost:
 
         def work() -> None:
             body = request.body.view if isinstance(request.body, Lease) else request.body or b""
-            framed = Framed(request.method, request.path, request.owner, body, request.header_length, request.binary)
+            framed = Framed(
+                request.method,
+                request.path,
+                request.owner,
+                request.scopes,
+                body,
+                request.header_length,
+                request.binary,
+            )
             rest = serve(engine, framed, self._limits, send)
             if rest is not None:
                 rest()

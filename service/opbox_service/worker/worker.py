@@ -180,6 +180,7 @@ class Worker:
             "method": request.method,
             "path": request.path,
             "owner": request.owner,
+            "scopes": sorted(request.scopes),
             "rid": request.request_id,
             "header_length": request.header_length,
             "binary": request.binary,

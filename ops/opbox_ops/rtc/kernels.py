@@ -1,0 +1,90 @@
+"""Kernels by content: the same source, name, signature and options are compiled once a process and device kind."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import OrderedDict
+from collections.abc import Sequence
+from threading import Lock
+from typing import Any, Protocol
+
+from .options import checked_options
+from .signature import Argument
+
+__all__ = ["Kernel", "compile_kernel"]
+
+KEPT = 256
+"""Compiled kernels that are kept when nobody uses them; the longest unused goes first."""
+
+
+class Kernel(Protocol):
+    """A compiled kernel of either device."""
+
+    name: str
+    arguments: tuple[Argument, ...]
+
+    def launch(self, args: Sequence[Any], grid: Sequence[int], block: Sequence[int], shared_bytes: int = 0) -> None:
+        """Run it over `grid` blocks of `block` threads; see EmulatedKernel.launch."""
+
+
+_kept: OrderedDict[str, Kernel] = OrderedDict()
+_lock = Lock()
+
+
+def compile_kernel(
+    device_type: str,
+    source: str,
+    name: str,
+    arguments: Sequence[Argument],
+    options: Sequence[str] = (),
+    exports: Sequence[str] = (),
+) -> Kernel:
+    """The kernel, compiled for "cpu" or "gpu".
+
+    Args:
+        source: CUDA C++.
+        name: of the kernel; "axpy<float>" for an instance of a template.
+        arguments: what `parse_signature` or `decorate` gave.
+        options: see `checked_options`.
+        exports: instances of templates that can be asked for by name; `name` need not be among them.
+
+    Raises:
+        BadRequestError: the source does not compile (detail["log"] has the compiler's messages by the user's lines) or
+            has no such kernel, or an option is not known.
+        UnsupportedError: a CPU without a C++ compiler.
+    """
+    options = checked_options(name, options)
+    told = [device_type, source, name, [str(each) for each in arguments], options, sorted(exports)]
+    key = hashlib.sha256(json.dumps(told).encode()).hexdigest()
+    with _lock:
+        found = _kept.get(key)
+        if found is not None:
+            _kept.move_to_end(key)
+            return found
+    made = _compiled(device_type, source, name, tuple(arguments), options, exports)
+    with _lock:
+        # Another thread may have been faster: an emulated kernel must be one object, for it runs one launch at a time.
+        made = _kept.setdefault(key, made)
+        while len(_kept) > KEPT:
+            _kept.popitem(last=False)
+    return made
+
+
+def _compiled(
+    device_type: str,
+    source: str,
+    name: str,
+    arguments: tuple[Argument, ...],
+    options: Sequence[str],
+    exports: Sequence[str],
+) -> Kernel:
+    if device_type == "cpu":
+        from .emulator import EmulatedModule
+
+        return EmulatedModule(source, options).kernel(name, arguments)
+    from .cupy import CudaModule
+
+    wanted = (*exports, name) if "<" in name and name not in exports else tuple(exports)
+    made: Kernel = CudaModule(source, options, wanted).kernel(name, arguments)
+    return made
