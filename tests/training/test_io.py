@@ -42,7 +42,29 @@ def test_host_data_is_not_copied():
     data = np.arange(8, dtype=np.float32).reshape(4, 2)
     batch = mx.io.NDArrayIter(data, batch_size=2).next()
     assert isinstance(batch.data[0], HostArray)
-    assert np.shares_memory(batch.data[0].asnumpy(), data)
+    assert np.shares_memory(batch.data[0].host(), data)
+    copied = batch.data[0].asnumpy()
+    copied[:] = 9
+    assert data.max() == 7
+
+
+def test_host_arrays_are_arrays():
+    values = np.arange(6, dtype=np.float32).reshape(2, 3)
+    array = HostArray(values)
+    assert isinstance(array, mx.nd.NDArray)
+    assert (array.shape, array.dtype, array.size, array.ndim, len(array)) == ((2, 3), np.float32, 6, 2, 2)
+    assert array.context == mx.cpu()
+    assert array.astype("int32").here
+    assert array.here
+    np.testing.assert_array_equal((array * 2 + 1).asnumpy(), values * 2 + 1)
+    np.testing.assert_array_equal(mx.nd.sum(array, axis=0).asnumpy(), values.sum(axis=0))
+    assert not array.here
+    array[0] = 7
+    assert array.asnumpy().tolist() == [[7, 7, 7], [3, 4, 5]]
+    assert values.max() == 5
+    assert array[1].asnumpy().tolist() == [3, 4, 5]
+    assert "<HostArray 2x3 @cpu(0)>" in repr(array)
+    assert float(HostArray(np.float32(3.0).reshape(1))) == 3.0
 
 
 def test_the_batch_axis_of_a_layout():

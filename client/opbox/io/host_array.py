@@ -1,4 +1,4 @@
-"""HostArray: an array of a batch, in this machine's memory, with the methods that scripts call on a batch's arrays."""
+"""HostArray: an array of a batch, in this machine's memory until something needs it on a device."""
 
 from __future__ import annotations
 
@@ -6,116 +6,82 @@ from typing import Any
 
 import numpy as np
 
-from ..context import Context, cpu
+from ..context import Context, cpu, current_context
+from ..ndarray import NDArray
+from ..ndarray.array import from_host
 
 __all__ = ["HostArray"]
 
 
-class HostArray:
-    """A numpy array with an NDArray's reading methods. Whoever needs it on a device passes it to `nd.array`.
+class HostArray(NDArray):
+    """An NDArray whose values are here: reading it asks no engine.
+
+    Used with operators, or written to, it becomes an array of the current context's device, once, and is that from
+    then on. A module takes the values as they are, into the request of its step.
+
+    Args:
+        value: the values; not copied, so nobody may change them.
 
     Example:
         >>> batch.data[0].asnumpy().shape
         (100, 1, 28, 28)
     """
 
-    __slots__ = ("_value",)
-    __array_priority__ = 1000.0
+    __slots__ = ("_array", "_value")
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, value: Any) -> None:  # what the base class keeps is asked of the device's array, if ever
         self._value = value if isinstance(value, np.ndarray) else np.asarray(value)
+        self._array: NDArray | None = None
+
+    def __del__(self) -> None:
+        """Nothing: the device's array, if there is one, is freed by its own."""
+
+    def _there(self) -> NDArray:
+        if self._array is None:
+            self._array = from_host(self._value, current_context().session)
+        return self._array
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """The dimensions."""
+    def _id(self) -> int:  # type: ignore[override]
+        return self._there()._id
+
+    @property
+    def _session(self) -> Any:  # type: ignore[override]
+        return self._there()._session
+
+    @property
+    def _shape(self) -> tuple[int, ...]:  # type: ignore[override]
         return self._value.shape
 
     @property
-    def dtype(self) -> Any:
-        """The element type, as numpy's scalar class."""
-        return self._value.dtype.type
+    def _dtype(self) -> np.dtype[Any]:  # type: ignore[override]
+        return self._value.dtype
+
+    def host(self) -> np.ndarray[Any, Any]:
+        """The values, not copied; fetched if a device's array has taken over."""
+        return self._value if self._array is None else self._array.asnumpy()
 
     @property
-    def size(self) -> int:
-        """The number of elements."""
-        return self._value.size
+    def here(self) -> bool:
+        """Whether the values are still this machine's."""
+        return self._array is None
 
-    @property
-    def ndim(self) -> int:
-        """The number of dimensions."""
-        return self._value.ndim
+    def asnumpy(self) -> np.ndarray[Any, Any]:
+        """A copy of the values."""
+        return self._value.copy() if self._array is None else self._array.asnumpy()
 
     @property
     def context(self) -> Context:
-        """This machine's memory: the CPU."""
-        return cpu()
+        """The device; the CPU for as long as there is none."""
+        return cpu() if self._array is None else self._array.context
 
     ctx = context
 
-    @property
-    def stype(self) -> str:
-        """The storage type: dense."""
-        return "default"
-
-    def asnumpy(self) -> np.ndarray[Any, Any]:
-        """The values; not a copy."""
-        return self._value
-
-    def asscalar(self) -> Any:
-        """The value of an array of one element.
-
-        Raises:
-            ValueError: there are more.
-        """
-        if self._value.size != 1:
-            raise ValueError("The current array is not a scalar")
-        return self._value.reshape(-1)[0]
-
     def wait_to_read(self) -> None:
-        """Nothing: the values are here."""
+        """Wait for a device's array; values that are here need no waiting."""
+        if self._array is not None:
+            self._array.wait_to_read()
 
-    def astype(self, dtype: Any, copy: bool = True) -> HostArray:
+    def astype(self, dtype: Any, copy: bool = True) -> NDArray:
         """With another element type."""
-        return HostArray(self._value.astype(dtype, copy=copy))
-
-    def reshape(self, *shape: Any) -> HostArray:
-        """With other dimensions of the same size."""
-        return HostArray(self._value.reshape(*shape))
-
-    def copy(self) -> HostArray:
-        """A copy."""
-        return HostArray(self._value.copy())
-
-    def as_in_context(self, context: Context) -> Any:
-        """On a device."""
-        from ..ndarray import array
-
-        return array(self._value, ctx=context, dtype=self._value.dtype)
-
-    def copyto(self, other: Any) -> Any:
-        """Written to an NDArray, or to a new one on a device."""
-        if isinstance(other, Context):
-            return self.as_in_context(other)
-        other[:] = self._value
-        return other
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
-        if dtype is not None and np.dtype(dtype) != self._value.dtype:
-            return self._value.astype(dtype)
-        return self._value.copy() if copy else self._value
-
-    def __len__(self) -> int:
-        return len(self._value)
-
-    def __getitem__(self, key: Any) -> HostArray:
-        return HostArray(self._value[key])
-
-    def __float__(self) -> float:
-        return float(self.asscalar())
-
-    def __int__(self) -> int:
-        return int(self.asscalar())
-
-    def __repr__(self) -> str:
-        shape = "x".join(str(d) for d in self.shape)
-        return f"\n{self._value}\n<HostArray {shape} @{self.context}>"
+        return HostArray(self._value.astype(dtype, copy=copy)) if self.here else super().astype(dtype, copy)

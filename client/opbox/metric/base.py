@@ -47,6 +47,8 @@ Values = Mapping[str, HostArray | Pending]
 
 def host(array: Any) -> Array:
     """An array of any kind as numpy."""
+    if isinstance(array, HostArray):
+        return array.host()
     return array.asnumpy() if hasattr(array, "asnumpy") else numpy.asarray(array)
 
 

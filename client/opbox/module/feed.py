@@ -27,15 +27,16 @@ def load_batch(bound: Mapping[str, NDArray], descs: Sequence[DataDesc], arrays: 
         if desc.name not in bound:
             continue  # a label that the symbol does not use
         target = bound[desc.name]
-        if isinstance(array, HostArray) and array.shape == target.shape and array.dtype == target.dtype:
-            target._write(array.asnumpy())  # nobody changes a batch's values, so they need no copy
+        if isinstance(array, HostArray) and array.here and array.shape == target.shape:
+            # Nobody changes a batch's values, so they need no copy unless their type is another.
+            target._write(array.host().astype(target.dtype, copy=False))
         else:
             target[:] = array
 
 
 def label_value(label: Any) -> Any:
     """A label as a metric may keep it until later: what its owner may overwrite meanwhile is copied or fetched."""
-    if isinstance(label, HostArray):
+    if isinstance(label, HostArray) and label.here:
         return label
     if isinstance(label, NDArray):
         return label._fetch_async()

@@ -509,7 +509,9 @@ class Module(BaseModule):
             raise AssertionError("pre_sliced: there is one device, and no slices")
         names = [desc.name for desc in self._label_shapes or ()]
         told = {name: label_value(one) for name, one in zip(names, labels or (), strict=False)}
-        found = {name: out._fetch_async() for name, out in zip(self._output_names, self._exec.outputs, strict=True)}
+        wanted = eval_metric.output_names if eval_metric.output_names is not None else self._output_names
+        outputs = zip(self._output_names, self._exec.outputs, strict=True)
+        found = {name: out._fetch_async() for name, out in outputs if name in wanted}
         eval_metric.update_later(told, found)
 
     def install_monitor(self, mon: Any) -> None:
