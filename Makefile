@@ -7,7 +7,7 @@ ORACLE := .venv-mxnet
 JOBS ?= 2
 PORT ?= 8000
 
-.PHONY: help demo test lint format conformance record bench serve schema gpu-check gpu-wheels image clean
+.PHONY: help demo test nvrtc lint format conformance record bench serve schema gpu-check gpu-wheels image clean
 
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -21,7 +21,14 @@ demo: $(READY)  ## train LeNet on handwritten digits through HTTP (DATA=folder o
 	$(BIN)/python examples/lenet_demo.py $(if $(DATA),--data $(DATA))
 
 test: $(READY)  ## all tests that need neither MXNet nor a GPU
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not conformance" $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not conformance and not nvrtc" $(ARGS)
+
+$(VENV)/.nvrtc: $(READY) .ci/nvrtc.txt
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -r .ci/nvrtc.txt
+	@touch $@
+
+nvrtc: $(VENV)/.nvrtc  ## compile every CUDA kernel for sm_90, which needs no GPU (the compiler takes 225 MB)
+	$(BIN)/python -m pytest -m nvrtc $(ARGS)
 
 lint: $(READY)  ## ruff and mypy --strict
 	$(BIN)/ruff check

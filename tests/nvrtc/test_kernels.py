@@ -1,0 +1,43 @@
+"""NVRTC takes every kernel text for sm_90: those of the examples and benchmarks, and the update operators'."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.rtc.test_emulator import REDUCE
+from tests.rtc.test_rtc import AXPY
+
+from .compiler import CompileError, compile_cuda, missing
+from .texts import elementwise_kernels, scripts, texts_in
+
+pytestmark = [pytest.mark.nvrtc, pytest.mark.skipif(missing() is not None, reason=missing() or "")]
+
+UPDATES = elementwise_kernels()
+
+
+@pytest.mark.parametrize("path", scripts(), ids=lambda path: path.name)
+def test_programs(path: Path) -> None:
+    for name, source in texts_in(path):
+        assert compile_cuda(source), name
+
+
+@pytest.mark.parametrize("name", UPDATES)
+def test_update_operators(name: str) -> None:
+    assert compile_cuda(UPDATES[name])
+
+
+def test_there_are_kernels_to_compile() -> None:
+    assert len(UPDATES) > 60
+    assert sum(1 for path in scripts() for _ in texts_in(path)) >= 4
+
+
+def test_what_the_emulator_takes() -> None:
+    assert compile_cuda(REDUCE)
+    assert compile_cuda(AXPY + "template __global__ void axpy<float>(const float *, float *, float);")
+
+
+def test_a_mistake_is_found() -> None:
+    with pytest.raises(CompileError, match=r"kernel.cu\(2\): error: .*y"):
+        compile_cuda('extern "C" __global__ void f(float *x) {\nx[0] = y;\n}')
