@@ -76,8 +76,10 @@ def server(isolation="process"):
     arguments = [command, "serve", "--host", "127.0.0.1", "--port", "0", "--isolation", isolation]
     token = secrets.token_urlsafe(24)
     environment = {**os.environ, "OPBOX_TOKEN": token, "OPBOX_URL": ""}
-    with tempfile.TemporaryFile("w+") as log:
-        process = subprocess.Popen(arguments, env=environment, stdout=subprocess.PIPE, stderr=log, text=True)
+    with (
+        tempfile.TemporaryFile("w+") as log,
+        subprocess.Popen(arguments, env=environment, stdout=subprocess.PIPE, stderr=log, text=True) as process,
+    ):
         try:
             # It says where it listens as soon as it takes work.
             told = re.search(r"http://\S+", process.stdout.readline())
@@ -92,7 +94,6 @@ def server(isolation="process"):
                 process.wait(10)
             except subprocess.TimeoutExpired:
                 process.kill()
-                process.wait()
 
 
 def get(url, token):

@@ -36,6 +36,8 @@ def normalize_sequence(
     in_axis = in_layout.find("T") if in_layout is not None else axis
     if isinstance(inputs, symbol.Symbol):
         if merge is False:
+            if length is None:
+                raise AssertionError("length: expected the number of steps to split a symbol into, got None")
             if len(inputs.list_outputs()) != 1:
                 raise AssertionError(
                     "unroll doesn't allow grouped symbol as input. Please convert to list with list(inputs) first "
