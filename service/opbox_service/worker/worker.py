@@ -302,7 +302,9 @@ def _reason(code: int) -> str:
 def _environment(settings: Settings) -> dict[str, str]:
     """The worker's environment: no tokens, and threads for BLAS that leave the other workers theirs."""
     told = {key: value for key, value in os.environ.items() if not key.startswith("OPBOX_TOKEN")}
-    cores = str(max(1, (os.cpu_count() or 1) // settings.workers))
+    # One core stays with the API process and, on one machine, the client: BLAS threads wait for each other by spinning,
+    # and small products take many times as long when one of them has no core.
+    cores = str(max(1, ((os.cpu_count() or 2) - 1) // settings.workers))
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         told.setdefault(name, cores)
     return told
