@@ -56,6 +56,8 @@ class RemoteError(MXNetError):
         self.node = node
         self.request_id = request_id
         self.detail = dict(detail or {})
+        if "traceback" in self.detail:
+            self.add_note(f"In the operator's code:\n{self.detail['traceback']}")
 
 
 _TYPES = (

@@ -16,6 +16,7 @@ import numpy as np
 from .context import Context
 from .errors import MXNetError
 from .ndarray import NDArray, zeros
+from .operator.sending import graph_for
 
 if TYPE_CHECKING:
     from .symbol import Symbol
@@ -56,7 +57,7 @@ class Executor:
             {
                 "do": "bind",
                 "id": self._id,
-                "graph": symbol._document(),
+                "graph": graph_for(self._session, symbol),
                 "args": {name: array._id for name, array in zip(arguments, self.arg_arrays, strict=True)},
                 "grads": {n: a._id for n, a in zip(arguments, self.grad_arrays, strict=True) if a is not None},
                 "grad_req": self._grad_req,

@@ -21,6 +21,7 @@ import numpy as np
 
 from .base import source_line
 from .errors import MXNetError, RemoteError, TransportError
+from .inside import running
 from .pending import Batch, Pending
 from .transport import Reply, Transport
 
@@ -78,6 +79,11 @@ class Session:
     def __repr__(self) -> str:
         return f"<Session {self.id} on {self.device}>"
 
+    @property
+    def in_process(self) -> bool:
+        """Whether the engine is in this process, so that it can be handed classes as they are."""
+        return bool(getattr(self._transport, "in_process", False))
+
     # -- recording --------------------------------------------------------------------------------------------
 
     def new_id(self) -> int:
@@ -123,9 +129,13 @@ class Session:
 
     def describe(self, id: int, command: str = "describe") -> dict[str, Any]:
         """What the engine tells of an array (shape, datatype) or executor; waits for it."""
+        return self.ask({"do": command, "id": id})
+
+    def ask(self, command: dict[str, Any]) -> dict[str, Any]:
+        """The result of a command; waits for it."""
         with self._lock:
             pending = Pending(self, self._batch)
-            position = self._add({"do": command, "id": id})
+            position = self._add(command)
             self._batch.described[position] = pending
         told: dict[str, Any] = pending.result()
         return told
@@ -290,7 +300,13 @@ _sessions_lock = threading.Lock()
 
 
 def session_for(device: str) -> Session:
-    """This process's session on a device, opened when it is asked for first."""
+    """This process's session on a device, opened when it is asked for first.
+
+    In the code of an operator that runs on the engine, it is the engine's own (see `inside`).
+    """
+    local = running()
+    if local is not None:
+        return local.on(device)  # type: ignore[no-any-return]
     held = _sessions.get(device)
     if held is not None:
         return held

@@ -16,8 +16,9 @@ Value = Callable[[str], Any]
 
 
 def _split(value: Value) -> list[str]:
-    sections = value("sections") or 0
-    count = sections if sections > 0 else len(value("indices") or ())
+    indices = value("indices") or ()
+    begins = len(indices) + (0 if tuple(indices[:1]) == (0,) else 1)
+    count = value("sections") or begins
     return ["output"] if count == 1 else [f"output{i}" for i in range(count)]
 
 

@@ -3,6 +3,7 @@
 Operators run in the order of the program, on the engine; the program goes on meanwhile and waits only for values.
 """
 
+from ..operator.compose import array_custom as Custom
 from . import _internal, contrib, image, linalg, op, random, sparse
 from .array import NDArray, waitall
 from .creation import arange, array, concatenate, empty, eye, from_numpy, full, linspace, moveaxis, ones, zeros
@@ -34,6 +35,7 @@ from .binary import (  # isort: skip
 from .creation import histogram, onehot_encode, split_v2  # isort: skip
 
 __all__ = [
+    "Custom",
     "NDArray",
     "add",
     "arange",

@@ -3,6 +3,7 @@
 `Symbol` and how it is composed, inferred and bound live here; the operator functions come from the catalogue.
 """
 
+from ..operator.compose import symbol_custom as Custom
 from . import _internal, contrib, image, linalg, op, random, sparse
 from .creation import arange, eye, full, histogram, hypot, linspace, maximum, minimum, ones, pow, power, zeros
 from .op import *  # noqa: F403
@@ -13,6 +14,7 @@ from .variable import Group, Variable, var
 from .creation import split_v2  # isort: skip
 
 __all__ = [
+    "Custom",
     "Group",
     "Symbol",
     "Variable",

@@ -10,9 +10,13 @@ import ml_dtypes
 import numpy as np
 
 from .._schema.parameters import dtype_name
+from ..context import current_context
 from ..errors import MXNetError
+from ..operator.sending import graph_for, has_own_code
+from ..session import sessions
 
 if TYPE_CHECKING:
+    from ..session import Session
     from .symbol import Symbol
 
 __all__ = ["infer_shape", "infer_type"]
@@ -39,10 +43,23 @@ def _named(symbol: Symbol, what: str, args: Sequence[Any], kwargs: Mapping[str, 
     return dict(kwargs)
 
 
-def _call(path: str, body: dict[str, Any]) -> dict[str, Any]:
+def _ask(symbol: Symbol, do: str, known: dict[str, Any]) -> dict[str, Any]:
+    """What the engine infers; a graph with operators of the user's own is asked about in the session that runs them."""
     from ..engine import transport
 
-    return transport().call("POST", path, body).header
+    if has_own_code(symbol):
+        session = _session()
+        return session.ask({"do": do, "graph": graph_for(session, symbol), **known, "partial": True})
+    body = {"graph": symbol._document(), **known, "partial": True}
+    return transport().call("POST", f"/v1/{do}", body).header
+
+
+def _session() -> Session:
+    """The session of the current device, or one that is open on another: code runs where it is already."""
+    context, held = current_context(), sessions()
+    if held and context.device not in held:
+        return next(iter(held.values()))
+    return context.session
 
 
 def infer_shape(symbol: Symbol, partial: bool, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Shapes:
@@ -65,7 +82,7 @@ def infer_shape(symbol: Symbol, partial: bool, args: Sequence[Any], kwargs: Mapp
             raise TypeError(f"Arguments need to be shapes (tuple), but '{name}' is {type(shape)}.")
         if shape:
             given[name] = [int(d) if d > 0 else -1 for d in shape]
-    told = _call("/v1/infer_shape", {"graph": symbol._document(), "shapes": given, "partial": True})
+    told = _ask(symbol, "infer_shape", {"shapes": given})
     if not told["complete"] and not partial:
         arguments = zip(told["arg_names"], told["arg_shapes"], strict=True)
         unknown = [f"{name}: {_shape(dims)}" for name, dims in arguments if dims is None or -1 in dims]
@@ -95,7 +112,7 @@ def infer_type(symbol: Symbol, partial: bool, args: Sequence[Any], kwargs: Mappi
         DTypeError: types contradict each other.
     """
     given = {name: dtype_name(dtype) for name, dtype in _named(symbol, "type", args, kwargs).items()}
-    told = _call("/v1/infer_type", {"graph": symbol._document(), "types": given, "partial": True})
+    told = _ask(symbol, "infer_type", {"types": given})
     if not told["complete"] and not partial:
         unknown = [f"{n}: None" for n, dtype in zip(told["arg_names"], told["arg_types"], strict=True) if dtype is None]
         _warn("Cannot decide type for the following arguments. ", unknown)

@@ -8,6 +8,7 @@ from typing import Any
 
 from .. import _schema
 from ..errors import MXNetError
+from ..operator.saved import operator_of
 from .node import Entry, Node, ordered
 
 __all__ = ["document", "parse", "text"]
@@ -93,8 +94,12 @@ def _separated(lines: list[str]) -> list[str]:
     return [line + ", " for line in lines[:-1]] + lines[-1:]
 
 
-def parse(document: str) -> list[Entry]:
+def parse(document: str, operators: Mapping[str, Any] | None = None) -> list[Entry]:
     """The heads of the graph in a JSON text, of any version of MXNet.
+
+    Args:
+        document: the text.
+        operators: those of the user's own that came with it, by the names of their nodes.
 
     Raises:
         MXNetError: it is not JSON, or not a graph; UnknownOperatorError, ParamError for what its nodes say.
@@ -105,7 +110,7 @@ def parse(document: str) -> list[Entry]:
         version = int(read.get("attrs", {}).get("mxnet_version", ["int", 800])[1])
         made: list[Node] = []
         for each in nodes:
-            made.append(_node(each, made, version))
+            made.append(_node(each, made, version, operators))
         if not heads:
             raise MXNetError("symbol JSON: expected at least one head, got none")
         return [_entry(each, made) for each in heads]
@@ -122,7 +127,7 @@ def _entry(told: Any, made: list[Node]) -> Entry:
     return made[parts[0]], parts[1] if len(parts) > 1 else 0
 
 
-def _node(told: Mapping[str, Any], made: list[Node], version: int) -> Node:
+def _node(told: Mapping[str, Any], made: list[Node], version: int, operators: Mapping[str, Any] | None = None) -> Node:
     attrs: dict[str, str] = {}
     for key in ("param", "attr", "attrs"):
         attrs.update(told.get(key) or {})
@@ -131,7 +136,7 @@ def _node(told: Mapping[str, Any], made: list[Node], version: int) -> Node:
     source = attrs.pop("__source__", None)
     if told["op"] == "null":
         return Node(None, name, {f"__{k}__" if k in _OLD_KEYS else k: v for k, v in attrs.items()}, [], source)
-    op = _schema.get(told["op"])
+    op = operator_of(told["op"], attrs, name, operators) or _schema.get(told["op"])
     own: dict[str, str] = {}
     handed: dict[str, str] = {}
     for key, value in attrs.items():

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..operator import saved
 from . import infer
 from . import json as files
 from .arithmetic import Arithmetic
@@ -281,10 +282,15 @@ class Symbol(Arithmetic, Fluent):
         return files.text(self._heads)
 
     def save(self, fname: str | Path, remove_amp_cast: bool = True) -> None:
-        """Write the graph to a file, which MXNet reads too."""
+        """Write the graph to a file, which MXNet reads too; `-ops.json` beside it has its own operators' sources."""
         if not isinstance(fname, str | Path):
             raise TypeError("fname need to be string")
         Path(fname).write_text(self.tojson(), encoding="utf-8")
+        saved.write(fname, self._nodes())
+
+    def _nodes(self) -> list[Node]:
+        """All nodes, in the order of files."""
+        return ordered(self._heads)
 
     def _document(self) -> dict[str, Any]:
         """The graph for the engine, with the user's lines."""
@@ -321,10 +327,13 @@ def _unpickled(document: str) -> Symbol:
 
 
 def load(fname: str | Path) -> Symbol:
-    """Read a symbol from a file of opbox or of any version of MXNet."""
+    """Read a symbol from a file of opbox or of any version of MXNet.
+
+    Operators that the user wrote are those of its `-ops.json`, unless this program has registered their names.
+    """
     if not isinstance(fname, str | Path):
         raise TypeError("fname need to be string")
-    return load_json(Path(fname).read_text(encoding="utf-8"))
+    return Symbol(files.parse(Path(fname).read_text(encoding="utf-8"), saved.read(fname)))
 
 
 def load_json(json_str: str) -> Symbol:

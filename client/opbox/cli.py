@@ -1,0 +1,123 @@
+"""The `opbox` command.
+
+opbox serve --port 8000                      a server
+opbox status                                 the server that OPBOX_URL names, and its sessions
+opbox ops Convolution                        what an operator computes and takes
+opbox infer-shape net-symbol.json data=1,3,224,224
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from . import _schema, engine, symbol
+from ._schema.functions import docstring
+from .errors import MXNetError
+from .symbol.infer import infer_shape
+
+__all__ = ["main"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; returns the exit status, with the reason of a failure on standard error."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if given[:1] == ["serve"]:
+        return _serve(given[1:])
+    parser = argparse.ArgumentParser(prog="opbox", description="Operators over HTTP, with MXNet's Symbol API.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("serve", help="start a server (opbox serve --help)", add_help=False)
+    commands.add_parser("status", help="the server that OPBOX_URL names, and its sessions")
+    ops = commands.add_parser("ops", help="list the operators, or tell one")
+    ops.add_argument("name", nargs="?", help="an operator's name or alias")
+    infer = commands.add_parser("infer-shape", help="the shapes inside a saved symbol")
+    infer.add_argument("file", help="a -symbol.json file of opbox or MXNet")
+    infer.add_argument(
+        "shapes", nargs="*", metavar="name=1,3,224,224", help="shapes that are known; 0 for unknown sizes"
+    )
+    told = parser.parse_args(given)
+    try:
+        if told.command == "status":
+            return _status()
+        if told.command == "ops":
+            return _ops(told.name)
+        return _infer(told.file, told.shapes)
+    except (MXNetError, OSError, ValueError) as error:
+        print(f"opbox: {error}", file=sys.stderr)
+        return 1
+
+
+def _serve(arguments: Sequence[str]) -> int:
+    try:
+        from opbox_service import serve
+    except ModuleNotFoundError as error:
+        print(f"opbox serve: needs opbox-service: pip install 'opbox[server]' ({error})", file=sys.stderr)
+        return 1
+    return int(serve.main(list(arguments)) or 0)
+
+
+def _status() -> int:
+    transport = engine.transport()
+    about = transport.call("GET", "/v2").header
+    print(f"{about.get('name', 'opbox')} {about.get('version', '')} at {getattr(transport, 'url', 'this process')}")
+    transport.call("GET", "/v2/health/ready")
+    print("ready")
+    found: list[dict[str, Any]] = transport.call("GET", "/v1/sessions").header.get("sessions", [])
+    print(f"{len(found)} session{'' if len(found) == 1 else 's'} of yours")
+    for each in found:
+        print("  " + "  ".join(f"{key}={value}" for key, value in each.items()))
+    return 0
+
+
+def _ops(name: str | None) -> int:
+    if name is None:
+        for op in _schema.operators():
+            print(f"{op.name:34} {op.doc.split('. ')[0]}"[:120].rstrip())
+        return 0
+    op = _schema.get(name)
+    if op.aliases:
+        print(f"{op.name} (also {', '.join(op.aliases)})\n")
+    else:
+        print(f"{op.name}\n")
+    print(docstring(op, op.name))
+    return 0
+
+
+def _infer(file: str, given: Sequence[str]) -> int:
+    net = symbol.load(file)
+    shapes = {}
+    for each in given:
+        name, found, dims = each.partition("=")
+        if not found:
+            raise ValueError(f"shapes: expected name=1,3,224,224, got {each!r}")
+        try:
+            shapes[name] = tuple(int(d) for d in dims.strip("()[] ").split(",") if d.strip())
+        except ValueError:
+            raise ValueError(f"shape of {name}: expected whole numbers with commas, got {dims!r}") from None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        arguments, _, states = infer_shape(net, True, (), shapes)
+        inside, outputs = net.get_internals(), infer_shape(net.get_internals(), True, (), shapes)[1]
+    assert arguments is not None
+    assert states is not None
+    assert outputs is not None
+    kinds = dict.fromkeys(net.list_arguments(), "argument") | dict.fromkeys(net.list_auxiliary_states(), "state")
+    kinds |= dict.fromkeys(net.list_outputs(), "output")
+    rows = [(name, shape, kinds.get(name, "")) for name, shape in zip(inside.list_outputs(), outputs, strict=True)]
+    width = max(len(name) for name, _, _ in rows)
+    complete = True
+    for name, shape, kind in rows:
+        known = bool(shape) and 0 not in shape
+        complete &= known
+        dims = "(" + ", ".join(str(d) if d else "?" for d in shape) + ("," if len(shape) == 1 else "") + ")"
+        print(f"{name:{width}}  {dims if shape else '?':28} {kind}".rstrip())
+    if not complete:
+        print("opbox: the shapes given leave some unknown (?)", file=sys.stderr)
+    return 0 if complete else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,41 @@
+"""The client on both engines: embedded in the test's process, and a live server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from opbox import engine as engines
+from opbox.http import HttpTransport
+from tests.contract.live import TOKENS, Live
+
+
+@pytest.fixture(scope="session")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    """A server for the whole run."""
+    server = Live("none", tmp_path_factory.mktemp("client"))
+    yield server
+    assert server.stop() == 0
+
+
+@pytest.fixture(params=["embedded", "http"])
+def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The engine in use: its own session, closed afterwards."""
+    monkeypatch.delenv("OPBOX_URL", raising=False)
+    transport: Any = None
+    if request.param == "http":
+        transport = HttpTransport(request.getfixturevalue("live").url, TOKENS["ann"])
+    engines.use(transport)
+    yield request.param
+    engines.use(None)
+
+
+@pytest.fixture
+def embedded(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The embedded engine alone, for tests of what does not depend on the transport."""
+    monkeypatch.delenv("OPBOX_URL", raising=False)
+    engines.use(None)
+    yield
+    engines.use(None)

@@ -1,0 +1,170 @@
+"""Executors on both engines."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import opbox as mx
+from opbox.errors import MXNetError, ShapeError
+
+pytestmark = pytest.mark.usefixtures("engine")
+
+
+def mlp() -> mx.Symbol:
+    net = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=3, name="fc")
+    return mx.sym.SoftmaxOutput(net, name="softmax")
+
+
+def affine() -> mx.Symbol:
+    return mx.sym.Variable("a") * 2 + mx.sym.Variable("b")
+
+
+def test_infer_shape() -> None:
+    net = mlp()
+    assert net.infer_shape(data=(4, 5)) == ([(4, 5), (3, 5), (3,), (4,)], [(4, 3)], [])
+    assert net.infer_shape((4, 5)) == net.infer_shape(data=(4, 5))
+    with pytest.warns(UserWarning, match="Cannot decide shape"):
+        assert net.infer_shape() == (None, None, None)
+    arguments, outputs, _ = net.infer_shape_partial(data=(0, 5))
+    assert (arguments[1], outputs) == ((3, 5), [(0, 3)])
+    assert net.infer_shape_partial()[0][0] == ()
+    with pytest.raises(MXNetError, match="keyword argument 'dta' not found"):
+        net.infer_shape(dta=(4, 5))
+    with pytest.raises(TypeError, match="need to be shapes"):
+        net.infer_shape(data=[4, 5])
+    with pytest.raises(ValueError, match="either by positional or kwargs"):
+        net.infer_shape((4, 5), data=(4, 5))
+
+
+def test_contradictions_name_node_argument_and_line() -> None:
+    expected = r"fc \(FullyConnected, test_executor\.py:\d+\): weight: expected \(3, 5\), got \(3, 6\)"
+    with pytest.raises(ShapeError, match=expected):
+        mlp().infer_shape(data=(4, 5), fc_weight=(3, 6))
+
+
+def test_infer_type() -> None:
+    net = mx.sym.FullyConnected(mx.sym.Variable("x"), num_hidden=2)
+    assert net.infer_type(x="float64") == ([np.float64] * 3, [np.float64], [])
+    assert net.infer_type(np.float16)[1] == [np.float16]
+    with pytest.warns(UserWarning, match="Cannot decide type"):
+        assert net.infer_type() == (None, None, None)
+    assert net.infer_type_partial() == ([None] * 3, [None], [])
+
+
+def test_forward_and_backward_against_numpy() -> None:
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal((4, 5)).astype("f"), rng.standard_normal((3, 5)).astype("f")
+    b, y = rng.standard_normal(3).astype("f"), np.array([0, 1, 2, 0], "f")
+    executor = mlp().simple_bind(mx.cpu(), data=(4, 5))
+    executor.copy_params_from({"fc_weight": mx.nd.array(w), "fc_bias": mx.nd.array(b)})
+    (out,) = executor.forward(is_train=True, data=x, softmax_label=mx.nd.array(y))
+    executor.backward()
+    z = np.exp(x @ w.T + b)
+    p = z / z.sum(1, keepdims=True)
+    g = p - np.eye(3, dtype="f")[y.astype(int)]
+    np.testing.assert_allclose(out.asnumpy(), p, rtol=1e-5)
+    np.testing.assert_allclose(executor.grad_dict["fc_weight"].asnumpy(), g.T @ x, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(executor.grad_dict["data"].asnumpy(), g @ w, rtol=1e-4, atol=1e-6)
+    assert list(executor.arg_dict) == ["data", "fc_weight", "fc_bias", "softmax_label"]
+    assert list(executor.output_dict) == ["softmax_output"]
+    assert executor.outputs[0] is out
+
+
+@pytest.mark.parametrize("as_list", [False, True])
+def test_bind_with_head_gradients_and_requests(as_list: bool) -> None:
+    args = {"a": mx.nd.array([1, 2]), "b": mx.nd.array([2, 3])}
+    grads = {"a": mx.nd.array([10, 10]), "b": mx.nd.zeros(2)}
+    executor = affine().bind(
+        mx.cpu(),
+        list(args.values()) if as_list else args,
+        args_grad=list(grads.values()) if as_list else grads,
+        grad_req=["add", "write"] if as_list else {"a": "add", "b": "write"},
+    )
+    out = executor.forward(is_train=True)[0]
+    assert out.asnumpy().tolist() == [4, 7]
+    executor.backward(mx.nd.array([1, 2]))
+    executor.backward([mx.nd.array([1, 2])])
+    executor.backward({executor._names[2][0]: mx.nd.array([1, 2])})
+    assert grads["a"].asnumpy().tolist() == [16, 22]
+    assert grads["b"].asnumpy().tolist() == [1, 2]
+
+
+def test_bind_without_gradients() -> None:
+    executor = affine().bind(mx.cpu(), {"a": mx.nd.ones(2), "b": mx.nd.ones(2)})
+    executor.forward()
+    assert executor.grad_arrays == [None, None]
+    assert affine().eval(a=mx.nd.ones(2), b=mx.nd.ones(2))[0].asnumpy().tolist() == [3, 3]
+
+
+def test_what_bind_refuses() -> None:
+    net = affine()
+    with pytest.raises(ValueError, match="key `b` is missing in `args`"):
+        net.bind(mx.cpu(), {"a": mx.nd.ones(2)})
+    with pytest.raises(ValueError, match="Length of args"):
+        net.bind(mx.cpu(), [mx.nd.ones(2)])
+    with pytest.raises(TypeError, match="Context"):
+        net.bind("cpu", {})
+    with pytest.raises(ValueError, match="grad_req of a: expected one of write, add, null"):
+        net.simple_bind(mx.cpu(), grad_req="wrote", a=(2,), b=(2,))
+    with pytest.raises(TypeError):
+        net.bind(mx.cpu(), {"a": np.ones(2), "b": np.ones(2)})
+    with pytest.raises(MXNetError, match="different names"):
+        (mx.sym.Variable("a") + mx.sym.Variable("a")).bind(mx.cpu(), [mx.nd.ones(2), mx.nd.ones(2)])
+
+
+def test_feeds_are_checked() -> None:
+    executor = mlp().simple_bind(mx.cpu(), data=(4, 5))
+    with pytest.raises(TypeError, match="Unknown argument dta"):
+        executor.forward(dta=np.ones((4, 5)))
+    with pytest.raises(ValueError, match="Shape not match"):
+        executor.forward(data=np.ones((4, 6)))
+    with pytest.raises(ValueError, match='Find name "fc2_weight" that is not in the arguments'):
+        executor.copy_params_from({"fc2_weight": mx.nd.ones(2)})
+    executor.copy_params_from({"fc2_weight": mx.nd.ones(2)}, allow_extra_params=True)
+
+
+def test_auxiliary_states_move_in_training_only() -> None:
+    net = mx.sym.BatchNorm(mx.sym.Variable("data"), name="bn", fix_gamma=False, momentum=0.5)
+    executor = net.simple_bind(mx.cpu(), data=(8, 2))
+    assert list(executor.aux_dict) == ["bn_moving_mean", "bn_moving_var"]
+    values = np.arange(16, dtype="f").reshape(8, 2)
+    executor.forward(is_train=False, data=values)
+    assert executor.aux_dict["bn_moving_mean"].asnumpy().tolist() == [0, 0]
+    executor.forward(is_train=True)
+    executor.backward(mx.nd.ones((8, 2)))
+    np.testing.assert_allclose(executor.aux_dict["bn_moving_mean"].asnumpy(), values.mean(0) / 2)
+
+
+def test_reshape_shares_parameters() -> None:
+    executor = mlp().simple_bind(mx.cpu(), data=(4, 5))
+    executor.arg_dict["fc_weight"][:] = 1
+    smaller = executor.reshape(data=(2, 5), softmax_label=(2,))
+    assert smaller.forward(data=np.ones((2, 5)))[0].shape == (2, 3)
+    smaller.arg_dict["fc_weight"][:] = 2
+    assert executor.arg_dict["fc_weight"].asnumpy().max() == 2
+    with pytest.raises(MXNetError, match="allow_up_sizing"):
+        executor.reshape(data=(8, 5), softmax_label=(8,))
+    assert executor.reshape(allow_up_sizing=True, data=(8, 5), softmax_label=(8,)).arg_dict["data"].shape == (8, 5)
+    with pytest.raises(MXNetError, match="partial_shaping"):
+        executor.reshape(data=(4, 3))
+
+
+def test_types_by_name() -> None:
+    executor = affine().simple_bind(mx.cpu(), type_dict={"a": "float64"}, a=(2,), b=(2,))
+    assert executor.arg_dict["b"].dtype == np.float64
+    assert executor.forward()[0].dtype == np.float64
+
+
+def test_the_memory_is_told() -> None:
+    text = mlp().simple_bind(mx.cpu(), data=(4, 5)).debug_str()
+    assert "Op:FullyConnected, Name=fc" in text
+    assert "MB allocated" in text
+
+
+def test_a_monitor_sees_the_outputs() -> None:
+    seen: list[str] = []
+    executor = mlp().simple_bind(mx.cpu(), data=(4, 5))
+    executor.set_monitor_callback(lambda name, array: seen.append(name), monitor_all=True)
+    executor.forward()
+    assert seen == ["data", "fc_weight", "fc_bias", "softmax_label", "softmax_output"]

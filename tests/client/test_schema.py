@@ -1,0 +1,49 @@
+"""What is generated from the registry is current, and says what the operators say."""
+
+from __future__ import annotations
+
+import pytest
+
+import opbox as mx
+from opbox import _schema
+from opbox_ops import registry
+from opbox_service import schema
+
+
+def test_generated_files_are_current() -> None:
+    stale = [path.name for path, text in schema.files().items() if path.read_text(encoding="utf-8") != text]
+    assert not stale, "run python -m opbox_service.schema"
+
+
+@pytest.mark.parametrize("name", [name for name in registry.names() if not name.startswith("_backward")])
+def test_inputs_and_outputs_are_those_of_the_registry(name: str) -> None:
+    op, ours = registry.get(name), _schema.get(name)
+    attrs = _smallest(name)
+    params = op.parse(attrs)
+    assert ours.input_names(attrs) == op.input_names(params)
+    assert sorted(ours.aux_indices(attrs)) == op.aux_indices(params)
+    assert ours.visible_outputs(attrs) == op.num_visible_outputs(params)
+    assert len(ours.output_names(attrs)) == op.num_outputs(params)
+
+
+def _smallest(name: str) -> dict[str, str]:
+    """A value for every parameter that has no default."""
+    op = _schema.get(name)
+    values = {"integer": "2", "number": "0.5", "boolean": "True", "array": "(1, 1)", "string": "x"}
+    found = {}
+    for key in op.required:
+        told = op.params[key]
+        kind = next((each for each in told.get("anyOf", [told]) if each.get("type") != "null"), told)
+        found[key] = str(kind["enum"][0]) if "enum" in kind else values[kind.get("type", "array")]
+    if op.count is not None:
+        found[op.count] = "3"
+    return found
+
+
+def test_functions_are_there_under_every_name() -> None:
+    assert mx.sym.Flatten is not None
+    for namespace in (mx.sym, mx.nd):
+        for name in ("flatten", "Flatten", "Concat", "concat", "elemwise_add", "sgd_update"):
+            assert callable(getattr(namespace, name)), name
+        assert callable(namespace._internal._plus_scalar)
+        assert "num_hidden" in namespace.FullyConnected.__signature__.parameters
