@@ -2,7 +2,8 @@
 
 Two processes train the same network, one through a server on loopback (its engine in a worker process, as `opbox serve`
 runs it), one with the engine embedded. They take turns within one run, so that both meet the same machine; a round is a
-number of whole training steps with the metric, ended by reading it. The goal is a ratio of 0.9 or more.
+number of whole training steps with the metric, ended by reading it. Both engines compute with the same number of BLAS
+threads, by default what a server's worker takes: all cores but one. The goal is a ratio of 0.9 or more.
 
     python benchmarks/remote_vs_embedded.py [--rounds 5] [--steps 20] [--isolation process|none] [--model lenet|mlp]
 """
@@ -92,14 +93,18 @@ def main():
     parser.add_argument("--batch", type=int, default=100)
     parser.add_argument("--model", choices=["lenet", "mlp"], default="lenet")
     parser.add_argument("--isolation", choices=["process", "none"], default="process")
+    parser.add_argument("--threads", type=int, default=max(1, (os.cpu_count() or 2) - 1), help="BLAS threads of each")
     parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.work:
         work(options)
         return
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ[name] = str(options.threads)  # the server and both training processes inherit it
     images = options.steps * options.batch
     print(
-        f"{options.model}, batch {options.batch}, {options.rounds} rounds of {options.steps} steps, images per second"
+        f"{options.model}, batch {options.batch}, {options.rounds} rounds of {options.steps} steps, "
+        f"{options.threads} BLAS threads; images per second"
     )
     print(f"{'round':>5} {'embedded':>10} {'HTTP':>10} {'ratio':>7}")
     with server(options.isolation) as (url, token):
