@@ -124,8 +124,9 @@ def main():
             child.wait(30)
     ratio = statistics.median(ratios)
     middle = [statistics.median(column) for column in zip(*speeds, strict=True)]
-    verdict = "met" if ratio >= GOAL else "missed"
-    print(f"median {middle[0]:>9.0f} {middle[1]:>10.0f} {ratio:>7.2f}   goal {GOAL}: {verdict}")
+    # The goal is LeNet's: a step that takes a millisecond cannot hide its way there and back on two cores.
+    verdict = f"goal {GOAL}: {'met' if ratio >= GOAL else 'missed'}" if options.model == "lenet" else ""
+    print(f"median {middle[0]:>9.0f} {middle[1]:>10.0f} {ratio:>7.2f}   {verdict}".rstrip())
 
 
 if __name__ == "__main__":
