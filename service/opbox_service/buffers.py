@@ -7,6 +7,7 @@ a container's /dev/shm, gone with the last process that maps them.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import mmap
 import os
@@ -53,10 +54,12 @@ class Segment:
                 self.memory.madvise(mmap.MADV_HUGEPAGE)
 
     def discard(self) -> None:
-        """Let go. The memory goes when the last view of it does."""
+        """Let go. The memory goes at once, or with the last view of it that somebody still has."""
         if self.fd is not None:
             os.close(self.fd)
             self.fd = None
+        with contextlib.suppress(BufferError):
+            self.memory.close()
 
 
 class Lease:
@@ -73,6 +76,8 @@ class Lease:
         """Give the buffer back; once is enough, twice does no harm."""
         pool, self._pool = self._pool, None
         if pool is not None:
+            with contextlib.suppress(BufferError):
+                self.view.release()
             pool.put_back(self.segment)
 
 

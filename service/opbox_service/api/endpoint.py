@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, MutableMapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from opbox.wire import HEADER_LENGTH
@@ -49,7 +49,15 @@ class Context:
     status: int = 0
     received: int = 0
     sent: int = 0
-    started: bool = field(default=False)
+    started: bool = False
+    whole: bool = False
+
+    @property
+    def closes(self) -> bool:
+        """Whether the connection is to end with the answer: much of a body is still to come that nobody wants."""
+        length = self.headers.get(b"content-length", b"0")
+        much = b"transfer-encoding" in self.headers or len(length) > 6
+        return much and not self.whole
 
 
 class Endpoint:
@@ -82,6 +90,7 @@ class Endpoint:
         accept = headers.get(b"accept", b"")
         request.binary = request.header_length is not None or b"application/octet-stream" in accept
         request.body = await self._body(request, length, headers, receive)
+        context.whole = True
         context.received = 0 if request.body is None else len(_view(request.body))
         outcome = await self._host.call(request)
         try:

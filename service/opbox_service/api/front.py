@@ -141,6 +141,8 @@ async def send_error(error: BaseException, context: Context, send: Send, status:
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     if status == 401:
         headers.append((b"www-authenticate", b"Bearer"))
+    if context.closes:
+        headers.append((b"connection", b"close"))
     if status in (429, 503):
         headers.append((b"retry-after", b"1"))
     await send({"type": "http.response.start", "status": status, "headers": headers})

@@ -46,7 +46,7 @@ class Metrics:
     """
 
     def __init__(self, facts: Callable[[], dict[str, Any]]) -> None:
-        disable_created_metrics()
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         self._registry = CollectorRegistry()
         labels = ("method", "route")
         self._requests = Counter("opbox_requests", "Requests.", (*labels, "status"), registry=self._registry)

@@ -1,0 +1,31 @@
+"""Live servers, one for each isolation, shared by all tests of a run; and servers of a test's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.contract.live import Live
+
+
+@pytest.fixture(scope="session", params=["none", "process"])
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    """A server, first with threads, then with worker processes."""
+    live = Live(request.param, tmp_path_factory.mktemp("server"))
+    yield live
+    assert live.stop() == 0
+
+
+@pytest.fixture
+def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Live]]:
+    """Start a server of the test's own: start("process", OPBOX_DEADLINE_S="1")."""
+    made: list[Live] = []
+
+    def begin(isolation: str, **settings: str) -> Live:
+        made.append(Live(isolation, tmp_path_factory.mktemp("own"), **settings))
+        return made[-1]
+
+    yield begin
+    for live in made:
+        live.stop()
