@@ -1,0 +1,50 @@
+"""Values of a symbol's arguments and states, from a list or a dict, as arrays on a device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+__all__ = ["parse_aux_states", "parse_location"]
+
+
+def parse_location(sym: Any, location: Any, ctx: Any, dtype: Any) -> dict[str, Any]:
+    """Arrays by argument name; `dtype` "asnumpy" keeps each value's own type.
+
+    Raises:
+        ValueError: the names, or their number, are not the symbol's.
+    """
+    return _arrays("arguments", sym.list_arguments(), location, ctx, dtype)
+
+
+def parse_aux_states(sym: Any, aux_states: Any, ctx: Any, dtype: Any) -> dict[str, Any] | None:
+    """Arrays by name of auxiliary state; None for None.
+
+    Raises:
+        ValueError: the names, or their number, are not the symbol's.
+    """
+    if aux_states is None:
+        return None
+    return _arrays("auxiliary states", sym.list_auxiliary_states(), aux_states, ctx, dtype)
+
+
+def _arrays(what: str, names: Sequence[str], given: Any, ctx: Any, dtype: Any) -> dict[str, Any]:
+    if isinstance(given, Mapping):
+        if set(given) != set(names):
+            raise ValueError(f"{what}: expected {', '.join(names) or 'none'}, got {', '.join(given) or 'none'}")
+        return {name: as_array(given[name], ctx, dtype) for name in names}
+    if len(given) != len(names):
+        raise ValueError(f"{what}: expected {len(names)} ({', '.join(names)}), got {len(given)}")
+    return {name: as_array(value, ctx, dtype) for name, value in zip(names, given, strict=True)}
+
+
+def as_array(value: Any, ctx: Any, dtype: Any) -> Any:
+    """An NDArray as it is; anything else as a new one of `dtype`."""
+    from ..ndarray import NDArray, array
+
+    if isinstance(value, NDArray):
+        return value
+    values = np.asarray(value)
+    return array(values, ctx=ctx, dtype=values.dtype if isinstance(dtype, str) and dtype == "asnumpy" else dtype)
