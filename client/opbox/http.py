@@ -1,7 +1,8 @@
 """HttpTransport: the wire format over kept-alive connections.
 
 Bodies are written from the arrays themselves and read into one buffer that the result arrays are views of: no copies on
-the way. Under `http.client`, not httpx, because a training step is one such call (the wire's costs are in the docs).
+the way. `http.client` reads the answers' heads; requests are written in one piece. A general client costs several
+times as much a call, and a training step is one call.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import http.client
 import json
 import os
 import socket
+import ssl
 import threading
 from collections.abc import Mapping
 from typing import Any
@@ -49,12 +51,16 @@ class HttpTransport:
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise MXNetError(f"OPBOX_URL: expected an address like http://127.0.0.1:8000, got {url!r}")
         self.url = url
-        self._https = parts.scheme == "https"
-        self._host, self._port = parts.hostname, parts.port
+        self._tls = ssl.create_default_context() if parts.scheme == "https" else None
+        self._host, self._port = parts.hostname, parts.port or (443 if self._tls else 80)
         self._prefix = parts.path.rstrip("/")
-        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        if token is not None and not (token.isascii() and token.isprintable()):
+            raise MXNetError("OPBOX_TOKEN: expected printable ASCII characters, got others")
+        self._headers = {"Host": parts.netloc.rpartition("@")[2], "Accept": "application/octet-stream"}
+        if token:
+            self._headers["Authorization"] = f"Bearer {token}"
         self._timeout = timeout if timeout is not None else float(os.environ.get("OPBOX_TIMEOUT", "600"))
-        self._idle: list[http.client.HTTPConnection] = []
+        self._idle: list[socket.socket] = []
         self._lock = threading.Lock()
         self._closed = False
         self.requests = 0
@@ -78,7 +84,8 @@ class HttpTransport:
             headers[wire.HEADER_LENGTH] = str(len(head))
             headers["Content-Length"] = str(wire.frame_size(head, buffers))
             chunks = [head, *buffers]
-        headers["Accept"] = "application/octet-stream"
+        elif method in ("POST", "PUT"):
+            headers["Content-Length"] = "0"
         with self._lock:
             self.requests += 1
         response, connection = self._exchange(method, self._prefix + path, headers, chunks)
@@ -95,23 +102,27 @@ class HttpTransport:
 
     def _exchange(
         self, method: str, path: str, headers: Mapping[str, str], chunks: list[Any]
-    ) -> tuple[http.client.HTTPResponse, http.client.HTTPConnection]:
+    ) -> tuple[http.client.HTTPResponse, socket.socket]:
         """Send a request and read the answer's head; once more when a kept connection proves closed."""
+        lines = [f"{method} {path} HTTP/1.1", *(f"{key}: {value}" for key, value in headers.items()), "", ""]
+        head = "\r\n".join(lines).encode("latin-1")
         while True:
             connection, fresh = self._connection()
+            response = http.client.HTTPResponse(connection, method=method)
             try:
-                connection.putrequest(method, path, skip_accept_encoding=True)
-                for key, value in headers.items():
-                    connection.putheader(key, value)
-                _send(connection, chunks)
-                return connection.getresponse(), connection
+                _send(connection, [head, *chunks])
+                response.begin()
             except (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError) as error:
+                response.close()
                 connection.close()
                 if fresh:
                     raise self._unreachable(error) from error
             except (OSError, http.client.HTTPException) as error:
+                response.close()
                 connection.close()
                 raise self._unreachable(error) from error
+            else:
+                return response, connection
 
     def _unreachable(self, error: Exception) -> TransportError:
         if isinstance(error, TimeoutError):
@@ -122,23 +133,23 @@ class HttpTransport:
             return TransportError(f"{self.url}: nothing listens there; start a server with `opbox serve`")
         return TransportError(f"{self.url}: the server could not be reached: {error!r}")
 
-    def _connection(self) -> tuple[http.client.HTTPConnection, bool]:
+    def _connection(self) -> tuple[socket.socket, bool]:
+        """A connection that is idle, or a fresh one; and whether it is fresh."""
         with self._lock:
             if self._closed:
                 raise TransportError(f"{self.url}: the connection was closed; connect again")
             if self._idle:
                 return self._idle.pop(), False
-        kind = http.client.HTTPSConnection if self._https else http.client.HTTPConnection
-        connection = kind(self._host, self._port, timeout=self._timeout)
         try:
-            connection.connect()
-            connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection = socket.create_connection((self._host, self._port), timeout=self._timeout)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self._tls is not None:
+                connection = self._tls.wrap_socket(connection, server_hostname=self._host)
         except OSError as error:
-            connection.close()
             raise self._unreachable(error) from error
         return connection, True
 
-    def _keep(self, connection: http.client.HTTPConnection) -> None:
+    def _keep(self, connection: socket.socket) -> None:
         with self._lock:
             if not self._closed:
                 self._idle.append(connection)
@@ -154,13 +165,14 @@ class HttpTransport:
             connection.close()
 
 
-def _send(connection: http.client.HTTPConnection, chunks: list[Any]) -> None:
-    if sum(len(chunk) for chunk in chunks) <= SMALL:
-        connection.endheaders(b"".join(chunks))
+def _send(connection: socket.socket, chunks: list[Any]) -> None:
+    """Write a request: small ones at once, so that the server wakes up once."""
+    if sum(map(len, chunks)) <= SMALL:
+        connection.sendall(b"".join(chunks))
         return
-    connection.endheaders(chunks[0])
-    for chunk in chunks[1:]:
-        connection.sock.sendall(chunk)
+    connection.sendall(b"".join(chunks[:2]))
+    for chunk in chunks[2:]:
+        connection.sendall(chunk)
 
 
 def _read(response: http.client.HTTPResponse) -> Any:

@@ -147,9 +147,17 @@ class Session:
                 self._close_batch()
 
     def _send_if_open(self, batch: Batch) -> None:
+        """Send the batch if it is still being recorded: by this thread, which is about to wait for it anyway."""
         with self._lock:
-            if batch is self._batch:
-                self._close_batch()
+            if batch is not self._batch:
+                return
+            self._seal()
+        try:
+            self._send(batch)
+        except KeyboardInterrupt:
+            # Later batches wait for this one's number: if it has not arrived, it still must.
+            self._queue.put(batch)
+            raise
 
     def wait(self) -> None:
         """Wait until everything recorded so far has run.
@@ -184,6 +192,11 @@ class Session:
         return freed
 
     def _close_batch(self) -> None:
+        """Hand what is recorded to the senders."""
+        self._queue.put(self._seal())
+
+    def _seal(self) -> Batch:
+        """End the batch that is being recorded and begin another."""
         if self._freed:
             self._batch.commands.append({"do": "free", "ids": self._take_freed()})
             self._batch.lines.append(None)
@@ -193,7 +206,7 @@ class Session:
         if len(self._lines) > KEPT_LINES:
             self._lines.popitem(last=False)
         self.requests += 1
-        self._queue.put(batch)
+        return batch
 
     # -- sending ----------------------------------------------------------------------------------------------
 
@@ -209,21 +222,25 @@ class Session:
 
     def _send_all(self) -> None:
         while (batch := self._next()) is not None:
-            if self._broken is not None:
-                batch.fail(self._broken)
-                continue
-            # Now and then one waits that nobody needs an answer of: it holds the program back to the engine's pace.
-            header = {"seq": batch.seq, "commands": batch.commands, "wait": batch.waits or batch.seq % PACE == 0}
-            try:
-                reply = self._post(header, batch)
-                batch.tensors = {}
-                batch.settle(reply)
-            except RemoteError as error:
-                self._fill_place(batch, error)
-                self._failed(batch, self._told(error, batch), fatal=error.status in (401, 403, 404, 410, 503))
-            except Exception as error:
-                told = error if isinstance(error, MXNetError) else TransportError(f"sending failed: {error!r}")
-                self._failed(batch, told, fatal=True)
+            self._send(batch)
+
+    def _send(self, batch: Batch) -> None:
+        """Send a batch and give out what comes back; errors go to those who wait."""
+        if self._broken is not None:
+            batch.fail(self._broken)
+            return
+        # Now and then one waits that nobody needs an answer of: it holds the program back to the engine's pace.
+        header = {"seq": batch.seq, "commands": batch.commands, "wait": batch.waits or batch.seq % PACE == 0}
+        try:
+            reply = self._post(header, batch)
+            batch.tensors = {}
+            batch.settle(reply)
+        except RemoteError as error:
+            self._fill_place(batch, error)
+            self._failed(batch, self._told(error, batch), fatal=error.status in (401, 403, 404, 410, 503))
+        except Exception as error:
+            told = error if isinstance(error, MXNetError) else TransportError(f"sending failed: {error!r}")
+            self._failed(batch, told, fatal=True)
 
     def _post(self, header: dict[str, Any], batch: Batch) -> Reply:
         """Send a batch; again while the engine has too much waiting, since no batch after it could run without it."""

@@ -35,6 +35,7 @@ class Operator:
     __slots__ = (
         "_in",
         "_out",
+        "_visible",
         "aliases",
         "count",
         "definitions",
@@ -56,6 +57,8 @@ class Operator:
         self.differentiable = bool(told.get("differentiable", False))
         self._in: Any = told.get("inputs", [])
         self._out: Any = told.get("outputs", [{"name": "output"}])
+        plain = isinstance(self._out, list) and not any("when" in s or "visible" in s for s in self._out)
+        self._visible = len(self._out) if plain else None
         self.count: str | None = self._in.get("count") if isinstance(self._in, dict) else None
 
     def __repr__(self) -> str:
@@ -107,6 +110,8 @@ class Operator:
 
     def visible_outputs(self, attrs: Attrs) -> int:
         """How many outputs other operators may use."""
+        if self._visible is not None:
+            return self._visible
         if isinstance(self._out, dict):
             return len(self.output_names(attrs))
         present = [slot for slot in self._out if self._holds(slot.get("when"), attrs)]

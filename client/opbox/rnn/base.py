@@ -43,7 +43,7 @@ def normalize_sequence(
                     "unroll doesn't allow grouped symbol as input. Please convert to list with list(inputs) first "
                     "or let unroll handle splitting."
                 )
-            inputs = list(symbol.SliceChannel(inputs, axis=in_axis, num_outputs=length, squeeze_axis=1))
+            inputs = list(symbol.split(inputs, axis=in_axis, num_outputs=length, squeeze_axis=1))
     else:
         if length is not None and len(inputs) != length:
             raise AssertionError(f"inputs: expected {length} steps, got {len(inputs)}")
