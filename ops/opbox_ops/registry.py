@@ -392,9 +392,9 @@ def get(name: str) -> Op:
 
 
 def names() -> list[str]:
-    """Canonical names, sorted."""
+    """Canonical names, sorted; without the operators whose code a user brings (attribute `TUserCode`)."""
     load()
-    return sorted(_ops)
+    return sorted(name for name, op in _ops.items() if not op.get_attr("TUserCode"))
 
 
 def attribute(key: str) -> dict[str, Any]:

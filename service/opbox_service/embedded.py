@@ -44,6 +44,8 @@ class EmbeddedTransport:
         'FullyConnected'
     """
 
+    in_process = True
+
     def __init__(self, engine: Engine | None = None) -> None:
         self._engine = engine if engine is not None else globals()["engine"]()
 

@@ -91,6 +91,9 @@ def invoke(
         >>> invoke("FullyConnected", {"num_hidden": 10}, [x, w, b], backend=cpu, random=cpu.random(0))
     """
     found = registry.get(op) if isinstance(op, str) else op
+    if found.get_attr("TUserCode") and not isinstance(params, Params):
+        # These belong to the session at hand: unhashable, so the call is not kept for another.
+        params = _parsed(found, params)
     key = (
         found,
         backend.device_type,
@@ -128,6 +131,13 @@ def invoke(
         target[...] = made[k]
         made[k] = target
     return made if len(made) == call.visible else made[: call.visible]
+
+
+def _parsed(found: Op, attrs: Mapping[str, Any]) -> Params:
+    try:
+        return found.parse(attrs)
+    except OpboxError as error:
+        raise _named(error.at(found.name, None), found) from error
 
 
 def _temporaries(call: _Prepared, backend: Backend) -> tuple[Array, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.json_schema import SkipJsonSchema
 
 from opbox_ops.errors import BadRequestError, ForbiddenError, LimitError
 
@@ -210,9 +211,41 @@ class Launch(Command):
     shared: int = Field(default=0, ge=0, lt=1 << 30, description="Bytes of dynamic shared memory.")
 
 
+class Define(Command):
+    """The source of a user's operator, by content; graphs name it by `__code__`. It runs when it is first needed."""
+
+    scope: ClassVar[Scope] = "upload-python"
+
+    do: Literal["define"]
+    op: Literal["Custom", "_NumpyOp", "_NDArrayOp"] = "Custom"
+    op_type: str = Field(min_length=1, max_length=512)
+    sha256: str = Field(max_length=80, description="Of the bundle's canonical JSON.")
+    bundle: dict[str, Any] | None = Field(default=None, description="Pieces of source, exports, modules.")
+    live: SkipJsonSchema[Any] = Field(default=None, description="A class: only from this very process.")
+
+
+class InferShape(Command):
+    """As POST /v1/infer_shape, for a graph with operators that the session has defined."""
+
+    do: Literal["infer_shape"]
+    graph: Graph
+    shapes: dict[str, Any] = {}
+    partial: bool = False
+    trace: bool = False
+
+
+class InferType(Command):
+    """As POST /v1/infer_type, for a graph with operators that the session has defined."""
+
+    do: Literal["infer_type"]
+    graph: Graph
+    types: dict[str, str] = {}
+    partial: bool = False
+
+
 Commands = (
     Put | Write | Invoke | Update | Bind | Forward | Backward | Copy | View | Fetch | Describe | DescribeExecutor
-) | (Free | Seed | Compile | Launch)
+) | (Free | Seed | Compile | Launch | Define | InferShape | InferType)
 _KINDS: dict[str, type[Command]] = {get_args(k.model_fields["do"].annotation)[0]: k for k in get_args(Commands)}
 _ADAPTER: TypeAdapter[Any] = TypeAdapter(list[Annotated[Commands, Field(discriminator="do")]])
 

@@ -45,6 +45,8 @@ class GraphCache:
         found = self._find(key)
         if found is None:
             found = load(document, max_nodes=self._max_nodes)
+            if any(node.op is not None and node.op.get_attr("TUserCode") for node in found.nodes):
+                return key, found  # it holds what a session has defined: not another's, and not for a later time
             with self._lock:
                 self._graphs[key] = found
                 while len(self._graphs) > self._size:

@@ -30,8 +30,10 @@ from opbox_ops.errors import (
     QuotaError,
 )
 
+from ..custom import Definitions
 from ..settings import SCOPES, Scope, Settings
 from . import commands as c
+from . import own_code as own_code  # its commands join the table
 from .batch import Batch, Done
 from .graphs import GraphCache
 from .handlers import HANDLERS, Bound, Kept
@@ -66,6 +68,7 @@ class Session:
         self.backend: Any = MeteredBackend(device_backend, self.budget)
         self.random = device_backend.random(seed)
         self.on_device = device_backend.device_type != "cpu"
+        self.definitions = Definitions(self.backend, self.random, device)
         self.objects: dict[int, Kept | Bound | Kernel] = {}
         self.created = time.time()
         self.used = time.monotonic()
@@ -189,7 +192,7 @@ class Session:
 
     def _commands(self, commands: Sequence[c.Command], batch: Batch) -> BaseException | None:
         """Run them in order; the error that stopped them, or None."""
-        with self._device_scope or contextlib.nullcontext():
+        with self._device_scope or contextlib.nullcontext(), self.definitions.scope():
             for i, command in enumerate(commands):
                 batch.at = i
                 try:
@@ -202,9 +205,11 @@ class Session:
         return None
 
     def _free_in(self, commands: Sequence[c.Command], batch: Batch) -> None:
+        """Of commands that do not run, what the client counts on: it has let go of arrays, and sends source once."""
         for command in commands:
-            if isinstance(command, c.Free):
-                HANDLERS[c.Free](self, command, batch)
+            if isinstance(command, c.Free | c.Define):
+                with contextlib.suppress(OpboxError):
+                    HANDLERS[type(command)](self, command, batch)
 
     # -- its end ------------------------------------------------------------------------------------------------
 
@@ -247,6 +252,7 @@ class Session:
         objects, self.objects = list(self.objects.values()), {}
         for each in objects:
             each.drop()
+        self.definitions.close()
 
     def json(self) -> dict[str, Any]:
         """The session as GET tells it."""

@@ -13,11 +13,10 @@ from opbox_ops.backend import backend_for
 from opbox_ops.errors import BadRequestError, NotFoundError, UnknownOperatorError
 
 from ..graph.ir import Graph
-from ..graph.passes.infer_shape import infer_shape
-from ..graph.passes.infer_type import infer_type
 from ..settings import Settings
 from .batch import Answer, Done
 from .graphs import GraphCache
+from .inference import shapes_told, types_told
 from .memory import Budget, MeteredBackend
 from .plans import PlanCache
 from .sessions import check_device, check_seed
@@ -66,37 +65,16 @@ class Stateless:
         """Shapes of arguments, outputs and auxiliary states."""
         check_fields(header, "graph", "shapes", "partial", "trace")
         given = _mapping(header, "shapes")
-        for name, shape in given.items():
-            if shape is not None and not (isinstance(shape, list) and all(type(d) is int for d in shape)):
-                raise BadRequestError(f"shapes: {name!r}: expected a list of integers or null, got {shape!r}")
-            if shape is not None and len(shape) > self._settings.max_rank:
-                limit = self._settings.max_rank
-                raise BadRequestError(f"shapes: {name!r}: expected at most {limit} dimensions, got {len(shape)}")
-        trace: list[dict[str, Any]] | None = [] if _flag(header, "trace") else None
         _, graph = self._graphs.resolve(header.get("graph"))
-        shapes = {name: None if shape is None else tuple(shape) for name, shape in given.items()}
-        found = infer_shape(graph, shapes, partial=_flag(header, "partial"), trace=trace)
-        sides = (
-            [None if each is None else list(each) for each in side]
-            for side in (found.arg_shapes, found.out_shapes, found.aux_shapes)
-        )
-        told = _named(graph, "shapes", *sides)
-        told["complete"] = found.complete
-        if trace is not None:
-            told["trace"] = trace
-        return Answer(told)
+        partial, trace = _flag(header, "partial"), _flag(header, "trace")
+        rank = self._settings.max_rank
+        return Answer(shapes_told(graph, given, partial=partial, trace=trace, max_rank=rank))
 
     def infer_type(self, header: Header) -> Answer:
         """Element types of arguments, outputs and auxiliary states, as numpy names."""
         check_fields(header, "graph", "types", "partial")
-        types = _mapping(header, "types")
         _, graph = self._graphs.resolve(header.get("graph"))
-        found = infer_type(graph, types, partial=_flag(header, "partial"))
-        sides = (
-            [None if each is None else str(np.dtype(each)) for each in side]
-            for side in (found.arg_types, found.out_types, found.aux_types)
-        )
-        return Answer({**_named(graph, "types", *sides), "complete": found.complete})
+        return Answer(types_told(graph, _mapping(header, "types"), partial=_flag(header, "partial")))
 
     # -- running ------------------------------------------------------------------------------------------------
 
@@ -157,17 +135,6 @@ def _flag(header: Header, key: str, default: bool = False) -> bool:
     if type(value) is not bool:
         raise BadRequestError(f"{key}: expected true or false, got {value!r}")
     return value
-
-
-def _named(graph: Graph, what: str, args: Any, outs: Any, aux: Any) -> dict[str, Any]:
-    return {
-        "arg_names": graph.argument_names,
-        f"arg_{what}": list(args),
-        "out_names": graph.output_names,
-        f"out_{what}": list(outs),
-        "aux_names": graph.auxiliary_names,
-        f"aux_{what}": list(aux),
-    }
 
 
 def _check_names(graph: Graph, inputs: Tensors, heads: Tensors) -> None:

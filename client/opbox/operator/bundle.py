@@ -1,0 +1,224 @@
+"""Source that travels: what an operator needs, as readable pieces of the user's files, and how it runs elsewhere.
+
+    bundle = gather(SoftmaxProp)                 # see gather.py
+    bundle.sha256, bundle.text()
+    run(Bundle.from_json(received), {})["SoftmaxProp"]
+
+Nothing is pickled: a bundle is JSON that a person can read. Pieces keep their line numbers, so that a traceback on the
+other side shows the user's own lines.
+"""
+
+from __future__ import annotations
+
+import builtins
+import hashlib
+import json
+import linecache
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+from ..errors import MXNetError
+
+__all__ = ["Bundle", "Module", "Piece", "SourceError", "literal", "run", "shown_name"]
+
+
+class SourceError(MXNetError):
+    """The source of an operator cannot be had; the message says what, why, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Consecutive lines of a file: its name, the first line's number, the text."""
+
+    file: str
+    line: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """A module that travels whole: its full name, whether it is a package, its file's name, its text."""
+
+    name: str
+    package: bool
+    file: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """Source to run, in order.
+
+    Attributes:
+        pieces: the statements.
+        exports: the names that they are there for.
+        modules: files that the pieces import.
+    """
+
+    pieces: tuple[Piece, ...]
+    exports: tuple[str, ...]
+    modules: tuple[Module, ...] = ()
+
+    def json(self) -> dict[str, Any]:
+        """As it travels and is kept in `-ops.json` files."""
+        told: dict[str, Any] = {
+            "pieces": [{"file": piece.file, "line": piece.line, "text": piece.text} for piece in self.pieces],
+            "exports": list(self.exports),
+        }
+        if self.modules:
+            told["modules"] = [
+                {"name": m.name, "package": m.package, "file": m.file, "text": m.text} for m in self.modules
+            ]
+        return told
+
+    @classmethod
+    def from_json(cls, told: Any) -> Bundle:
+        """The bundle that `json` wrote; SourceError when it is something else."""
+        try:
+            pieces = tuple(Piece(str(p["file"]), int(p["line"]), str(p["text"])) for p in told["pieces"])
+            modules = tuple(
+                Module(str(m["name"]), bool(m["package"]), str(m["file"]), str(m["text"]))
+                for m in told.get("modules", ())
+            )
+            return cls(pieces, tuple(str(name) for name in told["exports"]), modules)
+        except (AttributeError, KeyError, TypeError, ValueError):
+            raise SourceError("operator sources: expected an object with pieces and exports") from None
+
+    @property
+    def sha256(self) -> str:
+        """Content hash: the same source is sent once."""
+        text = json.dumps(self.json(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def text(self) -> str:
+        """The whole source for reading."""
+        whole = [f"# {module.file}, module {module.name}\n{module.text}" for module in self.modules]
+        return "\n".join([*whole, *(f"# {piece.file}:{piece.line}\n{piece.text}" for piece in self.pieces)]) + "\n"
+
+
+def literal(value: Any) -> str | None:
+    """Python text of a plain value (numbers, strings, and tuples, lists, sets, dicts of them), or None."""
+    if value is None or type(value) in (bool, int, str, bytes):
+        return repr(value)
+    if type(value) is float:
+        if math.isnan(value):
+            return "float('nan')"
+        return repr(value) if math.isfinite(value) else ("1e999" if value > 0 else "-1e999")
+    if type(value) in (set, frozenset) and not value:
+        return f"{type(value).__name__}()"
+    if type(value) in (tuple, list, set, frozenset):
+        parts = [literal(each) for each in value]
+        if any(part is None for part in parts):
+            return None
+        # A set's order differs from run to run; the hash of a bundle must not.
+        known = [part for part in parts if part is not None]
+        inner = ", ".join(sorted(known) if type(value) in (set, frozenset) else known)
+        if type(value) is tuple:
+            return f"({inner},)" if len(parts) == 1 else f"({inner})"
+        if type(value) is list:
+            return f"[{inner}]"
+        return f"{{{inner}}}" if type(value) is set else f"frozenset({{{inner}}})"
+    if type(value) is dict:
+        pairs = [(literal(k), literal(v)) for k, v in value.items()]
+        if any(k is None or v is None for k, v in pairs):
+            return None
+        return "{" + ", ".join(f"{k}: {v}" for k, v in pairs) + "}"
+    return None
+
+
+def run(bundle: Bundle, namespace: dict[str, Any]) -> dict[str, Any]:
+    """Execute a bundle's pieces in `namespace`, line numbers as the user's, and return it.
+
+    Its modules are imported by its own statements only: they stay out of `sys.modules`, so that two bundles may hold
+    different files of one name.
+    """
+    if bundle.modules:
+        namespace["__builtins__"] = _Imports(bundle.modules).builtins
+    for file, pieces in _by_file(bundle.pieces):
+        exec(_compiled(_joined(pieces), file), namespace)
+    return namespace
+
+
+class _Imports:
+    """`__import__` for code that brings modules along."""
+
+    def __init__(self, modules: Iterable[Module]) -> None:
+        self._sources = {module.name: module for module in modules}
+        self._made: dict[str, ModuleType] = {}
+        self.builtins = {**vars(builtins), "__import__": self._import}
+
+    def _import(self, name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:
+        if level:
+            package = (globals or {}).get("__package__") or ""
+            parts = package.split(".")[: len(package.split(".")) - level + 1]
+            name = ".".join([*parts, name] if name else parts)
+        if name.split(".")[0] not in {each.split(".")[0] for each in self._sources}:
+            return builtins.__import__(name, globals, locals, fromlist or (), 0)
+        leaf = self._module(name)
+        for each in fromlist or ():
+            if not hasattr(leaf, each) and f"{name}.{each}" in self._sources:
+                self._module(f"{name}.{each}")
+        return leaf if fromlist else self._made[name.split(".")[0]]
+
+    def _module(self, name: str) -> ModuleType:
+        parent, _, last = name.rpartition(".")
+        above = self._module(parent) if parent else None
+        if name in self._made:
+            return self._made[name]
+        source = self._sources.get(name)
+        if source is None:
+            raise ModuleNotFoundError(f"No module named {name!r} in the operator's bundle", name=name)
+        made = self._made[name] = ModuleType(name)
+        vars(made).update(
+            __builtins__=self.builtins,
+            __package__=name if source.package else parent,
+            __file__=source.file,
+        )
+        if source.package:
+            made.__path__ = []
+        try:
+            exec(_compiled(source.text, source.file), vars(made))
+        except BaseException:
+            del self._made[name]
+            raise
+        if above is not None:
+            setattr(above, last, made)
+        return made
+
+
+def shown_name(filename: str) -> str:
+    """What a user calls the file of a code object that `run` compiled."""
+    if filename.startswith("<") and filename.endswith(">"):
+        return filename[1:-1].partition("#")[0] or filename
+    return filename
+
+
+def _compiled(text: str, file: str) -> Any:
+    """The code, whose lines tracebacks find; another text of the same file gets a number."""
+    base = file.strip("<>")
+    name, number = f"<{base}>", 1
+    while name in linecache.cache and "".join(linecache.getlines(name)) != text:
+        number += 1
+        name = f"<{base}#{number}>"
+    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+    return compile(text, name, "exec", dont_inherit=True)
+
+
+def _by_file(pieces: Iterable[Piece]) -> Iterable[tuple[str, list[Piece]]]:
+    grouped: list[tuple[str, list[Piece]]] = []
+    for piece in pieces:
+        if not grouped or grouped[-1][0] != piece.file or grouped[-1][1][-1].line >= piece.line:
+            grouped.append((piece.file, []))
+        grouped[-1][1].append(piece)
+    return grouped
+
+
+def _joined(pieces: list[Piece]) -> str:
+    lines: list[str] = []
+    for piece in pieces:
+        lines += [""] * (piece.line - 1 - len(lines))
+        lines += piece.text.splitlines()
+    return "\n".join(lines) + "\n"

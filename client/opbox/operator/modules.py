@@ -1,0 +1,84 @@
+"""`mx.operator.bundle(path)`: the user's files whose modules travel with the operators that import them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from .bundle import Module, SourceError
+
+__all__ = ["bundle", "is_bundled", "modules_of"]
+
+MOST_BYTES = 8 << 20
+"""The most source of one path."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """A path that was named: its top module, and where it is."""
+
+    name: str
+    path: Path
+
+
+_named: dict[str, _Named] = {}
+
+
+def bundle(path: str | Path) -> None:
+    """Send the module or package at `path` with every operator that imports it.
+
+    Args:
+        path: a `.py` file, or a folder: a package, or the modules that lie in it.
+
+    Raises:
+        SourceError: there is nothing of that kind.
+
+    Example:
+        >>> mx.operator.bundle("my_layers")      # a package; or "helpers.py"
+    """
+    place = Path(path).resolve()
+    if place.is_file() and place.suffix == ".py":
+        _named[place.stem] = _Named(place.stem, place)
+    elif place.is_dir() and (place / "__init__.py").exists():
+        _named[place.name] = _Named(place.name, place)
+    elif place.is_dir() and any(place.glob("*.py")):
+        for each in sorted(place.iterdir()):
+            if each.suffix == ".py" or (each / "__init__.py").exists():
+                bundle(each)
+    else:
+        raise SourceError(f"mx.operator.bundle: expected a .py file or a folder with some, got {str(path)!r}")
+
+
+def is_bundled(module: str) -> bool:
+    """Whether `bundle` named the module or its package."""
+    return module.split(".")[0] in _named
+
+
+def modules_of(name: str) -> list[Module]:
+    """The source of the named module `name`: itself, or all of its package.
+
+    Raises:
+        SourceError: a file cannot be read, or all are too large.
+    """
+    held = _named[name.split(".")[0]]
+    files = [held.path] if held.path.is_file() else sorted(held.path.rglob("*.py"))
+    found: list[Module] = []
+    size = 0
+    for file in files:
+        try:
+            text = file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise SourceError(f"mx.operator.bundle: {file.name} cannot be read: {error}") from None
+        size += len(text)
+        if size > MOST_BYTES:
+            raise SourceError(
+                f"mx.operator.bundle: {held.path.name}: expected at most {MOST_BYTES >> 20} MiB of source: name a "
+                "smaller folder"
+            )
+        inside = file.relative_to(held.path.parent).with_suffix("")
+        package = inside.name == "__init__"
+        parts = inside.parts[:-1] if package else inside.parts
+        if all(part.isidentifier() for part in parts):
+            shown = file.relative_to(held.path.parent).as_posix()
+            found.append(Module(".".join(parts), package, shown, text))
+    return found

@@ -1,0 +1,167 @@
+"""A session's operators: their sources by hash, each run when it is first needed, in a module of its own.
+
+Two sessions never see each other's: what runs and is registered belongs to the Definitions that are active in the
+thread, and parsing an operator's parameters looks there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import sys
+from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
+from types import ModuleType
+from typing import Any
+
+from opbox.operator.bundle import Bundle, SourceError, run
+from opbox.operator.custom import CustomOpProp, collecting
+from opbox.operator.native import NDArrayOp, NumpyOp
+from opbox_ops.backend import Backend, RandomSource
+from opbox_ops.errors import BadRequestError, LimitError, NotFoundError, UserCodeError
+
+from .local import LocalSession
+from .telling import user_error
+
+__all__ = ["BASES", "Definition", "Definitions", "active"]
+
+BASES: Mapping[str, type] = {"Custom": CustomOpProp, "_NumpyOp": NumpyOp, "_NDArrayOp": NDArrayOp}
+MOST = 1000
+"""Sources of a session."""
+_active: ContextVar[Definitions | None] = ContextVar("opbox_definitions", default=None)
+_numbers = itertools.count(1)
+
+
+class Definition:
+    """The code of one operator.
+
+    Args:
+        kind: Custom, _NumpyOp or _NDArrayOp.
+        op_type: its name.
+        code: its content hash.
+        bundle: its source; or
+        live: its class, when it comes from this very process.
+    """
+
+    def __init__(self, kind: str, op_type: str, code: str, bundle: Bundle | None, live: type | None) -> None:
+        self.kind = kind
+        self.op_type = op_type
+        self.code = code
+        self._bundle = bundle
+        self._class = live
+        self._module: str | None = None
+
+    def cls(self) -> type:
+        """The class; runs the source if that has not been done.
+
+        Raises:
+            UserCodeError: running the source failed, or it has no such class.
+        """
+        if self._class is None:
+            self._class = self._run()
+        return self._class
+
+    def _run(self) -> type:
+        assert self._bundle is not None
+        module = ModuleType(f"opbox_code_{next(_numbers)}")
+        sys.modules[module.__name__] = module
+        self._module = module.__name__
+        registered: dict[str, type[CustomOpProp]] = {}
+        try:
+            with collecting(registered):
+                run(self._bundle, vars(module))
+        except (Exception, SystemExit) as error:
+            self.forget()
+            raise user_error(f"the source of {self.op_type!r}", error) from error
+        name = self._bundle.exports[0] if self._bundle.exports else ""
+        # The decorator may have returned something else than the class.
+        found = registered.get(self.op_type) or vars(module).get(name)
+        base = BASES[self.kind]
+        if not (isinstance(found, type) and issubclass(found, base)):
+            self.forget()
+            raise UserCodeError(f"the source of {self.op_type!r}: expected a {base.__name__} named {name!r}, got none")
+        return found
+
+    def forget(self) -> None:
+        """Let go of the module that its source ran in."""
+        if self._module is not None:
+            sys.modules.pop(self._module, None)
+            self._module = None
+
+
+class Definitions:
+    """What a session has been sent.
+
+    Args:
+        backend, random, device: the session's, for the arrays that operators make.
+    """
+
+    def __init__(self, backend: Backend, random: RandomSource, device: str) -> None:
+        self.local = LocalSession(backend, random, device)
+        self._by_code: dict[str, Definition] = {}
+        self._by_name: dict[tuple[str, str], Definition] = {}
+
+    def add(self, kind: str, op_type: str, code: str, bundle: Any = None, live: Any = None) -> None:
+        """Take an operator's source, or its class; nothing runs yet.
+
+        Raises:
+            BadRequestError: the source is none, or its hash another.
+            LimitError: there are too many.
+        """
+        if kind not in BASES:
+            raise BadRequestError(f"define {op_type!r}: op: expected one of {', '.join(BASES)}, got {kind!r}")
+        held = self._by_code.get(code)
+        if held is None or held.kind != kind or held.op_type != op_type:
+            if len(self._by_code) >= MOST:
+                raise LimitError(f"define {op_type!r}: expected at most {MOST} operators in a session")
+            held = self._read(kind, op_type, code, bundle, live)
+        self._by_code[code] = self._by_name[kind, op_type] = held
+
+    def _read(self, kind: str, op_type: str, code: str, bundle: Any, live: Any) -> Definition:
+        if isinstance(live, type) and issubclass(live, BASES[kind]):
+            return Definition(kind, op_type, code, None, live)
+        try:
+            read = Bundle.from_json(bundle)
+        except SourceError as error:
+            raise BadRequestError(f"define {op_type!r}: bundle: {error}") from None
+        if read.sha256 != code:
+            raise BadRequestError(
+                f"define {op_type!r}: sha256: expected {read.sha256}, the bundle's, got {code[:64]!r}"
+            )
+        return Definition(kind, op_type, code, read, None)
+
+    def find(self, kind: str, op_type: str, code: str | None) -> Definition:
+        """By its hash, or else the last of that name; NotFoundError when there is none."""
+        held = self._by_name.get((kind, op_type)) if code is None else self._by_code.get(code)
+        if held is None or held.kind != kind:
+            known = ", ".join(sorted({name for _, name in self._by_name})) or "none"
+            raise NotFoundError(
+                f"op_type {op_type!r}: expected an operator that this session has defined ({known}): send a define "
+                "command with its source first"
+            )
+        return held
+
+    @contextlib.contextmanager
+    def scope(self) -> Iterator[None]:
+        """While the block runs, these are the definitions that graphs of this thread refer to."""
+        token = _active.set(self)
+        try:
+            yield
+        finally:
+            _active.reset(token)
+
+    def close(self) -> None:
+        """Let go of all modules."""
+        for each in self._by_code.values():
+            each.forget()
+
+
+def active() -> Definitions:
+    """The session's definitions; NotFoundError outside of a session."""
+    found = _active.get()
+    if found is None:
+        raise NotFoundError(
+            "operators of a user's own run in a session: make one with POST /v1/sessions, and send their source with a "
+            "define command before the graph"
+        )
+    return found

@@ -1,0 +1,77 @@
+"""Errors of user code: one sentence with the user's line, and the user's own traceback."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import opbox
+import opbox_ops
+from opbox.operator.bundle import shown_name
+from opbox_ops.errors import OpboxError, UserCodeError
+
+__all__ = ["READ_ONLY", "WRITES_TO_INPUT", "call", "user_error"]
+
+_OURS = tuple(
+    str(Path(file).parent) + "/" for file in (opbox.__file__, opbox_ops.__file__, str(Path(__file__).parent)) if file
+)
+READ_ONLY = ("assignment destination is read-only", "output array is read-only")
+"""What numpy says of an array that may not be written to."""
+WRITES_TO_INPUT = "it writes to an input: expected inputs to be left as they are; write to the outputs, or to a copy"
+
+
+def call(what: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call user code.
+
+    Raises:
+        UserCodeError: it raised; says `what` was called, and where it failed.
+    """
+    try:
+        return function(*args, **kwargs)
+    except (Exception, SystemExit) as error:
+        raise user_error(what, error) from error
+
+
+def user_error(what: str, error: BaseException) -> UserCodeError:
+    """What became of calling `what`."""
+    frames = _frames(error.__traceback__)
+    where = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+    said = str(error.message if isinstance(error, OpboxError) else error).strip()
+    if isinstance(error, ValueError) and any(each in said for each in READ_ONLY):
+        return _told(what, "", WRITES_TO_INPUT, where, frames, error)
+    kind = "" if isinstance(error, OpboxError) or type(error).__module__.startswith("opbox") else type(error).__name__
+    return _told(what, kind, said, where, frames, error)
+
+
+def _told(
+    what: str, kind: str, said: str, where: str, frames: list[traceback.FrameSummary], error: BaseException
+) -> UserCodeError:
+    sentence = ": ".join(part for part in (what, kind, said) if part)
+    return UserCodeError(sentence + where, detail={"traceback": _text(frames, error)})
+
+
+def _frames(trace: TracebackType | None) -> list[traceback.FrameSummary]:
+    """The frames of the user's own code and of the libraries that it called, not those of ours."""
+    return [
+        traceback.FrameSummary(_shown(f.filename), f.lineno, f.name, lookup_line=False, line=f.line or "")
+        for f in traceback.extract_tb(trace)
+        if not f.filename.startswith((*_OURS, "<frozen"))
+    ]
+
+
+def _shown(filename: str) -> str:
+    """A file as the user knows it: nothing of this machine's folders."""
+    for part in ("site-packages/", "dist-packages/"):
+        if part in filename:
+            return filename.partition(part)[2]
+    return Path(shown_name(filename)).name
+
+
+def _text(frames: list[traceback.FrameSummary], error: BaseException) -> str:
+    lines = ["Traceback (most recent call last):\n"] if frames else []
+    if isinstance(error, SyntaxError) and error.filename:
+        error.filename = _shown(error.filename)
+    return "".join([*lines, *traceback.format_list(frames), *traceback.format_exception_only(error)]).rstrip()
