@@ -42,6 +42,7 @@ def _run(asked: dict[str, Any], arrays: dict[str, Any]) -> Answer:
     told = {f"out:{i}": array for i, array in enumerate(entry.outputs)}
     told.update({f"grad:{name}": array for name, array in entry.grads.items()})
     told.update({f"aux:{name}": array for name, array in entry.aux.items()})
+    told.update({f"after:{name}": array for name, array in entry.after.items()})
     return {}, told
 
 

@@ -32,8 +32,10 @@ def compare(oracle: Oracle, case: Case, dtype: str, near: tuple[float, float], g
     run = Run(case, dtype, backend_for("cpu"))
     heads: dict[str, Any] = {}
     grads: dict[str, Any] = {}
+    after_forward: dict[str, Any] = {}
     try:
         run.forward()
+        after_forward = {name: array.copy() for name, array in run.states_now().items()}
         heads = {f"head:{k}": array for k, array in enumerate(run.heads()[: run.visible])}
         grads = run.backward() if run.wanted() else {}
     except OpboxError as error:
@@ -58,8 +60,10 @@ def compare(oracle: Oracle, case: Case, dtype: str, near: tuple[float, float], g
         close(got, told[key], near, key)
     for name in run.wanted():
         close(grads[name], told[f"grad:{name}"], gradient, f"gradient of {name}")
-    states = {f"aux:{run.variables[k].name}": run.values[run.node.inputs[k]] for k in run.aux}
-    assert states.keys() == {key for key in told if key.startswith("aux:")}
+    states = {f"aux:{name}": array for name, array in after_forward.items()}
+    if run.wanted():
+        states.update({f"after:{name}": array for name, array in run.states_now().items()})
+    assert states.keys() == {key for key in told if key.startswith(("aux:", "after:"))}
     for key, got in states.items():
         close(got, told[key], near, key)
     return "same"

@@ -94,6 +94,7 @@ def run(
         given_heads = None if heads is None else [to_nd(heads(i, out)) for i, out in enumerate(entry.outputs)]
         executor.backward(given_heads, is_train=is_train)
         entry.grads = {name: executor.grad_dict[name].asnumpy() for name in wanted}
+        entry.after = {name: array.asnumpy() for name, array in executor.aux_dict.items()}
     mx.nd.waitall()
     return entry
 

@@ -20,7 +20,7 @@ from ..cases.values import inputs, is_float
 __all__ = ["FOLDER", "Entry", "digest", "read", "recorded_dtypes", "source_dtype", "write"]
 
 FOLDER = Path(__file__).resolve().parent / "recorded"
-VERSION = 1
+VERSION = 2
 
 
 @dataclass
@@ -33,6 +33,7 @@ class Entry:
         outputs: the visible outputs.
         grads: by input name.
         aux: auxiliary states after the forward run, by input name.
+        after: auxiliary states after the backward run (where there is one): BatchNorm's change there.
     """
 
     digest: str
@@ -40,6 +41,7 @@ class Entry:
     outputs: list[Any] = field(default_factory=list)
     grads: dict[str, Any] = field(default_factory=dict)
     aux: dict[str, Any] = field(default_factory=dict)
+    after: dict[str, Any] = field(default_factory=dict)
 
 
 def recorded_dtypes(case: Case) -> list[str]:
@@ -75,6 +77,7 @@ def write(path: Path, entries: dict[str, Entry]) -> None:
         parts = [(f"out:{i}", array) for i, array in enumerate(entry.outputs)]
         parts += [(f"grad:{name}", array) for name, array in entry.grads.items()]
         parts += [(f"aux:{name}", array) for name, array in entry.aux.items()]
+        parts += [(f"after:{name}", array) for name, array in entry.after.items()]
         for name, array in parts:
             told.setdefault("arrays", []).append([name, array.dtype.name, list(array.shape), at])
             blob.append(np.ascontiguousarray(array).tobytes())
@@ -100,6 +103,6 @@ def read(path: Path) -> dict[str, Entry]:
             if kind == "out":
                 entry.outputs.append(array)
             else:
-                (entry.grads if kind == "grad" else entry.aux)[rest] = array
+                {"grad": entry.grads, "aux": entry.aux, "after": entry.after}[kind][rest] = array
         found[key] = entry
     return found

@@ -170,6 +170,10 @@ class Run:
         self.values.update({Entry(self.node, k): out for k, out in enumerate(call.outputs)})
         return call.outputs
 
+    def states_now(self) -> dict[str, Any]:
+        """The auxiliary states as the last run left them."""
+        return {self.variables[k].name: self.values[self.node.inputs[k]] for k in sorted(self.aux)}
+
     def heads(self) -> list[Any]:
         """Head gradients: the row's own for what is visible, zeros for the hidden outputs."""
         forward = self.calls[0]
@@ -234,7 +238,9 @@ class Run:
         call = Call(self, node, ins, shapes, types, frozenset(node.op.aux_indices(node.params)))
         call.inputs = call.fresh()
         call.outputs = call.empty()
-        call.compute(call.fresh(), [WRITE] * len(shapes), call.outputs)
+        # Auxiliary states that it writes are the row's own: what happens to them is compared too.
+        mine = [ins[k] if k in call.mutated else array for k, array in enumerate(call.fresh())]
+        call.compute(mine, [WRITE] * len(shapes), call.outputs)
         self.calls.append(call)
         self.values.update({Entry(node, k): out for k, out in enumerate(call.outputs)})
         return self.values[entry]

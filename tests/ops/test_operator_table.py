@@ -126,6 +126,10 @@ def test_gradient(device: str, case: Case, dtype: str) -> None:
         return
     for name in run.wanted():
         close(grads[name], told.grads[name], tolerance(case, dtype, gradient=True), f"gradient of {name}")
+    for name, array in run.states_now().items():
+        close(
+            run.backend.get(array), told.after[name], tolerance(case, dtype), f"auxiliary state {name} after backward"
+        )
 
 
 NUMERIC = [
