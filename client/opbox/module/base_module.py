@@ -6,7 +6,6 @@ a metric takes them in when it is read or when they have arrived.
 
 from __future__ import annotations
 
-import logging
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,6 +19,7 @@ from ..initializer import Uniform
 from ..io import DataBatch, DataIter
 from ..model import BatchEndParam, joined_params, split_params
 from ..ndarray import NDArray
+from .interface import ModuleInterface
 
 __all__ = ["BaseModule"]
 
@@ -32,134 +32,12 @@ def _listed(callbacks: Callbacks) -> Sequence[Callable[..., Any]]:
     return callbacks if isinstance(callbacks, (list, tuple)) else (callbacks,)
 
 
-class BaseModule:
-    """Base of modules: the high-level methods, over the ones that subclasses define.
+class BaseModule(ModuleInterface):
+    """Base of modules: training, scoring and predicting, over the methods that subclasses define.
 
     Args:
         logger: where `fit` writes.
     """
-
-    def __init__(self, logger: Any = logging) -> None:
-        self.logger = logger
-        self.binded = False
-        self.for_training = False
-        self.inputs_need_grad = False
-        self.params_initialized = False
-        self.optimizer_initialized = False
-        self._symbol: Any = None
-
-    # ---- what a subclass defines
-
-    @property
-    def data_names(self) -> list[str]:
-        """Names of the data inputs."""
-        raise NotImplementedError
-
-    @property
-    def output_names(self) -> list[str]:
-        """Names of the outputs."""
-        raise NotImplementedError
-
-    @property
-    def data_shapes(self) -> list[Any]:
-        """Descriptions of the data, as bound."""
-        raise NotImplementedError
-
-    @property
-    def label_shapes(self) -> list[Any] | None:
-        """Descriptions of the labels, as bound; None without."""
-        raise NotImplementedError
-
-    @property
-    def output_shapes(self) -> list[tuple[str, tuple[int, ...]]]:
-        """Names and shapes of the outputs."""
-        raise NotImplementedError
-
-    @property
-    def symbol(self) -> Any:
-        """The symbol."""
-        return self._symbol
-
-    def bind(
-        self,
-        data_shapes: Any,
-        label_shapes: Any = None,
-        for_training: bool = True,
-        inputs_need_grad: bool = False,
-        force_rebind: bool = False,
-        shared_module: Any = None,
-        grad_req: Any = "write",
-    ) -> None:
-        """Make executors for the shapes."""
-        raise NotImplementedError
-
-    def init_params(
-        self,
-        initializer: Any = Uniform(0.01),  # noqa: B008  (it holds no state)
-        arg_params: Mapping[str, Any] | None = None,
-        aux_params: Mapping[str, Any] | None = None,
-        allow_missing: bool = False,
-        force_init: bool = False,
-        allow_extra: bool = False,
-    ) -> None:
-        """Fill parameters and auxiliary states."""
-        raise NotImplementedError
-
-    def init_optimizer(
-        self,
-        kvstore: Any = "local",
-        optimizer: Any = "sgd",
-        optimizer_params: Any = (("learning_rate", 0.01),),
-        force_init: bool = False,
-    ) -> None:
-        """Make the optimizer."""
-        raise NotImplementedError
-
-    def get_params(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Parameters and auxiliary states by name."""
-        raise NotImplementedError
-
-    def forward(self, data_batch: Any, is_train: bool | None = None) -> None:
-        """Run a batch."""
-        raise NotImplementedError
-
-    def backward(self, out_grads: Any = None) -> None:
-        """Compute gradients of the batch run last."""
-        raise NotImplementedError
-
-    def update(self) -> None:
-        """Update parameters by their gradients."""
-        raise NotImplementedError
-
-    def get_outputs(self, merge_multi_context: bool = True) -> list[NDArray]:
-        """The outputs of the batch run last."""
-        raise NotImplementedError
-
-    def get_input_grads(self, merge_multi_context: bool = True) -> list[NDArray]:
-        """The gradients of the data of the batch run last."""
-        raise NotImplementedError
-
-    def update_metric(self, eval_metric: Any, labels: Any, pre_sliced: bool = False) -> None:
-        """Take the batch run last into a metric."""
-        raise NotImplementedError
-
-    def install_monitor(self, mon: Any) -> None:
-        """Let a monitor see the executors."""
-        raise NotImplementedError
-
-    def _flush(self) -> None:
-        """Send what is recorded, without waiting."""
-
-    def _check_ready(self, params: bool = True, optimizer: bool = False) -> None:
-        """Raise AssertionError unless the module is bound and, where asked, has parameters and an optimizer."""
-        if not self.binded:
-            raise AssertionError("the module is not bound yet: call bind(data_shapes, label_shapes) first")
-        if params and not self.params_initialized:
-            raise AssertionError("the module has no parameters yet: call init_params() or set_params() first")
-        if optimizer and not self.optimizer_initialized:
-            raise AssertionError("the module has no optimizer yet: call init_optimizer() first")
-
-    # ---- what follows from it
 
     def prepare(self, data_batch: Any, sparse_row_id_fn: Any = None) -> None:
         """Called before a batch is used; there is nothing to do, for there are no sparse parameters."""
