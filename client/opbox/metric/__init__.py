@@ -3,7 +3,7 @@
 Nothing here waits for a training step: an update holds on to the values under way, and reading the metric settles it.
 """
 
-from .base import CompositeEvalMetric, CustomMetric, EvalMetric, alias, check_label_shapes, create, np, register
+from .base import EvalMetric, alias, check_label_shapes, register
 from .classification import (
     F1,
     MCC,
@@ -14,6 +14,7 @@ from .classification import (
     Perplexity,
     TopKAccuracy,
 )
+from .composite import CompositeEvalMetric, CustomMetric, create, np
 from .regression import MAE, MSE, RMSE, Caffe, Loss, PearsonCorrelation, Torch
 
 __all__ = [
