@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 from collections.abc import Mapping
+from importlib.metadata import version
 from threading import Lock
 from typing import Any
 
@@ -12,7 +13,6 @@ import numpy as np
 from opbox.errors import raise_remote
 from opbox.transport import Reply
 
-from . import __name__ as _service
 from .engine import Engine
 from .settings import Settings
 from .statuses import tell
@@ -80,6 +80,6 @@ def _raise(status: int, body: dict[str, Any], error: BaseException) -> None:
 
 
 def _about(path: str) -> dict[str, Any]:
-    if path.startswith("/v2/health"):
-        return {}
-    return {"name": _service, "version": "embedded", "extensions": ["binary_tensor_data"]}
+    if path.startswith("/v2/health/"):
+        return {path.rpartition("/")[2]: True}
+    return {"name": "opbox", "version": version("opbox-service"), "extensions": ["binary_tensor_data"]}

@@ -1,0 +1,179 @@
+"""The engine without HTTP: caches, order, expiry, what is kept and what is let go."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from opbox.errors import GoneError as RemoteGoneError
+from opbox.errors import RemoteError
+from opbox_ops.errors import DeadlineError, GoneError, NotFoundError, OpboxError, QuotaError
+from opbox_service.embedded import EmbeddedTransport
+from opbox_service.engine import Answer, Call, Engine
+from opbox_service.settings import Settings
+from tests.contract.live import FC, IDENTITY, symbol, var
+
+X = np.arange(6, dtype=np.float32).reshape(2, 3)
+W = np.ones((4, 3), np.float32)
+B = np.zeros(4, np.float32)
+
+
+@pytest.fixture
+def engine() -> Iterator[Engine]:
+    made = Engine(Settings(graph_cache=3, plan_cache=2, max_session_bytes=1 << 20, deadline_s=1))
+    yield made
+    made.close()
+
+
+def session(engine: Engine, owner: str = "ann", **header: Any) -> str:
+    id: str = engine.call("POST", "/v1/sessions", header, owner=owner)[0]["id"]
+    return id
+
+
+def run(engine: Engine, id: str, seq: int, *commands: Any, wait: bool = True, **tensors: Any) -> Any:
+    header = {"seq": seq, "commands": list(commands), "wait": wait}
+    return engine.call("POST", f"/v1/sessions/{id}/commands", header, tensors, owner="ann")
+
+
+def put(id: int) -> dict[str, Any]:
+    return {"do": "put", "id": id, "tensor": "x"}
+
+
+def test_graphs_and_plans_are_bounded(engine: Engine) -> None:
+    hashes = []
+    for i in range(5):
+        graph = symbol(var("x"), ("_copy", f"y{i}", {}, [0]))
+        hashes.append(engine.call("PUT", "/v1/graphs", {"graph": graph})[0]["sha256"])
+        engine.call("POST", "/v1/forward", {"graph": graph}, {"x": X})
+    assert len(engine.graphs) == 3
+    with pytest.raises(NotFoundError):
+        engine.call("POST", "/v1/infer_shape", {"graph": f"sha256:{hashes[0]}"})
+    engine.call("POST", "/v1/infer_shape", {"graph": f"sha256:{hashes[-1]}", "shapes": {"x": [1]}})
+
+
+def test_what_is_answered_is_the_callers_own(engine: Engine) -> None:
+    x = X.copy()
+    first = engine.call("POST", "/v1/forward", {"graph": IDENTITY}, {"x": x})[1]["y_output"]
+    x[:] = 7
+    second = engine.call("POST", "/v1/forward", {"graph": IDENTITY}, {"x": x})[1]["y_output"]
+    np.testing.assert_array_equal(first, X)
+    assert (second == 7).all()
+    id = session(engine)
+    kept = run(engine, id, 1, put(1), {"do": "fetch", "id": 1, "as": "y"}, x=x)[1]["y"]
+    x[:] = 8
+    kept[:] = 9
+    assert (run(engine, id, 2, {"do": "fetch", "id": 1, "as": "y"})[1]["y"] == 7).all()
+
+
+def test_a_waiting_batch_keeps_its_own_tensors(engine: Engine) -> None:
+    id = session(engine)
+    x = X.copy()
+    assert run(engine, id, 2, put(1), wait=False, x=x)[0] == {"accepted": 2}
+    x[:] = -1
+    run(engine, id, 1)
+    np.testing.assert_array_equal(run(engine, id, 3, {"do": "fetch", "id": 1, "as": "y"})[1]["y"], X)
+
+
+def test_many_threads_share_a_session_in_order(engine: Engine) -> None:
+    id = session(engine)
+    run(engine, id, 1, put(1), x=np.zeros(3, np.float32))
+    add = {"do": "invoke", "op": "_plus_scalar", "attrs": {"scalar": 1}, "inputs": [1], "outputs": [1], "into": True}
+    found: dict[int, float] = {}
+
+    def work(seqs: list[int]) -> None:
+        for seq in seqs:
+            answer = run(engine, id, seq, add, {"do": "fetch", "id": 1, "as": "y"})
+            found[seq] = float(answer[1]["y"][0])
+
+    threads = [threading.Thread(target=work, args=(list(range(2 + i, 102, 4)),)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == {seq: float(seq - 1) for seq in range(2, 102)}
+
+
+def test_batches_behind_one_that_never_comes_are_given_up(engine: Engine) -> None:
+    id = session(engine)
+    late: list[Answer | BaseException] = []
+    header = {"seq": 3, "commands": [put(1)]}
+    rest = engine.begin(Call("POST", f"/v1/sessions/{id}/commands", header, {"x": X}, "ann"), late.append)
+    assert rest is not None
+    rest()
+    until = time.monotonic() + 5
+    while not late:
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    assert isinstance(late[0], DeadlineError)
+    assert "batch 1 did not come" in late[0].message
+    assert run(engine, id, 4, put(1), x=X)[0] == {"results": []}
+
+
+def test_a_session_that_ends_lets_go_of_everything(engine: Engine) -> None:
+    id = session(engine)
+    bind = {"do": "bind", "id": 9, "graph": FC, "args": {"x": 1, "w": 2, "b": 3}, "outputs": [8]}
+    puts = [{"do": "put", "id": i, "tensor": name} for i, name in ((1, "x"), (2, "w"), (3, "b"))]
+    run(engine, id, 1, *puts, bind, {"do": "forward", "executor": 9}, x=X, w=W, b=B)
+    held = engine.sessions.get("ann", id)
+    refs = [weakref.ref(each) for each in (held.array(1), held.array(8), held.objects[9].executor)]
+    assert held.budget.used > 0
+    engine.call("DELETE", f"/v1/sessions/{id}", owner="ann")
+    assert held.budget.used == 0
+    del held
+    gc.collect()
+    assert [ref() for ref in refs] == [None, None, None]
+    with pytest.raises(GoneError, match="was deleted"):
+        engine.call("GET", f"/v1/sessions/{id}", owner="ann")
+    with pytest.raises(NotFoundError):
+        engine.call("GET", f"/v1/sessions/{id}", owner="bob")
+
+
+def test_memory_is_counted_once_and_given_back(engine: Engine) -> None:
+    id = session(engine)
+    big = np.zeros(100_000, np.float32)
+    run(engine, id, 1, put(1), {"do": "view", "id": 2, "of": 1, "begin": 0, "end": 5}, x=big)
+    used = engine.sessions.get("ann", id).budget
+    assert used.used == big.nbytes
+    run(engine, id, 2, {"do": "free", "ids": [1]})
+    assert used.used == big.nbytes, "the view still holds it"
+    run(engine, id, 3, {"do": "free", "ids": [2]})
+    assert used.used == 0
+    with pytest.raises(QuotaError, match="at most 1048576 bytes"):
+        run(engine, id, 4, put(1), put(2), put(3), x=big)
+    assert used.used == 2 * big.nbytes
+
+
+def test_an_embedded_engine_raises_what_a_server_answers() -> None:
+    transport = EmbeddedTransport()
+    assert transport.call("GET", "/v2").header["name"] == "opbox"
+    assert transport.call("GET", "/v2/health/live").header["live"] is True
+    id = transport.call("POST", "/v1/sessions", {}).header["id"]
+    transport.call("DELETE", f"/v1/sessions/{id}")
+    with pytest.raises(RemoteGoneError) as told:
+        transport.call("GET", f"/v1/sessions/{id}")
+    assert told.value.status == 410
+    with pytest.raises(RemoteError, match="fc"):
+        transport.call("POST", "/v1/forward", {"graph": FC}, {"x": X, "w": W[:, :2], "b": B})
+
+
+def test_a_closed_engine_takes_no_calls() -> None:
+    engine = Engine(Settings())
+    engine.close()
+    with pytest.raises(OpboxError, match="stopping"):
+        engine.call("GET", "/v1/ops")
+
+
+def test_an_error_of_ours_tells_nothing_of_us(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    from opbox_service.statuses import tell
+
+    status, told = tell(RuntimeError("/secret/path"))
+    assert status == 500
+    assert "secret" not in str(told)
+    assert tell(MemoryError())[0] == 429

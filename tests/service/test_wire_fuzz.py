@@ -1,0 +1,143 @@
+"""Random frames at the decoder and at the engine's door: an answer or a WireError, never another exception."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from opbox import wire
+from opbox.errors import WireError
+from opbox_service.engine import Engine
+from opbox_service.frames import Framed, Laid, limits_of, serve
+from opbox_service.settings import SCOPES, Settings
+from tests.service.test_graph_fuzz import one_sentence
+
+LIMITS = wire.Limits(header_bytes=1 << 16, tensor_bytes=1 << 20, tensors=64, rank=8, json_depth=16)
+SETTINGS = Settings(max_nodes=100, max_session_bytes=1 << 20, max_json_depth=16)
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(1 << 70), 1 << 70)
+    | st.floats()
+    | st.text(max_size=8)
+    | st.sampled_from(["FP32", "INT64", "BOOL", "BF16", "x"]),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=12,
+)
+ENTRY = st.fixed_dictionaries(
+    {},
+    optional={
+        "name": st.sampled_from(["x", "y"]) | JSON,
+        "shape": st.lists(st.integers(-2, 1 << 40), max_size=10) | JSON,
+        "datatype": st.sampled_from(list(wire.DATATYPES)) | JSON,
+        "data": st.lists(JSON, max_size=6) | JSON,
+        "parameters": st.fixed_dictionaries({"binary_data_size": st.integers(-1, 64) | JSON}) | JSON,
+    },
+)
+HEADER = st.fixed_dictionaries(
+    {},
+    optional={
+        "inputs": st.lists(ENTRY, max_size=4) | JSON,
+        "parameters": st.fixed_dictionaries({"tensor_alignment": st.sampled_from([64, 32, None])}) | JSON,
+        "graph": JSON,
+        "commands": JSON,
+        "shapes": JSON,
+        "seq": JSON,
+        "wait": JSON,
+    },
+)
+ARRAYS = st.sampled_from([np.float32, np.float16, np.int8, np.int64, np.uint16, np.bool_]).flatmap(
+    lambda dtype: hnp.arrays(dtype, hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4))
+)
+
+
+def decoded(body: bytes, length: int | None) -> None:
+    try:
+        frame = wire.decode(body, length, limits=LIMITS)
+    except WireError as error:
+        one_sentence(str(error))
+    else:
+        assert sum(tensor.nbytes for tensor in frame.tensors.values()) < 1 << 22
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.binary(max_size=200), st.none() | st.integers(-5, 300))
+def test_any_bytes(body: bytes, length: int | None) -> None:
+    decoded(body, length)
+
+
+@settings(max_examples=250, deadline=None)
+@given(HEADER, st.binary(max_size=80), st.integers(-3, 3))
+def test_any_header(header: dict[str, Any], payload: bytes, lie: int) -> None:
+    text = json.dumps(header).encode()
+    decoded(text + payload, len(text))
+    decoded(text + payload, len(text) + lie)
+    decoded(text, None)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.dictionaries(st.text(max_size=5), ARRAYS, max_size=4), st.data())
+def test_what_is_written_is_read_and_damage_is_noticed(tensors: dict[str, np.ndarray], data: st.DataObject) -> None:
+    head, buffers = wire.encode({"graph": "g"}, tensors, "inputs")
+    body = b"".join([head, *buffers])
+    frame = wire.decode(body, len(head), limits=LIMITS)
+    assert list(frame.tensors) == list(tensors)
+    for name, tensor in tensors.items():
+        assert frame.tensors[name].dtype == tensor.dtype
+        assert frame.tensors[name].shape == tensor.shape
+        assert frame.tensors[name].tobytes() == tensor.tobytes()
+    cut = data.draw(st.integers(0, max(0, len(body) - 1)))
+    decoded(body[:cut], min(len(head), cut))
+    at = data.draw(st.integers(0, len(head) - 1))
+    damaged = bytearray(body)
+    damaged[at] = data.draw(st.integers(0, 255))
+    decoded(bytes(damaged), len(head))
+
+
+_engine: list[Engine] = []
+
+
+def answered(method: str, path: str, body: bytes, length: int | None) -> Laid:
+    """What the engine's door answers."""
+    if not _engine:
+        _engine.append(Engine(SETTINGS))
+    answers: list[Laid] = []
+    framed = Framed(method=method, path=path, owner="ann", body=body, header_length=length, binary=True, scopes=SCOPES)
+    rest = serve(_engine[0], framed, limits_of(SETTINGS), answers.append)
+    if rest is not None:
+        rest()
+    (answer,) = answers
+    return answer
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.sampled_from(["/v1/forward", "/v1/backward", "/v1/infer_shape", "/v1/infer_type", "/v1/graphs"]),
+    HEADER,
+    st.binary(max_size=40),
+)
+def test_the_engine_answers_whatever_comes(path: str, header: dict[str, Any], payload: bytes) -> None:
+    text = json.dumps(header).encode()
+    answer = answered("PUT" if path == "/v1/graphs" else "POST", path, text + payload, len(text))
+    assert 400 <= answer.status < 500, answer.head
+    assert isinstance(json.loads(answer.head)["error"], str)
+
+
+@settings(max_examples=200, deadline=None)
+@given(HEADER)
+def test_a_session_answers_whatever_comes(header: dict[str, Any]) -> None:
+    made = json.loads(answered("POST", "/v1/sessions", b"{}", None).head)
+    path = f"/v1/sessions/{made['id']}"
+    try:
+        answer = answered("POST", f"{path}/commands", json.dumps(header).encode(), None)
+        assert answer.status in (200, 202) or 400 <= answer.status < 500, answer.head
+        told = json.loads(answered("GET", path, b"", None).head)
+        assert told["objects"] == told["bytes"] == 0
+    finally:
+        answered("DELETE", path, b"", None)
