@@ -22,6 +22,7 @@ import numpy as np
 from .base import source_line
 from .errors import MXNetError, RemoteError, TransportError
 from .inside import running
+from .operator.foresight import will_bring_code
 from .pending import Batch, Pending
 from .transport import Reply, Transport
 
@@ -64,7 +65,7 @@ class Session:
         self._error: Exception | None = None
         self._broken: Exception | None = None
         self._closed = False
-        told = transport.call("POST", "/v1/sessions", {"device": device}).header
+        told = _opened(transport, device)
         self.id: str = told["id"]
         self._ttl = float(told.get("ttl_s", 600))
         self._path = f"/v1/sessions/{self.id}/commands"
@@ -310,6 +311,17 @@ class Session:
                 thread.join(timeout)
         with contextlib.suppress(MXNetError):  # it may have gone already, or its server
             self._transport.call("DELETE", f"/v1/sessions/{self.id}")
+
+
+def _opened(transport: Transport, device: str) -> dict[str, Any]:
+    """A new session on the engine: one that may take code, where the program has some and the token allows it."""
+    if not getattr(transport, "in_process", False) and will_bring_code():
+        try:
+            return transport.call("POST", "/v1/sessions", {"device": device, "code": True}).header
+        except RemoteError as error:
+            if error.status != 403:
+                raise
+    return transport.call("POST", "/v1/sessions", {"device": device}).header
 
 
 _sessions: dict[str, Session] = {}

@@ -16,7 +16,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
@@ -129,6 +129,18 @@ class Params(BaseModel):
     """Base of the parameter models: frozen, hashable, no unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+
+    positional: ClassVar[tuple[str, ...]] = ()
+    """Parameters that MXNet's functions take first, where that is not the order of the fields."""
+
+    @classmethod
+    def model_json_schema(cls, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """The JSON Schema of the parameters, in the order of a call with positional arguments."""
+        schema = super().model_json_schema(*args, **kwargs)
+        if cls.positional:
+            fields = schema["properties"]
+            schema["properties"] = {key: fields[key] for key in dict.fromkeys((*cls.positional, *fields))}
+        return schema
 
     @classmethod
     def parse(cls, op: str, attrs: Mapping[str, Any]) -> Self:

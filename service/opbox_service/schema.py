@@ -21,7 +21,8 @@ __all__ = ["catalogue", "files", "main"]
 
 def catalogue() -> dict[str, Any]:
     """Every operator that a user may call, as `GET /v1/ops` tells them."""
-    return {"operators": [registry.get(name).json() for name in registry.names() if not name.startswith("_backward")]}
+    found = [registry.get(name) for name in registry.names()]
+    return {"operators": [op.json() for op in found if not op.is_backward and not op.name.startswith("_backward")]}
 
 
 def files() -> dict[Path, str]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
 import opbox as mx
@@ -15,7 +18,7 @@ def test_generated_files_are_current() -> None:
     assert not stale, "run python -m opbox_service.schema"
 
 
-@pytest.mark.parametrize("name", [name for name in registry.names() if not name.startswith("_backward")])
+@pytest.mark.parametrize("name", [op["name"] for op in schema.catalogue()["operators"]])
 def test_inputs_and_outputs_are_those_of_the_registry(name: str) -> None:
     op, ours = registry.get(name), _schema.get(name)
     attrs = _smallest(name)
@@ -47,3 +50,26 @@ def test_functions_are_there_under_every_name() -> None:
             assert callable(getattr(namespace, name)), name
         assert callable(namespace._internal._plus_scalar)
         assert "num_hidden" in namespace.FullyConnected.__signature__.parameters
+
+
+SIGNATURES: dict[str, list[str]] = json.loads(
+    Path(__file__).with_name("recorded").joinpath("signatures.json").read_text(encoding="utf-8")
+)
+OWN_ARGUMENTS = {"_linspace"}
+"""Operators whose arguments are not MXNet's, on purpose: mx.nd.linspace does what its arguments say."""
+
+
+@pytest.mark.parametrize(
+    "name", [op.name for op in _schema.operators() if op.name in SIGNATURES and op.name not in OWN_ARGUMENTS]
+)
+def test_arguments_come_in_mxnets_order(name: str) -> None:
+    op = _schema.get(name)
+    ours = [*op.tensors, *op.params]
+    theirs = [each for each in SIGNATURES[name] if each != "kwargs"]
+    if op.count is None:
+        assert ours == theirs
+
+
+@pytest.mark.parametrize("op", _schema.operators(), ids=lambda op: op.name)
+def test_names_are_mxnets(op: _schema.Operator) -> None:
+    assert [name for name in (op.name, *op.aliases) if name not in SIGNATURES] == []

@@ -228,3 +228,14 @@ def test_a_server_that_ends_is_told(tmp_path: Path) -> None:
         x.asnumpy()
     with pytest.raises(TransportError):
         (x + 1).asnumpy()
+
+
+def test_an_idle_session_is_kept_alive(tmp_path: Path) -> None:
+    server = Live("none", tmp_path, OPBOX_SESSION_TTL_S="0.6")
+    engines.use(HttpTransport(server.url, TOKENS["ann"]))
+    x = mx.nd.ones((2,))
+    x.asnumpy()
+    time.sleep(1.8)
+    assert x.asnumpy().tolist() == [1, 1]
+    mx.disconnect()
+    server.stop()

@@ -278,7 +278,7 @@ def SwapAxis(data: NDArray | None = ..., dim1: int = 0, dim2: int = 0, name: str
 def abs(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """The absolute value."""
 
-def adam_update(weight: NDArray | None = ..., grad: NDArray | None = ..., mean: NDArray | None = ..., var: NDArray | None = ..., lr: float = ..., wd: float = 0.0, rescale_grad: float = 1.0, clip_gradient: float = -1.0, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-08, lazy_update: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def adam_update(weight: NDArray | None = ..., grad: NDArray | None = ..., mean: NDArray | None = ..., var: NDArray | None = ..., lr: float = ..., beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-08, wd: float = 0.0, rescale_grad: float = 1.0, clip_gradient: float = -1.0, lazy_update: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """One step of Adam."""
 
 def add_n(*data: NDArray, num_args: int = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
@@ -470,7 +470,7 @@ def floor(data: NDArray | None = ..., name: str | None = None, attr: Any = None,
 def ftml_update(weight: NDArray | None = ..., grad: NDArray | None = ..., d: NDArray | None = ..., v: NDArray | None = ..., z: NDArray | None = ..., lr: float = ..., beta1: float = 0.6, beta2: float = 0.999, epsilon: float = 1e-08, t: int = ..., wd: float = 0.0, rescale_grad: float = 1.0, clip_grad: float = -1.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """One step of FTML."""
 
-def ftrl_update(weight: NDArray | None = ..., grad: NDArray | None = ..., z: NDArray | None = ..., n: NDArray | None = ..., lr: float = ..., wd: float = 0.0, rescale_grad: float = 1.0, clip_gradient: float = -1.0, lamda1: float = 0.01, beta: float = 1.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def ftrl_update(weight: NDArray | None = ..., grad: NDArray | None = ..., z: NDArray | None = ..., n: NDArray | None = ..., lr: float = ..., lamda1: float = 0.01, beta: float = 1.0, wd: float = 0.0, rescale_grad: float = 1.0, clip_gradient: float = -1.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """One step of FTRL-proximal."""
 
 def gamma(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
@@ -524,16 +524,16 @@ def min(data: NDArray | None = ..., axis: Sequence[Any] | int | None = None, kee
 def min_axis(data: NDArray | None = ..., axis: Sequence[Any] | int | None = None, keepdims: bool | int = False, exclude: bool | int = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """The minimum; NaN if there is one."""
 
-def mp_nag_mom_update(weight: NDArray | None = ..., grad: NDArray | None = ..., mom: NDArray | None = ..., weight32: NDArray | None = ..., lr: float = ..., wd: float = 0.0, rescale_grad: float = 1.0, clip_gradient: float = -1.0, momentum: float = 0.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def mp_nag_mom_update(weight: NDArray | None = ..., grad: NDArray | None = ..., mom: NDArray | None = ..., weight32: NDArray | None = ..., lr: float = ..., momentum: float = 0.0, wd: float = 0.0, rescale_grad: float = 1.0, clip_gradient: float = -1.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """One step of SGD with Nesterov's momentum on a float32 copy."""
 
-def mp_sgd_mom_update(weight: NDArray | None = ..., grad: NDArray | None = ..., mom: NDArray | None = ..., weight32: NDArray | None = ..., lr: float = ..., wd: float = 0.0, rescale_grad: float = 1.0, clip_gradient: float = -1.0, momentum: float = 0.0, lazy_update: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def mp_sgd_mom_update(weight: NDArray | None = ..., grad: NDArray | None = ..., mom: NDArray | None = ..., weight32: NDArray | None = ..., lr: float = ..., momentum: float = 0.0, wd: float = 0.0, rescale_grad: float = 1.0, clip_gradient: float = -1.0, lazy_update: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """One step of SGD with momentum on a float32 copy."""
 
 def mp_sgd_update(weight: NDArray | None = ..., grad: NDArray | None = ..., weight32: NDArray | None = ..., lr: float = ..., wd: float = 0.0, rescale_grad: float = 1.0, clip_gradient: float = -1.0, lazy_update: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """One step of SGD on a float32 copy."""
 
-def nag_mom_update(weight: NDArray | None = ..., grad: NDArray | None = ..., mom: NDArray | None = ..., lr: float = ..., wd: float = 0.0, rescale_grad: float = 1.0, clip_gradient: float = -1.0, momentum: float = 0.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def nag_mom_update(weight: NDArray | None = ..., grad: NDArray | None = ..., mom: NDArray | None = ..., lr: float = ..., momentum: float = 0.0, wd: float = 0.0, rescale_grad: float = 1.0, clip_gradient: float = -1.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """One step of SGD with Nesterov's momentum."""
 
 def nanprod(data: NDArray | None = ..., axis: Sequence[Any] | int | None = None, keepdims: bool | int = False, exclude: bool | int = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
@@ -548,7 +548,7 @@ def negative(data: NDArray | None = ..., name: str | None = None, attr: Any = No
 def norm(data: NDArray | None = ..., ord: int = 2, axis: Sequence[Any] | int | None = None, out_dtype: str | None = None, keepdims: bool | int = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """The length of data along axes."""
 
-def normal(shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', loc: float = 0.0, scale: float = 1.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def normal(loc: float = 0.0, scale: float = 1.0, shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Numbers of the normal distribution."""
 
 def one_hot(indices: NDArray | None = ..., depth: int = ..., on_value: float = 1.0, off_value: float = 0.0, dtype: Any = 'float32', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
@@ -569,28 +569,28 @@ def prod(data: NDArray | None = ..., axis: Sequence[Any] | int | None = None, ke
 def radians(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Degrees to radians."""
 
-def random_exponential(shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', lam: float = 1.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def random_exponential(lam: float = 1.0, shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Numbers of the exponential distribution."""
 
-def random_gamma(shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', alpha: float = 1.0, beta: float = 1.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def random_gamma(alpha: float = 1.0, beta: float = 1.0, shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Numbers of the gamma distribution."""
 
-def random_generalized_negative_binomial(shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', mu: float = 1.0, alpha: float = 1.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def random_generalized_negative_binomial(mu: float = 1.0, alpha: float = 1.0, shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Numbers of the generalized_negative_binomial distribution."""
 
-def random_negative_binomial(shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', k: int = 1, p: float = 1.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def random_negative_binomial(k: int = 1, p: float = 1.0, shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Numbers of the negative_binomial distribution."""
 
-def random_normal(shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', loc: float = 0.0, scale: float = 1.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def random_normal(loc: float = 0.0, scale: float = 1.0, shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Numbers of the normal distribution."""
 
-def random_poisson(shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', lam: float = 1.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def random_poisson(lam: float = 1.0, shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Numbers of the poisson distribution."""
 
 def random_randint(low: int = ..., high: int = ..., shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Whole numbers from low up to high."""
 
-def random_uniform(shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', low: float = 0.0, high: float = 1.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def random_uniform(low: float = 0.0, high: float = 1.0, shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Numbers of the uniform distribution."""
 
 def rcbrt(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
@@ -617,10 +617,10 @@ def reverse(data: NDArray | None = ..., axis: Sequence[Any] | int = ..., name: s
 def rint(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """To the nearest integer; halves downwards."""
 
-def rmsprop_update(weight: NDArray | None = ..., grad: NDArray | None = ..., n: NDArray | None = ..., lr: float = ..., wd: float = 0.0, rescale_grad: float = 1.0, clip_gradient: float = -1.0, gamma1: float = 0.95, epsilon: float = 1e-08, clip_weights: float = -1.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def rmsprop_update(weight: NDArray | None = ..., grad: NDArray | None = ..., n: NDArray | None = ..., lr: float = ..., gamma1: float = 0.95, epsilon: float = 1e-08, wd: float = 0.0, rescale_grad: float = 1.0, clip_gradient: float = -1.0, clip_weights: float = -1.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """One step of RMSProp."""
 
-def rmspropalex_update(weight: NDArray | None = ..., grad: NDArray | None = ..., n: NDArray | None = ..., g: NDArray | None = ..., delta: NDArray | None = ..., lr: float = ..., wd: float = 0.0, rescale_grad: float = 1.0, clip_gradient: float = -1.0, gamma1: float = 0.95, epsilon: float = 1e-08, clip_weights: float = -1.0, gamma2: float = 0.9, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def rmspropalex_update(weight: NDArray | None = ..., grad: NDArray | None = ..., n: NDArray | None = ..., g: NDArray | None = ..., delta: NDArray | None = ..., lr: float = ..., gamma1: float = 0.95, gamma2: float = 0.9, epsilon: float = 1e-08, wd: float = 0.0, rescale_grad: float = 1.0, clip_gradient: float = -1.0, clip_weights: float = -1.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """One step of Graves' RMSProp."""
 
 def round(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
@@ -656,7 +656,7 @@ def sample_uniform(low: NDArray | None = ..., high: NDArray | None = ..., shape:
 def scatter_nd(data: NDArray | None = ..., indices: NDArray | None = ..., shape: Sequence[Any] | int = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Zeros with data at positions along several axes."""
 
-def sgd_mom_update(weight: NDArray | None = ..., grad: NDArray | None = ..., mom: NDArray | None = ..., lr: float = ..., wd: float = 0.0, rescale_grad: float = 1.0, clip_gradient: float = -1.0, momentum: float = 0.0, lazy_update: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def sgd_mom_update(weight: NDArray | None = ..., grad: NDArray | None = ..., mom: NDArray | None = ..., lr: float = ..., momentum: float = 0.0, wd: float = 0.0, rescale_grad: float = 1.0, clip_gradient: float = -1.0, lazy_update: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """One step of SGD with momentum."""
 
 def sgd_update(weight: NDArray | None = ..., grad: NDArray | None = ..., lr: float = ..., wd: float = 0.0, rescale_grad: float = 1.0, clip_gradient: float = -1.0, lazy_update: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
@@ -677,7 +677,7 @@ def sign(data: NDArray | None = ..., name: str | None = None, attr: Any = None, 
 def signsgd_update(weight: NDArray | None = ..., grad: NDArray | None = ..., lr: float = ..., wd: float = 0.0, rescale_grad: float = 1.0, clip_gradient: float = -1.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """One step along the gradient's sign."""
 
-def signum_update(weight: NDArray | None = ..., grad: NDArray | None = ..., mom: NDArray | None = ..., lr: float = ..., wd: float = 0.0, rescale_grad: float = 1.0, clip_gradient: float = -1.0, momentum: float = 0.0, wd_lh: float = 0.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def signum_update(weight: NDArray | None = ..., grad: NDArray | None = ..., mom: NDArray | None = ..., lr: float = ..., momentum: float = 0.0, wd: float = 0.0, rescale_grad: float = 1.0, clip_gradient: float = -1.0, wd_lh: float = 0.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """One step along the momentum's sign."""
 
 def sin(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
@@ -767,7 +767,7 @@ def transpose(data: NDArray | None = ..., axes: Sequence[Any] | int = (), name: 
 def trunc(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """The integer part: towards zero."""
 
-def uniform(shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', low: float = 0.0, high: float = 1.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def uniform(low: float = 0.0, high: float = 1.0, shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Numbers of the uniform distribution."""
 
 def where(condition: NDArray | None = ..., x: NDArray | None = ..., y: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:

@@ -49,7 +49,6 @@ __all__ = [
     '_adamw_update',
     '_add',
     '_arange',
-    '_broadcast_backward',
     '_contrib_arange_like',
     '_copy',
     '_crop_assign',
@@ -262,9 +261,6 @@ def _add(lhs: Symbol | None = ..., rhs: Symbol | None = ..., name: str | None = 
 def _arange(start: float = ..., stop: float | None = None, step: float = 1.0, repeat: int = 1, infer_range: bool | int = False, ctx: str = '', dtype: Any = 'float32', name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """Evenly spaced numbers from start up to stop."""
 
-def _broadcast_backward(name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
-    """Gradient; see _broadcast_backward."""
-
 def _contrib_arange_like(data: Symbol | None = ..., start: float = 0.0, step: float = 1.0, repeat: int = 1, ctx: str = '', axis: int | None = None, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """Evenly spaced numbers, as many as data has."""
 
@@ -274,7 +270,7 @@ def _copy(data: Symbol | None = ..., name: str | None = None, attr: Any = None, 
 def _crop_assign(lhs: Symbol | None = ..., rhs: Symbol | None = ..., begin: Sequence[Any] | int = ..., end: Sequence[Any] | int = ..., step: Sequence[Any] | int = (), name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """_slice_assign and _slice_assign_scalar: an array with a regular part replaced; what `x[1:3] = y` runs."""
 
-def _crop_assign_scalar(data: Symbol | None = ..., begin: Sequence[Any] | int = ..., end: Sequence[Any] | int = ..., step: Sequence[Any] | int = (), scalar: float = 0.0, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+def _crop_assign_scalar(data: Symbol | None = ..., scalar: float = 0.0, begin: Sequence[Any] | int = ..., end: Sequence[Any] | int = ..., step: Sequence[Any] | int = (), name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """_slice_assign and _slice_assign_scalar: an array with a regular part replaced; what `x[1:3] = y` runs."""
 
 def _div(lhs: Symbol | None = ..., rhs: Symbol | None = ..., name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
@@ -406,37 +402,37 @@ def _power(lhs: Symbol | None = ..., rhs: Symbol | None = ..., name: str | None 
 def _power_scalar(data: Symbol | None = ..., scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """data to the power of scalar."""
 
-def _random_exponential(shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', lam: float = 1.0, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+def _random_exponential(lam: float = 1.0, shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """Numbers of the exponential distribution."""
 
 def _random_exponential_like(data: Symbol | None = ..., lam: float = 1.0, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """Numbers of the exponential distribution in data's shape and element type."""
 
-def _random_gamma(shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', alpha: float = 1.0, beta: float = 1.0, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+def _random_gamma(alpha: float = 1.0, beta: float = 1.0, shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """Numbers of the gamma distribution."""
 
 def _random_gamma_like(data: Symbol | None = ..., alpha: float = 1.0, beta: float = 1.0, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """Numbers of the gamma distribution in data's shape and element type."""
 
-def _random_generalized_negative_binomial(shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', mu: float = 1.0, alpha: float = 1.0, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+def _random_generalized_negative_binomial(mu: float = 1.0, alpha: float = 1.0, shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """Numbers of the generalized_negative_binomial distribution."""
 
 def _random_generalized_negative_binomial_like(data: Symbol | None = ..., mu: float = 1.0, alpha: float = 1.0, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """Numbers of the generalized_negative_binomial distribution in data's shape and element type."""
 
-def _random_negative_binomial(shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', k: int = 1, p: float = 1.0, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+def _random_negative_binomial(k: int = 1, p: float = 1.0, shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """Numbers of the negative_binomial distribution."""
 
 def _random_negative_binomial_like(data: Symbol | None = ..., k: int = 1, p: float = 1.0, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """Numbers of the negative_binomial distribution in data's shape and element type."""
 
-def _random_normal(shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', loc: float = 0.0, scale: float = 1.0, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+def _random_normal(loc: float = 0.0, scale: float = 1.0, shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """Numbers of the normal distribution."""
 
 def _random_normal_like(data: Symbol | None = ..., loc: float = 0.0, scale: float = 1.0, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """Numbers of the normal distribution in data's shape and element type."""
 
-def _random_poisson(shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', lam: float = 1.0, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+def _random_poisson(lam: float = 1.0, shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """Numbers of the poisson distribution."""
 
 def _random_poisson_like(data: Symbol | None = ..., lam: float = 1.0, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
@@ -445,7 +441,7 @@ def _random_poisson_like(data: Symbol | None = ..., lam: float = 1.0, name: str 
 def _random_randint(low: int = ..., high: int = ..., shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """Whole numbers from low up to high."""
 
-def _random_uniform(shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', low: float = 0.0, high: float = 1.0, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+def _random_uniform(low: float = 0.0, high: float = 1.0, shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """Numbers of the uniform distribution."""
 
 def _random_uniform_like(data: Symbol | None = ..., low: float = 0.0, high: float = 1.0, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
@@ -496,7 +492,7 @@ def _shuffle(data: Symbol | None = ..., name: str | None = None, attr: Any = Non
 def _slice_assign(lhs: Symbol | None = ..., rhs: Symbol | None = ..., begin: Sequence[Any] | int = ..., end: Sequence[Any] | int = ..., step: Sequence[Any] | int = (), name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """_slice_assign and _slice_assign_scalar: an array with a regular part replaced; what `x[1:3] = y` runs."""
 
-def _slice_assign_scalar(data: Symbol | None = ..., begin: Sequence[Any] | int = ..., end: Sequence[Any] | int = ..., step: Sequence[Any] | int = (), scalar: float = 0.0, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+def _slice_assign_scalar(data: Symbol | None = ..., scalar: float = 0.0, begin: Sequence[Any] | int = ..., end: Sequence[Any] | int = ..., step: Sequence[Any] | int = (), name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """_slice_assign and _slice_assign_scalar: an array with a regular part replaced; what `x[1:3] = y` runs."""
 
 def _split_v2(data: Symbol | None = ..., indices: Sequence[Any] | int = ..., axis: int = 1, squeeze_axis: bool | int = False, sections: int = 0, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:

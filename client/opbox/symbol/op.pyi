@@ -278,7 +278,7 @@ def SwapAxis(data: Symbol | None = ..., dim1: int = 0, dim2: int = 0, name: str 
 def abs(data: Symbol | None = ..., name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """The absolute value."""
 
-def adam_update(weight: Symbol | None = ..., grad: Symbol | None = ..., mean: Symbol | None = ..., var: Symbol | None = ..., lr: float = ..., wd: float = 0.0, rescale_grad: float = 1.0, clip_gradient: float = -1.0, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-08, lazy_update: bool | int = True, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+def adam_update(weight: Symbol | None = ..., grad: Symbol | None = ..., mean: Symbol | None = ..., var: Symbol | None = ..., lr: float = ..., beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-08, wd: float = 0.0, rescale_grad: float = 1.0, clip_gradient: float = -1.0, lazy_update: bool | int = True, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """One step of Adam."""
 
 def add_n(*data: Symbol, num_args: int = ..., name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
@@ -470,7 +470,7 @@ def floor(data: Symbol | None = ..., name: str | None = None, attr: Any = None, 
 def ftml_update(weight: Symbol | None = ..., grad: Symbol | None = ..., d: Symbol | None = ..., v: Symbol | None = ..., z: Symbol | None = ..., lr: float = ..., beta1: float = 0.6, beta2: float = 0.999, epsilon: float = 1e-08, t: int = ..., wd: float = 0.0, rescale_grad: float = 1.0, clip_grad: float = -1.0, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """One step of FTML."""
 
-def ftrl_update(weight: Symbol | None = ..., grad: Symbol | None = ..., z: Symbol | None = ..., n: Symbol | None = ..., lr: float = ..., wd: float = 0.0, rescale_grad: float = 1.0, clip_gradient: float = -1.0, lamda1: float = 0.01, beta: float = 1.0, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+def ftrl_update(weight: Symbol | None = ..., grad: Symbol | None = ..., z: Symbol | None = ..., n: Symbol | None = ..., lr: float = ..., lamda1: float = 0.01, beta: float = 1.0, wd: float = 0.0, rescale_grad: float = 1.0, clip_gradient: float = -1.0, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """One step of FTRL-proximal."""
 
 def gamma(data: Symbol | None = ..., name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
@@ -524,16 +524,16 @@ def min(data: Symbol | None = ..., axis: Sequence[Any] | int | None = None, keep
 def min_axis(data: Symbol | None = ..., axis: Sequence[Any] | int | None = None, keepdims: bool | int = False, exclude: bool | int = False, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """The minimum; NaN if there is one."""
 
-def mp_nag_mom_update(weight: Symbol | None = ..., grad: Symbol | None = ..., mom: Symbol | None = ..., weight32: Symbol | None = ..., lr: float = ..., wd: float = 0.0, rescale_grad: float = 1.0, clip_gradient: float = -1.0, momentum: float = 0.0, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+def mp_nag_mom_update(weight: Symbol | None = ..., grad: Symbol | None = ..., mom: Symbol | None = ..., weight32: Symbol | None = ..., lr: float = ..., momentum: float = 0.0, wd: float = 0.0, rescale_grad: float = 1.0, clip_gradient: float = -1.0, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """One step of SGD with Nesterov's momentum on a float32 copy."""
 
-def mp_sgd_mom_update(weight: Symbol | None = ..., grad: Symbol | None = ..., mom: Symbol | None = ..., weight32: Symbol | None = ..., lr: float = ..., wd: float = 0.0, rescale_grad: float = 1.0, clip_gradient: float = -1.0, momentum: float = 0.0, lazy_update: bool | int = True, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+def mp_sgd_mom_update(weight: Symbol | None = ..., grad: Symbol | None = ..., mom: Symbol | None = ..., weight32: Symbol | None = ..., lr: float = ..., momentum: float = 0.0, wd: float = 0.0, rescale_grad: float = 1.0, clip_gradient: float = -1.0, lazy_update: bool | int = True, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """One step of SGD with momentum on a float32 copy."""
 
 def mp_sgd_update(weight: Symbol | None = ..., grad: Symbol | None = ..., weight32: Symbol | None = ..., lr: float = ..., wd: float = 0.0, rescale_grad: float = 1.0, clip_gradient: float = -1.0, lazy_update: bool | int = True, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """One step of SGD on a float32 copy."""
 
-def nag_mom_update(weight: Symbol | None = ..., grad: Symbol | None = ..., mom: Symbol | None = ..., lr: float = ..., wd: float = 0.0, rescale_grad: float = 1.0, clip_gradient: float = -1.0, momentum: float = 0.0, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+def nag_mom_update(weight: Symbol | None = ..., grad: Symbol | None = ..., mom: Symbol | None = ..., lr: float = ..., momentum: float = 0.0, wd: float = 0.0, rescale_grad: float = 1.0, clip_gradient: float = -1.0, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """One step of SGD with Nesterov's momentum."""
 
 def nanprod(data: Symbol | None = ..., axis: Sequence[Any] | int | None = None, keepdims: bool | int = False, exclude: bool | int = False, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
@@ -548,7 +548,7 @@ def negative(data: Symbol | None = ..., name: str | None = None, attr: Any = Non
 def norm(data: Symbol | None = ..., ord: int = 2, axis: Sequence[Any] | int | None = None, out_dtype: str | None = None, keepdims: bool | int = False, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """The length of data along axes."""
 
-def normal(shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', loc: float = 0.0, scale: float = 1.0, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+def normal(loc: float = 0.0, scale: float = 1.0, shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """Numbers of the normal distribution."""
 
 def one_hot(indices: Symbol | None = ..., depth: int = ..., on_value: float = 1.0, off_value: float = 0.0, dtype: Any = 'float32', name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
@@ -569,28 +569,28 @@ def prod(data: Symbol | None = ..., axis: Sequence[Any] | int | None = None, kee
 def radians(data: Symbol | None = ..., name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """Degrees to radians."""
 
-def random_exponential(shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', lam: float = 1.0, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+def random_exponential(lam: float = 1.0, shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """Numbers of the exponential distribution."""
 
-def random_gamma(shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', alpha: float = 1.0, beta: float = 1.0, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+def random_gamma(alpha: float = 1.0, beta: float = 1.0, shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """Numbers of the gamma distribution."""
 
-def random_generalized_negative_binomial(shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', mu: float = 1.0, alpha: float = 1.0, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+def random_generalized_negative_binomial(mu: float = 1.0, alpha: float = 1.0, shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """Numbers of the generalized_negative_binomial distribution."""
 
-def random_negative_binomial(shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', k: int = 1, p: float = 1.0, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+def random_negative_binomial(k: int = 1, p: float = 1.0, shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """Numbers of the negative_binomial distribution."""
 
-def random_normal(shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', loc: float = 0.0, scale: float = 1.0, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+def random_normal(loc: float = 0.0, scale: float = 1.0, shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """Numbers of the normal distribution."""
 
-def random_poisson(shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', lam: float = 1.0, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+def random_poisson(lam: float = 1.0, shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """Numbers of the poisson distribution."""
 
 def random_randint(low: int = ..., high: int = ..., shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """Whole numbers from low up to high."""
 
-def random_uniform(shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', low: float = 0.0, high: float = 1.0, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+def random_uniform(low: float = 0.0, high: float = 1.0, shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """Numbers of the uniform distribution."""
 
 def rcbrt(data: Symbol | None = ..., name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
@@ -617,10 +617,10 @@ def reverse(data: Symbol | None = ..., axis: Sequence[Any] | int = ..., name: st
 def rint(data: Symbol | None = ..., name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """To the nearest integer; halves downwards."""
 
-def rmsprop_update(weight: Symbol | None = ..., grad: Symbol | None = ..., n: Symbol | None = ..., lr: float = ..., wd: float = 0.0, rescale_grad: float = 1.0, clip_gradient: float = -1.0, gamma1: float = 0.95, epsilon: float = 1e-08, clip_weights: float = -1.0, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+def rmsprop_update(weight: Symbol | None = ..., grad: Symbol | None = ..., n: Symbol | None = ..., lr: float = ..., gamma1: float = 0.95, epsilon: float = 1e-08, wd: float = 0.0, rescale_grad: float = 1.0, clip_gradient: float = -1.0, clip_weights: float = -1.0, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """One step of RMSProp."""
 
-def rmspropalex_update(weight: Symbol | None = ..., grad: Symbol | None = ..., n: Symbol | None = ..., g: Symbol | None = ..., delta: Symbol | None = ..., lr: float = ..., wd: float = 0.0, rescale_grad: float = 1.0, clip_gradient: float = -1.0, gamma1: float = 0.95, epsilon: float = 1e-08, clip_weights: float = -1.0, gamma2: float = 0.9, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+def rmspropalex_update(weight: Symbol | None = ..., grad: Symbol | None = ..., n: Symbol | None = ..., g: Symbol | None = ..., delta: Symbol | None = ..., lr: float = ..., gamma1: float = 0.95, gamma2: float = 0.9, epsilon: float = 1e-08, wd: float = 0.0, rescale_grad: float = 1.0, clip_gradient: float = -1.0, clip_weights: float = -1.0, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """One step of Graves' RMSProp."""
 
 def round(data: Symbol | None = ..., name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
@@ -656,7 +656,7 @@ def sample_uniform(low: Symbol | None = ..., high: Symbol | None = ..., shape: S
 def scatter_nd(data: Symbol | None = ..., indices: Symbol | None = ..., shape: Sequence[Any] | int = ..., name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """Zeros with data at positions along several axes."""
 
-def sgd_mom_update(weight: Symbol | None = ..., grad: Symbol | None = ..., mom: Symbol | None = ..., lr: float = ..., wd: float = 0.0, rescale_grad: float = 1.0, clip_gradient: float = -1.0, momentum: float = 0.0, lazy_update: bool | int = True, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+def sgd_mom_update(weight: Symbol | None = ..., grad: Symbol | None = ..., mom: Symbol | None = ..., lr: float = ..., momentum: float = 0.0, wd: float = 0.0, rescale_grad: float = 1.0, clip_gradient: float = -1.0, lazy_update: bool | int = True, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """One step of SGD with momentum."""
 
 def sgd_update(weight: Symbol | None = ..., grad: Symbol | None = ..., lr: float = ..., wd: float = 0.0, rescale_grad: float = 1.0, clip_gradient: float = -1.0, lazy_update: bool | int = True, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
@@ -677,7 +677,7 @@ def sign(data: Symbol | None = ..., name: str | None = None, attr: Any = None, *
 def signsgd_update(weight: Symbol | None = ..., grad: Symbol | None = ..., lr: float = ..., wd: float = 0.0, rescale_grad: float = 1.0, clip_gradient: float = -1.0, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """One step along the gradient's sign."""
 
-def signum_update(weight: Symbol | None = ..., grad: Symbol | None = ..., mom: Symbol | None = ..., lr: float = ..., wd: float = 0.0, rescale_grad: float = 1.0, clip_gradient: float = -1.0, momentum: float = 0.0, wd_lh: float = 0.0, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+def signum_update(weight: Symbol | None = ..., grad: Symbol | None = ..., mom: Symbol | None = ..., lr: float = ..., momentum: float = 0.0, wd: float = 0.0, rescale_grad: float = 1.0, clip_gradient: float = -1.0, wd_lh: float = 0.0, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """One step along the momentum's sign."""
 
 def sin(data: Symbol | None = ..., name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
@@ -767,7 +767,7 @@ def transpose(data: Symbol | None = ..., axes: Sequence[Any] | int = (), name: s
 def trunc(data: Symbol | None = ..., name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """The integer part: towards zero."""
 
-def uniform(shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', low: float = 0.0, high: float = 1.0, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+def uniform(low: float = 0.0, high: float = 1.0, shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """Numbers of the uniform distribution."""
 
 def where(condition: Symbol | None = ..., x: Symbol | None = ..., y: Symbol | None = ..., name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:

@@ -21,7 +21,11 @@ copy = register("_copy", aliases=("identity",), doc="data, unchanged.")
 like = register(
     "_identity_with_attr_like_rhs", inputs=("lhs", "rhs"), doc="lhs, unchanged; rhs settles its shape and type."
 )
-loss = register("make_loss", doc="data, unchanged, as a loss: its gradient is 1, whatever the head gradient.")
+loss = register(
+    "make_loss",
+    outputs=("loss",),
+    doc="data, unchanged, as a loss: its gradient is 1, whatever the head gradient.",
+)
 backward_loss = register_backward("_backward_make_loss", NoParams, outputs=("data",))
 block = register("BlockGrad", aliases=("stop_gradient",), doc="data, unchanged; no gradient flows back.")
 

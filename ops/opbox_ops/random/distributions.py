@@ -183,7 +183,9 @@ def _model(row: Distribution, base: type[Params], suffix: str) -> type[Params]:
         name: (Int if isinstance(default, int) else Float, Field(default, description=f"Parameter of the {row.name}."))
         for name, default in row.params.items()
     }
-    return create_model(f"Random{row.name.title().replace('_', '')}{suffix}Params", __base__=base, **fields)
+    made = create_model(f"Random{row.name.title().replace('_', '')}{suffix}Params", __base__=base, **fields)
+    made.positional = tuple(row.params)
+    return made
 
 
 def _check(row: Distribution, p: Any) -> None:

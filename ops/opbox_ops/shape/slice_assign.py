@@ -16,6 +16,7 @@ from .view import copy_bytes
 
 
 class SliceAssignScalarParams(SliceParams):
+    positional = ("scalar",)
     scalar: Float = Field(0.0, description="The value that the part gets.")
 
 

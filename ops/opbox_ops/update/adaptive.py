@@ -19,6 +19,7 @@ ftrl_update takes d = clip(rescale_grad * grad) (McMahan 2013):
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -28,6 +29,7 @@ from .family import UpdateParams, clip_weights, declare
 
 
 class AdamParams(UpdateParams):
+    positional: ClassVar[tuple[str, ...]] = ("lr", "beta1", "beta2", "epsilon")
     beta1: Float = Field(0.9, description="How much of the mean is kept.")
     beta2: Float = Field(0.999, description="How much of the mean square is kept.")
     epsilon: Float = Field(1e-8, description="Keeps the division from zero.")
@@ -35,16 +37,19 @@ class AdamParams(UpdateParams):
 
 
 class RmspropParams(UpdateParams):
+    positional: ClassVar[tuple[str, ...]] = ("lr", "gamma1", "epsilon")
     gamma1: Float = Field(0.95, description="How much of the mean square is kept.")
     epsilon: Float = Field(1e-8, description="Keeps the division from zero.")
     clip_weights: Float = Field(-1.0, description="Limit of the new weight's elements; negative: none.")
 
 
 class RmspropAlexParams(RmspropParams):
+    positional: ClassVar[tuple[str, ...]] = ("lr", "gamma1", "gamma2", "epsilon")
     gamma2: Float = Field(0.9, description="How much of the last step is kept.")
 
 
 class FtrlParams(UpdateParams):
+    positional: ClassVar[tuple[str, ...]] = ("lr", "lamda1", "beta")
     lamda1: Float = Field(0.01, description="Strength of the L1 penalty.")
     beta: Float = Field(1.0, description="Added to the root of the sum of squares.")
 

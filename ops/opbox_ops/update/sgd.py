@@ -14,6 +14,7 @@ The mp_ forms keep weight32, a float32 copy of a float16 weight, and compute wit
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -27,6 +28,7 @@ class SgdParams(UpdateParams):
 
 
 class MomentumParams(UpdateParams):
+    positional: ClassVar[tuple[str, ...]] = ("lr", "momentum")
     momentum: Float = Field(0.0, description="How much of the last step is kept.")
 
 

@@ -1,0 +1,45 @@
+"""Writes what MXNet 1.9.1 says of its functions: the arguments in order. Run by MXNet's Python:
+
+python tests/client/record_signatures.py tests/client/recorded/signatures.json
+"""
+
+from __future__ import annotations
+
+import ctypes
+import inspect
+import json
+import sys
+from typing import Any
+
+PREFIXES = {"_contrib_": "contrib", "_linalg_": "linalg", "_image_": "image", "_sparse_": "sparse"}
+
+
+def names(mx: Any) -> list[str]:
+    """Every operator's name that is for users of mx.nd and mx.sym."""
+    count, listed = ctypes.c_uint(), ctypes.POINTER(ctypes.c_char_p)()
+    mx.base.check_call(mx.base._LIB.MXListAllOpNames(ctypes.byref(count), ctypes.byref(listed)))
+    found = sorted(listed[i].decode() for i in range(count.value))
+    return [name for name in found if not name.startswith(("_np", "_backward", "_contrib_backward", "_sg_"))]
+
+
+def function(mx: Any, name: str) -> Any:
+    """The function of mx.sym for an operator's name."""
+    for prefix, module in PREFIXES.items():
+        if name.startswith(prefix):
+            return getattr(getattr(mx.sym, module), name[len(prefix) :], None)
+    if name.startswith("_random_") and name.endswith("_like"):
+        return getattr(mx.sym.random, name.removeprefix("_random_"), None)
+    return getattr(mx.sym._internal if name.startswith("_") else mx.sym.op, name, None)
+
+
+if __name__ == "__main__":
+    import mxnet
+
+    told = {}
+    for each in names(mxnet):
+        found = function(mxnet, each)
+        if found is not None:
+            told[each] = [key for key in inspect.signature(found).parameters if key not in ("name", "attr", "out")]
+    lines = ",\n".join(f"{json.dumps(each)}: {json.dumps(arguments)}" for each, arguments in told.items())
+    with open(sys.argv[1], "w", encoding="utf-8") as file:
+        file.write("{\n" + lines + "\n}\n")
