@@ -20,29 +20,33 @@ class NumpyRandom:
         self.seed(seed)
 
     def seed(self, seed: int) -> None:
-        self._generator = np.random.Generator(np.random.Philox(seed))
+        # Made when it is first drawn from: most calls that seed draw nothing, and it costs as much as a small call.
+        self._seed = seed
+        self._made: np.random.Generator | None = None
 
     @property
     def generator(self) -> np.random.Generator:
-        return self._generator
+        if self._made is None:
+            self._made = np.random.Generator(np.random.Philox(self._seed))
+        return self._made
 
     def uniform(self, out: Any, low: Any = 0.0, high: Any = 1.0) -> None:
         if out.dtype in (np.float32, np.float64) and out.flags.c_contiguous:
-            self._generator.random(out=out, dtype=out.dtype.type)
+            self.generator.random(out=out, dtype=out.dtype.type)
             if not (isinstance(low, float) and low == 0.0 and isinstance(high, float) and high == 1.0):
                 np.multiply(out, np.subtract(high, low), out=out, casting="same_kind")
                 np.add(out, low, out=out, casting="same_kind")
         else:
-            out[...] = self._generator.uniform(low, high, out.shape)
+            out[...] = self.generator.uniform(low, high, out.shape)
 
     def normal(self, out: Any, loc: Any = 0.0, scale: Any = 1.0) -> None:
         if out.dtype in (np.float32, np.float64) and out.flags.c_contiguous:
-            self._generator.standard_normal(out=out, dtype=out.dtype.type)
+            self.generator.standard_normal(out=out, dtype=out.dtype.type)
             if not (isinstance(loc, float) and loc == 0.0 and isinstance(scale, float) and scale == 1.0):
                 np.multiply(out, scale, out=out, casting="same_kind")
                 np.add(out, loc, out=out, casting="same_kind")
         else:
-            out[...] = self._generator.normal(loc, scale, out.shape)
+            out[...] = self.generator.normal(loc, scale, out.shape)
 
 
 class NumpyBackend:

@@ -24,17 +24,13 @@ __all__ = ["Compiled", "PlanCache"]
 
 @dataclass(slots=True)
 class Compiled:
-    """An executor and the arrays that it is bound to."""
+    """An executor, the arrays that it is bound to, and the bytes of all."""
 
     executor: Executor
     arrays: dict[str, Array]
     grads: dict[str, Array]
     random: RandomSource
-
-    @property
-    def nbytes(self) -> int:
-        own = self.executor.memory.arena_bytes + self.executor.memory.output_bytes
-        return own + sum(int(array.nbytes) for group in (self.arrays, self.grads) for array in group.values())
+    nbytes: int
 
 
 class PlanCache:
@@ -92,7 +88,9 @@ class PlanCache:
             random=random,
             max_bytes=self._max_bytes,
         )
-        return Compiled(executor, arrays, grads, random)
+        nbytes = executor.memory.arena_bytes + executor.memory.output_bytes
+        nbytes += sum(int(array.nbytes) for group in (arrays, grads) for array in group.values())
+        return Compiled(executor, arrays, grads, random, nbytes)
 
     def _take(self, place: Hashable) -> Compiled | None:
         with self._lock:
