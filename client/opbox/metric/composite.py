@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from .. import registry
@@ -82,15 +82,19 @@ class CompositeEvalMetric(EvalMetric):
             metric.reset_local()
 
     def get(self) -> tuple[Any, Any]:
-        pairs = [pair for metric in self.metrics for pair in pairs(*metric.get())]
-        return [name for name, _ in pairs], [value for _, value in pairs]
+        return _columns(pairs(*metric.get()) for metric in self.metrics)
 
     def get_global(self) -> tuple[Any, Any]:
-        pairs = [pair for metric in self.metrics for pair in pairs(*metric.get_global())]
-        return [name for name, _ in pairs], [value for _, value in pairs]
+        return _columns(pairs(*metric.get_global()) for metric in self.metrics)
 
     def get_config(self) -> dict[str, Any]:
         return super().get_config() | {"metrics": [metric.get_config() for metric in self.metrics]}
+
+
+def _columns(held: Iterable[list[tuple[str, Any]]]) -> tuple[list[str], list[Any]]:
+    """Names and values of all metrics, as two lists."""
+    told = [pair for one in held for pair in one]
+    return [name for name, _ in told], [value for _, value in told]
 
 
 @register
