@@ -17,6 +17,7 @@ class Growing:
     """A graph that grows: nodes as JSON has them, and the (node, output, shape) that may be read."""
 
     rng: Random
+    random: bool = True
     nodes: list[dict[str, Any]] = field(default_factory=list)
     open: list[tuple[int, int, Shape]] = field(default_factory=list)
     data: dict[str, Shape] = field(default_factory=dict)
@@ -94,7 +95,7 @@ def _unary(g: Growing) -> None:
             ("Activation", {"act_type": "tanh"}),
             ("sqrt", {}),
             ("_mul_scalar", {"scalar": 2.0}),
-            ("Dropout", {}),
+            ("Dropout" if g.random else "cbrt", {}),
             ("BlockGrad", {}),
             ("softmax", {}),
             ("zeros_like", {}),
@@ -218,10 +219,11 @@ STEPS = [
 ]
 
 
-def grow(rng: Random, size: int) -> Growing:
-    """A graph of about `size` operator calls."""
-    growing = Growing(rng)
+def grow(rng: Random, size: int, *, to_run: bool = False) -> Growing:
+    """A graph of about `size` operator calls; `to_run`: without what is random or has no gradient for its input."""
+    growing = Growing(rng, random=not to_run)
+    steps = [step for step in STEPS if not to_run or step is not _embedding]
     growing.input(tuple(rng.randint(2, 6) for _ in range(rng.choice([2, 4, 4]))))
     for _ in range(size):
-        rng.choice(STEPS)(growing)
+        rng.choice(steps)(growing)
     return growing

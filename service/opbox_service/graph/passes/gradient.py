@@ -163,6 +163,9 @@ class _Pass:
         for made in fresh:
             if made.op is None or not made.op.is_backward:
                 continue
+            if made.op.aux_indices(made.params):
+                # It brings states up to date (BatchNorm's moving statistics), whatever flows into it, as in MXNet.
+                continue
             gradients = [entry.node for entry in made.inputs if entry.node not in self.graph.index]
             if gradients and all(each in self.zero_nodes for each in gradients):
                 self.zero_nodes.add(made)
