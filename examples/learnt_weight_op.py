@@ -1,6 +1,6 @@
 """A CustomOp with a weight of its own, which a Module learns: y = data * weight, one weight a feature.
 
-    python examples/learnt_weight_op.py
+python examples/learnt_weight_op.py
 """
 
 import numpy as np

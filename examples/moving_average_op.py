@@ -1,9 +1,9 @@
 """A CustomOp with an auxiliary state: data is centred by a moving average, which training updates.
 
-    python examples/moving_average_op.py
+python examples/moving_average_op.py
 
-    training:   mean = momentum * mean + (1 - momentum) * average of the batch;    out = data - average of the batch
-    otherwise:  out = data - mean
+training:   mean = momentum * mean + (1 - momentum) * average of the batch;    out = data - average of the batch
+otherwise:  out = data - mean
 """
 
 from collections import namedtuple

@@ -1,6 +1,6 @@
 """A CustomOp with two outputs: the positive and the negative part of its input.
 
-    python examples/two_outputs_op.py
+python examples/two_outputs_op.py
 """
 
 import numpy as np

@@ -1,8 +1,8 @@
 """A weighted loss as a CustomOp: logistic regression in which every observation has a weight of its own.
 
-    python examples/weighted_loss_op.py
+python examples/weighted_loss_op.py
 
-    out = 1 / (1 + exp(-data));    gradient of data = weight * (out - label)
+out = 1 / (1 + exp(-data));    gradient of data = weight * (out - label)
 """
 
 import numpy as np

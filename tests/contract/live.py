@@ -19,8 +19,8 @@ import numpy as np
 from opbox import wire
 
 SLOW_OPS = Path(__file__).with_name("slow_ops.py")
-TOKENS = {"ann": "ann-secret-1", "bob": "bob-secret-1", "cuda": "cuda-secret-1"}
-SCOPES = {"ann": ["run"], "bob": ["run"], "cuda": ["upload-cuda"]}
+TOKENS = {"ann": "ann-secret-1", "bob": "bob-secret-1", "cuda": "cuda-secret-1", "py": "py-secret-1"}
+SCOPES = {"ann": ["run"], "bob": ["run"], "cuda": ["upload-cuda"], "py": ["run", "upload-python"]}
 
 
 @dataclass
@@ -55,6 +55,7 @@ class Live:
             "OPBOX_MAX_SESSIONS": "40",
             "OPBOX_MAX_SESSION_BYTES": str(256 << 20),
             "OPBOX_RUNTIME_DIR": str(folder),
+            "OPBOX_CODE_SPARES": "0",
             "OMP_NUM_THREADS": "1",
             **settings,
         }
@@ -125,9 +126,16 @@ class Live:
         return 0.0
 
     def workers(self) -> list[int]:
-        """The worker processes' ids."""
-        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
-        return [int(pid) for pid in children.split()]
+        """The ids of the worker processes that sessions share."""
+        return self._children("opbox_service.worker.process")
+
+    def code_workers(self) -> list[int]:
+        """Those of the processes that sessions with code have to themselves, and of the spare ones."""
+        return self._children("opbox_service.worker.code_process")
+
+    def _children(self, module: str) -> list[int]:
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        return [int(pid) for pid in children if module in Path(f"/proc/{pid}/cmdline").read_text().split("\0")]
 
     def stop(self) -> int:
         for client in self.clients.values():

@@ -126,7 +126,7 @@ class Definitions:
             raise BadRequestError(f"define {op_type!r}: bundle: {error}") from None
         if read.sha256 != code:
             raise BadRequestError(
-                f"define {op_type!r}: sha256: expected {read.sha256}, the bundle's, got {code[:64]!r}"
+                f"define {op_type!r}: sha256: expected the bundle's, {read.sha256}, got {code[:64]!r}"
             )
         return Definition(kind, op_type, code, read, None)
 

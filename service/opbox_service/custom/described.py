@@ -53,8 +53,6 @@ class Described:
         """Ask for shapes, and merge what is told. While inputs are unknown, an exception only means: not yet."""
         count = len(self.arguments)
         complete = all(known(shape) for shape in ins[:count])
-        if not complete and all(shape is None for shape in ins[:count]):
-            return
         given = [[] if shape is None else [max(d, 0) for d in shape] for shape in ins[:count]]
         lists = self._ask("infer_shape", given, complete)
         if lists is None:

@@ -12,6 +12,7 @@ from typing import Any, Self
 from pydantic import ConfigDict, PrivateAttr
 
 from opbox_ops.compute import Arrays, OpContext, Reqs
+from opbox_ops.errors import OpboxError
 from opbox_ops.gradient import backward_node
 from opbox_ops.infer import ShapeList, TypeList
 from opbox_ops.node import Entry, Node
@@ -105,9 +106,11 @@ def _gradient(node: Node, ograds: list[Entry]) -> list[Entry | None]:
     told: Described = params.described
     first = len(told.arguments)
     every = [*ograds, *node.inputs[:first], *node.entries()]
-    return backward_node(
-        f"_backward_{node.op.name}", node, [*(every[i] for i in told.backward_reads()), *node.inputs[first:]]
-    )
+    try:
+        reads = told.backward_reads()
+    except OpboxError as error:
+        raise error.at(node.name, node.op.name, node.source) from error
+    return backward_node(f"_backward_{node.op.name}", node, [*(every[i] for i in reads), *node.inputs[first:]])
 
 
 def _register(name: str, doc: str) -> Op:

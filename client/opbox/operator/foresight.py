@@ -1,0 +1,32 @@
+"""Whether this program will bring code of its own: its sessions are then opened in processes of their own.
+
+A session's process is chosen when it opens, which may be long before the first operator is used.
+"""
+
+from __future__ import annotations
+
+import linecache
+import re
+import sys
+
+from .custom import get_all_registered_operators
+from .native import NDArrayOp, NumpyOp, PythonOp
+
+__all__ = ["will_bring_code"]
+
+_WORDS = re.compile(r"\b(CustomOp|CustomOpProp|NumpyOp|NDArrayOp|CudaModule|rtc|Custom)\b")
+
+
+def will_bring_code() -> bool:
+    """Whether operators are defined already, the program is typed in as it runs, or its script speaks of them."""
+    if get_all_registered_operators() or _subclasses() or hasattr(sys, "ps1"):
+        return True
+    if "IPython" in sys.modules and sys.modules["IPython"].get_ipython() is not None:
+        return True
+    script = getattr(sys.modules.get("__main__"), "__file__", None)
+    return script is not None and any(_WORDS.search(line) for line in linecache.getlines(script))
+
+
+def _subclasses() -> bool:
+    bases = (PythonOp, NumpyOp, NDArrayOp)
+    return any(each not in bases for base in bases for each in base.__subclasses__())

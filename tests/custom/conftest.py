@@ -1,0 +1,41 @@
+"""Operators run on both engines: classes handed over in this process, and their source sent to a live server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from opbox import engine as engines
+from opbox.http import HttpTransport
+from tests.contract.live import TOKENS, Live
+
+
+@pytest.fixture(scope="session")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    """A server for the whole run."""
+    server = Live("none", tmp_path_factory.mktemp("custom"))
+    yield server
+    assert server.stop() == 0
+
+
+@pytest.fixture
+def http(live: Live, monkeypatch: pytest.MonkeyPatch) -> Iterator[Live]:
+    """The server, as the owner who may upload Python."""
+    monkeypatch.delenv("OPBOX_URL", raising=False)
+    engines.use(HttpTransport(live.url, TOKENS["py"]))
+    yield live
+    engines.use(None)
+
+
+@pytest.fixture(params=["embedded", "http"])
+def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The engine in use: its own session, closed afterwards."""
+    monkeypatch.delenv("OPBOX_URL", raising=False)
+    transport: Any = None
+    if request.param == "http":
+        transport = HttpTransport(request.getfixturevalue("live").url, TOKENS["py"])
+    engines.use(transport)
+    yield request.param
+    engines.use(None)
