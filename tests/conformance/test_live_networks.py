@@ -170,8 +170,9 @@ def test_outputs_and_gradients(oracle: Oracle, network: Network) -> None:
     """In float32 within 1e-3 of MXNet's.
 
     A rounding may move the maximum of a pooling window to its neighbour, or an activation across zero, and gradients
-    with it by some per cent: about once in eight runs of VGG, in every run of ResNet-50, whose units are therefore
-    smooth here. MXNet's float32 is as far from its own float64 then. So: one of three sets of weights has to agree.
+    with it by some per cent: for two of eight sets of weights of VGG, for every one of ResNet-50, whose units are
+    therefore smooth here. MXNet's float32 is as far from its own float64 then. So: one of three sets of weights has to
+    agree.
     """
     for seed in (1, 2, 3):
         side = Side(network, seed, **network.smooth)
