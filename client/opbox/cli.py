@@ -4,6 +4,7 @@ opbox serve --port 8000                      a server
 opbox status                                 the server that OPBOX_URL names, and its sessions
 opbox ops Convolution                        what an operator computes and takes
 opbox infer-shape net-symbol.json data=1,3,224,224
+opbox lint my_operator.py                    run the operators of a file, and check them
 """
 
 from __future__ import annotations
@@ -27,9 +28,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given[:1] == ["serve"]:
         return _serve(given[1:])
+    if given[:1] == ["lint"]:
+        from .lint import main as lint
+
+        return lint(given[1:])
     parser = argparse.ArgumentParser(prog="opbox", description="Operators over HTTP, with MXNet's Symbol API.")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("serve", help="start a server (opbox serve --help)", add_help=False)
+    commands.add_parser("lint", help="check the operators of a file (opbox lint --help)", add_help=False)
     commands.add_parser("status", help="the server that OPBOX_URL names, and its sessions")
     ops = commands.add_parser("ops", help="list the operators, or tell one")
     ops.add_argument("name", nargs="?", help="an operator's name or alias")

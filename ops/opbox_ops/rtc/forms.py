@@ -113,12 +113,13 @@ def read_kernel(device_type: str, told: Mapping[str, Any], array: Any) -> Kernel
     name, source, body = told["kernel"], told.get("source"), told.get("body")
     if (source is None) == (body is None):
         raise BadRequestError(f"kernel {name!r}: expected either a source, or a body with inputs and outputs")
-    length = len(body if source is None else source)
+    length = len(source or body or "")
     if length > MAX_SOURCE:
         raise BadRequestError(f"kernel {name!r}: expected a source of at most {MAX_SOURCE} characters, got {length}")
     options = told.get("options") or ()
     if source is not None:
         return SourceKernel(device_type, name, source, told.get("signature", ""), options, told.get("exports") or ())
+    assert body is not None
     ins, outs = told.get("inputs") or {}, told.get("outputs") or {}
     made = BodyKernel(device_type, name, [*ins], [*outs], body, options)
     made.for_values([array(id) for group in (ins, outs) for id in group.values()])

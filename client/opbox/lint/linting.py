@@ -1,0 +1,88 @@
+"""Linting a file: every operator, every case, every check; and the command line for it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..errors import MXNetError
+from .checks import CHECKS
+from .report import CaseReport, OperatorReport, Report, Verdict
+from .running import Trial, usual_case
+from .subjects import Subject, find_subjects
+
+__all__ = ["lint", "main"]
+
+
+def lint(path: str | Path, only: Sequence[str] = ()) -> Report:
+    """Check the operators of a file.
+
+    Args:
+        path: a Python file with operators; it is loaded, as `import` would.
+        only: names of operators; all when empty.
+
+    Raises:
+        MXNetError: the file cannot be loaded, or has no operator of such a name.
+    """
+    path = Path(path)
+    subjects = find_subjects(path)
+    names = [each.name for each in subjects]
+    unknown = [name for name in only if name not in names]
+    if unknown:
+        raise MXNetError(f"lint: {unknown[0]!r}: expected one of {', '.join(names) or 'no operators at all'}")
+    return Report(path.name, [_operator(each) for each in subjects if not only or each.name in only])
+
+
+def _operator(subject: Subject) -> OperatorReport:
+    report = OperatorReport(subject.name, subject.kind)
+    try:
+        cases = subject.cases or [usual_case(subject)]
+    except ValueError as error:
+        report.problem = str(error)
+        return report
+    for case in cases:
+        told = CaseReport(dict(case.shapes()), dict(case.params))
+        report.cases.append(told)
+        try:
+            trial = Trial(subject, case)
+            told.inputs = dict(trial.shapes)
+            trial.bind().forward()
+        except Exception as error:
+            told.checks["runs"] = Verdict("fail", _sentence(error))
+            continue
+        told.checks["runs"] = Verdict("pass")
+        for name, check in CHECKS.items():
+            try:
+                told.checks[name] = check(trial)
+            except AssertionError as error:
+                told.checks[name] = Verdict("fail", str(error))
+            except Exception as error:
+                told.checks[name] = Verdict("fail", _sentence(error))
+    return report
+
+
+def _sentence(error: Exception) -> str:
+    text = str(error).strip() or type(error).__name__
+    return text if isinstance(error, MXNetError | ValueError) else f"{type(error).__name__}: {text}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """`opbox lint FILE`: 0 when all is well, 1 when a check failed, 2 when the file cannot be checked."""
+    parser = argparse.ArgumentParser(prog="opbox lint", description="Run the operators of a file and check them.")
+    parser.add_argument("file", help="a Python file with operators; it is loaded")
+    parser.add_argument("--json", action="store_true", help="print the verdicts as JSON")
+    parser.add_argument("--only", action="append", default=[], metavar="NAME", help="this operator (may be repeated)")
+    told = parser.parse_args(arguments)
+    try:
+        report = lint(told.file, told.only)
+    except (MXNetError, OSError, SyntaxError, ValueError) as error:
+        print(f"opbox lint: {error}", file=sys.stderr)
+        return 2
+    if not report.operators:
+        print(f"opbox lint: {told.file}: no operators: register a CustomOpProp, or define a NumpyOp", file=sys.stderr)
+        return 2
+    print(json.dumps(report.json(), indent=2) if told.json else report.table())
+    return 0 if report.ok else 1

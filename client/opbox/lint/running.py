@@ -1,0 +1,201 @@
+"""An operator bound for one case: values in, outputs and gradients out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from .. import ndarray, random
+from ..test_utils import default_context
+from .cases import USUAL, Case, values_of
+from .subjects import Subject
+
+__all__ = ["Bound", "Trial", "usual_case"]
+
+SEED = 11
+
+
+class Trial:
+    """A subject, a case, and what all checks need to know of them.
+
+    Args:
+        subject, case: what is checked.
+
+    Attributes:
+        symbol: the operator on variables.
+        arguments, states, outputs: names.
+        shapes: of arguments, by name; `state_shapes`, `output_shapes` likewise.
+        values: float64 values of the arguments.
+
+    Raises:
+        MXNetError: the operator cannot be made, or its shapes not inferred.
+    """
+
+    def __init__(self, subject: Subject, case: Case) -> None:
+        self.subject = subject
+        self.case = case
+        self.symbol = subject.build(case.params)
+        self.arguments = self.symbol.list_arguments()
+        self.states = self.symbol.list_auxiliary_states()
+        self.outputs = self.symbol.list_outputs()
+        unknown = [name for name in case.inputs if name not in (*self.arguments, *self._short_states())]
+        if unknown:
+            told = ", ".join([*self.arguments, *self._short_states()])
+            raise ValueError(f"lint_cases: {unknown[0]!r}: expected one of the inputs {told}")
+        self.shapes, self.output_shapes, self.state_shapes = self.infer(case.shapes())
+        self.values = values_of(case, self.arguments, list(self.shapes.values()))
+
+    def _short_states(self) -> list[str]:
+        return [name.removeprefix("op_") for name in self.states]
+
+    def infer(self, given: Mapping[str, tuple[int, ...]]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+        """Shapes of arguments, outputs and states; ValueError when they stay unknown."""
+        known = {name: shape for name, shape in given.items() if name in self.arguments}
+        arguments, outputs, states = self.symbol.infer_shape_partial(**known)
+        found = []
+        for names, shapes in ((self.arguments, arguments), (self.outputs, outputs), (self.states, states)):
+            told = dict(zip(names, map(tuple, shapes or ()), strict=False))
+            missing = [name for name in names if name not in told or (not told[name] and name not in known)]
+            if missing:
+                raise ValueError(f"infer_shape: {missing[0]}: expected its shape to follow from {known or 'nothing'}")
+            found.append(told)
+        return found[0], found[1], found[2]
+
+    def state_values(self) -> dict[str, np.ndarray[Any, Any]]:
+        """Zeros, or what the case says of a state."""
+        found = {}
+        for name, shape in self.state_shapes.items():
+            given = self.case.inputs.get(name.removeprefix("op_"))
+            has_values = given is not None and not isinstance(given, tuple)
+            found[name] = np.asarray(given, np.float64) if has_values else np.zeros(shape)
+        return found
+
+    def differentiable(self) -> list[str]:
+        """The arguments whose gradients are looked at."""
+        from .cases import is_whole
+
+        return [name for name in self.arguments if not is_whole(name)]
+
+    def bind(self, **how: Any) -> Bound:
+        """See `Bound`."""
+        return Bound(self, **how)
+
+
+class Bound:
+    """An executor of a trial.
+
+    Args:
+        trial: of what.
+        dtype: of all arguments.
+        values: in place of the trial's.
+        grad_req: for all arguments.
+        before: what gradients hold before backward.
+        padded: arguments and states are rows of larger arrays, whose other rows are watched.
+    """
+
+    def __init__(
+        self,
+        trial: Trial,
+        dtype: Any = np.float32,
+        values: Mapping[str, np.ndarray[Any, Any]] | None = None,
+        grad_req: str = "write",
+        before: float = 0.0,
+        padded: bool = False,
+    ) -> None:
+        self.trial = trial
+        self.values = {name: value.astype(dtype) for name, value in (values or trial.values).items()}
+        self._larger: dict[str, Any] = {}
+        context = default_context()
+        make = self._padded if padded else lambda name, value: ndarray.array(value, context, value.dtype)
+        self.arguments = {name: make(name, value) for name, value in self.values.items()}
+        types = dict(zip(trial.states, trial.symbol.infer_type_partial(**self._types())[2] or (), strict=False))
+        self.states = {
+            name: ndarray.array(value, context, types.get(name) or dtype)
+            for name, value in trial.state_values().items()
+        }
+        self.grads = {
+            name: ndarray.array(np.full(value.shape, before), context, value.dtype)
+            for name, value in self.values.items()
+        }
+        self.executor = trial.symbol.bind(
+            context, args=self.arguments, args_grad=self.grads, grad_req=grad_req, aux_states=self.states
+        )
+
+    def _types(self) -> dict[str, Any]:
+        return {name: value.dtype for name, value in self.values.items()}
+
+    def _padded(self, name: str, value: np.ndarray[Any, Any]) -> Any:
+        context = default_context()
+        if not value.ndim:
+            return ndarray.array(value, context, value.dtype)
+        edge = np.full((1, *value.shape[1:]), 77, value.dtype)
+        self._larger[name] = ndarray.array(np.concatenate([edge, value, edge]), context, value.dtype)
+        return self._larger[name][1 : 1 + len(value)]
+
+    def edges(self) -> list[str]:
+        """The arguments around which something was written."""
+        found = []
+        for name, larger in self._larger.items():
+            host = larger.asnumpy()
+            if not ((host[0] == 77).all() and (host[-1] == 77).all()):
+                found.append(name)
+        return found
+
+    def forward(self, is_train: bool = True, before: float = 77) -> list[np.ndarray[Any, Any]]:
+        """The outputs of a run from the same seed and states each time; `before` is what they hold until then."""
+        random.seed(SEED)
+        for name, value in self.trial.state_values().items():
+            self.states[name][:] = value
+        for output in self.executor.outputs:
+            if output.size:
+                output[:] = before
+        self.executor.forward(is_train=is_train)
+        return [output.asnumpy() for output in self.executor.outputs]
+
+    def heads(self) -> list[np.ndarray[Any, Any]]:
+        """Gradients of the outputs, the same every time."""
+        drawn = np.random.default_rng(5)
+        return [drawn.uniform(0.2, 1, out.shape).astype(out.dtype) for out in self.executor.outputs]
+
+    def backward(self) -> dict[str, np.ndarray[Any, Any]]:
+        """The gradients, after a forward run."""
+        context = default_context()
+        self.executor.backward([ndarray.array(head, context, head.dtype) for head in self.heads()])
+        return {name: array.asnumpy() for name, array in self.grads.items()}
+
+    def now(self) -> dict[str, np.ndarray[Any, Any]]:
+        """What the arguments hold."""
+        return {name: array.asnumpy() for name, array in self.arguments.items()}
+
+    def states_now(self) -> dict[str, np.ndarray[Any, Any]]:
+        """What the auxiliary states hold."""
+        return {name: array.asnumpy() for name, array in self.states.items()}
+
+
+def usual_case(subject: Subject) -> Case:
+    """A case of usual shapes that the operator takes: the first input alone, or all inputs alike.
+
+    Raises:
+        ValueError: it takes none of them; says to add `lint_cases`.
+    """
+    reasons: list[str] = []
+    try:
+        arguments: Sequence[str] = subject.build({}).list_arguments()
+    except Exception as error:
+        raise ValueError(
+            f"it cannot be made without parameters ({error}): add lint_cases with params to the class"
+        ) from None
+    if not arguments:
+        return Case({})
+    for shape in USUAL:
+        for names in (arguments[:1], arguments):
+            case = Case(dict.fromkeys(names, shape))
+            try:
+                bound = Trial(subject, case).bind()
+                bound.forward()
+                return case
+            except Exception as error:
+                reasons.append(f"{shape}: {error}")
+    raise ValueError(f"it takes none of the usual shapes; add lint_cases to it (with {reasons[0]})")

@@ -1,0 +1,225 @@
+"""The operators of a file: what it registers with mx.operator, its NumpyOps and NDArrayOps, and registry operators."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from .. import _schema, engine, symbol
+from ..errors import MXNetError
+from ..operator import CustomOpProp, NDArrayOp, NumpyOp, PythonOp
+from ..operator.custom import collecting, make_prop
+from .cases import Case, read_cases
+
+__all__ = ["Subject", "find_subjects"]
+
+
+class Subject:
+    """An operator to be checked.
+
+    Args:
+        name: what it is registered as, or its class or variable.
+        kind: "CustomOp", "NumpyOp", "NDArrayOp" or "registry".
+        build: makes the symbol for a case's parameters, of variables named like the inputs.
+        cases: its own; empty: usual shapes are tried.
+        is_loss: whether it says for the parameters that its gradient is not the derivative of its output.
+
+    Attributes:
+        prop: makes a CustomOpProp for a case's parameters; None for other kinds.
+        instance: makes a NumpyOp or NDArrayOp; None for other kinds.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        kind: str,
+        build: Callable[[Mapping[str, Any]], Any],
+        cases: Sequence[Case],
+        is_loss: Callable[[Mapping[str, Any]], bool] = lambda params: False,
+        prop: Callable[[Mapping[str, Any]], CustomOpProp] | None = None,
+        instance: Callable[[Mapping[str, Any]], PythonOp] | None = None,
+    ) -> None:
+        self.name = name
+        self.kind = kind
+        self.build = build
+        self.cases = list(cases)
+        self.is_loss = is_loss
+        self.prop = prop
+        self.instance = instance
+
+
+def find_subjects(path: Path) -> list[Subject]:
+    """Load a file and list its operators, in the order they are written.
+
+    Raises:
+        MXNetError: there is no such file, or loading it failed.
+    """
+    if not path.is_file():
+        raise MXNetError(f"lint: expected a Python file, got {str(path)!r}")
+    source = path.read_text("utf-8")
+    registered = _registry_names(source)
+    if registered:
+        _load_registry(path, registered)
+        module: ModuleType | None = None
+        props: dict[str, type[CustomOpProp]] = {}
+    else:
+        props = {}
+        with collecting(props):
+            module = _load(path)
+        from ..operator.custom import _props
+
+        _props.update(props)
+    found = [_custom(name, prop) for name, prop in props.items()]
+    if module is not None:
+        found += _native(module)
+    found += [_registry(name, _registry_cases(source, name)) for name in registered]
+    return found
+
+
+def _load(path: Path) -> ModuleType:
+    name = f"opbox_lint_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise MXNetError(f"lint: expected a file ending in .py, got {str(path)!r}")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    sys.path.insert(0, str(path.parent))
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise MXNetError(f"lint: loading {path.name} failed: {type(error).__name__}: {error}") from error
+    finally:
+        sys.path.remove(str(path.parent))
+    return module
+
+
+# -- CustomOp, NumpyOp, NDArrayOp -----------------------------------------------------------------------------------
+
+
+def _custom(name: str, prop: type[CustomOpProp]) -> Subject:
+    def build(params: Mapping[str, Any]) -> Any:
+        made = _made(params)
+        inputs: dict[str, Any] = {each: symbol.Variable(each) for each in made.list_arguments()}
+        return symbol.Custom(**inputs, **params, op_type=name, name="op")
+
+    def _made(params: Mapping[str, Any]) -> CustomOpProp:
+        return make_prop(name, prop, {key: str(value) for key, value in params.items()})
+
+    def is_loss(params: Mapping[str, Any]) -> bool:
+        return not _made(params).need_top_grad_
+
+    return Subject(name, "CustomOp", build, _own_cases(name, prop), is_loss, prop=_made)
+
+
+def _native(module: ModuleType) -> list[Subject]:
+    found, covered = [], set()
+    for name, value in vars(module).items():
+        if isinstance(value, PythonOp):
+            covered.add(type(value))
+            found.append(_instance(name, value))
+    for name, value in list(vars(module).items()):
+        own = isinstance(value, type) and value.__module__ == module.__name__
+        if own and issubclass(value, NumpyOp | NDArrayOp) and value not in covered:
+            found.append(_class(name, value))
+    return found
+
+
+def _instance(name: str, instance: PythonOp) -> Subject:
+    def build(params: Mapping[str, Any]) -> Any:
+        return instance(**{each: symbol.Variable(each) for each in instance.list_arguments()}, name="op")
+
+    kind = "NumpyOp" if isinstance(instance, NumpyOp) else "NDArrayOp"
+    cases = _own_cases(name, instance)
+    return Subject(
+        name, kind, build, cases, lambda params: not instance.need_top_grad(), instance=lambda params: instance
+    )
+
+
+def _class(name: str, cls: type[PythonOp]) -> Subject:
+    def build(params: Mapping[str, Any]) -> Any:
+        instance = cls(**params)
+        return instance(**{each: symbol.Variable(each) for each in instance.list_arguments()}, name="op")
+
+    kind = "NumpyOp" if issubclass(cls, NumpyOp) else "NDArrayOp"
+    return Subject(
+        name,
+        kind,
+        build,
+        _own_cases(name, cls),
+        lambda params: not cls(**params).need_top_grad(),
+        instance=lambda params: cls(**params),
+    )
+
+
+def _own_cases(name: str, owner: Any) -> list[Case]:
+    told = getattr(owner, "lint_cases", None)
+    return [] if told is None else read_cases(told() if inspect.isroutine(told) else told, name)
+
+
+# -- operators of the registry --------------------------------------------------------------------------------------
+
+
+def _registry_names(source: str) -> list[str]:
+    """The names in calls of opbox_ops' `register("name", …)`; none in a file that does not import it."""
+    tree = ast.parse(source)
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+    if not any("opbox_ops" in ast.unparse(node) for node in imports):
+        return []
+    return [
+        node.args[0].value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "register"
+        and node.args
+        and isinstance(node.args[0], ast.Constant)
+        and isinstance(node.args[0].value, str)
+    ]
+
+
+def _load_registry(path: Path, names: Sequence[str]) -> None:
+    engine.refresh_operators()
+    if all(_schema.find(name) is not None for name in names):
+        return  # an installed package, or a server that was given the file
+    transport = engine.transport()
+    if getattr(transport, "url", None) is not None:
+        raise MXNetError(
+            f"lint: {names[0]}: the server does not have it: start it with opbox serve --ops {path.name}, or unset "
+            "OPBOX_URL to check it in this process"
+        )
+    from opbox_service.engine import load_plugin
+
+    try:
+        load_plugin(path)
+    except Exception as error:
+        raise MXNetError(f"lint: loading {path.name} failed: {type(error).__name__}: {error}") from error
+    engine.refresh_operators()
+
+
+def _registry(name: str, cases: Sequence[Case]) -> Subject:
+    op = _schema.get(name)
+
+    def build(params: Mapping[str, Any]) -> Any:
+        attrs = {key: str(value) for key, value in params.items()}
+        names = [each for i, each in enumerate(op.input_names(attrs)) if i not in op.aux_indices(attrs)]
+        return getattr(symbol, name)(**{each: symbol.Variable(each) for each in names}, **params, name="op")
+
+    return Subject(name, "registry", build, cases)
+
+
+def _registry_cases(source: str, name: str) -> list[Case]:
+    """The file's `lint_cases = {"name": [...]}`, which is read and not run: shapes and plain values."""
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.Assign) and any(getattr(each, "id", "") == "lint_cases" for each in node.targets):
+            try:
+                told = ast.literal_eval(node.value)
+            except ValueError:
+                raise MXNetError("lint_cases: expected plain values: shapes, numbers, strings, lists, dicts") from None
+            return read_cases(told.get(name, []), name)
+    return []

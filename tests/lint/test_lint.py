@@ -1,0 +1,171 @@
+"""`opbox lint`: right operators pass, and each check catches what it is there for."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from opbox.lint import Report, lint, main
+from opbox_ops import registry
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+
+REGISTRY = '''
+"""scaled(x) = scale * x, with a gradient that is {what}."""
+from opbox_ops import Field, Params, assign, backward_node, register, register_backward
+from opbox_ops.params import Float
+
+lint_cases = {{"{name}": [{{"data": (2, 3), "params": {{"scale": 3.0}}}}]}}
+
+class ScaledParams(Params):
+    scale: Float = Field(1.0, description="Factor.")
+
+op = register("{name}", ScaledParams, inputs=("data",))
+backward = register_backward("_backward_{name}", ScaledParams, outputs=("data",))
+
+@op.infer_shape
+def _(p, ins, outs):
+    outs.merge(0, ins.merge(0, outs[0]))
+
+@op.gradient
+def _(node, ograds):
+    return backward_node("_backward_{name}", node, [ograds[0]])
+
+@op.compute()
+def _(p, ctx, inputs, req, outputs):
+    assign(outputs[0], req[0], p.scale * inputs[0])
+
+@backward.compute()
+def _(p, ctx, inputs, req, outputs):
+    assign(outputs[0], req[0], {factor} * inputs[0])
+'''
+
+
+@pytest.fixture(scope="module")
+def report() -> Report:
+    return lint(HERE / "operators.py")
+
+
+def failed(report: Report, name: str) -> dict[str, str]:
+    """Checks that failed, with their details."""
+    [operator] = [each for each in report.operators if each.name == name]
+    return {
+        check: each.detail for case in operator.cases for check, each in case.checks.items() if each.verdict == "fail"
+    }
+
+
+@pytest.mark.parametrize("name", ["right", "right_state", "Tile", "instance"])
+def test_right_operators_pass(report: Report, name: str) -> None:
+    [operator] = [each for each in report.operators if each.name == name] or [None]
+    if name == "Tile":
+        assert operator is None  # its instance is checked
+        return
+    assert operator is not None
+    assert operator.cases
+    assert not operator.problem
+    assert failed(report, name) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "check", "says"),
+    [
+        ("gradient", "gradient", "data: backward differs from differences in 12 of 12 places"),
+        ("requests", "requests", "forward does not keep to req 'null'"),
+        ("shapes", "shapes", "forward leaves 12 of 12 elements unwritten: write in place"),
+        ("requests of gradients", "requests", "gradient of data: 12 of 12 elements are not written"),
+        ("determinism", "determinism", "two runs with the same inputs and seed differ"),
+        ("inputs kept", "inputs kept", "it writes to an input"),
+        ("batch 1", "batch 1", "a batch of one is too small"),
+        ("batch 0", "batch 0", "ZeroDivisionError"),
+        ("states", "states", "a run that does not train changes it"),
+        ("types", "types", "float16 differs from float32"),
+        ("ReadsMemory", "non-contiguous", "other values for arrays in column order"),
+    ],
+)
+def test_each_check_catches(report: Report, name: str, check: str, says: str) -> None:
+    assert says in failed(report, name)[check]
+
+
+def test_an_operator_that_cannot_be_run_is_a_failure(report: Report) -> None:
+    problems = {each.name: each.problem for each in report.operators if each.problem}
+    assert set(problems) == {"Nameless", "Choosy"}
+    assert "cannot be made without parameters" in problems["Nameless"]
+    assert "none of the usual shapes; add lint_cases" in problems["Choosy"]
+
+
+def test_the_published_reorg_kernel_is_caught_by_its_gradient_alone() -> None:
+    report = lint(HERE / "seed_reorg.py")
+    caught = failed(report, "NDArrayReorg")
+    assert "data: backward differs from differences" in caught["gradient"]
+    assert not report.ok
+
+
+def test_the_shipped_reorg_is_right() -> None:
+    report = lint(ROOT / "examples" / "reorg_op.py")
+    assert report.ok, report.table()
+    [operator] = report.operators
+    assert [case.checks["gradient"].verdict for case in operator.cases] == ["pass", "pass"]
+
+
+@pytest.fixture
+def registry_file(tmp_path: Path) -> Iterator[Any]:
+    made = []
+
+    def write(name: str, what: str, factor: str) -> Path:
+        path = tmp_path / f"{name}.py"
+        path.write_text(REGISTRY.format(name=name, what=what, factor=factor))
+        made.append(name)
+        return path
+
+    yield write
+    for name in made:
+        registry.unregister(name)
+        registry.unregister(f"_backward_{name}")
+
+
+def test_registry_operators(registry_file: Any) -> None:
+    right = lint(registry_file("lint_scaled", "right", "p.scale"))
+    assert right.ok, right.table()
+    assert right.operators[0].cases[0].params == {"scale": 3.0}
+    wrong = lint(registry_file("lint_scaled_wrongly", "wrong", "1"))
+    assert "data: backward differs" in failed(wrong, "lint_scaled_wrongly")["gradient"]
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = str(HERE / "operators.py")
+    assert main([file, "--only", "right"]) == 0
+    told = capsys.readouterr().out
+    assert "right (CustomOp)" in told
+    assert told.rstrip().endswith("1 operator, 22 checks, none failed")
+    assert main([file, "--only", "right", "--only", "gradient", "--json"]) == 1
+    read = json.loads(capsys.readouterr().out)
+    assert [each["name"] for each in read["operators"]] == ["right", "gradient"]
+    assert read["ok"] is False
+    assert read["operators"][1]["cases"][0]["checks"]["gradient"]["verdict"] == "fail"
+    assert main([file, "--only", "nothing"]) == 2
+    assert "expected one of right, right_state" in capsys.readouterr().err
+    empty = tmp_path / "empty.py"
+    empty.write_text("x = 1\n")
+    assert main([str(empty)]) == 2
+    assert "no operators" in capsys.readouterr().err
+    empty.write_text("raise RuntimeError('on purpose')\n")
+    assert main([str(empty)]) == 2
+    assert "loading empty.py failed: RuntimeError: on purpose" in capsys.readouterr().err
+    assert main([str(tmp_path / "none.py")]) == 2
+
+
+def test_the_program() -> None:
+    command = [sys.executable, "-m", "opbox.cli", "lint", str(HERE / "seed_reorg.py")]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=120, check=False, env={**os.environ, "OPBOX_URL": ""}
+    )
+    assert done.returncode == 1, done.stderr
+    assert "gradient        FAIL  data: backward differs from differences" in done.stdout
