@@ -8,6 +8,7 @@ a container's /dev/shm, gone with the last process that maps them.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import itertools
 import mmap
 import os
@@ -45,8 +46,10 @@ class Segment:
         self.sent = False
         self.fd: int | None = None
         if shared:
-            self.fd = os.memfd_create(f"opbox-{self.number}", os.MFD_CLOEXEC)
+            self.fd = os.memfd_create(f"opbox-{self.number}", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
             os.ftruncate(self.fd, size)
+            # Cut short by the other side, it would end whoever reads on.
+            fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
             self.memory = mmap.mmap(self.fd, size)
         else:
             self.memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -169,8 +172,15 @@ class Pool:
 
 
 def map_shared(fd: int) -> memoryview:
-    """Map another process's buffer; `fd` is closed."""
+    """Map another process's buffer; `fd` is closed.
+
+    Raises:
+        OSError: it is no shared memory.
+        ValueError: it could be cut short while it is read.
+    """
     try:
+        if not fcntl.fcntl(fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK:
+            raise ValueError("a shared buffer: expected one whose size is sealed")
         return memoryview(mmap.mmap(fd, 0))
     finally:
         os.close(fd)

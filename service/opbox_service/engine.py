@@ -24,6 +24,7 @@ from opbox_ops import registry
 from opbox_ops.errors import BadRequestError, DeadlineError, NotFoundError, NotReadyError, OpboxError
 
 from .session.batch import Answer, Done
+from .session.custody import FREE, Custody
 from .session.graphs import GraphCache
 from .session.sessions import Sessions
 from .session.stateless import Stateless, check_fields
@@ -48,12 +49,17 @@ class Call:
 
 
 class Engine:
-    """See the module. Safe to call from many threads."""
+    """See the module. Safe to call from many threads.
 
-    def __init__(self, settings: Settings) -> None:
+    Args:
+        settings: the limits.
+        custody: what becomes of code that sessions bring.
+    """
+
+    def __init__(self, settings: Settings, custody: Custody = FREE) -> None:
         self.settings = settings
         self.graphs = GraphCache(settings.graph_cache, settings.max_nodes)
-        self.sessions = Sessions(settings, self.graphs)
+        self.sessions = Sessions(settings, self.graphs, custody)
         self.stateless = Stateless(settings, self.graphs)
         self._behind: ThreadPoolExecutor | None = None
         self._closed = False
@@ -153,7 +159,7 @@ class Engine:
     def _sessions(self, call: Call, parts: list[str], done: Done) -> Rest:
         match (call.method, *parts):
             case ("POST",):
-                session = self.sessions.create(call.owner, call.header)
+                session = self.sessions.create(call.owner, call.header, call.scopes)
                 told = {"id": session.id, "device": session.device, "ttl_s": session.ttl_s, "limits": session.limits()}
                 done(Answer(told, status=201))
             case ("GET",):

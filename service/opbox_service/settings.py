@@ -14,10 +14,11 @@ from typing import Literal
 from pydantic import BaseModel, Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-__all__ = ["SCOPES", "Scope", "Settings", "Token"]
+__all__ = ["SCOPES", "UPLOADS", "Scope", "Settings", "Token"]
 
 Scope = Literal["run", "upload-python", "upload-cuda", "admin"]
 SCOPES: frozenset[Scope] = frozenset({"run", "upload-python", "upload-cuda", "admin"})
+UPLOADS: frozenset[Scope] = frozenset({"upload-python", "upload-cuda"})
 GIB = 1 << 30
 
 
@@ -71,6 +72,22 @@ class Settings(BaseSettings):
     max_ttl_s: float = Field(default=86_400, gt=0, description="The longest time to live that may be asked for.")
     deadline_s: float = Field(default=300, gt=0, description="How long a request may take; then it is answered 504.")
     stop_grace_s: float = Field(default=20, ge=0, description="How long a stop waits for requests in flight.")
+
+    code_sessions: int = Field(default=32, ge=0, description="The most sessions with a process of their own.")
+    code_spares: int = Field(default=1, ge=0, le=16, description="Processes kept ready for such sessions.")
+    code_memory_bytes: int = Field(default=16 * GIB, ge=GIB, description="Memory of such a process.")
+    code_open_files: int = Field(default=512, ge=64, description="Files that it may have open.")
+    code_file_bytes: int = Field(default=4 * GIB, ge=1 << 20, description="The largest file, or answer, of its making.")
+    code_tasks: int = Field(default=64, ge=8, description="Threads and processes that its code may start.")
+    code_deadline_s: float = Field(default=60, gt=0, description="How long one command of it may take.")
+    code_cpu_s: float = Field(default=240, gt=0, description="Processor seconds of one command of it.")
+    code_user: int = Field(
+        default=59_000,
+        ge=0,
+        description="Where the server runs as root: the first of the user ids that it takes on; 0: it stays root.",
+    )
+    code_network: bool = Field(default=False, description="Whether it may use the network.")
+    code_reads: tuple[Path, ...] = Field(default=(), description="Files and folders that it may read besides.")
 
     graph_cache: int = Field(default=128, ge=1, description="Graphs kept by content.")
     plan_cache: int = Field(default=64, ge=1, description="Compiled plans kept for the stateless calls.")

@@ -153,6 +153,9 @@ class SessionRequest(BaseModel):
     device: str = "cpu"
     ttl_s: float | None = Field(default=None, description="Seconds that it is kept unused.")
     seed: int = 0
+    code: bool | None = Field(
+        default=None, description="Whether it may bring code, in a process of its own; by default as the token may."
+    )
 
 
 class SessionAnswer(BaseModel):

@@ -91,6 +91,11 @@ class _Facts(Collector):
         told = self._facts()
         yield GaugeMetricFamily("opbox_sessions", "Open sessions.", told["sessions"])
         yield CounterMetricFamily("opbox_worker_restarts", "Workers replaced after they ended.", told["restarts"])
+        yield GaugeMetricFamily("opbox_code_workers", "Processes of sessions with code.", told["code_workers"])
+        deaths = CounterMetricFamily("opbox_code_deaths", "Such processes that were ended, by why.", labels=["cause"])
+        for cause, count in told["code_deaths"].items():
+            deaths.add_metric([cause], count)
+        yield deaths
         yield GaugeMetricFamily("opbox_buffer_bytes", "Transfer buffers in use.", told["buffer_bytes"])
         resident = GaugeMetricFamily("opbox_resident_bytes", "Resident memory.", labels=["process"])
         for name, value in told["rss"].items():

@@ -12,7 +12,7 @@ __all__ = ["router"]
 router = APIRouter(prefix="/v1/sessions", tags=["sessions"])
 
 
-@router.post("", **d.documented(d.SessionRequest, d.SessionAnswer, 400, 501, status=201))
+@router.post("", **d.documented(d.SessionRequest, d.SessionAnswer, 400, 403, 501, status=201))
 async def create(request: Request) -> Through:
     """Open a session on a device."""
     return Through(request)

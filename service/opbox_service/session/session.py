@@ -35,6 +35,7 @@ from ..settings import SCOPES, Scope, Settings
 from . import commands as c
 from . import own_code as own_code  # its commands join the table
 from .batch import Batch, Done
+from .custody import FREE, Custody
 from .graphs import GraphCache
 from .handlers import HANDLERS, Bound, Kept
 from .kernels import Kernel
@@ -52,10 +53,19 @@ class Session:
         seed: of its random source.
         ttl_s: how long it is kept unused.
         graphs, settings: shared with the other sessions.
+        custody: what becomes of code that it brings.
     """
 
     def __init__(
-        self, id: str, owner: str, device: str, seed: int, ttl_s: float, graphs: GraphCache, settings: Settings
+        self,
+        id: str,
+        owner: str,
+        device: str,
+        seed: int,
+        ttl_s: float,
+        graphs: GraphCache,
+        settings: Settings,
+        custody: Custody = FREE,
     ) -> None:
         self.id = id
         self.owner = owner
@@ -63,6 +73,7 @@ class Session:
         self.ttl_s = ttl_s
         self.graphs = graphs
         self.settings = settings
+        self._custody = custody
         self.budget = Budget(settings.max_session_bytes)
         device_backend = backend_for(device)
         self.backend: Any = MeteredBackend(device_backend, self.budget)
@@ -126,7 +137,8 @@ class Session:
             commands: Sequence[c.Command] | BaseException
             commands = typed = c.parse(header.get("commands"), self.settings.max_commands)
             c.check_scopes(typed, scopes)
-        except (BadRequestError, LimitError, ForbiddenError) as error:
+            self._custody.check(typed)
+        except (BadRequestError, LimitError, ForbiddenError, ConflictError) as error:
             # The batch keeps its place, or those behind it would wait for ever.
             commands = error
         batch = Batch(0, commands, tensors, done if wait else None)
@@ -192,14 +204,21 @@ class Session:
 
     def _commands(self, commands: Sequence[c.Command], batch: Batch) -> BaseException | None:
         """Run them in order; the error that stopped them, or None."""
+        watcher = self._custody.watcher
         with self._device_scope or contextlib.nullcontext(), self.definitions.scope():
             for i, command in enumerate(commands):
                 batch.at = i
                 try:
                     if self.closed is not None:
                         raise GoneError(self.closed)
+                    if watcher is not None:
+                        watcher.began(command.scope != "run")
                     HANDLERS[type(command)](self, command, batch)
+                    if watcher is not None:
+                        watcher.ended()
                 except Exception as error:
+                    if watcher is not None:
+                        watcher.ended()
                     self._free_in(commands[i:], batch)
                     return _placed(error, batch, i)
         return None

@@ -12,9 +12,10 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
-from opbox_ops.errors import BadRequestError, GoneError, NotFoundError, QuotaError, UnsupportedError
+from opbox_ops.errors import BadRequestError, ForbiddenError, GoneError, NotFoundError, QuotaError, UnsupportedError
 
-from ..settings import Settings
+from ..settings import SCOPES, UPLOADS, Scope, Settings
+from .custody import FREE, Custody
 from .graphs import GraphCache
 from .session import Session
 
@@ -30,8 +31,9 @@ class Sessions:
     Ids are random and bound to an owner: for anybody else there is no such session.
     """
 
-    def __init__(self, settings: Settings, graphs: GraphCache) -> None:
+    def __init__(self, settings: Settings, graphs: GraphCache, custody: Custody = FREE) -> None:
         self._settings = settings
+        self._custody = custody
         self._graphs = graphs
         self._sessions: dict[str, Session] = {}
         self._gone: OrderedDict[str, tuple[str, str]] = OrderedDict()
@@ -42,18 +44,20 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def create(self, owner: str, header: Mapping[str, Any]) -> Session:
+    def create(self, owner: str, header: Mapping[str, Any], scopes: frozenset[Scope] = SCOPES) -> Session:
         """A new session of `owner`.
 
         Raises:
             BadRequestError: a field is unknown, or of the wrong kind.
+            ForbiddenError: it is to take code, and its token may not bring any.
             UnsupportedError: no such device.
             QuotaError: the owner has too many.
         """
         told = self._settings
-        unknown = sorted(set(header) - {"device", "ttl_s", "seed", "inputs", "parameters"})
+        unknown = sorted(set(header) - {"device", "ttl_s", "seed", "code", "inputs", "parameters"})
         if unknown:
-            raise BadRequestError(f"unknown field {unknown[0]!r}: expected device, ttl_s, seed")
+            raise BadRequestError(f"unknown field {unknown[0]!r}: expected device, ttl_s, seed, code")
+        check_code(header.get("code"), scopes)
         device, ttl_s, seed = header.get("device", told.device), header.get("ttl_s"), header.get("seed", 0)
         check_device(device, told)
         if ttl_s is None:
@@ -66,7 +70,7 @@ class Sessions:
             if count >= told.max_sessions:
                 raise QuotaError(f"sessions: expected at most {told.max_sessions} of an owner: delete one first")
             id = secrets.token_hex(16)
-            session = Session(id, owner, device, seed, float(ttl_s), self._graphs, told)
+            session = Session(id, owner, device, seed, float(ttl_s), self._graphs, told, self._custody)
             self._sessions[id] = session
         self._start_sweeping()
         return session
@@ -132,6 +136,17 @@ def check_device(device: Any, settings: Settings) -> None:
         raise BadRequestError(f"device: expected a name such as 'cpu' or 'gpu', got {device!r}")
     if settings.devices and device not in settings.devices:
         raise UnsupportedError(f"device {device[:40]!r}: expected one of {', '.join(settings.devices)}")
+
+
+def check_code(code: Any, scopes: frozenset[Scope]) -> None:
+    """BadRequestError, or ForbiddenError when code is asked for and the token may bring none."""
+    if code is not None and type(code) is not bool:
+        raise BadRequestError(f"code: expected true or false, got {code!r}")
+    if code and not scopes & UPLOADS:
+        held = ", ".join(sorted(scopes)) or "none"
+        raise ForbiddenError(
+            f"code: expected a token with the scope 'upload-python' or 'upload-cuda', got one with {held}: use another"
+        )
 
 
 def check_seed(seed: Any) -> None:

@@ -23,23 +23,29 @@ from ..buffers import Lease, Pool, map_shared
 from ..engine import Engine
 from ..frames import Framed, Laid, limits_of, serve
 from ..logs import configure
+from ..session.custody import Custody
 from ..settings import Settings
 from . import messages
 from .memory import tune_allocator
+from .progress import Progress
 
-__all__ = ["main"]
+__all__ = ["main", "run"]
 
 _log = structlog.get_logger("opbox.worker")
 
 
 class Process:
-    """The worker's side of the connection."""
+    """The worker's side of the connection.
 
-    def __init__(self, sock: socket.socket, settings: Settings) -> None:
+    Args:
+        progress: where commands are told; None in a worker that sessions share, which takes no code.
+    """
+
+    def __init__(self, sock: socket.socket, settings: Settings, progress: Progress | None = None) -> None:
         self._sock = sock
         self._settings = settings
         self._limits = limits_of(settings)
-        self._engine = Engine(settings)
+        self._engine = Engine(settings, Custody(progress) if progress is not None else Custody(takes_code=False))
         self._requests: dict[int, memoryview] = {}
         self._answers = Pool(shared=True, limit=1 << 62, keep=settings.buffer_cache_bytes)
         self._lent: dict[int, Lease] = {}
@@ -147,16 +153,20 @@ class Process:
 
 def main(argv: list[str]) -> None:
     """Run a worker over the socket whose descriptor is argv[0]; its first message has the settings."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    tune_allocator()
     sock = socket.socket(fileno=int(argv[0]))
     message, _ = messages.receive(sock)
-    if not message:
-        return
-    settings = Settings.model_validate(json.loads(bytes(messages.read(message)[1])))
+    if message:
+        run(sock, json.loads(bytes(messages.read(message)[1])))
+
+
+def run(sock: socket.socket, told: dict[str, Any], progress: Progress | None = None) -> None:
+    """Serve over a socket, with these settings, until the other side closes it; then end the process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    tune_allocator()
+    settings = Settings.model_validate(told)
     configure(settings)
     try:
-        process = Process(sock, settings)
+        process = Process(sock, settings, progress)
     except Exception as error:
         _log.error("the worker could not start", exc_info=True)
         messages.send(sock, messages.write({"kind": "failed", "reason": f"{type(error).__name__}: {error}"[:2000]}))

@@ -115,6 +115,8 @@ class ThreadHost:
             "restarts": 0,
             "rss": {"api": resident_bytes()},
             "buffer_bytes": self._pool.lent_bytes,
+            "code_workers": 0,
+            "code_deaths": {},
         }
 
     def _lay_out(self, laid: Laid) -> Outcome:

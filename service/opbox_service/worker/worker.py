@@ -16,7 +16,7 @@ from typing import Any
 
 import structlog
 
-from opbox_ops.errors import DeadlineError, NotReadyError, WorkerDiedError
+from opbox_ops.errors import DeadlineError, NotReadyError, OpboxError, WorkerDiedError
 
 from ..buffers import Lease, Pool, map_shared
 from ..settings import Settings
@@ -24,10 +24,12 @@ from . import messages
 from .host import Outcome, Request
 from .memory import resident_bytes
 
-__all__ = ["Worker"]
+__all__ = ["Worker", "environment", "reason_of"]
 
 START_S = 120.0
 """How long a worker may take to load the operators."""
+TURN, DRAIN = 64, 4096
+"""Messages that are read before others have their turn, and at the end."""
 
 _log = structlog.get_logger("opbox.workers")
 
@@ -77,24 +79,35 @@ class Worker:
         ours.setblocking(False)
         self._sock = ours
         with theirs:
-            command = [sys.executable, "-P", "-m", "opbox_service.worker.process", str(theirs.fileno())]
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=sys.stderr,
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,
-                env=_environment(self._settings),
-            )
+            self._process = self._spawn(theirs.fileno())
         self._loop.add_reader(ours.fileno(), self._read)
         self._watch()
         told = self._settings.model_dump(mode="json", exclude={"token", "tokens"})
-        self._send(messages.write({"kind": "settings"}, json.dumps(told).encode()))
+        self._send(messages.write({"kind": "settings", **self._further_settings()}, json.dumps(told).encode()))
         try:
             await asyncio.wait_for(asyncio.shield(self._started), START_S)
         except TimeoutError:
             self.kill()
             raise WorkerDiedError(f"the worker process did not start within {START_S:g} s") from None
+
+    def _spawn(self, fd: int) -> subprocess.Popen[bytes]:
+        """The process, which gets this end of the connection."""
+        return subprocess.Popen(
+            [sys.executable, "-P", "-m", "opbox_service.worker.process", str(fd)],
+            stdin=subprocess.DEVNULL,
+            stdout=sys.stderr,
+            pass_fds=[fd],
+            start_new_session=True,
+            env=environment(self._settings),
+        )
+
+    def _further_settings(self) -> dict[str, Any]:
+        """What the process is told with the settings."""
+        return {}
+
+    def _verdict(self, code: int) -> OpboxError:
+        """What calls that were under way when the process ended with `code` are answered."""
+        return WorkerDiedError(f"the worker process that ran this call ended ({reason_of(code)}): try again")
 
     async def stop(self, grace_s: float) -> None:
         """Let it finish what it has accepted, then end it; by force after `grace_s`."""
@@ -137,14 +150,14 @@ class Worker:
             # The connection ended first: the process may be a moment behind.
             self._process.kill()
         code = self._process.wait()
-        error = WorkerDiedError(f"the worker process that ran this call ended ({_reason(code)}): try again")
+        error = self._verdict(code)
         pending, self._pending = self._pending, {}
         for answered, request in pending.values():
             _release(request)
             if not answered.done():
                 answered.set_exception(error)
         if not self._started.done():
-            self._started.set_exception(WorkerDiedError(f"the worker process ended at its start ({_reason(code)})"))
+            self._started.set_exception(WorkerDiedError(f"the worker process ended at its start ({reason_of(code)})"))
         self._answers.clear()
         self._pool.close()
         self._exited.set_result(None)
@@ -233,7 +246,7 @@ class Worker:
 
     def _read(self, *, last: bool = False) -> None:
         assert self._sock is not None
-        while True:
+        for _ in range(DRAIN if last else TURN):
             try:
                 message, fd = messages.receive(self._sock)
             except BlockingIOError:
@@ -242,12 +255,29 @@ class Worker:
                 message, fd = b"", None
             if not message:
                 if not last:
-                    self._end()
+                    self._disconnected()
                 return
-            self._take(message, fd)
+            try:
+                self._take(message, fd)
+            except Exception:
+                # It may run code of a session's own, which may write what it likes on the connection.
+                _log.error("a worker sent what is no message; ending it", pid=self.pid, exc_info=True)
+                self.kill()
+                return
+
+    def _disconnected(self) -> None:
+        """The connection has ended; so will the process, if it has not, and `_end` must not wait for it."""
+        if self._pidfd is None:
+            self._end()
+            return
+        assert self._sock is not None
+        self._loop.remove_reader(self._sock.fileno())
+        self.kill()
 
     def _take(self, message: bytes, fd: int | None) -> None:
         told, inline = messages.read(message)
+        if fd is not None and told["kind"] != "answer":
+            os.close(fd)
         self.sessions = told.get("sessions", self.sessions)
         if told["kind"] == "answer":
             self._take_answer(told, inline, fd)
@@ -261,10 +291,12 @@ class Worker:
 
     def _take_answer(self, told: dict[str, Any], inline: memoryview, fd: int | None) -> None:
         number = told["segment"]
-        outcome = Outcome(told["status"], inline, told["header_length"], told["commands"])
+        if fd is not None:
+            self._answers[number] = map_shared(fd)
+        outcome = Outcome(_count(told["status"]), inline, told["header_length"], _count(told["commands"]))
+        if outcome.header_length is not None:
+            _count(outcome.header_length)
         if number is not None:
-            if fd is not None:
-                self._answers[number] = map_shared(fd)
             outcome.body = self._answers[number][: told["size"]]
             outcome.release = partial(self._give_back, number)
         answered, request = self._pending.pop(told["id"])
@@ -279,6 +311,12 @@ class Worker:
             self._send(messages.write({"kind": "release", "segment": number}))
 
 
+def _count(told: Any) -> int:
+    if type(told) is not int or told < 0:
+        raise ValueError(f"expected a number, got {told!r}")
+    return told
+
+
 def _release(request: Request) -> None:
     if isinstance(request.body, Lease):
         request.body.release()
@@ -290,7 +328,8 @@ def _too_late(answered: asyncio.Future[Outcome], request: Request, deadline_s: f
         answered.set_exception(DeadlineError(error))
 
 
-def _reason(code: int) -> str:
+def reason_of(code: int) -> str:
+    """An exit status in words."""
     if code >= 0:
         return f"exit status {code}"
     try:
@@ -299,7 +338,7 @@ def _reason(code: int) -> str:
         return f"killed by signal {-code}"
 
 
-def _environment(settings: Settings) -> dict[str, str]:
+def environment(settings: Settings) -> dict[str, str]:
     """The worker's environment: no tokens, and threads for BLAS that leave the other workers theirs."""
     told = {key: value for key, value in os.environ.items() if not key.startswith("OPBOX_TOKEN")}
     # One core stays with the API process and, on one machine, the client: BLAS threads wait for each other by spinning,

@@ -1,8 +1,8 @@
 """`--isolation process`: several workers behind one face, replaced when they end.
 
 A session lives in the worker that made it. When that ends, so does the session: its owner is told, and a new worker is
-spawned at once. Room is left for workers with a single session (those that bring code): a Worker is told nothing about
-how it is shared.
+spawned at once. Sessions that may bring code have a worker each (code_workers.py): those are told by the token that
+makes them, which has a scope to upload, unless the request says `"code": false`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import time
 from collections import OrderedDict
 from dataclasses import replace
@@ -20,7 +21,9 @@ import structlog
 from opbox_ops.errors import GoneError, NotFoundError, NotReadyError
 
 from ..buffers import Lease
-from ..settings import Settings
+from ..settings import UPLOADS, Settings
+from .code_worker import CodeWorker
+from .code_workers import CodeWorkers
 from .host import Outcome, Request, session_of
 from .memory import resident_bytes
 from .worker import Worker
@@ -45,6 +48,7 @@ class WorkerHost:
         self._turn = 0
         self._early_ends: list[float] = []
         self.restarts = 0
+        self._code = CodeWorkers(settings, root=os.geteuid() == 0)
 
     @property
     def ready(self) -> bool:
@@ -59,10 +63,12 @@ class WorkerHost:
             raise
         self._supervising = True
         self._spawn(self._sweep())
+        await self._code.start()
 
     async def stop(self) -> None:
         self._supervising = False
-        await asyncio.gather(*(worker.stop(self._settings.stop_grace_s) for worker in self._workers))
+        grace = self._settings.stop_grace_s
+        await asyncio.gather(self._code.stop(grace), *(worker.stop(grace) for worker in self._workers))
         for task in list(self._tasks):
             task.cancel()
 
@@ -74,19 +80,24 @@ class WorkerHost:
             return await self._sessions_call(request)
         try:
             worker = self._worker(request)
+            if request.method == "DELETE" and isinstance(worker, CodeWorker):
+                _release(request)
+                return await self._code.delete(request.owner, str(worker.session))
         except Exception:
             _release(request)
             raise
         return await worker.call(request, self._settings.deadline_s)
 
     def facts(self) -> dict[str, Any]:
-        told = [worker.facts() for worker in self._workers]
+        told, code = [worker.facts() for worker in self._workers], self._code.facts()
         rss = {f"worker{i}": resident for i, (resident, _) in enumerate(told)}
         buffers = sum(lent for _, lent in told)
         return {
-            "sessions": sum(worker.sessions for worker in self._workers),
+            "sessions": sum(worker.sessions for worker in self._workers) + code["workers"],
             "restarts": self.restarts,
-            "rss": {"api": resident_bytes(), **rss},
+            "rss": {"api": resident_bytes(), **rss, **code["rss"]},
+            "code_workers": code["workers"],
+            "code_deaths": code["deaths"],
             "buffer_bytes": buffers,
         }
 
@@ -102,6 +113,9 @@ class WorkerHost:
         id = session_of(request.path)
         if id is None:
             return self._next_worker()
+        own = self._code.worker_of(request.owner, id)
+        if own is not None:
+            return own
         owner, worker = self._sessions.get(id, ("", None))
         if worker is None or owner != request.owner:
             raise NotFoundError(
@@ -121,6 +135,8 @@ class WorkerHost:
     async def _sessions_call(self, request: Request) -> Outcome:
         if request.method == "GET":
             return await self._list_sessions(request)
+        if request.method == "POST" and _takes_code(request):
+            return await self._code.open(request)
         try:
             worker = self._next_worker()
         except Exception:
@@ -140,6 +156,7 @@ class WorkerHost:
                 return outcome
             listed += json.loads(bytes(outcome.body))["sessions"]
             outcome.release()
+        listed += await self._code.listed(request)
         return Outcome(200, json.dumps({"sessions": listed}).encode())
 
     def _remember(self, id: str, owner: str, worker: Worker) -> None:
@@ -180,6 +197,18 @@ class WorkerHost:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _takes_code(request: Request) -> bool:
+    """Whether the session that this makes is one that may bring code; what it gets wrong a worker tells."""
+    body = request.body or b"{}"
+    if not request.scopes & UPLOADS or isinstance(body, Lease):
+        return False
+    try:
+        told = json.loads(body if request.header_length is None else body[: request.header_length])
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(told, dict) and told.get("code", None) in (None, True)
 
 
 def _release(request: Request) -> None:

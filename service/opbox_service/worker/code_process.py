@@ -1,0 +1,49 @@
+"""The process of a session that brings code: confined first, then a worker like any other.
+
+    python -m opbox_service.worker.code_process SOCKET PROGRESS TRACE
+
+The descriptors: its connection, the page where it tells its progress, and a file for the stack of a crash.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+import signal
+import socket
+import sys
+
+from . import messages
+from .confine import Bounds, confine, reachable
+from .progress import Progress
+
+__all__ = ["main"]
+
+
+def main(argv: list[str]) -> None:
+    """Run it; see the module."""
+    sock, page, trace = socket.socket(fileno=int(argv[0])), int(argv[1]), int(argv[2])
+    message, _ = messages.receive(sock)
+    if not message:
+        return
+    told, text = messages.read(message)
+    settings = json.loads(bytes(text))
+    try:
+        if told["bounds"]["user"]:
+            settings["ops"] = [reachable(path) for path in settings["ops"]]
+        confine(Bounds(**told["bounds"]))
+        from .process import run  # numpy's threads are to be confined as well
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"[:2000]
+        messages.send(sock, messages.write({"kind": "failed", "reason": reason}))
+        raise SystemExit(1) from None
+    for fd in (sock.fileno(), page, trace):
+        os.set_inheritable(fd, False)
+    faulthandler.enable(file=trace)
+    faulthandler.register(signal.SIGUSR1, file=trace)
+    run(sock, settings, Progress(page))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

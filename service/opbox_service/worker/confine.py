@@ -1,0 +1,151 @@
+"""What a process gives up before it runs code of a session's own: its user, files, network, and what it could exhaust.
+
+Done before numpy is imported, hence before there are threads: what one gives up holds for those it starts.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import glob
+import logging
+import os
+import resource
+import signal
+import stat
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import landlock
+
+__all__ = ["Bounds", "confine", "reachable", "tasks_of"]
+
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 1, 4, 38
+_CLONE_NEWNET, _CLONE_NEWIPC = 0x40000000, 0x08000000
+_READ = ("/usr", "/lib", "/lib64", "/bin", "/sbin", "/etc", "/proc", "/sys")
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+_log = logging.getLogger("opbox.code")
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a code process may.
+
+    Attributes:
+        user: the user id that it takes on; 0 to keep its own.
+        folder: its private one, and the only one that it may write to.
+        read: files and folders that it reads, besides the system's and Python's own.
+        memory, open_files, file_bytes: of the process, and of each file.
+        tasks: threads and processes.
+        gpu: whether it may see one: CUDA takes address space by the terabyte, so only what is written to counts.
+        network: whether it may use one.
+    """
+
+    user: int
+    folder: str
+    read: tuple[str, ...]
+    memory: int
+    open_files: int
+    file_bytes: int
+    tasks: int
+    gpu: bool
+    network: bool
+
+
+def confine(bounds: Bounds) -> None:
+    """Give it all up; OSError when that cannot be.
+
+    Two things are done as far as the system lets it, and told where not: Landlock needs a kernel that has it, and a
+    network namespace needs privilege.
+    """
+    if not bounds.network and os.geteuid() == 0:
+        _libc.unshare(_CLONE_NEWNET | _CLONE_NEWIPC)
+    read = [*_READ, *bounds.read, *_prefixes()]
+    if bounds.user:
+        read = [reachable(each) for each in read]
+        _keep_modules_reachable()
+        os.setgroups([])
+        os.setgid(bounds.user)
+        os.setuid(bounds.user)
+    # Nobody else of the same user reads this memory; a process with a user of its own needs its /proc/self.
+    _prctl(_PR_SET_DUMPABLE, 1 if bounds.user else 0)
+    _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    _limit(bounds)
+    devices = [*_DEVICES, *(glob.glob("/dev/nvidia*") if bounds.gpu else ())]
+    confined = landlock.restrict([*read, *sys.path], [bounds.folder, *devices], network=bounds.network)
+    if not confined and not bounds.user:
+        _log.warning("code runs with the server's user id, and this kernel cannot keep it from that user's files")
+
+
+def _prctl(what: int, value: int) -> None:
+    if _libc.prctl(what, ctypes.c_ulong(value), 0, 0, 0):
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+
+
+def _limit(bounds: Bounds) -> None:
+    def limit(what: int, most: int) -> None:
+        _, hard = resource.getrlimit(what)
+        most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(what, (most, most))
+
+    limit(resource.RLIMIT_CORE, 0)
+    limit(resource.RLIMIT_DATA, bounds.memory)
+    if not bounds.gpu:
+        limit(resource.RLIMIT_AS, bounds.memory)
+    limit(resource.RLIMIT_NOFILE, bounds.open_files)
+    limit(resource.RLIMIT_FSIZE, bounds.file_bytes)
+    others = 0 if bounds.user else tasks_of(os.getuid())
+    limit(resource.RLIMIT_NPROC, bounds.tasks + others)
+    with open("/proc/self/oom_score_adj", "w") as file:
+        # When the machine runs out, this goes first.
+        file.write("1000")
+
+
+def tasks_of(user: int) -> int:
+    """Threads of a user's processes."""
+    count = 0
+    for folder in glob.glob("/proc/[0-9]*"):
+        try:
+            lines = Path(folder, "status").read_text().splitlines()
+        except OSError:
+            continue
+        told = dict(line.split(":", 1) for line in lines if ":" in line)
+        if int(told["Uid"].split()[0]) == user:
+            count += int(told["Threads"])
+    return count
+
+
+def _prefixes() -> set[str]:
+    return {sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix}
+
+
+def _keep_modules_reachable() -> None:
+    """Modules yet to be imported are found by the names that `reachable` gives."""
+    sys.path[:] = [reachable(each) for each in sys.path]
+    sys.path_importer_cache.clear()
+    for name, module in list(sys.modules.items()):
+        paths = getattr(module, "__path__", None)
+        if isinstance(paths, list):
+            paths[:] = [reachable(each) for each in paths]
+        if name.startswith("__editable__"):
+            mapping: dict[str, str] = getattr(module, "MAPPING", {})
+            mapping.update({key: reachable(each) for key, each in mapping.items()})
+
+
+def reachable(path: str) -> str:
+    """A name for a file or folder by which any user gets at it.
+
+    A server that runs as root may have its Python below a folder that only root enters (/root/.pyenv). An open
+    descriptor leads past that folder, and to nothing else in it.
+    """
+    if not path or not os.path.exists(path):
+        return path
+    real = Path(os.path.realpath(path))
+    if all(each.stat().st_mode & stat.S_IXOTH for each in real.parents):
+        return path
+    folder, name = (real, "") if real.is_dir() else (real.parent, real.name)
+    fd = os.open(folder, os.O_PATH | os.O_DIRECTORY)
+    return os.path.join(f"/proc/self/fd/{fd}", name) if name else f"/proc/self/fd/{fd}"

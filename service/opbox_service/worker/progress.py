@@ -1,0 +1,70 @@
+"""What a code process tells without being asked: which command it is at, on a page that the API process reads.
+
+A message would not do: code that never returns sends none. The page is written with two small stores a command.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import struct
+from dataclasses import dataclass
+
+__all__ = ["Progress", "Seen"]
+
+_PAGE = struct.Struct("<QQQ")
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The page at one moment.
+
+    Attributes:
+        commands: begun so far.
+        running: whether one runs.
+        code: whether code has been brought.
+    """
+
+    commands: int = 0
+    running: bool = False
+    code: bool = False
+
+
+class Progress:
+    """One side's mapping of the page.
+
+    Args:
+        fd: of the page; a new one without it. It stays open.
+    """
+
+    def __init__(self, fd: int | None = None) -> None:
+        if fd is None:
+            fd = os.memfd_create("opbox-progress", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+            os.ftruncate(fd, mmap.PAGESIZE)
+            # Whoever reads past the end of a file that another has cut short dies of it.
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+        self.fd = fd
+        self._page = mmap.mmap(fd, mmap.PAGESIZE)
+        self._commands = 0
+        self._code = False
+
+    def read(self) -> Seen:
+        """What the other side has told."""
+        commands, running, code = _PAGE.unpack_from(self._page)
+        return Seen(commands, bool(running), bool(code))
+
+    def began(self, brings_code: bool) -> None:
+        """A command begins."""
+        self._commands += 1
+        self._code = self._code or brings_code
+        _PAGE.pack_into(self._page, 0, self._commands, 1, self._code)
+
+    def ended(self) -> None:
+        """It has ended."""
+        _PAGE.pack_into(self._page, 0, self._commands, 0, self._code)
+
+    def close(self) -> None:
+        """Let go of the page."""
+        self._page.close()
+        os.close(self.fd)
