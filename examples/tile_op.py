@@ -31,7 +31,7 @@ class TileLayer(mx.operator.NumpyOp):
     def infer_shape(self, in_shape):
         data_shape = in_shape[0]
         axis = self.axis % (len(data_shape) + 1)
-        output_shape = data_shape[:axis] + [self.tiles] + data_shape[axis:]
+        output_shape = [*data_shape[:axis], self.tiles, *data_shape[axis:]]
         return [data_shape], [output_shape]
 
     def forward(self, in_data, out_data):

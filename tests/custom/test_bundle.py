@@ -115,14 +115,32 @@ def test_notebook_cells_together() -> None:
     assert there["A"]().f(3) == 12
 
 
+MAIN_SCRIPT = """
+from opbox.operator.bundle import run
+from opbox.operator.gather import gather
+
+LIMIT = 5
+local = open
+
+class A:
+    def f(self):
+        local = LIMIT
+        return local
+
+if __name__ == '__main__':
+    local = object()
+    class B(A):
+        def f(self):
+            return LIMIT + 1
+    print(run(gather(A), {})['A']().f(), len(gather(A).pieces), run(gather(B), {})['B']().f())
+"""
+
+
 def test_a_script_run_as_main(tmp_path: Path) -> None:
     script = tmp_path / "main_script.py"
-    script.write_text(
-        "from opbox.operator.bundle import run\nfrom opbox.operator.gather import gather\nLIMIT = 5\nclass A:\n    def f(self):\n        return LIMIT\n"
-        "if __name__ == '__main__':\n    print(run(gather(A), {})['A']().f(), len(gather(A).pieces))\n"
-    )
+    script.write_text(MAIN_SCRIPT)
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["5", "2"]
+    assert done.stdout.split() == ["5", "2", "6"]
 
 
 @pytest.mark.parametrize(

@@ -129,9 +129,9 @@ def test_signatures_are_checked_at_register() -> None:
             def create_operator(self, ctx, shapes, dtypes):
                 return Wrong()
 
-    with pytest.raises(mx.MXNetError, match="expected a subclass of mx.operator.CustomOpProp"):
+    with pytest.raises(mx.MXNetError, match=r"expected a subclass of mx\.operator\.CustomOpProp"):
         mx.operator.register("wrong")(Short)
-    with pytest.raises(mx.MXNetError, match="write @mx.operator.register"):
+    with pytest.raises(mx.MXNetError, match=r"write @mx\.operator\.register"):
         mx.operator.register(Short)  # type: ignore[arg-type]
     assert "wrong" not in mx.operator.get_all_registered_operators()
 
@@ -173,15 +173,13 @@ class Arrays(mx.operator.CustomOp):
         try:
             mx.nd.dot(x, x)
         except mx.MXNetError as error:
-            assert "dot" in str(error)
-        else:
-            raise AssertionError("dot of shapes that do not fit")
+            said = str(error)
+        assert "dot" in said
         try:
             x.reshape((6,))[0] = 3
         except mx.MXNetError as error:
-            assert "writes to an input" in str(error)
-        else:
-            raise AssertionError("a view of an input was written to")
+            said = str(error)
+        assert "writes to an input" in said
         out_data[0][:] = x
         out_data[0][:] += 10
 
