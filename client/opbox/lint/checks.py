@@ -101,7 +101,7 @@ def gradient(trial: Trial) -> Verdict:
 def _differences(bound: Bound, name: str, heads: Sequence[np.ndarray[Any, Any]]) -> dict[int, float]:
     values = bound.values[name].copy()
     flat = values.reshape(-1)
-    places = np.unique(np.linspace(0, flat.size - 1, min(PLACES, flat.size)).astype(int)) if flat.size else []
+    places: Any = np.unique(np.linspace(0, flat.size - 1, min(PLACES, flat.size)).astype(int)) if flat.size else []
 
     def total() -> float:
         bound.arguments[name][:] = values

@@ -1,0 +1,40 @@
+"""The examples whose operators are CUDA kernels train, on the engine embedded and through a live server."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from .programs import EXAMPLES, run
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[dict[str, str]]:
+    sys.path.insert(0, str(EXAMPLES))
+    try:
+        from lenet_demo import server as own
+    finally:
+        sys.path.remove(str(EXAMPLES))
+    with own("process") as (url, token):
+        yield {"OPBOX_URL": url, "OPBOX_TOKEN": token}
+
+
+@pytest.fixture(params=["embedded", "server"])
+def where(request: pytest.FixtureRequest) -> dict[str, str]:
+    return request.getfixturevalue("server") if request.param == "server" else {}
+
+
+def accuracy(told: str) -> float:
+    return float(told.rpartition("validation accuracy: ")[2].split()[0])
+
+
+def test_softmax_of_two_kernels_reaches_0_95(where: dict[str, str]) -> None:
+    assert accuracy(run(EXAMPLES / "ndarray_softmax_cuda.py", env=where)) >= 0.95
+
+
+def test_reorg_of_two_kernels_inside_lenet(where: dict[str, str]) -> None:
+    told = run(EXAMPLES / "reorg_op.py", "--epochs", "1", env=where)
+    assert "[(50, 10)]" in told
+    assert accuracy(told) > 0.8
