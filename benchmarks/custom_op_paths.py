@@ -1,6 +1,9 @@
-"""What an operator of one's own costs: softmax as CustomOp, as NumpyOp, as NDArrayOp and built in, side by side.
+"""What an operator of one's own costs: softmax in each form that users write it in, and built in, side by side.
 
-    python benchmarks/custom_op_paths.py
+    python benchmarks/custom_op_paths.py [--gpu]
+
+CustomOp and NumpyOp compute in NumPy, NDArrayOp with mx.nd, "CUDA" is an NDArrayOp of two kernels: compiled for a GPU
+with --gpu, and else run through the CPU's emulator, which checks every access.
 
 First per call, in process, at (128, 10): forward and backward of an executor, over calling the same function on arrays
 directly. Then a training run of the perceptron of examples/custom_softmax.py with each of them.
@@ -24,13 +27,15 @@ from opbox_service.graph.json import load
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 from custom_softmax import SoftmaxProp, perceptron, train
+from ndarray_softmax_cuda import NDArraySoftmax as CudaSoftmax
 from numpy_softmax import NumpySoftmax
 
 SHAPE = (128, 10)
 REPEATS = 2000
+DEVICE = "gpu" if "--gpu" in sys.argv else "cpu"
 
 
-class NDArraySoftmax(mx.operator.NDArrayOp):
+class ArraySoftmax(mx.operator.NDArrayOp):
     """On NDArrays alone."""
 
     def __init__(self) -> None:
@@ -79,30 +84,36 @@ def gradient(label: np.ndarray, y: np.ndarray, dx: np.ndarray) -> None:
 
 def executor(net: mx.sym.Symbol) -> tuple[Callable[[], None], Callable[[], None]]:
     """Its forward and backward, without a client."""
-    cpu = backend_for("cpu")
-    own = Definitions(cpu, cpu.random(0), "cpu")
+    backend = backend_for(DEVICE)
+    own = Definitions(backend, backend.random(0), DEVICE)
     for kind, name, cls in (
         ("Custom", "softmax", SoftmaxProp),
         ("Custom", "copy_of_mine", CopyProp),
         ("_NumpyOp", "NumpySoftmax", NumpySoftmax),
-        ("_NDArrayOp", "NDArraySoftmax", NDArraySoftmax),
+        ("_NDArrayOp", "ArraySoftmax", ArraySoftmax),
+        ("_NDArrayOp", "NDArraySoftmax", CudaSoftmax),
     ):
         own.add(kind, name, name, live=cls)
     random = np.random.default_rng(0)
     with own.scope():
         graph = load(net.tojson())
-        args = {"data": random.normal(size=SHAPE).astype("float32")}
+        args = {"data": backend.put(random.normal(size=SHAPE).astype("float32"))}
         if len(graph.argument_names) > 1:
-            args[graph.argument_names[1]] = random.integers(0, SHAPE[1], SHAPE[0]).astype("float32")
-        grads = {"data": np.zeros(SHAPE, "float32")}
-        bound = bind(graph, args=args, grads=grads, backend=cpu, random=cpu.random(0))
-    heads = [] if len(args) > 1 else [np.ones(SHAPE, "float32")]
+            args[graph.argument_names[1]] = backend.put(random.integers(0, SHAPE[1], SHAPE[0]).astype("float32"))
+        grads = {"data": backend.put(np.zeros(SHAPE, "float32"))}
+        bound = bind(graph, args=args, grads=grads, backend=backend, random=backend.random(0))
+    heads = [] if len(args) > 1 else [backend.put(np.ones(SHAPE, "float32"))]
+
+    def forward() -> None:
+        bound.forward(is_train=True)
+        backend.synchronize()
 
     def both() -> None:
         bound.forward(is_train=True)
         bound.backward(heads)
+        backend.synchronize()
 
-    return lambda: bound.forward(is_train=True), both
+    return forward, both
 
 
 def microseconds(call: Callable[[], None]) -> float:
@@ -129,12 +140,13 @@ def main() -> None:
     nets = {
         "CustomOp": mx.sym.Custom(data, op_type="softmax", name="softmax"),
         "NumpyOp": NumpySoftmax()(data, name="softmax"),
-        "NDArrayOp": NDArraySoftmax()(data, name="softmax"),
+        "NDArrayOp": ArraySoftmax()(data, name="softmax"),
+        "CUDA": CudaSoftmax()(data, name="softmax"),
         "built in": mx.sym.SoftmaxOutput(data, name="softmax"),
     }
     direct = microseconds(lambda: softmax(x, y))
     there = microseconds(both_directly)
-    print(f"softmax at {SHAPE}, microseconds a call (median of {REPEATS})")
+    print(f"softmax at {SHAPE} on the {DEVICE}, microseconds a call (median of {REPEATS})")
     print(f"{'':12}{'forward':>10}{'over':>8}{'both':>10}{'over':>8}")
     print(f"{'direct':12}{direct:10.1f}{'':8}{there:10.1f}")
     for name, net in nets.items():
@@ -149,11 +161,14 @@ def main() -> None:
     for name, make in {
         "CustomOp": lambda net: mx.sym.Custom(data=net, name="softmax", op_type="softmax"),
         "NumpyOp": lambda net: NumpySoftmax()(data=net, name="softmax"),
-        "NDArrayOp": lambda net: NDArraySoftmax()(data=net, name="softmax"),
+        "NDArrayOp": lambda net: ArraySoftmax()(data=net, name="softmax"),
+        "CUDA": lambda net: CudaSoftmax()(data=net, name="softmax"),
         "built in": lambda net: mx.sym.SoftmaxOutput(data=net, name="softmax"),
     }.items():
-        begun = time.perf_counter()
-        accuracy = train(make(perceptron()), 5)
+        with mx.Context(DEVICE):
+            train(make(perceptron()), 1)  # compiles
+            begun = time.perf_counter()
+            accuracy = train(make(perceptron()), 5)
         print(f"{name:12}{time.perf_counter() - begun:8.2f}{accuracy:8.3f}")
 
 

@@ -17,6 +17,8 @@ import opbox as mx
 class TileLayer(mx.operator.NumpyOp):
     """`tiles` copies of the input, side by side along a new axis at position `axis` of the output."""
 
+    lint_cases = [{"input": (2, 3), "params": {"tiles": 4, "axis": axis}} for axis in (2, 0, -2)]
+
     def __init__(self, tiles, axis):
         super().__init__(True)
         self.tiles = tiles

@@ -39,6 +39,8 @@ def test_the_catalogue_is_the_registrys() -> None:
         ("docs/tutorials/training.md", 0, "accuracy"),
         ("docs/writing-operators.md", 0, None),
         ("docs/custom-operators.md", 0, None),
+        ("docs/rtc.md", 0, None),
+        ("docs/lint.md", 0, None),
     ],
 )
 def test_the_code_of_a_page_runs(page: str, first: int, prints: str | None, tmp_path: Path) -> None:
