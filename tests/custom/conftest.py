@@ -14,8 +14,16 @@ from tests.contract.live import TOKENS, Live
 
 @pytest.fixture(scope="session")
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
-    """A server for the whole run."""
+    """A server for the whole run; sessions share its process, and must not see each other's code."""
     server = Live("none", tmp_path_factory.mktemp("custom"))
+    yield server
+    assert server.stop() == 0
+
+
+@pytest.fixture(scope="session")
+def isolating(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    """A server as it is by default: a session that brings code has a process of its own."""
+    server = Live("process", tmp_path_factory.mktemp("isolating"))
     yield server
     assert server.stop() == 0
 

@@ -20,7 +20,7 @@ def run(request: pytest.FixtureRequest) -> object:
     """Run an example; what it prints."""
     environment = {"OPBOX_URL": "", "OMP_NUM_THREADS": "1"}
     if request.param == "http":
-        live: Live = request.getfixturevalue("live")
+        live: Live = request.getfixturevalue("isolating")
         environment |= {"OPBOX_URL": live.url, "OPBOX_TOKEN": TOKENS["py"]}
 
     def program(name: str, *arguments: str) -> str:

@@ -84,11 +84,11 @@ PRINTS = {
 
 @pytest.mark.parametrize("where", ["embedded", "http"])
 @pytest.mark.parametrize("form", CELLS)
-def test_notebook(form: str, where: str, live: Live, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_notebook(form: str, where: str, isolating: Live, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for key in [key for key in os.environ if key.startswith("OPBOX_")]:
         monkeypatch.delenv(key)
     if where == "http":
-        monkeypatch.setenv("OPBOX_URL", live.url)
+        monkeypatch.setenv("OPBOX_URL", isolating.url)
         monkeypatch.setenv("OPBOX_TOKEN", TOKENS["py"])
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
     notebook: Any = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(text) for text in CELLS[form]])

@@ -6,6 +6,7 @@ A session's process is chosen when it opens, which may be long before the first 
 from __future__ import annotations
 
 import linecache
+import os
 import re
 import sys
 
@@ -18,7 +19,13 @@ _WORDS = re.compile(r"\b(CustomOp|CustomOpProp|NumpyOp|NDArrayOp|CudaModule|rtc|
 
 
 def will_bring_code() -> bool:
-    """Whether operators are defined already, the program is typed in as it runs, or its script speaks of them."""
+    """Whether operators are defined already, the program is typed in as it runs, or its script speaks of them.
+
+    OPBOX_CODE=1 says yes, and OPBOX_CODE=0 no, whatever there is.
+    """
+    told = os.environ.get("OPBOX_CODE", "")
+    if told in ("0", "1"):
+        return told == "1"
     if get_all_registered_operators() or _subclasses() or hasattr(sys, "ps1"):
         return True
     if "IPython" in sys.modules and sys.modules["IPython"].get_ipython() is not None:

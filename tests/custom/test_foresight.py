@@ -1,0 +1,36 @@
+"""Which programs get a session that takes code."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ASK = "import opbox as mx\nfrom opbox.operator.foresight import will_bring_code\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("print(will_bring_code())", False),
+        ("class A(mx.operator.NumpyOp):\n    pass\nprint(will_bring_code())", True),
+        ("mx.operator.register('a')(mx.operator.__dict__['Custom' 'OpProp'])\nprint(will_bring_code())", True),
+        ("print(will_bring_code())\ndef later():\n    return mx.rtc.CudaModule", True),
+        ("import sys; sys.ps1 = '>>> '\nprint(will_bring_code())", True),
+    ],
+)
+def test_a_script(tmp_path: Path, text: str, expected: bool) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(ASK + text + "\n")
+    for forced, answer in (("", expected), ("0", False), ("1", True)):
+        done = subprocess.run(
+            [sys.executable, str(script)],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, "OPBOX_CODE": forced},
+        )
+        assert done.stdout.split() == [str(answer)]
