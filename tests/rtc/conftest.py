@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -15,14 +16,15 @@ import pytest
 TOKEN, RUN_ONLY = "everything-is-allowed", "only-running-is-allowed"
 
 
-@pytest.fixture(scope="session")
-def server() -> Iterator[str]:
+@contextlib.contextmanager
+def serving(**settings: str) -> Iterator[str]:
     """The address of a server with two tokens, of which RUN_ONLY may not bring CUDA source."""
     tokens = [
         {"name": "ann", "token": TOKEN, "scopes": ["run", "upload-cuda", "upload-python"]},
         {"name": "bob", "token": RUN_ONLY, "scopes": ["run"]},
     ]
     environment = {**os.environ, "OPBOX_TOKENS": json.dumps(tokens), "OPBOX_URL": "", "OMP_NUM_THREADS": "1"}
+    environment |= settings
     process = subprocess.Popen(
         [sys.executable, "-m", "opbox_service.serve", "--port", "0"],
         env=environment,
@@ -39,6 +41,13 @@ def server() -> Iterator[str]:
         process.terminate()
         process.wait(30)
         process.stdout.close()
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[str]:
+    """See `serving`."""
+    with serving() as url:
+        yield url
 
 
 @pytest.fixture(params=["embedded", "server"])
