@@ -1,6 +1,6 @@
 # The CPU image: the server and the client, as an ordinary user.
 #   docker build -f docker/cpu.Dockerfile -t opbox:cpu .
-#   docker run --rm -p 127.0.0.1:8000:8000 -e OPBOX_TOKEN=$(openssl rand -hex 16) --shm-size=1g opbox:cpu
+#   docker run --rm -p 127.0.0.1:8000:8000 -e OPBOX_TOKEN=$(openssl rand -hex 16) opbox:cpu
 ARG BASE=docker.io/library/python:3.11-slim-bookworm
 FROM ${BASE}
 

@@ -7,6 +7,7 @@ name, so that the count of skipped tests tells what a machine with a GPU would r
 from __future__ import annotations
 
 import os
+import shutil
 from functools import cache
 from typing import Any
 
@@ -33,6 +34,16 @@ def pytest_sessionstart() -> None:
     reason = missing("gpu")
     if reason is not None and os.environ.get("OPBOX_TEST_REQUIRE_GPU"):
         pytest.exit(f"no GPU to check: {reason}", returncode=1)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that run CUDA source on the CPU need a C++ compiler; without one they are skipped by name, and counted."""
+    if any(map(shutil.which, ("c++", "g++", "clang++"))):
+        return
+    skip = pytest.mark.skip(reason="no C++ compiler on this machine (on Debian: apt-get install g++)")
+    for item in items:
+        if item.get_closest_marker("compiler") is not None:
+            item.add_marker(skip)
 
 
 def device_params() -> list[Any]:

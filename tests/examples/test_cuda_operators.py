@@ -9,6 +9,8 @@ import pytest
 
 from .programs import EXAMPLES, run
 
+pytestmark = pytest.mark.compiler
+
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[dict[str, str]]:

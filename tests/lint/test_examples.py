@@ -9,7 +9,12 @@ import pytest
 from opbox.lint import lint
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-PROGRAMS = sorted(path.name for path in EXAMPLES.glob("*.py") if "mx.operator." in path.read_text("utf-8"))
+TEXTS = {path.name: path.read_text("utf-8") for path in sorted(EXAMPLES.glob("*.py"))}
+PROGRAMS = [
+    pytest.param(name, marks=[pytest.mark.compiler] if "mx.rtc" in text else [])
+    for name, text in TEXTS.items()
+    if "mx.operator." in text
+]
 # As its authors published it, it launches a block of as many threads as there are rows.
 EMPTY = {"ndarray_softmax_cuda.py": {"batch 0"}}
 

@@ -12,6 +12,8 @@ from opbox_ops.errors import BadRequestError, DTypeError, UnsupportedError, User
 from opbox_ops.rtc import decorate, parse_signature
 from opbox_ops.rtc.emulator import EmulatedKernel, EmulatedModule
 
+pytestmark = pytest.mark.compiler
+
 RNG = np.random.default_rng(7)
 
 

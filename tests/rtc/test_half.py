@@ -10,6 +10,8 @@ import pytest
 from opbox_ops.rtc import parse_signature
 from opbox_ops.rtc.emulator import EmulatedKernel, EmulatedModule
 
+pytestmark = pytest.mark.compiler
+
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -9,6 +9,8 @@ import pytest
 
 import opbox
 
+pytestmark = pytest.mark.compiler
+
 BODY = "int i = threadIdx.x; y[i] = 2 * x[i];"
 ADD = """
 extern "C" __global__ void add(float *y, const float *x, int n) {

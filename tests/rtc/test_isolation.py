@@ -17,6 +17,8 @@ from opbox.session import Session
 
 from .conftest import TOKEN, serving
 
+pytestmark = pytest.mark.compiler
+
 SOURCES = {
     "endless": ('extern "C" __global__ void endless(float *x) { volatile int i = 0; while (i == 0) {} }', "3 s"),
     "crash": ('extern "C" __global__ void crash(float *x) { __builtin_trap(); }', "ended|gone|killed"),

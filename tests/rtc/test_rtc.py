@@ -15,6 +15,8 @@ from opbox_service.settings import Settings
 
 from .conftest import RUN_ONLY
 
+pytestmark = pytest.mark.compiler
+
 SOFTMAX = """
 int i = threadIdx.x + blockIdx.x*blockDim.x;
 float max_x = x[i*x_dims[1]];
