@@ -28,7 +28,7 @@ $(VENV)/.nvrtc: $(READY) .ci/nvrtc.txt
 	@touch $@
 
 nvrtc: $(VENV)/.nvrtc  ## compile every CUDA kernel for sm_90, which needs no GPU (the compiler takes 225 MB)
-	$(BIN)/python -m pytest -m nvrtc $(ARGS)
+	$(BIN)/python -m pytest -m nvrtc tests/nvrtc $(ARGS)
 
 lint: $(READY)  ## ruff and mypy --strict
 	$(BIN)/ruff check

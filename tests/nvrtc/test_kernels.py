@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from opbox_ops.rtc import decorate
 from tests.rtc.test_emulator import REDUCE
 from tests.rtc.test_rtc import AXPY
 
@@ -41,3 +43,9 @@ def test_what_the_emulator_takes() -> None:
 def test_a_mistake_is_found() -> None:
     with pytest.raises(CompileError, match=r"kernel.cu\(2\): error: .*y"):
         compile_cuda('extern "C" __global__ void f(float *x) {\nx[0] = y;\n}')
+
+
+def test_a_mistake_in_a_body_is_told_by_the_bodys_lines() -> None:
+    source, _ = decorate("f", [], [("x", (3,), np.dtype("float16"))], "int i = threadIdx.x;\nx[i] = y;")
+    with pytest.raises(CompileError, match=r"(?m)^f.cu\(2\): error: .*y"):
+        compile_cuda(f'#line 1 "kernel.cu"\n{source}')
