@@ -101,6 +101,7 @@ def test_an_operator_that_cannot_be_run_is_a_failure(report: Report) -> None:
     assert "none of the usual shapes; add lint_cases" in problems["Choosy"]
 
 
+@pytest.mark.compiler
 def test_the_published_reorg_kernel_is_caught_by_its_gradient_alone() -> None:
     report = lint(HERE / "seed_reorg.py")
     caught = failed(report, "NDArrayReorg")
@@ -108,6 +109,7 @@ def test_the_published_reorg_kernel_is_caught_by_its_gradient_alone() -> None:
     assert not report.ok
 
 
+@pytest.mark.compiler
 def test_the_shipped_reorg_is_right() -> None:
     report = lint(ROOT / "examples" / "reorg_op.py")
     assert report.ok, report.table()
@@ -162,6 +164,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert main([str(tmp_path / "none.py")]) == 2
 
 
+@pytest.mark.compiler
 def test_the_program() -> None:
     command = [sys.executable, "-m", "opbox.cli", "lint", str(HERE / "seed_reorg.py")]
     done = subprocess.run(
