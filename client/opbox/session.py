@@ -85,6 +85,11 @@ class Session:
         """Whether the engine is in this process, so that it can be handed classes as they are."""
         return bool(getattr(self._transport, "in_process", False))
 
+    @property
+    def lost(self) -> bool:
+        """Whether the engine has ended it (a crash of the user's own code, a restart): its arrays are gone."""
+        return self._broken is not None
+
     # -- recording --------------------------------------------------------------------------------------------
 
     def new_id(self) -> int:
@@ -329,7 +334,7 @@ _sessions_lock = threading.Lock()
 
 
 def session_for(device: str) -> Session:
-    """This process's session on a device, opened when it is asked for first.
+    """This process's session on a device, opened when it is asked for first, and anew when the engine has ended it.
 
     In the code of an operator that runs on the engine, it is the engine's own (see `inside`).
     """
@@ -337,14 +342,15 @@ def session_for(device: str) -> Session:
     if local is not None:
         return local.on(device)  # type: ignore[no-any-return]
     held = _sessions.get(device)
-    if held is not None:
+    if held is not None and not held.lost:
         return held
     from .engine import transport
 
     with _sessions_lock:
-        if device not in _sessions:
-            _sessions[device] = Session(transport(), device)
-        return _sessions[device]
+        held = _sessions.get(device)
+        if held is None or held.lost:
+            held = _sessions[device] = Session(transport(), device)
+        return held
 
 
 def sessions() -> Mapping[str, Session]:

@@ -38,6 +38,8 @@ def main(argv: list[str]) -> None:
         reason = f"{type(error).__name__}: {error}"[:2000]
         messages.send(sock, messages.write({"kind": "failed", "reason": reason}))
         raise SystemExit(1) from None
+    # What its code forks must not answer for it.
+    os.register_at_fork(after_in_child=sock.close)
     for fd in (sock.fileno(), page, trace):
         os.set_inheritable(fd, False)
     faulthandler.enable(file=trace)

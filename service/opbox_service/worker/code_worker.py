@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import glob
 import os
-import re
-import shutil
 import signal
-import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import asdict
@@ -22,57 +17,26 @@ from typing import Any
 
 import structlog
 
-from opbox_ops.errors import DeadlineError, GoneError, NotReadyError, OpboxError, UserCodeError, WorkerDiedError
+from opbox_ops.errors import DeadlineError, GoneError, OpboxError, UserCodeError, WorkerDiedError
 
 from ..settings import Settings
 from .confine import Bounds
+from .host import Outcome, Request
 from .progress import Progress, Seen
+from .remains import User, end_all_of, make_folder, remove
+from .stacks import own_frames
 from .worker import Worker, environment, reason_of
 
-__all__ = ["CodeWorker", "remove_leftovers"]
+__all__ = ["CodeWorker"]
 
-PREFIX = "opbox-code-"
 PASSED = ("PATH", "LANG", "LANGUAGE", "TZ", "LD_LIBRARY_PATH", "PYTHONPATH", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 PASSED_BEGINNINGS = ("LC_", "CUDA_", "NVIDIA_", "CUPY_", "MKL_", "OMP_", "OPENBLAS_")
 """What such a process sees of the server's environment; nothing that could be a secret."""
-USERS = 1000
-"""User ids to choose from."""
 TRACE_BYTES = 1 << 16
 LAST_WORDS_S = 0.05
 """Between asking a process for its stack and ending it."""
 
-_FRAME = re.compile(r'  File "(?P<file>[^"]*)", line (?P<line>\d+) in (?P<name>.*)')
-_OURS = ("/opbox_service/", "/opbox_ops/", "/opbox/")
-_LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python", "/proc/self/fd/", "<frozen")
 _log = structlog.get_logger("opbox.code")
-
-
-class User:
-    """A user id that is this worker's alone, among all servers of the machine, until `release`.
-
-    The claim is an abstract socket's name, which goes with the server, however that ends.
-
-    Args:
-        first: where to begin looking.
-
-    Raises:
-        NotReadyError: all are taken.
-    """
-
-    def __init__(self, first: int) -> None:
-        for self.id in range(first, first + USERS):
-            self._claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-            try:
-                self._claim.bind(f"\0opbox-user-{self.id}")
-            except OSError:
-                self._claim.close()
-            else:
-                return
-        raise NotReadyError(f"user ids: expected a free one from {first} to {first + USERS}, got none: try again later")
-
-    def release(self) -> None:
-        """Give it back; nothing of that user runs any more."""
-        self._claim.close()
 
 
 class CodeWorker(Worker):
@@ -85,6 +49,7 @@ class CodeWorker(Worker):
 
     Attributes:
         session: the id of its session, once it has one.
+        ttl_s: of that session.
         cause: why it was ended, in a word, for the metrics.
         epitaph: why, in a sentence, for its owner.
     """
@@ -94,9 +59,10 @@ class CodeWorker(Worker):
         self._user = user
         self.user = user.id if user is not None else 0
         self.session: str | None = None
+        self.ttl_s = settings.max_ttl_s
         self.cause = ""
         self.epitaph = ""
-        self.folder = tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=_base())
+        self.folder = make_folder(user)
         self._page = Progress()
         self._trace = os.memfd_create("opbox-trace", os.MFD_CLOEXEC)
         self._seen = Seen()
@@ -105,8 +71,8 @@ class CodeWorker(Worker):
         self._code = False
         self._error: OpboxError | None = None
         self._starting: asyncio.Task[None]
-        if user is not None:
-            os.chown(self.folder, user.id, user.id)
+        self._used = time.monotonic()
+        self._cut = False
 
     def _spawn(self, fd: int) -> subprocess.Popen[bytes]:
         fds = [fd, self._page.fd, self._trace]
@@ -161,8 +127,8 @@ class CodeWorker(Worker):
 
     @property
     def expired(self) -> bool:
-        """Whether its session has ended of itself."""
-        return self.session is not None and not self.sessions and not self.ended
+        """Whether its session has ended of itself, or would have, could it."""
+        return self.session is not None and not self.ended and (not self.sessions or self.idle_s() > self.ttl_s + 30)
 
     # -- watching -----------------------------------------------------------------------------------------------
 
@@ -197,23 +163,41 @@ class CodeWorker(Worker):
             self._process.send_signal(signal.SIGUSR1)
         self._loop.call_later(LAST_WORDS_S, self.kill)
 
+    def call(self, request: Request, deadline_s: float) -> asyncio.Future[Outcome]:
+        self._used = time.monotonic()
+        return super().call(request, deadline_s)
+
+    def idle_s(self) -> float:
+        """How long it has had nothing to do, as far as can be seen from here."""
+        return 0.0 if self._pending or self._page.read().running else time.monotonic() - self._used
+
+    def _malformed(self) -> None:
+        self._condemn("protocol", UserCodeError, "wrote on the connection of its process")
+
+    def _disconnected(self) -> None:
+        self._cut = True
+        super()._disconnected()
+
     # -- its end ------------------------------------------------------------------------------------------------
 
     def _verdict(self, code: int) -> OpboxError:
         """What its owner is told: what happened, and where in the code, as far as can be known."""
         trace = os.pread(self._trace, TRACE_BYTES, 0).decode("utf-8", "replace")
         os.close(self._trace)
+        self._code = self._code or self._page.read().code
         self._page.close()
         if isinstance(self._error, GoneError):
             return self._error
-        frames = _own_frames(trace)
+        frames = own_frames(trace)
         place = f" at {frames[-1][0]}:{frames[-1][1]} in {frames[-1][2]}" if frames else ""
         self._code = self._code or bool(frames)
         if self._error is None:
             self.cause = "exit" if code >= 0 else _name(code)
             kind: type[OpboxError] = UserCodeError if self._code else WorkerDiedError
-            subject = "the session's own code" if self._code else "the session's process"
-            what = f"{subject} ended its process ({reason_of(code)}){place}"
+            reason = "it broke off its connection" if self._cut and -code == signal.SIGKILL else reason_of(code)
+            what = f"the session's own code ended its process ({reason}){place}"
+            if not self._code:
+                what = f"the session's process ended ({reason})"
         else:
             kind = type(self._error)
             what = f"the session's own code {self._error.message}{place}: its process was ended"
@@ -226,50 +210,10 @@ class CodeWorker(Worker):
 
     def clean_up(self) -> None:
         """Take away what it has left: processes, files. May take a moment; not for the event loop."""
-        if self.pid:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.pid, signal.SIGKILL)
-        for _ in range(50 if self.pid else 0):
-            left = _left_by(self.pid, self.user)
-            if not left:
-                break
-            for pid in left:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, signal.SIGKILL)
-            time.sleep(0.01)
+        end_all_of(self.pid, self.user)
         remove(self.folder)
         if self._user is not None:
             self._user.release()
-
-
-def remove_leftovers() -> None:
-    """Remove the folders of servers that were killed."""
-    for folder in glob.glob(os.path.join(_base(), f"{PREFIX}*-*")):
-        pid = os.path.basename(folder).removeprefix(PREFIX).partition("-")[0]
-        if pid.isdigit() and not os.path.exists(f"/proc/{pid}"):
-            remove(folder)
-
-
-def remove(folder: str) -> None:
-    """A folder with all that is in it, whatever its modes are."""
-
-    def again(function: Callable[[str], object], path: str, _: object) -> None:
-        with contextlib.suppress(OSError):
-            os.chmod(os.path.dirname(path), 0o700)
-            if not os.path.islink(path):
-                os.chmod(path, 0o700)
-            function(path)
-
-    shutil.rmtree(folder, onerror=again)
-    if os.path.isdir(folder):
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _base() -> str:
-    """Where private folders are made: any user must get through to it."""
-    usual = tempfile.gettempdir()
-    through = all(path.stat().st_mode & 0o001 for path in (Path(usual), *Path(usual).parents))
-    return usual if through else "/tmp"
 
 
 def _environment(settings: Settings, folder: str) -> dict[str, str]:
@@ -301,46 +245,8 @@ def _usage(pid: int) -> tuple[float, int]:
     return cpu, int(told[21]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def _left_by(pid: int, user: int) -> list[int]:
-    """Processes of a user that is one session's alone, or of its Unix session."""
-    found = []
-    for folder in glob.glob("/proc/[0-9]*"):
-        each = int(folder.rpartition("/")[2])
-        try:
-            if user:
-                told = Path(folder, "status").read_text()
-                mine = f"\nUid:\t{user}\t" in told and "\nState:\tZ" not in told
-            else:
-                mine = os.getsid(each) == pid
-        except OSError:
-            continue
-        if mine and each != os.getpid():
-            found.append(each)
-    return found
-
-
 def _name(code: int) -> str:
     try:
         return signal.Signals(-code).name
     except ValueError:
         return f"signal {-code}"
-
-
-def _own_frames(trace: str) -> list[tuple[str, str, str]]:
-    """The frames of the session's own code in what faulthandler wrote, the innermost last."""
-    from opbox.operator.bundle import shown_name  # all of the client comes with it
-
-    for stack in re.split(r"\n(?=(?:Current thread|Thread) 0x)", trace):
-        if "opbox_service/session/session.py" not in stack:
-            continue
-        own: list[tuple[str, str, str]] = []
-        for found in _FRAME.finditer(stack):
-            if any(part in found["file"] for part in _OURS):
-                if own:
-                    break
-                continue
-            if not any(part in found["file"] for part in _LIBRARIES):
-                own.append((os.path.basename(shown_name(found["file"])), found["line"], found["name"]))
-        if own:
-            return own[::-1]
-    return []

@@ -15,8 +15,9 @@ import structlog
 from opbox_ops.errors import GoneError, NotReadyError, OpboxError, QuotaError
 
 from ..settings import UPLOADS, Settings
-from .code_worker import CodeWorker, User, remove_leftovers
+from .code_worker import CodeWorker
 from .host import Outcome, Request
+from .remains import User, remove_leftovers
 from .worker import Worker
 
 __all__ = ["CodeWorkers"]
@@ -131,8 +132,8 @@ class CodeWorkers:
                 self._spares.append(worker)  # it has run nothing
                 return outcome
             answer = json.loads(bytes(outcome.body))
-            worker.session = answer["id"]
-            self._taken[worker.session] = (request.owner, worker, answer)
+            worker.session, worker.ttl_s = answer["id"], answer["ttl_s"]
+            self._taken[answer["id"]] = (request.owner, worker, answer)
             if worker.ended:
                 self._on_end(worker)
             return outcome

@@ -22,6 +22,8 @@ __all__ = ["Bounds", "confine", "reachable", "tasks_of"]
 
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 1, 4, 38
 _CLONE_NEWNET, _CLONE_NEWIPC = 0x40000000, 0x08000000
+ADDRESSES = 4 << 30
+"""Address space beyond the memory that may be used."""
 _READ = ("/usr", "/lib", "/lib64", "/bin", "/sbin", "/etc", "/proc", "/sys")
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 _log = logging.getLogger("opbox.code")
@@ -72,6 +74,7 @@ def confine(bounds: Bounds) -> None:
     _prctl(_PR_SET_DUMPABLE, 1 if bounds.user else 0)
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    os.umask(0o077)
     _limit(bounds)
     devices = [*_DEVICES, *(glob.glob("/dev/nvidia*") if bounds.gpu else ())]
     confined = landlock.restrict([*read, *sys.path], [bounds.folder, *devices], network=bounds.network)
@@ -94,7 +97,8 @@ def _limit(bounds: Bounds) -> None:
     limit(resource.RLIMIT_CORE, 0)
     limit(resource.RLIMIT_DATA, bounds.memory)
     if not bounds.gpu:
-        limit(resource.RLIMIT_AS, bounds.memory)
+        # Looser: address space is taken ahead, for stacks and the allocator's arenas, and most of it never used.
+        limit(resource.RLIMIT_AS, bounds.memory + ADDRESSES)
     limit(resource.RLIMIT_NOFILE, bounds.open_files)
     limit(resource.RLIMIT_FSIZE, bounds.file_bytes)
     others = 0 if bounds.user else tasks_of(os.getuid())

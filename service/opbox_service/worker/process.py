@@ -49,7 +49,7 @@ class Process:
         self._requests: dict[int, memoryview] = {}
         self._answers = Pool(shared=True, limit=1 << 62, keep=settings.buffer_cache_bytes)
         self._lent: dict[int, Lease] = {}
-        self._sending = threading.Lock()
+        self._sessions_told = 0
 
     def run(self) -> None:
         """Serve until the API process closes its end."""
@@ -68,11 +68,10 @@ class Process:
     def _wait_for_the_end(self) -> None:
         poll = select.poll()
         poll.register(self._sock, getattr(select, "POLLRDHUP", 0) | select.POLLHUP)
-        told = 0
         while not poll.poll(2_000):
             dropped, held = self._answers.sweep(), len(self._engine.sessions)
-            if dropped or held != told:
-                told = held
+            if dropped or held != self._sessions_told:
+                self._sessions_told = held
                 self._tell({"kind": "drop", "segments": dropped, "sessions": held})
 
     def _take_calls(self) -> None:
@@ -121,6 +120,7 @@ class Process:
 
     def _answer(self, id: int, laid: Laid) -> None:
         size = laid.size
+        self._sessions_told = len(self._engine.sessions)
         answer = {
             "kind": "answer",
             "id": id,
@@ -129,7 +129,7 @@ class Process:
             "commands": laid.commands,
             "size": size,
             "segment": None,
-            "sessions": len(self._engine.sessions),
+            "sessions": self._sessions_told,
         }
         if size <= messages.INLINE:
             self._tell(answer, b"".join([laid.head, *laid.buffers]))

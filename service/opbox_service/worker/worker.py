@@ -28,6 +28,8 @@ __all__ = ["Worker", "environment", "reason_of"]
 
 START_S = 120.0
 """How long a worker may take to load the operators."""
+LAST_S = 0.2
+"""Between the end of a connection and that of its process."""
 TURN, DRAIN = 64, 4096
 """Messages that are read before others have their turn, and at the end."""
 
@@ -262,8 +264,12 @@ class Worker:
             except Exception:
                 # It may run code of a session's own, which may write what it likes on the connection.
                 _log.error("a worker sent what is no message; ending it", pid=self.pid, exc_info=True)
-                self.kill()
+                self._loop.remove_reader(self._sock.fileno())
+                self._malformed()
                 return
+
+    def _malformed(self) -> None:
+        self.kill()
 
     def _disconnected(self) -> None:
         """The connection has ended; so will the process, if it has not, and `_end` must not wait for it."""
@@ -272,7 +278,8 @@ class Worker:
             return
         assert self._sock is not None
         self._loop.remove_reader(self._sock.fileno())
-        self.kill()
+        # When it crashed, how it did is told by its status, in a moment.
+        self._loop.call_later(LAST_S, self.kill)
 
     def _take(self, message: bytes, fd: int | None) -> None:
         told, inline = messages.read(message)
