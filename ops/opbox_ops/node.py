@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .operator import Op
     from .params import Params
-    from .registry import Op
 
 __all__ = ["Entry", "Node"]
 
