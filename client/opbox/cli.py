@@ -10,6 +10,7 @@ opbox lint my_operator.py                    run the operators of a file, and ch
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import warnings
 from collections.abc import Sequence
@@ -51,6 +52,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if told.command == "ops":
             return _ops(told.name)
         return _infer(told.file, told.shapes)
+    except BrokenPipeError:
+        # Whoever reads has seen enough (`opbox ops | head`); the interpreter must not flush into the closed pipe.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except (MXNetError, OSError, ValueError) as error:
         print(f"opbox: {error}", file=sys.stderr)
         return 1

@@ -33,7 +33,7 @@ class Token(BaseModel):
 class Settings(BaseSettings):
     """The server's settings, with their defaults."""
 
-    model_config = SettingsConfigDict(env_prefix="OPBOX_", extra="ignore", frozen=True)
+    model_config = SettingsConfigDict(env_prefix="OPBOX_", env_ignore_empty=True, extra="ignore", frozen=True)
 
     host: str = Field(default="127.0.0.1", description="Address to listen on.")
     port: int = Field(default=8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one and prints it.")
@@ -102,6 +102,8 @@ class Settings(BaseSettings):
         """For an engine inside the user's own process: nobody to be protected from but oneself."""
         huge = 1 << 62
         return cls(
+            token=None,  # OPBOX_TOKEN may be meant for a server; nothing here asks for one
+            tokens=(),
             max_body_bytes=huge,
             max_header_bytes=huge,
             max_elements=huge,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -65,3 +67,10 @@ def test_status(capsys: pytest.CaptureFixture[str]) -> None:
     mx.nd.ones((2,)).asnumpy()
     assert main(["status"]) == 0
     assert "1 session of yours" in capsys.readouterr().out
+
+
+def test_a_reader_that_has_seen_enough() -> None:
+    command = f"{sys.executable} -m opbox.cli ops | head -n 1; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert done.stdout.count("\n") == 1
+    assert done.stderr == ""
