@@ -180,7 +180,7 @@ class EvalMetric:
         """Name and value since the last `reset_local`; nan when nothing came."""
         if self.num_inst == 0:
             return self.name, float("nan")
-        return self.name, self.sum_metric / self.num_inst
+        return self.name, _plain(self.sum_metric / self.num_inst)
 
     def get_global(self) -> tuple[Any, Any]:
         """Name and value since the last `reset`."""
@@ -188,7 +188,7 @@ class EvalMetric:
             return self.get()
         if self.global_num_inst == 0:
             return self.name, float("nan")
-        return self.name, self.global_sum_metric / self.global_num_inst
+        return self.name, _plain(self.global_sum_metric / self.global_num_inst)
 
     def get_name_value(self) -> list[tuple[str, Any]]:
         """Pairs of name and value, one for each metric in it."""
@@ -197,6 +197,11 @@ class EvalMetric:
     def get_global_name_value(self) -> list[tuple[str, Any]]:
         """Pairs of name and value since the last `reset`."""
         return pairs(*(self.get_global() if self._has_global_stats else self.get()))
+
+
+def _plain(value: Any) -> Any:
+    """A number of Python's, which prints as a number; anything else as it is."""
+    return value.item() if isinstance(value, numpy.generic) else value
 
 
 def _here(value: Any) -> bool:

@@ -5,6 +5,7 @@ Done before numpy is imported, hence before there are threads: what one gives up
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import glob
 import logging
@@ -103,8 +104,8 @@ def _limit(bounds: Bounds) -> None:
     limit(resource.RLIMIT_FSIZE, bounds.file_bytes)
     others = 0 if bounds.user else tasks_of(os.getuid())
     limit(resource.RLIMIT_NPROC, bounds.tasks + others)
-    with open("/proc/self/oom_score_adj", "w") as file:
-        # When the machine runs out, this goes first.
+    # When the machine runs out, this goes first. A wish, not a wall: some containers do not let it be said.
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write("1000")
 
 
