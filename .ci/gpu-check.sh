@@ -9,3 +9,4 @@ PYTHONPATH="$PWD/client:$PWD/ops:$PWD/service:$PWD/.wheels/site${PYTHONPATH:+:$P
 OPBOX_TEST_REQUIRE_GPU=1
 export PYTHONPATH OPBOX_TEST_REQUIRE_GPU
 "$python" -m pytest -rs -m "not conformance" tests/ops tests/executor tests/contract "$@"
+"$python" benchmarks/custom_op_paths.py --gpu
