@@ -21,5 +21,5 @@ WORKDIR /home/opbox
 EXPOSE 8000
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=3s --start-period=20s \
-  CMD ["python3", "-c", "import os, urllib.request as u; u.urlopen(f\"http://127.0.0.1:{os.environ['OPBOX_PORT']}/v2/health/ready\", timeout=2)"]
+  CMD ["python3", "-c", "import os, urllib.request as u; u.urlopen(f\"http://127.0.0.1:{os.environ['OPBOX_PORT']}/v2/health/live\", timeout=2)"]
 CMD ["opbox", "serve"]
