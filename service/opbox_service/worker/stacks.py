@@ -8,7 +8,8 @@ import re
 __all__ = ["own_frames"]
 
 _FRAME = re.compile(r'  File "(?P<file>[^"]*)", line (?P<line>\d+) in (?P<name>.*)')
-_OURS = ("/opbox_service/", "/opbox_ops/", "/opbox/")
+# By where the packages lie: a user's own folder may well be called opbox.
+_OURS = re.compile(r"/opbox_(?:service|ops)/|(?:/client|/site-packages|/dist-packages|/proc/self/fd/\d+)/opbox/")
 _LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python", "/proc/self/fd/", "<frozen")
 
 
@@ -21,7 +22,7 @@ def own_frames(trace: str) -> list[tuple[str, str, str]]:
             continue
         own: list[tuple[str, str, str]] = []
         for found in _FRAME.finditer(stack):
-            if any(part in found["file"] for part in _OURS):
+            if _OURS.search(found["file"]):
                 if own:
                     break
                 continue
