@@ -28,6 +28,13 @@ class Mischief(mx.operator.CustomOp):
     def segfault(self, in_data):
         ctypes.string_at(8)
 
+    def segfault_in_a_thread(self, in_data):
+        def touch():
+            ctypes.string_at(8)
+
+        threading.Thread(target=touch).start()
+        time.sleep(600)
+
     def leave(self, in_data):
         os._exit(3)
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import inspect
 import json
 import os
+import re
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -16,6 +19,8 @@ import numpy as np
 import pytest
 
 import opbox as mx
+import opbox_ops
+import opbox_service
 from opbox import engine as engines
 from opbox.http import HttpTransport
 from opbox.operator.definition import Definition
@@ -91,6 +96,15 @@ def run(server: Live, what: str, value: object = "", owner: str = "py") -> tuple
     return session, session.run(*step(what, value), x=X)
 
 
+def tells_the_line(answer: Got, what: str) -> bool:
+    """Whether the error names the line, in the traceback too, where a mischief's method went wrong."""
+    text, first = inspect.getsourcelines(getattr(mischief.Mischief, what))
+    told = re.findall(r'File "mischief.py", line (\d+), in (\w+)', answer.header["detail"]["traceback"])
+    line, name = told[-1]
+    within = first < int(line) < first + len(text) and f"def {name}(" in "".join(text)
+    return within and f"at mischief.py:{line} in {name}" in answer.error
+
+
 def is_well(server: Live, owner: str = "py") -> None:
     """A new session works at once."""
     session, answer = run(server, "nothing", owner=owner)
@@ -106,6 +120,7 @@ def is_well(server: Live, owner: str = "py") -> None:
     ("what", "status", "type", "words", "cause"),
     [
         ("segfault", 422, "UserCodeError", "killed by SIGSEGV) at mischief.py:", "SIGSEGV"),
+        ("segfault_in_a_thread", 422, "UserCodeError", "killed by SIGSEGV) at mischief.py:", "SIGSEGV"),
         ("native_stack", 422, "UserCodeError", "killed by SIGSEGV)", "SIGSEGV"),
         ("leave", 422, "UserCodeError", "exit status 3", "exit"),
         ("leave_well", 422, "UserCodeError", "exit status 0", "exit"),
@@ -126,7 +141,7 @@ def test_code_that_ends_its_process(server: Live, what: str, status: int, type: 
     assert words in answer.error
     assert "make a new session" in answer.error
     if "mischief.py" in words:
-        assert f"in {what}" in answer.header["detail"]["traceback"]
+        assert tells_the_line(answer, what), answer.header
     again = session.run({"do": "describe", "id": 1})
     assert (again.status, again.header["type"]) == (410, "GoneError")
     assert words in again.error
@@ -137,6 +152,21 @@ def test_code_that_ends_its_process(server: Live, what: str, status: int, type: 
     kept = bystander.run({"do": "fetch", "id": 2, "as": "y"})
     np.testing.assert_array_equal(kept.tensors["y"], X + 1)
     bystander.delete()
+
+
+@pytest.mark.parametrize("what", ["segfault", "segfault_in_a_thread", "loop"])
+def test_the_line_is_told_where_the_packages_are_out_of_reach_of_the_code(tmp_path: Path, what: str) -> None:
+    """As in a clone below root's home: the process opens them by descriptors, and frames carry those names."""
+    for package in (mx, opbox_ops, opbox_service):
+        (folder,) = package.__path__
+        shutil.copytree(folder, tmp_path / "opbox" / package.__name__, ignore=shutil.ignore_patterns("__pycache__"))
+    tmp_path.chmod(0o700)
+    server = Live("process", tmp_path, **settings(PYTHONPATH=str(tmp_path / "opbox")))
+    try:
+        _, answer = run(server, what)
+        assert tells_the_line(answer, what), answer.header
+    finally:
+        assert server.stop() == 0
 
 
 def test_a_batch_that_nobody_waited_for_is_told_of_next(server: Live) -> None:

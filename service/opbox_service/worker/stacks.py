@@ -2,32 +2,35 @@
 
 from __future__ import annotations
 
-import os
 import re
 
 __all__ = ["own_frames"]
 
-_FRAME = re.compile(r'  File "(?P<file>[^"]*)", line (?P<line>\d+) in (?P<name>.*)')
-# By where the packages lie: a user's own folder may well be called opbox.
-_OURS = re.compile(r"/opbox_(?:service|ops)/|(?:/client|/site-packages|/dist-packages|/proc/self/fd/\d+)/opbox/")
-_LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python", "/proc/self/fd/", "<frozen")
+# What a bundle brings is compiled under a name in brackets. Where files lie tells nothing: a process that may not
+# reach a package by its path opens it by a descriptor, and a user's folder may be called anything.
+_FRAME = re.compile(r'  File "(?P<file><[^"]*>)", line (?P<line>\d+) in (?P<name>.*)')
+_PYTHONS = ("<frozen ", "<__array_function__ ")
+_CRASH = "Fatal Python error"
+_SESSION = re.compile(r'/session/session\.py", line \d+ in drain\n')
 
 
 def own_frames(trace: str) -> list[tuple[str, str, str]]:
-    """The frames of the session's own code in what faulthandler wrote, the innermost last."""
+    """The file, line and function of each of the session's own frames in what faulthandler wrote, the innermost last.
+
+    Of the thread that crashed; of the one that runs the session's commands where none did or it ran none of its code.
+    """
     from opbox.operator.bundle import shown_name  # all of the client comes with it
 
-    for stack in re.split(r"\n(?=(?:Current thread|Thread) 0x)", trace):
-        if "opbox_service/session/session.py" not in stack:
-            continue
-        own: list[tuple[str, str, str]] = []
-        for found in _FRAME.finditer(stack):
-            if _OURS.search(found["file"]):
-                if own:
-                    break
-                continue
-            if not any(part in found["file"] for part in _LIBRARIES):
-                own.append((os.path.basename(shown_name(found["file"])), found["line"], found["name"]))
+    stacks = re.split(r"\n(?=(?:Current thread|Thread) 0x)", trace)
+    running = [stack for stack in stacks if _SESSION.search(stack)]
+    # Of a process that was asked where it is, the current thread is the one that happened to take the signal.
+    crashed = [stack for stack in stacks if stack.startswith("Current thread")] if _CRASH in stacks[0] else []
+    for stack in crashed + running:
+        own = [
+            (shown_name(found["file"]), found["line"], found["name"])
+            for found in _FRAME.finditer(stack)
+            if not found["file"].startswith(_PYTHONS)
+        ]
         if own:
             return own[::-1]
     return []
