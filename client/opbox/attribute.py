@@ -23,9 +23,9 @@ class AttrScope:
     """
 
     def __init__(self, **kwargs: str) -> None:
-        for value in kwargs.values():
+        for key, value in kwargs.items():
             if not isinstance(value, str):
-                raise ValueError("Attributes need to be string")
+                raise ValueError(f"AttrScope: attribute {key!r}: expected a string, got {type(value).__name__}")
         self._own = kwargs
         self._attr: dict[str, str] = dict(kwargs)
         self._before: list[AttrScope] = []

@@ -39,7 +39,9 @@ class NotImplementedForSymbol(MXNetError):
 
     def __init__(self, name: str, alias: str | None = None) -> None:
         named = f" (namely operator {alias!r})" if alias else ""
-        super().__init__(f"Function {name}{named} is not implemented for Symbol and only available in NDArray.")
+        super().__init__(
+            f"{name}{named}: expected an NDArray, got a Symbol, which has no values: bind it first, or use its eval()"
+        )
 
 
 def is_number(value: Any) -> bool:

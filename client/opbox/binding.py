@@ -41,24 +41,24 @@ def _listed(what: str, given: Any, names: Sequence[str], optional: bool) -> list
     if isinstance(given, Mapping):
         missing = [name for name in names if name not in given]
         if missing and not optional:
-            raise ValueError(f"key `{missing[0]}` is missing in `{what}`")
+            raise ValueError(f"{what}: expected an array for {missing[0]!r}, got {', '.join(given) or 'none'}")
         found = [given.get(name) for name in names]
     elif isinstance(given, list | tuple):
         if len(given) != len(names):
-            raise ValueError(f"Length of {what} does not match the number of arguments")
+            raise ValueError(f"{what}: expected {len(names)} arrays ({', '.join(names)}), got {len(given)}")
         found = list(given)
     else:
-        raise TypeError("Only accept list of NDArrays or dict of str to NDArray")
-    for each in found:
+        raise TypeError(f"{what}: expected a list of NDArrays or a dict of them by name, got {type(given).__name__}")
+    for name, each in zip(names, found, strict=True):
         if not isinstance(each, NDArray) and not (each is None and optional):
-            raise TypeError("Only accept list of NDArrays or dict of str to NDArray")
+            raise TypeError(f"{what}: expected an NDArray for {name!r}, got {type(each).__name__}")
     return found
 
 
 def bind(symbol: Symbol, ctx: Any, args: Any, args_grad: Any, grad_req: Any, aux_states: Any) -> Executor:
     """See `Symbol.bind`."""
     if not isinstance(ctx, Context):
-        raise TypeError("Context type error")
+        raise TypeError(f"ctx: expected a Context such as mx.cpu() or mx.gpu(0), got {type(ctx).__name__}")
     names = symbol.list_arguments()
     if len(set(names)) != len(names):
         raise MXNetError(f"bind: expected arguments of different names, got {', '.join(names)}")

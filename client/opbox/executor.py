@@ -87,12 +87,12 @@ class Executor:
         arguments = self.arg_dict if kwargs else {}
         for name, array in kwargs.items():
             if name not in arguments:
-                raise TypeError(f"Unknown argument {name}: expected one of {', '.join(arguments)}")
+                raise TypeError(f"forward: unknown argument {name!r}: expected one of {', '.join(arguments)}")
             if not hasattr(array, "shape"):
-                raise ValueError("only accept keyword argument of NDArrays and numpy.ndarray")
+                raise ValueError(f"argument {name!r}: expected an NDArray or a numpy array, got {type(array).__name__}")
             if arguments[name].shape != tuple(array.shape):
                 raise ValueError(
-                    f"Shape not match! Argument {name}, need: {arguments[name].shape}, received: {tuple(array.shape)}"
+                    f"argument {name!r}: expected shape {arguments[name].shape}, as bound, got {tuple(array.shape)}"
                 )
             arguments[name][:] = array
         self._session.record({"do": "forward", "executor": self._id, "is_train": bool(is_train)})
@@ -117,7 +117,7 @@ class Executor:
             given = list(out_grads)
         for each in given:
             if each is not None and not isinstance(each, NDArray):
-                raise TypeError("inputs must be NDArray")
+                raise TypeError(f"out_grads: expected NDArrays, got {type(each).__name__}")
         heads = [None if each is None else each._id for each in given]
         self._session.record({"do": "backward", "executor": self._id, "head_grads": heads})
 
@@ -168,7 +168,9 @@ class Executor:
                 if name in bound:
                     bound[name][:] = value
                 elif not allow_extra_params:
-                    raise ValueError(f'Find name "{name}" that is not in the {kind}')
+                    raise ValueError(
+                        f"copy_params_from: {name!r} is none of the {kind}: allow_extra_params=True leaves it out"
+                    )
 
     def reshape(self, partial_shaping: bool = False, allow_up_sizing: bool = False, **kwargs: Any) -> Executor:
         """An executor for other input shapes, sharing what keeps its shape with this one.

@@ -1,7 +1,7 @@
 """Learning rates as functions of the number of updates made, with an optional warm-up.
 
-A scheduler is called with `num_update`, the largest count of updates of any weight, and returns the rate. Values and
-log lines are MXNet 1.9.1's.
+A scheduler is called with `num_update`, the largest count of updates of any weight, and returns the rate. The values
+are MXNet 1.9.1's.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class LRScheduler:
         if not isinstance(warmup_steps, int):
             raise AssertionError(f"warmup_steps: expected an int, got {warmup_steps!r}")
         if warmup_begin_lr > base_lr:
-            raise ValueError("Base lr has to be higher than warmup_begin_lr")
+            raise ValueError(f"warmup_begin_lr: expected at most base_lr, {base_lr:g}, got {warmup_begin_lr:g}")
         if warmup_steps < 0:
-            raise ValueError("Warmup steps has to be positive or 0")
+            raise ValueError(f"warmup_steps: expected 0 or more, got {warmup_steps}")
         if warmup_mode not in ("linear", "constant"):
-            raise ValueError("Supports only linear and constant modes of warmup")
+            raise ValueError(f"warmup_mode: expected linear or constant, got {warmup_mode!r}")
         self.base_lr = base_lr
         self.warmup_steps = warmup_steps
         self.warmup_final_lr = base_lr
@@ -63,7 +63,7 @@ class LRScheduler:
 
 def _check_factor(factor: float) -> None:
     if factor > 1.0:
-        raise ValueError("Factor must be no more than 1 to make lr reduce")
+        raise ValueError(f"factor: expected at most 1, so that the rate falls, got {factor:g}")
 
 
 class FactorScheduler(LRScheduler):
@@ -81,7 +81,7 @@ class FactorScheduler(LRScheduler):
     ) -> None:
         super().__init__(base_lr, warmup_steps, warmup_begin_lr, warmup_mode)
         if step < 1:
-            raise ValueError("Schedule step must be greater or equal than 1 round")
+            raise ValueError(f"step: expected 1 update or more, got {step}")
         _check_factor(factor)
         self.step = step
         self.factor = factor
@@ -97,12 +97,12 @@ class FactorScheduler(LRScheduler):
             if self.base_lr < self.stop_factor_lr:
                 self.base_lr = self.stop_factor_lr
                 logging.info(
-                    "Update[%d]: now learning rate arrived at %0.5e, will not change in the future",
+                    "Update[%d]: learning rate %0.5e, the lowest it goes",
                     num_update,
                     self.base_lr,
                 )
             else:
-                logging.info("Update[%d]: Change learning rate to %0.5e", num_update, self.base_lr)
+                logging.info("Update[%d]: learning rate %0.5e", num_update, self.base_lr)
         return self.base_lr
 
 
@@ -122,9 +122,9 @@ class MultiFactorScheduler(LRScheduler):
         if not (isinstance(step, list) and step):
             raise AssertionError(f"step: expected a list of update numbers, got {step!r}")
         if any(later <= earlier for earlier, later in itertools.pairwise(step)):
-            raise ValueError("Schedule step must be an increasing integer list")
+            raise ValueError(f"step: expected rising update numbers, got {step}")
         if any(one < 1 for one in step):
-            raise ValueError("Schedule step must be greater or equal than 1 round")
+            raise ValueError(f"step: expected update numbers of 1 or more, got {step}")
         _check_factor(factor)
         self.step = step
         self.cur_step_ind = 0
@@ -138,7 +138,7 @@ class MultiFactorScheduler(LRScheduler):
             self.count = self.step[self.cur_step_ind]
             self.cur_step_ind += 1
             self.base_lr *= self.factor
-            logging.info("Update[%d]: Change learning rate to %0.5e", num_update, self.base_lr)
+            logging.info("Update[%d]: learning rate %0.5e", num_update, self.base_lr)
         return self.base_lr
 
 
@@ -158,7 +158,7 @@ class _ToFinal(LRScheduler):
         if not isinstance(max_update, int):
             raise AssertionError(f"max_update: expected an int, got {max_update!r}")
         if max_update < 1:
-            raise ValueError("maximum number of updates must be strictly positive")
+            raise ValueError(f"max_update: expected 1 or more, got {max_update}")
         self.base_lr_orig = base_lr
         self.max_update = max_update
         self.final_lr = final_lr

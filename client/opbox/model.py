@@ -54,7 +54,7 @@ def save_checkpoint(
         symbol.save(f"{prefix}-symbol.json")
     param_name = f"{prefix}-{epoch:04d}.params"
     nd.save(param_name, joined_params(arg_params, aux_params))
-    logging.info('Saved checkpoint to "%s"', param_name)
+    logging.info("checkpoint written: %s", param_name)
 
 
 def load_params(prefix: str, epoch: int) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -62,7 +62,7 @@ def load_params(prefix: str, epoch: int) -> tuple[dict[str, Any], dict[str, Any]
     name = f"{prefix}-{epoch:04d}.params"
     held = nd.load(name)
     if not held:
-        logging.warning("Params file '%s' is empty", name)
+        logging.warning("%s: there are no parameters in it", name)
         return {}, {}
     return split_params(held, name)
 

@@ -51,7 +51,7 @@ def seed(seed_state: int, ctx: Any = "all") -> None:
     try:
         number = int(seed_state)
     except (TypeError, ValueError):
-        raise ValueError(f"seed_state must be int, got {seed_state!r}") from None
+        raise ValueError(f"seed: expected a number, got {seed_state!r}") from None
     if isinstance(ctx, Context):
         devices = [ctx.session]
     else:

@@ -88,8 +88,8 @@ def get_create_func(base_class: type, nickname: str) -> Callable[..., Any]:
             return create(**json.loads(name))
         if name.lower() not in table:
             raise AssertionError(
-                f"{name.lower()} is not registered. Please register with {nickname}.register first; "
-                f"registered are {', '.join(sorted(table))}"
+                f"{nickname} {name!r}: expected one of {', '.join(sorted(table))}; "
+                f"a class of yours becomes known by {nickname}.register"
             )
         return table[name.lower()](*args, **kwargs)
 

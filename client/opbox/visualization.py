@@ -21,7 +21,7 @@ def _output_shapes(symbol: Symbol, shape: Mapping[str, Sequence[int]] | None) ->
     internals = symbol.get_internals()
     _, outputs, _ = internals.infer_shape(**{name: tuple(dims) for name, dims in shape.items()})
     if outputs is None:
-        raise ValueError("Input shape is incomplete")
+        raise ValueError("shape: expected shapes that determine all others, got too few: give those of all inputs")
     return dict(zip(internals.list_outputs(), outputs, strict=True))
 
 
@@ -48,7 +48,7 @@ def print_summary(
         ValueError: the shapes given do not determine the others.
     """
     if not isinstance(symbol, Symbol):
-        raise TypeError("symbol must be Symbol")
+        raise TypeError(f"symbol: expected a Symbol, got {type(symbol).__name__}")
     shapes = _output_shapes(symbol, shape)
     inputs = set(shape or ())
     ends = [int(line_length * p) for p in positions] if positions[-1] <= 1 else [int(p) for p in positions]

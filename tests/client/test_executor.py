@@ -24,16 +24,16 @@ def test_infer_shape() -> None:
     net = mlp()
     assert net.infer_shape(data=(4, 5)) == ([(4, 5), (3, 5), (3,), (4,)], [(4, 3)], [])
     assert net.infer_shape((4, 5)) == net.infer_shape(data=(4, 5))
-    with pytest.warns(UserWarning, match="Cannot decide shape"):
+    with pytest.warns(UserWarning, match="infer_shape: give more shapes"):
         assert net.infer_shape() == (None, None, None)
     arguments, outputs, _ = net.infer_shape_partial(data=(0, 5))
     assert (arguments[1], outputs) == ((3, 5), [(0, 3)])
     assert net.infer_shape_partial()[0][0] == ()
     with pytest.raises(MXNetError, match="keyword argument 'dta' not found"):
         net.infer_shape(dta=(4, 5))
-    with pytest.raises(TypeError, match="need to be shapes"):
+    with pytest.raises(TypeError, match="expected a tuple, got"):
         net.infer_shape(data=[4, 5])
-    with pytest.raises(ValueError, match="either by positional or kwargs"):
+    with pytest.raises(ValueError, match="expected shapes by position or by name, got both"):
         net.infer_shape((4, 5), data=(4, 5))
 
 
@@ -47,7 +47,7 @@ def test_infer_type() -> None:
     net = mx.sym.FullyConnected(mx.sym.Variable("x"), num_hidden=2)
     assert net.infer_type(x="float64") == ([np.float64] * 3, [np.float64], [])
     assert net.infer_type(np.float16)[1] == [np.float16]
-    with pytest.warns(UserWarning, match="Cannot decide type"):
+    with pytest.warns(UserWarning, match="infer_type: give more types"):
         assert net.infer_type() == (None, None, None)
     assert net.infer_type_partial() == ([None] * 3, [None], [])
 
@@ -99,11 +99,11 @@ def test_bind_without_gradients() -> None:
 
 def test_what_bind_refuses() -> None:
     net = affine()
-    with pytest.raises(ValueError, match="key `b` is missing in `args`"):
+    with pytest.raises(ValueError, match="args: expected an array for 'b', got a"):
         net.bind(mx.cpu(), {"a": mx.nd.ones(2)})
-    with pytest.raises(ValueError, match="Length of args"):
+    with pytest.raises(ValueError, match="args: expected 2 arrays \\(a, b\\), got 1"):
         net.bind(mx.cpu(), [mx.nd.ones(2)])
-    with pytest.raises(TypeError, match="Context"):
+    with pytest.raises(TypeError, match="expected a Context"):
         net.bind("cpu", {})
     with pytest.raises(ValueError, match="grad_req of a: expected one of write, add, null"):
         net.simple_bind(mx.cpu(), grad_req="wrote", a=(2,), b=(2,))
@@ -115,11 +115,11 @@ def test_what_bind_refuses() -> None:
 
 def test_feeds_are_checked() -> None:
     executor = mlp().simple_bind(mx.cpu(), data=(4, 5))
-    with pytest.raises(TypeError, match="Unknown argument dta"):
+    with pytest.raises(TypeError, match="unknown argument 'dta'"):
         executor.forward(dta=np.ones((4, 5)))
-    with pytest.raises(ValueError, match="Shape not match"):
+    with pytest.raises(ValueError, match="expected shape \\(4, 5\\), as bound, got"):
         executor.forward(data=np.ones((4, 6)))
-    with pytest.raises(ValueError, match='Find name "fc2_weight" that is not in the arguments'):
+    with pytest.raises(ValueError, match="fc2_weight"):
         executor.copy_params_from({"fc2_weight": mx.nd.ones(2)})
     executor.copy_params_from({"fc2_weight": mx.nd.ones(2)}, allow_extra_params=True)
 

@@ -160,7 +160,7 @@ def test_assignment_of_arrays_casts_and_broadcasts(x: mx.NDArray) -> None:
 
 
 def test_index_out_of_bounds(x: mx.NDArray) -> None:
-    with pytest.raises(IndexError, match="index 5 is out of bounds for axis 0 with size 2"):
+    with pytest.raises(IndexError, match="index 5: expected -2 to 1 on axis 0"):
         x[5]
     with pytest.raises(IndexError, match="too many indices"):
         x[0, 0, 0]
@@ -201,9 +201,9 @@ def test_copies(x: mx.NDArray) -> None:
 def test_scalars(x: mx.NDArray) -> None:
     one = mx.nd.array([3])
     assert (one.asscalar(), float(one), int(one), bool(one)) == (3, 3.0, 3, True)
-    with pytest.raises(ValueError, match="not a scalar"):
+    with pytest.raises(ValueError, match=r"one element, got shape \(2, 3\)"):
         x.asscalar()
-    with pytest.raises(ValueError, match="ambiguous"):
+    with pytest.raises(ValueError, match="compare and reduce it first"):
         bool(x)
 
 
@@ -250,7 +250,7 @@ def test_seeds_make_values_repeat() -> None:
     np.testing.assert_array_equal(mx.nd.random.uniform(-1, 1, shape=(5,)).asnumpy(), first)
     np.testing.assert_array_equal(mx.random.normal(shape=(5,)).asnumpy(), second)
     assert np.abs(first).max() <= 1
-    with pytest.raises(ValueError, match="seed_state must be int"):
+    with pytest.raises(ValueError, match="seed: expected a number, got 'x'"):
         mx.random.seed("x")
 
 

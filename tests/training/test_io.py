@@ -93,7 +93,7 @@ def test_hard_reset_forgets_what_rolled_over():
         (lambda: mx.io.NDArrayIter("text"), TypeError, "expected an NDArray"),
         (lambda: mx.io.NDArrayIter(np.zeros(4), np.zeros(3), 2), ValueError, "expected 4 samples"),
         (lambda: mx.io.NDArrayIter(np.zeros(4), last_batch_handle="keep"), ValueError, "pad, discard, roll_over"),
-        (lambda: mx.io.DataBatch(np.zeros(3)), AssertionError, "must be list"),
+        (lambda: mx.io.DataBatch(np.zeros(3)), AssertionError, "expected a list of arrays"),
     ],
 )
 def test_what_makes_no_iterator(make, error, message):

@@ -17,12 +17,12 @@ def test_rates_are_mxnets(row):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda s: s.FactorScheduler(0), "greater or equal than 1"),
-        (lambda s: s.FactorScheduler(2, factor=1.5), "no more than 1"),
-        (lambda s: s.MultiFactorScheduler([3, 2]), "increasing"),
-        (lambda s: s.PolyScheduler(0), "strictly positive"),
-        (lambda s: s.CosineScheduler(5, warmup_steps=2, warmup_mode="odd"), "linear and constant"),
-        (lambda s: s.CosineScheduler(5, base_lr=0.1, warmup_begin_lr=1.0), "higher than warmup_begin_lr"),
+        (lambda s: s.FactorScheduler(0), "expected 1 update or more"),
+        (lambda s: s.FactorScheduler(2, factor=1.5), "expected at most 1"),
+        (lambda s: s.MultiFactorScheduler([3, 2]), "rising"),
+        (lambda s: s.PolyScheduler(0), "max_update: expected 1 or more"),
+        (lambda s: s.CosineScheduler(5, warmup_steps=2, warmup_mode="odd"), "linear or constant"),
+        (lambda s: s.CosineScheduler(5, base_lr=0.1, warmup_begin_lr=1.0), "expected at most base_lr"),
     ],
 )
 def test_what_makes_no_schedule(make, message):

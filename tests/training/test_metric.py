@@ -49,9 +49,9 @@ def test_composites_and_functions():
     assert names == ["accuracy", "cross-entropy", "distance", "top_k_accuracy_2"]
     np.testing.assert_allclose(values, [0.5, -(math.log(0.5) + math.log(0.1)) / 2, 1.0, 0.5], rtol=1e-6)
     assert mx.metric.np(lambda label, pred: 1.0).get()[0] == "custom(<lambda>)"
-    with pytest.raises(ValueError, match="Metric index 9 is out of range"):
+    with pytest.raises(ValueError, match="expected an index below 4, got 9"):
         metric.get_metric(9)
-    with pytest.raises(NotImplementedError, match="cannot be serialized"):
+    with pytest.raises(NotImplementedError, match="has no configuration"):
         metric.get_config()
 
 
@@ -76,8 +76,8 @@ def test_config_makes_an_equal_metric():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: mx.metric.TopKAccuracy(1), "Please use Accuracy"),
-        (lambda: mx.metric.create("no such"), "is not registered"),
+        (lambda: mx.metric.TopKAccuracy(1), "top_k: expected 2 or more, got 1"),
+        (lambda: mx.metric.create("no such"), "expected one of acc, accuracy"),
         (lambda: mx.metric.create(3), "expected a name"),
     ],
 )
@@ -87,9 +87,9 @@ def test_what_makes_no_metric(make, message):
 
 
 def test_numbers_that_do_not_fit():
-    with pytest.raises(ValueError, match="Shape of labels 2 does not match shape of predictions 1"):
+    with pytest.raises(ValueError, match="as many predictions as labels, 2, got 1"):
         mx.metric.Accuracy().update([np.zeros(3), np.zeros(3)], [np.zeros((3, 2))])
-    with pytest.raises(ValueError, match="only supports binary"):
+    with pytest.raises(ValueError, match="expected labels of two classes, got 3"):
         mx.metric.F1().update([np.array([0, 1, 2])], [np.zeros((3, 2), np.float32)])
 
 
@@ -166,6 +166,6 @@ def test_ones_own_metric_is_updated_at_once():
 def test_an_error_in_an_update_held_back_comes_out_once():
     metric = mx.metric.Accuracy()
     metric.update_later({"l": HostArray(np.zeros(5))}, {"p": scores(0, 1)})
-    with pytest.raises(ValueError, match="does not match"):
+    with pytest.raises(ValueError, match="as many predictions as labels"):
         metric.get()
     assert math.isnan(metric.get()[1])

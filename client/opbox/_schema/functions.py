@@ -97,7 +97,7 @@ def build(op: Operator, name: str, hint: str, call: Call, tensor: type) -> Calla
         if op.count is not None:
             for each in args:
                 if not isinstance(each, tensor) and not hasattr(each, "asnumpy"):
-                    raise TypeError(f"{name}: positional arguments must be {tensor.__name__}s, got {each!r}")
+                    raise TypeError(f"{name}: expected {tensor.__name__}s by position, got {each!r}")
             tensors = list(args)
         else:
             if len(args) > len(order):

@@ -104,7 +104,7 @@ class Initializer:
 
     def _told(self, desc: str, how: str, arr: NDArray) -> None:
         if self._verbose and self._print_func:
-            logging.info("Initialized %s as %s: %s", desc, how, self._print_func(arr))
+            logging.info("%s filled as %s: %s", desc, how, self._print_func(arr))
 
     def dumps(self) -> str:
         """This initializer as JSON: [class name, arguments]."""
@@ -136,15 +136,14 @@ class Initializer:
     def _legacy_init(self, name: Any, arr: NDArray) -> None:
         """Names given as plain strings, as before InitDesc: further endings have a rule."""
         warnings.warn(
-            "Calling initializer with init(str, NDArray) has been deprecated. "
-            "Please use init(mx.init.InitDesc(...), NDArray) instead.",
+            "initializer: expected an mx.init.InitDesc as the name, got a plain string: older rules are followed",
             DeprecationWarning,
             stacklevel=3,
         )
         if not isinstance(name, str):
-            raise TypeError("name must be string")
+            raise TypeError(f"initializer: expected a string as the name, got {type(name).__name__}")
         if not isinstance(arr, NDArray):
-            raise TypeError("arr must be NDArray")
+            raise TypeError(f"initializer: expected an NDArray to fill, got {type(arr).__name__}")
         if name.startswith("upsampling"):
             self._init_bilinear(name, arr)
         elif name.startswith("stn_loc") and name.endswith("weight"):
@@ -182,12 +181,13 @@ class Initializer:
 
     def _init_weight(self, name: str, arr: NDArray) -> None:
         """Fill a weight; every subclass says how."""
-        raise NotImplementedError("Must override it")
+        raise NotImplementedError(f"{type(self).__name__} must define _init_weight(name, arr)")
 
     def _init_default(self, name: str, _: NDArray) -> None:
+        endings = ", ".join(ending for ending, _ in _ENDINGS)
         raise ValueError(
-            f'Unknown initialization pattern for {name}. Default initialization is now limited to "weight", "bias", '
-            '"gamma" (1.0), and "beta" (0.0).Please use mx.sym.Variable(init=mx.init.*) to set initialization pattern'
+            f"initializer: parameter {str(name)!r}: expected a name that ends in {endings}, which have a rule; "
+            "give the variable one of its own: mx.sym.Variable(name, init=mx.init.Zero())"
         )
 
     def __eq__(self, other: object) -> bool:

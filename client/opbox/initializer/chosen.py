@@ -37,20 +37,19 @@ class Load:
             source = self.param[name]
             if arr.shape != source.shape:
                 raise AssertionError(
-                    f"Parameter {name} cannot be initialized from loading. "
-                    f"Shape mismatch, target {arr.shape} vs loaded {source.shape}"
+                    f"Load: parameter {str(name)!r}: expected shape {arr.shape}, got {source.shape} in the file"
                 )
             arr[:] = source
             if self.verbose:
-                logging.info("Initialized %s by loading", name)
+                logging.info("%s read from the file", name)
             return
         if self.default_init is None:
             raise AssertionError(
-                f"Cannot Initialize {name}. Not found in loaded param and no default Initializer is provided."
+                f"Load: parameter {str(name)!r} is not in the file: give a default_init for those that are missing"
             )
         self.default_init(name, arr)
         if self.verbose:
-            logging.info("Initialized %s by default", name)
+            logging.info("%s filled by default_init", name)
 
 
 class Mixed:
@@ -71,6 +70,6 @@ class Mixed:
                 one(name, arr)
                 return
         raise ValueError(
-            f"Parameter name {name} did not match any pattern. "
-            'Consider adding a ".*" pattern at the end with default Initializer.'
+            f"Mixed: parameter {str(name)!r} is matched by no pattern: "
+            'end the list with ".*" and an initializer for all others'
         )

@@ -86,19 +86,21 @@ class Xavier(Initializer):
     def _init_weight(self, name: str, arr: NDArray) -> None:
         shape = arr.shape
         if len(shape) < 2:
-            raise ValueError(f"Xavier initializer cannot be applied to vector {name}. It requires at least 2D.")
+            raise ValueError(
+                f"{type(self).__name__}: parameter {str(name)!r}: expected two dimensions or more, got shape {shape}"
+            )
         receptive = math.prod(shape[2:])
         fan_in, fan_out = shape[1] * receptive, shape[0] * receptive
         factors = {"avg": (fan_in + fan_out) / 2.0, "in": fan_in, "out": fan_out}
         if self.factor_type not in factors:
-            raise ValueError("Incorrect factor type")
+            raise ValueError(f"factor_type: expected avg, in or out, got {self.factor_type!r}")
         scale = math.sqrt(self.magnitude / factors[self.factor_type])
         if self.rnd_type == "uniform":
             uniform(-scale, scale, shape, out=arr)
         elif self.rnd_type == "gaussian":
             normal(0, scale, shape, out=arr)
         else:
-            raise ValueError("Unknown random type")
+            raise ValueError(f"rnd_type: expected uniform or gaussian, got {self.rnd_type!r}")
 
 
 @register

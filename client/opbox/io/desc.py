@@ -65,9 +65,9 @@ class DataBatch:
         provide_label: Any = None,
     ) -> None:
         if data is not None and not isinstance(data, (list, tuple)):
-            raise AssertionError(f"Data must be list of NDArrays, got {type(data).__name__}")
+            raise AssertionError(f"data: expected a list of arrays, got {type(data).__name__}")
         if label is not None and not isinstance(label, (list, tuple)):
-            raise AssertionError(f"Label must be list of NDArrays, got {type(label).__name__}")
+            raise AssertionError(f"label: expected a list of arrays, got {type(label).__name__}")
         self.data = data
         self.label = label
         self.pad = pad

@@ -165,11 +165,16 @@ class PrefetchingIter(DataIter):
             for ahead in self._ahead:
                 ahead.ready.put(None)  # the end stays the end until reset
             if not all(ended):
-                raise AssertionError("Number of entry mismatches between iterators")
+                first = ended.index(True)
+                raise AssertionError(
+                    f"PrefetchingIter: iterator {first} ended before the others: give equally many batches"
+                )
             return False
         batches = [one for one in held if isinstance(one, DataBatch)]
         if any(batch.pad != batches[0].pad for batch in batches):
-            raise AssertionError("Number of entry mismatches between iterators")
+            raise AssertionError(
+                f"PrefetchingIter: expected one padding in all iterators, got {[b.pad for b in batches]}"
+            )
         self.current_batch = DataBatch(
             [array for batch in batches for array in batch.data or ()],
             [array for batch in batches for array in batch.label or ()],

@@ -54,7 +54,7 @@ def check_label_shapes(labels: Any, preds: Any, wrap: bool = False, shape: bool 
     else:
         expected, got = len(labels), len(preds)
     if expected != got:
-        raise ValueError(f"Shape of labels {expected} does not match shape of predictions {got}")
+        raise ValueError(f"metric: expected as many predictions as labels, {expected}, got {got}")
     if wrap:
         labels = labels if isinstance(labels, (list, tuple)) else [labels]
         preds = preds if isinstance(preds, (list, tuple)) else [preds]

@@ -47,7 +47,7 @@ class TopKAccuracy(HostMetric):
         self, top_k: int = 1, name: str = "top_k_accuracy", output_names: Names = None, label_names: Names = None
     ) -> None:
         if top_k <= 1:
-            raise AssertionError("Please use Accuracy if top_k is no more than 1")
+            raise AssertionError(f"top_k: expected 2 or more, got {top_k}: for 1 there is Accuracy")
         super().__init__(name, output_names, label_names, top_k=top_k)
         self.top_k = top_k
         self.name += f"_{top_k}"
@@ -57,7 +57,9 @@ class TopKAccuracy(HostMetric):
         for one_label, one_pred in zip(labels, preds, strict=True):
             scores, label = host(one_pred).astype("float32"), host(one_label).astype("int32")
             if scores.ndim > 2:
-                raise AssertionError("Predictions should be no more than 2 dims")
+                raise AssertionError(
+                    f"TopKAccuracy: expected predictions of one or two dimensions, got shape {scores.shape}"
+                )
             check_label_shapes(label, scores)
             ranked = np.argpartition(scores, -self.top_k)
             if ranked.ndim == 1:
@@ -80,7 +82,7 @@ class _Confusion:
     def add(self, label: Array, pred: Array, who: str) -> None:
         check_label_shapes(label, pred)
         if len(np.unique(label)) > 2:
-            raise ValueError(f"{who} currently only supports binary classification.")
+            raise ValueError(f"{who}: expected labels of two classes, got {len(np.unique(label))}")
         guessed, true = pred.argmax(axis=1) == 1, label.astype("int32").reshape(len(label), -1)[:, 0] == 1
         self.true_positives += int((guessed & true).sum())
         self.false_positives += int((guessed & ~true).sum())

@@ -53,7 +53,7 @@ class CompositeEvalMetric(EvalMetric):
             ValueError: there is none.
         """
         if not -len(self.metrics) <= index < len(self.metrics):
-            raise ValueError(f"Metric index {index} is out of range 0 and {len(self.metrics)}")
+            raise ValueError(f"get_metric: expected an index below {len(self.metrics)}, got {index}")
         return self.metrics[index]
 
     def _chosen(self, held: Mapping[str, Any], names: Sequence[str] | None) -> Mapping[str, Any]:
@@ -131,7 +131,9 @@ class CustomMetric(HostMetric):
             self._add(*(value if isinstance(value, tuple) else (value, 1)))
 
     def get_config(self) -> dict[str, Any]:
-        raise NotImplementedError("CustomMetric cannot be serialized: it holds a function")
+        raise NotImplementedError(
+            "get_config: a metric made of a function has no configuration: make it anew where it is read"
+        )
 
 
 def np(

@@ -42,7 +42,7 @@ class BaseModule(ModuleInterface):
     def prepare(self, data_batch: Any, sparse_row_id_fn: Any = None) -> None:
         """Called before a batch is used; there is nothing to do, for there are no sparse parameters."""
         if sparse_row_id_fn is not None:
-            warnings.warn("sparse_row_id_fn is not invoked: there are no row-sparse parameters.", stacklevel=3)
+            warnings.warn("prepare: sparse_row_id_fn has no effect: all parameters are dense", stacklevel=3)
 
     def forward_backward(self, data_batch: Any) -> None:
         """Run a batch in training mode and compute gradients."""
@@ -193,7 +193,7 @@ class BaseModule(ModuleInterface):
             self.forward(DataBatch([eval_data]))
             return self.get_outputs()[0]
         if not isinstance(eval_data, DataIter):
-            raise ValueError("eval_data must be of type NDArray or DataIter")
+            raise ValueError(f"eval_data: expected a DataIter or an array, got {type(eval_data).__name__}")
         held = []
         for _, batch in self._batches(eval_data, num_batch, reset):
             held.append([out.copy() for out in self._unpadded(batch)])
@@ -202,7 +202,7 @@ class BaseModule(ModuleInterface):
             return held
         if any(len(outputs) != len(held[0]) for outputs in held):
             raise AssertionError(
-                "Cannot merge batches, as num of outputs is not the same in mini-batches. Maybe bucketing is used?"
+                "predict: batches of different numbers of outputs cannot be joined: ask with merge_batches=False"
             )
         merged = [nd.concatenate(list(parts)) for parts in zip(*held, strict=True)]
         return merged[0] if len(merged) == 1 and not always_output_list else merged
@@ -252,7 +252,7 @@ class BaseModule(ModuleInterface):
             ...         batch_end_callback=mx.callback.Speedometer(100, 50))
         """
         if num_epoch is None:
-            raise AssertionError("please specify number of epochs")
+            raise AssertionError("fit: num_epoch: expected a number of epochs, got None")
         self.bind(
             data_shapes=train_data.provide_data,
             label_shapes=train_data.provide_label,

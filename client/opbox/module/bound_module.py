@@ -124,7 +124,7 @@ class BoundModule(BaseModule):
                 )
             return dict(zip(arguments, grad_req, strict=True))
         if not isinstance(grad_req, (str, Mapping)):
-            raise ValueError(f"grad_req must be one of str, list, tuple, or dict, got {type(grad_req).__name__}")
+            raise ValueError(f"grad_req: expected a string, a list or a dict, got {type(grad_req).__name__}")
         general = grad_req if isinstance(grad_req, str) else "write"
         requests = dict.fromkeys(arguments, "null")
         for name in self._param_names:
@@ -184,7 +184,7 @@ class BoundModule(BaseModule):
         """
         self._check_ready()
         if not self.for_training:
-            raise AssertionError("re-bind with for_training=True to run backward")
+            raise AssertionError("backward: the module was bound without gradients: bind it with for_training=True")
         if out_grads is None:
             self._exec.backward()
         else:

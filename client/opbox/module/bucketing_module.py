@@ -106,9 +106,9 @@ class BucketingModule(BaseModule):
             shared_module: must be None: the buckets share among themselves.
         """
         if shared_module is not None:
-            raise AssertionError("shared_module for BucketingModule is not supported")
+            raise AssertionError("shared_module: expected None: the buckets share memory among themselves only")
         if self.binded and not force_rebind:
-            self.logger.warning("Already bound, ignoring bind()")
+            self.logger.warning("bind: bound already, and stays so: force_rebind=True binds anew")
             return
         self.for_training, self.inputs_need_grad = for_training, inputs_need_grad
         self._bound_for = {"for_training": for_training, "inputs_need_grad": inputs_need_grad, "grad_req": grad_req}
@@ -169,7 +169,9 @@ class BucketingModule(BaseModule):
         """As of `Module`; all buckets use one optimizer."""
         self._check_ready()
         if self.optimizer_initialized and not force_init:
-            self.logger.warning("optimizer already initialized, ignoring.")
+            self.logger.warning(
+                "init_optimizer: there is an optimizer already, and it stays: force_init=True makes a new one"
+            )
             return
         self._default.init_optimizer(kvstore, optimizer, optimizer_params, force_init=force_init)
         for module in self._buckets.values():

@@ -28,30 +28,33 @@ class ModuleInterface:
         self.optimizer_initialized = False
         self._symbol: Any = None
 
+    def _undefined(self, name: str) -> NotImplementedError:
+        return NotImplementedError(f"{type(self).__name__} must define {name}")
+
     @property
     def data_names(self) -> list[str]:
         """Names of the data inputs."""
-        raise NotImplementedError
+        raise self._undefined("data_names")
 
     @property
     def output_names(self) -> list[str]:
         """Names of the outputs."""
-        raise NotImplementedError
+        raise self._undefined("output_names")
 
     @property
     def data_shapes(self) -> list[Any]:
         """Descriptions of the data, as bound."""
-        raise NotImplementedError
+        raise self._undefined("data_shapes")
 
     @property
     def label_shapes(self) -> list[Any] | None:
         """Descriptions of the labels, as bound; None without."""
-        raise NotImplementedError
+        raise self._undefined("label_shapes")
 
     @property
     def output_shapes(self) -> list[tuple[str, tuple[int, ...]]]:
         """Names and shapes of the outputs."""
-        raise NotImplementedError
+        raise self._undefined("output_shapes")
 
     @property
     def symbol(self) -> Any:
@@ -69,7 +72,7 @@ class ModuleInterface:
         grad_req: Any = "write",
     ) -> None:
         """Make executors for the shapes."""
-        raise NotImplementedError
+        raise self._undefined("bind")
 
     def init_params(
         self,
@@ -81,7 +84,7 @@ class ModuleInterface:
         allow_extra: bool = False,
     ) -> None:
         """Fill parameters and auxiliary states."""
-        raise NotImplementedError
+        raise self._undefined("init_params")
 
     def init_optimizer(
         self,
@@ -91,39 +94,39 @@ class ModuleInterface:
         force_init: bool = False,
     ) -> None:
         """Make the optimizer."""
-        raise NotImplementedError
+        raise self._undefined("init_optimizer")
 
     def get_params(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Parameters and auxiliary states by name."""
-        raise NotImplementedError
+        raise self._undefined("get_params")
 
     def forward(self, data_batch: Any, is_train: bool | None = None) -> None:
         """Run a batch."""
-        raise NotImplementedError
+        raise self._undefined("forward")
 
     def backward(self, out_grads: Any = None) -> None:
         """Compute gradients of the batch run last."""
-        raise NotImplementedError
+        raise self._undefined("backward")
 
     def update(self) -> None:
         """Update parameters by their gradients."""
-        raise NotImplementedError
+        raise self._undefined("update")
 
     def get_outputs(self, merge_multi_context: bool = True) -> list[NDArray]:
         """The outputs of the batch run last."""
-        raise NotImplementedError
+        raise self._undefined("get_outputs")
 
     def get_input_grads(self, merge_multi_context: bool = True) -> list[NDArray]:
         """The gradients of the data of the batch run last."""
-        raise NotImplementedError
+        raise self._undefined("get_input_grads")
 
     def update_metric(self, eval_metric: Any, labels: Any, pre_sliced: bool = False) -> None:
         """Take the batch run last into a metric."""
-        raise NotImplementedError
+        raise self._undefined("update_metric")
 
     def install_monitor(self, mon: Any) -> None:
         """Let a monitor see the executors."""
-        raise NotImplementedError
+        raise self._undefined("install_monitor")
 
     def _flush(self) -> None:
         """Send what is recorded, without waiting."""

@@ -89,11 +89,11 @@ class Module(BoundModule):
         self._symbol.save(f"{prefix}-symbol.json")
         param_name = f"{prefix}-{epoch:04d}.params"
         self.save_params(param_name)
-        logging.info('Saved checkpoint to "%s"', param_name)
+        logging.info("checkpoint written: %s", param_name)
         if save_optimizer_states:
             state_name = f"{prefix}-{epoch:04d}.states"
             self.save_optimizer_states(state_name)
-            logging.info('Saved optimizer state to "%s"', state_name)
+            logging.info("optimizer states written: %s", state_name)
 
     def save_optimizer_states(self, fname: str) -> None:
         """Write the optimizer's states to a file (see `optimizer.Updater.get_states`)."""
@@ -137,7 +137,7 @@ class Module(BoundModule):
         if force_rebind:
             self._forget_binding()
         if self.binded:
-            self.logger.warning("Already bound, ignoring bind()")
+            self.logger.warning("bind: bound already, and stays so: force_rebind=True binds anew")
             return
         if shared_module is not None:
             if not isinstance(shared_module, Module):
@@ -186,7 +186,8 @@ class Module(BoundModule):
         """
         if self.params_initialized and not force_init:
             warnings.warn(
-                "Parameters already initialized and force_init=False. init_params call ignored.", stacklevel=2
+                "init_params: the parameters are set already, and stay: give force_init=True to set them anew",
+                stacklevel=2,
             )
             return
         bound = self._bound
@@ -217,7 +218,7 @@ class Module(BoundModule):
         for given, known, kind in ((arg_params, arguments, "arguments"), (aux_params, self._aux_names, "aux states")):
             for name in given or ():
                 if name not in known:
-                    raise ValueError(f'Find name "{name}" that is not in the {kind}; pass allow_extra=True to skip it')
+                    raise ValueError(f"parameters: {name!r} is none of the {kind}: allow_extra=True leaves it out")
 
     def set_params(
         self,
@@ -228,7 +229,10 @@ class Module(BoundModule):
         allow_extra: bool = False,
     ) -> None:
         if self.params_initialized and not force_init:
-            warnings.warn("Parameters already initialized and force_init=False. set_params call ignored.", stacklevel=2)
+            warnings.warn(
+                "set_params: the parameters are set already, and stay: give force_init=True to set them anew",
+                stacklevel=2,
+            )
             return
         super().set_params(arg_params, aux_params, allow_missing, force_init, allow_extra)
 
@@ -272,7 +276,9 @@ class Module(BoundModule):
         """
         self._check_ready()
         if self.optimizer_initialized and not force_init:
-            self.logger.warning("optimizer already initialized, ignoring...")
+            self.logger.warning(
+                "init_optimizer: there is an optimizer already, and it stays: force_init=True makes a new one"
+            )
             return
         rescale_grad = 1.0 / self._batch_size()
         names = dict(enumerate(self._param_names))
@@ -284,8 +290,8 @@ class Module(BoundModule):
                 raise AssertionError(f"optimizer: expected a name or an Optimizer, got {type(optimizer).__name__}")
             if optimizer.rescale_grad != rescale_grad:
                 warnings.warn(
-                    "Optimizer created manually outside Module but rescale_grad is not normalized to "
-                    f"1.0/batch_size/num_workers ({optimizer.rescale_grad} vs. {rescale_grad}). Is this intended?",
+                    f"init_optimizer: rescale_grad of the optimizer given is {optimizer.rescale_grad:g}; "
+                    f"the mean over a batch would be {rescale_grad:g}",
                     stacklevel=2,
                 )
             if not optimizer.idx2name:

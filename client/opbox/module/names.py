@@ -16,13 +16,14 @@ _PARAMETER_ENDINGS = ("_weight", "_bias", "_gamma", "_beta")
 def check_input_names(symbol: Any, names: Sequence[str], kind: str, throw: bool) -> None:
     """Warn, or with `throw` raise ValueError, when the symbol lacks one of the names."""
     arguments = symbol.list_arguments()
-    candidates = [name for name in arguments if not name.endswith(_PARAMETER_ENDINGS)]
+    wanted = kind == "fixed_param"
+    candidates = [name for name in arguments if name.endswith(_PARAMETER_ENDINGS) == wanted]
     for name in names:
         if name in arguments:
             continue
         told = (
-            f"You created Module with Module(..., {kind}_names={list(names)}) but input with name '{name}' is not "
-            "found in symbol.list_arguments(). Did you mean one of:\n\t" + "\n\t".join(candidates)
+            f"Module: {kind}_names has {name!r}, which is no argument of the symbol: expected some of "
+            f"{', '.join(candidates)}"
         )
         if throw:
             raise ValueError(told)
@@ -33,7 +34,8 @@ def _check_match(names: Sequence[str], shapes: Sequence[DataDesc], kind: str, th
     if sorted(names) == sorted(desc.name for desc in shapes):
         return
     told = (
-        f"Data provided by {kind}_shapes don't match names specified by {kind}_names ({list(shapes)} vs. {list(names)})"
+        f"{kind}_shapes: expected the names of {kind}_names, {', '.join(names) or 'none'}, "
+        f"got {', '.join(desc.name for desc in shapes) or 'none'}"
     )
     if throw:
         raise ValueError(told)

@@ -139,7 +139,7 @@ class NDArray(Arithmetic, Fluent):
         """
         values = self.asnumpy()
         if values.size != 1:
-            raise ValueError("The current array is not a scalar")
+            raise ValueError(f"asscalar: expected an array of one element, got shape {self.shape}")
         return values.reshape(-1)[0]
 
     item = asscalar
@@ -159,7 +159,7 @@ class NDArray(Arithmetic, Fluent):
             return False
         if self.size == 1:
             return bool(self.asscalar())
-        raise ValueError("The truth value of an NDArray with multiple elements is ambiguous.")
+        raise ValueError(f"bool: expected an array of one element, got shape {self.shape}: compare and reduce it first")
 
     def __float__(self) -> float:
         return float(self.asscalar())
@@ -282,7 +282,7 @@ class NDArray(Arithmetic, Fluent):
         if isinstance(other, Context):
             return self._moved(other)
         if not isinstance(other, NDArray):
-            raise TypeError(f"copyto does not support type {type(other)}")
+            raise TypeError(f"copyto: expected an NDArray or a Context, got {type(other).__name__}")
         if other is self:
             return other
         if other._session is self._session:

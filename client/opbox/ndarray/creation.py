@@ -141,7 +141,7 @@ def moveaxis(tensor: NDArray, source: Any, destination: Any) -> NDArray:
     sources = [int(a) % tensor.ndim for a in np.atleast_1d(source)]
     places = [int(a) % tensor.ndim for a in np.atleast_1d(destination)]
     if len(sources) != len(places):
-        raise ValueError("`source` and `destination` arguments must have the same number of elements")
+        raise ValueError(f"moveaxis: expected as many destinations as sources, {len(sources)}, got {len(places)}")
     order = [axis for axis in range(tensor.ndim) if axis not in sources]
     for place, axis in sorted(zip(places, sources, strict=True)):
         order.insert(place, axis)
@@ -161,7 +161,7 @@ def split_v2(ary: NDArray, indices_or_sections: Any, axis: int = 0, squeeze_axis
     elif isinstance(indices_or_sections, tuple | list | set):
         indices, sections = [0, *indices_or_sections], 0
     else:
-        raise ValueError("indices_or_sections must either int, or tuple / list / set of ints")
+        raise ValueError(f"indices_or_sections: expected a number or a list of numbers, got {indices_or_sections!r}")
     params = {"indices": tuple(indices), "axis": axis, "squeeze_axis": squeeze_axis, "sections": sections}
     return imperative("_split_v2", [ary], params)
 

@@ -43,11 +43,9 @@ def save(fname: str | Path, data: Any) -> None:
     elif isinstance(data, Sequence) and not isinstance(data, str):
         arrays = list(data)
     else:
-        raise TypeError(
-            f"data needs to either be a NDArray, dict of str, NDArray pairs or a list of NDarrays, got {data!r}"
-        )
+        raise TypeError(f"save: expected an NDArray, a list of them or a dict of them by name, got {data!r}")
     if not all(isinstance(name, str) for name in names) or not all(hasattr(a, "asnumpy") for a in arrays):
-        raise TypeError("save only accept dict str->NDArray or list of NDArray")
+        raise TypeError("save: expected arrays only, by names that are strings")
     # All are asked for before the first is waited for: one request.
     pending = [a._fetch_async() if isinstance(a, NDArray) else None for a in arrays]
     values = [p.result() if p is not None else a.asnumpy() for p, a in zip(pending, arrays, strict=True)]

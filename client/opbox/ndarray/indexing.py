@@ -58,7 +58,7 @@ def _bounds(shape: tuple[int, ...], key: Any) -> tuple[Bounds, tuple[int, ...]] 
         else:
             position = int(part)
             if not -size <= position < size:
-                raise IndexError(f"index {position} is out of bounds for axis {axis} with size {size}")
+                raise IndexError(f"index {position}: expected {-size} to {size - 1} on axis {axis}")
             bounds.append((position % size, position % size + 1))
     return bounds, tuple(kept)
 

@@ -76,13 +76,16 @@ class Optimizer:
             learning_rate = 0.01
         if lr_scheduler is not None and learning_rate is not None and lr_scheduler.base_lr != learning_rate:
             warnings.warn(
-                "learning rate from ``lr_scheduler`` has been overwritten by ``learning_rate`` in optimizer.",
+                f"optimizer: learning_rate {learning_rate:g} takes the place of the scheduler's base_lr, "
+                f"{lr_scheduler.base_lr:g}",
                 UserWarning,
                 stacklevel=3,
             )
             lr_scheduler.base_lr = learning_rate
         if param_idx2name is not None and not isinstance(param_idx2name, Mapping):
-            raise AssertionError("param_idx2name should be a dict of param indexes to names.")
+            raise AssertionError(
+                f"param_idx2name: expected a dict of names by index, got {type(param_idx2name).__name__}"
+            )
         self.rescale_grad = rescale_grad
         self.lr_scheduler = lr_scheduler
         self.lr = learning_rate
@@ -107,7 +110,7 @@ class Optimizer:
         known = Optimizer.opt_registry.get(name)
         if known is not None:
             warnings.warn(
-                f"WARNING: New optimizer {klass.__module__}.{klass.__name__} is overriding existing optimizer "
+                f"optimizer {name!r}: {klass.__module__}.{klass.__name__} takes the place of "
                 f"{known.__module__}.{known.__name__}",
                 stacklevel=2,
             )
@@ -123,7 +126,7 @@ class Optimizer:
         """
         if name.lower() not in Optimizer.opt_registry:
             known = ", ".join(sorted(Optimizer.opt_registry))
-            raise ValueError(f"Cannot find optimizer {name}: expected one of {known}")
+            raise ValueError(f"optimizer {name!r}: expected one of {known}")
         return Optimizer.opt_registry[name.lower()](**kwargs)
 
     @property
@@ -145,8 +148,7 @@ class Optimizer:
         """
         if self.lr_scheduler is not None:
             raise UserWarning(
-                "LRScheduler of the optimizer has already been defined. Note that set_learning_rate can mutate the "
-                "value of the learning rate of the optimizer only when the LRScheduler of the optimizer is undefined."
+                "set_learning_rate: this optimizer's rate comes from its lr_scheduler: change the scheduler's base_lr"
             )
         self.lr = lr
 
@@ -161,8 +163,8 @@ class Optimizer:
                 copy = weight.astype("float32")
                 return (copy, self.create_state(index, copy))
             warnings.warn(
-                "Accumulating with float16 in optimizer can lead to poor accuracy or slow convergence. "
-                f"Consider using multi_precision=True option of the {type(self).__name__} optimizer",
+                f"{type(self).__name__}: weights of float16 are updated in float16, where small steps are lost: "
+                "multi_precision=True keeps a float32 copy",
                 stacklevel=2,
             )
         return self.create_state(index, weight)

@@ -40,8 +40,8 @@ def normalize_sequence(
                 raise AssertionError("length: expected the number of steps to split a symbol into, got None")
             if len(inputs.list_outputs()) != 1:
                 raise AssertionError(
-                    "unroll doesn't allow grouped symbol as input. Please convert to list with list(inputs) first "
-                    "or let unroll handle splitting."
+                    f"unroll: expected inputs of one output, got a group of {len(inputs.list_outputs())}: "
+                    "give list(inputs), one symbol a step"
                 )
             inputs = list(symbol.split(inputs, axis=in_axis, num_outputs=length, squeeze_axis=1))
     else:
@@ -138,8 +138,7 @@ class BaseRNNCell:
     def _check_unmodified(self) -> None:
         if self._modified:
             raise AssertionError(
-                "After applying modifier cells (e.g. DropoutCell) the base cell cannot be called directly. "
-                "Call the modifier cell instead."
+                f"{type(self).__name__}: this cell is inside another one, such as a ZoneoutCell: call that one"
             )
 
     def unpack_weights(self, args: Mapping[str, Any]) -> dict[str, Any]:

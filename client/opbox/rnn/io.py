@@ -88,7 +88,7 @@ class BucketSentenceIter(DataIter):
     ) -> None:
         super().__init__(batch_size)
         if layout not in ("NT", "TN"):
-            raise ValueError(f"Invalid layout {layout}: Must by NT (batch major) or TN (time major)")
+            raise ValueError(f"layout: expected NT (batch first) or TN (time first), got {layout!r}")
         if not buckets:
             counts = np.bincount([len(sentence) for sentence in sentences])
             buckets = [length for length, count in enumerate(counts) if count >= batch_size]
@@ -105,7 +105,7 @@ class BucketSentenceIter(DataIter):
             filled[lengths[place]].append(row)
         if discarded:
             warnings.warn(
-                f"discarded {discarded} sentences longer than the largest bucket, {max(lengths, default=0)}",
+                f"sentences left out: {discarded}; the longest bucket has {max(lengths, default=0)} places",
                 stacklevel=2,
             )
         self.buckets = [length for length in lengths if filled[length]]

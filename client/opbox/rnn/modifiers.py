@@ -23,7 +23,7 @@ class DropoutCell(BaseRNNCell):
     def __init__(self, dropout: float, prefix: str = "dropout_", params: RNNParams | None = None) -> None:
         super().__init__(prefix, params)
         if not isinstance(dropout, (int, float)):
-            raise AssertionError(f"dropout probability must be a number, got {dropout!r}")
+            raise AssertionError(f"dropout: expected a probability, got {dropout!r}")
         self.dropout = dropout
 
     @property
@@ -97,8 +97,8 @@ class ZoneoutCell(ModifierCell):
     def __init__(self, base_cell: BaseRNNCell, zoneout_outputs: float = 0.0, zoneout_states: float = 0.0) -> None:
         if isinstance(base_cell, BidirectionalCell):
             raise AssertionError(
-                "BidirectionalCell doesn't support zoneout since it doesn't support step. "
-                "Please add ZoneoutCell to the cells underneath instead."
+                "ZoneoutCell: expected a cell that can be stepped, got a BidirectionalCell: "
+                "put a ZoneoutCell around each of its cells"
             )
         super().__init__(base_cell)
         self.zoneout_outputs = zoneout_outputs

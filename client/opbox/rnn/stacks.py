@@ -26,7 +26,7 @@ class _CellGroup(BaseRNNCell):
         self._cells.append(cell)
         if self._override_cell_params:
             if not cell._own_params:
-                raise AssertionError(f"Either specify params for {self._who} or child cells, not both.")
+                raise AssertionError(f"{self._who}: params: expected them on the group or on its cells, got both")
             cell.params._params.update(self.params._params)
         self.params._params.update(cell.params._params)
 
@@ -130,7 +130,9 @@ class BidirectionalCell(_CellGroup):
         self._output_prefix = output_prefix
 
     def __call__(self, inputs: Symbol, states: States) -> tuple[Symbol, States]:
-        raise NotImplementedError("Bidirectional cannot be stepped. Please use unroll")
+        raise NotImplementedError(
+            "BidirectionalCell: one step is not defined, for it reads the sequence from both ends: use unroll"
+        )
 
     def unroll(
         self,

@@ -85,7 +85,9 @@ def histogram(a: Symbol, bins: Any = 10, range: Any = None, **kwargs: Any) -> Sy
     if isinstance(bins, Symbol):
         return _made("_histogram", kwargs, None, None, [a, bins])
     if range is None:
-        raise ValueError("null range is not supported in symbol mode")
+        raise ValueError(
+            "histogram: range: expected (lowest, highest), got None: a symbol has no values to take it from"
+        )
     return _made("_histogram", {"bin_cnt": bins, "range": range, **kwargs}, None, None, [a])
 
 
@@ -96,7 +98,7 @@ def split_v2(ary: Symbol, indices_or_sections: Any, axis: int = 0, squeeze_axis:
     elif isinstance(indices_or_sections, tuple):
         indices, sections = [0, *indices_or_sections], 0
     else:
-        raise ValueError("indices_or_sections must either int or tuple of ints")
+        raise ValueError(f"indices_or_sections: expected a number or a tuple of numbers, got {indices_or_sections!r}")
     params = {"indices": indices, "axis": axis, "squeeze_axis": squeeze_axis, "sections": sections}
     return _made("_split_v2", params, None, None, [ary])
 

@@ -28,7 +28,7 @@ UNDECIDED: Shapes = (None, None, None)
 def _named(symbol: Symbol, what: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """What was given, by the names of the symbol's inputs."""
     if args and kwargs:
-        raise ValueError(f"Can only specify known argument {what}s either by positional or kwargs way.")
+        raise ValueError(f"infer_{what}: expected {what}s by position or by name, got both")
     if args:
         known = symbol.list_arguments()
         if len(args) > len(known):
@@ -79,14 +79,14 @@ def infer_shape(symbol: Symbol, partial: bool, args: Sequence[Any], kwargs: Mapp
     given: dict[str, Any] = {}
     for name, shape in _named(symbol, "shape", args, kwargs).items():
         if not isinstance(shape, tuple):
-            raise TypeError(f"Arguments need to be shapes (tuple), but '{name}' is {type(shape)}.")
+            raise TypeError(f"infer_shape: argument {name!r}: expected a tuple, got {type(shape).__name__}")
         if shape:
             given[name] = [int(d) if d > 0 else -1 for d in shape]
     told = _ask(symbol, "infer_shape", {"shapes": given})
     if not told["complete"] and not partial:
         arguments = zip(told["arg_names"], told["arg_shapes"], strict=True)
         unknown = [f"{name}: {_shape(dims)}" for name, dims in arguments if dims is None or -1 in dims]
-        _warn("Cannot decide shape for the following arguments (0s in shape means unknown dimensions). ", unknown)
+        _warn("shape", unknown)
         return UNDECIDED
     return tuple([_shape(dims) for dims in told[f"{kind}_shapes"]] for kind in ("arg", "out", "aux"))  # type: ignore[return-value]
 
@@ -95,9 +95,10 @@ def _shape(dims: Sequence[int] | None) -> tuple[int, ...]:
     return () if dims is None else tuple(max(d, 0) for d in dims)
 
 
-def _warn(message: str, unknown: list[str]) -> None:
-    listed = [*unknown[:10], "..."] if len(unknown) > 10 else unknown
-    warnings.warn(message + "Consider providing them as input:\n\t" + "\n\t".join(listed), stacklevel=4)
+def _warn(what: str, unknown: list[str]) -> None:
+    listed = "\n\t".join([*unknown[:10], "…"] if len(unknown) > 10 else unknown)
+    zeros = " (a dimension 0 is unknown)" if what == "shape" else ""
+    warnings.warn(f"infer_{what}: give more {what}s; these arguments stay open{zeros}:\n\t{listed}", stacklevel=4)
 
 
 def infer_type(symbol: Symbol, partial: bool, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Shapes:
@@ -115,7 +116,7 @@ def infer_type(symbol: Symbol, partial: bool, args: Sequence[Any], kwargs: Mappi
     told = _ask(symbol, "infer_type", {"types": given})
     if not told["complete"] and not partial:
         unknown = [f"{n}: None" for n, dtype in zip(told["arg_names"], told["arg_types"], strict=True) if dtype is None]
-        _warn("Cannot decide type for the following arguments. ", unknown)
+        _warn("type", unknown)
         return UNDECIDED
     return tuple([numpy_type(dtype) for dtype in told[f"{kind}_types"]] for kind in ("arg", "out", "aux"))  # type: ignore[return-value]
 

@@ -87,12 +87,12 @@ class Symbol(Arithmetic, Fluent):
         if isinstance(index, str):
             found = [i for i, name in enumerate(self.list_outputs()) if name == index]
             if len(found) > 1:
-                raise ValueError(f'There are multiple outputs with name "{index}"')
+                raise ValueError(f"output {index!r}: {len(found)} outputs have this name: take one by its number")
             if not found:
-                raise ValueError(f'Cannot find output that matches name "{index}"')
+                raise ValueError(f"output {index!r}: expected one of {', '.join(self.list_outputs()[:20])}")
             index = found[0]
         if not isinstance(index, int):
-            raise TypeError("Symbol only support integer index to fetch i-th output")
+            raise TypeError(f"output: expected a number, a name or a slice, got {type(index).__name__}")
         if not 0 <= index < len(self._heads):
             raise IndexError(f"output {index}: expected 0 to {len(self._heads) - 1}")
         return Symbol([self._heads[index]])
@@ -164,7 +164,7 @@ class Symbol(Arithmetic, Fluent):
         attrs = dict(node.attrs)
         for key, value in kwargs.items():
             if not isinstance(value, str):
-                raise ValueError("Set Attr only accepts string values")
+                raise ValueError(f"attribute {key!r}: expected a string, got {type(value).__name__}")
             attrs[f"__{key}__" if key in HIDDEN else key] = value
         if node.op is not None:
             node.op.check(attrs, node.name)
@@ -181,9 +181,9 @@ class Symbol(Arithmetic, Fluent):
         """
         name = kwargs.pop("name", None)
         if args and kwargs:
-            raise TypeError("compose only accept input Symbols either as positional or keyword arguments, not both")
+            raise TypeError("compose: expected symbols by position or by name, got both")
         if not all(isinstance(each, Symbol) for each in (*args, *kwargs.values())):
-            raise TypeError("Compose expect `Symbol` as arguments")
+            raise TypeError("compose: expected symbols only, got something else among them")
         if args:
             arguments = self.list_arguments()
             if len(args) > len(arguments):
@@ -284,7 +284,7 @@ class Symbol(Arithmetic, Fluent):
     def save(self, fname: str | Path, remove_amp_cast: bool = True) -> None:
         """Write the graph to a file, which MXNet reads too; `-ops.json` beside it has its own operators' sources."""
         if not isinstance(fname, str | Path):
-            raise TypeError("fname need to be string")
+            raise TypeError(f"fname: expected a path, got {type(fname).__name__}")
         Path(fname).write_text(self.tojson(), encoding="utf-8")
         saved.write(fname, self._nodes())
 
@@ -332,7 +332,7 @@ def load(fname: str | Path) -> Symbol:
     Operators that the user wrote are those of its `-ops.json`, unless this program has registered their names.
     """
     if not isinstance(fname, str | Path):
-        raise TypeError("fname need to be string")
+        raise TypeError(f"fname: expected a path, got {type(fname).__name__}")
     return Symbol(files.parse(Path(fname).read_text(encoding="utf-8"), saved.read(fname)))
 
 
@@ -343,5 +343,5 @@ def load_json(json_str: str) -> Symbol:
         MXNetError: it is no graph; UnknownOperatorError and ParamError for what its nodes say.
     """
     if not isinstance(json_str, str):
-        raise TypeError("fname required to be string")
+        raise TypeError(f"json_str: expected a string, got {type(json_str).__name__}")
     return Symbol(files.parse(json_str))

@@ -47,7 +47,7 @@ def var(
         ValueError: an attribute's name is not of that form.
     """
     if not isinstance(name, str):
-        raise TypeError("Expect a string for variable `name`")
+        raise TypeError(f"Variable: name: expected a string, got {type(name).__name__}")
     attrs = attribute.current().get(attr)
     attrs = {f"__{key}__" if key in HIDDEN else key: value for key, value in attrs.items()}
     if shape is not None:
@@ -65,8 +65,7 @@ def var(
     for key, value in kwargs.items():
         if not (key.startswith("__") and key.endswith("__")):
             raise ValueError(
-                f"Attribute name={key} is not supported. Additional attributes must start and end with double "
-                "underscores, e.g, __yourattr__"
+                f"Variable: attribute {key!r}: expected a name between double underscores, such as __{key.strip('_')}__"
             )
         attrs[key] = attribute_text(value)
     return Symbol([(Node(None, name, attrs, [], source_line()), 0)])
@@ -83,5 +82,5 @@ def Group(symbols: Sequence[Symbol]) -> Symbol:
     """
     symbols = list(symbols)
     if not symbols or any(not isinstance(each, Symbol) for each in symbols):
-        raise TypeError("Expected a list of symbols as input")
+        raise TypeError("Group: expected a list of one symbol or more, and nothing else in it")
     return Symbol([head for each in symbols for head in each._heads])
