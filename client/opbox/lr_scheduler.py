@@ -6,6 +6,7 @@ are MXNet 1.9.1's.
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import logging
 import math
@@ -61,12 +62,35 @@ class LRScheduler:
         raise NotImplementedError(f"{type(self).__name__} must define __call__(num_update)")
 
 
-def _check_factor(factor: float) -> None:
-    if factor > 1.0:
-        raise ValueError(f"factor: expected at most 1, so that the rate falls, got {factor:g}")
+class _Stepwise(LRScheduler):
+    """Schedules that multiply the rate by `factor`, down to `stop_factor_lr`, whenever a further update is passed."""
+
+    def __init__(
+        self, factor: float, stop_factor_lr: float, base_lr: float, steps: int, begin_lr: float, mode: str
+    ) -> None:
+        super().__init__(base_lr, steps, begin_lr, mode)
+        if factor > 1.0:
+            raise ValueError(f"factor: expected at most 1, so that the rate falls, got {factor:g}")
+        self.factor = factor
+        self.stop_factor_lr = stop_factor_lr
+        self.count = 0
+
+    def _next(self) -> float:
+        """The update after which the rate falls next."""
+        raise NotImplementedError(f"{type(self).__name__} must define _next()")
+
+    def __call__(self, num_update: int) -> float:
+        if num_update < self.warmup_steps:
+            return self.get_warmup_lr(num_update)
+        while num_update > (passed := self._next()):
+            self.count = int(passed)
+            self.base_lr = max(self.base_lr * self.factor, self.stop_factor_lr)
+            lowest = ", the lowest it goes" if self.base_lr == self.stop_factor_lr else ""
+            logging.info("Update[%d]: learning rate %0.5e%s", num_update, self.base_lr, lowest)
+        return self.base_lr
 
 
-class FactorScheduler(LRScheduler):
+class FactorScheduler(_Stepwise):
     """Multiply the rate by `factor` after every `step` updates, down to `stop_factor_lr`."""
 
     def __init__(
@@ -79,34 +103,16 @@ class FactorScheduler(LRScheduler):
         warmup_begin_lr: float = 0,
         warmup_mode: str = "linear",
     ) -> None:
-        super().__init__(base_lr, warmup_steps, warmup_begin_lr, warmup_mode)
+        super().__init__(factor, stop_factor_lr, base_lr, warmup_steps, warmup_begin_lr, warmup_mode)
         if step < 1:
             raise ValueError(f"step: expected 1 update or more, got {step}")
-        _check_factor(factor)
         self.step = step
-        self.factor = factor
-        self.stop_factor_lr = stop_factor_lr
-        self.count = 0
 
-    def __call__(self, num_update: int) -> float:
-        if num_update < self.warmup_steps:
-            return self.get_warmup_lr(num_update)
-        while num_update > self.count + self.step:
-            self.count += self.step
-            self.base_lr *= self.factor
-            if self.base_lr < self.stop_factor_lr:
-                self.base_lr = self.stop_factor_lr
-                logging.info(
-                    "Update[%d]: learning rate %0.5e, the lowest it goes",
-                    num_update,
-                    self.base_lr,
-                )
-            else:
-                logging.info("Update[%d]: learning rate %0.5e", num_update, self.base_lr)
-        return self.base_lr
+    def _next(self) -> float:
+        return self.count + self.step
 
 
-class MultiFactorScheduler(LRScheduler):
+class MultiFactorScheduler(_Stepwise):
     """Multiply the rate by `factor` once past each of the update numbers in `step`."""
 
     def __init__(
@@ -118,28 +124,23 @@ class MultiFactorScheduler(LRScheduler):
         warmup_begin_lr: float = 0,
         warmup_mode: str = "linear",
     ) -> None:
-        super().__init__(base_lr, warmup_steps, warmup_begin_lr, warmup_mode)
+        super().__init__(factor, 0.0, base_lr, warmup_steps, warmup_begin_lr, warmup_mode)
         if not (isinstance(step, list) and step):
             raise AssertionError(f"step: expected a list of update numbers, got {step!r}")
         if any(later <= earlier for earlier, later in itertools.pairwise(step)):
             raise ValueError(f"step: expected rising update numbers, got {step}")
-        if any(one < 1 for one in step):
+        if step[0] < 1:
             raise ValueError(f"step: expected update numbers of 1 or more, got {step}")
-        _check_factor(factor)
         self.step = step
-        self.cur_step_ind = 0
-        self.factor = factor
-        self.count = 0
 
-    def __call__(self, num_update: int) -> float:
-        if num_update < self.warmup_steps:
-            return self.get_warmup_lr(num_update)
-        while self.cur_step_ind < len(self.step) and num_update > self.step[self.cur_step_ind]:
-            self.count = self.step[self.cur_step_ind]
-            self.cur_step_ind += 1
-            self.base_lr *= self.factor
-            logging.info("Update[%d]: learning rate %0.5e", num_update, self.base_lr)
-        return self.base_lr
+    @property
+    def cur_step_ind(self) -> int:
+        """How many of the update numbers have been passed."""
+        return bisect.bisect_right(self.step, self.count)
+
+    def _next(self) -> float:
+        passed = self.cur_step_ind
+        return self.step[passed] if passed < len(self.step) else math.inf
 
 
 class _ToFinal(LRScheduler):
