@@ -84,6 +84,9 @@ def _status() -> int:
 
 
 def _ops(name: str | None) -> int:
+    if name is None or _schema.find(name) is None:
+        # Those of packages and of a server's own files.
+        engine.refresh_operators()
     if name is None:
         for op in _schema.operators():
             print(f"{op.name:34} {op.doc.split('. ')[0]}"[:120].rstrip())

@@ -18,12 +18,15 @@ import difflib
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib.metadata import entry_points
+from pathlib import Path
 from threading import RLock
+from traceback import extract_tb
 from typing import Any
 
-from .errors import ConflictError, NotFoundError, UnknownOperatorError
+from .errors import BadRequestError, ConflictError, NotFoundError, OpboxError, UnknownOperatorError
 from .operator import Counted, GradientRule, Inputs, Op, Outputs, Slot, Variadic, When, unless, when
 from .params import NoParams, Params
 
@@ -39,6 +42,7 @@ __all__ = [
     "find",
     "get",
     "load",
+    "loading",
     "names",
     "register",
     "register_backward",
@@ -47,8 +51,11 @@ __all__ = [
     "when",
 ]
 
+_HERE = str(Path(__file__).parent)
 _ops: dict[str, Op] = {}
 _names: dict[str, Op] = {}
+_homes: dict[str, str] = {}
+"""The files that registered them."""
 _lock = RLock()
 _loaded = False
 _loading = False
@@ -77,17 +84,21 @@ def register(
     Raises:
         ConflictError: a name is taken. Use `extend(name)` to add attributes to an operator that exists.
     """
+    frame = inspect.currentframe()
+    caller = frame.f_back.f_globals if frame is not None and frame.f_back is not None else {}
     if doc is None:
-        frame = inspect.currentframe()
-        caller = frame.f_back if frame is not None else None
-        text = (caller.f_globals.get("__doc__") if caller is not None else None) or ""
+        text = caller.get("__doc__") or ""
         doc = text.strip().split("\n\n")[0].replace("\n", " ")
     op = Op(name, params, inputs, outputs, aliases, doc)
     with _lock:
         for each in (name, *aliases):
             if each in _names:
-                raise ConflictError(f"operator {each!r} is registered already; use extend({each!r}) to add to it")
+                where = _homes[_names[each].name]
+                raise ConflictError(
+                    f"operator {each!r} is registered already; use extend({each!r}) to add to it (it is of {where})"
+                )
         _ops[name] = op
+        _homes[name] = Path(caller.get("__file__") or "").name or str(caller.get("__name__"))
         for each in (name, *aliases):
             _names[each] = op
     return op
@@ -181,4 +192,23 @@ def _import_all() -> None:
         if not found.name.startswith((f"{__package__}.backend", f"{__package__}.rtc")):
             importlib.import_module(found.name)
     for plugin in entry_points(group="opbox.ops"):
-        plugin.load()
+        owner = plugin.dist.name if plugin.dist is not None else plugin.value
+        with loading(f"operator package {owner} (entry point {plugin.name} = {plugin.value})"):
+            plugin.load()
+
+
+@contextmanager
+def loading(what: str) -> Iterator[None]:
+    """Tell of an error in somebody's operator file in a sentence: what was loaded, the error, and its line there.
+
+    Raises:
+        BadRequestError: from the error.
+    """
+    try:
+        yield
+    except Exception as error:
+        told = str(error) if isinstance(error, OpboxError) else f"{type(error).__name__}: {error}"
+        frames = [each for each in extract_tb(error.__traceback__)[2:] if not each.filename.startswith("<frozen")]
+        own = [each for each in frames if not each.filename.startswith(_HERE)]
+        place = f" ({Path(own[-1].filename).name}:{own[-1].lineno})" if own else ""
+        raise BadRequestError(f"{what}: {told}{place}") from error

@@ -43,7 +43,8 @@ def create_app(settings: Settings) -> Front:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        await host.start()
+        if not host.ready:
+            await host.start()
         yield
         app.state.stopping = True
         await host.stop()

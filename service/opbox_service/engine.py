@@ -196,7 +196,7 @@ def load_plugin(path: Path) -> None:
     """Run a Python file that registers operators.
 
     Raises:
-        BadRequestError: there is no such file.
+        BadRequestError: there is no such file, or it fails; says where.
     """
     if not path.is_file():
         raise BadRequestError(f"operators: expected a Python file, got {str(path)!r}")
@@ -206,4 +206,5 @@ def load_plugin(path: Path) -> None:
         raise BadRequestError(f"operators: expected a file ending in .py, got {str(path)!r}")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    spec.loader.exec_module(module)
+    with registry.loading(f"operators of {path}"):
+        spec.loader.exec_module(module)

@@ -22,6 +22,7 @@ import uvicorn
 from pydantic import SecretStr, ValidationError
 
 from opbox import token_store
+from opbox_ops.errors import OpboxError
 
 from .app import create_app
 from .logs import configure
@@ -72,6 +73,11 @@ class Server(uvicorn.Server):
         super().run(sockets=sockets or [self.socket])
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        try:
+            # Before uvicorn starts the app, as it would log the traceback of what is one sentence.
+            await self.front.app.state.host.start()
+        except OpboxError as error:
+            raise SystemExit(f"opbox serve: {error}") from None
         await super().startup(sockets)
         if self._made:
             token_store.write(self.url, self.token)
@@ -151,7 +157,7 @@ def _parser() -> argparse.ArgumentParser:
     option("workers", type=int)
     option("threads", type=int)
     option("device")
-    option("ops", type=Path, nargs="*", metavar="PATH")
+    option("ops", type=Path, nargs="+", action="extend", metavar="PATH")
     option("max_body_bytes", type=int)
     option("session_ttl_s", type=float)
     option("deadline_s", type=float)

@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, Field, SecretStr
+from pydantic import BaseModel, Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 __all__ = ["SCOPES", "UPLOADS", "Scope", "Settings", "Token"]
@@ -96,6 +96,12 @@ class Settings(BaseSettings):
 
     log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="What is logged.")
     log_requests: bool = Field(default=False, description="Log every request, not only those that fail.")
+
+    @field_validator("ops", "code_reads")
+    @classmethod
+    def _absolute(cls, paths: tuple[Path, ...]) -> tuple[Path, ...]:
+        # A process of a session's own works in a folder of its own.
+        return tuple(path.expanduser().absolute() for path in paths)
 
     @classmethod
     def embedded(cls) -> Settings:

@@ -44,6 +44,11 @@ def test_its_own_tests(installed: dict[str, str], tmp_path: Path) -> None:
     assert " passed" in told
 
 
+def test_the_command_knows_its_operators(installed: dict[str, str]) -> None:
+    assert "A factor, and a shift for each channel." in run("-m", "opbox.cli", "ops", "scaled_shift", env=installed)
+    assert "\nrunning_center " in run("-m", "opbox.cli", "ops", env=installed)
+
+
 def test_a_server_has_its_operators(installed: dict[str, str]) -> None:
     program = f"""
 import os, sys

@@ -19,6 +19,8 @@ from typing import Any
 
 import structlog
 
+from opbox_ops.errors import OpboxError
+
 from ..buffers import Lease, Pool, map_shared
 from ..engine import Engine
 from ..frames import Framed, Laid, limits_of, serve
@@ -168,8 +170,11 @@ def run(sock: socket.socket, told: dict[str, Any], progress: Progress | None = N
     try:
         process = Process(sock, settings, progress)
     except Exception as error:
-        _log.error("the worker could not start", exc_info=True)
-        messages.send(sock, messages.write({"kind": "failed", "reason": f"{type(error).__name__}: {error}"[:2000]}))
+        reason = str(error)
+        if not isinstance(error, OpboxError):
+            _log.error("the worker could not start", exc_info=True)
+            reason = f"{type(error).__name__}: {error}"
+        messages.send(sock, messages.write({"kind": "failed", "reason": reason[:2000]}))
         raise SystemExit(1) from None
     process.run()
     # Threads that are still busy past the grace period end here.

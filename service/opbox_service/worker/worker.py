@@ -60,6 +60,7 @@ class Worker:
         self._exited: asyncio.Future[None] = self._loop.create_future()
         self._sock: socket.socket | None = None
         self._pidfd: int | None = None
+        self._reason = ""
         self.sessions = 0
         self.ended = False
         self.stopping = False
@@ -159,7 +160,8 @@ class Worker:
             if not answered.done():
                 answered.set_exception(error)
         if not self._started.done():
-            self._started.set_exception(WorkerDiedError(f"the worker process ended at its start ({reason_of(code)})"))
+            reason = self._reason or f"the worker process ended at its start ({reason_of(code)})"
+            self._started.set_exception(WorkerDiedError(reason))
         self._answers.clear()
         self._pool.close()
         self._exited.set_result(None)
@@ -291,7 +293,8 @@ class Worker:
         elif told["kind"] == "ready":
             self._started.set_result(None)
         elif told["kind"] == "failed":
-            _log.error("a worker could not start", reason=told["reason"])
+            self._reason = told["reason"]
+            _log.error("a worker could not start", reason=self._reason)
         elif told["kind"] == "drop":
             for number in told["segments"]:
                 self._answers.pop(number, None)

@@ -1,0 +1,104 @@
+"""Operators that a server is given: files (`--ops`) and packages; what is wrong with one is said at the start."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.contract.live import Live
+
+OPERATOR = """
+from opbox_ops import assign, register
+
+op = register({name!r})
+
+@op.infer_shape
+def _(p, ins, outs):
+    outs.merge(0, ins.merge(0, outs[0]))
+
+@op.compute()
+def _(p, ctx, inputs, req, outputs):
+    assign(outputs[0], req[0], 2 * inputs[0])
+"""
+
+
+def serve(folder: Path, *options: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """`opbox serve` in a folder, where it is expected to end at once."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("OPBOX_")}
+    command = [sys.executable, "-m", "opbox_service.serve", "--port", "0", *options]
+    return subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=60, check=False, env={**kept, **env}
+    )
+
+
+FILES = {
+    "an import that fails": (
+        "import no_such_module",
+        "ModuleNotFoundError: No module named 'no_such_module' (op.py:1)",
+    ),
+    "no Python": ("def (", "SyntaxError: invalid syntax (op.py, line 1)\n"),
+    "a name that is taken": (
+        "from opbox_ops import register\nregister('FullyConnected')",
+        "operator 'FullyConnected' is registered already; use extend('FullyConnected') to add to it "
+        "(it is of fully_connected.py) (op.py:2)",
+    ),
+    "a rule that there is not": (
+        "from opbox_ops import register\n\nregister('op_one').infershape",
+        "AttributeError: 'Op' object has no attribute 'infershape' (op.py:3)",
+    ),
+}
+
+
+@pytest.mark.parametrize("isolation", ["process", "none"])
+@pytest.mark.parametrize("what", FILES)
+def test_a_file_that_does_not_load(what: str, isolation: str, tmp_path: Path) -> None:
+    text, says = FILES[what]
+    (tmp_path / "op.py").write_text(text)
+    done = serve(tmp_path, "--isolation", isolation, "--ops", "op.py")
+    assert done.returncode == 1
+    assert f"opbox serve: operators of {tmp_path / 'op.py'}: {says}" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_every_file_is_loaded_however_often_the_option_is_given(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.py").write_text(OPERATOR.format(name="op_same"))
+    done = serve(tmp_path, "--ops", "one.py", "--ops", "two.py")
+    assert "two.py: operator 'op_same' is registered already; use extend('op_same') to add to it (it is of one.py)" in (
+        done.stderr
+    )
+
+
+def test_an_installed_package_that_does_not_load(tmp_path: Path) -> None:
+    (tmp_path / "broken_package.py").write_text("from opbox_ops import no_such_name\n")
+    told = tmp_path / "opbox_broken-1.0.dist-info"
+    told.mkdir()
+    (told / "METADATA").write_text("Metadata-Version: 2.1\nName: opbox-broken\nVersion: 1.0\n")
+    (told / "entry_points.txt").write_text("[opbox.ops]\nbroken = broken_package\n")
+    done = serve(tmp_path, PYTHONPATH=os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    assert done.returncode == 1
+    assert "operator package opbox-broken (entry point broken = broken_package): ImportError" in done.stderr
+    assert "(broken_package.py:1)" in done.stderr
+
+
+def test_a_path_from_the_folder_of_the_server_serves_sessions_with_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        # A session with code may run as another user.
+        Path(folder).chmod(0o755)
+        Path(folder, "op.py").write_text(OPERATOR.format(name="op_doubled"))
+        monkeypatch.chdir(folder)
+        live = Live("process", Path(folder), OPBOX_OPS='["op.py"]')
+        try:
+            doubled = {"do": "invoke", "op": "op_doubled", "inputs": [1], "outputs": [2]}
+            put, fetch = {"do": "put", "id": 1, "tensor": "x"}, {"do": "fetch", "id": 2, "as": "y"}
+            answer = live.session("py", code=True).run(put, doubled, fetch, x=np.ones(2, np.float32))
+            assert answer.status == 200, answer.header
+            assert answer.tensors["y"].tolist() == [2, 2]
+        finally:
+            live.stop()
