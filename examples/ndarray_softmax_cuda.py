@@ -38,6 +38,8 @@ class NDArraySoftmax(mx.operator.NDArrayOp):
     def forward(self, in_data, out_data):
         x = in_data[0]
         y = out_data[0]
+        if not x.size:
+            return  # a launch needs threads
         if self.fwd_kernel is None:
             self.fwd_kernel = mx.rtc(
                 "softmax",
@@ -66,6 +68,8 @@ for (int j = 0; j < x_dims[1]; ++j) {
         l = in_data[1]  # noqa: E741
         y = out_data[0]
         dx = in_grad[0]
+        if not dx.size:
+            return
         if self.bwd_kernel is None:
             self.bwd_kernel = mx.rtc(
                 "softmax_grad",

@@ -28,6 +28,18 @@ class WeightedLogistic(mx.operator.CustomOp):
 class WeightedLogisticProp(mx.operator.CustomOpProp):
     """A loss: it needs no gradient from above."""
 
+    # What `opbox lint` compares backward with.
+    lint_cases = [
+        {
+            "data": (4, 1),
+            "label": [0, 1, 1, 0],
+            "weight": [1, 2, 0.5, 3],
+            "loss": lambda data, label, weight, output: (
+                -(weight * np.log(np.where(label > 0, output[:, 0], 1 - output[:, 0]))).sum()
+            ),
+        }
+    ]
+
     def __init__(self):
         super().__init__(need_top_grad=False)
 

@@ -15,20 +15,11 @@ PROGRAMS = [
     for name, text in TEXTS.items()
     if "mx.operator." in text
 ]
-# As its authors published it, it launches a block of as many threads as there are rows.
-EMPTY = {"ndarray_softmax_cuda.py": {"batch 0"}}
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_example(name: str) -> None:
     report = lint(EXAMPLES / name)
     assert report.operators
-    found = {
-        check
-        for each in report.operators
-        for case in each.cases
-        for check, v in case.checks.items()
-        if v.verdict == "fail"
-    }
-    assert found == EMPTY.get(name, set()), report.table()
-    assert not any(each.problem for each in report.operators), report.table()
+    assert report.ok, report.table()
+    assert "warn" not in {v.verdict for each in report.operators for case in each.cases for v in case.checks.values()}

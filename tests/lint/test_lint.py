@@ -54,6 +54,11 @@ def report() -> Report:
     return lint(HERE / "operators.py")
 
 
+@pytest.fixture(scope="module")
+def right() -> Report:
+    return lint(HERE / "right_operators.py")
+
+
 def failed(report: Report, name: str) -> dict[str, str]:
     """Checks that failed, with their details."""
     [operator] = [each for each in report.operators if each.name == name]
@@ -129,8 +134,9 @@ def registry_file(tmp_path: Path) -> Iterator[Any]:
 
     yield write
     for name in made:
-        registry.unregister(name)
-        registry.unregister(f"_backward_{name}")
+        for each in (name, f"_backward_{name}"):
+            if registry.find(each) is not None:
+                registry.unregister(each)
 
 
 def test_registry_operators(registry_file: Any) -> None:
@@ -139,6 +145,84 @@ def test_registry_operators(registry_file: Any) -> None:
     assert right.operators[0].cases[0].params == {"scale": 3.0}
     wrong = lint(registry_file("lint_scaled_wrongly", "wrong", "1"))
     assert "data: backward differs" in failed(wrong, "lint_scaled_wrongly")["gradient"]
+
+
+NO_GRADIENT = """
+from opbox_ops import assign, register
+op = register("{name}")
+
+@op.infer_shape
+def _(p, ins, outs):
+    outs.merge(0, ins.merge(0, outs[0]))
+
+@op.compute()
+def _(p, ctx, inputs, req, outputs):
+    {first}
+    assign(outputs[0], req[0], ctx.xp.sign(inputs[0]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "found"), [("lint_sign", "pass", {}), ("lint_writes", "inputs[0][...] = 1", {"inputs kept"})]
+)
+def test_registry_operators_without_a_gradient(name: str, first: str, found: Any, registry_file: Any) -> None:
+    path = registry_file(name, "none", "1")
+    path.write_text(NO_GRADIENT.format(name=name, first=first))
+    report = lint(path)
+    assert set(failed(report, name)) == set(found), report.table()
+    [case] = report.operators[0].cases
+    assert case.checks["gradient"].detail == "it has no backward"
+
+
+def test_a_loss_of_the_registry(registry_file: Any) -> None:
+    path = registry_file("lint_loss", "that of its sum", "p.scale")
+    text = (
+        path.read_text()
+        .replace("[ograds[0]]", "node.inputs[:1]")
+        .replace("p.scale * inputs[0])\n", "inputs[0] ** 2)\n", 1)
+    )
+    path.write_text(text.replace("p.scale * inputs[0])", "2 * inputs[0])"))
+    report = lint(path)
+    assert report.ok, report.table()
+    assert "the derivative of the sum of its output" in report.operators[0].cases[0].checks["gradient"].detail
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "of integers",
+        "of one integer input",
+        "without backward",
+        "random",
+        "backward in float32 only",
+        "steep",
+        "kinks next to a value",
+        "keeps a count on purpose",
+        "no inputs",
+        "a loss, averaged",
+    ],
+)
+def test_right_operators_that_look_wrong(right: Report, name: str) -> None:
+    [operator] = [each for each in right.operators if each.name == name]
+    assert not operator.problem
+    verdicts = {check: each for case in operator.cases for check, each in case.checks.items()}
+    assert not [each for each in verdicts.values() if each.verdict in ("fail", "warn")], right.table()
+
+
+def test_what_a_right_operator_is_told(right: Report) -> None:
+    told = {each.name: each.cases[0].checks for each in right.operators}
+    assert told["of one integer input"]["gradient"].detail == "table in float64"
+    assert told["backward in float32 only"]["gradient"].detail == "data in float32"
+    assert told["backward in float32 only"]["types"].detail.startswith(
+        "float32, float64 (forward) (to float32's precision)"
+    )
+    assert "0.25 times the derivative of the squared error" in told["a loss, averaged"]["gradient"].detail
+    assert told["without backward"]["gradient"].detail == "it has no backward"
+
+
+def test_imported_operators_are_checked_where_they_are_written() -> None:
+    report = lint(ROOT / "examples" / "numpy_softmax.py")
+    assert [each.name for each in report.operators] == ["NumpySoftmax"]
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,7 +1,8 @@
 """What an operator is run on: its own `lint_cases`, or shapes that it takes among usual ones.
 
 A case is a dict: for each input (and auxiliary state) by name a shape, or values; `params` are the operator's keyword
-arguments, `gradient: False` says that backward is not the derivative of forward.
+arguments, `types` element types of inputs, `loss` what backward is the derivative of, `gradient: False` says that it is
+not the derivative of anything, `keeps: True` that runs depend on those before.
 
     class SoftmaxProp(mx.operator.CustomOpProp):
         lint_cases = [{"data": (4, 5), "label": [0, 4, 2, 1]}, {"data": (2, 3, 4), "params": {"axis": 1}}]
@@ -9,7 +10,7 @@ arguments, `gradient: False` says that backward is not the derivative of forward
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +21,14 @@ __all__ = ["USUAL", "Case", "read_cases", "values_of"]
 USUAL: tuple[tuple[int, ...], ...] = ((3, 4), (2, 3, 4), (2, 4, 4, 6), (2, 4), (5,), (1,))
 """Shapes that are tried where an operator has no cases of its own."""
 _WHOLE = ("label", "index", "indices")
+_KEYS: Mapping[str, tuple[Any, str]] = {
+    "params": (Mapping, "a dict"),
+    "types": (Mapping, "a dict of element types by input"),
+    "gradient": (bool, "True or False"),
+    "loss": (Callable, "a function of the inputs and outputs by name"),
+    "keeps": (bool, "True or False"),
+}
+"""What a case may hold besides inputs."""
 
 
 @dataclass(frozen=True)
@@ -29,12 +38,18 @@ class Case:
     Attributes:
         inputs: shapes (tuples) or values by name; those left out are inferred.
         params: keyword arguments of the operator.
-        gradient: whether gradients are compared with differences; None: as the operator says of itself.
+        gradient: whether gradients are compared with differences.
+        types: element types of inputs that are not float32, by name.
+        loss: of arrays by name, inputs' and outputs', the number that backward is the derivative of.
+        keeps: whether what an instance keeps from run to run may show in its outputs.
     """
 
     inputs: Mapping[str, Any]
     params: Mapping[str, Any] = field(default_factory=dict)
-    gradient: bool | None = None
+    gradient: bool = True
+    types: Mapping[str, Any] = field(default_factory=dict)
+    loss: Callable[..., Any] | None = None
+    keeps: bool = False
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shapes of the inputs that are given."""
@@ -57,20 +72,23 @@ def read_cases(told: Any, subject: str) -> list[Case]:
     found = []
     for each in told:
         inputs = dict(each)
-        params, gradient = inputs.pop("params", {}), inputs.pop("gradient", None)
-        if not isinstance(params, Mapping):
-            raise ValueError(f"{subject}: lint_cases: params: expected a dict, got {params!r}")
-        found.append(Case(inputs, params, gradient))
+        further: dict[str, Any] = {}
+        for key, (kind, told_kind) in _KEYS.items():
+            if key in inputs:
+                further[key] = inputs.pop(key)
+                if not isinstance(further[key], kind):
+                    raise ValueError(f"{subject}: lint_cases: {key}: expected {told_kind}, got {further[key]!r}")
+        found.append(Case(inputs, **further))
     return found
 
 
 def values_of(
-    case: Case, names: Sequence[str], shapes: Sequence[tuple[int, ...]], seed: int = 0
+    case: Case, names: Sequence[str], shapes: Sequence[tuple[int, ...]], whole: Collection[str] = (), seed: int = 0
 ) -> dict[str, np.ndarray[Any, Any]]:
     """float64 values of all inputs: the case's own where it has them, else drawn.
 
     Normal numbers, kept off 0, where many functions have a kink; whole numbers below the first input's last dimension
-    for labels and indices.
+    for labels and indices, and those in `whole`.
     """
     random = np.random.default_rng(seed)
     classes = shapes[0][-1] if shapes and shapes[0] else 1
@@ -79,7 +97,7 @@ def values_of(
         given = case.inputs.get(name)
         if given is not None and not is_shape(given) and np.shape(given) == shape:
             found[name] = np.asarray(given, np.float64)
-        elif is_whole(name):
+        elif is_whole(name) or name in whole:
             found[name] = random.integers(0, max(classes, 1), shape).astype(np.float64)
         else:
             drawn = random.normal(size=shape)

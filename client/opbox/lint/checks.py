@@ -7,60 +7,24 @@ from typing import Any
 
 import numpy as np
 
-from .. import ndarray
-from ..test_utils import default_context
 from .cases import Case, values_of
+from .comparing import close, same
+from .gradient import gradient
 from .report import Verdict
-from .running import Bound, Trial
+from .requests import requests
+from .running import SEED, Bound, Trial
 
 __all__ = ["CHECKS"]
 
 PASS = Verdict("pass")
-CHECKS: dict[str, Callable[[Trial], Verdict]] = {}
-"""By the name in the table, in its order."""
-STEP = 2.0**-7
-"""Of differences: wide enough for a kernel that computes in float32 behind float64 arrays."""
-PLACES = 40
-"""Elements of an argument whose differences are worked out."""
 
 
-def _check(name: str) -> Callable[[Callable[[Trial], Verdict]], Callable[[Trial], Verdict]]:
-    def attach(function: Callable[[Trial], Verdict]) -> Callable[[Trial], Verdict]:
-        CHECKS[name] = function
-        return function
-
-    return attach
-
-
-def _close(what: str, got: Any, want: Any, tolerance: float = 1e-4) -> None:
-    """AssertionError with the worst place, unless two arrays agree; nan agrees with nan."""
-    left, right = np.asarray(got, np.float64), np.asarray(want, np.float64)
-    assert left.shape == right.shape, f"{what}: expected shape {right.shape}, got {left.shape}"
-    finite = np.abs(right[np.isfinite(right)])
-    scale = max(1.0, float(finite.max(initial=0.0)))
-    off = ~np.isclose(left, right, rtol=tolerance, atol=tolerance * scale, equal_nan=True)
-    if off.any():
-        at = np.unravel_index(
-            int(np.argmax(np.where(off, np.nan_to_num(np.abs(left - right), nan=np.inf), -1))), off.shape
-        )
-        place = tuple(int(i) for i in at)
-        raise AssertionError(
-            f"{what} in {int(off.sum())} of {off.size} places, most at {place}: expected {right[at]:.6g}, "
-            f"got {left[at]:.6g}"
-        )
-
-
-def _same(what: str, got: Any, want: Any) -> None:
-    assert np.array_equal(np.asarray(got), np.asarray(want), equal_nan=got.dtype.kind == "f"), what
-
-
-@_check("shapes")
 def shapes(trial: Trial) -> Verdict:
     """Outputs have the inferred shapes and types, and every element is written, in both modes."""
     for is_train in (False, True):
         bound = trial.bind()
         one, other = bound.forward(is_train, 77), bound.forward(is_train, 99)
-        types = trial.symbol.infer_type_partial(**dict.fromkeys(trial.arguments, np.float32))[1] or ()
+        types = trial.output_types(trial.types(np.float32))
         for name, dtype, first, second in zip(trial.outputs, types, one, other, strict=True):
             want = trial.output_shapes[name]
             assert first.shape == want, f"{name}: expected {want}, as inferred, got {first.shape}"
@@ -73,97 +37,6 @@ def shapes(trial: Trial) -> Verdict:
     return Verdict("pass", ", ".join(f"{name} {shape}" for name, shape in trial.output_shapes.items()))
 
 
-@_check("gradient")
-def gradient(trial: Trial) -> Verdict:
-    """Backward is the derivative of forward, by central differences at up to PLACES elements of each argument."""
-    if trial.case.gradient is False:
-        return Verdict("skip", "the case says that backward is defined otherwise")
-    if trial.case.gradient is None and trial.subject.is_loss(trial.case.params):
-        return Verdict("skip", "it needs no gradient from above: a loss, whose backward is defined otherwise")
-    names = trial.differentiable()
-    if not names:
-        return Verdict("skip", "no argument has a gradient")
-    try:
-        bound = trial.bind(dtype=np.float64)
-        bound.forward()
-    except Exception:
-        bound = trial.bind()
-        bound.forward()
-    got = bound.backward()
-    heads = bound.heads()
-    for name in names:
-        found = _differences(bound, name, heads)
-        slopes = got[name].reshape(-1)[list(found)]
-        _close(f"{name}: backward differs from differences", slopes, np.array(list(found.values())), 5e-3)
-    return Verdict("pass", f"{', '.join(names)} in {np.dtype(bound.values[names[0]].dtype)}")
-
-
-def _differences(bound: Bound, name: str, heads: Sequence[np.ndarray[Any, Any]]) -> dict[int, float]:
-    values = bound.values[name].copy()
-    flat = values.reshape(-1)
-    places: Any = np.unique(np.linspace(0, flat.size - 1, min(PLACES, flat.size)).astype(int)) if flat.size else []
-
-    def total() -> float:
-        bound.arguments[name][:] = values
-        outputs = bound.forward()
-        return float(sum((out * head).sum(dtype=np.float64) for out, head in zip(outputs, heads, strict=True)))
-
-    found = {}
-    for place in map(int, places):
-        old = flat[place]
-        flat[place] = old + STEP / 2
-        above = total()
-        flat[place] = old - STEP / 2
-        found[place] = (above - total()) / STEP
-        flat[place] = old
-    bound.arguments[name][:] = values
-    return found
-
-
-@_check("requests")
-def requests(trial: Trial) -> Verdict:
-    """Gradients are written, added or left alone as is asked; so are a CustomOp's outputs."""
-    found: dict[str, dict[str, Any]] = {}
-    for request, before in (("write", 7.0), ("again", 9.0), ("add", 7.0), ("null", 7.0)):
-        bound = trial.bind(grad_req="write" if request == "again" else request, before=before)
-        bound.forward()
-        found[request] = bound.backward()
-    for name in trial.differentiable():
-        write = found["write"][name]
-        left = (write == 7.0) & (found["again"][name] == 9.0)
-        assert not left.any(), f"gradient of {name}: {int(left.sum())} of {left.size} elements are not written"
-        _close(f"gradient of {name}: req 'add' does not add", found["add"][name], write + 7.0)
-        assert (found["null"][name] == 7.0).all(), f"gradient of {name}: req 'null' is written to"
-    if trial.subject.prop is not None:
-        _forward_requests(trial, trial.bind().forward())
-    return PASS
-
-
-def _forward_requests(trial: Trial, want: Sequence[np.ndarray[Any, Any]]) -> None:
-    """Call a CustomOp as a graph would, with each request for its outputs."""
-    assert trial.subject.prop is not None
-    context = default_context()
-    given = [value.astype(np.float32) for value in trial.values.values()]
-    for request in ("null", "write", "inplace", "add"):
-        prop = trial.subject.prop(trial.case.params)
-        operator = prop.create_operator(
-            context, [list(each.shape) for each in given], [each.dtype.type for each in given]
-        )
-        outputs = [ndarray.array(np.full(each.shape, 3), context, each.dtype) for each in want]
-        operator.forward(
-            is_train=True,
-            req=[request] * len(outputs),
-            in_data=[ndarray.array(each, context) for each in given],
-            out_data=outputs,
-            aux=[ndarray.array(each, context) for each in trial.state_values().values()],
-        )
-        for name, out, value in zip(trial.outputs, outputs, want, strict=True):
-            expected = {"null": np.full(value.shape, 3.0), "add": value + 3.0}.get(request, value)
-            what = f"{name}: forward does not keep to req {request!r} (self.assign(out_data[i], req[i], …) does)"
-            _close(what, out.asnumpy(), expected)
-
-
-@_check("states")
 def states(trial: Trial) -> Verdict:
     """Auxiliary states are left alone by inference, and hold numbers after training."""
     if not trial.states:
@@ -171,22 +44,28 @@ def states(trial: Trial) -> Verdict:
     bound, before = trial.bind(), trial.state_values()
     bound.forward(is_train=False)
     for name, value in bound.states_now().items():
-        _same(f"{name}: a run that does not train changes it", value, before[name].astype(value.dtype))
+        same(f"{name}: a run that does not train changes it", value, before[name].astype(value.dtype))
     bound.forward(is_train=True)
     after = bound.states_now()
     for name, value in after.items():
         assert np.isfinite(value).all(), f"{name}: a training run leaves {value[~np.isfinite(value)][0]} in it"
     changed = [name for name, value in after.items() if not np.array_equal(value, before[name])]
-    return Verdict("pass", f"training changes {', '.join(changed) or 'none'}")
+    bound.backward()
+    changed += [name for name, value in bound.states_now().items() if not np.array_equal(value, after[name])]
+    idle = [name for name in after if name not in changed]
+    if idle:
+        return Verdict("warn", f"training never changes {', '.join(idle)}; states are written by aux[i][:] = …")
+    return Verdict("pass", f"training changes {', '.join(sorted(set(changed)))}")
 
 
-@_check("non-contiguous")
 def non_contiguous(trial: Trial) -> Verdict:
     """Inputs that are parts of larger arrays (a NumpyOp's with another order in memory) give the same outputs."""
     plain, padded = trial.bind(), trial.bind(padded=True)
     for name, got, want in zip(trial.outputs, padded.forward(), plain.forward(), strict=True):
-        _close(f"{name}: other values for inputs that are rows of larger arrays", got, want)
-    padded.backward()
+        close(f"{name}: other values for inputs that are rows of larger arrays", got, want)
+    slopes = plain.backward()
+    for name, got in padded.backward().items():
+        close(f"gradient of {name}: other values for inputs that are rows of larger arrays", got, slopes[name])
     around = padded.edges()
     assert not around, f"{around[0]}: what lies around it is written to"
     if trial.subject.kind == "NumpyOp":
@@ -200,16 +79,14 @@ def _strided(trial: Trial, want: Sequence[np.ndarray[Any, Any]]) -> None:
     outputs = [np.full(each.shape, 3, each.dtype, order="F") for each in want]
     trial.subject.instance(trial.case.params).forward(in_data=given, out_data=outputs)
     for name, got, expected in zip(trial.outputs, outputs, want, strict=True):
-        _close(f"{name}: other values for arrays in column order", got, expected)
+        close(f"{name}: other values for arrays in column order", got, expected)
 
 
-@_check("batch 1")
 def batch_one(trial: Trial) -> Verdict:
     """It runs on a batch of one."""
     return _batch(trial, 1)
 
 
-@_check("batch 0")
 def batch_zero(trial: Trial) -> Verdict:
     """It runs on an empty batch."""
     return _batch(trial, 0)
@@ -230,7 +107,11 @@ def _batch(trial: Trial, count: int) -> Verdict:
         raise AssertionError(f"infer_shape for {changed}: {error}") from None
     if count == 0:
         arguments, outputs = _emptied(trial.shapes, arguments), _emptied(trial.output_shapes, outputs)
-    values = values_of(Case(arguments), trial.arguments, list(arguments.values()))
+    for name, shape in outputs.items():
+        assert len(shape) == len(trial.output_shapes[name]), (
+            f"infer_shape: {name}: expected as many axes as for more rows, {trial.output_shapes[name]}, got {shape}"
+        )
+    values = values_of(Case(arguments), trial.arguments, list(arguments.values()), trial.whole)
     bound = trial.bind(values=values)
     for name, got in zip(trial.outputs, bound.forward(), strict=True):
         assert got.shape == outputs[name], f"{name}: expected {outputs[name]}, got {got.shape}"
@@ -247,9 +128,8 @@ def _emptied(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, A
     }
 
 
-@_check("determinism")
 def determinism(trial: Trial) -> Verdict:
-    """The same inputs and the same seed give the same bits."""
+    """The same inputs and seed give the same bits, in a new executor and in one that has run before."""
     runs = []
     for _ in range(2):
         bound = trial.bind()
@@ -257,11 +137,31 @@ def determinism(trial: Trial) -> Verdict:
         runs.append({**dict(zip(trial.outputs, outputs, strict=True)), **bound.backward()})
     for name, value in runs[0].items():
         what = name if name in trial.outputs else f"gradient of {name}"
-        _same(f"{what}: two runs with the same inputs and seed differ", value, runs[1][name])
+        same(f"{what}: two runs with the same inputs and seed differ", value, runs[1][name])
+    again = bound.backward()
+    for name in again:
+        same(f"gradient of {name}: a second backward gives another than the first", again[name], runs[1][name])
+    if not trial.case.keeps:
+        _afresh(trial, bound)
     return PASS
 
 
-@_check("inputs kept")
+def _afresh(trial: Trial, used: Bound) -> None:
+    """What an executor computed before does not show when its inputs change."""
+    values = values_of(trial.case, trial.arguments, list(trial.shapes.values()), trial.whole, seed=1)
+    fresh = trial.bind(values=values)
+    for name, value in fresh.values.items():
+        used.arguments[name][:] = value
+    hint = (
+        'depends on the runs before: something stays on the instance (if it is meant to: "keeps": True in lint_cases)'
+    )
+    for name, got, want in zip(trial.outputs, used.forward(), fresh.forward(), strict=True):
+        same(f"{name}: {hint}", got, want)
+    slopes = fresh.backward()
+    for name, got in used.backward().items():
+        same(f"gradient of {name}: {hint}", got, slopes[name])
+
+
 def inputs_kept(trial: Trial) -> Verdict:
     """Forward and backward leave the inputs as they are."""
     bound = trial.bind()
@@ -270,31 +170,72 @@ def inputs_kept(trial: Trial) -> Verdict:
     bound.backward()
     after = bound.now()
     for name, value in bound.values.items():
-        _same(f"{name}: forward writes to it", after_forward[name], value)
-        _same(f"{name}: backward writes to it", after[name], value)
+        same(f"{name}: forward writes to it", after_forward[name], value)
+        same(f"{name}: backward writes to it", after[name], value)
     return PASS
 
 
-@_check("types")
 def types(trial: Trial) -> Verdict:
     """Which element types it takes; in float16 and float64 it computes what it does in float32."""
-    want = trial.bind().forward()
+    if trial.arguments and trial.arguments[0] in trial.case.types:
+        return Verdict("skip", "the case says which")
+    plain = trial.bind()
+    other_seed, want = plain.forward(seed=SEED + 1), plain.forward()
+    # Random numbers of two types are not the same ones.
+    is_random = not all(map(np.array_equal, other_seed, want))
+    slopes = plain.backward()
     taken, refused = ["float32"], {}
     for dtype in ("float64", "float16", "int32", "uint8"):
         values = trial.values
         if dtype in ("int32", "uint8"):
             values = {name: np.abs(np.rint(value)) for name, value in values.items()}
         try:
-            got = trial.bind(dtype=np.dtype(dtype), values=values).forward()
+            bound = trial.bind(dtype=np.dtype(dtype), values=values)
+            got = bound.forward()
         except Exception as error:
             refused[dtype] = str(error)
             continue
-        taken.append(dtype)
-        if dtype.startswith("float"):
+        if bound.values and all(value.dtype != dtype for value in bound.values.values()):
+            refused[dtype] = "infer_type says otherwise"
+            continue
+        told = dtype
+        if dtype.startswith("float") and not is_random:
+            tolerance = 2e-2 if dtype == "float16" else 1e-4
             for name, one, other in zip(trial.outputs, got, want, strict=True):
-                _close(f"{name}: {dtype} differs from float32", one, other, 2e-2 if dtype == "float16" else 1e-4)
+                close(f"{name}: {dtype} differs from float32", one, other, tolerance)
+            try:
+                grads = bound.backward()
+            except Exception as error:
+                told, refused[f"{dtype}'s backward"] = f"{dtype} (forward)", str(error)
+                grads = {}
+            for name in trial.differentiable() if grads else ():
+                close(f"gradient of {name}: {dtype} differs from float32", grads[name], slopes[name], tolerance)
+        if dtype == "float64" and _is_coarse(got):
+            told += " (to float32's precision)"
+        taken.append(told)
     told = ", ".join(taken)
     if refused:
         name, why = next(iter(refused.items()))
         told += f"; not {', '.join(refused)} ({name}: {why.splitlines()[0][:100]})"
     return Verdict("pass", told)
+
+
+def _is_coarse(outputs: Sequence[np.ndarray[Any, Any]]) -> bool:
+    """Whether float64 outputs hold float32's numbers, and not because they are as round as sign's or argmax's."""
+    found = [out for out in outputs if out.dtype == np.float64 and out.size]
+    return bool(found) and all((out == out.astype(np.float32)).all() and (out != np.rint(out)).any() for out in found)
+
+
+CHECKS: Mapping[str, Callable[[Trial], Verdict]] = {
+    "shapes": shapes,
+    "gradient": gradient,
+    "requests": requests,
+    "states": states,
+    "non-contiguous": non_contiguous,
+    "batch 1": batch_one,
+    "batch 0": batch_zero,
+    "determinism": determinism,
+    "inputs kept": inputs_kept,
+    "types": types,
+}
+"""By the name in the table, in its order."""

@@ -15,7 +15,7 @@ class Verdict:
     """What a check came to.
 
     Attributes:
-        verdict: "pass", "fail", or "skip": the check does not apply.
+        verdict: "pass", "fail", "warn": what may be meant but seldom is, or "skip": the check does not apply.
         detail: why, or what was seen.
     """
 
@@ -112,7 +112,14 @@ class Report:
         failed = sum(1 for _ in self.failures())
         count = sum(len(case.checks) for operator in self.operators for case in operator.cases)
         many = "" if len(self.operators) == 1 else "s"
-        lines.append(f"{len(self.operators)} operator{many}, {count} checks, {failed or 'none'} failed")
+        warned = sum(
+            each.verdict == "warn"
+            for operator in self.operators
+            for case in operator.cases
+            for each in case.checks.values()
+        )
+        warnings = f", {warned} warning{'' if warned == 1 else 's'}" if warned else ""
+        lines.append(f"{len(self.operators)} operator{many}, {count} checks, {failed or 'none'} failed{warnings}")
         return "\n".join(lines)
 
 

@@ -8,6 +8,9 @@ from typing import Any
 import numpy as np
 
 from .. import ndarray, random
+from ..errors import MXNetError, error_class
+from ..operator import CustomOp
+from ..symbol.node import ordered
 from ..test_utils import default_context
 from .cases import USUAL, Case, values_of
 from .subjects import Subject
@@ -28,6 +31,8 @@ class Trial:
         arguments, states, outputs: names.
         shapes: of arguments, by name; `state_shapes`, `output_shapes` likewise.
         values: float64 values of the arguments.
+        whole: the arguments whose element type is no float.
+        has_backward: whether gradients can be asked for.
 
     Raises:
         MXNetError: the operator cannot be made, or its shapes not inferred.
@@ -37,6 +42,8 @@ class Trial:
         self.subject = subject
         self.case = case
         self.symbol = subject.build(case.params)
+        for node in ordered(self.symbol._heads):
+            node.source = subject.source
         self.arguments = self.symbol.list_arguments()
         self.states = self.symbol.list_auxiliary_states()
         self.outputs = self.symbol.list_outputs()
@@ -45,7 +52,10 @@ class Trial:
             told = ", ".join([*self.arguments, *self._short_states()])
             raise ValueError(f"lint_cases: {unknown[0]!r}: expected one of the inputs {told}")
         self.shapes, self.output_shapes, self.state_shapes = self.infer(case.shapes())
-        self.values = values_of(case, self.arguments, list(self.shapes.values()))
+        self._plain = self.types(np.float32)
+        self.whole = [name for name, dtype in self._plain.items() if dtype.kind != "f"]
+        self.values = values_of(case, self.arguments, list(self.shapes.values()), self.whole)
+        self.has_backward = self._has_backward()
 
     def _short_states(self) -> list[str]:
         return [name.removeprefix("op_") for name in self.states]
@@ -76,7 +86,52 @@ class Trial:
         """The arguments whose gradients are looked at."""
         from .cases import is_whole
 
-        return [name for name in self.arguments if not is_whole(name)]
+        return [name for name in self.arguments if not is_whole(name) and name not in self.whole]
+
+    def types(self, dtype: Any) -> dict[str, np.dtype[Any]]:
+        """Of the arguments: the case's, what the operator infers where the first is of `dtype`, or `dtype`."""
+        fixed = {name: np.dtype(each) for name, each in self.case.types.items()}
+        # An operator that has its own mind about the first (indices) is asked with another, or with none.
+        for first in [[name] for name in self.arguments] + [[]]:
+            given = dict.fromkeys(first, np.dtype(dtype)) | fixed
+            try:
+                inferred = self.symbol.infer_type_partial(**given)[0] or ()
+            except MXNetError as error:
+                reason = error
+                continue
+            told = dict(zip(self.arguments, inferred, strict=False))
+            return {name: np.dtype(given.get(name) or told.get(name) or dtype) for name in self.arguments}
+        raise reason
+
+    def output_types(self, types: Mapping[str, Any]) -> list[np.dtype[Any]]:
+        """Element types of the outputs, from those of the arguments."""
+        return [np.dtype(each or np.float32) for each in self.symbol.infer_type_partial(**types)[1] or ()]
+
+    def custom_op(self) -> CustomOp:
+        """A new instance of a CustomOp, as a graph would make it."""
+        assert self.subject.prop is not None
+        shapes = [*self.shapes.values(), *self.state_shapes.values()]
+        types = [*self._plain.values(), *[np.dtype(np.float32)] * len(self.states)]
+        prop = self.subject.prop(self.case.params)
+        return prop.create_operator(default_context(), [list(each) for each in shapes], [each.type for each in types])
+
+    def heads(self, outputs: Sequence[Any], factor: float = 1.0) -> list[np.ndarray[Any, Any]]:
+        """Gradients of the outputs, the same every time."""
+        drawn = np.random.default_rng(5)
+        return [(factor * drawn.uniform(0.2, 1, out.shape)).astype(out.dtype) for out in outputs]
+
+    def _has_backward(self) -> bool:
+        if self.subject.prop is not None:
+            return type(self.custom_op()).backward is not CustomOp.backward
+        if self.subject.kind == "registry":
+            self.has_backward = True
+            try:
+                self.bind().forward()
+            except error_class("UnsupportedError"):
+                return False
+            except MXNetError:
+                return True  # of the run that follows
+        return True
 
     def bind(self, **how: Any) -> Bound:
         """See `Bound`."""
@@ -105,22 +160,26 @@ class Bound:
         padded: bool = False,
     ) -> None:
         self.trial = trial
-        self.values = {name: value.astype(dtype) for name, value in (values or trial.values).items()}
+        types = trial.types(dtype)
+        self.values = {name: value.astype(types[name]) for name, value in (values or trial.values).items()}
         self._larger: dict[str, Any] = {}
         context = default_context()
         make = self._padded if padded else lambda name, value: ndarray.array(value, context, value.dtype)
         self.arguments = {name: make(name, value) for name, value in self.values.items()}
-        types = dict(zip(trial.states, trial.symbol.infer_type_partial(**self._types())[2] or (), strict=False))
+        held = dict(zip(trial.states, trial.symbol.infer_type_partial(**self._types())[2] or (), strict=False))
         self.states = {
-            name: ndarray.array(value, context, types.get(name) or dtype)
-            for name, value in trial.state_values().items()
+            name: ndarray.array(value, context, held.get(name) or dtype) for name, value in trial.state_values().items()
         }
         self.grads = {
             name: ndarray.array(np.full(value.shape, before), context, value.dtype)
             for name, value in self.values.items()
         }
         self.executor = trial.symbol.bind(
-            context, args=self.arguments, args_grad=self.grads, grad_req=grad_req, aux_states=self.states
+            context,
+            args=self.arguments,
+            args_grad=self.grads,
+            grad_req=grad_req if trial.has_backward else "null",
+            aux_states=self.states,
         )
 
     def _types(self) -> dict[str, Any]:
@@ -143,9 +202,9 @@ class Bound:
                 found.append(name)
         return found
 
-    def forward(self, is_train: bool = True, before: float = 77) -> list[np.ndarray[Any, Any]]:
+    def forward(self, is_train: bool = True, before: float = 77, seed: int = SEED) -> list[np.ndarray[Any, Any]]:
         """The outputs of a run from the same seed and states each time; `before` is what they hold until then."""
-        random.seed(SEED)
+        random.seed(seed)
         for name, value in self.trial.state_values().items():
             self.states[name][:] = value
         for output in self.executor.outputs:
@@ -154,16 +213,25 @@ class Bound:
         self.executor.forward(is_train=is_train)
         return [output.asnumpy() for output in self.executor.outputs]
 
-    def heads(self) -> list[np.ndarray[Any, Any]]:
+    def heads(self, factor: float = 1.0) -> list[np.ndarray[Any, Any]]:
         """Gradients of the outputs, the same every time."""
-        drawn = np.random.default_rng(5)
-        return [drawn.uniform(0.2, 1, out.shape).astype(out.dtype) for out in self.executor.outputs]
+        return self.trial.heads(self.executor.outputs, factor)
 
-    def backward(self) -> dict[str, np.ndarray[Any, Any]]:
-        """The gradients, after a forward run."""
-        context = default_context()
-        self.executor.backward([ndarray.array(head, context, head.dtype) for head in self.heads()])
-        return {name: array.asnumpy() for name, array in self.grads.items()}
+    def backward(self, factor: float = 1.0) -> dict[str, np.ndarray[Any, Any]]:
+        """The gradients, after a forward run, for heads times `factor`; none where there is no backward.
+
+        Raises:
+            AssertionError: it writes to the gradients from above.
+        """
+        if not self.trial.has_backward:
+            return {}
+        context, heads = default_context(), self.heads(factor)
+        given = [ndarray.array(head, context, head.dtype) for head in heads]
+        self.executor.backward(given)
+        found = {name: array.asnumpy() for name, array in self.grads.items()}
+        for name, before, after in zip(self.trial.outputs, heads, given, strict=True):
+            assert np.array_equal(before, after.asnumpy()), f"backward writes to the gradient of {name}"
+        return found
 
     def now(self) -> dict[str, np.ndarray[Any, Any]]:
         """What the arguments hold."""
@@ -174,13 +242,14 @@ class Bound:
         return {name: array.asnumpy() for name, array in self.states.items()}
 
 
-def usual_case(subject: Subject) -> Case:
-    """A case of usual shapes that the operator takes: the first input alone, or all inputs alike.
+def usual_case(subject: Subject) -> tuple[Case, str]:
+    """A case of usual shapes that it takes, of the first input alone or all inputs alike; and what failed before.
 
     Raises:
         ValueError: it takes none of them; says to add `lint_cases`.
     """
-    reasons: list[str] = []
+    refused: list[str] = []
+    broken: list[str] = []
     try:
         arguments: Sequence[str] = subject.build({}).list_arguments()
     except Exception as error:
@@ -188,14 +257,27 @@ def usual_case(subject: Subject) -> Case:
             f"it cannot be made without parameters ({error}): add lint_cases with params to the class"
         ) from None
     if not arguments:
-        return Case({})
+        return Case({}), ""
     for shape in USUAL:
         for names in (arguments[:1], arguments):
             case = Case(dict.fromkeys(names, shape))
             try:
-                bound = Trial(subject, case).bind()
-                bound.forward()
-                return case
+                trial = Trial(subject, case)
             except Exception as error:
-                reasons.append(f"{shape}: {error}")
-    raise ValueError(f"it takes none of the usual shapes; add lint_cases to it (with {reasons[0]})")
+                refused.append(f"{shape}: {error}")
+                continue
+            try:
+                trial.bind().forward()
+            except Exception as error:
+                # Where all shapes were given, infer_shape may not have looked at them.
+                (broken if names == arguments[:1] else refused).append(f"{shape}: {error}")
+                continue
+            said = f"infer_shape takes {broken[0]}" if broken else ""
+            if said and len(shape) < 2:
+                break
+            return case, said
+    if broken:
+        raise ValueError(
+            f"forward fails for a shape that infer_shape takes; correct it, or add lint_cases ({broken[0]})"
+        )
+    raise ValueError(f"it takes none of the usual shapes; add lint_cases to it (with {refused[0]})")

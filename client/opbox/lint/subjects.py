@@ -33,6 +33,7 @@ class Subject:
     Attributes:
         prop: makes a CustomOpProp for a case's parameters; None for other kinds.
         instance: makes a NumpyOp or NDArrayOp; None for other kinds.
+        source: the line that begins it.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class Subject:
         is_loss: Callable[[Mapping[str, Any]], bool] = lambda params: False,
         prop: Callable[[Mapping[str, Any]], CustomOpProp] | None = None,
         instance: Callable[[Mapping[str, Any]], PythonOp] | None = None,
+        source: str | None = None,
     ) -> None:
         self.name = name
         self.kind = kind
@@ -52,6 +54,7 @@ class Subject:
         self.is_loss = is_loss
         self.prop = prop
         self.instance = instance
+        self.source = source
 
 
 def find_subjects(path: Path) -> list[Subject]:
@@ -75,9 +78,11 @@ def find_subjects(path: Path) -> list[Subject]:
         from ..operator.custom import _props
 
         _props.update(props)
-    found = [_custom(name, prop) for name, prop in props.items()]
-    if module is not None:
-        found += _native(module)
+    natives = _native(module) if module is not None else []
+    # What the file imports is checked where it is written, unless importing is all it does.
+    own = {name: prop for name, prop in props.items() if module is not None and prop.__module__ == module.__name__}
+    found = [_custom(name, prop) for name, prop in (own if own or natives else props).items()]
+    found += natives
     found += [_registry(name, _registry_cases(source, name)) for name in registered]
     return found
 
@@ -114,7 +119,7 @@ def _custom(name: str, prop: type[CustomOpProp]) -> Subject:
     def is_loss(params: Mapping[str, Any]) -> bool:
         return not _made(params).need_top_grad_
 
-    return Subject(name, "CustomOp", build, _own_cases(name, prop), is_loss, prop=_made)
+    return Subject(name, "CustomOp", build, _own_cases(name, prop), is_loss, prop=_made, source=_source(prop))
 
 
 def _native(module: ModuleType) -> list[Subject]:
@@ -137,7 +142,13 @@ def _instance(name: str, instance: PythonOp) -> Subject:
     kind = "NumpyOp" if isinstance(instance, NumpyOp) else "NDArrayOp"
     cases = _own_cases(name, instance)
     return Subject(
-        name, kind, build, cases, lambda params: not instance.need_top_grad(), instance=lambda params: instance
+        name,
+        kind,
+        build,
+        cases,
+        lambda params: not instance.need_top_grad(),
+        instance=lambda params: instance,
+        source=_source(type(instance)),
     )
 
 
@@ -154,7 +165,12 @@ def _class(name: str, cls: type[PythonOp]) -> Subject:
         _own_cases(name, cls),
         lambda params: not cls(**params).need_top_grad(),
         instance=lambda params: cls(**params),
+        source=_source(cls),
     )
+
+
+def _source(cls: type) -> str:
+    return f"{Path(inspect.getfile(cls)).name}:{inspect.getsourcelines(cls)[1]}"
 
 
 def _own_cases(name: str, owner: Any) -> list[Case]:
