@@ -173,3 +173,11 @@ def test_surroundings() -> None:
 
     flaky()
     assert len(attempts) == 3
+
+
+def test_too_few_expected_values_are_told() -> None:
+    net = mx.sym.Variable("x") * 2
+    with pytest.raises(ValueError, match=r"expected: expected 1 \(.*output\), got 0"):
+        tu.check_symbolic_forward(net, [np.ones(2)], [])
+    with pytest.raises(ValueError, match=r"expected: expected 1 \(x\), got 2"):
+        tu.check_symbolic_backward(net, [np.ones(2)], [np.ones(2)], [np.ones(2), np.ones(2)])

@@ -38,6 +38,7 @@ MXNET = {
         "sym, location, expected, rtol=None, atol=None, aux_states=None, ctx=None, equal_nan=False, "
         "dtype=<class 'numpy.float32'>"
     ),
+    "chi_square_check": "generator, buckets, probs, nsamples=1000000",
     "collapse_sum_like": "a, shape",
     "compare_ndarray_tuple": "t1, t2, rtol=None, atol=None",
     "create_2d_tensor": "rows, columns, dtype=<class 'numpy.int64'>",
@@ -50,10 +51,12 @@ MXNET = {
     "discard_stderr": "",
     "effective_dtype": "dat",
     "environment": "*args",
+    "gen_buckets_probs_with_ppf": "ppf, nbuckets",
     "get_etol": "etol=None",
     "get_tolerance": "dat, tol, default_tol",
     "get_tols": "x, y, rtol, atol",
     "list_gpus": "",
+    "mean_check": "generator, mu, sigma, nsamples=1000000",
     "np_reduce": "dat, axis, keepdims, numpy_reduce_func",
     "numeric_grad": (
         "executor, location, aux_states=None, eps=0.0001, use_forward_train=True, dtype=<class 'numpy.float32'>"
@@ -74,6 +77,8 @@ MXNET = {
     "same_array": "array1, array2",
     "same_symbol_structure": "sym1, sym2",
     "set_default_context": "ctx",
+    "var_check": "generator, sigma, nsamples=1000000",
+    "verify_generator": "generator, buckets, probs, nsamples=1000000, nrepeat=5, success_rate=0.2, alpha=0.05",
     "simple_forward": "sym, ctx=None, is_train=False, **inputs",
 }
 

@@ -31,6 +31,13 @@ from .comparing import (
 from .consistency import (
     check_consistency,
 )
+from .generators import (
+    chi_square_check,
+    gen_buckets_probs_with_ppf,
+    mean_check,
+    var_check,
+    verify_generator,
+)
 from .gradients import (
     check_numeric_gradient,
     numeric_grad,
@@ -79,6 +86,7 @@ __all__ = [
     "check_speed",
     "check_symbolic_backward",
     "check_symbolic_forward",
+    "chi_square_check",
     "collapse_sum_like",
     "compare_ndarray_tuple",
     "create_2d_tensor",
@@ -91,6 +99,7 @@ __all__ = [
     "discard_stderr",
     "effective_dtype",
     "environment",
+    "gen_buckets_probs_with_ppf",
     "get_atol",
     "get_etol",
     "get_mnist",
@@ -98,6 +107,7 @@ __all__ = [
     "get_tolerance",
     "get_tols",
     "list_gpus",
+    "mean_check",
     "np_reduce",
     "numeric_grad",
     "rand_coord_2d",
@@ -114,4 +124,6 @@ __all__ = [
     "same_symbol_structure",
     "set_default_context",
     "simple_forward",
+    "var_check",
+    "verify_generator",
 ]

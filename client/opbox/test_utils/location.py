@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["parse_aux_states", "parse_location"]
+__all__ = ["as_array", "by_name", "parse_aux_states", "parse_location"]
 
 
 def parse_location(sym: Any, location: Any, ctx: Any, dtype: Any) -> dict[str, Any]:
@@ -31,13 +31,22 @@ def parse_aux_states(sym: Any, aux_states: Any, ctx: Any, dtype: Any) -> dict[st
 
 
 def _arrays(what: str, names: Sequence[str], given: Any, ctx: Any, dtype: Any) -> dict[str, Any]:
+    return {name: as_array(value, ctx, dtype) for name, value in by_name(what, names, given).items()}
+
+
+def by_name(what: str, names: Sequence[str], given: Any) -> dict[str, Any]:
+    """Values by name, from a dict or from a sequence in the order of the names.
+
+    Raises:
+        ValueError: the names, or their number, are others.
+    """
     if isinstance(given, Mapping):
         if set(given) != set(names):
             raise ValueError(f"{what}: expected {', '.join(names) or 'none'}, got {', '.join(given) or 'none'}")
-        return {name: as_array(given[name], ctx, dtype) for name in names}
+        return {name: given[name] for name in names}
     if len(given) != len(names):
         raise ValueError(f"{what}: expected {len(names)} ({', '.join(names)}), got {len(given)}")
-    return {name: as_array(value, ctx, dtype) for name, value in zip(names, given, strict=True)}
+    return dict(zip(names, given, strict=True))
 
 
 def as_array(value: Any, ctx: Any, dtype: Any) -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 
 from .comparing import assert_almost_equal, host
 from .gradients import _only_dense
-from .location import as_array, parse_aux_states, parse_location
+from .location import as_array, by_name, parse_aux_states, parse_location
 from .surroundings import default_context
 
 __all__ = ["check_speed", "check_symbolic_backward", "check_symbolic_forward", "simple_forward"]
@@ -60,15 +60,15 @@ def check_symbolic_forward(
     """
     ctx = ctx or default_context()
     names = sym.list_outputs()
-    wanted = [expected[name] for name in names] if isinstance(expected, Mapping) else expected
+    wanted = expected if isinstance(expected, Mapping) else by_name("expected", names, expected)
     executor = sym.bind(
         ctx,
         args=parse_location(sym, location, ctx, dtype),
         aux_states=parse_aux_states(sym, aux_states, ctx, dtype),
     )
     executor.forward(is_train=False)
-    for name, want, got in zip(names, wanted, executor.outputs, strict=True):
-        assert_almost_equal(want, got, rtol, atol, (f"EXPECTED_{name}", f"FORWARD_{name}"), equal_nan)
+    for name, got in zip(names, executor.outputs, strict=True):
+        assert_almost_equal(wanted[name], got, rtol, atol, (f"EXPECTED_{name}", f"FORWARD_{name}"), equal_nan)
     outputs: list[Any] = executor.outputs
     return outputs
 
@@ -108,7 +108,7 @@ def check_symbolic_backward(
     ctx = ctx or default_context()
     _only_dense(grad_stypes)
     names = sym.list_arguments()
-    wanted = dict(expected) if isinstance(expected, Mapping) else dict(zip(names, expected, strict=True))
+    wanted = dict(expected) if isinstance(expected, Mapping) else by_name("expected", names, expected)
     if isinstance(grad_req, str):
         requests = dict.fromkeys(names, grad_req)
     else:
