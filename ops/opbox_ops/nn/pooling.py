@@ -12,18 +12,20 @@ output's size (spatial + 2 pad - kernel) / stride + 1: "valid" down, "full" up; 
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 
 import numpy as np
 
-from ..compute import Array, Arrays, OpContext, OpReq, Reqs, assign
+from ..compute import Array, Arrays, OpContext, OpReq, Reqs, Temp, assign
 from ..errors import ParamError, ShapeError
 from ..gradient import backward_node
 from ..infer import ShapeList
 from ..node import Entry, Node
 from ..params import Bool, Field, OptBool, OptInt, Params, Shape
 from ..registry import register, register_backward
-from .taps import Taps, route, spread, tiles
+from .phases import Phases
+from .taps import Taps, route, spread, tile_of, tiles
 from .window import PoolingLayout, channels_first, channels_last, check_layout, first, spatial
 
 
@@ -106,6 +108,27 @@ def _taps(p: PoolingParams, data: tuple[int, ...], out: tuple[int, ...]) -> Taps
     return Taps(size, out[2:], *_window(p, ndim))
 
 
+def _space(p: PoolingParams, data: Any, out: Any, dtype: Any) -> list[Temp]:
+    """What the CPU's largest tile is pooled in, where its windows overlap."""
+    data, out = channels_first(data, p.layout), channels_first(out, p.layout)
+    taps = _taps(p, data, out)
+    if taps.whole or not math.prod(out) or not Phases.pay(taps):
+        return []
+    samples, channels = tile_of(out)
+    outer = (min(samples, out[0]), min(channels, out[1]))
+    return [Temp((Phases(np, taps, outer).needs(dtype, _wide(p, dtype)),), np.uint8)]
+
+
+@op.resources
+def _(p: PoolingParams, ins: Any, in_types: Any, outs: Any, out_types: Any) -> list[Temp]:
+    return _space(p, ins[0], outs[0], in_types[0])
+
+
+@backward.resources
+def _(p: PoolingParams, ins: Any, in_types: Any, outs: Any, out_types: Any) -> list[Temp]:
+    return [] if p.pool_type == "lp" else _space(p, outs[0], ins[0], in_types[0])
+
+
 @op.compute()
 def _(p: PoolingParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
     if not req[0]:
@@ -120,7 +143,7 @@ def _(p: PoolingParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arra
         target = out[tile]
         direct = req[0] != OpReq.ADD and out.dtype == wide
         held = target if direct else ctx.xp.empty(target.shape, wide)
-        _pool(p, ctx.xp, taps, data[tile], held)
+        _pool(p, ctx, taps, data[tile], held)
         if not direct:
             assign(target, req[0], held)
 
@@ -147,17 +170,31 @@ def _root(p: PoolingParams, xp: Any, x: Array) -> Array:
     return x if p.p_value == 1 else xp.sqrt(x, out=x) if p.p_value == 2 else xp.cbrt(x, out=x)
 
 
-def _pool(p: PoolingParams, xp: Any, taps: Taps, data: Array, held: Array) -> None:
+def _pool(p: PoolingParams, ctx: OpContext, taps: Taps, data: Array, held: Array) -> None:
     """Pool `data` into `held`, one dimension after the other: a window of k by k takes 2 k passes, not k k."""
+    xp = ctx.xp
     function = xp.maximum if p.pool_type == "max" else xp.add
     source = _power(p, xp, data.astype(held.dtype, copy=False)) if p.pool_type == "lp" else data
+    margin = np.finfo(held.dtype).min if p.pool_type == "max" else 0
+    if Phases.pay(taps):
+        phases = Phases(xp, taps, data.shape[:2], *ctx.temp)
+        held[...] = phases.narrowed(phases.reduce(function, phases.cut(source, margin, held.dtype)))
+    else:
+        _pool_by_taps(xp, function, taps, source, held, margin)
+    if p.pool_type == "avg":
+        xp.divide(held, taps.counts(xp, p.count_include_pad is not False, held.dtype), out=held)
+    elif p.pool_type == "lp":
+        _root(p, xp, held)
+
+
+def _pool_by_taps(xp: Any, function: Any, taps: Taps, source: Array, held: Array, margin: Any) -> None:
     last = len(taps.out) - 1
     for axis in range(last + 1):
         shape = (*source.shape[: axis + 2], taps.out[axis], *source.shape[axis + 3 :])
         target = held if axis == last else xp.empty(shape, held.dtype)
         fresh = taps.covered
         if not fresh:
-            target[...] = np.finfo(held.dtype).min if p.pool_type == "max" else 0
+            target[...] = margin
         for valid, taken in taps.along(axis):
             if fresh:
                 target[...] = source[taken]
@@ -166,10 +203,6 @@ def _pool(p: PoolingParams, xp: Any, taps: Taps, data: Array, held: Array) -> No
                 part = target[valid]
                 function(part, source[taken], out=part)
         source = target
-    if p.pool_type == "avg":
-        xp.divide(held, taps.counts(xp, p.count_include_pad is not False, held.dtype), out=held)
-    elif p.pool_type == "lp":
-        _root(p, xp, held)
 
 
 @backward.compute()
@@ -183,22 +216,40 @@ def _(p: PoolingParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arra
     if taps.whole and p.pool_type != "max":
         assign(gdata, req[0], _linear(p, xp, taps, gout) if p.pool_type != "lp" else _lp(p, xp, gout, *given))
         return
+    add = req[0] == OpReq.ADD
     for tile in tiles(ctx, gout.shape):
-        target = gdata[tile]
-        wide = _wide(p, target.dtype) != target.dtype
-        held = xp.zeros(target.shape, "f") if wide else target
-        if not wide and req[0] != OpReq.ADD:
-            held[...] = 0
-        if p.pool_type == "max":
-            route(xp, taps, gout[tile], given[0][tile], given[1][tile], held, req[0] != OpReq.ADD)
-        elif p.pool_type == "lp":
-            for valid, source in taps:
-                where = (gout[tile][valid], given[0][tile][source], given[1][tile][valid])
-                held[source] += _lp(p, xp, *where)
+        target, given_tile = gdata[tile], [array[tile] for array in given]
+        wide = _wide(p, target.dtype)
+        if wide == target.dtype:
+            _pool_back(p, ctx, taps, gout[tile], given_tile, target, add)
         else:
-            spread(xp, taps, _linear(p, xp, taps, gout[tile]), held)
-        if wide:
+            held = xp.empty(target.shape, wide)
+            _pool_back(p, ctx, taps, gout[tile], given_tile, held, False)
             assign(target, req[0], held)
+
+
+def _pool_back(
+    p: PoolingParams, ctx: OpContext, taps: Taps, gout: Array, given: Arrays, held: Array, add: bool
+) -> None:
+    """Write the gradient to `held`, or add it; `given` is data and out, where the kind of pooling needs them."""
+    xp = ctx.xp
+    if p.pool_type != "lp" and Phases.pay(taps):
+        phases = Phases(xp, taps, gout.shape[:2], *ctx.temp)
+        if p.pool_type == "max":
+            found = phases.route(gout, given[0], given[1], held.dtype)
+        else:
+            found = phases.spread(phases.widened(_linear(p, xp, taps, gout)))
+        phases.join(found, held, add)
+        return
+    if not add:
+        held[...] = 0
+    if p.pool_type == "max":
+        route(xp, taps, gout, given[0], given[1], held, not add)
+    elif p.pool_type == "lp":
+        for valid, source in taps:
+            held[source] += _lp(p, xp, gout[valid], given[0][source], given[1][valid])
+    else:
+        spread(xp, taps, _linear(p, xp, taps, gout), held)
 
 
 def _linear(p: PoolingParams, xp: Any, taps: Taps, gout: Array) -> Array:

@@ -1,7 +1,7 @@
 """Sliding a window over data tap by tap: the NumPy way of pooling.
 
 A tap is one position in the window. Over all windows at once it meets a strided slice of the data, so that a pooling
-is some calls a tap, not a loop over windows.
+is some calls a tap, not a loop over windows. Windows that overlap, or reach over the edge, are faster in `phases`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import numpy as np
 from ..compute import Array, OpContext
 from .window import under
 
-__all__ = ["TILE", "Taps", "route", "spread", "tiles"]
+__all__ = ["TILE", "Taps", "route", "spread", "tile_of", "tiles"]
 
-TILE = 1 << 15
+TILE = 1 << 16
 """Output elements that the CPU works on at once: what the taps of a window read again is still in the cache."""
 
 
@@ -61,7 +61,7 @@ class Taps:
     @property
     def apart(self) -> bool:
         """Whether no two windows share an element."""
-        return all(k <= s for k, s in zip(self.kernel, self.stride, strict=True))
+        return all(k <= s or o == 1 for o, k, s in zip(self.out, self.kernel, self.stride, strict=True))
 
     def counts(self, xp: Any, include_pad: bool, dtype: Any) -> Any:
         """How many positions avg divides by: a number, or an array (*out) where windows differ."""
@@ -82,17 +82,18 @@ class Taps:
         return counts.astype(dtype)
 
 
+def tile_of(shape: tuple[int, ...]) -> tuple[int, int]:
+    """How many samples and channels of an output (batch, channel, *out) make about TILE elements."""
+    channels, size = shape[1], math.prod(shape[2:])
+    samples = max(1, TILE // max(1, size * channels))
+    return samples, channels if samples > 1 else max(1, TILE // max(1, size))
+
+
 def tiles(ctx: OpContext, shape: tuple[int, ...]) -> Iterator[tuple[slice, slice]]:
     """Parts of the batch and channel axes, of about TILE elements on the CPU; all at once on a GPU."""
-    batch, channels = shape[:2]
-    size = math.prod(shape[2:]) or 1
-    if ctx.backend.device_type != "cpu":
-        size = 0
-    across = max(1, TILE // size) if size else channels or 1
-    samples = max(1, TILE // (size * channels)) if size * channels else batch or 1
-    across = channels or 1 if samples > 1 else across
-    for n in range(0, batch, samples):
-        for c in range(0, channels, across):
+    samples, across = tile_of(shape) if ctx.backend.device_type == "cpu" else shape[:2]
+    for n in range(0, shape[0], samples or 1):
+        for c in range(0, shape[1], across or 1):
             yield slice(n, n + samples), slice(c, c + across)
 
 
@@ -113,32 +114,18 @@ def route(xp: Any, taps: Taps, gout: Array, data: Array, out: Array, held: Array
 
     Chosen by masks on the bits, not by products, so that an infinite gradient stays in its place.
     """
-    if not taps.covered:
-        # With a margin, every tap is over data at every window, and the calls below run through memory in order.
-        reach = [(o - 1) * t + k for o, t, k in zip(taps.out, taps.stride, taps.kernel, strict=True)]
-        size = tuple([max(n + q, r) for n, q, r in zip(taps.data, taps.pad, reach, strict=True)])
-        inside = (..., *[slice(q, q + n) for n, q in zip(taps.data, taps.pad, strict=True)])
-        wide, sums = (
-            xp.full((*data.shape[:2], *size), np.nan, data.dtype),
-            xp.zeros((*data.shape[:2], *size), held.dtype),
-        )
-        wide[inside] = data
-        inner = Taps(size, taps.out, taps.kernel, taps.stride, (0,) * len(size))
-        route(xp, inner, gout, wide, out, sums, True)
-        held += sums[inside]
-        return
     bits = np.dtype(f"i{gout.dtype.itemsize}")
     given = xp.ascontiguousarray(gout).view(bits)
     here, left = xp.empty(gout.shape, bool), xp.ones(gout.shape, bool)
     mask, value = xp.empty(gout.shape, bits), xp.empty(gout.shape, gout.dtype)
-    for _, source in taps:
-        xp.equal(data[source], out, out=here)
-        xp.logical_and(here, left, out=here)
-        xp.logical_xor(left, here, out=left)
-        xp.negative(here.view("i1"), out=mask, dtype=bits)
-        part = held[source]
+    for valid, source in taps:
+        met, free, part = here[valid], left[valid], held[source]
+        xp.equal(data[source], out[valid], out=met)
+        xp.logical_and(met, free, out=met)
+        xp.logical_xor(free, met, out=free)
+        xp.negative(met.view("i1"), out=mask[valid], dtype=bits)
         if fresh and taps.apart:
-            xp.bitwise_and(mask, given, out=part.view(bits))
+            xp.bitwise_and(mask[valid], given[valid], out=part.view(bits))
         else:
-            xp.bitwise_and(mask, given, out=value.view(bits))
-            xp.add(part, value, out=part)
+            xp.bitwise_and(mask[valid], given[valid], out=value[valid].view(bits))
+            xp.add(part, value[valid], out=part)
