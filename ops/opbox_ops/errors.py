@@ -8,6 +8,8 @@ argument; the graph pass that called the rule adds the node (`at`), so the user 
 
 from __future__ import annotations
 
+from pathlib import Path
+from traceback import extract_tb
 from typing import Any
 
 __all__ = [
@@ -31,7 +33,10 @@ __all__ = [
     "UnsupportedError",
     "UserCodeError",
     "WorkerDiedError",
+    "place_of",
 ]
+
+_OURS = {"opbox_ops", "opbox_service", "numpy", "cupy"}
 
 
 class OpboxError(Exception):
@@ -153,3 +158,13 @@ class WorkerDiedError(OpboxError):
 
 class UserCodeError(OpboxError):
     """An exception inside an operator that the user wrote; `detail["traceback"]` is theirs."""
+
+
+def place_of(error: Exception) -> str:
+    """ " (file.py:12)", the line of somebody's operator file in which an error was raised; "" for our own code."""
+    own = [each for each in extract_tb(error.__traceback__) if not _is_ours(Path(each.filename))]
+    return f" ({Path(own[-1].filename).name}:{own[-1].lineno})" if own else ""
+
+
+def _is_ours(path: Path) -> bool:
+    return str(path).startswith("<frozen") or not _OURS.isdisjoint(path.parts)

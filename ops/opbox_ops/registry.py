@@ -23,10 +23,9 @@ from contextlib import contextmanager
 from importlib.metadata import entry_points
 from pathlib import Path
 from threading import RLock
-from traceback import extract_tb
 from typing import Any
 
-from .errors import BadRequestError, ConflictError, NotFoundError, OpboxError, UnknownOperatorError
+from .errors import BadRequestError, ConflictError, NotFoundError, OpboxError, UnknownOperatorError, place_of
 from .operator import Counted, GradientRule, Inputs, Op, Outputs, Slot, Variadic, When, unless, when
 from .params import NoParams, Params
 
@@ -51,7 +50,6 @@ __all__ = [
     "when",
 ]
 
-_HERE = str(Path(__file__).parent)
 _ops: dict[str, Op] = {}
 _names: dict[str, Op] = {}
 _homes: dict[str, str] = {}
@@ -208,7 +206,4 @@ def loading(what: str) -> Iterator[None]:
         yield
     except Exception as error:
         told = str(error) if isinstance(error, OpboxError) else f"{type(error).__name__}: {error}"
-        frames = [each for each in extract_tb(error.__traceback__)[2:] if not each.filename.startswith("<frozen")]
-        own = [each for each in frames if not each.filename.startswith(_HERE)]
-        place = f" ({Path(own[-1].filename).name}:{own[-1].lineno})" if own else ""
-        raise BadRequestError(f"{what}: {told}{place}") from error
+        raise BadRequestError(f"{what}: {told}{place_of(error)}") from error

@@ -11,6 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import opbox as mx
+from opbox_ops import registry
+from opbox_service.engine import load_plugin
 from tests.contract.live import Live
 
 OPERATOR = """
@@ -102,3 +105,44 @@ def test_a_path_from_the_folder_of_the_server_serves_sessions_with_code(monkeypa
             assert answer.tensors["y"].tolist() == [2, 2]
         finally:
             live.stop()
+
+
+BROKEN = """
+from opbox_ops import register
+
+op = register({name!r})
+
+@op.infer_shape
+def _(p, ins, outs):
+    {rule}
+
+@op.compute()
+def _(p, ctx, inputs, req, outputs):
+    raise ValueError("computing failed")
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "rule", "says"),
+    [
+        (
+            "op_bad_rule",
+            "raise RuntimeError('no such shape')",
+            "rule failed on .*: RuntimeError: no such shape .op.py:8.",
+        ),
+        ("op_bad_compute", "outs.merge(0, ins[0])", "the operator failed: ValueError: computing failed .op.py:12."),
+    ],
+)
+def test_what_fails_in_an_operator_is_told_with_its_line(name: str, rule: str, says: str, tmp_path: Path) -> None:
+    path = tmp_path / "op.py"
+    path.write_text(BROKEN.format(name=name, rule=rule))
+    load_plugin(path)
+    try:
+        mx.refresh_operators()
+        with pytest.raises(mx.MXNetError, match=f"{name}: the operator.*{says}|{name}: {says}"):
+            getattr(mx.nd, name)(mx.nd.ones((2,))).asnumpy()
+        if "rule" in name:
+            with pytest.raises(mx.MXNetError, match=says):
+                getattr(mx.sym, name)(mx.sym.Variable("x")).infer_shape(x=(2,))
+    finally:
+        registry.unregister(name)

@@ -23,7 +23,7 @@ from opbox_ops.node import Entry, Node
 from opbox_ops.params import Params
 from opbox_ops.registry import Op
 
-from ..graph.passes.fixpoint import tell
+from ..graph.passes.fixpoint import failed_rule, tell
 from ..graph.passes.infer_shape import apply_shape_rule
 from ..graph.passes.infer_type import apply_type_rule
 from .memory import allocate, bytes_of
@@ -205,6 +205,9 @@ def _prepare(
         )
     except OpboxError as error:
         raise _named(tell(error, node), found) from None
+    except Exception as error:
+        given_shapes = ", ".join(show_shape(tuple(array.shape)) for array in inputs)
+        raise _named(tell(failed_rule(error, given_shapes), node), found) from error
     for side, each in zip(shapes, ("input", "output"), strict=True):
         if not all(map(known, side)):
             told_shapes = ", ".join(map(show_shape, side))

@@ -10,7 +10,7 @@ import numpy as np
 
 from opbox_ops.backend import Backend, RandomSource
 from opbox_ops.compute import Array, Mode, OpContext, OpReq
-from opbox_ops.errors import BadRequestError, ConflictError, OpboxError, ShapeError
+from opbox_ops.errors import BadRequestError, ConflictError, OpboxError, ShapeError, place_of
 from opbox_ops.infer import show_shape
 from opbox_ops.node import Node
 
@@ -239,5 +239,5 @@ def _run(calls: list[Call]) -> None:
 def told(error: Exception, node: Node) -> OpboxError:
     """`error`, raised inside an operator, told of its node."""
     if not isinstance(error, OpboxError):
-        error = OpboxError(f"the operator failed: {type(error).__name__}: {error}")
+        error = OpboxError(f"the operator failed: {type(error).__name__}: {error}{place_of(error)}")
     return error.at(node.name, node.op.name if node.op is not None else None, node.source)

@@ -12,14 +12,19 @@ import heapq
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
-from opbox_ops.errors import BadRequestError, OpboxError, ShapeError
+from opbox_ops.errors import BadRequestError, OpboxError, ShapeError, place_of
 from opbox_ops.node import Entry, Node
 
 from ..ir import Graph
 
-__all__ = ["Fixpoint", "check_names", "tell"]
+__all__ = ["Fixpoint", "check_names", "failed_rule", "tell"]
 
 T = TypeVar("T")
+
+
+def failed_rule(error: Exception, given: str) -> ShapeError:
+    """What a shape or type rule raised, where it is no error of ours."""
+    return ShapeError(f"the operator's rule failed on {given}: {type(error).__name__}: {error}{place_of(error)}")
 
 
 def tell(error: OpboxError, node: Node) -> OpboxError:
@@ -121,10 +126,9 @@ class Fixpoint(Generic[T]):
             changed += self._keep(node, "output", outs, before_out, after_out)
         except OpboxError as error:
             raise tell(error, node) from None
-        except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
+        except Exception as error:
             given = ", ".join(str(self._show(value)) for value in (*before_in, *before_out))
-            message = f"the operator's rule failed on {given}: {type(error).__name__}: {error}"
-            raise tell(ShapeError(message), node) from error
+            raise tell(failed_rule(error, given), node) from error
         # Once a rule has run on complete values, it can neither learn nor object again.
         if all(map(self._complete, before_in)) and all(map(self._complete, before_out)):
             self._settled.add(i)
