@@ -57,12 +57,17 @@ from lenet_demo import server
 with server("process") as (url, token):
     import opbox as mx
     mx.connect(url, token)
+    try:
+        mx.nd.scaled_shift
+    except AttributeError as error:
+        print(error)
     print(mx.refresh_operators())
     y = mx.nd.scaled_shift(mx.nd.ones((1, 2, 1, 1)), mx.nd.array([1, 2]), scale=10)
     print(y.asnumpy().ravel().tolist())
     mx.disconnect()
 """
     told = run("-c", program, env=installed)
+    assert "module 'opbox.ndarray' has no attribute 'scaled_shift'; mx.refresh_operators() learns" in told
     assert "['running_center', 'scaled_shift']" in told
     assert "[11.0, 12.0]" in told
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from .operator import Operator, operators, param_error
@@ -69,7 +70,18 @@ def populate(module: dict[str, Any], namespace: str, call: Call, tensor: type) -
         function.__module__ = module["__name__"]
         module[name] = function
     _populated[module["__name__"]] = (module, namespace, call, tensor)
+    if namespace == "op":
+        above = sys.modules[module["__name__"].rpartition(".")[0]]
+        # Set here, and not written there, so that type checkers still know what there is.
+        above.__dict__["__getattr__"] = partial(_unknown, above.__name__)
     return sorted(found)
+
+
+def _unknown(module: str, name: str) -> Any:
+    raise AttributeError(
+        f"module {module!r} has no attribute {name!r}; mx.refresh_operators() learns operators of the engine's packages",
+        name=name,
+    )
 
 
 _populated: dict[str, tuple[dict[str, Any], str, Call, type]] = {}
