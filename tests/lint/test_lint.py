@@ -256,3 +256,21 @@ def test_the_program() -> None:
     )
     assert done.returncode == 1, done.stderr
     assert "gradient        FAIL  data: backward differs from differences" in done.stdout
+
+
+def test_a_file_of_a_package_may_import_its_neighbours(tmp_path: Path) -> None:
+    package = tmp_path / "lint_package" / "operators"
+    package.mkdir(parents=True)
+    for folder in (package, package.parent):
+        (folder / "__init__.py").touch()
+    (package.parent / "factor.py").write_text("FACTOR = 2\n")
+    text = (HERE / "operators.py").read_text().split('@mx.operator.register("right")')[0]
+    text = text.replace("import opbox as mx\n", "import opbox as mx\n\nfrom ..factor import FACTOR\n").replace(
+        "* 2", "* FACTOR"
+    )
+    (package / "scale.py").write_text(
+        text + '\n@mx.operator.register("of a package")\nclass PackageProp(Prop):\n    pass\n'
+    )
+    report = lint(package / "scale.py")
+    assert [each.name for each in report.operators] == ["of a package"]
+    assert report.ok, report.table()

@@ -79,7 +79,7 @@ def populate(module: dict[str, Any], namespace: str, call: Call, tensor: type) -
 
 def _unknown(module: str, name: str) -> Any:
     raise AttributeError(
-        f"module {module!r} has no attribute {name!r}; mx.refresh_operators() learns operators of the engine's packages",
+        f"module {module!r} has no attribute {name!r}; mx.refresh_operators() learns the engine's own operators",
         name=name,
     )
 

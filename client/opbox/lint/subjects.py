@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import importlib.util
 import inspect
 import sys
@@ -88,19 +89,28 @@ def find_subjects(path: Path) -> list[Subject]:
 
 
 def _load(path: Path) -> ModuleType:
-    name = f"opbox_lint_{path.stem}"
+    """The file as a module: of its package where it lies in one, so that its relative imports hold."""
+    path = path.absolute()
+    names, folder = [path.stem], path.parent
+    while (folder / "__init__.py").is_file():
+        names.insert(0, folder.name)
+        folder = folder.parent
+    # A file that lies in no package may be called like a module of Python's.
+    name = ".".join(names) if len(names) > 1 else f"opbox_lint_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise MXNetError(f"lint: expected a file ending in .py, got {str(path)!r}")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    sys.path.insert(0, str(path.parent))
+    sys.path.insert(0, str(folder))
     try:
+        if len(names) > 1:
+            importlib.import_module(name.rpartition(".")[0])
+        sys.modules[name] = module
         spec.loader.exec_module(module)
     except Exception as error:
         raise MXNetError(f"lint: loading {path.name} failed: {type(error).__name__}: {error}") from error
     finally:
-        sys.path.remove(str(path.parent))
+        sys.path.remove(str(folder))
     return module
 
 
@@ -209,12 +219,7 @@ def _load_registry(path: Path, names: Sequence[str]) -> None:
             f"lint: {names[0]}: the server does not have it: start it with opbox serve --ops {path.name}, or unset "
             "OPBOX_URL to check it in this process"
         )
-    from opbox_service.engine import load_plugin
-
-    try:
-        load_plugin(path)
-    except Exception as error:
-        raise MXNetError(f"lint: loading {path.name} failed: {type(error).__name__}: {error}") from error
+    _load(path)
     engine.refresh_operators()
 
 
