@@ -12,6 +12,7 @@ from ..errors import BadRequestError
 from .launching import checked_arguments, checked_sizes
 from .options import checked_options
 from .signature import Argument
+from .translate import for_nvrtc
 
 __all__ = ["CudaKernel", "CudaModule"]
 
@@ -23,8 +24,7 @@ class CudaModule:
 
     def __init__(self, source: str, options: Sequence[str] = (), exports: Sequence[str] = ()) -> None:
         self._module = cupy.RawModule(
-            # The compiler's messages speak of this name, and of the user's own lines.
-            code=f'#line 1 "kernel.cu"\n{source}',
+            code=for_nvrtc(source),
             options=checked_options("module", options),
             backend="nvrtc",
             name_expressions=tuple(exports) or None,

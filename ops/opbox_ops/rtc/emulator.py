@@ -1,22 +1,14 @@
-"""CUDA kernels on a CPU: compiled by the machine's C++ compiler, run block by block, every array access checked.
+"""CUDA kernels on a CPU: compiled by the machine's C++ compiler, run block by block, every access checked.
 
 An index outside an array is an error that names the kernel, the line, the thread and the index, so a kernel is right
-before it sees a GPU. It is a development tool: one core, no races (threads take turns), no warp intrinsics.
+before it sees a GPU. It is a development tool: one core, and no races (threads take turns).
 """
 
 from __future__ import annotations
 
 import _ctypes
-import atexit
 import ctypes
-import hashlib
-import os
-import re
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -24,44 +16,20 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from ..errors import BadRequestError, UnsupportedError, UserCodeError
+from ..errors import BadRequestError, UserCodeError
+from .building import Build, line_of
 from .launching import checked_arguments, checked_sizes
+from .memory import Array, layout
 from .options import checked_options, definitions
+from .report import Report, told
 from .signature import Argument
-from .translate import has_barrier, translate
+from .translate import waits
 
 __all__ = ["EmulatedKernel", "EmulatedModule"]
 
-_PRELUDE = tuple(Path(__file__).with_name(name) for name in ("prelude.hpp", "half.hpp"))
-_COMPILERS = ("c++", "g++", "clang++")
-_FLAGS = ("-std=c++17", "-O1", "-shared", "-fPIC", "-w", "-fno-strict-aliasing")
-COMPILE_SECONDS = 60
-MAX_SHARED = 228 << 10
-"""Bytes of dynamic shared memory, as the largest devices allow."""
-_USERS = re.compile(r"(?:\w+\.cu|launch):\d+:")
-_NAME = re.compile(r"\w+(?:<[\w\s,]+>)?")
-
-
-class _Array(ctypes.Structure):
-    _fields_ = [
-        ("begin", ctypes.c_void_p),
-        ("end", ctypes.c_void_p),
-        ("argument", ctypes.c_int32),
-        ("itemsize", ctypes.c_int64),
-    ]
-
-
-class _Report(ctypes.Structure):
-    _fields_ = [
-        ("kind", ctypes.c_int32),
-        ("line", ctypes.c_int32),
-        ("other_line", ctypes.c_int32),
-        ("argument", ctypes.c_int32),
-        ("index", ctypes.c_int64),
-        ("size", ctypes.c_int64),
-        ("thread", ctypes.c_uint32 * 3),
-        ("block", ctypes.c_uint32 * 3),
-    ]
+MAX_SHARED = 48 << 10
+"""Bytes of dynamic shared memory that a kernel may have on every device."""
+_MAX_PARAMETERS = 512
 
 
 class EmulatedModule:
@@ -71,84 +39,61 @@ class EmulatedModule:
         source: CUDA C++.
         options: compiler options; -D and -U are used, --std and NVRTC's others have no meaning here.
         cache: a private folder for compiled kernels.
+        exports: instances of templates that are compiled together with the source's kernels.
     """
 
-    def __init__(self, source: str, options: Sequence[str] = (), cache: Path | None = None) -> None:
-        self.source = source
-        self._defines = definitions(checked_options("module", options))
-        self._cache = cache
+    def __init__(
+        self, source: str, options: Sequence[str] = (), cache: Path | None = None, exports: Sequence[str] = ()
+    ) -> None:
+        self._source = source
+        self._build = Build(source, definitions(checked_options("module", options)), exports, cache)
 
     def kernel(self, name: str, arguments: Sequence[Argument]) -> EmulatedKernel:
         """The kernel `name` (or an instance of a template, "axpy<float>"), compiled.
 
         Raises:
-            BadRequestError: the source does not compile; detail["log"] has the compiler's messages by the user's lines.
+            BadRequestError: the source does not compile (detail["log"] has the compiler's messages by the user's
+                lines), has no such kernel, or the kernel has other parameters than `arguments`.
             UnsupportedError: there is no C++ compiler on this machine.
         """
-        if not _NAME.fullmatch(name):
-            raise BadRequestError(f"kernel {name!r}: expected a name, or a template's instance such as axpy<float>")
-        library = _loaded(self._compiled(name, tuple(arguments)))
-        return EmulatedKernel(name, tuple(arguments), library, has_barrier(self.source))
+        path, entry = self._build.library(name)
+        library = _loaded(path)
+        _check_parameters(name, tuple(arguments), library, entry)
+        return EmulatedKernel(name, tuple(arguments), library, entry, waits(self._source))
 
-    def _compiled(self, name: str, arguments: tuple[Argument, ...]) -> Path:
-        compiler = next((found for found in map(shutil.which, _COMPILERS) if found), None)
-        if compiler is None:
-            raise UnsupportedError(
-                f"kernel {name!r}: this CPU server runs CUDA source through a C++ compiler and found none of "
-                f"{', '.join(_COMPILERS)}: install one (on Debian: apt-get install g++)"
-            )
-        text = self._program(name, arguments)
-        digest = hashlib.sha256("\0".join([text, *_FLAGS, compiler]).encode()).hexdigest()
-        folder = self._cache or _default_cache()
-        target = folder / f"{digest}.so"
-        if target.exists():
-            return target
-        with tempfile.TemporaryDirectory(dir=folder) as build:
-            program, built = Path(build, "kernel.cpp"), Path(build, "kernel.so")
-            program.write_text(text, encoding="utf-8")
-            command = [compiler, *_FLAGS, "-o", str(built), str(program)]
-            try:
-                done = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE_SECONDS, check=False)
-            except subprocess.TimeoutExpired:
-                raise BadRequestError(f"kernel {name!r}: compiling took longer than {COMPILE_SECONDS} s") from None
-            if done.returncode:
-                log = _readable(done.stderr)
-                raise BadRequestError(
-                    f"kernel {name!r} does not compile: {_first_error(log)}",
-                    detail={"log": log},
-                )
-            os.replace(built, target)
-        return target
 
-    def _program(self, name: str, arguments: tuple[Argument, ...]) -> str:
-        passed = []
-        for position, argument in enumerate(arguments):
-            const = "const " if argument.is_const else ""
-            if argument.is_pointer:
-                passed.append(f"opbox::argument<{const}{argument.c_type}>(args, {position})")
-            else:
-                passed.append(f"*({argument.c_type} *)args[{position}]")
-        barriers = "true" if has_barrier(self.source) else "false"
-        return (
-            f"{''.join(each.read_text(encoding='utf-8') for each in _PRELUDE)}\n"
-            # After the prelude, which must not see the user's names.
-            f"{self._defines}"
-            f'#line 1 "kernel.cu"\n{translate(self.source)}\n'
-            '#line 1 "launch"\n'
-            f"static void opbox_run(void **args) {{ {name}({', '.join(passed)}); }}\n"
-            'extern "C" int opbox_launch(void **args, const opbox::Array *known, int32_t count, const uint32_t *grid,\n'
-            "                            const uint32_t *block, size_t shared, opbox::Report *report) {\n"
-            f"  return opbox::launch(opbox_run, args, known, count, grid, block, shared, {barriers}, report);\n}}\n"
+def _check_parameters(name: str, arguments: tuple[Argument, ...], library: _Library, entry: int) -> None:
+    kinds = (ctypes.c_int * _MAX_PARAMETERS)()
+    count = library.function(f"opbox_parameters_{entry}")(kinds)
+    if count != len(arguments):
+        listed = ", ".join(map(str, arguments)) or "none"
+        raise BadRequestError(
+            f"kernel {name!r}: expected a signature of its {count} parameters, got {len(arguments)} ({listed})"
         )
+    for position, argument in enumerate(arguments):
+        size, letter = kinds[position] // 4, kinds[position] % 4
+        kind = "pointer" if letter == 1 else f"{'floating' if letter == 2 else 'integer'} number of {size} bytes"
+        floating = argument.dtype == np.float32 or argument.dtype == np.float64
+        given = f"{'floating' if floating else 'integer'} number of {argument.dtype.itemsize} bytes"
+        if argument.c_type == "__half" and not argument.is_pointer and size == 2:
+            continue
+        if kind != ("pointer" if argument.is_pointer else given):
+            raise BadRequestError(
+                f"kernel {name!r}: argument {position}: the signature says '{argument}', the kernel takes a {kind}"
+            )
 
 
 class _Library:
     """A compiled kernel in this process; unloaded with the last kernel that uses it."""
 
     def __init__(self, path: Path) -> None:
+        self.path = path
         self._library = ctypes.CDLL(str(path))
-        self.launch = self._library.opbox_launch
         self.lock = Lock()
+
+    def function(self, name: str) -> Any:
+        """The function of this name."""
+        return getattr(self._library, name)
 
     def __del__(self) -> None:
         library = getattr(self, "_library", None)
@@ -172,11 +117,12 @@ def _loaded(path: Path) -> _Library:
 class EmulatedKernel:
     """A compiled kernel. One launch at a time."""
 
-    def __init__(self, name: str, arguments: tuple[Argument, ...], library: _Library, barriers: bool) -> None:
+    def __init__(self, name: str, arguments: tuple[Argument, ...], library: _Library, entry: int, waits: bool) -> None:
         self.name = name
         self.arguments = arguments
         self._library = library
-        self._barriers = barriers
+        self._launch = library.function(f"opbox_launch_{entry}")
+        self._waits = waits
 
     def launch(self, args: Sequence[Any], grid: Sequence[int], block: Sequence[int], shared_bytes: int = 0) -> None:
         """Run the kernel over `grid` blocks of `block` threads.
@@ -187,81 +133,43 @@ class EmulatedKernel:
             shared_bytes: of dynamic shared memory.
 
         Raises:
-            BadRequestError: the number of arguments, the grid or the block does not fit.
+            BadRequestError: the number of arguments, the grid, the block or the shared memory does not fit.
             DTypeError: an array's element type is not the signature's.
-            UserCodeError: an access outside an array, a null pointer, or threads at different barriers.
+            UserCodeError: an access outside an array, a null pointer, or threads that wait for each other in vain.
         """
         grid_size, block_size = checked_sizes(self.name, grid, block)
-        holders: list[Any] = []
-        known = []
+        if not 0 <= shared_bytes <= MAX_SHARED:
+            raise BadRequestError(
+                f"kernel {self.name!r}: expected 0 to {MAX_SHARED} bytes of shared memory, got {shared_bytes}"
+            )
         values = checked_arguments(self.name, self.arguments, args, np.ndarray)
-        for position, (argument, value) in enumerate(zip(self.arguments, values, strict=True)):
+        holders: list[Any] = []
+        for argument, value in zip(self.arguments, values, strict=True):
             if argument.is_pointer:
-                start = value.ctypes.data
-                known.append(_Array(start, start + value.nbytes, position, value.itemsize))
-                holders.append(ctypes.c_void_p(start))
+                holders.append(ctypes.c_void_p())
             else:
                 holders.append((ctypes.c_char * value.nbytes).from_buffer_copy(value.tobytes()))
         addresses = (ctypes.c_void_p * len(holders))(*(ctypes.addressof(holder) for holder in holders))
-        table = (_Array * len(known))(*known)
-        report = _Report()
+        arrays, places, offsets = layout(self.arguments, values)
+        report = Report()
         triple = ctypes.c_uint32 * 3
-        if shared_bytes > MAX_SHARED:
-            raise BadRequestError(
-                f"kernel {self.name!r}: expected at most {MAX_SHARED} bytes of shared memory, got {shared_bytes}"
-            )
         with self._library.lock:
-            self._library.launch(
+            self._launch(
                 addresses,
-                table,
-                ctypes.c_int32(len(known)),
+                ctypes.c_int32(len(holders)),
+                (ctypes.c_int32 * len(holders))(*places),
+                (ctypes.c_int64 * len(holders))(*offsets),
+                (Array * len(arrays))(*arrays),
+                ctypes.c_int32(len(arrays)),
                 triple(*grid_size),
                 triple(*block_size),
                 ctypes.c_size_t(shared_bytes),
+                ctypes.c_int32(self._waits),
                 ctypes.byref(report),
             )
         if report.kind:
-            raise UserCodeError(self._told(report), detail={"line": report.line, "kernel": self.name})
-
-    def _told(self, report: _Report) -> str:
-        where = f"kernel {self.name!r}, line {report.line}"
-        thread = f"in thread {tuple(report.thread)} of block {tuple(report.block)}"
-        if report.kind == 2:
-            return (
-                f"kernel {self.name!r}: threads of one block wait at different __syncthreads(), "
-                f"lines {report.line} and {report.other_line}, {thread}: every thread has to reach the same one"
+            line = report.line or line_of(self._library.path, report.code)
+            raise UserCodeError(
+                told(self.name, self.arguments, report, line, block_size),
+                detail={"line": line, "kernel": self.name},
             )
-        array = f"array {self.arguments[report.argument].name!r}" if report.argument >= 0 else "shared memory"
-        if report.kind == 3:
-            return f"{where}: a null pointer is read or written, {thread}"
-        return f"{where}: index {report.index} is outside {array} of {report.size} elements, {thread}"
-
-
-def _readable(log: str) -> str:
-    """The compiler's messages about the user's lines, in the user's types; none of the server's files."""
-    kept = [line for line in log.splitlines() if _USERS.match(line)]
-    return re.sub(r"opbox::Ptr<([^<>]*)>", r"\1*", "\n".join(kept))
-
-
-def _first_error(log: str) -> str:
-    lines = log.splitlines()
-    return next((line for line in lines if " error: " in line), lines[0] if lines else "the compiler gave no message")
-
-
-@cache
-def _default_cache() -> Path:
-    """A folder of this user's own; one for this process alone where the user has no home to write to."""
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = base / "opbox" / "kernels"
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        writable = os.access(folder, os.W_OK)
-    except OSError:
-        writable = False
-    if not writable:
-        held = tempfile.TemporaryDirectory(prefix="opbox-kernels-")
-        atexit.register(held.cleanup)
-        return Path(held.name)
-    if folder.stat().st_uid != os.getuid() or folder.stat().st_mode & 0o022:
-        raise UnsupportedError("the kernel cache belongs to somebody else or is writable by others: remove it")
-    return folder

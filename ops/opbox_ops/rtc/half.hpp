@@ -1,5 +1,5 @@
 // __half on a CPU: IEEE binary16 in 16 bits, each operation worked out in float and rounded to the nearest even.
-// What cuda_fp16.h offers for one half; half2 and the *_sat forms are not here.
+// What cuda_fp16.h offers for one half and for two.
 struct __half {
   uint16_t bits;
   __half() = default;
@@ -15,16 +15,16 @@ struct __half {
     else if (exponent) wide = sign | (exponent + 112) << 23 | fraction << 13;
     else {
       const float small = float(fraction) * 5.9604644775390625e-8f;  // 2**-24
-      std::memcpy(&wide, &small, 4);
+      __builtin_memcpy(&wide, &small, 4);
       wide |= sign;
     }
     float value;
-    std::memcpy(&value, &wide, 4);
+    __builtin_memcpy(&value, &wide, 4);
     return value;
   }
   static uint16_t round(float value) {
     uint32_t wide;
-    std::memcpy(&wide, &value, 4);
+    __builtin_memcpy(&wide, &value, 4);
     const uint16_t sign = uint16_t(wide >> 16 & 0x8000);
     wide &= 0x7fffffff;
     if (wide > 0x7f800000) return sign | 0x7e00;
@@ -32,9 +32,9 @@ struct __half {
     if (wide < 0x38800000) {
       // 0.5 has the spacing of the smallest halves, so the addition rounds as it should.
       float small;
-      std::memcpy(&small, &wide, 4);
+      __builtin_memcpy(&small, &wide, 4);
       small += 0.5f;
-      std::memcpy(&wide, &small, 4);
+      __builtin_memcpy(&wide, &small, 4);
       return sign | uint16_t(wide - 0x3f000000);
     }
     return sign | uint16_t((wide - 0x38000000 + 0xfff + (wide >> 13 & 1)) >> 13);
@@ -89,3 +89,85 @@ OPBOX_HALF_FUNCTION(hsin, std::sin(a))
 OPBOX_HALF_FUNCTION(hcos, std::cos(a))
 OPBOX_HALF_FUNCTION(hfloor, std::floor(a))
 OPBOX_HALF_FUNCTION(hceil, std::ceil(a))
+OPBOX_HALF_FUNCTION(hexp10, std::pow(10.0f, a))
+OPBOX_HALF_FUNCTION(hlog10, std::log10(a))
+OPBOX_HALF_FUNCTION(htrunc, std::trunc(a))
+OPBOX_HALF_FUNCTION(hrint, std::nearbyint(a))
+OPBOX_HALF_FUNCTION(htanh, std::tanh(a))
+OPBOX_HALF_FUNCTION(opbox_saturated, a >= 1 ? 1.0f : a > 0 ? a : 0.0f)
+inline __half __hadd_sat(__half a, __half b) { return opbox_saturated(a + b); }
+inline __half __hsub_sat(__half a, __half b) { return opbox_saturated(a - b); }
+inline __half __hmul_sat(__half a, __half b) { return opbox_saturated(a * b); }
+inline __half __hfma_sat(__half a, __half b, __half c) { return opbox_saturated(__hfma(a, b, c)); }
+inline __half __float2half_rz(float a) {
+  __half b = a;
+  if (std::fabs(float(b)) > std::fabs(a)) b.bits -= 1;
+  return b;
+}
+inline __half __uint2half_rn(unsigned a) { return a; }
+inline int __hisinf(__half a) { return (a.bits & 0x7fff) == 0x7c00 ? (a.bits >> 15 ? -1 : 1) : 0; }
+inline short __half_as_short(__half a) { return short(a.bits); }
+inline __half __short_as_half(short a) { return __ushort_as_half((unsigned short)a); }
+OPBOX_ATOMIC(atomicAdd, __half, old + val)
+
+// Two halves, worked on one after the other.
+struct alignas(4) __half2 {
+  __half x, y;
+  __half2() = default;
+  __half2(__half a, __half b) : x(a), y(b) {}
+};
+typedef __half2 half2;
+inline __half2 make_half2(__half a, __half b) { return {a, b}; }
+inline __half2 __halves2half2(__half a, __half b) { return {a, b}; }
+inline __half2 __half2half2(__half a) { return {a, a}; }
+inline __half2 __float2half2_rn(float a) { return {a, a}; }
+inline __half2 __floats2half2_rn(float a, float b) { return {a, b}; }
+inline __half2 __float22half2_rn(float2 a) { return {a.x, a.y}; }
+inline float2 __half22float2(__half2 a) { return {a.x, a.y}; }
+inline __half __low2half(__half2 a) { return a.x; }
+inline __half __high2half(__half2 a) { return a.y; }
+inline float __low2float(__half2 a) { return a.x; }
+inline float __high2float(__half2 a) { return a.y; }
+inline __half2 __low2half2(__half2 a) { return {a.x, a.x}; }
+inline __half2 __high2half2(__half2 a) { return {a.y, a.y}; }
+inline __half2 __lows2half2(__half2 a, __half2 b) { return {a.x, b.x}; }
+inline __half2 __highs2half2(__half2 a, __half2 b) { return {a.y, b.y}; }
+inline __half2 __lowhigh2highlow(__half2 a) { return {a.y, a.x}; }
+#define OPBOX_HALF2_OPERATOR(op, name)                                                       \
+  inline __half2 operator op(__half2 a, __half2 b) { return {a.x op b.x, a.y op b.y}; }        \
+  inline __half2 &operator op##=(__half2 &a, const __half2 &b) { return a = a op b; }          \
+  inline __half2 name(__half2 a, __half2 b) { return a op b; }
+OPBOX_HALF2_OPERATOR(+, __hadd2)
+OPBOX_HALF2_OPERATOR(-, __hsub2)
+OPBOX_HALF2_OPERATOR(*, __hmul2)
+OPBOX_HALF2_OPERATOR(/, __h2div)
+#define OPBOX_HALF2_BOTH(name, one) inline __half2 name(__half2 a) { return {one(a.x), one(a.y)}; }
+#define OPBOX_HALF2_PAIR(name, one) inline __half2 name(__half2 a, __half2 b) { return {one(a.x, b.x), one(a.y, b.y)}; }
+#define OPBOX_HALF2_TEST(op, part, both)                                                                         \
+  inline __half2 part(__half2 a, __half2 b) { return {float(a.x) op float(b.x) ? 1.0f : 0.0f, float(a.y) op float(b.y) ? 1.0f : 0.0f}; } \
+  inline bool both(__half2 a, __half2 b) { return float(a.x) op float(b.x) && float(a.y) op float(b.y); }
+inline __half2 __hfma2(__half2 a, __half2 b, __half2 c) { return {__hfma(a.x, b.x, c.x), __hfma(a.y, b.y, c.y)}; }
+OPBOX_HALF2_BOTH(__hneg2, __hneg)
+OPBOX_HALF2_BOTH(__habs2, __habs)
+OPBOX_HALF2_BOTH(h2exp, hexp)
+OPBOX_HALF2_BOTH(h2exp2, hexp2)
+OPBOX_HALF2_BOTH(h2log, hlog)
+OPBOX_HALF2_BOTH(h2log2, hlog2)
+OPBOX_HALF2_BOTH(h2sqrt, hsqrt)
+OPBOX_HALF2_BOTH(h2rsqrt, hrsqrt)
+OPBOX_HALF2_BOTH(h2rcp, hrcp)
+OPBOX_HALF2_BOTH(h2sin, hsin)
+OPBOX_HALF2_BOTH(h2cos, hcos)
+OPBOX_HALF2_BOTH(h2floor, hfloor)
+OPBOX_HALF2_BOTH(h2ceil, hceil)
+OPBOX_HALF2_PAIR(__hmax2, __hmax)
+OPBOX_HALF2_PAIR(__hmin2, __hmin)
+OPBOX_HALF2_PAIR(__hadd2_sat, __hadd_sat)
+OPBOX_HALF2_PAIR(__hmul2_sat, __hmul_sat)
+OPBOX_HALF2_TEST(<, __hlt2, __hblt2)
+OPBOX_HALF2_TEST(<=, __hle2, __hble2)
+OPBOX_HALF2_TEST(>, __hgt2, __hbgt2)
+OPBOX_HALF2_TEST(>=, __hge2, __hbge2)
+OPBOX_HALF2_TEST(==, __heq2, __hbeq2)
+OPBOX_HALF2_TEST(!=, __hne2, __hbne2)
+OPBOX_ATOMIC(atomicAdd, __half2, old + val)

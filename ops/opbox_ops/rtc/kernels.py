@@ -82,7 +82,7 @@ def _compiled(
     if device_type == "cpu":
         from .emulator import EmulatedModule
 
-        return EmulatedModule(source, options).kernel(name, arguments)
+        return EmulatedModule(source, options, exports=exports).kernel(name, arguments)
     from .cupy import CudaModule
 
     wanted = (*exports, name) if "<" in name and name not in exports else tuple(exports)

@@ -17,6 +17,7 @@ _TAKEN = re.compile(
     -D\s*\w+(?:\([\w\s,]*\))?(?:=[^\n\\]*)? | -U\s*\w+
     | --?std=c\+\+(?:11|14|17|20)
     | --?use_fast_math | --?extra-device-vectorization | --?lineinfo | --?device-debug
+    | --?extended-lambda | --?device-as-default-execution-space
     | --?(?:ftz|prec-div|prec-sqrt|fmad)=(?:true|false)
     | --?maxrregcount=\d+
     """,
@@ -39,7 +40,8 @@ def checked_options(kernel: str, options: Sequence[str]) -> tuple[str, ...]:
         if not _TAKEN.fullmatch(option):
             raise BadRequestError(
                 f"kernel {kernel!r}: option {option!r}: expected -DNAME[=VALUE], -UNAME, --std=c++17, --use_fast_math, "
-                "--ftz=, --prec-div=, --prec-sqrt=, --fmad=, --maxrregcount=, --lineinfo or --device-debug"
+                "--ftz=, --prec-div=, --prec-sqrt=, --fmad=, --maxrregcount=, --extended-lambda, "
+                "--device-as-default-execution-space, --lineinfo or --device-debug"
             )
         kept.append(option)
     return tuple(kept)

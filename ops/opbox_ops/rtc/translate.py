@@ -1,33 +1,54 @@
-"""CUDA C++ made into C++ for the emulator: the same lines, with pointers that know their arrays.
+"""CUDA C++ made into what another compiler takes, line for line: C++ for the emulator, and NVRTC's dialect.
 
-Only declarations change: pointer types become `opbox::Ptr<T>`, `__shared__` arrays become checked ones. Everything else
-(`threadIdx`, `__syncthreads()`, `atomicAdd`, the math functions) is defined by prelude.hpp. Line numbers stay.
+Little has to change, for the qualifiers and functions of CUDA are macros and functions of device.hpp: headers, which
+are the same on both devices, and what C++ has no words for.
 """
 
 from __future__ import annotations
 
 import re
 
-__all__ = ["has_barrier", "translate"]
+from ..errors import BadRequestError
 
-_BUILTIN = [
-    r"unsigned\s+long\s+long(?:\s+int)?",
-    r"long\s+long\s+int",
-    r"long\s+long",
-    r"unsigned\s+(?:int|char|short|long)",
-    r"signed\s+(?:int|char|short|long)",
-    *("float", "double", "int", "unsigned", "char", "short", "long", "bool", "void", "size_t", "__half", "half"),
-    *(f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)),
-    *(f"{base}{n}" for base in ("float", "double", "int") for n in (2, 3, 4)),
-]
-_DECLARED = re.compile(r"\b(?:struct|class|typename|using)\s+(\w+)|\btypedef\b[^;]*?\b(\w+)\s*;")
-_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'", re.DOTALL)
-# The prelude has what these have.
-_CUDA_HEADER = re.compile(
-    r"^[ \t]*#[ \t]*include[ \t]*[<\"](?:cuda\w*|math_constants|device_launch_parameters)\.h[>\"]", re.M
+__all__ = ["for_emulator", "for_nvrtc", "kernel_names", "waits"]
+
+_COMMENT = re.compile(
+    r"//(?:\\\n|[^\n])*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"|(?<![0-9a-fA-F])'(?:\\.|[^'\\\n])*'", re.DOTALL
 )
-_DYNAMIC = re.compile(r"\bextern\s+__shared__\s+(?:__align__\s*\(\s*\d+\s*\)\s*)?([\w\s]+?)\s*\b(\w+)\s*\[\s*\]\s*;")
-_SHARED = re.compile(r"\b__shared__\s+([\w\s]+?)\s*\b(\w+)((?:\s*\[[^\]]+\])+)\s*;")
+_INCLUDE = re.compile(r"^([ \t]*)#[ \t]*include\b[ \t]*([^\n]*)", re.M)
+# What CUDA's own headers declare is there without them, on either device.
+_CUDA_HEADERS = ("cuda.h", "cuda_runtime.h", "cuda_runtime_api.h", "device_launch_parameters.h", "device_functions.h")
+_C_HEADERS = ("assert", "float", "limits", "math", "stddef", "stdint", "stdio", "stdlib", "string")
+_PROVIDED = {*_CUDA_HEADERS, *(f"{name}.h" for name in _C_HEADERS), *(f"c{name}" for name in _C_HEADERS)}
+_EMULATED = {"cuda_fp16.h", "math_constants.h"}
+
+_FIXED = {8: "char", 16: "short", 32: "int", 64: "long"}
+NVRTC_PRELUDE = "".join(
+    [
+        *(f"typedef signed {c} int{n}_t; typedef unsigned {c} uint{n}_t;\n" for n, c in _FIXED.items()),
+        "typedef long intptr_t; typedef unsigned long uintptr_t;\n",
+        "#define FLT_MAX 3.402823466e+38F\n#define FLT_MIN 1.175494351e-38F\n#define FLT_EPSILON 1.192092896e-07F\n",
+        "#define DBL_MAX 1.7976931348623158e+308\n#define DBL_MIN 2.2250738585072014e-308\n",
+        "#define DBL_EPSILON 2.2204460492503131e-16\n",
+        "#define INT_MAX 2147483647\n#define INT_MIN (-INT_MAX - 1)\n#define UINT_MAX 4294967295u\n",
+        "#define LLONG_MAX 9223372036854775807ll\n#define LLONG_MIN (-LLONG_MAX - 1)\n",
+        "#define ULLONG_MAX 18446744073709551615ull\n#define CHAR_BIT 8\n",
+        "#define M_PI 3.14159265358979323846\n#define M_SQRT1_2 0.70710678118654752440\n",
+        "#ifndef INFINITY\n#define INFINITY __int_as_float(0x7f800000)\n#endif\n",
+        "#ifndef NAN\n#define NAN __int_as_float(0x7fffffff)\n#endif\n",
+    ]
+)
+"""Names of the C headers above, for NVRTC, which has none of them."""
+
+_DYNAMIC = re.compile(r"\bextern\b([^;{}=]*?)\b__shared__\b([^;{}=]*?)\b(\w+)\s*\[\s*\]\s*;")
+_SIZED = re.compile(r"(\b__shared__\b[^;{}()=,]*?\b(\w+)\s*(?:\[[^\];]+\]\s*)+;)")
+_CONSTANT = re.compile(r"(?:\b(?:static|const|__device__)\s+)*\b__constant__\b(?:\s+(?:static|const|__device__)\b)*")
+_SHARED = re.compile(r"(?:\bstatic\s+)?\b__shared__\b(?:\s+static\b)?")
+_ASSEMBLY = re.compile(r"\b(?:asm|__asm|__asm__)\b(?=\s*(?:volatile|__volatile__)?\s*\()")
+_WAITS = re.compile(
+    r"__syncthreads|__syncwarp|__activemask|__(?:shfl|ballot|any|all|match|reduce)_\w*sync|__(?:any|all)_sync"
+)
+_KERNEL = re.compile(r"([^;{}()]*)\b__global__\b(?:[^;{}()]|__launch_bounds__\s*\([^)]*\))*?\b(\w+)\s*\(")
 
 
 def without_comments(source: str) -> str:
@@ -40,47 +61,58 @@ def without_comments(source: str) -> str:
     return _COMMENT.sub(blank, source)
 
 
-def has_barrier(source: str) -> bool:
-    """Whether threads of a block have to meet."""
-    return "__syncthreads" in without_comments(source)
+def waits(source: str) -> bool:
+    """Whether threads of a block wait for each other: at a barrier or at a warp function."""
+    return _WAITS.search(without_comments(source)) is not None
 
 
-def translate(source: str) -> str:
-    """The C++ that the emulator compiles, line for line."""
-    text = without_comments(source)
-    text = _CUDA_HEADER.sub("", text)
-    text = re.sub(r'\bextern\s*"C"', "", text)
-    text = _DYNAMIC.sub(r"opbox::Ptr<\1> \2 = opbox::shared_bytes<\1>();", text)
-    text = _SHARED.sub(_fixed, text)
-    text = re.sub(r"\b__shared__\b", "OPBOX_SHARED", text)
-    names = {name for pair in _DECLARED.findall(text) for name in pair if name}
-    types = "|".join([*_BUILTIN, *map(re.escape, sorted(names))])
-    pointer = re.compile(rf"\b((?:const\s+|volatile\s+)*)({types})(\s+const)?\s*\*")
-    text = pointer.sub(lambda m: f"opbox::Ptr<{'const ' if 'const' in m[1] or m[3] else ''}{m[2]}> ", text)
-    text = re.sub(r"\b(?:reinterpret|static)_cast<(?=\s*(?:const\s+)?opbox::Ptr<)", "opbox::cast<", text)
-    return re.sub(r"(?<=[;{}])(\s*)opbox::Ptr<([^<>;]+)>([^;(){}]*,[^;{}]*);", _declarators, text)
+def kernel_names(source: str) -> tuple[str, ...]:
+    """The kernels of a source that are no templates."""
+    found = _KERNEL.findall(without_comments(source))
+    return tuple(dict.fromkeys(name for before, name in found if "template" not in before))
 
 
-def _fixed(match: re.Match[str]) -> str:
-    kind = match[1]
-    for length in reversed(re.findall(r"\[([^\]]+)\]", match[3])):
-        kind = f"opbox::Fixed<{kind}, {length}>"
-    return f"OPBOX_SHARED {kind} {match[2]};"
+def for_emulator(source: str) -> str:
+    """The C++ that the emulator compiles.
+
+    Raises:
+        BadRequestError: the source includes a header that the emulator lacks, or has assembly.
+    """
+    text = _INCLUDE.sub(_without_header, without_comments(source))
+    if found := _ASSEMBLY.search(text):
+        line = text.count("\n", 0, found.start()) + 1
+        raise BadRequestError(f"kernel.cu:{line}: asm: a CPU runs no PTX: use CUDA's functions, or a GPU")
+    # A kernel may have the name of one of C's functions.
+    text = re.sub(r'\bextern\s*"C"', 'extern "C++"', text)
+    text = _DYNAMIC.sub(_dynamic, text)
+    text = _CONSTANT.sub("static const", text)
+    text = _SIZED.sub(r'\1 static_assert(sizeof(\2) <= 48 << 10, "a block has 48 KiB of shared memory");', text)
+    return _SHARED.sub("static", text)
 
 
-def _declarators(match: re.Match[str]) -> str:
-    """`float *a = x, *b = y, c;` as one declaration each: a star belongs to its name, a class template does not."""
-    space, kind, rest = match[1], match[2], match[3]
-    parts, depth, start = [], 0, 0
-    for position, char in enumerate(rest):
-        depth += (char in "([{<") - (char in ")]}>")
-        if char == "," and depth == 0:
-            parts.append(rest[start:position])
-            start = position + 1
-    parts.append(rest[start:])
-    told = [f"opbox::Ptr<{kind}> {parts[0].strip()}"]
-    for part in parts[1:]:
-        name = part.strip()
-        told.append(f"opbox::Ptr<{kind}> {name[1:].strip()}" if name.startswith("*") else f"{kind} {name}")
-    breaks = "\n" * rest.count("\n")
-    return f"{space}{'; '.join(told)};{breaks if '; '.join(told).count(chr(10)) < rest.count(chr(10)) else ''}"
+def _dynamic(match: re.Match[str]) -> str:
+    kind = re.sub(r"\b(?:__align__|__builtin_align__|alignas)\s*\(\s*\w+\s*\)|\bstatic\b", "", match[1] + match[2])
+    return f"static {kind} (&{match[3]})[] = reinterpret_cast<{kind} (&)[]>(opbox_dynamic_shared);"
+
+
+def for_nvrtc(source: str) -> str:
+    """The text that NVRTC compiles."""
+    return f'{NVRTC_PRELUDE}#line 1 "kernel.cu"\n{_INCLUDE.sub(_without_c_header, without_comments(source))}'
+
+
+def _header(match: re.Match[str]) -> str:
+    return match[2].strip().strip('<>"')
+
+
+def _without_c_header(match: re.Match[str]) -> str:
+    return "" if _header(match) in _PROVIDED else match[0]
+
+
+def _without_header(match: re.Match[str]) -> str:
+    if _header(match) in _PROVIDED | _EMULATED:
+        return ""
+    line = match.string.count("\n", 0, match.start()) + 1
+    raise BadRequestError(
+        f"kernel.cu:{line}: #include {match[2].strip()}: the emulator of a CPU has {', '.join(sorted(_EMULATED))}, "
+        f"{_CUDA_HEADERS[1]} and C's {', '.join(f'{name}.h' for name in _C_HEADERS)}"
+    )

@@ -1,0 +1,214 @@
+"""C++ compiled into libraries that emulate kernels, kept on disk by content; and the user's line of their code."""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+from ..errors import BadRequestError, UnsupportedError
+from .translate import for_emulator, kernel_names
+
+__all__ = ["Build", "line_of"]
+
+_HEADERS = ("device.hpp", "math.hpp", "vectors.hpp", "atomics.hpp", "half.hpp")
+_RUNTIME = ("checks.hpp", "fibers.hpp", "runtime.hpp")
+_COMPILERS = ("c++", "g++", "clang++")
+_FLAGS = (
+    "-std=c++17",
+    "-fPIC",
+    "-w",
+    "-fno-strict-aliasing",
+    "-fno-exceptions",
+    "-fvisibility=hidden",
+    "-U_FORTIFY_SOURCE",
+)
+# Every access calls the runtime first, and so do wrong indexes of arrays of known length, alignments and divisors.
+_CHECKED = ("-fsanitize=kernel-address", "-fsanitize=bounds,alignment,integer-divide-by-zero", "-gdwarf-4", "-g")
+_CALLS = {
+    "gcc": [
+        *("--param=asan-instrumentation-with-call-threshold=0", "--param=asan-stack=0", "--param=asan-globals=1"),
+        *("-fno-threadsafe-statics", "-fno-gnu-unique"),
+    ],
+    "clang": [
+        *("-mllvm", "-asan-instrumentation-with-call-threshold=0", "-mllvm", "-asan-stack=0"),
+        *("-mllvm", "-asan-globals=1", "-fno-threadsafe-statics", "-fvisibility-global-new-delete-hidden"),
+    ],
+}
+_SYMBOLIZERS = ("addr2line", "llvm-addr2line")
+COMPILE_SECONDS = 60
+_USERS = re.compile(r"\w+\.cu:\d+:")
+_AT_LINE = re.compile(r"(?:^|/)(?!launch\b)\w+\.cu:(\d+)")
+
+
+class Build:
+    """The library of a source: all its kernels together, so that they share its `__device__` variables.
+
+    Args:
+        source: CUDA C++.
+        definitions: lines of source that stand before it.
+        exports: instances of templates among the kernels.
+        cache: a private folder for what is compiled.
+    """
+
+    def __init__(self, source: str, definitions: str, exports: Sequence[str], cache: Path | None) -> None:
+        self._source = source
+        self._definitions = definitions
+        self._exports = tuple(exports)
+        self._cache = cache
+
+    def library(self, name: str) -> tuple[Path, int]:
+        """The library, compiled, and the number of the kernel `name` in it.
+
+        Raises:
+            BadRequestError: the source does not compile, or has no such kernel.
+            UnsupportedError: there is no C++ compiler on this machine.
+        """
+        # What the text seems to define may be switched off by its #if: then what is asked for is compiled alone.
+        every = list(dict.fromkeys([*sorted({*kernel_names(self._source), *self._exports}), name]))
+        for names in (every, [name]):
+            built = self._compiled(name, names)
+            if built is not None:
+                return built, names.index(name)
+        raise BadRequestError(f"kernel {name!r}: the source has no kernel of this name, or several")
+
+    def _compiled(self, name: str, names: list[str]) -> Path | None:
+        """The library; None where the source compiles and one of the names is no kernel of it."""
+        compiler = _compiler(name)
+        folder = self._cache or _default_cache()
+        text = self._program(names)
+        target = folder / f"{_digest(text, compiler)}.so"
+        if target.exists():
+            return target
+        runtime = _runtime(name, compiler, folder)
+        with tempfile.TemporaryDirectory(dir=folder) as build:
+            program, compiled, linked = Path(build, "kernel.cpp"), Path(build, "kernel.o"), Path(build, "kernel.so")
+            program.write_text(text, encoding="utf-8")
+            errors = _run(name, compiler, "-O1", *_CHECKED, *_calls(compiler), "-c", str(program), "-o", str(compiled))
+            if errors is not None:
+                log = "\n".join(line for line in errors.splitlines() if _USERS.match(line))
+                if " error: " not in log and re.search(r"^launch:\d+:", errors, re.M):
+                    return None
+                raise BadRequestError(f"kernel {name!r} does not compile: {_first_error(log)}", detail={"log": log})
+            errors = _run(name, compiler, "-shared", "-Wl,-z,defs", str(compiled), str(runtime), "-o", str(linked))
+            if errors is not None:
+                missing = ", ".join(
+                    sorted(set(re.findall(r"undefined (?:reference to|symbol:?) [`']?([^`'\n]+)", errors)))
+                )
+                raise BadRequestError(
+                    f"kernel {name!r} does not compile: {missing or 'a function'} is declared and not defined"
+                )
+            os.replace(linked, target)
+        return target
+
+    def _program(self, names: list[str]) -> str:
+        entries = "".join(
+            f'extern "C" __attribute__((visibility("default"))) int opbox_parameters_{number}(int *kinds) '
+            f"{{ return opbox::parameters(&{name}, kinds); }}\n"
+            f"OPBOX_OWN static void opbox_call_{number}(void **args) {{ opbox::call(&{name}, args); }}\n"
+            f"OPBOX_LAUNCH({number})\n"
+            for number, name in enumerate(names)
+        )
+        headers = "".join(f'#line 1 "{each}"\n{_text(each)}\n' for each in _HEADERS)
+        # After the headers, which must not see the user's names.
+        program = f'{self._definitions}#line 1 "kernel.cu"\n{for_emulator(self._source)}'
+        return f'{headers}{program}\n#line 1 "launch"\n{entries}'
+
+
+def line_of(library: Path, code: int) -> int:
+    """The user's line that the call before the address `code` stands for; 0 where it is not known."""
+    tool = next((found for found in map(shutil.which, _SYMBOLIZERS) if found), None)
+    if tool is None:
+        return 0
+    command = [tool, "-i", "-e", str(library), hex(code - 1)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE_SECONDS, check=False)
+    found = next((match for line in done.stdout.splitlines() if (match := _AT_LINE.search(line))), None)
+    return int(found[1]) if found else 0
+
+
+def _compiler(kernel: str) -> str:
+    compiler = next((found for found in map(shutil.which, _COMPILERS) if found), None)
+    if compiler is None:
+        raise UnsupportedError(
+            f"kernel {kernel!r}: this CPU server runs CUDA source through a C++ compiler and found none of "
+            f"{', '.join(_COMPILERS)}: install one (on Debian: apt-get install g++)"
+        )
+    return compiler
+
+
+@cache
+def _calls(compiler: str) -> list[str]:
+    told = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False).stdout
+    return _CALLS["clang" if "clang" in told else "gcc"]
+
+
+def _runtime(kernel: str, compiler: str, folder: Path) -> Path:
+    """The object that every library has: checks and fibers."""
+    text = "".join(f'#line 1 "{each}"\n{_text(each)}\n' for each in _RUNTIME)
+    target = folder / f"{_digest(text, compiler)}.o"
+    if not target.exists():
+        with tempfile.TemporaryDirectory(dir=folder) as build:
+            program, compiled = Path(build, "runtime.cpp"), Path(build, "runtime.o")
+            program.write_text(text, encoding="utf-8")
+            errors = _run(kernel, compiler, "-O2", "-c", str(program), "-o", str(compiled))
+            if errors is not None:
+                raise UnsupportedError(f"kernel {kernel!r}: the C++ compiler of this server cannot build the emulator")
+            os.replace(compiled, target)
+    return target
+
+
+def _run(kernel: str, compiler: str, *arguments: str) -> str | None:
+    """What the compiler says when it fails."""
+    try:
+        done = subprocess.run(
+            [compiler, *_FLAGS, *arguments],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=COMPILE_SECONDS,
+            check=False,
+            env={**os.environ, "LC_ALL": "C"},
+        )
+    except subprocess.TimeoutExpired:
+        raise BadRequestError(f"kernel {kernel!r}: compiling took longer than {COMPILE_SECONDS} s") from None
+    return done.stderr if done.returncode else None
+
+
+@cache
+def _text(name: str) -> str:
+    return Path(__file__).with_name(name).read_text(encoding="utf-8")
+
+
+def _digest(text: str, compiler: str) -> str:
+    return hashlib.sha256("\0".join([text, *_FLAGS, *_CHECKED, compiler]).encode()).hexdigest()
+
+
+def _first_error(log: str) -> str:
+    lines = log.splitlines()
+    return next((line for line in lines if " error: " in line), lines[0] if lines else "the compiler gave no message")
+
+
+@cache
+def _default_cache() -> Path:
+    """A folder of this user's own; one for this process alone where the user has no home to write to."""
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = base / "opbox" / "kernels"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        writable = os.access(folder, os.W_OK)
+    except OSError:
+        writable = False
+    if not writable:
+        held = tempfile.TemporaryDirectory(prefix="opbox-kernels-")
+        atexit.register(held.cleanup)
+        return Path(held.name)
+    if folder.stat().st_uid != os.getuid() or folder.stat().st_mode & 0o022:
+        raise UnsupportedError("the kernel cache belongs to somebody else or is writable by others: remove it")
+    return folder
