@@ -12,7 +12,10 @@ The gradients are written in out, so that data need not be kept.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any, Literal
+
+import numpy as np
 
 from ..compute import Array, Arrays, OpContext, OpReq, Reqs, assign
 from ..gradient import backward_node
@@ -20,7 +23,7 @@ from ..infer import all_same_shape
 from ..node import Entry, Node
 from ..params import Field, Params
 from ..registry import register, register_backward
-from .slabs import slabs
+from .slabs import SLAB, slabs
 
 
 class ActivationParams(Params):
@@ -37,8 +40,17 @@ def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
     return backward_node("_backward_Activation", node, [ograds[0], *node.entries()])
 
 
+@cache
+def _zeros(dtype: np.dtype[Any]) -> Array:
+    return np.zeros(SLAB, dtype)
+
+
 def _relu(xp: Any, x: Array, out: Array) -> None:
-    xp.maximum(x, 0, out=out)
+    # numpy has vector instructions for the larger of two arrays, and none for that of an array and a number.
+    if xp is np and x.size <= SLAB and x.flags.c_contiguous:
+        np.maximum(x, _zeros(x.dtype)[: x.size].reshape(x.shape), out=out)
+    else:
+        xp.maximum(x, 0, out=out)
 
 
 def _sigmoid(xp: Any, x: Array, out: Array) -> None:
