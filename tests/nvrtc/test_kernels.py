@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from opbox_ops.rtc import decorate
+from opbox_ops.rtc.translate import for_nvrtc
 from tests.rtc.test_emulator import REDUCE
 from tests.rtc.test_rtc import AXPY
+from tests.rtc.texts import KERNELS, REFUSED
 
 from .compiler import CompileError, compile_cuda, missing
 from .texts import elementwise_kernels, scripts, texts_in
@@ -22,7 +24,7 @@ UPDATES = elementwise_kernels()
 @pytest.mark.parametrize("path", scripts(), ids=lambda path: path.name)
 def test_programs(path: Path) -> None:
     for name, source in texts_in(path):
-        assert compile_cuda(source), name
+        assert compile_cuda(for_nvrtc(source)), name
 
 
 @pytest.mark.parametrize("name", UPDATES)
@@ -40,6 +42,24 @@ def test_what_the_emulator_takes() -> None:
     assert compile_cuda(AXPY + "template __global__ void axpy<float>(const float *, float *, float);")
 
 
+@pytest.mark.parametrize("name", KERNELS)
+def test_the_language_of_kernels(name: str) -> None:
+    assert compile_cuda(for_nvrtc(KERNELS[name].source))
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_the_emulator_refuses(name: str) -> None:
+    signature, body = REFUSED[name].split("|")
+    with pytest.raises(CompileError):
+        compile_cuda(for_nvrtc(f'extern "C" __global__ void k({signature}) {{\n{body}\n}}'))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float64", "uint8", "int8", "int32", "int64"])
+def test_a_body_on_arrays_of_every_type(dtype: str) -> None:
+    source, _ = decorate("f", [("x", (3,), np.dtype(dtype))], [("y", (3,), np.dtype(dtype))], "y[0] = x[0];")
+    assert compile_cuda(for_nvrtc(source))
+
+
 def test_a_mistake_is_found() -> None:
     with pytest.raises(CompileError, match=r"kernel.cu\(2\): error: .*y"):
         compile_cuda('extern "C" __global__ void f(float *x) {\nx[0] = y;\n}')
@@ -48,4 +68,4 @@ def test_a_mistake_is_found() -> None:
 def test_a_mistake_in_a_body_is_told_by_the_bodys_lines() -> None:
     source, _ = decorate("f", [], [("x", (3,), np.dtype("float16"))], "int i = threadIdx.x;\nx[i] = y;")
     with pytest.raises(CompileError, match=r"(?m)^f.cu\(2\): error: .*y"):
-        compile_cuda(f'#line 1 "kernel.cu"\n{source}')
+        compile_cuda(for_nvrtc(source))

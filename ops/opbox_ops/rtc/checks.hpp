@@ -12,7 +12,7 @@
 #define HIDDEN __attribute__((visibility("hidden")))
 #define CALLER __builtin_return_address(0)
 
-enum Kind { FINE, OUTSIDE, BARRIERS, NOTHING, NAMED, NOWHERE, MISALIGNED, DIVISION, CONSTANT, BOUNDS, ASSERT, TRAP, WARP, SHARED, ROOM };
+enum Kind { FINE, OUTSIDE, BARRIERS, NOTHING, NAMED, NOWHERE, MISALIGNED, DIVISION, CONSTANT, BOUNDS, ASSERT, TRAP, WARP, SHARED, ROOM, DEEP };
 
 // The answer of a launch; the Python side mirrors this layout, and that of Array.
 struct Report {
@@ -33,7 +33,7 @@ struct Type { uint16_t kind, info; char name[1]; };
 struct Global { uintptr_t begin; size_t size, with_gap; const char *name, *module; size_t dynamic; Place *place; size_t odr; };
 
 constexpr int MAX_ARRAYS = 512, MAX_THREADS = 1024, MAX_GLOBALS = 4096;
-constexpr size_t STACK = 256 << 10, MAX_SHARED = 228 << 10;
+constexpr size_t STACKS = 256 << 20, MOST_STACK = 1 << 20, MAX_SHARED = 48 << 10;
 // Arrays lie far apart, so that a wrong index is seen and told by the array it started from, not by the one it hits.
 constexpr uintptr_t FIRST = uintptr_t(1) << 44, APART = uintptr_t(1) << 36;
 
@@ -80,6 +80,10 @@ static void check(uintptr_t at, size_t bytes, bool write, void *code) {
     outside(OUTSIDE, at, begins[slot], arrays[slot].bytes, bytes == 1 ? arrays[slot].itemsize : bytes, code);
   }
   if (at - stack_begin < stack_size) return;
+  if ((uintptr_t)__builtin_frame_address(0) - stack_begin >= stack_size) {
+    report.size = int64_t(stack_size);
+    stop(DEEP, 0, code);
+  }
   const uintptr_t shared = at - (uintptr_t)opbox_dynamic_shared;
   if (shared < MAX_SHARED || at - (uintptr_t)&__ehdr_start >= (uintptr_t)(&_end - &__ehdr_start)) {
     if (shared < dynamic_bytes && shared + bytes <= dynamic_bytes) return;

@@ -9,7 +9,7 @@ from typing import Any
 import cupy
 
 from ..errors import BadRequestError
-from .launching import checked_arguments, checked_sizes
+from .launching import checked_arguments, checked_shared, checked_sizes
 from .options import checked_options
 from .signature import Argument
 from .translate import for_nvrtc
@@ -54,4 +54,4 @@ class CudaKernel:
         """Queue the kernel; argument count and types are checked against the signature first."""
         grid_size, block_size = checked_sizes(self.name, grid, block)
         passed = checked_arguments(self.name, self.arguments, args, cupy.ndarray)
-        self._function(grid_size, block_size, tuple(passed), shared_mem=shared_bytes)
+        self._function(grid_size, block_size, tuple(passed), shared_mem=checked_shared(self.name, shared_bytes))

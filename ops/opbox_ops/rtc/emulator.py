@@ -18,7 +18,7 @@ import numpy as np
 
 from ..errors import BadRequestError, UserCodeError
 from .building import Build, line_of
-from .launching import checked_arguments, checked_sizes
+from .launching import checked_arguments, checked_shared, checked_sizes
 from .memory import Array, layout
 from .options import checked_options, definitions
 from .report import Report, told
@@ -27,8 +27,6 @@ from .translate import waits
 
 __all__ = ["EmulatedKernel", "EmulatedModule"]
 
-MAX_SHARED = 48 << 10
-"""Bytes of dynamic shared memory that a kernel may have on every device."""
 _MAX_PARAMETERS = 512
 
 
@@ -138,10 +136,6 @@ class EmulatedKernel:
             UserCodeError: an access outside an array, a null pointer, or threads that wait for each other in vain.
         """
         grid_size, block_size = checked_sizes(self.name, grid, block)
-        if not 0 <= shared_bytes <= MAX_SHARED:
-            raise BadRequestError(
-                f"kernel {self.name!r}: expected 0 to {MAX_SHARED} bytes of shared memory, got {shared_bytes}"
-            )
         values = checked_arguments(self.name, self.arguments, args, np.ndarray)
         holders: list[Any] = []
         for argument, value in zip(self.arguments, values, strict=True):
@@ -163,7 +157,7 @@ class EmulatedKernel:
                 ctypes.c_int32(len(arrays)),
                 triple(*grid_size),
                 triple(*block_size),
-                ctypes.c_size_t(shared_bytes),
+                ctypes.c_size_t(checked_shared(self.name, shared_bytes)),
                 ctypes.c_int32(self._waits),
                 ctypes.byref(report),
             )

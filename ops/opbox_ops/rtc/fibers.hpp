@@ -9,6 +9,8 @@ struct Fiber {
 static Fiber fibers[MAX_THREADS];
 static size_t made, running;
 static char *stacks;
+// Below the first stack, so that a stack that is too small is told by the next check of an access.
+constexpr size_t SPARE = 4 << 20;
 static jmp_buf scheduler;
 static ucontext_t first_context, scheduler_context;
 static void (*body)(void **);
@@ -37,13 +39,13 @@ static void fiber_main() {
 static void run(size_t t) {
   running = t;
   coordinates(t);
-  stack_begin = (uintptr_t)stacks + t * STACK;
+  stack_begin = (uintptr_t)stacks + SPARE + t * stack_size;
   if (_setjmp(scheduler)) return;
   if (t < made) _longjmp(fibers[t].resume, 1);
   made = t + 1;
   getcontext(&first_context);
   first_context.uc_stack.ss_sp = (void *)stack_begin;
-  first_context.uc_stack.ss_size = STACK;
+  first_context.uc_stack.ss_size = stack_size;
   first_context.uc_link = nullptr;
   makecontext(&first_context, fiber_main, 0);
   swapcontext(&scheduler_context, &first_context);

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections import OrderedDict
 from collections.abc import Sequence
 from threading import Lock
@@ -85,6 +86,8 @@ def _compiled(
         return EmulatedModule(source, options, exports=exports).kernel(name, arguments)
     from .cupy import CudaModule
 
-    wanted = (*exports, name) if "<" in name and name not in exports else tuple(exports)
+    # A kernel that is not extern "C" has a name of the compiler's making; asked for, NVRTC tells it.
+    plain = "<" not in name and re.search(r'\bextern\s*"C"', source)
+    wanted = tuple(exports) if plain or name in exports else (*exports, name)
     made: Kernel = CudaModule(source, options, wanted).kernel(name, arguments)
     return made

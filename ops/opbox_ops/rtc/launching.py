@@ -11,10 +11,12 @@ import numpy as np
 from ..errors import BadRequestError, DTypeError
 from .signature import Argument
 
-__all__ = ["MAX_THREADS", "checked_arguments", "checked_sizes"]
+__all__ = ["MAX_THREADS", "checked_arguments", "checked_shared", "checked_sizes"]
 
 MAX_THREADS = 1024
 """Threads of a block, as every CUDA device allows."""
+MAX_SHARED = 48 << 10
+"""Bytes of dynamic shared memory that a kernel has without asking the device for more."""
 # The other limits of every CUDA device since compute capability 3.
 _GRID_LIMITS = (2**31 - 1, 65535, 65535)
 _BLOCK_LIMITS = (1024, 1024, 64)
@@ -39,6 +41,13 @@ def checked_sizes(
             raise BadRequestError(f"kernel {kernel!r}: {what}: expected at most {limits}, got {given}")
         found.append((int(given[0]), int(given[1]), int(given[2])))
     return found[0], found[1]
+
+
+def checked_shared(kernel: str, given: int) -> int:
+    """The bytes of dynamic shared memory; BadRequestError where a CUDA device would not start the kernel."""
+    if not 0 <= given <= MAX_SHARED:
+        raise BadRequestError(f"kernel {kernel!r}: expected 0 to {MAX_SHARED} bytes of shared memory, got {given}")
+    return given
 
 
 def checked_arguments(kernel: str, arguments: Sequence[Argument], values: Sequence[Any], array_type: type) -> list[Any]:

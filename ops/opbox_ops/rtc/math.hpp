@@ -1,12 +1,19 @@
 // CUDA's mathematical functions and conversions that C++ does not have; those that it has come from <cmath>.
 using std::abs; using std::isfinite; using std::isinf; using std::isnan; using std::signbit;
 
-template <class A, class B> constexpr auto min(A a, B b) -> std::common_type_t<A, B> {
-  using T = std::common_type_t<A, B>;
+namespace opbox {
+// CUDA has no min or max of a floating number and an integer: which type is meant is for the kernel to say.
+template <class A, class B>
+using Alike = std::enable_if_t<std::is_arithmetic_v<A> && std::is_arithmetic_v<B> &&
+                                   std::is_floating_point_v<A> == std::is_floating_point_v<B>,
+                               std::common_type_t<A, B>>;
+}  // namespace opbox
+template <class A, class B> constexpr opbox::Alike<A, B> min(A a, B b) {
+  using T = opbox::Alike<A, B>;
   return T(b) < T(a) ? T(b) : T(a);
 }
-template <class A, class B> constexpr auto max(A a, B b) -> std::common_type_t<A, B> {
-  using T = std::common_type_t<A, B>;
+template <class A, class B> constexpr opbox::Alike<A, B> max(A a, B b) {
+  using T = opbox::Alike<A, B>;
   return T(a) < T(b) ? T(b) : T(a);
 }
 #define OPBOX_LESS(name, T) \

@@ -27,7 +27,7 @@ class Report(ctypes.Structure):
 (_OUTSIDE, _BARRIERS, _NULL, _NAMED, _NOWHERE, _MISALIGNED, _DIVISION, _CONSTANT, _BOUNDS, _ASSERT, _TRAP, _WARP) = (
     range(1, 13)
 )
-_SHARED, _ROOM = 13, 14
+_SHARED, _ROOM, _DEEP = 13, 14, 15
 
 
 def told(kernel: str, arguments: Sequence[Argument], report: Report, line: int, block: tuple[int, int, int]) -> str:
@@ -55,6 +55,7 @@ def told(kernel: str, arguments: Sequence[Argument], report: Report, line: int, 
         _ASSERT: f"assert({text}) fails",
         _TRAP: "__trap() is called",
         _WARP: _warp(report, block),
+        _DEEP: f"local variables and calls take more than {report.size >> 10} KiB of a thread's stack",
         _SHARED: f"{beyond} shared memory of {report.size} elements",
     }[report.kind]
     return f"kernel {kernel!r}, line {line}: {what}, {thread}"

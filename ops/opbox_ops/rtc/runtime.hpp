@@ -43,15 +43,17 @@ extern "C" HIDDEN void opbox_run(void (*kernel)(void **), void **args, int32_t c
   size_t &placed = array_count;
   for (placed = 0; placed < size_t(given_count) && place(placed); ++placed) {}
   stacks = nullptr;
+  // A kernel without fibers runs on the stack of whoever calls.
+  stack_size = STACKS / threads < MOST_STACK ? STACKS / threads & ~size_t(4095) : MOST_STACK;
+  const size_t room = SPARE + threads * stack_size;
   if (waits) {
-    stacks = (char *)mmap(nullptr, threads * STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    stacks = (char *)mmap(nullptr, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (stacks == MAP_FAILED) stacks = nullptr;
   }
   if (placed < size_t(given_count) || (waits && !stacks)) report.kind = ROOM;
   else if (_setjmp(leave) == 0) {
     for (int32_t p = 0; p < count; ++p)
       if (in_array[p] >= 0) *(uintptr_t *)args[p] = begins[in_array[p]] + uintptr_t(offsets[p]);
-    stack_size = waits ? STACK : 8 << 20;
     stack_begin = (uintptr_t)__builtin_frame_address(0) - stack_size;
     run_grid(waits);
   }
@@ -59,7 +61,7 @@ extern "C" HIDDEN void opbox_run(void (*kernel)(void **), void **args, int32_t c
     if (arrays[i].writable) memcpy(arrays[i].memory, (void *)begins[i], arrays[i].bytes);
     munmap((void *)(begins[i] & ~uintptr_t(4095)), size_t(arrays[i].bytes) + 16);
   }
-  if (stacks) munmap(stacks, threads * STACK);
+  if (stacks) munmap(stacks, room);
   fflush(stdout);
   *out = report;
 }
