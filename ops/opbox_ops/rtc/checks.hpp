@@ -52,6 +52,9 @@ static size_t array_count, dynamic_bytes;
 static uintptr_t stack_begin, stack_size;
 static Global globals[MAX_GLOBALS];
 static size_t global_count;
+// Where the variable of an address was found last, by some of the address's bits.
+static size_t recent[64];
+static inline size_t &found_at(uintptr_t at) { return recent[at >> 8 & 63]; }
 
 [[noreturn]] static void stop(int kind, int line, void *code) {
   report.kind = kind;
@@ -71,36 +74,41 @@ static void note(const char *text) { strncpy(report.text, text, sizeof report.te
   stop(kind, 0, code);
 }
 
-static void check(uintptr_t at, size_t bytes, bool write, void *code) {
-  const uintptr_t slot = (at - FIRST) / APART;
-  if (slot < array_count) {
-    if (at >= begins[slot] && at + bytes <= ends[slot] && (!write || arrays[slot].writable)) return;
-    report.argument = arrays[slot].argument;
-    if (at >= begins[slot] && at + bytes <= ends[slot]) stop(CONSTANT, 0, code);
-    outside(OUTSIDE, at, begins[slot], arrays[slot].bytes, bytes == 1 ? arrays[slot].itemsize : bytes, code);
-  }
+// What is no argument's memory: variables, shared memory, this thread's stack.
+static __attribute__((noinline)) void check_others(uintptr_t at, size_t bytes, void *code) {
   if (at - stack_begin < stack_size) return;
   if ((uintptr_t)__builtin_frame_address(0) - stack_begin >= stack_size) {
     report.size = int64_t(stack_size);
     stop(DEEP, 0, code);
   }
+  const bool variable = at - (uintptr_t)&__ehdr_start < (uintptr_t)(&_end - &__ehdr_start);
   const uintptr_t shared = at - (uintptr_t)opbox_dynamic_shared;
-  if (shared < MAX_SHARED || at - (uintptr_t)&__ehdr_start >= (uintptr_t)(&_end - &__ehdr_start)) {
-    if (shared < dynamic_bytes && shared + bytes <= dynamic_bytes) return;
-    if (shared + (1 << 20) < MAX_SHARED + (1 << 20)) outside(SHARED, at, (uintptr_t)opbox_dynamic_shared, dynamic_bytes, bytes, code);
-  }
-  static size_t latest = 0;
-  if (latest < global_count && at >= globals[latest].begin && at + bytes <= globals[latest].begin + globals[latest].size) return;
+  if (shared < dynamic_bytes && shared + bytes <= dynamic_bytes) return;
+  if (shared < MAX_SHARED || (!variable && shared + (1 << 20) < MAX_SHARED + (2 << 20)))
+    outside(SHARED, at, (uintptr_t)opbox_dynamic_shared, dynamic_bytes, bytes, code);
   for (size_t i = 0; i < global_count; ++i) {
     const Global &each = globals[i];
     if (at - each.begin >= each.with_gap) continue;
-    latest = i;
+    found_at(at) = i;
     if (at + bytes <= each.begin + each.size) return;
     note(each.name);
     outside(NAMED, at, each.begin, each.size, bytes, code);
   }
-  if (at - (uintptr_t)&__ehdr_start < (uintptr_t)(&_end - &__ehdr_start)) return;
-  stop(at + (1 << 20) < (2 << 20) ? NOTHING : NOWHERE, 0, code);
+  if (!variable) stop(at + (1 << 20) < (2 << 20) ? NOTHING : NOWHERE, 0, code);
+}
+
+static inline void check(uintptr_t at, size_t bytes, bool write, void *code) {
+  const uintptr_t slot = (at - FIRST) / APART;
+  if (slot < array_count) {
+    const bool inside = at >= begins[slot] && at + bytes <= ends[slot];
+    if (inside && (!write || arrays[slot].writable)) return;
+    report.argument = arrays[slot].argument;
+    if (inside) stop(CONSTANT, 0, code);
+    outside(OUTSIDE, at, begins[slot], arrays[slot].bytes, bytes == 1 ? arrays[slot].itemsize : bytes, code);
+  }
+  const Global &known = globals[found_at(at)];
+  if (at >= known.begin && at + bytes <= known.begin + known.size) return;
+  check_others(at, bytes, code);
 }
 
 extern "C" {
