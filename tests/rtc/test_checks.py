@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from opbox_ops.errors import BadRequestError, UserCodeError
-from opbox_ops.rtc import parse_signature
+from opbox_ops.rtc import building, parse_signature
 from opbox_ops.rtc.emulator import EmulatedKernel, EmulatedModule
 
 pytestmark = pytest.mark.compiler
@@ -162,3 +162,11 @@ def test_shared_memory_beyond_a_devices(cache: Path) -> None:
     kernel = build(cache, "__global__ void k(float *x) {}", "float *x")
     with pytest.raises(BadRequestError, match="expected 0 to 49152 bytes of shared memory, got 49153"):
         kernel.launch([np.zeros(1, np.float32)], (1, 1, 1), (1, 1, 1), 49153)
+
+
+def test_what_another_version_of_the_emulator_built_is_not_used(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    build = building.Build("__global__ void k(float *x) {}", "", (), cache)
+    before, _ = build.library("k")
+    text = building._runtime_text()
+    monkeypatch.setattr(building, "_runtime_text", lambda: f"{text}// another")
+    assert build.library("k")[0] != before

@@ -86,7 +86,7 @@ class Build:
         compiler = _compiler(name)
         folder = self._cache or _default_cache()
         text = self._program(names)
-        target = folder / f"{_digest(text, compiler)}.so"
+        target = folder / f"{_digest(text + _runtime_text(), compiler)}.so"
         if target.exists():
             return target
         runtime = _runtime(name, compiler, folder)
@@ -153,7 +153,7 @@ def _calls(compiler: str) -> list[str]:
 
 def _runtime(kernel: str, compiler: str, folder: Path) -> Path:
     """The object that every library has: checks and fibers."""
-    text = "".join(f'#line 1 "{each}"\n{_text(each)}\n' for each in _RUNTIME)
+    text = _runtime_text()
     target = folder / f"{_digest(text, compiler)}.o"
     if not target.exists():
         with tempfile.TemporaryDirectory(dir=folder) as build:
@@ -181,6 +181,10 @@ def _run(kernel: str, compiler: str, *arguments: str) -> str | None:
     except subprocess.TimeoutExpired:
         raise BadRequestError(f"kernel {kernel!r}: compiling took longer than {COMPILE_SECONDS} s") from None
     return done.stderr if done.returncode else None
+
+
+def _runtime_text() -> str:
+    return "".join(f'#line 1 "{each}"\n{_text(each)}\n' for each in _RUNTIME)
 
 
 @cache

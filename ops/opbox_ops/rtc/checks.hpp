@@ -52,9 +52,9 @@ static size_t array_count, dynamic_bytes;
 static uintptr_t stack_begin, stack_size;
 static Global globals[MAX_GLOBALS];
 static size_t global_count;
-// Where the variable of an address was found last, by some of the address's bits.
-static size_t recent[64];
-static inline size_t &found_at(uintptr_t at) { return recent[at >> 8 & 63]; }
+// Where the variable of an address was found last, by bits of the address: there are 32 bytes or more between two.
+static size_t recent[1024];
+static inline size_t &found_at(uintptr_t at) { return recent[at >> 5 & 1023]; }
 
 [[noreturn]] static void stop(int kind, int line, void *code) {
   report.kind = kind;
