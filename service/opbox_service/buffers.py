@@ -121,10 +121,12 @@ class Pool:
         if segment is None:
             try:
                 segment = Segment(size, self._shared)
-            except OSError:
+            except OSError as error:
                 with self._lock:
                     self.lent_bytes -= size
-                raise NotReadyError("transfer buffers: the system has no memory left: try again later") from None
+                raise NotReadyError(
+                    f"transfer buffers: the system has no room ({error.strerror}): try again later"
+                ) from None
         return Lease(self, segment, nbytes)
 
     def put_back(self, segment: Segment) -> None:

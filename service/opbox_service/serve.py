@@ -28,6 +28,7 @@ from .app import create_app
 from .logs import configure
 from .settings import Settings
 from .worker.memory import tune_allocator
+from .worker.remains import adopt_strays
 
 __all__ = ["Server", "main"]
 
@@ -138,6 +139,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         place = ".".join(str(part) for part in item["loc"])
         raise SystemExit(f"opbox serve: {place}: {item['msg']}, got {item.get('input')!r}") from None
     configure(settings)
+    adopt_strays()
     Server(settings).run()
     return 0
 

@@ -78,6 +78,8 @@ class Settings(BaseSettings):
     code_memory_bytes: int = Field(default=16 * GIB, ge=GIB, description="Memory of such a process.")
     code_open_files: int = Field(default=512, ge=64, description="Files that it may have open.")
     code_file_bytes: int = Field(default=4 * GIB, ge=1 << 20, description="The largest file, or answer, of its making.")
+    code_disk_bytes: int = Field(default=16 * GIB, ge=1 << 20, description="All files of its making.")
+    code_files: int = Field(default=100_000, ge=100, description="How many files and folders it may make.")
     code_tasks: int = Field(default=64, ge=8, description="Threads and processes that its code may start.")
     code_deadline_s: float = Field(default=60, gt=0, description="How long one command of it may take.")
     code_cpu_s: float = Field(default=240, gt=0, description="Processor seconds of one command of it.")

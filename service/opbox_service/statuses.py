@@ -28,6 +28,8 @@ STATUSES: dict[type[Exception], int] = {
 }
 """By class; a subclass has its nearest ancestor's."""
 
+MESSAGE = 50_000
+"""Characters of an error's sentence that are told."""
 _OF_NAME = {kind.__name__: status for kind, status in STATUSES.items()}
 
 
@@ -46,7 +48,10 @@ def tell(error: BaseException) -> tuple[int, dict[str, Any]]:
     if isinstance(error, WireError):
         return 400, {"error": str(error), "type": "BadRequestError", "node": None, "detail": {}}
     if isinstance(error, errors.OpboxError):
-        told = {"error": error.message, "type": type(error).__name__, "node": error.node, "detail": error.detail}
+        message = error.message
+        if len(message) > MESSAGE:  # with what a user's operator returned, say
+            message = f"{message[:MESSAGE]}… ({len(message)} characters)"
+        told = {"error": message, "type": type(error).__name__, "node": error.node, "detail": error.detail}
         return status_of(error), told
     told = {"error": "internal error: the server's log has the reason, under this request id", "type": "InternalError"}
     return 500, {**told, "node": None, "detail": {}}

@@ -76,7 +76,7 @@ class Described:
     def _ask(self, method: str, given: list[Any], complete: bool) -> tuple[Any, Any, Any] | None:
         try:
             answer = getattr(self.told, method)(given)
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
             if complete:
                 raise user_error(method, error) from error
             return None
@@ -151,7 +151,7 @@ def describe(definition: Definition, parameters: Mapping[str, str]) -> Described
         if type(error) is MXNetError:
             raise ParamError(str(error)) from None
         raise user_error("its constructor", error) from error
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         raise user_error("its constructor", error) from error
     return Described(definition, told)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +21,8 @@ _OURS = tuple(
 )
 READ_ONLY = ("assignment destination is read-only", "output array is read-only")
 """What numpy says of an array that may not be written to."""
+MESSAGE = 10_000
+"""Characters of an exception's own message that are told."""
 WRITES_TO_INPUT = "it writes to an input: expected inputs to be left as they are; write to the outputs, or to a copy"
 
 
@@ -31,24 +34,35 @@ def call(what: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> 
     """
     try:
         return function(*args, **kwargs)
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         raise user_error(what, error) from error
 
 
 def user_error(what: str, error: BaseException) -> UserCodeError:
-    """What became of calling `what`."""
+    """What became of calling `what`; Ctrl-C at an engine in one's own process passes through."""
+    if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+        raise error
     frames = _frames(error.__traceback__)
     where = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
-    said = str(error.message if isinstance(error, OpboxError) else error).strip()
+    said = error.message if isinstance(error, OpboxError) else _said(error)
     if isinstance(error, ValueError) and any(each in said for each in READ_ONLY):
         return _told(what, "", WRITES_TO_INPUT, where, frames, error)
     kind = "" if isinstance(error, OpboxError) or type(error).__module__.startswith("opbox") else type(error).__name__
     return _told(what, kind, said, where, frames, error)
 
 
+def _said(error: BaseException) -> str:
+    try:
+        return str(error).strip()
+    except BaseException as another:
+        return f"its message cannot be had: {type(another).__name__} in its __str__"
+
+
 def _told(
     what: str, kind: str, said: str, where: str, frames: list[traceback.FrameSummary], error: BaseException
 ) -> UserCodeError:
+    if len(said) > MESSAGE:
+        said = f"{said[:MESSAGE]}… ({len(said)} characters)"
     sentence = ": ".join(part for part in (what, kind, said) if part)
     return UserCodeError(sentence + where, detail={"traceback": _text(frames, error)})
 
@@ -74,4 +88,5 @@ def _text(frames: list[traceback.FrameSummary], error: BaseException) -> str:
     lines = ["Traceback (most recent call last):\n"] if frames else []
     if isinstance(error, SyntaxError) and error.filename:
         error.filename = _shown(error.filename)
-    return "".join([*lines, *traceback.format_list(frames), *traceback.format_exception_only(error)]).rstrip()
+    last = "".join(traceback.format_exception_only(error))
+    return "".join([*lines, *traceback.format_list(frames), last[: 2 * MESSAGE]]).rstrip()

@@ -216,7 +216,9 @@ class Session:
                     HANDLERS[type(command)](self, command, batch)
                     if watcher is not None:
                         watcher.ended()
-                except Exception as error:
+                except BaseException as error:
+                    if watcher is None and not isinstance(error, Exception):
+                        raise  # an engine in one's own process, which somebody wants to end
                     if watcher is not None:
                         watcher.ended()
                     self._free_in(commands[i:], batch)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import glob
 import os
 import signal
@@ -21,9 +22,12 @@ from opbox_ops.errors import DeadlineError, GoneError, OpboxError, UserCodeError
 
 from ..settings import Settings
 from .confine import Bounds
+from .folders import make_folder, remove
 from .host import Outcome, Request
+from .output import Output
 from .progress import Progress, Seen
-from .remains import User, end_all_of, make_folder, remove
+from .remains import User, end_all_of
+from .running import Held, Running
 from .stacks import own_frames
 from .worker import Worker, environment, reason_of
 
@@ -33,6 +37,8 @@ PASSED = ("PATH", "LANG", "LANGUAGE", "TZ", "LD_LIBRARY_PATH", "PYTHONPATH", "OM
 PASSED_BEGINNINGS = ("LC_", "CUDA_", "NVIDIA_", "CUPY_", "MKL_", "OMP_", "OPENBLAS_")
 """What such a process sees of the server's environment; nothing that could be a secret."""
 TRACE_BYTES = 1 << 16
+LATE_S, SILENT_S = 2.0, 5.0
+"""Between two looks at it; and how long it may be silent at the least."""
 LAST_WORDS_S = 0.05
 """Between asking a process for its stack and ending it."""
 
@@ -62,12 +68,13 @@ class CodeWorker(Worker):
         self.ttl_s = settings.max_ttl_s
         self.cause = ""
         self.epitaph = ""
-        self.folder = make_folder(user)
+        self.folder = make_folder(self.user)
         self._page = Progress()
-        self._trace = os.memfd_create("opbox-trace", os.MFD_CLOEXEC)
+        self._trace = _trace()
+        self._output = Output(self._printed)
         self._seen = Seen()
-        self._since = 0.0
-        self._cpu_before = 0.0
+        self._since = self._looked = time.monotonic()
+        self._cpu_before: float | None = None
         self._code = False
         self._error: OpboxError | None = None
         self._starting: asyncio.Task[None]
@@ -76,15 +83,21 @@ class CodeWorker(Worker):
 
     def _spawn(self, fd: int) -> subprocess.Popen[bytes]:
         fds = [fd, self._page.fd, self._trace]
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-P", "-m", "opbox_service.worker.code_process", *map(str, fds)],
             stdin=subprocess.DEVNULL,
-            stdout=sys.stderr,
+            stdout=self._output.fd,
+            stderr=self._output.fd,
             pass_fds=fds,
             start_new_session=True,
             env=_environment(self._settings, self.folder),
             cwd=self.folder,
         )
+        self._output.started()
+        return process
+
+    def _printed(self, line: str) -> None:
+        _log.info("printed", session=self.session, pid=self.pid, text=line)
 
     def _further_settings(self) -> dict[str, Any]:
         told = self._settings
@@ -114,6 +127,7 @@ class CodeWorker(Worker):
         except BaseException:
             if self._process is None and not self.ended:
                 self.ended = True
+                self._close()
                 self._on_end(self)
             raise
 
@@ -133,23 +147,60 @@ class CodeWorker(Worker):
     # -- watching -----------------------------------------------------------------------------------------------
 
     def watch(self) -> None:
-        """End it if the command that it is at has taken too long, or it has grown too large. Called now and then."""
-        if self.ended or self._process is None or not self._process.pid or self._error is not None:
+        """End it if the command that it is at has taken too long, or nothing in it gets a turn. Called now and then."""
+        if not self.watched:
             return
-        now, (cpu, resident) = time.monotonic(), _usage(self.pid)
-        seen = self._page.read()
+        now, seen = time.monotonic(), self._page.read()
         self._code = self._code or seen.code
-        if (seen.commands, seen.running) != (self._seen.commands, self._seen.running):
-            self._seen, self._since, self._cpu_before = seen, now, cpu
-        told = self._settings
-        if not self._code:
+        if seen.commands != self._seen.commands:
+            self._cpu_before = None
+        if now - self._looked > LATE_S:  # the machine, or the server, was held up: so was this
+            self._since += now - self._looked
+        self._looked = now
+        # A command is not done because threads have their turn beside it.
+        if (seen.commands, seen.running) != (self._seen.commands, self._seen.running) or (
+            not seen.running and seen.beats != self._seen.beats
+        ):
+            self._seen, self._since = seen, now
+        most = self._settings.code_deadline_s
+        if self._code and seen.running and now - self._since > most:
+            self._condemn("deadline", DeadlineError, f"took longer than {most:g} s for one command")
+        elif self._code and now - self._since > max(most, SILENT_S):
+            self._condemn("deadline", DeadlineError, f"let nothing else run for {max(most, SILENT_S):g} s")
+
+    def judge(self, held: Held, files: tuple[int, int]) -> None:
+        """End it if what it holds is too much: memory, processor time, bytes and number of files."""
+        if not self.watched:
             return
-        if resident > told.code_memory_bytes:
-            self._condemn("memory", UserCodeError, f"held more than {told.code_memory_bytes} bytes of memory")
-        elif seen.running and now - self._since > told.code_deadline_s:
-            self._condemn("deadline", DeadlineError, f"took longer than {told.code_deadline_s:g} s for one command")
-        elif seen.running and cpu - self._cpu_before > told.code_cpu_s:
-            self._condemn("cpu", DeadlineError, f"used more than {told.code_cpu_s:g} processor seconds for one command")
+        told = self._settings
+        if self._cpu_before is None or held.cpu < self._cpu_before:
+            self._cpu_before = held.cpu
+        for cause, kind, what, most, got in (
+            ("memory", UserCodeError, "held more than {} bytes of memory", told.code_memory_bytes, held.memory),
+            ("disk", UserCodeError, "held more than {} bytes of files", told.code_disk_bytes, held.unlinked + files[0]),
+            ("disk", UserCodeError, "made more than {} files, or folders too deep to count", told.code_files, files[1]),
+            (
+                "cpu",
+                DeadlineError,
+                "used more than {:g} processor seconds for one command, and what that left running",
+                told.code_cpu_s,
+                held.cpu - self._cpu_before,
+            ),
+        ):
+            if got > most:
+                self._condemn(cause, kind, what.format(most))
+                return
+
+    def started(self, process: Running) -> bool:
+        """Whether this is the worker's process, or one that it has started, as far as can be known."""
+        if self.user:
+            return process.user == self.user
+        return process.unix_session == self.pid
+
+    @property
+    def watched(self) -> bool:
+        """Whether it has a process that could do harm, and has not been condemned."""
+        return not self.ended and self.pid > 0 and self._error is None
 
     def retire(self, epitaph: str, cause: str = "") -> None:
         """End it, for a reason that is nobody's fault."""
@@ -182,10 +233,9 @@ class CodeWorker(Worker):
 
     def _verdict(self, code: int) -> OpboxError:
         """What its owner is told: what happened, and where in the code, as far as can be known."""
-        trace = os.pread(self._trace, TRACE_BYTES, 0).decode("utf-8", "replace")
-        os.close(self._trace)
+        trace = os.pread(self._trace, TRACE_BYTES, 0).rstrip(b"\0").decode("utf-8", "replace")
         self._code = self._code or self._page.read().code
-        self._page.close()
+        self._close()
         if isinstance(self._error, GoneError):
             return self._error
         frames = own_frames(trace)
@@ -208,12 +258,32 @@ class CodeWorker(Worker):
             detail["traceback"] = "".join(["Traceback (most recent call last):\n", *lines])
         return kind(f"{what}; make a new session", detail=detail)
 
+    def _close(self) -> None:
+        """Let go of what was shared with the process."""
+        self._page.close()
+        os.close(self._trace)
+        self._output.close()
+
     def clean_up(self) -> None:
         """Take away what it has left: processes, files. May take a moment; not for the event loop."""
-        end_all_of(self.pid, self.user)
-        remove(self.folder)
+        if not end_all_of(self.pid, self.user):
+            # Its user stays taken, and its folder: to be root where others still write is no place to be.
+            _log.error("what a session's code has started cannot be ended", session=self.session, user=self.user)
+            return
+        try:
+            remove(self.folder)
+        except OSError as error:
+            _log.error("a session's folder cannot be removed", folder=self.folder, reason=str(error))
         if self._user is not None:
             self._user.release()
+
+
+def _trace() -> int:
+    """A file for the stack of a crash: that size and no other."""
+    fd = os.memfd_create("opbox-trace", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(fd, TRACE_BYTES)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+    return fd
 
 
 def _environment(settings: Settings, folder: str) -> dict[str, str]:
@@ -232,17 +302,6 @@ def _folders(package: str) -> list[Path]:
 def _gpu(settings: Settings) -> bool:
     named = settings.devices or (settings.device, "gpu")
     return any(name.startswith("gpu") for name in named) and bool(glob.glob("/dev/nvidia[0-9]*"))
-
-
-def _usage(pid: int) -> tuple[float, int]:
-    """Processor seconds and resident bytes; nothing of a process that has ended."""
-    try:
-        told = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0.0, 0
-    # The fields from the third on, as proc(5) counts them.
-    cpu = (int(told[11]) + int(told[12])) / os.sysconf("SC_CLK_TCK")
-    return cpu, int(told[21]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def _name(code: int) -> str:

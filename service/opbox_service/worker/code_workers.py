@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
+import time
 from collections import Counter, OrderedDict
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any
 
@@ -15,16 +17,20 @@ import structlog
 from opbox_ops.errors import GoneError, NotReadyError, OpboxError, QuotaError
 
 from ..settings import UPLOADS, Settings
+from . import landlock
 from .code_worker import CodeWorker
+from .confine import unreadable
+from .folders import remove_leftovers, usage
 from .host import Outcome, Request
-from .remains import User, remove_leftovers
+from .remains import User, end_leftovers, end_strays
+from .running import Held, held, running
 from .worker import Worker
 
 __all__ = ["CodeWorkers"]
 
 REMEMBERED = 10_000
 """Ended sessions whose owners still learn what became of them."""
-WATCH_S = 0.1
+WATCH_S, MEASURE_S = 0.1, 0.5
 LIST_S = 1.0
 """How long a session that is listed may take to tell of itself; it may be in code that lets nothing else run."""
 
@@ -37,10 +43,12 @@ class CodeWorkers:
     Args:
         settings: of the server.
         root: whether the processes can take on users of their own.
+        siblings: the processes that the server has started besides.
     """
 
-    def __init__(self, settings: Settings, *, root: bool) -> None:
+    def __init__(self, settings: Settings, *, root: bool, siblings: Callable[[], list[int]]) -> None:
         self._settings = settings
+        self._siblings = siblings
         self._users = bool(root and settings.code_user)
         self._wanted = settings.code_sessions > 0 and any(
             UPLOADS & scopes and "run" in scopes
@@ -61,13 +69,39 @@ class CodeWorkers:
     # -- life ---------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Begin to keep spares, unless no token may bring code."""
+        """Begin to keep spares, unless no token may bring code.
+
+        Raises:
+            NotReadyError: no process for code can be had here; why, and what to do.
+        """
         if not self._wanted:
             return
+        unread = unreadable() if self._users else None
+        if unread is not None:
+            raise NotReadyError(
+                f"code of sessions runs with a user id of its own, which may not read {unread}: make the packages and "
+                "Python readable for all (chmod -R o+rX), set OPBOX_CODE_USER=0 (it stays root, without its powers), "
+                "or give no token a scope to upload"
+            )
+        if not self._users and not landlock.abi():
+            _log.warning(
+                "code of sessions runs with the server's user id, and this kernel cannot keep it from its files"
+            )
         self._running = True
-        await asyncio.to_thread(remove_leftovers)
-        self._do(self._watch())
+        await asyncio.to_thread(self._remove_leftovers)
         self._keep_spares()
+        if self._spares:
+            try:
+                await self._spares[0].up()
+            except OpboxError as error:
+                raise NotReadyError(f"a process for code of sessions did not start: {error.message}") from None
+        self._do(self._watch())
+        self._do(self._measure())
+
+    def _remove_leftovers(self) -> None:
+        if self._users:
+            end_leftovers(self._settings.code_user)
+        remove_leftovers()
 
     async def stop(self, grace_s: float) -> None:
         """End all of them, and wait until nothing of them is left."""
@@ -154,7 +188,8 @@ class CodeWorkers:
         return list(await asyncio.gather(*(self._described(request, *held[1:]) for held in mine)))
 
     async def _described(self, request: Request, worker: CodeWorker, made: dict[str, Any]) -> Any:
-        with contextlib.suppress(OpboxError, ValueError, LookupError):
+        # What its process answers may be of its code's making.
+        with contextlib.suppress(OpboxError, ValueError, LookupError, TypeError, RecursionError):
             outcome = await worker.call(replace(request, body=None, header_length=None), LIST_S)
             try:
                 if outcome.status == 200:
@@ -186,11 +221,21 @@ class CodeWorkers:
 
     def _keep_spares(self) -> None:
         while self._running and len(self._spares) < self._settings.code_spares and self._failures < 5:
-            self._spares.append(self._new())
+            try:
+                self._spares.append(self._new())
+            except OpboxError as error:
+                self._failures += 1
+                _log.error("a spare process cannot be made", reason=error.message)
 
     def _new(self) -> CodeWorker:
+        """A process that starts; NotReadyError when the system has no room for one."""
         user = User(self._settings.code_user) if self._users else None
-        worker = CodeWorker(self._settings, self._on_end, user)
+        try:
+            worker = CodeWorker(self._settings, self._on_end, user)
+        except OSError as error:
+            if user is not None:
+                user.release()
+            raise NotReadyError(f"a process for the session: the system has no room ({error}): try later") from None
         worker.begin()
         return worker
 
@@ -220,6 +265,28 @@ class CodeWorkers:
                 worker.watch()
                 if worker.ready and worker.session is not None and worker.expired:
                     worker.retire(f"session {worker.session} expired unused: make a new one")
+            end_strays({*self.pids(), *self._siblings()}, kill=not self._users)
+
+    async def _measure(self) -> None:
+        """Judge what sessions hold, again and again; a twentieth of the time at most."""
+        while True:
+            begun = time.monotonic()
+            workers = [worker for worker in self.workers() if worker.watched]
+            for worker, hold, files in await asyncio.to_thread(self._measured, workers) if workers else ():
+                worker.judge(hold, files)
+            await asyncio.sleep(max(MEASURE_S, 19 * (time.monotonic() - begun)))
+
+    def _measured(self, workers: list[CodeWorker]) -> list[tuple[CodeWorker, Held, tuple[int, int]]]:
+        told, everything = self._settings, list(running())
+        found = []
+        for worker in workers:
+            mine = [each for each in everything if worker.started(each)]
+            with contextlib.suppress(OSError):  # it has just ended
+                device = os.stat(worker.folder).st_dev
+                found.append(
+                    (worker, held(mine, told.code_memory_bytes, device), usage(worker.folder, told.code_files))
+                )
+        return found
 
     def _do(self, work: Coroutine[Any, Any, None], name: str = "") -> asyncio.Task[None]:
         task = asyncio.create_task(work, name=name or None)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import glob
-import logging
 import os
 import resource
 import signal
@@ -19,15 +18,15 @@ from pathlib import Path
 
 from . import landlock
 
-__all__ = ["Bounds", "confine", "reachable", "tasks_of"]
+__all__ = ["Bounds", "confine", "reachable", "tasks_of", "unreadable"]
 
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 1, 4, 38
+_CAPABILITY_VERSION = 0x20080522
 _CLONE_NEWNET, _CLONE_NEWIPC = 0x40000000, 0x08000000
 ADDRESSES = 4 << 30
 """Address space beyond the memory that may be used."""
 _READ = ("/usr", "/lib", "/lib64", "/bin", "/sbin", "/etc", "/proc", "/sys")
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
-_log = logging.getLogger("opbox.code")
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -68,9 +67,15 @@ def confine(bounds: Bounds) -> None:
     if bounds.user:
         read = [reachable(each) for each in read]
         _keep_modules_reachable()
-        os.setgroups([])
-        os.setgid(bounds.user)
-        os.setuid(bounds.user)
+        try:
+            os.setgroups([])
+            os.setgid(bounds.user)
+            os.setuid(bounds.user)
+        except PermissionError:
+            raise PermissionError(
+                f"user id {bounds.user} cannot be taken on: expected the capabilities SETUID and SETGID, as root has "
+                "outside of containers: grant them, or set OPBOX_CODE_USER=0"
+            ) from None
     # Nobody else of the same user reads this memory; a process with a user of its own needs its /proc/self.
     _prctl(_PR_SET_DUMPABLE, 1 if bounds.user else 0)
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
@@ -78,13 +83,21 @@ def confine(bounds: Bounds) -> None:
     os.umask(0o077)
     _limit(bounds)
     devices = [*_DEVICES, *(glob.glob("/dev/nvidia*") if bounds.gpu else ())]
-    confined = landlock.restrict([*read, *sys.path], [bounds.folder, *devices], network=bounds.network)
-    if not confined and not bounds.user:
-        _log.warning("code runs with the server's user id, and this kernel cannot keep it from that user's files")
+    landlock.restrict([*read, *sys.path], [bounds.folder, *devices], network=bounds.network)
+    if os.geteuid() == 0:
+        _drop_capabilities()
 
 
 def _prctl(what: int, value: int) -> None:
     if _libc.prctl(what, ctypes.c_ulong(value), 0, 0, 0):
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+
+
+def _drop_capabilities() -> None:
+    """Root without its powers; having given up new privileges, it does not get them back with another program."""
+    header, none = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0), (ctypes.c_uint32 * 6)()
+    if _libc.capset(header, none):
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
 
@@ -154,3 +167,16 @@ def reachable(path: str) -> str:
     folder, name = (real, "") if real.is_dir() else (real.parent, real.name)
     fd = os.open(folder, os.O_PATH | os.O_DIRECTORY)
     return os.path.join(f"/proc/self/fd/{fd}", name) if name else f"/proc/self/fd/{fd}"
+
+
+def unreadable() -> str | None:
+    """A file of what this process runs, or the folder of one, that not every user may read; None when all may.
+
+    Folders above need not let anybody through (see `reachable`).
+    """
+    files = {getattr(module, "__file__", None) for module in list(sys.modules.values())} - {None}
+    for file in sorted(map(str, files)):
+        for each, needed in ((os.path.dirname(file), stat.S_IROTH | stat.S_IXOTH), (file, stat.S_IROTH)):
+            if os.path.exists(each) and os.stat(each).st_mode & needed != needed:
+                return each
+    return None

@@ -19,7 +19,7 @@ from typing import Any
 
 import structlog
 
-from opbox_ops.errors import OpboxError
+from opbox_ops.errors import NotReadyError, OpboxError
 
 from ..buffers import Lease, Pool, map_shared
 from ..engine import Engine
@@ -27,6 +27,7 @@ from ..frames import Framed, Laid, limits_of, serve
 from ..logs import configure
 from ..session.custody import Custody
 from ..settings import Settings
+from ..statuses import tell
 from . import messages
 from .memory import tune_allocator
 from .progress import Progress
@@ -46,6 +47,7 @@ class Process:
     def __init__(self, sock: socket.socket, settings: Settings, progress: Progress | None = None) -> None:
         self._sock = sock
         self._settings = settings
+        self._progress = progress
         self._limits = limits_of(settings)
         self._engine = Engine(settings, Custody(progress) if progress is not None else Custody(takes_code=False))
         self._requests: dict[int, memoryview] = {}
@@ -70,7 +72,9 @@ class Process:
     def _wait_for_the_end(self) -> None:
         poll = select.poll()
         poll.register(self._sock, getattr(select, "POLLRDHUP", 0) | select.POLLHUP)
-        while not poll.poll(2_000):
+        while not poll.poll(1_000):
+            if self._progress is not None:
+                self._progress.beat()
             dropped, held = self._answers.sweep(), len(self._engine.sessions)
             if dropped or held != self._sessions_told:
                 self._sessions_told = held
@@ -86,7 +90,11 @@ class Process:
                 return
             told, inline = messages.read(message)
             if told["kind"] == "call":
-                self._call(told, inline, fd)
+                try:
+                    self._call(told, inline, fd)
+                except Exception as error:
+                    # Code of a session's own may have used up what answers take, as the places for open files.
+                    self._fail(told["id"], error)
             elif told["kind"] == "release":
                 lease = self._lent.pop(told["segment"], None)
                 if lease is not None:
@@ -95,11 +103,21 @@ class Process:
                 for number in told["segments"]:
                     self._requests.pop(number, None)
 
+    def _fail(self, id: int, error: Exception) -> None:
+        if not isinstance(error, OpboxError):
+            _log.error("a call failed", exc_info=error)
+        status, header = tell(error)
+        self._answer(id, Laid(status, json.dumps(header).encode(), []))
+
     def _call(self, told: dict[str, Any], inline: memoryview, fd: int | None) -> None:
         body = inline
         if told["segment"] is not None:
             if fd is not None:
                 self._requests[told["segment"]] = map_shared(fd)
+            if told["segment"] not in self._requests:
+                raise NotReadyError(
+                    "no more files can be opened in the session's process: close some, or make a new one"
+                )
             body = self._requests[told["segment"]][: told["size"]]
         framed = Framed(
             told["method"],
@@ -136,7 +154,11 @@ class Process:
         if size <= messages.INLINE:
             self._tell(answer, b"".join([laid.head, *laid.buffers]))
             return
-        lease = self._answers.lease(size)
+        try:
+            lease = self._answers.lease(size)
+        except NotReadyError as error:
+            self._fail(id, error)
+            return
         laid.write_to(lease.view)
         segment = lease.segment
         answer["segment"] = segment.number

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 __all__ = ["Progress", "Seen"]
 
 _PAGE = struct.Struct("<QQQ")
+_BEATS = struct.Struct("<Q")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +25,13 @@ class Seen:
         commands: begun so far.
         running: whether one runs.
         code: whether code has been brought.
+        beats: how often it has told that it is alive.
     """
 
     commands: int = 0
     running: bool = False
     code: bool = False
+    beats: int = 0
 
 
 class Progress:
@@ -48,11 +51,13 @@ class Progress:
         self._page = mmap.mmap(fd, mmap.PAGESIZE)
         self._commands = 0
         self._code = False
+        self._beats = 0
 
     def read(self) -> Seen:
         """What the other side has told."""
         commands, running, code = _PAGE.unpack_from(self._page)
-        return Seen(commands, bool(running), bool(code))
+        (beats,) = _BEATS.unpack_from(self._page, _PAGE.size)
+        return Seen(commands, bool(running), bool(code), beats)
 
     def began(self, brings_code: bool) -> None:
         """A command begins."""
@@ -63,6 +68,11 @@ class Progress:
     def ended(self) -> None:
         """It has ended."""
         _PAGE.pack_into(self._page, 0, self._commands, 0, self._code)
+
+    def beat(self) -> None:
+        """It is alive: its threads get their turn."""
+        self._beats += 1
+        _BEATS.pack_into(self._page, _PAGE.size, self._beats)
 
     def close(self) -> None:
         """Let go of the page."""

@@ -1,47 +1,50 @@
-"""What a code process has to itself, and how nothing of it stays behind: its user, its folder, what it started."""
+"""Who a code process is, and how nothing that it has started stays behind."""
 
 from __future__ import annotations
 
 import contextlib
-import glob
+import ctypes
+import itertools
 import os
-import shutil
 import signal
 import socket
-import tempfile
+import subprocess
+import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from opbox_ops.errors import NotReadyError
 
-__all__ = ["User", "end_all_of", "make_folder", "remove", "remove_leftovers"]
+from .running import Running, running
 
-PREFIX = "opbox-code-"
-USERS = 1000
-"""User ids to choose from."""
+__all__ = ["User", "adopt_strays", "end_all_of", "end_leftovers", "end_strays"]
+
+USERS = 500
+"""User ids to choose from; as many above are taken by what ends all processes of one."""
+_END_ALL = "import os, sys; user, other = map(int, sys.argv[1:]); os.setresuid(other, user, other); os.kill(-1, 9)"
+_PR_SET_CHILD_SUBREAPER = 36
+_turns = itertools.count(int.from_bytes(os.urandom(2), "little"))
 
 
 class User:
     """A user id that is this worker's alone, among all servers of the machine, until `release`.
 
-    The claim is an abstract socket's name, which goes with the server, however that ends.
+    The claim is an abstract socket's name, which goes with the server, however that ends. Ids are used in turn, so that
+    what one leaves in the system's own places is long forgotten when another gets it.
 
     Args:
-        first: where to begin looking.
+        first: of the ids.
 
     Raises:
         NotReadyError: all are taken.
     """
 
     def __init__(self, first: int) -> None:
-        for self.id in range(first, first + USERS):
-            self._claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-            try:
-                self._claim.bind(f"\0opbox-user-{self.id}")
-            except OSError:
-                self._claim.close()
-            else:
+        for _ in range(USERS):
+            self.id = first + next(_turns) % USERS
+            claim = _claim(self.id)
+            if claim is not None:
+                self._claim = claim
                 return
         raise NotReadyError(f"user ids: expected a free one from {first} to {first + USERS}, got none: try again later")
 
@@ -50,73 +53,87 @@ class User:
         self._claim.close()
 
 
-def make_folder(user: User | None) -> str:
-    """A private folder, which is the user's."""
-    folder = tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=_base())
-    if user is not None:
-        os.chown(folder, user.id, user.id)
-    return folder
+def _claim(user: int) -> socket.socket | None:
+    claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        claim.bind(f"\0opbox-user-{user}")
+    except OSError:
+        claim.close()
+        return None
+    return claim
 
 
-def end_all_of(pid: int, user: int) -> None:
-    """End what a process that has ended leaves running: all of its user, or of its Unix session for user 0."""
-    if not pid:
-        return
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signal.SIGKILL)
+def end_all_of(pid: int, user: int) -> bool:
+    """End what a process that has ended leaves running: all of its user, or of its Unix session for user 0.
+
+    Whether nothing is left.
+    """
+    if pid:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(pid, signal.SIGKILL)
     for _ in range(50):
-        left = _left_by(pid, user)
+        if user:
+            _end_user(user)
+        left = [each.pid for each in running() if not each.zombie and _belongs(each, pid, user)]
         if not left:
-            return
+            return True
         for each in left:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(each, signal.SIGKILL)
         time.sleep(0.01)
+    return False
 
 
-def remove_leftovers() -> None:
-    """Remove the folders of servers that were killed."""
-    for folder in glob.glob(os.path.join(_base(), f"{PREFIX}*-*")):
-        pid = os.path.basename(folder).removeprefix(PREFIX).partition("-")[0]
-        if pid.isdigit() and not os.path.exists(f"/proc/{pid}"):
-            remove(folder)
+def _end_user(user: int) -> None:
+    """End all processes of a user at one moment: one that forks and exits again and again is in no list.
+
+    Who does it has a real user id of its own, so that none of them can end it first.
+    """
+    with contextlib.suppress(OSError):
+        told = [_END_ALL, str(user), str(user + USERS)]
+        subprocess.run([sys.executable, "-I", "-S", "-c", *told], cwd="/", check=False)
 
 
-def remove(folder: str) -> None:
-    """A folder with all that is in it, whatever its modes are."""
+def _belongs(each: Running, pid: int, user: int) -> bool:
+    return each.user == user if user else pid > 0 and each.unix_session == pid
 
-    def again(function: Callable[[str], object], path: str, _: object) -> None:
+
+def end_leftovers(first: int) -> None:
+    """End what servers that were killed have left of their users; `first` is that of the ids."""
+    for user in {each.user for each in running() if first <= each.user < first + USERS}:
+        claim = _claim(user)
+        if claim is not None:
+            with claim:
+                end_all_of(0, user)
+
+
+def adopt_strays() -> None:
+    """Become the parent of what descends from this process and has lost its own: for a program that only serves."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, ctypes.c_ulong(1), 0, 0, 0)
+
+
+def end_strays(known: set[int], *, kill: bool) -> None:
+    """See off what has become this process's child without being started by it, as in a container without an init.
+
+    Args:
+        known: processes that it has started.
+        kill: end those that run, too: where code has the server's user id, and left its Unix session, nothing else
+            tells whose they were.
+    """
+    for pid in _children() - known:
         with contextlib.suppress(OSError):
-            os.chmod(os.path.dirname(path), 0o700)
-            if not os.path.islink(path):
-                os.chmod(path, 0o700)
-            function(path)
-
-    shutil.rmtree(folder, onerror=again)
-    if os.path.isdir(folder):
-        shutil.rmtree(folder, ignore_errors=True)
+            # A child of the server's own has its Unix session; what is not confined comes from elsewhere.
+            if os.getsid(pid) == os.getsid(0) or "\nNoNewPrivs:\t1" not in Path(f"/proc/{pid}/status").read_text():
+                continue
+            if kill:
+                os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, os.WNOHANG)
 
 
-def _base() -> str:
-    """Where private folders are made: any user must get through to it."""
-    usual = tempfile.gettempdir()
-    through = all(path.stat().st_mode & 0o001 for path in (Path(usual), *Path(usual).parents))
-    return usual if through else "/tmp"
-
-
-def _left_by(pid: int, user: int) -> list[int]:
-    """Processes of a user that is one session's alone, or of its Unix session."""
-    found = []
-    for folder in glob.glob("/proc/[0-9]*"):
-        each = int(folder.rpartition("/")[2])
-        try:
-            if user:
-                told = Path(folder, "status").read_text()
-                mine = f"\nUid:\t{user}\t" in told and "\nState:\tZ" not in told
-            else:
-                mine = os.getsid(each) == pid
-        except OSError:
-            continue
-        if mine and each != os.getpid():
-            found.append(each)
+def _children() -> set[int]:
+    found: set[int] = set()
+    with contextlib.suppress(OSError):
+        for task in os.scandir("/proc/self/task"):
+            found.update(map(int, Path(task.path, "children").read_text().split()))
     return found

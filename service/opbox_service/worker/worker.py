@@ -33,6 +33,9 @@ LAST_S = 0.2
 TURN, DRAIN = 64, 4096
 """Messages that are read before others have their turn, and at the end."""
 
+DROPS_S = 0.2
+"""Between two messages that nobody asked for, at the least; they come once in a second or seldom."""
+
 _log = structlog.get_logger("opbox.workers")
 
 
@@ -61,6 +64,7 @@ class Worker:
         self._sock: socket.socket | None = None
         self._pidfd: int | None = None
         self._reason = ""
+        self._dropped_at = float("-inf")
         self.sessions = 0
         self.ended = False
         self.stopping = False
@@ -292,12 +296,15 @@ class Worker:
             self._take_answer(told, inline, fd)
         elif told["kind"] == "ready":
             self._started.set_result(None)
-        elif told["kind"] == "failed":
+        elif told["kind"] == "failed" and not self._started.done():
             self._reason = told["reason"]
             _log.error("a worker could not start", reason=self._reason)
-        elif told["kind"] == "drop":
+        elif told["kind"] == "drop" and self._loop.time() > self._dropped_at + DROPS_S:
+            self._dropped_at = self._loop.time()
             for number in told["segments"]:
                 self._answers.pop(number, None)
+        else:
+            raise ValueError(f"unexpected message {told['kind']!r}")
 
     def _take_answer(self, told: dict[str, Any], inline: memoryview, fd: int | None) -> None:
         number = told["segment"]

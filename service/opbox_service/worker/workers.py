@@ -48,7 +48,7 @@ class WorkerHost:
         self._turn = 0
         self._early_ends: list[float] = []
         self.restarts = 0
-        self._code = CodeWorkers(settings, root=os.geteuid() == 0)
+        self._code = CodeWorkers(settings, root=os.geteuid() == 0, siblings=lambda: self.pids)
 
     @property
     def ready(self) -> bool:
@@ -57,13 +57,12 @@ class WorkerHost:
     async def start(self) -> None:
         self._workers = [self._new_worker() for _ in range(self._settings.workers)]
         try:
-            await asyncio.gather(*(worker.start() for worker in self._workers))
+            await asyncio.gather(*(worker.start() for worker in self._workers), self._code.start())
         except BaseException:
             await self.stop()
             raise
         self._supervising = True
         self._spawn(self._sweep())
-        await self._code.start()
 
     async def stop(self) -> None:
         self._supervising = False

@@ -1,0 +1,105 @@
+"""What a code process prints, on its way to the server's log: by a pipe, in lines, and no more than is well."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import Callable
+
+__all__ = ["Output"]
+
+BURST, RATE = 1 << 16, 1 << 13
+"""Bytes that are told at once, and in a second."""
+LINE = 4096
+"""Bytes of a line; what is longer is told in parts."""
+READ, PAUSE_S = 1 << 20, 0.05
+"""Bytes that are read at a time, and how long after that: whoever prints without an end neither fills a log nor keeps
+the server busy."""
+
+
+class Output:
+    """The server's end of the pipe.
+
+    Args:
+        tell: gets each line.
+
+    Attributes:
+        fd: the other end, until `started`; then -1.
+    """
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self._tell = tell
+        self._loop = asyncio.get_running_loop()
+        self._ours, self.fd = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(self._ours, False)
+        self._line = b""
+        self._room = float(BURST)
+        self._counted = time.monotonic()
+        self._dropped = 0
+        self._pause: asyncio.TimerHandle | None = None
+
+    def started(self) -> None:
+        """The process has the other end."""
+        os.close(self.fd)
+        self.fd = -1
+        self._resume()
+
+    def close(self) -> None:
+        """Tell what is still there; to be called when the process has ended, or could not be started."""
+        if self._pause is not None:
+            self._pause.cancel()
+        self._loop.remove_reader(self._ours)
+        self._take()
+        if self._line:
+            self._told(self._line)
+        self._tell_dropped()
+        for fd in (self._ours, self.fd):
+            if fd >= 0:
+                os.close(fd)
+
+    def _resume(self) -> None:
+        self._loop.add_reader(self._ours, self._read)
+
+    def _read(self) -> None:
+        self._loop.remove_reader(self._ours)
+        if self._take():
+            self._pause = self._loop.call_later(PAUSE_S, self._resume)
+
+    def _take(self) -> bool:
+        """Read what is there, within bounds; whether more can come."""
+        taken = 0
+        with contextlib.suppress(BlockingIOError):
+            while taken < READ:
+                part = os.read(self._ours, 1 << 16)
+                if not part:
+                    return False
+                taken += len(part)
+                self._split(part)
+        return True
+
+    def _split(self, part: bytes) -> None:
+        *lines, self._line = (self._line + part).split(b"\n")
+        for line in lines:
+            self._told(line)
+        while len(self._line) >= LINE:
+            self._told(self._line[:LINE])
+            self._line = self._line[LINE:]
+
+    def _told(self, line: bytes) -> None:
+        now = time.monotonic()
+        self._room = min(BURST, self._room + (now - self._counted) * RATE)
+        self._counted = now
+        if self._room < len(line):
+            self._dropped += len(line) + 1
+            return
+        self._tell_dropped()
+        for at in range(0, len(line), LINE):
+            self._tell(line[at : at + LINE].decode("utf-8", "replace"))
+        self._room -= len(line) + 100  # what the log adds
+
+    def _tell_dropped(self) -> None:
+        if self._dropped:
+            self._tell(f"({self._dropped} bytes more, which came too fast to be told)")
+            self._dropped = 0
