@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import argparse
 import linecache
 import subprocess
 import sys
 import textwrap
 import traceback
+import types
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from opbox.operator.bundle import Bundle, SourceError, literal, run
+from opbox.operator.bundle import Bundle, SourceError, run
 from opbox.operator.gather import gather
+from opbox.operator.values import expression, literal
 
 SCRIPT = '''\
 import math
@@ -118,6 +122,7 @@ def test_notebook_cells_together() -> None:
 MAIN_SCRIPT = """
 from opbox.operator.bundle import run
 from opbox.operator.gather import gather
+from opbox.operator.values import expression, literal
 
 LIMIT = 5
 local = open
@@ -154,7 +159,10 @@ def test_a_script_run_as_main(tmp_path: Path) -> None:
             "import other_file_of_mine\nclass A:\n    def f(self):\n        return other_file_of_mine\n",
             "mx.operator.bundle",
         ),
-        ("from .near import x\nclass A:\n    def f(self):\n        return x\n", "relative import"),
+        (
+            "from .near import x\nclass A:\n    def f(self):\n        return x\n",
+            "'sent.near' is a file .* its package 'sent'",
+        ),
     ],
 )
 def test_what_cannot_be_sent_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, says: str) -> None:
@@ -196,5 +204,37 @@ def test_plain_values_are_written_down(value: Any) -> None:
 
 
 def test_other_values_are_not() -> None:
-    assert literal(object()) is None
-    assert literal([object()]) is None
+    for write in (literal, expression):
+        assert write(object()) is None
+        assert write([object()]) is None
+        assert write(np.array([object()])) is None
+    assert literal(np.ones(3)) is None
+    assert expression(np.ones(1 << 17)) is None
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        np.arange(6, dtype="int16").reshape(2, 3),
+        np.array([0.1, np.inf, np.nan], "float16"),
+        np.zeros((0, 3), "uint8"),
+        np.array(2.5, "float32"),
+        np.array([[True], [False]]),
+        np.float32(0.1),
+        np.int64(7),
+        np.bool_(True),
+    ],
+)
+def test_numpys_values_are_written_down(value: Any) -> None:
+    again = eval(str(expression({"k": [value]})))["k"][0]
+    assert (type(again), again.dtype, again.shape) == (type(value), value.dtype, value.shape)
+    np.testing.assert_array_equal(again, value)
+
+
+def test_types_and_namespaces_are_written_down() -> None:
+    for value in (
+        np.dtype("float16"),
+        argparse.Namespace(lr=0.1, sizes=[1, 2]),
+        types.SimpleNamespace(a=np.float32(1)),
+    ):
+        assert eval(str(expression(value))) == value

@@ -19,6 +19,7 @@ from opbox.operator import modules
 from opbox.operator.bundle import Bundle, Piece, run
 from opbox.operator.gather import gather
 from tests.contract.live import TOKENS, Live
+from tests.custom import operators as own
 
 SOURCE = """
 import opbox as mx
@@ -100,6 +101,7 @@ def test_the_client_is_told_of_the_missing_scope(live: Live, monkeypatch: pytest
     monkeypatch.delenv("OPBOX_URL", raising=False)
     engines.use(HttpTransport(live.url, TOKENS["ann"]))
     try:
+        assert own.SquareProp
         net = mx.sym.Custom(mx.sym.Variable("data"), op_type="square_of_mine")
         with pytest.raises(errors.ForbiddenError, match="upload-python"):
             net.infer_shape(data=(2,))

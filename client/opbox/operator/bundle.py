@@ -14,7 +14,6 @@ import builtins
 import hashlib
 import json
 import linecache
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from types import ModuleType
@@ -22,7 +21,7 @@ from typing import Any
 
 from ..errors import MXNetError
 
-__all__ = ["Bundle", "Module", "Piece", "SourceError", "literal", "run", "shown_name"]
+__all__ = ["Bundle", "Module", "Piece", "SourceError", "run", "shown_name"]
 
 
 class SourceError(MXNetError):
@@ -97,36 +96,6 @@ class Bundle:
         """The whole source for reading."""
         whole = [f"# {module.file}, module {module.name}\n{module.text}" for module in self.modules]
         return "\n".join([*whole, *(f"# {piece.file}:{piece.line}\n{piece.text}" for piece in self.pieces)]) + "\n"
-
-
-def literal(value: Any) -> str | None:
-    """Python text of a plain value (numbers, strings, and tuples, lists, sets, dicts of them), or None."""
-    if value is None or type(value) in (bool, int, str, bytes):
-        return repr(value)
-    if type(value) is float:
-        if math.isnan(value):
-            return "float('nan')"
-        return repr(value) if math.isfinite(value) else ("1e999" if value > 0 else "-1e999")
-    if type(value) in (set, frozenset) and not value:
-        return f"{type(value).__name__}()"
-    if type(value) in (tuple, list, set, frozenset):
-        parts = [literal(each) for each in value]
-        if any(part is None for part in parts):
-            return None
-        # A set's order differs from run to run; the hash of a bundle must not.
-        known = [part for part in parts if part is not None]
-        inner = ", ".join(sorted(known) if type(value) in (set, frozenset) else known)
-        if type(value) is tuple:
-            return f"({inner},)" if len(parts) == 1 else f"({inner})"
-        if type(value) is list:
-            return f"[{inner}]"
-        return f"{{{inner}}}" if type(value) is set else f"frozenset({{{inner}}})"
-    if type(value) is dict:
-        pairs = [(literal(k), literal(v)) for k, v in value.items()]
-        if any(k is None or v is None for k, v in pairs):
-            return None
-        return "{" + ", ".join(f"{k}: {v}" for k, v in pairs) + "}"
-    return None
 
 
 def run(bundle: Bundle, namespace: dict[str, Any]) -> dict[str, Any]:
@@ -220,5 +189,5 @@ def _joined(pieces: list[Piece]) -> str:
     lines: list[str] = []
     for piece in pieces:
         lines += [""] * (piece.line - 1 - len(lines))
-        lines += piece.text.splitlines()
+        lines += piece.text.split("\n")
     return "\n".join(lines) + "\n"

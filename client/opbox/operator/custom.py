@@ -216,10 +216,11 @@ def check_operator(operator: Any, subject: str) -> None:
 
 def prop_class(op_type: str) -> type[CustomOpProp]:
     """The registered CustomOpProp; MXNetError lists what is registered."""
+    held: dict[str, type[CustomOpProp]] = {**_props, **getattr(_collected, "into", {})}
     try:
-        return _props[op_type]
+        return held[op_type]
     except KeyError:
-        known = ", ".join(sorted(_props)) or "none"
+        known = ", ".join(sorted(held)) or "none"
         raise MXNetError(
             f"Custom: op_type {op_type!r} is not registered (registered: {known}): decorate its CustomOpProp with "
             f"@mx.operator.register({op_type!r}), or load the symbol from a file with its -ops.json beside it"
@@ -265,4 +266,4 @@ def _typed(op_type: str, name: str, text: str, annotation: Any) -> Any:
 
 def get_all_registered_operators() -> list[str]:
     """The op_types that are registered here."""
-    return sorted(_props)
+    return sorted({*_props, *getattr(_collected, "into", ())})

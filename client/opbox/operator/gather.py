@@ -3,139 +3,58 @@
 `gather(cls)` reads the file (script, module or notebook cell) that a class was written in and takes the statements
 that the class needs: itself, the functions, classes, constants and imports that it names, and what those name in turn.
 Which names those are is read from the compiled code, so a local variable never drags a global of its name along.
-Plain values are taken as they are now; everything else is made anew by the statement that made it.
+Plain values and numpy's arrays are taken as they are now; everything else is made anew by the statements that made it.
 """
 
 from __future__ import annotations
 
 import ast
 import builtins
-import dis
+import collections
 import inspect
 import linecache
 import sys
-import sysconfig
 import types
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterable
 from typing import Any
 
-from .bundle import Bundle, Module, Piece, SourceError, literal
-from .modules import is_bundled, modules_of
+from .bundle import Bundle, Module, Piece, SourceError
+from .custom import get_all_registered_operators, prop_class
+from .modules import is_bundled, is_installed, is_there, modules_of
+from .statements import SourceFile, bound, is_import, parsed, shown
+from .values import expression
 
 __all__ = ["gather"]
 
 _ABSENT = object()
-_GLOBAL_READS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"})
+_CONTAINERS = (list, dict, set, collections.deque)
 
 
 def gather(*classes: type) -> Bundle:
     """The source of classes and of everything that they refer to.
 
     Raises:
-        SourceError: the source of a class or of something it names cannot be found, or a value it names cannot be
-            written down.
+        SourceError: the source of a class or of something it names cannot be found, a value it names cannot be
+            written down, or a name means two things in two files.
     """
     gatherer = _Gatherer()
     for cls in classes:
         gatherer.take_object(cls, cls.__name__, f"operator class {cls.__name__!r}")
+    gatherer.check_names()
     modules = {module.name: module for module in gatherer.modules}
     ordered = tuple(module for _, module in sorted(modules.items()))
     return Bundle(tuple(gatherer.ordered()), tuple(cls.__name__ for cls in classes), ordered)
 
 
-class _File:
-    """A parsed source file and which of its top-level statements binds a name."""
-
-    def __init__(self, path: str, text: str) -> None:
-        self.path = path
-        self.lines = text.splitlines()
-        self.tree = _tree(text)
-        self.futures: list[ast.stmt] = []
-        self.binders: dict[str, list[ast.stmt]] = {}
-        for statement in _statements(self.tree.body):
-            if isinstance(statement, ast.ImportFrom) and statement.module == "__future__":
-                self.futures.append(statement)
-            else:
-                for name in _bound(statement):
-                    self.binders.setdefault(name, []).append(statement)
-
-    def piece(self, statement: ast.stmt) -> Piece:
-        first = min([statement.lineno, *(d.lineno for d in getattr(statement, "decorator_list", []))])
-        last = statement.end_lineno or first
-        lines = self.lines[first - 1 : last]
-        indent = " " * statement.col_offset
-        return Piece(_shown(self.path), first, "\n".join(line.removeprefix(indent) for line in lines))
-
-    def reads(self, statement: ast.stmt) -> tuple[set[str], set[str]]:
-        """The global names that a statement reads, and the modules that functions in it import."""
-        body = [*self.futures, statement]
-        code = compile(ast.Module(body, []), self.path, "exec", dont_inherit=True)
-        names: set[str] = set()
-        modules: set[str] = set()
-        for instruction in _instructions(code):
-            if instruction.opname in _GLOBAL_READS:
-                names.add(instruction.argval)
-            elif instruction.opname == "IMPORT_NAME" and instruction.argval != "__future__":
-                modules.add(instruction.argval)
-        return names, set() if isinstance(statement, ast.Import | ast.ImportFrom) else modules
-
-
-def _instructions(code: types.CodeType) -> Iterator[dis.Instruction]:
-    yield from dis.get_instructions(code)
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _instructions(constant)
-
-
-_files: dict[str, tuple[str, _File]] = {}
-
-
-def _parsed(path: str, text: str) -> _File:
-    held = _files.get(path)
-    if held is None or held[0] != text:
-        held = _files[path] = (text, _File(path, text))
-    return held[1]
-
-
-def _shown(path: str) -> str:
-    """How a file is called in tracebacks: its name without the user's folders."""
-    return path if path.startswith("<") else Path(path).name
-
-
-def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """The statements of a file; those under `if __name__ == "__main__":` one by one."""
-    for statement in body:
-        if isinstance(statement, ast.If) and any(
-            isinstance(node, ast.Name) and node.id == "__name__" for node in ast.walk(statement.test)
-        ):
-            yield from _statements(statement.body)
-        else:
-            yield statement
-
-
-def _bound(statement: ast.stmt) -> set[str]:
-    """Names that a top-level statement binds."""
-    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        return {statement.name}
-    if isinstance(statement, ast.Import | ast.ImportFrom):
-        return {alias.asname or alias.name.split(".")[0] for alias in statement.names}
-    inner = [child for child in ast.walk(statement) if child is not statement]
-    found = {node.id for node in inner if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    if isinstance(statement, ast.If | ast.Try | ast.With | ast.For | ast.While):
-        kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
-        found.update(*(_bound(child) for child in inner if isinstance(child, kinds)))
-    return found
-
-
 class _Gatherer:
     def __init__(self) -> None:
-        self.taken: dict[tuple[str, int], Piece] = {}
+        self.taken: dict[tuple[str, int, int], Piece] = {}
         self.constants: dict[str, str] = {}
         self.imports: dict[str, str] = {}
         self.modules: list[Module] = []
         self.seen: set[tuple[int, str]] = set()
         self.order: list[str] = []
+        self.meanings: dict[str, dict[str, Any]] = {}
 
     def ordered(self) -> list[Piece]:
         """Values first; then, file by file in the order that they were needed, statements as they stand."""
@@ -146,6 +65,17 @@ class _Gatherer:
             pieces += [self.taken[key] for key in sorted(self.taken) if key[0] == path]
         return pieces
 
+    def check_names(self) -> None:
+        """All pieces share one namespace: SourceError when two files mean different things by a name."""
+        for name, meanings in sorted(self.meanings.items()):
+            (first, value), *others = meanings.items()
+            for other, another in others:
+                if value is not another and (expression(value) is None or expression(value) != expression(another)):
+                    raise SourceError(
+                        f"operator source: name {name!r} is one thing in {shown(first)} and another in {shown(other)}: "
+                        "rename one of them, or name the second file with mx.operator.bundle(path)"
+                    )
+
     def take_object(self, value: Any, name: str, wanted_by: str) -> None:
         """A class or function, by the file that it was written in."""
         if (id(value), name) in self.seen:
@@ -153,159 +83,167 @@ class _Gatherer:
         self.seen.add((id(value), name))
         file = self._file_of(value, wanted_by)
         statement = self._statement_of(file, value, wanted_by)
-        self._take_statement(file, statement, _namespace_of(value))
+        namespace = _namespace_of(value)
+        self._take_statement(file, statement, namespace)
+        self._take_changes(file, value.__name__, value, namespace)
         if name != value.__name__:
             # Another name of it in the file that needs it; after it, in a group of its own.
-            key = (f"<{name}>", 1)
+            key = (f"<{name}>", 1, 0)
             self.taken[key] = Piece(f"<{name}>", 1, f"{name} = {value.__name__}")
             self.order.append(key[0])
 
-    def _take_statement(self, file: _File, statement: ast.stmt, namespace: dict[str, Any]) -> None:
-        key = (file.path, statement.lineno)
+    def _take_statement(self, file: SourceFile, statement: ast.stmt, namespace: dict[str, Any]) -> None:
+        key = (file.path, statement.lineno, statement.col_offset)
         if key in self.taken:
             return
-        self.taken[key] = file.piece(statement)
-        names, imported = file.reads(statement)
-        for name in sorted(names):
+        package = str(namespace.get("__package__") or "")
+        self.taken[key] = file.piece(statement, package)
+        for name in bound(statement):
+            self._note(name, namespace, file)
+        for name in sorted(file.reads(statement)):
             self._take_name(file, statement, name, namespace)
-        for module in sorted(imported):
-            self._check_module(module, f"{module} (imported in {_shown(file.path)}:{statement.lineno})")
+        for module, line in sorted(file.imports(statement, package).items()):
+            self._check_module(module, f"{module} (imported in {shown(file.path)}:{line})")
+        for op_type in sorted(file.op_types(statement, namespace)):
+            if op_type in get_all_registered_operators():
+                prop = prop_class(op_type)
+                self.take_object(prop, prop.__name__, f"operator {op_type!r} (used in {shown(file.path)}:{key[1]})")
         for future in file.futures:
-            self.taken[file.path, future.lineno] = file.piece(future)
+            self.taken[file.path, future.lineno, 0] = file.piece(future, package)
         self.order.append(file.path)
 
-    def _take_name(self, file: _File, user: ast.stmt, name: str, namespace: dict[str, Any]) -> None:
+    def _note(self, name: str, namespace: dict[str, Any], file: SourceFile) -> None:
+        if name in namespace:
+            space = str(namespace.get("__file__") or namespace.get("__name__") or file.path)
+            self.meanings.setdefault(name, {})[space] = namespace[name]
+
+    def _take_name(self, file: SourceFile, user: ast.stmt, name: str, namespace: dict[str, Any]) -> None:
         binders = [binder for binder in file.binders.get(name, []) if binder is not user]
         value = namespace.get(name, _ABSENT)
         if value is _ABSENT and not binders:
             return  # a name of the class's own body, a builtin, or an error that Python will report in its own words
         if name.startswith("__") and name.endswith("__"):
             return
+        self._note(name, namespace, file)
         if value is not _ABSENT and not isinstance(value, types.ModuleType | type | types.FunctionType):
-            text = literal(value)
-            if text is not None and not any(isinstance(b, ast.Import | ast.ImportFrom) for b in binders):
+            text = expression(value)
+            if text is not None and not any(is_import(binder) for binder in binders):
                 self.constants[name] = text
                 return
-        where = f"{name} (used in {_shown(file.path)}:{user.lineno})"
+        where = f"{name} (used in {shown(file.path)}:{user.lineno})"
         if binders:
             for binder in binders:
                 self._take_statement(file, binder, namespace)
-                self._check_import(binder, name, file)
+            self._take_changes(file, name, value, namespace)
         elif isinstance(value, types.ModuleType):
             self._check_module(value.__name__, where)
             self.imports[name] = f"import {value.__name__} as {name}"
-        elif isinstance(value, type | types.FunctionType) and getattr(builtins, name, None) is not value:
-            self._take_foreign(value, name, where)
-        elif getattr(builtins, name, _ABSENT) is _ABSENT:
+        elif isinstance(_unwrapped(value), type | types.FunctionType) and getattr(builtins, name, None) is not value:
+            self._take_foreign(_unwrapped(value), name, where)
+        elif getattr(builtins, name, _ABSENT) is _ABSENT and file.binders.get(name) is None:
             raise SourceError(
-                f"operator source {_shown(file.path)}:{user.lineno}: name {name!r} holds a value of type "
+                f"operator source {shown(file.path)}:{user.lineno}: name {name!r} holds a value of type "
                 f"{type(value).__name__}, which cannot be sent: make it inside the operator, or put the code into a "
                 "file and name that with mx.operator.bundle(path)"
             )
 
+    def _take_changes(self, file: SourceFile, name: str, value: Any, namespace: dict[str, Any]) -> None:
+        """The statements that changed what a name holds after it was made, and the functions that a container has."""
+        if isinstance(value, types.ModuleType):
+            return
+        for statement in file.stores.get(name, []):
+            self._take_statement(file, statement, namespace)
+        if not isinstance(value, _CONTAINERS):
+            return
+        for statement in file.calls.get(name, []):
+            self._take_statement(file, statement, namespace)
+        held: Iterable[Any] = value.values() if isinstance(value, dict) else value
+        for each in list(held):
+            made_here = isinstance(each, type | types.FunctionType) and namespace.get(each.__name__) is each
+            for binder in file.binders.get(each.__name__, []) if made_here else ():
+                self._take_statement(file, binder, namespace)
+
     def _take_foreign(self, value: Any, name: str, wanted_by: str) -> None:
-        if _is_installed(value.__module__) or is_bundled(value.__module__):
+        if is_installed(value.__module__) or is_bundled(value.__module__):
             self._check_module(value.__module__, wanted_by)
             self.imports[name] = f"from {value.__module__} import {value.__name__} as {name}"
         else:
             self.take_object(value, name, wanted_by)
 
-    def _check_import(self, statement: ast.stmt, name: str, file: _File) -> None:
-        where = f"{name} (imported in {_shown(file.path)}:{statement.lineno})"
-        if isinstance(statement, ast.ImportFrom):
-            if statement.level:
-                raise SourceError(
-                    f"{where}: a relative import cannot be followed on the server: name the package's folder with "
-                    "mx.operator.bundle(path) and import it by its full name"
-                )
-            self._check_module(statement.module or "", where)
-        elif isinstance(statement, ast.Import):
-            for alias in statement.names:
-                self._check_module(alias.name, where)
-
     def _check_module(self, module: str, where: str) -> None:
         if is_bundled(module):
             self.modules += modules_of(module)
-        elif not _is_installed(module):
+        elif is_there(module) and not is_installed(module):
+            what = f"the folder of its package {module.split('.')[0]!r}" if "." in module else "it"
             raise SourceError(
-                f"{where}: module {module!r} is a file of yours that the server does not have: name it with "
+                f"{where}: module {module!r} is a file of yours that the server does not have: name {what} with "
                 "mx.operator.bundle(path)"
             )
 
-    def _file_of(self, value: Any, wanted_by: str) -> _File:
+    def _file_of(self, value: Any, wanted_by: str) -> SourceFile:
         try:
             path = _code_file(value)
         except (TypeError, OSError):
             path = None
         text = "".join(linecache.getlines(path)) if path else ""
         if not path or not text:
-            shown = _shown(path) if path else "nowhere"
             raise SourceError(
-                f"{wanted_by}: its source cannot be read (it was defined in {shown}): write it in a script, a "
-                "module or a notebook cell, or put it into a file and name that with mx.operator.bundle(path)"
+                f"{wanted_by}: its source cannot be read (it was defined in {shown(path) if path else 'nowhere'}): "
+                "write it in a script, a module or a notebook cell, or put it into a file and name that with "
+                "mx.operator.bundle(path)"
             )
-        return _parsed(path, text)
+        return parsed(path, text)
 
-    def _statement_of(self, file: _File, value: Any, wanted_by: str) -> ast.stmt:
-        found = [
-            statement
-            for statement in file.binders.get(value.__name__, [])
-            if isinstance(statement, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
-        ]
-        if "<locals>" in value.__qualname__ or not found:
-            inside = (
-                value.__qualname__.split(".<locals>")[0] if "<locals>" in value.__qualname__ else "another statement"
-            )
+    def _statement_of(self, file: SourceFile, value: Any, wanted_by: str) -> ast.stmt:
+        found = None
+        if "<locals>" not in value.__qualname__:
+            found = file.defining(value.__name__, _line(value))
+        if found is None:
+            inside = value.__qualname__.split(".<locals>")[0] if "<locals>" in value.__qualname__ else "another object"
             raise SourceError(
                 f"{wanted_by}: it is defined inside {inside!r}: move it to the top "
-                f"level of {_shown(file.path)}, so that it can be sent by itself"
+                f"level of {shown(file.path)}, so that it can be sent by itself"
             )
-        if len(found) > 1:
-            line = inspect.getsourcelines(value)[1]
-            found = [s for s in found if file.piece(s).line == line] or found[-1:]
-        return found[-1]
+        return found
+
+
+def _unwrapped(value: Any) -> Any:
+    """What a decorator such as functools.lru_cache was put around."""
+    return inspect.unwrap(value) if callable(value) and not isinstance(value, type) else value
+
+
+def _functions(value: Any) -> list[types.FunctionType]:
+    """A function itself; of a class, those that were written in it."""
+    if isinstance(value, types.FunctionType):
+        return [_unwrapped(value)]
+    found = [_unwrapped(getattr(member, "__func__", member)) for member in vars(value).values()]
+    return [
+        each
+        for each in found
+        if isinstance(each, types.FunctionType)
+        and each.__module__ == value.__module__
+        and each.__qualname__.startswith(value.__qualname__ + ".")
+    ]
 
 
 def _namespace_of(value: Any) -> dict[str, Any]:
     """The globals of a class or function."""
-    if isinstance(value, types.FunctionType):
-        return value.__globals__
-    for member in vars(value).values():
-        function = getattr(member, "__func__", member)
-        if isinstance(function, types.FunctionType) and function.__module__ == value.__module__:
-            return function.__globals__
+    for function in _functions(value):
+        return function.__globals__
     return getattr(sys.modules.get(value.__module__), "__dict__", {})
 
 
 def _code_file(value: Any) -> str | None:
-    if isinstance(value, types.FunctionType):
-        return value.__code__.co_filename
-    for member in vars(value).values():
-        function = getattr(member, "__func__", member)
-        if isinstance(function, types.FunctionType) and function.__qualname__.startswith(value.__qualname__ + "."):
-            return function.__code__.co_filename
+    for function in _functions(value):
+        return function.__code__.co_filename
     return inspect.getsourcefile(value)
 
 
-def _tree(text: str) -> ast.Module:
-    """The text parsed; a notebook cell's magics (`%time`, `!ls`) are passed over, line for line."""
+def _line(value: Any) -> int | None:
+    """A line of a class or function, as it was written."""
+    for function in _functions(value):
+        return function.__code__.co_firstlineno
     try:
-        return ast.parse(text)
-    except SyntaxError:
-        lines = text.splitlines()
-        return ast.parse("\n".join("" if line.lstrip().startswith(("%", "!")) else line for line in lines) + "\n")
-
-
-def _is_installed(module: str) -> bool:
-    """Whether a module comes with Python or from an installed package, rather than from the user's own files."""
-    top = module.split(".")[0]
-    if top == "__main__":
-        return False
-    if top in sys.stdlib_module_names or top in ("opbox", "numpy"):
-        return True
-    found = sys.modules.get(top)
-    origin = getattr(found, "__file__", None) or next(iter(getattr(found, "__path__", [])), None)
-    if origin is None:
-        return False
-    roots = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
-    return any(Path(origin).is_relative_to(root) for root in roots if root)
+        return inspect.getsourcelines(value)[1]
+    except (OSError, TypeError):
+        return None

@@ -1,13 +1,16 @@
-"""`mx.operator.bundle(path)`: the user's files whose modules travel with the operators that import them."""
+"""Which modules an operator may import: installed ones, and the user's files that `mx.operator.bundle(path)` named."""
 
 from __future__ import annotations
 
+import importlib.util
+import sys
+import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
 
 from .bundle import Module, SourceError
 
-__all__ = ["bundle", "is_bundled", "modules_of"]
+__all__ = ["bundle", "is_bundled", "is_installed", "is_there", "modules_of"]
 
 MOST_BYTES = 8 << 20
 """The most source of one path."""
@@ -52,6 +55,39 @@ def bundle(path: str | Path) -> None:
 def is_bundled(module: str) -> bool:
     """Whether `bundle` named the module or its package."""
     return module.split(".")[0] in _named
+
+
+def is_there(module: str) -> bool:
+    """Whether a module is here at all; one that a program does without (`try: import …`) may not be."""
+    return module.split(".")[0] == "__main__" or _place(module.split(".")[0]) is not None
+
+
+def is_installed(module: str) -> bool:
+    """Whether a module comes with Python or from an installed package, rather than from the user's own files."""
+    top = module.split(".")[0]
+    if top == "__main__":
+        return False
+    if top in sys.stdlib_module_names or top in ("opbox", "numpy"):
+        return True
+    place = _place(top)
+    if place is None:
+        return False
+    roots = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
+    return bool({"site-packages", "dist-packages"} & {*Path(place).parts}) or any(
+        Path(place).is_relative_to(root) for root in roots if root
+    )
+
+
+def _place(top: str) -> str | None:
+    """The file or folder of a top-level module, imported or not; None when there is none."""
+    found = sys.modules.get(top)
+    if found is not None:
+        return getattr(found, "__file__", None) or next(iter(getattr(found, "__path__", [])), "")
+    try:
+        spec = importlib.util.find_spec(top)
+    except (ImportError, ValueError):
+        return None
+    return None if spec is None else spec.origin or next(iter(spec.submodule_search_locations or []), "")
 
 
 def modules_of(name: str) -> list[Module]:

@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import MXNetError
-from .bundle import literal
 from .custom import check_signature
+from .values import literal
 
 __all__ = ["NDArrayOp", "NumpyOp", "PythonOp", "check_class", "made_with", "rebuilt"]
 

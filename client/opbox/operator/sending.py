@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["CODE", "define", "graph_for", "has_own_code"]
 
 CODE = "__code__"
-_sent: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
+_sent: weakref.WeakKeyDictionary[Any, set[tuple[str, str, str]]] = weakref.WeakKeyDictionary()
 
 
 def define(session: Session, definition: Definition, *, fresh: bool = True) -> str:
@@ -35,9 +35,10 @@ def define(session: Session, definition: Definition, *, fresh: bool = True) -> s
         bundle = definition.source(fresh=fresh)
         code, brought = bundle.sha256, {"bundle": bundle.json()}
     sent = _sent.setdefault(session, set())
-    if code not in sent:
+    named = (definition.kind, definition.name, code)
+    if named not in sent:
         session.record({"do": "define", "op": definition.kind, "op_type": definition.name, "sha256": code, **brought})
-        sent.add(code)
+        sent.add(named)
     return code
 
 

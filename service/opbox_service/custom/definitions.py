@@ -50,6 +50,7 @@ class Definition:
         self._bundle = bundle
         self._class = live
         self._module: str | None = None
+        self._registered: dict[str, type[CustomOpProp]] = {}
 
     def cls(self) -> type:
         """The class; runs the source if that has not been done.
@@ -66,21 +67,24 @@ class Definition:
         module = ModuleType(f"opbox_code_{next(_numbers)}")
         sys.modules[module.__name__] = module
         self._module = module.__name__
-        registered: dict[str, type[CustomOpProp]] = {}
         try:
-            with collecting(registered):
+            with self.names():
                 run(self._bundle, vars(module))
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
             self.forget()
             raise user_error(f"the source of {self.op_type!r}", error) from error
         name = self._bundle.exports[0] if self._bundle.exports else ""
         # The decorator may have returned something else than the class.
-        found = registered.get(self.op_type) or vars(module).get(name)
+        found = self._registered.get(self.op_type) or vars(module).get(name)
         base = BASES[self.kind]
         if not (isinstance(found, type) and issubclass(found, base)):
             self.forget()
             raise UserCodeError(f"the source of {self.op_type!r}: expected a {base.__name__} named {name!r}, got none")
         return found
+
+    def names(self) -> contextlib.AbstractContextManager[None]:
+        """A block in which operators are known by the names that its source registers."""
+        return contextlib.nullcontext() if self._bundle is None else collecting(self._registered)
 
     def forget(self) -> None:
         """Let go of the module that its source ran in."""
@@ -97,8 +101,8 @@ class Definitions:
     """
 
     def __init__(self, backend: Backend, random: RandomSource, device: str) -> None:
-        self.local = LocalSession(backend, random, device)
-        self._by_code: dict[str, Definition] = {}
+        self.local = LocalSession(backend, random, device, self._take)
+        self._by_code: dict[tuple[str, str, str], Definition] = {}
         self._by_name: dict[tuple[str, str], Definition] = {}
 
     def add(self, kind: str, op_type: str, code: str, bundle: Any = None, live: Any = None) -> None:
@@ -110,12 +114,15 @@ class Definitions:
         """
         if kind not in BASES:
             raise BadRequestError(f"define {op_type!r}: op: expected one of {', '.join(BASES)}, got {kind!r}")
-        held = self._by_code.get(code)
-        if held is None or held.kind != kind or held.op_type != op_type:
+        self._by_name[kind, op_type] = self._take(kind, op_type, code, bundle, live)
+
+    def _take(self, kind: str, op_type: str, code: str, bundle: Any = None, live: Any = None) -> Definition:
+        held = self._by_code.get((kind, op_type, code))
+        if held is None:
             if len(self._by_code) >= MOST:
                 raise LimitError(f"define {op_type!r}: expected at most {MOST} operators in a session")
-            held = self._read(kind, op_type, code, bundle, live)
-        self._by_code[code] = self._by_name[kind, op_type] = held
+            held = self._by_code[kind, op_type, code] = self._read(kind, op_type, code, bundle, live)
+        return held
 
     def _read(self, kind: str, op_type: str, code: str, bundle: Any, live: Any) -> Definition:
         if isinstance(live, type) and issubclass(live, BASES[kind]):
@@ -132,8 +139,8 @@ class Definitions:
 
     def find(self, kind: str, op_type: str, code: str | None) -> Definition:
         """By its hash, or else the last of that name; NotFoundError when there is none."""
-        held = self._by_name.get((kind, op_type)) if code is None else self._by_code.get(code)
-        if held is None or held.kind != kind:
+        held = self._by_name.get((kind, op_type)) if code is None else self._by_code.get((kind, op_type, code))
+        if held is None:
             known = ", ".join(sorted({name for _, name in self._by_name})) or "none"
             raise NotFoundError(
                 f"op_type {op_type!r}: expected an operator that this session has defined ({known}): send a define "

@@ -53,13 +53,15 @@ class LocalSession:
     Args:
         backend, random: the device.
         device: its name, "cpu" or "gpu:0".
+        define: takes the class of an operator that another one calls.
     """
 
     in_process = True
     requests = 0
 
-    def __init__(self, backend: Backend, random: RandomSource, device: str) -> None:
+    def __init__(self, backend: Backend, random: RandomSource, device: str, define: Callable[..., object]) -> None:
         self.device = device
+        self._define_class = define
         self._backend = backend
         self._random = random
         self._arrays: dict[int, Array] = {}
@@ -83,7 +85,7 @@ class LocalSession:
             return self
         if device not in self._others:
             other = backend_for(device)
-            self._others[device] = made = LocalSession(other, other.random(0), device)
+            self._others[device] = made = LocalSession(other, other.random(0), device, self._define_class)
             made._others = self._others
         return self._others[device]
 
@@ -214,6 +216,9 @@ class LocalSession:
                 raise MXNetError(WRITES_TO_INPUT)
         kernel.launch(values, command["grid"], command["block"], command.get("shared", 0))
 
+    def _define(self, command: Mapping[str, Any], tensor: Any) -> None:
+        self._define_class(command["op"], command["op_type"], command["sha256"], live=command["live"])
+
     def _seed(self, command: Mapping[str, Any], tensor: Any) -> None:
         self._random.seed(command["seed"])
 
@@ -257,6 +262,7 @@ _DO: dict[str, Do] = {
     "view": LocalSession._view,
     "free": LocalSession._free,
     "seed": LocalSession._seed,
+    "define": LocalSession._define,
     "compile": LocalSession._compile,
     "launch": LocalSession._launch,
 }

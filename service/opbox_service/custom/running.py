@@ -89,10 +89,10 @@ class Running:
         given = {key: list(value) if type(value) is list else value for key, value in call.arguments.items()}
         if call.on_device:
             given = {key: [_host(each) for each in value] for key, value in given.items()}
-        with self._local.inside():
+        with self._local.inside(), self._described.definition.names():
             try:
                 getattr(self._operator, method)(**given)
-            except (Exception, SystemExit) as error:
+            except BaseException as error:
                 raise user_error(method, error) from error
         for target, req, made in call.after:
             if isinstance(made, np.ndarray) and not isinstance(target, np.ndarray):
