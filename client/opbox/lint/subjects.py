@@ -15,7 +15,8 @@ from typing import Any
 from .. import _schema, engine, symbol
 from ..errors import MXNetError
 from ..operator import CustomOpProp, NDArrayOp, NumpyOp, PythonOp
-from ..operator.custom import collecting, make_prop
+from ..operator.custom import collecting
+from ..operator.keywords import make_prop
 from .cases import Case, read_cases
 
 __all__ = ["Subject", "find_subjects"]

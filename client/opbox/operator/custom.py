@@ -36,7 +36,6 @@ __all__ = [
     "check_signature",
     "collecting",
     "get_all_registered_operators",
-    "make_prop",
     "prop_class",
     "register",
 ]
@@ -225,43 +224,6 @@ def prop_class(op_type: str) -> type[CustomOpProp]:
             f"Custom: op_type {op_type!r} is not registered (registered: {known}): decorate its CustomOpProp with "
             f"@mx.operator.register({op_type!r}), or load the symbol from a file with its -ops.json beside it"
         ) from None
-
-
-def make_prop(op_type: str, cls: type[CustomOpProp], kwargs: Mapping[str, str]) -> CustomOpProp:
-    """An instance for `kwargs`: strings, as MXNet passes them, or what the constructor's annotations ask for.
-
-    A parameter annotated int, float, bool or tuple is given that; any other gets the string.
-
-    Raises:
-        MXNetError: the constructor takes no such arguments, or a value is not of the annotated kind.
-    """
-    signature = inspect.signature(cls)
-    given = {}
-    for name, text in kwargs.items():
-        parameter = signature.parameters.get(name)
-        given[name] = _typed(op_type, name, text, parameter.annotation if parameter is not None else None)
-    try:
-        signature.bind(**given)
-    except TypeError as error:
-        raise MXNetError(f"Custom: op_type {op_type!r}: {cls.__name__}{signature}: {error}") from None
-    return cls(**given)
-
-
-def _typed(op_type: str, name: str, text: str, annotation: Any) -> Any:
-    kind = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
-    try:
-        if kind == "int":
-            return int(text)
-        if kind == "float":
-            return float(text)
-        if kind == "bool":
-            return {"True": True, "False": False, "1": True, "0": False}[text]
-        if kind.startswith("tuple"):
-            inner = text.strip().strip("()[]")
-            return tuple(int(part) for part in inner.split(",") if part.strip())
-    except (ValueError, KeyError):
-        raise MXNetError(f"Custom: op_type {op_type!r}: parameter {name!r}: expected {kind}, got {text!r}") from None
-    return text
 
 
 def get_all_registered_operators() -> list[str]:

@@ -15,8 +15,9 @@ from typing import Any
 from .._schema.operator import Operator, param_error
 from ..errors import MXNetError
 from .bundle import Bundle
-from .custom import make_prop, prop_class
+from .custom import prop_class
 from .gather import gather
+from .keywords import make_prop
 
 __all__ = ["CUSTOM", "KINDS", "CustomOperator", "Definition", "Signature", "find", "own_parameters", "remember"]
 

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from opbox.errors import MXNetError
-from opbox.operator.custom import check_operator, make_prop
+from opbox.operator.custom import check_operator
+from opbox.operator.keywords import make_prop
 from opbox.operator.native import check_class, rebuilt
 from opbox_ops.errors import ParamError, UserCodeError
 from opbox_ops.infer import DType, Shape, ShapeList, TypeList, dtype_of, known
@@ -63,10 +64,8 @@ class Described:
         """Ask for types, and merge what is told."""
         count = len(self.arguments)
         complete = all(dtype is not None for dtype in ins[:count])
-        if not complete and all(dtype is None for dtype in ins[:count]):
-            return
         if not hasattr(self.told, "infer_type"):
-            first = next(dtype for dtype in ins[:count] if dtype is not None) if count else np.dtype(np.float32)
+            first = next((dtype for dtype in ins[:count] if dtype is not None), None if count else np.dtype(np.float32))
             self._merge(([first] * count, [first] * len(outs), []), ins, outs, _type)
             return
         lists = self._ask("infer_type", [None if each is None else each.type for each in ins[:count]], complete)

@@ -1,0 +1,85 @@
+"""What a Prop is told and tells: keyword arguments by its annotations, types that it fixes."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, Optional, Tuple  # noqa: UP035
+
+import numpy as np
+import pytest
+
+import opbox as mx
+
+
+@mx.operator.register("typed_of_mine")
+class TypedProp(mx.operator.CustomOpProp):
+    """Tells its keyword arguments as the names of its arguments."""
+
+    def __init__(
+        self,
+        text: Any = "",
+        count: int = 0,
+        limit: int | None = 3,
+        ratios: tuple[float, ...] = (),
+        sizes: list[int] = [],  # noqa: B006
+        table: dict = {},  # type: ignore[type-arg]  # noqa: B006
+        flag: bool = False,
+        old: Optional[int] = None,  # noqa: UP045
+        older: Tuple[int, ...] = (),  # noqa: UP006
+    ) -> None:
+        super().__init__()
+        self.told = [text, count, limit, ratios, sizes, table, flag, old, older]
+
+    def list_arguments(self) -> list[str]:
+        return [f"{number}: {each!r}" for number, each in enumerate(self.told)]
+
+
+@pytest.mark.parametrize(
+    ("keyword", "value", "told"),
+    [
+        ("text", (1, 2), "'(1, 2)'"),
+        ("count", "4", "4"),
+        ("limit", None, "None"),
+        ("limit", 5, "5"),
+        ("ratios", (0.5, 2), "(0.5, 2)"),
+        ("ratios", [[1, 2], [3, 4]], "([1, 2], [3, 4])"),
+        ("ratios", 0.5, "(0.5,)"),
+        ("sizes", (1, 2), "[1, 2]"),
+        ("table", {"a": 1}, "{'a': 1}"),
+        ("flag", "true", "True"),
+        ("old", 7, "7"),
+        ("older", (8, 9), "(8, 9)"),
+    ],
+)
+def test_keywords_are_what_the_annotations_ask_for(keyword: str, value: Any, told: str) -> None:
+    names = mx.sym.Custom(op_type="typed_of_mine", name="op", **{keyword: value}).list_arguments()
+    number = list(inspect.signature(TypedProp).parameters).index(keyword)
+    assert names[number] == f"op_{number}: {told}"
+
+
+@pytest.mark.parametrize(
+    ("keyword", "value", "kind"),
+    [("count", None, "int"), ("flag", "yes", "bool"), ("sizes", "a b", r"list\[int\]"), ("limit", "x", r"int \| None")],
+)
+def test_a_keyword_of_another_kind(keyword: str, value: Any, kind: str) -> None:
+    with pytest.raises(mx.MXNetError, match=f"parameter '{keyword}': expected {kind}, got '{value}'"):
+        mx.sym.Custom(op_type="typed_of_mine", **{keyword: value})
+
+
+@mx.operator.register("fixed_types_of_mine")
+class FixedTypesProp(mx.operator.CustomOpProp):
+    def list_arguments(self) -> list[str]:
+        return ["data", "label"]
+
+    def infer_shape(self, in_shape: list[Any]) -> Any:
+        return [in_shape[0], in_shape[0]], [in_shape[0]]
+
+    def infer_type(self, in_type: list[Any]) -> Any:
+        return [np.float64, np.int32], [np.float64], []
+
+
+def test_types_that_an_operator_fixes_need_not_be_given(engine: str) -> None:
+    net = mx.sym.Custom(mx.sym.Variable("data"), op_type="fixed_types_of_mine", name="fixed")
+    assert net.infer_type() == ([np.float64, np.int32], [np.float64], [])
+    executor = net.simple_bind(mx.cpu(), data=(2,), grad_req="null")
+    assert [array.dtype for array in executor.arg_arrays] == [np.float64, np.int32]
