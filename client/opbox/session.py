@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import queue
 import threading
 import time
@@ -319,7 +320,12 @@ class Session:
 
 
 def _opened(transport: Transport, device: str) -> dict[str, Any]:
-    """A new session on the engine: one that may take code, where the program has some and the token allows it."""
+    """A new session on the engine: one that may take code, where the program has some and the token allows it.
+
+    Where nothing tells, it is the engine's affair; OPBOX_CODE=0 asks for one that takes none, and costs no process.
+    """
+    if not getattr(transport, "in_process", False) and os.environ.get("OPBOX_CODE") == "0":
+        return transport.call("POST", "/v1/sessions", {"device": device, "code": False}).header
     if not getattr(transport, "in_process", False) and will_bring_code():
         try:
             return transport.call("POST", "/v1/sessions", {"device": device, "code": True}).header

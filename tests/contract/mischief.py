@@ -2,12 +2,36 @@
 
 import ctypes
 import os
+import re
+import signal
+import sys
 import threading
 import time
 
 import numpy as np
 
 import opbox as mx
+
+
+def hold_the_lock():
+    re.match("(a+)+$", "a" * 60 + "b")
+
+
+def spin():
+    while True:
+        pass
+
+
+def later(function, *args):
+    """Do it once the command has been answered."""
+    threading.Timer(0.5, function, args).start()
+
+
+class Unspeakable(Exception):
+    def __str__(self):
+        raise RuntimeError("no words")
+
+    __repr__ = __str__
 
 
 class Mischief(mx.operator.CustomOp):
@@ -49,10 +73,7 @@ class Mischief(mx.operator.CustomOp):
         time.sleep(600)
 
     def loop_with_the_lock(self, in_data):
-        pattern = "(a+)+$"
-        import re
-
-        re.match(pattern, "a" * 60 + "b")
+        hold_the_lock()
 
     def memory(self, in_data):
         kept = []
@@ -91,8 +112,6 @@ class Mischief(mx.operator.CustomOp):
 
     def native_stack(self, in_data):
         kind = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
-        import sys
-
         sys.setrecursionlimit(1 << 30)
         numbers = (ctypes.c_int * 2)(1, 2)
 
@@ -156,6 +175,133 @@ class Mischief(mx.operator.CustomOp):
         with open("large", "wb") as file:
             file.truncate(1 << 40)
 
+    # -- exceptions of every kind ---------------------------------------------------------------------------------
+
+    def keyboard_interrupt(self, in_data):
+        raise KeyboardInterrupt
+
+    def generator_exit(self, in_data):
+        raise GeneratorExit
+
+    def base_exception(self, in_data):
+        raise BaseException("the root of all")
+
+    def system_exit(self, in_data):
+        sys.exit("bye")
+
+    def unspeakable(self, in_data):
+        raise Unspeakable
+
+    def long_winded(self, in_data):
+        raise ValueError("x" * (50 << 20))
+
+    # -- what goes on when the command has been answered ----------------------------------------------------------
+
+    def spin_later(self, in_data):
+        threading.Thread(target=spin, daemon=True).start()
+
+    def spin_in_a_child(self, in_data):
+        if os.fork() == 0:
+            spin()
+
+    def hold_the_lock_later(self, in_data):
+        later(hold_the_lock)
+
+    def stop_later(self, in_data):
+        later(os.kill, os.getpid(), signal.SIGSTOP)
+
+    def segfault_later(self, in_data):
+        later(ctypes.string_at, 8)
+
+    def close_descriptors(self, in_data):
+        os.closerange(3, 512)
+
+    # -- what it holds ------------------------------------------------------------------------------------------------
+
+    def memory_of_children(self, in_data):
+        for _ in range(4):
+            if os.fork() == 0:
+                kept = np.ones(50_000_000)
+                time.sleep(600)
+                os._exit(int(kept[0]))
+        time.sleep(600)
+
+    def children_that_share(self, in_data):
+        """What they have of their parent is its memory, not theirs."""
+        self.kept = np.ones(60_000_000)
+        for _ in range(6):
+            if os.fork() == 0:
+                time.sleep(600)
+        time.sleep(2)
+
+    def memory_without_a_name(self, in_data):
+        self.kept = []
+        while True:
+            fd = os.memfd_create("mine")
+            self.kept.append(fd)
+            for _ in range(50):
+                os.write(fd, b"x" * (1 << 20))
+
+    def many_files(self, in_data):
+        for i in range(1 << 30):
+            if i % 1000 == 0:
+                os.mkdir(f"folder{i}")
+                os.chdir(f"folder{i}")
+            os.close(os.open(f"file{i}", os.O_CREAT | os.O_WRONLY))
+
+    def many_bytes(self, in_data):
+        for i in range(1 << 30):
+            with open(f"file{i}", "wb") as file:
+                file.write(b"x" * (50 << 20))
+
+    def deleted_bytes(self, in_data):
+        self.kept = []
+        for i in range(100):
+            self.kept.append(open(f"file{i}", "wb"))  # noqa: SIM115
+            self.kept[-1].write(b"x" * (50 << 20))
+            os.unlink(f"file{i}")
+
+    def deep_folders(self, in_data):
+        for _ in range(3000):
+            os.mkdir("deeper")
+            os.chdir("deeper")
+        time.sleep(600)
+
+    def fork_and_exit_for_ever(self, in_data):
+        """No list of processes has it: each one is gone when its line is read."""
+        if os.fork() == 0:
+            os.setsid()
+            while True:
+                if os.fork():
+                    os._exit(0)
+
+    # -- what it says -------------------------------------------------------------------------------------------------
+
+    def print_for_ever(self, in_data):
+        while True:
+            os.write(1, b"printed without an end\n" * 100)
+            os.write(2, b"x" * 4096)
+
+    def print_a_line(self, in_data):
+        print('a line of its own"}', flush=True)
+
+    def read_the_log(self, in_data):
+        raise ValueError(repr(os.pread(2, 1000, 0)))
+
+    def messages(self, in_data):
+        """Well-formed messages that nobody has asked for."""
+        import json
+        import socket
+
+        text = json.dumps({"kind": self.value, "reason": "r" * 10_000, "segments": [], "sessions": 1}).encode()
+        for fd in range(3, 200):
+            try:
+                found = socket.socket(fileno=os.dup(fd))
+            except OSError:
+                continue
+            while found.type == socket.SOCK_SEQPACKET:
+                found.send(len(text).to_bytes(4, "little") + text)
+
     def connection(self, in_data):
         """Write what is no message on the worker's own connection, or close it."""
         import socket
@@ -179,6 +325,18 @@ class MischiefProp(mx.operator.CustomOpProp):
         super().__init__()
         self.what = what
         self.value = value
+        if what == "raise_in_init":
+            raise KeyboardInterrupt
+
+    def list_arguments(self):
+        if self.what == "loop_in_list_arguments":
+            spin()
+        return super().list_arguments()
+
+    def infer_shape(self, in_shape):
+        if self.what == "raise_in_infer_shape":
+            raise GeneratorExit
+        return super().infer_shape(in_shape)
 
     def create_operator(self, ctx, shapes, dtypes):
         return Mischief(self.what, self.value)

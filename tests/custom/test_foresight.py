@@ -6,8 +6,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+
+from opbox.session import _opened
 
 ASK = "import opbox as mx\nfrom opbox.operator.foresight import will_bring_code\n"
 
@@ -34,3 +38,18 @@ def test_a_script(tmp_path: Path, text: str, expected: bool) -> None:
             env={**os.environ, "OPBOX_CODE": forced},
         )
         assert done.stdout.split() == [str(answer)]
+
+
+@pytest.mark.parametrize(("told", "asked"), [("0", [False]), ("1", [True])])
+def test_what_a_session_is_asked_for(monkeypatch: pytest.MonkeyPatch, told: str, asked: list[bool]) -> None:
+    monkeypatch.setenv("OPBOX_CODE", told)
+    headers: list[dict[str, object]] = []
+
+    class Engine:
+        def call(self, method: str, path: str, header: dict[str, object]) -> SimpleNamespace:
+            headers.append(header)
+            return SimpleNamespace(header={"id": "1"})
+
+    engine: Any = Engine()
+    _opened(engine, "cpu")
+    assert [header["code"] for header in headers] == asked

@@ -31,7 +31,7 @@ from .running import Held, Running
 from .stacks import own_frames
 from .worker import Worker, environment, reason_of
 
-__all__ = ["CodeWorker"]
+__all__ = ["CodeWorker", "own_packages"]
 
 PASSED = ("PATH", "LANG", "LANGUAGE", "TZ", "LD_LIBRARY_PATH", "PYTHONPATH", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 PASSED_BEGINNINGS = ("LC_", "CUDA_", "NVIDIA_", "CUPY_", "MKL_", "OMP_", "OPENBLAS_")
@@ -101,12 +101,15 @@ class CodeWorker(Worker):
 
     def _further_settings(self) -> dict[str, Any]:
         told = self._settings
-        packages = [str(path) for name in ("opbox", "opbox_ops", "opbox_service") for path in _folders(name)]
         gpu = _gpu(told)
         bounds = Bounds(
             user=self.user,
             folder=self.folder,
-            read=(*packages, *map(str, told.code_reads), *(str(path.absolute().parent) for path in told.ops)),
+            read=(
+                *map(str, own_packages()),
+                *map(str, told.code_reads),
+                *(str(path.absolute().parent) for path in told.ops),
+            ),
             memory=told.code_memory_bytes,
             open_files=told.code_open_files,
             file_bytes=told.code_file_bytes,
@@ -294,9 +297,10 @@ def _environment(settings: Settings, folder: str) -> dict[str, str]:
     return {**told, **homes, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONNOUSERSITE": "1"}
 
 
-def _folders(package: str) -> list[Path]:
-    spec = find_spec(package)
-    return [Path(each) for each in (spec.submodule_search_locations or ())] if spec is not None else []
+def own_packages() -> list[Path]:
+    """The folders of the packages that such a process runs."""
+    specs = [find_spec(name) for name in ("opbox", "opbox_ops", "opbox_service")]
+    return [Path(each) for spec in specs if spec is not None for each in spec.submodule_search_locations or ()]
 
 
 def _gpu(settings: Settings) -> bool:

@@ -18,7 +18,7 @@ from opbox_ops.errors import GoneError, NotReadyError, OpboxError, QuotaError
 
 from ..settings import UPLOADS, Settings
 from . import landlock
-from .code_worker import CodeWorker
+from .code_worker import CodeWorker, own_packages
 from .confine import unreadable
 from .folders import remove_leftovers, usage
 from .host import Outcome, Request
@@ -57,6 +57,7 @@ class CodeWorkers:
                 *(token.scopes for token in settings.tokens),
             )
         )
+        self._alive: set[CodeWorker] = set()
         self._spares: list[CodeWorker] = []
         self._taken: dict[str, tuple[str, CodeWorker, dict[str, Any]]] = {}
         self._opening = 0
@@ -76,7 +77,7 @@ class CodeWorkers:
         """
         if not self._wanted:
             return
-        unread = unreadable() if self._users else None
+        unread = unreadable(own_packages()) if self._users else None
         if unread is not None:
             raise NotReadyError(
                 f"code of sessions runs with a user id of its own, which may not read {unread}: make the packages and "
@@ -121,10 +122,6 @@ class CodeWorkers:
     def workers(self) -> list[CodeWorker]:
         """Those that have a session."""
         return [worker for _, worker, _ in self._taken.values()]
-
-    def pids(self) -> list[int]:
-        """Their processes, spares included."""
-        return [worker.pid for worker in (*self.workers(), *self._spares)]
 
     # -- sessions -----------------------------------------------------------------------------------------------
 
@@ -236,11 +233,13 @@ class CodeWorkers:
             if user is not None:
                 user.release()
             raise NotReadyError(f"a process for the session: the system has no room ({error}): try later") from None
+        self._alive.add(worker)
         worker.begin()
         return worker
 
     def _on_end(self, worker: Worker) -> None:
         assert isinstance(worker, CodeWorker)
+        self._alive.discard(worker)
         if worker in self._spares:
             self._spares.remove(worker)
         if worker.session is not None:
@@ -265,7 +264,7 @@ class CodeWorkers:
                 worker.watch()
                 if worker.ready and worker.session is not None and worker.expired:
                     worker.retire(f"session {worker.session} expired unused: make a new one")
-            end_strays({*self.pids(), *self._siblings()}, kill=not self._users)
+            end_strays({*(worker.pid for worker in self._alive), *self._siblings()}, kill=not self._users)
 
     async def _measure(self) -> None:
         """Judge what sessions hold, again and again; a twentieth of the time at most."""

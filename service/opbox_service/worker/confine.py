@@ -13,6 +13,7 @@ import resource
 import signal
 import stat
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -169,12 +170,13 @@ def reachable(path: str) -> str:
     return os.path.join(f"/proc/self/fd/{fd}", name) if name else f"/proc/self/fd/{fd}"
 
 
-def unreadable() -> str | None:
-    """A file of what this process runs, or the folder of one, that not every user may read; None when all may.
+def unreadable(packages: Iterable[Path]) -> str | None:
+    """A file of these or of what else this process runs, or the folder of one, that not every user may read; or None.
 
     Folders above need not let anybody through (see `reachable`).
     """
     files = {getattr(module, "__file__", None) for module in list(sys.modules.values())} - {None}
+    files.update(str(path) for package in packages for path in package.rglob("*.py"))
     for file in sorted(map(str, files)):
         for each, needed in ((os.path.dirname(file), stat.S_IROTH | stat.S_IXOTH), (file, stat.S_IROTH)):
             if os.path.exists(each) and os.stat(each).st_mode & needed != needed:
