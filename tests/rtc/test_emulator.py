@@ -230,5 +230,5 @@ def test_old_form_names_and_types() -> None:
 
 def test_without_a_compiler(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(UnsupportedError, match=r"found none of c\+\+, g\+\+, clang\+\+: install one"):
+    with pytest.raises(UnsupportedError, match=r"found none of g\+\+, c\+\+, clang\+\+: install one"):
         build(cache, 'extern "C" __global__ void g(float *x) { x[0] = 5; }', "g", "float *x")
