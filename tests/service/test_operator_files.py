@@ -90,11 +90,15 @@ def test_an_installed_package_that_does_not_load(tmp_path: Path) -> None:
     assert "(broken_package.py:1)" in done.stderr
 
 
-def test_a_path_from_the_folder_of_the_server_serves_sessions_with_code(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("folders", "files"), [(0o755, 0o644), (0o700, 0o644), (0o755, 0o600)])
+def test_a_path_from_the_folder_of_the_server_serves_sessions_with_code(
+    folders: int, files: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A session with code may run as another user, whom neither a private folder nor a private file keeps from it."""
     with tempfile.TemporaryDirectory() as folder:
-        # A session with code may run as another user.
-        Path(folder).chmod(0o755)
         Path(folder, "op.py").write_text(OPERATOR.format(name="op_doubled"))
+        Path(folder, "op.py").chmod(files)
+        Path(folder).chmod(folders)
         monkeypatch.chdir(folder)
         live = Live("process", Path(folder), OPBOX_OPS='["op.py"]')
         try:

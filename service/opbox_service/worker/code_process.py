@@ -15,7 +15,7 @@ import socket
 import sys
 
 from . import messages
-from .confine import Bounds, confine, reachable
+from .confine import Bounds, at_hand, confine
 from .progress import Progress
 
 __all__ = ["main"]
@@ -31,7 +31,7 @@ def main(argv: list[str]) -> None:
     settings = json.loads(bytes(text))
     try:
         if told["bounds"]["user"]:
-            settings["ops"] = [reachable(path) for path in settings["ops"]]
+            settings["ops"] = [at_hand(path, told["bounds"]["folder"]) for path in settings["ops"]]
         confine(Bounds(**told["bounds"]))
         from .process import run  # numpy's threads are to be confined as well
     except Exception as error:

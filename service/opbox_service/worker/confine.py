@@ -10,6 +10,7 @@ import ctypes
 import glob
 import os
 import resource
+import shutil
 import signal
 import stat
 import sys
@@ -19,7 +20,7 @@ from pathlib import Path
 
 from . import landlock
 
-__all__ = ["Bounds", "confine", "reachable", "tasks_of", "unreadable"]
+__all__ = ["Bounds", "at_hand", "confine", "reachable", "tasks_of", "unreadable"]
 
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 1, 4, 38
 _CAPABILITY_VERSION = 0x20080522
@@ -168,6 +169,16 @@ def reachable(path: str) -> str:
     folder, name = (real, "") if real.is_dir() else (real.parent, real.name)
     fd = os.open(folder, os.O_PATH | os.O_DIRECTORY)
     return os.path.join(f"/proc/self/fd/{fd}", name) if name else f"/proc/self/fd/{fd}"
+
+
+def at_hand(path: str, folder: str) -> str:
+    """A name for a file by which any user reads it; a copy in `folder` where its own folder lets nobody else in."""
+    file = Path(path)
+    if not file.is_file() or (file.parent.stat().st_mode & stat.S_IXOTH and file.stat().st_mode & stat.S_IROTH):
+        return reachable(path)
+    copied = shutil.copyfile(path, Path(folder, file.name))
+    copied.chmod(0o644)
+    return str(copied)
 
 
 def unreadable(packages: Iterable[Path]) -> str | None:

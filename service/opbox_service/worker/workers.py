@@ -57,10 +57,17 @@ class WorkerHost:
     async def start(self) -> None:
         self._workers = [self._new_worker() for _ in range(self._settings.workers)]
         try:
-            await asyncio.gather(*(worker.start() for worker in self._workers), self._code.start())
+            ended = await asyncio.gather(
+                *(worker.start() for worker in self._workers), self._code.start(), return_exceptions=True
+            )
         except BaseException:
             await self.stop()
             raise
+        # What the workers say goes before what the processes for code say of the same trouble.
+        failed = [each for each in ended if isinstance(each, BaseException)]
+        if failed:
+            await self.stop()
+            raise failed[0]
         self._supervising = True
         self._spawn(self._sweep())
 
