@@ -152,8 +152,30 @@ def test_a_script_run_as_main(tmp_path: Path) -> None:
     ("text", "says"),
     [
         (
-            "def make():\n    class A:\n        def f(self):\n            return 1\n    return A\nA = make()\n",
-            "move it to the top level",
+            "def make(k):\n    class A:\n"
+            "        K = k\n        def f(self):\n            return 1\n    return A\nA = make(2)\n",
+            "inside 'make' and reads 'k' there, outside of its methods: move it to the top level",
+        ),
+        (
+            "def make(k):\n    class A:\n"
+            "        def f(self):\n            nonlocal k\n            k = 1\n    return A\nA = make(2)\n",
+            "inside 'make', and by itself has no binding for nonlocal 'k' found: move it to the top level",
+        ),
+        (
+            "def make(k):\n    class A:\n"
+            "        def f(self):\n            return k\n    return A\nA = make(object())\n",
+            "name 'k' holds a value of type object",
+        ),
+        (
+            "def base(k):\n    class A:\n        def f(self):\n            return k\n    return A\n"
+            "def make(B, C):\n    class A:\n        def f(self):\n            return B, C\n    return A\n"
+            "A = make(base(1), base(2))\n",
+            "two classes that two calls of a function have made of one statement",
+        ),
+        (
+            "k = 1\ndef top():\n    return k\ndef make(k):\n    class A:\n        def f(self):\n"
+            "            return k, top()\n    return A\nA = make(2)\n",
+            "name 'k' means two things in script.py: rename one of them",
         ),
         (
             "import other_file_of_mine\nclass A:\n    def f(self):\n        return other_file_of_mine\n",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import sys
 import textwrap
 from pathlib import Path
@@ -12,6 +13,8 @@ import pytest
 
 import opbox as mx
 from opbox.operator import modules
+from opbox.operator.bundle import run
+from opbox.operator.gather import gather
 from tests.contract.live import Live
 
 OPERATOR = """
@@ -177,3 +180,67 @@ def test_an_operator_that_calls_one_that_is_not_there(
     written(tmp_path, monkeypatch, call)
     with pytest.raises(mx.errors.UserCodeError, match="op_type 'never_registered' is not registered"):
         called()
+
+
+FACTORY = """
+def make(name, k, power):
+    scale = [k]
+
+    def times(x):
+        return x * scale[0] if k else base(x)
+
+    class Op(mx.operator.CustomOp):
+        def forward(self, is_train, req, in_data, out_data, aux):
+            if in_data[0].shape == (3,):
+                raise ValueError(name)
+            self.assign(out_data[0], req[0], np.power(times(in_data[0].asnumpy()) / 2, power) * 2)
+
+    @mx.operator.register(name)
+    class Prop(mx.operator.CustomOpProp):
+        def __init__(self):
+            super().__init__(need_top_grad=True)
+
+        def create_operator(self, ctx, shapes, dtypes):
+            return Op()
+
+    return Prop
+
+def base(x):
+    return x
+
+Prop = make("of_five", 5, 1)
+Other = make("of_two", 2, 3)
+Base = make("of_none", 0, 1)
+"""
+
+
+def test_classes_inside_a_function(engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the methods captured travels; a traceback has the file's own lines."""
+    written(tmp_path, monkeypatch, FACTORY)
+    assert [called("of_five"), called("of_two"), called("of_none"), called("of_five")] == [[5], [8], [1], [5]]
+    with pytest.raises(mx.errors.UserCodeError, match=r"ValueError: of_two \(gathered_here.py:13\)"):
+        called("of_two", shape=(3,))
+
+
+def test_a_class_inside_this_very_test(engine: str) -> None:
+    factor = np.float32(6)
+
+    class Inner(mx.operator.CustomOp):
+        def forward(self, is_train: Any, req: Any, in_data: Any, out_data: Any, aux: Any) -> None:
+            self.assign(out_data[0], req[0], in_data[0] * float(factor))
+
+    @mx.operator.register("inner_of_test")
+    class InnerProp(mx.operator.CustomOpProp):
+        def create_operator(self, ctx: Any, in_shapes: Any, in_dtypes: Any) -> mx.operator.CustomOp:
+            return Inner()
+
+    assert called("inner_of_test") == [6]
+
+
+def test_a_lambda_of_another_cell() -> None:
+    space: dict[str, Any] = {"__name__": "__main__"}
+    for number, text in enumerate(("f = lambda x: x + 1\n", "class A:\n    def g(self):\n        return f(3)\n")):
+        name = f"/tmp/ipykernel_7/{number}.py"
+        linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+        exec(compile(text, name, "exec"), space)
+    assert run(gather(space["A"]), {})["A"]().g() == 4

@@ -99,9 +99,11 @@ def test_a_network_without_own_operators_has_no_such_file(tmp_path: Path) -> Non
 
 
 def test_source_that_cannot_be_had_does_not_lose_the_model(tmp_path: Path) -> None:
+    lost = 3
+
     @mx.operator.register("inside_of_mine")
     class Inside(mx.operator.CustomOpProp):
-        pass
+        number = lost
 
     net = mx.sym.Custom(mx.sym.Variable("data"), op_type="inside_of_mine", name="i")
     with pytest.warns(UserWarning, match="i: saved without its operator's source: .* move it to the top level"):

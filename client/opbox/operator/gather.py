@@ -20,6 +20,7 @@ from typing import Any
 
 from .bundle import Bundle, Module, Piece, SourceError
 from .custom import get_all_registered_operators, prop_class
+from .enclosed import Enclosed, alone
 from .modules import is_bundled, is_installed, is_there, modules_of
 from .statements import SourceFile, bound, is_import, parsed, shown
 from .values import expression
@@ -54,7 +55,7 @@ class _Gatherer:
         self.modules: list[Module] = []
         self.seen: set[tuple[int, str]] = set()
         self.order: list[str] = []
-        self.meanings: dict[str, dict[str, Any]] = {}
+        self.meanings: dict[str, dict[tuple[str, str], Any]] = {}
 
     def ordered(self) -> list[Piece]:
         """Values first; then, file by file in the order that they were needed, statements as they stand."""
@@ -68,13 +69,16 @@ class _Gatherer:
     def check_names(self) -> None:
         """All pieces share one namespace: SourceError when two files mean different things by a name."""
         for name, meanings in sorted(self.meanings.items()):
-            (first, value), *others = meanings.items()
-            for other, another in others:
-                if value is not another and (expression(value) is None or expression(value) != expression(another)):
-                    raise SourceError(
-                        f"operator source: name {name!r} is one thing in {shown(first)} and another in {shown(other)}: "
-                        "rename one of them, or name the second file with mx.operator.bundle(path)"
-                    )
+            ((first, _), value), *others = meanings.items()
+            for (other, _), another in others:
+                if value is another or (expression(value) is not None and expression(value) == expression(another)):
+                    continue
+                if first == other:
+                    raise SourceError(f"name {name!r} means two things in {shown(first)}: rename one of them")
+                raise SourceError(
+                    f"name {name!r} is one thing in {shown(first)} and another in {shown(other)}: rename one of them, "
+                    "or name the second file with mx.operator.bundle(path)"
+                )
 
     def take_object(self, value: Any, name: str, wanted_by: str) -> None:
         """A class or function, by the file that it was written in."""
@@ -82,23 +86,45 @@ class _Gatherer:
             return
         self.seen.add((id(value), name))
         file = self._file_of(value, wanted_by)
-        statement = self._statement_of(file, value, wanted_by)
-        namespace = _namespace_of(value)
-        self._take_statement(file, statement, namespace)
-        self._take_changes(file, value.__name__, value, namespace)
-        if name != value.__name__:
+        namespace, line, called = _namespace_of(value), _line(value), value.__name__
+        if isinstance(namespace, Enclosed):
+            self._take_enclosed(file, value, namespace, wanted_by)
+        else:
+            statement = file.defining(called, line)
+            if statement is None:
+                statement, called = file.defining(name, line), name  # f = lambda x: …
+            if statement is None:
+                raise SourceError(
+                    f"{wanted_by}: it is made by another object: write it at the top level of {shown(file.path)}, so "
+                    "that it can be sent by itself"
+                )
+            self._take_statement(file, statement, namespace)
+            self._take_changes(file, called, value, namespace)
+        if name != called:
             # Another name of it in the file that needs it; after it, in a group of its own.
             key = (f"<{name}>", 1, 0)
-            self.taken[key] = Piece(f"<{name}>", 1, f"{name} = {value.__name__}")
+            self.taken[key] = Piece(f"<{name}>", 1, f"{name} = {called}")
             self.order.append(key[0])
 
-    def _take_statement(self, file: SourceFile, statement: ast.stmt, namespace: dict[str, Any]) -> None:
-        key = (file.path, statement.lineno, statement.col_offset)
+    def _take_enclosed(self, file: SourceFile, value: Any, namespace: Enclosed, wanted_by: str) -> None:
+        statement = alone(file, value, _line(value), namespace, wanted_by)
+        if self.meanings.setdefault(value.__name__, {}).setdefault((file.path, value.__qualname__), value) is not value:
+            raise SourceError(
+                f"{wanted_by}: it needs two classes that two calls of a function have made of one statement: write "
+                f"them at the top level of {shown(file.path)}"
+            )
+        self._take_statement(file, statement, namespace, group=f"{file.path}:")
+
+    def _take_statement(
+        self, file: SourceFile, statement: ast.stmt, namespace: dict[str, Any], group: str | None = None
+    ) -> None:
+        group = group or file.path
+        key = (group, statement.lineno, statement.col_offset)
         if key in self.taken:
             return
         package = str(namespace.get("__package__") or "")
         self.taken[key] = file.piece(statement, package)
-        for name in bound(statement):
+        for name in bound(statement) if group == file.path else ():
             self._note(name, namespace, file)
         for name in sorted(file.reads(statement)):
             self._take_name(file, statement, name, namespace)
@@ -109,16 +135,22 @@ class _Gatherer:
                 prop = prop_class(op_type)
                 self.take_object(prop, prop.__name__, f"operator {op_type!r} (used in {shown(file.path)}:{key[1]})")
         for future in file.futures:
-            self.taken[file.path, future.lineno, 0] = file.piece(future, package)
-        self.order.append(file.path)
+            self.taken[group, future.lineno, 0] = file.piece(future, package)
+        self.order.append(group)
 
     def _note(self, name: str, namespace: dict[str, Any], file: SourceFile) -> None:
         if name in namespace:
-            space = str(namespace.get("__file__") or namespace.get("__name__") or file.path)
-            self.meanings.setdefault(name, {})[space] = namespace[name]
+            place = str(namespace.get("__file__") or namespace.get("__name__") or file.path)
+            cell = namespace.captured.get(name, "") if isinstance(namespace, Enclosed) else ""
+            self.meanings.setdefault(name, {})[place, cell] = namespace[name]
 
     def _take_name(self, file: SourceFile, user: ast.stmt, name: str, namespace: dict[str, Any]) -> None:
         binders = [binder for binder in file.binders.get(name, []) if binder is not user]
+        if isinstance(namespace, Enclosed):
+            if name in namespace.captured:
+                binders = []
+            else:
+                namespace = namespace.outer
         value = namespace.get(name, _ABSENT)
         if value is _ABSENT and not binders:
             return  # a name of the class's own body, a builtin, or an error that Python will report in its own words
@@ -194,18 +226,6 @@ class _Gatherer:
             )
         return parsed(path, text)
 
-    def _statement_of(self, file: SourceFile, value: Any, wanted_by: str) -> ast.stmt:
-        found = None
-        if "<locals>" not in value.__qualname__:
-            found = file.defining(value.__name__, _line(value))
-        if found is None:
-            inside = value.__qualname__.split(".<locals>")[0] if "<locals>" in value.__qualname__ else "another object"
-            raise SourceError(
-                f"{wanted_by}: it is defined inside {inside!r}: move it to the top "
-                f"level of {shown(file.path)}, so that it can be sent by itself"
-            )
-        return found
-
 
 def _unwrapped(value: Any) -> Any:
     """What a decorator such as functools.lru_cache was put around."""
@@ -228,9 +248,9 @@ def _functions(value: Any) -> list[types.FunctionType]:
 
 def _namespace_of(value: Any) -> dict[str, Any]:
     """The globals of a class or function."""
-    for function in _functions(value):
-        return function.__globals__
-    return getattr(sys.modules.get(value.__module__), "__dict__", {})
+    functions = _functions(value)
+    found = functions[0].__globals__ if functions else getattr(sys.modules.get(value.__module__), "__dict__", {})
+    return Enclosed(found, functions) if "<locals>" in value.__qualname__ else found
 
 
 def _code_file(value: Any) -> str | None:

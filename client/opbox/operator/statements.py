@@ -11,14 +11,15 @@ import re
 import types
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from .bundle import Piece
 
-__all__ = ["SourceFile", "bound", "is_import", "parsed", "shown"]
+__all__ = ["Definition", "SourceFile", "bound", "is_import", "parsed", "shown"]
 
 _GLOBAL_READS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"})
 _RELATIVE = re.compile(r"^from\s*\.[.\s\w]*?\bimport\b")
+Definition: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
@@ -42,7 +43,8 @@ class SourceFile:
         self.binders: dict[str, list[ast.stmt]] = {}
         self.stores: dict[str, list[ast.stmt]] = {}
         self.calls: dict[str, list[ast.stmt]] = {}
-        for statement in _statements(_tree(text).body):
+        self.tree = _tree(text)
+        for statement in _statements(self.tree.body):
             if isinstance(statement, ast.ImportFrom) and statement.module == "__future__":
                 self.futures.append(statement)
                 continue
@@ -118,6 +120,26 @@ class SourceFile:
         if line is None and not chosen:
             chosen = [each for each in found if isinstance(each, ast.Assign)]
         return chosen[-1] if chosen else None
+
+    def within(self, name: str, line: int | None) -> tuple[Definition, set[str]] | None:
+        """A class or function that is defined in functions, around `line`, and the names that those bind."""
+        around = [
+            each
+            for each in ast.walk(self.tree)
+            if isinstance(each, _DEFINITIONS)
+            and line is not None
+            and self.first_line(each) <= line <= (each.end_lineno or each.lineno)
+        ]
+        around.sort(key=self.first_line)
+        found = [each for each in around if each.name == name]
+        if not found:
+            return None
+        names: set[str] = set()
+        for function in around[: around.index(found[-1])]:
+            if not isinstance(function, ast.ClassDef):
+                names.update(each.arg for each in ast.walk(function.args) if isinstance(each, ast.arg))
+                names.update(*(bound(each) for each in function.body))
+        return found[-1], names
 
 
 def _split(line: str, column: int) -> tuple[str, str]:
