@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import opbox as mx
+from opbox.operator.native import rebuilt
 
 
 @mx.operator.register("typed_of_mine")
@@ -83,3 +84,30 @@ def test_types_that_an_operator_fixes_need_not_be_given(engine: str) -> None:
     assert net.infer_type() == ([np.float64, np.int32], [np.float64], [])
     executor = net.simple_bind(mx.cpu(), data=(2,), grad_req="null")
     assert [array.dtype for array in executor.arg_arrays] == [np.float64, np.int32]
+
+
+class WeighedByArrays(mx.operator.NumpyOp):
+    """Made with one array, given another afterwards."""
+
+    def __init__(self, weights: Any) -> None:
+        super().__init__(True)
+        self.weights = weights
+
+    def forward(self, in_data: Any, out_data: Any) -> None:
+        out_data[0][:] = in_data[0] * self.weights["each"] + self.more  # type: ignore[attr-defined]
+
+
+def test_arrays_among_what_an_instance_was_made_with(engine: str) -> None:
+    weights = np.array([[0.1, np.inf], [3, 4]], "float16")
+    instance = WeighedByArrays({"each": weights})
+    instance.more = np.zeros((2, 0, 2), "int32").sum(axis=1) + 1
+    made = instance(mx.sym.Variable("x"), name="weighed").eval(mx.cpu(), x=mx.nd.ones((2, 2)))[0]
+    np.testing.assert_array_equal(made.asnumpy(), weights.astype("float32") + 1, strict=True)
+
+
+def test_arrays_that_are_too_large_or_none() -> None:
+    for value in (np.zeros(1 << 17), np.array([object()])):
+        with pytest.raises(mx.MXNetError, match="WeighedByArrays: constructor arguments: expected plain values"):
+            WeighedByArrays(value)(mx.sym.Variable("x"))
+    with pytest.raises(mx.MXNetError, match="expected an array's type, shape and values"):
+        rebuilt(WeighedByArrays, {"args": "[{'numpy.ndarray': 'float32', 'shape': (3,), 'values': [1]}]"})

@@ -24,10 +24,11 @@ import numpy as np
 
 from ..errors import MXNetError
 from .custom import check_signature
-from .values import literal
+from .values import MOST_ELEMENTS, literal
 
 __all__ = ["NDArrayOp", "NumpyOp", "PythonOp", "check_class", "made_with", "rebuilt"]
 
+_ARRAY = "numpy.ndarray"
 NAMED: Mapping[str, tuple[str, ...]] = {
     "forward": ("in_data", "out_data"),
     "backward": ("out_grad", "in_data", "out_data", "in_grad"),
@@ -143,20 +144,36 @@ def _text(instance: PythonOp, what: str, values: Any) -> str:
     text = literal(_plain(values))
     if text is None or not _readable(text):
         raise MXNetError(
-            f"{type(instance).__name__}: {what}: expected plain values (numbers, strings, tuples, lists, dicts), which "
-            f"the engine can make an instance of its own with, got {values!r}"
+            f"{type(instance).__name__}: {what}: expected plain values (numbers, strings, small numpy arrays, tuples, "
+            f"lists, dicts), which the engine can make an instance of its own with, got {values!r}"
         )
     return text
 
 
 def _plain(value: Any) -> Any:
-    """numpy's numbers as Python's, inside containers too."""
+    """numpy's numbers as Python's and its arrays as dicts, inside containers too."""
     if isinstance(value, np.generic):
         return value.item()
+    if type(value) is np.ndarray and value.dtype.kind in "biuf" and value.size <= MOST_ELEMENTS:
+        return {_ARRAY: value.dtype.name, "shape": value.shape, "values": value.ravel().tolist()}
     if type(value) in (list, tuple):
         return type(value)(_plain(each) for each in value)
     if type(value) is dict:
         return {_plain(key): _plain(each) for key, each in value.items()}
+    return value
+
+
+def _made(value: Any) -> Any:
+    """What `_plain` was given; MXNetError when it is no array's."""
+    if type(value) is dict and _ARRAY in value:
+        try:
+            return np.array(value["values"], np.dtype(value[_ARRAY])).reshape(value["shape"])
+        except (KeyError, TypeError, ValueError):
+            raise MXNetError(f"expected an array's type, shape and values, got {value!r}") from None
+    if type(value) in (list, tuple):
+        return type(value)(_made(each) for each in value)
+    if type(value) is dict:
+        return {key: _made(each) for key, each in value.items()}
     return value
 
 
@@ -183,7 +200,7 @@ def rebuilt(cls: type[PythonOp], told: Mapping[str, str]) -> PythonOp:
         if type(value) is not kind:
             raise MXNetError(f"{cls.__name__}: {key}: expected a {kind.__name__} of plain values, got {told[key]!r}")
         read.append(value)
-    args, kwargs, state = read
+    args, kwargs, state = _made(read)
     made = cls(*args, **kwargs)
     for name, value in state.items():
         setattr(made, name, value)

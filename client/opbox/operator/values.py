@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["expression", "literal"]
+__all__ = ["MOST_ELEMENTS", "expression", "literal"]
 
 MOST_ELEMENTS = 1 << 16
 """The largest array that is written down."""
