@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import linecache
 import sys
 import textwrap
@@ -237,10 +238,18 @@ def test_a_class_inside_this_very_test(engine: str) -> None:
     assert called("inner_of_test") == [6]
 
 
-def test_a_lambda_of_another_cell() -> None:
+def test_values_of_other_cells() -> None:
     space: dict[str, Any] = {"__name__": "__main__"}
-    for number, text in enumerate(("f = lambda x: x + 1\n", "class A:\n    def g(self):\n        return f(3)\n")):
+    cells = (
+        "import dataclasses\n@dataclasses.dataclass\nclass Settings:\n    k: int\n",
+        "f = lambda x: x + 1\nsettings = Settings(3)\n",
+        "settings = Settings(5)\nsettings.k += 1\n%time\n",
+        "settings = (\n",
+        "class A:\n    def g(self):\n        return f(settings.k)\n",
+    )
+    for number, text in enumerate(cells):
         name = f"/tmp/ipykernel_7/{number}.py"
         linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
-        exec(compile(text, name, "exec"), space)
-    assert run(gather(space["A"]), {})["A"]().g() == 4
+        with contextlib.suppress(SyntaxError):
+            exec(compile(text.replace("%time", ""), name, "exec"), space)
+    assert run(gather(space["A"]), {})["A"]().g() == space["A"]().g() == 7

@@ -13,9 +13,11 @@ import builtins
 import collections
 import inspect
 import linecache
+import re
 import sys
 import types
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from .bundle import Bundle, Module, Piece, SourceError
@@ -28,6 +30,7 @@ from .values import expression
 __all__ = ["gather"]
 
 _ABSENT = object()
+_CELL = re.compile(r"ipykernel_\d+|<ipython-input-")
 _CONTAINERS = (list, dict, set, collections.deque)
 
 
@@ -173,6 +176,12 @@ class _Gatherer:
         elif isinstance(_unwrapped(value), type | types.FunctionType) and getattr(builtins, name, None) is not value:
             self._take_foreign(_unwrapped(value), name, where)
         elif getattr(builtins, name, _ABSENT) is _ABSENT and file.binders.get(name) is None:
+            cell = _cell_that_binds(name, file)
+            if cell is not None:
+                for binder in cell.binders[name]:
+                    self._take_statement(cell, binder, namespace)
+                self._take_changes(cell, name, value, namespace)
+                return
             raise SourceError(
                 f"operator source {shown(file.path)}:{user.lineno}: name {name!r} holds a value of type "
                 f"{type(value).__name__}, which cannot be sent: make it inside the operator, or put the code into a "
@@ -225,6 +234,19 @@ class _Gatherer:
                 "mx.operator.bundle(path)"
             )
         return parsed(path, text)
+
+
+def _cell_that_binds(name: str, file: SourceFile) -> SourceFile | None:
+    """The last cell of a notebook that binds a name, other than the cell at hand."""
+    found = None
+    for path in list(linecache.cache):
+        if Path(path).parent == Path(file.path).parent and _CELL.search(path) and path != file.path:
+            try:
+                cell = parsed(path, "".join(linecache.getlines(path)))
+            except SyntaxError:
+                continue  # a cell that never ran
+            found = cell if name in cell.binders else found
+    return found
 
 
 def _unwrapped(value: Any) -> Any:
