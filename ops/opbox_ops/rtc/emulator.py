@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from threading import Lock
 from typing import Any
-from weakref import WeakValueDictionary
+from weakref import WeakValueDictionary, finalize
 
 import numpy as np
 
@@ -88,15 +88,12 @@ class _Library:
         self.path = path
         self._library = ctypes.CDLL(str(path))
         self.lock = Lock()
+        # Not at exit: the process unloads it itself, and what would be called may be gone by then.
+        finalize(self, _ctypes.dlclose, self._library._handle).atexit = False
 
     def function(self, name: str) -> Any:
         """The function of this name."""
         return getattr(self._library, name)
-
-    def __del__(self) -> None:
-        library = getattr(self, "_library", None)
-        if library is not None:
-            _ctypes.dlclose(library._handle)
 
 
 _libraries: WeakValueDictionary[Path, _Library] = WeakValueDictionary()
