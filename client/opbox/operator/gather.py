@@ -11,6 +11,8 @@ from __future__ import annotations
 import ast
 import builtins
 import collections
+import contextlib
+import dataclasses
 import inspect
 import linecache
 import re
@@ -173,20 +175,27 @@ class _Gatherer:
         elif isinstance(value, types.ModuleType):
             self._check_module(value.__name__, where)
             self.imports[name] = f"import {value.__name__} as {name}"
+        elif self._take_from_cell(file, name, value, namespace):
+            return
         elif isinstance(_unwrapped(value), type | types.FunctionType) and getattr(builtins, name, None) is not value:
             self._take_foreign(_unwrapped(value), name, where)
         elif getattr(builtins, name, _ABSENT) is _ABSENT and file.binders.get(name) is None:
-            cell = _cell_that_binds(name, file)
-            if cell is not None:
-                for binder in cell.binders[name]:
-                    self._take_statement(cell, binder, namespace)
-                self._take_changes(cell, name, value, namespace)
-                return
             raise SourceError(
                 f"operator source {shown(file.path)}:{user.lineno}: name {name!r} holds a value of type "
                 f"{type(value).__name__}, which cannot be sent: make it inside the operator, or put the code into a "
                 "file and name that with mx.operator.bundle(path)"
             )
+
+    def _take_from_cell(self, file: SourceFile, name: str, value: Any, namespace: dict[str, Any]) -> bool:
+        """What another cell of a notebook made, unless it knows itself where it was written."""
+        value = _unwrapped(value)
+        if isinstance(value, type | types.FunctionType) and (is_installed(value.__module__) or _functions(value)):
+            return False
+        cell = _cell_that_binds(name, file)
+        for binder in cell.binders[name] if cell is not None else ():
+            self._take_statement(cell or file, binder, namespace)
+        self._take_changes(cell or file, name, value, namespace)
+        return cell is not None
 
     def _take_changes(self, file: SourceFile, name: str, value: Any, namespace: dict[str, Any]) -> None:
         """The statements that changed what a name holds after it was made, and the functions that a container has."""
@@ -222,11 +231,7 @@ class _Gatherer:
             )
 
     def _file_of(self, value: Any, wanted_by: str) -> SourceFile:
-        try:
-            path = _code_file(value)
-        except (TypeError, OSError):
-            path = None
-        text = "".join(linecache.getlines(path)) if path else ""
+        path, text = _source(value)
         if not path or not text:
             raise SourceError(
                 f"{wanted_by}: its source cannot be read (it was defined in {shown(path) if path else 'nowhere'}): "
@@ -265,6 +270,7 @@ def _functions(value: Any) -> list[types.FunctionType]:
         if isinstance(each, types.FunctionType)
         and each.__module__ == value.__module__
         and each.__qualname__.startswith(value.__qualname__ + ".")
+        and not (each.__code__.co_filename == "<string>" and dataclasses.is_dataclass(value))  # made, not written
     ]
 
 
@@ -275,10 +281,13 @@ def _namespace_of(value: Any) -> dict[str, Any]:
     return Enclosed(found, functions) if "<locals>" in value.__qualname__ else found
 
 
-def _code_file(value: Any) -> str | None:
-    for function in _functions(value):
-        return function.__code__.co_filename
-    return inspect.getsourcefile(value)
+def _source(value: Any) -> tuple[str | None, str]:
+    """The file of a class or function, and what is in it."""
+    path = next((function.__code__.co_filename for function in _functions(value)), None)
+    if path is None:
+        with contextlib.suppress(TypeError, OSError):
+            path = inspect.getsourcefile(value)
+    return path, "".join(linecache.getlines(path)) if path else ""
 
 
 def _line(value: Any) -> int | None:
