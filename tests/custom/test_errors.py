@@ -117,23 +117,23 @@ def test_signatures_are_checked_at_register() -> None:
 
     with pytest.raises(mx.MXNetError, match=r"infer_shape: expected to be called with 1 arguments"):
 
-        @mx.operator.register("wrong")
+        @mx.operator.register("of_wrong_signature")
         class P(mx.operator.CustomOpProp):
             def infer_shape(self):
                 pass
 
     with pytest.raises(mx.MXNetError, match=r"Wrong.backward: expected to be called with req, .*, in_grad, aux"):
 
-        @mx.operator.register("wrong")
+        @mx.operator.register("of_wrong_signature")
         class Q(mx.operator.CustomOpProp):
             def create_operator(self, ctx, shapes, dtypes):
                 return Wrong()
 
     with pytest.raises(mx.MXNetError, match=r"expected a subclass of mx\.operator\.CustomOpProp"):
-        mx.operator.register("wrong")(Short)
+        mx.operator.register("of_wrong_signature")(Short)
     with pytest.raises(mx.MXNetError, match=r"write @mx\.operator\.register"):
         mx.operator.register(Short)  # type: ignore[arg-type]
-    assert "wrong" not in mx.operator.get_all_registered_operators()
+    assert "of_wrong_signature" not in mx.operator.get_all_registered_operators()
 
 
 def test_a_name_that_nobody_registered() -> None:
