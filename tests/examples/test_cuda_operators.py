@@ -2,25 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-
 import pytest
 
 from .programs import EXAMPLES, run
 
 pytestmark = pytest.mark.compiler
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[dict[str, str]]:
-    sys.path.insert(0, str(EXAMPLES))
-    try:
-        from lenet_demo import server as own
-    finally:
-        sys.path.remove(str(EXAMPLES))
-    with own("process") as (url, token):
-        yield {"OPBOX_URL": url, "OPBOX_TOKEN": token}
 
 
 @pytest.fixture(params=["embedded", "server"])

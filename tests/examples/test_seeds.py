@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import re
 import struct
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from .programs import EXAMPLES, run
+from .programs import run
 
 SEEDS = Path(__file__).with_name("seeds")
 PRINTS = {
@@ -36,17 +34,6 @@ def mnist(tmp_path_factory: pytest.TempPathFactory) -> Path:
             header = struct.pack(f">4B{array.ndim}I", 0, 0, 8, array.ndim, *array.shape)
             (folder / f"{name}-{kind}-idx{array.ndim}-ubyte").write_bytes(header + array.tobytes())
     return folder
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[dict[str, str]]:
-    sys.path.insert(0, str(EXAMPLES))
-    try:
-        from lenet_demo import server as own
-    finally:
-        sys.path.remove(str(EXAMPLES))
-    with own("process") as (url, token):
-        yield {"OPBOX_URL": url, "OPBOX_TOKEN": token}
 
 
 @pytest.mark.parametrize("where", ["embedded", "server"])
