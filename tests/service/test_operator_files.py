@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -109,6 +110,21 @@ def test_a_path_from_the_folder_of_the_server_serves_sessions_with_code(
             assert answer.tensors["y"].tolist() == [2, 2]
         finally:
             live.stop()
+
+
+def test_private_files_of_one_name_are_two(tmp_path: Path) -> None:
+    names = ("op_of_ann", "op_of_bob")
+    for name in names:
+        (tmp_path / name).mkdir(mode=0o700)
+        (tmp_path / name / "op.py").write_text(OPERATOR.format(name=name))
+    live = Live("process", tmp_path, OPBOX_OPS=json.dumps([str(tmp_path / name / "op.py") for name in names]))
+    try:
+        runs = [{"do": "invoke", "op": name, "inputs": [1], "outputs": [2 + i]} for i, name in enumerate(names)]
+        put = {"do": "put", "id": 1, "tensor": "x"}
+        answer = live.session("py", code=True).run(put, *runs, x=np.ones(2, np.float32))
+        assert answer.status == 200, answer.header
+    finally:
+        live.stop()
 
 
 BROKEN = """

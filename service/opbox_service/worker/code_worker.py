@@ -27,7 +27,7 @@ from .host import Outcome, Request
 from .output import Output
 from .progress import Progress, Seen
 from .remains import User, end_all_of
-from .running import Held, Running
+from .running import Held
 from .stacks import own_frames
 from .worker import Worker, environment, reason_of
 
@@ -193,12 +193,6 @@ class CodeWorker(Worker):
             if got > most:
                 self._condemn(cause, kind, what.format(most))
                 return
-
-    def started(self, process: Running) -> bool:
-        """Whether this is the worker's process, or one that it has started, as far as can be known."""
-        if self.user:
-            return process.user == self.user
-        return process.unix_session == self.pid
 
     @property
     def watched(self) -> bool:

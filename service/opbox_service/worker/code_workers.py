@@ -279,7 +279,7 @@ class CodeWorkers:
         told, everything = self._settings, list(running())
         found = []
         for worker in workers:
-            mine = [each for each in everything if worker.started(each)]
+            mine = [each for each in everything if each.belongs_to(worker.pid, worker.user)]
             with contextlib.suppress(OSError):  # it has just ended
                 device = os.stat(worker.folder).st_dev
                 found.append(

@@ -14,6 +14,7 @@ import shutil
 import signal
 import stat
 import sys
+import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -176,7 +177,10 @@ def at_hand(path: str, folder: str) -> str:
     file = Path(path)
     if not file.is_file() or (file.parent.stat().st_mode & stat.S_IXOTH and file.stat().st_mode & stat.S_IROTH):
         return reachable(path)
-    copied = shutil.copyfile(path, Path(folder, file.name))
+    # Each in a folder of its own: two may have one name.
+    own = Path(tempfile.mkdtemp(prefix="ops-", dir=folder))
+    own.chmod(0o755)
+    copied = shutil.copyfile(path, own / file.name)
     copied.chmod(0o644)
     return str(copied)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from opbox_ops.errors import NotReadyError
 
-from .running import Running, running
+from .running import running
 
 __all__ = ["User", "adopt_strays", "end_all_of", "end_leftovers", "end_strays"]
 
@@ -74,7 +74,7 @@ def end_all_of(pid: int, user: int) -> bool:
     for _ in range(50):
         if user:
             _end_user(user)
-        left = [each.pid for each in running() if not each.zombie and _belongs(each, pid, user)]
+        left = [each.pid for each in running() if not each.zombie and each.belongs_to(pid, user)]
         if not left:
             return True
         for each in left:
@@ -92,10 +92,6 @@ def _end_user(user: int) -> None:
     with contextlib.suppress(OSError):
         told = [_END_ALL, str(user), str(user + USERS)]
         subprocess.run([sys.executable, "-I", "-S", "-c", *told], cwd="/", check=False)
-
-
-def _belongs(each: Running, pid: int, user: int) -> bool:
-    return each.user == user if user else pid > 0 and each.unix_session == pid
 
 
 def end_leftovers(first: int) -> None:

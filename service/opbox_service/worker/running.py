@@ -35,6 +35,10 @@ class Running:
     shared: int
     cpu: float
 
+    def belongs_to(self, pid: int, user: int) -> bool:
+        """Whether it is process `pid` or was started by it, told by the user, or by the Unix session for user 0."""
+        return self.user == user if user else pid > 0 and self.unix_session == pid
+
 
 @dataclass(frozen=True, slots=True)
 class Held:
