@@ -1,13 +1,15 @@
-"""What a compute function is handed: the request kinds, the context, and writing as requested.
+"""What a compute function is handed: its inputs and outputs, the context, temporary space.
 
     @op.compute()
-    def _(p, ctx, inputs, req, outputs):
+    def _(p, ctx, inputs, outputs):
         (x,), (y,) = inputs, outputs
-        emit(ctx.xp.exp, req[0], y, x)
+        ctx.xp.exp(x, out=y)
 
-Outputs are preallocated; a compute writes into them and never returns. With NULL it writes nothing, with WRITE it
-overwrites, with INPLACE it overwrites memory that it also reads as an input (only pairs that FInplaceOption allows),
-with ADD it adds to what is there.
+Outputs are preallocated: a compute writes into them and returns nothing. An output that nobody wants is None. An
+output may be the memory of an input only where FInplaceOption allows it. Adding to what is there (`req` add),
+casting and targets that are not contiguous are the business of the caller.
+
+Older computes take `(p, ctx, inputs, req, outputs)` and serve `req` themselves.
 """
 
 from __future__ import annotations
@@ -19,7 +21,22 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-__all__ = ["Array", "Arrays", "Compute", "Mode", "OpContext", "OpReq", "Reqs", "Temp", "assign", "emit"]
+__all__ = [
+    "Array",
+    "ArraySpec",
+    "Arrays",
+    "CallSpec",
+    "Compute",
+    "Mode",
+    "OpContext",
+    "OpReq",
+    "Outputs",
+    "Reqs",
+    "Temp",
+    "assign",
+    "emit",
+    "writing",
+]
 
 Array: TypeAlias = Any
 """A numpy.ndarray or a cupy.ndarray."""
@@ -47,6 +64,23 @@ class Temp:
 
     shape: tuple[int, ...]
     dtype: Any = np.float32
+
+
+@dataclass(frozen=True, slots=True)
+class ArraySpec:
+    """An array before there is one: `shape`, `dtype`."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class CallSpec:
+    """One call of an operator before it runs: `device` ("cpu" or "gpu"), inputs, outputs."""
+
+    device: str
+    inputs: tuple[ArraySpec, ...]
+    outputs: tuple[ArraySpec, ...]
 
 
 @dataclass(slots=True)
@@ -85,6 +119,8 @@ class OpContext:
 
 
 Compute: TypeAlias = Callable[[Any, OpContext, Arrays, Reqs, Arrays], None]
+Outputs: TypeAlias = Sequence[Any]
+"""The arrays to write; None for an output that nobody wants."""
 
 
 def assign(out: Array, req: OpReq, value: Any) -> None:
@@ -106,3 +142,21 @@ def emit(function: Callable[..., Any], req: OpReq, out: Array, *args: Any) -> No
         assign(out, req, function(*args))
     elif req != OpReq.NULL:
         function(*args, out=out, casting="unsafe")
+
+
+def writing(function: Callable[[Any, OpContext, Arrays, Outputs], None]) -> Compute:
+    """`function`, which only writes, as a compute that serves every `req`."""
+
+    def compute(p: Any, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
+        targets: list[Any] = list(outputs)
+        for k, each in enumerate(req):
+            if each == OpReq.NULL:
+                targets[k] = None
+            elif each == OpReq.ADD:
+                targets[k] = ctx.xp.empty_like(outputs[k])
+        function(p, ctx, inputs, targets)
+        for k, each in enumerate(req):
+            if each == OpReq.ADD:
+                assign(outputs[k], OpReq.ADD, targets[k])
+
+    return compute

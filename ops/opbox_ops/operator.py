@@ -6,11 +6,12 @@ tell a client how to name and count them; a function of the params is possible e
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from .compute import Compute, Temp
+from .compute import ArraySpec, CallSpec, Compute, Temp, writing
 from .errors import ConflictError
 from .infer import ShapeRule, TypeRule, all_same_type
 from .node import Entry, Node
@@ -176,12 +177,34 @@ class Op:
         self.set_attr("FGradient", rule)
         return rule
 
-    def compute(self, *devices: str) -> Callable[[Compute], Compute]:
-        """Decorator: FCompute for `devices`; for both when none is named."""
+    def compute(
+        self,
+        *devices: str,
+        temps: Callable[[Any, CallSpec], Sequence[Temp]] | None = None,
+        allocates: str = "",
+    ) -> Callable[[Callable[..., None]], Callable[..., None]]:
+        """Decorator: FCompute for `devices`; for both when none is named.
 
-        def attach(function: Compute) -> Compute:
+        Args:
+            devices: "cpu", "gpu".
+            temps: `(p, call)` to the temporary arrays that the compute finds in `ctx.temp`.
+            allocates: why the compute allocates memory when it runs; empty: it does not.
+        """
+
+        def attach(function: Callable[..., None]) -> Callable[..., None]:
+            writes = len(inspect.signature(function).parameters) == 4
             for device in devices or DEVICES:
-                self.set_attr(f"FCompute<{device}>", function)
+                self.set_attr(f"FCompute<{device}>", writing(function) if writes else function)
+            if temps is not None:
+
+                def rule(p: Any, shapes: Any, types: Any, out_shapes: Any, out_types: Any) -> Sequence[Temp]:
+                    ins = tuple(map(ArraySpec, shapes, types))
+                    outs = tuple(map(ArraySpec, out_shapes, out_types))
+                    return temps(p, CallSpec((devices or DEVICES)[0], ins, outs))
+
+                self.set_attr("FResourceRequest", rule)
+            if allocates:
+                self.set_attr("TAllocates", allocates)
             return function
 
         return attach
