@@ -6,8 +6,12 @@ from typing import Any
 from .array import NDArray
 
 __all__ = [
+    'SyncBatchNorm',
     'arange_like',
 ]
+
+def SyncBatchNorm(data: NDArray | None = ..., gamma: NDArray | None = ..., beta: NDArray | None = ..., moving_mean: NDArray | None = ..., moving_var: NDArray | None = ..., eps: float = 0.001, momentum: float = 0.9, fix_gamma: bool | int = True, use_global_stats: bool | int = False, output_mean_var: bool | int = False, ndev: int = 1, key: str = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """BatchNorm_v1 and _contrib_SyncBatchNorm: BatchNorm along axis 1, whose output var is the variance."""
 
 def arange_like(data: NDArray | None = ..., start: float = 0.0, step: float = 1.0, repeat: int = 1, ctx: str = '', axis: int | None = None, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Evenly spaced numbers, as many as data has."""

@@ -49,6 +49,7 @@ __all__ = [
     '_adamw_update',
     '_add',
     '_arange',
+    '_contrib_SyncBatchNorm',
     '_contrib_arange_like',
     '_copy',
     '_crop_assign',
@@ -260,6 +261,9 @@ def _add(lhs: Symbol | None = ..., rhs: Symbol | None = ..., name: str | None = 
 
 def _arange(start: float = ..., stop: float | None = None, step: float = 1.0, repeat: int = 1, infer_range: bool | int = False, ctx: str = '', dtype: Any = 'float32', name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """Evenly spaced numbers from start up to stop."""
+
+def _contrib_SyncBatchNorm(data: Symbol | None = ..., gamma: Symbol | None = ..., beta: Symbol | None = ..., moving_mean: Symbol | None = ..., moving_var: Symbol | None = ..., eps: float = 0.001, momentum: float = 0.9, fix_gamma: bool | int = True, use_global_stats: bool | int = False, output_mean_var: bool | int = False, ndev: int = 1, key: str = ..., name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """BatchNorm_v1 and _contrib_SyncBatchNorm: BatchNorm along axis 1, whose output var is the variance."""
 
 def _contrib_arange_like(data: Symbol | None = ..., start: float = 0.0, step: float = 1.0, repeat: int = 1, ctx: str = '', axis: int | None = None, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """Evenly spaced numbers, as many as data has."""

@@ -6,8 +6,12 @@ from typing import Any
 from .symbol import Symbol
 
 __all__ = [
+    'SyncBatchNorm',
     'arange_like',
 ]
+
+def SyncBatchNorm(data: Symbol | None = ..., gamma: Symbol | None = ..., beta: Symbol | None = ..., moving_mean: Symbol | None = ..., moving_var: Symbol | None = ..., eps: float = 0.001, momentum: float = 0.9, fix_gamma: bool | int = True, use_global_stats: bool | int = False, output_mean_var: bool | int = False, ndev: int = 1, key: str = ..., name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """BatchNorm_v1 and _contrib_SyncBatchNorm: BatchNorm along axis 1, whose output var is the variance."""
 
 def arange_like(data: Symbol | None = ..., start: float = 0.0, step: float = 1.0, repeat: int = 1, ctx: str = '', axis: int | None = None, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """Evenly spaced numbers, as many as data has."""

@@ -8,6 +8,7 @@ from .symbol import Symbol
 __all__ = [
     'Activation',
     'BatchNorm',
+    'BatchNorm_v1',
     'BlockGrad',
     'Cast',
     'Concat',
@@ -17,6 +18,11 @@ __all__ = [
     'Embedding',
     'Flatten',
     'FullyConnected',
+    'GroupNorm',
+    'InstanceNorm',
+    'L2Normalization',
+    'LRN',
+    'LayerNorm',
     'LeakyReLU',
     'LinearRegressionOutput',
     'LogisticRegressionOutput',
@@ -114,6 +120,7 @@ __all__ = [
     'mean',
     'min',
     'min_axis',
+    'moments',
     'mp_nag_mom_update',
     'mp_sgd_mom_update',
     'mp_sgd_update',
@@ -206,6 +213,9 @@ def Activation(data: Symbol | None = ..., act_type: str = ..., name: str | None 
 def BatchNorm(data: Symbol | None = ..., gamma: Symbol | None = ..., beta: Symbol | None = ..., moving_mean: Symbol | None = ..., moving_var: Symbol | None = ..., eps: float = 0.001, momentum: float = 0.9, fix_gamma: bool | int = True, use_global_stats: bool | int = False, output_mean_var: bool | int = False, axis: int = 1, cudnn_off: bool | int = False, min_calib_range: float | None = None, max_calib_range: float | None = None, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """BatchNorm: out = gamma (data - mean) / sqrt(variance + eps) + beta, each channel for itself."""
 
+def BatchNorm_v1(data: Symbol | None = ..., gamma: Symbol | None = ..., beta: Symbol | None = ..., moving_mean: Symbol | None = ..., moving_var: Symbol | None = ..., eps: float = 0.001, momentum: float = 0.9, fix_gamma: bool | int = True, use_global_stats: bool | int = False, output_mean_var: bool | int = False, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """BatchNorm_v1 and _contrib_SyncBatchNorm: BatchNorm along axis 1, whose output var is the variance."""
+
 def BlockGrad(data: Symbol | None = ..., name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """data, unchanged; no gradient flows back."""
 
@@ -232,6 +242,21 @@ def Flatten(data: Symbol | None = ..., name: str | None = None, attr: Any = None
 
 def FullyConnected(data: Symbol | None = ..., weight: Symbol | None = ..., bias: Symbol | None = ..., num_hidden: int = ..., no_bias: bool | int = False, flatten: bool | int = True, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """FullyConnected: out = data @ weight.T + bias, with data's trailing axes flattened."""
+
+def GroupNorm(data: Symbol | None = ..., gamma: Symbol | None = ..., beta: Symbol | None = ..., num_groups: int = 1, eps: float = 1e-05, output_mean_var: bool | int = False, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """GroupNorm and InstanceNorm: out = gamma (data - mean) / std + beta, over groups of channels of each sample."""
+
+def InstanceNorm(data: Symbol | None = ..., gamma: Symbol | None = ..., beta: Symbol | None = ..., eps: float = 0.001, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """GroupNorm and InstanceNorm: out = gamma (data - mean) / std + beta, over groups of channels of each sample."""
+
+def L2Normalization(data: Symbol | None = ..., eps: float = 1e-10, mode: str = 'instance', name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """L2Normalization: out = data / norm, norm = sqrt(sum data^2 + eps), over parts of each sample."""
+
+def LRN(data: Symbol | None = ..., alpha: float = 0.0001, beta: float = 0.75, knorm: float = 2.0, nsize: int = ..., name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """LRN: out = data scale^-beta, scale = knorm + alpha / nsize * (sum of data^2 over nsize neighbouring channels)."""
+
+def LayerNorm(data: Symbol | None = ..., gamma: Symbol | None = ..., beta: Symbol | None = ..., axis: int = -1, eps: float = 1e-05, output_mean_var: bool | int = False, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """LayerNorm: out = gamma (data - mean) / std + beta, with mean and std along one axis, for each place of the others."""
 
 def LeakyReLU(data: Symbol | None = ..., gamma: Symbol | None = ..., act_type: str = 'leaky', slope: float = 0.25, lower_bound: float = 0.125, upper_bound: float = 0.334, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """LeakyReLU: out = x where x > 0, and a leak below; data, out and mask have one shape, gamma is (channel,) or (1,)."""
@@ -523,6 +548,9 @@ def min(data: Symbol | None = ..., axis: Sequence[Any] | int | None = None, keep
 
 def min_axis(data: Symbol | None = ..., axis: Sequence[Any] | int | None = None, keepdims: bool | int = False, exclude: bool | int = False, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """The minimum; NaN if there is one."""
+
+def moments(data: Symbol | None = ..., axes: Sequence[Any] | int | None = None, keepdims: bool | int = False, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """moments: the mean of data over some axes, and its biased variance there."""
 
 def mp_nag_mom_update(weight: Symbol | None = ..., grad: Symbol | None = ..., mom: Symbol | None = ..., weight32: Symbol | None = ..., lr: float = ..., momentum: float = 0.0, wd: float = 0.0, rescale_grad: float = 1.0, clip_gradient: float = -1.0, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """One step of SGD with Nesterov's momentum on a float32 copy."""

@@ -1,0 +1,143 @@
+"""GroupNorm and InstanceNorm: out = gamma (data - mean) / std + beta, over groups of channels of each sample.
+
+data and out are (batch, channel, *spatial). GroupNorm splits the channels into num_groups groups of neighbours and
+takes mean and std over the elements of each; its gamma and beta are (num_groups,), as MXNet 1.9.1 has them, and its
+outputs mean and std, hidden unless output_mean_var, are (batch, num_groups). InstanceNorm has a group for each channel,
+gamma and beta (channel,). std = sqrt(variance + eps), the variance biased. With x = (data - mean) / std and
+g = gamma gout:
+
+    gdata = (g - mean(g) - x mean(g x)) / std        ggamma = sum gout x        gbeta = sum gout
+
+Wu and He, "Group Normalization" (2018); Ulyanov et al., "Instance Normalization" (2016).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
+from ..errors import ShapeError
+from ..gradient import backward_node
+from ..infer import ShapeList, TypeList, show_shape
+from ..node import Entry, Node
+from ..params import Bool, Field, Float, Params, PositiveInt
+from ..registry import Op, Slot, register, register_backward, when
+from .standardise import gradient, standardise, wide_type
+
+
+class GroupNormParams(Params):
+    num_groups: PositiveInt = Field(1, description="Groups that the channels are split into.")
+    eps: Float = Field(1e-5, description="Added to the variance.")
+    output_mean_var: Bool = Field(False, description="Show the outputs mean and std.")
+
+
+class InstanceNormParams(Params):
+    eps: Float = Field(1e-3, description="Added to the variance.")
+
+
+AnyParams: TypeAlias = "GroupNormParams | InstanceNormParams"
+
+_shown = when("output_mean_var")
+
+group_norm = register(
+    "GroupNorm",
+    GroupNormParams,
+    inputs=("data", "gamma", "beta"),
+    outputs=("output", Slot("mean", visible=_shown), Slot("std", visible=_shown, doc="sqrt(variance + eps)")),
+)
+instance_norm = register("InstanceNorm", InstanceNormParams, inputs=("data", "gamma", "beta"))
+
+
+@group_norm.infer_shape
+def _(p: GroupNormParams, ins: ShapeList, outs: ShapeList) -> None:
+    shape = ins.merge(0, outs.merge(0, ins[0]))
+    if shape is not None and (len(shape) < 2 or (shape[1] >= 0 and shape[1] % p.num_groups)):
+        message = f"expected channels that num_groups {p.num_groups} divides, got {show_shape(shape)}"
+        raise ShapeError(message, side="input", index=0)
+    for k in (1, 2):
+        ins.merge(k, (p.num_groups,))
+    batch = -1 if shape is None else shape[0]
+    for k in (1, 2, 1):
+        statistics = outs.merge(k, (batch, p.num_groups))
+        batch = batch if statistics is None else statistics[0]
+    if shape is not None:
+        outs.merge(0, ins.merge(0, (batch, *shape[1:])))
+
+
+@instance_norm.infer_shape
+def _(p: InstanceNormParams, ins: ShapeList, outs: ShapeList) -> None:
+    shape = ins.merge(0, outs.merge(0, ins[0]))
+    if shape is not None and len(shape) < 3:
+        raise ShapeError(f"expected at least 3 dimensions, got {show_shape(shape)}", side="input", index=0)
+    channels: tuple[int, ...] = (-1,) if shape is None else (shape[1],)
+    for k in (1, 2, 1):
+        channels = ins.merge(k, channels) or channels
+    if shape is not None:
+        outs.merge(0, ins.merge(0, (shape[0], channels[0], *shape[2:])))
+
+
+def _types(p: AnyParams, ins: TypeList, outs: TypeList) -> None:
+    dtype = ins.only(0, "float16", "float32", "float64", "bfloat16")
+    for slots in (ins, outs, ins, outs):
+        for k in range(len(slots)):
+            dtype = slots.merge(k, dtype)
+
+
+def _grouped(array: Array, groups: int) -> Array:
+    """(batch, channel, *spatial) as (batch, groups, elements of a group)."""
+    batch = array.shape[0]
+    return array.reshape(batch, groups, array.size // (batch * groups) if batch and groups else 0)
+
+
+def _temps(data: int, count: int) -> Any:
+    def rule(p: AnyParams, call: CallSpec) -> Sequence[Temp]:
+        return [Temp(call.inputs[data].shape, wide_type(call.inputs[0].dtype))] * count
+
+    return rule
+
+
+def _forward(p: AnyParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    groups = inputs[1].size
+    x, square = (_grouped(temp, groups) for temp in ctx.temp)
+    mean, std = standardise(ctx.xp, _grouped(inputs[0], groups), p.eps, x, square)
+    if outputs[0] is not None:
+        x *= inputs[1][:, None]
+        ctx.xp.add(x, inputs[2][:, None], out=_grouped(outputs[0], groups), casting="same_kind")
+    for target, values in zip(outputs[1:], (mean, std), strict=False):
+        if target is not None:
+            target[...] = values[..., 0]
+
+
+def _backward(p: AnyParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    xp, gamma = ctx.xp, inputs[2]
+    groups = gamma.size
+    gout, data = (_grouped(array, groups) for array in inputs[:2])
+    x, product, g = (_grouped(temp, groups) for temp in ctx.temp)
+    _, std = standardise(xp, data, p.eps, x, product)
+    if outputs[1] is not None:
+        xp.multiply(gout, x, out=product)
+        outputs[1][...] = product.sum(axis=(0, 2))
+    if outputs[2] is not None:
+        outputs[2][...] = gout.sum(axis=(0, 2), dtype=x.dtype)
+    if outputs[0] is not None:
+        xp.multiply(gout, gamma[:, None], out=g)
+        gradient(xp, g, x, std, product)
+        _grouped(outputs[0], groups)[...] = g
+
+
+def _attach(op: Op, params: type[Params]) -> None:
+    name = f"_backward_{op.name}"
+    backward = register_backward(name, params, outputs=("data", "gamma", "beta"))
+    op.infer_type(_types)
+
+    @op.gradient
+    def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
+        return backward_node(name, node, [ograds[0], *node.inputs[:2]])
+
+    op.compute(temps=_temps(0, 2), allocates="mean and std, one value a group")(_forward)
+    backward.compute(temps=_temps(1, 3), allocates="mean and std, one value a group")(_backward)
+
+
+_attach(group_norm, GroupNormParams)
+_attach(instance_norm, InstanceNormParams)

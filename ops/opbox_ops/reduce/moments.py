@@ -1,0 +1,112 @@
+"""moments: the mean of data over some axes, and its biased variance there.
+
+data is any shape; mean and var are what is left of it without axes, or with length 1 along them with keepdims. With
+n elements to a mean:
+
+    mean = sum data / n        var = sum (data - mean)^2 / n        gdata = (gmean + 2 (data - mean) gvar) / n
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
+from ..errors import ParamError
+from ..gradient import backward_node
+from ..infer import Shape, ShapeList, TypeList, canonical_axis
+from ..nn.standardise import wide_type
+from ..node import Entry, Node
+from ..params import Bool, Field, OptShape, Params
+from ..registry import register, register_backward
+from .axes import kept, reduced
+
+
+class MomentsParams(Params):
+    axes: OptShape = Field(None, description="The axes to take the mean over; at least one.")
+    keepdims: Bool = Field(False, description="Keep the axes, with length 1.")
+
+
+op = register("moments", MomentsParams, outputs=("output0", "output1"))
+backward = register_backward("_backward_moments", MomentsParams, outputs=("data",))
+
+
+def _axes(p: MomentsParams, ndim: int) -> tuple[int, ...]:
+    if not p.axes:
+        raise ParamError(
+            f"moments: parameter 'axes': expected at least one axis, got {p.axes}; name every axis for all"
+        )
+    return tuple(sorted({canonical_axis(axis, ndim, "axes") for axis in p.axes}))
+
+
+@op.infer_shape
+def _(p: MomentsParams, ins: ShapeList, outs: ShapeList) -> None:
+    data = ins[0]
+    if data is None:
+        _axes(p, 1 << 31)
+        outs.merge(1, outs.merge(0, outs.merge(1, outs[0])))
+        return
+    axes = _axes(p, len(data))
+    out: Shape = reduced(data, axes, p.keepdims)
+    for k in (0, 1, 0):
+        out = outs.merge(k, out)
+    if out is not None and len(axes) < len(data):
+        lengths = iter(d for a, d in enumerate(out) if not p.keepdims or a not in axes)
+        ins.merge(0, tuple(-1 if a in axes else next(lengths) for a in range(len(data))))
+
+
+@op.infer_type
+def _(p: MomentsParams, ins: TypeList, outs: TypeList) -> None:
+    dtype = ins.only(0, "float16", "float32", "float64", "bfloat16")
+    for slots, k in ((outs, 0), (outs, 1), (ins, 0), (outs, 0)):
+        dtype = slots.merge(k, dtype)
+
+
+@op.gradient
+def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
+    return backward_node("_backward_moments", node, [*ograds, node.inputs[0]])
+
+
+def _temps(data: int) -> Any:
+    def rule(p: MomentsParams, call: CallSpec) -> Sequence[Temp]:
+        return [Temp(call.inputs[data].shape, wide_type(call.inputs[data].dtype))]
+
+    return rule
+
+
+def _centred(p: MomentsParams, xp: Any, data: Array, centred: Array) -> tuple[Array, tuple[int, ...], int]:
+    """Write data - mean; the mean, the axes, and how many elements a mean is taken over."""
+    axes = _axes(p, data.ndim)
+    n = 1
+    for axis in axes:
+        n *= data.shape[axis]
+    mean = data.sum(axis=axes, keepdims=True, dtype=centred.dtype)
+    mean /= max(1, n)
+    xp.subtract(data, mean, out=centred)
+    return mean, axes, max(1, n)
+
+
+@op.compute(temps=_temps(0), allocates="the means in the type that is summed in")
+def _(p: MomentsParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    centred = ctx.temp[0]
+    mean, axes, n = _centred(p, ctx.xp, inputs[0], centred)
+    if outputs[0] is not None:
+        outputs[0][...] = mean.reshape(outputs[0].shape)
+    if outputs[1] is not None:
+        ctx.xp.multiply(centred, centred, out=centred)
+        outputs[1][...] = (centred.sum(axis=axes) / n).reshape(outputs[1].shape)
+
+
+@backward.compute(temps=_temps(2), allocates="the means in the type that is summed in")
+def _(p: MomentsParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    if outputs[0] is None:
+        return
+    gmean, gvar, data = inputs
+    centred = ctx.temp[0]
+    _, axes, n = _centred(p, ctx.xp, data, centred)
+    shape = kept(data.shape, axes)
+    centred *= gvar.reshape(shape)
+    centred *= 2
+    centred += gmean.reshape(shape)
+    centred /= n
+    outputs[0][...] = centred
