@@ -23,7 +23,7 @@ FAMILIES = {
     "reduce": "Reductions",
     "shape": "Shapes and parts",
     "index": "Indices and order",
-    "linalg": "Matrix products",
+    "linalg": "Matrices",
     "init": "Constants and sequences",
     "random": "Random numbers",
     "update": "Optimizer steps",

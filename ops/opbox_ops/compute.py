@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import wraps
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -147,6 +148,7 @@ def emit(function: Callable[..., Any], req: OpReq, out: Array, *args: Any) -> No
 def writing(function: Callable[[Any, OpContext, Arrays, Outputs], None]) -> Compute:
     """`function`, which only writes, as a compute that serves every `req`."""
 
+    @wraps(function)
     def compute(p: Any, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
         targets: list[Any] = list(outputs)
         for k, each in enumerate(req):

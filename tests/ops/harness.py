@@ -89,6 +89,8 @@ class Call:
     def compute(self, ins: Sequence[Any], req: Sequence[OpReq], outs: Sequence[Any], *, seed: int = SEED) -> None:
         """Run the compute into `outs`."""
         run, op = self.run, self.node.op
+        if not any(req) and not self.mutated:
+            return  # no executor has a step that nobody reads
         function = op.compute_for(run.backend.device_type)
         assert function is not None, f"{op.name} has no compute for {run.backend.device_type}"
         random = run.backend.random(seed)

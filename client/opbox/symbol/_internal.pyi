@@ -72,6 +72,23 @@ __all__ = [
     '_lesser_equal',
     '_lesser_equal_scalar',
     '_lesser_scalar',
+    '_linalg_det',
+    '_linalg_extractdiag',
+    '_linalg_extracttrian',
+    '_linalg_gelqf',
+    '_linalg_gemm',
+    '_linalg_gemm2',
+    '_linalg_inverse',
+    '_linalg_makediag',
+    '_linalg_maketrian',
+    '_linalg_potrf',
+    '_linalg_potri',
+    '_linalg_slogdet',
+    '_linalg_sumlogdiag',
+    '_linalg_syevd',
+    '_linalg_syrk',
+    '_linalg_trmm',
+    '_linalg_trsm',
     '_linspace',
     '_logical_and',
     '_logical_and_scalar',
@@ -330,6 +347,57 @@ def _lesser_equal_scalar(data: Symbol | None = ..., scalar: float = 1.0, is_int:
 
 def _lesser_scalar(data: Symbol | None = ..., scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """1 where data < scalar, elsewhere 0."""
+
+def _linalg_det(A: Symbol | None = ..., name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """The determinant of square matrices."""
+
+def _linalg_extractdiag(A: Symbol | None = ..., offset: int = 0, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """A diagonal of square matrices."""
+
+def _linalg_extracttrian(A: Symbol | None = ..., offset: int = 0, lower: bool | int = True, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """A triangle of square matrices, packed."""
+
+def _linalg_gelqf(A: Symbol | None = ..., name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """The orthonormal Q and lower triangular L with L @ Q = A."""
+
+def _linalg_gemm(A: Symbol | None = ..., B: Symbol | None = ..., C: Symbol | None = ..., transpose_a: bool | int = False, transpose_b: bool | int = False, alpha: float = 1.0, beta: float = 1.0, axis: int = -2, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """alpha * A @ B + beta * C."""
+
+def _linalg_gemm2(A: Symbol | None = ..., B: Symbol | None = ..., transpose_a: bool | int = False, transpose_b: bool | int = False, alpha: float = 1.0, axis: int = -2, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """alpha * A @ B."""
+
+def _linalg_inverse(A: Symbol | None = ..., name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """The inverse of square matrices."""
+
+def _linalg_makediag(A: Symbol | None = ..., offset: int = 0, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """Square matrices with A on a diagonal."""
+
+def _linalg_maketrian(A: Symbol | None = ..., offset: int = 0, lower: bool | int = True, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """Square matrices with a packed triangle unpacked."""
+
+def _linalg_potrf(A: Symbol | None = ..., name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """The L with L @ L.T = A (Cholesky)."""
+
+def _linalg_potri(A: Symbol | None = ..., name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """The inverse of A @ A.T."""
+
+def _linalg_slogdet(A: Symbol | None = ..., name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """The determinant's sign, and the logarithm of its magnitude."""
+
+def _linalg_sumlogdiag(A: Symbol | None = ..., name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """The sum of the diagonal's logarithms."""
+
+def _linalg_syevd(A: Symbol | None = ..., name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """Eigenvectors (as rows) and eigenvalues of a symmetric matrix."""
+
+def _linalg_syrk(A: Symbol | None = ..., transpose: bool | int = False, alpha: float = 1.0, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """alpha * A @ A.T."""
+
+def _linalg_trmm(A: Symbol | None = ..., B: Symbol | None = ..., transpose: bool | int = False, rightside: bool | int = False, lower: bool | int = True, alpha: float = 1.0, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """alpha * A @ B, A being triangular."""
+
+def _linalg_trsm(A: Symbol | None = ..., B: Symbol | None = ..., transpose: bool | int = False, rightside: bool | int = False, lower: bool | int = True, alpha: float = 1.0, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """The X with A @ X = alpha * B, A being triangular."""
 
 def _linspace(start: float = ..., stop: float = ..., num: int = ..., endpoint: bool | int = True, ctx: str = '', dtype: Any = 'float32', name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """A given number of evenly spaced numbers."""

@@ -87,6 +87,7 @@ __all__ = [
     'crop',
     'degrees',
     'depth_to_space',
+    'diag',
     'dot',
     'elemwise_add',
     'elemwise_div',
@@ -108,6 +109,24 @@ __all__ = [
     'gather_nd',
     'hard_sigmoid',
     'identity',
+    'khatri_rao',
+    'linalg_det',
+    'linalg_extractdiag',
+    'linalg_extracttrian',
+    'linalg_gelqf',
+    'linalg_gemm',
+    'linalg_gemm2',
+    'linalg_inverse',
+    'linalg_makediag',
+    'linalg_maketrian',
+    'linalg_potrf',
+    'linalg_potri',
+    'linalg_slogdet',
+    'linalg_sumlogdiag',
+    'linalg_syevd',
+    'linalg_syrk',
+    'linalg_trmm',
+    'linalg_trsm',
     'log',
     'log10',
     'log1p',
@@ -450,6 +469,9 @@ def degrees(data: Symbol | None = ..., name: str | None = None, attr: Any = None
 def depth_to_space(data: Symbol | None = ..., block_size: int = ..., name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """Channels rearranged into blocks of pixels."""
 
+def diag(data: Symbol | None = ..., k: int = 0, axis1: int = 0, axis2: int = 1, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """A diagonal of an array, or the matrix with a vector on a diagonal."""
+
 def dot(lhs: Symbol | None = ..., rhs: Symbol | None = ..., transpose_a: bool | int = False, transpose_b: bool | int = False, forward_stype: str | None = None, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """dot: the sum over lhs's last axis and rhs's first one."""
 
@@ -512,6 +534,60 @@ def hard_sigmoid(data: Symbol | None = ..., alpha: float = 0.2, beta: float = 0.
 
 def identity(data: Symbol | None = ..., name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """data, unchanged."""
+
+def khatri_rao(*data: Symbol, num_args: int = ..., name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """khatri_rao: the column by column Kronecker product of matrices."""
+
+def linalg_det(A: Symbol | None = ..., name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """The determinant of square matrices."""
+
+def linalg_extractdiag(A: Symbol | None = ..., offset: int = 0, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """A diagonal of square matrices."""
+
+def linalg_extracttrian(A: Symbol | None = ..., offset: int = 0, lower: bool | int = True, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """A triangle of square matrices, packed."""
+
+def linalg_gelqf(A: Symbol | None = ..., name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """The orthonormal Q and lower triangular L with L @ Q = A."""
+
+def linalg_gemm(A: Symbol | None = ..., B: Symbol | None = ..., C: Symbol | None = ..., transpose_a: bool | int = False, transpose_b: bool | int = False, alpha: float = 1.0, beta: float = 1.0, axis: int = -2, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """alpha * A @ B + beta * C."""
+
+def linalg_gemm2(A: Symbol | None = ..., B: Symbol | None = ..., transpose_a: bool | int = False, transpose_b: bool | int = False, alpha: float = 1.0, axis: int = -2, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """alpha * A @ B."""
+
+def linalg_inverse(A: Symbol | None = ..., name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """The inverse of square matrices."""
+
+def linalg_makediag(A: Symbol | None = ..., offset: int = 0, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """Square matrices with A on a diagonal."""
+
+def linalg_maketrian(A: Symbol | None = ..., offset: int = 0, lower: bool | int = True, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """Square matrices with a packed triangle unpacked."""
+
+def linalg_potrf(A: Symbol | None = ..., name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """The L with L @ L.T = A (Cholesky)."""
+
+def linalg_potri(A: Symbol | None = ..., name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """The inverse of A @ A.T."""
+
+def linalg_slogdet(A: Symbol | None = ..., name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """The determinant's sign, and the logarithm of its magnitude."""
+
+def linalg_sumlogdiag(A: Symbol | None = ..., name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """The sum of the diagonal's logarithms."""
+
+def linalg_syevd(A: Symbol | None = ..., name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """Eigenvectors (as rows) and eigenvalues of a symmetric matrix."""
+
+def linalg_syrk(A: Symbol | None = ..., transpose: bool | int = False, alpha: float = 1.0, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """alpha * A @ A.T."""
+
+def linalg_trmm(A: Symbol | None = ..., B: Symbol | None = ..., transpose: bool | int = False, rightside: bool | int = False, lower: bool | int = True, alpha: float = 1.0, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """alpha * A @ B, A being triangular."""
+
+def linalg_trsm(A: Symbol | None = ..., B: Symbol | None = ..., transpose: bool | int = False, rightside: bool | int = False, lower: bool | int = True, alpha: float = 1.0, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """The X with A @ X = alpha * B, A being triangular."""
 
 def log(data: Symbol | None = ..., name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """The natural logarithm."""

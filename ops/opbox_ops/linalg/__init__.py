@@ -1,1 +1,1 @@
-"""Matrix products: dot and batch_dot. Fully connected layers are in nn."""
+"""Matrices: products, factorisations, triangles and diagonals. Fully connected layers are in nn."""

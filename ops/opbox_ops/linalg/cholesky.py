@@ -1,0 +1,110 @@
+"""_linalg_potrf, _linalg_potri, _linalg_sumlogdiag: Cholesky's factor of a symmetric positive definite matrix.
+
+    potrf       out = L, lower triangular, with L @ L.T = A; only A's lower triangle is read
+    potri       out = (A @ A.T)^-1, A being a factor L as potrf gives it
+    sumlogdiag  out = sum(log(diagonal(A))): half the logarithm of the determinant of A @ A.T
+
+A and out (…, n, n), n at least 1; sumlogdiag's out is (…), of a single matrix (1,).
+
+    potrf       gA = L^-T @ mirrored(L.T @ gout) @ L^-1 / 2, the lower triangle mirrored: symmetric     (Murray 2016)
+    potri       gA = the lower triangle of -out @ (gout + gout.T) @ L^-T
+    sumlogdiag  gA = gout / A on the diagonal, 0 beside it
+"""
+
+from __future__ import annotations
+
+from ..compute import Arrays, OpContext, Outputs
+from ..gradient import backward_node, grad_use_in
+from ..infer import ShapeList
+from ..node import Entry, Node
+from ..params import NoParams
+from ..registry import register, register_backward
+from .matrix import (
+    ALLOCATES,
+    batch_shape,
+    mirrored,
+    real_types,
+    same_squares,
+    solvable,
+    solve_triangular,
+    square,
+    turned,
+)
+
+potrf = register("_linalg_potrf", inputs=("A",), aliases=("linalg_potrf",), doc="The L with L @ L.T = A (Cholesky).")
+potri = register("_linalg_potri", inputs=("A",), aliases=("linalg_potri",), doc="The inverse of A @ A.T.")
+sumlogdiag = register(
+    "_linalg_sumlogdiag", inputs=("A",), aliases=("linalg_sumlogdiag",), doc="The sum of the diagonal's logarithms."
+)
+potrf_backward = register_backward("_backward_linalg_potrf", outputs=("A",))
+potri_backward = register_backward("_backward_linalg_potri", outputs=("A",))
+sumlogdiag_backward = register_backward("_backward_linalg_sumlogdiag", outputs=("A",))
+potrf.infer_shape(same_squares)
+potri.infer_shape(same_squares)
+for op in (potrf, potri, sumlogdiag):
+    op.infer_type(real_types)
+sumlogdiag.set_attr("FGradient", grad_use_in("_backward_linalg_sumlogdiag"))
+
+
+@sumlogdiag.infer_shape
+def _(p: NoParams, ins: ShapeList, outs: ShapeList) -> None:
+    shape = square(ins, 0)
+    if shape is not None:
+        batch = outs.merge(0, batch_shape(shape))
+        if batch is not None and len(shape) > 2:
+            ins.merge(0, (*batch, *shape[-2:]))
+
+
+@potrf.gradient
+def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
+    return backward_node("_backward_linalg_potrf", node, [ograds[0], Entry(node)])
+
+
+@potri.gradient
+def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
+    return backward_node("_backward_linalg_potri", node, [ograds[0], node.inputs[0], Entry(node)])
+
+
+@potrf.compute(allocates=ALLOCATES)
+def _(p: NoParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    with solvable("symmetric positive definite matrices"):
+        outputs[0][...] = ctx.xp.linalg.cholesky(inputs[0])
+
+
+@potrf_backward.compute(allocates=ALLOCATES)
+def _(p: NoParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    (g, factor), (out,) = inputs, outputs
+    middle = mirrored(ctx.xp, turned(factor) @ g)
+    left = solve_triangular(ctx, factor, middle, True, True)
+    right = solve_triangular(ctx, factor, turned(left), True, True)
+    ctx.xp.multiply(turned(right), 0.5, out=out)
+
+
+@potri.compute(allocates=ALLOCATES)
+def _(p: NoParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    (factor,), (out,) = inputs, outputs
+    one = ctx.xp.broadcast_to(ctx.xp.eye(factor.shape[-1], dtype=factor.dtype), factor.shape)
+    inverse = solve_triangular(ctx, factor, one, True)
+    ctx.xp.matmul(turned(inverse), inverse, out=out)
+
+
+@potri_backward.compute(allocates=ALLOCATES)
+def _(p: NoParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    (g, factor, inverse), (out,) = inputs, outputs
+    # x @ L^-T is (L^-1 @ x.T).T
+    product = turned(solve_triangular(ctx, factor, turned(inverse @ (g + turned(g))), True))
+    ctx.xp.negative(ctx.xp.tril(product), out=out)
+
+
+@sumlogdiag.compute(allocates="the logarithms, before they are summed")
+def _(p: NoParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    (a,), (out,) = inputs, outputs
+    ctx.xp.log(a.diagonal(axis1=-2, axis2=-1)).sum(axis=-1, out=out.reshape(a.shape[:-2]))
+
+
+@sumlogdiag_backward.compute(allocates="the diagonal's numbers, before they are laid on it")
+def _(p: NoParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    (g, a), (out,) = inputs, outputs
+    side = ctx.xp.arange(a.shape[-1])
+    out.fill(0)
+    out[..., side, side] = g.reshape(*a.shape[:-2], 1) / a.diagonal(axis1=-2, axis2=-1)

@@ -1,0 +1,217 @@
+"""_linalg_extractdiag, _linalg_makediag, _linalg_extracttrian, _linalg_maketrian, diag: diagonals and triangles.
+
+    extractdiag   out[…, i] = A[…, i, i + offset]                  A (…, n, n), out (…, n - |offset|)
+    makediag      the matrices that have A on that diagonal         A (…, n), out (…, n + |offset|, n + |offset|)
+    extracttrian  a triangle's numbers in a row: of the lower one line by line, of the upper one column by column
+    maketrian     the matrices that have A for that triangle        A (…, s * (s + 1) / 2), out (…, s + |offset|, …)
+    diag          of a vector the square matrix with it on diagonal k; of more axes the diagonal k of the matrices on
+                  axis1 and axis2, which becomes the last axis
+
+A triangle begins at the diagonal `offset`: below the main one (offset < 0) the lower triangle, above it the upper one;
+at 0 `lower` tells. Positions beside it are 0. The gradient lays gout where the numbers came from, or takes it from
+where they went.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import isqrt
+from typing import Any, TypeAlias
+
+from ..compute import Array, Arrays, OpContext, Outputs
+from ..errors import ShapeError
+from ..gradient import grad_use_none
+from ..infer import Shape, ShapeList, canonical_axis, show_shape
+from ..params import Bool, Field, Int, Params
+from ..registry import register, register_backward
+from .matrix import real_types, square
+
+Where: TypeAlias = "tuple[Array, Array]"
+
+
+class DiagonalParams(Params):
+    offset: Int = Field(0, description="Which diagonal: 0 the main one, negative below it, positive above it.")
+
+
+class TriangleParams(DiagonalParams):
+    lower: Bool = Field(True, description="With offset 0: the lower triangle; False: the upper one.")
+
+
+class DiagParams(Params):
+    k: Int = Field(0, description="Which diagonal: 0 the main one, negative below it, positive above it.")
+    axis1: Int = Field(0, description="The axis that counts the rows.")
+    axis2: Int = Field(1, description="The axis that counts the columns.")
+
+
+def _diagonal(xp: Any, p: DiagonalParams, count: int) -> Where:
+    """Rows and columns of a diagonal's `count` numbers."""
+    index = xp.arange(count)
+    return index + max(-p.offset, 0), index + max(p.offset, 0)
+
+
+def _triangle(xp: Any, p: TriangleParams, count: int) -> Where:
+    """Rows and columns of a triangle's `count` numbers: row i of the packed lower triangle has i + 1 of them."""
+    lines = _lines(count)
+    index = xp.arange(count)
+    sizes = xp.arange(lines + 1)
+    line = xp.searchsorted(sizes * (sizes + 1) // 2, index, side="right") - 1
+    place = index - line * (line + 1) // 2
+    if p.offset < 0 or (p.offset == 0 and p.lower):
+        return line - p.offset, place
+    return place, line + p.offset
+
+
+def _lines(count: int) -> int:
+    """How many lines a packed triangle of `count` numbers has."""
+    return (isqrt(8 * count + 1) - 1) // 2
+
+
+def _diagonal_size(side: int) -> int:
+    return side
+
+
+def _triangle_size(side: int) -> int:
+    return side * (side + 1) // 2
+
+
+def _triangle_side(count: int) -> int:
+    lines = _lines(count)
+    if _triangle_size(lines) != count:
+        raise ShapeError(f"expected 1, 3, 6, 10, … numbers, as a triangle has, got {count}", side="input", index=0)
+    return lines
+
+
+def _taken(p: Any, matrix: Shape, size: Callable[[int], int]) -> Shape:
+    """The shape of what is taken from matrices of this shape."""
+    if matrix is None:
+        return None
+    side = matrix[-1]
+    if 0 <= side <= abs(p.offset) and not 0 == side == p.offset:
+        raise ShapeError(f"offset: expected between {1 - side} and {side - 1} for {show_shape(matrix)}, got {p.offset}")
+    return (*matrix[:-2], -1 if side < 0 else size(side - abs(p.offset)))
+
+
+def _laid(p: Any, packed: Shape, side: Callable[[int], int]) -> Shape:
+    """The shape of the matrices that what is packed like this is laid in."""
+    if packed is None:
+        return None
+    if not packed:
+        raise ShapeError("expected at least 1 dimension, got ()", side="input", index=0)
+    n = -1 if packed[-1] < 0 else side(packed[-1]) + abs(p.offset)
+    return (*packed[:-1], n, n)
+
+
+def _declare(what: str, params: type[Params], where: Any, size: Any, side: Any, docs: tuple[str, str]) -> None:
+    extract = register(f"_linalg_extract{what}", params, inputs=("A",), aliases=(f"linalg_extract{what}",), doc=docs[0])
+    make = register(f"_linalg_make{what}", params, inputs=("A",), aliases=(f"linalg_make{what}",), doc=docs[1])
+    extract_backward = register_backward(f"_backward_linalg_extract{what}", params, outputs=("A",))
+    make_backward = register_backward(f"_backward_linalg_make{what}", params, outputs=("A",))
+    extract.set_attr("FGradient", grad_use_none(extract_backward.name))
+    make.set_attr("FGradient", grad_use_none(make_backward.name))
+    extract.infer_type(real_types)
+    make.infer_type(real_types)
+
+    @extract.infer_shape
+    def _(p: Any, ins: ShapeList, outs: ShapeList) -> None:
+        outs.merge(0, _taken(p, square(ins, 0), size))
+        ins.merge(0, _laid(p, outs[0], side))
+
+    @make.infer_shape
+    def _(p: Any, ins: ShapeList, outs: ShapeList) -> None:
+        outs.merge(0, _laid(p, ins[0], side))
+        ins.merge(0, _taken(p, square(outs, 0), size))
+
+    @extract.compute(allocates="the positions")
+    @make_backward.compute(allocates="the positions")
+    def _(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+        (out,) = outputs
+        rows, columns = where(ctx.xp, p, out.shape[-1])
+        out[...] = inputs[0][..., rows, columns]
+
+    @make.compute(allocates="the positions")
+    @extract_backward.compute(allocates="the positions")
+    def _(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+        (data,), (out,) = inputs, outputs
+        rows, columns = where(ctx.xp, p, data.shape[-1])
+        out.fill(0)
+        out[..., rows, columns] = data
+
+
+_declare(
+    "diag",
+    DiagonalParams,
+    _diagonal,
+    _diagonal_size,
+    _diagonal_size,
+    ("A diagonal of square matrices.", "Square matrices with A on a diagonal."),
+)
+_declare(
+    "trian",
+    TriangleParams,
+    _triangle,
+    _triangle_size,
+    _triangle_side,
+    ("A triangle of square matrices, packed.", "Square matrices with a packed triangle unpacked."),
+)
+
+diag = register("diag", DiagParams, doc="A diagonal of an array, or the matrix with a vector on a diagonal.")
+diag_backward = register_backward("_backward_diag", DiagParams)
+diag.set_attr("FGradient", grad_use_none("_backward_diag"))
+
+
+@diag.infer_shape
+def _(p: DiagParams, ins: ShapeList, outs: ShapeList) -> None:
+    data = ins[0]
+    if data is None:
+        return
+    if not data:
+        raise ShapeError("expected at least 1 dimension, got ()", side="input", index=0)
+    if len(data) == 1:
+        side = -1 if data[0] < 0 else data[0] + abs(p.k)
+        out = outs.merge(0, (side, side))
+        if out is not None and max(out) >= 0:
+            ins.merge(0, (max(max(out) - abs(p.k), 0),))
+        return
+    first, second = canonical_axis(p.axis1, len(data), "axis1"), canonical_axis(p.axis2, len(data), "axis2")
+    if first == second:
+        raise ShapeError(f"axis1, axis2: expected two axes, got {p.axis1} and {p.axis2}, which are one")
+    rows, columns = data[first], data[second]
+    length = -1 if min(rows, columns) < 0 else max(min(rows + min(p.k, 0), columns - max(p.k, 0)), 0)
+    batch = [axis for axis in range(len(data)) if axis not in (first, second)]
+    out = outs.merge(0, (*(data[axis] for axis in batch), length))
+    assert out is not None
+    dims = list(data)
+    for axis, size in zip(batch, out, strict=False):
+        dims[axis] = size
+    ins.merge(0, tuple(dims))
+
+
+def _lay(xp: Any, p: DiagParams, data: Array, matrices: Array) -> None:
+    rows, columns = matrices.shape[-2:]
+    length = max(min(rows + min(p.k, 0), columns - max(p.k, 0)), 0)
+    line = slice(0, length)
+    matrices[...] = 0
+    # The diagonal of a view that begins at its first number is its main one.
+    part = matrices[..., max(-p.k, 0) :, max(p.k, 0) :]
+    part = part[..., line, line]
+    steps = (*part.strides[:-2], part.strides[-2] + part.strides[-1])
+    xp.lib.stride_tricks.as_strided(part, (*part.shape[:-2], length), steps)[...] = data
+
+
+@diag.compute()
+def _(p: DiagParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    (data,), (out,) = inputs, outputs
+    if data.ndim == 1:
+        _lay(ctx.xp, p, data, out)
+    else:
+        out[...] = data.diagonal(p.k, p.axis1, p.axis2)
+
+
+@diag_backward.compute()
+def _(p: DiagParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    (g,), (out,) = inputs, outputs
+    if out.ndim == 1:
+        out[...] = g.diagonal(p.k)
+    else:
+        axes = (p.axis1 % out.ndim, p.axis2 % out.ndim)
+        _lay(ctx.xp, p, g, ctx.xp.moveaxis(out, axes, (-2, -1)))

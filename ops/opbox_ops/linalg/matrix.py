@@ -1,0 +1,118 @@
+"""What the matrix operators share: element types, square matrices, factorisations that can fail, triangular systems.
+
+A matrix operator works on an array's last two axes; the axes before them are a batch of matrices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+
+from ..compute import Array
+from ..errors import BadRequestError, ShapeError
+from ..infer import Shape, ShapeList, TypeList, all_same_type, show_shape
+from .dot import first_known
+
+__all__ = [
+    "ALLOCATES",
+    "any_batch",
+    "batch_shape",
+    "mirrored",
+    "real_types",
+    "same_squares",
+    "solvable",
+    "solve_triangular",
+    "square",
+    "triangle",
+    "turned",
+]
+
+ALLOCATES = "the library's factorisations and solvers make their results themselves"
+
+
+def real_types(p: Any, ins: TypeList, outs: TypeList) -> None:
+    """One type for all, float32 or float64: LAPACK has no other real ones, and MXNet takes no other."""
+    all_same_type(p, ins, outs)
+    for slots in (ins, outs):
+        for i in range(len(slots)):
+            slots.only(i, "float32", "float64")
+
+
+def any_batch(shapes: ShapeList, index: int) -> Shape:
+    """The shape in slot `index`, which has at least two dimensions when it is known."""
+    shape = shapes[index]
+    if shape is not None and len(shape) < 2:
+        raise ShapeError(f"expected at least 2 dimensions, got {show_shape(shape)}", side=shapes.side, index=index)
+    return shape
+
+
+def square(shapes: ShapeList, index: int) -> Shape:
+    """The shape in slot `index` as a batch of square matrices, the one side taken from the other."""
+    shape = any_batch(shapes, index)
+    if shape is None:
+        return None
+    side = first_known(*shape[-2:])
+    if shape[-1] not in (-1, side) or shape[-2] not in (-1, side):
+        raise ShapeError(f"expected square matrices, got {show_shape(shape)}", side=shapes.side, index=index)
+    return shapes.merge(index, (*shape[:-2], side, side))
+
+
+def same_squares(p: Any, ins: ShapeList, outs: ShapeList) -> None:
+    """FInferShape of square matrices in, as many of the same size out."""
+    outs.merge(0, square(ins, 0))
+    ins.merge(0, square(outs, 0))
+
+
+def batch_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of one number for each matrix; of a single matrix (1,)."""
+    return shape[:-2] or (1,)
+
+
+def turned(array: Array) -> Array:
+    """Each matrix transposed, as a view."""
+    return array.swapaxes(-1, -2)
+
+
+def triangle(xp: Any, array: Array, lower: bool = True) -> Array:
+    """A copy with zeros above the diagonal, or below it."""
+    return xp.tril(array) if lower else xp.triu(array)
+
+
+def mirrored(xp: Any, array: Array) -> Array:
+    """The symmetric matrices that have the lower triangles of `array`."""
+    return xp.tril(array) + turned(xp.tril(array, -1))
+
+
+@contextmanager
+def solvable(expected: str) -> Iterator[None]:
+    """A factorisation that can fail: "A: expected {expected}" if it does.
+
+    Raises:
+        BadRequestError: from the library's LinAlgError. (A GPU gives NaN instead: to know would stop its queue.)
+    """
+    try:
+        yield
+    except np.linalg.LinAlgError as error:
+        raise BadRequestError(f"A: expected {expected}, got one that is not") from error
+
+
+def solve_triangular(ctx: Any, a: Array, b: Array, lower: bool, transpose: bool = False) -> Array:
+    """The x with a @ x = b, or a.T @ x = b; of `a` one triangle is read.
+
+    A batch is solved by the general solver, which takes all matrices in one call; a single matrix by LAPACK's
+    triangular one on the CPU.
+
+    Raises:
+        BadRequestError: a number on the diagonal is 0.
+    """
+    if not b.size:
+        return b.copy()
+    with solvable("triangular matrices without 0 on the diagonal"):
+        if a.ndim > 2 or ctx.xp is not np:
+            part = triangle(ctx.xp, a, lower)
+            return ctx.xp.linalg.solve(turned(part) if transpose else part, b)
+        return scipy.linalg.solve_triangular(a, b, trans=1 if transpose else 0, lower=lower, check_finite=False)

@@ -1,0 +1,115 @@
+"""_linalg_trmm, _linalg_trsm: products with a triangular matrix, and triangular systems.
+
+    trmm  out = alpha * op(A) @ B        with rightside alpha * B @ op(A)
+    trsm  out = alpha * op(A)^-1 @ B     with rightside alpha * B @ op(A)^-1
+
+A (…, n, n), of which only the triangle `lower` says is read; B and out (…, n, m), with rightside (…, m, n). op
+transposes with `transpose`.
+
+    trmm  gA = the triangle of op(alpha * gout @ B.T)        gB = trmm(A, gout), transposed
+    trsm  gB = trsm(A, gout), transposed                     gA = the triangle of op(-gB @ (out / alpha).T)
+"""
+
+from __future__ import annotations
+
+from ..compute import Array, Arrays, OpContext, Outputs
+from ..gradient import backward_node, grad_use_in
+from ..infer import ShapeList
+from ..node import Entry, Node
+from ..params import Bool, Field, Float, Params
+from ..registry import register, register_backward
+from .matrix import ALLOCATES, any_batch, real_types, solve_triangular, square, triangle, turned
+
+
+class TriangularParams(Params):
+    transpose: Bool = Field(False, description="Take A transposed.")
+    rightside: Bool = Field(False, description="A stands at the right of B.")
+    lower: Bool = Field(True, description="A's lower triangle is read; False: the upper one.")
+    alpha: Float = Field(1.0, description="Factor on the result.")
+
+
+trmm = register(
+    "_linalg_trmm",
+    TriangularParams,
+    inputs=("A", "B"),
+    aliases=("linalg_trmm",),
+    doc="alpha * A @ B, A being triangular.",
+)
+trsm = register(
+    "_linalg_trsm",
+    TriangularParams,
+    inputs=("A", "B"),
+    aliases=("linalg_trsm",),
+    doc="The X with A @ X = alpha * B, A being triangular.",
+)
+trmm_backward = register_backward("_backward_linalg_trmm", TriangularParams, outputs=("A", "B"))
+trsm_backward = register_backward("_backward_linalg_trsm", TriangularParams, outputs=("A", "B"))
+trmm.infer_type(real_types)
+trsm.infer_type(real_types)
+trmm.set_attr("FGradient", grad_use_in("_backward_linalg_trmm"))
+
+
+@trsm.gradient
+def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
+    return backward_node("_backward_linalg_trsm", node, [ograds[0], node.inputs[0], Entry(node)])
+
+
+@trmm.infer_shape
+@trsm.infer_shape
+def _(p: TriangularParams, ins: ShapeList, outs: ShapeList) -> None:
+    out = outs.merge(0, any_batch(ins, 1))
+    out = ins.merge(1, any_batch(outs, 0))
+    a = square(ins, 0)
+    axis = -1 if p.rightside else -2
+    for _ in range(2):
+        if a is not None:
+            rows_columns = (-1, a[-1]) if p.rightside else (a[-1], -1)
+            out = ins.merge(1, outs.merge(0, (*a[:-2], *rows_columns)))
+        if out is not None:
+            a = ins.merge(0, (*out[:-2], out[axis], out[axis]))
+            a = square(ins, 0)
+
+
+@trmm.compute(allocates="A's triangle is copied")
+def _(p: TriangularParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    (a, b), (out,) = inputs, outputs
+    part = triangle(ctx.xp, a, p.lower)
+    part = turned(part) if p.transpose else part
+    ctx.xp.matmul(*((b, part) if p.rightside else (part, b)), out=out)
+    out *= p.alpha
+
+
+@trmm_backward.compute(allocates="the product is made whole before a triangle of it is taken")
+def _(p: TriangularParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    (g, a, b), (ga, gb) = inputs, outputs
+    if ga is not None:
+        product = turned(b) @ g if p.rightside else g @ turned(b)
+        ga[...] = p.alpha * triangle(ctx.xp, turned(product) if p.transpose else product, p.lower)
+    if gb is not None:
+        part = triangle(ctx.xp, a, p.lower)
+        part = part if p.transpose else turned(part)
+        ctx.xp.matmul(*((g, part) if p.rightside else (part, g)), out=gb)
+        gb *= p.alpha
+
+
+def _solved(p: TriangularParams, ctx: OpContext, a: Array, b: Array, transpose: bool) -> Array:
+    """op(A)^-1 @ b, or b @ op(A)^-1; without the factor."""
+    if p.rightside:
+        return turned(solve_triangular(ctx, a, turned(b), p.lower, not transpose))
+    return solve_triangular(ctx, a, b, p.lower, transpose)
+
+
+@trsm.compute(allocates=ALLOCATES)
+def _(p: TriangularParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    ctx.xp.multiply(_solved(p, ctx, inputs[0], inputs[1], p.transpose), p.alpha, out=outputs[0])
+
+
+@trsm_backward.compute(allocates=ALLOCATES)
+def _(p: TriangularParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    (g, a, out), (ga, gb) = inputs, outputs
+    solved = _solved(p, ctx, a, g, not p.transpose)
+    if gb is not None:
+        ctx.xp.multiply(solved, p.alpha, out=gb)
+    if ga is not None:
+        product = turned(out) @ solved if p.rightside else solved @ turned(out)
+        ga[...] = -triangle(ctx.xp, turned(product) if p.transpose else product, p.lower)
