@@ -27,6 +27,8 @@ FAMILIES = {
     "init": "Constants and sequences",
     "random": "Random numbers",
     "update": "Optimizer steps",
+    "vision": "Object detection",
+    "image": "Images",
 }
 HEADER = """# Operators
 

@@ -15,7 +15,7 @@ from typing import Any
 from . import registry
 from .node import Entry, Node
 
-__all__ = ["backward_node", "grad_use_in", "grad_use_none", "grad_use_out", "make_node"]
+__all__ = ["backward_node", "grad_use_in", "grad_use_none", "grad_use_out", "grad_zero", "make_node"]
 
 
 def make_node(op: str, name: str, inputs: Sequence[Entry], attrs: Mapping[str, Any] | None = None) -> Entry:
@@ -69,3 +69,8 @@ def grad_use_out(op: str) -> registry.GradientRule:
 def grad_use_none(op: str) -> registry.GradientRule:
     """NNVM's ElemwiseGradUseNone: the backward operator reads the output gradients alone."""
     return lambda node, ograds: backward_node(op, node, list(ograds))
+
+
+def grad_zero(node: Node, ograds: list[Entry]) -> list[Entry | None]:
+    """NNVM's MakeZeroGradNodes: no input has a gradient."""
+    return [None] * len(node.inputs)

@@ -23,10 +23,12 @@ import numpy as np
 from .errors import DTypeError, ShapeError
 
 __all__ = [
+    "FLOATS",
     "DType",
     "Shape",
     "ShapeList",
     "TypeList",
+    "all_same_float",
     "all_same_shape",
     "all_same_type",
     "broadcast_shapes",
@@ -40,6 +42,7 @@ __all__ = [
 
 Shape: TypeAlias = "tuple[int, ...] | None"
 DType: TypeAlias = "np.dtype[Any] | None"
+FLOATS = ("float16", "float32", "float64", "bfloat16")
 
 
 def known(shape: Shape) -> bool:
@@ -169,6 +172,13 @@ def all_same_shape(p: Any, ins: ShapeList, outs: ShapeList) -> None:
 
 def all_same_type(p: Any, ins: TypeList, outs: TypeList) -> None:
     """NNVM's ElemwiseType: every input and output has one element type."""
+    _spread(ins, outs, None)
+
+
+def all_same_float(p: Any, ins: TypeList, outs: TypeList) -> None:
+    """Every input and output has one element type, a float."""
+    for i in range(len(ins)):
+        ins.only(i, *FLOATS)
     _spread(ins, outs, None)
 
 

@@ -6,12 +6,48 @@ from typing import Any
 from .array import NDArray
 
 __all__ = [
+    'MultiBoxDetection',
+    'MultiBoxPrior',
+    'MultiBoxTarget',
     'SyncBatchNorm',
     'arange_like',
+    'bipartite_matching',
+    'box_decode',
+    'box_encode',
+    'box_iou',
+    'box_nms',
+    'box_non_maximum_suppression',
 ]
+
+def MultiBoxDetection(cls_prob: NDArray | None = ..., loc_pred: NDArray | None = ..., anchor: NDArray | None = ..., clip: bool | int = True, threshold: float = 0.01, background_id: int = 0, nms_threshold: float = 0.5, force_suppress: bool | int = False, variances: Sequence[Any] | int = (0.1, 0.1, 0.2, 0.2), nms_topk: int = -1, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """_contrib_MultiBoxDetection: boxes with class and score from what anchors predict (Liu et al., 2016, SSD)."""
+
+def MultiBoxPrior(data: NDArray | None = ..., sizes: Sequence[Any] | int = (1.0,), ratios: Sequence[Any] | int = (1.0,), clip: bool | int = False, steps: Sequence[Any] | int = (-1.0, -1.0), offsets: Sequence[Any] | int = (0.5, 0.5), name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """_contrib_MultiBoxPrior: anchor boxes around every position of a feature map (Liu et al., 2016, SSD)."""
+
+def MultiBoxTarget(anchor: NDArray | None = ..., label: NDArray | None = ..., cls_pred: NDArray | None = ..., overlap_threshold: float = 0.5, ignore_label: float = -1.0, negative_mining_ratio: float = -1.0, negative_mining_thresh: float = 0.5, minimum_negative_samples: int = 0, variances: Sequence[Any] | int = (0.1, 0.1, 0.2, 0.2), name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """_contrib_MultiBoxTarget: what anchors are to predict, from the true boxes (Liu et al., 2016, SSD)."""
 
 def SyncBatchNorm(data: NDArray | None = ..., gamma: NDArray | None = ..., beta: NDArray | None = ..., moving_mean: NDArray | None = ..., moving_var: NDArray | None = ..., eps: float = 0.001, momentum: float = 0.9, fix_gamma: bool | int = True, use_global_stats: bool | int = False, output_mean_var: bool | int = False, ndev: int = 1, key: str = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """BatchNorm_v1 and _contrib_SyncBatchNorm: BatchNorm along axis 1, whose output var is the variance."""
 
 def arange_like(data: NDArray | None = ..., start: float = 0.0, step: float = 1.0, repeat: int = 1, ctx: str = '', axis: int | None = None, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Evenly spaced numbers, as many as data has."""
+
+def bipartite_matching(data: NDArray | None = ..., is_ascend: bool | int = False, threshold: float = ..., topk: int = -1, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """_contrib_bipartite_matching: pairs of rows and columns, the pair of the highest score first, each used once."""
+
+def box_decode(data: NDArray | None = ..., anchors: NDArray | None = ..., std0: float = 1.0, std1: float = 1.0, std2: float = 1.0, std3: float = 1.0, clip: float = -1.0, format: str = 'center', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """Boxes from their offsets from anchors."""
+
+def box_encode(samples: NDArray | None = ..., matches: NDArray | None = ..., anchors: NDArray | None = ..., refs: NDArray | None = ..., means: NDArray | None = ..., stds: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """Boxes as offsets from the anchors that they were matched to."""
+
+def box_iou(lhs: NDArray | None = ..., rhs: NDArray | None = ..., format: str = 'corner', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """_contrib_box_iou: out[i, j] = area(lhs[i] and rhs[j]) / area(lhs[i] or rhs[j]), for every pair of boxes."""
+
+def box_nms(data: NDArray | None = ..., overlap_thresh: float = 0.5, valid_thresh: float = 0.0, topk: int = -1, coord_start: int = 2, score_index: int = 1, id_index: int = -1, background_id: int = -1, force_suppress: bool | int = False, in_format: str = 'corner', out_format: str = 'corner', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """_contrib_box_nms: boxes by descending score, without those that overlap a better one of their class."""
+
+def box_non_maximum_suppression(data: NDArray | None = ..., overlap_thresh: float = 0.5, valid_thresh: float = 0.0, topk: int = -1, coord_start: int = 2, score_index: int = 1, id_index: int = -1, background_id: int = -1, force_suppress: bool | int = False, in_format: str = 'corner', out_format: str = 'corner', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """_contrib_box_nms: boxes by descending score, without those that overlap a better one of their class."""

@@ -1,0 +1,1 @@
+"""Operators of object detection: boxes, anchors, matching, suppression, proposals, and pooling of regions."""

@@ -1,0 +1,67 @@
+"""Greedy suppression: of boxes in order, each that stays removes the later ones that it hits.
+
+What a box decides depends on all before it. A block of boxes settles itself by repeating "a box stays unless one that
+stays hits it", which is right for one more box with every repetition and mostly ends after a few; then those of the
+block that stay strike all later boxes at once. Every array has the batch for its first axis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..compute import Array
+
+__all__ = ["BLOCK", "suppress"]
+
+BLOCK = 64
+"""Boxes that settle together: pairs within a block are all compared, whether a box stays or not."""
+
+Hits = Callable[[Sequence[Array], Sequence[Array]], Array]
+
+
+def suppress(xp: Any, boxes: Sequence[Array], alive: Array, hits: Hits, most: int | None = None) -> None:
+    """Clear in `alive` the boxes that an earlier one removes.
+
+    Args:
+        boxes: planes (batch, n), best boxes first.
+        alive: (batch, n), True for the boxes that take part.
+        hits: whether a box of its first argument (batch, k, 1) removes one of its second (batch, 1, m).
+        most: once every batch has this many that stay, later boxes are left as they are.
+    """
+    columns = _columns(xp, alive)
+    kept_so_far = xp.zeros(alive.shape[:1], dtype=xp.int64)
+    while columns.size:
+        block, columns = columns[:BLOCK], columns[BLOCK:]
+        near = [plane[:, block] for plane in boxes]
+        kept = _settle(xp, near, alive[:, block], hits)
+        alive[:, block] = kept
+        kept_so_far += kept.sum(axis=1)
+        if most is not None and bool((kept_so_far >= most).all()):
+            return
+        count = int(kept.sum(axis=1).max()) if columns.size else 0
+        if count:
+            first = xp.argsort(~kept, axis=1, kind="stable")[:, :count]
+            strikers = [xp.take_along_axis(plane, first, axis=1)[:, :, None] for plane in near]
+            struck = hits(strikers, [plane[:, None, columns] for plane in boxes])
+            struck &= xp.take_along_axis(kept, first, axis=1)[:, :, None]
+            later = alive[:, columns] & ~struck.any(axis=1)
+            alive[:, columns] = later
+            columns = columns[later.any(axis=0)]
+
+
+def _columns(xp: Any, alive: Array) -> Array:
+    """Positions where a box of any batch is alive."""
+    return xp.nonzero(alive.any(axis=0))[0]
+
+
+def _settle(xp: Any, boxes: Sequence[Array], alive: Array, hits: Hits) -> Array:
+    """Which boxes of a block stay."""
+    struck = hits([plane[:, :, None] for plane in boxes], [plane[:, None] for plane in boxes])
+    struck &= xp.triu(xp.ones(struck.shape[1:], dtype=bool), 1)
+    kept = alive
+    while True:
+        after = alive & ~(struck & kept[:, :, None]).any(axis=1)
+        if bool((after == kept).all()):
+            return after
+        kept = after
