@@ -22,7 +22,7 @@ import numpy as np
 
 from opbox_ops import registry
 from opbox_ops.backend import backend_for
-from opbox_ops.compute import OpContext, OpReq
+from opbox_ops.compute import ArraySpec, CallSpec, OpContext, OpReq
 from opbox_ops.index.positions import add_rows
 
 ROWS = ((4480, 650, 10_000), (2048, 128, 128), (100_000, 1, 1_000))
@@ -68,11 +68,12 @@ def step(name: str, attrs: dict[str, float], arrays: list[Any]) -> Callable[[], 
     """A prepared call of an update operator, in place."""
     op, backend = registry.get(name), backend_for("cpu")
     params = op.parse(attrs)
-    shapes, types = [a.shape for a in arrays], [a.dtype for a in arrays]
-    temp = [backend.empty(t.shape, t.dtype) for t in op.get_attr("FResourceRequest")(params, shapes, types, [], [])]
-    ctx = OpContext(xp=np, special=None, random=None, backend=backend, temp=tuple(temp))
-    compute = op.compute_for("cpu")
-    return lambda: compute(params, ctx, arrays, [OpReq.INPLACE], [arrays[0]])
+    specs = tuple(ArraySpec(a.shape, a.dtype) for a in arrays)
+    call = CallSpec("cpu", specs, specs[:1])
+    compute = op.choose(params, call)
+    temp = tuple(backend.empty(t.shape, t.dtype) for t in op.temps(compute, params, call))
+    ctx = OpContext(xp=np, special=None, random=None, backend=backend, temp=temp, req=(OpReq.INPLACE,))
+    return compute.bound(params, ctx, arrays, [arrays[0]])
 
 
 def main() -> None:

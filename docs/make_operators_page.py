@@ -42,7 +42,7 @@ An input marked *state* is written by the operator. **∇** marks operators with
 
 def family(op: registry.Op) -> str:
     """The folder of opbox_ops that an operator lives in."""
-    return str(op.compute_for("cpu").__module__).split(".")[1]
+    return str(op.computes("cpu")[-1].function.__module__).split(".")[1]
 
 
 def slots(declared: Any, params: type) -> str:

@@ -1,48 +1,72 @@
-"""What a compute function is handed: its inputs and outputs, the context, temporary space.
+"""The contract of compute functions: what they are handed, what they declare, and how one of several is chosen.
 
-    @op.compute()
+    @op.compute(temps=lambda p, call: [Temp(call.inputs[0].shape, "float32")])
     def _(p, ctx, inputs, outputs):
-        (x,), (y,) = inputs, outputs
-        ctx.xp.exp(x, out=y)
+        (x,), (y,), (square,) = inputs, outputs, ctx.temp
+        ctx.xp.multiply(x, x, out=square)
+        ctx.xp.exp(square, out=y)
 
-Outputs are preallocated: a compute writes into them and returns nothing. An output that nobody wants is None. An
-output may be the memory of an input only where FInplaceOption allows it. Adding to what is there (`req` add),
-casting and targets that are not contiguous are the business of the caller.
+Outputs are preallocated, contiguous, of the inferred shape and dtype: a compute writes into them and returns nothing.
+An output that nobody wants is None. An output may be the memory of an input only where FInplaceOption allows it. Inputs
+need not be contiguous, and are not written, but for auxiliary states. Adding to what is there (`req` add), casting, and
+targets that are not contiguous are the executor's business; a compute that adds on its own declares `accumulates` and
+reads `ctx.req`.
 
-Older computes take `(p, ctx, inputs, req, outputs)` and serve `req` themselves.
+An operator may have several computes for a device, each with a level:
+
+    reference   NumPy or CuPy calls: takes every call, is exact, and is what the others are compared with
+    library     calls of a vendor's library (oneDNN, cuDNN)
+    generated   a kernel made for this very call
+
+The highest level is asked first whether it accepts the call; computes of one level are asked in the order they were
+registered. `OPBOX_COMPUTE_LEVEL` (or the argument `level`) caps the levels: "reference" runs nothing else.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from functools import wraps
+from functools import cache, partial
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from .errors import BadRequestError
+
 __all__ = [
+    "LEVELS",
+    "PLAIN",
     "Array",
     "ArraySpec",
     "Arrays",
     "CallSpec",
     "Compute",
+    "ComputeFunction",
     "Mode",
     "OpContext",
     "OpReq",
     "Outputs",
     "Reqs",
     "Temp",
+    "TempsRule",
     "assign",
     "emit",
-    "writing",
+    "highest_level",
 ]
 
 Array: TypeAlias = Any
 """A numpy.ndarray or a cupy.ndarray."""
 Arrays: TypeAlias = Sequence[Array]
+Outputs: TypeAlias = Sequence[Any]
+"""The arrays to write; None for an output that nobody wants."""
 Reqs: TypeAlias = "Sequence[OpReq]"
+
+LEVELS = ("reference", "library", "generated")
+"""From the one that is always there to the one that is asked first."""
+PLAIN = "plain"
+"""The layout of an array as NumPy has it: axes in order, row-major."""
 
 
 class OpReq(IntEnum):
@@ -61,7 +85,7 @@ class OpReq(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Temp:
-    """A request for temporary space (FResourceRequest): planned in the arena, contents undefined at each call."""
+    """A temporary array that a compute asks for: planned in the arena, contents undefined at each call."""
 
     shape: tuple[int, ...]
     dtype: Any = np.float32
@@ -69,19 +93,30 @@ class Temp:
 
 @dataclass(frozen=True, slots=True)
 class ArraySpec:
-    """An array before there is one: `shape`, `dtype`."""
+    """An array before there is one.
+
+    Attributes:
+        shape, dtype: settled.
+        layout: how its elements lie in memory; a compute for another layout than "plain" says so by `accepts`.
+    """
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
+    layout: str = PLAIN
 
 
 @dataclass(frozen=True, slots=True)
 class CallSpec:
-    """One call of an operator before it runs: `device` ("cpu" or "gpu"), inputs, outputs."""
+    """One call of an operator before it runs: `device` ("cpu" or "gpu"), inputs, outputs (unwanted ones too)."""
 
     device: str
     inputs: tuple[ArraySpec, ...]
     outputs: tuple[ArraySpec, ...]
+
+    @property
+    def plain(self) -> bool:
+        """Whether every array's layout is "plain"."""
+        return all(array.layout is PLAIN or array.layout == PLAIN for array in (*self.inputs, *self.outputs))
 
 
 @dataclass(slots=True)
@@ -99,10 +134,12 @@ class OpContext:
         xp: numpy or cupy.
         special: scipy.special or cupyx.scipy.special (erf, gammaln, …).
         random: the device's random source (see backend).
-        mode: shared by the executor's steps.
-        temp: the arrays asked for by FResourceRequest, in order.
-        state: what FCreateOpState made for this node (a backward node sees its forward node's).
         backend: the device's backend.
+        mode: shared by the executor's steps.
+        temp: the arrays that the compute's temps rule asked for, in order.
+        state: what FCreateOpState made for this node (a backward node sees its forward node's).
+        req: how each output is written: NULL where it is None, INPLACE where it is an input's memory, ADD only for a
+            compute that declares `accumulates`.
     """
 
     xp: Any
@@ -112,6 +149,7 @@ class OpContext:
     mode: Mode = field(default_factory=Mode)
     temp: tuple[Array, ...] = ()
     state: Any = None
+    req: tuple[OpReq, ...] = ()
 
     @property
     def is_train(self) -> bool:
@@ -119,9 +157,71 @@ class OpContext:
         return self.mode.is_train
 
 
-Compute: TypeAlias = Callable[[Any, OpContext, Arrays, Reqs, Arrays], None]
-Outputs: TypeAlias = Sequence[Any]
-"""The arrays to write; None for an output that nobody wants."""
+ComputeFunction: TypeAlias = Callable[[Any, OpContext, Arrays, Outputs], Any]
+TempsRule: TypeAlias = Callable[[Any, CallSpec], Sequence[Temp]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Compute:
+    """One way to run an operator on a device.
+
+    Attributes:
+        function: `(p, ctx, inputs, outputs)`: writes the outputs; with `prepares`, returns a call that writes them.
+        level: one of LEVELS.
+        accepts: `(p, call)`: whether it can run this call; None: every call whose arrays' layout is "plain".
+        temps: `(p, call)` to the temporary arrays that it finds in `ctx.temp`; None: it needs none.
+        accumulates: whether it adds on its own where `ctx.req` says ADD.
+        prepares: whether `function` is called once for its arrays and returns the call to run each time.
+        allocates: why it allocates memory when it runs; empty: it does not.
+    """
+
+    function: ComputeFunction
+    level: str = LEVELS[0]
+    accepts: Callable[[Any, CallSpec], bool] | None = None
+    temps: TempsRule | None = None
+    accumulates: bool = False
+    prepares: bool = False
+    allocates: str = ""
+    serves_req: bool = False
+
+    @property
+    def rank(self) -> int:
+        """The position of its level in LEVELS."""
+        return LEVELS.index(self.level)
+
+    def takes(self, p: Any, call: CallSpec) -> bool:
+        """Whether it can run this call."""
+        return call.plain if self.accepts is None else self.accepts(p, call)
+
+    def bound(self, p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
+        """A call without arguments that runs it on these arrays, again and again."""
+        if self.prepares:
+            call: Callable[[], Any] = self.function(p, ctx, inputs, outputs)
+            return call
+        return partial(self.function, p, ctx, inputs, outputs)
+
+    def __call__(self, p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+        """Run it once."""
+        made = self.function(p, ctx, inputs, outputs)
+        if self.prepares:
+            made()
+
+
+@cache
+def highest_level() -> str:
+    """The cap that the environment variable OPBOX_COMPUTE_LEVEL sets for this process; the highest level without it.
+
+    Raises:
+        BadRequestError: it is none of LEVELS.
+    """
+    return checked_level(os.environ.get("OPBOX_COMPUTE_LEVEL") or LEVELS[-1])
+
+
+def checked_level(level: str) -> str:
+    """`level`; BadRequestError when it is none of LEVELS."""
+    if level not in LEVELS:
+        raise BadRequestError(f"compute level: expected one of {', '.join(LEVELS)}, got {level!r}")
+    return level
 
 
 def assign(out: Array, req: OpReq, value: Any) -> None:
@@ -143,22 +243,3 @@ def emit(function: Callable[..., Any], req: OpReq, out: Array, *args: Any) -> No
         assign(out, req, function(*args))
     elif req != OpReq.NULL:
         function(*args, out=out, casting="unsafe")
-
-
-def writing(function: Callable[[Any, OpContext, Arrays, Outputs], None]) -> Compute:
-    """`function`, which only writes, as a compute that serves every `req`."""
-
-    @wraps(function)
-    def compute(p: Any, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-        targets: list[Any] = list(outputs)
-        for k, each in enumerate(req):
-            if each == OpReq.NULL:
-                targets[k] = None
-            elif each == OpReq.ADD:
-                targets[k] = ctx.xp.empty_like(outputs[k])
-        function(p, ctx, inputs, targets)
-        for k, each in enumerate(req):
-            if each == OpReq.ADD:
-                assign(outputs[k], OpReq.ADD, targets[k])
-
-    return compute

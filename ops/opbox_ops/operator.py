@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from .compute import ArraySpec, CallSpec, Compute, Temp, writing
-from .errors import ConflictError
-from .infer import ShapeRule, TypeRule, all_same_type
+from .compute import LEVELS, CallSpec, Compute, ComputeFunction, Temp, TempsRule, checked_level, highest_level
+from .errors import ConflictError, UnsupportedError
+from .infer import ShapeRule, TypeRule, all_same_type, show_shape
 from .node import Entry, Node
 from .params import Params
 
@@ -180,34 +180,67 @@ class Op:
     def compute(
         self,
         *devices: str,
-        temps: Callable[[Any, CallSpec], Sequence[Temp]] | None = None,
+        level: str = LEVELS[0],
+        accepts: Callable[[Any, CallSpec], bool] | None = None,
+        temps: TempsRule | None = None,
+        accumulates: bool = False,
+        prepares: bool = False,
         allocates: str = "",
-    ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-        """Decorator: FCompute for `devices`; for both when none is named.
+    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Decorator: a compute for `devices`; for both when none is named. See `compute` for the contract.
 
         Args:
             devices: "cpu", "gpu".
+            level: "reference", "library" or "generated"; the highest that accepts a call runs it.
+            accepts: `(p, call)`: whether it can run this call; without it, every call of "plain" arrays.
             temps: `(p, call)` to the temporary arrays that the compute finds in `ctx.temp`.
+            accumulates: whether it adds to an output on its own where `ctx.req` says ADD.
+            prepares: whether the function returns a call to run, made once for the arrays it is given.
             allocates: why the compute allocates memory when it runs; empty: it does not.
+
+        Raises:
+            ConflictError: a compute of this level takes every call already, so this one would never run.
+
+        Example:
+            >>> @registry.extend("Convolution").compute("cpu", level="library", accepts=is_float32)
+            ... def _(p, ctx, inputs, outputs): ...
         """
 
-        def attach(function: Callable[..., None]) -> Callable[..., None]:
-            writes = len(inspect.signature(function).parameters) == 4
+        def attach(function: Callable[..., Any]) -> Callable[..., Any]:
+            run: ComputeFunction = function
+            serves_req = "req" in inspect.signature(function).parameters
+            if serves_req:
+
+                def run(p: Any, ctx: Any, inputs: Any, outputs: Any) -> None:
+                    function(p, ctx, inputs, ctx.req, outputs)
+
+                run.__module__ = function.__module__
+
+            made = Compute(
+                run,
+                checked_level(level),
+                accepts,
+                temps,
+                accumulates or serves_req,
+                prepares,
+                allocates,
+                serves_req,
+            )
             for device in devices or DEVICES:
-                self.set_attr(f"FCompute<{device}>", writing(function) if writes else function)
-            if temps is not None:
-
-                def rule(p: Any, shapes: Any, types: Any, out_shapes: Any, out_types: Any) -> Sequence[Temp]:
-                    ins = tuple(map(ArraySpec, shapes, types))
-                    outs = tuple(map(ArraySpec, out_shapes, out_types))
-                    return temps(p, CallSpec((devices or DEVICES)[0], ins, outs))
-
-                self.set_attr("FResourceRequest", rule)
-            if allocates:
-                self.set_attr("TAllocates", allocates)
+                self._add_compute(device, made)
             return function
 
         return attach
+
+    def _add_compute(self, device: str, compute: Compute) -> None:
+        present = self.computes(device)
+        if any(other.level == compute.level and other.accepts is None for other in present):
+            raise ConflictError(
+                f"{self.name}: a {compute.level} compute for {device!r} takes every call already: expected another "
+                "level for one more"
+            )
+        ordered = sorted((*present, compute), key=lambda each: -each.rank)
+        self._attrs[f"FCompute<{device}>"] = (tuple(ordered), 10)
 
     def resources(self, rule: Callable[..., Sequence[Temp]]) -> Callable[..., Sequence[Temp]]:
         """Decorator: FResourceRequest: `(p, in_shapes, in_types, out_shapes, out_types)` to temporaries."""
@@ -282,10 +315,43 @@ class Op:
         """Whether its shapes and types come from its forward node (TIsBackward)."""
         return bool(self.get_attr("TIsBackward", False))
 
-    def compute_for(self, device: str) -> Compute | None:
-        """The compute for "cpu" or "gpu", or None."""
-        function: Compute | None = self.get_attr(f"FCompute<{device}>")
-        return function
+    def computes(self, device: str) -> tuple[Compute, ...]:
+        """The computes for "cpu" or "gpu", in the order they are asked."""
+        computes: tuple[Compute, ...] = self.get_attr(f"FCompute<{device}>", ())
+        return computes
+
+    def choose(self, p: Any, call: CallSpec, level: str | None = None) -> Compute:
+        """The compute that runs `call`: of those whose level is at most `level`, the first that accepts it.
+
+        Args:
+            p: the parsed parameters.
+            call: device, inputs and outputs.
+            level: the highest level to use; by default what OPBOX_COMPUTE_LEVEL says.
+
+        Raises:
+            UnsupportedError: there is none.
+        """
+        computes = self.computes(call.device)
+        cap = LEVELS.index(highest_level() if level is None else checked_level(level))
+        for compute in computes:
+            if compute.rank <= cap and compute.takes(p, call):
+                return compute
+        if not computes:
+            raise UnsupportedError(f"the operator has no compute for device {call.device!r}")
+        arrays = ", ".join(f"{array.dtype} {show_shape(array.shape)}" for array in call.inputs) or "no inputs"
+        raise UnsupportedError(f"none of the operator's computes for device {call.device!r} takes {arrays}")
+
+    def temps(self, compute: Compute, p: Any, call: CallSpec) -> tuple[Temp, ...]:
+        """The temporary arrays that `compute` needs for `call`."""
+        if compute.temps is not None:
+            return tuple(compute.temps(p, call))
+        rule = self.get_attr("FResourceRequest")
+        if rule is None:
+            return ()
+        ins, outs = call.inputs, call.outputs
+        return tuple(
+            rule(p, [a.shape for a in ins], [a.dtype for a in ins], [a.shape for a in outs], [a.dtype for a in outs])
+        )
 
     def json(self) -> dict[str, Any]:
         """The operator for the catalogue: names, conditions, JSON Schema of the params."""
@@ -299,5 +365,9 @@ class Op:
                 told[key] = [slot.json() for slot in declared]
         told["params"] = self.params.model_json_schema()
         told["differentiable"] = self.get_attr("FGradient") is not None
-        told["devices"] = [device for device in DEVICES if self.compute_for(device) is not None]
+        told["devices"] = [device for device in DEVICES if self.computes(device)]
+        told["levels"] = {
+            device: list(dict.fromkeys(compute.level for compute in self.computes(device)))
+            for device in told["devices"]
+        }
         return told

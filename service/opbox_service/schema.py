@@ -22,7 +22,11 @@ __all__ = ["catalogue", "files", "main"]
 def catalogue() -> dict[str, Any]:
     """Every operator that a user may call, as `GET /v1/ops` tells them."""
     found = [registry.get(name) for name in registry.names()]
-    return {"operators": [op.json() for op in found if not op.is_backward and not op.name.startswith("_backward")]}
+    told = [op.json() for op in found if not op.is_backward and not op.name.startswith("_backward")]
+    for each in told:
+        # Which computes there are depends on the server.
+        del each["levels"]
+    return {"operators": told}
 
 
 def files() -> dict[Path, str]:

@@ -154,12 +154,23 @@ def test_a_strided_argument_is_not_viewed():
         assert np.array_equal(ex.outputs[0], -x.ravel())
 
 
-@pytest.mark.parametrize("req", ["write", "add"])
-def test_gradients_are_written_into_the_given_array(req):
+def test_gradients_are_written_into_the_given_array():
     graph = Graph([toy.call(toy.MUL, "m", toy.var("x"), toy.var("y"))])
-    _, memory = _run(graph, {"x": (4, 2), "y": (4, 2)}, {"x": req, "y": req}, True, 0)
+    _, memory = _run(graph, {"x": (4, 2), "y": (4, 2)}, {"x": "write", "y": "write"}, True, 0)
     assert memory.steps == 3
     assert memory.naive_bytes == 4 * 2 * 8
+
+
+def test_a_gradient_is_added_from_the_arena_unless_its_compute_adds_itself():
+    graph = Graph([toy.call(toy.MUL, "m", toy.var("x"), toy.var("y"))])
+    _, memory = _run(graph, {"x": (4, 2), "y": (4, 2)}, {"x": "add", "y": "write"}, True, 0)
+    assert memory.steps == 4
+    assert memory.naive_bytes == 2 * 4 * 2 * 8
+    graph = Graph([toy.call(toy.SUM, "s", toy.var("x"))])
+    told, memory = _run(graph, {"x": (4, 2)}, {"x": "add"}, True, 0)
+    assert memory.steps == 3
+    assert memory.naive_bytes == 8
+    np.testing.assert_allclose(told[3] - told[1], 1)
 
 
 def test_forward_does_not_touch_gradient_arrays():

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from opbox_ops.compute import Temp, assign
+from opbox_ops.compute import OpReq, Temp
 from opbox_ops.infer import all_same_shape
 from opbox_ops.node import Entry, Node
 from opbox_ops.params import NoParams
@@ -24,6 +24,7 @@ __all__ = [
     "SPLIT",
     "TANH",
     "STATEFUL",
+    "SUM",
     "call",
     "var",
 ]
@@ -43,7 +44,7 @@ def _op(name: str, inputs: Any = ("data",), outputs: Any = ("output",), backward
     op = Op(name, NoParams, inputs, outputs, (), "")
     if backward:
         op.set_attr("TIsBackward", True)
-    elif "split" not in name and "double" not in name and "flat" not in name:
+    elif name.removeprefix("_toy_") not in ("split", "double", "flat", "sum"):
         op.infer_shape(all_same_shape)
     return op
 
@@ -68,17 +69,19 @@ _DOUBLE_BACK = _op("_toy_double_back", ("g",), backward=True)
 STATEFUL = _op("_toy_stateful")
 _STATEFUL_BACK = _op("_toy_stateful_back", ("g",), backward=True)
 BROKEN = _op("_toy_broken")
+SUM = _op("_toy_sum")
+_SUM_BACK = _op("_toy_sum_back", ("g",), backward=True)
 HOLD = _op("_toy_hold")
 
 
 @NEG.compute()
-def _(p, ctx, inputs, req, outputs):
-    assign(outputs[0], req[0], -inputs[0])
+def _(p, ctx, inputs, outputs):
+    outputs[0][...] = -inputs[0]
 
 
 @HOLD.compute()
-def _(p, ctx, inputs, req, outputs):
-    assign(outputs[0], req[0], inputs[0])
+def _(p, ctx, inputs, outputs):
+    outputs[0][...] = inputs[0]
 
 
 HOLD.gradient(lambda node, ograds: [call(HOLD, f"{node.name}_grad", ograds[0])])
@@ -88,53 +91,49 @@ NEG.gradient(lambda node, ograds: [call(NEG, f"{node.name}_grad", ograds[0])])
 
 
 @MUL.compute()
-def _(p, ctx, inputs, req, outputs):
-    assign(outputs[0], req[0], inputs[0] * inputs[1])
+def _(p, ctx, inputs, outputs):
+    outputs[0][...] = inputs[0] * inputs[1]
 
 
 @_MUL_BACK.compute()
-def _(p, ctx, inputs, req, outputs):
+def _(p, ctx, inputs, outputs):
     g, a, b = inputs
     values = [g * b, g * a]
-    assign(outputs[0], req[0], values[0])
-    assign(outputs[1], req[1], values[1])
+    for out, value in zip(outputs, values, strict=True):
+        if out is not None:
+            out[...] = value
 
 
 MUL.gradient(lambda node, ograds: _grad(_MUL_BACK, node, ograds[0], *node.inputs))
 
 
 @ADD.compute()
-def _(p, ctx, inputs, req, outputs):
-    assign(outputs[0], req[0], inputs[0] + inputs[1])
+def _(p, ctx, inputs, outputs):
+    outputs[0][...] = inputs[0] + inputs[1]
 
 
 ADD.gradient(lambda node, ograds: [ograds[0], ograds[0]])
 
 
 @TANH.compute()
-def _(p, ctx, inputs, req, outputs):
-    assign(outputs[0], req[0], np.tanh(inputs[0]))
+def _(p, ctx, inputs, outputs):
+    outputs[0][...] = np.tanh(inputs[0])
 
 
 @_TANH_BACK.compute()
-def _(p, ctx, inputs, req, outputs):
-    assign(outputs[0], req[0], inputs[0] * (1 - inputs[1] * inputs[1]))
+def _(p, ctx, inputs, outputs):
+    outputs[0][...] = inputs[0] * (1 - inputs[1] * inputs[1])
 
 
 TANH.gradient(lambda node, ograds: _grad(_TANH_BACK, node, ograds[0], node.entries()[0]))
 
 
-@SCRATCH.resources
-def _(p, in_shapes, in_types, out_shapes, out_types):
-    return [Temp(in_shapes[0], in_types[0]), Temp((7,), np.int32)]
-
-
-@SCRATCH.compute()
-def _(p, ctx, inputs, req, outputs):
+@SCRATCH.compute(temps=lambda p, call: [Temp(call.inputs[0].shape, call.inputs[0].dtype), Temp((7,), np.int32)])
+def _(p, ctx, inputs, outputs):
     wide, few = ctx.temp
     wide[...] = inputs[0] * 3
     few[...] = 2
-    assign(outputs[0], req[0], wide * few[0])
+    outputs[0][...] = wide * few[0]
     wide[...] = np.nan
 
 
@@ -148,12 +147,12 @@ def _(p, ins, outs):
 
 
 @FLAT.compute()
-def _(p, ctx, inputs, req, outputs):
-    assign(outputs[0], req[0], inputs[0].reshape(outputs[0].shape))
+def _(p, ctx, inputs, outputs):
+    outputs[0][...] = inputs[0].reshape(outputs[0].shape)
 
 
 _FLAT_BACK = _op("_toy_flat_back", ("g",), backward=True).set_attr("TIsView", True)
-_FLAT_BACK.set_attr("FCompute<cpu>", FLAT.compute_for("cpu"))
+_FLAT_BACK.compute()(FLAT.computes("cpu")[0].function)
 FLAT.gradient(lambda node, ograds: _grad(_FLAT_BACK, node, ograds[0]))
 
 
@@ -165,18 +164,18 @@ def _(p, ins, outs):
 
 
 @SPLIT.compute()
-def _(p, ctx, inputs, req, outputs):
+def _(p, ctx, inputs, outputs):
     half = outputs[0].shape[0]
-    assign(outputs[0], req[0], inputs[0][:half])
-    assign(outputs[1], req[1], inputs[0][half : 2 * half])
+    outputs[0][...] = inputs[0][:half]
+    outputs[1][...] = inputs[0][half : 2 * half]
 
 
 @_SPLIT_BACK.compute()
-def _(p, ctx, inputs, req, outputs):
+def _(p, ctx, inputs, outputs):
     value = np.zeros_like(outputs[0])
     half = inputs[0].shape[0]
     value[:half], value[half : 2 * half] = inputs
-    assign(outputs[0], req[0], value)
+    outputs[0][...] = value
 
 
 SPLIT.gradient(lambda node, ograds: _grad(_SPLIT_BACK, node, *ograds))
@@ -189,14 +188,14 @@ def _(p, ins, outs):
 
 
 @DOUBLE.compute()
-def _(p, ctx, inputs, req, outputs):
-    assign(outputs[0], req[0], np.concatenate([inputs[0], inputs[0]]))
+def _(p, ctx, inputs, outputs):
+    outputs[0][...] = np.concatenate([inputs[0], inputs[0]])
 
 
 @_DOUBLE_BACK.compute()
-def _(p, ctx, inputs, req, outputs):
+def _(p, ctx, inputs, outputs):
     half = outputs[0].shape[0]
-    assign(outputs[0], req[0], inputs[0][:half] + inputs[0][half:])
+    outputs[0][...] = inputs[0][:half] + inputs[0][half:]
 
 
 DOUBLE.gradient(lambda node, ograds: _grad(_DOUBLE_BACK, node, ograds[0]))
@@ -205,19 +204,40 @@ STATEFUL.set_attr("FCreateOpState", lambda p, ctx, shapes, types: {"shape": shap
 
 
 @STATEFUL.compute()
-def _(p, ctx, inputs, req, outputs):
+def _(p, ctx, inputs, outputs):
     ctx.state["runs"] += 1
-    assign(outputs[0], req[0], inputs[0] * ctx.state["runs"])
+    outputs[0][...] = inputs[0] * ctx.state["runs"]
 
 
 @_STATEFUL_BACK.compute()
-def _(p, ctx, inputs, req, outputs):
-    assign(outputs[0], req[0], inputs[0] * ctx.state["runs"])
+def _(p, ctx, inputs, outputs):
+    outputs[0][...] = inputs[0] * ctx.state["runs"]
 
 
 STATEFUL.gradient(lambda node, ograds: _grad(_STATEFUL_BACK, node, ograds[0]))
 
 
+@SUM.infer_shape
+def _(p, ins, outs):
+    outs.merge(0, (1,))
+
+
+@SUM.compute()
+def _(p, ctx, inputs, outputs):
+    outputs[0][...] = inputs[0].sum()
+
+
+@_SUM_BACK.compute(accumulates=True)
+def _(p, ctx, inputs, outputs):
+    if ctx.req[0] == OpReq.ADD:
+        outputs[0][...] += inputs[0]
+    else:
+        outputs[0][...] = inputs[0]
+
+
+SUM.gradient(lambda node, ograds: _grad(_SUM_BACK, node, ograds[0]))
+
+
 @BROKEN.compute()
-def _(p, ctx, inputs, req, outputs):
+def _(p, ctx, inputs, outputs):
     raise ValueError("no such luck")

@@ -77,14 +77,14 @@ def elementwise_kernels() -> dict[str, str]:
         op = registry.get(case.op)
         if not op.name.endswith("_update"):
             continue
-        compute = op.compute_for("gpu")
-        assert compute is not None
+        (compute,) = op.computes("gpu")
         for dtype in case.dtypes:
             arrays = list(inputs(case, dtype).values())
             for req in (OpReq.WRITE, OpReq.ADD):
                 recorder = _Recorder()
                 params = op.parse({key: str(value) for key, value in case.attrs.items()})
-                compute(params, SimpleNamespace(xp=recorder), arrays, (req,), [np.empty_like(arrays[0])])
+                context: Any = SimpleNamespace(xp=recorder, req=(req,))
+                compute(params, context, arrays, [np.empty_like(arrays[0])])
                 for ins, outs, code, name in recorder.kernels:
                     found[f"{case.op}-{dtype}-{req.name.lower()}"] = _whole(ins, outs, code, name)
     return found

@@ -17,14 +17,16 @@ from typing import Any
 import numpy as np
 
 from opbox_ops import registry
-from opbox_ops.backend import Backend
-from opbox_ops.compute import Mode, OpContext, OpReq
+from opbox_ops.backend import Backend, backend_for
+from opbox_ops.compute import ArraySpec, CallSpec, Compute, Mode, OpContext, OpReq
 from opbox_ops.infer import ShapeList, TypeList, known
 from opbox_ops.node import Entry, Node
+from opbox_ops.operator import Op
+from opbox_service.executor.copying import add_to
 from tests.cases.case import Case
 from tests.cases.values import arguments, head_gradient, inputs, is_float
 
-__all__ = ["Call", "Run", "infer_shapes", "infer_types", "inplace_pairs", "rubbish"]
+__all__ = ["Call", "Run", "infer_shapes", "infer_types", "inplace_pairs", "rubbish", "write_outputs"]
 
 SEED = 7
 WRITE = OpReq.WRITE
@@ -58,6 +60,21 @@ def rubbish(backend: Backend, shape: tuple[int, ...], dtype: Any) -> Any:
     return array
 
 
+def write_outputs(
+    op: Op, params: Any, inputs: Sequence[Any], outputs: Sequence[Any], *, random: Any = None, device: str = "cpu"
+) -> None:
+    """Run the compute of `op` on arrays, once."""
+    backend = backend_for(device)
+    specs = [tuple(ArraySpec(a.shape, a.dtype) for a in side) for side in (inputs, outputs)]
+    call = CallSpec(device, specs[0], specs[1])
+    compute = op.choose(params, call)
+    context = OpContext(backend.xp, backend.special, random, backend)
+    context.temp = tuple(rubbish(backend, temp.shape, temp.dtype) for temp in op.temps(compute, params, call))
+    context.req = (WRITE,) * len(outputs)
+    with np.errstate(all="ignore"):
+        compute(params, context, list(inputs), list(outputs))
+
+
 @dataclass
 class Call:
     """One compute, ready to be run again with other requests.
@@ -86,39 +103,47 @@ class Call:
         """Outputs full of rubbish."""
         return [rubbish(self.run.backend, s, d) for s, d in zip(self.shapes, self.dtypes, strict=True)]
 
+    def spec(self) -> CallSpec:
+        """The call as the rules of a compute see it."""
+        ins = tuple(ArraySpec(tuple(array.shape), array.dtype) for array in self.inputs)
+        outs = tuple(map(ArraySpec, map(tuple, self.shapes), self.dtypes))
+        return CallSpec(self.run.backend.device_type, ins, outs)
+
+    def chosen(self) -> Compute:
+        """The compute that an executor would choose."""
+        return self.node.op.choose(self.node.params, self.spec(), self.run.level)
+
     def compute(self, ins: Sequence[Any], req: Sequence[OpReq], outs: Sequence[Any], *, seed: int = SEED) -> None:
-        """Run the compute into `outs`."""
-        run, op = self.run, self.node.op
+        """Run the compute into `outs`, with the requests served as an executor serves them."""
         if not any(req) and not self.mutated:
             return  # no executor has a step that nobody reads
-        function = op.compute_for(run.backend.device_type)
-        assert function is not None, f"{op.name} has no compute for {run.backend.device_type}"
-        random = run.backend.random(seed)
-        context = OpContext(
-            run.backend.xp, run.backend.special, random, run.backend, Mode(run.case.is_train), self._temps()
+        run, op, compute = self.run, self.node.op, self.chosen()
+        backend, params, spec = run.backend, self.node.params, self.spec()
+        random = backend.random(seed)
+        context = OpContext(backend.xp, backend.special, random, backend, Mode(run.case.is_train))
+        context.temp = tuple(
+            rubbish(backend, tuple(temp.shape), np.dtype(temp.dtype)) for temp in op.temps(compute, params, spec)
         )
         create = op.get_attr("FCreateOpState")
         if self.node.forward is not None:
             context.state = run.states.get(self.node.forward)
         elif create is not None:
-            context.state = create(self.node.params, context, [a.shape for a in ins], [a.dtype for a in ins])
+            context.state = create(params, context, [a.shape for a in ins], [a.dtype for a in ins])
             run.states[self.node] = context.state
+        targets = list(outs)
+        for k, kind in enumerate(req):
+            if kind == OpReq.NULL and not compute.serves_req:
+                targets[k] = None
+            elif kind == OpReq.ADD and not compute.accumulates:
+                targets[k] = rubbish(backend, self.shapes[k], self.dtypes[k])
+        served = [OpReq.WRITE if kind == OpReq.ADD and not compute.accumulates else OpReq(kind) for kind in req]
+        context.req = tuple(served)
         with np.errstate(all="ignore"):
-            function(self.node.params, context, list(ins), tuple(req), list(outs))
-        run.backend.synchronize()
-
-    def _temps(self) -> tuple[Any, ...]:
-        rule = self.node.op.get_attr("FResourceRequest")
-        if rule is None:
-            return ()
-        asked = rule(
-            self.node.params,
-            [a.shape for a in self.inputs],
-            [a.dtype for a in self.inputs],
-            list(self.shapes),
-            list(self.dtypes),
-        )
-        return tuple(rubbish(self.run.backend, tuple(temp.shape), np.dtype(temp.dtype)) for temp in asked)
+            compute(params, context, list(ins), targets)
+            for k, kind in enumerate(req):
+                if kind == OpReq.ADD and not compute.accumulates:
+                    add_to(backend.xp, outs[k], targets[k])
+        backend.synchronize()
 
 
 class Run:
@@ -129,9 +154,18 @@ class Run:
         dtype: its element type.
         backend: the device.
         given: host arrays by input name, instead of the row's own.
+        level: the highest level of computes to choose; by default what OPBOX_COMPUTE_LEVEL says.
     """
 
-    def __init__(self, case: Case, dtype: str, backend: Backend, given: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        case: Case,
+        dtype: str,
+        backend: Backend,
+        given: dict[str, Any] | None = None,
+        level: str | None = None,
+    ) -> None:
+        self.level = level
         self.case, self.dtype, self.backend = case, dtype, backend
         self.op = registry.get(case.op)
         self.given = inputs(case, dtype) if given is None else given

@@ -15,8 +15,9 @@ import scipy.stats as st
 
 from opbox_ops import registry
 from opbox_ops.backend import backend_for
-from opbox_ops.compute import OpContext, OpReq
 from opbox_ops.infer import ShapeList, TypeList
+
+from .harness import write_outputs
 
 N = 20_000
 
@@ -31,10 +32,7 @@ def run(name: str, attrs: dict[str, Any], inputs: Sequence[np.ndarray] = (), *, 
     op.shape_rule(params, *shapes)
     op.type_rule(params, *types)
     outputs = [backend.empty(shape, dtype) for shape, dtype in zip(shapes[1], types[1], strict=True)]
-    ctx = OpContext(xp=np, special=None, random=source or backend.random(42), backend=backend)
-    compute = op.compute_for("cpu")
-    assert compute is not None
-    compute(params, ctx, list(inputs), [OpReq.WRITE] * len(outputs), outputs)
+    write_outputs(op, params, inputs, outputs, random=source or backend.random(42))
     return outputs
 
 

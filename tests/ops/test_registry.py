@@ -95,21 +95,22 @@ def test_an_operator_is_extended_from_elsewhere(op: Op) -> None:
 
 
 def test_compute_by_device(op: Op) -> None:
-    assert op.compute_for("cpu") is None
+    assert op.computes("cpu") == ()
 
     @op.compute("gpu")
     def _(*told: Any) -> None: ...
 
-    assert op.compute_for("gpu") is not None
-    assert op.compute_for("cpu") is None
+    assert [compute.level for compute in op.computes("gpu")] == ["reference"]
+    assert op.computes("cpu") == ()
     assert op.json()["devices"] == ["gpu"]
+    assert op.json()["levels"] == {"gpu": ["reference"]}
 
 
 def test_one_compute_for_both_devices(op: Op) -> None:
     @op.compute()
     def _(*told: Any) -> None: ...
 
-    assert op.compute_for("cpu") is op.compute_for("gpu")
+    assert op.computes("cpu") == op.computes("gpu")
 
 
 def _op(inputs: Any = ("data",), outputs: Any = ("output",)) -> Op:

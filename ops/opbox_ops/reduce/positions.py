@@ -6,9 +6,10 @@ axis they count through the flattened array. argmax_channel takes axis 1 away.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from ..compute import Arrays, Compute, OpContext, OpReq, Reqs, assign
+from ..compute import Arrays, OpContext, OpReq, Reqs, assign
 from ..elementwise.family import numeric_types, zero_gradient
 from ..errors import ShapeError
 from ..infer import ShapeList, canonical_axis
@@ -44,7 +45,7 @@ def _channel_shapes(p: NoParams, ins: ShapeList, outs: ShapeList) -> None:
     _shapes(ArgParams(axis=1, keepdims=False), ins, outs)
 
 
-def _search(name: str) -> Compute:
+def _search(name: str) -> Callable[..., None]:
     def compute(p: Any, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
         if req[0] == OpReq.NULL or outputs[0].size == 0:
             return

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ..compute import Array, Arrays, Compute, OpContext, OpReq, Reqs, assign
+from ..compute import Array, Arrays, OpContext, OpReq, Reqs, assign
 from ..elementwise.family import numeric_types
 from ..elementwise.functions import resolve
 from ..gradient import backward_node, grad_use_none
@@ -169,7 +169,7 @@ def _repeat_mean(p: ReduceParams, ctx: OpContext, inputs: Arrays, req: Reqs, out
     assign(out, req[0], share.reshape(kept(out.shape, axes)))
 
 
-def _spread_with(spread: Spread) -> Compute:
+def _spread_with(spread: Spread) -> Callable[..., None]:
     def compute(p: ReduceParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
         g, x, y = inputs
         if req[0] == OpReq.NULL:

@@ -34,7 +34,7 @@ def as_view(op: Op) -> Op:
     """Make `op` a view of its first input: compute, sharing and a gradient that is a view again."""
     backward = register_backward(f"_backward_{op.name}", op.params)
     for each in (op, backward):
-        each.set_attr("FCompute<cpu>", _compute).set_attr("FCompute<gpu>", _compute)
+        each.compute()(_compute)
         each.inplace((0, 0)).set_attr("TIsView", True)
 
     @op.gradient

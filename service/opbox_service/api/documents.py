@@ -143,6 +143,7 @@ class Operator(BaseModel):
     params: dict[str, Any] = Field(description="JSON Schema of the parameters.")
     differentiable: bool
     devices: list[str]
+    levels: dict[str, list[str]] = Field(description="By device, the levels of its computes, highest first.")
 
 
 class Catalogue(BaseModel):

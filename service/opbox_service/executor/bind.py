@@ -27,6 +27,7 @@ def bind(
     random: RandomSource,
     max_bytes: int | None = None,
     share: bool = True,
+    level: str | None = None,
 ) -> Executor:
     """Compile `graph` for these arrays and bind it to them.
 
@@ -38,6 +39,7 @@ def bind(
         backend, random: the device, and its random source.
         max_bytes: the most that the executor may allocate, arena and outputs together; checked before it does.
         share: False gives every intermediate value memory of its own, for comparison.
+        level: the highest level of computes to choose; by default what OPBOX_COMPUTE_LEVEL says.
 
     Raises:
         BadRequestError: an array is missing or is nobody's, or a req is not write, add or null.
@@ -70,6 +72,7 @@ def bind(
             if not array.flags.c_contiguous
         },
         share=share,
+        level=level,
     )
     if max_bytes is not None and plan.allocates > max_bytes:
         raise LimitError(f"the executor needs {plan.allocates:,} bytes: expected at most {max_bytes:,}")

@@ -1,19 +1,19 @@
 """Compiling: (graph, shapes, types, grad_req, device) to a Plan.
 
-Shapes and types are inferred, the gradient graph is made and pruned, each node becomes a step, and the steps' values
-are placed. A gradient is written by the step that makes it, straight into the user's array, wherever that is possible.
+Shapes and types are inferred, the gradient graph is made and pruned, and each node becomes a step with the best compute
+that accepts its call: the plan. Plan passes rewrite it (`passes`), and then the steps' values are placed in memory.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
 
-from opbox_ops.compute import Arrays, OpContext, OpReq, Reqs, Temp, assign
-from opbox_ops.errors import OpboxError, ShapeError, UnsupportedError
+from opbox_ops.compute import CallSpec, OpReq
+from opbox_ops.errors import OpboxError, ShapeError
 from opbox_ops.infer import Shape, known
 from opbox_ops.node import Entry, Node
 
@@ -23,7 +23,9 @@ from ..graph.passes.gradient import Gradient, gradient
 from ..graph.passes.infer_shape import apply_shape_rule, infer_shape
 from ..graph.passes.infer_type import apply_type_rule, infer_type
 from ..graph.passes.memory import External
-from .plan import Plan, Step, Value
+from .copying import copy_step, take_in_step
+from .passes import PASSES, PlanPass
+from .plan import UNWANTED, Plan, Step, Value
 
 __all__ = ["compile_plan"]
 
@@ -37,6 +39,8 @@ def compile_plan(
     device: str = "cpu",
     strided: Set[tuple[str, str]] = frozenset(),
     share: bool = True,
+    level: str | None = None,
+    passes: Sequence[PlanPass] = PASSES,
 ) -> Plan:
     """Compile `graph` for these argument shapes and types.
 
@@ -48,20 +52,18 @@ def compile_plan(
         strided: ("arg", name), ("aux", name) or ("grad", name) for arrays that are not contiguous: never viewed
             under another shape.
         share: False gives every value memory of its own, for comparison.
+        level: the highest level of computes to choose; by default what OPBOX_COMPUTE_LEVEL says.
+        passes: what rewrites the plan before its memory is planned.
 
     Raises:
         ShapeError, DTypeError, UnderdeterminedError: from inference.
         UnsupportedError: an operator has no compute for the device, or no gradient.
     """
-    return _Compiler(graph, shapes, types, grad_req, device, strided).compile(share)
-
-
-def _copy(p: Any, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-    assign(outputs[0], req[0], inputs[0])
-
-
-def _take_in(p: Any, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-    """Head gradients are copied in by `Executor.backward` before the steps run; this step only marks their birth."""
+    plan = _Compiler(graph, shapes, types, grad_req, device, strided, level).lower()
+    for rewrite in passes:
+        plan = rewrite(plan)
+    plan.memory = plan.place(share=share)
+    return plan
 
 
 class _Compiler:
@@ -73,16 +75,18 @@ class _Compiler:
         grad_req: Mapping[str, str],
         device: str,
         strided: Set[tuple[str, str]],
+        level: str | None,
     ) -> None:
         self.graph = graph
         self.req = {name: OpReq.of(req) for name, req in grad_req.items()}
-        self.strided = strided
+        self.level = level
         self.shapes = infer_shape(graph, shapes)
         self.types = infer_type(graph, types)
-        self.plan = Plan(graph, device)
+        self.plan = Plan(graph, device, frozenset(strided))
         self.ids: dict[Entry, int] = {}
 
-    def compile(self, share: bool) -> Plan:
+    def lower(self) -> Plan:
+        """The plan as the graph says it: a step a node, each gradient copied to its array."""
         plan = self.plan
         self._variables()
         for node in self.graph.nodes:
@@ -93,7 +97,6 @@ class _Compiler:
         wrt = [name for name in self.graph.argument_names if self.req.get(name)]
         if wrt:
             self._backward(gradient(self.graph, wrt))
-        plan.memory = plan.place(share=share)
         return plan
 
     # -- forward ------------------------------------------------------------------------------------------------
@@ -107,9 +110,8 @@ class _Compiler:
                 self.plan.external[value] = External()
 
     def _forward(self, node: Node) -> None:
-        for entry in node.entries():
-            self._value(entry, self.shapes.of(entry), self.types.of(entry))
-        self._step(node, [self.ids[entry] for entry in node.entries()], [OpReq.WRITE] * node.num_outputs)
+        writes = [self._value(entry, self.shapes.of(entry), self.types.of(entry)) for entry in node.entries()]
+        self._step(node, writes)
 
     def _heads(self) -> None:
         for i, head in enumerate(self.graph.heads):
@@ -127,57 +129,47 @@ class _Compiler:
             if i in made.needed:
                 plan.head_grads.append(self._value(Entry(node), *self._of(made.like[node])))
             else:
-                plan.head_grads.append(-1)
+                plan.head_grads.append(UNWANTED)
         taken = [value for value in plan.head_grads if value >= 0]
         if taken:
-            mark = Node(None, "head gradients")
-            plan.steps.append(Step(mark, _take_in, (), taken, [OpReq.WRITE] * len(taken), []))
+            plan.steps.append(take_in_step(plan, taken))
         reads = Counter(entry for node in made.nodes for entry in node.inputs)
-        wanted = Counter(entry for entry in made.grads.values() if entry is not None)
-        reads.update(wanted)
-        fused: dict[Entry, str] = {}
+        wanted: dict[Node, list[tuple[str, Entry]]] = {}
         for name, entry in made.grads.items():
-            if entry is not None and entry not in fused and self._writable(entry, name, reads[entry]):
-                fused[entry] = name
+            if entry is not None:
+                reads[entry] += 1
+                wanted.setdefault(entry.node, []).append((name, entry))
+            elif self.req[name] == OpReq.WRITE:
+                plan.zero_grads.append(name)
         for node in made.nodes:
-            self._backward_step(node, made, reads, fused)
-        for name, entry in made.grads.items():
-            if entry is None:
-                if self.req[name] == OpReq.WRITE:
-                    plan.zero_grads.append(name)
-            elif fused.get(entry) != name:
-                self._copy_out(name, entry)
+            self._backward_step(node, made, reads)
+            self._store(wanted.pop(node, ()))
+        for gradients in wanted.values():
+            # A head gradient, or a forward value, is the gradient itself.
+            self._store(gradients)
 
-    def _writable(self, entry: Entry, name: str, uses: int) -> bool:
-        """Whether the step that makes this gradient may write it straight into the user's array."""
-        if entry.node.op is None or entry.node in self.graph.index:
-            return False
-        return uses == 1 or self.req[name] == OpReq.WRITE
-
-    def _backward_step(self, node: Node, made: Gradient, reads: Counter[Entry], fused: dict[Entry, str]) -> None:
+    def _backward_step(self, node: Node, made: Gradient, reads: Counter[Entry]) -> None:
         assert node.op is not None
         shapes, types = self._backward_meta(node, made)
-        writes: list[int] = []
-        req: list[OpReq] = []
-        null: list[tuple[tuple[int, ...], np.dtype[Any]]] = []
-        for k, (shape, dtype) in enumerate(zip(shapes, types, strict=True)):
+        values = [
+            Value(self._known(shape, node), self._typed(dtype, node))
+            for shape, dtype in zip(shapes, types, strict=True)
+        ]
+        writes = []
+        for k, value in enumerate(values):
             entry = Entry(node, k)
-            null.append((self._known(shape, node), self._typed(dtype, node)))
-            if entry in fused:
-                name = fused[entry]
-                value = self._value(entry, shape, dtype)
-                self.plan.values[value].array = ("grad", name)
-                write = self.req[name] == OpReq.WRITE and ("grad", name) not in self.strided
-                self.plan.external[value] = External(adopt=write, since=self.plan.forward_steps)
-                writes.append(value)
-                req.append(self.req[name])
-            elif reads[entry]:
-                writes.append(self._value(entry, shape, dtype))
-                req.append(OpReq.WRITE)
-            else:
-                writes.append(-1)
-                req.append(OpReq.NULL)
-        self._step(node, writes, req, null)
+            if reads[entry]:
+                self.ids[entry] = self.plan.add(value)
+            writes.append(self.ids[entry] if reads[entry] else UNWANTED)
+        self._step(node, writes, values)
+
+    def _store(self, gradients: Sequence[tuple[str, Entry]]) -> None:
+        """Copy gradients to the arrays of their arguments."""
+        for name, entry in gradients:
+            source = self.ids[entry]
+            target = self.plan.add(Value(*self._of(entry), array=("grad", name)))
+            self.plan.external[target] = External()
+            self.plan.steps.append(copy_step(self.plan, f"grad of {name}", source, target, self.req[name]))
 
     def _backward_meta(self, node: Node, made: Gradient) -> tuple[list[Shape], list[Any]]:
         """Shapes and types of a backward node's outputs."""
@@ -206,15 +198,6 @@ class _Compiler:
             raise tell(error, node) from None
         return list(shapes), list(types)
 
-    def _copy_out(self, name: str, entry: Entry) -> None:
-        source = self.ids[entry]
-        held = self.plan.values[source]
-        self.plan.values.append(Value(held.shape, held.dtype, ("grad", name)))
-        value = len(self.plan.values) - 1
-        self.plan.external[value] = External()
-        node = Node(None, f"grad of {name}")
-        self.plan.steps.append(Step(node, _copy, (source,), [value], [self.req[name]], [(held.shape, held.dtype)]))
-
     # -- both ---------------------------------------------------------------------------------------------------
 
     def _of(self, entry: Entry) -> tuple[tuple[int, ...], np.dtype[Any]]:
@@ -222,9 +205,8 @@ class _Compiler:
         return value.shape, value.dtype
 
     def _value(self, entry: Entry, shape: Shape, dtype: Any) -> int:
-        self.plan.values.append(Value(self._known(shape, entry.node), self._typed(dtype, entry.node)))
-        self.ids[entry] = len(self.plan.values) - 1
-        return self.ids[entry]
+        value = self.ids[entry] = self.plan.add(Value(self._known(shape, entry.node), self._typed(dtype, entry.node)))
+        return value
 
     def _known(self, shape: Shape, node: Node) -> tuple[int, ...]:
         if shape is None or not known(shape):
@@ -241,30 +223,24 @@ class _Compiler:
         typed: np.dtype[Any] = np.dtype(dtype)
         return typed
 
-    def _step(
-        self,
-        node: Node,
-        writes: list[int],
-        req: list[OpReq],
-        null: list[tuple[tuple[int, ...], np.dtype[Any]]] | None = None,
-    ) -> None:
-        assert node.op is not None
-        compute = node.op.compute_for(self.plan.device)
-        if compute is None:
-            raise UnsupportedError(f"the operator has no compute for device {self.plan.device!r}").at(
-                node.name, node.op.name, node.source
-            )
-        reads = tuple(self.ids[entry] for entry in node.inputs)
-        values = self.plan.values
-        null = null if null is not None else [(values[w].shape, values[w].dtype) for w in writes]
-        temps: tuple[Temp, ...] = ()
-        rule = node.op.get_attr("FResourceRequest")
-        if rule is not None:
-            in_shapes, in_types = [values[r].shape for r in reads], [values[r].dtype for r in reads]
-            temps = tuple(rule(node.params, in_shapes, in_types, [s for s, _ in null], [d for _, d in null]))
-        view = bool(node.op.get_attr("TIsView")) and req[0] == OpReq.WRITE and self._viewable(reads[0])
-        self.plan.steps.append(Step(node, compute, reads, writes, req, null, temps, view))
+    def _step(self, node: Node, writes: list[int], values: Sequence[Value] | None = None) -> None:
+        """Append the step of `node`; `values` describes its outputs where some of `writes` are unwanted."""
+        plan, op = self.plan, node.op
+        assert op is not None
+        reads = tuple([self.ids[entry] for entry in node.inputs])
+        outs = plan.specs(writes) if values is None else tuple([value.spec for value in values])
+        call = CallSpec(plan.device, plan.specs(reads), outs)
+        try:
+            compute = op.choose(node.params, call, self.level)
+        except OpboxError as error:
+            raise error.at(node.name, op.name, node.source) from None
+        req = [OpReq.WRITE if value >= 0 else OpReq.NULL for value in writes]
+        if compute.serves_req and values is not None:
+            writes = [w if w >= 0 else plan.add(value) for w, value in zip(writes, values, strict=True)]
+        temps = op.temps(compute, node.params, call)
+        view = bool(op.get_attr("TIsView")) and req[0] == OpReq.WRITE and self._viewable(reads[0])
+        plan.steps.append(Step(node, compute, call, reads, writes, req, temps, view))
 
     def _viewable(self, value: int) -> bool:
         array = self.plan.values[value].array
-        return array is None or array not in self.strided
+        return array is None or array not in self.plan.strided

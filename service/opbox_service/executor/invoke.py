@@ -16,8 +16,8 @@ import numpy as np
 
 from opbox_ops import registry
 from opbox_ops.backend import Backend, RandomSource
-from opbox_ops.compute import Array, Compute, Mode, OpContext, OpReq, Temp
-from opbox_ops.errors import BadRequestError, LimitError, OpboxError, ShapeError, UnderdeterminedError, UnsupportedError
+from opbox_ops.compute import Array, ArraySpec, CallSpec, Compute, Mode, OpContext, OpReq, Temp
+from opbox_ops.errors import BadRequestError, LimitError, OpboxError, ShapeError, UnderdeterminedError
 from opbox_ops.infer import known, show_shape
 from opbox_ops.node import Entry, Node
 from opbox_ops.params import Params
@@ -67,6 +67,7 @@ def invoke(
     is_train: bool = False,
     outputs: Sequence[Array | None] | None = None,
     max_bytes: int | None = None,
+    level: str | None = None,
 ) -> list[Array]:
     """Run one operator.
 
@@ -78,13 +79,14 @@ def invoke(
         is_train: the mode.
         outputs: arrays to write the visible outputs to; one of them may be one of the inputs, as in an update.
         max_bytes: the most that the outputs and temporaries may take together; checked before they are allocated.
+        level: the highest level of computes to choose; by default what OPBOX_COMPUTE_LEVEL says.
 
     Returns:
         The visible outputs.
 
     Raises:
         ParamError, ShapeError, DTypeError: as the operator's rules say, with its name.
-        UnsupportedError: no compute for this device.
+        UnsupportedError: no compute for this device and these inputs.
         LimitError: more memory than `max_bytes`, or than there is.
 
     Example:
@@ -100,12 +102,13 @@ def invoke(
         tuple(params.items()) if isinstance(params, dict) else params,
         tuple([(array.shape, array.dtype) for array in inputs]),
         None if outputs is None else tuple([None if o is None else (o.shape, o.dtype) for o in outputs]),
+        level,
     )
     try:
         call = _cache[key]
         _cache.move_to_end(key)
     except (KeyError, TypeError):
-        call = _prepare(found, params, inputs, backend.device_type, outputs, key)
+        call = _prepare(found, params, inputs, backend.device_type, outputs, level, key)
     if max_bytes is not None and call.nbytes > max_bytes:
         raise LimitError(f"{call.node.name}: the call needs {call.nbytes:,} bytes: expected at most {max_bytes:,}")
     if outputs is None:
@@ -122,7 +125,8 @@ def invoke(
                 call.params, context, [array.shape for array in inputs], [array.dtype for array in inputs]
             )
         with np.errstate(all="ignore"):
-            call.compute(call.params, context, inputs, req, made)
+            context.req = req
+            call.compute(call.params, context, inputs, made)
     except Exception as error:
         raise _named(told(error, call.node), call.node.op) from error
     if call.spare is not None:
@@ -165,7 +169,10 @@ def _into(
         touching = [
             i for i, array in enumerate(inputs) if array is target or backend.xp.may_share_memory(array, target)
         ]
-        if not touching:
+        if not target.flags.c_contiguous or target.dtype != dtype:
+            made.append(allocate(backend, shape, dtype))
+            copies.append((k, target))
+        elif not touching:
             made.append(target)
         elif len(touching) == 1 and inputs[touching[0]] is target and touching[0] in call.inplace.get(k, ()):
             made.append(target)
@@ -182,6 +189,7 @@ def _prepare(
     inputs: Sequence[Array],
     device: str,
     outputs: Sequence[Array | None] | None,
+    level: str | None,
     key: Any,
 ) -> _Prepared:
     parsed = params if isinstance(params, found.params) else found.parse(dict(params))
@@ -221,13 +229,16 @@ def _prepare(
             raise ShapeError(
                 f"{found.name}: output {k}: expected {show_shape(settled[k])}, got {show_shape(target.shape)}"
             )
-    compute = found.compute_for(device)
-    if compute is None:
-        raise UnsupportedError(f"{found.name}: the operator has no compute for device {device!r}")
-    rule = found.get_attr("FResourceRequest")
-    temps: tuple[Temp, ...] = ()
-    if rule is not None:
-        temps = tuple(rule(parsed, [a.shape for a in inputs], [a.dtype for a in inputs], list(settled), list(dtypes)))
+    call_spec = CallSpec(
+        device,
+        tuple([ArraySpec(tuple(array.shape), array.dtype) for array in inputs]),
+        tuple(map(ArraySpec, settled, dtypes)),
+    )
+    try:
+        compute = found.choose(parsed, call_spec, level)
+    except OpboxError as error:
+        raise _named(error.at(found.name, found.name), found) from None
+    temps = found.temps(compute, parsed, call_spec)
     temp_bytes = sum(bytes_of(temp.shape, temp.dtype) for temp in temps)
     option = found.get_attr("FInplaceOption", ())
     inplace: dict[int, tuple[int, ...]] = {}

@@ -1,33 +1,38 @@
-"""A compiled graph: a flat list of steps, and where each value lies. No arrays yet.
+"""A plan: what a compiled graph computes, as a flat list of steps over values. No arrays yet.
 
-The list has the forward steps, one that takes in the head gradients, and the backward steps. Each step knows its
-compute, its parameters, the values that it reads and writes, and how (req); each value knows where it lies: in an
-array of the user's, in an executor output, or at an offset of the arena. A Plan may be bound many times.
+This is the form that plan passes rewrite (`executor/passes`) before the memory plan is made. The list has the forward
+steps, one that takes in the head gradients, and the backward steps. Each step knows its compute, its parameters, the
+values that it reads and writes, and how (req); each value knows its shape, type and layout, and where it lies: in an
+array of the user's, in an executor output, or wherever the memory plan puts it. A Plan may be bound many times.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from opbox_ops.compute import Compute, OpReq, Temp
+from opbox_ops.compute import PLAIN, ArraySpec, CallSpec, Compute, OpReq, Temp
 from opbox_ops.node import Node
 
 from ..graph.ir import Graph
 from ..graph.passes.memory import External, MemoryPlan, StepUse, plan_memory
 from .memory import bytes_of
 
-__all__ = ["Plan", "Step", "Value"]
+__all__ = ["UNWANTED", "Plan", "Step", "Value"]
+
+UNWANTED = -1
+"""In `Step.writes`: an output that nobody reads."""
 
 
 @dataclass(slots=True)
 class Value:
-    """One output of one node.
+    """One output of one step, or a variable.
 
     Attributes:
-        shape, dtype: settled.
+        shape, dtype, layout: settled.
         array: where it lies outside the arena: ("arg", name), ("aux", name), ("grad", name) or ("out", number of the
             first head that it is); None: the memory plan knows.
     """
@@ -35,22 +40,39 @@ class Value:
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     array: tuple[str, str | int] | None = None
+    layout: str = PLAIN
 
     @property
     def nbytes(self) -> int:
         return bytes_of(self.shape, self.dtype)
 
+    @property
+    def spec(self) -> ArraySpec:
+        """Shape, type and layout, as a compute's rules see them."""
+        return ArraySpec(self.shape, self.dtype, self.layout)
+
 
 @dataclass(slots=True)
 class Step:
-    """One call of a compute. A read or written value is a number in `Plan.values`; writes of -1 are not wanted."""
+    """One call of a compute. Values are numbers in `Plan.values`.
+
+    Attributes:
+        node: what it is a call of: operator, parameters, name and source line for errors, state.
+        compute: chosen for `call`.
+        call: shapes, types and layouts of the operator's inputs and outputs, unwanted ones included.
+        reads: the value of each input.
+        writes: the value of each output; UNWANTED where nobody reads it.
+        req: how each output is written; ADD only into a user's gradient array.
+        temps: the temporary arrays that the compute asks for.
+        view: whether the output is input 0 under another shape, so that the step need not run.
+    """
 
     node: Node
     compute: Compute
+    call: CallSpec
     reads: tuple[int, ...]
     writes: list[int]
     req: list[OpReq]
-    null: list[tuple[tuple[int, ...], np.dtype[Any]]]
     temps: tuple[Temp, ...] = ()
     view: bool = False
 
@@ -61,17 +83,19 @@ class Plan:
 
     Attributes:
         graph, device: what it was compiled from.
+        strided: ("arg", name), ("aux", name) or ("grad", name) of arrays that are not contiguous.
         values, steps: see `Value` and `Step`.
         forward_steps: how many steps forward has; backward has the rest.
         outputs: the value of each head.
         external: the values with memory of their own.
-        head_grads: the value of each head's gradient; -1 where backward does not read it.
+        head_grads: the value of each head's gradient; UNWANTED where backward does not read it.
         zero_grads: arguments whose gradient is zero and whose array is to say so.
-        memory: where the values lie.
+        memory: where the values lie; None until it is planned.
     """
 
     graph: Graph
     device: str
+    strided: frozenset[tuple[str, str]] = frozenset()
     values: list[Value] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
     forward_steps: int = 0
@@ -81,12 +105,30 @@ class Plan:
     external: dict[int, External] = field(default_factory=dict)
     memory: MemoryPlan | None = None
 
+    def add(self, value: Value) -> int:
+        """Append a value; its number."""
+        self.values.append(value)
+        return len(self.values) - 1
+
+    def specs(self, values: Sequence[int]) -> tuple[ArraySpec, ...]:
+        """Shape, type and layout of each of `values`."""
+        return tuple([self.values[value].spec for value in values])
+
+    def readers(self) -> list[int]:
+        """How many times each value is read, by steps and as an output of the plan."""
+        counts = [0] * len(self.values)
+        for step in self.steps:
+            for value in step.reads:
+                counts[value] += 1
+        for value in self.outputs:
+            counts[value] += 1
+        return counts
+
     @property
     def arena_bytes(self) -> int:
-        """The arena's size: what the memory plan says, and enough to show an unwanted output in its shape."""
+        """The arena's size."""
         assert self.memory is not None
-        unwanted = [Value(*step.null[k]).nbytes for step in self.steps for k, w in enumerate(step.writes) if w < 0]
-        return max(self.memory.arena_bytes, *unwanted, 0)
+        return self.memory.arena_bytes
 
     @property
     def output_bytes(self) -> int:
@@ -102,10 +144,8 @@ class Plan:
         """Plan the memory; `share` and `temps` False leave sharing or temporaries out, for comparison."""
         uses = []
         for step in self.steps:
-            sizes = [bytes_of(temp.shape, temp.dtype) for temp in step.temps]
-            uses.append(
-                StepUse(step.reads, tuple(step.writes), _inplace(step), step.view, tuple(sizes) if temps else ())
-            )
+            sizes = [bytes_of(temp.shape, temp.dtype) for temp in step.temps] if temps else []
+            uses.append(StepUse(step.reads, tuple(step.writes), _inplace(step), step.view, tuple(sizes)))
         nbytes = [value.nbytes for value in self.values]
         return plan_memory(uses, nbytes, self.external, boundary=self.forward_steps, share=share)
 
@@ -114,6 +154,8 @@ def _inplace(step: Step) -> tuple[tuple[int, int], ...]:
     if step.node.op is None:
         return ()
     option = step.node.op.get_attr("FInplaceOption", ())
+    if not option:
+        return ()
     pairs = option(step.node.params) if callable(option) else option
     return tuple(
         (i, o)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -15,11 +15,12 @@ from opbox_ops.infer import show_shape
 from opbox_ops.node import Node
 
 from .memory import allocate
-from .plan import Plan, Step, Value
+from .plan import UNWANTED, Plan, Step, Value
 
 __all__ = ["Executor", "Memory"]
 
-Call = tuple[Any, Any, OpContext, list[Array], tuple[OpReq, ...], list[Array], Node]
+Call: TypeAlias = Callable[[], Any]
+"""A compute with everything that it needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +80,10 @@ class Executor:
                 self._external[value.array] = allocate(backend, value.shape, value.dtype)
         self._arrays = [self._array(i, value) for i, value in enumerate(plan.values)]
         self._states: dict[Node, Any] = {}
-        calls = [None if i in placed.elided else self._call(i, step) for i, step in enumerate(plan.steps)]
-        self._forward: list[Call] = [call for call in calls[: plan.forward_steps] if call is not None]
-        self._backward: list[Call] = [call for call in calls[plan.forward_steps :] if call is not None]
+        self._forward, self._backward = _Calls(), _Calls()
+        for t, step in enumerate(plan.steps):
+            if t not in placed.elided:
+                (self._forward if t < plan.forward_steps else self._backward).add(self._call(t, step), step.node)
         self.outputs: list[Array] = [self._arrays[value] for value in plan.outputs]
         self._zeros = [self._external["grad", name] for name in plan.zero_grads]
         self._fresh = False
@@ -91,7 +93,7 @@ class Executor:
             placed.live_bytes,
             placed.temp_bytes,
             plan.output_bytes,
-            len(self._forward) + len(self._backward),
+            len(self._forward.calls) + len(self._backward.calls),
         )
 
     def forward(self, is_train: bool = False, monitor: Callable[[str, Array], None] | None = None) -> None:
@@ -108,17 +110,17 @@ class Executor:
         self._mode.is_train = is_train
         self._fresh = False
         if monitor is None:
-            _run(self._forward)
+            self._forward.run()
         else:
             self._watch(monitor)
         self._fresh = True
 
     def _watch(self, monitor: Callable[[str, Array], None]) -> None:
-        calls = {call[-1]: call for call in self._forward}
+        calls = dict(zip(self._forward.nodes, self._forward.calls, strict=True))
         for step in self.plan.steps[: self.plan.forward_steps]:
             # A view has no call: its values are there as soon as its input's are.
             if step.node in calls:
-                _run([calls[step.node]])
+                _Calls([calls[step.node]], [step.node]).run()
             for name, value in zip(step.node.output_names(), step.writes, strict=True):
                 monitor(name, self._arrays[value])
 
@@ -142,7 +144,7 @@ class Executor:
         self._fresh = not self.plan.memory.overwritten
         for array in self._zeros:
             array[...] = 0
-        _run(self._backward)
+        self._backward.run()
 
     def _take_in(self, given: Sequence[Array | None]) -> None:
         names = self.plan.graph.output_names
@@ -198,14 +200,14 @@ class Executor:
             tuple(backend.view(self._arena, offset, temp.shape, temp.dtype) for offset, temp in temps),
         )
         context.state = self._state(step, context)
-        inputs = [self._arrays[value] for value in step.reads]
-        outputs = [
-            self._arrays[value] if value >= 0 else backend.view(self._arena, 0, *step.null[k])
-            for k, value in enumerate(step.writes)
-        ]
         shared = placed.inplace[t]
-        req = tuple(OpReq.INPLACE if k in shared else each for k, each in enumerate(step.req))
-        return step.compute, step.node.params, context, inputs, req, outputs, step.node
+        context.req = tuple([OpReq.INPLACE if k in shared else req for k, req in enumerate(step.req)])
+        inputs = [self._arrays[value] for value in step.reads]
+        outputs = [None if value == UNWANTED else self._arrays[value] for value in step.writes]
+        try:
+            return step.compute.bound(step.node.params, context, inputs, outputs)
+        except Exception as error:
+            raise told(error, step.node) from error
 
     def _state(self, step: Step, context: OpContext) -> Any:
         """What FCreateOpState `(params, ctx, in_shapes, in_types)` makes, once; backward sees its forward node's."""
@@ -224,16 +226,28 @@ class Executor:
         return state
 
 
-def _run(calls: list[Call]) -> None:
-    node = None
-    # NaN and infinity are values like others here: no warnings.
-    with np.errstate(all="ignore"):
-        try:
-            for compute, params, context, inputs, req, outputs, node in calls:  # noqa: B007
-                compute(params, context, inputs, req, outputs)
-        except Exception as error:
-            assert node is not None
-            raise told(error, node) from error
+class _Calls:
+    """Prepared calls and, for errors, the node of each."""
+
+    __slots__ = ("calls", "nodes")
+
+    def __init__(self, calls: list[Call] | None = None, nodes: list[Node] | None = None) -> None:
+        self.calls: list[Call] = calls or []
+        self.nodes: list[Node] = nodes or []
+
+    def add(self, call: Call, node: Node) -> None:
+        self.calls.append(call)
+        self.nodes.append(node)
+
+    def run(self) -> None:
+        call: Any = None
+        # NaN and infinity are values like others here: no warnings.
+        with np.errstate(all="ignore"):
+            try:
+                for call in self.calls:
+                    call()
+            except Exception as error:
+                raise told(error, self.nodes[self.calls.index(call)]) from error
 
 
 def told(error: Exception, node: Node) -> OpboxError:

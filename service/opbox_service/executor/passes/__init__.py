@@ -1,0 +1,21 @@
+"""Plan passes: functions from a plan to a plan, run in order after a graph is lowered and before memory is planned.
+
+A pass may change the plan that it is given and return it, or return another. It keeps these promises: a value is
+written by one step, before the steps that read it; the steps before `forward_steps` are forward's; what the user's
+arrays and the outputs hold after a run is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from ..plan import Plan
+from .direct_gradients import direct_gradients
+
+__all__ = ["PASSES", "PlanPass"]
+
+PlanPass: TypeAlias = Callable[[Plan], Plan]
+
+PASSES: tuple[PlanPass, ...] = (direct_gradients,)
+"""What every plan goes through, in this order."""

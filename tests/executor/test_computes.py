@@ -1,0 +1,185 @@
+"""Several computes for one operator: which runs, on what, and with whose temporaries; and the passes over a plan."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from opbox_ops import registry
+from opbox_ops.backend import backend_for
+from opbox_ops.compute import ArraySpec, CallSpec, OpReq, Temp
+from opbox_ops.errors import BadRequestError, ConflictError, UnsupportedError
+from opbox_ops.infer import all_same_shape
+from opbox_ops.params import NoParams
+from opbox_ops.registry import Op
+from opbox_service.executor import bind, compile_plan, invoke
+from opbox_service.executor.passes import PASSES
+from opbox_service.graph import Graph
+
+from . import toy_ops as toy
+
+CPU = backend_for("cpu")
+
+
+def triple(*levels, accepts=None):
+    """3 * data + the level's number, so that the result tells which compute ran: 0, 1, 2 by level."""
+    op = Op("_toy_triple", NoParams, ("data",), ("output",), (), "")
+    op.infer_shape(all_same_shape)
+    for number, level in enumerate(("reference", "library", "generated")):
+        if level in levels:
+
+            @op.compute("cpu", level=level, accepts=accepts if number else None)
+            def _(p, ctx, inputs, outputs, number=number):
+                outputs[0][...] = 3 * inputs[0] + number
+
+    return op
+
+
+def ran(op, array, level=None):
+    """The number of the level that ran, imperatively and in a graph."""
+    (out,) = invoke(op, {}, [array], backend=CPU, random=CPU.random(0), level=level)
+    graph = Graph([toy.call(op, "t", toy.var("x"))])
+    executor = bind(graph, args={"x": array}, backend=CPU, random=CPU.random(0), level=level)
+    executor.forward()
+    np.testing.assert_array_equal(out, executor.outputs[0])
+    return int(out.flat[0] - 3 * array.flat[0])
+
+
+def test_the_highest_level_runs():
+    assert ran(triple("reference"), np.ones(2)) == 0
+    assert ran(triple("reference", "library"), np.ones(2)) == 1
+    assert ran(triple("reference", "library", "generated"), np.ones(2)) == 2
+
+
+def test_a_level_may_be_forced():
+    op = triple("reference", "library", "generated")
+    for number, level in enumerate(("reference", "library", "generated")):
+        assert ran(op, np.ones(2), level) == number
+    assert ran(triple("reference"), np.ones(2), "generated") == 0
+    with pytest.raises(BadRequestError, match="expected one of reference, library, generated, got 'fastest'"):
+        ran(op, np.ones(2), "fastest")
+
+
+def test_what_does_not_accept_a_call_is_passed_over():
+    def of_floats(p, call):
+        return call.inputs[0].dtype == np.float32 and call.inputs[0].shape[0] % 8 == 0
+
+    op = triple("reference", "library", accepts=of_floats)
+    assert ran(op, np.ones(8, "f")) == 1
+    assert ran(op, np.ones(8)) == 0
+    assert ran(op, np.ones(7, "f")) == 0
+
+
+def test_nothing_accepts_the_call():
+    op = triple("library", accepts=lambda p, call: call.inputs[0].dtype == np.float32)
+    with pytest.raises(
+        UnsupportedError, match=r"_toy_triple: none of the operator's computes for device 'cpu' takes float64 \(2,\)"
+    ):
+        ran(op, np.ones(2))
+    with pytest.raises(UnsupportedError, match=r"t \(_toy_triple, toy.py:1\): none of"):
+        compile_plan(Graph([toy.call(op, "t", toy.var("x"))]), {"x": (2,)}, {"x": np.float64}, {})
+
+
+def test_another_layout_needs_a_compute_that_accepts_it():
+    op = triple("reference", "library", accepts=lambda p, call: call.inputs[0].layout == "blocked")
+    blocked = ArraySpec((2, 3), np.dtype("f"), "blocked")
+    plain = ArraySpec((2, 3), np.dtype("f"))
+    assert op.choose(NoParams(), CallSpec("cpu", (blocked,), (blocked,))).level == "library"
+    assert op.choose(NoParams(), CallSpec("cpu", (plain,), (plain,))).level == "reference"
+    with pytest.raises(UnsupportedError):
+        op.choose(NoParams(), CallSpec("cpu", (blocked,), (blocked,)), "reference")
+
+
+def test_a_compute_joins_from_another_file():
+    op = registry.register("_test_levels")
+    try:
+        op.compute()(lambda p, ctx, inputs, outputs: None)
+        registry.extend("_test_levels").compute("cpu", level="library", accepts=lambda p, call: True)(
+            lambda p, ctx, inputs, outputs: None
+        )
+        assert [compute.level for compute in op.computes("cpu")] == ["library", "reference"]
+        assert op.json()["levels"] == {"cpu": ["library", "reference"], "gpu": ["reference"]}
+        with pytest.raises(ConflictError, match="a reference compute for 'cpu' takes every call already"):
+            op.compute("cpu")(lambda p, ctx, inputs, outputs: None)
+        op.compute("cpu", level="library")(lambda p, ctx, inputs, outputs: None)
+        assert len(op.computes("cpu")) == 3
+    finally:
+        registry.unregister("_test_levels")
+
+
+def test_temporaries_are_those_of_the_compute_that_runs():
+    op = triple("reference")
+    seen = []
+
+    @op.compute("cpu", level="library", temps=lambda p, call: [Temp(call.outputs[0].shape, np.int16)])
+    def _(p, ctx, inputs, outputs):
+        seen.append([(temp.shape, temp.dtype) for temp in ctx.temp])
+        ctx.temp[0][...] = 1
+        np.add(3 * inputs[0], ctx.temp[0], out=outputs[0])
+
+    assert ran(op, np.ones(4)) == 1
+    assert seen == [[((4,), np.dtype(np.int16))]] * 2
+    graph = Graph([toy.call(op, "t", toy.var("x"))])
+    given = {"args": {"x": np.ones(4)}, "backend": CPU, "random": CPU.random(0)}
+    assert bind(graph, **given).memory.temp_bytes == 8
+    assert bind(graph, **given, level="reference").memory.temp_bytes == 0
+
+
+def test_a_prepared_call_is_made_once_for_an_executor():
+    op = Op("_toy_prepared", NoParams, ("data",), ("output",), (), "")
+    op.infer_shape(all_same_shape)
+    made = []
+
+    @op.compute(prepares=True)
+    def _(p, ctx, inputs, outputs):
+        made.append(outputs[0])
+        return lambda: np.negative(inputs[0], out=outputs[0])
+
+    x = np.ones(2)
+    executor = bind(Graph([toy.call(op, "t", toy.var("x"))]), args={"x": x}, backend=CPU, random=CPU.random(0))
+    for value in (1, 2, 3):
+        x[...] = value
+        executor.forward()
+        assert executor.outputs[0].tolist() == [-value, -value]
+    assert len(made) == 1
+    assert invoke(op, {}, [x], backend=CPU, random=CPU.random(0))[0].tolist() == [-3, -3]
+
+
+def test_what_is_unwanted_is_none_and_a_request_is_told():
+    back = Op("_toy_watch_back", NoParams, ("a", "b"), ("ga", "gb"), (), "").set_attr("TIsBackward", True)
+    pair = Op("_toy_pair", NoParams, ("a", "b"), ("output",), (), "")
+    pair.infer_shape(all_same_shape)
+    pair.compute()(lambda p, ctx, inputs, outputs: np.copyto(outputs[0], inputs[0]))
+    pair.gradient(lambda node, ograds: toy._grad(back, node, *node.inputs))
+    seen = []
+
+    @back.compute(accumulates=True)
+    def _(p, ctx, inputs, outputs):
+        seen.append(([out is None for out in outputs], ctx.req))
+
+    graph = Graph([toy.call(pair, "p", toy.var("x"), toy.var("y"))])
+    args = {"x": np.ones(2), "y": np.ones(2)}
+    executor = bind(graph, args=args, grads={"y": np.ones(2)}, grad_req={"y": "add"}, backend=CPU, random=CPU.random(0))
+    executor.forward(is_train=True)
+    executor.backward()
+    assert seen == [([True, False], (OpReq.NULL, OpReq.ADD))]
+
+
+def test_passes_rewrite_a_plan_before_its_memory_is_planned():
+    x = toy.var("x")
+    graph = Graph([toy.call(toy.MUL, "m", x, toy.call(toy.NEG, "n", x))])
+    given = (graph, {"x": (2,)}, {"x": np.float64}, {"x": "write"})
+    seen = []
+
+    def note(plan):
+        assert plan.memory is None
+        seen.append([step.node.name for step in plan.steps])
+        return plan
+
+    plan = compile_plan(*given, passes=(note, *PASSES, note))
+    before, after = seen
+    assert "grad of x" in before
+    assert "grad of x" not in after
+    assert [name for name in before if name != "grad of x"] == after
+    assert plan.values[plan.steps[0].writes[0]].spec == ArraySpec((2,), np.dtype("f8"), "plain")
+    assert compile_plan(*given, passes=()).memory.arena_bytes >= plan.memory.arena_bytes
