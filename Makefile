@@ -6,15 +6,16 @@ READY := $(VENV)/.ready
 ORACLE := .venv-mxnet
 JOBS ?= 2
 PORT ?= 8000
+PARTS := protocol ops client service
 
 .PHONY: help demo test nvrtc lint format conformance record bench serve schema gpu-check gpu-wheels image clean
 
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
-$(READY): constraints.txt requirements-dev.txt client/pyproject.toml ops/pyproject.toml service/pyproject.toml
+$(READY): constraints.txt requirements-dev.txt $(foreach part,$(PARTS),$(part)/pyproject.toml)
 	@PYTHON=$(PYTHON) sh .ci/make-venv.sh $(VENV)
-	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -r requirements-dev.txt -e ops -e client -e service
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -r requirements-dev.txt $(foreach part,$(PARTS),-e $(part))
 	@touch $@
 
 demo: $(READY)  ## train LeNet on handwritten digits through HTTP (DATA=folder of MNIST idx files)
@@ -71,4 +72,4 @@ image:  ## the CPU image
 	docker build -f docker/cpu.Dockerfile -t opbox:cpu .
 
 clean:  ## remove the virtual environments and build outputs
-	rm -rf $(VENV) $(ORACLE) .wheels build client/build ops/build service/build client/*.egg-info ops/*.egg-info service/*.egg-info
+	rm -rf $(VENV) $(ORACLE) .wheels build $(foreach part,$(PARTS),$(part)/build $(part)/*.egg-info)

@@ -20,7 +20,7 @@ import time
 
 import numpy as np
 
-from opbox import wire
+from opbox_protocol import wire
 
 ECHO = """
 import asyncio, socket, uvicorn

@@ -5,13 +5,14 @@ ARG BASE=docker.io/library/python:3.11-slim-bookworm
 FROM ${BASE}
 
 COPY constraints.txt /src/
+COPY protocol /src/protocol
 COPY ops /src/ops
 COPY client /src/client
 COPY service /src/service
 # One layer: the environment in, the sources and pip's cache out.
 RUN python3 -m venv /opt/opbox \
  && /opt/opbox/bin/python -m pip install --no-cache-dir --disable-pip-version-check \
-      -c /src/constraints.txt /src/ops /src/client /src/service \
+      -c /src/constraints.txt /src/protocol /src/ops /src/client /src/service \
  && rm -rf /src
 
 ENV PATH=/opt/opbox/bin:$PATH PYTHONUNBUFFERED=1 OPBOX_HOST=0.0.0.0 OPBOX_PORT=8000

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from opbox_ops.backend import Backend, backend_for
-from opbox_ops.errors import UnsupportedError
+from opbox_protocol.errors import UnsupportedError
 
 DEVICES = ("cpu", "gpu")
 

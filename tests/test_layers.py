@@ -1,4 +1,4 @@
-"""Imports run one way: service -> ops, service -> client; inside the service api -> session -> executor -> graph."""
+"""Imports run one way: service -> ops -> protocol, service -> client -> protocol; and inside the service downwards."""
 
 from __future__ import annotations
 
@@ -8,8 +8,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = {"opbox": "client", "opbox_ops": "ops", "opbox_service": "service"}
-ALLOWED = {"opbox": {"opbox"}, "opbox_ops": {"opbox_ops"}, "opbox_service": set(PACKAGES)}
+PACKAGES = {"opbox_protocol": "protocol", "opbox": "client", "opbox_ops": "ops", "opbox_service": "service"}
+ALLOWED = {
+    "opbox_protocol": {"opbox_protocol"},
+    "opbox": {"opbox", "opbox_protocol"},
+    "opbox_ops": {"opbox_ops", "opbox_protocol"},
+    "opbox_service": set(PACKAGES),
+}
 # The client's lazy imports of the service, inside functions: the embedded engine and `opbox serve`.
 LAZY = {"opbox": {"opbox_service"}}
 INNER = ["graph", "executor", "session", "api"]

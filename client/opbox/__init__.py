@@ -9,6 +9,8 @@ The names are MXNet's. OPBOX_URL and OPBOX_TOKEN name the server; without them t
 opbox-service is installed.
 """
 
+from opbox_protocol import errors
+
 from . import (
     attribute,
     callback,
@@ -65,6 +67,7 @@ __all__ = [
     "current_context",
     "disconnect",
     "engine",
+    "errors",
     "executor",
     "gpu",
     "init",

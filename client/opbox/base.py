@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from .errors import MXNetError
+from opbox_protocol.errors import MXNetError
 
 __all__ = ["MXNetError", "NotImplementedForSymbol", "Null", "is_number", "mx_real_t", "source_line"]
 

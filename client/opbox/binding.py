@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from opbox_protocol.errors import MXNetError
+
 from .context import Context, current_context
-from .errors import MXNetError
 from .executor import Executor
 from .ndarray import NDArray, zeros
 

@@ -16,9 +16,10 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
+from opbox_protocol.errors import MXNetError
+
 from . import _schema, engine, symbol
 from ._schema.functions import docstring
-from .errors import MXNetError
 from .symbol.infer import infer_shape
 
 __all__ = ["main"]

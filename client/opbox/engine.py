@@ -11,7 +11,8 @@ import os
 import threading
 from typing import Any
 
-from .errors import MXNetError
+from opbox_protocol.errors import MXNetError
+
 from .transport import Transport
 
 __all__ = ["connect", "disconnect", "refresh_operators", "server_info", "transport", "use"]

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from opbox_protocol.errors import MXNetError
+
 from .context import Context
-from .errors import MXNetError
 from .ndarray import NDArray, zeros
 from .operator.sending import graph_for
 

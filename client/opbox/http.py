@@ -19,8 +19,9 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from . import wire
-from .errors import MXNetError, TransportError, raise_remote
+from opbox_protocol import wire
+from opbox_protocol.errors import MXNetError, TransportError, error_from_json
+
 from .transport import Reply
 
 __all__ = ["HttpTransport"]
@@ -192,21 +193,22 @@ def _read(response: http.client.HTTPResponse) -> Any:
 
 
 def _reply(response: http.client.HTTPResponse, body: Any) -> Reply:
-    told = response.getheader(wire.HEADER_LENGTH)
-    if told is None and not response.getheader("Content-Type", "").startswith("application/json"):
+    header_length = response.getheader(wire.HEADER_LENGTH)
+    unexplained = {"error": f"the server answered {response.status} {response.reason}"}
+    if header_length is None and not response.getheader("Content-Type", "").startswith("application/json"):
         if response.status >= 400:
-            raise_remote(response.status, {"error": f"the server answered {response.status} {response.reason}"})
+            raise error_from_json(response.status, unexplained)
         if not len(body):
             return Reply({})
         return Reply({"text": bytes(body).decode("utf-8", "replace")})
     if response.status >= 400:
         try:
-            error = json.loads(bytes(body[: int(told)]) if told else bytes(body))
+            error = json.loads(bytes(body[: int(header_length)]) if header_length else bytes(body))
         except ValueError:
-            error = {"error": f"the server answered {response.status} {response.reason}"}
-        raise_remote(response.status, error if isinstance(error, dict) else {"error": str(error)})
-    if told is None:
+            error = unexplained
+        raise error_from_json(response.status, error if isinstance(error, dict) else {"error": str(error)})
+    if header_length is None:
         # Tensors are asked for as bytes, so there are none; an operator of the catalogue has other "outputs".
         return Reply(wire.decode_header(body))
-    frame = wire.decode(body, int(told), key="outputs", limits=wire.NO_LIMITS)
+    frame = wire.decode(body, int(header_length), key="outputs", limits=wire.NO_LIMITS)
     return Reply(frame.header, frame.tensors)

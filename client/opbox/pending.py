@@ -35,7 +35,7 @@ class Pending:
         """The value.
 
         Raises:
-            RemoteError: the command, or one that it rests on, failed.
+            MXNetError: the command, or one that it rests on, failed.
             TransportError: the server is gone.
         """
         if not self._done.is_set():

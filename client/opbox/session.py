@@ -20,8 +20,9 @@ from typing import Any
 
 import numpy as np
 
+from opbox_protocol.errors import MXNetError, TransportError, WireError
+
 from .base import source_line
-from .errors import MXNetError, RemoteError, TransportError
 from .inside import running
 from .operator.foresight import will_bring_code
 from .pending import Batch, Pending
@@ -170,7 +171,7 @@ class Session:
         """Wait until everything recorded so far has run.
 
         Raises:
-            RemoteError: the first command that failed since the last wait.
+            MXNetError: the first command that failed since the last wait.
         """
         with self._lock:
             if not self._batch.commands and not self.requests:
@@ -242,12 +243,13 @@ class Session:
             reply = self._post(header, batch)
             batch.tensors = {}
             batch.settle(reply)
-        except RemoteError as error:
+        except (TransportError, WireError) as error:
+            self._failed(batch, error, fatal=True)
+        except MXNetError as error:
             self._fill_place(batch, error)
-            self._failed(batch, self._told(error, batch), fatal=error.status in (401, 403, 404, 410, 503))
+            self._failed(batch, self._with_line(error, batch), fatal=error.status in (401, 403, 404, 410, 503))
         except Exception as error:
-            told = error if isinstance(error, MXNetError) else TransportError(f"sending failed: {error!r}")
-            self._failed(batch, told, fatal=True)
+            self._failed(batch, TransportError(f"sending failed: {error!r}"), fatal=True)
 
     def _post(self, header: dict[str, Any], batch: Batch) -> Reply:
         """Send a batch; again while the engine has too much waiting, since no batch after it could run without it."""
@@ -255,13 +257,13 @@ class Session:
         while True:
             try:
                 return self._transport.call("POST", self._path, header, batch.tensors)
-            except RemoteError as error:
+            except MXNetError as error:
                 refused = error.status == 429 and "command" not in error.detail
                 if not refused or time.monotonic() > until:
                     raise
             time.sleep(0.02)
 
-    def _fill_place(self, batch: Batch, error: RemoteError) -> None:
+    def _fill_place(self, batch: Batch, error: MXNetError) -> None:
         """Send an empty batch for one that was refused whole: those behind it wait for its number."""
         if "command" not in error.detail and error.status in (400, 413, 422, 429):
             with contextlib.suppress(MXNetError):  # a conflict: the number was taken after all
@@ -276,9 +278,9 @@ class Session:
     @staticmethod
     def _about_arrays(error: Exception) -> bool:
         """Whether an error is a command's own (an array that is not there), and not the session's."""
-        return isinstance(error, RemoteError) and "command" in error.detail
+        return isinstance(error, MXNetError) and "command" in error.detail
 
-    def _told(self, error: RemoteError, batch: Batch) -> RemoteError:
+    def _with_line(self, error: MXNetError, batch: Batch) -> MXNetError:
         """The error with the line of the user's code that recorded the command."""
         lines = self._lines.get(error.detail.get("seq", batch.seq))
         command = error.detail.get("command")
@@ -288,16 +290,8 @@ class Session:
         message = str(error)
         if line is None or line in message:
             return error
-        told = type(error)(
-            f"{message} ({line})",
-            status=error.status,
-            type=error.type,
-            node=error.node,
-            request_id=error.request_id,
-            detail=error.detail,
-        )
-        told.__cause__ = error
-        return told
+        error.reword(f"{message} ({line})")
+        return error
 
     def close(self, timeout: float = 10.0) -> None:
         """Send what is recorded, end the session on the engine, and stop the threads."""
@@ -329,7 +323,7 @@ def _opened(transport: Transport, device: str) -> dict[str, Any]:
     if not getattr(transport, "in_process", False) and will_bring_code():
         try:
             return transport.call("POST", "/v1/sessions", {"device": device, "code": True}).header
-        except RemoteError as error:
+        except MXNetError as error:
             if error.status != 403:
                 raise
     return transport.call("POST", "/v1/sessions", {"device": device}).header

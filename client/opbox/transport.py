@@ -1,7 +1,7 @@
 """The seam between the client and an engine: one method, local or remote.
 
 A transport carries a call (method, path, JSON header, tensors) to an engine and brings its answer back, or raises a
-`RemoteError`. `HttpTransport` speaks the wire format; the embedded engine (opbox_service.embedded) answers the same
+`MXNetError`. `HttpTransport` speaks the wire format; the embedded engine (opbox_service.embedded) answers the same
 calls in this process. Everything above this line is the same for both.
 """
 
@@ -43,7 +43,7 @@ class Transport(Protocol):
             tensors: the tensors of the request by name.
 
         Raises:
-            RemoteError: the engine refused; its type says why.
+            MXNetError: the engine refused; its type says why.
             TransportError: the engine could not be reached.
         """
 

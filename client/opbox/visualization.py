@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .errors import MXNetError
+from opbox_protocol.errors import MXNetError
+
 from .symbol import Symbol
 from .symbol.node import Node, ordered
 

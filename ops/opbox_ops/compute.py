@@ -33,7 +33,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from .errors import BadRequestError
+from opbox_protocol.errors import BadRequestError
 
 __all__ = [
     "LEVELS",

@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 import ml_dtypes
 import numpy as np
 
-from .errors import DTypeError, ShapeError
+from opbox_protocol.errors import DTypeError, ShapeError
 
 __all__ = [
     "FLOATS",

@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from opbox_protocol.errors import ConflictError, UnsupportedError
+
 from .compute import LEVELS, CallSpec, Compute, ComputeFunction, Temp, TempsRule, checked_level, highest_level
-from .errors import ConflictError, UnsupportedError
 from .infer import ShapeRule, TypeRule, all_same_type, show_shape
 from .node import Entry, Node
 from .params import Params

@@ -20,7 +20,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from .errors import ParamError
+from opbox_protocol.errors import ParamError
 
 __all__ = [
     "AnyDType",

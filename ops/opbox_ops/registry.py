@@ -25,9 +25,11 @@ from pathlib import Path
 from threading import RLock
 from typing import Any
 
-from .errors import BadRequestError, ConflictError, NotFoundError, OpboxError, UnknownOperatorError, place_of
+from opbox_protocol.errors import BadRequestError, ConflictError, MXNetError, NotFoundError, UnknownOperatorError
+
 from .operator import Counted, GradientRule, Inputs, Op, Outputs, Slot, Variadic, When, unless, when
 from .params import NoParams, Params
+from .user_line import user_line
 
 __all__ = [
     "Counted",
@@ -205,5 +207,5 @@ def loading(what: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        told = str(error) if isinstance(error, OpboxError) else f"{type(error).__name__}: {error}"
-        raise BadRequestError(f"{what}: {told}{place_of(error)}") from error
+        told = str(error) if isinstance(error, MXNetError) else f"{type(error).__name__}: {error}"
+        raise BadRequestError(f"{what}: {told}{user_line(error)}") from error

@@ -16,7 +16,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 from starlette.exceptions import HTTPException
 
-from opbox_ops.errors import BadRequestError, NotFoundError, OpboxError
+from opbox_protocol.errors import BadRequestError, MXNetError, NotFoundError
 
 from .api import graphs, health, ops, sessions
 from .api.documents import REQUESTS
@@ -72,7 +72,7 @@ def create_app(settings: Settings) -> Front:
 
 
 def _handle_errors(app: FastAPI) -> None:
-    for kind in (OpboxError, HTTPException, RequestValidationError, Exception):
+    for kind in (MXNetError, HTTPException, RequestValidationError, Exception):
         app.add_exception_handler(kind, _on_error)
     app.add_exception_handler(Disconnected, _on_disconnect)
 

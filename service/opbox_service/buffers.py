@@ -15,7 +15,7 @@ import os
 import time
 from threading import Lock
 
-from opbox_ops.errors import NotReadyError
+from opbox_protocol.errors import NotReadyError
 
 __all__ = ["Lease", "Pool", "Segment", "map_shared"]
 

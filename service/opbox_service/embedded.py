@@ -10,12 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from opbox.errors import raise_remote
 from opbox.transport import Reply
+from opbox_protocol.errors import InternalError, error_from_json, error_to_json
 
 from .engine import Engine
 from .settings import Settings
-from .statuses import tell
 
 __all__ = ["EmbeddedTransport", "engine"]
 
@@ -62,21 +61,13 @@ class EmbeddedTransport:
         try:
             return Reply(*self._engine.call(method, path, header, tensors))
         except Exception as error:
-            status, body = tell(error)
-            if status == 500 and body["type"] == "InternalError":
-                raise
-            _raise(status, body, error)
-            raise  # not reached: `_raise` has raised
+            answer = error_from_json(*error_to_json(error))
+            if isinstance(answer, InternalError):
+                raise  # there is no log to point to
+            raise answer from error
 
     def close(self) -> None:
         """Nothing to let go of: the engine is this process's."""
-
-
-def _raise(status: int, body: dict[str, Any], error: BaseException) -> None:
-    try:
-        raise_remote(status, body)
-    except Exception as told:
-        raise told from error
 
 
 def _about(path: str) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from opbox_ops import registry
-from opbox_ops.errors import BadRequestError, DeadlineError, NotFoundError, NotReadyError, OpboxError
+from opbox_protocol.errors import BadRequestError, DeadlineError, MXNetError, NotFoundError, NotReadyError
 
 from .session.batch import Answer, Done
 from .session.custody import FREE, Custody
@@ -82,7 +82,7 @@ class Engine:
         """Make a call and wait for its answer: its header, and tensors that are the caller's own.
 
         Raises:
-            OpboxError: what the call came to; `statuses.tell` has its HTTP form.
+            MXNetError: what the call came to; `statuses.tell` has its HTTP form.
 
         Example:
             >>> engine.call("POST", "/v1/sessions", {"device": "cpu"})[0]["id"]
@@ -188,7 +188,7 @@ class Engine:
         self._behind.submit(work)
 
 
-def _no_route(call: Call) -> OpboxError:
+def _no_route(call: Call) -> MXNetError:
     return NotFoundError(f"{call.method} {call.path[:100]}: expected one of the routes of GET /openapi.json")
 
 

@@ -9,12 +9,11 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from opbox import wire
-from opbox_ops.errors import LimitError
+from opbox_protocol import wire
+from opbox_protocol.errors import LimitError, error_to_json
 
 from .engine import Answer, Call, Engine, Rest
 from .settings import Scope, Settings
-from .statuses import tell
 
 __all__ = ["Framed", "Laid", "limits_of", "serve"]
 
@@ -114,7 +113,7 @@ def _read(framed: Framed, limits: wire.Limits) -> tuple[dict[str, Any], dict[str
 def _laid(answer: Answer | BaseException, framed: Framed) -> Laid:
     try:
         if isinstance(answer, BaseException):
-            status, told = tell(answer)
+            status, told = error_to_json(answer)
             problem = answer if status == 500 else None
             return Laid(status, _json(told), [], problem=problem)
         if answer.tensors and framed.binary:
@@ -125,7 +124,7 @@ def _laid(answer: Answer | BaseException, framed: Framed) -> Laid:
             told = wire.plain_json(told, answer.tensors)
         return Laid(answer.status, _json(told), [], None, answer.commands)
     except Exception as error:
-        status, told = tell(error)
+        status, told = error_to_json(error)
         return Laid(status, _json(told), [], problem=error if status == 500 else None)
 
 

@@ -22,7 +22,7 @@ import uvicorn
 from pydantic import SecretStr, ValidationError
 
 from opbox import token_store
-from opbox_ops.errors import OpboxError
+from opbox_protocol.errors import MXNetError
 
 from .app import create_app
 from .logs import configure
@@ -77,7 +77,7 @@ class Server(uvicorn.Server):
         try:
             # Before uvicorn starts the app, as it would log the traceback of what is one sentence.
             await self.front.app.state.host.start()
-        except OpboxError as error:
+        except MXNetError as error:
             raise SystemExit(f"opbox serve: {error}") from None
         await super().startup(sockets)
         if self._made:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import opbox as mx
-from opbox.errors import MXNetError, ShapeError
+from opbox_protocol.errors import MXNetError, ShapeError
 
 pytestmark = pytest.mark.usefixtures("engine")
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import opbox as mx
-from opbox.errors import MXNetError, ParamError, ShapeError
+from opbox_protocol.errors import MXNetError, ParamError, ShapeError
 
 pytestmark = pytest.mark.usefixtures("engine")
 

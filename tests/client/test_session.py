@@ -15,9 +15,9 @@ import pytest
 
 import opbox as mx
 from opbox import engine as engines
-from opbox.errors import MXNetError, NotFoundError, RemoteError, ShapeError, TransportError
 from opbox.http import HttpTransport
 from opbox.session import BATCH_COMMANDS
+from opbox_protocol.errors import MXNetError, NotFoundError, ShapeError, TransportError
 from tests.contract.live import TOKENS, Live
 
 pytestmark = pytest.mark.usefixtures("engine")
@@ -153,7 +153,7 @@ def test_arrays_of_different_sessions_do_not_mix() -> None:
 
 
 def test_a_gpu_that_is_not_there() -> None:
-    with pytest.raises(RemoteError, match="gpu"):
+    with pytest.raises(MXNetError, match="gpu"):
         mx.nd.ones((2,), ctx=mx.gpu(97)).asnumpy()
     assert mx.nd.ones((2,)).asnumpy().sum() == 2
 
@@ -208,7 +208,7 @@ def test_a_wrong_address() -> None:
 
 def test_a_wrong_token(live: Live) -> None:
     engines.use(HttpTransport(live.url, "wrong"))
-    with pytest.raises(RemoteError) as caught:
+    with pytest.raises(MXNetError) as caught:
         mx.nd.ones((2,))
     assert caught.value.status == 401
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import opbox as mx
-from opbox.errors import MXNetError, ParamError, UnknownOperatorError
+from opbox_protocol.errors import MXNetError, ParamError, UnknownOperatorError
 
 
 def mlp() -> mx.Symbol:

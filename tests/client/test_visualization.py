@@ -7,7 +7,7 @@ import importlib.util
 import pytest
 
 import opbox as mx
-from opbox.errors import MXNetError
+from opbox_protocol.errors import MXNetError
 
 
 def network() -> mx.sym.Symbol:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from opbox_ops.backend import backend_for
-from opbox_ops.errors import OpboxError
+from opbox_protocol.errors import MXNetError
 from tests.cases.case import Case
 from tests.ops.checks import close
 from tests.ops.harness import Run
@@ -28,7 +28,7 @@ def compare(oracle: Oracle, case: Case, dtype: str, near: tuple[float, float], g
     Raises:
         AssertionError: we differ, or refuse what MXNet takes.
     """
-    refused: OpboxError | None = None
+    refused: MXNetError | None = None
     run = Run(case, dtype, backend_for("cpu"))
     heads: dict[str, Any] = {}
     grads: dict[str, Any] = {}
@@ -38,7 +38,7 @@ def compare(oracle: Oracle, case: Case, dtype: str, near: tuple[float, float], g
         after_forward = {name: array.copy() for name, array in run.states_now().items()}
         heads = {f"head:{k}": array for k, array in enumerate(run.heads()[: run.visible])}
         grads = run.backward() if run.wanted() else {}
-    except OpboxError as error:
+    except MXNetError as error:
         refused = error
     try:
         _, told = oracle.ask(

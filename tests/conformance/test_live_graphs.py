@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from opbox_ops.backend import backend_for
-from opbox_ops.errors import OpboxError
+from opbox_protocol.errors import MXNetError
 from opbox_service.executor import bind
 from opbox_service.graph.ir import Graph
 from opbox_service.graph.json import dump, load
@@ -119,7 +119,7 @@ def test_contradictions_are_refused_by_both(oracle: Oracle, number: int) -> None
     refused = ""
     try:
         ours = infer_shape(graph, wrong)
-    except OpboxError as error:
+    except MXNetError as error:
         refused = error.message
     if ours is None:
         assert theirs is None, f"MXNet takes {name} {wrong[name]}, we say: {refused}"
@@ -138,7 +138,7 @@ def test_types(oracle: Oracle, number: int, dtype: str) -> None:
     except RefusedError as refused:
         # Embedding and Dropout insist on a type that they could wait for.
         if "specified" not in str(refused):
-            with pytest.raises(OpboxError):
+            with pytest.raises(MXNetError):
                 infer_type(graph, given, partial=True)
         return
     ours = infer_type(graph, given, partial=True)

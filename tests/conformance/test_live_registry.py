@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from opbox_ops import registry
-from opbox_ops.errors import ParamError
+from opbox_protocol.errors import ParamError
 
 from .mxnet import Oracle, RefusedError
 

@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 import numpy as np
 
-from opbox import wire
+from opbox_protocol import wire
 
 SLOW_OPS = Path(__file__).with_name("slow_ops.py")
 TOKENS = {"ann": "ann-secret-1", "bob": "bob-secret-1", "cuda": "cuda-secret-1", "py": "py-secret-1"}

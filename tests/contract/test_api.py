@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from opbox import wire
+from opbox_protocol import wire
+from opbox_protocol.datatypes import DATATYPES
 from tests.contract.live import FC, IDENTITY, Live
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -45,9 +46,9 @@ def test_bodies_of_every_size_come_back_whole(server: Live, size: int) -> None:
         np.testing.assert_array_equal(answer.tensors["y_output"], x)
 
 
-@pytest.mark.parametrize("dtype", [name for name in wire.DATATYPES if name != "BOOL"])
+@pytest.mark.parametrize("dtype", [name for name in DATATYPES if name != "BOOL"])
 def test_every_datatype_makes_the_round_trip(server: Live, dtype: str) -> None:
-    x = np.arange(5).astype(wire.DATATYPES[dtype])
+    x = np.arange(5).astype(DATATYPES[dtype])
     answer = server.call("POST", "/v1/forward", {"graph": IDENTITY}, {"x": x})
     assert answer.status == 200, answer.header
     assert answer.tensors["y_output"].dtype == x.dtype

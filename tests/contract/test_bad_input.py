@@ -12,7 +12,7 @@ import httpx
 import numpy as np
 import pytest
 
-from opbox import wire
+from opbox_protocol import wire
 from tests.contract.live import FC, IDENTITY, SLOW, TOKENS, Got, Live, got, symbol, var
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)

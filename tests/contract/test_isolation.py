@@ -20,6 +20,7 @@ import pytest
 
 import opbox as mx
 import opbox_ops
+import opbox_protocol
 import opbox_service
 from opbox import engine as engines
 from opbox.http import HttpTransport
@@ -157,7 +158,7 @@ def test_code_that_ends_its_process(server: Live, what: str, status: int, type: 
 @pytest.mark.parametrize("what", ["segfault", "segfault_in_a_thread", "loop"])
 def test_the_line_is_told_where_the_packages_are_out_of_reach_of_the_code(tmp_path: Path, what: str) -> None:
     """As in a clone below root's home: the process opens them by descriptors, and frames carry those names."""
-    for package in (mx, opbox_ops, opbox_service):
+    for package in (opbox_protocol, mx, opbox_ops, opbox_service):
         (folder,) = package.__path__
         shutil.copytree(folder, tmp_path / "opbox" / package.__name__, ignore=shutil.ignore_patterns("__pycache__"))
     tmp_path.chmod(0o700)

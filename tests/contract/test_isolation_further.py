@@ -17,6 +17,7 @@ import pytest
 
 import opbox as mx
 import opbox_ops
+import opbox_protocol
 import opbox_service
 from opbox_service.worker.folders import remove
 from tests.contract.live import Live
@@ -258,7 +259,7 @@ def test_many_sessions_leave_nothing(server: Live) -> None:
 @pytest.fixture
 def packages(tmp_path: Path) -> Path:
     """A copy of the packages."""
-    for package in (mx, opbox_ops, opbox_service):
+    for package in (opbox_protocol, mx, opbox_ops, opbox_service):
         (folder,) = package.__path__
         shutil.copytree(folder, tmp_path / "packages" / package.__name__, ignore=shutil.ignore_patterns("__pycache__"))
     return tmp_path / "packages"

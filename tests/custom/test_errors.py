@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import opbox as mx
-from opbox import errors
+from opbox_protocol import errors
 from tests.custom import operators as own
 
 LINES = Path(own.__file__).read_text().splitlines()

@@ -13,11 +13,11 @@ import pytest
 
 import opbox as mx
 from opbox import engine as engines
-from opbox import errors
 from opbox.http import HttpTransport
 from opbox.operator import modules
 from opbox.operator.bundle import Bundle, Piece, run
 from opbox.operator.gather import gather
+from opbox_protocol import errors
 from tests.contract.live import TOKENS, Live
 from tests.custom import operators as own
 

@@ -8,10 +8,10 @@ import pytest
 from opbox_ops import registry
 from opbox_ops.backend import backend_for
 from opbox_ops.compute import ArraySpec, CallSpec, OpReq, Temp
-from opbox_ops.errors import BadRequestError, ConflictError, UnsupportedError
 from opbox_ops.infer import all_same_shape
 from opbox_ops.params import NoParams
 from opbox_ops.registry import Op
+from opbox_protocol.errors import BadRequestError, ConflictError, UnsupportedError
 from opbox_service.executor import bind, compile_plan, invoke
 from opbox_service.executor.passes import PASSES
 from opbox_service.graph import Graph

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from opbox_ops.backend import backend_for
-from opbox_ops.errors import (
+from opbox_protocol.errors import (
     BadRequestError,
     ConflictError,
     DTypeError,
     LimitError,
-    OpboxError,
+    MXNetError,
     ShapeError,
     UnsupportedError,
 )
@@ -145,7 +145,7 @@ def test_backward_again_gives_the_same_or_says_why_not():
 def test_a_failure_names_the_node_and_the_line():
     ex, _, _ = bound(Graph([toy.call(toy.BROKEN, "oops", toy.var("x"))]), x=[1])
     with pytest.raises(
-        OpboxError, match=r"oops \(_toy_broken, toy.py:1\): the operator failed: ValueError: no such luck"
+        MXNetError, match=r"oops \(_toy_broken, toy.py:1\): the operator failed: ValueError: no such luck"
     ):
         ex.forward()
 

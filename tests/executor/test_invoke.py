@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from opbox_ops.backend import backend_for
-from opbox_ops.errors import BadRequestError, LimitError, OpboxError, ParamError, ShapeError, UnknownOperatorError
+from opbox_protocol.errors import BadRequestError, LimitError, MXNetError, ParamError, ShapeError, UnknownOperatorError
 from opbox_service.executor import invoke
 
 from . import toy_ops as toy
@@ -72,7 +72,7 @@ def test_state_lives_for_one_call():
             ShapeError,
             r"^FullyConnected: weight: expected \(4, 3\), got \(4, 5\)$",
         ),
-        (toy.BROKEN, [np.ones(1)], {}, OpboxError, "the operator failed: ValueError: no such luck"),
+        (toy.BROKEN, [np.ones(1)], {}, MXNetError, "the operator failed: ValueError: no such luck"),
     ],
 )
 def test_errors_name_the_operator(op, inputs, params, error, message):

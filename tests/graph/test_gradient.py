@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from opbox_ops.errors import UnsupportedError
 from opbox_ops.node import Entry, Node
 from opbox_ops.params import NoParams
 from opbox_ops.registry import Op
+from opbox_protocol.errors import UnsupportedError
 from opbox_service.graph import Graph
 from opbox_service.graph.passes.gradient import gradient
 

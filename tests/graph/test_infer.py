@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from opbox_ops.errors import BadRequestError, DTypeError, GraphError, ShapeError, UnderdeterminedError
 from opbox_ops.infer import all_same_shape
 from opbox_ops.node import Entry, Node
 from opbox_ops.params import NoParams
 from opbox_ops.registry import Op
+from opbox_protocol.errors import BadRequestError, DTypeError, GraphError, ShapeError, UnderdeterminedError
 from opbox_service.graph import Graph
 from opbox_service.graph.json import load
 from opbox_service.graph.passes.infer_shape import infer_shape

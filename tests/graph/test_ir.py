@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from opbox_ops import registry
-from opbox_ops.errors import GraphError
 from opbox_ops.node import Entry, Node
+from opbox_protocol.errors import GraphError
 from opbox_service.graph import Graph
 
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opbox_ops.errors import (
+from opbox_protocol.errors import (
     GraphError,
     LimitError,
-    OpboxError,
+    MXNetError,
     ParamError,
     UnknownOperatorError,
     UnsupportedError,
@@ -184,5 +184,5 @@ def test_a_damaged_graph_is_loaded_or_refused_but_never_crashes(data):
     keys = list(place) if isinstance(place, dict) else list(range(len(place)))
     if keys:
         place[data.draw(st.sampled_from(keys))] = data.draw(JSONISH)
-    with contextlib.suppress(OpboxError):
+    with contextlib.suppress(MXNetError):
         dump(load(document))

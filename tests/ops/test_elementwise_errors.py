@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from opbox_ops import registry
-from opbox_ops.errors import DTypeError, ParamError, ShapeError
 from opbox_ops.infer import ShapeList, TypeList
+from opbox_protocol.errors import DTypeError, ParamError, ShapeError
 
 SHAPES: list[tuple[str, dict[str, Any], list[Any], str]] = [
     ("elemwise_add", {}, [(2, 3), (2, 4)], "expected (2, 3), got (2, 4)"),

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from opbox_ops.errors import DTypeError, ShapeError
 from opbox_ops.infer import (
     ShapeList,
     TypeList,
@@ -24,6 +23,7 @@ from opbox_ops.infer import (
     size_of,
     unify,
 )
+from opbox_protocol.errors import DTypeError, ShapeError
 
 dims = st.lists(st.integers(0, 4), max_size=4).map(tuple)
 veiled = st.none() | st.lists(st.integers(-1, 3), max_size=4).map(tuple)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from opbox_ops.backend import backend_for
-from opbox_ops.errors import BadRequestError, OpboxError
+from opbox_protocol.errors import BadRequestError, MXNetError
 from tests.cases.case import Arg, Case
 
 from .harness import Run
@@ -50,14 +50,14 @@ def _case(name: str, attrs: dict[str, Any], shapes: list[Any]) -> Case:
 
 @pytest.mark.parametrize(("name", "attrs", "shapes", "sentence"), SHAPES)
 def test_shapes_that_do_not_fit(name: str, attrs: dict[str, Any], shapes: list[Any], sentence: str) -> None:
-    with pytest.raises(OpboxError) as caught:
+    with pytest.raises(MXNetError) as caught:
         Run(_case(name, attrs, shapes), "float32", backend_for("cpu")).forward()
     assert sentence in str(caught.value)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "int32"])
 def test_types_without_a_factorisation(dtype: str) -> None:
-    with pytest.raises(OpboxError, match=f"expected float32 or float64, got {dtype}"):
+    with pytest.raises(MXNetError, match=f"expected float32 or float64, got {dtype}"):
         Run(_case("_linalg_inverse", {}, [(2, 2)]), dtype, backend_for("cpu")).forward()
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from opbox_ops import registry
-from opbox_ops.errors import DTypeError, OpboxError, ParamError, ShapeError
 from opbox_ops.infer import ShapeList, TypeList
+from opbox_protocol.errors import DTypeError, MXNetError, ParamError, ShapeError
 
 CONV = {"kernel": (3, 3), "num_filter": 4}
 
@@ -162,7 +162,7 @@ def test_parameters(op: str, attrs: dict[str, Any], told: str) -> None:
 
 @pytest.mark.parametrize("p_value", [None, 4])
 def test_the_p_of_lp_pooling(p_value: int | None) -> None:
-    with pytest.raises(OpboxError, match="'p_value': expected 1, 2 or 3 for lp pooling"):
+    with pytest.raises(MXNetError, match="'p_value': expected 1, 2 or 3 for lp pooling"):
         _infer("Pooling", {"kernel": (2,), "pool_type": "lp", "p_value": p_value}, [(1, 1, 4)])
 
 

@@ -16,8 +16,8 @@ import pytest
 
 from opbox_ops import registry
 from opbox_ops.backend import backend_for
-from opbox_ops.errors import OpboxError, ShapeError
 from opbox_ops.infer import show_shape, unify
+from opbox_protocol.errors import MXNetError, ShapeError
 from tests.cases import all_cases, families
 from tests.cases.case import Case
 from tests.cases.values import arguments, is_float, stream
@@ -211,7 +211,7 @@ def test_inference(case: Case) -> None:
         what = f"from {', '.join(map(show_shape, given_ins))} -> {', '.join(map(show_shape, given_outs))}"
         try:
             found_ins, found_outs = infer_shapes(run.node, given_ins, given_outs)
-        except OpboxError as error:
+        except MXNetError as error:
             pytest.fail(f"{what}: {error}", pytrace=False)
         for i, shape in enumerate(found_ins):
             if given_ins[i] is not None or run.variables[i].name not in case.assumed:

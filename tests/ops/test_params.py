@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opbox_ops.errors import ParamError
 from opbox_ops.params import (
     AnyDType,
     Bool,
@@ -27,6 +26,7 @@ from opbox_ops.params import (
     Shape,
     is_hidden,
 )
+from opbox_protocol.errors import ParamError
 
 
 class All(Params):

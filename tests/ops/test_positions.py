@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from opbox_ops.compute import OpReq
-from opbox_ops.errors import ShapeError
 from opbox_ops.index.positions import add_rows, checked, positions
+from opbox_protocol.errors import ShapeError
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int32", "int64", "uint8"])

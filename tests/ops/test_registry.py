@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from opbox_ops import registry
-from opbox_ops.errors import ConflictError, NotFoundError, UnknownOperatorError
 from opbox_ops.params import Bool, Int, Params
 from opbox_ops.registry import Counted, Op, Slot, Variadic, register, register_backward, unless, when
+from opbox_protocol.errors import ConflictError, NotFoundError, UnknownOperatorError
 
 
 class SomeParams(Params):

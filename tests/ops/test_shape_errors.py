@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from opbox_ops import registry
-from opbox_ops.errors import ParamError, ShapeError
 from opbox_ops.infer import ShapeList
+from opbox_protocol.errors import ParamError, ShapeError
 
 SHAPES: list[tuple[str, dict[str, Any], list[Any], str]] = [
     ("Reshape", {"shape": (5, 6)}, [(2, 3, 4)], "expected a shape of 24 elements for data (2, 3, 4), got (5, 6)"),

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opbox_ops.errors import BadRequestError, UserCodeError
 from opbox_ops.rtc import building, parse_signature
 from opbox_ops.rtc.emulator import EmulatedKernel, EmulatedModule
+from opbox_protocol.errors import BadRequestError, UserCodeError
 
 pytestmark = pytest.mark.compiler
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from opbox.context import cpu
-from opbox.errors import MXNetError
 from opbox.http import HttpTransport
 from opbox.ndarray.array import from_host
 from opbox.rtc import CudaModule
 from opbox.session import Session
+from opbox_protocol.errors import MXNetError
 
 from .conftest import TOKEN, serving
 

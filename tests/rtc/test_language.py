@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opbox_ops.errors import BadRequestError
 from opbox_ops.rtc import parse_signature
 from opbox_ops.rtc.emulator import EmulatedModule
+from opbox_protocol.errors import BadRequestError
 
 from .texts import KERNELS, REFUSED
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opbox_ops import errors
+from opbox_protocol import errors
 from opbox_service.engine import Engine
 from opbox_service.settings import Settings
 
@@ -241,7 +241,7 @@ def test_a_batch_without_the_scope_is_refused_whole(wire: Wire) -> None:
     ],
 )
 def test_commands_that_do_not_fit(wire: Wire, commands: list[Any], says: str) -> None:
-    with pytest.raises(errors.OpboxError) as caught:
+    with pytest.raises(errors.MXNetError) as caught:
         wire(*commands)
     assert says in str(caught.value)
 

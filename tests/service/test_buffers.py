@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from opbox_ops.errors import NotReadyError
+from opbox_protocol.errors import NotReadyError
 from opbox_service import buffers
 from opbox_service.buffers import Pool, map_shared, size_class
 

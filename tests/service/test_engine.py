@@ -12,9 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opbox.errors import GoneError as RemoteGoneError
-from opbox.errors import RemoteError
-from opbox_ops.errors import DeadlineError, GoneError, NotFoundError, OpboxError, QuotaError
+from opbox_protocol.errors import (
+    DeadlineError,
+    GoneError,
+    MXNetError,
+    NotFoundError,
+    QuotaError,
+    error_to_json,
+)
 from opbox_service.embedded import EmbeddedTransport
 from opbox_service.engine import Answer, Call, Engine
 from opbox_service.settings import Settings
@@ -156,24 +161,22 @@ def test_an_embedded_engine_raises_what_a_server_answers() -> None:
     assert transport.call("GET", "/v2/health/live").header["live"] is True
     id = transport.call("POST", "/v1/sessions", {}).header["id"]
     transport.call("DELETE", f"/v1/sessions/{id}")
-    with pytest.raises(RemoteGoneError) as told:
+    with pytest.raises(GoneError) as told:
         transport.call("GET", f"/v1/sessions/{id}")
     assert told.value.status == 410
-    with pytest.raises(RemoteError, match="fc"):
+    with pytest.raises(MXNetError, match="fc"):
         transport.call("POST", "/v1/forward", {"graph": FC}, {"x": X, "w": W[:, :2], "b": B})
 
 
 def test_a_closed_engine_takes_no_calls() -> None:
     engine = Engine(Settings())
     engine.close()
-    with pytest.raises(OpboxError, match="stopping"):
+    with pytest.raises(MXNetError, match="stopping"):
         engine.call("GET", "/v1/ops")
 
 
 def test_an_error_of_ours_tells_nothing_of_us(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    from opbox_service.statuses import tell
-
-    status, told = tell(RuntimeError("/secret/path"))
+    status, told = error_to_json(RuntimeError("/secret/path"))
     assert status == 500
     assert "secret" not in str(told)
-    assert tell(MemoryError())[0] == 429
+    assert error_to_json(MemoryError())[0] == 429

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opbox_ops.errors import OpboxError
+from opbox_protocol.errors import MXNetError
 from opbox_service.graph.ir import Graph
 from opbox_service.graph.json import load
 from opbox_service.graph.passes.infer_shape import infer_shape
@@ -67,7 +67,7 @@ def one_sentence(text: str) -> None:
 def loaded(document: Any) -> Graph | None:
     try:
         graph = load(document, max_nodes=1000)
-    except OpboxError as error:
+    except MXNetError as error:
         one_sentence(error.message)
         return None
     for node in graph.nodes:
@@ -112,7 +112,7 @@ def test_a_graph_with_one_place_changed(graph: dict[str, Any], data: st.DataObje
         return
     try:
         infer_shape(found, {"x": (2, 3)} if "x" in found.argument_names else {}, partial=True)
-    except OpboxError as error:
+    except MXNetError as error:
         one_sentence(error.message)
 
 

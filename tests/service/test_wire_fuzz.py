@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from opbox import wire
-from opbox.errors import WireError
+from opbox_protocol import wire
+from opbox_protocol.datatypes import DATATYPES
+from opbox_protocol.errors import WireError
 from opbox_service.engine import Engine
 from opbox_service.frames import Framed, Laid, limits_of, serve
 from opbox_service.settings import SCOPES, Settings
@@ -35,7 +36,7 @@ ENTRY = st.fixed_dictionaries(
     optional={
         "name": st.sampled_from(["x", "y"]) | JSON,
         "shape": st.lists(st.integers(-2, 1 << 40), max_size=10) | JSON,
-        "datatype": st.sampled_from(list(wire.DATATYPES)) | JSON,
+        "datatype": st.sampled_from(list(DATATYPES)) | JSON,
         "data": st.lists(JSON, max_size=6) | JSON,
         "parameters": st.fixed_dictionaries({"binary_data_size": st.integers(-1, 64) | JSON}) | JSON,
     },

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..errors import MXNetError
+from opbox_protocol.errors import MXNetError
 
 __all__ = ["aux_indices", "input_names", "output_names", "tensors"]
 

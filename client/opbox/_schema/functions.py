@@ -12,7 +12,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from .operator import Operator, operators, param_error
+from opbox_protocol.errors import ParamError
+
+from .operator import Operator, operators
 from .parameters import default_of, described, dtype_name
 
 __all__ = ["FLUENT", "KEYWORDS", "PREFIXES", "add_methods", "docstring", "named_functions", "populate"]
@@ -113,7 +115,7 @@ def build(op: Operator, name: str, hint: str, call: Call, tensor: type) -> Calla
             tensors = list(args)
         else:
             if len(args) > len(order):
-                raise param_error(
+                raise ParamError(
                     f"{name}: expected at most {len(order)} arguments ({', '.join(order)}), got {len(args)}"
                 )
             for key, value in zip(order, args, strict=False):

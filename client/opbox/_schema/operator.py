@@ -9,7 +9,8 @@ from functools import lru_cache
 from importlib import resources
 from typing import Any
 
-from ..errors import RemoteError, error_class
+from opbox_protocol.errors import ParamError, UnknownOperatorError
+
 from . import dynamic
 from .parameters import accepts, described, parse
 
@@ -140,7 +141,7 @@ class Operator:
 
     def _fail(self, message: str, node: str | None) -> None:
         place = f"{node} ({self.name})" if node else self.name
-        raise param_error(f"{place}: {message}", node)
+        raise ParamError(f"{place}: {message}", node=node)
 
     def scoped(self, key: str) -> str:
         """The key under which an attribute given to this operator's function is kept: `lr_mult` as `__lr_mult__`."""
@@ -149,11 +150,6 @@ class Operator:
                 if key.startswith(each):
                     return f"__{key}__"
         return key
-
-
-def param_error(message: str, node: str | None = None) -> RemoteError:
-    """The ParamError that the engine would raise, raised here."""
-    return error_class("ParamError")(message, status=400, type="ParamError", node=node)
 
 
 _operators: dict[str, Operator] = {}
@@ -201,6 +197,5 @@ def get(name: str) -> Operator:
         lowered = {each.lower(): each for each in _names}
         near = [lowered[each] for each in difflib.get_close_matches(name.lower(), list(lowered), n=3)]
         hint = f"did you mean {' or '.join(near)}?" if near else "mx.refresh_operators() asks the engine for its own"
-        kind = "UnknownOperatorError"
-        raise error_class(kind)(f"operator {name!r} is unknown: {hint}", status=400, type=kind)
+        raise UnknownOperatorError(f"operator {name!r} is unknown: {hint}")
     return op

@@ -8,7 +8,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..errors import MXNetError
+from opbox_protocol.errors import MXNetError
+
 from .checks import CHECKS
 from .report import CaseReport, OperatorReport, Report, Verdict
 from .running import Trial, usual_case

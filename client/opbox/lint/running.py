@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from opbox_protocol.errors import MXNetError, UnsupportedError
+
 from .. import ndarray, random
-from ..errors import MXNetError, error_class
 from ..operator import CustomOp
 from ..symbol.node import ordered
 from ..test_utils import default_context
@@ -127,7 +128,7 @@ class Trial:
             self.has_backward = True
             try:
                 self.bind().forward()
-            except error_class("UnsupportedError"):
+            except UnsupportedError:
                 return False
             except MXNetError:
                 return True  # of the run that follows

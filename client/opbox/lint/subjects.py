@@ -12,8 +12,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from opbox_protocol.errors import MXNetError
+
 from .. import _schema, engine, symbol
-from ..errors import MXNetError
 from ..operator import CustomOpProp, NDArrayOp, NumpyOp, PythonOp
 from ..operator.custom import collecting
 from ..operator.keywords import make_prop

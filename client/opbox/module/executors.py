@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from opbox_protocol.errors import MXNetError
+
 from .. import ndarray as nd
-from ..errors import MXNetError
 from ..io import DataDesc
 from ..ndarray import NDArray
 

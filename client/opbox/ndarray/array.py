@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .. import wire
+from opbox_protocol.datatypes import dtype_of
+from opbox_protocol.errors import MXNetError
+
 from ..context import Context
-from ..errors import MXNetError
 from . import indexing
 from .arithmetic import Arithmetic
 from .fluent import Fluent
@@ -51,7 +52,7 @@ class NDArray(Arithmetic, Fluent):
 
     def _describe(self) -> None:
         told = self._session.describe(self._id)
-        self._shape, self._dtype = tuple(told["shape"]), wire.dtype_of(told["datatype"])
+        self._shape, self._dtype = tuple(told["shape"]), dtype_of(told["datatype"])
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -123,7 +124,7 @@ class NDArray(Arithmetic, Fluent):
         """The values, as a numpy array of this process; waits for them.
 
         Raises:
-            RemoteError: something that the values rest on failed; the message has the user's line.
+            MXNetError: something that the values rest on failed; the message has the user's line.
         """
         return self._fetch_async().result()  # type: ignore[no-any-return]
 

@@ -16,8 +16,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from opbox_protocol.errors import MXNetError
+
 from ..context import current_context
-from ..errors import MXNetError
 from .array import NDArray, from_host
 
 __all__ = ["load", "load_frombuffer", "save"]

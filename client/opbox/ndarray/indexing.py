@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from opbox_protocol.errors import MXNetError
+
 from ..base import is_number
-from ..errors import MXNetError
 from .invoke import imperative
 
 if TYPE_CHECKING:

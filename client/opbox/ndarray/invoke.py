@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from opbox_protocol.errors import MXNetError, ParamError
+
 from .. import _schema
-from .._schema.operator import param_error
 from .._schema.parameters import attribute_text
 from ..context import Context, current_context
-from ..errors import MXNetError
 from . import shapes
 
 if TYPE_CHECKING:
@@ -95,11 +95,11 @@ def call(
     names = op.input_names(attrs)
     unknown = [key for key in named if key not in names]
     if unknown:
-        raise param_error(f"{op.name}: unknown input {unknown[0]!r}: expected {', '.join(names) or 'none'}")
+        raise ParamError(f"{op.name}: unknown input {unknown[0]!r}: expected {', '.join(names) or 'none'}")
     if op.count is None:
         missing = [name for name in names if name not in named]
         if missing:
-            raise param_error(f"{op.name}: input {missing[0]!r} is missing: expected {', '.join(names)}")
+            raise ParamError(f"{op.name}: input {missing[0]!r} is missing: expected {', '.join(names)}")
         tensors = [named[name] for name in names]
     elif named:
         tensors = [*tensors, *(named[name] for name in names[len(tensors) :] if name in named)]

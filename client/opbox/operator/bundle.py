@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from ..errors import MXNetError
+from opbox_protocol.errors import MXNetError
 
 __all__ = ["Bundle", "Module", "Piece", "SourceError", "run", "shown_name"]
 

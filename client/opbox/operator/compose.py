@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from opbox_protocol.errors import MXNetError
+
 from .._schema.parameters import attribute_text
-from ..errors import MXNetError
 from .custom import prop_class
 from .definition import CUSTOM, CustomOperator, Definition, instance_signature, remember
 from .native import PythonOp, check_class, made_with

@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import MXNetError
+from opbox_protocol.errors import MXNetError
 
 __all__ = [
     "CustomOp",

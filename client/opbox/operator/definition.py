@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .._schema.operator import Operator, param_error
-from ..errors import MXNetError
+from opbox_protocol.errors import MXNetError, ParamError
+
+from .._schema.operator import Operator
 from .bundle import Bundle
 from .custom import prop_class
 from .gather import gather
@@ -151,7 +152,7 @@ class CustomOperator(Operator):
         try:
             self.signature(attrs)
         except MXNetError as error:
-            raise param_error(f"{node} ({self.name}): {error}" if node else str(error), node) from None
+            raise ParamError(f"{node} ({self.name}): {error}" if node else str(error), node=node) from None
 
 
 def prop_signature(op_type: str, cls: type, parameters: Mapping[str, str]) -> Signature:

@@ -11,7 +11,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..errors import MXNetError
+from opbox_protocol.errors import MXNetError
+
 from .custom import CustomOpProp
 
 __all__ = ["make_prop"]

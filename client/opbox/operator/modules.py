@@ -67,7 +67,7 @@ def is_installed(module: str) -> bool:
     top = module.split(".")[0]
     if top == "__main__":
         return False
-    if top in sys.stdlib_module_names or top in ("opbox", "numpy"):
+    if top in sys.stdlib_module_names or top in ("opbox", "opbox_protocol", "numpy"):
         return True
     place = _place(top)
     if place is None:

@@ -22,7 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import MXNetError
+from opbox_protocol.errors import MXNetError
+
 from .custom import check_signature
 from .values import MOST_ELEMENTS, literal
 

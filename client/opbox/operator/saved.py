@@ -16,7 +16,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..errors import MXNetError
+from opbox_protocol.errors import MXNetError
+
 from .bundle import Bundle, SourceError
 from .definition import KINDS, CustomOperator, Definition, Signature, find
 

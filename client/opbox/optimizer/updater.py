@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from opbox_protocol import wire
+from opbox_protocol.errors import MXNetError
+
 from .. import ndarray as nd
-from .. import wire
-from ..errors import MXNetError
 from ..ndarray import NDArray
 from .base import Index, Optimizer, State, Update, create
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from opbox_protocol.errors import MXNetError, ParamError
+
 from .. import _schema, attribute
 from .. import name as naming
-from .._schema.operator import param_error
 from .._schema.parameters import attribute_text
 from ..base import source_line
-from ..errors import MXNetError
 from .json import AUX_INIT
 from .node import Entry, Node, copied, ordered
 
@@ -52,7 +52,7 @@ def create(
     for key in named:
         if key not in names:
             expected = ", ".join(names) or "none"
-            raise param_error(f"{name} ({op.name}): unknown input {key!r}: expected one of {expected}", name)
+            raise ParamError(f"{name} ({op.name}): unknown input {key!r}: expected one of {expected}", node=name)
     if len(symbols) > len(names):
         raise MXNetError(
             f"{name} ({op.name}): expected at most {len(names)} inputs ({', '.join(names)}), got {len(symbols)}"

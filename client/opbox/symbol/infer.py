@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import ml_dtypes
 import numpy as np
 
+from opbox_protocol.errors import MXNetError
+
 from .._schema.parameters import dtype_name
 from ..context import current_context
-from ..errors import MXNetError
 from ..operator.sending import graph_for, has_own_code
 from ..session import sessions
 

@@ -6,8 +6,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from opbox_protocol.errors import MXNetError
+
 from .. import _schema
-from ..errors import MXNetError
 from ..operator.saved import operator_of
 from .node import Entry, Node, ordered
 

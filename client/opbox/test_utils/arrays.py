@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import MXNetError
+from opbox_protocol.errors import MXNetError
+
 from .surroundings import default_context, default_dtype
 
 __all__ = [

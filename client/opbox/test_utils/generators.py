@@ -8,7 +8,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ..errors import MXNetError
+from opbox_protocol.errors import MXNetError
+
 from .comparing import host
 
 __all__ = ["chi_square_check", "gen_buckets_probs_with_ppf", "mean_check", "var_check", "verify_generator"]

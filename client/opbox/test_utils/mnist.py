@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import MXNetError
+from opbox_protocol.errors import MXNetError
+
 from ..io import read_idx
 
 __all__ = ["get_mnist"]

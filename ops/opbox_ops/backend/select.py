@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from functools import cache
 
-from ..errors import UnsupportedError
+from opbox_protocol.errors import UnsupportedError
+
 from .base import Backend
 from .numpy import NumpyBackend
 

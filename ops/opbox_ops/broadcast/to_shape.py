@@ -5,8 +5,9 @@ The gradient of all three is `_broadcast_backward`: gout summed over the repeate
 
 from __future__ import annotations
 
+from opbox_protocol.errors import ShapeError
+
 from ..compute import Arrays, OpContext, Reqs, assign
-from ..errors import ShapeError
 from ..gradient import backward_node
 from ..infer import Shape, ShapeList, TypeList, canonical_axis, show_shape
 from ..node import Entry, Node

@@ -11,8 +11,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from opbox_protocol.errors import DTypeError
+
 from ..compute import Arrays, OpContext, Reqs, Temp
-from ..errors import DTypeError
 from ..gradient import backward_node
 from ..infer import ShapeRule, TypeList, TypeRule, all_same_shape, all_same_type, size_of
 from ..node import Entry, Node

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DTypeError
+from opbox_protocol.errors import DTypeError
+
 from ..infer import TypeList, all_same_type
 from ..node import Entry, Node
 from ..params import Field, Float, Params

@@ -7,8 +7,9 @@ condition is of x's shape, or (n,) with n = x.shape[0]: then it chooses whole ro
 
 from __future__ import annotations
 
+from opbox_protocol.errors import ShapeError
+
 from ..compute import Array, Arrays, OpContext, OpReq, Reqs, assign
-from ..errors import ShapeError
 from ..gradient import backward_node
 from ..infer import ShapeList, TypeList, show_shape
 from ..node import Entry, Node

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from opbox_protocol.errors import ShapeError
+
 from ..compute import Array, Arrays, OpContext, OpReq, Reqs, assign
-from ..errors import ShapeError
 from ..gradient import backward_node
 from ..infer import ShapeList, TypeList, show_shape, size_of
 from ..node import Entry, Node

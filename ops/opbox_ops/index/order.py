@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from opbox_protocol.errors import ShapeError
+
 from ..compute import Array, Arrays, OpContext, OpReq, Reqs, assign
-from ..errors import ShapeError
 from ..gradient import backward_node
 from ..infer import Shape, ShapeList, TypeList, canonical_axis, known, size_of
 from ..node import Entry, Node

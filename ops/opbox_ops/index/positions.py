@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from scipy.sparse import _sparsetools
 
+from opbox_protocol.errors import ShapeError
+
 from ..compute import Array, OpReq, assign
-from ..errors import ShapeError
 
 __all__ = ["add_rows", "checked", "positions", "take_rows", "whole"]
 

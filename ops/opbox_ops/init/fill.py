@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from opbox_protocol.errors import ShapeError
+
 from ..compute import Array, Arrays, OpContext, OpReq, Reqs, assign
-from ..errors import ShapeError
 from ..infer import Shape, ShapeList, TypeList, all_same_shape
 from ..node import Entry, Node
 from ..params import Field, Float, Int, OptShape, Params

@@ -10,8 +10,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from opbox_protocol.errors import ParamError
+
 from ..compute import Array, Arrays, OpContext, OpReq, Reqs, assign
-from ..errors import ParamError
 from ..infer import ShapeList, canonical_axis, known, size_of
 from ..node import Entry, Node
 from ..params import Bool, Field, Float, NonNegativeInt, OptFloat, OptInt, Params, PositiveInt

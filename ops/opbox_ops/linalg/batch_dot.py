@@ -8,8 +8,9 @@ lhs (…, m, k), rhs (…, k, n) -> (…, m, n), with equal leading axes; transp
 
 from __future__ import annotations
 
+from opbox_protocol.errors import ShapeError
+
 from ..compute import Array, Arrays, OpContext, Reqs
-from ..errors import ShapeError
 from ..gradient import backward_node
 from ..infer import ShapeList, show_shape
 from ..node import Entry, Node

@@ -18,8 +18,9 @@ from collections.abc import Callable
 from math import isqrt
 from typing import Any, TypeAlias
 
+from opbox_protocol.errors import ShapeError
+
 from ..compute import Array, Arrays, OpContext, Outputs
-from ..errors import ShapeError
 from ..gradient import grad_use_none
 from ..infer import Shape, ShapeList, canonical_axis, show_shape
 from ..params import Bool, Field, Int, Params

@@ -11,8 +11,9 @@ syevd  gA = U.T @ (S + diag(gL)) @ U, S = the symmetric half of X / (L[i] - L[j]
 
 from __future__ import annotations
 
+from opbox_protocol.errors import ShapeError
+
 from ..compute import Arrays, OpContext, Outputs
-from ..errors import ShapeError
 from ..gradient import grad_use_out
 from ..infer import ShapeList, show_shape
 from ..params import NoParams

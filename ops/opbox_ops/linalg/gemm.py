@@ -15,8 +15,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from opbox_protocol.errors import ShapeError
+
 from ..compute import Array, Arrays, OpContext, Outputs
-from ..errors import ShapeError
 from ..gradient import grad_use_in
 from ..infer import ShapeList, canonical_axis, show_shape
 from ..params import Bool, Field, Float, Int, Params

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
+from opbox_protocol.errors import BadRequestError, ShapeError
+
 from ..compute import Array
-from ..errors import BadRequestError, ShapeError
 from ..infer import Shape, ShapeList, TypeList, all_same_type, show_shape
 from .dot import first_known
 

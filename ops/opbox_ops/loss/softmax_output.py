@@ -18,8 +18,9 @@ from __future__ import annotations
 import math
 from typing import Any, Literal
 
+from opbox_protocol.errors import ShapeError
+
 from ..compute import Array, Arrays, OpContext, OpReq, Reqs, assign
-from ..errors import ShapeError
 from ..gradient import backward_node
 from ..infer import Shape, ShapeList, known, show_shape, size_of, unify
 from ..nn.softmax import softmax_into

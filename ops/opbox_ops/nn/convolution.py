@@ -19,8 +19,9 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BeforeValidator
 
+from opbox_protocol.errors import ShapeError
+
 from ..compute import Array, Arrays, OpContext, OpReq, Reqs, Temp, assign
-from ..errors import ShapeError
 from ..gradient import backward_node
 from ..infer import Shape as ShapeOrNone
 from ..infer import ShapeList, show_shape

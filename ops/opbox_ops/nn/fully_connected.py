@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from opbox_protocol.errors import ShapeError
+
 from ..compute import Array, Arrays, OpContext, OpReq, Reqs, assign
-from ..errors import ShapeError
 from ..gradient import backward_node
 from ..infer import ShapeList, size_of
 from ..node import Entry, Node

@@ -15,8 +15,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+from opbox_protocol.errors import ShapeError
+
 from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
-from ..errors import ShapeError
 from ..gradient import backward_node
 from ..infer import ShapeList, show_shape
 from ..node import Entry, Node

@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from opbox_protocol.errors import ParamError, ShapeError
+
 from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
-from ..errors import ParamError, ShapeError
 from ..gradient import backward_node
 from ..infer import ShapeList, show_shape
 from ..node import Entry, Node

@@ -17,8 +17,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from opbox_protocol.errors import ParamError, ShapeError
+
 from ..compute import Array, Arrays, OpContext, OpReq, Reqs, Temp, assign
-from ..errors import ParamError, ShapeError
 from ..gradient import backward_node
 from ..infer import ShapeList
 from ..node import Entry, Node

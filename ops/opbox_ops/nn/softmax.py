@@ -16,8 +16,9 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BeforeValidator
 
+from opbox_protocol.errors import ShapeError
+
 from ..compute import Array, Arrays, OpContext, OpReq, Reqs, assign
-from ..errors import ShapeError
 from ..gradient import backward_node
 from ..infer import ShapeList, TypeList, canonical_axis, show_shape
 from ..node import Entry, Node

@@ -10,8 +10,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator
 
+from opbox_protocol.errors import ShapeError
+
 from ..compute import Array
-from ..errors import ShapeError
 from ..infer import Shape
 
 __all__ = [

@@ -17,8 +17,9 @@ from typing import Any, Literal
 
 from pydantic import create_model
 
+from opbox_protocol.errors import ParamError
+
 from ..compute import Array, Arrays, OpContext, OpReq, Reqs
-from ..errors import ParamError
 from ..infer import ShapeList, TypeList, all_same_shape, dtype_of
 from ..init.fill import fixed_shape
 from ..node import Entry, Node

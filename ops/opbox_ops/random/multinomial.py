@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from opbox_protocol.errors import ShapeError
+
 from ..compute import Array, Arrays, OpContext, Reqs, assign
-from ..errors import ShapeError
 from ..gradient import backward_node
 from ..index.positions import add_rows
 from ..infer import ShapeList, TypeList, show_shape, size_of

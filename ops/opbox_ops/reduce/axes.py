@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..errors import ShapeError
+from opbox_protocol.errors import ShapeError
+
 from ..infer import Shape, ShapeList, canonical_axis
 from ..params import Bool, Field, OptShape, Params
 

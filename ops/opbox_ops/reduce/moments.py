@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from opbox_protocol.errors import ParamError
+
 from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
-from ..errors import ParamError
 from ..gradient import backward_node
 from ..infer import Shape, ShapeList, TypeList, canonical_axis
 from ..nn.standardise import wide_type

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from opbox_protocol.errors import ShapeError
+
 from ..compute import Arrays, OpContext, OpReq, Reqs, assign
 from ..elementwise.family import numeric_types, zero_gradient
-from ..errors import ShapeError
 from ..infer import ShapeList, canonical_axis
 from ..params import Bool, Field, NoParams, OptInt, Params
 from ..registry import Op, register

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from ..errors import BadRequestError, UnsupportedError
+from opbox_protocol.errors import BadRequestError, UnsupportedError
+
 from .translate import for_emulator, kernel_names
 
 __all__ = ["Build", "line_of"]

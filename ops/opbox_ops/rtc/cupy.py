@@ -8,7 +8,8 @@ from typing import Any
 
 import cupy
 
-from ..errors import BadRequestError
+from opbox_protocol.errors import BadRequestError
+
 from .launching import checked_arguments, checked_shared, checked_sizes
 from .options import checked_options
 from .signature import Argument

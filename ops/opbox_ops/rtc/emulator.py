@@ -16,7 +16,8 @@ from weakref import WeakValueDictionary, finalize
 
 import numpy as np
 
-from ..errors import BadRequestError, UserCodeError
+from opbox_protocol.errors import BadRequestError, UserCodeError
+
 from .building import Build, line_of
 from .launching import checked_arguments, checked_shared, checked_sizes
 from .memory import Array, layout

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from ..errors import BadRequestError
+from opbox_protocol.errors import BadRequestError
+
 from .kernels import Kernel, compile_kernel
 from .signature import decorate, parse_signature
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import BadRequestError, DTypeError
+from opbox_protocol.errors import BadRequestError, DTypeError
+
 from .signature import Argument
 
 __all__ = ["MAX_THREADS", "checked_arguments", "checked_shared", "checked_sizes"]

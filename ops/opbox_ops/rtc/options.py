@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ..errors import BadRequestError
+from opbox_protocol.errors import BadRequestError
 
 __all__ = ["checked_options", "definitions"]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import BadRequestError
+from opbox_protocol.errors import BadRequestError
 
 __all__ = ["C_TYPES", "Argument", "decorate", "parse_signature"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from ..errors import BadRequestError
+from opbox_protocol.errors import BadRequestError
 
 __all__ = ["for_emulator", "for_nvrtc", "kernel_names", "waits"]
 

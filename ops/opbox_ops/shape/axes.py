@@ -7,7 +7,8 @@ sizes of rhs's axes [rhs_begin, rhs_end).
 
 from __future__ import annotations
 
-from ..errors import ShapeError
+from opbox_protocol.errors import ShapeError
+
 from ..infer import ShapeList, canonical_axis, known, show_shape, size_of
 from ..params import Field, Int, OptInt, OptShape, Params
 from ..registry import register

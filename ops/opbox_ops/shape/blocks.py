@@ -6,8 +6,9 @@ each is the other's gradient
 
 from __future__ import annotations
 
+from opbox_protocol.errors import ShapeError
+
 from ..compute import Array, Arrays, OpContext, OpReq, Reqs, assign
-from ..errors import ShapeError
 from ..gradient import grad_use_none
 from ..infer import ShapeList, show_shape
 from ..params import Field, Params, PositiveInt

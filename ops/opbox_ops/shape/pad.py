@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
+from opbox_protocol.errors import ShapeError
+
 from ..compute import Array, Arrays, OpContext, OpReq, Reqs, Temp, assign
-from ..errors import ShapeError
 from ..gradient import grad_use_none
 from ..infer import DType, ShapeList, show_shape
 from ..infer import Shape as InferredShape

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from opbox_protocol.errors import ShapeError
+
 from ..compute import Array, Arrays, OpContext, OpReq, Reqs, assign
-from ..errors import ShapeError
 from ..gradient import grad_use_none
 from ..infer import ShapeList, canonical_axis, known, size_of
 from ..params import Field, NonNegativeInt, OptInt, Params, Shape

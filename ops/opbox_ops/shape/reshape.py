@@ -9,7 +9,8 @@ dimensions; -4 splits one into the two numbers that follow (one of which may be 
 
 from __future__ import annotations
 
-from ..errors import ShapeError
+from opbox_protocol.errors import ShapeError
+
 from ..infer import Shape, ShapeList, known, show_shape, size_of
 from ..params import Bool, Field, Params
 from ..params import Shape as ShapeParam

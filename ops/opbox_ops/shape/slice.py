@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
+from opbox_protocol.errors import ShapeError
+
 from ..compute import Array, Arrays, OpContext, OpReq, Reqs, assign
-from ..errors import ShapeError
 from ..gradient import backward_node
 from ..infer import ShapeList, canonical_axis
 from ..node import Entry, Node

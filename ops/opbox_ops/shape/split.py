@@ -10,8 +10,9 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
+from opbox_protocol.errors import ShapeError
+
 from ..compute import Array, Arrays, OpContext, Reqs, assign
-from ..errors import ShapeError
 from ..gradient import grad_use_none
 from ..infer import ShapeList, canonical_axis, show_shape
 from ..params import Bool, Field, Int, NonNegativeInt, Params, PositiveInt, Shape

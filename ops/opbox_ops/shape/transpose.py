@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from opbox_protocol.errors import ShapeError
+
 from ..compute import Arrays, OpContext, Reqs, assign
-from ..errors import ShapeError
 from ..gradient import grad_use_none
 from ..infer import ShapeList, canonical_axis
 from ..params import Field, Int, Params, Shape

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from opbox_protocol.errors import ShapeError
+
 from ..compute import Array, Arrays, OpContext, Outputs
-from ..errors import ShapeError
 from ..gradient import grad_zero
 from ..infer import ShapeList, all_same_float, show_shape, size_of
 from ..params import Bool, Field, Float, Int, Params

@@ -6,8 +6,9 @@ The gradient is zero, as in MXNet.
 
 from __future__ import annotations
 
+from opbox_protocol.errors import ShapeError
+
 from ..compute import Arrays, OpContext, Outputs
-from ..errors import ShapeError
 from ..gradient import grad_zero
 from ..infer import ShapeList, all_same_float, show_shape
 from ..params import Field, Params

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from opbox_protocol.errors import ShapeError
+
 from ..compute import Array, Arrays, OpContext, Outputs
-from ..errors import ShapeError
 from ..gradient import backward_node
 from ..infer import FLOATS, ShapeList, TypeList, show_shape
 from ..node import Entry, Node

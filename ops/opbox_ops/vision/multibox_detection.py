@@ -15,8 +15,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from opbox_protocol.errors import ParamError
+
 from ..compute import Array, Arrays, OpContext, Outputs
-from ..errors import ParamError
 from ..gradient import grad_zero
 from ..infer import ShapeList, all_same_float
 from ..params import Bool, Field, Float, FloatTuple, Int, Params

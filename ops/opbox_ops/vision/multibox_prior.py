@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import math
 
+from opbox_protocol.errors import ParamError, ShapeError
+
 from ..compute import Arrays, OpContext, Outputs
-from ..errors import ParamError, ShapeError
 from ..gradient import grad_zero
 from ..infer import ShapeList, all_same_float, show_shape
 from ..params import Bool, Field, FloatTuple, Params

@@ -18,8 +18,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from opbox_protocol.errors import ParamError, ShapeError
+
 from ..compute import Array, Arrays, OpContext, Outputs
-from ..errors import ParamError, ShapeError
 from ..gradient import grad_zero
 from ..infer import ShapeList, all_same_float, show_shape
 from ..params import Field, Float, FloatTuple, Int, Params

@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from opbox.wire import DATATYPES, HEADER_LENGTH
+from opbox_protocol.datatypes import DATATYPES
+from opbox_protocol.wire import HEADER_LENGTH
 
 from ..session.commands import Commands, Graph
 

@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from opbox.wire import HEADER_LENGTH
-from opbox_ops.errors import BadRequestError, LimitError
+from opbox_protocol.errors import BadRequestError, LimitError
+from opbox_protocol.wire import HEADER_LENGTH
 
 from ..buffers import Lease
 from ..settings import Settings
@@ -78,7 +78,7 @@ class Endpoint:
         """Serve one request whose `scope["opbox"]` is its Context.
 
         Raises:
-            OpboxError: the request was refused, or the call not brought to an end.
+            MXNetError: the request was refused, or the call not brought to an end.
             Disconnected: the client is gone.
         """
         context: Context = scope["opbox"]

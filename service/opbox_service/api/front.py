@@ -14,10 +14,9 @@ from typing import Any
 
 import structlog
 
-from opbox_ops.errors import NotReadyError, QuotaError
+from opbox_protocol.errors import NotReadyError, QuotaError, error_to_json
 
 from ..settings import Settings
-from ..statuses import tell
 from .endpoint import Context, Disconnected, Endpoint, Receive, Scope, Send
 from .identity import Identity, Tokens
 from .metrics import Metrics
@@ -135,7 +134,7 @@ def _telling(send: Send, context: Context) -> Send:
 
 async def send_error(error: BaseException, context: Context, send: Send, status: int | None = None) -> None:
     """Answer with an error, in the one form that errors have; with another `status` than its own if one is given."""
-    usual, told = tell(error)
+    usual, told = error_to_json(error)
     status = status or usual
     body = json.dumps({**told, "request_id": context.request_id}, ensure_ascii=False, default=str).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel
 
-from opbox_ops.errors import NotReadyError
+from opbox_protocol.errors import NotReadyError
 
 from . import documents as d
 

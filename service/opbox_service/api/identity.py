@@ -6,7 +6,7 @@ import hashlib
 import hmac
 from dataclasses import dataclass
 
-from opbox_ops.errors import AuthenticationError, ForbiddenError
+from opbox_protocol.errors import AuthenticationError, ForbiddenError
 
 from ..settings import SCOPES, Scope, Settings
 

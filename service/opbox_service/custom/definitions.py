@@ -18,7 +18,7 @@ from opbox.operator.bundle import Bundle, SourceError, run
 from opbox.operator.custom import CustomOpProp, collecting
 from opbox.operator.native import NDArrayOp, NumpyOp
 from opbox_ops.backend import Backend, RandomSource
-from opbox_ops.errors import BadRequestError, LimitError, NotFoundError, UserCodeError
+from opbox_protocol.errors import BadRequestError, LimitError, NotFoundError, UserCodeError
 
 from .local import LocalSession
 from .telling import user_error

@@ -13,18 +13,16 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from opbox.context import Context
-from opbox.errors import MXNetError, raise_remote
 from opbox.inside import Inside
 from opbox.ndarray import NDArray
-from opbox.wire import datatype_of
 from opbox_ops import registry
 from opbox_ops.backend import Backend, RandomSource, backend_for
 from opbox_ops.compute import Array
-from opbox_ops.errors import OpboxError
 from opbox_ops.rtc import KernelForm, read_kernel
+from opbox_protocol.datatypes import datatype_of
+from opbox_protocol.errors import MXNetError, error_from_json, error_to_json
 
 from ..executor.invoke import invoke
-from ..statuses import tell
 from .telling import READ_ONLY, WRITES_TO_INPUT
 
 __all__ = ["LocalSession"]
@@ -119,10 +117,11 @@ class LocalSession:
             )
         try:
             do(self, command, tensor)
-        except OpboxError as error:
+        except MXNetError as error:
             if any(each in error.message for each in READ_ONLY):
                 raise MXNetError(WRITES_TO_INPUT) from None
-            raise_remote(*tell(error))
+            # Anew: the traceback that the user reads begins at his own call.
+            raise error_from_json(*error_to_json(error)) from error
 
     def fetch(self, id: int) -> _Ready:
         array = self._backend.get(self._arrays[id])

@@ -12,12 +12,12 @@ from typing import Any, Self
 from pydantic import ConfigDict, PrivateAttr
 
 from opbox_ops.compute import Arrays, OpContext, Reqs
-from opbox_ops.errors import OpboxError
 from opbox_ops.gradient import backward_node
 from opbox_ops.infer import ShapeList, TypeList
 from opbox_ops.node import Entry, Node
 from opbox_ops.params import Field, Params, is_hidden
 from opbox_ops.registry import Op, register
+from opbox_protocol.errors import MXNetError
 
 from .definitions import BASES, active
 from .described import Described, describe
@@ -108,7 +108,7 @@ def _gradient(node: Node, ograds: list[Entry]) -> list[Entry | None]:
     every = [*ograds, *node.inputs[:first], *node.entries()]
     try:
         reads = told.backward_reads()
-    except OpboxError as error:
+    except MXNetError as error:
         raise error.at(node.name, node.op.name, node.source) from error
     return backward_node(f"_backward_{node.op.name}", node, [*(every[i] for i in reads), *node.inputs[first:]])
 

@@ -11,14 +11,14 @@ from typing import Any
 
 import opbox
 import opbox_ops
+import opbox_protocol
 from opbox.operator.bundle import shown_name
-from opbox_ops.errors import OpboxError, UserCodeError
+from opbox_protocol.errors import MXNetError, UserCodeError
 
 __all__ = ["READ_ONLY", "WRITES_TO_INPUT", "call", "user_error"]
 
-_OURS = tuple(
-    str(Path(file).parent) + "/" for file in (opbox.__file__, opbox_ops.__file__, str(Path(__file__).parent)) if file
-)
+_FILES = (opbox_protocol.__file__, opbox.__file__, opbox_ops.__file__, str(Path(__file__).parent))
+_OURS = tuple(str(Path(file).parent) + "/" for file in _FILES if file)
 READ_ONLY = ("assignment destination is read-only", "output array is read-only")
 """What numpy says of an array that may not be written to."""
 MESSAGE = 10_000
@@ -44,10 +44,10 @@ def user_error(what: str, error: BaseException) -> UserCodeError:
         raise error
     frames = _frames(error.__traceback__)
     where = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
-    said = error.message if isinstance(error, OpboxError) else _said(error)
+    said = error.message if isinstance(error, MXNetError) else _said(error)
     if isinstance(error, ValueError) and any(each in said for each in READ_ONLY):
         return _told(what, "", WRITES_TO_INPUT, where, frames, error)
-    kind = "" if isinstance(error, OpboxError) or type(error).__module__.startswith("opbox") else type(error).__name__
+    kind = "" if type(error).__module__.startswith("opbox") else type(error).__name__
     return _told(what, kind, said, where, frames, error)
 
 

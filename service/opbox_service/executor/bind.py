@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from opbox_ops.backend import Backend, RandomSource
 from opbox_ops.compute import Array
-from opbox_ops.errors import BadRequestError, DTypeError, LimitError, ShapeError
 from opbox_ops.infer import show_shape
+from opbox_protocol.errors import BadRequestError, DTypeError, LimitError, ShapeError
 
 from ..graph.ir import Graph
 from .compile import compile_plan

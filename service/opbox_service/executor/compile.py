@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from opbox_ops.compute import CallSpec, OpReq
-from opbox_ops.errors import OpboxError, ShapeError
 from opbox_ops.infer import Shape, known
 from opbox_ops.node import Entry, Node
+from opbox_protocol.errors import MXNetError, ShapeError
 
 from ..graph.ir import Graph
 from ..graph.passes.fixpoint import tell
@@ -194,7 +194,7 @@ class _Compiler:
         try:
             shapes = apply_shape_rule(node, [shape for shape, _ in ins], [None] * count)[1]
             types = apply_type_rule(node, [dtype for _, dtype in ins], [None] * count)[1]
-        except OpboxError as error:
+        except MXNetError as error:
             raise tell(error, node) from None
         return list(shapes), list(types)
 
@@ -232,7 +232,7 @@ class _Compiler:
         call = CallSpec(plan.device, plan.specs(reads), outs)
         try:
             compute = op.choose(node.params, call, self.level)
-        except OpboxError as error:
+        except MXNetError as error:
             raise error.at(node.name, op.name, node.source) from None
         req = [OpReq.WRITE if value >= 0 else OpReq.NULL for value in writes]
         if compute.serves_req and values is not None:

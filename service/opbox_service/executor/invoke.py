@@ -17,11 +17,17 @@ import numpy as np
 from opbox_ops import registry
 from opbox_ops.backend import Backend, RandomSource
 from opbox_ops.compute import Array, ArraySpec, CallSpec, Compute, Mode, OpContext, OpReq, Temp
-from opbox_ops.errors import BadRequestError, LimitError, OpboxError, ShapeError, UnderdeterminedError
 from opbox_ops.infer import known, show_shape
 from opbox_ops.node import Entry, Node
 from opbox_ops.params import Params
 from opbox_ops.registry import Op
+from opbox_protocol.errors import (
+    BadRequestError,
+    LimitError,
+    MXNetError,
+    ShapeError,
+    UnderdeterminedError,
+)
 
 from ..graph.passes.fixpoint import failed_rule, tell
 from ..graph.passes.infer_shape import apply_shape_rule
@@ -140,7 +146,7 @@ def invoke(
 def _parsed(found: Op, attrs: Mapping[str, Any]) -> Params:
     try:
         return found.parse(attrs)
-    except OpboxError as error:
+    except MXNetError as error:
         raise _named(error.at(found.name, None), found) from error
 
 
@@ -211,7 +217,7 @@ def _prepare(
         types = apply_type_rule(
             node, [array.dtype for array in inputs], [None if o is None else o.dtype for o in given]
         )
-    except OpboxError as error:
+    except MXNetError as error:
         raise _named(tell(error, node), found) from None
     except Exception as error:
         given_shapes = ", ".join(show_shape(tuple(array.shape)) for array in inputs)
@@ -236,7 +242,7 @@ def _prepare(
     )
     try:
         compute = found.choose(parsed, call_spec, level)
-    except OpboxError as error:
+    except MXNetError as error:
         raise _named(error.at(found.name, found.name), found) from None
     temps = found.temps(compute, parsed, call_spec)
     temp_bytes = sum(bytes_of(temp.shape, temp.dtype) for temp in temps)
@@ -273,7 +279,7 @@ def _keep(key: Any, call: _Prepared) -> None:
             _cache.popitem(last=False)
 
 
-def _named(error: OpboxError, op: Op | None) -> OpboxError:
+def _named(error: MXNetError, op: Op | None) -> MXNetError:
     """Without a graph, the node's name is the operator's: say it once."""
     name = op.name if op is not None else ""
     doubled, once = f"{name} ({name}): ", f"{name}: "

@@ -9,7 +9,7 @@ import numpy as np
 
 from opbox_ops.backend import Backend
 from opbox_ops.compute import Array
-from opbox_ops.errors import LimitError
+from opbox_protocol.errors import LimitError
 
 __all__ = ["allocate", "bytes_of"]
 

@@ -10,9 +10,10 @@ import numpy as np
 
 from opbox_ops.backend import Backend, RandomSource
 from opbox_ops.compute import Array, Mode, OpContext, OpReq
-from opbox_ops.errors import BadRequestError, ConflictError, OpboxError, ShapeError, place_of
 from opbox_ops.infer import show_shape
 from opbox_ops.node import Node
+from opbox_ops.user_line import user_line
+from opbox_protocol.errors import BadRequestError, ConflictError, MXNetError, ShapeError
 
 from .memory import allocate
 from .plan import UNWANTED, Plan, Step, Value
@@ -105,7 +106,7 @@ class Executor:
                 only: later steps reuse its memory.
 
         Raises:
-            OpboxError: an operator failed; it tells the node, the operator and the user's line.
+            MXNetError: an operator failed; it tells the node, the operator and the user's line.
         """
         self._mode.is_train = is_train
         self._fresh = False
@@ -250,8 +251,8 @@ class _Calls:
                 raise told(error, self.nodes[self.calls.index(call)]) from error
 
 
-def told(error: Exception, node: Node) -> OpboxError:
+def told(error: Exception, node: Node) -> MXNetError:
     """`error`, raised inside an operator, told of its node."""
-    if not isinstance(error, OpboxError):
-        error = OpboxError(f"the operator failed: {type(error).__name__}: {error}{place_of(error)}")
+    if not isinstance(error, MXNetError):
+        error = MXNetError(f"the operator failed: {type(error).__name__}: {error}{user_line(error)}")
     return error.at(node.name, node.op.name if node.op is not None else None, node.source)

@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 
-from opbox_ops.errors import GraphError
 from opbox_ops.node import Entry, Node
+from opbox_protocol.errors import GraphError
 
 __all__ = ["Graph", "post_order"]
 

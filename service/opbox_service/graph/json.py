@@ -17,9 +17,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from opbox_ops import registry
-from opbox_ops.errors import GraphError, LimitError, OpboxError, UnsupportedError
 from opbox_ops.node import Entry, Node
 from opbox_ops.params import is_hidden
+from opbox_protocol.errors import GraphError, LimitError, MXNetError, UnsupportedError
 
 from .ir import Graph
 
@@ -164,7 +164,7 @@ def _node(read: Mapping[str, Any], i: int, made: list[Node], version: int) -> No
         return Node(None, name, _upgrade_variable(attrs), source=source)
     try:
         return _call(kind, name, attrs, inputs, version, source)
-    except OpboxError as error:
+    except MXNetError as error:
         raise error.at(name, kind, source) from None
 
 

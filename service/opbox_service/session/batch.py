@@ -10,7 +10,7 @@ import numpy as np
 
 from opbox_ops.backend import Backend
 from opbox_ops.compute import Array
-from opbox_ops.errors import BadRequestError
+from opbox_protocol.errors import BadRequestError
 
 from . import commands as c
 

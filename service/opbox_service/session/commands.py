@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.json_schema import SkipJsonSchema
 
-from opbox_ops.errors import BadRequestError, ForbiddenError, LimitError
+from opbox_protocol.errors import BadRequestError, ForbiddenError, LimitError
 
 from ..settings import Scope
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from opbox_ops.errors import ConflictError
+from opbox_protocol.errors import ConflictError
 
 from . import commands as c
 

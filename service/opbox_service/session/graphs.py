@@ -6,7 +6,7 @@ from collections import OrderedDict
 from threading import Lock
 from typing import Any
 
-from opbox_ops.errors import BadRequestError, NotFoundError
+from opbox_protocol.errors import BadRequestError, NotFoundError
 
 from ..graph.ir import Graph
 from ..graph.json import content_hash, load

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from opbox.wire import datatype_of
 from opbox_ops import registry
 from opbox_ops.compute import Array
-from opbox_ops.errors import BadRequestError, ConflictError, NotFoundError, ShapeError
 from opbox_ops.infer import show_shape
+from opbox_protocol.datatypes import datatype_of
+from opbox_protocol.errors import BadRequestError, ConflictError, NotFoundError, ShapeError
 
 from ..executor import bind, invoke
 from . import commands as c

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from opbox_ops.errors import BadRequestError
+from opbox_protocol.errors import BadRequestError
 
 from ..graph.ir import Graph
 from ..graph.passes.infer_shape import infer_shape

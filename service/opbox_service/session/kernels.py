@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opbox_ops.compute import Array
-from opbox_ops.errors import NotFoundError
 from opbox_ops.rtc import KernelForm, read_kernel
+from opbox_protocol.errors import NotFoundError
 
 from . import commands as c
 from .handlers import free_id, handles

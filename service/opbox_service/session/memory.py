@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from opbox_ops.backend import Backend
-from opbox_ops.errors import QuotaError
+from opbox_protocol.errors import QuotaError
 
 __all__ = ["Budget", "Held", "MeteredBackend"]
 

@@ -18,15 +18,15 @@ import numpy as np
 
 from opbox_ops.backend import backend_for
 from opbox_ops.compute import Array
-from opbox_ops.errors import (
+from opbox_protocol.errors import (
     BadRequestError,
     ConflictError,
     DeadlineError,
     ForbiddenError,
     GoneError,
     LimitError,
+    MXNetError,
     NotFoundError,
-    OpboxError,
     QuotaError,
 )
 
@@ -229,7 +229,7 @@ class Session:
         """Of commands that do not run, what the client counts on: it has let go of arrays, and sends source once."""
         for command in commands:
             if isinstance(command, c.Free | c.Define):
-                with contextlib.suppress(OpboxError):
+                with contextlib.suppress(MXNetError):
                     HANDLERS[type(command)](self, command, batch)
 
     # -- its end ------------------------------------------------------------------------------------------------
@@ -318,7 +318,7 @@ def _placed(error: BaseException, batch: Batch, command: int | None) -> BaseExce
     """The error with the batch and the command that it came from."""
     if isinstance(error, MemoryError):
         error = QuotaError("the device has not enough memory for this command: free arrays, or use smaller ones")
-    if isinstance(error, OpboxError):
+    if isinstance(error, MXNetError):
         place: dict[str, Any] = {"seq": batch.seq}
         if command is not None:
             place["command"] = command

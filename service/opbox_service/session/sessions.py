@@ -12,7 +12,14 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
-from opbox_ops.errors import BadRequestError, ForbiddenError, GoneError, NotFoundError, QuotaError, UnsupportedError
+from opbox_protocol.errors import (
+    BadRequestError,
+    ForbiddenError,
+    GoneError,
+    NotFoundError,
+    QuotaError,
+    UnsupportedError,
+)
 
 from ..settings import SCOPES, UPLOADS, Scope, Settings
 from .custody import FREE, Custody

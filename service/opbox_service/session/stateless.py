@@ -10,7 +10,7 @@ import numpy as np
 
 from opbox_ops import registry
 from opbox_ops.backend import backend_for
-from opbox_ops.errors import BadRequestError, NotFoundError, UnknownOperatorError
+from opbox_protocol.errors import BadRequestError, NotFoundError, UnknownOperatorError
 
 from ..graph.ir import Graph
 from ..settings import Settings

@@ -18,7 +18,7 @@ from typing import Any
 
 import structlog
 
-from opbox_ops.errors import DeadlineError, GoneError, OpboxError, UserCodeError, WorkerDiedError
+from opbox_protocol.errors import DeadlineError, GoneError, MXNetError, UserCodeError, WorkerDiedError
 
 from ..settings import Settings
 from .confine import Bounds
@@ -76,7 +76,7 @@ class CodeWorker(Worker):
         self._since = self._looked = time.monotonic()
         self._cpu_before: float | None = None
         self._code = False
-        self._error: OpboxError | None = None
+        self._error: MXNetError | None = None
         self._starting: asyncio.Task[None]
         self._used = time.monotonic()
         self._cut = False
@@ -135,7 +135,7 @@ class CodeWorker(Worker):
             raise
 
     async def up(self) -> None:
-        """Wait until it takes calls; OpboxError when it does not come to that."""
+        """Wait until it takes calls; MXNetError when it does not come to that."""
         await asyncio.shield(self._starting)
 
     async def gone(self) -> None:
@@ -205,7 +205,7 @@ class CodeWorker(Worker):
             self.cause, self.epitaph, self._error = cause, epitaph, GoneError(epitaph)
         self.kill()
 
-    def _condemn(self, cause: str, kind: type[OpboxError], what: str) -> None:
+    def _condemn(self, cause: str, kind: type[MXNetError], what: str) -> None:
         self.cause, self._error = cause, kind(what)
         if self._process is not None:
             self._process.send_signal(signal.SIGUSR1)
@@ -228,7 +228,7 @@ class CodeWorker(Worker):
 
     # -- its end ------------------------------------------------------------------------------------------------
 
-    def _verdict(self, code: int) -> OpboxError:
+    def _verdict(self, code: int) -> MXNetError:
         """What its owner is told: what happened, and where in the code, as far as can be known."""
         trace = os.pread(self._trace, TRACE_BYTES, 0).rstrip(b"\0").decode("utf-8", "replace")
         self._code = self._code or self._page.read().code
@@ -240,7 +240,7 @@ class CodeWorker(Worker):
         self._code = self._code or bool(frames)
         if self._error is None:
             self.cause = "exit" if code >= 0 else _name(code)
-            kind: type[OpboxError] = UserCodeError if self._code else WorkerDiedError
+            kind: type[MXNetError] = UserCodeError if self._code else WorkerDiedError
             reason = "it broke off its connection" if self._cut and -code == signal.SIGKILL else reason_of(code)
             what = f"the session's own code ended its process ({reason}){place}"
             if not self._code:
@@ -293,7 +293,7 @@ def _environment(settings: Settings, folder: str) -> dict[str, str]:
 
 def own_packages() -> list[Path]:
     """The folders of the packages that such a process runs."""
-    specs = [find_spec(name) for name in ("opbox", "opbox_ops", "opbox_service")]
+    specs = [find_spec(name) for name in ("opbox_protocol", "opbox", "opbox_ops", "opbox_service")]
     return [Path(each) for spec in specs if spec is not None for each in spec.submodule_search_locations or ()]
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import structlog
 
-from opbox_ops.errors import GoneError, NotReadyError, OpboxError, QuotaError
+from opbox_protocol.errors import GoneError, MXNetError, NotReadyError, QuotaError
 
 from ..settings import UPLOADS, Settings
 from . import landlock
@@ -94,7 +94,7 @@ class CodeWorkers:
         if self._spares:
             try:
                 await self._spares[0].up()
-            except OpboxError as error:
+            except MXNetError as error:
                 raise NotReadyError(f"a process for code of sessions did not start: {error.message}") from None
         self._do(self._watch())
         self._do(self._measure())
@@ -186,7 +186,7 @@ class CodeWorkers:
 
     async def _described(self, request: Request, worker: CodeWorker, made: dict[str, Any]) -> Any:
         # What its process answers may be of its code's making.
-        with contextlib.suppress(OpboxError, ValueError, LookupError, TypeError, RecursionError):
+        with contextlib.suppress(MXNetError, ValueError, LookupError, TypeError, RecursionError):
             outcome = await worker.call(replace(request, body=None, header_length=None), LIST_S)
             try:
                 if outcome.status == 200:
@@ -211,7 +211,7 @@ class CodeWorkers:
             self._keep_spares()
             try:
                 await worker.up()
-            except OpboxError as error:
+            except MXNetError as error:
                 raise NotReadyError(f"the session's own process did not start: {error.message}") from None
             if worker.ready:
                 return worker
@@ -220,7 +220,7 @@ class CodeWorkers:
         while self._running and len(self._spares) < self._settings.code_spares and self._failures < 5:
             try:
                 self._spares.append(self._new())
-            except OpboxError as error:
+            except MXNetError as error:
                 self._failures += 1
                 _log.error("a spare process cannot be made", reason=error.message)
 

@@ -65,7 +65,7 @@ class Host(Protocol):
         """A buffer to receive this request's body in; NotReadyError when there is no room."""
 
     async def call(self, request: Request) -> Outcome:
-        """Make a call. Raises OpboxError when it could not be made or brought to an end."""
+        """Make a call. Raises MXNetError when it could not be made or brought to an end."""
 
     def facts(self) -> dict[str, Any]:
         """For the metrics: sessions, restarts, rss_bytes by process."""

@@ -19,7 +19,7 @@ from typing import Any
 
 import structlog
 
-from opbox_ops.errors import NotReadyError, OpboxError
+from opbox_protocol.errors import MXNetError, NotReadyError, error_to_json
 
 from ..buffers import Lease, Pool, map_shared
 from ..engine import Engine
@@ -27,7 +27,6 @@ from ..frames import Framed, Laid, limits_of, serve
 from ..logs import configure
 from ..session.custody import Custody
 from ..settings import Settings
-from ..statuses import tell
 from . import messages
 from .memory import tune_allocator
 from .progress import Progress
@@ -104,9 +103,9 @@ class Process:
                     self._requests.pop(number, None)
 
     def _fail(self, id: int, error: Exception) -> None:
-        if not isinstance(error, OpboxError):
+        if not isinstance(error, MXNetError):
             _log.error("a call failed", exc_info=error)
-        status, header = tell(error)
+        status, header = error_to_json(error)
         self._answer(id, Laid(status, json.dumps(header).encode(), []))
 
     def _call(self, told: dict[str, Any], inline: memoryview, fd: int | None) -> None:
@@ -193,7 +192,7 @@ def run(sock: socket.socket, told: dict[str, Any], progress: Progress | None = N
         process = Process(sock, settings, progress)
     except Exception as error:
         reason = str(error)
-        if not isinstance(error, OpboxError):
+        if not isinstance(error, MXNetError):
             _log.error("the worker could not start", exc_info=True)
             reason = f"{type(error).__name__}: {error}"
         messages.send(sock, messages.write({"kind": "failed", "reason": reason[:2000]}))

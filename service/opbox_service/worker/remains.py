@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-from opbox_ops.errors import NotReadyError
+from opbox_protocol.errors import NotReadyError
 
 from .running import running
 

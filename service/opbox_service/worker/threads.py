@@ -8,7 +8,7 @@ from typing import Any
 
 import structlog
 
-from opbox_ops.errors import DeadlineError, NotReadyError
+from opbox_protocol.errors import DeadlineError, NotReadyError
 
 from ..buffers import Lease, Pool
 from ..engine import Engine
@@ -101,11 +101,12 @@ class ThreadHost:
         late = DeadlineError(f"{request.method} {request.path}: expected an answer within {deadline:g} s, got none")
         timer = loop.call_later(deadline, settle, late)
         try:
-            self._threads.submit(work)
+            try:
+                self._threads.submit(work)
+            except RuntimeError:  # the pool has been shut down
+                _release(request)
+                raise NotReadyError("the server is stopping: try again when it is back") from None
             return await answered
-        except RuntimeError:
-            _release(request)
-            raise NotReadyError("the server is stopping: try again when it is back") from None
         finally:
             timer.cancel()
 

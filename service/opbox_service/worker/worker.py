@@ -16,7 +16,7 @@ from typing import Any
 
 import structlog
 
-from opbox_ops.errors import DeadlineError, NotReadyError, OpboxError, WorkerDiedError
+from opbox_protocol.errors import DeadlineError, MXNetError, NotReadyError, WorkerDiedError
 
 from ..buffers import Lease, Pool, map_shared
 from ..settings import Settings
@@ -112,7 +112,7 @@ class Worker:
         """What the process is told with the settings."""
         return {}
 
-    def _verdict(self, code: int) -> OpboxError:
+    def _verdict(self, code: int) -> MXNetError:
         """What calls that were under way when the process ended with `code` are answered."""
         return WorkerDiedError(f"the worker process that ran this call ended ({reason_of(code)}): try again")
 

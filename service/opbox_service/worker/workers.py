@@ -18,7 +18,7 @@ from typing import Any
 
 import structlog
 
-from opbox_ops.errors import GoneError, NotFoundError, NotReadyError
+from opbox_protocol.errors import GoneError, NotFoundError, NotReadyError
 
 from ..buffers import Lease
 from ..settings import UPLOADS, Settings

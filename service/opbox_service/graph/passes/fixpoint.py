@@ -12,8 +12,9 @@ import heapq
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
-from opbox_ops.errors import BadRequestError, OpboxError, ShapeError, place_of
 from opbox_ops.node import Entry, Node
+from opbox_ops.user_line import user_line
+from opbox_protocol.errors import BadRequestError, MXNetError, ShapeError
 
 from ..ir import Graph
 
@@ -24,10 +25,10 @@ T = TypeVar("T")
 
 def failed_rule(error: Exception, given: str) -> ShapeError:
     """What a shape or type rule raised, where it is no error of ours."""
-    return ShapeError(f"the operator's rule failed on {given}: {type(error).__name__}: {error}{place_of(error)}")
+    return ShapeError(f"the operator's rule failed on {given}: {type(error).__name__}: {error}{user_line(error)}")
 
 
-def tell(error: OpboxError, node: Node) -> OpboxError:
+def tell(error: MXNetError, node: Node) -> MXNetError:
     """`error` told of `node`, with the argument's name when the rule said its side and position."""
     assert node.op is not None
     if error.node is None and isinstance(error, ShapeError) and error.index is not None:
@@ -124,7 +125,7 @@ class Fixpoint(Generic[T]):
             after_in, after_out = self._apply(node, before_in, before_out)
             changed = self._keep(node, "input", self._ins[i], before_in, after_in)
             changed += self._keep(node, "output", outs, before_out, after_out)
-        except OpboxError as error:
+        except MXNetError as error:
             raise tell(error, node) from None
         except Exception as error:
             given = ", ".join(str(self._show(value)) for value in (*before_in, *before_out))

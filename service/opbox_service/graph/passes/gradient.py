@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from opbox_ops.compute import Arrays, OpContext, OpReq, Reqs, assign
-from opbox_ops.errors import UnsupportedError
 from opbox_ops.node import Entry, Node
 from opbox_ops.params import NoParams
 from opbox_ops.registry import Op
+from opbox_protocol.errors import UnsupportedError
 
 from ..ir import Graph
 

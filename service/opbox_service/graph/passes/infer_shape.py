@@ -15,10 +15,10 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from opbox_ops.errors import GraphError, OpboxError, ShapeError, UnderdeterminedError
 from opbox_ops.infer import Shape, ShapeList, known, show_shape, unify
 from opbox_ops.node import Entry, Node
 from opbox_ops.params import Shape as ShapeParam
+from opbox_protocol.errors import GraphError, MXNetError, ShapeError, UnderdeterminedError
 
 from ..ir import Graph
 from .fixpoint import Fixpoint, check_names
@@ -217,6 +217,6 @@ def _suppose(graph: Graph, values: list[Shape], node: Node, shape: tuple[int, ..
     after = list(values)
     try:
         Fixpoint(graph, apply_shape_rule, _merge, after, known).settle(Entry(node), shape)
-    except (OpboxError, ArithmeticError):
+    except (MXNetError, ArithmeticError):
         return None
     return after

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from opbox_ops.errors import DTypeError, GraphError, UnderdeterminedError
 from opbox_ops.infer import DType, TypeList, dtype_of
 from opbox_ops.node import Entry, Node
+from opbox_protocol.errors import DTypeError, GraphError, UnderdeterminedError
 
 from ..ir import Graph
 from .fixpoint import Fixpoint, check_names

@@ -20,7 +20,7 @@ from itertools import accumulate
 import numpy as np
 
 from opbox_ops.backend.base import ALIGNMENT
-from opbox_ops.errors import LimitError
+from opbox_protocol.errors import LimitError
 
 __all__ = ["External", "MemoryPlan", "StepUse", "plan_memory"]
 

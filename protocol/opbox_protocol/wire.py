@@ -16,25 +16,23 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
+from .datatypes import DATATYPES, datatype_of, dtype_of
 from .errors import WireError
 
 __all__ = [
     "ALIGNMENT",
-    "DATATYPES",
     "HEADER_LENGTH",
     "Frame",
     "Limits",
-    "datatype_of",
     "decode",
     "decode_header",
-    "dtype_of",
     "encode",
     "frame_size",
     "plain_json",
@@ -44,23 +42,6 @@ HEADER_LENGTH = "Inference-Header-Content-Length"
 """The HTTP header that carries the length of the JSON part, in bytes."""
 ALIGNMENT = 64
 MAX_RANK = 32
-
-DATATYPES: dict[str, np.dtype[Any]] = {
-    "BOOL": np.dtype(np.bool_),
-    "INT8": np.dtype(np.int8),
-    "INT16": np.dtype("<i2"),
-    "INT32": np.dtype("<i4"),
-    "INT64": np.dtype("<i8"),
-    "UINT8": np.dtype(np.uint8),
-    "UINT16": np.dtype("<u2"),
-    "UINT32": np.dtype("<u4"),
-    "UINT64": np.dtype("<u8"),
-    "FP16": np.dtype("<f2"),
-    "BF16": np.dtype(ml_dtypes.bfloat16),
-    "FP32": np.dtype("<f4"),
-    "FP64": np.dtype("<f8"),
-}
-_NAMES = {dtype: name for name, dtype in DATATYPES.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,23 +64,6 @@ class Frame:
 
     header: dict[str, Any]
     tensors: dict[str, np.ndarray[Any, Any]]
-
-
-def datatype_of(dtype: Any) -> str:
-    """The wire's name of a numpy dtype; WireError when it has none."""
-    try:
-        given = np.dtype(dtype)
-        return _NAMES[given if given.isnative else given.newbyteorder()]
-    except (KeyError, TypeError):
-        raise WireError(f"element type {dtype} cannot travel: expected one of {', '.join(DATATYPES)}") from None
-
-
-def dtype_of(datatype: Any) -> np.dtype[Any]:
-    """The numpy dtype of a wire name; WireError when it is unknown."""
-    try:
-        return DATATYPES[datatype]
-    except (KeyError, TypeError):
-        raise WireError(f"datatype {datatype!r} is unknown: expected one of {', '.join(DATATYPES)}") from None
 
 
 def _padded(size: int) -> int:
@@ -322,8 +286,3 @@ def _whole(name: str, value: Any, dtype: np.dtype[Any]) -> Any:
     if not bounds.min <= value <= bounds.max:
         raise WireError(f"tensor {name!r}: expected values of {dtype} ({bounds.min} to {bounds.max}), got {value}")
     return value
-
-
-def tensors_of(pairs: Iterable[tuple[str, Any]]) -> dict[str, np.ndarray[Any, Any]]:
-    """Named arrays from pairs of name and array-like."""
-    return {name: np.asarray(value) for name, value in pairs}

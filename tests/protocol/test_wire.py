@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opbox import wire
-from opbox.errors import WireError
+from opbox_protocol import wire
+from opbox_protocol.datatypes import DATATYPES
+from opbox_protocol.errors import WireError
 
 
 def frame(header: dict[str, Any], tensors: dict[str, Any], key: str = "inputs") -> tuple[bytes, int]:
@@ -34,10 +35,10 @@ def test_golden_bytes() -> None:
     assert body[length:] == bytes.fromhex("0000803f00000040") + bytes(56) + bytes.fromhex("0300")
 
 
-@pytest.mark.parametrize("datatype", wire.DATATYPES)
+@pytest.mark.parametrize("datatype", DATATYPES)
 @pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 0, 4), (5, 3)])
 def test_every_datatype_goes_both_ways(datatype: str, shape: tuple[int, ...]) -> None:
-    values = np.arange(np.prod(shape, dtype=int)).reshape(shape).astype(wire.DATATYPES[datatype])
+    values = np.arange(np.prod(shape, dtype=int)).reshape(shape).astype(DATATYPES[datatype])
     body, length = frame({}, {"first": np.ones(3, np.uint8), "x": values})
     got = wire.decode(body, length).tensors["x"]
     assert got.dtype == values.dtype

@@ -1,0 +1,4 @@
+"""What opbox's client, its operators and its server agree on: the wire format, datatypes and errors.
+
+It needs NumPy alone, and imports none of the other three. What only one side has to know does not live here.
+"""
