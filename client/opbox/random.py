@@ -39,7 +39,7 @@ def seed(seed_state: int, ctx: Any = "all") -> None:
     """Start the random streams anew.
 
     Args:
-        seed_state: an integer.
+        seed_state: an integer of any sign; its last 64 bits count.
         ctx: a device, or "all": the current one and those in use.
 
     Raises:
@@ -58,4 +58,4 @@ def seed(seed_state: int, ctx: Any = "all") -> None:
         opened = current_context().session  # before the list is made, so that it is on it
         devices = [opened, *(each for each in sessions().values() if each is not opened)]
     for session in devices:
-        session.record({"do": "seed", "seed": number})
+        session.record({"do": "seed", "seed": number % 2**64})

@@ -44,5 +44,7 @@ CASES = [
     _row("_sample_multinomial", {"data": WEIGHTS}, {"shape": (4, 2)}, FLOATS),
     _row("_sample_multinomial", {"data": WEIGHTS}, {"get_prob": True}, FLOATS, grad=True),
     _row("_sample_multinomial", {"data": Arg((3,), values=[0.2, 0.3, 0.5])}, {}, zero_size=False),
+    _row("_sample_unique_zipfian", {}, {"range_max": 50, "shape": (3, 8)}),
+    _row("_sample_unique_zipfian", {}, {"range_max": 4, "shape": (2, 4)}),
     _row("_shuffle", {"data": (5, 3)}, {}, ("float32", "float64", "float16", "int32", "int64")),
 ]

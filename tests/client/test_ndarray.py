@@ -250,6 +250,10 @@ def test_seeds_make_values_repeat() -> None:
     np.testing.assert_array_equal(mx.nd.random.uniform(-1, 1, shape=(5,)).asnumpy(), first)
     np.testing.assert_array_equal(mx.random.normal(shape=(5,)).asnumpy(), second)
     assert np.abs(first).max() <= 1
+    mx.random.seed(-7)
+    third = mx.nd.random.uniform(shape=(4,)).asnumpy()
+    mx.random.seed(-7)
+    assert (mx.nd.random.uniform(shape=(4,)).asnumpy() == third).all()
     with pytest.raises(ValueError, match="seed: expected a number, got 'x'"):
         mx.random.seed("x")
 

@@ -74,6 +74,7 @@ __all__ = [
     '_greater_equal',
     '_greater_equal_scalar',
     '_greater_scalar',
+    '_histogram',
     '_hypot',
     '_hypot_scalar',
     '_identity_with_attr_like_rhs',
@@ -133,11 +134,20 @@ __all__ = [
     '_random_negative_binomial_like',
     '_random_normal',
     '_random_normal_like',
+    '_random_pdf_dirichlet',
+    '_random_pdf_exponential',
+    '_random_pdf_gamma',
+    '_random_pdf_generalized_negative_binomial',
+    '_random_pdf_negative_binomial',
+    '_random_pdf_normal',
+    '_random_pdf_poisson',
+    '_random_pdf_uniform',
     '_random_poisson',
     '_random_poisson_like',
     '_random_randint',
     '_random_uniform',
     '_random_uniform_like',
+    '_ravel_multi_index',
     '_rdiv_scalar',
     '_rminus_scalar',
     '_rmod_scalar',
@@ -150,12 +160,14 @@ __all__ = [
     '_sample_normal',
     '_sample_poisson',
     '_sample_uniform',
+    '_sample_unique_zipfian',
     '_scatter_set_nd',
     '_shuffle',
     '_slice_assign',
     '_slice_assign_scalar',
     '_split_v2',
     '_sub',
+    '_unravel_index',
     '_zeros',
 ]
 
@@ -363,6 +375,9 @@ def _greater_equal_scalar(data: NDArray | None = ..., scalar: float = 1.0, is_in
 def _greater_scalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """1 where data > scalar, elsewhere 0."""
 
+def _histogram(data: NDArray | None = ..., bins: NDArray | None = ..., bin_cnt: int | None = None, range: Sequence[Any] | int | None = None, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """_histogram: how many of data's numbers lie between the edges of bins."""
+
 def _hypot(lhs: NDArray | None = ..., rhs: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """The length of the vector (lhs, rhs)."""
 
@@ -540,6 +555,30 @@ def _random_normal(loc: float = 0.0, scale: float = 1.0, shape: Sequence[Any] | 
 def _random_normal_like(data: NDArray | None = ..., loc: float = 0.0, scale: float = 1.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Numbers of the normal distribution in data's shape and element type."""
 
+def _random_pdf_dirichlet(sample: NDArray | None = ..., alpha: NDArray | None = ..., is_log: bool | int = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """Densities of the dirichlet distribution."""
+
+def _random_pdf_exponential(sample: NDArray | None = ..., lam: NDArray | None = ..., is_log: bool | int = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """Densities of the exponential distribution."""
+
+def _random_pdf_gamma(sample: NDArray | None = ..., alpha: NDArray | None = ..., beta: NDArray | None = ..., is_log: bool | int = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """Densities of the gamma distribution."""
+
+def _random_pdf_generalized_negative_binomial(sample: NDArray | None = ..., mu: NDArray | None = ..., alpha: NDArray | None = ..., is_log: bool | int = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """Densities of the generalized_negative_binomial distribution."""
+
+def _random_pdf_negative_binomial(sample: NDArray | None = ..., k: NDArray | None = ..., p: NDArray | None = ..., is_log: bool | int = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """Densities of the negative_binomial distribution."""
+
+def _random_pdf_normal(sample: NDArray | None = ..., mu: NDArray | None = ..., sigma: NDArray | None = ..., is_log: bool | int = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """Densities of the normal distribution."""
+
+def _random_pdf_poisson(sample: NDArray | None = ..., lam: NDArray | None = ..., is_log: bool | int = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """Densities of the poisson distribution."""
+
+def _random_pdf_uniform(sample: NDArray | None = ..., low: NDArray | None = ..., high: NDArray | None = ..., is_log: bool | int = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """Densities of the uniform distribution."""
+
 def _random_poisson(lam: float = 1.0, shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Numbers of the poisson distribution."""
 
@@ -554,6 +593,9 @@ def _random_uniform(low: float = 0.0, high: float = 1.0, shape: Sequence[Any] | 
 
 def _random_uniform_like(data: NDArray | None = ..., low: float = 0.0, high: float = 1.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Numbers of the uniform distribution in data's shape and element type."""
+
+def _ravel_multi_index(data: NDArray | None = ..., shape: Sequence[Any] | int = (), name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """Positions along several axes as positions in the flattened array."""
 
 def _rdiv_scalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """scalar / data"""
@@ -591,6 +633,9 @@ def _sample_poisson(lam: NDArray | None = ..., shape: Sequence[Any] | int = (), 
 def _sample_uniform(low: NDArray | None = ..., high: NDArray | None = ..., shape: Sequence[Any] | int = (), dtype: Any = 'None', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Numbers of uniform distributions whose parameters are arrays."""
 
+def _sample_unique_zipfian(range_max: int = ..., shape: Sequence[Any] | int = (), name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """Different classes, drawn with log-uniform frequencies, and how many draws they took."""
+
 def _scatter_set_nd(lhs: NDArray | None = ..., rhs: NDArray | None = ..., indices: NDArray | None = ..., shape: Sequence[Any] | int = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """lhs with rhs at positions along several axes."""
 
@@ -608,6 +653,9 @@ def _split_v2(data: NDArray | None = ..., indices: Sequence[Any] | int = ..., ax
 
 def _sub(lhs: NDArray | None = ..., rhs: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """lhs - rhs"""
+
+def _unravel_index(data: NDArray | None = ..., shape: Sequence[Any] | int = (), name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """Positions in a flattened array as positions along its axes."""
 
 def _zeros(shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'float32', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """An array of zeros."""

@@ -160,9 +160,18 @@ __all__ = [
     'random_generalized_negative_binomial',
     'random_negative_binomial',
     'random_normal',
+    'random_pdf_dirichlet',
+    'random_pdf_exponential',
+    'random_pdf_gamma',
+    'random_pdf_generalized_negative_binomial',
+    'random_pdf_negative_binomial',
+    'random_pdf_normal',
+    'random_pdf_poisson',
+    'random_pdf_uniform',
     'random_poisson',
     'random_randint',
     'random_uniform',
+    'ravel_multi_index',
     'rcbrt',
     'reciprocal',
     'relu',
@@ -222,6 +231,7 @@ __all__ = [
     'transpose',
     'trunc',
     'uniform',
+    'unravel_index',
     'where',
     'zeros_like',
 ]
@@ -688,6 +698,30 @@ def random_negative_binomial(k: int = 1, p: float = 1.0, shape: Sequence[Any] | 
 def random_normal(loc: float = 0.0, scale: float = 1.0, shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Numbers of the normal distribution."""
 
+def random_pdf_dirichlet(sample: NDArray | None = ..., alpha: NDArray | None = ..., is_log: bool | int = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """Densities of the dirichlet distribution."""
+
+def random_pdf_exponential(sample: NDArray | None = ..., lam: NDArray | None = ..., is_log: bool | int = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """Densities of the exponential distribution."""
+
+def random_pdf_gamma(sample: NDArray | None = ..., alpha: NDArray | None = ..., beta: NDArray | None = ..., is_log: bool | int = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """Densities of the gamma distribution."""
+
+def random_pdf_generalized_negative_binomial(sample: NDArray | None = ..., mu: NDArray | None = ..., alpha: NDArray | None = ..., is_log: bool | int = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """Densities of the generalized_negative_binomial distribution."""
+
+def random_pdf_negative_binomial(sample: NDArray | None = ..., k: NDArray | None = ..., p: NDArray | None = ..., is_log: bool | int = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """Densities of the negative_binomial distribution."""
+
+def random_pdf_normal(sample: NDArray | None = ..., mu: NDArray | None = ..., sigma: NDArray | None = ..., is_log: bool | int = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """Densities of the normal distribution."""
+
+def random_pdf_poisson(sample: NDArray | None = ..., lam: NDArray | None = ..., is_log: bool | int = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """Densities of the poisson distribution."""
+
+def random_pdf_uniform(sample: NDArray | None = ..., low: NDArray | None = ..., high: NDArray | None = ..., is_log: bool | int = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """Densities of the uniform distribution."""
+
 def random_poisson(lam: float = 1.0, shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Numbers of the poisson distribution."""
 
@@ -696,6 +730,9 @@ def random_randint(low: int = ..., high: int = ..., shape: Sequence[Any] | int |
 
 def random_uniform(low: float = 0.0, high: float = 1.0, shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Numbers of the uniform distribution."""
+
+def ravel_multi_index(data: NDArray | None = ..., shape: Sequence[Any] | int = (), name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """Positions along several axes as positions in the flattened array."""
 
 def rcbrt(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """1 / cbrt(data)"""
@@ -873,6 +910,9 @@ def trunc(data: NDArray | None = ..., name: str | None = None, attr: Any = None,
 
 def uniform(low: float = 0.0, high: float = 1.0, shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Numbers of the uniform distribution."""
+
+def unravel_index(data: NDArray | None = ..., shape: Sequence[Any] | int = (), name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """Positions in a flattened array as positions along its axes."""
 
 def where(condition: NDArray | None = ..., x: NDArray | None = ..., y: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """where: out = x where condition is not 0, elsewhere y."""

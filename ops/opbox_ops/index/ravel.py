@@ -1,0 +1,94 @@
+"""_ravel_multi_index, _unravel_index: positions in an array of `shape` as numbers of its flattened form, and back.
+
+    ravel    data (m, n), one position a column -> (n,)        data[0] * shape[1] * … + … + data[m - 1]
+    unravel  data (…) -> (m, …), m being shape's length
+
+Positions are of data's type, fractions cut off, and are not compared with shape, whose first size may be -1: it is not
+needed. The gradient is zero.
+"""
+
+from __future__ import annotations
+
+from opbox_protocol.errors import ShapeError
+
+from ..compute import Arrays, OpContext, Outputs
+from ..infer import ShapeList
+from ..node import Entry, Node
+from ..params import Field, Params
+from ..params import Shape as ShapeParam
+from ..registry import register
+from .positions import whole
+
+
+class RavelParams(Params):
+    shape: ShapeParam = Field((), description="The shape of the array that the positions are in.")
+
+
+ravel = register(
+    "_ravel_multi_index",
+    RavelParams,
+    aliases=("ravel_multi_index",),
+    doc="Positions along several axes as positions in the flattened array.",
+)
+unravel = register(
+    "_unravel_index",
+    RavelParams,
+    aliases=("unravel_index",),
+    doc="Positions in a flattened array as positions along its axes.",
+)
+
+
+@ravel.gradient
+@unravel.gradient
+def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
+    return [None]
+
+
+def _check(p: RavelParams) -> None:
+    if not p.shape or min(p.shape[1:], default=1) < 1 or p.shape[0] < -1 or p.shape[0] == 0:
+        raise ShapeError(f"shape: expected sizes of at least 1, the first one -1 if it is not known, got {p.shape}")
+
+
+@ravel.infer_shape
+def _(p: RavelParams, ins: ShapeList, outs: ShapeList) -> None:
+    _check(p)
+    ins.rank(0, 2)
+    out = outs.rank(0, 1)
+    data = ins.merge(0, (len(p.shape), -1 if out is None else out[0]))
+    assert data is not None
+    outs.merge(0, data[1:])
+
+
+@unravel.infer_shape
+def _(p: RavelParams, ins: ShapeList, outs: ShapeList) -> None:
+    _check(p)
+    if ins[0] is not None:
+        outs.merge(0, (len(p.shape), *ins[0]))
+    out = outs[0]
+    if out is not None:
+        if not out or out[0] not in (-1, len(p.shape)):
+            raise ShapeError(f"expected {len(p.shape)} positions on the first axis, got {out}", side="output", index=0)
+        ins.merge(0, out[1:])
+
+
+@ravel.compute(allocates="positions are computed in int64")
+def _(p: RavelParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    xp, (data,) = ctx.xp, inputs
+    rows = whole(xp, data, xp.empty(data.shape, "int64"))
+    total = rows[0].copy()
+    for size, row in zip(p.shape[1:], rows[1:], strict=True):
+        total *= size
+        total += row
+    outputs[0][...] = total
+
+
+@unravel.compute(allocates="positions are computed in int64")
+def _(p: RavelParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    xp, (data,), (out,) = ctx.xp, inputs, outputs
+    rest = whole(xp, data, xp.empty(data.shape, "int64"))
+    for axis in range(len(p.shape) - 1, 0, -1):
+        # As in C: a negative number's quotient is cut off towards zero.
+        quotient = xp.abs(rest) // p.shape[axis] * xp.sign(rest)
+        out[axis] = rest - quotient * p.shape[axis]
+        rest = quotient
+    out[0] = rest
