@@ -5,6 +5,7 @@ python=${PYTHON:-python3}
 if [ -d .wheels ]; then
   "$python" -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --upgrade --target .wheels/site .wheels/*.whl
 fi
+"$python" .ci/metadata.py .wheels/site
 PYTHONPATH="$PWD/protocol:$PWD/client:$PWD/ops:$PWD/service:$PWD/.wheels/site${PYTHONPATH:+:$PYTHONPATH}"
 OPBOX_TEST_REQUIRE_GPU=1
 export PYTHONPATH OPBOX_TEST_REQUIRE_GPU

@@ -14,6 +14,7 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
+from importlib.metadata import entry_points
 from typing import Any
 
 from opbox_protocol.errors import MXNetError
@@ -23,6 +24,9 @@ from ._schema.functions import docstring
 from .symbol.infer import infer_shape
 
 __all__ = ["main"]
+
+COMMANDS = "opbox.commands"
+"""The group of entry points for commands that other distributions bring: `serve`."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -63,18 +67,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _serve(arguments: Sequence[str]) -> int:
-    try:
-        from opbox_service import serve
-    except ModuleNotFoundError as error:
-        print(f"opbox serve: needs opbox-service: pip install 'opbox[server]' ({error})", file=sys.stderr)
-        return 1
-    return int(serve.main(list(arguments)) or 0)
+    for command in entry_points(group=COMMANDS, name="serve"):
+        return int(command.load()(list(arguments)) or 0)
+    print("opbox serve: needs opbox-service: pip install 'opbox[server]'", file=sys.stderr)
+    return 1
 
 
 def _status() -> int:
     transport = engine.transport()
     about = transport.call("GET", "/v2").header
-    print(f"{about.get('name', 'opbox')} {about.get('version', '')} at {getattr(transport, 'url', 'this process')}")
+    print(f"{about.get('name', 'opbox')} {about.get('version', '')} at {transport.address}")
     transport.call("GET", "/v2/health/ready")
     print("ready")
     found: list[dict[str, Any]] = transport.call("GET", "/v1/sessions").header.get("sessions", [])

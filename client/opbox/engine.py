@@ -6,14 +6,12 @@ opbox.connect("http://gpu-box:8000", token="…")     # or OPBOX_URL and OPBOX_T
 from __future__ import annotations
 
 import atexit
-import importlib.util
 import os
 import threading
 from typing import Any
 
 from opbox_protocol.errors import MXNetError
-
-from .transport import Transport
+from opbox_protocol.transport import ENGINES, Transport
 
 __all__ = ["connect", "disconnect", "refresh_operators", "server_info", "transport", "use"]
 
@@ -26,7 +24,7 @@ def transport() -> Transport:
     """The transport to the engine, opened when it is asked for first.
 
     Raises:
-        MXNetError: no server is named and the service is not installed here.
+        MXNetError: no server is named, and no engine is installed here.
     """
     global _current
     with _lock:
@@ -40,15 +38,15 @@ def _open(url: str | None, token: str | None) -> Transport:
         from .http import HttpTransport
 
         return HttpTransport(url, token or _stored_token(url))
-    if importlib.util.find_spec("opbox_service") is None:
-        raise MXNetError(
-            "no engine: set OPBOX_URL (and OPBOX_TOKEN) to a server's address, or install opbox-service to run in this "
-            "process"
-        )
-    from opbox_service.embedded import EmbeddedTransport
+    from importlib.metadata import entry_points
 
-    made: Transport = EmbeddedTransport()
-    return made
+    for embedded in entry_points(group=ENGINES):
+        engine: Transport = embedded.load()()
+        return engine
+    raise MXNetError(
+        "no engine: set OPBOX_URL (and OPBOX_TOKEN) to a server's address, or install opbox-service to run in this "
+        "process"
+    )
 
 
 def _stored_token(url: str) -> str | None:

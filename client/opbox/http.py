@@ -21,8 +21,7 @@ import numpy as np
 
 from opbox_protocol import wire
 from opbox_protocol.errors import MXNetError, TransportError, error_from_json
-
-from .transport import Reply
+from opbox_protocol.transport import Reply
 
 __all__ = ["HttpTransport"]
 
@@ -45,13 +44,14 @@ class HttpTransport:
         >>> HttpTransport("http://127.0.0.1:8000", token="…").call("GET", "/v2").header["name"]
     """
 
+    in_process = False
     connections = 2
 
     def __init__(self, url: str, token: str | None = None, timeout: float | None = None) -> None:
         parts = urlsplit(url if "//" in url else f"//{url}", scheme="http")
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise MXNetError(f"OPBOX_URL: expected an address like http://127.0.0.1:8000, got {url!r}")
-        self.url = url
+        self.address = url
         self._tls = ssl.create_default_context() if parts.scheme == "https" else None
         self._host, self._port = parts.hostname, parts.port or (443 if self._tls else 80)
         self._prefix = parts.path.rstrip("/")
@@ -67,7 +67,7 @@ class HttpTransport:
         self.requests = 0
 
     def __repr__(self) -> str:
-        return f"<HttpTransport {self.url}>"
+        return f"<HttpTransport {self.address}>"
 
     def call(
         self,
@@ -94,7 +94,7 @@ class HttpTransport:
             body = _read(response)
         except (OSError, http.client.HTTPException) as error:
             connection.close()
-            raise TransportError(f"{self.url}: the server broke off its answer: {error!r}") from error
+            raise TransportError(f"{self.address}: the server broke off its answer: {error!r}") from error
         if response.will_close:
             connection.close()
         else:
@@ -128,17 +128,17 @@ class HttpTransport:
     def _unreachable(self, error: Exception) -> TransportError:
         if isinstance(error, TimeoutError):
             return TransportError(
-                f"{self.url}: no answer within {self._timeout:g} s; OPBOX_TIMEOUT sets how long to wait"
+                f"{self.address}: no answer within {self._timeout:g} s; OPBOX_TIMEOUT sets how long to wait"
             )
         if isinstance(error, ConnectionRefusedError):
-            return TransportError(f"{self.url}: nothing listens there; start a server with `opbox serve`")
-        return TransportError(f"{self.url}: the server could not be reached: {error!r}")
+            return TransportError(f"{self.address}: nothing listens there; start a server with `opbox serve`")
+        return TransportError(f"{self.address}: the server could not be reached: {error!r}")
 
     def _connection(self) -> tuple[socket.socket, bool]:
         """A connection that is idle, or a fresh one; and whether it is fresh."""
         with self._lock:
             if self._closed:
-                raise TransportError(f"{self.url}: the connection was closed; connect again")
+                raise TransportError(f"{self.address}: the connection was closed; connect again")
             if self._idle:
                 return self._idle.pop(), False
         try:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .transport import Reply
+from opbox_protocol.transport import Reply
 
 if TYPE_CHECKING:
     from .session import Session

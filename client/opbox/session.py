@@ -21,12 +21,12 @@ from typing import Any
 import numpy as np
 
 from opbox_protocol.errors import MXNetError, TransportError, WireError
+from opbox_protocol.transport import Reply, Transport
 
 from .base import source_line
 from .inside import running
 from .operator.foresight import will_bring_code
 from .pending import Batch, Pending
-from .transport import Reply, Transport
 
 __all__ = ["Pending", "Session", "close_all", "session_for", "sessions"]
 
@@ -72,7 +72,7 @@ class Session:
         self._ttl = float(told.get("ttl_s", 600))
         self._path = f"/v1/sessions/{self.id}/commands"
         self._queue: queue.Queue[Batch | None] = queue.Queue(maxsize=WINDOW)
-        count = int(getattr(transport, "connections", 1))
+        count = transport.connections
         self._senders = [
             threading.Thread(target=self._send_all, name=f"opbox-{device}-{i}", daemon=True) for i in range(count)
         ]
@@ -85,7 +85,7 @@ class Session:
     @property
     def in_process(self) -> bool:
         """Whether the engine is in this process, so that it can be handed classes as they are."""
-        return bool(getattr(self._transport, "in_process", False))
+        return self._transport.in_process
 
     @property
     def lost(self) -> bool:
@@ -318,9 +318,9 @@ def _opened(transport: Transport, device: str) -> dict[str, Any]:
 
     Where nothing tells, it is the engine's affair; OPBOX_CODE=0 asks for one that takes none, and costs no process.
     """
-    if not getattr(transport, "in_process", False) and os.environ.get("OPBOX_CODE") == "0":
+    if not transport.in_process and os.environ.get("OPBOX_CODE") == "0":
         return transport.call("POST", "/v1/sessions", {"device": device, "code": False}).header
-    if not getattr(transport, "in_process", False) and will_bring_code():
+    if not transport.in_process and will_bring_code():
         try:
             return transport.call("POST", "/v1/sessions", {"device": device, "code": True}).header
         except MXNetError as error:

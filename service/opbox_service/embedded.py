@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from opbox.transport import Reply
 from opbox_protocol.errors import InternalError, error_from_json, error_to_json
+from opbox_protocol.transport import Reply
 
 from .engine import Engine
 from .settings import Settings
@@ -33,7 +33,7 @@ def engine() -> Engine:
 
 
 class EmbeddedTransport:
-    """Calls into an engine of this process (see opbox.transport.Transport).
+    """Calls into an engine of this process (see opbox_protocol.transport.Transport).
 
     Args:
         engine: the engine; by default the one that this process shares.
@@ -43,7 +43,9 @@ class EmbeddedTransport:
         'FullyConnected'
     """
 
+    address = "this process"
     in_process = True
+    connections = 1
 
     def __init__(self, engine: Engine | None = None) -> None:
         self._engine = engine if engine is not None else globals()["engine"]()
@@ -55,7 +57,7 @@ class EmbeddedTransport:
         header: Mapping[str, Any] | None = None,
         tensors: Mapping[str, np.ndarray[Any, Any]] | None = None,
     ) -> Reply:
-        """See opbox.transport.Transport.call."""
+        """See opbox_protocol.transport.Transport.call."""
         if path.split("/")[1:2] == ["v2"]:
             return Reply(_about(path))
         try:

@@ -239,3 +239,13 @@ def test_an_idle_session_is_kept_alive(tmp_path: Path) -> None:
     assert x.asnumpy().tolist() == [1, 1]
     mx.disconnect()
     server.stop()
+
+
+def test_the_embedded_engine_is_found_by_its_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPBOX_URL", raising=False)
+    engines.use(None)
+    assert (engines.transport().address, engines.transport().in_process) == ("this process", True)
+    engines.use(None)
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: ())
+    with pytest.raises(MXNetError, match="no engine: set OPBOX_URL"):
+        engines.transport()

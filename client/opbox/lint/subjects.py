@@ -216,7 +216,7 @@ def _load_registry(path: Path, names: Sequence[str]) -> None:
     if all(_schema.find(name) is not None for name in names):
         return  # an installed package, or a server that was given the file
     transport = engine.transport()
-    if getattr(transport, "url", None) is not None:
+    if not transport.in_process:
         raise MXNetError(
             f"lint: {names[0]}: the server does not have it: start it with opbox serve --ops {path.name}, or unset "
             "OPBOX_URL to check it in this process"

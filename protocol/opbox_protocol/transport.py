@@ -1,8 +1,8 @@
 """The seam between the client and an engine: one method, local or remote.
 
-A transport carries a call (method, path, JSON header, tensors) to an engine and brings its answer back, or raises a
-`MXNetError`. `HttpTransport` speaks the wire format; the embedded engine (opbox_service.embedded) answers the same
-calls in this process. Everything above this line is the same for both.
+A transport carries a call (method, path, JSON header, tensors) to an engine and brings its answer back, or raises an
+MXNetError. The client's HttpTransport speaks the wire format; an engine in the client's own process is found by its
+entry point in the group `ENGINES`. Everything above this line is the same for both.
 """
 
 from __future__ import annotations
@@ -13,7 +13,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-__all__ = ["Reply", "Transport"]
+__all__ = ["ENGINES", "Reply", "Transport"]
+
+ENGINES = "opbox.engine"
+"""The group of entry points that each name a Transport class, made without arguments, to an engine of this process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +28,17 @@ class Reply:
 
 
 class Transport(Protocol):
-    """How calls reach an engine."""
+    """How calls reach an engine.
+
+    Attributes:
+        address: what a user calls the engine: its URL, or "this process".
+        in_process: whether the engine is in this process, and can be handed classes as they are.
+        connections: calls that are worth making at a time.
+    """
+
+    address: str
+    in_process: bool
+    connections: int
 
     def call(
         self,
@@ -43,7 +56,7 @@ class Transport(Protocol):
             tensors: the tensors of the request by name.
 
         Raises:
-            MXNetError: the engine refused; its type says why.
+            MXNetError: the engine refused; the class says why.
             TransportError: the engine could not be reached.
         """
 
