@@ -85,13 +85,26 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Variadic:
-    """As many inputs as the parameter `count` says, named `prefix` and their position: arg0, arg1, …"""
+    """As many inputs as the parameter `count` says, named `prefix` and their position: arg0, arg1, …
+
+    Where the condition `where` holds, they are those named `instead`.
+    """
 
     count: str = "num_args"
     prefix: str = "arg"
+    instead: tuple[str, ...] = ()
+    where: When | None = None
+
+    def names(self, params: Any) -> list[str]:
+        if self.where is not None and self.where.holds(params):
+            return list(self.instead)
+        return [f"{self.prefix}{i}" for i in range(getattr(params, self.count))]
 
     def json(self) -> dict[str, Any]:
-        return {"count": self.count, "prefix": self.prefix}
+        declared: dict[str, Any] = {"count": self.count, "prefix": self.prefix}
+        if self.where is not None:
+            declared |= {"instead": list(self.instead), "when": self.where.json()}
+        return declared
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +274,7 @@ class Op:
     def input_names(self, params: Any) -> list[str]:
         """Argument names in order, auxiliary states included."""
         if isinstance(self.inputs, Variadic):
-            return [f"{self.inputs.prefix}{i}" for i in range(getattr(params, self.inputs.count))]
+            return self.inputs.names(params)
         if callable(self.inputs):
             return list(self.inputs(params))
         return [slot.name for slot in self.inputs if slot.present is None or slot.present.holds(params)]

@@ -87,6 +87,8 @@ class Operator:
     def input_names(self, attrs: Attrs) -> list[str]:
         """The names of the inputs in order, auxiliary states included."""
         if isinstance(self._in, dict):
+            if "instead" in self._in and self._holds(self._in["when"], attrs):
+                return list(self._in["instead"])
             if self.count:
                 number = self._value(attrs, self.count)
                 return [f"{self._in.get('prefix', 'arg')}{i}" for i in range(int(number or 0))]

@@ -49,6 +49,8 @@ __all__ = [
     '_adamw_update',
     '_add',
     '_arange',
+    '_contrib_AdaptiveAvgPooling2D',
+    '_contrib_BilinearResize2D',
     '_contrib_MultiBoxDetection',
     '_contrib_MultiBoxPrior',
     '_contrib_MultiBoxTarget',
@@ -299,6 +301,12 @@ def _add(lhs: NDArray | None = ..., rhs: NDArray | None = ..., name: str | None 
 
 def _arange(start: float = ..., stop: float | None = None, step: float = 1.0, repeat: int = 1, infer_range: bool | int = False, ctx: str = '', dtype: Any = 'float32', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Evenly spaced numbers from start up to stop."""
+
+def _contrib_AdaptiveAvgPooling2D(data: NDArray | None = ..., output_size: Sequence[Any] | int = (), name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """Means over as many parts of each image as output_size says."""
+
+def _contrib_BilinearResize2D(data: NDArray | None = ..., like: NDArray | None = ..., height: int = 1, width: int = 1, scale_height: float | None = None, scale_width: float | None = None, mode: str = 'size', align_corners: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """Images brought to another size by bilinear interpolation."""
 
 def _contrib_MultiBoxDetection(cls_prob: NDArray | None = ..., loc_pred: NDArray | None = ..., anchor: NDArray | None = ..., clip: bool | int = True, threshold: float = 0.01, background_id: int = 0, nms_threshold: float = 0.5, force_suppress: bool | int = False, variances: Sequence[Any] | int = (0.1, 0.1, 0.2, 0.2), nms_topk: int = -1, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """_contrib_MultiBoxDetection: boxes with class and score from what anchors predict (Liu et al., 2016, SSD)."""

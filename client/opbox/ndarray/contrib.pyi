@@ -6,6 +6,8 @@ from typing import Any
 from .array import NDArray
 
 __all__ = [
+    'AdaptiveAvgPooling2D',
+    'BilinearResize2D',
     'MultiBoxDetection',
     'MultiBoxPrior',
     'MultiBoxTarget',
@@ -18,6 +20,12 @@ __all__ = [
     'box_nms',
     'box_non_maximum_suppression',
 ]
+
+def AdaptiveAvgPooling2D(data: NDArray | None = ..., output_size: Sequence[Any] | int = (), name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """Means over as many parts of each image as output_size says."""
+
+def BilinearResize2D(data: NDArray | None = ..., like: NDArray | None = ..., height: int = 1, width: int = 1, scale_height: float | None = None, scale_width: float | None = None, mode: str = 'size', align_corners: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """Images brought to another size by bilinear interpolation."""
 
 def MultiBoxDetection(cls_prob: NDArray | None = ..., loc_pred: NDArray | None = ..., anchor: NDArray | None = ..., clip: bool | int = True, threshold: float = 0.01, background_id: int = 0, nms_threshold: float = 0.5, force_suppress: bool | int = False, variances: Sequence[Any] | int = (0.1, 0.1, 0.2, 0.2), nms_topk: int = -1, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """_contrib_MultiBoxDetection: boxes with class and score from what anchors predict (Liu et al., 2016, SSD)."""

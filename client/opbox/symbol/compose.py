@@ -73,7 +73,10 @@ def create(
     return [(node, i) for i in range(op.visible_outputs(attrs))]
 
 
-_INITIAL = {("LeakyReLU", "gamma"): '["Constant", {"value": 0.25}]'}
+_INITIAL = {
+    ("LeakyReLU", "gamma"): '["Constant", {"value": 0.25}]',
+    ("UpSampling", "weight"): '["bilinear", {}]',
+}
 
 
 def single(symbol: Any, argument: str, node: Node) -> Entry:

@@ -13,6 +13,9 @@ __all__ = [
     'Cast',
     'Concat',
     'Convolution',
+    'Convolution_v1',
+    'Crop',
+    'Deconvolution',
     'Dropout',
     'ElementWiseSum',
     'Embedding',
@@ -30,6 +33,7 @@ __all__ = [
     'MakeLoss',
     'Pad',
     'Pooling',
+    'Pooling_v1',
     'Reshape',
     'SVMOutput',
     'SliceChannel',
@@ -37,6 +41,7 @@ __all__ = [
     'SoftmaxActivation',
     'SoftmaxOutput',
     'SwapAxis',
+    'UpSampling',
     'abs',
     'adam_update',
     'add_n',
@@ -81,6 +86,7 @@ __all__ = [
     'ceil',
     'choose_element_0index',
     'clip',
+    'col2im',
     'concat',
     'cos',
     'cosh',
@@ -109,6 +115,7 @@ __all__ = [
     'gather_nd',
     'hard_sigmoid',
     'identity',
+    'im2col',
     'khatri_rao',
     'linalg_det',
     'linalg_extractdiag',
@@ -257,6 +264,15 @@ def Concat(*data: Symbol, num_args: int = ..., dim: int = 1, name: str | None = 
 def Convolution(data: Symbol | None = ..., weight: Symbol | None = ..., bias: Symbol | None = ..., kernel: Sequence[Any] | int = ..., stride: Sequence[Any] | int = (), dilate: Sequence[Any] | int = (), pad: Sequence[Any] | int = (), num_filter: int = ..., num_group: int = 1, workspace: int = 1024, no_bias: bool | int = False, cudnn_tune: str | None = None, cudnn_off: bool | int = False, layout: str | None = None, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """Convolution: out[n, f] = sum over channels and kernel taps of weight[f] * data[n] under the kernel, + bias[f]."""
 
+def Convolution_v1(data: Symbol | None = ..., weight: Symbol | None = ..., bias: Symbol | None = ..., kernel: Sequence[Any] | int = ..., stride: Sequence[Any] | int = (), dilate: Sequence[Any] | int = (), pad: Sequence[Any] | int = (), num_filter: int = ..., num_group: int = 1, workspace: int = 1024, no_bias: bool | int = False, cudnn_tune: str | None = None, cudnn_off: bool | int = False, layout: str | None = None, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """Convolution_v1: Convolution under the name, and with the parameters, of its first version."""
+
+def Crop(*data: Symbol, num_args: int = ..., offset: Sequence[Any] | int = (0, 0), h_w: Sequence[Any] | int = (0, 0), center_crop: bool | int = False, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """Crop: a window of each image, of the size h_w or of the input crop_like, at an offset or in the middle."""
+
+def Deconvolution(data: Symbol | None = ..., weight: Symbol | None = ..., bias: Symbol | None = ..., kernel: Sequence[Any] | int = ..., stride: Sequence[Any] | int = (), dilate: Sequence[Any] | int = (), pad: Sequence[Any] | int = (), adj: Sequence[Any] | int = (), target_shape: Sequence[Any] | int = (), num_filter: int = ..., num_group: int = 1, workspace: int = 512, no_bias: bool | int = True, cudnn_tune: str | None = None, cudnn_off: bool | int = False, layout: str | None = None, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """Deconvolution: the gradient of a convolution with respect to its data, as a layer (a transposed convolution)."""
+
 def Dropout(data: Symbol | None = ..., p: float = 0.5, mode: str = 'training', axes: Sequence[Any] | int = (), cudnn_off: bool | int | None = False, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """Dropout: in training, out = data * mask, with mask 0 at probability p and 1 / (1 - p) otherwise; else out = data."""
 
@@ -308,6 +324,9 @@ def Pad(data: Symbol | None = ..., mode: str = ..., pad_width: Sequence[Any] | i
 def Pooling(data: Symbol | None = ..., kernel: Sequence[Any] | int = (), pool_type: str = 'max', global_pool: bool | int = False, cudnn_off: bool | int = False, pooling_convention: str = 'valid', stride: Sequence[Any] | int = (), pad: Sequence[Any] | int = (), p_value: int | None = None, count_include_pad: bool | int | None = None, layout: str | None = None, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """Pooling: the maximum, mean, sum or Lp norm of data under a sliding window, each channel for itself."""
 
+def Pooling_v1(data: Symbol | None = ..., kernel: Sequence[Any] | int = (), pool_type: str = 'max', global_pool: bool | int = False, pooling_convention: str = 'valid', stride: Sequence[Any] | int = (), pad: Sequence[Any] | int = (), name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """Pooling_v1: the maximum, mean or sum of data under a sliding window, as the first version of Pooling has it."""
+
 def Reshape(data: Symbol | None = ..., shape: Sequence[Any] | int = (), reverse: bool | int = False, target_shape: Sequence[Any] | int = (), keep_highest: bool | int = False, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """Reshape: out = data's elements, in row-major order, under another shape."""
 
@@ -328,6 +347,9 @@ def SoftmaxOutput(data: Symbol | None = ..., label: Symbol | None = ..., grad_sc
 
 def SwapAxis(data: Symbol | None = ..., dim1: int = 0, dim2: int = 0, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """data with two axes interchanged."""
+
+def UpSampling(*data: Symbol, scale: int = ..., num_filter: int = 0, sample_type: str = ..., multi_input_mode: str = 'concat', num_args: int = ..., workspace: int = 512, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """UpSampling: images made larger by a whole number, by repeating elements or by a transposed convolution."""
 
 def abs(data: Symbol | None = ..., name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """The absolute value."""
@@ -461,6 +483,9 @@ def choose_element_0index(data: Symbol | None = ..., index: Symbol | None = ...,
 def clip(data: Symbol | None = ..., a_min: float = ..., a_max: float = ..., name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """data, cut off at a_min and a_max."""
 
+def col2im(data: Symbol | None = ..., output_size: Sequence[Any] | int = ..., kernel: Sequence[Any] | int = ..., stride: Sequence[Any] | int = (), dilate: Sequence[Any] | int = (), pad: Sequence[Any] | int = (), name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """im2col and col2im: the columns of a convolution's sliding windows, and what they add up to."""
+
 def concat(*data: Symbol, num_args: int = ..., dim: int = 1, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """Arrays joined along an axis."""
 
@@ -544,6 +569,9 @@ def hard_sigmoid(data: Symbol | None = ..., alpha: float = 0.2, beta: float = 0.
 
 def identity(data: Symbol | None = ..., name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """data, unchanged."""
+
+def im2col(data: Symbol | None = ..., kernel: Sequence[Any] | int = ..., stride: Sequence[Any] | int = (), dilate: Sequence[Any] | int = (), pad: Sequence[Any] | int = (), name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """im2col and col2im: the columns of a convolution's sliding windows, and what they add up to."""
 
 def khatri_rao(*data: Symbol, num_args: int = ..., name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """khatri_rao: the column by column Kronecker product of matrices."""
