@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from opbox_protocol.errors import ShapeError
 
-from ..compute import Arrays, OpContext, Reqs, assign
+from ..accumulation import accumulation_type
+from ..compute import Arrays, CallSpec, OpContext, Outputs, Temp
+from ..expression.summing import sum_to
 from ..gradient import backward_node
 from ..infer import Shape, ShapeList, TypeList, canonical_axis, show_shape
 from ..node import Entry, Node
 from ..params import Field, NoParams, OptShape, Params
 from ..params import Shape as ShapeParam
 from ..registry import register, register_backward
-from .sum_to import sum_to
 
 
 class BroadcastToParams(Params):
@@ -110,16 +111,25 @@ def _(p: BroadcastLikeParams, ins: TypeList, outs: TypeList) -> None:
     ins.merge(0, outs.merge(0, ins[0]))
 
 
-def _repeat(p: Params, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-    assign(outputs[0], req[0], inputs[0])
+def _repeat(p: Params, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    if outputs[0] is not None:
+        ctx.xp.copyto(outputs[0], inputs[0])
 
 
-def _sum(p: Params, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-    sum_to(ctx.xp, inputs[0], req[0], outputs[0])
+def _sums(p: Params, call: CallSpec) -> list[Temp]:
+    """Room to add up in, where that is not done in the output's type."""
+    out = call.outputs[0]
+    wide = accumulation_type(out.dtype)
+    return [] if wide == out.dtype else [Temp(out.shape, wide)]
 
 
 backward = register_backward("_broadcast_backward", NoParams, outputs=("data",))
-backward.compute()(_sum)
+
+
+@backward.compute(temps=_sums)
+def _(p: Params, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    if outputs[0] is not None:
+        sum_to(ctx.xp, inputs[0], outputs[0], ctx.temp[0] if ctx.temp else None)
 
 
 def _gradient(node: Node, ograds: list[Entry]) -> list[Entry | None]:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from ..compute import Arrays, OpContext, OpReq, Reqs, assign
+from functools import cache
+
+from ..expression.language import Expression
+from ..expression.operators import pointwise
+from ..expression.pointwise import Pointwise
 from ..infer import all_same_shape
 from ..node import Entry, Node
 from ..params import Field, Params, PositiveInt
@@ -26,17 +30,10 @@ def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
     return [ograds[0]] * len(node.inputs)
 
 
-@op.compute()
-def _(p: AddNParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-    out = outputs[0]
-    rest = inputs
-    if req[0] == OpReq.NULL:
-        return
-    if req[0] != OpReq.ADD:
-        if len(inputs) == 1:
-            assign(out, req[0], inputs[0])
-            return
-        ctx.xp.add(inputs[0], inputs[1], out=out)
-        rest = inputs[2:]
-    for each in rest:
-        ctx.xp.add(out, each, out=out)
+@cache
+def _sum(count: int) -> Pointwise:
+    names = tuple(f"x{i}" for i in range(count))
+    return Pointwise(names, (Expression(" + ".join(names), names),))
+
+
+pointwise(op, lambda p, ins, outs: _sum(len(ins)))

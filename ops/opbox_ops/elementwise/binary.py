@@ -12,11 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from ..expression.language import Expression
 from ..gradient import make_node
 from ..node import Entry, Node
 from ..params import NoParams
 from ..registry import Op, register
-from .expression import Expression
 from .family import Derivative, Gradient, backward, backward_with, derivative, forward, zero_gradient
 
 __all__ = ["ARRAYS", "TABLE", "Row", "gradient_rule", "gradients", "reads"]

@@ -6,12 +6,13 @@ number but 0 becomes True, NaN included.
 
 from __future__ import annotations
 
-from ..compute import Arrays, OpContext, OpReq, Reqs, assign
+from ..expression.language import Expression
+from ..expression.operators import pointwise
+from ..expression.pointwise import Pointwise, fixed
 from ..gradient import grad_use_none
 from ..infer import TypeList, all_same_shape
 from ..params import AnyDType, Field, Params
 from ..registry import register, register_backward
-from .expression import Expression
 
 
 class CastParams(Params):
@@ -23,7 +24,6 @@ backward = register_backward("_backward_cast", CastParams, outputs=("data",))
 
 op.set_attr("FInferShape", all_same_shape)
 op.set_attr("FGradient", grad_use_none("_backward_cast"))
-op.set_attr("FExpression", Expression("x", ("x",)))
 op.inplace((0, 0))
 backward.inplace((0, 0))
 
@@ -33,11 +33,5 @@ def _(p: CastParams, ins: TypeList, outs: TypeList) -> None:
     outs.merge(0, p.dtype)
 
 
-@op.compute()
-@backward.compute()
-def _(p: CastParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-    (x,), (out,) = inputs, outputs
-    if req[0] == OpReq.ADD:
-        assign(out, req[0], x.astype(out.dtype))
-    elif req[0] != OpReq.NULL:
-        ctx.xp.copyto(out, x, casting="unsafe")
+for _op in (op, backward):
+    pointwise(_op, fixed(Pointwise(("x",), (Expression("x", ("x",)),))))

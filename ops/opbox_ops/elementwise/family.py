@@ -1,7 +1,7 @@
 """Making operators of formulas: the forward operator and its gradient from one row of a table.
 
 A family (unary, binary, scalar, …) declares its inputs and formulas and calls `forward` and `backward`; what is
-common to all of them is here: type and shape rules, in-place options, scratch, compute.
+common to all of them is here: type and shape rules, in-place options. `expression.pointwise` runs the formulas.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import numpy as np
 
 from opbox_protocol.errors import DTypeError
 
-from ..compute import Arrays, OpContext, Reqs, Temp
+from ..expression.language import Expression
+from ..expression.operators import pointwise
+from ..expression.pointwise import ExpressionRule, Pointwise
 from ..gradient import backward_node
-from ..infer import ShapeRule, TypeList, TypeRule, all_same_shape, all_same_type, size_of
+from ..infer import ShapeRule, TypeList, TypeRule, all_same_shape, all_same_type
 from ..node import Entry, Node
 from ..params import Params
 from ..registry import Op, register_backward
-from .evaluate import evaluate, scratch
-from .expression import Expression
 
 __all__ = [
     "Derivative",
@@ -30,6 +30,7 @@ __all__ = [
     "backward_with",
     "derivative",
     "forward",
+    "gradient_formulas",
     "not_bool",
     "numeric_types",
     "zero_gradient",
@@ -39,10 +40,6 @@ Numbers: TypeAlias = "Callable[[Any, np.dtype[Any]], Mapping[str, float]]"
 """`(params, element type of the output gradient or output)` to the formula's parameters."""
 Derivative: TypeAlias = "str | tuple[str, str]"
 Gradient: TypeAlias = "tuple[Expression, Expression]"
-
-
-def _no_numbers(p: Any, dtype: np.dtype[Any]) -> Mapping[str, float]:
-    return {}
 
 
 def numeric_types(p: Any, ins: TypeList, outs: TypeList) -> None:
@@ -62,27 +59,20 @@ def forward(
     op: Op,
     formula: Expression,
     *,
-    numbers: Numbers = _no_numbers,
+    numbers: Numbers | None = None,
     shapes: ShapeRule = all_same_shape,
     types: TypeRule = numeric_types,
 ) -> Op:
     """Give `op` everything that follows from `formula`, whose arrays are the operator's inputs."""
-    op.set_attr("FExpression", formula)
     op.set_attr("FInferShape", shapes)
     op.set_attr("FInferType", types)
     op.inplace(*((i, 0) for i in range(len(formula.arrays))))
-    if len(formula.steps) > 1 or not formula.exact:
+    formulas = Pointwise(formula.arrays, (formula,))
 
-        @op.resources
-        def blocks(p: Any, in_shapes: Any, in_types: Any, out_shapes: Any, out_types: Any) -> list[Temp]:
-            return [scratch(formula, (*in_types, *out_types), size_of(out_shapes[0]))]
+    def rule(p: Any, ins: Sequence[Any], outs: Sequence[Any]) -> Pointwise:
+        return formulas if numbers is None else formulas.with_numbers(numbers(p, outs[0]))
 
-    @op.compute()
-    def _(p: Params, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-        out = outputs[0]
-        evaluate(formula, ctx, inputs, req[0], out, numbers(p, out.dtype), ctx.temp[0] if ctx.temp else None)
-
-    return op
+    return pointwise(op, rule)
 
 
 def derivative(text: Derivative, arrays: Sequence[str], parameters: Sequence[str] = ()) -> Gradient:
@@ -113,37 +103,27 @@ def backward(
     *,
     inputs: Sequence[str],
     outputs: Sequence[str] = ("data",),
-    numbers: Numbers = _no_numbers,
+    numbers: Numbers | None = None,
 ) -> Op:
-    """Register the backward operator `name`: output i is formula i of `inputs` (`g` first, then what is read).
-
-    The last output is written when everything else has been read, so it may take over the memory of any input.
-    """
+    """Register the backward operator `name`: output i is formula i of `inputs` (`g` first, then what is read)."""
     op = register_backward(name, params, outputs=outputs)
-    last = len(formulas) - 1
-    op.set_attr("FExpression", tuple(real for real, _ in formulas))
-    op.inplace(*((i, last) for i in range(len(inputs))))
-    plan = [(pair, [inputs.index(name) for name in pair[0].arrays]) for pair in formulas]
+    # The last output is written when everything else has been read.
+    op.inplace(*((i, len(formulas) - 1) for i in range(len(inputs))))
+    return pointwise(op, gradient_formulas(formulas, inputs, numbers))
 
-    def choose(pair: Gradient, dtype: Any) -> Expression:
-        return pair[1] if dtype.kind in "iu" else pair[0]
 
-    @op.resources
-    def _(p: Any, in_shapes: Any, in_types: Any, out_shapes: Any, out_types: Any) -> list[Temp]:
-        return [
-            scratch(choose(pair, in_types[0]), (*(in_types[i] for i in read), out_types[k]), size_of(out_shapes[k]))
-            for k, (pair, read) in enumerate(plan)
-        ]
+def gradient_formulas(
+    formulas: Sequence[Gradient], inputs: Sequence[str], numbers: Numbers | None, *, summed: bool = False
+) -> ExpressionRule:
+    """FExpression of a backward operator: the formulas for real numbers or for integers, by the type of `g`."""
+    on_reals = Pointwise(tuple(inputs), tuple(real for real, _ in formulas), summed=summed)
+    on_integers = Pointwise(tuple(inputs), tuple(whole for _, whole in formulas), summed=summed)
 
-    @op.compute()
-    def _(p: Params, ctx: OpContext, arrays: Arrays, req: Reqs, outputs: Arrays) -> None:
-        given = numbers(p, arrays[0].dtype)
-        for k, (pair, read) in enumerate(plan):
-            formula = choose(pair, arrays[0].dtype)
-            temp = ctx.temp[k] if ctx.temp else None
-            evaluate(formula, ctx, [arrays[i] for i in read], req[k], outputs[k], given, temp)
+    def rule(p: Any, ins: Sequence[Any], outs: Sequence[Any]) -> Pointwise:
+        chosen = on_integers if ins[0].kind in "iu" else on_reals
+        return chosen if numbers is None else chosen.with_numbers(numbers(p, ins[0]))
 
-    return op
+    return rule
 
 
 def zero_gradient(node: Node, ograds: list[Entry]) -> list[Entry | None]:

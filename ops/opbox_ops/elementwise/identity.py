@@ -8,13 +8,15 @@ make_loss                      gdata = 1, whatever the head gradient: data is a 
 
 from __future__ import annotations
 
-from ..compute import Arrays, OpContext, OpReq, Reqs, assign
+from ..compute import Arrays, OpContext, Outputs
+from ..expression.language import Expression
+from ..expression.operators import pointwise
+from ..expression.pointwise import Pointwise, fixed
 from ..gradient import backward_node
 from ..infer import all_same_shape, all_same_type
 from ..node import Entry, Node
 from ..params import NoParams
 from ..registry import register, register_backward
-from .expression import Expression
 from .family import zero_gradient
 
 copy = register("_copy", aliases=("identity",), doc="data, unchanged.")
@@ -34,8 +36,6 @@ for _op in (copy, like, block, loss):
     _op.set_attr("FInferType", all_same_type)
     _op.set_attr("TIsView", True)
     _op.inplace((0, 0))
-for _op in (copy, block, loss):
-    _op.set_attr("FExpression", Expression("x", ("x",)))
 like.set_attr("FIgnoreInputs", (1,))
 block.set_attr("FGradient", zero_gradient)
 
@@ -55,15 +55,13 @@ def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
     return backward_node("_backward_make_loss", node, [])
 
 
-def _hand_on(p: NoParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-    if req[0] != OpReq.INPLACE:
-        assign(outputs[0], req[0], inputs[0])
-
-
-for _op in (copy, like, block, loss):
-    _op.compute()(_hand_on)
+_SAME = fixed(Pointwise(("x",), (Expression("x", ("x",)),)))
+for _op in (copy, block, loss):
+    pointwise(_op, _SAME)
+pointwise(like, fixed(Pointwise(("x", "rhs"), (Expression("x", ("x", "rhs")),))))
 
 
 @backward_loss.compute()
-def _(p: NoParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-    assign(outputs[0], req[0], 1)
+def _(p: NoParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    if outputs[0] is not None:
+        outputs[0].fill(1)

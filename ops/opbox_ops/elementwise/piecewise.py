@@ -16,11 +16,11 @@ import numpy as np
 
 from opbox_protocol.errors import DTypeError
 
+from ..expression.language import Expression
 from ..infer import TypeList, all_same_type
 from ..node import Entry, Node
 from ..params import Field, Float, Params
 from ..registry import register
-from .expression import Expression
 from .family import backward, backward_with, derivative, forward
 
 

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from ..expression.language import Expression
 from ..infer import TypeList
 from ..node import Entry, Node
 from ..params import Bool, Field, Float, Params
 from ..registry import Op, register
-from .expression import Expression
 from .family import Derivative, backward, backward_with, derivative, forward, zero_gradient
 
 __all__ = ["TABLE", "Row", "ScalarParams"]

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..expression.language import Expression
 from ..node import Entry, Node
 from ..params import NoParams
 from ..registry import Op, register
-from .expression import Expression
 from .family import backward, backward_with, derivative, forward, zero_gradient
 
 __all__ = ["TABLE", "Row"]
@@ -66,7 +66,8 @@ TABLE = (
     Row("arctanh", "arctanh(x)", "1 / (1 - square(x))", "The inverse hyperbolic tangent."),
     Row("degrees", "x * (180 / pi)", "180 / pi", "Radians to degrees."),
     Row("radians", "x * (pi / 180)", "pi / 180", "Degrees to radians."),
-    Row("relu", "maximum(x, 0)", "heaviside(y, 0)", "max(data, 0); NaN stays NaN."),
+    # y is not negative: this is 1 where it is positive, else 0, and NaN where it is NaN.
+    Row("relu", "maximum(x, 0)", "minimum(ceil(y), 1)", "max(data, 0); NaN stays NaN."),
     Row("sigmoid", "1 / (1 + exp(-x))", "y * (1 - y)", "1 / (1 + exp(-data))"),
     Row("softsign", "x / (1 + abs(x))", "1 / square(1 + abs(x))", "data / (1 + abs(data))"),
     Row("erf", "erf(x)", "(2 / sqrt(pi)) * exp(-square(x))", "The error function."),

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from opbox_protocol.errors import ShapeError
 
-from ..compute import Array, Arrays, OpContext, OpReq, Reqs, assign
+from ..expression.language import Expression
+from ..expression.operators import pointwise
+from ..expression.pointwise import Pointwise, fixed
 from ..gradient import backward_node
 from ..infer import ShapeList, TypeList, show_shape
 from ..node import Entry, Node
@@ -17,9 +19,10 @@ from ..params import NoParams
 from ..registry import register, register_backward
 
 op = register("where", inputs=("condition", "x", "y"))
-backward = register_backward("_backward_where", NoParams, outputs=("condition", "x", "y"))
+backward = register_backward("_backward_where", NoParams, outputs=("x", "y"))
 
 op.inplace((1, 0), (2, 0))
+backward.inplace((0, 1))
 
 
 @op.infer_shape
@@ -55,31 +58,29 @@ def _(p: NoParams, ins: TypeList, outs: TypeList) -> None:
 @op.gradient
 def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
     grads = backward_node("_backward_where", node, [ograds[0], node.inputs[0]])
-    return [None, *grads[1:]]
+    return [None, *grads[:2]]
 
 
-def _chosen(condition: Array, ndim: int) -> Array:
-    """A bool array that broadcasts over an array of `ndim` dimensions."""
-    return (condition != 0).reshape(condition.shape + (1,) * (ndim - condition.ndim))
+@backward.infer_shape
+def _(p: NoParams, ins: ShapeList, outs: ShapeList) -> None:
+    for k in range(2):
+        outs.merge(k, ins[0])
 
 
-@op.compute()
-def _(p: NoParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-    condition, x, y = inputs
-    out = outputs[0]
-    if req[0] != OpReq.NULL:
-        assign(out, req[0], ctx.xp.where(_chosen(condition, out.ndim), x, y))
+@backward.infer_type
+def _(p: NoParams, ins: TypeList, outs: TypeList) -> None:
+    for k in range(2):
+        outs.merge(k, ins[0])
 
 
-@backward.compute()
-def _(p: NoParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-    gout, condition = inputs
-    chosen = _chosen(condition, gout.ndim)
-    if req[0] != OpReq.ADD:
-        assign(outputs[0], req[0], 0)
-    for out, each, mask in ((outputs[1], req[1], chosen), (outputs[2], req[2], ~chosen)):
-        if each == OpReq.ADD:
-            out += ctx.xp.where(mask, gout, gout.dtype.type(0))
-        elif each != OpReq.NULL:
-            assign(out, each, 0)
-            ctx.xp.copyto(out, gout, where=mask)
+def _formulas(*texts: str, inputs: tuple[str, ...]) -> Pointwise:
+    return Pointwise(
+        inputs,
+        tuple(Expression(text, inputs) for text in texts),
+        conditions=frozenset(("condition",)),
+        start={"condition": 0},
+    )
+
+
+pointwise(op, fixed(_formulas("where(condition, x, y)", inputs=("condition", "x", "y"))))
+pointwise(backward, fixed(_formulas("where(condition, g, 0)", "where(condition, 0, g)", inputs=("g", "condition"))))

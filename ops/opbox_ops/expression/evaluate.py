@@ -1,0 +1,191 @@
+"""Running formulas on arrays.
+
+On the CPU the steps run over pieces of the arrays: what they need between each other stays in a few rows of scratch
+that fit the cache, so nothing is allocated that has the size of the arrays, nor read from memory twice. A formula of
+one step is one call of the library.
+
+Half precision is computed in float32 and rounded once, as MXNet does. Integers are computed as they are when the
+formula allows, else in float64 and truncated towards zero, as C++ converts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache, partial
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ..cache import elements
+from ..compute import Array, Temp
+from .functions import resolve
+from .language import number
+from .program import COPY, Program
+
+__all__ = ["Call", "Kernel", "nothing", "piece", "scratch"]
+
+_EXPANDED = ("maximum", "minimum")
+"""NumPy has vector instructions for the larger of two arrays, and none for that of an array and a number."""
+
+
+def scratch(program: Program, work: np.dtype[Any], shape: tuple[int, ...], device: str) -> list[Temp]:
+    """The temporary space that a `Kernel` of `program` wants for arrays of `shape`."""
+    rows = piece(program, work, shape) if device == "cpu" else math.prod(shape)
+    return [Temp((program.registers, rows), work), Temp((program.masks, rows), np.dtype(bool))]
+
+
+def piece(program: Program, work: np.dtype[Any], shape: tuple[int, ...]) -> int:
+    """Elements of a piece."""
+    live = program.registers + program.arrays + program.targets
+    return min(math.prod(shape), elements(live * work.itemsize + program.masks))
+
+
+Call: TypeAlias = Callable[[], Any]
+
+
+class Kernel:
+    """A program with the library's functions in place.
+
+    Args:
+        program: the steps.
+        work: the type to compute in.
+        xp, special: the array library, and its special functions.
+    """
+
+    def __init__(self, program: Program, work: np.dtype[Any], xp: Any, special: Any) -> None:
+        self.program = program
+        self.work = work
+        self.xp = xp
+        self.steps = [
+            (xp.copyto if s.function == COPY else resolve(s.function, xp, special), s.operands, s.result, s.function)
+            for s in program.steps
+        ]
+        first, last = program.arrays, program.arrays + len(program.constants)
+        wide = (step for step in program.steps if step.function in _EXPANDED and xp is np and work.kind == "f")
+        self.expanded = frozenset(slot for step in wide for slot in step.operands if first <= slot < last)
+
+    def bind(
+        self,
+        shape: tuple[int, ...],
+        arrays: Sequence[Array],
+        targets: Sequence[Array],
+        numbers: Mapping[str, float],
+        temp: Sequence[Array] = (),
+    ) -> Call:
+        """A call that writes the targets, all of `shape`; the arrays are broadcast to it.
+
+        Args:
+            numbers: the parameters' values.
+            temp: what `scratch` asked for; without it the scratch is allocated here.
+        """
+        program, size = self.program, math.prod(shape)
+        with np.errstate(all="ignore"):
+            constants = [_constant(number(term, numbers), self.work) for term in program.constants]
+        if not size:
+            return nothing
+        if not (program.registers or program.masks or self.expanded):
+            return _sequence(self._calls([*arrays, *constants, *targets]))
+        most = piece(program, self.work, shape) if self.xp is np else size
+        rows = self._rows(temp, most)
+        if size <= most:
+            return _sequence(self._calls([*arrays, *self._shaped(constants, rows, shape, most), *targets]))
+        if all(array.shape == shape and array.flags.c_contiguous for array in (*arrays, *targets)):
+            flat = [array.reshape(-1) for array in arrays], [target.reshape(-1) for target in targets]
+            at = [slice(start, start + most) for start in range(0, size, most)]
+            return self._pieces(*flat, at, constants, rows, most)
+        whole = [array if array.shape == shape else self.xp.broadcast_to(array, shape) for array in arrays]
+        return self._pieces(whole, targets, list(_slices(shape, most)), constants, rows, most)
+
+    def _pieces(
+        self,
+        arrays: Sequence[Array],
+        targets: Sequence[Array],
+        at: Sequence[Any],
+        constants: Sequence[Any],
+        rows: Sequence[Array],
+        most: int,
+    ) -> Call:
+        """A call that goes through the pieces `at` of the arrays."""
+        shaped: dict[tuple[int, ...], list[Any]] = {}
+
+        def run() -> None:
+            for where in at:
+                parts = [target[where] for target in targets]
+                scratch = shaped.get(parts[0].shape)
+                if scratch is None:
+                    scratch = shaped[parts[0].shape] = self._shaped(constants, rows, parts[0].shape, most)
+                values = [*[array[where] for array in arrays], *scratch, *parts]
+                for call, operands, result, function in self.steps:
+                    if function == COPY:
+                        call(values[result], values[operands[0]], casting="unsafe")
+                    else:
+                        call(*[values[slot] for slot in operands], out=values[result], casting="unsafe")
+
+        return run
+
+    def _calls(self, values: Sequence[Any]) -> list[Call]:
+        """The steps on these values."""
+        return [
+            partial(call, values[result], values[operands[0]], casting="unsafe")
+            if function == COPY
+            else partial(call, *[values[slot] for slot in operands], out=values[result], casting="unsafe")
+            for call, operands, result, function in self.steps
+        ]
+
+    def _rows(self, temp: Sequence[Array], most: int) -> list[Array]:
+        """The registers and the masks, a row each."""
+        program = self.program
+        if len(temp) < 2 or temp[0].shape[-1] < most or temp[0].dtype != self.work:
+            temp = [self.xp.empty((program.registers, most), self.work), self.xp.empty((program.masks, most), bool)]
+        return [*temp[0][: program.registers], *temp[1][: program.masks]]
+
+    def _shaped(self, constants: Sequence[Any], rows: Sequence[Array], shape: tuple[int, ...], most: int) -> list[Any]:
+        """The constants and the rows, in the shape of one piece."""
+        size = math.prod(shape)
+        values = list(constants)
+        for slot in self.expanded:
+            k = slot - self.program.arrays
+            values[k] = _filled(values[k], self.work, most)[:size].reshape(shape)
+        return values + [row[:size].reshape(shape) for row in rows]
+
+
+def nothing() -> None:
+    """The call for arrays without elements."""
+
+
+def _sequence(calls: list[Call]) -> Call:
+    if len(calls) == 1:
+        return calls[0]
+
+    def run() -> None:
+        for call in calls:
+            call()
+
+    return run
+
+
+def _slices(shape: tuple[int, ...], most: int) -> Iterator[tuple[Any, ...]]:
+    """Indices that cut an array of `shape` into pieces of at most `most` elements, along as few axes as will do."""
+    axis, inner = 0, math.prod(shape[1:])
+    while inner > most:
+        axis += 1
+        inner //= shape[axis]
+    step = max(most // inner, 1)
+    for outer in np.ndindex(*shape[:axis]):
+        for start in range(0, shape[axis], step):
+            yield (*outer, slice(start, start + step))
+
+
+def _constant(value: float, work: np.dtype[Any]) -> Any:
+    """A number for arrays of type `work`: a scalar of it, or of float32; integers are wrapped as C converts them."""
+    if work.kind in "iu":
+        return np.asarray(int(value)).astype(work)[()]
+    return work.type(value)
+
+
+@lru_cache(maxsize=64)
+def _filled(value: Any, work: np.dtype[Any], size: int) -> Array:
+    array = np.full(size, value, work)
+    array.flags.writeable = False
+    return array

@@ -1,0 +1,166 @@
+"""Operators made of formulas: the attribute FExpression, and a compute that runs the formulas.
+
+pointwise(op, fixed(Pointwise(("x",), (Expression("x / (1 + abs(x))", ("x",)),))))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from ..accumulation import accumulation_type
+from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
+from ..operator import Op
+from .evaluate import Call, Kernel, nothing, scratch
+from .pointwise import ExpressionRule, Pointwise, program_of
+from .program import Program
+from .summing import stretched_axes, sum_to
+
+__all__ = ["pointwise", "prepare", "temps_for"]
+
+
+def pointwise(op: Op, rule: ExpressionRule) -> Op:
+    """Give `op` its formulas and a compute that runs them; every call must have formulas."""
+    op.set_attr("FExpression", rule)
+
+    @op.compute(temps=temps_for(rule), prepares=True)
+    def compute(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Call:
+        return prepare(rule, p, ctx, inputs, outputs)
+
+    return op
+
+
+def prepare(rule: ExpressionRule, p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Call:
+    """A call that writes the outputs that are not None, and the states, by the formulas of `rule`."""
+    ins = [array.dtype for array in inputs]
+    formulas = rule(p, ins, [ins[0] if array is None else array.dtype for array in outputs])
+    assert formulas is not None
+    return _summed(formulas, ctx, inputs, outputs) if formulas.summed else _fused(formulas, ctx, inputs, outputs)
+
+
+def temps_for(rule: ExpressionRule) -> Callable[[Any, CallSpec], list[Temp]]:
+    """The temporary space of a compute that calls `prepare`, whichever outputs turn out to be wanted."""
+
+    def temps(p: Any, call: CallSpec) -> list[Temp]:
+        formulas = rule(p, [array.dtype for array in call.inputs], [array.dtype for array in call.outputs])
+        assert formulas is not None
+        if not formulas.summed:
+            shape = np.broadcast_shapes(*(array.shape for array in call.outputs))
+            return _scratch(formulas, call, shape, _subsets(len(call.outputs)))
+        shape = _common_shape(formulas, call.inputs)
+        summed = [
+            array
+            for k, array in enumerate(call.outputs)
+            if _is_summed(formulas, k, array, shape) and formulas.outputs[k].term not in formulas.inputs
+        ]
+        wide = [accumulation_type(array.dtype) for array in call.outputs]
+        return [
+            *_scratch(formulas, call, shape, [(k,) for k in range(len(call.outputs))]),
+            Temp(shape if summed else (0,), np.result_type(*wide)),
+            *(
+                Temp(array.shape if dtype != array.dtype else (0,), dtype)
+                for array, dtype in zip(call.outputs, wide, strict=True)
+            ),
+        ]
+
+    return temps
+
+
+def _subsets(count: int) -> list[tuple[int, ...]]:
+    return [wanted for size in range(count, -1, -1) for wanted in combinations(range(count), size)]
+
+
+def _scratch(
+    formulas: Pointwise, call: CallSpec, shape: tuple[int, ...], choices: Sequence[tuple[int, ...]]
+) -> list[Temp]:
+    """Scratch that is enough for each of `choices` of outputs."""
+    ins, outs = [array.dtype for array in call.inputs], [array.dtype for array in call.outputs]
+    rows = [scratch(*program_of(formulas, ins, outs, wanted), shape, call.device) for wanted in choices]
+    return [
+        Temp((max(temps[i].shape[0] for temps in rows), max(temps[i].shape[1] for temps in rows)), rows[0][i].dtype)
+        for i in range(2)
+    ]
+
+
+@cache
+def _kernel(program: Program, work: np.dtype[Any], xp: Any, special: Any) -> Kernel:
+    return Kernel(program, work, xp, special)
+
+
+def _fused(formulas: Pointwise, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Call:
+    """All formulas in one kernel."""
+    ins = [array.dtype for array in inputs]
+    outs = [ins[0] if array is None else array.dtype for array in outputs]
+    wanted = tuple(k for k, array in enumerate(outputs) if array is not None)
+    kernel = _kernel(*program_of(formulas, ins, outs, wanted), ctx.xp, ctx.special)
+    last = formulas.last % len(outputs)
+    targets = [inputs[i] for i in formulas.states]
+    targets += [outputs[k] for k in wanted if k != last]
+    targets += [outputs[k] for k in wanted if k == last]
+    if not targets:
+        return nothing
+    shape = targets[-1].shape
+    return kernel.bind(shape, _aligned(formulas, inputs, len(shape)), targets, formulas.numbers, ctx.temp)
+
+
+def _summed(formulas: Pointwise, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Call:
+    """The formulas one after the other, each summed to the shape of its output."""
+    shape, temp = _common_shape(formulas, inputs), ctx.temp
+    last = formulas.last % len(outputs)
+    calls: list[Call] = []
+    for k in (*(k for k in range(len(outputs)) if k != last), last):
+        out, targets = outputs[k], [None] * len(outputs)
+        if out is None:
+            continue
+        if not _is_summed(formulas, k, out, shape):
+            targets[k] = out.reshape(shape)
+            calls.append(_fused(formulas, ctx, inputs, targets))
+            continue
+        name = formulas.outputs[k].term
+        value = inputs[formulas.inputs.index(str(name))] if name in formulas.inputs else None
+        if value is None or value.shape != shape:
+            planned = len(temp) > 2 and temp[2].shape == shape
+            value = targets[k] = temp[2] if planned else ctx.xp.empty(shape, accumulation_type(out.dtype))
+            calls.append(_fused(formulas, ctx, inputs, targets))
+        target = _align(out, len(shape), formulas.start_out.get(k))
+        wide = temp[3 + k].reshape(target.shape) if len(temp) > 3 and temp[3 + k].size else None
+        calls.append(partial(sum_to, ctx.xp, value, target, wide))
+
+    def run() -> None:
+        for call in calls:
+            call()
+
+    return run
+
+
+def _is_summed(formulas: Pointwise, k: int, out: Array | ArraySpec, shape: tuple[int, ...]) -> bool:
+    return bool(stretched_axes(_shape(out, len(shape), formulas.start_out.get(k)), shape))
+
+
+def _common_shape(formulas: Pointwise, inputs: Sequence[Any]) -> tuple[int, ...]:
+    """What the inputs broadcast to, each with its axes where they belong."""
+    ndim = max(len(array.shape) for array in inputs)
+    return np.broadcast_shapes(
+        *(_shape(array, ndim, formulas.start.get(n)) for n, array in zip(formulas.inputs, inputs, strict=True))
+    )
+
+
+def _shape(array: Any, ndim: int, start: int | None) -> tuple[int, ...]:
+    """The array's shape with its first axis at the output's axis `start`."""
+    shape: tuple[int, ...] = array.shape
+    return shape if start is None or len(shape) + start >= ndim else shape + (1,) * (ndim - start - len(shape))
+
+
+def _align(array: Array, ndim: int, start: int | None) -> Array:
+    shape = _shape(array, ndim, start)
+    return array if shape == array.shape else array.reshape(shape)
+
+
+def _aligned(formulas: Pointwise, inputs: Arrays, ndim: int) -> Arrays:
+    if not formulas.start:
+        return inputs
+    return [_align(a, ndim, formulas.start.get(name)) for name, a in zip(formulas.inputs, inputs, strict=True)]

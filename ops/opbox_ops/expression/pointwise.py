@@ -1,0 +1,128 @@
+"""What an operator computes for every element, as data: the attribute FExpression.
+
+FExpression is a rule `(p, in_types, out_types)` to a `Pointwise`: the formulas of this call, with the numbers that they
+take from the parameters. It is None where a call is no formula (a slope that is drawn at random). A backward operator
+has an FExpression like a forward one: the gradient of an operator is reached through its FGradient.
+
+    formulas = op.get_attr("FExpression")(params, [float32], [float32])
+    formulas.outputs[0].term                      # ("divide", (1, ("add", (1, ("exp", (("negative", ("x",)),))))))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from .functions import FUNCTIONS
+from .language import Expression
+from .program import Program, Target, compile_terms
+
+__all__ = ["ExpressionRule", "Pointwise", "fixed", "program_of", "working_type"]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Pointwise:
+    """What one call of an operator computes for every element.
+
+    Inputs are broadcast together, and outputs have the shape that comes of it.
+
+    Attributes:
+        inputs: the formulas' name for each input, in the operator's order.
+        outputs: the formula of each output.
+        states: what the call leaves in auxiliary states: formulas by position among the inputs. Every formula reads
+            the states as they were before the call.
+        numbers: the value of each parameter of the formulas.
+        conditions: the inputs that are read as yes or no alone, so that their type does not count.
+        start: the inputs whose axes do not line up with the output's last ones: the output's axis at which their
+            first axis lies (a slope for each channel: 1).
+        summed: whether each value is summed to the shape of its output, which an input had that was repeated: over
+            the axes along which it was.
+        start_out: as `start`, for outputs that are summed, by position.
+        last: the output that is written last: it alone may lie in an input's memory.
+    """
+
+    inputs: tuple[str, ...]
+    outputs: tuple[Expression, ...]
+    states: Mapping[int, Expression] = field(default_factory=dict)
+    numbers: Mapping[str, float] = field(default_factory=dict)
+    conditions: frozenset[str] = frozenset()
+    start: Mapping[str, int] = field(default_factory=dict)
+    summed: bool = False
+    start_out: Mapping[int, int] = field(default_factory=dict)
+    last: int = -1
+
+    def with_numbers(self, numbers: Mapping[str, float]) -> Pointwise:
+        """The same formulas with other parameters."""
+        return replace(self, numbers=numbers)
+
+
+ExpressionRule: TypeAlias = "Callable[[Any, Sequence[Any], Sequence[Any]], Pointwise | None]"
+"""`(params, input types, output types)` to the formulas; types are NumPy's."""
+
+
+def fixed(formulas: Pointwise) -> ExpressionRule:
+    """The rule of an operator whose formulas do not depend on the call."""
+    return lambda p, ins, outs: formulas
+
+
+def working_type(formulas: Sequence[Expression], types: Sequence[Any]) -> np.dtype[Any]:
+    """The element type that formulas are computed in, for arrays (inputs and outputs) of `types`."""
+    dtypes = [np.dtype(dtype) for dtype in types]
+    if all(dtype.kind in "iub" for dtype in dtypes):
+        exact = all(formula.exact for formula in formulas) and dtypes[-1].kind != "b"
+        return dtypes[-1] if exact else np.dtype(np.float64)
+    if all(dtype == np.float16 for dtype in dtypes) and all(_is_one_step(formula) for formula in formulas):
+        return np.dtype(np.float16)
+    return np.dtype(np.float64 if any(dtype == np.float64 for dtype in dtypes) else np.float32)
+
+
+def _is_one_step(formula: Expression) -> bool:
+    """Whether it is one call of the library: then half precision is rounded once as it is."""
+    term = formula.term
+    if not isinstance(term, tuple):
+        return True
+    row = FUNCTIONS[term[0]]
+    return row.source in ("xp", "special") and not row.mask and not any(isinstance(part, tuple) for part in term[1])
+
+
+def program_of(
+    formulas: Pointwise, ins: Sequence[Any], outs: Sequence[Any], wanted: tuple[int, ...]
+) -> tuple[Program, np.dtype[Any]]:
+    """The program for these types that writes the states and the outputs `wanted`, and the type it computes in."""
+    last = formulas.last % len(outs)
+    # The output that is written last comes after all others.
+    wanted = (*(k for k in wanted if k != last), *(k for k in wanted if k == last))
+    states = tuple(formulas.states.items())
+    key = (formulas.inputs, formulas.outputs, states, formulas.conditions, last)
+    return _compiled(*key, tuple(ins), tuple(outs), wanted)
+
+
+@lru_cache(maxsize=4096)
+def _compiled(
+    inputs: tuple[str, ...],
+    outputs: tuple[Expression, ...],
+    states: tuple[tuple[int, Expression], ...],
+    conditions: frozenset[str],
+    last: int,
+    ins: tuple[np.dtype[Any], ...],
+    outs: tuple[np.dtype[Any], ...],
+    wanted: tuple[int, ...],
+) -> tuple[Program, np.dtype[Any]]:
+    counted = [dtype for name, dtype in zip(inputs, ins, strict=True) if name not in conditions]
+    work = working_type([*(formula for _, formula in states), *outputs], [*counted, *outs])
+    targets = [Target(formula.term, ins[i] != work, frozenset((i,))) for i, formula in states]
+    anywhere = {last: frozenset(range(len(ins)))}
+    targets += [Target(outputs[k].term, outs[k] != work, anywhere.get(k, frozenset())) for k in wanted]
+    names = {name: i for i, name in enumerate(inputs)}
+    program = compile_terms(
+        targets,
+        names,
+        convert=frozenset(name for name, i in names.items() if ins[i] != work and name not in conditions),
+        masks={name: ins[names[name]].kind == "b" for name in conditions},
+        integers=work.kind in "iu",
+    )
+    return program, work
