@@ -51,9 +51,15 @@ __all__ = [
     '_arange',
     '_contrib_AdaptiveAvgPooling2D',
     '_contrib_BilinearResize2D',
+    '_contrib_DeformablePSROIPooling',
     '_contrib_MultiBoxDetection',
     '_contrib_MultiBoxPrior',
     '_contrib_MultiBoxTarget',
+    '_contrib_MultiProposal',
+    '_contrib_PSROIPooling',
+    '_contrib_Proposal',
+    '_contrib_ROIAlign',
+    '_contrib_RROIAlign',
     '_contrib_SyncBatchNorm',
     '_contrib_arange_like',
     '_contrib_bipartite_matching',
@@ -308,6 +314,9 @@ def _contrib_AdaptiveAvgPooling2D(data: NDArray | None = ..., output_size: Seque
 def _contrib_BilinearResize2D(data: NDArray | None = ..., like: NDArray | None = ..., height: int = 1, width: int = 1, scale_height: float | None = None, scale_width: float | None = None, mode: str = 'size', align_corners: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Images brought to another size by bilinear interpolation."""
 
+def _contrib_DeformablePSROIPooling(data: NDArray | None = ..., rois: NDArray | None = ..., trans: NDArray | None = ..., spatial_scale: float = ..., output_dim: int = ..., group_size: int = ..., pooled_size: int = ..., part_size: int = 0, sample_per_part: int = 1, trans_std: float = 0.0, no_trans: bool | int = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """_contrib_DeformablePSROIPooling: position-sensitive pooling whose bins are moved by offsets (Dai et al., 2017)."""
+
 def _contrib_MultiBoxDetection(cls_prob: NDArray | None = ..., loc_pred: NDArray | None = ..., anchor: NDArray | None = ..., clip: bool | int = True, threshold: float = 0.01, background_id: int = 0, nms_threshold: float = 0.5, force_suppress: bool | int = False, variances: Sequence[Any] | int = (0.1, 0.1, 0.2, 0.2), nms_topk: int = -1, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """_contrib_MultiBoxDetection: boxes with class and score from what anchors predict (Liu et al., 2016, SSD)."""
 
@@ -316,6 +325,21 @@ def _contrib_MultiBoxPrior(data: NDArray | None = ..., sizes: Sequence[Any] | in
 
 def _contrib_MultiBoxTarget(anchor: NDArray | None = ..., label: NDArray | None = ..., cls_pred: NDArray | None = ..., overlap_threshold: float = 0.5, ignore_label: float = -1.0, negative_mining_ratio: float = -1.0, negative_mining_thresh: float = 0.5, minimum_negative_samples: int = 0, variances: Sequence[Any] | int = (0.1, 0.1, 0.2, 0.2), name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """_contrib_MultiBoxTarget: what anchors are to predict, from the true boxes (Liu et al., 2016, SSD)."""
+
+def _contrib_MultiProposal(cls_prob: NDArray | None = ..., bbox_pred: NDArray | None = ..., im_info: NDArray | None = ..., rpn_pre_nms_top_n: int = 6000, rpn_post_nms_top_n: int = 300, threshold: float = 0.7, rpn_min_size: int = 16, scales: Sequence[Any] | int = (4.0, 8.0, 16.0, 32.0), ratios: Sequence[Any] | int = (0.5, 1.0, 2.0), feature_stride: int = 16, output_score: bool | int = False, iou_loss: bool | int = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """Regions of several images that are likely to be objects."""
+
+def _contrib_PSROIPooling(data: NDArray | None = ..., rois: NDArray | None = ..., spatial_scale: float = ..., output_dim: int = ..., pooled_size: int = ..., group_size: int = 0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """_contrib_PSROIPooling: regions pooled by the mean of each bin, which has its own channels (R-FCN: Dai et al., 2016)."""
+
+def _contrib_Proposal(cls_prob: NDArray | None = ..., bbox_pred: NDArray | None = ..., im_info: NDArray | None = ..., rpn_pre_nms_top_n: int = 6000, rpn_post_nms_top_n: int = 300, threshold: float = 0.7, rpn_min_size: int = 16, scales: Sequence[Any] | int = (4.0, 8.0, 16.0, 32.0), ratios: Sequence[Any] | int = (0.5, 1.0, 2.0), feature_stride: int = 16, output_score: bool | int = False, iou_loss: bool | int = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """Regions of an image that are likely to be objects."""
+
+def _contrib_ROIAlign(data: NDArray | None = ..., rois: NDArray | None = ..., pooled_size: Sequence[Any] | int = ..., spatial_scale: float = ..., sample_ratio: int = -1, position_sensitive: bool | int = False, aligned: bool | int = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """Regions pooled by bilinear samples."""
+
+def _contrib_RROIAlign(data: NDArray | None = ..., rois: NDArray | None = ..., pooled_size: Sequence[Any] | int = ..., spatial_scale: float = ..., sampling_ratio: int = -1, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """Rotated regions pooled by bilinear samples."""
 
 def _contrib_SyncBatchNorm(data: NDArray | None = ..., gamma: NDArray | None = ..., beta: NDArray | None = ..., moving_mean: NDArray | None = ..., moving_var: NDArray | None = ..., eps: float = 0.001, momentum: float = 0.9, fix_gamma: bool | int = True, use_global_stats: bool | int = False, output_mean_var: bool | int = False, ndev: int = 1, key: str = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """BatchNorm_v1 and _contrib_SyncBatchNorm: BatchNorm along axis 1, whose output var is the variance."""

@@ -1,0 +1,182 @@
+"""_contrib_Proposal, _contrib_MultiProposal: regions that a region proposal network finds likely (Ren et al., 2015).
+
+cls_prob (batch, 2 k, height, width): k probabilities of background, then k of an object; bbox_pred (batch, 4 k, height,
+width); im_info (batch, 3): height, width and scale of the image. Outputs: rois (batch * rpn_post_nms_top_n, 5): image,
+left, top, right, bottom; with output_score their scores (batch * rpn_post_nms_top_n, 1). Proposal takes one image.
+
+Around each position are k = len(ratios) * len(scales) anchors, feature_stride apart. bbox_pred moves them (iou_loss: is
+added to their corners), the image's edges cut them off; the rpn_pre_nms_top_n best compete: one that overlaps a better
+one by more than threshold is dropped. The rpn_post_nms_top_n best are the rois, repeated from the first on where there
+are fewer. Boxes smaller than rpn_min_size * scale are widened and have score -1, as have those beyond the image.
+
+The gradient is zero.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from opbox_protocol.errors import ParamError, ShapeError
+
+from ..compute import Array, Arrays, OpContext, Outputs
+from ..gradient import grad_zero
+from ..infer import ShapeList, all_same_float, show_shape
+from ..params import Bool, Field, Float, FloatTuple, Int, Params
+from ..registry import Slot, register, when
+from .geometry import areas, overlap
+from .regions import wide_of
+from .suppress import suppress
+
+
+class ProposalParams(Params):
+    rpn_pre_nms_top_n: Int = Field(6000, description="How many boxes compete; all when it is less than 1.")
+    rpn_post_nms_top_n: Int = Field(300, description="How many regions are returned for an image.")
+    threshold: Float = Field(0.7, description="Overlap above which the worse of two boxes is dropped.")
+    rpn_min_size: Int = Field(16, description="Least width and height of a box, before the image was scaled.")
+    scales: FloatTuple = Field((4.0, 8.0, 16.0, 32.0), description="Sizes of the anchors, in feature_stride.")
+    ratios: FloatTuple = Field((0.5, 1.0, 2.0), description="Height to width of the anchors.")
+    feature_stride: Int = Field(16, description="Distance of two positions, in the image's pixels.")
+    output_score: Bool = Field(False, description="Return the scores too.")
+    iou_loss: Bool = Field(False, description="bbox_pred is the distance of the corners.")
+
+
+proposal, multi_proposal = (
+    register(
+        name,
+        ProposalParams,
+        inputs=("cls_prob", "bbox_pred", "im_info"),
+        outputs=("output", Slot("score", visible=when("output_score"))),
+        doc=doc,
+    )
+    for name, doc in (
+        ("_contrib_Proposal", "Regions of an image that are likely to be objects."),
+        ("_contrib_MultiProposal", "Regions of several images that are likely to be objects."),
+    )
+)
+
+
+def _infer(name: str, p: ProposalParams, ins: ShapeList, outs: ShapeList) -> None:
+    anchors = len(p.scales) * len(p.ratios)
+    if not anchors or p.rpn_post_nms_top_n < 1 or p.feature_stride < 1:
+        message = "expected at least one scale and ratio, and rpn_post_nms_top_n and feature_stride of at least 1"
+        raise ParamError(f"{name}: {message}, got {p.scales}, {p.ratios}, {p.rpn_post_nms_top_n}, {p.feature_stride}")
+    for i in (0, 1):
+        ins.rank(i, 4)
+    ins.rank(2, 2)
+    prob = ins.merge(0, (-1, 2 * anchors, -1, -1))
+    assert prob is not None
+    pred = ins.merge(1, (prob[0], 4 * anchors, *prob[2:]))
+    assert pred is not None
+    info = ins.merge(2, (pred[0], 3))
+    assert info is not None
+    batch = info[0]
+    for k in range(len(outs)):
+        rows = outs.merge(k, (batch * p.rpn_post_nms_top_n if batch >= 0 else -1, 1 if k else 5))
+        assert rows is not None
+        if batch < 0 <= rows[0]:
+            batch = rows[0] // p.rpn_post_nms_top_n
+    prob = ins.merge(0, (batch, 2 * anchors, *pred[2:]))
+    ins.merge(1, (batch, 4 * anchors, -1, -1))
+    ins.merge(2, (batch, 3))
+
+
+@multi_proposal.infer_shape
+def _(p: ProposalParams, ins: ShapeList, outs: ShapeList) -> None:
+    _infer("_contrib_MultiProposal", p, ins, outs)
+
+
+@proposal.infer_shape
+def _(p: ProposalParams, ins: ShapeList, outs: ShapeList) -> None:
+    for i in range(3):
+        shape = ins[i]
+        if shape and shape[0] not in (-1, 1):
+            message = f"expected one image (MultiProposal takes several), got {show_shape(shape)}"
+            raise ShapeError(message, side="input", index=i)
+    ins.merge(0, (1, -1, -1, -1))
+    _infer("_contrib_Proposal", p, ins, outs)
+
+
+def anchors_of(p: ProposalParams) -> list[tuple[float, float, float, float]]:
+    """The corners of the anchors around the first position, ratios first."""
+    side, found = p.feature_stride, []
+    for ratio in p.ratios:
+        width = math.floor(math.sqrt(math.floor(side * side / ratio)) + 0.5)
+        for scale in p.scales:
+            half_width = 0.5 * (width * scale - 1)
+            half_height = 0.5 * (math.floor(width * ratio + 0.5) * scale - 1)
+            middle = 0.5 * (side - 1)
+            found.append((middle - half_width, middle - half_height, middle + half_width, middle + half_height))
+    return found
+
+
+def _boxes(p: ProposalParams, xp: Any, prob: Array, pred: Array, info: Array) -> tuple[list[Array], Array]:
+    """Corners and scores of all boxes (batch, height, width, anchor)."""
+    _, _, height, width = pred.shape
+    count = len(p.scales) * len(p.ratios)
+    anchors = xp.asarray(anchors_of(p), dtype=pred.dtype)
+    column, row = xp.arange(width)[:, None] * p.feature_stride, xp.arange(height)[:, None, None] * p.feature_stride
+    near = [anchors[:, i] + (row if i % 2 else column) for i in range(4)]
+    moves = pred.reshape(pred.shape[0], count, 4, height, width).transpose(2, 0, 3, 4, 1)
+    box: list[Array] = [None] * 4
+    for axis in (0, 1):
+        first, last = near[axis], near[axis + 2]
+        if p.iou_loss:
+            begin, end = first + moves[axis], last + moves[axis + 2]
+        else:
+            size = last - first + 1
+            middle = moves[axis] * size + (first + 0.5 * (size - 1))
+            reach = 0.5 * (xp.exp(moves[axis + 2]) * size - 1)
+            begin, end = middle - reach, middle + reach
+        edge = (info[:, 1 - axis] - 1)[:, None, None, None]
+        box[axis], box[axis + 2] = (xp.maximum(xp.minimum(side, edge), 0) for side in (begin, end))
+    score = prob[:, count:].transpose(0, 2, 3, 1).copy()
+    real = (info[:, :2] / p.feature_stride).astype(xp.int64)[:, :, None, None, None]
+    beyond = (xp.arange(height)[:, None, None] >= real[:, 0]) | (xp.arange(width)[:, None] >= real[:, 1])
+    least = (p.rpn_min_size * info[:, 2])[:, None, None, None]
+    small = (box[2] - box[0] + 1 < least) | (box[3] - box[1] + 1 < least)
+    for i, sign in enumerate((-1, -1, 1, 1)):
+        box[i] = xp.where(small, box[i] + sign * least / 2, box[i])
+    return box, xp.where(beyond | small, -1, score)
+
+
+@multi_proposal.compute(allocates="boxes, sorting, and pairs of boxes block by block")
+@proposal.compute(allocates="boxes, sorting, and pairs of boxes block by block")
+def _(p: ProposalParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    xp = ctx.xp
+    prob, pred, info = (array.astype(wide_of(array.dtype), copy=False) for array in inputs)
+    batch = prob.shape[0]
+    if not prob.size:
+        for out in outputs:
+            if out is not None:
+                out[...] = 0
+        return
+    planes, score = _boxes(p, xp, prob, pred, info)
+    score = score.reshape(batch, -1)
+    order = xp.argsort(-score, axis=1, kind="stable")
+    if p.rpn_pre_nms_top_n > 0:
+        order = order[:, : p.rpn_pre_nms_top_n]
+    box = [xp.take_along_axis(plane.reshape(batch, -1), order, axis=1) for plane in planes]
+    alive = xp.ones(order.shape, dtype=bool)
+    most = min(p.rpn_post_nms_top_n, order.shape[1])
+
+    def hits(better: Any, worse: Any) -> Array:
+        return overlap(xp, better, worse, 1) > p.threshold
+
+    suppress(xp, [*box, areas(xp, box, 1)], alive, hits, most)
+    kept = xp.minimum(alive.sum(axis=1, keepdims=True), most)
+    number = xp.arange(p.rpn_post_nms_top_n) % xp.maximum(kept, 1)
+    best = xp.take_along_axis(xp.argsort(~alive, axis=1, kind="stable"), number, axis=1)
+    if outputs[0] is not None:
+        rois = outputs[0].reshape(batch, -1, 5)
+        rois[:, :, 0] = xp.arange(batch)[:, None]
+        for i, plane in enumerate(box):
+            rois[:, :, i + 1] = xp.take_along_axis(plane, best, axis=1)
+    if outputs[1] is not None:
+        scores = xp.take_along_axis(score, xp.take_along_axis(order, best, axis=1), axis=1)
+        outputs[1][...] = scores.reshape(outputs[1].shape)
+
+
+for _op in (proposal, multi_proposal):
+    _op.set_attr("FGradient", grad_zero)
+    _op.infer_type(all_same_float)

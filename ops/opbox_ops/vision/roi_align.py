@@ -1,0 +1,165 @@
+"""_contrib_ROIAlign, _contrib_RROIAlign: regions pooled to one size, by bilinear samples (He et al., 2017).
+
+data (batch, channel, height, width); rois (n, 5): image, left, top, right, bottom, times spatial_scale on data;
+out (n, channel, *pooled_size). A region has pooled_size bins; each is the mean of a grid of sample_ratio by
+sample_ratio samples, with sample_ratio < 1 about one a pixel. A sample more than a pixel outside of data counts as 0.
+
+ROIAlign: regions are at least one pixel large; aligned takes half a pixel off their position instead. With
+    position_sensitive data has c * prod(pooled_size) channels, bin (i, j) reads its own: out (n, c, *pooled_size).
+RROIAlign: rois (n, 6): image, centre x, y, width, height, degrees counterclockwise.
+
+gdata = gout spread over the samples (RROIAlign has no gradient, as in MXNet); rois' gradient is zero. A region whose
+image is not in data is 0.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from opbox_protocol.errors import ShapeError
+
+from ..compute import Array, Arrays, OpContext, Outputs
+from ..gradient import backward_node
+from ..infer import ShapeList, all_same_float, show_shape
+from ..node import Entry, Node
+from ..params import Bool, Field, Float, Int, Params, Shape
+from ..registry import register, register_backward
+from .regions import Samples, bilinear, check_size, images_of, infer_regions, wide_of
+
+
+class RotatedParams(Params):
+    pooled_size: Shape = Field(description="Height and width of the output.")
+    spatial_scale: Float = Field(description="Size of data's image over that of the regions'.")
+    sampling_ratio: Int = Field(-1, description="Samples of a bin along an axis; less than 1: about one a pixel.")
+
+
+class ROIAlignParams(Params):
+    pooled_size: Shape = Field(description="Height and width of the output.")
+    spatial_scale: Float = Field(description="Size of data's image over that of the regions'.")
+    sample_ratio: Int = Field(-1, description="Samples of a bin along an axis; less than 1: about one a pixel.")
+    position_sensitive: Bool = Field(False, description="Each bin has channels of its own.")
+    aligned: Bool = Field(False, description="Pixels are at their centres: move regions by half a pixel.")
+
+
+align = register(
+    "_contrib_ROIAlign", ROIAlignParams, inputs=("data", "rois"), doc="Regions pooled by bilinear samples."
+)
+rotated = register(
+    "_contrib_RROIAlign", RotatedParams, inputs=("data", "rois"), doc="Rotated regions pooled by bilinear samples."
+)
+backward = register_backward("_backward_ROIAlign", ROIAlignParams, outputs=("data", "rois"))
+for _op in (align, rotated):
+    _op.infer_type(all_same_float)
+
+
+@align.infer_shape
+def _(p: ROIAlignParams, ins: ShapeList, outs: ShapeList) -> None:
+    pooled = check_size("_contrib_ROIAlign", p.pooled_size)
+    bins = pooled[0] * pooled[1] if p.position_sensitive else 1
+    channels = ins[0][1] if ins[0] is not None and len(ins[0]) == 4 else -1
+    if channels % bins and channels >= 0:
+        message = f"expected a multiple of {bins} channels (position_sensitive), got {show_shape(ins[0])}"
+        raise ShapeError(message, side="input", index=0)
+    infer_regions(ins, outs, channels // bins if channels >= 0 else -1, pooled, 5)
+    out = outs[0]
+    ins.merge(0, (-1, out[1] * bins if out is not None and out[1] >= 0 else -1, -1, -1))
+
+
+@rotated.infer_shape
+def _(p: RotatedParams, ins: ShapeList, outs: ShapeList) -> None:
+    channels = ins[0][1] if ins[0] is not None and len(ins[0]) == 4 else -1
+    infer_regions(ins, outs, channels, check_size("_contrib_RROIAlign", p.pooled_size), 6)
+    ins.merge(0, (-1, outs[0][1] if outs[0] is not None else -1, -1, -1))
+
+
+@align.gradient
+def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
+    return backward_node("_backward_ROIAlign", node, [ograds[0], node.inputs[1]])
+
+
+def _grid(xp: Any, start: Array, extent: Array, bins: int, ratio: int) -> tuple[Array, Array, Array]:
+    """Positions of the samples along an axis (n, bins, samples), which of them exist, and how many a bin has (n,)."""
+    step = extent / bins
+    count = xp.full(start.shape, ratio) if ratio > 0 else xp.ceil(step).astype(xp.int64)
+    most = max(int(count.max()), 0) if count.size else 0
+    sample = xp.arange(most)
+    step, number = step[:, None, None], count[:, None, None]
+    inside = (sample + 0.5) * step / xp.maximum(number, 1)
+    at = start[:, None, None] + xp.arange(bins)[None, :, None] * step + inside
+    return at.astype(start.dtype), xp.broadcast_to(sample < number, at.shape), count
+
+
+def _samples(p: Any, xp: Any, rois: Array, data: tuple[int, ...]) -> Samples:
+    """The matrix of the regions: a row for each region and bin, a column for each pixel (and bin)."""
+    batch, _, height, width = data
+    rois = rois.astype(wide_of(rois.dtype), copy=False)
+    image, nowhere = images_of(xp, rois, batch)
+    bins_y, bins_x = p.pooled_size
+    place = rois[:, 1:5] * rois.dtype.type(p.spatial_scale)
+    if isinstance(p, ROIAlignParams):
+        place -= 0.5 * p.aligned
+        start_x, start_y, extent_x, extent_y = place[:, 0], place[:, 1], place[:, 2], place[:, 3]
+        extent_x, extent_y, ratio = extent_x - start_x, extent_y - start_y, p.sample_ratio
+        if not p.aligned:
+            extent_x, extent_y = xp.maximum(extent_x, 1), xp.maximum(extent_y, 1)
+    else:
+        extent_x, extent_y = xp.maximum(place[:, 2], 1), xp.maximum(place[:, 3], 1)
+        start_x, start_y, ratio = -extent_x / 2, -extent_y / 2, p.sampling_ratio
+    x, real_x, count_x = _grid(xp, start_x, extent_x, bins_x, ratio)
+    y, real_y, count_y = _grid(xp, start_y, extent_y, bins_y, ratio)
+    # (n, bin row, bin column, sample row, sample column)
+    x, real_x = x[:, None, :, None, :], real_x[:, None, :, None, :]
+    y, real_y = y[:, :, None, :, None], real_y[:, :, None, :, None]
+    if not isinstance(p, ROIAlignParams):
+        angle = (rois[:, 5] * (math.pi / 180))[:, None, None, None, None]
+        cos, sin = xp.cos(angle), xp.sin(angle)
+        center = place[:, :2, None, None, None, None]
+        x, y = x * cos + y * sin + center[:, 0], y * cos - x * sin + center[:, 1]
+    real = real_x & real_y & ~nowhere[:, None, None, None, None]
+    real = real & (y >= -1) & (y <= height) & (x >= -1) & (x <= width)
+    region, row, column, *_ = at = xp.nonzero(real)
+    x, y = xp.broadcast_to(x, real.shape)[at], xp.broadcast_to(y, real.shape)[at]
+    bin_ = row * bins_x + column
+    share = 1 / xp.maximum(count_x * count_y, 1).astype(rois.dtype)[region]
+    bins = bins_y * bins_x
+    spread = bins if getattr(p, "position_sensitive", False) else 1
+    corners = bilinear(xp, y, x, height, width)
+    pixels = [(image[region] * (height * width) + pixel) * spread + bin_ * (spread > 1) for pixel, *_ in corners]
+    return Samples(
+        xp,
+        (rois.shape[0] * bins, batch * height * width * spread),
+        xp.tile(region * bins + bin_, 4),
+        xp.concatenate(pixels),
+        xp.concatenate([weight * share for _, weight, *_ in corners]),
+    )
+
+
+@align.compute(allocates="samples of the regions, data with its channels last")
+@rotated.compute(allocates="samples of the regions, data with its channels last")
+def _(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    data, rois = inputs
+    (out,) = outputs
+    if out is None or not out.size:
+        return
+    samples = _samples(p, ctx.xp, rois, data.shape)
+    channels = out.shape[1]
+    pixels = data.reshape(data.shape[0], channels, -1, *data.shape[2:]).transpose(0, 3, 4, 2, 1)
+    found = samples.gather(pixels.reshape(-1, channels).astype(wide_of(data.dtype), copy=False))
+    out[...] = found.reshape(-1, *p.pooled_size, channels).transpose(0, 3, 1, 2)
+
+
+@backward.compute(allocates="samples of the regions, gradients with their channels last")
+def _(p: ROIAlignParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    gout, rois = inputs
+    gdata, grois = outputs
+    if grois is not None:
+        grois[...] = 0
+    if gdata is None or not gdata.size:
+        return
+    batch, all_channels, height, width = gdata.shape
+    channels = gout.shape[1]
+    samples = _samples(p, ctx.xp, rois, gdata.shape)
+    found = samples.spread(gout.transpose(0, 2, 3, 1).reshape(-1, channels).astype(wide_of(gout.dtype), copy=False))
+    found = found.reshape(batch, height, width, all_channels // channels, channels)
+    gdata[...] = found.transpose(0, 4, 3, 1, 2).reshape(gdata.shape)
