@@ -159,6 +159,7 @@ __all__ = [
     '_rdiv_scalar',
     '_rminus_scalar',
     '_rmod_scalar',
+    '_rnn_param_concat',
     '_rpower_scalar',
     '_sample_exponential',
     '_sample_gamma',
@@ -637,6 +638,9 @@ def _rminus_scalar(data: Symbol | None = ..., scalar: float = 1.0, is_int: bool 
 
 def _rmod_scalar(data: Symbol | None = ..., scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """The remainder of scalar / data."""
+
+def _rnn_param_concat(*data: Symbol, num_args: int = ..., dim: int = 1, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """_rnn_param_concat: vectors joined into the packed parameters of RNN."""
 
 def _rpower_scalar(data: Symbol | None = ..., scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """scalar to the power of data."""

@@ -34,6 +34,7 @@ __all__ = [
     'Pad',
     'Pooling',
     'Pooling_v1',
+    'RNN',
     'Reshape',
     'SVMOutput',
     'SliceChannel',
@@ -326,6 +327,9 @@ def Pooling(data: Symbol | None = ..., kernel: Sequence[Any] | int = (), pool_ty
 
 def Pooling_v1(data: Symbol | None = ..., kernel: Sequence[Any] | int = (), pool_type: str = 'max', global_pool: bool | int = False, pooling_convention: str = 'valid', stride: Sequence[Any] | int = (), pad: Sequence[Any] | int = (), name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """Pooling_v1: the maximum, mean or sum of data under a sliding window, as the first version of Pooling has it."""
+
+def RNN(data: Symbol | None = ..., parameters: Symbol | None = ..., state: Symbol | None = ..., state_cell: Symbol | None = ..., sequence_length: Symbol | None = ..., state_size: int = ..., num_layers: int = ..., bidirectional: bool | int = False, mode: str = ..., p: float = 0.0, state_outputs: bool | int = False, projection_size: int | None = None, lstm_state_clip_min: float | None = None, lstm_state_clip_max: float | None = None, lstm_state_clip_nan: bool | int = False, use_sequence_length: bool | int = False, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """RNN: layers of recurrent cells over a sequence, in one operator."""
 
 def Reshape(data: Symbol | None = ..., shape: Sequence[Any] | int = (), reverse: bool | int = False, target_shape: Sequence[Any] | int = (), keep_highest: bool | int = False, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """Reshape: out = data's elements, in row-major order, under another shape."""

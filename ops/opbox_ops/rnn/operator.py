@@ -1,0 +1,278 @@
+"""RNN: layers of recurrent cells over a sequence, in one operator.
+
+data (time, batch, inputs), state (layers * directions, batch, outputs), lstm's state_cell (layers * directions, batch,
+state_size), parameters one vector (see `layout.py`), out (time, batch, directions * outputs); outputs is
+projection_size for an lstm that has it, otherwise state_size. With state_outputs the last states and cells are outputs
+too, shaped as state and state_cell. With use_sequence_length, sequence_length (batch,) says how many steps of each
+sequence count: beyond them out is 0, the state stays as it was, and the reverse direction begins at the last one.
+
+A layer's input is the states of the one before, both directions side by side; in training each element of it is 0 at
+probability p, and divided by 1 - p otherwise. lstm_state_clip_min and _max bound the cell state after every step; with
+lstm_state_clip_nan NaN becomes a bound too. The cells are in `steps.py`.
+
+The hidden output reserve is what the gradient needs of every step. Its gates' gradients summed over time:
+
+    gi2h = ggates.T @ x        gx = ggates @ i2h        gh2h = ggates.T @ (state before)        gbias = sum of ggates
+
+Hochreiter and Schmidhuber, "Long Short-Term Memory" (1997); Cho et al., "Learning Phrase Representations using RNN
+Encoder-Decoder" (2014), with the reset gate after the product as cuDNN has it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field as Range
+
+from opbox_protocol.errors import ParamError, ShapeError
+
+from ..compute import Array, Arrays, OpContext, Outputs
+from ..gradient import backward_node
+from ..infer import ShapeList, TypeList, known
+from ..nn.standardise import wide_type
+from ..node import Entry, Node
+from ..params import Bool, Field, Float, OptFloat, OptInt, Params, PositiveInt
+from ..registry import Slot, register, register_backward, when
+from .layout import GATES, Activations, Sizes, Weights, activations, reserve_size, weights
+from .steps import Direction
+
+
+class RNNParams(Params):
+    state_size: PositiveInt = Field(description="Elements of a cell's state.")
+    num_layers: PositiveInt = Field(description="How many layers there are.")
+    bidirectional: Bool = Field(False, description="Run each layer backwards through the sequence, too.")
+    mode: Literal["gru", "lstm", "rnn_relu", "rnn_tanh"] = Field(description="The cell.")
+    p: Annotated[Float, Range(ge=0, le=1)] = Field(0.0, description="Share of the elements dropped between layers.")
+    state_outputs: Bool = Field(False, description="Show the last states.")
+    projection_size: OptInt = Field(None, description="Elements that an lstm's state is projected to.")
+    lstm_state_clip_min: OptFloat = Field(None, description="Least cell state; with lstm_state_clip_max.")
+    lstm_state_clip_max: OptFloat = Field(None, description="Greatest cell state; with lstm_state_clip_min.")
+    lstm_state_clip_nan: Bool = Field(False, description="Make NaN in the cell state a bound, too.")
+    use_sequence_length: Bool = Field(False, description="Take the input sequence_length.")
+
+
+_shown = when("state_outputs")
+_INPUTS = (
+    "data",
+    "parameters",
+    "state",
+    Slot("state_cell", when("mode", "lstm")),
+    Slot("sequence_length", when("use_sequence_length"), doc="How many steps of each sequence count."),
+)
+
+op = register(
+    "RNN",
+    RNNParams,
+    inputs=_INPUTS,
+    outputs=(
+        "output",
+        Slot("state_output", visible=_shown),
+        Slot("statecell_output", when("mode", "lstm"), visible=_shown),
+        Slot("reserve", visible=False),
+    ),
+)
+backward = register_backward("_backward_RNN", RNNParams, outputs=_INPUTS)
+
+
+def _sizes(p: RNNParams, data: tuple[int, ...]) -> Sizes:
+    directions = 2 if p.bidirectional else 1
+    outputs = p.projection_size or p.state_size
+    time, batch, inputs = data
+    return Sizes(p.mode, p.num_layers, directions, p.state_size, outputs, time, batch, inputs, p.p > 0)
+
+
+def _check(p: RNNParams) -> None:
+    if p.projection_size is not None and (p.mode != "lstm" or p.projection_size < 1):
+        size = f"{p.projection_size} with mode {p.mode!r}"
+        raise ParamError(f"RNN: parameter 'projection_size': expected a positive number with mode 'lstm', got {size}")
+    clip = (p.lstm_state_clip_min, p.lstm_state_clip_max)
+    if (clip[0] is None) != (clip[1] is None):
+        raise ParamError(f"RNN: parameter 'lstm_state_clip_min': expected both bounds or none, got {clip}")
+    if clip != (None, None) and p.mode != "lstm":
+        raise ParamError(f"RNN: parameter 'lstm_state_clip_min': expected mode 'lstm', got {p.mode!r}")
+
+
+@op.infer_shape
+def _(p: RNNParams, ins: ShapeList, outs: ShapeList) -> None:
+    _check(p)
+    sizes = _sizes(p, (-1, -1, -1))
+    count = sizes.layers * sizes.directions
+    data = ins.rank(0, 3) or (-1, -1, -1)
+    out = outs.merge(0, (data[0], data[1], sizes.directions * sizes.outputs)) or ()
+    time, batch = out[0], out[1]
+    wide = [(ins, 2, sizes.outputs), (outs, 1, sizes.outputs)]
+    wide += [(ins, 3, sizes.hidden), (outs, 2, sizes.hidden)] if p.mode == "lstm" else []
+    length = ins[len(ins) - 1] if p.use_sequence_length else None
+    batch = length[0] if batch < 0 and length else batch
+    for slots, k, size in wide * 2:
+        shape = slots.merge(k, (count, batch, size)) or ()
+        batch = shape[1]
+    inputs = data[2]
+    parameters = ins.rank(1, 1)
+    if inputs < 0 and parameters is not None and parameters[0] >= 0:
+        inputs = _inputs_of(p, parameters[0])
+    data = ins.merge(0, (time, batch, inputs)) or ()
+    outs.merge(0, (time, batch, -1))
+    if p.use_sequence_length:
+        ins.merge(len(ins) - 1, (batch,))
+    if inputs >= 0:
+        ins.merge(1, (_sizes(p, (0, 0, inputs)).parameters,))
+    reserve = reserve_size(_sizes(p, data)) if known(data) else -1
+    outs.merge(len(outs) - 1, (reserve,))
+
+
+def _inputs_of(p: RNNParams, parameters: int) -> int:
+    """data's last dimension, from the length of the parameters."""
+    rest, each = _sizes(p, (0, 0, 0)).parameters, (2 if p.bidirectional else 1) * GATES[p.mode] * p.state_size
+    if parameters < rest or (parameters - rest) % each:
+        message = f"expected {rest} elements and a multiple of {each}, got {parameters}"
+        raise ShapeError(message, side="input", index=1)
+    return (parameters - rest) // each
+
+
+@op.infer_type
+def _(p: RNNParams, ins: TypeList, outs: TypeList) -> None:
+    count = len(ins) - (1 if p.use_sequence_length else 0)
+    dtype = None
+    for _ in range(2):
+        for k in range(count):
+            dtype = ins.merge(k, dtype)
+        for k in range(len(outs) - 1):
+            dtype = outs.merge(k, dtype)
+    ins.only(0, "float16", "float32", "float64", "bfloat16")
+    if dtype is not None:
+        outs.merge(len(outs) - 1, wide_type(dtype))
+        if p.use_sequence_length and ins[-1] is None:
+            ins.merge(len(ins) - 1, dtype)
+
+
+@op.gradient
+def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
+    # The states' gradients are those of hidden outputs, of zeros, without state_outputs.
+    return backward_node("_backward_RNN", node, [*ograds[:-1], *node.inputs, Entry(node, len(ograds) - 1)])
+
+
+class _Call:
+    """The arrays of one call, forward or backward, in the type that is computed in."""
+
+    def __init__(self, p: RNNParams, ctx: OpContext, inputs: Arrays, reserve: Array | None) -> None:
+        self.p, self.xp = p, ctx.xp
+        rest = iter(inputs)
+        data, packed, state = next(rest), next(rest), next(rest)
+        self.dtype = wide_type(data.dtype)
+        self.sizes = _sizes(p, data.shape)
+        self.data = data.astype(self.dtype, copy=False)
+        self.weights = weights(self.sizes, packed.astype(self.dtype, copy=False))
+        self.state = state.astype(self.dtype, copy=False)
+        self.cell = next(rest).astype(self.dtype, copy=False) if p.mode == "lstm" else None
+        self.valid = None
+        if p.use_sequence_length:
+            steps = self.xp.arange(data.shape[0])[:, None, None]
+            self.valid = steps < next(rest)[:, None]
+        if reserve is None:
+            reserve = self.xp.empty((reserve_size(self.sizes),), self.dtype)
+        self.layers = activations(self.sizes, reserve)
+
+    def direction(self, layer: int, number: int) -> Direction:
+        """The cells of direction `number` of a layer."""
+        kept, k, n = self.layers[layer], layer * self.sizes.directions + number, self.sizes.outputs
+        low, high = self.p.lstm_state_clip_min, self.p.lstm_state_clip_max
+        return Direction(
+            self.xp,
+            self.p.mode,
+            self.weights[k],
+            number == 1,
+            kept.gates[number],
+            kept.extra[number] if kept.extra is not None else None,
+            kept.states[..., number * n : (number + 1) * n],
+            self.state[k],
+            self.cell[k] if self.cell is not None else None,
+            self.valid,
+            None if low is None or high is None else (low, high, self.p.lstm_state_clip_nan),
+        )
+
+    def passed(self, kept: Activations) -> Array:
+        """What a layer gives to the next one, (time, batch, directions * outputs)."""
+        states = kept.states if self.valid is None else kept.states * self.valid
+        return states if kept.mask is None else states * kept.mask
+
+    def bias(self, part: Weights) -> Array:
+        """What is added to the gates of every step; gru's new gate has its second bias within the reset."""
+        bias = part.i2h_bias + part.h2h_bias
+        if self.p.mode == "gru":
+            bias[2 * self.sizes.hidden :] = part.i2h_bias[2 * self.sizes.hidden :]
+        return bias
+
+
+@op.compute(allocates="a layer's input where it is not the states as they are, and in inference the activations")
+def _(p: RNNParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    call = _Call(p, ctx, inputs, outputs[-1])
+    sizes, x = call.sizes, call.data
+    for layer, kept in enumerate(call.layers):
+        flat = x.reshape(-1, x.shape[2])
+        for number in range(sizes.directions):
+            k = layer * sizes.directions + number
+            part, gates = call.weights[k], kept.gates[number]
+            ctx.xp.matmul(flat, part.i2h.T, out=gates.reshape(-1, sizes.gates))
+            gates += call.bias(part)
+            last, cell = call.direction(layer, number).run()
+            if outputs[1] is not None:
+                outputs[1][k] = last
+            if p.mode == "lstm" and outputs[2] is not None:
+                outputs[2][k] = cell
+        if kept.mask is not None:
+            _draw(p, ctx, kept.mask)
+        x = call.passed(kept)
+    if outputs[0] is not None:
+        outputs[0][...] = x
+
+
+def _draw(p: RNNParams, ctx: OpContext, mask: Array) -> None:
+    """1 / (1 - p) with probability 1 - p and 0 otherwise in training, 1 elsewhere."""
+    if not ctx.is_train:
+        mask[...] = 1
+        return
+    ctx.random.uniform(mask)
+    ctx.xp.less(mask, 1 - p.p, out=mask, casting="unsafe")
+    if p.p < 1:
+        mask *= 1 / (1 - p.p)
+
+
+@backward.compute(allocates="the gradients of the activations, one layer at a time")
+def _(p: RNNParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    xp, count = ctx.xp, 3 if p.mode == "lstm" else 2
+    heads = list(inputs[:count])
+    call = _Call(p, ctx, inputs[count:-1], inputs[-1])
+    sizes, n = call.sizes, call.sizes.outputs
+    gout, glast, *gcells = (head.astype(call.dtype, copy=False) for head in heads)
+    packed = None if outputs[1] is None else xp.empty((sizes.parameters,), call.dtype)
+    gweights = None if packed is None else weights(sizes, packed)
+    gx = gout
+    for layer in reversed(range(sizes.layers)):
+        kept = call.layers[layer]
+        x = call.passed(call.layers[layer - 1]) if layer else call.data
+        gstates, gx = gx if kept.mask is None else gx * kept.mask, None
+        if call.valid is not None:
+            gstates = gstates * call.valid
+        for number in range(sizes.directions):
+            k = layer * sizes.directions + number
+            part = None if gweights is None else gweights[k]
+            direction, gcell = call.direction(layer, number), gcells[0][k] if gcells else None
+            mine = gstates[..., number * n : (number + 1) * n]
+            ggates, gstate, gcell = direction.back(mine, glast[k], gcell, part)
+            flat = ggates.reshape(-1, sizes.gates)
+            if part is not None:
+                xp.matmul(flat.T, x.reshape(-1, x.shape[2]), out=part.i2h)
+                part.i2h_bias[...] = flat.sum(axis=0)
+            if layer or outputs[0] is not None:
+                product = (flat @ call.weights[k].i2h).reshape(x.shape)
+                gx = product if gx is None else gx + product
+            if outputs[2] is not None:
+                outputs[2][k] = gstate
+            if gcell is not None and outputs[3] is not None:
+                outputs[3][k] = gcell
+    for target, value in ((outputs[0], gx), (outputs[1], packed)):
+        if target is not None:
+            target[...] = value
+    if p.use_sequence_length and outputs[-1] is not None:
+        outputs[-1][...] = 0
