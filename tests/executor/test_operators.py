@@ -20,7 +20,7 @@ from tests.cases.values import head_gradient, inputs
 from . import toy_ops as toy
 
 CPU = backend_for("cpu")
-CASES = all_cases()
+CASES = [case for case in all_cases() if case.out_shapes is None]  # a graph has to know its shapes
 
 
 def graph_of(case: Case) -> Graph:

@@ -193,7 +193,7 @@ class Run:
         """Run it; returns all outputs. Auxiliary states are in `self.values` afterwards as it left them."""
         arrays = [self.backend.put(array) for array in self.given.values()]
         count = self.op.num_outputs(self.params)
-        shapes = infer_shapes(self.node, [a.shape for a in arrays], [None] * count)[1]
+        shapes = infer_shapes(self.node, [a.shape for a in arrays], self.case.out_shapes or [None] * count)[1]
         types = infer_types(self.node, [a.dtype for a in arrays], [None] * count)[1]
         assert all(known(shape) for shape in shapes), f"the shape rule leaves {shapes} of full inputs"
         assert all(each is not None for each in types), f"the type rule leaves {types} of full inputs"

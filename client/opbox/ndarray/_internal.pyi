@@ -61,14 +61,31 @@ __all__ = [
     '_contrib_ROIAlign',
     '_contrib_RROIAlign',
     '_contrib_SyncBatchNorm',
+    '_contrib_allclose',
     '_contrib_arange_like',
     '_contrib_bipartite_matching',
+    '_contrib_boolean_mask',
     '_contrib_box_decode',
     '_contrib_box_encode',
     '_contrib_box_iou',
     '_contrib_box_nms',
     '_contrib_box_non_maximum_suppression',
+    '_contrib_count_sketch',
+    '_contrib_dequantize',
+    '_contrib_div_sqrt_dim',
+    '_contrib_fft',
+    '_contrib_gradientmultiplier',
+    '_contrib_ifft',
+    '_contrib_index_array',
+    '_contrib_index_copy',
+    '_contrib_interleaved_matmul_encdec_qk',
+    '_contrib_interleaved_matmul_encdec_valatt',
+    '_contrib_interleaved_matmul_selfatt_qk',
+    '_contrib_interleaved_matmul_selfatt_valatt',
+    '_contrib_quadratic',
+    '_contrib_quantize',
     '_copy',
+    '_copyto',
     '_crop_assign',
     '_crop_assign_scalar',
     '_div',
@@ -127,6 +144,7 @@ __all__ = [
     '_mul_scalar',
     '_not_equal',
     '_not_equal_scalar',
+    '_onehot_encode',
     '_ones',
     '_plus',
     '_plus_scalar',
@@ -170,7 +188,11 @@ __all__ = [
     '_sample_poisson',
     '_sample_uniform',
     '_sample_unique_zipfian',
+    '_scatter_elemwise_div',
+    '_scatter_minus_scalar',
+    '_scatter_plus_scalar',
     '_scatter_set_nd',
+    '_set_value',
     '_shuffle',
     '_slice_assign',
     '_slice_assign_scalar',
@@ -345,11 +367,17 @@ def _contrib_RROIAlign(data: NDArray | None = ..., rois: NDArray | None = ..., p
 def _contrib_SyncBatchNorm(data: NDArray | None = ..., gamma: NDArray | None = ..., beta: NDArray | None = ..., moving_mean: NDArray | None = ..., moving_var: NDArray | None = ..., eps: float = 0.001, momentum: float = 0.9, fix_gamma: bool | int = True, use_global_stats: bool | int = False, output_mean_var: bool | int = False, ndev: int = 1, key: str = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """BatchNorm_v1 and _contrib_SyncBatchNorm: BatchNorm along axis 1, whose output var is the variance."""
 
+def _contrib_allclose(a: NDArray | None = ..., b: NDArray | None = ..., rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """Whether two arrays are nearly equal."""
+
 def _contrib_arange_like(data: NDArray | None = ..., start: float = 0.0, step: float = 1.0, repeat: int = 1, ctx: str = '', axis: int | None = None, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Evenly spaced numbers, as many as data has."""
 
 def _contrib_bipartite_matching(data: NDArray | None = ..., is_ascend: bool | int = False, threshold: float = ..., topk: int = -1, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """_contrib_bipartite_matching: pairs of rows and columns, the pair of the highest score first, each used once."""
+
+def _contrib_boolean_mask(data: NDArray | None = ..., index: NDArray | None = ..., axis: int = 0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """data's rows where index is not 0."""
 
 def _contrib_box_decode(data: NDArray | None = ..., anchors: NDArray | None = ..., std0: float = 1.0, std1: float = 1.0, std2: float = 1.0, std3: float = 1.0, clip: float = -1.0, format: str = 'center', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Boxes from their offsets from anchors."""
@@ -366,7 +394,52 @@ def _contrib_box_nms(data: NDArray | None = ..., overlap_thresh: float = 0.5, va
 def _contrib_box_non_maximum_suppression(data: NDArray | None = ..., overlap_thresh: float = 0.5, valid_thresh: float = 0.0, topk: int = -1, coord_start: int = 2, score_index: int = 1, id_index: int = -1, background_id: int = -1, force_suppress: bool | int = False, in_format: str = 'corner', out_format: str = 'corner', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """_contrib_box_nms: boxes by descending score, without those that overlap a better one of their class."""
 
+def _contrib_count_sketch(data: NDArray | None = ..., h: NDArray | None = ..., s: NDArray | None = ..., out_dim: int = ..., processing_batch_size: int = 32, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """Numbers summed, with signs, into buckets."""
+
+def _contrib_dequantize(data: NDArray | None = ..., min_range: NDArray | None = ..., max_range: NDArray | None = ..., out_type: str = 'float32', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """Numbers from 8-bit integers and their range."""
+
+def _contrib_div_sqrt_dim(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """data over the root of its last axis' size."""
+
+def _contrib_fft(data: NDArray | None = ..., compute_size: int = 128, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """The Fourier transform along the last axis."""
+
+def _contrib_gradientmultiplier(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """data; its gradient is multiplied by scalar."""
+
+def _contrib_ifft(data: NDArray | None = ..., compute_size: int = 128, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """The inverse Fourier transform along the last axis, times its size."""
+
+def _contrib_index_array(data: NDArray | None = ..., axes: Sequence[Any] | int | None = None, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """The position of every element of data."""
+
+def _contrib_index_copy(old_tensor: NDArray | None = ..., index_vector: NDArray | None = ..., new_tensor: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """old_tensor with new_tensor's rows at the positions index_vector."""
+
+def _contrib_interleaved_matmul_encdec_qk(queries: NDArray | None = ..., keys_values: NDArray | None = ..., heads: int = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """Scores of a decoder's queries with an encoder's keys."""
+
+def _contrib_interleaved_matmul_encdec_valatt(keys_values: NDArray | None = ..., attention: NDArray | None = ..., heads: int = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """Sums of an encoder's values, weighted by attention."""
+
+def _contrib_interleaved_matmul_selfatt_qk(queries_keys_values: NDArray | None = ..., heads: int = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """Scores of every step's query with every step's key."""
+
+def _contrib_interleaved_matmul_selfatt_valatt(queries_keys_values: NDArray | None = ..., attention: NDArray | None = ..., heads: int = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """Sums of the values, weighted by attention."""
+
+def _contrib_quadratic(data: NDArray | None = ..., a: float = 0.0, b: float = 0.0, c: float = 0.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """a * data^2 + b * data + c"""
+
+def _contrib_quantize(data: NDArray | None = ..., min_range: NDArray | None = ..., max_range: NDArray | None = ..., out_type: str = 'uint8', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """Numbers as 8-bit integers, and the range that these stand for."""
+
 def _copy(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """data, unchanged."""
+
+def _copyto(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """data, unchanged."""
 
 def _crop_assign(lhs: NDArray | None = ..., rhs: NDArray | None = ..., begin: Sequence[Any] | int = ..., end: Sequence[Any] | int = ..., step: Sequence[Any] | int = (), name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
@@ -543,6 +616,9 @@ def _not_equal(lhs: NDArray | None = ..., rhs: NDArray | None = ..., name: str |
 def _not_equal_scalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """1 where data != scalar, elsewhere 0."""
 
+def _onehot_encode(lhs: NDArray | None = ..., rhs: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """Rows with 1 at a position and 0 elsewhere."""
+
 def _ones(shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'float32', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """An array of ones."""
 
@@ -672,8 +748,20 @@ def _sample_uniform(low: NDArray | None = ..., high: NDArray | None = ..., shape
 def _sample_unique_zipfian(range_max: int = ..., shape: Sequence[Any] | int = (), name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Different classes, drawn with log-uniform frequencies, and how many draws they took."""
 
+def _scatter_elemwise_div(lhs: NDArray | None = ..., rhs: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """lhs / rhs"""
+
+def _scatter_minus_scalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """data - scalar"""
+
+def _scatter_plus_scalar(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """data + scalar"""
+
 def _scatter_set_nd(lhs: NDArray | None = ..., rhs: NDArray | None = ..., indices: NDArray | None = ..., shape: Sequence[Any] | int = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """lhs with rhs at positions along several axes."""
+
+def _set_value(src: float = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """_set_value: an array with every element src, of the shape and type of the array that it is written to."""
 
 def _shuffle(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """_shuffle: data's slices along its first axis, in a random order. It has no gradient."""

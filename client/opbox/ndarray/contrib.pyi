@@ -18,13 +18,29 @@ __all__ = [
     'ROIAlign',
     'RROIAlign',
     'SyncBatchNorm',
+    'allclose',
     'arange_like',
     'bipartite_matching',
+    'boolean_mask',
     'box_decode',
     'box_encode',
     'box_iou',
     'box_nms',
     'box_non_maximum_suppression',
+    'count_sketch',
+    'dequantize',
+    'div_sqrt_dim',
+    'fft',
+    'gradientmultiplier',
+    'ifft',
+    'index_array',
+    'index_copy',
+    'interleaved_matmul_encdec_qk',
+    'interleaved_matmul_encdec_valatt',
+    'interleaved_matmul_selfatt_qk',
+    'interleaved_matmul_selfatt_valatt',
+    'quadratic',
+    'quantize',
 ]
 
 def AdaptiveAvgPooling2D(data: NDArray | None = ..., output_size: Sequence[Any] | int = (), name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
@@ -63,11 +79,17 @@ def RROIAlign(data: NDArray | None = ..., rois: NDArray | None = ..., pooled_siz
 def SyncBatchNorm(data: NDArray | None = ..., gamma: NDArray | None = ..., beta: NDArray | None = ..., moving_mean: NDArray | None = ..., moving_var: NDArray | None = ..., eps: float = 0.001, momentum: float = 0.9, fix_gamma: bool | int = True, use_global_stats: bool | int = False, output_mean_var: bool | int = False, ndev: int = 1, key: str = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """BatchNorm_v1 and _contrib_SyncBatchNorm: BatchNorm along axis 1, whose output var is the variance."""
 
+def allclose(a: NDArray | None = ..., b: NDArray | None = ..., rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """Whether two arrays are nearly equal."""
+
 def arange_like(data: NDArray | None = ..., start: float = 0.0, step: float = 1.0, repeat: int = 1, ctx: str = '', axis: int | None = None, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Evenly spaced numbers, as many as data has."""
 
 def bipartite_matching(data: NDArray | None = ..., is_ascend: bool | int = False, threshold: float = ..., topk: int = -1, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """_contrib_bipartite_matching: pairs of rows and columns, the pair of the highest score first, each used once."""
+
+def boolean_mask(data: NDArray | None = ..., index: NDArray | None = ..., axis: int = 0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """data's rows where index is not 0."""
 
 def box_decode(data: NDArray | None = ..., anchors: NDArray | None = ..., std0: float = 1.0, std1: float = 1.0, std2: float = 1.0, std3: float = 1.0, clip: float = -1.0, format: str = 'center', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Boxes from their offsets from anchors."""
@@ -83,3 +105,45 @@ def box_nms(data: NDArray | None = ..., overlap_thresh: float = 0.5, valid_thres
 
 def box_non_maximum_suppression(data: NDArray | None = ..., overlap_thresh: float = 0.5, valid_thresh: float = 0.0, topk: int = -1, coord_start: int = 2, score_index: int = 1, id_index: int = -1, background_id: int = -1, force_suppress: bool | int = False, in_format: str = 'corner', out_format: str = 'corner', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """_contrib_box_nms: boxes by descending score, without those that overlap a better one of their class."""
+
+def count_sketch(data: NDArray | None = ..., h: NDArray | None = ..., s: NDArray | None = ..., out_dim: int = ..., processing_batch_size: int = 32, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """Numbers summed, with signs, into buckets."""
+
+def dequantize(data: NDArray | None = ..., min_range: NDArray | None = ..., max_range: NDArray | None = ..., out_type: str = 'float32', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """Numbers from 8-bit integers and their range."""
+
+def div_sqrt_dim(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """data over the root of its last axis' size."""
+
+def fft(data: NDArray | None = ..., compute_size: int = 128, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """The Fourier transform along the last axis."""
+
+def gradientmultiplier(data: NDArray | None = ..., scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """data; its gradient is multiplied by scalar."""
+
+def ifft(data: NDArray | None = ..., compute_size: int = 128, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """The inverse Fourier transform along the last axis, times its size."""
+
+def index_array(data: NDArray | None = ..., axes: Sequence[Any] | int | None = None, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """The position of every element of data."""
+
+def index_copy(old_tensor: NDArray | None = ..., index_vector: NDArray | None = ..., new_tensor: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """old_tensor with new_tensor's rows at the positions index_vector."""
+
+def interleaved_matmul_encdec_qk(queries: NDArray | None = ..., keys_values: NDArray | None = ..., heads: int = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """Scores of a decoder's queries with an encoder's keys."""
+
+def interleaved_matmul_encdec_valatt(keys_values: NDArray | None = ..., attention: NDArray | None = ..., heads: int = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """Sums of an encoder's values, weighted by attention."""
+
+def interleaved_matmul_selfatt_qk(queries_keys_values: NDArray | None = ..., heads: int = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """Scores of every step's query with every step's key."""
+
+def interleaved_matmul_selfatt_valatt(queries_keys_values: NDArray | None = ..., attention: NDArray | None = ..., heads: int = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """Sums of the values, weighted by attention."""
+
+def quadratic(data: NDArray | None = ..., a: float = 0.0, b: float = 0.0, c: float = 0.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """a * data^2 + b * data + c"""
+
+def quantize(data: NDArray | None = ..., min_range: NDArray | None = ..., max_range: NDArray | None = ..., out_type: str = 'uint8', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """Numbers as 8-bit integers, and the range that these stand for."""

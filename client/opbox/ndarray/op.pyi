@@ -46,6 +46,9 @@ __all__ = [
     'abs',
     'adam_update',
     'add_n',
+    'all_finite',
+    'amp_cast',
+    'amp_multicast',
     'arccos',
     'arccosh',
     'arcsin',
@@ -105,6 +108,7 @@ __all__ = [
     'exp',
     'expand_dims',
     'expm1',
+    'fill_element_0index',
     'fix',
     'flatten',
     'flip',
@@ -151,6 +155,7 @@ __all__ = [
     'mp_nag_mom_update',
     'mp_sgd_mom_update',
     'mp_sgd_update',
+    'multi_all_finite',
     'nag_mom_update',
     'nanprod',
     'nansum',
@@ -364,6 +369,15 @@ def adam_update(weight: NDArray | None = ..., grad: NDArray | None = ..., mean: 
 def add_n(*data: NDArray, num_args: int = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """add_n: out = the sum of all inputs, which have one shape; each input's gradient is gout."""
 
+def all_finite(data: NDArray | None = ..., init_output: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """Whether every number is finite."""
+
+def amp_cast(data: NDArray | None = ..., dtype: Any = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """data in another float type."""
+
+def amp_multicast(*data: NDArray, num_outputs: int = ..., cast_narrow: bool | int = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """Several arrays in the widest, or narrowest, of their float types."""
+
 def arccos(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """The inverse cosine, in [0, pi]."""
 
@@ -541,6 +555,9 @@ def expand_dims(data: NDArray | None = ..., axis: int = ..., name: str | None = 
 def expm1(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """exp(data) - 1, accurate near 0."""
 
+def fill_element_0index(lhs: NDArray | None = ..., mhs: NDArray | None = ..., rhs: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """lhs with one element of each row replaced."""
+
 def fix(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """To the nearest integer towards zero."""
 
@@ -678,6 +695,9 @@ def mp_sgd_mom_update(weight: NDArray | None = ..., grad: NDArray | None = ..., 
 
 def mp_sgd_update(weight: NDArray | None = ..., grad: NDArray | None = ..., weight32: NDArray | None = ..., lr: float = ..., wd: float = 0.0, rescale_grad: float = 1.0, clip_gradient: float = -1.0, lazy_update: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """One step of SGD on a float32 copy."""
+
+def multi_all_finite(*data: NDArray, num_arrays: int = 1, init_output: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """Whether every number of several arrays is finite."""
 
 def nag_mom_update(weight: NDArray | None = ..., grad: NDArray | None = ..., mom: NDArray | None = ..., lr: float = ..., momentum: float = 0.0, wd: float = 0.0, rescale_grad: float = 1.0, clip_gradient: float = -1.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """One step of SGD with Nesterov's momentum."""

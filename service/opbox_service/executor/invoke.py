@@ -102,6 +102,8 @@ def invoke(
     if found.get_attr("TUserCode") and not isinstance(params, Params):
         # These belong to the session at hand: unhashable, so the call is not kept for another.
         params = _parsed(found, params)
+    counted = found.get_attr("FOutputShapes")
+    by_values = None if counted is None else _counted_shapes(found, counted, params, inputs)
     key = (
         found,
         backend.device_type,
@@ -109,12 +111,13 @@ def invoke(
         tuple([(array.shape, array.dtype) for array in inputs]),
         None if outputs is None else tuple([None if o is None else (o.shape, o.dtype) for o in outputs]),
         level,
+        by_values,
     )
     try:
         call = _cache[key]
         _cache.move_to_end(key)
     except (KeyError, TypeError):
-        call = _prepare(found, params, inputs, backend.device_type, outputs, level, key)
+        call = _prepare(found, params, inputs, backend.device_type, outputs, level, key, by_values)
     if max_bytes is not None and call.nbytes > max_bytes:
         raise LimitError(f"{call.node.name}: the call needs {call.nbytes:,} bytes: expected at most {max_bytes:,}")
     if outputs is None:
@@ -141,6 +144,17 @@ def invoke(
         target[...] = made[k]
         made[k] = target
     return made if len(made) == call.visible else made[: call.visible]
+
+
+def _counted_shapes(
+    found: Op, rule: Any, params: Params | Mapping[str, Any], inputs: Sequence[Array]
+) -> tuple[tuple[int, ...], ...] | None:
+    """What FOutputShapes counts in the inputs' values; None where their shapes are wrong, for the shape rule to say."""
+    parsed = params if isinstance(params, Params) else _parsed(found, params)
+    try:
+        return tuple(rule(parsed, inputs))
+    except (ValueError, IndexError):
+        return None
 
 
 def _parsed(found: Op, attrs: Mapping[str, Any]) -> Params:
@@ -197,6 +211,7 @@ def _prepare(
     outputs: Sequence[Array | None] | None,
     level: str | None,
     key: Any,
+    by_values: tuple[tuple[int, ...], ...] | None = None,
 ) -> _Prepared:
     parsed = params if isinstance(params, found.params) else found.parse(dict(params))
     names = found.input_names(parsed)
@@ -209,11 +224,10 @@ def _prepare(
     if len(given) > count:
         raise BadRequestError(f"{found.name}: expected at most {count} outputs, got {len(given)}")
     given += [None] * (count - len(given))
+    out_shapes = [None if o is None else tuple(o.shape) for o in given] if by_values is None else list(by_values)
     try:
         # A list of the given outputs' shapes lets a rule check them, and complete what the inputs leave open.
-        shapes = apply_shape_rule(
-            node, [array.shape for array in inputs], [None if o is None else tuple(o.shape) for o in given]
-        )
+        shapes = apply_shape_rule(node, [array.shape for array in inputs], out_shapes)
         types = apply_type_rule(
             node, [array.dtype for array in inputs], [None if o is None else o.dtype for o in given]
         )

@@ -165,6 +165,11 @@ def _underdetermined(work: Fixpoint[Shape], found: Shapes) -> UnderdeterminedErr
         (n for i, n in enumerate(graph.nodes) if n.op and not all(known(values[e]) for e in work.named(n, i).values())),
         None,
     )
+    if stuck is not None and stuck.op is not None and stuck.op.get_attr("FOutputShapes") is not None:
+        return UnderdeterminedError(
+            f"{stuck.name} ({stuck.op.name}): the shape of its output depends on the values of its inputs, which a "
+            "graph does not know: expected a call on arrays (mx.nd)"
+        )
     place = ""
     if stuck is not None and stuck.op is not None:
         place = f" (first at {stuck.name}, {', '.join(filter(None, (stuck.op.name, stuck.source)))})"

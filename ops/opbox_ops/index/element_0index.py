@@ -1,0 +1,63 @@
+"""_onehot_encode, fill_element_0index: old operators on one element of each row, as `pick` reads it.
+
+    _onehot_encode       out of rhs' shape (n, k): 1 at lhs[i] in row i, else 0; lhs (n,)
+    fill_element_0index  lhs (n, k) with mhs[i] at position rhs[i] of row i; mhs, rhs (n,)
+
+A position outside its row is passed over by _onehot_encode and clipped by fill_element_0index. There is no gradient.
+"""
+
+from __future__ import annotations
+
+from ..compute import Arrays, OpContext, Outputs
+from ..infer import ShapeList
+from ..params import NoParams
+from ..registry import register
+from .positions import positions, whole
+
+POSITIONS = "positions are read as int64"
+onehot = register("_onehot_encode", inputs=("lhs", "rhs"), doc="Rows with 1 at a position and 0 elsewhere.")
+fill = register(
+    "fill_element_0index", inputs=("lhs", "mhs", "rhs"), doc="lhs with one element of each row replaced."
+).inplace((0, 0))
+
+
+@onehot.infer_shape
+def _(p: NoParams, ins: ShapeList, outs: ShapeList) -> None:
+    table = ins.rank(1, 2)
+    rows = ins.rank(0, 1)
+    table = ins.merge(1, outs.merge(0, table if table is not None else None if rows is None else (rows[0], -1)))
+    if table is not None:
+        rows = ins.merge(0, table[:1])
+        assert rows is not None
+        ins.merge(1, outs.merge(0, (rows[0], table[1])))
+
+
+@onehot.compute(allocates=POSITIONS)
+def _(p: NoParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    xp, index, (out,) = ctx.xp, inputs[0], outputs
+    where = whole(xp, index, xp.empty(index.shape, "int64"))
+    out[...] = where[:, None] == xp.arange(out.shape[1])
+
+
+@fill.infer_shape
+def _(p: NoParams, ins: ShapeList, outs: ShapeList) -> None:
+    table = ins.rank(0, 2)
+    table = ins.merge(0, outs.merge(0, table))
+    rows = -1 if table is None else table[0]
+    for _ in range(2):
+        for i in (1, 2):
+            ins.rank(i, 1)
+            line = ins.merge(i, (rows,))
+            assert line is not None
+            rows = line[0]
+    if table is not None:
+        ins.merge(0, outs.merge(0, (rows, table[1])))
+
+
+@fill.compute(allocates=POSITIONS)
+def _(p: NoParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    xp, (table, values, index), (out,) = ctx.xp, inputs, outputs
+    where = positions(xp, index, table.shape[1], "clip", xp.empty(index.shape, "int64"))
+    if out is not table:
+        out[...] = table
+    out[xp.arange(len(table)), where] = values
