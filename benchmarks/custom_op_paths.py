@@ -24,6 +24,7 @@ from opbox_ops.backend import backend_for
 from opbox_service.custom import Definitions
 from opbox_service.executor import bind
 from opbox_service.graph.json import load
+from opbox_service.quota import Budget
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 from custom_softmax import SoftmaxProp, perceptron, train
@@ -85,7 +86,7 @@ def gradient(label: np.ndarray, y: np.ndarray, dx: np.ndarray) -> None:
 def executor(net: mx.sym.Symbol) -> tuple[Callable[[], None], Callable[[], None]]:
     """Its forward and backward, without a client."""
     backend = backend_for(DEVICE)
-    own = Definitions(backend, backend.random(0), DEVICE)
+    own = Definitions(backend, backend.random(0), DEVICE, Budget(1 << 40))
     for kind, name, cls in (
         ("Custom", "softmax", SoftmaxProp),
         ("Custom", "copy_of_mine", CopyProp),

@@ -12,63 +12,88 @@ from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.openapi.utils import get_openapi
-from pydantic.json_schema import models_json_schema
 from starlette.exceptions import HTTPException
 
-from opbox_protocol.errors import BadRequestError, MXNetError, NotFoundError
+from opbox_protocol.errors import BadRequestError, NotFoundError, MXNetError
 
-from .api import graphs, health, ops, sessions
-from .api.documents import REQUESTS
 from .api.endpoint import Disconnected, Endpoint, Receive, Scope, Send
-from .api.front import Front, send_error
 from .api.metrics import Metrics
+from .api.middleware import Middleware, send_error
+from .api.openapi import add_routes, document
+from .routes.route import RouteTable
+from .routes.table import ROUTES
 from .settings import Settings
-from .worker.host import Host
-from .worker.threads import ThreadHost
-from .worker.workers import WorkerHost
+from .worker.pool import WorkerPool
+from .worker.process_pool import ProcessPool
+from .worker.thread_pool import ThreadPool
 
-__all__ = ["create_app"]
+__all__ = ["ApiProcess", "create_app"]
 
 
-def create_app(settings: Settings) -> Front:
-    """The ASGI app. Its lifespan starts and stops the workers.
+class ApiProcess:
+    """What the API process knows of itself (see routes.health.Place).
+
+    Attributes:
+        pool: where calls run.
+        stopping: whether it takes no calls any more.
+    """
+
+    def __init__(self, app: FastAPI, pool: WorkerPool, routes: RouteTable, metrics: Metrics) -> None:
+        self.pool = pool
+        self.stopping = False
+        self._app = app
+        self._routes = routes
+        self._metrics = metrics
+
+    @property
+    def ready(self) -> bool:
+        """Whether calls can be taken."""
+        return self.pool.ready and not self.stopping
+
+    def metrics(self) -> tuple[bytes, str]:
+        """Prometheus metrics, and their content type."""
+        return self._metrics.text(), self._metrics.content_type
+
+    def openapi(self) -> dict[str, Any]:
+        """The OpenAPI document."""
+        return document(self._app, self._routes)
+
+
+def create_app(settings: Settings, routes: RouteTable = ROUTES) -> Middleware:
+    """The ASGI app. Its lifespan starts and stops the workers; its `server` is the ApiProcess.
 
     Args:
         settings: with at least one token; without any, no request but liveness is answered.
+        routes: the calls that it takes; worker processes take those of `routes.table`.
     """
-    host: Host = WorkerHost(settings) if settings.isolation == "process" else ThreadHost(settings)
-    metrics = Metrics(host.facts)
-    endpoint = Endpoint(host, settings, metrics)
+    processes = settings.isolation == "process"
+    pool: WorkerPool = ProcessPool(settings) if processes else ThreadPool(settings, routes)
+    metrics = Metrics(pool.stats)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        if not host.ready:
-            await host.start()
+        if not pool.ready:
+            await pool.start()
         yield
-        app.state.stopping = True
-        await host.stop()
+        server.stopping = True
+        await pool.stop()
 
     app = FastAPI(
         title="opbox",
         version=version("opbox-service"),
         summary="Neural-network operators over HTTP.",
         lifespan=lifespan,
+        openapi_url=None,
         docs_url=None,
         redoc_url=None,
     )
-    app.state.endpoint = endpoint
-    app.state.metrics = metrics
-    app.state.host = host
-    app.state.stopping = False
-    app.state.is_ready = lambda: host.ready and not app.state.stopping
-    for router in (health.router, ops.router, graphs.router, sessions.router):
-        app.include_router(router)
+    server = ApiProcess(app, pool, routes, metrics)
+    endpoint = Endpoint(server, settings, metrics)
+    add_routes(app, routes, endpoint)
     _handle_errors(app)
-    app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
-    front = Front(app, endpoint, settings, metrics)
-    metrics.in_flight.set_function(lambda: front.in_flight)
-    return front
+    middleware = Middleware(app, endpoint, routes, settings, metrics, server)
+    metrics.in_flight.set_function(lambda: middleware.in_flight)
+    return middleware
 
 
 def _handle_errors(app: FastAPI) -> None:
@@ -83,15 +108,17 @@ async def _on_error(request: Request, error: Exception) -> Response:
         error = NotFoundError(f"{place}: expected one of the routes of GET /openapi.json")
     elif isinstance(error, HTTPException | RequestValidationError):
         status = getattr(error, "status_code", 400)
-        return _Told(BadRequestError(f"{place}: expected a method and parameters of GET /openapi.json"), status)
-    return _Told(error)
+        return _ErrorResponse(
+            BadRequestError(f"{place}: expected a method and parameters of GET /openapi.json"), status
+        )
+    return _ErrorResponse(error)
 
 
 async def _on_disconnect(request: Request, error: Exception) -> Response:
     return Response(status_code=499)
 
 
-class _Told(Response):
+class _ErrorResponse(Response):
     """An error, in the form that all have."""
 
     def __init__(self, error: BaseException, status: int | None = None) -> None:
@@ -101,19 +128,3 @@ class _Told(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send_error(self._error, scope["opbox"], send, self._status)
-
-
-def _openapi(app: FastAPI) -> dict[str, Any]:
-    """The schema, with the bodies that FastAPI does not read and the token that it does not check."""
-    if app.openapi_schema is None:
-        told = get_openapi(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
-        _, bodies = models_json_schema(
-            [(model, "validation") for model in REQUESTS], ref_template="#/components/schemas/{model}"
-        )
-        components = told.setdefault("components", {})
-        components["schemas"] = {**bodies["$defs"], **components.get("schemas", {})}
-        components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-        told["security"] = [{"token": []}]
-        told["paths"]["/v2/health/live"]["get"]["security"] = []
-        app.openapi_schema = told
-    return app.openapi_schema

@@ -17,9 +17,11 @@ from threading import Lock
 
 from opbox_protocol.errors import NotReadyError
 
-__all__ = ["Lease", "Pool", "Segment", "map_shared"]
+__all__ = ["INLINE", "Lease", "Pool", "Segment", "map_shared"]
 
 SMALLEST = 1 << 16
+INLINE = 1 << 15
+"""Bodies up to this many bytes travel inside a message, and take no buffer."""
 KEEP_S = 30.0
 """How long an unused buffer is kept."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 from collections.abc import Mapping
-from importlib.metadata import version
 from threading import Lock
 from typing import Any
 
@@ -58,8 +57,6 @@ class EmbeddedTransport:
         tensors: Mapping[str, np.ndarray[Any, Any]] | None = None,
     ) -> Reply:
         """See opbox_protocol.transport.Transport.call."""
-        if path.split("/")[1:2] == ["v2"]:
-            return Reply(_about(path))
         try:
             return Reply(*self._engine.call(method, path, header, tensors))
         except Exception as error:
@@ -70,9 +67,3 @@ class EmbeddedTransport:
 
     def close(self) -> None:
         """Nothing to let go of: the engine is this process's."""
-
-
-def _about(path: str) -> dict[str, Any]:
-    if path.startswith("/v2/health/"):
-        return {path.rpartition("/")[2]: True}
-    return {"name": "opbox", "version": version("opbox-service"), "extensions": ["binary_tensor_data"]}

@@ -13,39 +13,27 @@ import importlib.util
 import sys
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from opbox_ops import registry
-from opbox_protocol.errors import BadRequestError, DeadlineError, MXNetError, NotFoundError, NotReadyError
+from opbox_protocol.errors import BadRequestError, DeadlineError, NotFoundError, NotReadyError
 
-from .session.batch import Answer, Done
-from .session.custody import FREE, Custody
-from .session.graphs import GraphCache
+from .carriers import Answer, Call, Done, Rest, Tensors
+from .routes.models import Body
+from .routes.route import RouteTable
+from .routes.table import ROUTES
+from .session.code_policy import UNWATCHED, CodePolicy
 from .session.sessions import Sessions
-from .session.stateless import Stateless, check_fields
 from .settings import SCOPES, Scope, Settings
+from .stateless.graph_cache import GraphCache
+from .stateless.run import GraphRunner
+from .validation import validate
 
-__all__ = ["Answer", "Call", "Engine", "load_plugin"]
-
-Tensors: TypeAlias = "Mapping[str, np.ndarray[Any, Any]]"
-Rest: TypeAlias = "Callable[[], None] | None"
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """One call: what HTTP brings, decoded. The tensors need to live until the answer is given."""
-
-    method: str
-    path: str
-    header: Mapping[str, Any] = field(default_factory=dict)
-    tensors: Tensors = field(default_factory=dict)
-    owner: str = "local"
-    scopes: frozenset[Scope] = SCOPES
+__all__ = ["Engine", "load_plugin"]
 
 
 class Engine:
@@ -53,21 +41,24 @@ class Engine:
 
     Args:
         settings: the limits.
-        custody: what becomes of code that sessions bring.
+        code_policy: for code that sessions upload.
+        routes: the calls that it takes.
+
+    Attributes:
+        graphs, runner, sessions: what the handlers of routes work on.
     """
 
-    def __init__(self, settings: Settings, custody: Custody = FREE) -> None:
+    def __init__(self, settings: Settings, code_policy: CodePolicy = UNWATCHED, routes: RouteTable = ROUTES) -> None:
         self.settings = settings
         self.graphs = GraphCache(settings.graph_cache, settings.max_nodes)
-        self.sessions = Sessions(settings, self.graphs, custody)
-        self.stateless = Stateless(settings, self.graphs)
+        self.runner = GraphRunner(settings, self.graphs)
+        self.sessions = Sessions(settings, self.graphs, code_policy)
+        self._routes = routes
         self._behind: ThreadPoolExecutor | None = None
         self._closed = False
         registry.load()
         for path in settings.ops:
             load_plugin(path)
-
-    # -- calling ------------------------------------------------------------------------------------------------
 
     def call(
         self,
@@ -82,7 +73,7 @@ class Engine:
         """Make a call and wait for its answer: its header, and tensors that are the caller's own.
 
         Raises:
-            MXNetError: what the call came to; `statuses.tell` has its HTTP form.
+            MXNetError: what the call came to; `error_to_json` has its HTTP form.
 
         Example:
             >>> engine.call("POST", "/v1/sessions", {"device": "cpu"})[0]["id"]
@@ -94,10 +85,10 @@ class Engine:
             if isinstance(answer, BaseException):
                 answers.append(answer)
             else:
-                answers.append((answer.header, {name: np.array(each) for name, each in answer.tensors.items()}))
+                answers.append((answer.header, {name: np.array(array) for name, array in answer.tensors.items()}))
             answered.set()
 
-        rest = self.begin(Call(method, path, header or {}, tensors or {}, owner, scopes), done)
+        rest = self.begin(self.read(method, path, header or {}, tensors or {}, owner=owner, scopes=scopes), done)
         if rest is not None and answered.is_set():
             self._later(rest)
         elif rest is not None:
@@ -109,6 +100,25 @@ class Engine:
             raise answer
         return answer
 
+    def read(
+        self,
+        method: str,
+        path: str,
+        header: Mapping[str, Any],
+        tensors: Tensors,
+        *,
+        owner: str = "local",
+        scopes: frozenset[Scope] = SCOPES,
+    ) -> Call:
+        """The call of a method and path.
+
+        Raises:
+            NotFoundError: no such route.
+            BadRequestError: a header that is not the route's.
+        """
+        route, parameters = self._routes.match(method, path)
+        return Call(route, parameters, validate(route.request or Body, header), tensors, owner, scopes)
+
     def begin(self, call: Call, done: Done) -> Rest:
         """Start a call. `done` is called once, with the answer or the error, by this thread or another.
 
@@ -118,7 +128,7 @@ class Engine:
         try:
             if self._closed:
                 raise NotReadyError("the server is stopping: try again when it is back")
-            return self._route(call, done)
+            return call.route.handler(self, call, done)
         except Exception as error:
             done(error)
             return None
@@ -129,67 +139,27 @@ class Engine:
         if self._behind is not None:
             self._behind.shutdown(wait=True)
         self.sessions.close()
-        self.stateless.close()
-
-    # -- routes -------------------------------------------------------------------------------------------------
-
-    def _route(self, call: Call, done: Done) -> Rest:
-        method, parts = call.method, call.path.strip("/").split("/")
-        if parts[:2] == ["v1", "sessions"]:
-            return self._sessions(call, parts[2:], done)
-        match (method, *parts):
-            case ("POST", "v1", "forward"):
-                self.stateless.run(call.header, call.tensors, done, backward=False)
-            case ("POST", "v1", "backward"):
-                self.stateless.run(call.header, call.tensors, done, backward=True)
-            case ("POST", "v1", "infer_shape"):
-                done(self.stateless.infer_shape(call.header))
-            case ("POST", "v1", "infer_type"):
-                done(self.stateless.infer_type(call.header))
-            case ("PUT", "v1", "graphs"):
-                done(self.stateless.put_graph(call.header))
-            case ("GET", "v1", "ops"):
-                done(self.stateless.ops())
-            case ("GET", "v1", "ops", name):
-                done(self.stateless.op(name))
-            case _:
-                raise _no_route(call)
-        return None
-
-    def _sessions(self, call: Call, parts: list[str], done: Done) -> Rest:
-        match (call.method, *parts):
-            case ("POST",):
-                session = self.sessions.create(call.owner, call.header, call.scopes)
-                told = {"id": session.id, "device": session.device, "ttl_s": session.ttl_s, "limits": session.limits()}
-                done(Answer(told, status=201))
-            case ("GET",):
-                done(Answer({"sessions": [session.json() for session in self.sessions.of(call.owner)]}))
-            case ("GET", id):
-                done(Answer(self.sessions.get(call.owner, id).json()))
-            case ("DELETE", id):
-                check_fields(call.header)
-                self.sessions.delete(call.owner, id)
-                done(Answer({"deleted": id}))
-            case ("POST", id, "commands"):
-                session = self.sessions.get(call.owner, id)
-                seq = session.submit(call.header, call.tensors, done, call.scopes)
-                if call.header.get("wait", True) is False:
-                    commands = call.header.get("commands")
-                    count = len(commands) if isinstance(commands, list) else 0
-                    done(Answer({"accepted": seq}, status=202, commands=count))
-                return session.drain
-            case _:
-                raise _no_route(call)
-        return None
+        self.runner.close()
 
     def _later(self, work: Callable[[], None]) -> None:
         if self._behind is None:
             self._behind = ThreadPoolExecutor(1, "opbox-stream")
         self._behind.submit(work)
 
+    # -- for the routes that a server answers itself (routes.health.Place) ----------------------------------------
 
-def _no_route(call: Call) -> MXNetError:
-    return NotFoundError(f"{call.method} {call.path[:100]}: expected one of the routes of GET /openapi.json")
+    @property
+    def ready(self) -> bool:
+        """Whether calls can be taken."""
+        return not self._closed
+
+    def metrics(self) -> tuple[bytes, str]:
+        """NotFoundError: an engine in one's own process counts nothing."""
+        raise NotFoundError("GET /metrics: expected a server, got an engine in this process: use `opbox serve`")
+
+    def openapi(self) -> dict[str, Any]:
+        """NotFoundError: an engine in one's own process has no document."""
+        raise NotFoundError("GET /openapi.json: expected a server, got an engine in this process: use `opbox serve`")
 
 
 def load_plugin(path: Path) -> None:

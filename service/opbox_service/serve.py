@@ -27,8 +27,8 @@ from opbox_protocol.errors import MXNetError
 from .app import create_app
 from .logs import configure
 from .settings import Settings
-from .worker.memory import tune_allocator
-from .worker.remains import adopt_strays
+from .worker.allocator import tune_allocator
+from .worker.orphans import adopt_strays
 
 __all__ = ["Server", "main"]
 
@@ -38,12 +38,12 @@ class Server(uvicorn.Server):
 
     def __init__(self, settings: Settings, *, announce: bool = True) -> None:
         self.settings, self._made = _with_token(settings)
-        self.front = create_app(self.settings)
+        self.middleware = create_app(self.settings)
         self._announce = announce
         self.socket = _listen(self.settings)
         super().__init__(
             uvicorn.Config(
-                self.front,
+                self.middleware,
                 loop="uvloop" if sys.platform != "win32" else "auto",
                 http="httptools",
                 lifespan="on",
@@ -76,7 +76,7 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         try:
             # Before uvicorn starts the app, as it would log the traceback of what is one sentence.
-            await self.front.app.state.host.start()
+            await self.middleware.server.pool.start()
         except MXNetError as error:
             raise SystemExit(f"opbox serve: {error}") from None
         await super().startup(sockets)
@@ -87,13 +87,13 @@ class Server(uvicorn.Server):
             print(f"token: {self.token}" if self._made else "token: as configured", flush=True)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self.front.app.state.stopping = True
+        self.middleware.server.stopping = True
         if self._made:
             token_store.remove(self.url)
         await super().shutdown(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        self.front.app.state.stopping = True
+        self.middleware.server.stopping = True
         super().handle_exit(sig, frame)
         # uvicorn raises the signal again when it has stopped; a stop that was asked for is a success.
         if sig == signal.SIGTERM:

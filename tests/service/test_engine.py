@@ -20,8 +20,9 @@ from opbox_protocol.errors import (
     QuotaError,
     error_to_json,
 )
+from opbox_service.carriers import Answer
 from opbox_service.embedded import EmbeddedTransport
-from opbox_service.engine import Answer, Call, Engine
+from opbox_service.engine import Engine
 from opbox_service.settings import Settings
 from tests.contract.live import FC, IDENTITY, symbol, var
 
@@ -109,7 +110,8 @@ def test_batches_behind_one_that_never_comes_are_given_up(engine: Engine) -> Non
     id = session(engine)
     late: list[Answer | BaseException] = []
     header = {"seq": 3, "commands": [put(1)]}
-    rest = engine.begin(Call("POST", f"/v1/sessions/{id}/commands", header, {"x": X}, "ann"), late.append)
+    call = engine.read("POST", f"/v1/sessions/{id}/commands", header, {"x": X}, owner="ann")
+    rest = engine.begin(call, late.append)
     assert rest is not None
     rest()
     until = time.monotonic() + 5
@@ -127,7 +129,7 @@ def test_a_session_that_ends_lets_go_of_everything(engine: Engine) -> None:
     puts = [{"do": "put", "id": i, "tensor": name} for i, name in ((1, "x"), (2, "w"), (3, "b"))]
     run(engine, id, 1, *puts, bind, {"do": "forward", "executor": 9}, x=X, w=W, b=B)
     held = engine.sessions.get("ann", id)
-    refs = [weakref.ref(each) for each in (held.array(1), held.array(8), held.objects[9].executor)]
+    refs = [weakref.ref(each) for each in (held.table.array(1), held.table.array(8), held.table.executor(9))]
     assert held.budget.used > 0
     engine.call("DELETE", f"/v1/sessions/{id}", owner="ann")
     assert held.budget.used == 0

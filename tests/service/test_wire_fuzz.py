@@ -13,8 +13,10 @@ from hypothesis.extra import numpy as hnp
 from opbox_protocol import wire
 from opbox_protocol.datatypes import DATATYPES
 from opbox_protocol.errors import WireError
+from opbox_service.carriers import RawRequest, RawResponse
+from opbox_service.codec import limits_of, serve
 from opbox_service.engine import Engine
-from opbox_service.frames import Framed, Laid, limits_of, serve
+from opbox_service.routes.table import ROUTES
 from opbox_service.settings import SCOPES, Settings
 from tests.service.test_graph_fuzz import one_sentence
 
@@ -104,13 +106,13 @@ def test_what_is_written_is_read_and_damage_is_noticed(tensors: dict[str, np.nda
 _engine: list[Engine] = []
 
 
-def answered(method: str, path: str, body: bytes, length: int | None) -> Laid:
+def answered(method: str, path: str, body: bytes, length: int | None) -> RawResponse:
     """What the engine's door answers."""
     if not _engine:
         _engine.append(Engine(SETTINGS))
-    answers: list[Laid] = []
-    framed = Framed(method=method, path=path, owner="ann", body=body, header_length=length, binary=True, scopes=SCOPES)
-    rest = serve(_engine[0], framed, limits_of(SETTINGS), answers.append)
+    answers: list[RawResponse] = []
+    request = RawRequest(*ROUTES.match(method, path), path, "ann", SCOPES, "", body, length, binary=True)
+    rest = serve(_engine[0], request, limits_of(SETTINGS), answers.append)
     if rest is not None:
         rest()
     (answer,) = answers
@@ -126,19 +128,19 @@ def answered(method: str, path: str, body: bytes, length: int | None) -> Laid:
 def test_the_engine_answers_whatever_comes(path: str, header: dict[str, Any], payload: bytes) -> None:
     text = json.dumps(header).encode()
     answer = answered("PUT" if path == "/v1/graphs" else "POST", path, text + payload, len(text))
-    assert 400 <= answer.status < 500, answer.head
-    assert isinstance(json.loads(answer.head)["error"], str)
+    assert 400 <= answer.status < 500, answer.body
+    assert isinstance(json.loads(answer.body)["error"], str)
 
 
 @settings(max_examples=200, deadline=None)
 @given(HEADER)
 def test_a_session_answers_whatever_comes(header: dict[str, Any]) -> None:
-    made = json.loads(answered("POST", "/v1/sessions", b"{}", None).head)
+    made = json.loads(answered("POST", "/v1/sessions", b"{}", None).body)
     path = f"/v1/sessions/{made['id']}"
     try:
         answer = answered("POST", f"{path}/commands", json.dumps(header).encode(), None)
-        assert answer.status in (200, 202) or 400 <= answer.status < 500, answer.head
-        told = json.loads(answered("GET", path, b"", None).head)
+        assert answer.status in (200, 202) or 400 <= answer.status < 500, answer.body
+        told = json.loads(answered("GET", path, b"", None).body)
         assert told["objects"] == told["bytes"] == 0
     finally:
         answered("DELETE", path, b"", None)

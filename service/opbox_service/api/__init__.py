@@ -1,1 +1,1 @@
-"""The REST API: thin routes over a host of calls. No tensors are read here and no user code runs."""
+"""HTTP: authentication, receiving bodies, sending answers, documentation, metrics. No tensors are read here."""

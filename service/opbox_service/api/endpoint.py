@@ -1,33 +1,35 @@
 """The endpoint of all calls to the engine: raw ASGI, so that a tensor's bytes are copied as little as may be.
 
 The body is received straight into the buffer that the worker maps; the answer is sent from the buffer that the worker
-wrote. The routers document these routes; this file is what runs.
+wrote.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
-from opbox_protocol.errors import BadRequestError, LimitError
 from opbox_protocol.wire import HEADER_LENGTH
+from opbox_protocol.errors import BadRequestError, LimitError
 
-from ..buffers import Lease
+from ..buffers import INLINE, Lease
+from ..carriers import Answer, Call, RawRequest, RawResponse
+from ..codec import lay_out
+from ..routes.health import Place
+from ..routes.route import Route, RunsOn
 from ..settings import Settings
-from ..worker.host import Host, Outcome, Request
+from ..worker.pool import WorkerPool
 from .identity import Identity
 from .metrics import Metrics
 
-__all__ = ["Context", "Disconnected", "Endpoint", "Receive", "Scope", "Send", "content_length"]
+__all__ = ["Context", "Disconnected", "Endpoint", "Receive", "Scope", "Send", "Server", "content_length"]
 
 Scope: TypeAlias = "MutableMapping[str, Any]"
 Receive: TypeAlias = "Callable[[], Awaitable[MutableMapping[str, Any]]]"
 Send: TypeAlias = "Callable[[MutableMapping[str, Any]], Awaitable[None]]"
 
-INLINE = 1 << 15
-"""Bodies up to this travel to a worker inside the message, without a shared buffer."""
 TAIL = (1 << 16) + 1
 """More than the server's high-water mark for writing."""
 
@@ -41,11 +43,20 @@ class Disconnected(Exception):
 
 @dataclass(slots=True)
 class Context:
-    """What is known of a request before it is read, and of its answer afterwards."""
+    """What is known of a request before it is read, and of its answer afterwards.
+
+    Attributes:
+        route, parameters: its route, and the parameters in its path; None when it has no route.
+        received, sent: bytes of the bodies.
+        started: whether the answer has been begun.
+        whole: whether all of the request's body has been read.
+    """
 
     request_id: str
     identity: Identity
     headers: dict[bytes, bytes]
+    route: Route | None
+    parameters: Mapping[str, str]
     status: int = 0
     received: int = 0
     sent: int = 0
@@ -60,62 +71,82 @@ class Context:
         return much and not self.whole
 
 
+class Server(Place, Protocol):
+    """What the endpoint asks of the server."""
+
+    @property
+    def pool(self) -> WorkerPool:
+        """Where calls run."""
+
+
 class Endpoint:
     """Reads a request, makes the call, sends the answer.
 
     Args:
-        host: where calls run.
+        server: the API process, and its workers.
         settings: the limits.
         metrics: counts commands.
     """
 
-    def __init__(self, host: Host, settings: Settings, metrics: Metrics) -> None:
-        self._host = host
+    def __init__(self, server: Server, settings: Settings, metrics: Metrics) -> None:
+        self._server = server
+        self._pool = server.pool
         self._settings = settings
         self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request whose `scope["opbox"]` is its Context.
+        """Serve one request whose `scope["opbox"]` is its Context, which has a route.
 
         Raises:
             MXNetError: the request was refused, or the call not brought to an end.
             Disconnected: the client is gone.
         """
         context: Context = scope["opbox"]
-        headers = context.headers
-        identity = context.identity
-        request = Request(scope["method"], scope["path"], identity.owner, identity.scopes, context.request_id)
-        length = content_length(headers)
-        request.header_length = _header_length(headers, length, self._settings)
-        accept = headers.get(b"accept", b"")
-        request.binary = request.header_length is not None or b"application/octet-stream" in accept
-        request.body = await self._body(request, length, headers, receive)
-        context.whole = True
-        context.received = 0 if request.body is None else len(_view(request.body))
-        outcome = await self._host.call(request)
+        headers, identity, route = context.headers, context.identity, context.route
+        assert route is not None
+        request = RawRequest(
+            route, context.parameters, scope["path"], identity.owner, identity.scopes, context.request_id
+        )
+        if route.runs_on is RunsOn.API:
+            response = self._own_answer(request)
+        else:
+            length = content_length(headers)
+            request.header_length = _header_length(headers, length, self._settings)
+            accept = headers.get(b"accept", b"")
+            request.binary = request.header_length is not None or b"application/octet-stream" in accept
+            request.body = await self._body(request, length, headers, receive)
+            context.whole = True
+            context.received = len(request.view)
+            response = await self._pool.call(request)
         try:
-            if outcome.commands:
-                self._metrics.count_commands(outcome.commands)
-            context.status, context.sent = outcome.status, len(outcome.body)
-            await _answer(context, outcome, send)
+            if response.commands:
+                self._metrics.count_commands(response.commands)
+            context.status, context.sent = response.status, response.size
+            await _send(context, response, send)
         finally:
-            outcome.release()
+            response.release()
+
+    def _own_answer(self, request: RawRequest) -> RawResponse:
+        """The answer of a route that the API process serves itself."""
+        answers: list[Answer | BaseException] = []
+        request.route.handler(self._server, Call(request.route, request.parameters), answers.append)
+        return lay_out(answers[0], request)
 
     async def _body(
-        self, request: Request, length: int | None, headers: dict[bytes, bytes], receive: Receive
-    ) -> Lease | bytes | None:
+        self, request: RawRequest, length: int | None, headers: dict[bytes, bytes], receive: Receive
+    ) -> Lease | bytes:
         limit = self._settings.max_body_bytes
         if length is None:
             if b"transfer-encoding" not in headers:
-                return None
+                return b""
             return self._leased(request, await _chunked(receive, limit))
         if length > limit:
             raise LimitError(f"body: expected at most {limit} bytes, got {length}")
         if length == 0:
-            return None
+            return b""
         if length <= INLINE:
             return await _small(receive, length)
-        lease = self._host.lease(request, length)
+        lease = self._pool.lease(request, length)
         try:
             await _receive_into(lease.view, receive)
         except BaseException:
@@ -123,41 +154,37 @@ class Endpoint:
             raise
         return lease
 
-    def _leased(self, request: Request, body: bytes) -> Lease | bytes:
-        """A body whose length was not told before, where a body of that length belongs."""
+    def _leased(self, request: RawRequest, body: bytes) -> Lease | bytes:
+        """A body that came in pieces, where one of its length belongs."""
         if len(body) <= INLINE:
             return body
-        lease = self._host.lease(request, len(body))
+        lease = self._pool.lease(request, len(body))
         lease.view[:] = body
         return lease
 
 
 def content_length(headers: dict[bytes, bytes]) -> int | None:
     """The Content-Length; None when there is none."""
-    given = headers.get(b"content-length")
-    if given is None:
+    text = headers.get(b"content-length")
+    if text is None:
         return None
-    if not _DIGITS.fullmatch(given):
-        raise BadRequestError(f"Content-Length: expected a number of bytes, got {given[:40]!r}")
-    return int(given)
+    if not _DIGITS.fullmatch(text):
+        raise BadRequestError(f"Content-Length: expected a number of bytes, got {text[:40]!r}")
+    return int(text)
 
 
 def _header_length(headers: dict[bytes, bytes], length: int | None, settings: Settings) -> int | None:
-    given = headers.get(_HEADER_LENGTH)
-    if given is None:
+    text = headers.get(_HEADER_LENGTH)
+    if text is None:
         return None
-    if not _DIGITS.fullmatch(given):
-        raise BadRequestError(f"{HEADER_LENGTH}: expected a number of bytes, got {given.decode('latin-1')[:40]!r}")
-    told = int(given)
-    if told > settings.max_header_bytes:
-        raise LimitError(f"{HEADER_LENGTH}: expected at most {settings.max_header_bytes} bytes, got {told}")
-    if length is not None and told > length:
-        raise BadRequestError(f"{HEADER_LENGTH}: expected at most the body's {length} bytes, got {told}")
-    return told
-
-
-def _view(body: Lease | bytes) -> memoryview | bytes:
-    return body.view if isinstance(body, Lease) else body
+    if not _DIGITS.fullmatch(text):
+        raise BadRequestError(f"{HEADER_LENGTH}: expected a number of bytes, got {text.decode('latin-1')[:40]!r}")
+    header_length = int(text)
+    if header_length > settings.max_header_bytes:
+        raise LimitError(f"{HEADER_LENGTH}: expected at most {settings.max_header_bytes} bytes, got {header_length}")
+    if length is not None and header_length > length:
+        raise BadRequestError(f"{HEADER_LENGTH}: expected at most the body's {length} bytes, got {header_length}")
+    return header_length
 
 
 async def _small(receive: Receive, length: int) -> bytes:
@@ -209,23 +236,23 @@ async def _chunked(receive: Receive, limit: int) -> bytes:
             return b"".join(parts)
 
 
-async def _answer(context: Context, outcome: Outcome, send: Send) -> None:
-    body = outcome.body
+async def _send(context: Context, response: RawResponse, send: Send) -> None:
+    body = response.body
     size = len(body)
     headers = [
         (b"content-length", b"%d" % size),
         (b"x-request-id", context.request_id.encode()),
     ]
-    if outcome.header_length is None:
-        headers.append((b"content-type", b"application/json"))
+    if response.header_length is None:
+        headers.append((b"content-type", response.content_type.encode()))
     else:
         headers.append((b"content-type", b"application/octet-stream"))
-        headers.append((_HEADER_LENGTH, b"%d" % outcome.header_length))
+        headers.append((_HEADER_LENGTH, b"%d" % response.header_length))
     context.started = True
-    if outcome.status >= 400:
+    if response.status >= 400:
         body = _with_request_id(body, context.request_id)
         headers[0] = (b"content-length", b"%d" % len(body))
-    await send({"type": "http.response.start", "status": outcome.status, "headers": headers})
+    await send({"type": "http.response.start", "status": response.status, "headers": headers})
     if size <= 2 * TAIL:
         await send({"type": "http.response.body", "body": bytes(body)})
         return

@@ -23,8 +23,8 @@ class Identity:
     def require(self, scope: Scope) -> None:
         """ForbiddenError unless the token has the scope."""
         if scope not in self.scopes:
-            held = ", ".join(sorted(self.scopes)) or "none"
-            raise ForbiddenError(f"scope: expected a token with {scope!r}, got one with {held}: use another token")
+            listed = ", ".join(sorted(self.scopes)) or "none"
+            raise ForbiddenError(f"scope: expected a token with {scope!r}, got one with {listed}: use another token")
 
 
 class Tokens:
@@ -51,14 +51,14 @@ class Tokens:
         kind, _, secret = authorization.partition(b" ")
         if kind.lower() != b"bearer" or not secret.strip():
             raise AuthenticationError("token: expected the header 'Authorization: Bearer TOKEN', got another kind")
-        given = _digest(secret.strip())
-        found = None
+        presented = _digest(secret.strip())
+        caller = None
         for digest, identity in self._known.items():
-            if hmac.compare_digest(digest, given):
-                found = identity
-        if found is None:
+            if hmac.compare_digest(digest, presented):
+                caller = identity
+        if caller is None:
             raise AuthenticationError("token: expected one that this server knows, got another: check OPBOX_TOKEN")
-        return found
+        return caller
 
 
 def _digest(secret: bytes) -> bytes:

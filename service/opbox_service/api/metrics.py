@@ -5,47 +5,34 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+)
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-__all__ = ["Metrics", "route_of"]
+from ..worker.pool import Stats
+
+__all__ = ["Metrics"]
 
 BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 60)
-_KNOWN = {
-    "/v1/forward",
-    "/v1/backward",
-    "/v1/infer_shape",
-    "/v1/infer_type",
-    "/v1/graphs",
-    "/v1/ops",
-    "/v1/sessions",
-    "/v2",
-    "/v2/health/live",
-    "/v2/health/ready",
-    "/metrics",
-    "/openapi.json",
-}
-
-
-def route_of(path: str) -> str:
-    """A path with its ids taken out, so that there are few label values."""
-    if path in _KNOWN:
-        return path
-    if path.startswith("/v1/sessions/"):
-        return "/v1/sessions/{id}/commands" if path.endswith("/commands") else "/v1/sessions/{id}"
-    return "/v1/ops/{name}" if path.startswith("/v1/ops/") else "other"
 
 
 class Metrics:
     """One server's metrics.
 
     Args:
-        facts: what the host of calls tells of itself (worker.host.Host.facts).
+        stats: the figures of the pool of workers.
     """
 
-    def __init__(self, facts: Callable[[], dict[str, Any]]) -> None:
+    def __init__(self, stats: Callable[[], Stats]) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self._registry = CollectorRegistry()
         labels = ("method", "route")
@@ -58,11 +45,13 @@ class Metrics:
         self._commands = Counter("opbox_commands", "Session commands taken.", registry=self._registry)
         self.in_flight = Gauge("opbox_in_flight", "Requests being answered.", registry=self._registry)
         self._children: dict[tuple[str, str, int], tuple[Any, Any]] = {}
-        self._registry.register(_Facts(facts))
+        self._registry.register(_StatsCollector(stats))
 
-    def count(self, method: str, path: str, status: int, seconds: float, received: int, sent: int) -> None:
-        """One request was answered."""
-        key = (method, route_of(path), status)
+    content_type = CONTENT_TYPE_LATEST
+
+    def count(self, method: str, route: str, status: int, seconds: float, received: int, sent: int) -> None:
+        """One request was answered; `route` is the path with its parameters' names, so that there are few labels."""
+        key = (method, route, status)
         children = self._children.get(key)
         if children is None:
             children = self._children[key] = (
@@ -83,21 +72,21 @@ class Metrics:
         return generate_latest(self._registry)
 
 
-class _Facts(Collector):
-    def __init__(self, facts: Callable[[], dict[str, Any]]) -> None:
-        self._facts = facts
+class _StatsCollector(Collector):
+    def __init__(self, stats: Callable[[], Stats]) -> None:
+        self._stats = stats
 
     def collect(self) -> Iterator[Metric]:
-        told = self._facts()
-        yield GaugeMetricFamily("opbox_sessions", "Open sessions.", told["sessions"])
-        yield CounterMetricFamily("opbox_worker_restarts", "Workers replaced after they ended.", told["restarts"])
-        yield GaugeMetricFamily("opbox_code_workers", "Processes of sessions with code.", told["code_workers"])
+        stats = self._stats()
+        yield GaugeMetricFamily("opbox_sessions", "Open sessions.", stats.sessions)
+        yield CounterMetricFamily("opbox_worker_restarts", "Workers replaced after they ended.", stats.restarts)
+        yield GaugeMetricFamily("opbox_code_workers", "Processes of sessions with code.", stats.code_workers)
         deaths = CounterMetricFamily("opbox_code_deaths", "Such processes that were ended, by why.", labels=["cause"])
-        for cause, count in told["code_deaths"].items():
+        for cause, count in stats.code_deaths.items():
             deaths.add_metric([cause], count)
         yield deaths
-        yield GaugeMetricFamily("opbox_buffer_bytes", "Transfer buffers in use.", told["buffer_bytes"])
+        yield GaugeMetricFamily("opbox_buffer_bytes", "Transfer buffers in use.", stats.buffer_bytes)
         resident = GaugeMetricFamily("opbox_resident_bytes", "Resident memory.", labels=["process"])
-        for name, value in told["rss"].items():
+        for name, value in stats.resident.items():
             resident.add_metric([name], value)
         yield resident

@@ -20,8 +20,9 @@ from opbox.operator.native import NDArrayOp, NumpyOp
 from opbox_ops.backend import Backend, RandomSource
 from opbox_protocol.errors import BadRequestError, LimitError, NotFoundError, UserCodeError
 
-from .local import LocalSession
-from .telling import user_error
+from ..quota import Budget
+from .local_session import LocalSession
+from .user_traceback import user_error
 
 __all__ = ["BASES", "Definition", "Definitions", "active"]
 
@@ -75,12 +76,12 @@ class Definition:
             raise user_error(f"the source of {self.op_type!r}", error) from error
         name = self._bundle.exports[0] if self._bundle.exports else ""
         # The decorator may have returned something else than the class.
-        found = self._registered.get(self.op_type) or vars(module).get(name)
+        cls = self._registered.get(self.op_type) or vars(module).get(name)
         base = BASES[self.kind]
-        if not (isinstance(found, type) and issubclass(found, base)):
+        if not (isinstance(cls, type) and issubclass(cls, base)):
             self.forget()
             raise UserCodeError(f"the source of {self.op_type!r}: expected a {base.__name__} named {name!r}, got none")
-        return found
+        return cls
 
     def names(self) -> contextlib.AbstractContextManager[None]:
         """A block in which operators are known by the names that its source registers."""
@@ -97,11 +98,11 @@ class Definitions:
     """What a session has been sent.
 
     Args:
-        backend, random, device: the session's, for the arrays that operators make.
+        backend, random, device, budget: the session's, for the arrays that operators make.
     """
 
-    def __init__(self, backend: Backend, random: RandomSource, device: str) -> None:
-        self.local = LocalSession(backend, random, device, self._take)
+    def __init__(self, backend: Backend, random: RandomSource, device: str, budget: Budget) -> None:
+        self.local = LocalSession(backend, random, device, budget, self._take)
         self._by_code: dict[tuple[str, str, str], Definition] = {}
         self._by_name: dict[tuple[str, str], Definition] = {}
 
@@ -117,36 +118,39 @@ class Definitions:
         self._by_name[kind, op_type] = self._take(kind, op_type, code, bundle, live)
 
     def _take(self, kind: str, op_type: str, code: str, bundle: Any = None, live: Any = None) -> Definition:
-        held = self._by_code.get((kind, op_type, code))
-        if held is None:
+        definition = self._by_code.get((kind, op_type, code))
+        if definition is None:
             if len(self._by_code) >= MOST:
                 raise LimitError(f"define {op_type!r}: expected at most {MOST} operators in a session")
-            held = self._by_code[kind, op_type, code] = self._read(kind, op_type, code, bundle, live)
-        return held
+            definition = self._by_code[kind, op_type, code] = self._read(kind, op_type, code, bundle, live)
+        return definition
 
     def _read(self, kind: str, op_type: str, code: str, bundle: Any, live: Any) -> Definition:
         if isinstance(live, type) and issubclass(live, BASES[kind]):
             return Definition(kind, op_type, code, None, live)
         try:
-            read = Bundle.from_json(bundle)
+            source = Bundle.from_json(bundle)
         except SourceError as error:
             raise BadRequestError(f"define {op_type!r}: bundle: {error}") from None
-        if read.sha256 != code:
+        if source.sha256 != code:
             raise BadRequestError(
-                f"define {op_type!r}: sha256: expected the bundle's, {read.sha256}, got {code[:64]!r}"
+                f"define {op_type!r}: sha256: expected the bundle's, {source.sha256}, got {code[:64]!r}"
             )
-        return Definition(kind, op_type, code, read, None)
+        return Definition(kind, op_type, code, source, None)
 
     def find(self, kind: str, op_type: str, code: str | None) -> Definition:
         """By its hash, or else the last of that name; NotFoundError when there is none."""
-        held = self._by_name.get((kind, op_type)) if code is None else self._by_code.get((kind, op_type, code))
-        if held is None:
+        if code is None:
+            definition = self._by_name.get((kind, op_type))
+        else:
+            definition = self._by_code.get((kind, op_type, code))
+        if definition is None:
             known = ", ".join(sorted({name for _, name in self._by_name})) or "none"
             raise NotFoundError(
                 f"op_type {op_type!r}: expected an operator that this session has defined ({known}): send a define "
                 "command with its source first"
             )
-        return held
+        return definition
 
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:
@@ -158,17 +162,18 @@ class Definitions:
             _active.reset(token)
 
     def close(self) -> None:
-        """Let go of all modules."""
-        for each in self._by_code.values():
-            each.forget()
+        """Let go of all modules and arrays."""
+        for definition in self._by_code.values():
+            definition.forget()
+        self.local.clear()
 
 
 def active() -> Definitions:
     """The session's definitions; NotFoundError outside of a session."""
-    found = _active.get()
-    if found is None:
+    definitions = _active.get()
+    if definitions is None:
         raise NotFoundError(
             "operators of a user's own run in a session: make one with POST /v1/sessions, and send their source with a "
             "define command before the graph"
         )
-    return found
+    return definitions

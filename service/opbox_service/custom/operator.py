@@ -12,6 +12,7 @@ from typing import Any, Self
 from pydantic import ConfigDict, PrivateAttr
 
 from opbox_ops.compute import Arrays, OpContext, Reqs
+from opbox_protocol.errors import MXNetError
 from opbox_ops.gradient import backward_node
 from opbox_ops.infer import ShapeList, TypeList
 from opbox_ops.node import Entry, Node
@@ -20,8 +21,8 @@ from opbox_ops.registry import Op, register
 from opbox_protocol.errors import MXNetError
 
 from .definitions import BASES, active
-from .described import Described, describe
-from .running import Running
+from .description import Description, describe
+from .instance import OperatorInstance
 
 __all__ = ["CODE", "CustomParams"]
 
@@ -35,7 +36,7 @@ class CustomParams(Params):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     op_type: str = Field(description="The name that the operator was registered by; its class for _NumpyOp.")
-    _described: Described | None = PrivateAttr(None)
+    _described: Description | None = PrivateAttr(None)
 
     # Never shared: what one call's description has noted is not another's.
     def __hash__(self) -> int:
@@ -59,7 +60,7 @@ class CustomParams(Params):
         return params
 
     @property
-    def described(self) -> Described:
+    def described(self) -> Description:
         """What the operator tells of itself."""
         assert self._described is not None
         return self._described
@@ -88,8 +89,8 @@ def _infer_type(p: CustomParams, ins: TypeList, outs: TypeList) -> None:
         p.described.infer_type(ins, outs)
 
 
-def _create(p: CustomParams, ctx: OpContext, shapes: list[Any], dtypes: list[Any]) -> Running:
-    return Running(p.described, active().local, ctx, shapes, dtypes)
+def _create(p: CustomParams, ctx: OpContext, shapes: list[Any], dtypes: list[Any]) -> OperatorInstance:
+    return OperatorInstance(p.described, active().local, ctx, shapes, dtypes)
 
 
 def _forward(p: CustomParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
@@ -103,7 +104,7 @@ def _backward(p: CustomParams, ctx: OpContext, inputs: Arrays, req: Reqs, output
 def _gradient(node: Node, ograds: list[Entry]) -> list[Entry | None]:
     assert node.op is not None
     params: Any = node.params
-    told: Described = params.described
+    told: Description = params.described
     first = len(told.arguments)
     every = [*ograds, *node.inputs[:first], *node.entries()]
     try:

@@ -1,10 +1,10 @@
-"""A batch of commands on its way through a session: what it was given, and what it answers."""
+"""A batch of commands on its way through a session: the tensors that came with it, and what it answers."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -12,69 +12,44 @@ from opbox_ops.backend import Backend
 from opbox_ops.compute import Array
 from opbox_protocol.errors import BadRequestError
 
-from . import commands as c
+from ..carriers import Answer, Done, Tensors
+from ..commands import Command
 
-__all__ = ["Answer", "Batch", "Done"]
-
-Tensors: TypeAlias = "Mapping[str, np.ndarray[Any, Any]]"
-
-_READERS = (c.Fetch, c.Describe, c.DescribeExecutor, c.Free)
-"""Commands after which an array's values are what they were before."""
-
-
-class Answer:
-    """What a call answers: a status, a JSON header, tensors; valid while its receiver runs, and not after."""
-
-    __slots__ = ("commands", "header", "session", "status", "tensors")
-
-    def __init__(
-        self,
-        header: dict[str, Any],
-        tensors: dict[str, np.ndarray[Any, Any]] | None = None,
-        status: int = 200,
-        commands: int = 0,
-    ) -> None:
-        self.header = header
-        self.tensors = tensors if tensors is not None else {}
-        self.status = status
-        self.commands = commands
-
-
-Done: TypeAlias = "Callable[[Answer | BaseException], None]"
+__all__ = ["Batch"]
 
 
 class Batch:
-    """One batch.
+    """One batch; for its commands, their `Exchange`.
 
     Args:
         seq: its place in the session's order.
         commands: the typed commands, or the error that reading them gave.
         tensors: the request's tensors; views that live until `done` is called.
         done: takes the answer, in the session's turn; None when nobody waits.
+
+    Attributes:
+        position: of the command at hand.
+        since: when it came, by time.monotonic.
+        own_bytes: of the tensors that it has copied.
     """
 
     def __init__(
-        self, seq: int, commands: Sequence[c.Command] | BaseException, tensors: Tensors, done: Done | None
+        self, seq: int, commands: Sequence[Command] | BaseException, tensors: Tensors, done: Done | None
     ) -> None:
         self.seq = seq
         self.commands = commands
         self.done = done
-        self.results: list[dict[str, Any]] = []
-        self.outputs: dict[str, np.ndarray[Any, Any]] = {}
         self.since = time.monotonic()
-        self.at = 0
+        self.position = 0
+        self.own_bytes = 0
         self._tensors = dict(tensors)
         self._own: set[str] = set()
-        self.own_bytes = 0
+        self._results: list[dict[str, Any]] = []
+        self._outputs: dict[str, np.ndarray[Any, Any]] = {}
         self._quiet_from = 0
         if not isinstance(commands, BaseException):
-            changing = [i for i, command in enumerate(commands) if not isinstance(command, _READERS)]
+            changing = [i for i, command in enumerate(commands) if command.changes_arrays]
             self._quiet_from = changing[-1] if changing else 0
-
-    @property
-    def nothing_changes(self) -> bool:
-        """Whether no command from the one at hand on changes an array."""
-        return self.at >= self._quiet_from
 
     def own_tensors(self, backend: Backend) -> None:
         """Copy the tensors, so that the request's buffer may go while the batch waits."""
@@ -102,14 +77,23 @@ class Batch:
             return host
         return backend.put(host)
 
-    def tell(self, **facts: Any) -> None:
-        """Add to the answer's results, under the number of the command at hand."""
-        self.results.append({"command": self.at, **facts})
+    def send(self, name: str, array: Array, backend: Backend) -> None:
+        """Add an array's values to the answer's outputs; BadRequestError when the name is taken."""
+        if name in self._outputs:
+            raise BadRequestError(f"fetch as {name!r}: expected each name once")
+        host = backend.get(array)
+        # On the CPU that may be the array's own memory, which the batch's later commands could change.
+        unchanged = self.position >= self._quiet_from or backend.device_type != "cpu"
+        self._outputs[name] = host if unchanged else host.copy()
 
-    def finish(self, outcome: BaseException | None) -> None:
-        """Hand the answer to who waits for it."""
+    def report(self, **result: Any) -> None:
+        """Add to the answer's results, under the number of the command at hand."""
+        self._results.append({"command": self.position, **result})
+
+    def finish(self, error: BaseException | None) -> None:
+        """Hand the answer, or the error, to who waits for it."""
         if self.done is not None:
             count = 0 if isinstance(self.commands, BaseException) else len(self.commands)
-            self.done(outcome or Answer({"results": self.results}, self.outputs, commands=count))
+            self.done(error or Answer({"results": self._results}, self._outputs, commands=count))
         self._tensors.clear()
-        self.outputs = {}
+        self._outputs = {}

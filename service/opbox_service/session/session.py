@@ -10,14 +10,11 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from threading import Lock
 from typing import Any
 
-import numpy as np
-
 from opbox_ops.backend import backend_for
-from opbox_ops.compute import Array
 from opbox_protocol.errors import (
     BadRequestError,
     ConflictError,
@@ -26,20 +23,17 @@ from opbox_protocol.errors import (
     GoneError,
     LimitError,
     MXNetError,
-    NotFoundError,
     QuotaError,
 )
 
+from ..carriers import Done, Tensors
+from ..commands import ArrayTable, Command, check_scopes, parse
 from ..custom import Definitions
+from ..quota import Budget, MeteredBackend
 from ..settings import SCOPES, Scope, Settings
-from . import commands as c
-from . import own_code as own_code  # its commands join the table
-from .batch import Batch, Done
-from .custody import FREE, Custody
-from .graphs import GraphCache
-from .handlers import HANDLERS, Bound, Kept
-from .kernels import Kernel
-from .memory import Budget, MeteredBackend
+from ..stateless.graph_cache import GraphCache
+from .batch import Batch
+from .code_policy import UNWATCHED, CodePolicy
 
 __all__ = ["Session"]
 
@@ -53,7 +47,12 @@ class Session:
         seed: of its random source.
         ttl_s: how long it is kept unused.
         graphs, settings: shared with the other sessions.
-        custody: what becomes of code that it brings.
+        code_policy: for code that it uploads.
+
+    Attributes:
+        table: its arrays, executors and kernels.
+        budget: counts their memory.
+        closed: why it has ended; None while it has not.
     """
 
     def __init__(
@@ -65,22 +64,29 @@ class Session:
         ttl_s: float,
         graphs: GraphCache,
         settings: Settings,
-        custody: Custody = FREE,
+        code_policy: CodePolicy = UNWATCHED,
     ) -> None:
         self.id = id
         self.owner = owner
         self.device = device
         self.ttl_s = ttl_s
-        self.graphs = graphs
         self.settings = settings
-        self._custody = custody
+        self._code_policy = code_policy
         self.budget = Budget(settings.max_session_bytes)
         device_backend = backend_for(device)
-        self.backend: Any = MeteredBackend(device_backend, self.budget)
-        self.random = device_backend.random(seed)
-        self.on_device = device_backend.device_type != "cpu"
-        self.definitions = Definitions(self.backend, self.random, device)
-        self.objects: dict[int, Kept | Bound | Kernel] = {}
+        backend: Any = MeteredBackend(device_backend, self.budget)
+        random = device_backend.random(seed)
+        self._definitions = Definitions(backend, random, device, self.budget)
+        self.table = ArrayTable(
+            backend,
+            random,
+            device,
+            self.budget,
+            self._definitions.add,
+            graphs=graphs,
+            max_entries=settings.max_session_objects,
+            max_rank=settings.max_rank,
+        )
         self.created = time.time()
         self.used = time.monotonic()
         self.closed: str | None = None
@@ -93,58 +99,42 @@ class Session:
         self._error: BaseException | None = None
         self._lock = Lock()
 
-    # -- what handlers ask for ----------------------------------------------------------------------------------
-
-    def kept(self, id: int) -> Kept:
-        """The array `id` and its memory; NotFoundError when there is none."""
-        found = self.objects.get(id)
-        if type(found) is Kept:
-            return found
-        kind = "nothing" if found is None else found.kind
-        raise NotFoundError(f"array {id}: expected one of this session, got {kind}")
-
-    def array(self, id: int) -> Array:
-        """The array `id`; NotFoundError when there is none."""
-        return self.kept(id).array
-
-    def room_for(self, count: int) -> None:
-        """QuotaError when `count` more arrays, executors or kernels would be too many."""
-        limit = self.settings.max_session_objects
-        if len(self.objects) + count > limit:
-            raise QuotaError(f"session: expected at most {limit} arrays, executors and kernels: free some")
-
     # -- batches ------------------------------------------------------------------------------------------------
 
     def submit(
         self,
-        header: Mapping[str, Any],
-        tensors: Mapping[str, np.ndarray[Any, Any]],
-        done: Done,
+        seq: int | None,
+        commands: Any,
+        tensors: Tensors,
+        done: Done | None,
         scopes: frozenset[Scope] = SCOPES,
     ) -> int:
         """Queue a batch; `drain` runs what is ready. Returns its seq.
 
-        `done` gets the answer in the batch's turn or, for `"wait": false`, is left to the caller, who may answer at
-        once: the batch has its own copy of the tensors.
+        Args:
+            seq: its place; None is the next one.
+            commands: a list of commands, as JSON objects.
+            tensors: views that live until `done` is called, or without it until this returns.
+            done: takes the answer in the batch's turn; None when nobody waits for it.
+            scopes: what the token that brought it may.
 
         Raises:
             ConflictError: the seq has come before.
             QuotaError: too many batches, or too many bytes of them, wait.
             GoneError: the session has ended.
         """
-        seq, wait = _read(header)
+        typed: Sequence[Command] | BaseException
         try:
-            commands: Sequence[c.Command] | BaseException
-            commands = typed = c.parse(header.get("commands"), self.settings.max_commands)
-            c.check_scopes(typed, scopes)
-            self._custody.check(typed)
+            typed = parse(commands, self.settings.max_commands)
+            check_scopes(typed, scopes)
+            self._code_policy.check(typed)
         except (BadRequestError, LimitError, ForbiddenError, ConflictError) as error:
             # The batch keeps its place, or those behind it would wait for ever.
-            commands = error
-        batch = Batch(0, commands, tensors, done if wait else None)
-        if not wait:
+            typed = error
+        batch = Batch(0, typed, tensors, done)
+        if done is None:
             self.budget.check(self._waiting_bytes + sum(int(tensor.nbytes) for tensor in tensors.values()))
-            batch.own_tensors(self.backend)
+            batch.own_tensors(self.table.backend)
         with self._lock:
             if self.closed is not None:
                 raise GoneError(self.closed)
@@ -189,31 +179,30 @@ class Session:
                     self._let_go()
 
     def _run(self, batch: Batch) -> None:
-        kept, commands = self._error, batch.commands
-        error = kept
+        error, commands = self._error, batch.commands
         if error is None and isinstance(commands, BaseException):
             error = _placed(commands, batch, None)
         if error is None:
             assert not isinstance(commands, BaseException)
             error = self._commands(commands, batch)
         elif not isinstance(commands, BaseException):
-            self._free_in(commands, batch)
+            self._run_promised(commands, batch)
         waited_for = batch.done is not None
         self._error = None if waited_for else error
         batch.finish(error)
 
-    def _commands(self, commands: Sequence[c.Command], batch: Batch) -> BaseException | None:
+    def _commands(self, commands: Sequence[Command], batch: Batch) -> BaseException | None:
         """Run them in order; the error that stopped them, or None."""
-        watcher = self._custody.watcher
-        with self._device_scope or contextlib.nullcontext(), self.definitions.scope():
+        watcher = self._code_policy.watcher
+        with self._device_scope or contextlib.nullcontext(), self._definitions.scope():
             for i, command in enumerate(commands):
-                batch.at = i
+                batch.position = i
                 try:
                     if self.closed is not None:
                         raise GoneError(self.closed)
                     if watcher is not None:
                         watcher.began(command.scope != "run")
-                    HANDLERS[type(command)](self, command, batch)
+                    command.run(self.table, batch)
                     if watcher is not None:
                         watcher.ended()
                 except BaseException as error:
@@ -221,16 +210,16 @@ class Session:
                         raise  # an engine in one's own process, which somebody wants to end
                     if watcher is not None:
                         watcher.ended()
-                    self._free_in(commands[i:], batch)
+                    self._run_promised(commands[i:], batch)
                     return _placed(error, batch, i)
         return None
 
-    def _free_in(self, commands: Sequence[c.Command], batch: Batch) -> None:
-        """Of commands that do not run, what the client counts on: it has let go of arrays, and sends source once."""
+    def _run_promised(self, commands: Sequence[Command], batch: Batch) -> None:
+        """Run those commands of a stopped batch that the client counts on: frees, and source sent once."""
         for command in commands:
-            if isinstance(command, c.Free | c.Define):
+            if command.always_runs:
                 with contextlib.suppress(MXNetError):
-                    HANDLERS[type(command)](self, command, batch)
+                    command.run(self.table, batch)
 
     # -- its end ------------------------------------------------------------------------------------------------
 
@@ -270,13 +259,11 @@ class Session:
             self._let_go()
 
     def _let_go(self) -> None:
-        objects, self.objects = list(self.objects.values()), {}
-        for each in objects:
-            each.drop()
-        self.definitions.close()
+        self.table.clear()
+        self._definitions.close()
 
     def json(self) -> dict[str, Any]:
-        """The session as GET tells it."""
+        """The session's state, as GET answers it."""
         return {
             "id": self.id,
             "device": self.device,
@@ -284,7 +271,7 @@ class Session:
             "idle_s": round(time.monotonic() - self.used, 3),
             "created": self.created,
             "next_seq": self._next,
-            "objects": len(self.objects),
+            "objects": len(self.table),
             "bytes": self.budget.used,
             "peak_bytes": self.budget.peak,
             "limits": self.limits(),
@@ -292,26 +279,14 @@ class Session:
 
     def limits(self) -> dict[str, Any]:
         """What it may use."""
-        told = self.settings
+        settings = self.settings
         return {
-            "bytes": told.max_session_bytes,
-            "objects": told.max_session_objects,
-            "commands": told.max_commands,
-            "waiting": told.max_waiting,
-            "body_bytes": told.max_body_bytes,
+            "bytes": settings.max_session_bytes,
+            "objects": settings.max_session_objects,
+            "commands": settings.max_commands,
+            "waiting": settings.max_waiting,
+            "body_bytes": settings.max_body_bytes,
         }
-
-
-def _read(header: Mapping[str, Any]) -> tuple[int | None, bool]:
-    unknown = sorted(set(header) - {"seq", "commands", "wait", "inputs", "parameters", "id"})
-    if unknown:
-        raise BadRequestError(f"unknown field {unknown[0]!r}: expected seq, commands, wait, inputs")
-    seq, wait = header.get("seq"), header.get("wait", True)
-    if seq is not None and (type(seq) is not int or seq < 1):
-        raise BadRequestError(f"seq: expected an integer of 1 or more, got {seq!r}")
-    if type(wait) is not bool:
-        raise BadRequestError(f"wait: expected true or false, got {wait!r}")
-    return seq, wait
 
 
 def _placed(error: BaseException, batch: Batch, command: int | None) -> BaseException:

@@ -8,22 +8,15 @@ import secrets
 import sys
 import threading
 import time
-from collections import OrderedDict
-from collections.abc import Mapping
-from typing import Any
 
-from opbox_protocol.errors import (
-    BadRequestError,
-    ForbiddenError,
-    GoneError,
-    NotFoundError,
-    QuotaError,
-    UnsupportedError,
-)
+from cachetools import FIFOCache
+
+from opbox_protocol.errors import BadRequestError, ForbiddenError, GoneError, NotFoundError, QuotaError
 
 from ..settings import SCOPES, UPLOADS, Scope, Settings
-from .custody import FREE, Custody
-from .graphs import GraphCache
+from ..stateless.graph_cache import GraphCache
+from ..stateless.run import check_device
+from .code_policy import UNWATCHED, CodePolicy
 from .session import Session
 
 __all__ = ["Sessions", "return_memory"]
@@ -38,12 +31,12 @@ class Sessions:
     Ids are random and bound to an owner: for anybody else there is no such session.
     """
 
-    def __init__(self, settings: Settings, graphs: GraphCache, custody: Custody = FREE) -> None:
+    def __init__(self, settings: Settings, graphs: GraphCache, code_policy: CodePolicy = UNWATCHED) -> None:
         self._settings = settings
-        self._custody = custody
+        self._code_policy = code_policy
         self._graphs = graphs
         self._sessions: dict[str, Session] = {}
-        self._gone: OrderedDict[str, tuple[str, str]] = OrderedDict()
+        self._gone: FIFOCache[str, tuple[str, str]] = FIFOCache(REMEMBERED)
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._sweeper: threading.Thread | None = None
@@ -51,33 +44,45 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def create(self, owner: str, header: Mapping[str, Any], scopes: frozenset[Scope] = SCOPES) -> Session:
+    def create(
+        self,
+        owner: str,
+        *,
+        device: str | None = None,
+        ttl_s: float | None = None,
+        seed: int = 0,
+        code: bool | None = None,
+        scopes: frozenset[Scope] = SCOPES,
+    ) -> Session:
         """A new session of `owner`.
 
+        Args:
+            owner: whose it is.
+            device: by default the settings'.
+            ttl_s: seconds that it is kept unused; by default the settings'.
+            seed: of its random source.
+            code: whether it may bring code.
+            scopes: what the token that asks for it may.
+
         Raises:
-            BadRequestError: a field is unknown, or of the wrong kind.
+            BadRequestError: a time to live out of range.
             ForbiddenError: it is to take code, and its token may not bring any.
             UnsupportedError: no such device.
             QuotaError: the owner has too many.
         """
-        told = self._settings
-        unknown = sorted(set(header) - {"device", "ttl_s", "seed", "code", "inputs", "parameters"})
-        if unknown:
-            raise BadRequestError(f"unknown field {unknown[0]!r}: expected device, ttl_s, seed, code")
-        check_code(header.get("code"), scopes)
-        device, ttl_s, seed = header.get("device", told.device), header.get("ttl_s"), header.get("seed", 0)
-        check_device(device, told)
-        if ttl_s is None:
-            ttl_s = told.session_ttl_s
-        if isinstance(ttl_s, bool) or not isinstance(ttl_s, int | float) or not 0 < ttl_s <= told.max_ttl_s:
-            raise BadRequestError(f"ttl_s: expected seconds above 0 and up to {told.max_ttl_s:g}, got {ttl_s!r}")
-        check_seed(seed)
+        settings = self._settings
+        _check_code(code, scopes)
+        device = settings.device if device is None else device
+        check_device(device, settings)
+        ttl_s = settings.session_ttl_s if ttl_s is None else ttl_s
+        if not 0 < ttl_s <= settings.max_ttl_s:
+            raise BadRequestError(f"ttl_s: expected seconds above 0 and up to {settings.max_ttl_s:g}, got {ttl_s!r}")
         with self._lock:
             count = sum(1 for session in self._sessions.values() if session.owner == owner)
-            if count >= told.max_sessions:
-                raise QuotaError(f"sessions: expected at most {told.max_sessions} of an owner: delete one first")
+            if count >= settings.max_sessions:
+                raise QuotaError(f"sessions: expected at most {settings.max_sessions} of an owner: delete one first")
             id = secrets.token_hex(16)
-            session = Session(id, owner, device, seed, float(ttl_s), self._graphs, told, self._custody)
+            session = Session(id, owner, device, seed, float(ttl_s), self._graphs, settings, self._code_policy)
             self._sessions[id] = session
         self._start_sweeping()
         return session
@@ -121,8 +126,6 @@ class Sessions:
         with self._lock:
             self._sessions.pop(session.id, None)
             self._gone[session.id] = (session.owner, reason)
-            while len(self._gone) > REMEMBERED:
-                self._gone.popitem(last=False)
         session.close(reason)
         return_memory()
 
@@ -137,29 +140,14 @@ class Sessions:
             self.sweep()
 
 
-def check_device(device: Any, settings: Settings) -> None:
-    """BadRequestError, or UnsupportedError when this server does not offer the device."""
-    if not isinstance(device, str):
-        raise BadRequestError(f"device: expected a name such as 'cpu' or 'gpu', got {device!r}")
-    if settings.devices and device not in settings.devices:
-        raise UnsupportedError(f"device {device[:40]!r}: expected one of {', '.join(settings.devices)}")
-
-
-def check_code(code: Any, scopes: frozenset[Scope]) -> None:
-    """BadRequestError, or ForbiddenError when code is asked for and the token may bring none."""
-    if code is not None and type(code) is not bool:
-        raise BadRequestError(f"code: expected true or false, got {code!r}")
+def _check_code(code: bool | None, scopes: frozenset[Scope]) -> None:
+    """ForbiddenError when code is asked for and the token may bring none."""
     if code and not scopes & UPLOADS:
-        held = ", ".join(sorted(scopes)) or "none"
+        listed = ", ".join(sorted(scopes)) or "none"
         raise ForbiddenError(
-            f"code: expected a token with the scope 'upload-python' or 'upload-cuda', got one with {held}: use another"
+            "code: expected a token with the scope 'upload-python' or 'upload-cuda', "
+            f"got one with {listed}: use another"
         )
-
-
-def check_seed(seed: Any) -> None:
-    """BadRequestError for what is no seed."""
-    if type(seed) is not int or not 0 <= seed < 1 << 64:
-        raise BadRequestError(f"seed: expected an integer from 0 to 2**64 - 1, got {seed!r}")
 
 
 def return_memory() -> None:

@@ -20,14 +20,14 @@ import structlog
 
 from opbox_protocol.errors import DeadlineError, GoneError, MXNetError, UserCodeError, WorkerDiedError
 
+from ..carriers import RawRequest, RawResponse
 from ..settings import Settings
 from .confine import Bounds
-from .folders import make_folder, remove
-from .host import Outcome, Request
+from .orphans import User, end_all_of
 from .output import Output
+from .processes import Usage
 from .progress import Progress, Seen
-from .remains import User, end_all_of
-from .running import Held
+from .scratch_dirs import make_dir, remove
 from .stacks import own_frames
 from .worker import Worker, environment, reason_of
 
@@ -68,7 +68,7 @@ class CodeWorker(Worker):
         self.ttl_s = settings.max_ttl_s
         self.cause = ""
         self.epitaph = ""
-        self.folder = make_folder(self.user)
+        self.folder = make_dir(self.user)
         self._page = Progress()
         self._trace = _trace()
         self._output = Output(self._printed)
@@ -100,22 +100,22 @@ class CodeWorker(Worker):
         _log.info("printed", session=self.session, pid=self.pid, text=line)
 
     def _further_settings(self) -> dict[str, Any]:
-        told = self._settings
-        gpu = _gpu(told)
+        settings = self._settings
+        gpu = _gpu(settings)
         bounds = Bounds(
             user=self.user,
             folder=self.folder,
             read=(
                 *map(str, own_packages()),
-                *map(str, told.code_reads),
-                *(str(path.absolute().parent) for path in told.ops),
+                *map(str, settings.code_reads),
+                *(str(path.absolute().parent) for path in settings.ops),
             ),
-            memory=told.code_memory_bytes,
-            open_files=told.code_open_files,
-            file_bytes=told.code_file_bytes,
-            tasks=told.code_tasks + told.threads + 2 * (os.cpu_count() or 1) + 4,
+            memory=settings.code_memory_bytes,
+            open_files=settings.code_open_files,
+            file_bytes=settings.code_file_bytes,
+            tasks=settings.code_tasks + settings.threads + 2 * (os.cpu_count() or 1) + 4,
             gpu=gpu,
-            network=told.code_network,
+            network=settings.code_network,
         )
         return {"bounds": asdict(bounds)}
 
@@ -171,23 +171,35 @@ class CodeWorker(Worker):
         elif self._code and now - self._since > max(most, SILENT_S):
             self._condemn("deadline", DeadlineError, f"let nothing else run for {max(most, SILENT_S):g} s")
 
-    def judge(self, held: Held, files: tuple[int, int]) -> None:
-        """End it if what it holds is too much: memory, processor time, bytes and number of files."""
+    def judge(self, usage: Usage, files: tuple[int, int]) -> None:
+        """End it if it uses too much: memory, processor time, bytes and number of files."""
         if not self.watched:
             return
-        told = self._settings
-        if self._cpu_before is None or held.cpu < self._cpu_before:
-            self._cpu_before = held.cpu
+        limits = self._settings
+        if self._cpu_before is None or usage.cpu < self._cpu_before:
+            self._cpu_before = usage.cpu
         for cause, kind, what, most, got in (
-            ("memory", UserCodeError, "held more than {} bytes of memory", told.code_memory_bytes, held.memory),
-            ("disk", UserCodeError, "held more than {} bytes of files", told.code_disk_bytes, held.unlinked + files[0]),
-            ("disk", UserCodeError, "made more than {} files, or folders too deep to count", told.code_files, files[1]),
+            ("memory", UserCodeError, "held more than {} bytes of memory", limits.code_memory_bytes, usage.memory),
+            (
+                "disk",
+                UserCodeError,
+                "held more than {} bytes of files",
+                limits.code_disk_bytes,
+                usage.unlinked + files[0],
+            ),
+            (
+                "disk",
+                UserCodeError,
+                "made more than {} files, or folders too deep to count",
+                limits.code_files,
+                files[1],
+            ),
             (
                 "cpu",
                 DeadlineError,
                 "used more than {:g} processor seconds for one command, and what that left running",
-                told.code_cpu_s,
-                held.cpu - self._cpu_before,
+                limits.code_cpu_s,
+                usage.cpu - self._cpu_before,
             ),
         ):
             if got > most:
@@ -211,7 +223,7 @@ class CodeWorker(Worker):
             self._process.send_signal(signal.SIGUSR1)
         self._loop.call_later(LAST_WORDS_S, self.kill)
 
-    def call(self, request: Request, deadline_s: float) -> asyncio.Future[Outcome]:
+    def call(self, request: RawRequest, deadline_s: float) -> asyncio.Future[RawResponse]:
         self._used = time.monotonic()
         return super().call(request, deadline_s)
 
@@ -284,17 +296,17 @@ def _trace() -> int:
 
 
 def _environment(settings: Settings, folder: str) -> dict[str, str]:
-    told = {
+    variables = {
         key: value for key, value in environment(settings).items() if key in PASSED or key.startswith(PASSED_BEGINNINGS)
     }
     homes = dict.fromkeys(("HOME", "TMPDIR", "XDG_CACHE_HOME", "CUPY_CACHE_DIR"), folder)
-    return {**told, **homes, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONNOUSERSITE": "1"}
+    return {**variables, **homes, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONNOUSERSITE": "1"}
 
 
 def own_packages() -> list[Path]:
     """The folders of the packages that such a process runs."""
     specs = [find_spec(name) for name in ("opbox_protocol", "opbox", "opbox_ops", "opbox_service")]
-    return [Path(each) for spec in specs if spec is not None for each in spec.submodule_search_locations or ()]
+    return [Path(path) for spec in specs if spec is not None for path in spec.submodule_search_locations or ()]
 
 
 def _gpu(settings: Settings) -> bool:

@@ -7,23 +7,24 @@ import contextlib
 import json
 import os
 import time
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any
 
 import structlog
+from cachetools import FIFOCache
 
-from opbox_protocol.errors import GoneError, MXNetError, NotReadyError, QuotaError
+from opbox_protocol.errors import GoneError, NotReadyError, MXNetError, QuotaError
 
+from ..carriers import RawRequest, RawResponse
 from ..settings import UPLOADS, Settings
 from . import landlock
 from .code_worker import CodeWorker, own_packages
 from .confine import unreadable
-from .folders import remove_leftovers, usage
-from .host import Outcome, Request
-from .remains import User, end_leftovers, end_strays
-from .running import Held, held, running
+from .orphans import User, end_leftovers, end_strays
+from .processes import Usage, all_processes, usage_of
+from .scratch_dirs import remove_leftovers, size_of
 from .worker import Worker
 
 __all__ = ["CodeWorkers"]
@@ -61,7 +62,7 @@ class CodeWorkers:
         self._spares: list[CodeWorker] = []
         self._taken: dict[str, tuple[str, CodeWorker, dict[str, Any]]] = {}
         self._opening = 0
-        self._ended_sessions: OrderedDict[str, tuple[str, str]] = OrderedDict()
+        self._ended_sessions: FIFOCache[str, tuple[str, str]] = FIFOCache(REMEMBERED)
         self._tasks: set[asyncio.Task[None]] = set()
         self._running = False
         self._failures = 0
@@ -114,10 +115,9 @@ class CodeWorkers:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def facts(self) -> dict[str, Any]:
-        """For the metrics."""
-        resident = {f"code{i}": worker.facts()[0] for i, worker in enumerate(self.workers())}
-        return {"workers": len(self._taken), "deaths": dict(self.deaths), "rss": resident}
+    def resident(self) -> dict[str, int]:
+        """Bytes of memory by process."""
+        return {f"code{i}": worker.memory()[0] for i, worker in enumerate(self.workers())}
 
     def workers(self) -> list[CodeWorker]:
         """Those that have a session."""
@@ -131,70 +131,70 @@ class CodeWorkers:
         Raises:
             GoneError: it has ended; why.
         """
-        held = self._taken.get(id)
-        if held is not None:
-            return held[1] if held[0] == owner else None
+        taken = self._taken.get(id)
+        if taken is not None:
+            return taken[1] if taken[0] == owner else None
         ended = self._ended_sessions.get(id)
         if ended is not None and ended[0] == owner:
             raise GoneError(ended[1])
         return None
 
-    async def open(self, request: Request) -> Outcome:
+    async def open(self, request: RawRequest) -> RawResponse:
         """Make a session in a process of its own.
 
         Raises:
             QuotaError: the owner, or the server, has too many.
             NotReadyError: the process did not start.
         """
-        told = self._settings
+        settings = self._settings
         mine = sum(1 for owner, _, _ in self._taken.values() if owner == request.owner)
-        if mine >= told.max_sessions:
-            raise QuotaError(f"sessions: expected at most {told.max_sessions} of an owner: delete one first")
-        if len(self._taken) + self._opening >= told.code_sessions:
+        if mine >= settings.max_sessions:
+            raise QuotaError(f"sessions: expected at most {settings.max_sessions} of an owner: delete one first")
+        if len(self._taken) + self._opening >= settings.code_sessions:
             raise QuotaError(
-                f"sessions: expected at most {told.code_sessions} that may bring code: delete one, or make one "
+                f"sessions: expected at most {settings.code_sessions} that may bring code: delete one, or make one "
                 'without ({"code": false})'
             )
         self._opening += 1
         try:
             worker = await self._take()
-            outcome = await worker.call(request, told.deadline_s)
-            if outcome.status != 201:
+            response = await worker.call(request, settings.deadline_s)
+            if response.status != 201:
                 self._spares.append(worker)  # it has run nothing
-                return outcome
-            answer = json.loads(bytes(outcome.body))
-            worker.session, worker.ttl_s = answer["id"], answer["ttl_s"]
-            self._taken[answer["id"]] = (request.owner, worker, answer)
+                return response
+            session = json.loads(bytes(response.body))
+            worker.session, worker.ttl_s = session["id"], session["ttl_s"]
+            self._taken[session["id"]] = (request.owner, worker, session)
             if worker.ended:
                 self._on_end(worker)
-            return outcome
+            return response
         finally:
             self._opening -= 1
 
-    async def delete(self, owner: str, id: str) -> Outcome:
+    async def delete(self, owner: str, id: str) -> RawResponse:
         """End a session and its process at once, whatever that is at."""
         worker = self.worker_of(owner, id)
         assert worker is not None
         worker.retire(f"session {id} was deleted: make a new one")
         await worker.gone()
-        return Outcome(200, json.dumps({"deleted": id}).encode())
+        return RawResponse(200, [json.dumps({"deleted": id}).encode()])
 
-    async def listed(self, request: Request) -> list[Any]:
+    async def listed(self, request: RawRequest) -> list[Any]:
         """The owner's sessions, as GET tells them."""
-        mine = [held for held in self._taken.values() if held[0] == request.owner]
-        return list(await asyncio.gather(*(self._described(request, *held[1:]) for held in mine)))
+        mine = [taken for taken in self._taken.values() if taken[0] == request.owner]
+        return list(await asyncio.gather(*(self._state(request, *taken[1:]) for taken in mine)))
 
-    async def _described(self, request: Request, worker: CodeWorker, made: dict[str, Any]) -> Any:
+    async def _state(self, request: RawRequest, worker: CodeWorker, opened: dict[str, Any]) -> Any:
         # What its process answers may be of its code's making.
         with contextlib.suppress(MXNetError, ValueError, LookupError, TypeError, RecursionError):
-            outcome = await worker.call(replace(request, body=None, header_length=None), LIST_S)
+            response = await worker.call(replace(request, body=b"", header_length=None), LIST_S)
             try:
-                if outcome.status == 200:
-                    return json.loads(bytes(outcome.body))["sessions"][0]
+                if response.status == 200:
+                    return json.loads(bytes(response.body))["sessions"][0]
             finally:
-                outcome.release()
+                response.release()
         unknown = dict.fromkeys(("idle_s", "created", "next_seq", "objects", "bytes", "peak_bytes"), 0)
-        return {**unknown, **made}
+        return {**unknown, **opened}
 
     # -- processes ----------------------------------------------------------------------------------------------
 
@@ -243,12 +243,10 @@ class CodeWorkers:
         if worker in self._spares:
             self._spares.remove(worker)
         if worker.session is not None:
-            held = self._taken.pop(worker.session, None)
-            if held is None:
+            taken = self._taken.pop(worker.session, None)
+            if taken is None:
                 return
-            self._ended_sessions[worker.session] = (held[0], worker.epitaph)
-            while len(self._ended_sessions) > REMEMBERED:
-                self._ended_sessions.popitem(last=False)
+            self._ended_sessions[worker.session] = (taken[0], worker.epitaph)
         elif not worker.stopping:
             self._failures += 1
         if worker.cause and not worker.stopping and worker.session is not None:
@@ -271,21 +269,20 @@ class CodeWorkers:
         while True:
             begun = time.monotonic()
             workers = [worker for worker in self.workers() if worker.watched]
-            for worker, hold, files in await asyncio.to_thread(self._measured, workers) if workers else ():
-                worker.judge(hold, files)
+            for worker, usage, files in await asyncio.to_thread(self._measured, workers) if workers else ():
+                worker.judge(usage, files)
             await asyncio.sleep(max(MEASURE_S, 19 * (time.monotonic() - begun)))
 
-    def _measured(self, workers: list[CodeWorker]) -> list[tuple[CodeWorker, Held, tuple[int, int]]]:
-        told, everything = self._settings, list(running())
-        found = []
+    def _measured(self, workers: list[CodeWorker]) -> list[tuple[CodeWorker, Usage, tuple[int, int]]]:
+        settings, processes = self._settings, list(all_processes())
+        measured = []
         for worker in workers:
-            mine = [each for each in everything if each.belongs_to(worker.pid, worker.user)]
+            mine = [process for process in processes if process.belongs_to(worker.pid, worker.user)]
             with contextlib.suppress(OSError):  # it has just ended
                 device = os.stat(worker.folder).st_dev
-                found.append(
-                    (worker, held(mine, told.code_memory_bytes, device), usage(worker.folder, told.code_files))
-                )
-        return found
+                usage = usage_of(mine, settings.code_memory_bytes, device)
+                measured.append((worker, usage, size_of(worker.folder, settings.code_files)))
+        return measured
 
     def _do(self, work: Coroutine[Any, Any, None], name: str = "") -> asyncio.Task[None]:
         task = asyncio.create_task(work, name=name or None)

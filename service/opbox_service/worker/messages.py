@@ -2,8 +2,8 @@
 
 From the API: `call` {id, method, path, owner, rid, header_length, binary, size, segment | inline}, `drop` {segments},
 `release` {segment}. From the worker: `ready`, `answer` {id, status, header_length, commands, size, segment | inline},
-`drop` {segments}. Bodies up to INLINE bytes follow the JSON in the message; larger ones lie in a shared buffer, known
-by its number; its file descriptor travels once, with the first message that speaks of it.
+`drop` {segments}. Bodies up to buffers.INLINE bytes follow the JSON in the message; larger ones lie in a shared
+buffer, known by its number; its file descriptor travels once, with the first message that speaks of it.
 """
 
 from __future__ import annotations
@@ -13,24 +13,23 @@ import socket
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["INLINE", "LARGEST", "read", "receive", "write"]
+__all__ = ["LARGEST", "read", "receive", "send", "write"]
 
-INLINE = 1 << 15
 LARGEST = 1 << 17
 """No message is longer; the kernel's buffer for one such socket holds two hundred thousand bytes."""
 
 
-def write(told: dict[str, Any], inline: bytes | memoryview = b"") -> bytes:
-    """A message's bytes."""
-    text = json.dumps(told, separators=(",", ":")).encode()
+def write(message: dict[str, Any], inline: bytes | memoryview = b"") -> bytes:
+    """A message's bytes, with others behind its object."""
+    text = json.dumps(message, separators=(",", ":")).encode()
     return b"".join((len(text).to_bytes(4, "little"), text, inline))
 
 
 def read(message: bytes) -> tuple[dict[str, Any], memoryview]:
     """A message's object, and the bytes behind it."""
     end = 4 + int.from_bytes(message[:4], "little")
-    told: dict[str, Any] = json.loads(message[4:end])
-    return told, memoryview(message)[end:]
+    header: dict[str, Any] = json.loads(message[4:end])
+    return header, memoryview(message)[end:]
 
 
 def receive(sock: socket.socket) -> tuple[bytes, int | None]:

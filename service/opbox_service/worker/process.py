@@ -19,16 +19,18 @@ from typing import Any
 
 import structlog
 
-from opbox_protocol.errors import MXNetError, NotReadyError, error_to_json
+from opbox_protocol.errors import NotReadyError, MXNetError
 
-from ..buffers import Lease, Pool, map_shared
+from ..buffers import INLINE, Lease, Pool, map_shared
+from ..carriers import RawRequest, RawResponse
+from ..codec import error_response, limits_of, serve
 from ..engine import Engine
-from ..frames import Framed, Laid, limits_of, serve
 from ..logs import configure
-from ..session.custody import Custody
+from ..routes.table import ROUTES
+from ..session.code_policy import CodePolicy
 from ..settings import Settings
 from . import messages
-from .memory import tune_allocator
+from .allocator import tune_allocator
 from .progress import Progress
 
 __all__ = ["main", "run"]
@@ -36,11 +38,11 @@ __all__ = ["main", "run"]
 _log = structlog.get_logger("opbox.worker")
 
 
-class Process:
+class WorkerProcess:
     """The worker's side of the connection.
 
     Args:
-        progress: where commands are told; None in a worker that sessions share, which takes no code.
+        progress: where it writes which command runs; None in a worker that sessions share, which takes no code.
     """
 
     def __init__(self, sock: socket.socket, settings: Settings, progress: Progress | None = None) -> None:
@@ -48,11 +50,11 @@ class Process:
         self._settings = settings
         self._progress = progress
         self._limits = limits_of(settings)
-        self._engine = Engine(settings, Custody(progress) if progress is not None else Custody(takes_code=False))
+        self._engine = Engine(settings, CodePolicy(progress, accepts_code=progress is not None))
         self._requests: dict[int, memoryview] = {}
         self._answers = Pool(shared=True, limit=1 << 62, keep=settings.buffer_cache_bytes)
         self._lent: dict[int, Lease] = {}
-        self._sessions_told = 0
+        self._sessions_sent = 0
 
     def run(self) -> None:
         """Serve until the API process closes its end."""
@@ -74,10 +76,10 @@ class Process:
         while not poll.poll(1_000):
             if self._progress is not None:
                 self._progress.beat()
-            dropped, held = self._answers.sweep(), len(self._engine.sessions)
-            if dropped or held != self._sessions_told:
-                self._sessions_told = held
-                self._tell({"kind": "drop", "segments": dropped, "sessions": held})
+            dropped, sessions = self._answers.sweep(), len(self._engine.sessions)
+            if dropped or sessions != self._sessions_sent:
+                self._sessions_sent = sessions
+                self._send({"kind": "drop", "segments": dropped, "sessions": sessions})
 
     def _take_calls(self) -> None:
         while True:
@@ -87,88 +89,90 @@ class Process:
                 return
             if not message:
                 return
-            told, inline = messages.read(message)
-            if told["kind"] == "call":
+            header, inline = messages.read(message)
+            if header["kind"] == "call":
                 try:
-                    self._call(told, inline, fd)
+                    self._call(header, inline, fd)
                 except Exception as error:
                     # Code of a session's own may have used up what answers take, as the places for open files.
-                    self._fail(told["id"], error)
-            elif told["kind"] == "release":
-                lease = self._lent.pop(told["segment"], None)
+                    self._fail(header["id"], error)
+            elif header["kind"] == "release":
+                lease = self._lent.pop(header["segment"], None)
                 if lease is not None:
                     lease.release()
-            elif told["kind"] == "drop":
-                for number in told["segments"]:
+            elif header["kind"] == "drop":
+                for number in header["segments"]:
                     self._requests.pop(number, None)
 
     def _fail(self, id: int, error: Exception) -> None:
         if not isinstance(error, MXNetError):
             _log.error("a call failed", exc_info=error)
-        status, header = error_to_json(error)
-        self._answer(id, Laid(status, json.dumps(header).encode(), []))
+        self._answer(id, error_response(error))
 
-    def _call(self, told: dict[str, Any], inline: memoryview, fd: int | None) -> None:
-        body = inline
-        if told["segment"] is not None:
+    def _call(self, header: dict[str, Any], inline: memoryview, fd: int | None) -> None:
+        body, number = inline, header["segment"]
+        if number is not None:
             if fd is not None:
-                self._requests[told["segment"]] = map_shared(fd)
-            if told["segment"] not in self._requests:
+                self._requests[number] = map_shared(fd)
+            if number not in self._requests:
                 raise NotReadyError(
                     "no more files can be opened in the session's process: close some, or make a new one"
                 )
-            body = self._requests[told["segment"]][: told["size"]]
-        framed = Framed(
-            told["method"],
-            told["path"],
-            told["owner"],
-            frozenset(told["scopes"]),
+            body = self._requests[number][: header["size"]]
+        route, parameters = ROUTES.match(header["method"], header["path"])
+        request = RawRequest(
+            route,
+            parameters,
+            header["path"],
+            header["owner"],
+            frozenset(header["scopes"]),
+            header["rid"],
             body,
-            told["header_length"],
-            told["binary"],
+            header["header_length"],
+            header["binary"],
         )
 
-        def send(laid: Laid) -> None:
-            if laid.problem is not None:
-                _log.error("internal error", request_id=told["rid"], exc_info=laid.problem)
-            self._answer(told["id"], laid)
+        def send(response: RawResponse) -> None:
+            if response.problem is not None:
+                _log.error("internal error", request_id=request.request_id, exc_info=response.problem)
+            self._answer(header["id"], response)
 
-        rest = serve(self._engine, framed, self._limits, send)
+        rest = serve(self._engine, request, self._limits, send)
         if rest is not None:
             rest()
 
-    def _answer(self, id: int, laid: Laid) -> None:
-        size = laid.size
-        self._sessions_told = len(self._engine.sessions)
-        answer = {
+    def _answer(self, id: int, response: RawResponse) -> None:
+        size = response.size
+        self._sessions_sent = len(self._engine.sessions)
+        message = {
             "kind": "answer",
             "id": id,
-            "status": laid.status,
-            "header_length": laid.header_length,
-            "commands": laid.commands,
+            "status": response.status,
+            "header_length": response.header_length,
+            "commands": response.commands,
             "size": size,
             "segment": None,
-            "sessions": self._sessions_told,
+            "sessions": self._sessions_sent,
         }
-        if size <= messages.INLINE:
-            self._tell(answer, b"".join([laid.head, *laid.buffers]))
+        if size <= INLINE:
+            self._send(message, b"".join(response.parts))
             return
         try:
             lease = self._answers.lease(size)
         except NotReadyError as error:
             self._fail(id, error)
             return
-        laid.write_to(lease.view)
+        response.write_to(lease.view)
         segment = lease.segment
-        answer["segment"] = segment.number
+        message["segment"] = segment.number
         self._lent[segment.number] = lease
         fds = () if segment.sent or segment.fd is None else (segment.fd,)
         segment.sent = True
-        self._tell(answer, fds=fds)
+        self._send(message, fds=fds)
 
-    def _tell(self, told: dict[str, Any], inline: bytes = b"", fds: tuple[int, ...] = ()) -> None:
+    def _send(self, message: dict[str, Any], inline: bytes = b"", fds: tuple[int, ...] = ()) -> None:
         try:
-            messages.send(self._sock, messages.write(told, inline), fds)
+            messages.send(self._sock, messages.write(message, inline), fds)
         except OSError:
             # The API process is gone, and with it whoever waited.
             _log.debug("the answer has nobody to go to")
@@ -182,14 +186,14 @@ def main(argv: list[str]) -> None:
         run(sock, json.loads(bytes(messages.read(message)[1])))
 
 
-def run(sock: socket.socket, told: dict[str, Any], progress: Progress | None = None) -> None:
+def run(sock: socket.socket, values: dict[str, Any], progress: Progress | None = None) -> None:
     """Serve over a socket, with these settings, until the other side closes it; then end the process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     tune_allocator()
-    settings = Settings.model_validate(told)
+    settings = Settings.model_validate(values)
     configure(settings)
     try:
-        process = Process(sock, settings, progress)
+        process = WorkerProcess(sock, settings, progress)
     except Exception as error:
         reason = str(error)
         if not isinstance(error, MXNetError):

@@ -16,13 +16,13 @@ from typing import Any
 
 import structlog
 
-from opbox_protocol.errors import DeadlineError, MXNetError, NotReadyError, WorkerDiedError
+from opbox_protocol.errors import DeadlineError, NotReadyError, MXNetError, WorkerDiedError
 
 from ..buffers import Lease, Pool, map_shared
+from ..carriers import RawRequest, RawResponse
 from ..settings import Settings
 from . import messages
-from .host import Outcome, Request
-from .memory import resident_bytes
+from .allocator import resident_bytes
 
 __all__ = ["Worker", "environment", "reason_of"]
 
@@ -55,7 +55,7 @@ class Worker:
         self._loop = asyncio.get_running_loop()
         self._pool = Pool(shared=True, limit=settings.max_buffer_bytes, keep=settings.buffer_cache_bytes)
         self._answers: dict[int, memoryview] = {}
-        self._pending: dict[int, tuple[asyncio.Future[Outcome], Request]] = {}
+        self._pending: dict[int, tuple[asyncio.Future[RawResponse], RawRequest]] = {}
         self._outbox: deque[tuple[bytes, tuple[int, ...]]] = deque()
         self._last = 0
         self._process: subprocess.Popen[bytes] | None = None
@@ -89,8 +89,8 @@ class Worker:
             self._process = self._spawn(theirs.fileno())
         self._loop.add_reader(ours.fileno(), self._read)
         self._watch()
-        told = self._settings.model_dump(mode="json", exclude={"token", "tokens"})
-        self._send(messages.write({"kind": "settings", **self._further_settings()}, json.dumps(told).encode()))
+        settings = self._settings.model_dump(mode="json", exclude={"token", "tokens"})
+        self._send(messages.write({"kind": "settings", **self._further_settings()}, json.dumps(settings).encode()))
         try:
             await asyncio.wait_for(asyncio.shield(self._started), START_S)
         except TimeoutError:
@@ -160,7 +160,7 @@ class Worker:
         error = self._verdict(code)
         pending, self._pending = self._pending, {}
         for answered, request in pending.values():
-            _release(request)
+            request.release()
             if not answered.done():
                 answered.set_exception(error)
         if not self._started.done():
@@ -177,41 +177,42 @@ class Worker:
         """A shared buffer for a body."""
         return self._pool.lease(nbytes)
 
-    def call(self, request: Request, deadline_s: float) -> asyncio.Future[Outcome]:
-        """Make a call; the future has its outcome."""
-        answered: asyncio.Future[Outcome] = self._loop.create_future()
+    def call(self, request: RawRequest, deadline_s: float) -> asyncio.Future[RawResponse]:
+        """Make a call; the future has its answer."""
+        answered: asyncio.Future[RawResponse] = self._loop.create_future()
         if not self.ready:
-            _release(request)
+            request.release()
             answered.set_exception(NotReadyError("the worker is starting or stopping: try again in a moment"))
             return answered
         self._last += 1
-        body, segment, size = request.body, None, 0
+        segment: int | None = None
         fds: tuple[int, ...] = ()
         inline: bytes | memoryview = b""
-        if isinstance(body, Lease):
-            segment, size = body.segment.number, len(body.view)
-            if not body.segment.sent and body.segment.fd is not None:
-                fds = (body.segment.fd,)
-                body.segment.sent = True
-        elif body is not None:
-            inline, size = body, len(body)
-        told = {
+        if isinstance(request.body, Lease):
+            lent = request.body.segment
+            segment = lent.number
+            if not lent.sent and lent.fd is not None:
+                fds = (lent.fd,)
+                lent.sent = True
+        else:
+            inline = request.body
+        message = {
             "kind": "call",
             "id": self._last,
-            "method": request.method,
+            "method": request.route.method,
             "path": request.path,
             "owner": request.owner,
             "scopes": sorted(request.scopes),
             "rid": request.request_id,
             "header_length": request.header_length,
             "binary": request.binary,
-            "size": size,
+            "size": len(request.view),
             "segment": segment,
         }
         self._pending[self._last] = (answered, request)
         timer = self._loop.call_later(deadline_s, _too_late, answered, request, deadline_s)
         answered.add_done_callback(lambda _: timer.cancel())
-        self._send(messages.write(told, inline), fds)
+        self._send(messages.write(message, inline), fds)
         return answered
 
     def sweep(self) -> None:
@@ -220,7 +221,7 @@ class Worker:
         if dropped and self.ready:
             self._send(messages.write({"kind": "drop", "segments": dropped}))
 
-    def facts(self) -> tuple[int, int]:
+    def memory(self) -> tuple[int, int]:
         """Resident bytes, and bytes of buffers lent."""
         return resident_bytes(self.pid) if not self.ended else 0, self._pool.lent_bytes
 
@@ -288,61 +289,59 @@ class Worker:
         self._loop.call_later(LAST_S, self.kill)
 
     def _take(self, message: bytes, fd: int | None) -> None:
-        told, inline = messages.read(message)
-        if fd is not None and told["kind"] != "answer":
+        header, inline = messages.read(message)
+        if fd is not None and header["kind"] != "answer":
             os.close(fd)
-        self.sessions = told.get("sessions", self.sessions)
-        if told["kind"] == "answer":
-            self._take_answer(told, inline, fd)
-        elif told["kind"] == "ready":
+        self.sessions = header.get("sessions", self.sessions)
+        if header["kind"] == "answer":
+            self._take_answer(header, inline, fd)
+        elif header["kind"] == "ready":
             self._started.set_result(None)
-        elif told["kind"] == "failed" and not self._started.done():
-            self._reason = told["reason"]
+        elif header["kind"] == "failed" and not self._started.done():
+            self._reason = header["reason"]
             _log.error("a worker could not start", reason=self._reason)
-        elif told["kind"] == "drop" and self._loop.time() > self._dropped_at + DROPS_S:
+        elif header["kind"] == "drop" and self._loop.time() > self._dropped_at + DROPS_S:
             self._dropped_at = self._loop.time()
-            for number in told["segments"]:
+            for number in header["segments"]:
                 self._answers.pop(number, None)
         else:
-            raise ValueError(f"unexpected message {told['kind']!r}")
+            raise ValueError(f"unexpected message {header['kind']!r}")
 
-    def _take_answer(self, told: dict[str, Any], inline: memoryview, fd: int | None) -> None:
-        number = told["segment"]
+    def _take_answer(self, header: dict[str, Any], inline: memoryview, fd: int | None) -> None:
+        number = header["segment"]
         if fd is not None:
             self._answers[number] = map_shared(fd)
-        outcome = Outcome(_count(told["status"]), inline, told["header_length"], _count(told["commands"]))
-        if outcome.header_length is not None:
-            _count(outcome.header_length)
+        header_length = header["header_length"]
+        if header_length is not None:
+            _check_count(header_length)
+        response = RawResponse(
+            _check_count(header["status"]), [inline], header_length, _check_count(header["commands"])
+        )
         if number is not None:
-            outcome.body = self._answers[number][: told["size"]]
-            outcome.release = partial(self._give_back, number)
-        answered, request = self._pending.pop(told["id"])
-        _release(request)
+            response.parts = [self._answers[number][: header["size"]]]
+            response.release = partial(self._give_back, number)
+        answered, request = self._pending.pop(header["id"])
+        request.release()
         if answered.done():
-            outcome.release()
+            response.release()
         else:
-            answered.set_result(outcome)
+            answered.set_result(response)
 
     def _give_back(self, number: int) -> None:
         if not self.ended:
             self._send(messages.write({"kind": "release", "segment": number}))
 
 
-def _count(told: Any) -> int:
-    if type(told) is not int or told < 0:
-        raise ValueError(f"expected a number, got {told!r}")
-    return told
+def _check_count(value: Any) -> int:
+    """A number that a worker sent; ValueError when it is none."""
+    if type(value) is not int or value < 0:
+        raise ValueError(f"expected a number, got {value!r}")
+    return value
 
 
-def _release(request: Request) -> None:
-    if isinstance(request.body, Lease):
-        request.body.release()
-
-
-def _too_late(answered: asyncio.Future[Outcome], request: Request, deadline_s: float) -> None:
+def _too_late(answered: asyncio.Future[RawResponse], request: RawRequest, deadline_s: float) -> None:
     if not answered.done():
-        error = f"{request.method} {request.path}: expected an answer within {deadline_s:g} s, got none"
-        answered.set_exception(DeadlineError(error))
+        answered.set_exception(DeadlineError(f"{request}: expected an answer within {deadline_s:g} s, got none"))
 
 
 def reason_of(code: int) -> str:
@@ -357,10 +356,10 @@ def reason_of(code: int) -> str:
 
 def environment(settings: Settings) -> dict[str, str]:
     """The worker's environment: no tokens, and threads for BLAS that leave the other workers theirs."""
-    told = {key: value for key, value in os.environ.items() if not key.startswith("OPBOX_TOKEN")}
+    variables = {key: value for key, value in os.environ.items() if not key.startswith("OPBOX_TOKEN")}
     # One core stays with the API process and, on one machine, the client: BLAS threads wait for each other by spinning,
     # and small products take many times as long when one of them has no core.
     cores = str(max(1, ((os.cpu_count() or 2) - 1) // settings.workers))
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-        told.setdefault(name, cores)
-    return told
+        variables.setdefault(name, cores)
+    return variables

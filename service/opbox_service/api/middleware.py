@@ -1,0 +1,186 @@
+"""In front of every route: request id, authentication, how many at a time, errors, metrics, logs.
+
+Hot routes go from here straight to the endpoint; FastAPI's own layers cost as much as the call.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import time
+from collections import Counter
+from typing import Any, Protocol
+
+import structlog
+
+from opbox_protocol.errors import NotReadyError, QuotaError
+
+from ..routes.route import RouteTable
+from ..settings import Settings
+from opbox_protocol.errors import error_to_json
+from .endpoint import Context, Disconnected, Endpoint, Receive, Scope, Send, Server
+from .identity import Identity, Tokens
+from .metrics import Metrics
+
+__all__ = ["Middleware", "send_error"]
+
+
+class StoppingServer(Server, Protocol):
+    """The API process, which can be told that it stops."""
+
+    stopping: bool
+
+
+NOBODY = Identity("", frozenset())
+
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._:+/=-]{1,128}")
+_log = structlog.get_logger("opbox.requests")
+
+
+class Middleware:
+    """An ASGI app around another.
+
+    Args:
+        app: FastAPI, for what is not a hot route.
+        endpoint: serves the routes.
+        routes: finds the route of a request.
+        settings, metrics: of the server.
+        server: the API process.
+    """
+
+    def __init__(
+        self,
+        app: Any,
+        endpoint: Endpoint,
+        routes: RouteTable,
+        settings: Settings,
+        metrics: Metrics,
+        server: StoppingServer,
+    ) -> None:
+        self.app = app
+        self.server = server
+        self._endpoint = endpoint
+        self._routes = routes
+        self._settings = settings
+        self._metrics = metrics
+        self._tokens = Tokens(settings)
+        self._in_flight: Counter[str] = Counter()
+        self._total = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        begun = time.perf_counter()
+        headers = dict(scope["headers"])
+        route, parameters = self._routes.find(scope["method"], scope["path"]) or (None, {})
+        context = scope["opbox"] = Context(_request_id(headers), NOBODY, headers, route, parameters)
+        problem: BaseException | None = None
+        try:
+            await self._serve(scope, receive, send, context)
+        except Disconnected:
+            context.status = 499
+        except Exception as error:
+            problem = error
+            if context.started:
+                raise
+            await send_error(error, context, _noting(send, context))
+        finally:
+            seconds = time.perf_counter() - begun
+            label = "other" if route is None else route.path
+            self._metrics.count(scope["method"], label, context.status, seconds, context.received, context.sent)
+            if context.status >= 400 or self._settings.log_requests:
+                _log_request(scope, context, seconds, problem)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send, context: Context) -> None:
+        route = context.route
+        if route is None or route.token:
+            identity = context.identity = self._tokens.identify(context.headers.get(b"authorization"))
+            if route is not None and route.scope is not None:
+                identity.require(route.scope)
+        owner = context.identity.owner
+        self._check_in_flight(owner)
+        self._in_flight[owner] += 1
+        self._total += 1
+        try:
+            if route is not None and route.hot:
+                await self._endpoint(scope, receive, send)
+            else:
+                await self.app(scope, receive, _noting(send, context))
+        finally:
+            self._total -= 1
+            self._in_flight[owner] -= 1
+            if not self._in_flight[owner]:
+                del self._in_flight[owner]
+
+    def _check_in_flight(self, owner: str) -> None:
+        limit, limit_of_all = self._settings.max_in_flight_per_owner, self._settings.max_in_flight
+        if self._in_flight[owner] >= limit:
+            raise QuotaError(f"requests: expected at most {limit} of an owner at a time: wait for one to end")
+        if self._total >= limit_of_all:
+            raise NotReadyError(f"requests: expected at most {limit_of_all} at a time: try again in a moment")
+
+    @property
+    def in_flight(self) -> int:
+        """Requests being answered."""
+        return self._total
+
+
+def _request_id(headers: dict[bytes, bytes]) -> str:
+    """The client's X-Request-Id when it is one, or a new one."""
+    text = headers.get(b"x-request-id")
+    if text is not None and _REQUEST_ID.fullmatch(text):
+        return text.decode()
+    return secrets.token_hex(8)
+
+
+def _noting(send: Send, context: Context) -> Send:
+    """`send`, which adds the request id and notes what is answered."""
+
+    async def wrapped(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            context.status = message["status"]
+            context.started = True
+            others = [pair for pair in message.get("headers", []) if pair[0].lower() != b"x-request-id"]
+            message = {**message, "headers": [*others, (b"x-request-id", context.request_id.encode())]}
+        else:
+            context.sent += len(message.get("body", b""))
+        await send(message)
+
+    return wrapped
+
+
+async def send_error(error: BaseException, context: Context, send: Send, status: int | None = None) -> None:
+    """Answer with an error, in the one form that errors have; with another `status` than its own if one is given."""
+    usual, header = error_to_json(error)
+    status = status or usual
+    body = json.dumps({**header, "request_id": context.request_id}, ensure_ascii=False, default=str).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    if status == 401:
+        headers.append((b"www-authenticate", b"Bearer"))
+    if context.closes:
+        headers.append((b"connection", b"close"))
+    if status in (429, 503):
+        headers.append((b"retry-after", b"1"))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _log_request(scope: Scope, context: Context, seconds: float, problem: BaseException | None) -> None:
+    level = _log.error if context.status >= 500 else _log.info
+    entry: dict[str, Any] = {
+        "request_id": context.request_id,
+        "method": scope["method"],
+        "path": scope["path"],
+        "status": context.status,
+        "ms": round(seconds * 1e3, 3),
+        "owner": context.identity.owner,
+        "received": context.received,
+        "sent": context.sent,
+    }
+    if problem is not None:
+        entry["error"] = str(problem)[:500]
+        if context.status == 500:
+            entry["exc_info"] = problem
+    level("request", **entry)

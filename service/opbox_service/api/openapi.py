@@ -1,0 +1,135 @@
+"""The OpenAPI document, from the table of routes: FastAPI writes it, and answers what is no route."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from opbox_protocol.wire import HEADER_LENGTH
+
+from ..routes.models import Error
+from ..routes.route import Route, RouteTable
+from .endpoint import Endpoint, Receive, Scope, Send
+
+__all__ = ["add_routes", "document"]
+
+FRAME = (
+    f"A frame: the JSON object, padded with spaces to a multiple of 64 bytes ({HEADER_LENGTH} is its length), then the "
+    "tensors' bytes, little-endian and row-major, each from a 64-byte boundary on."
+)
+BINARY = {"application/octet-stream": {"schema": {"type": "string", "format": "binary", "description": FRAME}}}
+TEXT = {"text/plain": {"schema": {"type": "string"}}}
+STATUSES = {
+    400: "Malformed, or unknown names.",
+    401: "No token, or a wrong one.",
+    403: "A token without the scope.",
+    404: "Not there, or not yours.",
+    409: "An id or seq that is taken.",
+    410: "A session that has ended.",
+    413: "Larger than a limit.",
+    422: "Shapes or types that do not fit.",
+    429: "More than the owner may have.",
+    500: "An error of the server's own.",
+    501: "Not supported here.",
+    503: "Busy, starting, stopping, or a worker that ended.",
+    504: "It took too long.",
+}
+
+
+def add_routes(app: FastAPI, routes: RouteTable, endpoint: Endpoint) -> None:
+    """Let FastAPI know the routes: it documents them, and hands what is not hot to the endpoint."""
+
+    class ByEndpoint(Response):
+        """Serves the request by the endpoint when it is sent."""
+
+        async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+            await endpoint(scope, receive, send)
+
+    async def serve(request: Request) -> Response:
+        return ByEndpoint()
+
+    for route in routes:
+        app.add_api_route(
+            route.path,
+            serve,
+            methods=[route.method],
+            name=route.handler.__name__,
+            description=route.handler.__doc__,
+            tags=[route.tag],
+            status_code=route.status,
+            response_model=None,
+            responses=_responses(route),
+            openapi_extra=_request(route),
+            include_in_schema=route.documented,
+        )
+
+
+def document(app: FastAPI, routes: RouteTable) -> dict[str, Any]:
+    """The document, with the bodies that FastAPI does not read and the token that it does not check."""
+    if app.openapi_schema is None:
+        schema = get_openapi(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
+        requests = {route.request for route in routes if route.request is not None}
+        models = sorted(requests, key=lambda model: model.__name__)
+        _, bodies = models_json_schema(
+            [(model, "validation") for model in models], ref_template="#/components/schemas/{model}"
+        )
+        components = schema.setdefault("components", {})
+        components["schemas"] = {**bodies["$defs"], **components.get("schemas", {})}
+        components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+        schema["security"] = [{"token": []}]
+        for route in routes:
+            if not route.token:
+                schema["paths"][route.path][route.method.lower()]["security"] = []
+        app.openapi_schema = schema
+    return app.openapi_schema
+
+
+def _responses(route: Route) -> dict[int | str, dict[str, Any]]:
+    """What a route may answer."""
+    success: dict[str, Any] = {"description": "Done."}
+    if route.answer is not None:
+        success["model"] = route.answer
+    content: dict[str, Any] = {**(BINARY if route.tensors else {}), **(TEXT if route.answer is None else {})}
+    if content:
+        success["content"] = content
+    responses: dict[int | str, dict[str, Any]] = {route.status: success}
+    if route.accepted is not None:
+        responses[202] = {"model": route.accepted, "description": "Taken; it runs in its turn."}
+    everywhere = (401, 429, 500, 503) if route.token else (429, 500, 503)
+    for status in sorted({*everywhere, *((403,) if route.scope else ()), *route.errors}):
+        responses[status] = {"model": Error, "description": STATUSES[status]}
+    return responses
+
+
+def _request(route: Route) -> dict[str, Any]:
+    """What a route takes: its body, and the parameters in its path."""
+    parameters: list[dict[str, Any]] = [
+        {"name": part[1:-1], "in": "path", "required": True, "schema": {"type": "string"}}
+        for part in route.path.split("/")
+        if part.startswith("{")
+    ]
+    extra: dict[str, Any] = {}
+    if route.request is not None:
+        content = {"application/json": {"schema": _reference(route.request)}, **(BINARY if route.tensors else {})}
+        extra["requestBody"] = {"required": True, "content": content}
+    if route.tensors:
+        parameters.append(
+            {
+                "name": HEADER_LENGTH,
+                "in": "header",
+                "required": False,
+                "schema": {"type": "integer"},
+                "description": "Bytes of the JSON part; without it the whole body is JSON.",
+            }
+        )
+    if parameters:
+        extra["parameters"] = parameters
+    return extra
+
+
+def _reference(model: type[BaseModel]) -> dict[str, str]:
+    return {"$ref": f"#/components/schemas/{model.__name__}"}

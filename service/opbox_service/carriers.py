@@ -1,0 +1,142 @@
+"""What carries a request from HTTP to the engine and its answer back: as bytes (RawRequest, RawResponse), and read
+(Call, Answer).
+
+The API process, the connection to a worker process and the worker itself hand on the same raw pair; only the engine's
+side reads them. An engine in one's own process is called with Call and Answer at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from .buffers import Lease
+from .settings import SCOPES, Scope
+
+if TYPE_CHECKING:
+    from .routes.route import Route
+
+__all__ = ["Answer", "Call", "Done", "RawRequest", "RawResponse", "Rest", "Tensors"]
+
+Tensors: TypeAlias = "Mapping[str, np.ndarray[Any, Any]]"
+
+
+@dataclass(slots=True)
+class RawRequest:
+    """A request whose body is not read yet.
+
+    Attributes:
+        route, parameters: its route, and the parameters in its path.
+        path: its path.
+        owner: whose sessions it sees.
+        scopes: what its token may.
+        request_id: for the log.
+        body: a leased buffer, a view of one that another process leased, or bytes.
+        header_length: bytes of the JSON part; None when all of the body is JSON.
+        binary: whether the answer's tensors may travel as bytes.
+    """
+
+    route: Route
+    parameters: Mapping[str, str]
+    path: str
+    owner: str
+    scopes: frozenset[Scope]
+    request_id: str
+    body: Lease | memoryview | bytes = b""
+    header_length: int | None = None
+    binary: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.route.method} {self.path}"
+
+    @property
+    def view(self) -> memoryview | bytes:
+        """The body's bytes."""
+        return self.body.view if isinstance(self.body, Lease) else self.body
+
+    def release(self) -> None:
+        """Give a leased body back; twice does no harm."""
+        if isinstance(self.body, Lease):
+            self.body.release()
+
+
+@dataclass(slots=True)
+class RawResponse:
+    """An answer laid out: the parts of its body, valid until `release`.
+
+    Attributes:
+        header_length: bytes of the JSON part when tensors follow it as bytes; None when all is JSON.
+        commands: how many commands of a session were run or accepted.
+        problem: the unexpected exception that it reports, for the log; None for a user's error.
+        content_type: of the body.
+    """
+
+    status: int
+    parts: list[bytes | memoryview]
+    header_length: int | None = None
+    commands: int = 0
+    problem: BaseException | None = None
+    content_type: str = "application/json"
+    release: Callable[[], None] = field(default=lambda: None)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the body."""
+        return sum(len(part) for part in self.parts)
+
+    @property
+    def body(self) -> bytes | memoryview:
+        """The body in one piece; copied only when it has several."""
+        return self.parts[0] if len(self.parts) == 1 else b"".join(self.parts)
+
+    def write_to(self, view: memoryview) -> None:
+        """Write the parts one after the other."""
+        at = 0
+        for part in self.parts:
+            # numpy copies without the interpreter's lock; a memoryview's assignment holds it.
+            np.copyto(np.frombuffer(view[at : at + len(part)], np.uint8), np.frombuffer(part, np.uint8))
+            at += len(part)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request that has been read. Its tensors live until the answer is given.
+
+    Attributes:
+        route, parameters: its route, and the parameters in its path.
+        body: the JSON of the body, as the route's model.
+    """
+
+    route: Route
+    parameters: Mapping[str, str]
+    body: Any = None
+    tensors: Tensors = field(default_factory=dict)
+    owner: str = "local"
+    scopes: frozenset[Scope] = SCOPES
+
+
+@dataclass(slots=True)
+class Answer:
+    """What a call answers; its tensors are valid while its receiver runs, and not after.
+
+    Attributes:
+        header: the JSON object of the body.
+        commands: how many commands of a session were run or accepted.
+        text: a body of another `content_type`, instead of JSON.
+    """
+
+    header: dict[str, Any]
+    tensors: Mapping[str, np.ndarray[Any, Any]] = field(default_factory=dict)
+    status: int = 200
+    commands: int = 0
+    text: bytes | None = None
+    content_type: str = "application/json"
+
+
+Done: TypeAlias = "Callable[[Answer | BaseException], None]"
+"""Takes the answer of a call, or the error that it ended with."""
+Rest: TypeAlias = "Callable[[], None] | None"
+"""Work that a call leaves to any thread, now or later."""

@@ -1,0 +1,20 @@
+"""A session's commands: each subject's models and what they do, side by side, over a table of arrays.
+
+Sessions and `mx.nd` inside a user's operator run the same commands. No order, no batches, no sessions here.
+"""
+
+from .command import Command, Exchange
+from .parse import COMMANDS, AnyCommand, check_scopes, name_of, parse, parse_one
+from .table import ArrayTable
+
+__all__ = [
+    "COMMANDS",
+    "AnyCommand",
+    "ArrayTable",
+    "Command",
+    "Exchange",
+    "check_scopes",
+    "name_of",
+    "parse",
+    "parse_one",
+]

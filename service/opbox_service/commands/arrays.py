@@ -1,0 +1,155 @@
+"""Arrays: put, write, copy, view, fetch, describe, free."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from opbox_protocol.datatypes import datatype_of
+from opbox_ops.compute import Array
+from opbox_protocol.errors import BadRequestError, ShapeError
+from opbox_ops.infer import show_shape
+
+from .command import Command, Exchange, Id
+from .table import ArrayEntry, ArrayTable
+
+__all__ = ["COMMANDS"]
+
+
+class Put(Command):
+    """A new array from a tensor of the request."""
+
+    do: Literal["put"]
+    id: Id
+    tensor: str
+
+    def run(self, table: ArrayTable, exchange: Exchange) -> None:
+        table.reserve(self.id)
+        table.keep(self.id, exchange.device_copy(self.tensor, table.backend))
+
+
+class Write(Command):
+    """A tensor of the request into an array that exists, in place, cast if need be."""
+
+    do: Literal["write"]
+    id: Id
+    tensor: str
+
+    def run(self, table: ArrayTable, exchange: Exchange) -> None:
+        target, host = table.writable(self.id), exchange.tensor(self.tensor)
+        _check_shape(self.id, target.shape, host.shape)
+        table.backend.write(target, host)
+
+
+class Copy(Command):
+    """One array into another, cast if need be; `to` is made when it does not exist."""
+
+    do: Literal["copy"]
+    source: Id = Field(alias="from")
+    to: Id
+
+    def run(self, table: ArrayTable, exchange: Exchange) -> None:
+        source = table.array(self.source)
+        if self.to in table:
+            target = table.writable(self.to)
+            _check_shape(self.to, target.shape, source.shape)
+            target[...] = source
+            return
+        table.reserve(self.to)
+        target = table.backend.empty(tuple(source.shape), source.dtype)
+        target[...] = source
+        table.keep(self.to, target)
+
+
+class View(Command):
+    """An array that shares memory with another: rows `begin` to `end`, row `at`, or another `shape`."""
+
+    do: Literal["view"]
+    id: Id
+    of: Id
+    begin: int | None = None
+    end: int | None = None
+    at: int | None = None
+    shape: list[int] | None = None
+
+    def run(self, table: ArrayTable, exchange: Exchange) -> None:
+        table.reserve(self.id)
+        entry = table.entry(self.of)
+        if (self.begin is not None or self.end is not None) + (self.at is not None) + (self.shape is not None) != 1:
+            raise BadRequestError(f"view {self.id}: expected either begin and end, or at, or shape")
+        array = self._rows(entry.array) if self.shape is None else self._reshaped(entry.array, self.shape)
+        shared = entry.allocation.share() if entry.allocation is not None else None
+        table.add(self.id, ArrayEntry(array, shared, entry.read_only))
+
+    def _reshaped(self, array: Array, shape: list[int]) -> Array:
+        if not array.flags.c_contiguous:
+            raise BadRequestError(f"view {self.id}: array {self.of} is not contiguous: copy it before reshaping")
+        try:
+            return array.reshape(shape)
+        except (ValueError, OverflowError):
+            raise ShapeError(
+                f"view {self.id}: expected a shape of {array.size} elements, as {show_shape(array.shape)} has, "
+                f"got {tuple(shape)}"
+            ) from None
+
+    def _rows(self, array: Array) -> Array:
+        rows = array.shape[0] if array.ndim else 0
+        if self.at is not None:
+            if not 0 <= self.at < rows:
+                raise ShapeError(f"view {self.id}: at: expected a row from 0 to {rows - 1}, got {self.at}")
+            # An Ellipsis keeps a row of a vector an array (of rank 0) that shares its memory.
+            return array[self.at, ...]
+        begin = self.begin or 0
+        end = rows if self.end is None else self.end
+        if not 0 <= begin <= end <= rows:
+            raise ShapeError(f"view {self.id}: expected 0 <= begin <= end <= {rows}, got {begin} and {end}")
+        return array[begin:end]
+
+
+class Fetch(Command):
+    """An array into the answer's outputs, under the name `as`."""
+
+    changes_arrays: ClassVar[bool] = False
+
+    do: Literal["fetch"]
+    id: Id
+    name: str = Field(alias="as")
+
+    def run(self, table: ArrayTable, exchange: Exchange) -> None:
+        exchange.send(self.name, table.array(self.id), table.backend)
+
+
+class Describe(Command):
+    """Shape, datatype and device of an array, in the answer's results."""
+
+    changes_arrays: ClassVar[bool] = False
+
+    do: Literal["describe"]
+    id: Id
+
+    def run(self, table: ArrayTable, exchange: Exchange) -> None:
+        array = table.array(self.id)
+        exchange.report(shape=list(array.shape), datatype=datatype_of(array.dtype), device=table.device)
+
+
+class Free(Command):
+    """Let go of arrays, executors and kernels; ids that do not exist are passed over."""
+
+    changes_arrays: ClassVar[bool] = False
+    always_runs: ClassVar[bool] = True
+
+    do: Literal["free"]
+    ids: list[Id]
+
+    def run(self, table: ArrayTable, exchange: Exchange) -> None:
+        for id in self.ids:
+            table.drop(id)
+
+
+COMMANDS = (Put, Write, Copy, View, Fetch, Describe, Free)
+
+
+def _check_shape(id: int, expected: Any, got: Any) -> None:
+    if tuple(expected) != tuple(got):
+        raise ShapeError(f"array {id}: expected {show_shape(tuple(expected))}, got {show_shape(tuple(got))}")

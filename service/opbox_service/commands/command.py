@@ -1,0 +1,65 @@
+"""What a command is: a model that says how it is written, and `run`, which says what it does."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
+
+import numpy as np
+from pydantic import Field
+
+from opbox_ops.backend import Backend
+from opbox_ops.compute import Array
+
+from ..settings import Scope
+from ..validation import Expected, Strict
+
+if TYPE_CHECKING:
+    from .table import ArrayTable
+
+__all__ = ["Attrs", "Command", "Exchange", "Id"]
+
+Id = Annotated[
+    int,
+    Field(ge=0, lt=1 << 63, description="Chosen by the client; arrays, executors and kernels share the numbers."),
+    Expected("an integer from 0 to 2**63 - 1"),
+]
+Attrs = Annotated[dict[str, Any], Field(description="The operator's parameters, typed or as MXNet's strings.")]
+
+
+class Exchange(Protocol):
+    """What travels with commands: the tensors that came, and what goes back."""
+
+    def tensor(self, name: str) -> np.ndarray[Any, Any]:
+        """A tensor that came with the commands; BadRequestError when there is none of that name."""
+
+    def device_copy(self, name: str, backend: Backend) -> Array:
+        """A tensor as a new array of the device."""
+
+    def send(self, name: str, array: Array, backend: Backend) -> None:
+        """Send an array's values back under a name; BadRequestError when the name is taken."""
+
+    def report(self, **result: Any) -> None:
+        """Send a JSON result back, for the command at hand."""
+
+
+class Command(Strict):
+    """Base of all commands. A subclass has its name as the literal `do`.
+
+    Attributes:
+        scope: what a token needs beyond `run` to send it.
+        changes_arrays: whether arrays may hold other values after it.
+        always_runs: whether it runs even in a batch that an error has stopped: the client counts on it.
+    """
+
+    scope: ClassVar[Scope] = "run"
+    changes_arrays: ClassVar[bool] = True
+    always_runs: ClassVar[bool] = False
+
+    @abstractmethod
+    def run(self, table: ArrayTable, exchange: Exchange) -> None:
+        """Do it. All ids are checked before anything changes.
+
+        Raises:
+            MXNetError: what does not fit; nothing has changed.
+        """

@@ -1,0 +1,99 @@
+"""Executors: bind, forward, backward, describe_executor."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import ClassVar, Literal
+
+from opbox_protocol.errors import BadRequestError
+
+from ..executor import bind
+from ..quota import Allocation
+from ..stateless.inference import GraphReference
+from .command import Command, Exchange, Id
+from .table import ArrayEntry, ArrayTable, ExecutorEntry
+
+__all__ = ["COMMANDS"]
+
+
+class Bind(Command):
+    """An executor over arrays of the session; `outputs` become arrays that each run writes."""
+
+    do: Literal["bind"]
+    id: Id
+    graph: GraphReference
+    args: dict[str, Id] = {}
+    grads: dict[str, Id] = {}
+    grad_req: dict[str, Literal["write", "add", "null"]] = {}
+    aux: dict[str, Id] = {}
+    outputs: list[Id | None] = []
+
+    def run(self, table: ArrayTable, exchange: Exchange) -> None:
+        table.reserve(self.id, *self.outputs)
+        graph = table.graph(self.graph)
+        entries = {id: table.entry(id) for group in (self.args, self.grads, self.aux) for id in group.values()}
+        count = len(graph.heads)
+        if self.outputs and len(self.outputs) != count:
+            raise BadRequestError(f"outputs: expected an id for each of {count} outputs, got {len(self.outputs)}")
+        budget = table.budget
+        executor = bind(
+            graph,
+            args={name: entries[id].array for name, id in self.args.items()},
+            grads={name: entries[id].array for name, id in self.grads.items()},
+            grad_req=dict(self.grad_req) or None,
+            aux={name: entries[id].array for name, id in self.aux.items()},
+            backend=table.backend,
+            random=table.random,
+            max_bytes=budget.limit - budget.used,
+        )
+        # An output that is an argument's array, or a second head on the same entry, has its memory counted already.
+        by_array = {id(entry.array): entry.allocation for entry in entries.values()}
+        allocations = [Allocation(budget, executor.memory.arena_bytes)]
+        allocations += [allocation.share() for allocation in by_array.values() if allocation is not None]
+        for array in executor.outputs:
+            if id(array) not in by_array:
+                own = by_array[id(array)] = Allocation(budget, int(array.nbytes))
+                allocations.append(own)
+        table.add(self.id, ExecutorEntry(executor, allocations))
+        for number, array in zip(self.outputs, executor.outputs, strict=False):
+            allocation = by_array[id(array)]
+            if number is not None:
+                table.add(number, ArrayEntry(array, allocation.share() if allocation is not None else None))
+
+
+class Forward(Command):
+    """Run an executor forward."""
+
+    do: Literal["forward"]
+    executor: Id
+    is_train: bool = False
+
+    def run(self, table: ArrayTable, exchange: Exchange) -> None:
+        table.executor(self.executor).forward(is_train=self.is_train)
+
+
+class Backward(Command):
+    """Gradients into the bound arrays, as grad_req says; null where an output is a loss."""
+
+    do: Literal["backward"]
+    executor: Id
+    head_grads: list[Id | None] = []
+
+    def run(self, table: ArrayTable, exchange: Exchange) -> None:
+        executor = table.executor(self.executor)
+        executor.backward([None if id is None else table.array(id) for id in self.head_grads])
+
+
+class DescribeExecutor(Command):
+    """An executor's memory and steps, in the answer's results."""
+
+    changes_arrays: ClassVar[bool] = False
+
+    do: Literal["describe_executor"]
+    id: Id
+
+    def run(self, table: ArrayTable, exchange: Exchange) -> None:
+        exchange.report(**asdict(table.executor(self.id).memory))
+
+
+COMMANDS = (Bind, Forward, Backward, DescribeExecutor)

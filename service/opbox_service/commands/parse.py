@@ -1,0 +1,89 @@
+"""The table of commands, and how a batch of them is read.
+
+A new command is a class in one of the subjects' files, listed in that file's COMMANDS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, TypeAlias, Union, get_args
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from opbox_protocol.errors import BadRequestError, ForbiddenError, LimitError
+
+from ..settings import Scope
+from ..validation import explain
+from . import arrays, definitions, executors, kernels, operators
+from .command import Command
+
+__all__ = ["COMMANDS", "AnyCommand", "check_scopes", "name_of", "parse", "parse_one"]
+
+COMMANDS: Mapping[str, type[Command]] = {
+    get_args(command.model_fields["do"].annotation)[0]: command
+    for subject in (arrays, operators, executors, kernels, definitions)
+    for command in subject.COMMANDS
+}
+"""Every command by its name, the field `do`."""
+
+AnyCommand: TypeAlias = Annotated[Union[tuple(COMMANDS.values())], Field(discriminator="do")]  # type: ignore[valid-type]  # noqa: UP007
+_BATCH: TypeAdapter[list[Command]] = TypeAdapter(list[AnyCommand])
+_ONE: TypeAdapter[Command] = TypeAdapter(AnyCommand)
+
+
+def parse(commands: Any, limit: int) -> Sequence[Command]:
+    """The typed commands of a batch.
+
+    Raises:
+        BadRequestError: the command's number, what it expects and what it got.
+        LimitError: more than `limit`.
+    """
+    if not isinstance(commands, list):
+        kind = "nothing" if commands is None else type(commands).__name__
+        raise BadRequestError(f"commands: expected a list of commands, got {kind}")
+    if len(commands) > limit:
+        raise LimitError(f"commands: expected at most {limit} in a batch, got {len(commands)}: send several batches")
+    try:
+        return _BATCH.validate_python(commands)
+    except ValidationError as error:
+        raise _refusal(commands, error) from None
+
+
+def parse_one(command: Mapping[str, Any]) -> Command:
+    """One typed command; BadRequestError as `parse`."""
+    try:
+        return _ONE.validate_python(command)
+    except ValidationError:
+        return parse([command], 1)[0]  # raises, with its number
+
+
+def check_scopes(commands: Sequence[Command], scopes: frozenset[Scope]) -> None:
+    """ForbiddenError when a command needs more than the token that brought it has."""
+    for number, command in enumerate(commands):
+        if command.scope not in scopes and command.scope != "run":
+            listed = ", ".join(sorted(scopes)) or "none"
+            raise ForbiddenError(
+                f"command {number} ({name_of(command)}): expected a token with the scope "
+                f"{command.scope!r}, got one with {listed}: use another token; nothing ran",
+                detail={"command": number},
+            )
+
+
+def name_of(command: Command) -> str:
+    """A command's name, the field `do`."""
+    return str(command.do)  # type: ignore[attr-defined]
+
+
+def _refusal(commands: list[Any], error: ValidationError) -> BadRequestError:
+    item = error.errors(include_url=False)[0]
+    number, *place = item["loc"]
+    command = commands[number] if isinstance(number, int) else None
+    do = command.get("do") if isinstance(command, dict) else None
+    detail = {"command": number}
+    if not isinstance(command, dict):
+        return BadRequestError(f"command {number}: expected an object, got {command!r:.80}", detail=detail)
+    if not isinstance(do, str) or do not in COMMANDS:
+        listed = ", ".join(COMMANDS)
+        return BadRequestError(f"command {number}: do: expected one of {listed}, got {do!r}", detail=detail)
+    sentence = explain(item, COMMANDS[do], place[1:])
+    return BadRequestError(f"command {number} ({do}): {sentence}", detail=detail)

@@ -1,0 +1,206 @@
+"""Arrays, executors and kernels by number: what commands work on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from opbox_ops.backend import RandomSource
+from opbox_ops.compute import Array
+from opbox_protocol.errors import BadRequestError, ConflictError, NotFoundError, QuotaError, UnsupportedError
+from opbox_ops.rtc import KernelForm
+
+from ..executor import Executor
+from ..graph.ir import Graph
+from ..quota import Allocation, Budget
+from ..stateless.graph_cache import GraphCache
+
+__all__ = ["WRITES_TO_INPUT", "ArrayEntry", "ArrayTable", "Define", "Entry", "ExecutorEntry", "KernelEntry"]
+
+WRITES_TO_INPUT = "it writes to an input: expected inputs to be left as they are; write to the outputs, or to a copy"
+
+
+class Define(Protocol):
+    """Keeps the source, or the class, of a user's operator."""
+
+    def __call__(self, kind: str, op_type: str, code: str, bundle: Any = None, live: Any = None) -> object: ...
+
+
+class Entry(Protocol):
+    """What a number stands for."""
+
+    kind: str
+
+    def drop(self) -> None:
+        """Give back its memory."""
+
+
+class ArrayEntry:
+    """An array, and the memory that it uses; None where somebody else counts that."""
+
+    __slots__ = ("allocation", "array", "read_only")
+    kind = "an array"
+
+    def __init__(self, array: Array, allocation: Allocation | None, read_only: bool = False) -> None:
+        self.array = array
+        self.allocation = allocation
+        self.read_only = read_only
+
+    def drop(self) -> None:
+        if self.allocation is not None:
+            self.allocation.drop()
+
+
+class ExecutorEntry:
+    """An executor, and the memory that it uses: its own, and that of the arrays that it is bound to."""
+
+    __slots__ = ("allocations", "executor")
+    kind = "an executor"
+
+    def __init__(self, executor: Executor, allocations: Sequence[Allocation]) -> None:
+        self.executor = executor
+        self.allocations = allocations
+
+    def drop(self) -> None:
+        for allocation in self.allocations:
+            allocation.drop()
+
+
+class KernelEntry:
+    """A compiled kernel; its code is cached by content, so there is nothing to give back."""
+
+    __slots__ = ("form",)
+    kind = "a kernel"
+
+    def __init__(self, form: KernelForm) -> None:
+        self.form = form
+
+    def drop(self) -> None:
+        """See the class."""
+
+
+class ArrayTable:
+    """The numbers in use, on one device. A session has one, and so have operators of a user's own (`custom`).
+
+    Args:
+        backend: the device, metered by `budget`.
+        random: its random source.
+        device: its name, "cpu" or "gpu:0".
+        budget: counts the memory of the arrays.
+        define: keeps operators' sources.
+        graphs: the graphs that executors may be bound to; None where none may.
+        max_entries: how many numbers may be in use.
+        max_rank: the most dimensions of a shape.
+    """
+
+    def __init__(
+        self,
+        backend: Any,
+        random: RandomSource,
+        device: str,
+        budget: Budget,
+        define: Define,
+        *,
+        graphs: GraphCache | None = None,
+        max_entries: int = 1 << 31,
+        max_rank: int = 32,
+    ) -> None:
+        self.backend = backend
+        self.random = random
+        self.device = device
+        self.budget = budget
+        self.define = define
+        self.max_rank = max_rank
+        self._graphs = graphs
+        self._max_entries = max_entries
+        self._entries: dict[int, Entry] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, id: int) -> bool:
+        return id in self._entries
+
+    # -- looking up ---------------------------------------------------------------------------------------------
+
+    def entry(self, id: int) -> ArrayEntry:
+        """The array `id` and its memory; NotFoundError when there is none."""
+        entry = self._entries.get(id)
+        if type(entry) is ArrayEntry:
+            return entry
+        raise _absent("array", id, entry)
+
+    def array(self, id: int) -> Array:
+        """The array `id`; NotFoundError when there is none."""
+        return self.entry(id).array
+
+    def writable(self, id: int) -> Array:
+        """The array `id`, to be written to; BadRequestError when it is an operator's input."""
+        entry = self.entry(id)
+        if entry.read_only:
+            raise BadRequestError(WRITES_TO_INPUT)
+        return entry.array
+
+    def executor(self, id: int) -> Executor:
+        """The executor `id`; NotFoundError when there is none."""
+        entry = self._entries.get(id)
+        if type(entry) is ExecutorEntry:
+            return entry.executor
+        raise _absent("executor", id, entry)
+
+    def kernel(self, id: int) -> KernelForm:
+        """The kernel `id`; NotFoundError when there is none."""
+        entry = self._entries.get(id)
+        if type(entry) is KernelEntry:
+            return entry.form
+        raise _absent("kernel", id, entry)
+
+    def graph(self, reference: Any) -> Graph:
+        """A graph by its JSON or hash; UnsupportedError inside an operator."""
+        if self._graphs is None:
+            raise UnsupportedError("inside an operator, expected mx.nd's operators one by one: bind graphs outside")
+        return self._graphs.resolve(reference)[1]
+
+    # -- changing -----------------------------------------------------------------------------------------------
+
+    def reserve(self, *ids: int | None) -> None:
+        """Check that new entries may take these numbers; None is passed over.
+
+        Raises:
+            ConflictError: a number is in use, or comes twice.
+            QuotaError: there would be too many entries.
+        """
+        numbers = [id for id in ids if id is not None]
+        if len(set(numbers)) != len(numbers):
+            raise ConflictError(f"ids {numbers}: expected each once")
+        for id in numbers:
+            if id in self._entries:
+                raise ConflictError(f"id {id} is taken: free it first, or choose another")
+        if len(self._entries) + len(ids) > self._max_entries:
+            raise QuotaError(f"session: expected at most {self._max_entries} arrays, executors and kernels: free some")
+
+    def keep(self, id: int, array: Array) -> None:
+        """Give a number to a new array, and count its memory; QuotaError when there is no room."""
+        self._entries[id] = ArrayEntry(array, Allocation(self.budget, int(array.nbytes)))
+
+    def add(self, id: int, entry: Entry) -> None:
+        """Give a number to an entry."""
+        self._entries[id] = entry
+
+    def drop(self, id: int) -> None:
+        """Let go of a number; nothing happens when it is not in use."""
+        entry = self._entries.pop(id, None)
+        if entry is not None:
+            entry.drop()
+
+    def clear(self) -> None:
+        """Let go of all numbers."""
+        entries, self._entries = list(self._entries.values()), {}
+        for entry in entries:
+            entry.drop()
+
+
+def _absent(kind: str, id: int, entry: Entry | None) -> NotFoundError:
+    made = {"array": "of", "executor": "bound in", "kernel": "compiled in"}[kind]
+    got = "nothing" if entry is None else entry.kind
+    return NotFoundError(f"{kind} {id}: expected one {made} this session, got {got}")

@@ -1,0 +1,179 @@
+"""What a user's operator tells of itself: names, shapes, types, what backward reads, and its computation.
+
+One face for a CustomOpProp and for an instance of NumpyOp or NDArrayOp. Whatever they return is checked; what is not as
+it should be is a UserCodeError that says what was expected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from opbox.operator.custom import check_operator
+from opbox.operator.keywords import make_prop
+from opbox.operator.native import check_class, rebuilt
+from opbox_protocol.errors import ParamError, UserCodeError
+from opbox_ops.infer import DType, Shape, ShapeList, TypeList, dtype_of, known
+from opbox_protocol.errors import MXNetError, ParamError, UserCodeError
+
+from .definitions import Definition
+from .user_traceback import call, user_error
+
+__all__ = ["Description", "describe"]
+
+
+class Description:
+    """An operator's description.
+
+    Args:
+        definition: its code.
+        told: the Prop or the instance.
+
+    Attributes:
+        arguments, auxiliary_states, outputs: names.
+    """
+
+    def __init__(self, definition: Definition, told: Any) -> None:
+        self.definition = definition
+        self.told = told
+        self.arguments = self._names("list_arguments")
+        self.outputs = self._names("list_outputs")
+        self.auxiliary_states = self._names("list_auxiliary_states") if definition.kind == "Custom" else []
+
+    def _names(self, method: str) -> list[str]:
+        names = call(method, getattr(self.told, method))
+        if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+            raise UserCodeError(f"{method}: expected a list of names, got {names!r}")
+        return list(names)
+
+    # -- shapes and types ---------------------------------------------------------------------------------------
+
+    def infer_shape(self, ins: ShapeList, outs: ShapeList) -> None:
+        """Ask for shapes, and merge what is told. While inputs are unknown, an exception only means: not yet."""
+        count = len(self.arguments)
+        complete = all(known(shape) for shape in ins[:count])
+        given = [[] if shape is None else [max(d, 0) for d in shape] for shape in ins[:count]]
+        lists = self._ask("infer_shape", given, complete)
+        if lists is None:
+            return
+        self._merge(lists, ins, outs, lambda what, shape: _shape(what, shape, complete))
+
+    def infer_type(self, ins: TypeList, outs: TypeList) -> None:
+        """Ask for types, and merge what is told."""
+        count = len(self.arguments)
+        complete = all(dtype is not None for dtype in ins[:count])
+        if not hasattr(self.told, "infer_type"):
+            first = next((dtype for dtype in ins[:count] if dtype is not None), None if count else np.dtype(np.float32))
+            self._merge(([first] * count, [first] * len(outs), []), ins, outs, _type)
+            return
+        lists = self._ask("infer_type", [None if each is None else each.type for each in ins[:count]], complete)
+        if lists is not None:
+            self._merge(lists, ins, outs, _type)
+
+    def _ask(self, method: str, given: list[Any], complete: bool) -> tuple[Any, Any, Any] | None:
+        try:
+            answer = getattr(self.told, method)(given)
+        except BaseException as error:
+            if complete:
+                raise user_error(method, error) from error
+            return None
+        if not isinstance(answer, tuple | list) or len(answer) not in (2, 3):
+            got = f"{len(answer)} of them" if isinstance(answer, tuple | list) else f"{answer!r}"
+            raise UserCodeError(f"{method}: expected two or three lists (inputs, outputs, auxiliary states), got {got}")
+        lists = (*answer, []) if len(answer) == 2 else tuple(answer)
+        kinds = (("inputs", self.arguments), ("outputs", self.outputs), ("auxiliary states", self.auxiliary_states))
+        for each, (kind, names) in zip(lists, kinds, strict=True):
+            if not isinstance(each, list | tuple) or len(each) != len(names):
+                got = f"{len(each)}" if isinstance(each, list | tuple) else f"{each!r}"
+                raise UserCodeError(
+                    f"{method}: {kind}: expected {len(names)} ({', '.join(names) or 'none'}), got {got}"
+                )
+        return lists
+
+    def _merge(self, lists: Sequence[Any], ins: Any, outs: Any, read: Any) -> None:
+        inputs, outputs, states = lists
+        for i, (name, value) in enumerate(zip(self.arguments, inputs, strict=True)):
+            ins.merge(i, read(name, value))
+        for i, (name, value) in enumerate(zip(self.auxiliary_states, states, strict=True)):
+            ins.merge(len(self.arguments) + i, read(name, value))
+        for i, (name, value) in enumerate(zip(self.outputs, outputs, strict=True)):
+            outs.merge(i, read(name, value))
+
+    # -- running ------------------------------------------------------------------------------------------------
+
+    def backward_reads(self) -> tuple[int, ...]:
+        """What backward reads, by number: gradients of the outputs, then inputs, then outputs."""
+        outs, args = len(self.outputs), len(self.arguments)
+        grads = list(range(outs))
+        data, made = list(range(outs, outs + args)), list(range(outs + args, outs + args + outs))
+        if self.definition.kind == "_NumpyOp":
+            deps: Any = [*(grads if call("need_top_grad", self.told.need_top_grad) else []), *data, *made]
+        else:
+            method = "declare_backward_dependency"
+            deps = call(method, getattr(self.told, method), grads, data, made)
+            if not isinstance(deps, list | tuple) or not all(type(d) is int and 0 <= d < 2 * outs + args for d in deps):
+                raise UserCodeError(f"{method}: expected some of the numbers it was given, got {deps!r}")
+        return tuple(sorted(set(deps)))
+
+    def create(self, context: Any, shapes: list[Any], dtypes: list[Any]) -> Any:
+        """What has forward and backward: made for each executor."""
+        if self.definition.kind != "Custom":
+            return self.told
+        made = call(
+            "create_operator",
+            self.told.create_operator,
+            context,
+            [list(shape) for shape in shapes],
+            [np.dtype(dtype).type for dtype in dtypes],
+        )
+        call("", check_operator, made, f"op_type {self.definition.op_type!r}")
+        return made
+
+
+def describe(definition: Definition, parameters: Mapping[str, str]) -> Description:
+    """The description of a node with these parameters.
+
+    Raises:
+        ParamError: the operator takes no such parameters.
+        UserCodeError: its code failed.
+    """
+    cls: Any = definition.cls()
+    try:
+        if definition.kind == "Custom":
+            told: Any = make_prop(definition.op_type, cls, parameters)
+        else:
+            check_class(cls, definition.op_type)
+            told = rebuilt(cls, parameters)
+    except MXNetError as error:
+        if type(error) is MXNetError:
+            raise ParamError(str(error)) from None
+        raise user_error("its constructor", error) from error
+    except BaseException as error:
+        raise user_error("its constructor", error) from error
+    return Description(definition, told)
+
+
+def _shape(what: str, told: Any, complete: bool) -> Shape:
+    """A shape that a user told; as long as inputs are unknown, 0 is an unknown dimension and () an unknown shape."""
+    if told is None:
+        return None
+    try:
+        dims = tuple(int(d) for d in told)
+        if any(int(d) != d or d < -1 for d in told):
+            raise ValueError
+    except (TypeError, ValueError):
+        raise UserCodeError(f"infer_shape: {what}: expected a shape (a tuple of integers), got {told!r}") from None
+    if complete:
+        return dims
+    return tuple(d if d > 0 else -1 for d in dims) or None
+
+
+def _type(what: str, told: Any) -> DType:
+    if told is None:
+        return None
+    try:
+        return dtype_of(told)
+    except TypeError:
+        raise UserCodeError(f"infer_type: {what}: expected a numpy type, got {told!r}") from None

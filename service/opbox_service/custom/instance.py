@@ -1,0 +1,202 @@
+"""Calling a user's forward and backward: handles on the step's own arrays, made once for an executor.
+
+Inputs are read-only. An output that is not wanted is an array that nobody reads, not planned memory, for a NumpyOp
+is never told; and one that is to be added to is made apart for a NumpyOp, which always overwrites.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from opbox_ops.compute import Array, Arrays, OpContext, OpReq, Reqs
+
+from .description import Description
+from .local_session import LocalSession
+from .user_traceback import user_error
+
+__all__ = ["OperatorInstance"]
+
+_NAMES = tuple(req.name.lower() for req in OpReq)
+
+
+class _Prepared:
+    """The arguments of one call, and what is to be done after it.
+
+    Attributes:
+        inputs, outputs, req: what they were prepared for.
+        arguments: forward's or backward's, by name.
+        after: (target, req, made apart) of outputs that are brought in place afterwards.
+        on_device: whether a NumpyOp reads arrays that are not the host's.
+    """
+
+    __slots__ = ("after", "arguments", "inputs", "on_device", "outputs", "req")
+
+    def __init__(self, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
+        self.inputs = inputs
+        self.req = req
+        self.outputs = outputs
+        self.arguments: dict[str, Any] = {}
+        self.after: list[tuple[Array, OpReq, Array]] = []
+        self.on_device = False
+
+    def is_for(self, inputs: Arrays, req: Reqs, outputs: Arrays) -> bool:
+        return self.inputs is inputs and self.outputs is outputs and self.req is req
+
+
+class OperatorInstance:
+    """An operator of one executor: the state that its forward and backward steps share.
+
+    Args:
+        described: its description.
+        local: where its arrays are made.
+        ctx, shapes, dtypes: as FCreateOpState has them; auxiliary states come last.
+    """
+
+    def __init__(
+        self, described: Description, local: LocalSession, ctx: OpContext, shapes: list[Any], dtypes: list[Any]
+    ) -> None:
+        self._described = described
+        self._local = local
+        self._backend = ctx.backend
+        self._is_numpy = described.definition.kind == "_NumpyOp"
+        self._is_custom = described.definition.kind == "Custom"
+        self._reads = described.backward_reads()
+        self._forward: _Prepared | None = None
+        self._backward: _Prepared | None = None
+        with local.inside():
+            self._operator = described.create(local.context, shapes, dtypes)
+
+    def forward(self, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
+        """Run forward into `outputs`."""
+        call = self._forward
+        if call is None or not call.is_for(inputs, req, outputs):
+            call = self._forward = self._prepare_forward(inputs, req, outputs)
+        if self._is_custom:
+            call.arguments["is_train"] = ctx.is_train
+        self._call("forward", call)
+
+    def backward(self, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
+        """Run backward into `outputs`, the gradients of the inputs."""
+        call = self._backward
+        if call is None or not call.is_for(inputs, req, outputs):
+            call = self._backward = self._prepare_backward(inputs, req, outputs)
+        self._call("backward", call)
+
+    def _call(self, method: str, call: _Prepared) -> None:
+        given = {key: list(value) if type(value) is list else value for key, value in call.arguments.items()}
+        if call.on_device:
+            given = {key: [_host(each) for each in value] for key, value in given.items()}
+        with self._local.inside(), self._described.definition.names():
+            try:
+                getattr(self._operator, method)(**given)
+            except BaseException as error:
+                raise user_error(method, error) from error
+        for target, req, made in call.after:
+            if isinstance(made, np.ndarray) and not isinstance(target, np.ndarray):
+                made = self._backend.put(made)
+            if req == OpReq.ADD:
+                target += made
+            else:
+                target[...] = made
+
+    # -- preparing ----------------------------------------------------------------------------------------------
+
+    def _prepare_forward(self, inputs: Arrays, req: Reqs, outputs: Arrays) -> _Prepared:
+        call = self._new(inputs, req, outputs)
+        count = len(self._described.arguments)
+        call.arguments = {
+            "in_data": [self._input(array) for array in inputs[:count]],
+            "out_data": self._outputs(call),
+        }
+        if self._is_custom:
+            call.arguments |= {"req": _names(req), "aux": [self._local.wrap(array) for array in inputs[count:]]}
+        return call
+
+    def _prepare_backward(self, inputs: Arrays, req: Reqs, outputs: Arrays) -> _Prepared:
+        call = self._new(inputs, req, outputs)
+        told = self._described
+        outs, args = len(told.outputs), len(told.arguments)
+        given: dict[int, Any] = {number: self._input(array) for number, array in zip(self._reads, inputs, strict=False)}
+        names = [f"out_grad[{i}] (of {name})" for i, name in enumerate(told.outputs)]
+        names += [f"in_data[{i}] ({name})" for i, name in enumerate(told.arguments)]
+        names += [f"out_data[{i}] ({name})" for i, name in enumerate(told.outputs)]
+        every = [given[i] if i in given else self._missing(names[i]) for i in range(len(names))]
+        grads = every[:outs]
+        if not self._is_custom and not any(i in given for i in range(outs)):
+            grads = []  # a loss of the 0.9 form is given none
+        call.arguments = {
+            "out_grad": grads,
+            "in_data": every[outs : outs + args],
+            "out_data": every[outs + args :],
+            "in_grad": self._outputs(call),
+        }
+        if self._is_custom:
+            states = inputs[len(self._reads) :]
+            call.arguments |= {"req": _names(req), "aux": [self._local.wrap(array) for array in states]}
+        return call
+
+    def _new(self, inputs: Arrays, req: Reqs, outputs: Arrays) -> _Prepared:
+        call = _Prepared(inputs, req, outputs)
+        call.on_device = self._is_numpy and self._backend.device_type != "cpu"
+        return call
+
+    def _missing(self, name: str) -> Any:
+        if self._is_numpy:
+            return None
+        return self._local.missing(
+            f"{name} is not given to backward: expected declare_backward_dependency (or need_top_grad) to ask for it"
+        )
+
+    def _input(self, array: Array) -> Any:
+        if not self._is_numpy:
+            return self._local.wrap(array, read_only=True)
+        if isinstance(array, np.ndarray):
+            array = array.view()
+            array.flags.writeable = False
+            return array
+        return _OnDevice(self._backend, array)
+
+    def _outputs(self, call: _Prepared) -> list[Any]:
+        made: list[Any] = []
+        for array, req in zip(call.outputs, call.req, strict=True):
+            apart = self._is_numpy and (req == OpReq.ADD or not isinstance(array, np.ndarray))
+            target = array
+            if req == OpReq.NULL:
+                target = self._backend.empty(tuple(array.shape), array.dtype)
+            elif apart:
+                target = np.zeros(array.shape, array.dtype)
+                call.after.append((array, req, target))
+            elif not self._is_custom and req == OpReq.ADD:
+                target = self._backend.empty(tuple(array.shape), array.dtype)
+                call.after.append((array, req, target))
+            if self._is_numpy:
+                made.append(target if isinstance(target, np.ndarray) else np.zeros(array.shape, array.dtype))
+            else:
+                made.append(self._local.wrap(target))
+        return made
+
+
+class _OnDevice:
+    """An input on a device that a NumpyOp reads: copied to the host at each call."""
+
+    __slots__ = ("_array", "_backend")
+
+    def __init__(self, backend: Any, array: Array) -> None:
+        self._backend = backend
+        self._array = array
+
+    def host(self) -> Any:
+        host = self._backend.get(self._array)
+        host.flags.writeable = False
+        return host
+
+
+def _host(value: Any) -> Any:
+    return value.host() if type(value) is _OnDevice else value
+
+
+def _names(req: Sequence[OpReq]) -> list[str]:
+    return [_NAMES[each] for each in req]

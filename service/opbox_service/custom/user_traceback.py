@@ -1,0 +1,93 @@
+"""Errors of user code: one sentence with the user's line, and the user's own traceback."""
+
+from __future__ import annotations
+
+import threading
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import opbox
+import opbox_ops
+import opbox_protocol
+from opbox.operator.bundle import shown_name
+from opbox_protocol.errors import MXNetError, UserCodeError
+
+from ..commands.table import WRITES_TO_INPUT
+
+__all__ = ["READ_ONLY", "call", "user_error"]
+
+_FILES = (opbox_protocol.__file__, opbox.__file__, opbox_ops.__file__, str(Path(__file__).parent))
+_OURS = tuple(str(Path(file).parent) + "/" for file in _FILES if file)
+READ_ONLY = ("assignment destination is read-only", "output array is read-only")
+"""What numpy says of an array that may not be written to."""
+MESSAGE = 10_000
+"""Characters of an exception's own message that are told."""
+
+
+def call(what: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call user code.
+
+    Raises:
+        UserCodeError: it raised; says `what` was called, and where it failed.
+    """
+    try:
+        return function(*args, **kwargs)
+    except BaseException as error:
+        raise user_error(what, error) from error
+
+
+def user_error(what: str, error: BaseException) -> UserCodeError:
+    """What became of calling `what`; Ctrl-C at an engine in one's own process passes through."""
+    if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+        raise error
+    frames = _frames(error.__traceback__)
+    where = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+    said = error.message if isinstance(error, MXNetError) else _said(error)
+    if isinstance(error, ValueError) and any(each in said for each in READ_ONLY):
+        return _told(what, "", WRITES_TO_INPUT, where, frames, error)
+    kind = "" if type(error).__module__.startswith("opbox") else type(error).__name__
+    return _told(what, kind, said, where, frames, error)
+
+
+def _said(error: BaseException) -> str:
+    try:
+        return str(error).strip()
+    except BaseException as another:
+        return f"its message cannot be had: {type(another).__name__} in its __str__"
+
+
+def _told(
+    what: str, kind: str, said: str, where: str, frames: list[traceback.FrameSummary], error: BaseException
+) -> UserCodeError:
+    if len(said) > MESSAGE:
+        said = f"{said[:MESSAGE]}… ({len(said)} characters)"
+    sentence = ": ".join(part for part in (what, kind, said) if part)
+    return UserCodeError(sentence + where, detail={"traceback": _text(frames, error)})
+
+
+def _frames(trace: TracebackType | None) -> list[traceback.FrameSummary]:
+    """The frames of the user's own code and of the libraries that it called, not those of ours."""
+    return [
+        traceback.FrameSummary(_shown(f.filename), f.lineno, f.name, lookup_line=False, line=f.line or "")
+        for f in traceback.extract_tb(trace)
+        if not f.filename.startswith((*_OURS, "<frozen"))
+    ]
+
+
+def _shown(filename: str) -> str:
+    """A file as the user knows it: nothing of this machine's folders."""
+    for part in ("site-packages/", "dist-packages/"):
+        if part in filename:
+            return filename.partition(part)[2]
+    return Path(shown_name(filename)).name
+
+
+def _text(frames: list[traceback.FrameSummary], error: BaseException) -> str:
+    lines = ["Traceback (most recent call last):\n"] if frames else []
+    if isinstance(error, SyntaxError) and error.filename:
+        error.filename = _shown(error.filename)
+    last = "".join(traceback.format_exception_only(error))
+    return "".join([*lines, *traceback.format_list(frames), last[: 2 * MESSAGE]]).rstrip()

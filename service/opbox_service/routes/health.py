@@ -1,0 +1,76 @@
+"""What the API process, or an engine in one's own process, says of itself: health, name, metrics, documentation."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Any, Protocol
+
+from pydantic import BaseModel
+
+from opbox_protocol.errors import NotReadyError
+
+from ..carriers import Answer, Call, Done
+
+__all__ = ["About", "Live", "Place", "Ready", "about", "live", "metrics", "openapi", "ready"]
+
+
+class Place(Protocol):
+    """What these routes ask of the place that serves them."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether calls can be taken."""
+
+    def metrics(self) -> tuple[bytes, str]:
+        """Prometheus metrics, and their content type."""
+
+    def openapi(self) -> dict[str, Any]:
+        """The OpenAPI document."""
+
+
+class Live(BaseModel):
+    """The server runs."""
+
+    live: bool
+
+
+class Ready(BaseModel):
+    """Calls can be taken."""
+
+    ready: bool
+
+
+class About(BaseModel):
+    """The server's name, version and extensions."""
+
+    name: str
+    version: str
+    extensions: list[str]
+
+
+def live(place: Place, call: Call, done: Done) -> None:
+    """Whether the server runs. Needs no token."""
+    done(Answer({"live": True}))
+
+
+def ready(place: Place, call: Call, done: Done) -> None:
+    """Whether calls can be taken: false as soon as the server begins to stop."""
+    if not place.ready:
+        raise NotReadyError("the server is starting or stopping: try again in a moment")
+    done(Answer({"ready": True}))
+
+
+def about(place: Place, call: Call, done: Done) -> None:
+    """The server's name, version and extensions, as the Open Inference Protocol has them."""
+    done(Answer({"name": "opbox", "version": version("opbox-service"), "extensions": ["binary_tensor_data"]}))
+
+
+def metrics(place: Place, call: Call, done: Done) -> None:
+    """Prometheus metrics."""
+    text, content_type = place.metrics()
+    done(Answer({}, text=text, content_type=content_type))
+
+
+def openapi(place: Place, call: Call, done: Done) -> None:
+    """This document."""
+    done(Answer(place.openapi()))

@@ -1,0 +1,127 @@
+"""What a route is, and a table of them that finds the one of a request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from pydantic import BaseModel
+
+from opbox_protocol.errors import NotFoundError
+
+from ..settings import Scope
+from .models import Body
+
+if TYPE_CHECKING:
+    from ..carriers import Call, Done, Rest
+
+__all__ = ["Handler", "Route", "RouteTable", "RunsOn"]
+
+
+class Handler(Protocol):
+    """Serves a route.
+
+    Args:
+        place: the engine, or for RunsOn.API the server (`health.Place`).
+        call: the request, its body a model of the route's.
+        done: takes the answer, once; its tensors need to be valid while it runs.
+
+    Returns:
+        Work that is left to any thread, now or later; or None.
+    """
+
+    __name__: str
+
+    def __call__(self, place: Any, call: Call, done: Done, /) -> Rest: ...
+
+
+class RunsOn(Enum):
+    """Where a route is served."""
+
+    API = "the API process"
+    ANY_WORKER = "a worker that is free"
+    SESSION_WORKER = "the worker that has the session {id}"
+    NEW_SESSION_WORKER = "a worker that gets a new session"
+    ALL_WORKERS = "every worker; their lists are joined"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """One route.
+
+    Attributes:
+        method, path: as in "GET", "/v1/ops/{name}".
+        handler: serves it; its docstring documents it.
+        tag: its subject, for the documentation.
+        request: the model that bodies are validated by.
+        answer: the model of the answer's JSON; None where that is text.
+        runs_on: where it is served.
+        scope: what the token needs; None where any token will do.
+        token: whether a token is needed at all.
+        hot: whether it is served without FastAPI's layers.
+        tensors: whether tensors travel both ways, which may be bytes behind the JSON.
+        status: of success.
+        accepted: the model of an answer with status 202.
+        errors: statuses that it may answer beside those of every route.
+        documented: whether OpenAPI has it.
+    """
+
+    method: Literal["GET", "POST", "PUT", "DELETE"]
+    path: str
+    handler: Handler
+    tag: str
+    request: type[Body] | None = None
+    answer: type[BaseModel] | None
+    runs_on: RunsOn = RunsOn.ANY_WORKER
+    scope: Scope | None = "run"
+    token: bool = True
+    hot: bool = False
+    tensors: bool = False
+    status: int = 200
+    accepted: type[BaseModel] | None = None
+    errors: tuple[int, ...] = ()
+    documented: bool = True
+
+
+class RouteTable:
+    """Routes, found by method and path.
+
+    Example:
+        >>> route, parameters = ROUTES.match("GET", "/v1/ops/dot")
+        >>> route.path, parameters
+        ('/v1/ops/{name}', {'name': 'dot'})
+    """
+
+    def __init__(self, routes: Iterable[Route]) -> None:
+        self._routes = tuple(routes)
+        self._exact: dict[tuple[str, str], Route] = {}
+        self._templates: dict[tuple[str, int], list[tuple[list[str], Route]]] = {}
+        for route in self._routes:
+            if "{" in route.path:
+                parts = route.path.split("/")
+                self._templates.setdefault((route.method, len(parts)), []).append((parts, route))
+            else:
+                self._exact[route.method, route.path] = route
+
+    def __iter__(self) -> Iterator[Route]:
+        return iter(self._routes)
+
+    def find(self, method: str, path: str) -> tuple[Route, dict[str, str]] | None:
+        """The route of a request and the parameters in its path; None when there is none."""
+        route = self._exact.get((method, path))
+        if route is not None:
+            return route, {}
+        parts = path.split("/")
+        for template, route in self._templates.get((method, len(parts)), ()):
+            if all(want == part or (want[:1] == "{" and part) for want, part in zip(template, parts, strict=True)):
+                return route, {want[1:-1]: part for want, part in zip(template, parts, strict=True) if want[:1] == "{"}
+        return None
+
+    def match(self, method: str, path: str) -> tuple[Route, dict[str, str]]:
+        """As `find`; NotFoundError when there is none."""
+        match = self.find(method, path)
+        if match is None:
+            raise NotFoundError(f"{method} {path[:100]}: expected one of the routes of GET /openapi.json")
+        return match

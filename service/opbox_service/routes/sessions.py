@@ -1,0 +1,141 @@
+"""Sessions: a device stream carried by HTTP."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, SkipValidation
+
+from ..carriers import Answer, Call, Done, Rest
+from ..commands import AnyCommand
+from ..stateless.run import Device
+from ..validation import Expected, RandomSeed
+from .models import Body, Tensor, TensorBody
+
+if TYPE_CHECKING:
+    from ..engine import Engine
+
+__all__ = [
+    "Accepted",
+    "CommandsAnswer",
+    "CommandsRequest",
+    "Deleted",
+    "SessionAnswer",
+    "SessionList",
+    "SessionRequest",
+    "SessionState",
+    "create",
+    "delete",
+    "run_commands",
+    "session",
+    "sessions",
+]
+
+
+class SessionRequest(Body):
+    """What the session is to be like."""
+
+    device: Device | None = None
+    ttl_s: Annotated[float | None, Expected("seconds above 0")] = Field(
+        default=None, description="Seconds that it is kept unused."
+    )
+    seed: RandomSeed = 0
+    code: bool | None = Field(
+        default=None, description="Whether it may bring code, in a process of its own; by default as the token may."
+    )
+
+
+class SessionAnswer(BaseModel):
+    """A new session."""
+
+    id: str
+    device: str
+    ttl_s: float
+    limits: dict[str, int]
+
+
+class SessionState(SessionAnswer):
+    """A session as it is now."""
+
+    idle_s: float
+    created: float = Field(description="Seconds since 1970.")
+    next_seq: int
+    objects: int = Field(description="Arrays, executors and kernels.")
+    bytes: int
+    peak_bytes: int
+
+
+class SessionList(BaseModel):
+    """Sessions, the oldest first."""
+
+    sessions: list[SessionState]
+
+
+class Deleted(BaseModel):
+    """The id of the session that was deleted."""
+
+    deleted: str
+
+
+class CommandsRequest(TensorBody):
+    """A batch. Its commands are validated when it has its place, so that one it cannot read does not hold up others."""
+
+    model_config = ConfigDict(json_schema_extra={"required": ["commands"]})
+
+    seq: Annotated[int | None, Field(ge=1), Expected("an integer of 1 or more")] = Field(
+        default=None, description="The batch's place, from 1; the next one by default."
+    )
+    commands: SkipValidation[list[AnyCommand]] = Field(default=None)  # type: ignore[arg-type]
+    wait: bool = Field(default=True, description="false: answer 202 at once; an error is told to the next that waits.")
+    inputs: SkipValidation[list[Tensor]] = []
+
+
+class CommandsAnswer(BaseModel):
+    """What the batch asked for."""
+
+    results: list[dict[str, Any]] = Field(description="Of describing commands, with their `command` number.")
+    outputs: list[Tensor] = Field(default=[], description="What was fetched.")
+
+
+class Accepted(BaseModel):
+    """The place of a batch that runs in its turn."""
+
+    accepted: int
+
+
+def create(engine: Engine, call: Call, done: Done) -> None:
+    """Open a session on a device."""
+    body: SessionRequest = call.body
+    session = engine.sessions.create(
+        call.owner, device=body.device, ttl_s=body.ttl_s, seed=body.seed, code=body.code, scopes=call.scopes
+    )
+    opened = {"id": session.id, "device": session.device, "ttl_s": session.ttl_s, "limits": session.limits()}
+    done(Answer(opened, status=201))
+
+
+def sessions(engine: Engine, call: Call, done: Done) -> None:
+    """Your sessions."""
+    done(Answer({"sessions": [session.json() for session in engine.sessions.of(call.owner)]}))
+
+
+def session(engine: Engine, call: Call, done: Done) -> None:
+    """One session: its memory, its age, the batch that it waits for."""
+    done(Answer(engine.sessions.get(call.owner, call.parameters["id"]).json()))
+
+
+def delete(engine: Engine, call: Call, done: Done) -> None:
+    """End a session; all that it held is freed."""
+    id = call.parameters["id"]
+    engine.sessions.delete(call.owner, id)
+    done(Answer({"deleted": id}))
+
+
+def run_commands(engine: Engine, call: Call, done: Done) -> Rest:
+    """Run a batch of commands in its turn; what it fetches. The first error stops it."""
+    body: CommandsRequest = call.body
+    session = engine.sessions.get(call.owner, call.parameters["id"])
+    seq = session.submit(body.seq, body.commands, call.tensors, done if body.wait else None, call.scopes)
+    if not body.wait:
+        count = len(body.commands) if isinstance(body.commands, list) else 0
+        done(Answer({"accepted": seq}, status=202, commands=count))
+    return session.drain

@@ -1,0 +1,1 @@
+"""What needs no session: graphs cached by content, inference, and forward and backward on compiled plans."""

@@ -1,0 +1,77 @@
+"""Graphs by content: sent once, known by their sha256 afterwards."""
+
+from __future__ import annotations
+
+from threading import Lock
+from typing import Any
+
+from cachetools import LRUCache
+
+from opbox_protocol.errors import BadRequestError, NotFoundError
+
+from ..graph.ir import Graph
+from ..graph.json import content_hash, load
+
+__all__ = ["GraphCache"]
+
+PREFIX = "sha256:"
+
+
+class GraphCache:
+    """Loaded graphs, the least recently used dropped first.
+
+    A graph is named by the hash of its content, so who knows the name has had the graph: owners may share entries.
+
+    Args:
+        size: how many graphs to keep.
+        max_nodes: the greatest number of nodes of a graph.
+    """
+
+    def __init__(self, size: int, max_nodes: int) -> None:
+        self._max_nodes = max_nodes
+        self._graphs: LRUCache[str, Graph] = LRUCache(size)
+        self._lock = Lock()
+
+    def put(self, document: Any) -> tuple[str, Graph]:
+        """Load a graph unless it is here; its sha256 and the graph.
+
+        Raises:
+            GraphError, UnknownOperatorError, ParamError, LimitError: as `graph.json.load`.
+        """
+        if not isinstance(document, dict):
+            kind = "nothing" if document is None else type(document).__name__
+            raise BadRequestError(f"graph: expected MXNet's symbol JSON as an object, got {kind}")
+        key = content_hash(document)
+        graph = self._get(key)
+        if graph is None:
+            graph = load(document, max_nodes=self._max_nodes)
+            if any(node.op is not None and node.op.get_attr("TUserCode") for node in graph.nodes):
+                return key, graph  # its operators are one session's: not another's, and not for a later time
+            with self._lock:
+                self._graphs[key] = graph
+        return key, graph
+
+    def resolve(self, reference: Any) -> tuple[str, Graph]:
+        """The graph that a request names or holds: "sha256:<hex>", or symbol JSON as an object.
+
+        Raises:
+            NotFoundError: no such graph is here (any more); send it again.
+        """
+        if not isinstance(reference, str):
+            return self.put(reference)
+        if not reference.startswith(PREFIX):
+            raise BadRequestError(f'graph: expected an object or "sha256:<hex>", got {reference[:80]!r}')
+        key = reference[len(PREFIX) :]
+        graph = self._get(key)
+        if graph is None:
+            raise NotFoundError(
+                f"graph {reference[:80]!r} is not here: send it with PUT /v1/graphs", detail={"graph": key}
+            )
+        return key, graph
+
+    def __len__(self) -> int:
+        return len(self._graphs)
+
+    def _get(self, key: str) -> Graph | None:
+        with self._lock:
+            return self._graphs.get(key)

@@ -1,0 +1,135 @@
+"""Forward and backward of a graph on the tensors of one call."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal, TypeAlias
+
+import numpy as np
+from pydantic import Field
+
+from opbox_ops.backend import backend_for
+from opbox_protocol.errors import BadRequestError, UnsupportedError
+
+from ..graph.ir import Graph
+from ..quota import Budget, MeteredBackend
+from ..settings import Settings
+from ..validation import Expected, RandomSeed, Strict
+from .graph_cache import GraphCache
+from .plans import PlanCache
+
+__all__ = ["BackwardParameters", "Device", "GraphRunner", "RunParameters", "check_device"]
+
+HEAD_GRAD = "head_grad:"
+GRAD = "grad:"
+Array: TypeAlias = "np.ndarray[Any, Any]"
+Device = Annotated[
+    str, Field(description="cpu, gpu, gpu:1; by default the server's."), Expected("a name such as 'cpu' or 'gpu'")
+]
+
+
+class RunParameters(Strict):
+    """How a graph is run."""
+
+    is_train: bool | None = Field(default=None, description="Training mode; false for forward, true for backward.")
+    seed: RandomSeed = 0
+    device: Device | None = None
+    tensor_alignment: Literal[64] | None = Field(default=None, description="Of a frame whose tensors are aligned.")
+
+
+class BackwardParameters(RunParameters):
+    """How a graph is run forward and backward."""
+
+    grads: Annotated[list[str] | None, Expected("a list of argument names")] = Field(
+        default=None, description="The arguments whose gradients are wanted; all by default."
+    )
+
+
+class GraphRunner:
+    """Runs graphs on plans that are compiled once.
+
+    Args:
+        settings: the limits, and the device of calls that name none.
+        graphs: the graphs that calls name by hash.
+    """
+
+    def __init__(self, settings: Settings, graphs: GraphCache) -> None:
+        self._settings = settings
+        self._graphs = graphs
+        self._plans = PlanCache(settings.plan_cache, settings.plan_cache_bytes, settings.max_session_bytes)
+
+    def close(self) -> None:
+        """Drop all compiled plans."""
+        self._plans.clear()
+
+    @contextlib.contextmanager
+    def run(
+        self, reference: Any, parameters: RunParameters, tensors: Mapping[str, Array], *, backward: bool
+    ) -> Iterator[dict[str, Array]]:
+        """Run a graph forward, and backward if asked; its outputs, valid in the block.
+
+        Args:
+            reference: the graph, or its hash.
+            parameters: BackwardParameters for backward.
+            tensors: by argument and auxiliary state; for backward head gradients too, as `head_grad:<output>`.
+
+        Raises:
+            BadRequestError: a tensor is missing, or is nobody's.
+            ShapeError, DTypeError: tensors contradict the graph.
+        """
+        device = self._settings.device if parameters.device is None else parameters.device
+        check_device(device, self._settings)
+        key, graph = self._graphs.resolve(reference)
+        heads = {n.removeprefix(HEAD_GRAD): t for n, t in tensors.items() if backward and n.startswith(HEAD_GRAD)}
+        inputs = {n: t for n, t in tensors.items() if not (backward and n.startswith(HEAD_GRAD))}
+        _check_names(graph, inputs, heads)
+        wrt = _wanted(graph, parameters, inputs) if isinstance(parameters, BackwardParameters) else ()
+        host = backend_for(device)
+        backend: Any = MeteredBackend(host, Budget(self._settings.max_session_bytes))
+        scope: Any = getattr(host, "device", None) or contextlib.nullcontext()
+        with scope, self._plans.borrow(key, graph, inputs, wrt, device, backend) as compiled:
+            for name, array in compiled.arrays.items():
+                backend.write(array, inputs[name])
+            compiled.random.seed(parameters.seed)
+            executor = compiled.executor
+            executor.forward(is_train=backward if parameters.is_train is None else parameters.is_train)
+            names = graph.output_names
+            outputs = {name: backend.get(array) for name, array in zip(names, executor.outputs, strict=True)}
+            if backward:
+                # Backward may write over an output that is an input's array, or that it needs no more.
+                outputs = {name: array.copy() for name, array in outputs.items()}
+                executor.backward([backend.put(heads[name]) if name in heads else None for name in names])
+                outputs |= {GRAD + name: backend.get(array) for name, array in compiled.grads.items()}
+            yield outputs
+
+
+def check_device(device: str, settings: Settings) -> None:
+    """UnsupportedError when this server does not offer the device."""
+    if settings.devices and device not in settings.devices:
+        raise UnsupportedError(f"device {device[:40]!r}: expected one of {', '.join(settings.devices)}")
+
+
+def _check_names(graph: Graph, inputs: Mapping[str, Array], heads: Mapping[str, Array]) -> None:
+    names = [*graph.argument_names, *graph.auxiliary_names]
+    missing = [name for name in names if name not in inputs]
+    if missing:
+        raise BadRequestError(f"input {missing[0]!r} is missing: expected tensors named {', '.join(names[:20])}")
+    known = set(names)
+    extra = [name for name in inputs if name not in known]
+    if extra:
+        raise BadRequestError(f"input {extra[0]!r} is none of the graph's: expected {', '.join(names[:20]) or 'none'}")
+    outputs = graph.output_names
+    stray = [name for name in heads if name not in set(outputs)]
+    if stray:
+        raise BadRequestError(f"head gradient {stray[0]!r}: expected one of the outputs {', '.join(outputs[:20])}")
+
+
+def _wanted(graph: Graph, parameters: BackwardParameters, inputs: Mapping[str, Array]) -> tuple[str, ...]:
+    if parameters.grads is None:
+        return tuple(name for name in graph.argument_names if inputs[name].dtype.kind in "fV")
+    known = set(graph.argument_names)
+    for name in parameters.grads:
+        if name not in known:
+            raise BadRequestError(f"grads: {name!r}: expected one of {', '.join(graph.argument_names[:20])}")
+    return tuple(dict.fromkeys(parameters.grads))

@@ -1,0 +1,138 @@
+"""Models of what clients send, and the one place where their errors become a sentence.
+
+A model is strict: no unknown fields, no silent conversions. `Expected` gives a field's type a phrase that errors use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic.json_schema import SkipJsonSchema
+from pydantic_core import CoreSchema, core_schema
+
+from opbox_protocol.errors import BadRequestError
+
+__all__ = ["Expected", "RandomSeed", "Strict", "explain", "validate"]
+
+M = TypeVar("M", bound=BaseModel)
+SHOWN = 80
+"""Characters of a wrong value that an error shows."""
+
+PHRASES: Mapping[str, str] = {
+    "bool_type": "true or false",
+    "int_type": "an integer",
+    "float_type": "a number",
+    "string_type": "a string",
+    "list_type": "a list",
+    "dict_type": "an object",
+    "model_type": "an object",
+    "model_attributes_type": "an object",
+    "greater_than": "more than {gt}",
+    "greater_than_equal": "{ge} or more",
+    "less_than": "less than {lt}",
+    "less_than_equal": "{le} or less",
+    "literal_error": "one of {expected}",
+    "too_short": "{min_length} or more items",
+    "too_long": "at most {max_length} items",
+    "string_too_short": "{min_length} or more characters",
+    "string_too_long": "at most {max_length} characters",
+}
+"""What was expected, by pydantic's type of error."""
+
+
+class Strict(BaseModel):
+    """Base of the models: no unknown fields, no silent conversions, unchangeable."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, populate_by_name=True)
+
+
+class Expected:
+    """An annotation: the phrase that errors say of a value of this type.
+
+    Example:
+        Seed = Annotated[int, Field(ge=0), Expected("an integer of 0 or more")]
+    """
+
+    def __init__(self, phrase: str) -> None:
+        self.phrase = phrase
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        # In pydantic's compiled part, so that a right value costs nothing.
+        message = self.phrase.replace("{", "{{").replace("}", "}}")
+        return core_schema.custom_error_schema(
+            handler(source), custom_error_type="expected", custom_error_message=message
+        )
+
+
+RandomSeed = Annotated[int, Field(ge=0, lt=1 << 64), Expected("an integer from 0 to 2**64 - 1")]
+
+
+def validate(model: type[M], values: Mapping[str, Any]) -> M:
+    """The values as a model.
+
+    Raises:
+        BadRequestError: which field, what it expects, what it got.
+    """
+    try:
+        return model.__pydantic_validator__.validate_python(values)  # type: ignore[no-any-return]
+    except ValidationError as error:
+        item = error.errors(include_url=False)[0]
+        raise BadRequestError(explain(item, model, item["loc"])) from None
+
+
+def explain(item: Mapping[str, Any], model: type[BaseModel], place: Sequence[str | int]) -> str:
+    """One sentence on one error of a ValidationError.
+
+    Args:
+        item: of its `errors()`.
+        model: what was validated.
+        place: the path of field names and positions from the model to the error.
+    """
+    kind, field = item["type"], ".".join(str(part) for part in place)
+    if kind == "extra_forbidden":
+        fields = _model_at(model, place[:-1]).model_fields
+        names = [info.alias or name for name, info in fields.items() if not _is_hidden(name, info)]
+        above = ".".join(str(part) for part in place[:-1])
+        expected = f"expected {', '.join(names)}" if names else "expected none"
+        return f"{above + ': ' if above else ''}unknown field {str(place[-1])[:SHOWN]!r}: {expected}"
+    if kind == "missing":
+        info = _field_at(model, place)
+        phrase = next((note.phrase for note in info.metadata if isinstance(note, Expected)), "a value")
+        return f"{field}: expected {phrase}, got nothing"
+    phrase = PHRASES.get(kind, "")
+    expected = phrase.format(**item.get("ctx", {})) if phrase else str(item["msg"]).removeprefix("Input should be ")
+    value = item.get("input")
+    got = "nothing" if value is None else repr(value)
+    if len(got) > SHOWN:
+        got = f"{got[:SHOWN]}…"
+    return f"{field or 'the request'}: expected {expected}, got {got}"
+
+
+def _is_hidden(name: str, info: FieldInfo) -> bool:
+    """Whether no error recommends the field."""
+    return name == "do" or any(type(note) is SkipJsonSchema for note in info.metadata)
+
+
+def _field_at(model: type[BaseModel], place: Sequence[str | int]) -> FieldInfo:
+    fields = _model_at(model, place[:-1]).model_fields
+    name = str(place[-1])
+    return fields.get(name) or next(info for info in fields.values() if info.alias == name)
+
+
+def _model_at(model: type[BaseModel], place: Sequence[str | int]) -> type[BaseModel]:
+    """The model that a path leads to, through lists and nested models."""
+    for part in place:
+        info = model.model_fields.get(str(part))
+        if info is not None:
+            model = _model_in(info.annotation) or model
+    return model
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    inner = (_model_in(part) for part in getattr(annotation, "__args__", ()))
+    return next((found for found in inner if found is not None), None)

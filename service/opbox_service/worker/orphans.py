@@ -1,0 +1,135 @@
+"""Identifies the processes of a session's code by their user, and kills those that outlive it."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import itertools
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from opbox_protocol.errors import NotReadyError
+
+from .processes import all_processes
+
+__all__ = ["User", "adopt_strays", "end_all_of", "end_leftovers", "end_strays"]
+
+USERS = 500
+"""User ids to choose from; as many above are taken by what ends all processes of one."""
+_END_ALL = "import os, sys; user, other = map(int, sys.argv[1:]); os.setresuid(other, user, other); os.kill(-1, 9)"
+_PR_SET_CHILD_SUBREAPER = 36
+_turns = itertools.count(int.from_bytes(os.urandom(2), "little"))
+
+
+class User:
+    """A user id that is this worker's alone, among all servers of the machine, until `release`.
+
+    The claim is an abstract socket's name, which goes with the server, however that ends. Ids are used in turn, so that
+    what one leaves in the system's own places is long forgotten when another gets it.
+
+    Args:
+        first: of the ids.
+
+    Raises:
+        NotReadyError: all are taken.
+    """
+
+    def __init__(self, first: int) -> None:
+        for _ in range(USERS):
+            self.id = first + next(_turns) % USERS
+            claim = _claim(self.id)
+            if claim is not None:
+                self._claim = claim
+                return
+        raise NotReadyError(f"user ids: expected a free one from {first} to {first + USERS}, got none: try again later")
+
+    def release(self) -> None:
+        """Give it back; nothing of that user runs any more."""
+        self._claim.close()
+
+
+def _claim(user: int) -> socket.socket | None:
+    claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        claim.bind(f"\0opbox-user-{user}")
+    except OSError:
+        claim.close()
+        return None
+    return claim
+
+
+def end_all_of(pid: int, user: int) -> bool:
+    """End what a process that has ended leaves running: all of its user, or of its Unix session for user 0.
+
+    Whether nothing is left.
+    """
+    if pid:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(pid, signal.SIGKILL)
+    for _ in range(50):
+        if user:
+            _end_user(user)
+        left = [process.pid for process in all_processes() if not process.zombie and process.belongs_to(pid, user)]
+        if not left:
+            return True
+        for survivor in left:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(survivor, signal.SIGKILL)
+        time.sleep(0.01)
+    return False
+
+
+def _end_user(user: int) -> None:
+    """End all processes of a user at one moment: one that forks and exits again and again is in no list.
+
+    Who does it has a real user id of its own, so that none of them can end it first.
+    """
+    with contextlib.suppress(OSError):
+        script = [_END_ALL, str(user), str(user + USERS)]
+        subprocess.run([sys.executable, "-I", "-S", "-c", *script], cwd="/", check=False)
+
+
+def end_leftovers(first: int) -> None:
+    """End what servers that were killed have left of their users; `first` is that of the ids."""
+    for user in {process.user for process in all_processes() if first <= process.user < first + USERS}:
+        claim = _claim(user)
+        if claim is not None:
+            with claim:
+                end_all_of(0, user)
+
+
+def adopt_strays() -> None:
+    """Become the parent of what descends from this process and has lost its own: for a program that only serves."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, ctypes.c_ulong(1), 0, 0, 0)
+
+
+def end_strays(known: set[int], *, kill: bool) -> None:
+    """See off what has become this process's child without being started by it, as in a container without an init.
+
+    Args:
+        known: processes that it has started.
+        kill: end those that run, too: where code has the server's user id, and left its Unix session, nothing else
+            tells whose they were.
+    """
+    for pid in _children() - known:
+        with contextlib.suppress(OSError):
+            # A child of the server's own has its Unix session; what is not confined comes from elsewhere.
+            if os.getsid(pid) == os.getsid(0) or "\nNoNewPrivs:\t1" not in Path(f"/proc/{pid}/status").read_text():
+                continue
+            if kill:
+                os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, os.WNOHANG)
+
+
+def _children() -> set[int]:
+    found: set[int] = set()
+    with contextlib.suppress(OSError):
+        for task in os.scandir("/proc/self/task"):
+            found.update(map(int, Path(task.path, "children").read_text().split()))
+    return found

@@ -1,0 +1,55 @@
+"""What the API process asks of the place where calls run, be it processes or threads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from ..buffers import Lease
+from ..carriers import RawRequest, RawResponse
+
+__all__ = ["Stats", "WorkerPool"]
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """A pool's figures, for the metrics.
+
+    Attributes:
+        sessions: open now.
+        restarts: workers replaced after they ended.
+        resident: bytes of memory by process.
+        buffer_bytes: of transfer buffers in use.
+        code_workers: processes of sessions with code.
+        code_deaths: such processes that were ended, by cause.
+    """
+
+    sessions: int
+    restarts: int
+    resident: dict[str, int]
+    buffer_bytes: int
+    code_workers: int = 0
+    code_deaths: dict[str, int] = field(default_factory=dict)
+
+
+class WorkerPool(Protocol):
+    """Where calls run."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether calls can be taken."""
+
+    async def start(self) -> None:
+        """Get ready; raises when that cannot be."""
+
+    async def stop(self) -> None:
+        """Finish what is accepted, within the grace period, and end."""
+
+    def lease(self, request: RawRequest, nbytes: int) -> Lease:
+        """A buffer to receive this request's body in; NotReadyError when there is no room."""
+
+    async def call(self, request: RawRequest) -> RawResponse:
+        """Make a call, and release its body. MXNetError when it could not be made or brought to an end."""
+
+    def stats(self) -> Stats:
+        """For the metrics."""

@@ -1,0 +1,133 @@
+"""`--isolation none`: the engine in this process, on a pool of threads."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+
+import structlog
+
+from opbox_protocol.errors import DeadlineError, NotReadyError
+
+from ..buffers import INLINE, Lease, Pool
+from ..carriers import RawRequest, RawResponse
+from ..codec import limits_of, serve
+from ..engine import Engine
+from ..routes.route import RouteTable
+from ..session.code_policy import UNWATCHED
+from ..settings import Settings
+from .allocator import resident_bytes
+from .pool import Stats
+
+__all__ = ["ThreadPool"]
+
+_log = structlog.get_logger("opbox.engine")
+
+
+class ThreadPool:
+    """See WorkerPool.
+
+    Args:
+        settings: of the server.
+        routes: the engine's calls.
+    """
+
+    def __init__(self, settings: Settings, routes: RouteTable) -> None:
+        self._settings = settings
+        self._routes = routes
+        self._limits = limits_of(settings)
+        self._pool = Pool(shared=False, limit=settings.max_buffer_bytes, keep=settings.buffer_cache_bytes)
+        self._threads = ThreadPoolExecutor(settings.threads, "opbox-call")
+        self._engine: Engine | None = None
+        self._sweeping: asyncio.Task[None] | None = None
+
+    @property
+    def ready(self) -> bool:
+        return self._engine is not None
+
+    async def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._engine = await loop.run_in_executor(self._threads, Engine, self._settings, UNWATCHED, self._routes)
+        self._sweeping = asyncio.create_task(self._sweep())
+
+    async def stop(self) -> None:
+        engine, self._engine = self._engine, None
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(None, self._threads.shutdown)
+        if engine is not None:
+            await loop.run_in_executor(None, engine.close)
+        self._pool.close()
+
+    def lease(self, request: RawRequest, nbytes: int) -> Lease:
+        return self._pool.lease(nbytes)
+
+    async def call(self, request: RawRequest) -> RawResponse:
+        engine = self._engine
+        if engine is None:
+            request.release()
+            raise NotReadyError("the server is starting or stopping: try again in a moment")
+        loop = asyncio.get_running_loop()
+        answered: asyncio.Future[RawResponse] = loop.create_future()
+
+        def settle(response: RawResponse | BaseException) -> None:
+            if answered.done():
+                if isinstance(response, RawResponse):
+                    response.release()
+            elif isinstance(response, BaseException):
+                answered.set_exception(response)
+            else:
+                answered.set_result(response)
+
+        def send(response: RawResponse) -> None:
+            request.release()
+            if response.problem is not None:
+                _log.error("internal error", request_id=request.request_id, exc_info=response.problem)
+            try:
+                own: RawResponse | BaseException = self._copied(response)
+            except Exception as error:
+                own = error
+            loop.call_soon_threadsafe(settle, own)
+
+        def work() -> None:
+            rest = serve(engine, request, self._limits, send)
+            if rest is not None:
+                rest()
+
+        deadline = self._settings.deadline_s
+        late = DeadlineError(f"{request}: expected an answer within {deadline:g} s, got none")
+        timer = loop.call_later(deadline, settle, late)
+        try:
+            try:
+                self._threads.submit(work)
+            except RuntimeError:  # the pool has been shut down
+                request.release()
+                raise NotReadyError("the server is stopping: try again when it is back") from None
+            return await answered
+        finally:
+            timer.cancel()
+
+    def stats(self) -> Stats:
+        return Stats(
+            sessions=len(self._engine.sessions) if self._engine is not None else 0,
+            restarts=0,
+            resident={"api": resident_bytes()},
+            buffer_bytes=self._pool.lent_bytes,
+        )
+
+    def _copied(self, response: RawResponse) -> RawResponse:
+        """The answer in memory of its own: what its parts point to is reused as soon as this returns."""
+        size = response.size
+        if size <= INLINE:
+            response.parts = [b"".join(response.parts)]
+            return response
+        lease = self._pool.lease(size)
+        response.write_to(lease.view)
+        response.parts, response.release = [lease.view], lease.release
+        return response
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(10)
+            self._pool.sweep()
