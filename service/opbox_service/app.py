@@ -14,7 +14,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from opbox_protocol.errors import BadRequestError, NotFoundError, MXNetError
+from opbox_protocol.errors import BadRequestError, MXNetError, NotFoundError
 
 from .api.endpoint import Disconnected, Endpoint, Receive, Scope, Send
 from .api.metrics import Metrics

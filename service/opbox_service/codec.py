@@ -7,13 +7,12 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from opbox_protocol import wire
-from opbox_protocol.errors import LimitError
+from opbox_protocol.errors import LimitError, error_to_json
 
 from .carriers import Answer, Call, RawRequest, RawResponse, Rest
 from .engine import Engine
 from .routes.models import Body
 from .settings import Settings
-from opbox_protocol.errors import error_to_json
 from .validation import validate
 
 __all__ = ["error_response", "lay_out", "limits_of", "read", "serve"]

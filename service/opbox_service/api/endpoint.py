@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
-from opbox_protocol.wire import HEADER_LENGTH
 from opbox_protocol.errors import BadRequestError, LimitError
+from opbox_protocol.wire import HEADER_LENGTH
 
 from ..buffers import INLINE, Lease
 from ..carriers import Answer, Call, RawRequest, RawResponse

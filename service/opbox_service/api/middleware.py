@@ -14,11 +14,10 @@ from typing import Any, Protocol
 
 import structlog
 
-from opbox_protocol.errors import NotReadyError, QuotaError
+from opbox_protocol.errors import NotReadyError, QuotaError, error_to_json
 
 from ..routes.route import RouteTable
 from ..settings import Settings
-from opbox_protocol.errors import error_to_json
 from .endpoint import Context, Disconnected, Endpoint, Receive, Scope, Send, Server
 from .identity import Identity, Tokens
 from .metrics import Metrics

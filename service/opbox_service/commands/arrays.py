@@ -6,10 +6,10 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from opbox_protocol.datatypes import datatype_of
 from opbox_ops.compute import Array
-from opbox_protocol.errors import BadRequestError, ShapeError
 from opbox_ops.infer import show_shape
+from opbox_protocol.datatypes import datatype_of
+from opbox_protocol.errors import BadRequestError, ShapeError
 
 from .command import Command, Exchange, Id
 from .table import ArrayEntry, ArrayTable

@@ -7,8 +7,8 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from opbox_ops.compute import Array
-from opbox_protocol.errors import BadRequestError
 from opbox_ops.rtc import read_kernel
+from opbox_protocol.errors import BadRequestError
 
 from ..settings import Scope
 from ..validation import Expected, Strict

@@ -7,8 +7,8 @@ from typing import Any, Protocol
 
 from opbox_ops.backend import RandomSource
 from opbox_ops.compute import Array
-from opbox_protocol.errors import BadRequestError, ConflictError, NotFoundError, QuotaError, UnsupportedError
 from opbox_ops.rtc import KernelForm
+from opbox_protocol.errors import BadRequestError, ConflictError, NotFoundError, QuotaError, UnsupportedError
 
 from ..executor import Executor
 from ..graph.ir import Graph

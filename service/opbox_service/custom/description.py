@@ -14,7 +14,6 @@ import numpy as np
 from opbox.operator.custom import check_operator
 from opbox.operator.keywords import make_prop
 from opbox.operator.native import check_class, rebuilt
-from opbox_protocol.errors import ParamError, UserCodeError
 from opbox_ops.infer import DType, Shape, ShapeList, TypeList, dtype_of, known
 from opbox_protocol.errors import MXNetError, ParamError, UserCodeError
 

@@ -17,12 +17,11 @@ from opbox.inside import Inside
 from opbox.ndarray import NDArray
 from opbox_ops.backend import Backend, RandomSource, backend_for
 from opbox_ops.compute import Array
-from opbox_protocol.errors import MXNetError
+from opbox_protocol.errors import MXNetError, error_from_json, error_to_json
 
 from ..commands import ArrayTable, parse_one
 from ..commands.table import WRITES_TO_INPUT, ArrayEntry, Define
 from ..quota import Budget, MeteredBackend
-from opbox_protocol.errors import MXNetError, error_from_json, error_to_json
 from .user_traceback import READ_ONLY
 
 __all__ = ["LocalSession"]

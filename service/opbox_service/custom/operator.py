@@ -12,7 +12,6 @@ from typing import Any, Self
 from pydantic import ConfigDict, PrivateAttr
 
 from opbox_ops.compute import Arrays, OpContext, Reqs
-from opbox_protocol.errors import MXNetError
 from opbox_ops.gradient import backward_node
 from opbox_ops.infer import ShapeList, TypeList
 from opbox_ops.node import Entry, Node

@@ -15,7 +15,7 @@ from typing import Any
 import structlog
 from cachetools import FIFOCache
 
-from opbox_protocol.errors import GoneError, NotReadyError, MXNetError, QuotaError
+from opbox_protocol.errors import GoneError, MXNetError, NotReadyError, QuotaError
 
 from ..carriers import RawRequest, RawResponse
 from ..settings import UPLOADS, Settings

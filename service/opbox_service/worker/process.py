@@ -19,7 +19,7 @@ from typing import Any
 
 import structlog
 
-from opbox_protocol.errors import NotReadyError, MXNetError
+from opbox_protocol.errors import MXNetError, NotReadyError
 
 from ..buffers import INLINE, Lease, Pool, map_shared
 from ..carriers import RawRequest, RawResponse

@@ -16,7 +16,7 @@ from typing import Any
 
 import structlog
 
-from opbox_protocol.errors import DeadlineError, NotReadyError, MXNetError, WorkerDiedError
+from opbox_protocol.errors import DeadlineError, MXNetError, NotReadyError, WorkerDiedError
 
 from ..buffers import Lease, Pool, map_shared
 from ..carriers import RawRequest, RawResponse
