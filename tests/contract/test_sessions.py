@@ -177,7 +177,7 @@ def test_a_malformed_batch_changes_nothing_and_keeps_its_place(server: Live) -> 
     assert "expected one of put, write" in answer.error
     assert session.run(fetch(1)).status == 404
     again = session.run({"do": "fetch", "id": "one", "as": "y"})
-    assert again.error == "command 0 (fetch): id: expected integer, got 'one'"
+    assert again.error == "command 0 (fetch): id: expected an integer from 0 to 2**63 - 1, got 'one'"
     extra = session.run({"do": "fetch", "id": 1, "as": "y", "colour": 3})
     assert "unknown field 'colour': it takes id, as" in extra.error
 
