@@ -179,7 +179,7 @@ def test_a_malformed_batch_changes_nothing_and_keeps_its_place(server: Live) -> 
     again = session.run({"do": "fetch", "id": "one", "as": "y"})
     assert again.error == "command 0 (fetch): id: expected an integer from 0 to 2**63 - 1, got 'one'"
     extra = session.run({"do": "fetch", "id": 1, "as": "y", "colour": 3})
-    assert "unknown field 'colour': it takes id, as" in extra.error
+    assert "unknown field 'colour': expected id, as" in extra.error
 
 
 def test_a_seq_comes_once(server: Live) -> None:
