@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from opbox_protocol.errors import MXNetError
+from opbox_protocol.mxnet import GRAD_REQS
 
 from .context import Context, current_context
 from .executor import Executor
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     from .symbol import Symbol
 
 __all__ = ["bind", "simple_bind"]
-
-REQUESTS = ("write", "add", "null")
 
 
 def _requests(names: Sequence[str], grad_req: Any) -> dict[str, str]:
@@ -32,8 +31,8 @@ def _requests(names: Sequence[str], grad_req: Any) -> dict[str, str]:
             raise ValueError(f"grad_req: expected {len(names)} requests, got {len(grad_req)}")
         found = dict(zip(names, grad_req, strict=True))
     for name, request in found.items():
-        if request not in REQUESTS:
-            raise ValueError(f"grad_req of {name}: expected one of {', '.join(REQUESTS)}, got {request!r}")
+        if request not in GRAD_REQS:
+            raise ValueError(f"grad_req of {name}: expected one of {', '.join(GRAD_REQS)}, got {request!r}")
     return found
 
 

@@ -13,14 +13,14 @@ whatever they can tell into either; merging is idempotent, and a contradiction r
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
-import ml_dtypes
 import numpy as np
 
 from opbox_protocol.errors import DTypeError, ShapeError
+from opbox_protocol.mxnet import numpy_dtype
+from opbox_protocol.shapes import Shape, known, show_shape, size_of, unify
 
 __all__ = [
     "FLOATS",
@@ -33,48 +33,14 @@ __all__ = [
     "all_same_type",
     "broadcast_shapes",
     "canonical_axis",
-    "dtype_of",
     "known",
     "show_shape",
     "size_of",
     "unify",
 ]
 
-Shape: TypeAlias = "tuple[int, ...] | None"
 DType: TypeAlias = "np.dtype[Any] | None"
 FLOATS = ("float16", "float32", "float64", "bfloat16")
-
-
-def known(shape: Shape) -> bool:
-    """Whether the rank and every dimension are known."""
-    return shape is not None and all(d >= 0 for d in shape)
-
-
-def size_of(shape: Iterable[int]) -> int:
-    """Number of elements, as an exact Python integer."""
-    return math.prod(shape)
-
-
-def show_shape(shape: Shape) -> str:
-    """A shape for messages: `(2, ?, 3)`, or `unknown`."""
-    if shape is None:
-        return "unknown"
-    inner = ", ".join("?" if d < 0 else str(d) for d in shape)
-    return f"({inner},)" if len(shape) == 1 else f"({inner})"
-
-
-def unify(a: Shape, b: Shape) -> Shape:
-    """The shape that agrees with both, as known as the two together; ValueError when they contradict each other."""
-    if a is None or b is None:
-        return b if a is None else a
-    if len(a) != len(b):
-        raise ValueError("rank")
-    merged = []
-    for x, y in zip(a, b, strict=True):
-        if x >= 0 and y >= 0 and x != y:
-            raise ValueError("dimension")
-        merged.append(x if x >= 0 else y)
-    return tuple(merged)
 
 
 def canonical_axis(axis: int, ndim: int, what: str = "axis") -> int:
@@ -130,12 +96,6 @@ class ShapeList(list[Shape]):
         return shape
 
 
-def dtype_of(value: Any) -> np.dtype[Any]:
-    """A numpy dtype from a name ("float32", "bfloat16"), type or dtype."""
-    found: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16 if isinstance(value, str) and value == "bfloat16" else value)
-    return found
-
-
 class TypeList(list[DType]):
     """The element types of a node's inputs or outputs during inference."""
 
@@ -147,7 +107,7 @@ class TypeList(list[DType]):
         """Set slot `index` to `dtype` (None changes nothing); DTypeError when another type is there."""
         if dtype is None:
             return self[index]
-        wanted = dtype_of(dtype)
+        wanted = numpy_dtype(dtype)
         if self[index] is not None and self[index] != wanted:
             raise DTypeError(f"expected type {wanted}, got {self[index]}", side=self.side, index=index)
         self[index] = wanted

@@ -14,13 +14,13 @@ strings and the Python values, so that a graph from a file and a call from Pytho
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from opbox_protocol.errors import ParamError
+from opbox_protocol.mxnet import BOOLEANS, INTEGER, is_hidden, tuple_parts
 
 __all__ = [
     "AnyDType",
@@ -40,21 +40,13 @@ __all__ = [
     "Params",
     "PositiveInt",
     "Shape",
-    "is_hidden",
 ]
-
-_INT = re.compile(r"[+-]?\d+[lL]?")
-
-
-def is_hidden(key: str) -> bool:
-    """Whether an attribute is kept for passes and not for the operator, as `__shape__` and `__lr_mult__` are."""
-    return len(key) > 4 and key.startswith("__") and key.endswith("__")
 
 
 def _scalar(value: Any) -> Any:
     if isinstance(value, str):
         text = value.strip()
-        if _INT.fullmatch(text):
+        if INTEGER.fullmatch(text):
             return int(text.rstrip("lL"))
         return text
     return value
@@ -72,7 +64,7 @@ def _integer(value: Any) -> Any:
 def _boolean(value: Any) -> Any:
     if isinstance(value, str):
         text = value.strip()
-        return {"True": True, "true": True, "1": True, "False": False, "false": False, "0": False}.get(text, text)
+        return BOOLEANS.get(text, text)
     if isinstance(value, int | float) and value in (0, 1):
         return bool(value)
     return value
@@ -92,13 +84,7 @@ def _real(value: Any) -> Any:
 
 def _sequence(value: Any) -> Any:
     if isinstance(value, str):
-        text = value.strip()
-        if text[:1] in "([" and text[-1:] in ")]":
-            text = text[1:-1]
-        parts = [part.strip() for part in text.split(",")]
-        if parts and parts[-1] == "":
-            parts.pop()
-        return tuple(None if part == "None" else _scalar(part) for part in parts)
+        return tuple(None if part == "None" else _scalar(part) for part in tuple_parts(value))
     if isinstance(value, int) and not isinstance(value, bool):
         return (value,)
     if isinstance(value, list):

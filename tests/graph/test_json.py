@@ -18,7 +18,8 @@ from opbox_protocol.errors import (
     UnknownOperatorError,
     UnsupportedError,
 )
-from opbox_service.graph.json import content_hash, dump, load
+from opbox_protocol.symbol_json import content_hash
+from opbox_service.graph.json import dump, load
 
 MLP = {
     "nodes": [

@@ -9,7 +9,7 @@ import pytest
 import scipy.stats as st
 
 from opbox_ops.backend import backend_for
-from opbox_protocol.errors import OpboxError
+from opbox_protocol.errors import MXNetError
 from tests.cases.case import Arg, Case
 
 from .harness import Run
@@ -59,7 +59,7 @@ def test_a_dirichlet_density_is_scipys() -> None:
     ],
 )
 def test_shapes_that_do_not_fit(name: str, shapes: list[tuple[int, ...]], sentence: str) -> None:
-    with pytest.raises(OpboxError) as caught:
+    with pytest.raises(MXNetError) as caught:
         density(name, [np.ones(shape) for shape in shapes], False)
     assert sentence in str(caught.value)
 
@@ -96,7 +96,7 @@ def test_all_classes_once_in_every_row() -> None:
     ],
 )
 def test_classes_that_there_are_not(attrs: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(OpboxError) as caught:
+    with pytest.raises(MXNetError) as caught:
         draw("_sample_unique_zipfian", attrs)
     assert sentence in str(caught.value)
 
@@ -113,7 +113,7 @@ def test_classes_that_there_are_not(attrs: dict[str, Any], sentence: str) -> Non
     ],
 )
 def test_bins_that_are_none(inputs: Any, attrs: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(OpboxError) as caught:
+    with pytest.raises(MXNetError) as caught:
         Run(Case("_histogram", inputs, attrs), "float32", backend_for("cpu")).forward()
     assert sentence in str(caught.value)
 
@@ -133,6 +133,6 @@ def test_bins_that_are_none(inputs: Any, attrs: dict[str, Any], sentence: str) -
     ],
 )
 def test_positions_of_no_array(name: str, shape: Any, attrs: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(OpboxError) as caught:
+    with pytest.raises(MXNetError) as caught:
         Run(Case(name, {"data": shape}, attrs), "float32", backend_for("cpu")).forward()
     assert sentence in str(caught.value)

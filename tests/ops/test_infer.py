@@ -17,13 +17,13 @@ from opbox_ops.infer import (
     all_same_type,
     broadcast_shapes,
     canonical_axis,
-    dtype_of,
     known,
     show_shape,
     size_of,
     unify,
 )
 from opbox_protocol.errors import DTypeError, ShapeError
+from opbox_protocol.mxnet import numpy_dtype
 
 dims = st.lists(st.integers(0, 4), max_size=4).map(tuple)
 veiled = st.none() | st.lists(st.integers(-1, 3), max_size=4).map(tuple)
@@ -146,8 +146,8 @@ def test_types() -> None:
 
 
 def test_names_of_types() -> None:
-    assert dtype_of("bfloat16") == np.dtype(ml_dtypes.bfloat16)
-    assert dtype_of(np.int8) == dtype_of("int8") == np.dtype(np.int8)
+    assert numpy_dtype("bfloat16") == np.dtype(ml_dtypes.bfloat16)
+    assert numpy_dtype(np.int8) == numpy_dtype("int8") == np.dtype(np.int8)
 
 
 def test_elementwise_rules_spread_in_both_directions() -> None:

@@ -13,9 +13,10 @@ from functools import partial
 from typing import Any
 
 from opbox_protocol.errors import ParamError
+from opbox_protocol.mxnet import dtype_name
 
 from .operator import Operator, operators
-from .parameters import default_of, described, dtype_name
+from .parameters import default_of, described
 
 __all__ = ["FLUENT", "KEYWORDS", "PREFIXES", "add_methods", "docstring", "named_functions", "populate"]
 

@@ -10,14 +10,14 @@ from importlib import resources
 from typing import Any
 
 from opbox_protocol.errors import ParamError, UnknownOperatorError
+from opbox_protocol.mxnet import HIDDEN_KEYS, attribute_value, is_hidden
 
 from . import dynamic
-from .parameters import accepts, described, parse
+from .parameters import accepts, described
 
 __all__ = ["Operator", "extend", "find", "get", "operators"]
 
 Attrs = Mapping[str, str]
-_SCOPED = ("ctx_group", "lr_mult", "wd_mult", "force_mirroring", "mirror_stage", "profiler_scope")
 
 
 class Operator:
@@ -76,7 +76,7 @@ class Operator:
 
     def _value(self, attrs: Attrs, key: str) -> Any:
         if key in attrs:
-            return parse(attrs[key])
+            return attribute_value(attrs[key])
         return self.params.get(key, {}).get("default")
 
     def _holds(self, condition: Any, attrs: Attrs) -> bool:
@@ -124,7 +124,7 @@ class Operator:
         """Raise ParamError for unknown, missing or unfit parameters; hidden attributes (`__…__`) are free."""
         for key, text in attrs.items():
             if key not in self.params:
-                if not (key.startswith("__") and key.endswith("__")):
+                if not is_hidden(key):
                     self._fail(f"unknown parameter {key!r}; {self._near(key)}", node)
             elif not accepts(text, self.params[key], self.definitions):
                 expected = described(self.params[key], self.definitions)
@@ -147,11 +147,7 @@ class Operator:
 
     def scoped(self, key: str) -> str:
         """The key under which an attribute given to this operator's function is kept: `lr_mult` as `__lr_mult__`."""
-        if key not in self.params:
-            for each in _SCOPED:
-                if key.startswith(each):
-                    return f"__{key}__"
-        return key
+        return f"__{key}__" if key not in self.params and key.startswith(HIDDEN_KEYS) else key
 
 
 _operators: dict[str, Operator] = {}

@@ -6,71 +6,12 @@ line that makes the symbol: names, choices, kinds and bounds.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
-import ml_dtypes
-import numpy as np
+from opbox_protocol.mxnet import BOOLEANS, INTEGER, attribute_value
 
-__all__ = ["accepts", "attribute_text", "default_of", "described", "dtype_name", "parse", "type_name"]
-
-_INT = re.compile(r"[+-]?\d+[lL]?")
-_BOOLEANS = {"True": True, "true": True, "1": True, "False": False, "false": False, "0": False}
-
-
-def dtype_name(dtype: Any) -> str:
-    """numpy's name of an element type: "float32"; the types of ml_dtypes by theirs."""
-    if isinstance(dtype, str) and dtype == "bfloat16":
-        return "bfloat16"
-    return str(np.dtype(dtype).name)
-
-
-def attribute_text(value: Any) -> str:
-    """The string that MXNet's Python stores for a parameter: `str`, with numpy's numbers as plain ones."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, bool | int | float) and type(value) in (bool, int, float):
-        return str(value)
-    if isinstance(value, tuple | list):
-        return str(_plain(value))
-    if isinstance(value, np.generic):
-        return str(value.item())
-    if isinstance(value, np.ndarray):
-        return str(tuple(value.tolist()))
-    if isinstance(value, type) and (issubclass(value, np.generic) or value in (float, int, bool, ml_dtypes.bfloat16)):
-        return dtype_name(value)
-    if isinstance(value, np.dtype):
-        return dtype_name(value)
-    return str(value)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return tuple(_plain(each) for each in value)
-    if isinstance(value, list):
-        return [_plain(each) for each in value]
-    return value.item() if isinstance(value, np.generic) else value
-
-
-def parse(text: Any) -> Any:
-    """An attribute's value: a number, a boolean, None, a tuple, or the string itself."""
-    if not isinstance(text, str):
-        return text
-    text = text.strip()
-    if text in ("True", "true", "False", "false"):
-        return text in ("True", "true")
-    if text == "None":
-        return None
-    if _INT.fullmatch(text):
-        return int(text.rstrip("lL"))
-    if text[:1] in "([" and text[-1:] in ")]":
-        parts = [part.strip() for part in text[1:-1].split(",")]
-        return tuple(parse(part) for part in parts if part)
-    try:
-        return float(text)
-    except ValueError:
-        return text
+__all__ = ["accepts", "default_of", "described", "type_name"]
 
 
 def _kinds(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -96,14 +37,15 @@ def _fits(text: str, kind: Mapping[str, Any]) -> bool:
     if expected == "null":
         return text == "None"
     if expected == "boolean":
-        return text in _BOOLEANS
+        return text in BOOLEANS
     if expected == "integer":
-        return (_INT.fullmatch(text) is not None or text in ("True", "False")) and _within(parse(text), kind)
+        whole = INTEGER.fullmatch(text) is not None or text in ("True", "False")
+        return whole and _within(attribute_value(text), kind)
     if expected == "number":
-        value = parse(text)
+        value = attribute_value(text)
         return isinstance(value, bool | int | float) and _within(value, kind)
     if expected == "array":
-        value = parse(text)
+        value = attribute_value(text)
         return isinstance(value, tuple | int | float)
     return True
 

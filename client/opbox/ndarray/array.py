@@ -16,6 +16,7 @@ import numpy as np
 
 from opbox_protocol.datatypes import dtype_of
 from opbox_protocol.errors import MXNetError
+from opbox_protocol.mxnet import dtype_name
 
 from ..context import Context
 from . import indexing
@@ -267,8 +268,6 @@ class NDArray(Arithmetic, Fluent):
 
     def astype(self, dtype: Any, copy: bool = True) -> NDArray:
         """With another element type; this array itself when `copy` is False and it has the type."""
-        from .._schema.parameters import dtype_name
-
         name = dtype_name(dtype)
         if not copy and self._numpy_dtype.name == name:
             return self

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from .._schema.parameters import dtype_name
+from opbox_protocol.mxnet import dtype_name
+
 from ..base import is_number
 from ..context import Context, current_context
 from .array import NDArray, from_host

@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from opbox_protocol.errors import MXNetError
+from opbox_protocol.mxnet import TYPES
 
 from ..context import current_context
 from .array import NDArray, from_host
@@ -25,8 +25,6 @@ __all__ = ["load", "load_frombuffer", "save"]
 
 LIST_MAGIC = 0x112
 V1, V2, V3 = 0xF993FAC8, 0xF993FAC9, 0xF993FACA
-TYPES = [np.dtype(t) for t in ("<f4", "<f8", "<f2", "u1", "<i4", "i1", "<i8", "?", "<i2", "<u2", "<u4", "<u8")]
-TYPES.append(np.dtype(ml_dtypes.bfloat16))
 MAX_RANK = 32
 
 

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from opbox_protocol.errors import MXNetError
+from opbox_protocol.errors import MXNetError, ShapeError
+from opbox_protocol.reshape import reshape_target
+from opbox_protocol.shapes import known, size_of
 
 from ..base import is_number
 from .invoke import imperative
@@ -232,44 +234,12 @@ def _scatter(x: NDArray, key: Any, value: Any) -> None:
 
 
 def reshaped(shape: tuple[int, ...], wanted: tuple[int, ...], reverse: bool = False) -> tuple[int, ...]:
-    """The shape that Reshape's codes ask for: 0 keep, -1 infer, -2 the rest, -3 merge two, -4 split one.
+    """The shape that Reshape's codes ask for (see opbox_protocol.reshape).
 
     Raises:
-        MXNetError: the number of elements differs, or the codes do not fit.
+        ShapeError: the number of elements differs, or the codes do not fit.
     """
-    if reverse:
-        return reshaped(shape[::-1], wanted[::-1])[::-1]
-    out: list[int] = []
-    source, codes = list(shape), list(wanted)
-    try:
-        while codes:
-            code = codes.pop(0)
-            if code == 0:
-                out.append(source.pop(0))
-            elif code == -2:
-                out += source
-                source = []
-            elif code == -3:
-                out.append(source.pop(0) * source.pop(0))
-            elif code == -4:
-                whole, first, second = source.pop(0), codes.pop(0), codes.pop(0)
-                first = whole // second if first == -1 else first
-                second = whole // first if second == -1 else second
-                if first * second != whole:
-                    raise MXNetError(f"reshape: expected {whole} split in two factors, got {first} and {second}")
-                out += [first, second]
-            elif code == -1 or code > 0:
-                source[:1] = []
-                out.append(code)
-            else:
-                raise MXNetError(f"reshape: expected sizes, or codes from -4 to 0, got {code}")
-    except IndexError:
-        raise MXNetError(f"reshape: expected codes for the {len(shape)} axes of {shape}, got {wanted}") from None
-    size = math.prod(shape)
-    if out.count(-1) == 1:
-        rest = -math.prod(out)
-        if rest and size % rest == 0:
-            out[out.index(-1)] = size // rest
-    if math.prod(out) != size or -1 in out:
-        raise MXNetError(f"reshape: expected a shape of {size} elements like {shape}, got {wanted}")
-    return tuple(out)
+    target = reshape_target(shape, wanted, reverse)[0]
+    if size_of(target) != size_of(shape) or not known(target):
+        raise ShapeError(f"reshape: expected a shape of {size_of(shape)} elements like {shape}, got {wanted}")
+    return target

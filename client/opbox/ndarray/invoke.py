@@ -7,9 +7,9 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from opbox_protocol.errors import MXNetError, ParamError
+from opbox_protocol.mxnet import attribute_text
 
 from .. import _schema
-from .._schema.parameters import attribute_text
 from ..context import Context, current_context
 from . import shapes
 

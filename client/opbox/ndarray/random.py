@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .._schema.parameters import dtype_name
+from opbox_protocol.mxnet import dtype_name
+
 from ..base import is_number
 from ..context import Context
 from .array import NDArray

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .._schema.parameters import parse
+from opbox_protocol.mxnet import attribute_value, numpy_dtype
 
 __all__ = ["known"]
 
@@ -94,10 +94,10 @@ CONSTANT = frozenset(["_zeros", "_ones", "_full", "_random_uniform", "_random_no
 def known(op: str, attrs: Mapping[str, str], inputs: Sequence[Any]) -> Known:
     """Shape and element type of every output, as far as they are known."""
     if op in CONSTANT:
-        shape = parse(attrs.get("shape", "None"))
+        shape = attribute_value(attrs.get("shape", "None"))
         shape = (shape,) if isinstance(shape, int) else shape
         name = attrs.get("dtype", "float32")
-        dtype = np.dtype("float32" if name == "None" else name) if name != "bfloat16" else None
+        dtype = numpy_dtype("float32" if name == "None" else name)
         return (shape, dtype) if shape else (None, dtype)
     if not inputs:
         return UNKNOWN
@@ -108,8 +108,7 @@ def known(op: str, attrs: Mapping[str, str], inputs: Sequence[Any]) -> Known:
         floating = first._dtype is not None and first._dtype.kind == "f"
         return first._shape, first._dtype if floating else None
     if op == "Cast":
-        name = attrs["dtype"]
-        return first._shape, np.dtype(name) if name != "bfloat16" else None
+        return first._shape, numpy_dtype(attrs["dtype"])
     if op in BROADCAST and len(inputs) == 2:
         return _broadcast(first, inputs[1])
     return UNKNOWN

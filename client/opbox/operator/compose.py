@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from opbox_protocol.errors import MXNetError
+from opbox_protocol.mxnet import attribute_text
 
-from .._schema.parameters import attribute_text
 from .custom import prop_class
 from .definition import CUSTOM, CustomOperator, Definition, instance_signature, remember
 from .native import PythonOp, check_class, made_with

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from opbox_protocol.errors import MXNetError, ParamError
+from opbox_protocol.mxnet import is_hidden
 
 from .._schema.operator import Operator
 from .bundle import Bundle
@@ -100,11 +101,7 @@ class Definition:
 
 def own_parameters(attrs: Mapping[str, str]) -> dict[str, str]:
     """The keyword arguments of a Prop among a node's attributes."""
-    return {key: text for key, text in attrs.items() if key != "op_type" and not _hidden(key)}
-
-
-def _hidden(key: str) -> bool:
-    return key.startswith("__") and key.endswith("__")
+    return {key: text for key, text in attrs.items() if key != "op_type" and not is_hidden(key)}
 
 
 class CustomOperator(Operator):

@@ -6,12 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from opbox_protocol.errors import MXNetError, ParamError
+from opbox_protocol.mxnet import STATE_INITIALIZERS, attribute_text
 
 from .. import _schema, attribute
 from .. import name as naming
-from .._schema.parameters import attribute_text
 from ..base import source_line
-from .json import AUX_INIT
 from .node import Entry, Node, copied, ordered
 
 __all__ = ["create", "recompose"]
@@ -66,7 +65,7 @@ def create(
             entry = single(named[argument], argument, node)
         else:
             entry = (Node(None, f"{name}_{argument}" if name else argument, dict(attrs), [], node.source), 0)
-        initial = AUX_INIT.get(argument) if i in written else _INITIAL.get((op.name, argument))
+        initial = STATE_INITIALIZERS.get(argument) if i in written else _INITIAL.get((op.name, argument))
         if initial is not None and entry[0].op is None:
             entry[0].attrs.setdefault("__init__", initial)
         node.inputs.append(entry)

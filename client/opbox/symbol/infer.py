@@ -6,12 +6,10 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import ml_dtypes
-import numpy as np
-
 from opbox_protocol.errors import MXNetError
+from opbox_protocol.mxnet import dtype_name, numpy_dtype
+from opbox_protocol.shapes import from_mxnet, to_mxnet
 
-from .._schema.parameters import dtype_name
 from ..context import current_context
 from ..operator.sending import graph_for, has_own_code
 from ..session import sessions
@@ -82,18 +80,14 @@ def infer_shape(symbol: Symbol, partial: bool, args: Sequence[Any], kwargs: Mapp
         if not isinstance(shape, tuple):
             raise TypeError(f"infer_shape: argument {name!r}: expected a tuple, got {type(shape).__name__}")
         if shape:
-            given[name] = [int(d) if d > 0 else -1 for d in shape]
+            given[name] = [int(d) for d in from_mxnet(shape) or ()]
     told = _ask(symbol, "infer_shape", {"shapes": given})
     if not told["complete"] and not partial:
         arguments = zip(told["arg_names"], told["arg_shapes"], strict=True)
-        unknown = [f"{name}: {_shape(dims)}" for name, dims in arguments if dims is None or -1 in dims]
+        unknown = [f"{name}: {to_mxnet(dims)}" for name, dims in arguments if dims is None or -1 in dims]
         _warn("shape", unknown)
         return UNDECIDED
-    return tuple([_shape(dims) for dims in told[f"{kind}_shapes"]] for kind in ("arg", "out", "aux"))  # type: ignore[return-value]
-
-
-def _shape(dims: Sequence[int] | None) -> tuple[int, ...]:
-    return () if dims is None else tuple(max(d, 0) for d in dims)
+    return tuple([to_mxnet(dims) for dims in told[f"{kind}_shapes"]] for kind in ("arg", "out", "aux"))  # type: ignore[return-value]
 
 
 def _warn(what: str, unknown: list[str]) -> None:
@@ -124,6 +118,4 @@ def infer_type(symbol: Symbol, partial: bool, args: Sequence[Any], kwargs: Mappi
 
 def numpy_type(name: str | None) -> Any:
     """numpy's scalar class for a type's name; None for None."""
-    if name is None:
-        return None
-    return ml_dtypes.bfloat16 if name == "bfloat16" else np.dtype(name).type
+    return None if name is None else numpy_dtype(name).type

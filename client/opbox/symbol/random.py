@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from opbox_protocol.mxnet import dtype_name
+
 from .. import _schema
-from .._schema.parameters import dtype_name
 from ..base import is_number
 from .compose import create
 from .symbol import Symbol

@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from opbox_protocol.mxnet import hidden_key
+
 from ..operator import saved
 from . import infer
 from . import json as files
@@ -24,10 +26,7 @@ from .node import Entry, Node, copied, ordered
 if TYPE_CHECKING:
     from ..executor import Executor
 
-__all__ = ["HIDDEN", "Symbol", "load", "load_json"]
-
-HIDDEN = ("ctx_group", "lr_mult", "wd_mult", "force_mirroring", "mirror_stage", "profiler_scope")
-"""Attributes that users write without the underscores they are kept with."""
+__all__ = ["Symbol", "load", "load_json"]
 
 
 class Symbol(Arithmetic, Fluent):
@@ -139,7 +138,7 @@ class Symbol(Arithmetic, Fluent):
             return None
         if key == "name":
             return node.name
-        return node.attrs.get(f"__{key}__" if key in HIDDEN else key)
+        return node.attrs.get(hidden_key(key))
 
     def list_attr(self, recursive: bool = False) -> dict[str, str]:
         """The attributes of the (first) node; `attr_dict` has those of the whole graph."""
@@ -165,7 +164,7 @@ class Symbol(Arithmetic, Fluent):
         for key, value in kwargs.items():
             if not isinstance(value, str):
                 raise ValueError(f"attribute {key!r}: expected a string, got {type(value).__name__}")
-            attrs[f"__{key}__" if key in HIDDEN else key] = value
+            attrs[hidden_key(key)] = value
         if node.op is not None:
             node.op.check(attrs, node.name)
         node.attrs = attrs
@@ -318,7 +317,7 @@ class Symbol(Arithmetic, Fluent):
 
 def _told(node: Node) -> dict[str, str]:
     """A node's attributes; the well-known hidden ones also under their plain names."""
-    plain = {key[2:-2]: value for key, value in node.attrs.items() if key[2:-2] in HIDDEN and key.startswith("__")}
+    plain = {key[2:-2]: value for key, value in node.attrs.items() if hidden_key(key[2:-2]) == key}
     return {**node.attrs, **plain}
 
 

@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from opbox_protocol.mxnet import STORAGE_TYPES, attribute_text, hidden_key, is_hidden, type_number
+
 from .. import attribute
-from .._schema.parameters import attribute_text, dtype_name
 from ..base import source_line
 from .node import Node
-from .symbol import HIDDEN, Symbol
+from .symbol import Symbol
 
 __all__ = ["Group", "Variable", "var"]
-
-_DTYPES = {
-    name: str(i) for i, name in enumerate(["float32", "float64", "float16", "uint8", "int32", "int8", "int64", "bool"])
-} | {"int16": "8", "uint16": "9", "uint32": "10", "uint64": "11", "bfloat16": "12"}
-_STYPES = {"default": "0", "row_sparse": "1", "csr": "2"}
 
 
 def var(
@@ -49,7 +45,7 @@ def var(
     if not isinstance(name, str):
         raise TypeError(f"Variable: name: expected a string, got {type(name).__name__}")
     attrs = attribute.current().get(attr)
-    attrs = {f"__{key}__" if key in HIDDEN else key: value for key, value in attrs.items()}
+    attrs = {hidden_key(key): value for key, value in attrs.items()}
     if shape is not None:
         attrs["__shape__"] = attribute_text(shape if isinstance(shape, int) else tuple(shape))
     if lr_mult is not None:
@@ -57,13 +53,13 @@ def var(
     if wd_mult is not None:
         attrs["__wd_mult__"] = attribute_text(wd_mult)
     if dtype is not None:
-        attrs["__dtype__"] = _DTYPES[dtype_name(dtype)]
+        attrs["__dtype__"] = str(type_number(dtype))
     if init is not None:
         attrs["__init__"] = init if isinstance(init, str) else init.dumps()
     if stype is not None:
-        attrs["__storage_type__"] = _STYPES[stype]
+        attrs["__storage_type__"] = STORAGE_TYPES[stype]
     for key, value in kwargs.items():
-        if not (key.startswith("__") and key.endswith("__")):
+        if not is_hidden(key):
             raise ValueError(
                 f"Variable: attribute {key!r}: expected a name between double underscores, such as __{key.strip('_')}__"
             )

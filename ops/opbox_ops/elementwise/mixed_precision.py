@@ -14,10 +14,11 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from opbox_protocol.errors import DTypeError
+from opbox_protocol.mxnet import numpy_dtype
 
 from ..compute import Arrays, OpContext, Outputs
 from ..gradient import backward_node, grad_use_none
-from ..infer import DType, ShapeList, TypeList, all_same_shape, all_same_type, dtype_of
+from ..infer import DType, ShapeList, TypeList, all_same_shape, all_same_type
 from ..node import Entry, Node
 from ..params import Bool, Field, Params, PositiveInt
 from ..registry import Counted, Variadic, register, register_backward
@@ -71,7 +72,7 @@ def _is_float(dtype: DType) -> bool:
 
 @amp_cast.infer_type
 def _(p: AmpCastParams, ins: TypeList, outs: TypeList) -> None:
-    wanted = dtype_of(p.dtype)
+    wanted = numpy_dtype(p.dtype)
     if ins[0] is not None:
         outs.merge(0, wanted if _is_float(ins[0]) else ins[0])
 

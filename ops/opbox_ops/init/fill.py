@@ -6,25 +6,24 @@ so does all of it when shape is left out.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 from opbox_protocol.errors import ShapeError
+from opbox_protocol.shapes import from_mxnet
 
 from ..compute import Array, Arrays, OpContext, OpReq, Reqs, assign
 from ..infer import Shape, ShapeList, TypeList, all_same_shape
 from ..node import Entry, Node
-from ..params import Field, Float, Int, OptShape, Params
+from ..params import AnyDType, Field, Float, Int, OptShape, Params
 from ..registry import Op, register
 
-__all__ = ["InitDType", "InitParams", "fixed_shape", "fixed_type", "wanted_shape"]
-
-InitDType = Literal["float32", "float64", "float16", "bfloat16", "uint8", "int8", "int32", "int64", "bool"]
+__all__ = ["InitParams", "fixed_shape", "fixed_type", "wanted_shape"]
 
 
 class InitParams(Params):
     shape: OptShape = Field(None, description="Shape of the array; 0 is a size to infer.")
     ctx: str = Field("", description="Accepted; the device is the executor's.")
-    dtype: InitDType = Field("float32", description="Element type of the array.")
+    dtype: AnyDType = Field("float32", description="Element type of the array.")
 
 
 class FullParams(InitParams):
@@ -36,12 +35,12 @@ class EyeParams(Params):
     M: Int = Field(0, description="Columns; as many as rows when it is 0.")
     k: Int = Field(0, description="Which diagonal: 0 the main one, above it when positive, below when negative.")
     ctx: str = Field("", description="Accepted; the device is the executor's.")
-    dtype: InitDType = Field("float32", description="Element type of the array.")
+    dtype: AnyDType = Field("float32", description="Element type of the array.")
 
 
 def wanted_shape(shape: tuple[int, ...] | None) -> Shape:
     """A parameter's shape, where 0 or nothing is unknown, in the terms of inference."""
-    return tuple(size if size > 0 else -1 for size in shape) if shape else None
+    return from_mxnet(shape) if shape else None
 
 
 def fixed_shape(p: Any, ins: ShapeList, outs: ShapeList) -> None:

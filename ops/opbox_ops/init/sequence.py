@@ -15,9 +15,9 @@ from opbox_protocol.errors import ParamError
 from ..compute import Array, Arrays, OpContext, OpReq, Reqs, assign
 from ..infer import ShapeList, canonical_axis, known, size_of
 from ..node import Entry, Node
-from ..params import Bool, Field, Float, NonNegativeInt, OptFloat, OptInt, Params, PositiveInt
+from ..params import AnyDType, Bool, Field, Float, NonNegativeInt, OptFloat, OptInt, Params, PositiveInt
 from ..registry import register
-from .fill import InitDType, fixed_type
+from .fill import fixed_type
 
 
 class ArangeParams(Params):
@@ -27,7 +27,7 @@ class ArangeParams(Params):
     repeat: PositiveInt = Field(1, description="How often each number occurs.")
     infer_range: Bool = Field(False, description="Without stop: as long as what it is used with.")
     ctx: str = Field("", description="Accepted; the device is the executor's.")
-    dtype: InitDType = Field("float32", description="Element type of the array.")
+    dtype: AnyDType = Field("float32", description="Element type of the array.")
 
 
 class LinspaceParams(Params):
@@ -36,7 +36,7 @@ class LinspaceParams(Params):
     num: NonNegativeInt = Field(description="How many numbers.")
     endpoint: Bool = Field(True, description="Whether stop is the last number.")
     ctx: str = Field("", description="Accepted; the device is the executor's.")
-    dtype: InitDType = Field("float32", description="Element type of the array.")
+    dtype: AnyDType = Field("float32", description="Element type of the array.")
 
 
 class ArangeLikeParams(Params):

@@ -18,9 +18,10 @@ from typing import Any, Literal
 from pydantic import create_model
 
 from opbox_protocol.errors import ParamError
+from opbox_protocol.mxnet import numpy_dtype
 
 from ..compute import Array, Arrays, OpContext, OpReq, Reqs
-from ..infer import ShapeList, TypeList, all_same_shape, dtype_of
+from ..infer import ShapeList, TypeList, all_same_shape
 from ..init.fill import fixed_shape
 from ..node import Entry, Node
 from ..params import Field, Float, Int, OptShape, Params, Shape
@@ -169,7 +170,7 @@ def _no_gradient(node: Node, ograds: list[Entry]) -> list[Entry | None]:
 
 def _wanted_type(p: Any, ins: TypeList, outs: TypeList) -> None:
     if p.dtype in (None, "None"):
-        outs.merge(0, outs[0] or dtype_of("float32"))
+        outs.merge(0, outs[0] or numpy_dtype("float32"))
     else:
         outs.merge(0, p.dtype)
 

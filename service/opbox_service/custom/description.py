@@ -14,8 +14,10 @@ import numpy as np
 from opbox.operator.custom import check_operator
 from opbox.operator.keywords import make_prop
 from opbox.operator.native import check_class, rebuilt
-from opbox_ops.infer import DType, Shape, ShapeList, TypeList, dtype_of, known
+from opbox_ops.infer import DType, Shape, ShapeList, TypeList, known
 from opbox_protocol.errors import MXNetError, ParamError, UserCodeError
+from opbox_protocol.mxnet import numpy_dtype
+from opbox_protocol.shapes import from_mxnet, to_mxnet
 
 from .definitions import Definition
 from .user_traceback import call, user_error
@@ -53,7 +55,7 @@ class Description:
         """Ask for shapes, and merge what is told. While inputs are unknown, an exception only means: not yet."""
         count = len(self.arguments)
         complete = all(known(shape) for shape in ins[:count])
-        given = [[] if shape is None else [max(d, 0) for d in shape] for shape in ins[:count]]
+        given = [list(to_mxnet(shape)) for shape in ins[:count]]
         lists = self._ask("infer_shape", given, complete)
         if lists is None:
             return
@@ -166,13 +168,13 @@ def _shape(what: str, told: Any, complete: bool) -> Shape:
         raise UserCodeError(f"infer_shape: {what}: expected a shape (a tuple of integers), got {told!r}") from None
     if complete:
         return dims
-    return tuple(d if d > 0 else -1 for d in dims) or None
+    return from_mxnet(dims)
 
 
 def _type(what: str, told: Any) -> DType:
     if told is None:
         return None
     try:
-        return dtype_of(told)
+        return numpy_dtype(told)
     except TypeError:
         raise UserCodeError(f"infer_type: {what}: expected a numpy type, got {told!r}") from None

@@ -15,9 +15,10 @@ from opbox_ops.compute import Arrays, OpContext, Reqs
 from opbox_ops.gradient import backward_node
 from opbox_ops.infer import ShapeList, TypeList
 from opbox_ops.node import Entry, Node
-from opbox_ops.params import Field, Params, is_hidden
+from opbox_ops.params import Field, Params
 from opbox_ops.registry import Op, register
 from opbox_protocol.errors import MXNetError
+from opbox_protocol.mxnet import is_hidden
 
 from .definitions import BASES, active
 from .description import Description, describe

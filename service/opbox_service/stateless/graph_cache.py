@@ -8,9 +8,10 @@ from typing import Any
 from cachetools import LRUCache
 
 from opbox_protocol.errors import BadRequestError, NotFoundError
+from opbox_protocol.symbol_json import content_hash
 
 from ..graph.ir import Graph
-from ..graph.json import content_hash, load
+from ..graph.json import load
 
 __all__ = ["GraphCache"]
 

@@ -13,19 +13,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
-
 from opbox_ops.infer import Shape, ShapeList, known, show_shape, unify
 from opbox_ops.node import Entry, Node
-from opbox_ops.params import Shape as ShapeParam
 from opbox_protocol.errors import GraphError, MXNetError, ShapeError, UnderdeterminedError
+from opbox_protocol.shapes import from_mxnet, shape_from_text
 
 from ..ir import Graph
 from .fixpoint import Fixpoint, check_names
 
 __all__ = ["Shapes", "apply_shape_rule", "infer_shape"]
-
-_SHAPE: TypeAdapter[tuple[int, ...]] = TypeAdapter(ShapeParam)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,11 +134,9 @@ def _declared(node: Node) -> Shape:
     if text is None or text == "None":
         return None
     try:
-        dims = _SHAPE.validate_python(text)
-    except ValidationError:
+        return from_mxnet(shape_from_text(text))
+    except ValueError:
         raise GraphError(f"{node.name}: expected __shape__ as a tuple of integers, got {text!r}") from None
-    # MXNet writes 0 for unknown, and () for a shape of which nothing is known.
-    return tuple(d if d > 0 else -1 for d in dims) or None
 
 
 def _record_unknown(work: Fixpoint[Shape], trace: list[dict[str, Any]]) -> None:

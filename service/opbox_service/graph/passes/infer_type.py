@@ -15,27 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from opbox_ops.infer import DType, TypeList, dtype_of
+from opbox_ops.infer import DType, TypeList
 from opbox_ops.node import Entry, Node
 from opbox_protocol.errors import DTypeError, GraphError, UnderdeterminedError
+from opbox_protocol.mxnet import TYPES, numpy_dtype
 
 from ..ir import Graph
 from .fixpoint import Fixpoint, check_names
 
 __all__ = ["Types", "apply_type_rule", "infer_type"]
-
-_CODES = {
-    "0": "float32",
-    "1": "float64",
-    "2": "float16",
-    "3": "uint8",
-    "4": "int32",
-    "5": "int8",
-    "6": "int64",
-    "7": "bool",
-    "12": "bfloat16",
-}
-"""mshadow's type numbers, as `__dtype__` has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,15 +109,15 @@ def _starting(node: Node, given: Any) -> DType:
     dtype: DType = None
     if given is not None:
         try:
-            dtype = dtype_of(given)
+            dtype = numpy_dtype(given)
         except TypeError:
             raise DTypeError(f"{node.name}: expected a numpy type name, got {given!r}", node=node.name) from None
     text = node.attrs.get("__dtype__")
     if text is None or text in ("-1", "None"):
         return dtype
     try:
-        declared = dtype_of(_CODES.get(text, text))
-    except TypeError:
+        declared = TYPES[int(text)] if text.isdecimal() else numpy_dtype(text)
+    except (IndexError, TypeError):
         raise GraphError(f"{node.name}: expected one of MXNet's type numbers as __dtype__, got {text!r}") from None
     if dtype is not None and dtype != declared:
         raise DTypeError(f"{node.name}: expected {declared} as its __dtype__ says, got {dtype}", node=node.name)
