@@ -50,9 +50,13 @@ def test_numbers_are_folded_and_equal_parts_computed_once() -> None:
 
 
 def test_registers_are_reused() -> None:
-    assert _program("exp(sin(cos(x)))", "x").registers == 1
-    assert _program("exp(x) + sin(x)", "x").registers == 2
-    assert _program("exp(x)", "x").registers == 0
+    assert _program("x * exp(sin(cos(x)))", "x").registers == 1
+    assert _program("x * (exp(x) + sin(x))", "x").registers == 2
+
+
+def test_the_target_serves_as_a_register_once_its_memory_is_not_read_any_more() -> None:
+    assert _program("exp(sin(cos(x)))", "x").registers == 0
+    assert _program("exp(x) + sin(x)", "x").registers == 1
 
 
 def test_a_comparison_is_a_mask_until_it_is_a_number() -> None:

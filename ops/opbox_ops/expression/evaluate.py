@@ -37,7 +37,7 @@ def scratch(program: Program, work: np.dtype[Any], shape: tuple[int, ...], devic
 
 def piece(program: Program, work: np.dtype[Any], shape: tuple[int, ...]) -> int:
     """Elements of a piece."""
-    live = program.registers + program.arrays + program.targets
+    live = program.registers + program.arrays + program.targets - program.shared
     return min(math.prod(shape), elements(live * work.itemsize + program.masks))
 
 
@@ -84,9 +84,11 @@ class Kernel:
             constants = [_constant(number(term, numbers), self.work) for term in program.constants]
         if not size:
             return nothing
-        if not (program.registers or program.masks or self.expanded):
+        if len(program.steps) == 1 and not self.expanded:
             return _sequence(self._calls([*arrays, *constants, *targets]))
         most = piece(program, self.work, shape) if self.xp is np else size
+        if len(temp) > 1 and 0 < temp[0].shape[-1] < most and (program.registers or program.masks):
+            most = temp[0].shape[-1]
         rows = self._rows(temp, most)
         if size <= most:
             return _sequence(self._calls([*arrays, *self._shaped(constants, rows, shape, most), *targets]))
@@ -136,9 +138,20 @@ class Kernel:
     def _rows(self, temp: Sequence[Array], most: int) -> list[Array]:
         """The registers and the masks, a row each."""
         program = self.program
-        if len(temp) < 2 or temp[0].shape[-1] < most or temp[0].dtype != self.work:
+        if not self._enough(temp, most):
             temp = [self.xp.empty((program.registers, most), self.work), self.xp.empty((program.masks, most), bool)]
         return [*temp[0][: program.registers], *temp[1][: program.masks]]
+
+    def _enough(self, temp: Sequence[Array], most: int) -> bool:
+        rows = (self.program.registers, self.program.masks)
+        return (
+            len(temp) > 1
+            and temp[0].dtype == self.work
+            and all(
+                array.shape[0] >= count and (array.shape[1] >= most or not count)
+                for array, count in zip(temp, rows, strict=False)
+            )
+        )
 
     def _shaped(self, constants: Sequence[Any], rows: Sequence[Array], shape: tuple[int, ...], most: int) -> list[Any]:
         """The constants and the rows, in the shape of one piece."""

@@ -23,7 +23,7 @@ import scipy.special
 
 from .functions import FUNCTIONS, resolve
 
-__all__ = ["Expression", "Term", "call", "leaves", "number", "read", "substitute", "write"]
+__all__ = ["Expression", "Term", "call", "definitions", "leaves", "number", "read", "substitute", "write"]
 
 _OPERATORS: dict[type[ast.AST], str] = {
     ast.Add: "add",
@@ -71,9 +71,9 @@ class Expression:
         self.term = read(text, (*arrays, *parameters))
 
     @classmethod
-    def of(cls, term: Term, arrays: Sequence[str]) -> Expression:
-        """The formula of a term that holds no parameters."""
-        return cls(write(term), arrays)
+    def of(cls, term: Term, arrays: Sequence[str], parameters: Sequence[str] = ()) -> Expression:
+        """The formula of a term."""
+        return cls(write(term), arrays, parameters)
 
     def __repr__(self) -> str:
         return f"Expression({self.text!r}, {self.arrays})"
@@ -99,6 +99,24 @@ def _exact(term: Term) -> bool:
 def read(text: str, names: tuple[str, ...]) -> Term:
     """The term of a formula over `names`; ValueError says what formulas do not have."""
     return _Reader(text, names).term(ast.parse(text.strip(), mode="eval").body)
+
+
+def definitions(lines: str, names: Sequence[str]) -> dict[str, Term]:
+    """The terms of several lines `name = formula`; a formula reads what the lines before it have named.
+
+    Args:
+        lines: the lines; a name may be one of `names`, which has its new value on the lines after it.
+        names: arrays and parameters.
+
+    Example:
+        >>> definitions("t = a * b\\na = t + 1", ("a", "b"))["a"]
+        ('add', (('multiply', ('a', 'b')), 1))
+    """
+    values: dict[str, Term] = {}
+    for line in filter(None, map(str.strip, lines.splitlines())):
+        name, _, formula = line.partition(" = ")
+        values[name] = substitute(read(formula, (*names, *(n for n in values if n not in names))), values)
+    return values
 
 
 class _Reader:

@@ -96,8 +96,10 @@ def _fused(formulas: Pointwise, ctx: OpContext, inputs: Arrays, outputs: Outputs
     ins = [array.dtype for array in inputs]
     outs = [ins[0] if array is None else array.dtype for array in outputs]
     wanted = tuple(k for k, array in enumerate(outputs) if array is not None)
-    kernel = _kernel(*program_of(formulas, ins, outs, wanted), ctx.xp, ctx.special)
     last = formulas.last % len(outputs)
+    out = outputs[last]
+    over = frozenset(i for i, array in enumerate(inputs) if out is not None and ctx.xp.may_share_memory(array, out))
+    kernel = _kernel(*program_of(formulas, ins, outs, wanted, over), ctx.xp, ctx.special)
     targets = [inputs[i] for i in formulas.states]
     targets += [outputs[k] for k in wanted if k != last]
     targets += [outputs[k] for k in wanted if k == last]

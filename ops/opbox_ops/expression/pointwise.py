@@ -90,15 +90,26 @@ def _is_one_step(formula: Expression) -> bool:
 
 
 def program_of(
-    formulas: Pointwise, ins: Sequence[Any], outs: Sequence[Any], wanted: tuple[int, ...]
+    formulas: Pointwise,
+    ins: Sequence[Any],
+    outs: Sequence[Any],
+    wanted: tuple[int, ...],
+    over: frozenset[int] | None = None,
 ) -> tuple[Program, np.dtype[Any]]:
-    """The program for these types that writes the states and the outputs `wanted`, and the type it computes in."""
+    """The program that writes the states and the outputs `wanted`, and the type it computes in.
+
+    Args:
+        ins, outs: the types of the inputs and the outputs.
+        wanted: positions of outputs.
+        over: the inputs whose memory the output that is written last may be; None: all.
+    """
     last = formulas.last % len(outs)
     # The output that is written last comes after all others.
     wanted = (*(k for k in wanted if k != last), *(k for k in wanted if k == last))
     states = tuple(formulas.states.items())
-    key = (formulas.inputs, formulas.outputs, states, formulas.conditions, last)
-    return _compiled(*key, tuple(ins), tuple(outs), wanted)
+    over = frozenset(range(len(ins))) if over is None else over
+    key = (formulas.inputs, formulas.outputs, states, formulas.conditions)
+    return _compiled(*key, tuple(ins), tuple(outs), wanted, last, over)
 
 
 @lru_cache(maxsize=4096)
@@ -107,16 +118,16 @@ def _compiled(
     outputs: tuple[Expression, ...],
     states: tuple[tuple[int, Expression], ...],
     conditions: frozenset[str],
-    last: int,
     ins: tuple[np.dtype[Any], ...],
     outs: tuple[np.dtype[Any], ...],
     wanted: tuple[int, ...],
+    last: int,
+    over: frozenset[int],
 ) -> tuple[Program, np.dtype[Any]]:
     counted = [dtype for name, dtype in zip(inputs, ins, strict=True) if name not in conditions]
     work = working_type([*(formula for _, formula in states), *outputs], [*counted, *outs])
     targets = [Target(formula.term, ins[i] != work, frozenset((i,))) for i, formula in states]
-    anywhere = {last: frozenset(range(len(ins)))}
-    targets += [Target(outputs[k].term, outs[k] != work, anywhere.get(k, frozenset())) for k in wanted]
+    targets += [Target(outputs[k].term, outs[k] != work, over if k == last else frozenset()) for k in wanted]
     names = {name: i for i, name in enumerate(inputs)}
     program = compile_terms(
         targets,

@@ -55,6 +55,7 @@ class Program:
         constants: what is in the constant slots: numbers, or terms over parameters.
         registers, masks: how many of each.
         targets: how many.
+        shared: how many of them may be an array's memory.
         steps: in order.
     """
 
@@ -63,6 +64,7 @@ class Program:
     registers: int
     masks: int
     targets: int
+    shared: int
     steps: tuple[Step, ...]
 
 
@@ -182,23 +184,47 @@ class _Compiler:
         rows, masks = _Rows(), _Rows()
         where: dict[Term, tuple[str, int]] = {}
         steps: list[tuple[str, tuple[Term, ...], tuple[str, int], list[int]]] = []
+        lent: dict[int, Term] = {}
         for i, term in enumerate(calls):
             assert isinstance(term, tuple)
             scratch = [rows.take() for _ in range(0 if term[0] == COPY else FUNCTIONS[term[0]].scratch)]
             for part in dict.fromkeys(term[1]):
                 if last[part] == i and part in where:
                     kind, index = where[part]
-                    (rows if kind == "row" else masks).give(index) if kind != "target" else None
+                    if kind == "target":
+                        lent.pop(index, None)
+                    else:
+                        (rows if kind == "row" else masks).give(index)
             if term in direct:
                 where[term] = ("target", direct[term])
             elif self._is_mask(term):
                 where[term] = ("mask", masks.take())
             else:
-                where[term] = ("row", rows.take())
+                free = self._lendable(i, last[term], position, read_at, direct, lent)
+                where[term] = ("row", rows.take()) if free is None else ("target", free)
+                if free is not None:
+                    lent[free] = term
             for index in scratch:
                 rows.give(index)
             steps.append((term[0], term[1], where[term], scratch))
         return self._program(steps, values, direct, where, rows.count, masks.count)
+
+    def _lendable(
+        self,
+        step: int,
+        until: int,
+        position: Mapping[Term, int],
+        read_at: Mapping[int, int],
+        direct: Mapping[Term, int],
+        lent: Mapping[int, Term],
+    ) -> int | None:
+        """A target that may hold a value from `step` to `until`, before its own is written: one register less."""
+        for value, k in direct.items():
+            if k in lent or not step < position[value] or until > position[value]:
+                continue
+            if all(read_at.get(array, -1) <= step for array in self.targets[k].over):
+                return k
+        return None
 
     def _program(
         self,
@@ -229,7 +255,8 @@ class _Compiler:
         for k, value in enumerate(values):
             if direct.get(value) != k:
                 done.append(Step(COPY, (slot(value),), start["target"] + k))
-        return Program(constants, tuple(self.constants), rows, masks, len(values), tuple(done))
+        shared = sum(bool(target.over) for target in self.targets)
+        return Program(constants, tuple(self.constants), rows, masks, len(values), shared, tuple(done))
 
 
 class _Rows:

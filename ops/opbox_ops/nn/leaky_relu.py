@@ -13,15 +13,19 @@ rrelu  mask x, mask uniform between lower_bound and upper_bound in training, the
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-from ..compute import Array, Arrays, OpContext, Reqs, assign
+from ..accumulation import accumulation_type
+from ..compute import Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
+from ..expression.language import Expression
+from ..expression.operators import pointwise, prepare, temps_for
+from ..expression.pointwise import Pointwise, fixed
 from ..gradient import backward_node
 from ..infer import ShapeList
 from ..node import Entry, Node
 from ..params import Field, Float, Params
 from ..registry import Slot, register, register_backward, when
-from .slabs import slabs
 
 SELU_SLOPE, SELU_SCALE = 1.6732632423543772, 1.0507009873554805
 
@@ -62,72 +66,80 @@ def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
     return backward_node("_backward_LeakyReLU", node, [ograds[0], *node.inputs, *more])
 
 
-def _leaky(p: LeakyReLUParams, ctx: OpContext, x: Array) -> Array:
-    """out of the functions that need nothing beside x."""
-    xp = ctx.xp
-    if p.act_type == "leaky":
-        return xp.where(x > 0, x, x * p.slope)
-    if p.act_type == "gelu":
-        return x * _phi(ctx, x)
-    slope, scale = (p.slope, 1.0) if p.act_type == "elu" else (SELU_SLOPE, SELU_SCALE)
-    return xp.where(x > 0, x, xp.expm1(x) * slope) * scale
+_PHI = f"(erf(x * {math.sqrt(0.5)!r}) + 1) * 0.5"
+"""The normal distribution function."""
+
+FORMULAS = {
+    "leaky": ("maximum(x, 0) + slope * minimum(x, 0)", "g * where(x > 0, 1, slope)"),
+    "elu": ("where(x > 0, x, slope * expm1(x))", "g * where(x > 0, 1, slope * exp(x))"),
+    "selu": ("scale * where(x > 0, x, slope * expm1(x))", "g * (scale * where(x > 0, 1, slope * exp(x)))"),
+    "gelu": (f"x * ({_PHI})", f"g * ({_PHI} + x * exp(square(x) * -0.5) * {1 / math.sqrt(2 * math.pi)!r})"),
+}
+"""The functions that need nothing beside data `x`: out and gdata, with `g` for gout."""
+
+_NUMBERS = ("slope", "scale")
+_FORWARD = {key: Pointwise(("x",), (Expression(text, ("x",), _NUMBERS),)) for key, (text, _) in FORMULAS.items()}
+_BACKWARD = {
+    key: Pointwise(("g", "x"), (Expression(text, ("g", "x"), _NUMBERS),)) for key, (_, text) in FORMULAS.items()
+}
 
 
-def _slope(p: LeakyReLUParams, ctx: OpContext, x: Array) -> Array:
-    """Their derivative."""
-    xp = ctx.xp
-    if p.act_type == "leaky":
-        return xp.where(x > 0, x.dtype.type(1), x.dtype.type(p.slope))
-    if p.act_type == "gelu":
-        return _phi(ctx, x) + x * xp.exp(x * x * -0.5) * (1 / math.sqrt(2 * math.pi))
-    slope, scale = (p.slope, 1.0) if p.act_type == "elu" else (SELU_SLOPE, SELU_SCALE)
-    return xp.where(x > 0, x.dtype.type(1), xp.exp(x) * slope) * scale
+def _channelwise(inputs: tuple[str, ...], *texts: str, summed: bool = False) -> Pointwise:
+    """Formulas with gamma along axis 1; of two, gdata is written last, for it may lie in gout's memory."""
+    formulas = tuple(Expression(text, inputs) for text in texts)
+    return Pointwise(inputs, formulas, start={"gamma": 1}, summed=summed, start_out={1: 1} if summed else {}, last=0)
 
 
-def _phi(ctx: OpContext, x: Array) -> Any:
-    """The normal distribution function."""
-    wide = x.astype("f", copy=False) if x.dtype.itemsize < 4 else x
-    return ((ctx.special.erf(wide * math.sqrt(0.5)) + 1) * 0.5).astype(x.dtype, copy=False)
+_PRELU = _channelwise(("x", "gamma"), "where(x > 0, x, x * gamma)")
+_PRELU_BACKWARD = _channelwise(("g", "x", "gamma"), "where(x > 0, g, g * gamma)", "where(x > 0, 0, g * x)", summed=True)
+_DRAWN = fixed(Pointwise(("x", "mask"), (Expression("where(x > 0, x, x * mask)", ("x", "mask")),)))
+_DRAWN_BACKWARD = Pointwise(("g", "x", "mask"), (Expression("where(x > 0, g, g * mask)", ("g", "x", "mask")),))
 
 
-def _spread(gamma: Array, ndim: int) -> Array:
-    """gamma, to broadcast over data."""
-    return gamma.reshape(-1, *([1] * (ndim - 2))) if ndim > 1 else gamma
+def _numbers(p: LeakyReLUParams) -> dict[str, float]:
+    return {"slope": SELU_SLOPE, "scale": SELU_SCALE} if p.act_type == "selu" else {"slope": p.slope, "scale": 1.0}
 
 
-@op.compute()
-def _(p: LeakyReLUParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-    xp, data = ctx.xp, inputs[0]
+def _formulas(p: LeakyReLUParams, ins: Sequence[Any], outs: Sequence[Any]) -> Pointwise | None:
     if p.act_type == "rrelu":
-        mask = xp.empty(data.shape, data.dtype)
+        return None  # its slopes are drawn
+    return _PRELU if p.act_type == "prelu" else _FORWARD[p.act_type].with_numbers(_numbers(p))
+
+
+def _backward_formulas(p: LeakyReLUParams, ins: Sequence[Any], outs: Sequence[Any]) -> Pointwise:
+    if p.act_type in FORMULAS:
+        return _BACKWARD[p.act_type].with_numbers(_numbers(p))
+    return _PRELU_BACKWARD if p.act_type == "prelu" else _DRAWN_BACKWARD
+
+
+op.set_attr("FExpression", _formulas)
+pointwise(backward, _backward_formulas)
+
+
+def _temps(p: LeakyReLUParams, call: CallSpec) -> list[Temp]:
+    """The formulas' scratch; for rrelu that and the slopes, in a type that random numbers are drawn in."""
+    if p.act_type != "rrelu":
+        return temps_for(_formulas)(p, call)
+    data = call.inputs[0]
+    mask = ArraySpec(data.shape, accumulation_type(data.dtype))
+    drawn = CallSpec(call.device, (data, mask), call.outputs[:1])
+    return [*temps_for(_DRAWN)(p, drawn), Temp(mask.shape, mask.dtype)]
+
+
+@op.compute(temps=_temps, prepares=True)
+def _(p: LeakyReLUParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], None]:
+    if p.act_type != "rrelu":
+        return prepare(_formulas, p, ctx, inputs, outputs)
+    slopes = ctx.temp[2]
+    write = prepare(_DRAWN, p, ctx, (inputs[0], slopes), outputs[:1])
+
+    def run() -> None:
         if ctx.is_train:
-            ctx.random.uniform(mask, p.lower_bound, p.upper_bound)
+            ctx.random.uniform(slopes, p.lower_bound, p.upper_bound)
         else:
-            mask[...] = (p.lower_bound + p.upper_bound) / 2
-        assign(outputs[0], req[0], xp.where(data > 0, data, data * mask))
-        assign(outputs[1], req[1], mask)
-    elif p.act_type == "prelu":
-        if req[0]:
-            assign(outputs[0], req[0], xp.where(data > 0, data, data * _spread(inputs[1], data.ndim)))
-    elif req[0]:
-        for x, out in slabs(ctx, data, outputs[0]):
-            assign(out, req[0], _leaky(p, ctx, x))
+            slopes.fill((p.lower_bound + p.upper_bound) / 2)
+        if outputs[1] is not None:
+            ctx.xp.copyto(outputs[1], slopes, casting="unsafe")
+        write()
 
-
-@backward.compute()
-def _(p: LeakyReLUParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-    xp, gout, data = ctx.xp, inputs[0], inputs[1]
-    if p.act_type == "rrelu":
-        assign(outputs[0], req[0], xp.where(data > 0, gout, gout * inputs[2]))
-    elif p.act_type == "prelu":
-        # Written last may be gdata alone: it may share gout's memory.
-        if req[1]:
-            wide = "f" if data.dtype.itemsize < 4 else data.dtype
-            below = xp.where(data > 0, 0, gout * data).astype(wide, copy=False)
-            axes = tuple(a for a in range(data.ndim) if a != 1 or outputs[1].size == 1)
-            assign(outputs[1], req[1], below.sum(axis=axes).reshape(outputs[1].shape))
-        if req[0]:
-            assign(outputs[0], req[0], xp.where(data > 0, gout, gout * _spread(inputs[2], data.ndim)))
-    elif req[0]:
-        for g, x, gdata in slabs(ctx, gout, data, outputs[0]):
-            assign(gdata, req[0], g * _slope(p, ctx, x))
+    return run

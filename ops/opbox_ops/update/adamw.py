@@ -11,17 +11,18 @@ _mp_adamw_update keeps weight32, a float32 copy of a float16 weight, and compute
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import cache
 from math import isfinite
 from typing import Any
 
-import numpy as np
-
-from ..compute import Arrays, OpContext, OpReq, Reqs, Temp, assign
-from ..infer import ShapeList, TypeList, size_of
+from ..compute import Arrays, OpContext, Outputs
+from ..expression.operators import prepare, temps_for
+from ..expression.pointwise import Pointwise
+from ..infer import ShapeList, TypeList
 from ..params import Field, Float, Params
 from ..registry import Slot, register
-from .family import BLOCK, blocks
+from .family import step_formulas
 
 
 class AdamWParams(Params):
@@ -33,6 +34,20 @@ class AdamWParams(Params):
     eta: Float = Field(description="Factor on the whole step: the schedule.")
     clip_gradient: Float = Field(-1.0, description="Limit of the rescaled gradient's elements; negative: none.")
 
+
+_NUMBERS = tuple(AdamWParams.model_fields)
+_STEP = """
+new_mean = beta1 * mean + (1 - beta1) * q
+new_var = beta2 * var + (1 - beta2) * square(q)
+y = x - eta * (lr * (new_mean / (sqrt(new_var) + epsilon)) + wd * x)"""
+_TAKEN = """
+mean = new_mean
+var = new_var"""
+_TAKEN_OR_LEFT_OUT = """
+taken = logical_and(abs(scale) < inf, scale != 0)
+mean = where(taken, new_mean, mean)
+var = where(taken, new_var, var)
+y = where(taken, y, x)"""
 
 _CODE = """
     {wide} scale = scale_[0], x = {source};
@@ -76,63 +91,49 @@ def _declare(name: str, mixed: bool, doc: str) -> None:
         for i in range(2 if mixed else len(ins) - 1, len(ins)):
             ins.merge(i, "float32")
 
-    @op.resources
-    def _(p: AdamWParams, in_shapes: Any, in_types: Any, out_shapes: Any, out_types: Any) -> list[Temp]:
-        dtype = "float32" if mixed else in_types[0]
-        return [Temp((min(size_of(in_shapes[0]), BLOCK),), dtype)] * 2
+    def step(p: AdamWParams, last: str) -> Pointwise:
+        limit = "minimum(maximum({}, -clip_gradient), clip_gradient)" if p.clip_gradient >= 0 else "{}"
+        lines = "q = " + limit.format("scale * grad") + _STEP + last
+        return step_formulas(lines, ("mean", "var"), _NUMBERS, mixed, ("scale",)).with_numbers(dict(p))
 
-    @op.compute("cpu")
-    def _(p: AdamWParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-        scale = float(inputs[-1].reshape(-1)[0])
-        if not req[0] or not isfinite(scale) or scale == 0.0:
-            assign(outputs[0], req[0], inputs[0])
-            return
-        for views, (d, t) in blocks([*inputs[:-1], outputs[0]], ctx.temp):
-            weight, grad, mean, var, *held, out = views
-            master = held[0] if mixed else weight
-            np.multiply(grad, scale, out=d, dtype=d.dtype)
-            if p.clip_gradient >= 0:
-                np.clip(d, -p.clip_gradient, p.clip_gradient, out=d)
-            mean *= p.beta1
-            np.multiply(d, 1.0 - p.beta1, out=t)
-            mean += t
-            np.multiply(d, d, out=d)
-            d *= 1.0 - p.beta2
-            var *= p.beta2
-            var += d
-            np.sqrt(var, out=d)
-            d += p.epsilon
-            np.divide(mean, d, out=d)
-            d *= p.lr
-            np.multiply(master, p.wd, out=t)
-            d += t
-            d *= p.eta
-            if mixed:
-                master -= d
-                assign(out, req[0], master)
-            else:
-                np.subtract(weight, d, out=d)
-                assign(out, req[0], d)
+    def formulas(p: AdamWParams, ins: Sequence[Any], outs: Sequence[Any]) -> Pointwise:
+        return step(p, _TAKEN_OR_LEFT_OUT)
+
+    def taken(p: AdamWParams, ins: Sequence[Any], outs: Sequence[Any]) -> Pointwise:
+        return step(p, _TAKEN)
+
+    op.set_attr("FExpression", formulas)
+
+    @op.compute("cpu", temps=temps_for(taken), prepares=True)
+    def _(p: AdamWParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], None]:
+        write = prepare(taken, p, ctx, inputs, outputs)
+        scale = inputs[-1].reshape(-1)
+
+        def run() -> None:
+            value = float(scale[0])
+            if isfinite(value) and value != 0.0:
+                write()
+            elif outputs[0] is not None:
+                ctx.xp.copyto(outputs[0], inputs[0])
+
+        return run
 
     @op.compute("gpu")
-    def _(p: AdamWParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-        if req[0]:
-            weight, grad, *held, scale = inputs
-            kernel = _kernel(ctx.xp, name, str(weight.dtype), mixed, req[0] == OpReq.ADD)
-            kernel(weight, grad, scale, *(getattr(p, each) for each in AdamWParams.model_fields), outputs[0], *held)
+    def _(p: AdamWParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+        weight, grad, *held, scale = inputs
+        out = outputs[0] if outputs[0] is not None else ctx.xp.empty_like(weight)
+        kernel = _kernel(ctx.xp, name, str(weight.dtype), mixed)
+        kernel(weight, grad, scale, *(getattr(p, key) for key in _NUMBERS), out, *held)
 
 
 @cache
-def _kernel(xp: Any, name: str, dtype: str, mixed: bool, add: bool) -> Any:
+def _kernel(xp: Any, name: str, dtype: str, mixed: bool) -> Any:
     state, wide = ("float32" if mixed else dtype), ("double" if dtype == "float64" else "float")
-    numbers = ", ".join(f"{'float64' if wide == 'double' else 'float32'} {each}" for each in AdamWParams.model_fields)
+    numbers = ", ".join(f"{'float64' if wide == 'double' else 'float32'} {key}" for key in _NUMBERS)
     ins = f"{dtype} w_, {dtype} g_, raw float32 scale_, {numbers}"
     outs = f"{dtype} out_, {state} mean_, {state} var_" + (", float32 weight32_" if mixed else "")
     code = _CODE.format(
-        wide=wide,
-        source="weight32_" if mixed else "w_",
-        last="weight32_ = x;" if mixed else "",
-        result=f"({wide})out_ + x" if add else "x",
+        wide=wide, source="weight32_" if mixed else "w_", last="weight32_ = x;" if mixed else "", result="x"
     )
     return xp.ElementwiseKernel(ins, outs, code, f"opbox{name}")
 

@@ -18,14 +18,10 @@ ftrl_update takes d = clip(rescale_grad * grad) (McMahan 2013):
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar
 
-import numpy as np
-
-from ..compute import Array
 from ..params import Bool, Field, Float, Params, PositiveInt
-from .family import UpdateParams, clip_weights, declare
+from .family import UpdateParams, declare
 
 
 class AdamParams(UpdateParams):
@@ -65,142 +61,71 @@ class FtmlParams(Params):
     clip_grad: Float = Field(-1.0, description="Limit of the gradient's elements; negative: none.")
 
 
-def _adam(p: AdamParams, w: Array, d: Array, t: Array, states: Sequence[Array], new: Array, grad: Array) -> None:
-    mean, var = states
-    mean *= p.beta1
-    np.multiply(d, 1.0 - p.beta1, out=t)
-    mean += t
-    _mean_square(var, d, p.beta2, t)
-    np.sqrt(var, out=t)
-    t += p.epsilon
-    np.divide(mean, t, out=t)
-    t *= p.lr
-    np.subtract(w, t, out=new)
-
-
-def _mean_square(state: Array, d: Array, keep: float, t: Array) -> None:
-    """state = keep * state + (1 - keep) * d^2, with t as scratch."""
-    np.multiply(d, d, out=t)
-    t *= 1.0 - keep
-    state *= keep
-    state += t
-
-
-def _rmsprop(p: RmspropParams, w: Array, d: Array, t: Array, states: Sequence[Array], new: Array, grad: Array) -> None:
-    (n,) = states
-    _mean_square(n, d, p.gamma1, t)
-    np.add(n, p.epsilon, out=t)
-    np.sqrt(t, out=t)
-    d /= t
-    d *= p.lr
-    np.subtract(w, d, out=new)
-    clip_weights(p, new)
-
-
-def _rmspropalex(
-    p: RmspropAlexParams, w: Array, d: Array, t: Array, states: Sequence[Array], new: Array, grad: Array
-) -> None:
-    n, g, delta = states
-    _mean_square(n, d, p.gamma1, t)
-    g *= p.gamma1
-    np.multiply(d, 1.0 - p.gamma1, out=t)
-    g += t
-    np.multiply(g, g, out=t)
-    np.subtract(n, t, out=t)
-    t += p.epsilon
-    np.sqrt(t, out=t)
-    d /= t
-    d *= p.lr
-    delta *= p.gamma2
-    delta -= d
-    np.add(w, delta, out=new)
-    clip_weights(p, new)
-
-
-def _ftrl(p: FtrlParams, w: Array, d: Array, t: Array, states: Sequence[Array], new: Array, grad: Array) -> None:
-    z, n = states
-    z += d
-    np.multiply(d, d, out=d)
-    np.sqrt(n, out=t)
-    n += d
-    np.sqrt(n, out=d)
-    np.subtract(d, t, out=t)
-    t *= w
-    t /= p.lr
-    z -= t
-    d += p.beta
-    d /= p.lr
-    d += p.wd
-    np.sign(z, out=t)
-    t *= p.lamda1
-    t -= z
-    t /= d
-    np.absolute(z, out=d)
-    np.greater(d, p.lamda1, out=d)
-    np.multiply(t, d, out=new)
-
-
-def _ftml(p: FtmlParams, w: Array, d: Array, t: Array, states: Sequence[Array], new: Array, grad: Array) -> None:
-    held, v, z = states
-    _mean_square(v, d, p.beta2, t)
-    z *= p.beta1
-    d *= 1.0 - p.beta1
-    z += d
-    np.divide(v, 1.0 - p.beta2**p.t, out=t)
-    np.sqrt(t, out=t)
-    t += p.epsilon
-    t *= (1.0 - p.beta1**p.t) / p.lr
-    held *= p.beta1
-    np.subtract(t, held, out=d)
-    d *= w
-    z -= d
-    held[...] = t
-    np.divide(z, t, out=d)
-    np.negative(d, out=new)
-
-
 _ADAM = """
+mean = beta1 * mean + (1 - beta1) * q
+var = beta2 * var + (1 - beta2) * square(q)
+y = x - lr * (mean / (sqrt(var) + epsilon))"""
+_RMSPROP = """
+n = gamma1 * n + (1 - gamma1) * square(q)
+y = x - lr * (q / sqrt(n + epsilon))"""
+_RMSPROPALEX = """
+n = gamma1 * n + (1 - gamma1) * square(q)
+g = gamma1 * g + (1 - gamma1) * q
+delta = gamma2 * delta - lr * (q / sqrt(n - square(g) + epsilon))
+y = x + delta"""
+_FTRL = """
+z = z + q - (sqrt(n + square(q)) - sqrt(n)) * x / lr
+n = n + square(q)
+y = (sign(z) * lamda1 - z) / ((sqrt(n) + beta) / lr + wd) * (abs(z) > lamda1)"""
+_FTML = """
+v = beta2 * v + (1 - beta2) * square(q)
+e = (sqrt(v / (1 - beta2 ** t)) + epsilon) * ((1 - beta1 ** t) / lr)
+z = beta1 * z + (1 - beta1) * q - (e - beta1 * d) * x
+d = e
+y = -(z / e)"""
+
+_ADAM_CUDA = """
     mean = beta1 * mean + (1 - beta1) * q;
     var = beta2 * var + (1 - beta2) * q * q;
     y = x - lr * mean / (sqrt(var) + epsilon);"""
-_CLIP_WEIGHTS = "if (clip_weights >= 0) y = y > clip_weights ? clip_weights : y < -clip_weights ? -clip_weights : y;"
-_RMSPROP = f"""
+_CLIP_CUDA = "if (clip_weights >= 0) y = y > clip_weights ? clip_weights : y < -clip_weights ? -clip_weights : y;"
+_RMSPROP_CUDA = f"""
     n = gamma1 * n + (1 - gamma1) * q * q;
-    y = x - lr * q / sqrt(n + epsilon); {_CLIP_WEIGHTS}"""
-_RMSPROPALEX = f"""
+    y = x - lr * q / sqrt(n + epsilon); {_CLIP_CUDA}"""
+_RMSPROPALEX_CUDA = f"""
     n = gamma1 * n + (1 - gamma1) * q * q;
     g = gamma1 * g + (1 - gamma1) * q;
     delta = gamma2 * delta - lr * q / sqrt(n - g * g + epsilon);
-    y = x + delta; {_CLIP_WEIGHTS}"""
-_FTRL = """
+    y = x + delta; {_CLIP_CUDA}"""
+_FTRL_CUDA = """
     z += q - (sqrt(n + q * q) - sqrt(n)) * x / lr;
     n += q * q;
     y = abs(z) > lamda1 ? ((z > 0 ? lamda1 : -lamda1) - z) / ((beta + sqrt(n)) / lr + wd) : 0;"""
-_FTML = """
+_FTML_CUDA = """
     v = beta2 * v + (1 - beta2) * q * q;
     auto e = (1 - power1) / lr * (sqrt(v / (1 - power2)) + epsilon);
     z = beta1 * z + (1 - beta1) * q - (e - beta1 * d) * x;
     d = e;
     y = -z / e;"""
 
-declare("adam_update", AdamParams, ("mean", "var"), _adam, _ADAM, "decay first", "One step of Adam.")
-declare("rmsprop_update", RmspropParams, ("n",), _rmsprop, _RMSPROP, "decay first", "One step of RMSProp.")
+declare("adam_update", AdamParams, ("mean", "var"), _ADAM, _ADAM_CUDA, "decay first", "One step of Adam.")
+declare("rmsprop_update", RmspropParams, ("n",), _RMSPROP, _RMSPROP_CUDA, "decay first", "One step of RMSProp.")
 declare(
     "rmspropalex_update",
     RmspropAlexParams,
     ("n", "g", "delta"),
-    _rmspropalex,
     _RMSPROPALEX,
+    _RMSPROPALEX_CUDA,
     "decay first",
     "One step of Graves' RMSProp.",
 )
-declare("ftrl_update", FtrlParams, ("z", "n"), _ftrl, _FTRL, "no decay", "One step of FTRL-proximal.")
+declare("ftrl_update", FtrlParams, ("z", "n"), _FTRL, _FTRL_CUDA, "no decay", "One step of FTRL-proximal.")
 declare(
     "ftml_update",
     FtmlParams,
     ("d", "v", "z"),
-    _ftml,
     _FTML,
+    _FTML_CUDA,
     "decay first",
     "One step of FTML.",
     scalars=lambda p: {"power1": p.beta1**p.t, "power2": p.beta2**p.t},

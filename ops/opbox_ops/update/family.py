@@ -1,37 +1,34 @@
 """What all update operators share: their declaration, the gradient as it enters the step, and how a step is run.
 
 An operator reads weight and grad, keeps its state in auxiliary inputs that it rewrites, and writes the new weight, as a
-rule over the old one. It is written down twice, in NumPy calls and in a line of CUDA, because both pay: on the CPU a
-step runs over blocks that stay in the cache together with its scratch arrays, on the GPU it is one kernel that reads
-and writes each array once.
+rule over the old one. The step is a few formulas, one a line, of `x` (the weight), `q` (the gradient as the step takes
+it), `grad` (the raw one), the states by their names and the parameters; a line gives its name a new value for the
+lines after it, and `y` is the new weight. On the CPU the formulas run as they are; for the GPU the step is written down
+once more, as the body of one kernel that reads and writes each array once.
 
-    d = clip(rescale_grad * grad, clip_gradient) + wd * weight         clip before decay (SGD and its kin)
-    d = clip(rescale_grad * grad + wd * weight, clip_gradient)         clip after decay (Adam, RMSProp, FTML)
+    q = clip(rescale_grad * grad, clip_gradient) + wd * weight         clip before decay (SGD and its kin)
+    q = clip(rescale_grad * grad + wd * weight, clip_gradient)         clip after decay (Adam, RMSProp, FTML)
 
 A negative clip_gradient clips nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, Literal, TypeAlias
 
-import numpy as np
-
-from ..compute import Array, Arrays, OpContext, OpReq, Reqs, Temp, assign
-from ..infer import TypeList, all_same_shape, size_of
+from ..compute import Arrays, OpContext, Outputs
+from ..expression.language import Expression, definitions
+from ..expression.operators import Call, prepare, temps_for
+from ..expression.pointwise import Pointwise
+from ..infer import TypeList, all_same_shape
 from ..params import Field, Float, Params
 from ..registry import Op, Slot, register
 
-__all__ = ["BLOCK", "Step", "UpdateParams", "blocks", "clip_weights", "declare", "scale_and_clip"]
-
-BLOCK = 1 << 15
-"""Elements of a block: in float32 128 KiB for each of up to seven arrays, which a core's second-level cache holds."""
+__all__ = ["Order", "UpdateParams", "declare", "gradient_line", "step_formulas"]
 
 Order: TypeAlias = Literal["clip first", "decay first", "no decay", "raw"]
-Step: TypeAlias = "Callable[[Any, Array, Array, Array, Sequence[Array], Array, Array], None]"
-"""`(p, weight, d, scratch, states, new weight, grad)`, all of one block; d may be overwritten, weight may not."""
 
 
 class UpdateParams(Params):
@@ -41,48 +38,47 @@ class UpdateParams(Params):
     clip_gradient: Float = Field(-1.0, description="Limit of the rescaled gradient's elements; negative: none.")
 
 
-def scale_and_clip(p: Any, order: Order, weight: Array, grad: Array, d: Array, scratch: Array) -> None:
-    """Write the gradient as the step takes it into `d`."""
+def gradient_line(order: Order, numbers: Mapping[str, float]) -> str:
+    """The line that makes `q`, without what does nothing for these parameters."""
     if order == "raw":
-        return
-    np.multiply(grad, p.rescale_grad, out=d, dtype=d.dtype)
-    clip = getattr(p, "clip_gradient", None)
-    limit = p.clip_grad if clip is None else clip
-    if limit >= 0 and order != "decay first":
-        np.clip(d, -limit, limit, out=d)
-    if p.wd and order != "no decay":
-        np.multiply(weight, p.wd, out=scratch)
-        d += scratch
-    if limit >= 0 and order == "decay first":
-        np.clip(d, -limit, limit, out=d)
+        return ""
+    clip = "clip_grad" if "clip_grad" in numbers else "clip_gradient"
+    limit = f"minimum(maximum({{}}, -{clip}), {clip})" if numbers[clip] >= 0 else "{}"
+    scaled = "grad" if numbers["rescale_grad"] == 1 else "rescale_grad * grad"
+    decays = numbers["wd"] and order != "no decay"
+    if order == "decay first":
+        return "q = " + limit.format(f"{scaled} + wd * x" if decays else scaled)
+    return "q = " + limit.format(scaled) + (" + wd * x" if decays else "")
 
 
-def clip_weights(p: Any, weight: Array) -> None:
-    """Limit the new weight, for the operators that have `clip_weights`."""
-    if p.clip_weights >= 0:
-        np.clip(weight, -p.clip_weights, p.clip_weights, out=weight)
+@cache
+def step_formulas(
+    lines: str, states: tuple[str, ...], numbers: tuple[str, ...], mixed: bool, more: tuple[str, ...] = ()
+) -> Pointwise:
+    """The formulas of a step: what it leaves in the states, and the new weight.
 
-
-def blocks(arrays: Sequence[Array], scratch: Sequence[Array]) -> Iterator[tuple[list[Array], list[Array]]]:
-    """The arrays, all of one shape, cut into views of at most BLOCK elements, with as much of the scratch arrays.
-
-    Arrays that are not contiguous are taken whole, with scratch arrays made for them: a rare case.
+    Args:
+        lines: the lines, the one that makes `q` first.
+        states: names of the states, without the float32 copy of the weight.
+        numbers: names of the parameters.
+        mixed: whether the weight is narrow, and a float32 copy of it, the last state, is what is updated.
+        more: names of further inputs.
     """
-    first = arrays[0]
-    if all(array.flags.c_contiguous for array in arrays):
-        flat = [array.reshape(-1) for array in arrays]
-        for begin in range(0, first.size, BLOCK):
-            views = [array[begin : begin + BLOCK] for array in flat]
-            yield views, [array[: len(views[0])] for array in scratch]
-    else:
-        yield list(arrays), [np.empty(first.shape, array.dtype) for array in scratch]
+    weight = ("narrow", "grad", *states, "x") if mixed else ("x", "grad", *states)
+    inputs = (*weight, *more)
+    values = definitions(lines, (*inputs, *numbers))
+    written = {2 + i: values[name] for i, name in enumerate(states) if name in values}
+    if mixed:
+        written[2 + len(states)] = values["y"]
+    made = {i: Expression.of(term, inputs, numbers) for i, term in written.items()}
+    return Pointwise(inputs, (Expression.of(values["y"], inputs, numbers),), made)
 
 
 def declare(
     name: str,
     params: type[Params],
     states: Sequence[str],
-    step: Step,
+    step: str,
     cuda: str,
     order: Order,
     doc: str,
@@ -96,12 +92,11 @@ def declare(
         name: its name.
         params: its parameters, `UpdateParams` with more.
         states: names of its state arrays.
-        step: one block on the CPU.
-        cuda: the same for one element: sets `y`, the new weight, from `x`, the old one, `q`, the gradient as `order`
-            says, `grad`, the raw one, the states by their names, and the parameters and `scalars`.
+        step: the lines that make the new states and `y`.
+        cuda: the same in CUDA: sets `y` and the states from `x`, `q` and the same names.
         order: how d is made.
         doc: one sentence.
-        scalars: numbers computed from the parameters, for the CUDA line.
+        scalars: numbers computed from the parameters, for the CUDA lines.
         mixed: weight and grad have a narrow type, and a float32 copy of the weight, `weight32`, is the last state.
     """
     names = [*states, "weight32"] if mixed else list(states)
@@ -111,41 +106,42 @@ def declare(
     if mixed:
         op.infer_type(_mixed_type)
 
-    @op.resources
-    def _(p: Any, in_shapes: Any, in_types: Any, out_shapes: Any, out_types: Any) -> list[Temp]:
-        dtype = "float32" if mixed else in_types[0]
-        return [Temp((min(size_of(in_shapes[0]), BLOCK),), dtype)] * 3
+    def formulas(p: Any, ins: Sequence[Any], outs: Sequence[Any]) -> Pointwise:
+        numbers = _numbers(p)
+        lines = "\n".join((gradient_line(order, numbers), step, _clip_weights(numbers)))
+        return step_formulas(lines, tuple(states), tuple(numbers), mixed).with_numbers(numbers)
 
-    @op.compute("cpu")
-    def _(p: Any, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-        if not req[0]:
-            return
-        for views, (d, scratch, sum_) in blocks([*inputs, outputs[0]], ctx.temp):
-            weight, grad, *held, out = views
-            master = held.pop() if mixed else weight
-            # A sum needs the new weight on its own; a master copy is written first and then rounded into the output.
-            new = master if mixed else sum_ if req[0] == OpReq.ADD else out
-            scale_and_clip(p, order, master, grad, d, scratch)
-            step(p, master, d, scratch, held, new, grad)
-            if new is not out:
-                assign(out, req[0], new)
+    op.set_attr("FExpression", formulas)
+
+    @op.compute("cpu", temps=temps_for(formulas), prepares=True)
+    def _(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Call:
+        return prepare(formulas, p, ctx, inputs, outputs)
 
     @op.compute("gpu")
-    def _(p: Any, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-        if not req[0]:
-            return
-        numbers = {
-            key: float(value)
-            for key, value in {**dict(p), **scalars(p)}.items()
-            if isinstance(value, int | float) and not isinstance(value, bool)
-        }
+    def _(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+        numbers = {**_numbers(p), **scalars(p)}
         wide = "double" if inputs[0].dtype.char == "d" else "float"
-        code = _cuda(cuda, order, tuple(names), tuple(numbers), wide, mixed, req[0] == OpReq.ADD)
-        types = tuple(str(array.dtype) for array in (*inputs, outputs[0]))
+        code = _cuda(cuda, order, tuple(names), tuple(numbers), wide, mixed)
+        out = outputs[0] if outputs[0] is not None else ctx.xp.empty_like(inputs[0])
+        types = tuple(str(array.dtype) for array in (*inputs, out))
         kernel = _kernel(ctx.xp, name, code, tuple(names), tuple(numbers), types)
-        kernel(inputs[0], inputs[1], *numbers.values(), outputs[0], *inputs[2:])
+        kernel(inputs[0], inputs[1], *numbers.values(), out, *inputs[2:])
 
     return op
+
+
+def _numbers(p: Any) -> dict[str, float]:
+    """The parameters that are numbers."""
+    return {
+        key: float(value)
+        for key, value in dict(p).items()
+        if isinstance(value, int | float) and value is not True and value is not False
+    }
+
+
+def _clip_weights(numbers: Mapping[str, float]) -> str:
+    """Limits the new weight, for the operators that have `clip_weights`."""
+    return "y = minimum(maximum(y, -clip_weights), clip_weights)" if numbers.get("clip_weights", -1) >= 0 else ""
 
 
 def _mixed_type(p: Any, ins: TypeList, outs: TypeList) -> None:
@@ -156,9 +152,7 @@ def _mixed_type(p: Any, ins: TypeList, outs: TypeList) -> None:
         ins.merge(i, "float32")
 
 
-def _cuda(
-    line: str, order: Order, states: tuple[str, ...], numbers: tuple[str, ...], wide: str, mixed: bool, add: bool
-) -> str:
+def _cuda(line: str, order: Order, states: tuple[str, ...], numbers: tuple[str, ...], wide: str, mixed: bool) -> str:
     """The kernel's body: read everything into registers of the wide type, compute, write back."""
     clip = "clip_grad" if "clip_grad" in numbers else "clip_gradient"
     clipping = f"if ({clip} >= 0) q = q > {clip} ? {clip} : q < -{clip} ? -{clip} : q;"
@@ -173,8 +167,7 @@ def _cuda(
     reads = " ".join(f"{wide} {name} = {name}_;" for name in states if name != "weight32")
     writes = " ".join(f"{name}_ = {name};" for name in states if name != "weight32")
     last = "weight32_ = y;" if mixed else ""
-    sum_ = f"({wide})out_ + y" if add else "y"
-    return f"{wide} x = {source}, grad = grad_in, q = grad, y; {reads} {steps} {line} {writes} {last} out_ = {sum_};"
+    return f"{wide} x = {source}, grad = grad_in, q = grad, y; {reads} {steps} {line} {writes} {last} out_ = y;"
 
 
 @cache
