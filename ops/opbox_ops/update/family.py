@@ -19,8 +19,9 @@ from functools import cache
 from typing import Any, Literal, TypeAlias
 
 from ..compute import Arrays, OpContext, Outputs
+from ..expression.evaluate import Call
 from ..expression.language import Expression, definitions
-from ..expression.operators import Call, prepare, temps_for
+from ..expression.operators import prepare, temps_for
 from ..expression.pointwise import Pointwise
 from ..infer import TypeList, all_same_shape
 from ..params import Field, Float, Params
