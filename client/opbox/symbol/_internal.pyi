@@ -103,6 +103,21 @@ __all__ = [
     '_hypot',
     '_hypot_scalar',
     '_identity_with_attr_like_rhs',
+    '_image_adjust_lighting',
+    '_image_crop',
+    '_image_flip_left_right',
+    '_image_flip_top_bottom',
+    '_image_normalize',
+    '_image_random_brightness',
+    '_image_random_color_jitter',
+    '_image_random_contrast',
+    '_image_random_flip_left_right',
+    '_image_random_flip_top_bottom',
+    '_image_random_hue',
+    '_image_random_lighting',
+    '_image_random_saturation',
+    '_image_resize',
+    '_image_to_tensor',
     '_lesser',
     '_lesser_equal',
     '_lesser_equal_scalar',
@@ -492,6 +507,51 @@ def _hypot_scalar(data: Symbol | None = ..., scalar: float = 1.0, is_int: bool |
 
 def _identity_with_attr_like_rhs(lhs: Symbol | None = ..., rhs: Symbol | None = ..., name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """lhs, unchanged; rhs settles its shape and type."""
+
+def _image_adjust_lighting(data: Symbol | None = ..., alpha: Sequence[Any] | int = ..., name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """An image in another light."""
+
+def _image_crop(data: Symbol | None = ..., x: int = ..., y: int = ..., width: int = ..., height: int = ..., name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """A rectangle of an image."""
+
+def _image_flip_left_right(data: Symbol | None = ..., name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """An image with its columns in the opposite order."""
+
+def _image_flip_top_bottom(data: Symbol | None = ..., name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """An image with its rows in the opposite order."""
+
+def _image_normalize(data: Symbol | None = ..., mean: Sequence[Any] | int = (0.0, 0.0, 0.0, 0.0), std: Sequence[Any] | int = (1.0, 1.0, 1.0, 1.0), name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """A tensor less a mean, over a standard deviation."""
+
+def _image_random_brightness(data: Symbol | None = ..., min_factor: float = ..., max_factor: float = ..., name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """An image whose brightness is changed at random."""
+
+def _image_random_color_jitter(data: Symbol | None = ..., brightness: float = ..., contrast: float = ..., saturation: float = ..., hue: float = ..., name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """An image whose colours are changed at random."""
+
+def _image_random_contrast(data: Symbol | None = ..., min_factor: float = ..., max_factor: float = ..., name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """An image whose contrast is changed at random."""
+
+def _image_random_flip_left_right(data: Symbol | None = ..., name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """An image with its columns in the opposite order, or not."""
+
+def _image_random_flip_top_bottom(data: Symbol | None = ..., name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """An image with its rows in the opposite order, or not."""
+
+def _image_random_hue(data: Symbol | None = ..., min_factor: float = ..., max_factor: float = ..., name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """An image whose hue is changed at random."""
+
+def _image_random_lighting(data: Symbol | None = ..., alpha_std: float = 0.05, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """An image in another light, drawn at random."""
+
+def _image_random_saturation(data: Symbol | None = ..., min_factor: float = ..., max_factor: float = ..., name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """An image whose saturation is changed at random."""
+
+def _image_resize(data: Symbol | None = ..., size: Sequence[Any] | int = (), keep_ratio: bool | int = False, interp: int = 1, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """_image_resize: an image in another size, with OpenCV's interpolations."""
+
+def _image_to_tensor(data: Symbol | None = ..., name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """An image of 0 to 255 as a float32 tensor of 0 to 1, channels first."""
 
 def _lesser(lhs: Symbol | None = ..., rhs: Symbol | None = ..., name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """1 where lhs < rhs, elsewhere 0."""

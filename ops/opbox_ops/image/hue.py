@@ -1,0 +1,43 @@
+"""Turning the hue of colours, in hue, lightness and saturation (Joblove and Greenberg, 1978)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..compute import Array
+
+__all__ = ["turned"]
+
+# Which of (high, low, falling, rising) red, green and blue are in each sixth of the circle.
+SECTORS = ((0, 3, 1), (2, 0, 1), (1, 0, 3), (1, 2, 0), (3, 1, 0), (0, 1, 2))
+LEAST = 1.1920929e-07
+"""Colours whose channels differ by less are gray."""
+
+
+def turned(xp: Any, image: Array, degrees: float) -> Array:
+    """An image (…, red, green, blue) of 0 to 255 with its hue turned."""
+    red, green, blue = (image[..., i] / 255 for i in range(3))
+    high, low = xp.maximum(xp.maximum(red, green), blue), xp.minimum(xp.minimum(red, green), blue)
+    spread = high - low
+    light = (high + low) / 2
+    coloured = spread > LEAST
+    width = xp.where(coloured, spread, 1)
+    strength = xp.where(coloured, width / xp.where(light < 0.5, high + low, 2 - high - low), 0)
+    step = 60 / width
+    hue = xp.where(
+        high == red,
+        (green - blue) * step,
+        xp.where(high == green, (blue - red) * step + 120, (red - green) * step + 240),
+    )
+    hue = xp.where(hue < 0, hue + 360, hue) * coloured + degrees
+    hue = (hue - 360 * xp.floor(hue / 360)) * image.dtype.type(1 / 60)
+    top = xp.where(light <= 0.5, light * (1 + strength), light + strength - light * strength)
+    bottom = 2 * light - top
+    sector = xp.minimum(xp.floor(hue), 5)
+    rise = hue - sector
+    levels = (top, bottom, bottom + (top - bottom) * (1 - rise), bottom + (top - bottom) * rise)
+    channels = []
+    for i in range(3):
+        channel = xp.choose(sector.astype(xp.int64), [levels[kinds[i]] for kinds in SECTORS])
+        channels.append(xp.where(strength > 0, channel, light) * 255)
+    return xp.stack(channels, axis=-1)
