@@ -4,10 +4,12 @@ from .base import InitDesc, Initializer, alias, create, register
 from .chosen import Load, Mixed
 from .drawn import MSRAPrelu, Normal, Orthogonal, Uniform, Xavier
 from .fixed import Bilinear, Constant, LSTMBias, One, Zero
+from .recurrent import FusedRNN
 
 __all__ = [
     "Bilinear",
     "Constant",
+    "FusedRNN",
     "InitDesc",
     "Initializer",
     "LSTMBias",

@@ -8,6 +8,7 @@ from .array import NDArray
 __all__ = [
     'AdaptiveAvgPooling2D',
     'BilinearResize2D',
+    'CTCLoss',
     'DeformablePSROIPooling',
     'MultiBoxDetection',
     'MultiBoxPrior',
@@ -28,6 +29,7 @@ __all__ = [
     'box_nms',
     'box_non_maximum_suppression',
     'count_sketch',
+    'ctc_loss',
     'dequantize',
     'div_sqrt_dim',
     'fft',
@@ -48,6 +50,9 @@ def AdaptiveAvgPooling2D(data: NDArray | None = ..., output_size: Sequence[Any] 
 
 def BilinearResize2D(data: NDArray | None = ..., like: NDArray | None = ..., height: int = 1, width: int = 1, scale_height: float | None = None, scale_width: float | None = None, mode: str = 'size', align_corners: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Images brought to another size by bilinear interpolation."""
+
+def CTCLoss(data: NDArray | None = ..., label: NDArray | None = ..., data_lengths: NDArray | None = ..., label_lengths: NDArray | None = ..., use_data_lengths: bool | int = False, use_label_lengths: bool | int = False, blank_label: str = 'first', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """CTCLoss: the negative logarithm of the probability that a network's outputs spell a label, over all alignments."""
 
 def DeformablePSROIPooling(data: NDArray | None = ..., rois: NDArray | None = ..., trans: NDArray | None = ..., spatial_scale: float = ..., output_dim: int = ..., group_size: int = ..., pooled_size: int = ..., part_size: int = 0, sample_per_part: int = 1, trans_std: float = 0.0, no_trans: bool | int = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """_contrib_DeformablePSROIPooling: position-sensitive pooling whose bins are moved by offsets (Dai et al., 2017)."""
@@ -108,6 +113,9 @@ def box_non_maximum_suppression(data: NDArray | None = ..., overlap_thresh: floa
 
 def count_sketch(data: NDArray | None = ..., h: NDArray | None = ..., s: NDArray | None = ..., out_dim: int = ..., processing_batch_size: int = 32, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Numbers summed, with signs, into buckets."""
+
+def ctc_loss(data: NDArray | None = ..., label: NDArray | None = ..., data_lengths: NDArray | None = ..., label_lengths: NDArray | None = ..., use_data_lengths: bool | int = False, use_label_lengths: bool | int = False, blank_label: str = 'first', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """CTCLoss: the negative logarithm of the probability that a network's outputs spell a label, over all alignments."""
 
 def dequantize(data: NDArray | None = ..., min_range: NDArray | None = ..., max_range: NDArray | None = ..., out_type: str = 'float32', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Numbers from 8-bit integers and their range."""

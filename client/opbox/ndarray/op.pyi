@@ -10,6 +10,7 @@ __all__ = [
     'BatchNorm',
     'BatchNorm_v1',
     'BlockGrad',
+    'CTCLoss',
     'Cast',
     'Concat',
     'Convolution',
@@ -22,6 +23,7 @@ __all__ = [
     'Flatten',
     'FullyConnected',
     'GroupNorm',
+    'IdentityAttachKLSparseReg',
     'InstanceNorm',
     'L2Normalization',
     'LRN',
@@ -37,6 +39,9 @@ __all__ = [
     'RNN',
     'Reshape',
     'SVMOutput',
+    'SequenceLast',
+    'SequenceMask',
+    'SequenceReverse',
     'SliceChannel',
     'Softmax',
     'SoftmaxActivation',
@@ -95,6 +100,7 @@ __all__ = [
     'cos',
     'cosh',
     'crop',
+    'ctc_loss',
     'degrees',
     'depth_to_space',
     'diag',
@@ -261,6 +267,9 @@ def BatchNorm_v1(data: NDArray | None = ..., gamma: NDArray | None = ..., beta: 
 def BlockGrad(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """data, unchanged; no gradient flows back."""
 
+def CTCLoss(data: NDArray | None = ..., label: NDArray | None = ..., data_lengths: NDArray | None = ..., label_lengths: NDArray | None = ..., use_data_lengths: bool | int = False, use_label_lengths: bool | int = False, blank_label: str = 'first', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """CTCLoss: the negative logarithm of the probability that a network's outputs spell a label, over all alignments."""
+
 def Cast(data: NDArray | None = ..., dtype: Any = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Cast: out = data in another element type; gdata = gout in data's."""
 
@@ -296,6 +305,9 @@ def FullyConnected(data: NDArray | None = ..., weight: NDArray | None = ..., bia
 
 def GroupNorm(data: NDArray | None = ..., gamma: NDArray | None = ..., beta: NDArray | None = ..., num_groups: int = 1, eps: float = 1e-05, output_mean_var: bool | int = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """GroupNorm and InstanceNorm: out = gamma (data - mean) / std + beta, over groups of channels of each sample."""
+
+def IdentityAttachKLSparseReg(data: NDArray | None = ..., moving_avg: NDArray | None = ..., sparseness_target: float = 0.1, penalty: float = 0.001, momentum: float = 0.9, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """IdentityAttachKLSparseReg: out = data, with a gradient that draws each unit's mean activation to a target."""
 
 def InstanceNorm(data: NDArray | None = ..., gamma: NDArray | None = ..., beta: NDArray | None = ..., eps: float = 0.001, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """GroupNorm and InstanceNorm: out = gamma (data - mean) / std + beta, over groups of channels of each sample."""
@@ -341,6 +353,15 @@ def Reshape(data: NDArray | None = ..., shape: Sequence[Any] | int = (), reverse
 
 def SVMOutput(data: NDArray | None = ..., label: NDArray | None = ..., margin: float = 1.0, regularization_coefficient: float = 1.0, use_linear: bool | int = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """SVMOutput: out = data, with the gradient of a multi-class hinge loss."""
+
+def SequenceLast(data: NDArray | None = ..., sequence_length: NDArray | None = ..., use_sequence_length: bool | int = False, axis: int = 0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """The last step of each sequence."""
+
+def SequenceMask(data: NDArray | None = ..., sequence_length: NDArray | None = ..., use_sequence_length: bool | int = False, value: float = 0.0, axis: int = 0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """Steps beyond a sequence's length replaced."""
+
+def SequenceReverse(data: NDArray | None = ..., sequence_length: NDArray | None = ..., use_sequence_length: bool | int = False, axis: int = 0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """The steps of each sequence turned round."""
 
 def SliceChannel(data: NDArray | None = ..., num_outputs: int = ..., axis: int = 1, squeeze_axis: bool | int = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Equal parts of data along an axis."""
@@ -515,6 +536,9 @@ def cosh(data: NDArray | None = ..., name: str | None = None, attr: Any = None, 
 
 def crop(data: NDArray | None = ..., begin: Sequence[Any] | int = ..., end: Sequence[Any] | int = ..., step: Sequence[Any] | int = (), name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """data[begin:end:step], axis by axis."""
+
+def ctc_loss(data: NDArray | None = ..., label: NDArray | None = ..., data_lengths: NDArray | None = ..., label_lengths: NDArray | None = ..., use_data_lengths: bool | int = False, use_label_lengths: bool | int = False, blank_label: str = 'first', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """CTCLoss: the negative logarithm of the probability that a network's outputs spell a label, over all alignments."""
 
 def degrees(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Radians to degrees."""

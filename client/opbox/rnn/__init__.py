@@ -3,6 +3,7 @@
 from .base import BaseRNNCell, RNNParams
 from .cells import GRUCell, LSTMCell, RNNCell
 from .checkpoint import do_rnn_checkpoint, load_rnn_checkpoint, save_rnn_checkpoint
+from .fused import FusedRNNCell
 from .io import BucketSentenceIter, encode_sentences
 from .modifiers import DropoutCell, ModifierCell, ResidualCell, ZoneoutCell
 from .stacks import BidirectionalCell, SequentialRNNCell
@@ -12,6 +13,7 @@ __all__ = [
     "BidirectionalCell",
     "BucketSentenceIter",
     "DropoutCell",
+    "FusedRNNCell",
     "GRUCell",
     "LSTMCell",
     "ModifierCell",

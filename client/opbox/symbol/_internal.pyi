@@ -51,6 +51,7 @@ __all__ = [
     '_arange',
     '_contrib_AdaptiveAvgPooling2D',
     '_contrib_BilinearResize2D',
+    '_contrib_CTCLoss',
     '_contrib_DeformablePSROIPooling',
     '_contrib_MultiBoxDetection',
     '_contrib_MultiBoxPrior',
@@ -71,6 +72,7 @@ __all__ = [
     '_contrib_box_nms',
     '_contrib_box_non_maximum_suppression',
     '_contrib_count_sketch',
+    '_contrib_ctc_loss',
     '_contrib_dequantize',
     '_contrib_div_sqrt_dim',
     '_contrib_fft',
@@ -352,6 +354,9 @@ def _contrib_AdaptiveAvgPooling2D(data: Symbol | None = ..., output_size: Sequen
 def _contrib_BilinearResize2D(data: Symbol | None = ..., like: Symbol | None = ..., height: int = 1, width: int = 1, scale_height: float | None = None, scale_width: float | None = None, mode: str = 'size', align_corners: bool | int = True, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """Images brought to another size by bilinear interpolation."""
 
+def _contrib_CTCLoss(data: Symbol | None = ..., label: Symbol | None = ..., data_lengths: Symbol | None = ..., label_lengths: Symbol | None = ..., use_data_lengths: bool | int = False, use_label_lengths: bool | int = False, blank_label: str = 'first', name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """CTCLoss: the negative logarithm of the probability that a network's outputs spell a label, over all alignments."""
+
 def _contrib_DeformablePSROIPooling(data: Symbol | None = ..., rois: Symbol | None = ..., trans: Symbol | None = ..., spatial_scale: float = ..., output_dim: int = ..., group_size: int = ..., pooled_size: int = ..., part_size: int = 0, sample_per_part: int = 1, trans_std: float = 0.0, no_trans: bool | int = False, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """_contrib_DeformablePSROIPooling: position-sensitive pooling whose bins are moved by offsets (Dai et al., 2017)."""
 
@@ -411,6 +416,9 @@ def _contrib_box_non_maximum_suppression(data: Symbol | None = ..., overlap_thre
 
 def _contrib_count_sketch(data: Symbol | None = ..., h: Symbol | None = ..., s: Symbol | None = ..., out_dim: int = ..., processing_batch_size: int = 32, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """Numbers summed, with signs, into buckets."""
+
+def _contrib_ctc_loss(data: Symbol | None = ..., label: Symbol | None = ..., data_lengths: Symbol | None = ..., label_lengths: Symbol | None = ..., use_data_lengths: bool | int = False, use_label_lengths: bool | int = False, blank_label: str = 'first', name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """CTCLoss: the negative logarithm of the probability that a network's outputs spell a label, over all alignments."""
 
 def _contrib_dequantize(data: Symbol | None = ..., min_range: Symbol | None = ..., max_range: Symbol | None = ..., out_type: str = 'float32', name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """Numbers from 8-bit integers and their range."""

@@ -1,0 +1,1 @@
+"""Operators on sequences of different lengths: masking, reversing, taking the last step."""
