@@ -23,7 +23,7 @@ import numpy as np
 from opbox_ops import registry
 from opbox_ops.backend import backend_for
 from opbox_ops.compute import ArraySpec, CallSpec, OpContext, OpReq
-from opbox_ops.index.positions import add_rows
+from opbox_ops.index.positions import add_rows, add_rows_temps
 
 ROWS = ((4480, 650, 10_000), (2048, 128, 128), (100_000, 1, 1_000))
 SIZES = (1_000, 100_000, 2_000_000)
@@ -82,7 +82,9 @@ def main() -> None:
     for count, width, size in ROWS:
         where, rows = rng.integers(0, size, count), rng.standard_normal((count, width), dtype="float32")
         total = np.zeros((size, width), "float32")
-        ours = best(partial(add_rows, np, where, rows, OpReq.ADD, total))
+        specs = [ArraySpec(array.shape, array.dtype) for array in (rows, total)]
+        temps = [np.empty(temp.shape, temp.dtype) for temp in add_rows_temps("cpu", count, *specs)]
+        ours = best(partial(add_rows, np, where, rows, total, temps, fresh=False))
         peer = best(partial(np.add.at, total, where, rows))
         print(f"{count!s:>8} {width!s:>6} {size!s:>8}      {ours:10.3f}     {peer:10.3f}  {peer / ours:6.1f}")
     mxnet = mxnet_steps()

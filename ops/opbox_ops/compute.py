@@ -107,16 +107,30 @@ class ArraySpec:
 
 @dataclass(frozen=True, slots=True)
 class CallSpec:
-    """One call of an operator before it runs: `device` ("cpu" or "gpu"), inputs, outputs (unwanted ones too)."""
+    """One call of an operator before it runs.
+
+    Attributes:
+        device: "cpu" or "gpu".
+        inputs, outputs: all of them, outputs that nobody wants too.
+        unwanted: the positions of those.
+    """
 
     device: str
     inputs: tuple[ArraySpec, ...]
     outputs: tuple[ArraySpec, ...]
+    unwanted: frozenset[int] = frozenset()
+
+    def wants(self, output: int) -> bool:
+        """Whether somebody reads that output: the compute is given an array for it, and not None."""
+        return output not in self.unwanted
 
     @property
     def plain(self) -> bool:
         """Whether every array's layout is "plain"."""
         return all(array.layout is PLAIN or array.layout == PLAIN for array in (*self.inputs, *self.outputs))
+
+
+_NO_CALL = CallSpec("", (), ())
 
 
 @dataclass(slots=True)
@@ -138,6 +152,7 @@ class OpContext:
         mode: shared by the executor's steps.
         temp: the arrays that the compute's temps rule asked for, in order.
         state: what FCreateOpState made for this node (a backward node sees its forward node's).
+        call: shapes, types and layouts of all inputs and outputs, those that are None too.
         req: how each output is written: NULL where it is None, INPLACE where it is an input's memory, ADD only for a
             compute that declares `accumulates`.
     """
@@ -149,6 +164,7 @@ class OpContext:
     mode: Mode = field(default_factory=Mode)
     temp: tuple[Array, ...] = ()
     state: Any = None
+    call: CallSpec = _NO_CALL
     req: tuple[OpReq, ...] = ()
 
     @property

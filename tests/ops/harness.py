@@ -23,6 +23,7 @@ from opbox_ops.infer import ShapeList, TypeList, known
 from opbox_ops.node import Entry, Node
 from opbox_ops.operator import Op
 from opbox_service.executor.copying import add_to
+from tests.allocations import counted
 from tests.cases.case import Case
 from tests.cases.values import arguments, head_gradient, inputs, is_float
 
@@ -70,6 +71,7 @@ def write_outputs(
     compute = op.choose(params, call)
     context = OpContext(backend.xp, backend.special, random, backend)
     context.temp = tuple(rubbish(backend, temp.shape, temp.dtype) for temp in op.temps(compute, params, call))
+    context.call = call
     context.req = (WRITE,) * len(outputs)
     with np.errstate(all="ignore"):
         compute(params, context, list(inputs), list(outputs))
@@ -85,6 +87,7 @@ class Call:
         shapes, dtypes: of its outputs.
         outputs: what it wrote, when everything was asked for with `write`.
         mutated: positions of inputs that it may write.
+        allocated: the sizes of the arrays that its last run allocated, in bytes.
     """
 
     run: Run
@@ -94,6 +97,7 @@ class Call:
     dtypes: list[np.dtype[Any]]
     mutated: frozenset[int]
     outputs: list[Any] = field(default_factory=list)
+    allocated: list[int] = field(default_factory=list)
 
     def fresh(self) -> list[Any]:
         """Copies of the inputs."""
@@ -103,11 +107,12 @@ class Call:
         """Outputs full of rubbish."""
         return [rubbish(self.run.backend, s, d) for s, d in zip(self.shapes, self.dtypes, strict=True)]
 
-    def spec(self) -> CallSpec:
+    def spec(self, req: Sequence[OpReq] = ()) -> CallSpec:
         """The call as the rules of a compute see it."""
         ins = tuple(ArraySpec(tuple(array.shape), array.dtype) for array in self.inputs)
         outs = tuple(map(ArraySpec, map(tuple, self.shapes), self.dtypes))
-        return CallSpec(self.run.backend.device_type, ins, outs)
+        unwanted = frozenset(k for k, kind in enumerate(req) if kind == OpReq.NULL)
+        return CallSpec(self.run.backend.device_type, ins, outs, unwanted)
 
     def chosen(self) -> Compute:
         """The compute that an executor would choose."""
@@ -118,8 +123,9 @@ class Call:
         if not any(req) and not self.mutated:
             return  # no executor has a step that nobody reads
         run, op, compute = self.run, self.node.op, self.chosen()
-        backend, params, spec = run.backend, self.node.params, self.spec()
+        backend, params, spec = run.backend, self.node.params, self.spec(req)
         random = backend.random(seed)
+        assert random.generator is not None  # made when it is first asked for
         context = OpContext(backend.xp, backend.special, random, backend, Mode(run.case.is_train))
         context.temp = tuple(
             rubbish(backend, tuple(temp.shape), np.dtype(temp.dtype)) for temp in op.temps(compute, params, spec)
@@ -137,9 +143,11 @@ class Call:
             elif kind == OpReq.ADD and not compute.accumulates:
                 targets[k] = rubbish(backend, self.shapes[k], self.dtypes[k])
         served = [OpReq.WRITE if kind == OpReq.ADD and not compute.accumulates else OpReq(kind) for kind in req]
+        context.call = spec
         context.req = tuple(served)
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"), counted() as self.allocated:
             compute(params, context, list(ins), targets)
+        with np.errstate(all="ignore"):
             for k, kind in enumerate(req):
                 if kind == OpReq.ADD and not compute.accumulates:
                     add_to(backend.xp, outs[k], targets[k])

@@ -7,16 +7,13 @@ data (…) of positions, clipped to 0 … input_dim - 1; weight (input_dim, outp
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
-from ..compute import Arrays, OpContext, Reqs, Temp
+from ..compute import Arrays, CallSpec, OpContext, OpReq, Outputs, Temp
 from ..gradient import backward_node
-from ..infer import ShapeList, TypeList
+from ..infer import ShapeList, TypeList, size_of
 from ..node import Entry, Node
 from ..params import AnyDType, Bool, Field, Params, PositiveInt
 from ..registry import register, register_backward
-from .positions import add_rows, positions, take_rows
+from .positions import add_rows, add_rows_temps, positions, take_rows
 
 
 class EmbeddingParams(Params):
@@ -50,30 +47,26 @@ def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
     return [None, gweight] if gdata else []
 
 
-def _place(p: EmbeddingParams, in_shapes: Any, in_types: Any, out_shapes: Any, out_types: Any) -> Sequence[Temp]:
-    return [Temp(in_shapes[0], "int64")]
-
-
-def _place_backward(
-    p: EmbeddingParams, in_shapes: Any, in_types: Any, out_shapes: Any, out_types: Any
-) -> Sequence[Temp]:
-    return [Temp(in_shapes[1], "int64")]
-
-
-op.resources(_place)
-backward.resources(_place_backward)
-
-
-@op.compute()
-def _(p: EmbeddingParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
+@op.compute(temps=lambda p, call: [Temp(call.inputs[0].shape, "int64")])
+def _(p: EmbeddingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     where = positions(ctx.xp, inputs[0], p.input_dim, "clip", ctx.temp[0])
-    take_rows(ctx.xp, inputs[1], where, req[0], outputs[0])
+    take_rows(ctx.xp, inputs[1], where, outputs[0])
 
 
-@backward.compute()
-def _(p: EmbeddingParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
+def _backward_temps(p: EmbeddingParams, call: CallSpec) -> list[Temp]:
+    gout, data = call.inputs
+    count = size_of(data.shape)
+    return [Temp((count,), "int64"), *add_rows_temps(call.device, count, gout, call.outputs[1])]
+
+
+# It adds to the weight's gradient itself: a vocabulary is large beside the rows that are added to it.
+@backward.compute(temps=_backward_temps, accumulates=True)
+def _(p: EmbeddingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     gout, data = inputs
-    if req[0] in (1, 2):
+    where, *adding = ctx.temp
+    if outputs[0] is not None and ctx.req[0] != OpReq.ADD:
         outputs[0].fill(0)
-    where = positions(ctx.xp, data, p.input_dim, "clip", ctx.temp[0])
-    add_rows(ctx.xp, where.reshape(-1), gout.reshape(-1, p.output_dim), req[1], outputs[1])
+    if outputs[1] is not None:
+        positions(ctx.xp, data.reshape(-1), p.input_dim, "clip", where)
+        rows = gout.reshape(len(where), p.output_dim)
+        add_rows(ctx.xp, where, rows, outputs[1], adding, fresh=ctx.req[1] != OpReq.ADD)

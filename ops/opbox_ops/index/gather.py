@@ -12,14 +12,14 @@ from typing import Any
 
 from opbox_protocol.errors import ShapeError
 
-from ..compute import Array, Arrays, OpContext, OpReq, Reqs, assign
+from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
 from ..gradient import backward_node
 from ..infer import ShapeList, TypeList, show_shape, size_of
 from ..node import Entry, Node
 from ..params import Field, NoParams, Params, Shape
 from ..registry import register, register_backward
 from ..shape.view import copy_bytes
-from .positions import add_rows, checked, take_rows, whole
+from .positions import add_rows, add_rows_temps, checked, put_rows, take_rows, whole
 
 
 class ScatterParams(Params):
@@ -91,72 +91,81 @@ def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
     return [backward_node("_backward_scatter_nd", node, [ograds[0], node.inputs[1]])[0], None]
 
 
-def _rows(xp: Any, full: tuple[int, ...], indices: Array) -> tuple[Array, tuple[int, int]]:
-    """Positions in `full` as rows of a matrix over its first m axes (rows, width), and that matrix's shape."""
-    lead = full[: indices.shape[0]]
-    flat = xp.zeros(indices.shape[1:], "int64")
-    for axis, size in enumerate(lead):
-        where = whole(xp, indices[axis], xp.empty(indices.shape[1:], "int64"))
+def _matrix(full: tuple[int, ...], indices: tuple[int, ...]) -> tuple[int, int]:
+    """`full` as a matrix (rows, width): the rows are what a tuple of positions selects."""
+    return size_of(full[: indices[0]]), size_of(full[indices[0] :])
+
+
+def _flat_temps(indices: ArraySpec) -> list[Temp]:
+    """The rows' numbers, and the positions on one axis."""
+    return [Temp(indices.shape[1:], "int64")] * 2
+
+
+def _flat(xp: Any, full: tuple[int, ...], indices: Array, temps: Arrays) -> Array:
+    """The numbers (n,) of the rows that `indices` select."""
+    flat, where = temps[:2]
+    flat.fill(0)
+    for axis, size in enumerate(full[: indices.shape[0]]):
+        whole(xp, indices[axis], where)
         checked(xp, where, -size, size, f"indices[{axis}]")
-        flat *= size
-        flat += xp.remainder(where, max(size, 1))
-    return flat.reshape(-1), (size_of(lead), size_of(full[len(lead) :]))
+        xp.remainder(where, max(size, 1), out=where)
+        xp.multiply(flat, size, out=flat)
+        xp.add(flat, where, out=flat)
+    return flat.reshape(-1)
 
 
-def _gather(xp: Any, data: Array, indices: Array, req: OpReq, out: Array) -> None:
-    if req:
-        where, matrix = _rows(xp, data.shape, indices)
-        take_rows(xp, data.reshape(matrix), where, req, out.reshape(len(where), matrix[1]))
+def _gather(ctx: OpContext, data: Array, indices: Array, out: Array) -> None:
+    where, matrix = _flat(ctx.xp, data.shape, indices, ctx.temp), _matrix(data.shape, indices.shape)
+    take_rows(ctx.xp, data.reshape(matrix), where, out.reshape(len(where), matrix[1]))
 
 
-@gather_nd.compute()
-def _(p: NoParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-    _gather(ctx.xp, inputs[0], inputs[1], req[0], outputs[0])
-
-
-@scatter_backward.compute()
-def _(p: ScatterParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-    _gather(ctx.xp, inputs[0], inputs[1], req[0], outputs[0])
-    _no_gradient(req, outputs)
-
-
-@gather_backward.compute()
-def _(p: NoParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-    if req[0]:
-        gout, indices = inputs
-        where, matrix = _rows(ctx.xp, outputs[0].shape, indices)
-        add_rows(ctx.xp, where, gout.reshape(len(where), matrix[1]), req[0], outputs[0].reshape(matrix))
-    _no_gradient(req, outputs)
-
-
-def _no_gradient(req: Reqs, outputs: Arrays) -> None:
-    for kind, out in zip(req[1:], outputs[1:], strict=True):
-        if kind in (OpReq.WRITE, OpReq.INPLACE):
+def _no_gradient(outputs: Outputs) -> None:
+    for out in outputs[1:]:
+        if out is not None:
             out.fill(0)
 
 
-def _put(xp: Any, data: Array, indices: Array, out: Array) -> None:
-    where, matrix = _rows(xp, out.shape, indices)
-    out.reshape(matrix)[where] = data.reshape(len(where), matrix[1])
+@gather_nd.compute(temps=lambda p, call: _flat_temps(call.inputs[1]))
+def _(p: NoParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    _gather(ctx, *inputs, outputs[0])
 
 
-@scatter_nd.compute()
-def _(p: ScatterParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-    out = ctx.xp.empty_like(outputs[0]) if req[0] == OpReq.ADD else outputs[0]
-    if req[0]:
-        out.fill(0)
-        _put(ctx.xp, inputs[0], inputs[1], out)
-    if req[0] == OpReq.ADD:
-        assign(outputs[0], req[0], out)
+@scatter_backward.compute(temps=lambda p, call: _flat_temps(call.inputs[1]))
+def _(p: ScatterParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    if outputs[0] is not None:
+        _gather(ctx, *inputs, outputs[0])
+    _no_gradient(outputs)
 
 
-@scatter_set_nd.compute()
-def _(p: ScatterParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
+def _backward_temps(p: NoParams, call: CallSpec) -> list[Temp]:
+    gout, indices = call.inputs
+    adding = add_rows_temps(call.device, size_of(indices.shape[1:]), gout, call.outputs[0])
+    return [*_flat_temps(indices), *adding]
+
+
+@gather_backward.compute(temps=_backward_temps)
+def _(p: NoParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    gout, indices = inputs
+    if outputs[0] is not None:
+        full = outputs[0].shape
+        where, matrix = _flat(ctx.xp, full, indices, ctx.temp), _matrix(full, indices.shape)
+        add_rows(ctx.xp, where, gout.reshape(len(where), matrix[1]), outputs[0].reshape(matrix), ctx.temp[2:])
+    _no_gradient(outputs)
+
+
+def _put(ctx: OpContext, data: Array, indices: Array, out: Array) -> None:
+    where, matrix = _flat(ctx.xp, out.shape, indices, ctx.temp), _matrix(out.shape, indices.shape)
+    put_rows(ctx.xp, out.reshape(matrix), where, data.reshape(len(where), matrix[1]))
+
+
+@scatter_nd.compute(temps=lambda p, call: _flat_temps(call.inputs[1]))
+def _(p: ScatterParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    outputs[0].fill(0)
+    _put(ctx, *inputs, outputs[0])
+
+
+@scatter_set_nd.compute(temps=lambda p, call: _flat_temps(call.inputs[2]))
+def _(p: ScatterParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     lhs, rhs, indices = inputs
-    if req[0] == OpReq.ADD:
-        changed = lhs.copy()
-        _put(ctx.xp, rhs, indices, changed)
-        assign(outputs[0], req[0], changed)
-    elif req[0]:
-        copy_bytes(ctx.xp, lhs, req[0], outputs[0])
-        _put(ctx.xp, rhs, indices, outputs[0])
+    copy_bytes(ctx, lhs, outputs[0])
+    _put(ctx, rhs, indices, outputs[0])

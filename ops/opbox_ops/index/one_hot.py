@@ -5,13 +5,12 @@ indices (…) of any element type -> (…, depth); a number outside 0 … depth 
 
 from __future__ import annotations
 
-from typing import Any
-
-from ..compute import Arrays, OpContext, OpReq, Reqs, Temp, assign
+from ..compute import Arrays, CallSpec, OpContext, Outputs, Temp
 from ..infer import ShapeList, TypeList
 from ..node import Entry, Node
 from ..params import AnyDType, Field, Float, Params, PositiveInt
 from ..registry import register
+from .counting import count_up
 from .positions import whole
 
 
@@ -43,20 +42,14 @@ def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
     return [None]
 
 
-@op.resources
-def _(p: OneHotParams, in_shapes: Any, in_types: Any, out_shapes: Any, out_types: Any) -> list[Temp]:
-    return [Temp(in_shapes[0], "int64")]
+def _temps(p: OneHotParams, call: CallSpec) -> list[Temp]:
+    indices, out = call.inputs[0], call.outputs[0]
+    return [Temp(indices.shape, "int64"), Temp((p.depth,), "int64"), Temp(out.shape, "bool")]
 
 
-@op.compute()
-def _(p: OneHotParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-    if not req[0]:
-        return
-    xp, out = ctx.xp, outputs[0]
-    on, off = out.dtype.type(p.on_value), out.dtype.type(p.off_value)
-    hot = whole(xp, inputs[0], ctx.temp[0])[..., None] == xp.arange(p.depth)
-    if req[0] == OpReq.ADD:
-        assign(out, req[0], xp.where(hot, on, off))
-    else:
-        out.fill(off)
-        xp.copyto(out, on, where=hot)
+@op.compute(temps=_temps)
+def _(p: OneHotParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    xp, out, (where, numbers, hot) = ctx.xp, outputs[0], ctx.temp
+    xp.equal(whole(xp, inputs[0], where)[..., None], count_up(xp, numbers), out=hot)
+    out.fill(out.dtype.type(p.off_value))
+    xp.copyto(out, out.dtype.type(p.on_value), where=hot)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from opbox_protocol.errors import ShapeError
 
-from ..compute import Array, Arrays, OpContext, OpReq, Reqs, assign
+from ..compute import Array, Arrays, OpContext, Outputs
 from ..gradient import backward_node
 from ..infer import Shape, ShapeList, TypeList, canonical_axis, known, size_of
 from ..node import Entry, Node
@@ -148,22 +148,24 @@ def _order(xp: Any, data: Array, axis: int, ascend: bool) -> Array:
     return xp.flip(data.shape[axis] - 1 - turned, axis)
 
 
-@sort.compute()
-def _(p: SortParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
+_SORTING = "the library's argsort has no output argument"
+
+
+@sort.compute(allocates=_SORTING)
+def _(p: SortParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     data, axis = _row(p, inputs[0])
     order = _order(ctx.xp, data, axis, p.is_ascend)
-    assign(outputs[0], req[0], ctx.xp.take_along_axis(data, order, axis))
-    assign(outputs[1], req[1], order.astype(outputs[1].dtype))
+    _write(outputs, ctx.xp.take_along_axis(data, order, axis), order)
 
 
-@argsort.compute()
-def _(p: ArgsortParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
+@argsort.compute(allocates=_SORTING)
+def _(p: ArgsortParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     data, axis = _row(p, inputs[0])
-    assign(outputs[0], req[0], _order(ctx.xp, data, axis, p.is_ascend).astype(outputs[0].dtype))
+    _write(outputs, _order(ctx.xp, data, axis, p.is_ascend))
 
 
-@topk.compute()
-def _(p: TopkParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
+@topk.compute(allocates=_SORTING)
+def _(p: TopkParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     xp = ctx.xp
     data, axis = _row(p, inputs[0])
     order = _order(xp, data, axis, p.is_ascend)
@@ -171,12 +173,17 @@ def _(p: TopkParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays)
     if p.ret_typ == "mask":
         mask = xp.zeros(data.shape, outputs[0].dtype)
         _set_along(xp, mask, chosen, axis, 1)
-        assign(outputs[0], req[0], mask.reshape(outputs[0].shape))
+        _write(outputs, mask.reshape(outputs[0].shape))
     elif p.ret_typ == "indices":
-        assign(outputs[0], req[0], chosen.astype(outputs[0].dtype))
+        _write(outputs, chosen)
     else:
-        assign(outputs[0], req[0], xp.take_along_axis(data, chosen, axis))
-        assign(outputs[1], req[1], chosen.astype(outputs[1].dtype))
+        _write(outputs, xp.take_along_axis(data, chosen, axis), chosen)
+
+
+def _write(outputs: Outputs, *values: Array) -> None:
+    for out, value in zip(outputs, values, strict=True):
+        if out is not None:
+            out[...] = value
 
 
 def _set_along(xp: Any, target: Array, where: Array, axis: int, values: Any) -> None:
@@ -186,15 +193,10 @@ def _set_along(xp: Any, target: Array, where: Array, axis: int, values: Any) -> 
     target[tuple(cells)] = values
 
 
-@order_backward.compute()
-@topk_backward.compute()
-def _(p: Any, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-    if not req[0]:
-        return
-    gout, order = inputs
-    spread = ctx.xp.zeros_like(outputs[0]) if req[0] == OpReq.ADD else outputs[0]
+@order_backward.compute(allocates="positions on one axis are made into positions on all")
+@topk_backward.compute(allocates="positions on one axis are made into positions on all")
+def _(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    (gout, order), spread = inputs, outputs[0]
     spread.fill(0)
     target, axis = (spread.reshape(-1), 0) if p.axis is None else (spread, p.axis % spread.ndim)
     _set_along(ctx.xp, target, order.astype("int64"), axis, gout)
-    if req[0] == OpReq.ADD:
-        assign(outputs[0], req[0], spread)

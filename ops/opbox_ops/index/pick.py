@@ -7,16 +7,16 @@ gdata = gout at the elements that were picked, zero elsewhere
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
-from ..compute import Array, Arrays, OpContext, OpReq, Reqs, Temp, assign
+from ..compute import Array, Arrays, ArraySpec, OpContext, Outputs, Temp
 from ..gradient import backward_node
 from ..infer import ShapeList, TypeList, canonical_axis, size_of
 from ..node import Entry, Node
 from ..params import Bool, Field, Int, NoParams, Params
 from ..registry import register, register_backward
-from .positions import positions
+from .counting import count_up
+from .positions import positions, put_rows, take_rows
 
 
 class PickParams(Params):
@@ -84,61 +84,62 @@ def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
     return [backward_node("_backward_batch_take", node, [ograds[0], node.inputs[1]])[0], None]
 
 
-def _places(p: Any, in_shapes: Any, in_types: Any, out_shapes: Any, out_types: Any) -> Sequence[Temp]:
-    return [Temp(in_shapes[1], "int64")]
+def _temps(data: ArraySpec, index: ArraySpec, axis: int) -> list[Temp]:
+    """The picked elements' numbers (before, after) in data (before, n, after), and the numbers of the axes beside n."""
+    before, after = _beside(data.shape, axis)
+    return [Temp((before, after), "int64"), Temp((before,), "int64"), Temp((after,), "int64")]
 
 
-for _each in (pick, pick_backward, batch_take, batch_take_backward):
-    _each.resources(_places)
+def _beside(shape: tuple[int, ...], axis: int) -> tuple[int, int]:
+    return size_of(shape[:axis]), size_of(shape[axis + 1 :])
 
 
-def _cells(ctx: OpContext, shape: tuple[int, ...], index: Array, axis: int, mode: str) -> tuple[Any, tuple[int, ...]]:
-    """What selects the picked elements from data in three axes (before, n, after), and those axes."""
-    where = positions(ctx.xp, index, shape[axis], mode, ctx.temp[0])
-    before, after = size_of(shape[:axis]), size_of(shape[axis + 1 :])
-    arange = ctx.xp.arange
-    cells = (arange(before)[:, None], where.reshape(before, after), arange(after)[None, :])
-    return cells, (before, shape[axis], after)
+def _cells(ctx: OpContext, shape: tuple[int, ...], index: Array, axis: int, mode: str) -> Array:
+    """The numbers of the picked elements in data of this shape."""
+    xp, (cells, rows, columns) = ctx.xp, ctx.temp
+    positions(xp, index.reshape(cells.shape), shape[axis], mode, cells)
+    xp.multiply(count_up(xp, rows), shape[axis], out=rows)
+    xp.add(cells, rows[:, None], out=cells)
+    xp.multiply(cells, len(columns), out=cells)
+    xp.add(cells, count_up(xp, columns), out=cells)
+    return cells.reshape(-1)
 
 
-def _pick(ctx: OpContext, data: Array, index: Array, axis: int, mode: str, req: OpReq, out: Array) -> None:
-    if req and data.shape[axis]:
-        cells, axes = _cells(ctx, data.shape, index, axis, mode)
-        assign(out, req, data.reshape(axes)[cells].reshape(out.shape))
+def _pick(ctx: OpContext, data: Array, index: Array, axis: int, mode: str, out: Array) -> None:
+    if data.shape[axis]:
+        take_rows(ctx.xp, data.reshape(-1), _cells(ctx, data.shape, index, axis, mode), out.reshape(-1))
 
 
-def _unpick(ctx: OpContext, gout: Array, index: Array, axis: int, mode: str, req: OpReq, gdata: Array) -> None:
-    if not req:
-        return
-    if req != OpReq.ADD:
-        gdata.fill(0)
-    cells, axes = _cells(ctx, gdata.shape, index, axis, mode)
-    gdata.reshape(axes)[cells] += gout.reshape(axes[0], axes[2])  # no element is picked twice
-
-
-@pick.compute()
-def _(p: PickParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-    _pick(ctx, inputs[0], inputs[1], p.axis % inputs[0].ndim, p.mode, req[0], outputs[0])
-
-
-@pick_backward.compute()
-def _(p: PickParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-    _unpick(ctx, inputs[0], inputs[1], p.axis % outputs[0].ndim, p.mode, req[0], outputs[0])
-    _no_gradient(req, outputs)
-
-
-@batch_take.compute()
-def _(p: NoParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-    _pick(ctx, inputs[0], inputs[1], 1, "clip", req[0], outputs[0])
-
-
-@batch_take_backward.compute()
-def _(p: NoParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-    _unpick(ctx, inputs[0], inputs[1], 1, "clip", req[0], outputs[0])
-    _no_gradient(req, outputs)
-
-
-def _no_gradient(req: Reqs, outputs: Arrays) -> None:
-    for kind, out in zip(req[1:], outputs[1:], strict=True):
-        if kind in (OpReq.WRITE, OpReq.INPLACE):
+def _unpick(ctx: OpContext, gout: Array, index: Array, axis: int, mode: str, outputs: Outputs) -> None:
+    for out in outputs:
+        if out is not None:
             out.fill(0)
+    gdata = outputs[0]
+    if gdata is not None and gdata.size:
+        # No element is picked twice.
+        cells = _cells(ctx, gdata.shape, index, axis, mode)
+        put_rows(ctx.xp, gdata.reshape(-1, 1), cells, gout.reshape(-1, 1))
+
+
+def _pick_axis(p: PickParams, data: ArraySpec) -> int:
+    return p.axis % len(data.shape)
+
+
+@pick.compute(temps=lambda p, call: _temps(*call.inputs, _pick_axis(p, call.inputs[0])))
+def _(p: PickParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    _pick(ctx, inputs[0], inputs[1], p.axis % inputs[0].ndim, p.mode, outputs[0])
+
+
+@pick_backward.compute(temps=lambda p, call: _temps(call.outputs[0], call.inputs[1], _pick_axis(p, call.outputs[0])))
+def _(p: PickParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    _unpick(ctx, inputs[0], inputs[1], _pick_axis(p, ctx.call.outputs[0]), p.mode, outputs)
+
+
+@batch_take.compute(temps=lambda p, call: _temps(*call.inputs, 1))
+def _(p: NoParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    _pick(ctx, inputs[0], inputs[1], 1, "clip", outputs[0])
+
+
+@batch_take_backward.compute(temps=lambda p, call: _temps(call.outputs[0], call.inputs[1], 1))
+def _(p: NoParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    _unpick(ctx, inputs[0], inputs[1], 1, "clip", outputs)

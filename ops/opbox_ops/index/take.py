@@ -7,16 +7,16 @@ a (…, n, …), indices (k, …) -> (…, k, …, …); positions out of range 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
-from ..compute import Array, Arrays, OpContext, Reqs, Temp
+from ..compute import Arrays, CallSpec, OpContext, OpReq, Outputs, Temp
 from ..gradient import backward_node
 from ..infer import ShapeList, TypeList, canonical_axis, size_of
 from ..node import Entry, Node
 from ..params import Field, Int, Params
 from ..registry import register, register_backward
-from .positions import add_rows, positions, take_rows
+from .counting import count_up
+from .positions import add_rows, add_rows_temps, positions, take_rows
 
 
 class TakeParams(Params):
@@ -51,37 +51,38 @@ def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
     return [backward_node("_backward_take", node, [ograds[0], node.inputs[1]])[0], None]
 
 
-def _places(p: TakeParams, in_shapes: Any, in_types: Any, out_shapes: Any, out_types: Any) -> Sequence[Temp]:
-    return [Temp(in_shapes[1], "int64")]
-
-
-op.resources(_places)
-backward.resources(_places)
-
-
-@op.compute()
-def _(p: TakeParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
+@op.compute(temps=lambda p, call: [Temp(call.inputs[1].shape, "int64")])
+def _(p: TakeParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     a, indices = inputs
     axis = p.axis % a.ndim
-    where = positions(ctx.xp, indices, a.shape[axis], p.mode, ctx.temp[0])
-    take_rows(ctx.xp, a, where, req[0], outputs[0], axis)
+    take_rows(ctx.xp, a, positions(ctx.xp, indices, a.shape[axis], p.mode, ctx.temp[0]), outputs[0], axis)
 
 
-@backward.compute()
-def _(p: TakeParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-    gout, indices = inputs
-    ga = outputs[0]
+def _backward_temps(p: TakeParams, call: CallSpec) -> list[Temp]:
+    """The positions, as often as `a` has a table of that axis, and what adds the rows up."""
+    (gout, indices), ga = call.inputs, call.outputs[0]
+    tables, count = size_of(ga.shape[: p.axis % len(ga.shape)]), size_of(indices.shape)
+    stack = Temp((tables, count if tables != 1 else 0), "int64")
+    adding = add_rows_temps(call.device, tables * count, gout, ga)
+    return [Temp((count,), "int64"), stack, Temp((tables,), "int64"), *adding]
+
+
+# It adds to `ga` itself: a table is large beside the rows that are added to it.
+@backward.compute(temps=_backward_temps, accumulates=True)
+def _(p: TakeParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    xp, (gout, indices), ga = ctx.xp, inputs, outputs[0]
+    if len(outputs) > 1 and outputs[1] is not None and ctx.req[1] != OpReq.ADD:
+        outputs[1].fill(0)
+    if ga is None:
+        return
+    where, stack, tables, *adding = ctx.temp
     axis = p.axis % ga.ndim
     size = ga.shape[axis]
-    where = positions(ctx.xp, indices, size, p.mode, ctx.temp[0]).reshape(-1)
+    positions(xp, indices.reshape(-1), size, p.mode, where)
     before, after = size_of(ga.shape[:axis]), size_of(ga.shape[axis + 1 :])
     if before != 1:
-        where = _flat(ctx.xp, where, before, size)
-    add_rows(ctx.xp, where, gout.reshape(len(where), after), req[0], ga.reshape(before * size, after))
-    if len(outputs) > 1 and req[1] in (1, 2):
-        outputs[1].fill(0)
-
-
-def _flat(xp: Any, where: Array, before: int, size: int) -> Array:
-    """Positions in a stack of `before` tables of `size` rows, as if it were one table."""
-    return (xp.arange(before, dtype="int64")[:, None] * size + where).reshape(-1)
+        # Positions in a stack of tables, as if it were one table.
+        xp.multiply(count_up(xp, tables), size, out=tables)
+        where = xp.add(tables[:, None], where, out=stack).reshape(-1)
+    rows = gout.reshape(len(where), after)
+    add_rows(xp, where, rows, ga.reshape(before * size, after), adding, fresh=ctx.req[0] != OpReq.ADD)

@@ -11,7 +11,7 @@ from typing import Any
 from opbox_protocol.errors import ShapeError
 from opbox_protocol.shapes import from_mxnet
 
-from ..compute import Array, Arrays, OpContext, OpReq, Reqs, assign
+from ..compute import Arrays, OpContext, Outputs
 from ..infer import Shape, ShapeList, TypeList, all_same_shape
 from ..node import Entry, Node
 from ..params import AnyDType, Field, Float, Int, OptShape, Params
@@ -53,14 +53,6 @@ def fixed_type(p: Any, ins: TypeList, outs: TypeList) -> None:
     outs.merge(0, p.dtype)
 
 
-def _fill(out: Array, req: OpReq, value: float) -> None:
-    number = out.dtype.type(value)
-    if req in (OpReq.WRITE, OpReq.INPLACE):
-        out.fill(number)
-    else:
-        assign(out, req, number)
-
-
 def _constant(name: str, value: float, word: str) -> tuple[Op, Op]:
     op = register(name, InitParams, inputs=(), doc=f"An array of {word}.")
     op.infer_shape(fixed_shape)
@@ -74,8 +66,8 @@ def _constant(name: str, value: float, word: str) -> tuple[Op, Op]:
 
     @op.compute()
     @like.compute()
-    def _(p: Any, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-        _fill(outputs[0], req[0], value)
+    def _(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+        outputs[0].fill(outputs[0].dtype.type(value))
 
     return op, like
 
@@ -91,8 +83,8 @@ full.infer_type(fixed_type)
 
 
 @full.compute()
-def _(p: FullParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-    _fill(outputs[0], req[0], p.value)
+def _(p: FullParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    outputs[0].fill(outputs[0].dtype.type(p.value))
 
 
 eye = register("_eye", EyeParams, inputs=(), doc="A matrix of ones on a diagonal and zeros elsewhere.")
@@ -107,16 +99,13 @@ def _(p: EyeParams, ins: ShapeList, outs: ShapeList) -> None:
 
 
 @eye.compute()
-def _(p: EyeParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-    if not req[0]:
-        return
+def _(p: EyeParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     matrix = outputs[0]
-    if req[0] != OpReq.ADD:
-        matrix.fill(0)
+    matrix.fill(0)
     rows, columns = matrix.shape
     length = min(rows + min(p.k, 0), columns - max(p.k, 0))
     if length > 0:
         first = max(-p.k, 0)
         block = matrix[first : first + length, max(p.k, 0) :][:, :length]
         diagonal = ctx.xp.lib.stride_tricks.as_strided(block, (length,), (sum(block.strides),))
-        assign(diagonal, req[0], matrix.dtype.type(1))
+        diagonal.fill(matrix.dtype.type(1))

@@ -10,9 +10,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from opbox_protocol.errors import ParamError
 
-from ..compute import Array, Arrays, OpContext, OpReq, Reqs, assign
+from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
+from ..index.counting import count_up
 from ..infer import ShapeList, canonical_axis, known, size_of
 from ..node import Entry, Node
 from ..params import AnyDType, Bool, Field, Float, NonNegativeInt, OptFloat, OptInt, Params, PositiveInt
@@ -90,32 +93,47 @@ def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
     return [None]
 
 
-def _count(xp: Any, start: float, step: float, repeat: int, req: OpReq, out: Array) -> None:
-    if not req or not out.size:
-        return
-    exact = "float64" if out.dtype.kind == "f" else "int64"
-    # In whole numbers where the type is whole, so that large ones stay exact.
-    first, by = (start, step) if exact == "float64" else (int(start), step if step % 1 else int(step))
-    numbers = xp.arange(-(-out.size // repeat), dtype=exact) * by + first
-    if out.flags.c_contiguous and repeat == 1:
-        assign(out.reshape(-1), req, numbers.astype(out.dtype))
-    else:
-        assign(out, req, xp.repeat(numbers, repeat)[: out.size].astype(out.dtype).reshape(out.shape))
+def _exact(dtype: Any) -> np.dtype[Any]:
+    """The type to count in: whole numbers where the type is whole, so that large ones stay exact."""
+    return np.dtype("float64" if np.dtype(dtype).kind in "fV" else "int64")
 
 
-@arange.compute()
-def _(p: ArangeParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
+def _numbers(p: Any, call: CallSpec) -> list[Temp]:
+    out = call.outputs[0]
+    return [Temp((-(-size_of(out.shape) // p.repeat),), _exact(out.dtype))]
+
+
+def _count(ctx: OpContext, start: float, step: float, repeat: int, out: Array) -> None:
+    """Write start, start + step, …, each `repeat` times."""
+    xp, (numbers,) = ctx.xp, ctx.temp
+    whole = numbers.dtype.kind == "i"
+    count_up(xp, numbers)
+    xp.multiply(numbers, int(step) if whole and not step % 1 else step, out=numbers, casting="unsafe")
+    xp.add(numbers, int(start) if whole else start, out=numbers)
+    flat = out.reshape(-1)
+    full = flat.size // repeat
+    xp.copyto(flat[: full * repeat].reshape(full, repeat), numbers[:full, None], casting="unsafe")
+    if full * repeat < flat.size:
+        xp.copyto(flat[full * repeat :], numbers[full : full + 1], casting="unsafe")
+
+
+@arange.compute(temps=_numbers)
+def _(p: ArangeParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     first = 0.0 if p.stop is None and not p.infer_range else p.start
-    _count(ctx.xp, first, p.step, p.repeat, req[0], outputs[0])
+    _count(ctx, first, p.step, p.repeat, outputs[0])
 
 
-@arange_like.compute()
-def _(p: ArangeLikeParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-    _count(ctx.xp, p.start, p.step, p.repeat, req[0], outputs[0])
+@arange_like.compute(temps=_numbers)
+def _(p: ArangeLikeParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    _count(ctx, p.start, p.step, p.repeat, outputs[0])
 
 
-@linspace.compute()
-def _(p: LinspaceParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-    if req[0] and p.num:
-        numbers = ctx.xp.linspace(p.start, p.stop, p.num, endpoint=p.endpoint, dtype="float64")
-        assign(outputs[0], req[0], numbers.astype(outputs[0].dtype))
+@linspace.compute(temps=lambda p, call: [Temp((p.num,), "float64")])
+def _(p: LinspaceParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    xp, (numbers,) = ctx.xp, ctx.temp
+    steps = p.num - 1 if p.endpoint else p.num
+    xp.multiply(count_up(xp, numbers), (p.stop - p.start) / max(1, steps), out=numbers)
+    xp.add(numbers, p.start, out=numbers)
+    if p.endpoint and p.num > 1:
+        numbers[-1:] = p.stop
+    xp.copyto(outputs[0], numbers, casting="unsafe")

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from opbox_protocol.errors import ShapeError
 
-from ..compute import Array, Arrays, OpContext, Reqs
+from ..compute import Array, Arrays, OpContext, Outputs
 from ..gradient import backward_node
 from ..infer import ShapeList, show_shape
 from ..node import Entry, Node
 from ..registry import register, register_backward
 from .dot import DotParams, first_known
-from .product import product
+from .product import backward_copies, product, wide_copies
 
 op = register("batch_dot", DotParams, inputs=("lhs", "rhs"))
 backward = register_backward("_backward_batch_dot", DotParams, outputs=("lhs", "rhs"))
@@ -52,16 +52,18 @@ def _turned(array: Array) -> Array:
     return array.swapaxes(-1, -2)
 
 
-@op.compute()
-def _(p: DotParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
+@op.compute(temps=lambda p, call: wide_copies(*call.inputs, *call.outputs))
+def _(p: DotParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     lhs, rhs = inputs
     a, b = (_turned(lhs) if p.transpose_a else lhs), (_turned(rhs) if p.transpose_b else rhs)
-    product(ctx.xp, a, b, req[0], outputs[0])
+    product(ctx.xp, a, b, outputs[0], ctx.temp)
 
 
-@backward.compute()
-def _(p: DotParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
+@backward.compute(temps=backward_copies)
+def _(p: DotParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     g, lhs, rhs = inputs
     a, b = (_turned(lhs) if p.transpose_a else lhs), (_turned(rhs) if p.transpose_b else rhs)
-    product(ctx.xp, *((b, _turned(g)) if p.transpose_a else (g, _turned(b))), req[0], outputs[0])
-    product(ctx.xp, *((_turned(g), a) if p.transpose_b else (_turned(a), g)), req[1], outputs[1])
+    if outputs[0] is not None:
+        product(ctx.xp, *((b, _turned(g)) if p.transpose_a else (g, _turned(b))), outputs[0], ctx.temp[:3])
+    if outputs[1] is not None:
+        product(ctx.xp, *((_turned(g), a) if p.transpose_b else (_turned(a), g)), outputs[1], ctx.temp[3:])

@@ -12,13 +12,13 @@ from typing import Literal
 
 from opbox_protocol.errors import ShapeError
 
-from ..compute import Array, Arrays, OpContext, Reqs
+from ..compute import Array, Arrays, OpContext, Outputs
 from ..gradient import backward_node
 from ..infer import ShapeList, show_shape, size_of
 from ..node import Entry, Node
 from ..params import Bool, Field, Params
 from ..registry import register, register_backward
-from .product import product
+from .product import backward_copies, product, wide_copies
 
 
 class DotParams(Params):
@@ -70,20 +70,21 @@ def _matrices(p: DotParams, lhs: Array, rhs: Array) -> tuple[Array, Array]:
     return lhs.reshape(a_shape), rhs.reshape(b_shape)
 
 
-@op.compute()
-def _(p: DotParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
+@op.compute(temps=lambda p, call: wide_copies(*call.inputs, *call.outputs))
+def _(p: DotParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     a, b = _matrices(p, *inputs)
     a, b = (a.T if p.transpose_a else a), (b.T if p.transpose_b else b)
-    product(ctx.xp, a, b, req[0], outputs[0].reshape(a.shape[0], b.shape[1]))
+    product(ctx.xp, a, b, outputs[0].reshape(a.shape[0], b.shape[1]), ctx.temp)
 
 
-@backward.compute()
-def _(p: DotParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
+@backward.compute(temps=backward_copies)
+def _(p: DotParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     gout, lhs, rhs = inputs
-    a, b = _matrices(p, lhs, rhs)
-    ga, gb = outputs[0].reshape(a.shape), outputs[1].reshape(b.shape)
+    a, b = matrices = _matrices(p, lhs, rhs)
     a, b = (a.T if p.transpose_a else a), (b.T if p.transpose_b else b)
     g = gout.reshape(a.shape[0], b.shape[1])
     # A transposed operand's gradient is the transposed product, so that each is written as it lies in memory.
-    product(ctx.xp, *((b, g.T) if p.transpose_a else (g, b.T)), req[0], ga)
-    product(ctx.xp, *((g.T, a) if p.transpose_b else (a.T, g)), req[1], gb)
+    pairs = ((b, g.T) if p.transpose_a else (g, b.T)), ((g.T, a) if p.transpose_b else (a.T, g))
+    for pair, out, like, wide in zip(pairs, outputs, matrices, (ctx.temp[:3], ctx.temp[3:]), strict=True):
+        if out is not None:
+            product(ctx.xp, *pair, out.reshape(like.shape), wide)

@@ -1,21 +1,47 @@
-"""Writing a matrix product as `req` says."""
+"""Matrix products into an array that exists: half precision in float32, rounded once."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from ..compute import Array, OpReq, assign
+from ..compute import Array, Arrays, ArraySpec, CallSpec, Temp
+from ..infer import size_of
 
-__all__ = ["product"]
+__all__ = ["backward_copies", "is_narrow", "product", "wide_copies"]
 
 
-def product(xp: Any, a: Array, b: Array, req: OpReq, out: Array) -> None:
-    """out = a @ b, straight into `out` where it can be; float16 and bfloat16 in float32."""
-    if not req:
-        return
-    if out.dtype.char == "e" or out.dtype.kind == "V":
-        assign(out, req, a.astype("float32") @ b.astype("float32"))
-    elif req != OpReq.ADD:
-        xp.matmul(a, b, out=out)
-    else:
-        assign(out, req, a @ b)
+def is_narrow(dtype: Any) -> bool:
+    """Whether products of this type are summed in float32: float16 and bfloat16."""
+    return bool(dtype.char == "e" or dtype.kind == "V")
+
+
+def wide_copies(*arrays: ArraySpec) -> list[Temp]:
+    """What `product` needs for a, b, plus if there is one, and out: nothing, unless they are narrow."""
+    return [Temp((size_of(array.shape),), "float32") for array in arrays] if is_narrow(arrays[-1].dtype) else []
+
+
+def product(xp: Any, a: Array, b: Array, out: Array, wide: Arrays, plus: Array | None = None) -> None:
+    """out = a @ b + plus, with `wide` what `wide_copies` asked for."""
+    held = out
+    if is_narrow(out.dtype):
+        a, b = (_copied(xp, space, array) for space, array in zip(wide, (a, b), strict=False))
+        plus = None if plus is None else _copied(xp, wide[2], plus)
+        held = wide[-1].reshape(out.shape)
+    xp.matmul(a, b, out=held)
+    if plus is not None:
+        xp.add(held, plus, out=held)
+    if held is not out:
+        xp.copyto(out, held, casting="unsafe")
+
+
+def _copied(xp: Any, space: Array, array: Array) -> Array:
+    copy = space.reshape(array.shape)
+    xp.copyto(copy, array)
+    return copy
+
+
+def backward_copies(p: Any, call: CallSpec) -> list[Temp]:
+    """The temporaries of both products of a backward operator that reads (gout, lhs, rhs)."""
+    gout, lhs, rhs = call.inputs
+    left, right = (gout, rhs) if not p.transpose_a else (rhs, gout), (lhs, gout) if not p.transpose_b else (gout, lhs)
+    return [*wide_copies(*left, lhs), *wide_copies(*right, rhs)]

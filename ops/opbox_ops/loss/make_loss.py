@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from typing import Literal
 
-from ..compute import Arrays, OpContext, OpReq, Reqs, assign
+from ..compute import Arrays, CallSpec, OpContext, Outputs, Temp
 from ..gradient import backward_node
 from ..infer import all_same_shape
 from ..node import Entry, Node
 from ..params import Field, Float, Params
 from ..registry import register, register_backward
+from ..shape.view import copy_input
 
 
 class MakeLossParams(Params):
@@ -32,17 +33,23 @@ def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
     return backward_node("_backward_MakeLoss", node, node.inputs if counts else [])
 
 
-@op.compute()
-def _(p: MakeLossParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-    if req[0] != OpReq.INPLACE:
-        assign(outputs[0], req[0], inputs[0])
+op.compute()(copy_input)
 
 
-@backward.compute()
-def _(p: MakeLossParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-    gdata, value = outputs[0], p.grad_scale
-    if p.normalization == "batch":
-        value = value / max(1, gdata.shape[0])
-    elif p.normalization == "valid":
-        value = value / ctx.xp.maximum((inputs[0] > p.valid_thresh).sum(), 1)
-    assign(gdata, req[0], value)
+def _counting(p: MakeLossParams, call: CallSpec) -> list[Temp]:
+    """Which elements are valid, and how many."""
+    return [Temp(call.inputs[0].shape, "bool"), Temp((), "float64")] if p.normalization == "valid" else []
+
+
+@backward.compute(temps=_counting)
+def _(p: MakeLossParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    xp, gdata = ctx.xp, outputs[0]
+    if p.normalization != "valid":
+        gdata.fill(p.grad_scale / (max(1, gdata.shape[0]) if p.normalization == "batch" else 1))
+        return
+    valid, count = ctx.temp
+    xp.greater(inputs[0], p.valid_thresh, out=valid)
+    xp.sum(valid, dtype="float64", out=count)
+    xp.maximum(count, 1, out=count)
+    xp.divide(p.grad_scale, count, out=count)
+    xp.copyto(gdata, count, casting="unsafe")

@@ -17,12 +17,13 @@ from typing import Any
 
 from opbox_protocol.errors import ShapeError
 
-from ..compute import Array, Arrays, OpContext, OpReq, Reqs, assign
+from ..compute import Array, Arrays, OpContext, Outputs
 from ..gradient import backward_node
 from ..infer import ShapeList, known, show_shape, size_of
 from ..node import Entry, Node
 from ..params import Field, Float, Params
 from ..registry import register, register_backward
+from ..shape.view import copy_input
 
 
 class RegressionParams(Params):
@@ -52,37 +53,41 @@ def _infer(p: RegressionParams, ins: ShapeList, outs: ShapeList) -> None:
         )
 
 
-def _sigmoid(xp: Any, x: Array) -> Array:
-    return 1 / (1 + xp.exp(-x))
+def _sigmoid(xp: Any, x: Array, out: Array) -> None:
+    xp.negative(x, out=out)
+    xp.exp(out, out=out)
+    xp.add(out, 1, out=out)
+    xp.reciprocal(out, out=out)
 
 
-def _register(
-    name: str, predict: Callable[[Any, Array], Array] | None, error: Callable[[Any, Array, Array], Array]
-) -> None:
+def _register(name: str, predict: Callable[[Any, Array, Array], None] | None, sign: bool = False) -> None:
+    """Register one; the gradient is the difference of out and label, or only its sign."""
     op = register(name, RegressionParams, inputs=("data", "label")).inplace((0, 0))
     backward = register_backward(f"_backward_{name}", RegressionParams, outputs=("data",)).inplace((1, 0))
     op.infer_shape(_infer)
-    if predict is None:
-        op.set_attr("TIsView", True)
 
     @op.gradient
     def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
         return backward_node(f"_backward_{name}", node, [node.inputs[1], Entry(node)], outputs=1)
 
-    @op.compute()
-    def _(p: RegressionParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-        if predict is not None and req[0]:
-            assign(outputs[0], req[0], predict(ctx.xp, inputs[0]))
-        elif req[0] != OpReq.INPLACE:
-            assign(outputs[0], req[0], inputs[0])
+    if predict is None:
+        op.set_attr("TIsView", True)
+        op.compute()(copy_input)
+    else:
+
+        @op.compute()
+        def _(p: RegressionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+            predict(ctx.xp, inputs[0], outputs[0])
 
     @backward.compute()
-    def _(p: RegressionParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-        label, out = inputs
-        each = size_of(out.shape[1:])
-        assign(outputs[0], req[0], error(ctx.xp, out, label.reshape(out.shape)) * (p.grad_scale / max(1, each)))
+    def _(p: RegressionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+        xp, (label, out), gdata = ctx.xp, inputs, outputs[0]
+        xp.subtract(out, label.reshape(out.shape), out=gdata)
+        if sign:
+            xp.sign(gdata, out=gdata)
+        xp.multiply(gdata, p.grad_scale / max(1, size_of(out.shape[1:])), out=gdata)
 
 
-_register("LinearRegressionOutput", None, lambda xp, out, label: out - label)
-_register("LogisticRegressionOutput", _sigmoid, lambda xp, out, label: out - label)
-_register("MAERegressionOutput", None, lambda xp, out, label: xp.sign(out - label))
+_register("LinearRegressionOutput", None)
+_register("LogisticRegressionOutput", _sigmoid)
+_register("MAERegressionOutput", None, sign=True)

@@ -20,10 +20,12 @@ from typing import Any, Literal
 
 from opbox_protocol.errors import ShapeError
 
-from ..compute import Array, Arrays, OpContext, OpReq, Reqs, assign
+from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
 from ..gradient import backward_node
+from ..index.counting import count_up
+from ..index.positions import put_rows, take_rows, whole
 from ..infer import Shape, ShapeList, known, show_shape, size_of, unify
-from ..nn.softmax import softmax_into
+from ..nn.softmax import softmax_into, softmax_temps
 from ..node import Entry, Node
 from ..params import Bool, Field, Float, Params
 from ..registry import register, register_backward
@@ -92,70 +94,90 @@ def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
     return backward_node("_backward_SoftmaxOutput", node, [node.inputs[1], Entry(node), *head], outputs=1)
 
 
-def _rows(p: SoftmaxOutputParams, array: Array) -> Array:
-    """data, or an array shaped like it, as (rows, classes, positions)."""
-    shape = array.shape
+def _row_shape(p: SoftmaxOutputParams, shape: tuple[int, ...]) -> tuple[int, int, int]:
+    """The shape of data, or of an array shaped like it, as (rows, classes, positions)."""
     if p.multi_output:
-        return array.reshape(shape[0], shape[1], math.prod(shape[2:]))
+        return shape[0], shape[1], math.prod(shape[2:])
     if p.preserve_shape:
-        return array.reshape(math.prod(shape[:-1]), shape[-1], 1)
-    return array.reshape(shape[0], math.prod(shape[1:]), 1)
+        return math.prod(shape[:-1]), shape[-1], 1
+    return shape[0], math.prod(shape[1:]), 1
 
 
-@op.compute()
-def _(p: SoftmaxOutputParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-    if not req[0]:
-        return
-    data, out = _rows(p, inputs[0]), outputs[0]
-    if out.flags.c_contiguous:
-        softmax_into(ctx.xp, _rows(p, out), req[0], data, 1)
-    else:
-        value = ctx.xp.empty(data.shape, out.dtype)
-        softmax_into(ctx.xp, value, OpReq.WRITE, data, 1)
-        assign(out, req[0], value.reshape(out.shape))
+def _forward_temps(p: SoftmaxOutputParams, call: CallSpec) -> list[Temp]:
+    data = call.inputs[0]
+    return softmax_temps(ArraySpec(_row_shape(p, data.shape), data.dtype), call.outputs[0].dtype, 1)
 
 
-@backward.compute()
-def _(p: SoftmaxOutputParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-    if not req[0]:
-        return
-    label, out = inputs[:2]
+@op.compute(temps=_forward_temps)
+def _(p: SoftmaxOutputParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    shape = _row_shape(p, inputs[0].shape)
+    softmax_into(ctx.xp, outputs[0].reshape(shape), inputs[0].reshape(shape), 1, ctx.temp)
+
+
+def _backward_temps(p: SoftmaxOutputParams, call: CallSpec) -> list[Temp]:
+    """For each label: its number, its class, its element's number, hit, the element; counts; which labels are valid."""
+    label, out = call.inputs[:2]
     if label.shape == out.shape:
-        value = (out - label) * p.grad_scale
+        return []
+    rows, _, positions = _row_shape(p, out.shape)
+    numbers, ones, elements = (Temp((rows, positions), dtype) for dtype in ("int64", "bool", out.dtype))
+    counts = [Temp((rows,), "int64"), Temp((positions,), "int64")]
+    every = size_of(label.shape) if p.normalization == "valid" else 0
+    valid = [Temp((every,), "int64"), Temp((every,), "bool"), Temp((), "float64"), Temp((), out.dtype)]
+    return [*[numbers] * 3, ones, *[elements] * 2, *counts, *valid]
+
+
+@backward.compute(temps=_backward_temps)
+def _(p: SoftmaxOutputParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    xp, (label, out, *gout), gdata = ctx.xp, inputs, outputs[0]
+    if label.shape == out.shape:
+        xp.subtract(out, label, out=gdata)
+        xp.multiply(gdata, p.grad_scale, out=gdata)
     else:
-        value = _of_classes(p, ctx.xp, label, _rows(p, out)).reshape(out.shape)
+        xp.copyto(gdata, out)
+        _of_classes(p, ctx, label, gdata.reshape(_row_shape(p, out.shape)))
     if p.out_grad:
-        value *= inputs[2]
-    assign(outputs[0], req[0], value)
+        xp.multiply(gdata, gout[0], out=gdata)
 
 
-def _of_classes(p: SoftmaxOutputParams, xp: Any, label: Array, out: Array) -> Array:
-    """The gradient for labels that are class numbers; out (rows, classes, positions)."""
-    rows, classes, positions = out.shape
-    labels = label.reshape(-1)
+def _of_classes(p: SoftmaxOutputParams, ctx: OpContext, label: Array, value: Array) -> None:
+    """Turn out (rows, classes, positions) into the gradient for labels that are class numbers."""
+    xp, (numbers, chosen, cells, hit, hits, picked, each_row, each_position, *valid) = ctx.xp, ctx.temp
+    rows, classes, positions = value.shape
     # Without preserve_shape there may be more labels than rows: the first count, as in MXNet.
-    mine = labels if p.multi_output else labels[:rows]
-    mine = mine.reshape(rows, positions)
-    numbers = mine.astype("i8")
-    value = out.copy()
+    labels = label.reshape(-1)
+    whole(xp, labels[: rows * positions].reshape(rows, positions), numbers)
     if classes:
-        chosen = xp.clip(numbers, 0, classes - 1)
+        xp.clip(numbers, 0, classes - 1, out=chosen)
         # A label that is no class leaves its row as it is.
-        hit = (chosen == numbers).astype(out.dtype)
+        xp.equal(chosen, numbers, out=hit)
+        xp.copyto(hits, hit)
         if p.smooth_alpha and not p.multi_output:
             spread = p.smooth_alpha / max(1, classes - 1)
-            value -= spread
-            hit = hit * (1 - p.smooth_alpha - spread)
-        value[xp.arange(rows)[:, None], chosen, xp.arange(positions)] -= hit
+            xp.subtract(value, spread, out=value)
+            xp.multiply(hits, 1 - p.smooth_alpha - spread, out=hits)
+        xp.multiply(count_up(xp, each_row), classes * positions, out=each_row)
+        xp.multiply(chosen, positions, out=cells)
+        xp.add(cells, each_row[:, None], out=cells)
+        xp.add(cells, count_up(xp, each_position), out=cells)
+        elements, taken = value.reshape(-1, 1), picked.reshape(-1)
+        take_rows(xp, elements.reshape(-1), cells.reshape(-1), taken)
+        xp.subtract(picked, hits, out=picked)
+        put_rows(xp, elements, cells.reshape(-1), taken.reshape(-1, 1))
     if p.use_ignore:
-        value = xp.where((numbers == int(p.ignore_label))[:, None, :], 0, value)
+        xp.equal(numbers, int(p.ignore_label), out=hit)
+        xp.copyto(value, 0, where=hit[:, None, :])
     scale: Any = p.grad_scale
     if p.multi_output and p.normalization != "valid":
         scale = scale / max(1, positions)
     if p.normalization == "batch":
         scale = scale / max(1, label.shape[0] if p.multi_output else labels.size)
     elif p.normalization == "valid":
-        valid = (labels.astype("i8") != int(p.ignore_label)).sum()
-        scale = (scale / xp.maximum(valid, 1)).astype(out.dtype)
-    value *= scale
-    return value
+        every, mask, count, factor = valid
+        xp.not_equal(whole(xp, labels, every), int(p.ignore_label), out=mask)
+        xp.sum(mask, dtype="float64", out=count)
+        xp.maximum(count, 1, out=count)
+        xp.divide(scale, count, out=count)
+        xp.copyto(factor, count, casting="unsafe")
+        scale = factor
+    xp.multiply(value, scale, out=value)

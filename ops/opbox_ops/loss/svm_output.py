@@ -10,12 +10,15 @@ The gradient of out is not read, and label has none. Tang, "Deep Learning using 
 
 from __future__ import annotations
 
-from ..compute import Arrays, OpContext, OpReq, Reqs, assign
+from ..compute import Arrays, CallSpec, OpContext, Outputs, Temp
 from ..gradient import backward_node
+from ..index.counting import count_up
+from ..index.positions import whole
 from ..infer import ShapeList
 from ..node import Entry, Node
 from ..params import Bool, Field, Float, Params
 from ..registry import register, register_backward
+from ..shape.view import copy_input
 
 
 class SVMOutputParams(Params):
@@ -42,22 +45,31 @@ def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
     return backward_node("_backward_SVMOutput", node, [node.inputs[1], Entry(node)], outputs=1)
 
 
-@op.compute()
-def _(p: SVMOutputParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-    if req[0] != OpReq.INPLACE:
-        assign(outputs[0], req[0], inputs[0])
+op.compute()(copy_input)
 
 
-@backward.compute()
-def _(p: SVMOutputParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-    if not req[0]:
-        return
-    xp, (label, out) = ctx.xp, inputs
-    classes = xp.arange(out.shape[-1])
-    y = xp.where(classes == label.astype("i8")[..., None], 1, -1).astype(out.dtype)
-    room = p.margin - y * out
+def _temps(p: SVMOutputParams, call: CallSpec) -> list[Temp]:
+    """label and the classes as whole numbers, where they are equal; y (1 for the label's class, else -1) and room."""
+    label, out = call.inputs
+    full = Temp(out.shape, out.dtype)
+    return [Temp(label.shape, "int64"), Temp(out.shape[-1:], "int64"), Temp(out.shape, "bool"), full, full]
+
+
+@backward.compute(temps=_temps)
+def _(p: SVMOutputParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    xp, (label, out), slope = ctx.xp, inputs, outputs[0]
+    numbers, classes, mask, y, room = ctx.temp
+    xp.equal(count_up(xp, classes), whole(xp, label, numbers)[..., None], out=mask)
+    y.fill(-1)
+    xp.copyto(y, 1, where=mask)
+    xp.multiply(y, out, out=room)
+    xp.subtract(p.margin, room, out=room)
     if p.use_linear:
-        slope = xp.where(room > 0, y, 0)
+        xp.greater(room, 0, out=mask)
+        slope.fill(0)
+        xp.copyto(slope, y, where=mask)
     else:
-        slope = y * xp.maximum(room, 0) * 2
-    assign(outputs[0], req[0], slope * -p.regularization_coefficient)
+        xp.maximum(room, 0, out=room)
+        xp.multiply(y, room, out=slope)
+        xp.multiply(slope, 2, out=slope)
+    xp.multiply(slope, -p.regularization_coefficient, out=slope)

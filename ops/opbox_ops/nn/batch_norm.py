@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from ..compute import Array, Arrays, OpContext, OpReq, Reqs, Temp, assign
+from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..gradient import backward_node
 from ..infer import ShapeList, TypeList, canonical_axis
 from ..node import Entry, Node
@@ -93,121 +93,156 @@ backward.set_attr("FMutateInputs", lambda p: (5, 6))
 class _Channels:
     """data's axes as (before, channel, after), and blocks of its channels."""
 
-    def __init__(self, p: BatchNormParams, shape: tuple[int, ...]) -> None:
+    def __init__(self, p: BatchNormParams, shape: tuple[int, ...], device: str) -> None:
         axis = p.axis % len(shape)
         self.shape = (math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :]))
         self.count = self.shape[0] * self.shape[2]
-
-    def block(self, gpu: bool) -> int:
         # Along the last axis, a block of few channels would read a little of each cache line.
         least = 1 if self.shape[2] >= 16 else 64
-        return self.shape[1] if gpu else min(self.shape[1], max(least, BLOCK // max(1, self.count)))
+        fits = max(least, BLOCK // max(1, self.count)) if device == "cpu" else self.shape[1]
+        self.block = min(self.shape[1], fits)
+        # NumPy sums products as it makes them.
+        self.products = device != "cpu"
 
-    def blocks(self, ctx: OpContext) -> Iterator[slice]:
-        size = self.block(ctx.backend.device_type != "cpu")
-        for start in range(0, self.shape[1] if size else 0, max(1, size)):
-            yield slice(start, min(start + size, self.shape[1]))
+    def __iter__(self) -> Iterator[slice]:
+        for start in range(0, self.shape[1], max(1, self.block)):
+            yield slice(start, min(start + self.block, self.shape[1]))
 
-    def scratch(self, ctx: OpContext, channels: slice) -> Array:
-        """A temporary for a block, in the type that is computed in; all of data's size on a GPU."""
+    def temps(self, dtype: Any) -> list[Temp]:
+        """Room for a block in the type that is computed in, for its sums along the last axis, and for its products."""
+        size = self.count * self.block
+        return [Temp((size,), dtype), Temp((self.shape[0] * self.block,), dtype), Temp((size * self.products,), dtype)]
+
+    def cut(self, room: Array, channels: slice) -> Array:
+        """The part of such room that `channels` take: (before, channel, after)."""
         shape = (self.shape[0], channels.stop - channels.start, self.shape[2])
-        size = math.prod(shape)
-        space = ctx.temp[0] if ctx.temp[0].size >= size else ctx.xp.empty((size,), ctx.temp[0].dtype)
-        return space[:size].reshape(shape)
+        return room[: math.prod(shape)].reshape(shape)
 
-
-def _temporary(p: BatchNormParams, shape: tuple[int, ...], dtype: Any) -> list[Temp]:
-    channels = _Channels(p, shape)
-    return [Temp((channels.count * channels.block(False),), dtype)]
-
-
-@op.resources
-def _(p: BatchNormParams, ins: Any, in_types: Any, outs: Any, out_types: Any) -> list[Temp]:
-    return _temporary(p, ins[0], out_types[1])
-
-
-@backward.resources
-def _(p: BatchNormParams, ins: Any, in_types: Any, outs: Any, out_types: Any) -> list[Temp]:
-    return _temporary(p, ins[1], in_types[3])
-
-
-def _total(xp: Any, x: Array, y: Array | None = None) -> Array:
-    """x, or x * y, summed over all but the channels."""
-    if y is None:
-        return x.sum(axis=2).sum(axis=0)
-    return xp.einsum("bca,bca->bc", x, y).sum(axis=0)
+    def total(self, ctx: OpContext, x: Array, channels: slice, out: Array, y: Array | None = None) -> None:
+        """Write x, or x * y, summed over all but the channels, to the part `channels` of `out`."""
+        xp, (_, sums, products, *_) = ctx.xp, ctx.temp
+        count = channels.stop - channels.start
+        sums = sums[: self.shape[0] * count].reshape(self.shape[0], count)
+        if y is not None and self.products:
+            x = xp.multiply(x, y, out=self.cut(products, channels))
+            y = None
+        if y is None:
+            xp.sum(x, axis=2, dtype=sums.dtype, out=sums)
+        else:
+            xp.einsum("bca,bca->bc", x, y, out=sums)
+        xp.sum(sums, axis=0, out=out[channels])
 
 
 def _column(values: Array) -> Array:
     return values[:, None]
 
 
-@op.compute()
-def _(p: BatchNormParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
+def _forward_temps(p: BatchNormParams, call: CallSpec) -> list[Temp]:
+    """Beside a block's: the factor on what is centred, and the statistics where nobody reads them."""
+    statistics = call.outputs[1]
+    room = Temp(statistics.shape, statistics.dtype)
+    unread = [room for k in (1, 2) if not call.wants(k)]
+    return [*_Channels(p, call.inputs[0].shape, call.device).temps(statistics.dtype), room, *unread]
+
+
+@op.compute(temps=_forward_temps)
+def _(p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     xp = ctx.xp
     data, gamma, beta, moving_mean, moving_var = inputs
     if p.fix_gamma and getattr(gamma.flags, "writeable", True):
         gamma[...] = 1
-    channels = _Channels(p, data.shape)
+    channels = _Channels(p, data.shape, ctx.backend.device_type)
     x = data.reshape(channels.shape)
-    whole = req[0] in (OpReq.WRITE, OpReq.INPLACE) and outputs[0].flags.c_contiguous
-    value = outputs[0].reshape(channels.shape) if whole else xp.empty(channels.shape, outputs[0].dtype)
+    value = None if outputs[0] is None else outputs[0].reshape(channels.shape)
     of_batch = ctx.is_train and not p.use_global_stats
-    mean, inverse = xp.empty_like(moving_mean), xp.empty_like(moving_var)
+    n = max(1, channels.count)
+    factor, *unread = ctx.temp[3:]
+    mean, inverse = (unread.pop() if out is None else out for out in outputs[1:])
     if not of_batch:
-        mean[...] = moving_mean
-        inverse[...] = 1 / xp.sqrt(moving_var + p.eps)
-    for block in channels.blocks(ctx):
-        centred = channels.scratch(ctx, block)
+        xp.copyto(mean, moving_mean)
+        _invert(xp, moving_var, p.eps, inverse)
+    for block in channels:
+        centred = channels.cut(ctx.temp[0], block)
         if of_batch:
-            centred[...] = x[:, block]
-            mean[block] = _total(xp, centred) / max(1, channels.count)
-            centred -= _column(mean[block])
-            inverse[block] = 1 / xp.sqrt(_total(xp, centred, centred) / max(1, channels.count) + p.eps)
+            xp.copyto(centred, x[:, block])
+            channels.total(ctx, centred, block, mean)
+            mean[block] /= n
+            xp.subtract(centred, _column(mean[block]), out=centred)
+            channels.total(ctx, centred, block, inverse, centred)
+            inverse[block] /= n
+            _invert(xp, inverse[block], p.eps, inverse[block])
         else:
             xp.subtract(x[:, block], _column(mean[block]), out=centred)
-        if req[0]:
-            centred *= _column(inverse[block] if p.fix_gamma else inverse[block] * gamma[block])
+        if value is not None:
+            centred *= _column(_scale(p, xp, inverse[block], gamma[block], factor[block]))
             centred += _column(beta[block])
             value[:, block] = centred
-    if not whole:
-        assign(outputs[0], req[0], value.reshape(outputs[0].shape))
-    assign(outputs[1], req[1], mean)
-    assign(outputs[2], req[2], inverse)
 
 
-@backward.compute()
-def _(p: BatchNormParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
+def _invert(xp: Any, variance: Array, eps: float, out: Array) -> None:
+    """out = 1 / sqrt(variance + eps)"""
+    xp.add(variance, eps, out=out)
+    xp.sqrt(out, out=out)
+    xp.reciprocal(out, out=out)
+
+
+def _scale(p: BatchNormParams, xp: Any, inverse: Array, gamma: Array, out: Array) -> Array:
+    """The factor on what is centred: inverse * gamma."""
+    return inverse if p.fix_gamma else xp.multiply(inverse, gamma, out=out)
+
+
+def _backward_temps(p: BatchNormParams, call: CallSpec) -> list[Temp]:
+    """Beside a block's: a factor, the sums ggamma and gbeta, and gout in the type that is computed in."""
+    gout, data, _, mean = call.inputs[:4]
+    block = _Channels(p, data.shape, call.device).temps(mean.dtype)
+    room = Temp(mean.shape, mean.dtype)
+    return [*block, room, room, room, *([] if gout.dtype == mean.dtype else block[:1])]
+
+
+@backward.compute(temps=_backward_temps)
+def _(p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     xp = ctx.xp
     gout, data, gamma, mean, inverse, moving_mean, moving_var = inputs
-    channels = _Channels(p, data.shape)
+    channels = _Channels(p, data.shape, ctx.backend.device_type)
     n = max(1, channels.count)
     x, g = data.reshape(channels.shape), gout.reshape(channels.shape)
-    whole = req[0] in (OpReq.WRITE, OpReq.INPLACE) and outputs[0].flags.c_contiguous
-    value = outputs[0].reshape(channels.shape) if whole else xp.empty(channels.shape, outputs[0].dtype)
+    value = None if outputs[0] is None else outputs[0].reshape(channels.shape)
     of_batch = ctx.is_train and not p.use_global_stats
-    ggamma, gbeta = xp.empty_like(mean), xp.empty_like(mean)
-    for block in channels.blocks(ctx):
-        centred = channels.scratch(ctx, block)
-        given = g[:, block].astype(mean.dtype, copy=False)
+    factor, ggamma, gbeta, *room = ctx.temp[3:]
+    for block in channels:
+        centred, given = channels.cut(ctx.temp[0], block), g[:, block]
+        if room:
+            given = channels.cut(room[0], block)
+            xp.copyto(given, g[:, block])
         xp.subtract(x[:, block], _column(mean[block]), out=centred)
-        gbeta[block] = _total(xp, given)
-        ggamma[block] = _total(xp, given, centred) * inverse[block]
-        if req[0]:
-            if of_batch:
-                centred *= _column(ggamma[block] * inverse[block] * (-1 / n))
-                centred += given
-                centred -= _column(gbeta[block] * (1 / n))
-            else:
-                centred[...] = given
-            centred *= _column(inverse[block] if p.fix_gamma else inverse[block] * gamma[block])
-            value[:, block] = centred
-    if not whole:
-        assign(outputs[0], req[0], value.reshape(outputs[0].shape))
-    assign(outputs[1], req[1], 0 if p.fix_gamma else ggamma)
-    assign(outputs[2], req[2], gbeta)
+        channels.total(ctx, given, block, gbeta)
+        channels.total(ctx, given, block, ggamma, centred)
+        ggamma[block] *= inverse[block]
+        if value is None:
+            continue
+        if of_batch:
+            share = xp.multiply(ggamma[block], inverse[block], out=factor[block])
+            share *= -1 / n
+            centred *= _column(share)
+            centred += given
+            xp.multiply(gbeta[block], 1 / n, out=share)
+            centred -= _column(share)
+        else:
+            xp.copyto(centred, given)
+        centred *= _column(_scale(p, xp, inverse[block], gamma[block], factor[block]))
+        value[:, block] = centred
+    if outputs[1] is not None:
+        outputs[1][...] = 0 if p.fix_gamma else ggamma
+    if outputs[2] is not None:
+        outputs[2][...] = gbeta
     if of_batch and channels.count:
-        moving_mean *= p.momentum
-        moving_mean += mean * (1 - p.momentum)
-        moving_var *= p.momentum
-        moving_var += (1 / xp.square(inverse) - p.eps) * (1 - p.momentum)
+        _move(xp, moving_mean, mean, p.momentum, factor)
+        xp.square(inverse, out=gbeta)
+        xp.reciprocal(gbeta, out=gbeta)
+        gbeta -= p.eps
+        _move(xp, moving_var, gbeta, p.momentum, factor)
+
+
+def _move(xp: Any, moving: Array, batch: Array, momentum: float, room: Array) -> None:
+    moving *= momentum
+    moving += xp.multiply(batch, 1 - momentum, out=room)

@@ -21,7 +21,7 @@ from pydantic import BeforeValidator
 
 from opbox_protocol.errors import ShapeError
 
-from ..compute import Array, Arrays, OpContext, OpReq, Reqs, Temp, assign
+from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, OpReq, Outputs, Temp
 from ..gradient import backward_node
 from ..infer import Shape as ShapeOrNone
 from ..infer import ShapeList, show_shape
@@ -29,7 +29,7 @@ from ..node import Entry, Node
 from ..params import Bool, Field, NonNegativeInt, Params, PositiveInt, Shape
 from ..registry import Slot, register, register_backward, unless
 from .columns import Block, Geometry
-from .window import ConvolutionLayout, channels_first, channels_last, check_layout, first, spatial
+from .window import ConvolutionLayout, channels_first, channels_last, check_layout, first, is_last, spatial
 
 
 class ConvolutionParams(Params):
@@ -117,27 +117,35 @@ def _wide(dtype: Any) -> Any:
     return np.dtype("f") if np.dtype(dtype).itemsize < 4 else np.dtype(dtype)
 
 
-def _temporaries(p: ConvolutionParams, data: Any, out: Any, dtype: Any) -> list[Temp]:
-    geometry = _geometry(p, channels_first(data, p.layout) or (), channels_first(out, p.layout) or ())
-    dtype = _wide(dtype)
+def _block_temps(p: ConvolutionParams, data: ArraySpec, weight: ArraySpec, out: ArraySpec) -> list[Temp]:
+    """Rows, columns and product of the largest block; the weight, where it is not computed with as it lies."""
+    geometry = _geometry(p, channels_first(data.shape, p.layout) or (), channels_first(out.shape, p.layout) or ())
+    dtype = _wide(data.dtype)
     block = geometry.largest(dtype.itemsize)
     rows, columns = geometry.rows_shape(block), geometry.columns_shape(block)
     product = (p.num_filter * block.samples * block.rows * geometry.row,)
-    return [Temp((math.prod(shape),), dtype) for shape in (rows, columns if p.kernel[0] > 1 else (0,), product)]
+    turned = (0,) if weight.dtype == dtype and not is_last(p.layout) else weight.shape
+    return [Temp((math.prod(shape),), dtype) for shape in (rows, columns if p.kernel[0] > 1 else (0,), product, turned)]
 
 
-@op.resources
-def _(p: ConvolutionParams, ins: Any, in_types: Any, outs: Any, out_types: Any) -> list[Temp]:
-    return _temporaries(p, ins[0], outs[0], in_types[0])
+def _backward_temps(p: ConvolutionParams, call: CallSpec) -> list[Temp]:
+    """Beside a block's: its share of gweight; gdata and gweight in a wider type; the bias's sums by sample, and wide.
 
-
-@backward.resources
-def _(p: ConvolutionParams, ins: Any, in_types: Any, outs: Any, out_types: Any) -> list[Temp]:
-    """Beside the forward ones: the gradient's columns where those are `rows`, and a block's share of gweight."""
-    temps = _temporaries(p, ins[1], ins[0], in_types[0])
-    if p.kernel[0] == 1:
-        temps[1] = temps[0]
-    return [*temps, Temp((math.prod(ins[2]),), temps[0].dtype)]
+    The gradient's columns take the place of `rows` where the kernel is one row high.
+    """
+    gout, data, weight = call.inputs
+    rows, columns, product, turned = _block_temps(p, data, weight, gout)
+    dtype, bias = rows.dtype, not p.no_bias and call.wants(2)
+    narrow = data.dtype != dtype
+    shapes = [
+        weight.shape,
+        data.shape if narrow and call.wants(0) else (0,),
+        weight.shape if narrow and call.wants(1) else (0,),
+        (data.shape[0], p.num_filter) if bias else (0,),
+        (p.num_filter,) if bias else (0,),
+    ]
+    further = [Temp((math.prod(shape),), dtype) for shape in shapes]
+    return [rows, rows if p.kernel[0] == 1 else columns, product, turned, *further]
 
 
 class _Blocks:
@@ -195,54 +203,63 @@ def _cut(space: Array, shape: tuple[int, ...]) -> Array:
     return space[: math.prod(shape)].reshape(shape)
 
 
-def _grouped(p: ConvolutionParams, weight: Array, dtype: Any) -> Array:
+def _grouped(p: ConvolutionParams, ctx: OpContext, weight: Array) -> Array:
     """weight as (group, filters / group, depth / group)."""
-    wide = first(weight, p.layout).astype(dtype, copy=False)
-    return wide.reshape(p.num_group, p.num_filter // p.num_group, math.prod(wide.shape[1:]))
+    room = ctx.temp[3]
+    if room.size:
+        turned = first(weight, p.layout)
+        room = room.reshape(turned.shape)
+        ctx.xp.copyto(room, turned)
+        weight = room
+    return weight.reshape(p.num_group, p.num_filter // p.num_group, math.prod(weight.shape[1:]))
 
 
-@op.compute()
-def _(p: ConvolutionParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-    if not req[0]:
-        return
+@op.compute(temps=lambda p, call: _block_temps(p, *call.inputs[:2], call.outputs[0]))
+def _(p: ConvolutionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     xp, out = ctx.xp, first(outputs[0], p.layout)
     blocks = _Blocks(p, ctx, first(inputs[0], p.layout), out)
-    weight = _grouped(p, inputs[1], blocks.dtype)
-    bias = None if p.no_bias else inputs[2].astype(blocks.dtype, copy=False).reshape(-1, *([1] * len(p.kernel)))
+    weight = _grouped(p, ctx, inputs[1])
+    bias = None if p.no_bias else inputs[2].reshape(-1, *([1] * len(p.kernel)))
     for block in blocks:
         columns = blocks.gather(block)
         target = blocks.positions(out, block)
-        direct = blocks.matrix(out, block) if req[0] != OpReq.ADD else None
+        direct = blocks.matrix(out, block)
         product = blocks.space(block) if direct is None else direct
         xp.matmul(weight, columns, out=product)
         if direct is None:
             value = blocks.spread(product, block)
             if bias is not None:
                 value += bias
-            assign(target, req[0], value)
+            xp.copyto(target, value, casting="unsafe")
         elif bias is not None:
             target += bias
 
 
-@backward.compute()
-def _(p: ConvolutionParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
+# It adds to gweight itself: blocks are added up anyway, so a sum costs no array of its size and no pass over it.
+@backward.compute(temps=_backward_temps, accumulates=True)
+def _(p: ConvolutionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     xp, gout = ctx.xp, first(inputs[0], p.layout)
     blocks = _Blocks(p, ctx, first(inputs[1], p.layout), gout)
-    weight = _grouped(p, inputs[2], blocks.dtype)
-    gdata = _Sum(xp, first(outputs[0], p.layout), req[0], blocks.dtype, direct=blocks.geometry.pointwise)
-    gweight = _Sum(xp, first(outputs[1], p.layout), req[1], blocks.dtype)
+    weight = _grouped(p, ctx, inputs[2])
+    share, wide_data, wide_weight, by_sample, wide_bias = ctx.temp[4:]
+    gdata = gweight = None
+    if outputs[0] is not None:
+        pointwise = blocks.geometry.pointwise
+        gdata = _Sum(xp, first(outputs[0], p.layout), ctx.req[0], wide_data, direct=pointwise)
+    if outputs[1] is not None:
+        gweight = _Sum(xp, first(outputs[1], p.layout), ctx.req[1], wide_weight)
     turned = weight.swapaxes(1, 2)
-    share = ctx.temp[3].reshape(weight.shape)
+    share = share.reshape(weight.shape)
     for block in blocks:
         g = blocks.matrix(gout, block)
         if g is None:
             g = blocks.space(block)
             blocks.spread(g, block)[...] = blocks.positions(gout, block)
-        if req[1]:
+        if gweight is not None:
             columns = blocks.gather(block)
             xp.matmul(g, columns.swapaxes(1, 2), out=share)
             gweight.array += share.reshape(gweight.array.shape)
-        if req[0]:
+        if gdata is not None:
             geometry = blocks.geometry
             if gdata.direct and block.samples == 1:
                 xp.matmul(turned, g, out=blocks.taken(gdata.array, block))
@@ -254,11 +271,16 @@ def _(p: ConvolutionParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: 
                 gdata.array[block.start : block.stop] = given.swapaxes(0, 1)
             else:
                 geometry.scatter(columns, block, _cut(blocks.rows, geometry.rows_shape(block)), gdata.array)
-    gdata.close()
-    gweight.close()
-    if not p.no_bias and req[2]:
-        flat = gout.reshape(*gout.shape[:2], math.prod(gout.shape[2:]))
-        assign(outputs[2], req[2], flat.sum(axis=2, dtype=blocks.dtype).sum(axis=0))
+    for gradient in (gdata, gweight):
+        if gradient is not None:
+            gradient.close()
+    if not p.no_bias and outputs[2] is not None:
+        by_sample = by_sample.reshape(gout.shape[:2])
+        xp.sum(gout, axis=tuple(range(2, gout.ndim)), dtype=blocks.dtype, out=by_sample)
+        xp.sum(by_sample, axis=0, out=wide_bias)
+        if ctx.req[2] == OpReq.ADD:
+            wide_bias += outputs[2]
+        xp.copyto(outputs[2], wide_bias, casting="unsafe")
 
 
 class _Sum:
@@ -267,15 +289,16 @@ class _Sum:
     With `direct`, each element is in one block only: where that can be, it is written and not added.
     """
 
-    def __init__(self, xp: Any, out: Array, req: OpReq, dtype: Any, direct: bool = False) -> None:
-        self.out, self.req = out, req
-        self.wide = out.dtype != dtype and bool(req)
-        self.array = xp.zeros(out.shape, dtype) if self.wide else out
-        fresh = req in (OpReq.WRITE, OpReq.INPLACE) and not self.wide
-        self.direct = direct and fresh and bool(out.flags.c_contiguous)
-        if fresh and not self.direct:
-            out[...] = 0
+    def __init__(self, xp: Any, out: Array, req: OpReq, wide: Array, direct: bool = False) -> None:
+        self.xp, self.out = xp, out
+        self.array = wide.reshape(out.shape) if wide.size else out
+        add = req == OpReq.ADD
+        self.direct = direct and not add and not wide.size and bool(out.flags.c_contiguous)
+        if wide.size and add:
+            xp.copyto(self.array, out)
+        elif not add and not self.direct:
+            self.array[...] = 0
 
     def close(self) -> None:
-        if self.wide:
-            assign(self.out, self.req, self.array)
+        if self.array is not self.out:
+            self.xp.copyto(self.out, self.array, casting="unsafe")

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field as Range
 
-from ..compute import Arrays, OpContext, OpReq, Reqs, assign
+from ..compute import Arrays, CallSpec, OpContext, OpReq, Outputs, Temp
 from ..gradient import backward_node
 from ..infer import ShapeList, canonical_axis
 from ..node import Entry, Node
@@ -42,32 +42,36 @@ def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
     return backward_node("_backward_Dropout", node, [ograds[0], Entry(node, 1)])
 
 
-@op.compute()
-def _(p: DropoutParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-    data, mask = inputs[0], outputs[1]
+def _draws(p: DropoutParams, call: CallSpec) -> list[Temp]:
+    """Room to draw in, where nobody reads the mask or its type is half precision."""
+    mask = call.outputs[1]
+    narrow = mask.dtype.itemsize < 4
+    return [] if call.wants(1) and not narrow else [Temp(mask.shape, "float32" if narrow else mask.dtype)]
+
+
+@op.compute(temps=_draws)
+def _(p: DropoutParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    xp, (out, mask) = ctx.xp, outputs
     if not (p.p > 0 and (ctx.is_train or p.mode == "always")):
-        assign(mask, req[1], 1)
-        if req[0] != OpReq.INPLACE:
-            assign(outputs[0], req[0], data)
+        if mask is not None:
+            mask.fill(1)
+        if out is not None and ctx.req[0] != OpReq.INPLACE:
+            xp.copyto(out, inputs[0])
         return
-    if req[1] != OpReq.WRITE:
-        mask = ctx.xp.empty(mask.shape, mask.dtype)
     keep = 1 - p.p
-    ctx.random.uniform(mask)
-    ctx.xp.less(mask, keep, out=mask, casting="unsafe")
+    drawn = ctx.temp[0] if ctx.temp else mask
+    ctx.random.uniform(drawn)
+    xp.less(drawn, keep, out=drawn, casting="unsafe")
     if keep > 0:
-        ctx.xp.multiply(mask, 1 / keep, out=mask)
-    if req[0] == OpReq.ADD:
-        assign(outputs[0], req[0], data * mask)
-    elif req[0]:
-        ctx.xp.multiply(data, mask, out=outputs[0])
-    if mask is not outputs[1]:
-        assign(outputs[1], req[1], mask)
+        xp.multiply(drawn, 1 / keep, out=drawn)
+    if mask is None:
+        mask = drawn
+    elif mask is not drawn:
+        xp.copyto(mask, drawn, casting="unsafe")
+    if out is not None:
+        xp.multiply(inputs[0], mask, out=out, casting="unsafe")
 
 
 @backward.compute()
-def _(p: DropoutParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-    if req[0] == OpReq.ADD:
-        assign(outputs[0], req[0], inputs[0] * inputs[1])
-    elif req[0]:
-        ctx.xp.multiply(inputs[0], inputs[1], out=outputs[0])
+def _(p: DropoutParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    ctx.xp.multiply(inputs[0], inputs[1], out=outputs[0])

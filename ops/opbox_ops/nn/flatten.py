@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ..compute import Arrays, OpContext, Reqs, assign
 from ..gradient import grad_use_none
 from ..infer import ShapeList, size_of
 from ..params import NoParams
 from ..registry import register, register_backward
+from ..shape.view import copy_input
 
 op = register("Flatten", aliases=("flatten",)).inplace((0, 0))
 backward = register_backward("_backward_Flatten", outputs=("data",)).inplace((0, 0))
@@ -33,7 +33,4 @@ def _(p: NoParams, ins: ShapeList, outs: ShapeList) -> None:
 
 for each in (op, backward):
     each.set_attr("TIsView", True)
-
-    @each.compute()
-    def _(p: NoParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-        assign(outputs[0], req[0], inputs[0].reshape(outputs[0].shape))
+    each.compute()(copy_input)

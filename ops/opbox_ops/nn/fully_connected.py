@@ -8,15 +8,12 @@ With flatten=False only the last axis is transformed: data (*batch, features), o
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-
 from opbox_protocol.errors import ShapeError
 
-from ..compute import Array, Arrays, OpContext, OpReq, Reqs, assign
+from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..gradient import backward_node
 from ..infer import ShapeList, size_of
+from ..linalg.product import is_narrow, product, wide_copies
 from ..node import Entry, Node
 from ..params import Bool, Field, Params, PositiveInt
 from ..registry import Slot, register, register_backward, unless
@@ -78,46 +75,32 @@ def _matrix(p: FullyConnectedParams, data: Array) -> Array:
     return data.reshape(size_of(data.shape[:-1]), data.shape[-1])
 
 
-@op.compute()
-def _(p: FullyConnectedParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
+@op.compute(temps=lambda p, call: wide_copies(*call.inputs, *call.outputs))
+def _(p: FullyConnectedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     data, weight = _matrix(p, inputs[0]), inputs[1]
-    shape = (data.shape[0], p.num_hidden)
-    if not req[0]:
-        return
-    if req[0] != OpReq.ADD and outputs[0].dtype.itemsize >= 4 and outputs[0].flags.c_contiguous:
-        out = outputs[0].reshape(shape)
-        ctx.xp.matmul(data, weight.T, out=out)
-        if not p.no_bias:
-            out += inputs[2]
-        return
-    wide = _wide(data.dtype)
-    value = data.astype(wide, copy=False) @ weight.T.astype(wide, copy=False)
-    if not p.no_bias:
-        value += inputs[2]
-    assign(outputs[0], req[0], value.reshape(outputs[0].shape))
+    out = outputs[0].reshape(data.shape[0], p.num_hidden)
+    product(ctx.xp, data, weight.T, out, ctx.temp, None if p.no_bias else inputs[2])
 
 
-@backward.compute()
-def _(p: FullyConnectedParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-    gout, data, weight = inputs
+def _backward_copies(p: FullyConnectedParams, call: CallSpec) -> list[Temp]:
+    gout, data, weight = call.inputs
+    bias = [] if p.no_bias or not is_narrow(gout.dtype) else [Temp((p.num_hidden,), "float32")]
+    return [*wide_copies(gout, weight, data), *wide_copies(gout, data, weight), *bias]
+
+
+@backward.compute(temps=_backward_copies)
+def _(p: FullyConnectedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    xp, (gout, data, weight) = ctx.xp, inputs
     x = _matrix(p, data)
     g = gout.reshape(x.shape[0], p.num_hidden)
-    wide = _wide(g.dtype)
-    g, x = g.astype(wide, copy=False), x.astype(wide, copy=False)
-    _product(ctx.xp, outputs[0], x.shape, req[0], g, weight.astype(wide, copy=False))
-    _product(ctx.xp, outputs[1], weight.shape, req[1], g.T, x)
-    if not p.no_bias and req[2]:
-        assign(outputs[2], req[2], g.sum(axis=0))
-
-
-def _wide(dtype: Any) -> Any:
-    """The type that products are summed in: half precision in single."""
-    return np.dtype("f") if dtype.itemsize < 4 else dtype
-
-
-def _product(xp: Any, out: Array, shape: tuple[int, ...], req: OpReq, a: Array, b: Array) -> None:
-    """Write a @ b, whose shape is `shape`, into `out`."""
-    if req in (OpReq.WRITE, OpReq.INPLACE) and out.dtype == a.dtype and out.flags.c_contiguous:
-        xp.matmul(a, b, out=out.reshape(shape))
-    elif req:
-        assign(out, req, xp.matmul(a, b).reshape(out.shape))
+    if outputs[0] is not None:
+        product(xp, g, weight, outputs[0].reshape(x.shape), ctx.temp[:3])
+    if outputs[1] is not None:
+        product(xp, g.T, x, outputs[1], ctx.temp[3:6])
+    if p.no_bias or outputs[2] is None:
+        return
+    if is_narrow(g.dtype):
+        xp.sum(g, axis=0, dtype="float32", out=ctx.temp[6])
+        xp.copyto(outputs[2], ctx.temp[6], casting="unsafe")
+    else:
+        xp.sum(g, axis=0, out=outputs[2])

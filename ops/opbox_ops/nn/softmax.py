@@ -18,14 +18,15 @@ from pydantic import BeforeValidator
 
 from opbox_protocol.errors import ShapeError
 
-from ..compute import Array, Arrays, OpContext, OpReq, Reqs, assign
+from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
 from ..gradient import backward_node
+from ..index.counting import count_up
 from ..infer import ShapeList, TypeList, canonical_axis, show_shape
 from ..node import Entry, Node
 from ..params import Field, Int, OptBool, OptFloat, Params
 from ..registry import Op, Slot, register, register_backward, when
 
-__all__ = ["softmax_into"]
+__all__ = ["softmax_into", "softmax_temps"]
 
 OutType = Annotated[
     Literal["float16", "float32", "float64"] | None, BeforeValidator(lambda v: None if v == "None" else v)
@@ -43,44 +44,61 @@ class SoftmaxActivationParams(Params):
     mode: Literal["channel", "instance"] = Field("instance", description="Over axis 1, or over all but the first.")
 
 
-def _wide(*arrays: Array) -> Any:
+def _wide(*dtypes: Any) -> Any:
     """The type to compute in: half precision in single."""
-    widest = max((array.dtype for array in arrays), key=lambda dtype: dtype.itemsize)
+    widest = max(dtypes, key=lambda dtype: dtype.itemsize)
     return np.dtype("f") if widest.itemsize < 4 else widest
 
 
-def softmax_into(xp: Any, out: Array, req: OpReq, data: Array, axis: int) -> None:
-    """Write softmax(data) along `axis` into `out` as `req` says; out may be data."""
-    if req:
-        _write(xp, out, req, data, axis, 1.0, None, log=False)
+def softmax_temps(data: ArraySpec, out: Any, axis: int, log: bool = False) -> list[Temp]:
+    """What `softmax_into` needs for such data and an output of type `out`."""
+    wide, rows = _wide(data.dtype, out), list(data.shape)
+    rows[axis] = 1
+    return [Temp(tuple(rows), wide), *[Temp(data.shape, wide)] * ((out != wide) + log)]
 
 
-def _write(
-    xp: Any, out: Array, req: OpReq, data: Array, axis: int, factor: float, left_out: Array | None, log: bool
+def softmax_into(
+    xp: Any,
+    out: Array,
+    data: Array,
+    axis: int,
+    temps: Arrays,
+    factor: float = 1.0,
+    left_out: Array | None = None,
+    log: bool = False,
 ) -> None:
-    """softmax, or its logarithm, of factor * data without the elements that `left_out` marks."""
+    """Write softmax, or its logarithm, of factor * data along `axis` into `out`, which may be data.
+
+    Args:
+        temps: what `softmax_temps` asked for.
+        left_out: True at the elements that do not count.
+    """
     if not data.size:
         return
-    wide = _wide(data, out)
-    held = out if req != OpReq.ADD and out.dtype == wide else xp.empty(out.shape, wide)
-    if factor == 1 and left_out is None and data.dtype == wide:
-        source = data
-    else:
-        source = xp.multiply(data, factor, dtype=wide)
+    rows, *rooms = temps
+    wide = rows.dtype
+    held = rooms.pop() if out.dtype != wide else out
+    source = data
+    if factor != 1 or left_out is not None or data.dtype != wide:
+        source = held
+        xp.multiply(data, factor, out=source, dtype=wide)
         if left_out is not None:
-            source[left_out] = -np.inf
-    top = source.max(axis=axis, keepdims=True)
-    xp.subtract(source, top, out=held)
+            xp.copyto(source, -np.inf, where=left_out)
+    xp.max(source, axis=axis, keepdims=True, out=rows)
+    xp.subtract(source, rows, out=held)
+    powers = rooms.pop() if log else held
+    xp.exp(held, out=powers)
+    xp.sum(powers, axis=axis, keepdims=True, out=rows)
     if log:
-        xp.subtract(held, xp.log(xp.exp(held).sum(axis=axis, keepdims=True)), out=held)
+        xp.log(rows, out=rows)
+        xp.subtract(held, rows, out=held)
     else:
-        xp.exp(held, out=held)
-        xp.divide(held, held.sum(axis=axis, keepdims=True), out=held)
+        xp.divide(held, rows, out=held)
         if left_out is not None:
             # Also where nothing is left: MXNet has zeros there, not the 0 / 0 that this gives.
-            held[left_out] = 0
+            xp.copyto(held, 0, where=left_out)
     if held is not out:
-        assign(out, req, held)
+        xp.copyto(out, held, casting="unsafe")
 
 
 def _register(name: str, sign: float, log: bool, inputs: tuple[str | Slot, ...]) -> Op:
@@ -111,39 +129,55 @@ def _register(name: str, sign: float, log: bool, inputs: tuple[str | Slot, ...])
     def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
         return backward_node(f"_backward_{name}", node, [ograds[0], Entry(node)], outputs=1)
 
-    @op.compute()
-    def _(p: SoftmaxParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-        if not req[0]:
-            return
-        data, left_out = inputs[0], None
+    def temps(p: SoftmaxParams, call: CallSpec) -> list[Temp]:
+        data = call.inputs[0]
+        axis = p.axis % len(data.shape)
+        asked = softmax_temps(data, call.outputs[0].dtype, axis, log)
+        if len(call.inputs) > 1:
+            asked += [Temp((data.shape[axis],), "int64"), Temp(data.shape, "bool")]
+        return asked
+
+    @op.compute(temps=temps)
+    def _(p: SoftmaxParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+        data, space, left_out = inputs[0], list(ctx.temp), None
         axis = p.axis % data.ndim
         if len(inputs) > 1:
-            places = ctx.xp.arange(data.shape[axis]).reshape([-1 if a == axis else 1 for a in range(data.ndim)])
-            left_out = places >= ctx.xp.expand_dims(inputs[1], axis)
-        _write(ctx.xp, outputs[0], req[0], data, axis, sign / (p.temperature or 1.0), left_out, log)
+            left_out = space.pop()
+            places = count_up(ctx.xp, space.pop()).reshape([-1 if a == axis else 1 for a in range(data.ndim)])
+            ctx.xp.greater_equal(places, ctx.xp.expand_dims(inputs[1], axis), out=left_out)
+        softmax_into(ctx.xp, outputs[0], data, axis, space, sign / (p.temperature or 1.0), left_out, log)
 
-    @backward.compute()
-    def _(p: SoftmaxParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-        if not req[0]:
-            return
-        xp, wide = ctx.xp, _wide(*inputs)
-        g, y = inputs[0].astype(wide, copy=False), inputs[1].astype(wide, copy=False)
-        if log:
-            value = g - xp.exp(y) * g.sum(axis=p.axis, keepdims=True)
-        else:
-            value = _through(xp, g, y, p.axis)
-        factor = sign / (p.temperature or 1.0)
-        assign(outputs[0], req[0], value if factor == 1 else value * factor)
+    @backward.compute(temps=lambda p, call: _through_temps(call, call.inputs[0].shape, p.axis))
+    def _(p: SoftmaxParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+        _through(ctx, *inputs, outputs[0], p.axis, sign / (p.temperature or 1.0), log)
 
     return op
 
 
-def _through(xp: Any, g: Array, y: Array, axis: int) -> Array:
-    """The gradient of softmax, from gout and out."""
-    value = g * y
-    total = value.sum(axis=axis, keepdims=True)
-    value -= y * total
-    return value
+def _through_temps(call: CallSpec, shape: tuple[int, ...], axis: int) -> list[Temp]:
+    wide, rows = _wide(*(array.dtype for array in call.inputs)), list(shape)
+    rows[axis] = 1
+    return [Temp(tuple(rows), wide), Temp(shape, wide)]
+
+
+def _through(ctx: OpContext, g: Array, y: Array, out: Array, axis: int, factor: float = 1.0, log: bool = False) -> None:
+    """Write the gradient of softmax, or of its logarithm, from gout and out; `out` may be g."""
+    xp, (rows, room) = ctx.xp, ctx.temp
+    held = out if out.dtype == room.dtype else room
+    if log:
+        xp.sum(g, axis=axis, keepdims=True, dtype=rows.dtype, out=rows)
+        xp.exp(y, out=room, dtype=room.dtype)
+        xp.multiply(room, rows, out=room)
+        xp.subtract(g, room, out=held)
+    else:
+        xp.multiply(g, y, out=room, dtype=room.dtype)
+        xp.sum(room, axis=axis, keepdims=True, out=rows)
+        xp.subtract(g, rows, out=held)
+        xp.multiply(held, y, out=held)
+    if factor != 1:
+        xp.multiply(held, factor, out=held)
+    if held is not out:
+        xp.copyto(out, held, casting="unsafe")
 
 
 _register("softmax", 1.0, False, ("data", Slot("length", when("use_length"), doc="How many elements count.")))
@@ -171,23 +205,24 @@ def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
     return backward_node("_backward_SoftmaxActivation", node, [ograds[0], *node.entries()])
 
 
+def _row_shape(p: SoftmaxActivationParams, shape: tuple[int, ...]) -> tuple[int, ...]:
+    return shape if p.mode == "channel" else (shape[0], math.prod(shape[1:]))
+
+
 def _rows(p: SoftmaxActivationParams, array: Array) -> Array:
-    return array if p.mode == "channel" else array.reshape(array.shape[0], math.prod(array.shape[1:]))
+    return array.reshape(_row_shape(p, array.shape))
 
 
-@activation.compute()
-def _(p: SoftmaxActivationParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-    data, out = _rows(p, inputs[0]), outputs[0]
-    if p.mode == "channel" or out.flags.c_contiguous:
-        softmax_into(ctx.xp, _rows(p, out), req[0], data, 1)
-    elif req[0]:
-        value = ctx.xp.empty(data.shape, out.dtype)
-        softmax_into(ctx.xp, value, OpReq.WRITE, data, 1)
-        assign(out, req[0], value.reshape(out.shape))
+def _activation_temps(p: SoftmaxActivationParams, call: CallSpec) -> list[Temp]:
+    data = call.inputs[0]
+    return softmax_temps(ArraySpec(_row_shape(p, data.shape), data.dtype), call.outputs[0].dtype, 1)
 
 
-@activation_backward.compute()
-def _(p: SoftmaxActivationParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-    if req[0]:
-        value = _through(ctx.xp, _rows(p, inputs[0]), _rows(p, inputs[1]), 1)
-        assign(outputs[0], req[0], value.reshape(outputs[0].shape))
+@activation.compute(temps=_activation_temps)
+def _(p: SoftmaxActivationParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    softmax_into(ctx.xp, _rows(p, outputs[0]), _rows(p, inputs[0]), 1, ctx.temp)
+
+
+@activation_backward.compute(temps=lambda p, call: _through_temps(call, _row_shape(p, call.inputs[0].shape), 1))
+def _(p: SoftmaxActivationParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    _through(ctx, *(_rows(p, array) for array in inputs), _rows(p, outputs[0]), 1)

@@ -15,19 +15,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
 from pydantic import create_model
 
 from opbox_protocol.errors import ParamError
 from opbox_protocol.mxnet import numpy_dtype
 
-from ..compute import Array, Arrays, OpContext, OpReq, Reqs
+from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..infer import ShapeList, TypeList, all_same_shape
 from ..init.fill import fixed_shape
 from ..node import Entry, Node
 from ..params import Field, Float, Int, OptShape, Params, Shape
 from ..registry import Op, register
-
-__all__ = ["draw"]
 
 FloatDType = Literal["None", "float16", "float32", "float64"]
 
@@ -62,6 +61,7 @@ class Distribution:
         params: its numeric parameters with their defaults, in order.
         fill: `(random, out, *params)` fills `out`; the parameters are numbers, or arrays that broadcast to out.
         inputs: the names of the parameters of the _sample_ form.
+        direct: whether the generator draws into an array that exists.
         valid: which numbers are possible, and in words.
         aliases: further names of the _random_ form.
     """
@@ -70,6 +70,7 @@ class Distribution:
     params: Mapping[str, float]
     fill: Callable[..., None]
     inputs: tuple[str, ...]
+    direct: bool = False
     valid: Callable[..., bool] = lambda *params: True
     told: str = ""
     aliases: tuple[str, ...] = ()
@@ -112,6 +113,7 @@ TABLE = (
         {"low": 0.0, "high": 1.0},
         _uniform,
         ("low", "high"),
+        True,
         lambda low, high: low <= high,
         "low at most high",
         aliases=("uniform",),
@@ -121,6 +123,7 @@ TABLE = (
         {"loc": 0.0, "scale": 1.0},
         _normal,
         ("mu", "sigma"),
+        True,
         lambda loc, scale: scale >= 0,
         "scale of at least 0",
         aliases=("normal",),
@@ -130,16 +133,18 @@ TABLE = (
         {"alpha": 1.0, "beta": 1.0},
         _gamma,
         ("alpha", "beta"),
+        False,
         lambda alpha, beta: alpha > 0 and beta > 0,
         "alpha and beta above 0",
     ),
-    Distribution("exponential", {"lam": 1.0}, _exponential, ("lam",), lambda lam: lam > 0, "lam above 0"),
-    Distribution("poisson", {"lam": 1.0}, _poisson, ("lam",), lambda lam: lam >= 0, "lam of at least 0"),
+    Distribution("exponential", {"lam": 1.0}, _exponential, ("lam",), False, lambda lam: lam > 0, "lam above 0"),
+    Distribution("poisson", {"lam": 1.0}, _poisson, ("lam",), False, lambda lam: lam >= 0, "lam of at least 0"),
     Distribution(
         "negative_binomial",
         {"k": 1, "p": 1.0},
         _negative_binomial,
         ("k", "p"),
+        False,
         lambda k, p: k > 0 and 0 < p <= 1,
         "k above 0 and p above 0 and at most 1",
     ),
@@ -148,20 +153,27 @@ TABLE = (
         {"mu": 1.0, "alpha": 1.0},
         _generalized,
         ("mu", "alpha"),
+        False,
         lambda mu, alpha: mu >= 0 and alpha >= 0,
         "mu and alpha of at least 0",
     ),
 )
 
 
-def draw(ctx: OpContext, fill: Callable[..., None], req: OpReq, out: Array, *params: Any) -> None:
-    """Let `fill` draw into `out` as `req` says."""
-    if req == OpReq.ADD:
-        drawn = ctx.xp.empty_like(out)
-        fill(ctx.random, drawn, *params)
-        out += drawn
-    elif req:
-        fill(ctx.random, out, *params)
+_DRAWN = "the library's generator has no output argument for this distribution"
+
+
+def _wide(p: Any, call: CallSpec) -> list[Temp]:
+    """Room to draw in, where the generator cannot draw in the output's type."""
+    out = call.outputs[0]
+    return [] if out.dtype in (np.float32, np.float64) else [Temp(out.shape, "float32")]
+
+
+def _draw(ctx: OpContext, row: Distribution, out: Array, *params: Any) -> None:
+    drawn = ctx.temp[0] if ctx.temp else out
+    row.fill(ctx.random, drawn, *params)
+    if drawn is not out:
+        ctx.xp.copyto(out, drawn, casting="unsafe")
 
 
 def _no_gradient(node: Node, ograds: list[Entry]) -> list[Entry | None]:
@@ -223,10 +235,10 @@ def _declare(row: Distribution) -> None:
         _check(row, p)
         all_same_shape(p, ins, outs)
 
-    @plain.compute()
-    @like.compute()
-    def _(p: Any, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-        draw(ctx, row.fill, req[0], outputs[0], *_numbers(row, p))
+    @plain.compute(temps=_wide if row.direct else None, allocates="" if row.direct else _DRAWN)
+    @like.compute(temps=_wide if row.direct else None, allocates="" if row.direct else _DRAWN)
+    def _(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+        _draw(ctx, row, outputs[0], *_numbers(row, p))
 
     _declare_sample(row)
 
@@ -258,10 +270,10 @@ def _declare_sample(row: Distribution) -> Op:
                 dtype = ins.merge(i, dtype)
         _wanted_type(p, ins, outs)
 
-    @op.compute()
-    def _(p: SampleParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
+    @op.compute(allocates=_DRAWN if not row.direct else "what the numbers are scaled by is made of the parameters")
+    def _(p: SampleParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
         wide = [each.reshape((*each.shape, *(1,) * len(p.shape))) for each in inputs]
-        draw(ctx, row.fill, req[0], outputs[0], *wide)
+        _draw(ctx, row, outputs[0], *wide)
 
     return op
 
@@ -287,10 +299,6 @@ def _(p: RandintParams, ins: TypeList, outs: TypeList) -> None:
     outs.merge(0, "int32" if p.dtype in (None, "None") else p.dtype)
 
 
-def _integers(random: Any, out: Array, low: int, high: int) -> None:
-    out[...] = random.generator.integers(low, high, out.shape, dtype="int64")
-
-
-@randint.compute()
-def _(p: RandintParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-    draw(ctx, _integers, req[0], outputs[0], p.low, p.high)
+@randint.compute(allocates=_DRAWN)
+def _(p: RandintParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    outputs[0][...] = ctx.random.generator.integers(p.low, p.high, outputs[0].shape, dtype="int64")

@@ -12,9 +12,9 @@ from typing import Any, Literal
 
 from opbox_protocol.errors import ShapeError
 
-from ..compute import Array, Arrays, OpContext, Reqs, assign
+from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..gradient import backward_node
-from ..index.positions import add_rows
+from ..index.positions import add_rows, add_rows_temps
 from ..infer import ShapeList, TypeList, show_shape, size_of
 from ..node import Entry, Node
 from ..params import Bool, Field, Params, Shape
@@ -77,8 +77,8 @@ def _table(data: Array) -> tuple[Array, int]:
     return data.reshape(rows, data.shape[-1]), rows
 
 
-@op.compute()
-def _(p: MultinomialParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
+@op.compute(allocates="the library's searchsorted has no output argument")
+def _(p: MultinomialParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     xp = ctx.xp
     table, rows = _table(inputs[0])
     classes, draws = table.shape[1], size_of(p.shape)
@@ -92,16 +92,20 @@ def _(p: MultinomialParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: 
     first = xp.arange(rows, dtype="float64")[:, None]
     found = xp.searchsorted((sums + first).reshape(-1), (drawn + first).reshape(-1), side="right")
     where = xp.minimum(found.reshape(rows, draws) - xp.arange(rows)[:, None] * classes, classes - 1)
-    assign(outputs[0], req[0], where.astype(outputs[0].dtype).reshape(outputs[0].shape))
-    if p.get_prob:
+    if outputs[0] is not None:
+        outputs[0][...] = where.reshape(outputs[0].shape)
+    if p.get_prob and outputs[1] is not None:
         chosen = xp.log(xp.take_along_axis(table, where, 1))
-        assign(outputs[1], req[1], chosen.reshape(outputs[1].shape))
+        outputs[1][...] = chosen.reshape(outputs[1].shape)
 
 
-@backward.compute()
-def _(p: MultinomialParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-    if not req[0]:
-        return
+def _adding(p: MultinomialParams, call: CallSpec) -> list[Temp]:
+    gprob, data, _ = call.inputs
+    return add_rows_temps(call.device, size_of(gprob.shape), gprob, data)
+
+
+@backward.compute(temps=_adding, allocates="positions and scores are made anew")
+def _(p: MultinomialParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     xp: Any = ctx.xp
     gprob, data, drawn = inputs
     table, rows = _table(data)
@@ -109,4 +113,4 @@ def _(p: MultinomialParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: 
     where = drawn.reshape(rows, draws).astype("int64")
     scores = gprob.reshape(rows, draws) / xp.take_along_axis(table, where, 1)
     cells = (where + xp.arange(rows)[:, None] * table.shape[1]).reshape(-1)
-    add_rows(xp, cells, scores.reshape(-1, 1), req[0], outputs[0].reshape(table.size, 1))
+    add_rows(xp, cells, scores.reshape(-1, 1), outputs[0].reshape(table.size, 1), ctx.temp)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..compute import Arrays, OpContext, Reqs
+from ..compute import Arrays, OpContext, Outputs, Temp
 from ..index.positions import take_rows
 from ..infer import all_same_shape
 from ..params import NoParams
@@ -12,11 +12,12 @@ op = register("_shuffle", aliases=("shuffle",))
 op.infer_shape(all_same_shape)
 
 
-@op.compute()
-def _(p: NoParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-    if req[0]:
-        (data,) = inputs
-        # The order that sorts random keys is a random order, on every device.
-        keys = ctx.xp.empty(len(data), "float64")
-        ctx.random.uniform(keys)
-        take_rows(ctx.xp, data, ctx.xp.argsort(keys), req[0], outputs[0])
+@op.compute(
+    temps=lambda p, call: [Temp(call.inputs[0].shape[:1], "float64")],
+    allocates="the library's argsort has no output argument",
+)
+def _(p: NoParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    (data,), (keys,) = inputs, ctx.temp
+    # The order that sorts random keys is a random order, on every device.
+    ctx.random.uniform(keys)
+    take_rows(ctx.xp, data, ctx.xp.argsort(keys), outputs[0])

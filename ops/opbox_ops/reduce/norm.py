@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BeforeValidator
 
-from ..compute import Arrays, OpContext, OpReq, Reqs, Temp, assign
+from ..compute import Arrays, CallSpec, OpContext, Outputs, Temp
 from ..elementwise.family import not_bool
 from ..elementwise.functions import resolve
 from ..gradient import backward_node
@@ -58,37 +58,30 @@ def _sum_type(dtype: Any) -> np.dtype[Any]:
     return np.dtype(np.float64) if np.dtype(dtype).kind in "iu" else wide(dtype)
 
 
-@op.resources
-def _(p: NormParams, in_shapes: Any, in_types: Any, out_shapes: Any, out_types: Any) -> list[Temp]:
-    return [Temp(in_shapes[0], _sum_type(in_types[0]))]
+def _temps(p: NormParams, call: CallSpec) -> list[Temp]:
+    x = call.inputs[0]
+    dtype = _sum_type(x.dtype)
+    return [Temp(x.shape, dtype), Temp(kept(x.shape, axes_of(p, len(x.shape))), dtype)]
 
 
-@op.compute()
-def _(p: NormParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-    (x,) = inputs
-    if req[0] == OpReq.NULL:
-        return
-    axes = axes_of(p, x.ndim)
-    parts = ctx.temp[0] if ctx.temp else ctx.xp.empty(x.shape, _sum_type(x.dtype))
-    (ctx.xp.square if p.ord == 2 else ctx.xp.absolute)(x, out=parts, casting="unsafe", dtype=parts.dtype)
-    total = parts.sum(axis=axes, keepdims=True)
+@op.compute(temps=_temps)
+def _(p: NormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    xp, (x,), (parts, total) = ctx.xp, inputs, ctx.temp
+    xp.copyto(parts, x)
+    (xp.square if p.ord == 2 else xp.absolute)(parts, out=parts)
+    xp.sum(parts, axis=axes_of(p, x.ndim), keepdims=True, out=total)
     if p.ord == 2:
-        ctx.xp.sqrt(total, out=total)
-    assign(outputs[0], req[0], total.reshape(outputs[0].shape))
+        xp.sqrt(total, out=total)
+    xp.copyto(outputs[0], total.reshape(outputs[0].shape), casting="unsafe")
 
 
 @backward.compute()
-def _(p: NormParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-    g, x, y = inputs
-    if req[0] == OpReq.NULL:
-        return
-    xp, integers = ctx.xp, x.dtype.kind in "iu"
+def _(p: NormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    (g, x, y), (out,) = inputs, outputs
+    integers = x.dtype.kind in "iu"
     small = kept(x.shape, axes_of(p, x.ndim))
-    out = outputs[0] if req[0] != OpReq.ADD else xp.empty(x.shape, x.dtype)
     if p.ord == 2:
-        resolve("divide", integers, xp, ctx.special)(x, y.reshape(small), out=out, casting="unsafe")
+        resolve("divide", integers, ctx.xp, ctx.special)(x, y.reshape(small), out=out, casting="unsafe")
     else:
-        resolve("sign", integers, xp, ctx.special)(x, out=out)
-    xp.multiply(out, g.reshape(small), out=out, casting="unsafe")
-    if req[0] == OpReq.ADD:
-        assign(outputs[0], req[0], out)
+        resolve("sign", integers, ctx.xp, ctx.special)(x, out=out)
+    ctx.xp.multiply(out, g.reshape(small), out=out, casting="unsafe")

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from opbox_protocol.errors import ShapeError
 
-from ..compute import Arrays, OpContext, OpReq, Reqs, assign
+from ..compute import Arrays, CallSpec, OpContext, Outputs, Temp
 from ..elementwise.family import numeric_types, zero_gradient
 from ..infer import ShapeList, canonical_axis
 from ..params import Bool, Field, NoParams, OptInt, Params
@@ -46,13 +48,37 @@ def _channel_shapes(p: NoParams, ins: ShapeList, outs: ShapeList) -> None:
     _shapes(ArgParams(axis=1, keepdims=False), ins, outs)
 
 
+def _axis(p: Any, ndim: int) -> int | None:
+    axis = p.axis if isinstance(p, ArgParams) else 1
+    return None if axis is None else axis % ndim
+
+
+def _search_temps(p: Any, call: CallSpec) -> list[Temp]:
+    """The positions as the library gives them; and data with the axis last, where it is not."""
+    data = call.inputs[0]
+    axis = _axis(p, len(data.shape))
+    if axis is None:
+        return [Temp((), np.intp)]
+    rest = (*data.shape[:axis], *data.shape[axis + 1 :])
+    return [
+        Temp(rest, np.intp),
+        *([] if axis == len(data.shape) - 1 else [Temp((*rest, data.shape[axis]), data.dtype)]),
+    ]
+
+
 def _search(name: str) -> Callable[..., None]:
-    def compute(p: Any, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-        if req[0] == OpReq.NULL or outputs[0].size == 0:
+    def compute(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+        xp, (found, *turned), (data,) = ctx.xp, ctx.temp, inputs
+        if outputs[0].size == 0:
             return
-        axis = p.axis if isinstance(p, ArgParams) else 1
-        found = getattr(ctx.xp, name)(inputs[0], axis=axis)
-        assign(outputs[0], req[0], found.reshape(outputs[0].shape).astype(outputs[0].dtype))
+        axis = _axis(p, data.ndim)
+        if axis is None:
+            data = data.reshape(-1)
+        elif turned:
+            xp.copyto(turned[0], xp.moveaxis(data, axis, -1))
+            data = turned[0]
+        getattr(xp, name)(data, axis=-1, out=found)
+        xp.copyto(outputs[0], found.reshape(outputs[0].shape), casting="unsafe")
 
     return compute
 
@@ -63,7 +89,7 @@ def _register(name: str, params: type[Params], search: str, doc: str) -> Op:
     op.set_attr("FInferType", numeric_types)
     if params is ArgParams:  # argmax_channel has none in MXNet either
         op.set_attr("FGradient", zero_gradient)
-    op.compute()(_search(search))
+    op.compute(temps=_search_temps)(_search(search))
     return op
 
 

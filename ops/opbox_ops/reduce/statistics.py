@@ -10,11 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from ..compute import Array, Arrays, OpContext, OpReq, Reqs, assign
+from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..elementwise.family import numeric_types
 from ..elementwise.functions import resolve
 from ..gradient import backward_node, grad_use_none
@@ -23,8 +24,8 @@ from ..node import Entry, Node
 from ..registry import Op, register, register_backward
 from .axes import ReduceParams, axes_of, kept, shapes
 
-Reduce: TypeAlias = "Callable[[OpContext, Array, tuple[int, ...], OpReq, Array], None]"
-"""`(ctx, x, axes, req, out)`: `out` has x's rank."""
+Reduce: TypeAlias = "Callable[[OpContext, Array, tuple[int, ...], Array], None]"
+"""`(ctx, x, axes, out)`: `out` has x's rank."""
 Spread: TypeAlias = "Callable[[OpContext, Array, Array, Array, Array], None]"
 """`(ctx, g, x, y, out)`: write the gradient into `out`, of x's shape; `g` and `y` broadcast to it."""
 
@@ -47,21 +48,39 @@ def wide(dtype: Any) -> np.dtype[Any]:
 
 
 def _library(name: str) -> Reduce:
-    """A reduction that the array library has, such as `xp.sum`."""
+    """A reduction that the array library has, such as `xp.sum`; into a wider type first where `ctx.temp` has one."""
 
-    def reduce(ctx: OpContext, x: Array, axes: tuple[int, ...], req: OpReq, out: Array) -> None:
-        function, accumulator = getattr(ctx.xp, name), wide(out.dtype)
-        if req != OpReq.ADD and accumulator == out.dtype:
-            function(x, axis=axes, dtype=accumulator, keepdims=True, out=out)
-        else:
-            assign(out, req, function(x, axis=axes, dtype=accumulator, keepdims=True))
+    def reduce(ctx: OpContext, x: Array, axes: tuple[int, ...], out: Array) -> None:
+        total = ctx.temp[0] if ctx.temp else out
+        getattr(ctx.xp, name)(x, axis=axes, dtype=total.dtype, keepdims=True, out=total)
+        if total is not out:
+            ctx.xp.copyto(out, total, casting="unsafe")
 
     return reduce
 
 
-def _mean(ctx: OpContext, x: Array, axes: tuple[int, ...], req: OpReq, out: Array) -> None:
-    total = x.sum(axis=axes, dtype=np.int64 if out.dtype.kind in "iu" else wide(out.dtype), keepdims=True)
-    assign(out, req, _share(ctx, total, math.prod(x.shape[i] for i in axes)))
+def _without_nan(name: str, instead: int) -> Reduce:
+    """The same of x with `instead` in place of each NaN."""
+    library = _library(name)
+
+    def reduce(ctx: OpContext, x: Array, axes: tuple[int, ...], out: Array) -> None:
+        if x.dtype.kind not in "iub":
+            *total, clean, missing = ctx.temp
+            ctx.temp = tuple(total)
+            ctx.xp.not_equal(x, x, out=missing)
+            ctx.xp.copyto(clean, x)
+            ctx.xp.copyto(clean, instead, where=missing)
+            x = clean
+        library(ctx, x, axes, out)
+
+    return reduce
+
+
+def _mean(ctx: OpContext, x: Array, axes: tuple[int, ...], out: Array) -> None:
+    (total,) = ctx.temp
+    ctx.xp.sum(x, axis=axes, dtype=total.dtype, keepdims=True, out=total)
+    _share(ctx, total, math.prod(x.shape[i] for i in axes))
+    ctx.xp.copyto(out, total, casting="unsafe")
 
 
 def _share(ctx: OpContext, value: Array, count: int) -> Array:
@@ -74,13 +93,11 @@ def _share(ctx: OpContext, value: Array, count: int) -> Array:
 
 
 def _extreme(name: str) -> Reduce:
-    def reduce(ctx: OpContext, x: Array, axes: tuple[int, ...], req: OpReq, out: Array) -> None:
+    def reduce(ctx: OpContext, x: Array, axes: tuple[int, ...], out: Array) -> None:
         if x.size == 0:
-            assign(out, req, _worst(name, out.dtype))
-        elif req != OpReq.ADD:
-            getattr(ctx.xp, name)(x, axis=axes, keepdims=True, out=out)
+            out[...] = _worst(name, out.dtype)
         else:
-            assign(out, req, getattr(ctx.xp, name)(x, axis=axes, keepdims=True))
+            getattr(ctx.xp, name)(x, axis=axes, keepdims=True, out=out)
 
     return reduce
 
@@ -109,7 +126,8 @@ def _spread_nansum(ctx: OpContext, g: Array, x: Array, y: Array, out: Array) -> 
 
 
 def _spread_nanprod(ctx: OpContext, g: Array, x: Array, y: Array, out: Array) -> None:
-    missing = x != x
+    (missing,) = ctx.temp
+    ctx.xp.not_equal(x, x, out=missing)
     _spread_prod(ctx, g, x, y, out)
     ctx.xp.copyto(out, 0, where=missing)
 
@@ -118,11 +136,29 @@ TABLE = (
     Row("sum", ("sum_axis",), _library("sum"), None, "The sum."),
     Row("mean", (), _mean, None, "The mean."),
     Row("prod", (), _library("prod"), _spread_prod, "The product."),
-    Row("nansum", (), _library("nansum"), _spread_nansum, "The sum of what is not NaN."),
-    Row("nanprod", (), _library("nanprod"), _spread_nanprod, "The product of what is not NaN."),
+    Row("nansum", (), _without_nan("sum", 0), _spread_nansum, "The sum of what is not NaN."),
+    Row("nanprod", (), _without_nan("prod", 1), _spread_nanprod, "The product of what is not NaN."),
     Row("max", ("max_axis",), _extreme("max"), _spread_extreme, "The maximum; NaN if there is one."),
     Row("min", ("min_axis",), _extreme("min"), _spread_extreme, "The minimum; NaN if there is one."),
 )
+
+
+def _temps(name: str, p: ReduceParams, call: CallSpec) -> list[Temp]:
+    """The result in the type that it is added up in; for the forms without NaN, x without them and where they were."""
+    x, out = call.inputs[0], call.outputs[0].dtype
+    total = wide(out)
+    if name == "mean" and out.kind in "iu":
+        total = np.dtype(np.int64)
+    asked = []
+    if name == "mean" or (name not in ("max", "min") and total != out):
+        asked.append(Temp(kept(x.shape, axes_of(p, len(x.shape))), total))
+    if name.startswith("nan") and x.dtype.kind not in "iub":
+        asked += [Temp(x.shape, x.dtype), Temp(x.shape, "bool")]
+    return asked
+
+
+def _missing(p: ReduceParams, call: CallSpec) -> list[Temp]:
+    return [Temp(call.outputs[0].shape, "bool")]
 
 
 def _register(row: Row) -> Op:
@@ -131,21 +167,22 @@ def _register(row: Row) -> Op:
     op.set_attr("FInferType", all_same_type if row.name == "sum" else numeric_types)
     backward = register_backward(f"_backward_{row.name}", ReduceParams, outputs=("data",))
 
-    @op.compute()
-    def _(p: ReduceParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
+    @op.compute(temps=partial(_temps, row.name))
+    def _(p: ReduceParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
         (x,) = inputs
-        if req[0] == OpReq.NULL:
-            return
         axes = axes_of(p, x.ndim)
-        row.reduce(ctx, x, axes, req[0], outputs[0].reshape(kept(x.shape, axes)))
+        row.reduce(ctx, x, axes, outputs[0].reshape(kept(x.shape, axes)))
 
     if row.spread is None:
         op.set_attr("FGradient", grad_use_none(backward.name))
-        backward.compute()(_repeat_mean if row.name == "mean" else _repeat)
+        if row.name == "mean":
+            backward.compute(temps=_share_temps)(_repeat_mean)
+        else:
+            backward.compute()(_repeat)
     else:
         op.set_attr("FGradient", _use_all(backward.name))
         backward.inplace((1, 0))
-        backward.compute()(_spread_with(row.spread))
+        backward.compute(temps=_missing if row.name == "nanprod" else None)(_spread_with(row.spread))
     return op
 
 
@@ -154,31 +191,31 @@ def _use_all(name: str) -> Callable[[Node, list[Entry]], list[Entry | None]]:
     return lambda node, ograds: backward_node(name, node, [ograds[0], node.inputs[0], Entry(node)])
 
 
-def _repeat(p: ReduceParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
+def _repeat(p: ReduceParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     (g,), (out,) = inputs, outputs
-    assign(out, req[0], g.reshape(kept(out.shape, axes_of(p, out.ndim))))
+    ctx.xp.copyto(out, g.reshape(kept(out.shape, axes_of(p, out.ndim))))
 
 
-def _repeat_mean(p: ReduceParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-    (g,), (out,) = inputs, outputs
+def _share_temps(p: ReduceParams, call: CallSpec) -> list[Temp]:
+    g = call.inputs[0]
+    return [Temp(g.shape, np.int64 if g.dtype.kind in "iu" else wide(g.dtype))]
+
+
+def _repeat_mean(p: ReduceParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    (g,), (out,), (share,) = inputs, outputs, ctx.temp
     axes = axes_of(p, out.ndim)
     count = math.prod(out.shape[i] for i in axes)
-    if req[0] == OpReq.NULL or count == 0:
-        return
-    share = _share(ctx, g.astype(np.int64 if g.dtype.kind in "iu" else wide(g.dtype)), count)
-    assign(out, req[0], share.reshape(kept(out.shape, axes)))
+    if count:
+        ctx.xp.copyto(share, g)
+        _share(ctx, share, count)
+        ctx.xp.copyto(out, share.reshape(kept(out.shape, axes)), casting="unsafe")
 
 
 def _spread_with(spread: Spread) -> Callable[..., None]:
-    def compute(p: ReduceParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
+    def compute(p: ReduceParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
         g, x, y = inputs
-        if req[0] == OpReq.NULL:
-            return
-        target = outputs[0] if req[0] != OpReq.ADD else ctx.xp.empty(x.shape, x.dtype)
         small = kept(x.shape, axes_of(p, x.ndim))
-        spread(ctx, g.reshape(small), x, y.reshape(small), target)
-        if req[0] == OpReq.ADD:
-            assign(outputs[0], req[0], target)
+        spread(ctx, g.reshape(small), x, y.reshape(small), outputs[0])
 
     return compute
 

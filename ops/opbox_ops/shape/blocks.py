@@ -6,9 +6,11 @@ each is the other's gradient
 
 from __future__ import annotations
 
+from typing import Any
+
 from opbox_protocol.errors import ShapeError
 
-from ..compute import Array, Arrays, OpContext, OpReq, Reqs, assign
+from ..compute import Array, Arrays, OpContext, Outputs
 from ..gradient import grad_use_none
 from ..infer import ShapeList, show_shape
 from ..params import Field, Params, PositiveInt
@@ -66,25 +68,25 @@ def _(p: BlockParams, ins: ShapeList, outs: ShapeList) -> None:
         ins.merge(0, _wide(out, p.block_size))
 
 
-def _to_space(data: Array, b: int, req: OpReq, out: Array) -> None:
+def _to_space(xp: Any, data: Array, b: int, out: Array) -> None:
     n, c, height, width = out.shape
     blocks = data.reshape(n, b, b, c, height // b, width // b).transpose(0, 3, 4, 1, 5, 2)
-    assign(out.reshape(n, c, height // b, b, width // b, b), req, blocks)
+    xp.copyto(out.reshape(n, c, height // b, b, width // b, b), blocks)
 
 
-def _to_depth(data: Array, b: int, req: OpReq, out: Array) -> None:
+def _to_depth(xp: Any, data: Array, b: int, out: Array) -> None:
     n, c, height, width = data.shape
     blocks = data.reshape(n, c, height // b, b, width // b, b).transpose(0, 3, 5, 1, 2, 4)
-    assign(out.reshape(n, b, b, c, height // b, width // b), req, blocks)
+    xp.copyto(out.reshape(n, b, b, c, height // b, width // b), blocks)
 
 
 @depth_to_space.compute()
 @to_depth_backward.compute()
-def _(p: BlockParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-    _to_space(inputs[0], p.block_size, req[0], outputs[0])
+def _(p: BlockParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    _to_space(ctx.xp, inputs[0], p.block_size, outputs[0])
 
 
 @space_to_depth.compute()
 @to_space_backward.compute()
-def _(p: BlockParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-    _to_depth(inputs[0], p.block_size, req[0], outputs[0])
+def _(p: BlockParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    _to_depth(ctx.xp, inputs[0], p.block_size, outputs[0])

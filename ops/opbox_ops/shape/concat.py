@@ -7,11 +7,9 @@ each input's gradient is its part of gout
 
 from __future__ import annotations
 
-from typing import Any
-
 from opbox_protocol.errors import ShapeError
 
-from ..compute import Array, Arrays, OpContext, OpReq, Reqs, assign
+from ..compute import Arrays, OpContext, Outputs
 from ..gradient import grad_use_none
 from ..infer import ShapeList, canonical_axis
 from ..params import Field, Int, Params, PositiveInt
@@ -65,35 +63,21 @@ def _(p: ConcatParams, ins: ShapeList, outs: ShapeList) -> None:
         ins.merge(unknown[0], (*common[:axis], rest, *common[axis + 1 :]))
 
 
-def _along(axis: int, begin: int, end: int) -> tuple[slice, ...]:
-    return (*(slice(None),) * axis, slice(begin, end))
-
-
 @concat.compute()
-def _(p: ConcatParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-    _join(ctx.xp, inputs, req[0], outputs[0], p.dim % outputs[0].ndim)
+def _(p: ConcatParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    ctx.xp.concatenate(inputs, axis=p.dim % outputs[0].ndim, out=outputs[0])
 
 
 @concat_backward.compute()
-def _(p: ConcatParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
+def _(p: ConcatParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     (gout,) = inputs
     axis = p.dim % gout.ndim
     begin = 0
-    for i, out in enumerate(outputs):
-        end = begin + out.shape[axis]
-        assign(out, req[i], gout[_along(axis, begin, end)])
+    for out, spec in zip(outputs, ctx.call.outputs, strict=True):
+        end = begin + spec.shape[axis]
+        if out is not None:
+            ctx.xp.copyto(out, gout[(*(slice(None),) * axis, slice(begin, end))])
         begin = end
-
-
-def _join(xp: Any, inputs: Arrays, req: OpReq, out: Array, axis: int) -> None:
-    if req in (OpReq.WRITE, OpReq.INPLACE):
-        xp.concatenate(inputs, axis=axis, out=out)
-    elif req == OpReq.ADD:
-        begin = 0
-        for array in inputs:
-            end = begin + array.shape[axis]
-            out[_along(axis, begin, end)] += array
-            begin = end
 
 
 @stack.infer_shape
@@ -113,14 +97,16 @@ def _(p: StackParams, ins: ShapeList, outs: ShapeList) -> None:
 
 
 @stack.compute()
-def _(p: StackParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
+def _(p: StackParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     axis = p.axis % outputs[0].ndim
-    _join(ctx.xp, [ctx.xp.expand_dims(array, axis) for array in inputs], req[0], outputs[0], axis)
+    for i, array in enumerate(inputs):
+        ctx.xp.copyto(outputs[0][(*(slice(None),) * axis, i, ...)], array)
 
 
 @stack_backward.compute()
-def _(p: StackParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
+def _(p: StackParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     (gout,) = inputs
     axis = p.axis % gout.ndim
     for i, out in enumerate(outputs):
-        assign(out, req[i], gout[(*(slice(None),) * axis, i)])
+        if out is not None:
+            ctx.xp.copyto(out, gout[(*(slice(None),) * axis, i, ...)])

@@ -5,7 +5,7 @@ shape_array: (data's ndim,)        size_array: (1,)
 
 from __future__ import annotations
 
-from ..compute import Arrays, OpContext, Reqs, assign
+from ..compute import Arrays, OpContext, Outputs
 from ..infer import ShapeList, TypeList
 from ..params import NoParams
 from ..registry import register
@@ -34,12 +34,12 @@ size_array.infer_type(_int64)
 
 
 @shape_array.compute()
-def _(p: NoParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
+def _(p: NoParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     # One element at a time: numbers go to a device without a copy from host memory.
     for i, size in enumerate(inputs[0].shape):
-        assign(outputs[0][i : i + 1], req[0], size)
+        outputs[0][i] = size
 
 
 @size_array.compute()
-def _(p: NoParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-    assign(outputs[0], req[0], inputs[0].size)
+def _(p: NoParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    outputs[0].fill(inputs[0].size)

@@ -11,10 +11,9 @@ from typing import Literal
 
 from opbox_protocol.errors import ShapeError
 
-from ..compute import Array, Arrays, OpContext, OpReq, Reqs, Temp, assign
+from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..gradient import grad_use_none
-from ..infer import DType, ShapeList, show_shape
-from ..infer import Shape as InferredShape
+from ..infer import ShapeList, show_shape, size_of
 from ..params import Field, Float, Params, Shape
 from ..registry import register, register_backward
 
@@ -78,41 +77,45 @@ def _margins(p: PadParams, full: Array) -> Iterator[tuple[Array, Array, int]]:
                 yield full[(*lead, margin)], full[(*lead, source)], axis
 
 
-@op.compute()
-def _(p: PadParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-    if not req[0]:
-        return
-    full = ctx.xp.empty_like(outputs[0]) if req[0] == OpReq.ADD else outputs[0]
+def _source(p: PadParams, call: CallSpec) -> list[Temp]:
+    """What a margin copies: NumPy cannot tell that the two do not overlap, and would copy it itself."""
+    full = call.outputs[0]
+    widths = zip(full.shape, _widths(p), strict=True)
+    sizes = (size_of(full.shape) // max(1, size) * (1 if p.mode == "edge" else max(pair)) for size, pair in widths)
+    return [] if p.mode == "constant" else [Temp((max(sizes, default=0),), full.dtype)]
+
+
+@op.compute(temps=_source)
+def _(p: PadParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    full = outputs[0]
     if p.mode == "constant":
         full.fill(p.constant_value)
     full[_centre(p, full.shape)] = inputs[0]
     if p.mode != "constant":
         for margin, source, _axis in _margins(p, full):
-            margin[...] = source
-    if req[0] == OpReq.ADD:
-        assign(outputs[0], req[0], full)
+            copied = ctx.temp[0][: source.size].reshape(source.shape)
+            copied[...] = source
+            margin[...] = copied
 
 
-@backward.resources
-def _(
-    p: PadParams,
-    in_shapes: list[InferredShape],
-    in_types: list[DType],
-    out_shapes: list[InferredShape],
-    out_types: list[DType],
-) -> list[Temp]:
-    return [] if p.mode == "constant" else [Temp(in_shapes[0] or (), in_types[0])]
+def _folding(p: PadParams, call: CallSpec) -> list[Temp]:
+    """A copy of gout, whose margins are folded back; and the sum of a margin in mode edge."""
+    gout = call.inputs[0]
+    sums = max((size_of(gout.shape) // max(1, size) for size in gout.shape), default=1) if p.mode == "edge" else 0
+    return [] if p.mode == "constant" else [Temp(gout.shape, gout.dtype), Temp((sums,), gout.dtype)]
 
 
-@backward.compute()
-def _(p: PadParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-    if not req[0]:
-        return
-    (gout,) = inputs
+@backward.compute(temps=_folding)
+def _(p: PadParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    xp, (gout,) = ctx.xp, inputs
     if p.mode != "constant":
-        (folded,) = ctx.temp
+        folded, sums = ctx.temp
         folded[...] = gout
         for margin, source, axis in reversed(list(_margins(p, folded))):
-            source += margin.sum(axis=axis, keepdims=True) if p.mode == "edge" else margin
+            if p.mode == "edge":
+                total = sums[: source.size].reshape(source.shape)
+                source += xp.sum(margin, axis=axis, keepdims=True, out=total)
+            else:
+                source += margin
         gout = folded
-    assign(outputs[0], req[0], gout[_centre(p, gout.shape)])
+    xp.copyto(outputs[0], gout[_centre(p, gout.shape)])

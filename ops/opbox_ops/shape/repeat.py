@@ -11,7 +11,7 @@ from typing import Any
 
 from opbox_protocol.errors import ShapeError
 
-from ..compute import Array, Arrays, OpContext, OpReq, Reqs, assign
+from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..gradient import grad_use_none
 from ..infer import ShapeList, canonical_axis, known, size_of
 from ..params import Field, NonNegativeInt, OptInt, Params, Shape
@@ -102,43 +102,47 @@ def _repeat_layout(p: RepeatParams, shape: tuple[int, ...]) -> tuple[tuple[int, 
     return (*shape[:axis], p.repeats, *shape[axis:]), (*shape[:axis], 1, *shape[axis:])
 
 
-def _spread(data: Array, layout: tuple[tuple[int, ...], tuple[int, ...]], req: OpReq, out: Array) -> None:
-    assign(out.reshape(layout[0]), req, data.reshape(layout[1]))
+def _spread(xp: Any, data: Array, layout: tuple[tuple[int, ...], tuple[int, ...]], out: Array) -> None:
+    xp.copyto(out.reshape(layout[0]), data.reshape(layout[1]))
 
 
-def _gather(gout: Array, layout: tuple[tuple[int, ...], tuple[int, ...]], req: OpReq, gdata: Array) -> None:
-    if not req:
-        return
+def _wide_total(p: Any, call: CallSpec) -> list[Temp]:
+    """float16 is summed in float32."""
+    gdata = call.outputs[0]
+    return [Temp((size_of(gdata.shape),), "float32")] if gdata.dtype.char == "e" else []
+
+
+def _gather(ctx: OpContext, gout: Array, layout: tuple[tuple[int, ...], tuple[int, ...]], gdata: Array) -> None:
     full, single = layout
     axes = tuple(axis for axis, (size, one) in enumerate(zip(full, single, strict=True)) if one == 1 != size)
     copies = gout.reshape(full)
-    total = copies.sum(axis=axes, dtype=_wide(gout), keepdims=True) if axes else copies
-    assign(gdata, req, total.reshape(gdata.shape))
-
-
-def _wide(array: Array) -> Any:
-    """float16 is summed in float32."""
-    return "float32" if array.dtype.char == "e" else array.dtype
+    if not axes:
+        ctx.xp.copyto(gdata.reshape(copies.shape), copies)
+        return
+    total = (ctx.temp[0] if ctx.temp else gdata).reshape(single)
+    ctx.xp.sum(copies, axis=axes, dtype=total.dtype, keepdims=True, out=total)
+    if ctx.temp:
+        ctx.xp.copyto(gdata, total.reshape(gdata.shape), casting="unsafe")
 
 
 @tile.compute()
-def _(p: TileParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-    _spread(inputs[0], _tile_layout(p, inputs[0].shape), req[0], outputs[0])
+def _(p: TileParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    _spread(ctx.xp, inputs[0], _tile_layout(p, inputs[0].shape), outputs[0])
 
 
-@tile_backward.compute()
-def _(p: TileParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-    _gather(inputs[0], _tile_layout(p, outputs[0].shape), req[0], outputs[0])
+@tile_backward.compute(temps=_wide_total)
+def _(p: TileParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    _gather(ctx, inputs[0], _tile_layout(p, outputs[0].shape), outputs[0])
 
 
 @repeat.compute()
-def _(p: RepeatParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-    _spread(inputs[0], _repeat_layout(p, inputs[0].shape), req[0], outputs[0])
+def _(p: RepeatParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    _spread(ctx.xp, inputs[0], _repeat_layout(p, inputs[0].shape), outputs[0])
 
 
-@repeat_backward.compute()
-def _(p: RepeatParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-    _gather(inputs[0], _repeat_layout(p, outputs[0].shape), req[0], outputs[0])
+@repeat_backward.compute(temps=_wide_total)
+def _(p: RepeatParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    _gather(ctx, inputs[0], _repeat_layout(p, outputs[0].shape), outputs[0])
 
 
 def _reversed(p: ReverseParams, data: Array) -> Array:
@@ -146,8 +150,8 @@ def _reversed(p: ReverseParams, data: Array) -> Array:
     return data[tuple(slice(None, None, -1) if axis in axes else slice(None) for axis in range(data.ndim))]
 
 
-def _flip(p: ReverseParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-    assign(outputs[0], req[0], _reversed(p, inputs[0]))
+def _flip(p: ReverseParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    ctx.xp.copyto(outputs[0], _reversed(p, inputs[0]))
 
 
 reverse.compute()(_flip)

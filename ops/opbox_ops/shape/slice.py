@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from opbox_protocol.errors import ShapeError
 
-from ..compute import Array, Arrays, OpContext, OpReq, Reqs, assign
+from ..compute import Array, Arrays, OpContext, Outputs
 from ..gradient import backward_node
 from ..infer import ShapeList, canonical_axis
 from ..node import Entry, Node
@@ -152,15 +152,14 @@ def _declare(op: Op) -> None:
         return backward_node(backward.name, node, [ograds[0], *node.inputs[1:]], outputs=1)
 
     @op.compute()
-    def _(p: Any, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-        assign(outputs[0], req[0], inputs[0][_part(p, inputs[0], inputs)])
+    def _(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+        ctx.xp.copyto(outputs[0], inputs[0][_part(p, inputs[0], inputs)])
 
     @backward.compute()
-    def _(p: Any, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
+    def _(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
         gdata = outputs[0]
-        if req[0] in (OpReq.WRITE, OpReq.INPLACE):
-            gdata.fill(0)
-        assign(gdata[_part(p, gdata, inputs)], req[0], inputs[0])
+        gdata.fill(0)
+        ctx.xp.copyto(gdata[_part(p, gdata, inputs)], inputs[0])
 
 
 for _each in (slice_op, slice_axis, slice_like):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..compute import Array, Arrays, OpContext, OpReq, Reqs, assign
+from ..compute import Array, Arrays, OpContext, Outputs
 from ..infer import ShapeList
 from ..params import Field, Float
 from ..registry import register
@@ -40,26 +40,16 @@ def _(p: SliceAssignScalarParams, ins: ShapeList, outs: ShapeList) -> None:
         part_of(p, len(shape))
 
 
-def _replace(p: Any, ctx: OpContext, data: Array, value: Any, req: OpReq, out: Array) -> None:
-    if req == OpReq.NULL:
-        return
-    part = part_of(p, out.ndim)
-    if req == OpReq.ADD:
-        # Adding the new array: what is outside of the part comes from data, inside from value.
-        kept = out[part].copy()
-        out += data
-        out[part] = kept
-        assign(out[part], req, value)
-    else:
-        copy_bytes(ctx.xp, data, req, out)
-        out[part] = value
+def _replace(p: Any, ctx: OpContext, data: Array, value: Any, out: Array) -> None:
+    copy_bytes(ctx, data, out)
+    out[part_of(p, out.ndim)] = value
 
 
 @op.compute()
-def _(p: SliceParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-    _replace(p, ctx, inputs[0], inputs[1], req[0], outputs[0])
+def _(p: SliceParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    _replace(p, ctx, inputs[0], inputs[1], outputs[0])
 
 
 @scalar_op.compute()
-def _(p: SliceAssignScalarParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-    _replace(p, ctx, inputs[0], outputs[0].dtype.type(p.scalar), req[0], outputs[0])
+def _(p: SliceAssignScalarParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    _replace(p, ctx, inputs[0], outputs[0].dtype.type(p.scalar), outputs[0])

@@ -12,7 +12,7 @@ from typing import Any
 
 from opbox_protocol.errors import ShapeError
 
-from ..compute import Array, Arrays, OpContext, Reqs, assign
+from ..compute import Array, Arrays, OpContext, Outputs
 from ..gradient import grad_use_none
 from ..infer import ShapeList, canonical_axis, show_shape
 from ..params import Bool, Field, Int, NonNegativeInt, Params, PositiveInt, Shape
@@ -128,15 +128,15 @@ def _parts(p: Any, array: Array) -> list[Array]:
     return views
 
 
-def _forward(p: Any, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-    for part, kind, out in zip(_parts(p, inputs[0]), req, outputs, strict=True):
-        assign(out, kind, part)
+def _forward(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    for part, out in zip(_parts(p, inputs[0]), outputs, strict=True):
+        if out is not None:
+            ctx.xp.copyto(out, part)
 
 
-def _backward(p: Any, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-    if req[0]:
-        for part, gout in zip(_parts(p, outputs[0]), inputs, strict=True):
-            assign(part, req[0], gout)
+def _backward(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    for part, gout in zip(_parts(p, outputs[0]), inputs, strict=True):
+        ctx.xp.copyto(part, gout)
 
 
 _declare(slice_channel)

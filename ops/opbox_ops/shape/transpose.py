@@ -11,7 +11,7 @@ from typing import Any
 
 from opbox_protocol.errors import ShapeError
 
-from ..compute import Arrays, OpContext, Reqs, assign
+from ..compute import Arrays, OpContext, Outputs
 from ..gradient import grad_use_none
 from ..infer import ShapeList, canonical_axis
 from ..params import Field, Int, Params, Shape
@@ -68,12 +68,12 @@ def _declare(op: Op, order_of: Callable[[Any, int], tuple[int, ...]]) -> None:
             ins.merge(0, tuple(out[axis] for axis in _inverse(order)))
 
     @op.compute()
-    def _(p: Any, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-        assign(outputs[0], req[0], inputs[0].transpose(order_of(p, inputs[0].ndim)))
+    def _(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+        ctx.xp.copyto(outputs[0], inputs[0].transpose(order_of(p, inputs[0].ndim)))
 
     @backward.compute()
-    def _(p: Any, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-        assign(outputs[0], req[0], inputs[0].transpose(_inverse(order_of(p, inputs[0].ndim))))
+    def _(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+        ctx.xp.copyto(outputs[0], inputs[0].transpose(_inverse(order_of(p, inputs[0].ndim))))
 
 
 _declare(transpose, _transposed)

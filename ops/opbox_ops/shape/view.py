@@ -8,33 +8,30 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..compute import Array, Arrays, OpContext, OpReq, Reqs, assign
+from ..compute import Array, Arrays, OpContext, OpReq, Outputs
 from ..gradient import backward_node
 from ..node import Entry, Node
 from ..registry import Op, register_backward
 
-__all__ = ["as_view", "copy_bytes"]
+__all__ = ["as_view", "copy_bytes", "copy_input"]
 
 
-def copy_bytes(xp: Any, data: Array, req: OpReq, out: Array) -> None:
+def copy_bytes(ctx: OpContext, data: Array, out: Array) -> None:
     """Write `data`, in row-major order, into `out` of as many elements; nothing to do where they share memory."""
-    if req == OpReq.NULL or (req == OpReq.INPLACE and xp.may_share_memory(data, out)):
-        return
-    if out.flags.c_contiguous:
-        assign(out.reshape(data.shape), req, data)
-    else:
-        assign(out, req, data.reshape(out.shape))
+    if ctx.req[0] != OpReq.INPLACE:
+        ctx.xp.copyto(out.reshape(data.shape), data)
 
 
-def _compute(p: Any, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-    copy_bytes(ctx.xp, inputs[0], req[0], outputs[0])
+def copy_input(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    """The compute of a view whose output has memory of its own."""
+    copy_bytes(ctx, inputs[0], outputs[0])
 
 
 def as_view(op: Op) -> Op:
     """Make `op` a view of its first input: compute, sharing and a gradient that is a view again."""
     backward = register_backward(f"_backward_{op.name}", op.params)
     for each in (op, backward):
-        each.compute()(_compute)
+        each.compute()(copy_input)
         each.inplace((0, 0)).set_attr("TIsView", True)
 
     @op.gradient

@@ -229,7 +229,8 @@ class _Compiler:
         assert op is not None
         reads = tuple([self.ids[entry] for entry in node.inputs])
         outs = plan.specs(writes) if values is None else tuple([value.spec for value in values])
-        call = CallSpec(plan.device, plan.specs(reads), outs)
+        unwanted = frozenset([k for k, value in enumerate(writes) if value == UNWANTED])
+        call = CallSpec(plan.device, plan.specs(reads), outs, unwanted)
         try:
             compute = op.choose(node.params, call, self.level)
         except MXNetError as error:

@@ -46,6 +46,7 @@ SPARE_BYTES = 1 << 16
 class _Prepared:
     node: Node
     compute: Compute
+    spec: CallSpec
     params: Any
     shapes: tuple[tuple[int, ...], ...]
     dtypes: tuple[np.dtype[Any], ...]
@@ -134,6 +135,7 @@ def invoke(
                 call.params, context, [array.shape for array in inputs], [array.dtype for array in inputs]
             )
         with np.errstate(all="ignore"):
+            context.call = call.spec
             context.req = req
             call.compute(call.params, context, inputs, made)
     except Exception as error:
@@ -249,16 +251,16 @@ def _prepare(
             raise ShapeError(
                 f"{found.name}: output {k}: expected {show_shape(settled[k])}, got {show_shape(target.shape)}"
             )
-    call_spec = CallSpec(
+    spec = CallSpec(
         device,
         tuple([ArraySpec(tuple(array.shape), array.dtype) for array in inputs]),
         tuple(map(ArraySpec, settled, dtypes)),
     )
     try:
-        compute = found.choose(parsed, call_spec, level)
+        compute = found.choose(parsed, spec, level)
     except MXNetError as error:
         raise _named(error.at(found.name, found.name), found) from None
-    temps = found.temps(compute, parsed, call_spec)
+    temps = found.temps(compute, parsed, spec)
     temp_bytes = sum(bytes_of(temp.shape, temp.dtype) for temp in temps)
     option = found.get_attr("FInplaceOption", ())
     inplace: dict[int, tuple[int, ...]] = {}
@@ -267,6 +269,7 @@ def _prepare(
     call = _Prepared(
         node,
         compute,
+        spec,
         parsed,
         settled,
         dtypes,

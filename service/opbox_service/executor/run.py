@@ -202,6 +202,7 @@ class Executor:
         )
         context.state = self._state(step, context)
         shared = placed.inplace[t]
+        context.call = step.call
         context.req = tuple([OpReq.INPLACE if k in shared else req for k, req in enumerate(step.req)])
         inputs = [self._arrays[value] for value in step.reads]
         outputs = [None if value == UNWANTED else self._arrays[value] for value in step.writes]
