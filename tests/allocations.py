@@ -12,6 +12,7 @@ not counted.
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -26,18 +27,18 @@ SCALAR = 16
 _SET_HANDLER, _GET_HANDLER = 304, 305
 """The places of PyDataMem_SetHandler and GetHandler in NumPy's table of C functions (numpy/__multiarray_api.h)."""
 
-_MALLOC = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
-_CALLOC = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t)
-_REALLOC = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+_SIZES: dict[str, tuple[Any, ...]] = {
+    "malloc": (ctypes.c_size_t,),
+    "calloc": (ctypes.c_size_t, ctypes.c_size_t),
+    "realloc": (ctypes.c_void_p, ctypes.c_size_t),
+}
+"""The functions that allocate, and their arguments behind the context."""
 
 
 class _Allocator(ctypes.Structure):
     _fields_ = (
         ("ctx", ctypes.c_void_p),
-        ("malloc", _MALLOC),
-        ("calloc", _CALLOC),
-        ("realloc", _REALLOC),
-        ("free", ctypes.c_void_p),
+        *((name, ctypes.c_void_p) for name in ("malloc", "calloc", "realloc", "free")),
     )
 
 
@@ -63,23 +64,21 @@ _own: Any = _Handler.from_address(_api.PyCapsule_GetPointer(_get_handler(), _NAM
 _sizes: list[int] = []
 
 
-def _malloc(ctx: Any, size: int) -> Any:
-    _sizes.append(size)
-    return _own.malloc(_own.ctx, size)
+def _noting(name: str, arguments: tuple[Any, ...]) -> Any:
+    """A C function that notes what it is asked for and calls NumPy's own (which wants the GIL held)."""
+    own = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, *arguments)(getattr(_own, name))
 
+    def note(ctx: Any, *asked: int) -> Any:
+        _sizes.append(math.prod(asked) if name == "calloc" else asked[-1])
+        return own(ctx, *asked)
 
-def _calloc(ctx: Any, count: int, size: int) -> Any:
-    _sizes.append(count * size)
-    return _own.calloc(_own.ctx, count, size)
-
-
-def _realloc(ctx: Any, place: Any, size: int) -> Any:
-    _sizes.append(size)
-    return _own.realloc(_own.ctx, place, size)
+    return ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, *arguments)(note)
 
 
 # Arrays made with it may outlive everything here: it never goes, and what frees them is NumPy's own.
-_allocator = _Allocator(_own.ctx, _MALLOC(_malloc), _CALLOC(_calloc), _REALLOC(_realloc), _own.free)
+_noted = {name: _noting(name, arguments) for name, arguments in _SIZES.items()}
+_pointers = [ctypes.cast(function, ctypes.c_void_p) for function in _noted.values()]
+_allocator = _Allocator(_own.ctx, *_pointers, _own.free)
 _handler = _Handler(b"opbox_counting", 1, _allocator)
 _capsule = _api.PyCapsule_New(ctypes.addressof(_handler), _NAME, None)
 
