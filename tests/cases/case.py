@@ -68,6 +68,7 @@ class Case:
         random: the outputs are random: only shapes, types and seeds are checked here, distributions elsewhere.
         oracle: False where MXNet 1.9.1 cannot run it on the CPU; give the reason in `why`.
         out_shapes: of the outputs, where the inputs' shapes do not settle them (their values do, or `out=` in a call).
+        imperative: MXNet cannot bind it in a graph and is called on arrays; what it changes counts as auxiliary states.
         unlike: element types in which MXNet is known to compute otherwise (told in `why` and docs/differences.md): live
             values are not compared in these.
         zero_size: whether it is also run with its first dimension 0.
@@ -93,6 +94,7 @@ class Case:
     assumed: tuple[str, ...] = ()
     out_shapes: tuple[tuple[int, ...], ...] | None = None
     unlike: tuple[str, ...] = ()
+    imperative: bool = False
     why: str = ""
 
     @property

@@ -102,6 +102,8 @@ def run(
 def run_case(case: Case, dtype: str) -> Entry:
     """Outputs, gradients and auxiliary states of a row; or MXNet's refusal."""
     entry = Entry(digest(case, dtype))
+    if case.imperative:
+        return _call_on_arrays(case, dtype, entry)
     try:
         given = inputs(case, dtype)
         symbol = call(case.op, dict(case.attrs), [mx.sym.Variable(name) for name in given])
@@ -118,6 +120,24 @@ def run_case(case: Case, dtype: str) -> Entry:
         return run(symbol, given, wanted, heads, is_train=case.is_train, entry=entry)
     except REFUSALS as error:
         return Entry(entry.digest, first_line(error))
+
+
+def _call_on_arrays(case: Case, dtype: str, entry: Entry) -> Entry:
+    """Outputs of a call on arrays, and the inputs that it changed."""
+    given = inputs(case, dtype)
+    spaces = (mx.nd.op, mx.nd._internal, mx.nd.contrib)
+    function = next(getattr(space, case.op) for space in spaces if hasattr(space, case.op))
+    arrays = {name: to_nd(array) for name, array in given.items()}
+    # Its rules for steps of many weights need the new weights' arrays.
+    into = [mx.nd.zeros(a.shape, dtype=a.dtype) for name, a in arrays.items() if name.startswith("weight_")]
+    try:
+        outputs = function(*arrays.values(), **case.attrs, **({"out": into} if into else {}))
+        entry.outputs = [out.asnumpy() for out in (outputs if isinstance(outputs, (list, tuple)) else [outputs])]
+    except REFUSALS as error:
+        return Entry(entry.digest, first_line(error))
+    after = {name: array.asnumpy() for name, array in arrays.items()}
+    entry.aux = {name: array for name, array in after.items() if not np.array_equal(array, given[name], equal_nan=True)}
+    return entry
 
 
 def shapes_of(symbol: Any, shapes: dict[str, Any], *, partial: bool) -> dict[str, Any]:

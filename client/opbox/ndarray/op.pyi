@@ -128,6 +128,8 @@ __all__ = [
     'identity',
     'im2col',
     'khatri_rao',
+    'lamb_update_phase1',
+    'lamb_update_phase2',
     'linalg_det',
     'linalg_extractdiag',
     'linalg_extracttrian',
@@ -158,10 +160,18 @@ __all__ = [
     'min',
     'min_axis',
     'moments',
+    'mp_lamb_update_phase1',
+    'mp_lamb_update_phase2',
     'mp_nag_mom_update',
     'mp_sgd_mom_update',
     'mp_sgd_update',
     'multi_all_finite',
+    'multi_lars',
+    'multi_mp_sgd_mom_update',
+    'multi_mp_sgd_update',
+    'multi_sgd_mom_update',
+    'multi_sgd_update',
+    'multi_sum_sq',
     'nag_mom_update',
     'nanprod',
     'nansum',
@@ -172,6 +182,10 @@ __all__ = [
     'ones_like',
     'pad',
     'pick',
+    'preloaded_multi_mp_sgd_mom_update',
+    'preloaded_multi_mp_sgd_update',
+    'preloaded_multi_sgd_mom_update',
+    'preloaded_multi_sgd_update',
     'prod',
     'radians',
     'random_exponential',
@@ -195,6 +209,7 @@ __all__ = [
     'reciprocal',
     'relu',
     'repeat',
+    'reset_arrays',
     'reshape',
     'reshape_like',
     'reverse',
@@ -621,6 +636,12 @@ def im2col(data: NDArray | None = ..., kernel: Sequence[Any] | int = ..., stride
 def khatri_rao(*data: NDArray, num_args: int = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """khatri_rao: the column by column Kronecker product of matrices."""
 
+def lamb_update_phase1(weight: NDArray | None = ..., grad: NDArray | None = ..., mean: NDArray | None = ..., var: NDArray | None = ..., beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-06, t: int = ..., bias_correction: bool | int = True, wd: float = ..., rescale_grad: float = 1.0, clip_gradient: float = -1.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """The direction of a step of LAMB."""
+
+def lamb_update_phase2(weight: NDArray | None = ..., g: NDArray | None = ..., r1: NDArray | None = ..., r2: NDArray | None = ..., lr: float = ..., lower_bound: float = -1.0, upper_bound: float = -1.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """A step of LAMB along a direction."""
+
 def linalg_det(A: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """The determinant of square matrices."""
 
@@ -711,6 +732,12 @@ def min_axis(data: NDArray | None = ..., axis: Sequence[Any] | int | None = None
 def moments(data: NDArray | None = ..., axes: Sequence[Any] | int | None = None, keepdims: bool | int = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """moments: the mean of data over some axes, and its biased variance there."""
 
+def mp_lamb_update_phase1(weight: NDArray | None = ..., grad: NDArray | None = ..., mean: NDArray | None = ..., var: NDArray | None = ..., weight32: NDArray | None = ..., beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-06, t: int = ..., bias_correction: bool | int = True, wd: float = ..., rescale_grad: float = 1.0, clip_gradient: float = -1.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """The direction of a step of LAMB."""
+
+def mp_lamb_update_phase2(weight: NDArray | None = ..., g: NDArray | None = ..., r1: NDArray | None = ..., r2: NDArray | None = ..., weight32: NDArray | None = ..., lr: float = ..., lower_bound: float = -1.0, upper_bound: float = -1.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """A step of LAMB along a direction."""
+
 def mp_nag_mom_update(weight: NDArray | None = ..., grad: NDArray | None = ..., mom: NDArray | None = ..., weight32: NDArray | None = ..., lr: float = ..., momentum: float = 0.0, wd: float = 0.0, rescale_grad: float = 1.0, clip_gradient: float = -1.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """One step of SGD with Nesterov's momentum on a float32 copy."""
 
@@ -722,6 +749,24 @@ def mp_sgd_update(weight: NDArray | None = ..., grad: NDArray | None = ..., weig
 
 def multi_all_finite(*data: NDArray, num_arrays: int = 1, init_output: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Whether every number of several arrays is finite."""
+
+def multi_lars(lrs: NDArray | None = ..., weights_sum_sq: NDArray | None = ..., grads_sum_sq: NDArray | None = ..., wds: NDArray | None = ..., eta: float = ..., eps: float = ..., rescale_grad: float = 1.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """Learning rates scaled by the norms of weights and gradients (LARS)."""
+
+def multi_mp_sgd_mom_update(rescale_grad: float = 1.0, clip_gradient: float = -1.0, num_weights: int = 1, lrs: Sequence[Any] | int = ..., wds: Sequence[Any] | int = ..., momentum: float = 0.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """A step of many weights at once."""
+
+def multi_mp_sgd_update(rescale_grad: float = 1.0, clip_gradient: float = -1.0, num_weights: int = 1, lrs: Sequence[Any] | int = ..., wds: Sequence[Any] | int = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """A step of many weights at once."""
+
+def multi_sgd_mom_update(rescale_grad: float = 1.0, clip_gradient: float = -1.0, num_weights: int = 1, lrs: Sequence[Any] | int = ..., wds: Sequence[Any] | int = ..., momentum: float = 0.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """A step of many weights at once."""
+
+def multi_sgd_update(rescale_grad: float = 1.0, clip_gradient: float = -1.0, num_weights: int = 1, lrs: Sequence[Any] | int = ..., wds: Sequence[Any] | int = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """A step of many weights at once."""
+
+def multi_sum_sq(*data: NDArray, num_arrays: int = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """The sum of the squares of each array."""
 
 def nag_mom_update(weight: NDArray | None = ..., grad: NDArray | None = ..., mom: NDArray | None = ..., lr: float = ..., momentum: float = 0.0, wd: float = 0.0, rescale_grad: float = 1.0, clip_gradient: float = -1.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """One step of SGD with Nesterov's momentum."""
@@ -752,6 +797,18 @@ def pad(data: NDArray | None = ..., mode: str = ..., pad_width: Sequence[Any] | 
 
 def pick(data: NDArray | None = ..., index: NDArray | None = ..., axis: int = -1, keepdims: bool | int = False, mode: str = 'clip', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """One element of data along an axis for each number of index."""
+
+def preloaded_multi_mp_sgd_mom_update(rescale_grad: float = 1.0, clip_gradient: float = -1.0, num_weights: int = 1, momentum: float = 0.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """A step of many weights at once."""
+
+def preloaded_multi_mp_sgd_update(rescale_grad: float = 1.0, clip_gradient: float = -1.0, num_weights: int = 1, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """A step of many weights at once."""
+
+def preloaded_multi_sgd_mom_update(rescale_grad: float = 1.0, clip_gradient: float = -1.0, num_weights: int = 1, momentum: float = 0.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """A step of many weights at once."""
+
+def preloaded_multi_sgd_update(rescale_grad: float = 1.0, clip_gradient: float = -1.0, num_weights: int = 1, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """A step of many weights at once."""
 
 def prod(data: NDArray | None = ..., axis: Sequence[Any] | int | None = None, keepdims: bool | int = False, exclude: bool | int = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """The product."""
@@ -821,6 +878,9 @@ def relu(data: NDArray | None = ..., name: str | None = None, attr: Any = None, 
 
 def repeat(data: NDArray | None = ..., repeats: int = ..., axis: int | None = None, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Each element several times in a row."""
+
+def reset_arrays(*data: NDArray, num_arrays: int = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """Sets arrays to 0."""
 
 def reshape(data: NDArray | None = ..., shape: Sequence[Any] | int = (), reverse: bool | int = False, target_shape: Sequence[Any] | int = (), keep_highest: bool | int = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Reshape: out = data's elements, in row-major order, under another shape."""

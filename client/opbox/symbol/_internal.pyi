@@ -77,6 +77,7 @@ __all__ = [
     '_contrib_div_sqrt_dim',
     '_contrib_fft',
     '_contrib_gradientmultiplier',
+    '_contrib_group_adagrad_update',
     '_contrib_ifft',
     '_contrib_index_array',
     '_contrib_index_copy',
@@ -159,6 +160,10 @@ __all__ = [
     '_mp_adamw_update',
     '_mul',
     '_mul_scalar',
+    '_multi_adamw_update',
+    '_multi_lamb_update',
+    '_multi_mp_adamw_update',
+    '_multi_mp_lamb_update',
     '_not_equal',
     '_not_equal_scalar',
     '_onehot_encode',
@@ -432,6 +437,9 @@ def _contrib_fft(data: Symbol | None = ..., compute_size: int = 128, name: str |
 def _contrib_gradientmultiplier(data: Symbol | None = ..., scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """data; its gradient is multiplied by scalar."""
 
+def _contrib_group_adagrad_update(weight: Symbol | None = ..., grad: Symbol | None = ..., history: Symbol | None = ..., lr: float = ..., rescale_grad: float = 1.0, clip_gradient: float = -1.0, epsilon: float = 1e-05, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """A step of AdaGrad with one history for each row."""
+
 def _contrib_ifft(data: Symbol | None = ..., compute_size: int = 128, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """The inverse Fourier transform along the last axis, times its size."""
 
@@ -677,6 +685,18 @@ def _mul(lhs: Symbol | None = ..., rhs: Symbol | None = ..., name: str | None = 
 
 def _mul_scalar(data: Symbol | None = ..., scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """data * scalar"""
+
+def _multi_adamw_update(lrs: Sequence[Any] | int = ..., beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-08, wds: Sequence[Any] | int = ..., etas: Sequence[Any] | int = ..., clip_gradient: float = -1.0, num_weights: int = 1, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """A step of many weights at once."""
+
+def _multi_lamb_update(learning_rates: Sequence[Any] | int = ..., beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-06, wds: Sequence[Any] | int = ..., rescale_grad: float = 1.0, lower_bound: float = -1.0, upper_bound: float = -1.0, clip_gradient: float = -1.0, bias_correction: bool | int = True, step_count: Sequence[Any] | int = ..., num_tensors: int = 1, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """A step of many weights at once."""
+
+def _multi_mp_adamw_update(lrs: Sequence[Any] | int = ..., beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-08, wds: Sequence[Any] | int = ..., etas: Sequence[Any] | int = ..., clip_gradient: float = -1.0, num_weights: int = 1, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """A step of many weights at once."""
+
+def _multi_mp_lamb_update(learning_rates: Sequence[Any] | int = ..., beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-06, wds: Sequence[Any] | int = ..., rescale_grad: float = 1.0, lower_bound: float = -1.0, upper_bound: float = -1.0, clip_gradient: float = -1.0, bias_correction: bool | int = True, step_count: Sequence[Any] | int = ..., num_tensors: int = 1, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """A step of many weights at once."""
 
 def _not_equal(lhs: Symbol | None = ..., rhs: Symbol | None = ..., name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """1 where lhs != rhs, elsewhere 0."""

@@ -34,6 +34,7 @@ __all__ = [
     'div_sqrt_dim',
     'fft',
     'gradientmultiplier',
+    'group_adagrad_update',
     'ifft',
     'index_array',
     'index_copy',
@@ -128,6 +129,9 @@ def fft(data: Symbol | None = ..., compute_size: int = 128, name: str | None = N
 
 def gradientmultiplier(data: Symbol | None = ..., scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """data; its gradient is multiplied by scalar."""
+
+def group_adagrad_update(weight: Symbol | None = ..., grad: Symbol | None = ..., history: Symbol | None = ..., lr: float = ..., rescale_grad: float = 1.0, clip_gradient: float = -1.0, epsilon: float = 1e-05, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """A step of AdaGrad with one history for each row."""
 
 def ifft(data: Symbol | None = ..., compute_size: int = 128, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """The inverse Fourier transform along the last axis, times its size."""
