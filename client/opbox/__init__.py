@@ -6,49 +6,55 @@
     net = mx.sym.SoftmaxOutput(mx.sym.FullyConnected(data, num_hidden=10), name="softmax")
 
 The names are MXNet's. OPBOX_URL and OPBOX_TOKEN name the server; without them the engine runs in this process, when
-opbox-service is installed.
+opbox-service is installed. A name's module is imported when the name is first used.
 """
 
-from opbox_protocol import errors
+from typing import TYPE_CHECKING
 
-from . import (
-    attribute,
-    callback,
-    context,
-    engine,
-    executor,
-    initializer,
-    io,
-    lr_scheduler,
-    metric,
-    model,
-    module,
-    monitor,
-    name,
-    ndarray,
-    operator,
-    optimizer,
-    random,
-    rnn,
-    rtc,
-    symbol,
-    test_utils,
-    visualization,
-)
-from . import initializer as init
-from . import module as mod
-from . import monitor as mon
-from . import ndarray as nd
-from . import optimizer as opt
-from . import random as rnd
-from . import symbol as sym
-from . import visualization as viz
-from .attribute import AttrScope
-from .base import MXNetError
-from .context import Context, cpu, cpu_pinned, current_context, gpu, num_gpus
-from .engine import connect, disconnect, refresh_operators
-from .ndarray import NDArray, waitall
-from .symbol import Symbol
+from ._lazy import attach
+
+if TYPE_CHECKING:
+    from opbox_protocol import errors
+
+    from . import (
+        attribute,
+        callback,
+        connection,
+        context,
+        contrib,
+        executor,
+        initializer,
+        io,
+        lr_scheduler,
+        metric,
+        model,
+        module,
+        monitor,
+        name,
+        ndarray,
+        operator,
+        optimizer,
+        random,
+        rnn,
+        rtc,
+        symbol,
+        test_utils,
+        visualization,
+    )
+    from . import initializer as init
+    from . import module as mod
+    from . import monitor as mon
+    from . import ndarray as nd
+    from . import optimizer as opt
+    from . import random as rnd
+    from . import symbol as sym
+    from . import visualization as viz
+    from .attribute import AttrScope
+    from .base import MXNetError
+    from .connection import connect, disconnect, refresh_operators
+    from .context import Context, cpu, cpu_pinned, current_context, gpu, num_gpus
+    from .ndarray import NDArray, waitall
+    from .symbol import Symbol
 
 __version__ = "0.1.0"
 
@@ -61,12 +67,13 @@ __all__ = [
     "attribute",
     "callback",
     "connect",
+    "connection",
     "context",
+    "contrib",
     "cpu",
     "cpu_pinned",
     "current_context",
     "disconnect",
-    "engine",
     "errors",
     "executor",
     "gpu",
@@ -99,3 +106,35 @@ __all__ = [
     "viz",
     "waitall",
 ]
+
+__getattr__, __dir__ = attach(
+    __name__,
+    __all__,
+    modules={
+        "errors": "opbox_protocol.errors",
+        "init": "initializer",
+        "mod": "module",
+        "mon": "monitor",
+        "nd": "ndarray",
+        "opt": "optimizer",
+        "rnd": "random",
+        "sym": "symbol",
+        "viz": "visualization",
+    },
+    homes={
+        "AttrScope": "attribute",
+        "Context": "context",
+        "MXNetError": "base",
+        "NDArray": "ndarray",
+        "Symbol": "symbol",
+        "connect": "connection",
+        "cpu": "context",
+        "cpu_pinned": "context",
+        "current_context": "context",
+        "disconnect": "connection",
+        "gpu": "context",
+        "num_gpus": "context",
+        "refresh_operators": "connection",
+        "waitall": "ndarray",
+    },
+)

@@ -19,7 +19,7 @@ from typing import Any
 
 from opbox_protocol.errors import MXNetError
 
-from . import _schema, engine, symbol
+from . import _schema, connection, symbol
 from ._schema.functions import docstring
 from .symbol.infer import infer_shape
 
@@ -74,7 +74,7 @@ def _serve(arguments: Sequence[str]) -> int:
 
 
 def _status() -> int:
-    transport = engine.transport()
+    transport = connection.transport()
     about = transport.call("GET", "/v2").header
     print(f"{about.get('name', 'opbox')} {about.get('version', '')} at {transport.address}")
     transport.call("GET", "/v2/health/ready")
@@ -89,7 +89,7 @@ def _status() -> int:
 def _ops(name: str | None) -> int:
     if name is None or _schema.find(name) is None:
         # Those of packages and of a server's own files.
-        engine.refresh_operators()
+        connection.refresh_operators()
     if name is None:
         for op in _schema.operators():
             print(f"{op.name:34} {op.doc.split('. ')[0]}"[:120].rstrip())

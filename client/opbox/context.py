@@ -7,10 +7,10 @@ with mx.gpu(0):
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-if TYPE_CHECKING:
-    from .session import Session
+from . import connection
+from .session import Session, session_for
 
 __all__ = ["Context", "cpu", "cpu_pinned", "current_context", "gpu", "num_gpus"]
 
@@ -58,8 +58,6 @@ class Context:
     @property
     def session(self) -> Session:
         """The session on this device, opened when it is asked for first."""
-        from .session import session_for
-
         return session_for(self.device)
 
     def __hash__(self) -> int:
@@ -112,12 +110,10 @@ def gpu(device_id: int = 0) -> Context:
 
 def num_gpus() -> int:
     """How many GPUs the engine offers."""
-    from .engine import server_info
-
-    return sum(1 for device in server_info().get("devices", ["cpu"]) if str(device).startswith("gpu"))
+    return sum(1 for device in connection.server_info().get("devices", ["cpu"]) if str(device).startswith("gpu"))
 
 
 def current_context() -> Context:
     """The context of this thread's innermost `with`; the CPU outside of any."""
-    held = getattr(_scope, "value", None)
-    return held if held is not None else cpu()
+    context: Context | None = getattr(_scope, "value", None)
+    return context if context is not None else cpu()

@@ -12,7 +12,7 @@ from opbox_protocol.transport import Reply
 if TYPE_CHECKING:
     from .session import Session
 
-__all__ = ["Batch", "Pending"]
+__all__ = ["CommandBatch", "Pending"]
 
 
 class Pending:
@@ -20,7 +20,7 @@ class Pending:
 
     __slots__ = ("_batch", "_done", "_error", "_session", "_value")
 
-    def __init__(self, session: Session, batch: Batch) -> None:
+    def __init__(self, session: Session, batch: CommandBatch) -> None:
         self._session = session
         self._batch = batch
         self._done = threading.Event()
@@ -51,7 +51,7 @@ class Pending:
         self._done.set()
 
 
-class Batch:
+class CommandBatch:
     """Commands that travel together, and who waits for what of them."""
 
     __slots__ = ("bytes", "commands", "described", "fetched", "lines", "seq", "synced", "tensors")
@@ -78,8 +78,8 @@ class Batch:
         for name, pending in self.fetched.items():
             pending._settle(reply.tensors[name])
         if self.described:
-            told = {each["command"]: each for each in reply.header.get("results", ())}
+            results = {result["command"]: result for result in reply.header.get("results", ())}
             for command, pending in self.described.items():
-                pending._settle(told[command])
+                pending._settle(results[command])
         for pending in self.synced:
             pending._settle()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .context import Context
+from .context import Context, current_context
 from .ndarray.random import (
     exponential,
     gamma,
@@ -18,6 +18,7 @@ from .ndarray.random import (
     shuffle,
     uniform,
 )
+from .session import sessions
 
 __all__ = [
     "exponential",
@@ -45,9 +46,6 @@ def seed(seed_state: int, ctx: Any = "all") -> None:
     Raises:
         ValueError: the seed is no integer.
     """
-    from .context import current_context
-    from .session import sessions
-
     try:
         number = int(seed_state)
     except (TypeError, ValueError):
@@ -56,6 +54,6 @@ def seed(seed_state: int, ctx: Any = "all") -> None:
         devices = [ctx.session]
     else:
         opened = current_context().session  # before the list is made, so that it is on it
-        devices = [opened, *(each for each in sessions().values() if each is not opened)]
+        devices = [opened, *(session for session in sessions().values() if session is not opened)]
     for session in devices:
         session.record({"do": "seed", "seed": number % 2**64})

@@ -23,19 +23,20 @@ import numpy as np
 from opbox_protocol.errors import MXNetError, TransportError, WireError
 from opbox_protocol.transport import Reply, Transport
 
+from . import connection
 from .base import source_line
-from .inside import running
-from .operator.foresight import will_bring_code
-from .pending import Batch, Pending
+from .local_session import running
+from .operator.code_detection import will_bring_code
+from .pending import CommandBatch, Pending
 
-__all__ = ["Pending", "Session", "close_all", "session_for", "sessions"]
+__all__ = ["Pending", "Session", "close_all", "open_session", "session_for", "sessions"]
 
 BATCH_COMMANDS = 1024
 BATCH_BYTES = 64 << 20
 WINDOW = 4
 """Batches waiting to be sent; the program stops for a moment when there are more."""
 PACE = 4
-"""Every so many batches one waits for its turn on the engine."""
+"""Every 4th batch is sent synchronously, as back-pressure."""
 PATIENCE = 60.0
 """Seconds to try again when the engine takes no more batches."""
 KEPT_LINES = 256
@@ -61,17 +62,17 @@ class Session:
         self._ids = itertools.count(1)
         self._seq = itertools.count(1)
         self._lock = threading.RLock()
-        self._batch = Batch()
+        self._batch = CommandBatch()
         self._freed: deque[int] = deque()
         self._lines: OrderedDict[int, list[str | None]] = OrderedDict()
         self._error: Exception | None = None
         self._broken: Exception | None = None
         self._closed = False
-        told = _opened(transport, device)
-        self.id: str = told["id"]
-        self._ttl = float(told.get("ttl_s", 600))
+        answer = open_session(transport, device)
+        self.id: str = answer["id"]
+        self._ttl = float(answer.get("ttl_s", 600))
         self._path = f"/v1/sessions/{self.id}/commands"
-        self._queue: queue.Queue[Batch | None] = queue.Queue(maxsize=WINDOW)
+        self._queue: queue.Queue[CommandBatch | None] = queue.Queue(maxsize=WINDOW)
         count = transport.connections
         self._senders = [
             threading.Thread(target=self._send_all, name=f"opbox-{device}-{i}", daemon=True) for i in range(count)
@@ -136,7 +137,7 @@ class Session:
         return pending
 
     def describe(self, id: int, command: str = "describe") -> dict[str, Any]:
-        """What the engine tells of an array (shape, datatype) or executor; waits for it."""
+        """The engine's description of an array (shape, datatype) or executor; waits for it."""
         return self.ask({"do": command, "id": id})
 
     def ask(self, command: dict[str, Any]) -> dict[str, Any]:
@@ -145,8 +146,8 @@ class Session:
             pending = Pending(self, self._batch)
             position = self._add(command)
             self._batch.described[position] = pending
-        told: dict[str, Any] = pending.result()
-        return told
+        result: dict[str, Any] = pending.result()
+        return result
 
     def flush(self) -> None:
         """Send what is recorded, without waiting for it. With nothing recorded, nothing is sent."""
@@ -154,7 +155,7 @@ class Session:
             if self._batch.commands:
                 self._close_batch()
 
-    def _send_if_open(self, batch: Batch) -> None:
+    def _send_if_open(self, batch: CommandBatch) -> None:
         """Send the batch if it is still being recorded: by this thread, which is about to wait for it anyway."""
         with self._lock:
             if batch is not self._batch:
@@ -203,12 +204,12 @@ class Session:
         """Hand what is recorded to the senders."""
         self._queue.put(self._seal())
 
-    def _seal(self) -> Batch:
+    def _seal(self) -> CommandBatch:
         """End the batch that is being recorded and begin another."""
         if self._freed:
             self._batch.commands.append({"do": "free", "ids": self._take_freed()})
             self._batch.lines.append(None)
-        batch, self._batch = self._batch, Batch()
+        batch, self._batch = self._batch, CommandBatch()
         batch.seq = next(self._seq)
         self._lines[batch.seq] = batch.lines
         if len(self._lines) > KEPT_LINES:
@@ -218,7 +219,7 @@ class Session:
 
     # -- sending ----------------------------------------------------------------------------------------------
 
-    def _next(self) -> Batch | None:
+    def _next(self) -> CommandBatch | None:
         """The next batch to send; an empty one when the session would expire for want of commands."""
         while True:
             try:
@@ -232,12 +233,11 @@ class Session:
         while (batch := self._next()) is not None:
             self._send(batch)
 
-    def _send(self, batch: Batch) -> None:
+    def _send(self, batch: CommandBatch) -> None:
         """Send a batch and give out what comes back; errors go to those who wait."""
         if self._broken is not None:
             batch.fail(self._broken)
             return
-        # Now and then one waits that nobody needs an answer of: it holds the program back to the engine's pace.
         header = {"seq": batch.seq, "commands": batch.commands, "wait": batch.waits or batch.seq % PACE == 0}
         try:
             reply = self._post(header, batch)
@@ -251,7 +251,7 @@ class Session:
         except Exception as error:
             self._failed(batch, TransportError(f"sending failed: {error!r}"), fatal=True)
 
-    def _post(self, header: dict[str, Any], batch: Batch) -> Reply:
+    def _post(self, header: dict[str, Any], batch: CommandBatch) -> Reply:
         """Send a batch; again while the engine has too much waiting, since no batch after it could run without it."""
         until = time.monotonic() + PATIENCE
         while True:
@@ -263,13 +263,13 @@ class Session:
                     raise
             time.sleep(0.02)
 
-    def _fill_place(self, batch: Batch, error: MXNetError) -> None:
+    def _fill_place(self, batch: CommandBatch, error: MXNetError) -> None:
         """Send an empty batch for one that was refused whole: those behind it wait for its number."""
         if "command" not in error.detail and error.status in (400, 413, 422, 429):
             with contextlib.suppress(MXNetError):  # a conflict: the number was taken after all
                 self._transport.call("POST", self._path, {"seq": batch.seq, "commands": [], "wait": False})
 
-    def _failed(self, batch: Batch, error: Exception, fatal: bool) -> None:
+    def _failed(self, batch: CommandBatch, error: Exception, fatal: bool) -> None:
         if fatal and not self._about_arrays(error):
             self._broken = error
         self._error = error
@@ -280,7 +280,7 @@ class Session:
         """Whether an error is a command's own (an array that is not there), and not the session's."""
         return isinstance(error, MXNetError) and "command" in error.detail
 
-    def _with_line(self, error: MXNetError, batch: Batch) -> MXNetError:
+    def _with_line(self, error: MXNetError, batch: CommandBatch) -> MXNetError:
         """The error with the line of the user's code that recorded the command."""
         lines = self._lines.get(error.detail.get("seq", batch.seq))
         command = error.detail.get("command")
@@ -313,7 +313,7 @@ class Session:
             self._transport.call("DELETE", f"/v1/sessions/{self.id}")
 
 
-def _opened(transport: Transport, device: str) -> dict[str, Any]:
+def open_session(transport: Transport, device: str) -> dict[str, Any]:
     """A new session on the engine: one that may take code, where the program has some and the token allows it.
 
     Where nothing tells, it is the engine's affair; OPBOX_CODE=0 asks for one that takes none, and costs no process.
@@ -336,21 +336,19 @@ _sessions_lock = threading.Lock()
 def session_for(device: str) -> Session:
     """This process's session on a device, opened when it is asked for first, and anew when the engine has ended it.
 
-    In the code of an operator that runs on the engine, it is the engine's own (see `inside`).
+    In the code of an operator that runs on the engine, it is the engine's own (see `local_session`).
     """
     local = running()
     if local is not None:
         return local.on(device)  # type: ignore[no-any-return]
-    held = _sessions.get(device)
-    if held is not None and not held.lost:
-        return held
-    from .engine import transport
-
+    session = _sessions.get(device)
+    if session is not None and not session.lost:
+        return session
     with _sessions_lock:
-        held = _sessions.get(device)
-        if held is None or held.lost:
-            held = _sessions[device] = Session(transport(), device)
-        return held
+        session = _sessions.get(device)
+        if session is None or session.lost:
+            session = _sessions[device] = Session(connection.transport(), device)
+        return session
 
 
 def sessions() -> Mapping[str, Session]:
@@ -361,7 +359,10 @@ def sessions() -> Mapping[str, Session]:
 def close_all() -> None:
     """Close every session of this process."""
     with _sessions_lock:
-        held = list(_sessions.values())
+        closing = list(_sessions.values())
         _sessions.clear()
-    for session in held:
+    for session in closing:
         session.close()
+
+
+connection.before_disconnect(close_all)

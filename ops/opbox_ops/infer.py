@@ -14,7 +14,7 @@ whatever they can tell into either; merging is idempotent, and a contradiction r
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -36,6 +36,7 @@ __all__ = [
     "known",
     "show_shape",
     "size_of",
+    "summary",
     "unify",
 ]
 
@@ -125,16 +126,37 @@ ShapeRule: TypeAlias = "Callable[[Any, ShapeList, ShapeList], None]"
 TypeRule: TypeAlias = "Callable[[Any, TypeList, TypeList], None]"
 
 
+R = TypeVar("R", bound=Callable[..., None])
+
+
+def summary(word: str) -> Callable[[R], R]:
+    """Decorator: what a rule makes of the outputs, in a word for clients, which have no rules (`Op.json`).
+
+    Args:
+        word: "first": as the first input, "first if real": if that has a floating type; "broadcast": of all inputs;
+            "given": by the parameter `shape` or `dtype` (float32 when that is None), "given or first".
+    """
+
+    def attach(rule: R) -> R:
+        rule.summary = word  # type: ignore[attr-defined]
+        return rule
+
+    return attach
+
+
+@summary("first")
 def all_same_shape(p: Any, ins: ShapeList, outs: ShapeList) -> None:
     """NNVM's ElemwiseShape: every input and output has one shape."""
     _spread(ins, outs, None)
 
 
+@summary("first")
 def all_same_type(p: Any, ins: TypeList, outs: TypeList) -> None:
     """NNVM's ElemwiseType: every input and output has one element type."""
     _spread(ins, outs, None)
 
 
+@summary("first")
 def all_same_float(p: Any, ins: TypeList, outs: TypeList) -> None:
     """Every input and output has one element type, a float."""
     for i in range(len(ins)):

@@ -378,6 +378,13 @@ class Op:
             else:
                 told[key] = [slot.json() for slot in declared]
         told["params"] = self.params.model_json_schema()
+        optional = {
+            "methods": list(self.get_attr("TMethods", ())),
+            "initial": self.get_attr("FSetInputVarAttrOnCompose"),
+            "result_shape": getattr(self.shape_rule, "summary", None),
+            "result_type": getattr(self.type_rule, "summary", None),
+        }
+        told |= {key: value for key, value in optional.items() if value}
         told["differentiable"] = self.get_attr("FGradient") is not None
         told["devices"] = [device for device in DEVICES if self.computes(device)]
         told["levels"] = {

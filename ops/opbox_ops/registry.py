@@ -27,6 +27,7 @@ from typing import Any
 
 from opbox_protocol.errors import BadRequestError, ConflictError, MXNetError, NotFoundError, UnknownOperatorError
 
+from . import methods
 from .operator import Counted, GradientRule, Inputs, Op, Outputs, Slot, Variadic, When, unless, when
 from .params import NoParams, Params
 from .user_line import user_line
@@ -191,6 +192,7 @@ def _import_all() -> None:
         # Device libraries are imported when a device is asked for, not before.
         if not found.name.startswith((f"{__package__}.backend", f"{__package__}.rtc")):
             importlib.import_module(found.name)
+    methods.attach(_names.get)
     for plugin in entry_points(group="opbox.ops"):
         owner = plugin.dist.name if plugin.dist is not None else plugin.value
         with loading(f"operator package {owner} (entry point {plugin.name} = {plugin.value})"):

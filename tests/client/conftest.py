@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from opbox import engine as engines
+from opbox import connection
 from opbox.http import HttpTransport
 from tests.contract.live import TOKENS, Live
 
@@ -27,15 +27,15 @@ def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
     transport: Any = None
     if request.param == "http":
         transport = HttpTransport(request.getfixturevalue("live").url, TOKENS["ann"])
-    engines.use(transport)
+    connection.use(transport)
     yield request.param
-    engines.use(None)
+    connection.use(None)
 
 
 @pytest.fixture
 def embedded(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The embedded engine alone, for tests of what does not depend on the transport."""
     monkeypatch.delenv("OPBOX_URL", raising=False)
-    engines.use(None)
+    connection.use(None)
     yield
-    engines.use(None)
+    connection.use(None)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import opbox as mx
-from opbox import engine as engines
+from opbox import connection
 from opbox.http import HttpTransport
 from opbox.session import BATCH_COMMANDS
 from opbox_protocol.errors import MXNetError, NotFoundError, ShapeError, TransportError
@@ -196,7 +196,7 @@ def test_a_program_ends_cleanly(end: str, engine: str, request: pytest.FixtureRe
 
 
 def test_no_server(tmp_path: Path) -> None:
-    engines.use(HttpTransport("http://127.0.0.1:9", "t"))
+    connection.use(HttpTransport("http://127.0.0.1:9", "t"))
     with pytest.raises(TransportError, match="nothing listens there"):
         mx.nd.ones((2,))
 
@@ -207,7 +207,7 @@ def test_a_wrong_address() -> None:
 
 
 def test_a_wrong_token(live: Live) -> None:
-    engines.use(HttpTransport(live.url, "wrong"))
+    connection.use(HttpTransport(live.url, "wrong"))
     with pytest.raises(MXNetError) as caught:
         mx.nd.ones((2,))
     assert caught.value.status == 401
@@ -220,7 +220,7 @@ def test_large_arrays_go_both_ways() -> None:
 
 def test_a_server_that_ends_is_told(tmp_path: Path) -> None:
     server = Live("none", tmp_path)
-    engines.use(HttpTransport(server.url, TOKENS["ann"]))
+    connection.use(HttpTransport(server.url, TOKENS["ann"]))
     x: Any = mx.nd.ones((2,))
     x.asnumpy()
     server.stop()
@@ -232,7 +232,7 @@ def test_a_server_that_ends_is_told(tmp_path: Path) -> None:
 
 def test_an_idle_session_is_kept_alive(tmp_path: Path) -> None:
     server = Live("none", tmp_path, OPBOX_SESSION_TTL_S="0.6")
-    engines.use(HttpTransport(server.url, TOKENS["ann"]))
+    connection.use(HttpTransport(server.url, TOKENS["ann"]))
     x = mx.nd.ones((2,))
     x.asnumpy()
     time.sleep(1.8)
@@ -243,9 +243,9 @@ def test_an_idle_session_is_kept_alive(tmp_path: Path) -> None:
 
 def test_the_embedded_engine_is_found_by_its_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPBOX_URL", raising=False)
-    engines.use(None)
-    assert (engines.transport().address, engines.transport().in_process) == ("this process", True)
-    engines.use(None)
+    connection.use(None)
+    assert (connection.transport().address, connection.transport().in_process) == ("this process", True)
+    connection.use(None)
     monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: ())
     with pytest.raises(MXNetError, match="no engine: set OPBOX_URL"):
-        engines.transport()
+        connection.transport()

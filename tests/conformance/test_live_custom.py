@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import opbox as mx
-from opbox import engine as engines
+from opbox import connection
 
 from . import custom_ops
 from .mxnet import ROOT, python
@@ -66,10 +66,10 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], di
 @pytest.fixture(scope="module", autouse=True)
 def ours() -> Any:
     """Our side: the embedded engine, which is handed the classes (they are local to a function)."""
-    engines.use(None)
+    connection.use(None)
     custom_ops.operators(mx)
     yield
-    engines.use(None)
+    connection.use(None)
 
 
 @pytest.mark.parametrize(("name", "req", "dtype"), RUNS)

@@ -22,7 +22,7 @@ import opbox as mx
 import opbox_ops
 import opbox_protocol
 import opbox_service
-from opbox import engine as engines
+from opbox import connection
 from opbox.http import HttpTransport
 from opbox.operator.definition import Definition
 from opbox_service.worker import landlock
@@ -506,7 +506,7 @@ def test_a_killed_server_takes_them_along_and_the_next_one_its_folders(start: Ca
 
 def test_the_client_goes_on_in_a_new_session(server: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPBOX_URL", raising=False)
-    engines.use(HttpTransport(server.url, "py-secret-1"))
+    connection.use(HttpTransport(server.url, "py-secret-1"))
     try:
         data = mx.sym.Variable("data")
 
@@ -523,7 +523,7 @@ def test_the_client_goes_on_in_a_new_session(server: Live, monkeypatch: pytest.M
             lost.asnumpy()
         np.testing.assert_array_equal(output("nothing"), X + 1)
     finally:
-        engines.use(None)
+        connection.use(None)
 
 
 def test_the_first_step_is_soon_done(server: Live) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from opbox import engine as engines
+from opbox import connection
 from opbox.http import HttpTransport
 from tests.contract.live import TOKENS, Live
 
@@ -32,9 +32,9 @@ def isolating(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
 def http(live: Live, monkeypatch: pytest.MonkeyPatch) -> Iterator[Live]:
     """The server, as the owner who may upload Python."""
     monkeypatch.delenv("OPBOX_URL", raising=False)
-    engines.use(HttpTransport(live.url, TOKENS["py"]))
+    connection.use(HttpTransport(live.url, TOKENS["py"]))
     yield live
-    engines.use(None)
+    connection.use(None)
 
 
 @pytest.fixture(params=["embedded", "http"])
@@ -44,6 +44,6 @@ def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
     transport: Any = None
     if request.param == "http":
         transport = HttpTransport(request.getfixturevalue("live").url, TOKENS["py"])
-    engines.use(transport)
+    connection.use(transport)
     yield request.param
-    engines.use(None)
+    connection.use(None)

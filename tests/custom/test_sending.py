@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import opbox as mx
-from opbox import engine as engines
+from opbox import connection
 from opbox.http import HttpTransport
 from opbox.operator import modules
 from opbox.operator.bundle import Bundle, Piece, run
@@ -99,14 +99,14 @@ def test_without_the_scope_nothing_runs(live: Live) -> None:
 
 def test_the_client_is_told_of_the_missing_scope(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPBOX_URL", raising=False)
-    engines.use(HttpTransport(live.url, TOKENS["ann"]))
+    connection.use(HttpTransport(live.url, TOKENS["ann"]))
     try:
         assert own.SquareProp
         net = mx.sym.Custom(mx.sym.Variable("data"), op_type="square_of_mine")
         with pytest.raises(errors.ForbiddenError, match="upload-python"):
             net.infer_shape(data=(2,))
     finally:
-        engines.use(None)
+        connection.use(None)
 
 
 @pytest.mark.parametrize(

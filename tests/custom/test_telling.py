@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import opbox as mx
-from opbox.operator.native import rebuilt
+from opbox.operator.instances import rebuilt
 
 
 @mx.operator.register("typed_of_mine")

@@ -58,6 +58,6 @@ def mx(request: pytest.FixtureRequest) -> Iterator[ModuleType]:
     if request.param == "server":
         opbox.connect(request.getfixturevalue("server"), TOKEN)
     else:
-        opbox.engine.use(None)
+        opbox.connection.use(None)
     yield opbox
-    opbox.engine.use(None)
+    opbox.connection.use(None)

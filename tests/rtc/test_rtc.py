@@ -161,14 +161,14 @@ def test_a_freed_kernel_is_gone_from_the_session(mx: ModuleType) -> None:
     x.wait_to_read()
     session = mx.cpu().session
     path = f"/v1/sessions/{session.id}"
-    before = mx.engine.transport().call("GET", path).header["objects"]
+    before = mx.connection.transport().call("GET", path).header["objects"]
     kernel = mx.rtc("f", [("x", x)], [("y", x)], "")
     mx.nd.waitall()
-    assert mx.engine.transport().call("GET", path).header["objects"] == before + 1
+    assert mx.connection.transport().call("GET", path).header["objects"] == before + 1
     del kernel
     gc.collect()
     mx.nd.waitall()
-    assert mx.engine.transport().call("GET", path).header["objects"] == before
+    assert mx.connection.transport().call("GET", path).header["objects"] == before
 
 
 def test_without_the_scope_nothing_ran(server: str) -> None:
@@ -185,7 +185,7 @@ def test_without_the_scope_nothing_ran(server: str) -> None:
             mx.nd.waitall()
         assert caught.value.status == 403
     finally:
-        mx.engine.use(None)
+        mx.connection.use(None)
 
 
 COMPILE = {"do": "compile", "id": 2, "kernel": "twice", "source": DOUBLE, "signature": "float *x", "options": ["-DN=2"]}

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import opbox as mx
+from opbox.module.loops import train_epoch
 from tests.training.recorded import VALUES
 
 
@@ -413,7 +414,7 @@ def test_a_training_step_is_one_request():
 
     def by_fit(mod, data, metric):
         metric.reset()
-        mod._train_epoch(0, data, metric, mx.callback.Speedometer(4, 3), None)
+        train_epoch(mod, 0, data, metric, mx.callback.Speedometer(4, 3), None)
 
     def by_score(mod, data, metric):
         mod.score(data, metric)

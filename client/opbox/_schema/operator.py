@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from importlib import resources
 from typing import Any
 
 from opbox_protocol.errors import ParamError, UnknownOperatorError
-from opbox_protocol.mxnet import HIDDEN_KEYS, attribute_value, is_hidden
+from opbox_protocol.mxnet import HIDDEN_KEYS, attribute_text, attribute_value, is_hidden
 
 from . import dynamic
 from .parameters import accepts, described
 
-__all__ = ["Operator", "extend", "find", "get", "operators"]
+__all__ = ["Operator", "extend", "find", "get", "operators", "when_learnt"]
 
 Attrs = Mapping[str, str]
 
@@ -30,6 +30,12 @@ class Operator:
         params: JSON Schema by parameter, in order.
         required: the parameters without a default.
         count: the parameter that counts a variable number of inputs, or None.
+        methods: the names of the methods of NDArray and Symbol that it is.
+        initial: the initializers of variables that are made for inputs, by the inputs' names.
+        result_shape: the outputs' shape: "first" as the first input's, "broadcast" of all inputs, "given" by the
+            parameter `shape`; None when only the engine can tell.
+        result_type: their type: "first" as the first input's, "first if real" when that is a floating one, "given" by
+            the parameter `dtype`, "given or first".
         tensors: all inputs that it may have, in order (without their conditions).
     """
 
@@ -42,22 +48,30 @@ class Operator:
         "definitions",
         "differentiable",
         "doc",
+        "initial",
+        "methods",
         "name",
         "params",
         "required",
+        "result_shape",
+        "result_type",
     )
 
-    def __init__(self, told: Mapping[str, Any]) -> None:
-        self.name: str = told["name"]
-        self.aliases: tuple[str, ...] = tuple(told.get("aliases", ()))
-        self.doc: str = told.get("doc", "")
-        model = told.get("params", {})
+    def __init__(self, entry: Mapping[str, Any]) -> None:
+        self.name: str = entry["name"]
+        self.aliases: tuple[str, ...] = tuple(entry.get("aliases", ()))
+        self.doc: str = entry.get("doc", "")
+        model = entry.get("params", {})
         self.params: dict[str, Any] = dict(model.get("properties", {}))
         self.definitions: dict[str, Any] = dict(model.get("$defs", {}))
         self.required: tuple[str, ...] = tuple(model.get("required", ()))
-        self.differentiable = bool(told.get("differentiable", False))
-        self._in: Any = told.get("inputs", [])
-        self._out: Any = told.get("outputs", [{"name": "output"}])
+        self.differentiable = bool(entry.get("differentiable", False))
+        self.methods: tuple[str, ...] = tuple(entry.get("methods", ()))
+        self.initial: dict[str, str] = dict(entry.get("initial", {}))
+        self.result_shape: str | None = entry.get("result_shape")
+        self.result_type: str | None = entry.get("result_type")
+        self._in: Any = entry.get("inputs", [])
+        self._out: Any = entry.get("outputs", [{"name": "output"}])
         plain = isinstance(self._out, list) and not any("when" in s or "visible" in s for s in self._out)
         self._visible = len(self._out) if plain else None
         self.count: str | None = self._in.get("count") if isinstance(self._in, dict) else None
@@ -101,6 +115,34 @@ class Operator:
             return frozenset(dynamic.aux_indices(self.name, lambda key: self._value(attrs, key)))
         present = [slot for slot in self._in if self._holds(slot.get("when"), attrs)]
         return frozenset(i for i, slot in enumerate(present) if slot.get("aux"))
+
+    def arranged(
+        self, tensors: Sequence[Any], named: Mapping[str, Any], params: Mapping[str, Any]
+    ) -> tuple[dict[str, str], list[Any]]:
+        """The attributes of a call, checked, and its inputs in order.
+
+        Args:
+            tensors: inputs by position.
+            named: inputs by name.
+            params: parameters, of any type.
+
+        Raises:
+            ParamError: an unknown, missing or unfit parameter or input.
+        """
+        if self.count is not None and self.count not in params:
+            params = {**params, self.count: len(tensors) + len(named)}
+        attrs = {key: attribute_text(value) for key, value in params.items()}
+        self.check(attrs)
+        names = self.input_names(attrs)
+        for key in named:
+            if key not in names:
+                raise ParamError(f"{self.name}: unknown input {key!r}: expected {', '.join(names) or 'none'}")
+        if self.count is not None:
+            return attrs, [*tensors, *(named[name] for name in names[len(tensors) :] if name in named)]
+        for name in names:
+            if name not in named:
+                raise ParamError(f"{self.name}: input {name!r} is missing: expected {', '.join(names)}")
+        return attrs, [named[name] for name in names]
 
     def output_names(self, attrs: Attrs) -> list[str]:
         """The suffixes of the outputs in order, hidden ones included."""
@@ -152,18 +194,26 @@ class Operator:
 
 _operators: dict[str, Operator] = {}
 _names: dict[str, Operator] = {}
+_listeners: list[Callable[[Operator], None]] = []
 
 
-def extend(told: Iterable[Mapping[str, Any]]) -> list[Operator]:
-    """Add operators (as `GET /v1/ops` tells them) to those known; the ones of the same name are replaced."""
+def extend(entries: Iterable[Mapping[str, Any]]) -> list[Operator]:
+    """Add operators (entries of `GET /v1/ops`) to those known; the ones of the same name are replaced."""
     added = []
-    for each in told:
-        op = Operator(each)
+    for entry in entries:
+        op = Operator(entry)
         _operators[op.name] = op
         for name in (op.name, *op.aliases):
             _names[name] = op
+        for listener in _listeners:
+            listener(op)
         added.append(op)
     return added
+
+
+def when_learnt(listener: Callable[[Operator], None]) -> None:
+    """Have `listener` called with each operator that is added from here on."""
+    _listeners.append(listener)
 
 
 @lru_cache(maxsize=1)
@@ -192,8 +242,8 @@ def get(name: str) -> Operator:
     """
     op = find(name)
     if op is None:
-        lowered = {each.lower(): each for each in _names}
-        near = [lowered[each] for each in difflib.get_close_matches(name.lower(), list(lowered), n=3)]
+        lowered = {known.lower(): known for known in _names}
+        near = [lowered[close] for close in difflib.get_close_matches(name.lower(), list(lowered), n=3)]
         hint = f"did you mean {' or '.join(near)}?" if near else "mx.refresh_operators() asks the engine for its own"
         raise UnknownOperatorError(f"operator {name!r} is unknown: {hint}")
     return op

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from .functions import FLUENT, PREFIXES, docstring, named_functions
+from .functions import docstring, method_names
+from .namespaces import NAMESPACES, functions_of
 from .operator import Operator, extend
 from .parameters import default_of, type_name
 
@@ -16,49 +17,49 @@ _TENSOR = {"symbol": "Symbol", "ndarray": "NDArray"}
 _MODULE = {"symbol": "symbol", "ndarray": "array"}
 
 
-def files(told: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+def files(catalogue: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """The stubs' text by path inside the package, for a catalogue's operators."""
-    extend(told)
-    made = {}
+    extend(catalogue)
+    texts = {}
     for package in ("symbol", "ndarray"):
-        for namespace in ("op", "_internal", *PREFIXES):
-            made[f"{package}/{namespace}.pyi"] = _functions(package, namespace)
-        made[f"{package}/fluent.pyi"] = _fluent(package)
-    return made
+        for namespace in NAMESPACES:
+            if namespace != "random":  # written by hand
+                texts[f"{package}/{namespace}.pyi"] = _functions(package, namespace)
+        texts[f"{package}/fluent.pyi"] = _fluent(package)
+    return texts
 
 
 def _functions(package: str, namespace: str) -> str:
     tensor = _TENSOR[package]
-    found = sorted(named_functions(namespace).items())
+    functions = sorted(functions_of(namespace).items())
     lines = [_HEAD.format(doc=f"The operators' functions on {tensor}s.")]
-    if found:
+    if functions:
         lines.append("from collections.abc import Sequence\nfrom typing import Any\n\n")
         lines.append(f"from .{_MODULE[package]} import {tensor}\n\n")
-    lines.append("__all__ = [" + "".join(f"\n    {name!r}," for name, _ in found) + "\n]\n")
-    for name, (op, _) in found:
+    lines.append("__all__ = [" + "".join(f"\n    {name!r}," for name, _ in functions) + "\n]\n")
+    for name, op in functions:
         text = docstring(op, name).split("\n")[0].replace("\\", "\\\\").replace('"', "'")
         lines.append(f'\ndef {name}({", ".join(_arguments(op, tensor, package))}) -> Any:\n    """{text}"""\n')
     return "".join(lines)
 
 
 def _arguments(op: Operator, tensor: str, package: str) -> list[str]:
-    found = []
+    arguments = []
     if op.count is not None:
-        found.append(f"*data: {tensor}")
-    found += [f"{each}: {tensor} | None = ..." for each in op.tensors]
+        arguments.append(f"*data: {tensor}")
+    arguments += [f"{name}: {tensor} | None = ..." for name in op.tensors]
     for key, schema in op.params.items():
         default = default_of(schema)
         kind = "Any" if key == "dtype" else type_name(schema, op.definitions)
-        found.append(f"{key}: {kind} = {default}")
+        arguments.append(f"{key}: {kind} = {default}")
     for key, kind in (("name", "str | None"), ("attr", "Any"), ("out", "Any")):
         if key not in op.params and (package == "ndarray" or key != "out"):
-            found.append(f"{key}: {kind} = None")
-    return [*found, "**kwargs: Any"]
+            arguments.append(f"{key}: {kind} = None")
+    return [*arguments, "**kwargs: Any"]
 
 
 def _fluent(package: str) -> str:
-    known = named_functions("op")
     lines = [_HEAD.format(doc=f"Operators as methods of {_TENSOR[package]}s."), "from typing import Any\n\n"]
     lines.append("class Fluent:\n    __slots__ = ()\n")
-    lines += [f"    def {name}(self, *args: Any, **kwargs: Any) -> Any: ...\n" for name in FLUENT if name in known]
+    lines += [f"    def {name}(self, *args: Any, **kwargs: Any) -> Any: ...\n" for name in sorted(method_names())]
     return "".join(lines)

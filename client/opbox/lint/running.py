@@ -13,7 +13,7 @@ from .. import ndarray, random
 from ..operator import CustomOp
 from ..symbol.node import ordered
 from ..test_utils import default_context
-from .cases import USUAL, Case, values_of
+from .cases import USUAL, Case, is_whole, values_of
 from .subjects import Subject
 
 __all__ = ["Bound", "Trial", "usual_case"]
@@ -85,8 +85,6 @@ class Trial:
 
     def differentiable(self) -> list[str]:
         """The arguments whose gradients are looked at."""
-        from .cases import is_whole
-
         return [name for name in self.arguments if not is_whole(name) and name not in self.whole]
 
     def types(self, dtype: Any) -> dict[str, np.dtype[Any]]:

@@ -14,9 +14,9 @@ from typing import Any
 
 from opbox_protocol.errors import MXNetError
 
-from .. import _schema, engine, symbol
+from .. import _schema, connection, symbol
 from ..operator import CustomOpProp, NDArrayOp, NumpyOp, PythonOp
-from ..operator.custom import collecting
+from ..operator.custom import collecting, known_here
 from ..operator.keywords import make_prop
 from .cases import Case, read_cases
 
@@ -78,9 +78,7 @@ def find_subjects(path: Path) -> list[Subject]:
         props = {}
         with collecting(props):
             module = _load(path)
-        from ..operator.custom import _props
-
-        _props.update(props)
+        known_here(props)
     natives = _native(module) if module is not None else []
     # What the file imports is checked where it is written, unless importing is all it does.
     own = {name: prop for name, prop in props.items() if module is not None and prop.__module__ == module.__name__}
@@ -212,17 +210,17 @@ def _registry_names(source: str) -> list[str]:
 
 
 def _load_registry(path: Path, names: Sequence[str]) -> None:
-    engine.refresh_operators()
+    connection.refresh_operators()
     if all(_schema.find(name) is not None for name in names):
         return  # an installed package, or a server that was given the file
-    transport = engine.transport()
+    transport = connection.transport()
     if not transport.in_process:
         raise MXNetError(
             f"lint: {names[0]}: the server does not have it: start it with opbox serve --ops {path.name}, or unset "
             "OPBOX_URL to check it in this process"
         )
     _load(path)
-    engine.refresh_operators()
+    connection.refresh_operators()
 
 
 def _registry(name: str, cases: Sequence[Case]) -> Subject:

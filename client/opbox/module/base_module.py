@@ -1,43 +1,44 @@
-"""BaseModule: training, scoring and predicting by what a module defines: bind, forward, backward, update.
-
-Nothing in the training loop waits for the engine: each step is recorded and sent, its outputs come back behind it, and
-a metric takes them in when it is read or when they have arrived.
-"""
+"""BaseModule: what every kind of module can do, over the methods that it defines: bind, forward, backward, update."""
 
 from __future__ import annotations
 
-import time
+import logging
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
-from .. import metric as metrics
-from .. import ndarray as nd
 from ..initializer import Uniform
-from ..io import DataBatch, DataIter
-from ..model import BatchEndParam, joined_params, split_params
-from ..ndarray import NDArray
-from .interface import ModuleInterface
+from ..model import joined_params, split_params
+from ..ndarray import NDArray, load, save
+from . import loops
 
 __all__ = ["BaseModule"]
 
-Callbacks = Any
 
+class BaseModule:
+    """Base of modules: a network that can be bound, given parameters, run, updated, trained and scored.
 
-def _listed(callbacks: Callbacks) -> Sequence[Callable[..., Any]]:
-    if callbacks is None:
-        return ()
-    return callbacks if isinstance(callbacks, (list, tuple)) else (callbacks,)
-
-
-class BaseModule(ModuleInterface):
-    """Base of modules: training, scoring and predicting, over the methods that subclasses define.
+    A subclass defines the methods from `bind` to `install_monitor`; the loops work over those.
 
     Args:
         logger: where `fit` writes.
     """
+
+    def __init__(self, logger: Any = logging) -> None:
+        self.logger = logger
+        self.binded = False
+        self.for_training = False
+        self.inputs_need_grad = False
+        self.params_initialized = False
+        self.optimizer_initialized = False
+        self._symbol: Any = None
+
+    # ---- training, scoring and predicting
+
+    fit = loops.fit
+    score = loops.score
+    predict = loops.predict
+    iter_predict = loops.iter_predict
 
     def prepare(self, data_batch: Any, sparse_row_id_fn: Any = None) -> None:
         """Called before a batch is used; there is nothing to do, for there are no sparse parameters."""
@@ -74,7 +75,7 @@ class BaseModule(ModuleInterface):
 
     def save_params(self, fname: str) -> None:
         """Write parameters and auxiliary states to a file of MXNet's format."""
-        nd.save(fname, joined_params(*self.get_params()))
+        save(fname, joined_params(*self.get_params()))
 
     def load_params(self, fname: str) -> None:
         """Take parameters and auxiliary states from a file of MXNet's format.
@@ -82,7 +83,7 @@ class BaseModule(ModuleInterface):
         Raises:
             ValueError: the file holds other things.
         """
-        self.set_params(*split_params(nd.load(fname), fname))
+        self.set_params(*split_params(load(fname), fname))
 
     def get_states(self, merge_multi_context: bool = True) -> list[Any]:
         """The states between batches; none unless a subclass has them."""
@@ -95,232 +96,118 @@ class BaseModule(ModuleInterface):
         if states or value:
             raise AssertionError("this module has no states to set")
 
-    def _batches(self, data: Any, num_batch: int | None, reset: bool) -> Iterator[tuple[int, Any]]:
-        """The batches of an iterator, each run forward, with their numbers."""
-        self._check_ready()
-        if reset:
-            data.reset()
-        for nbatch, batch in enumerate(data):
-            if num_batch is not None and nbatch == num_batch:
-                return
-            self.prepare(batch)
-            self.forward(batch, is_train=False)
-            yield nbatch, batch
+    # ---- what a kind of module defines
 
-    def score(
+    def _undefined(self, name: str) -> NotImplementedError:
+        return NotImplementedError(f"{type(self).__name__} must define {name}")
+
+    @property
+    def data_names(self) -> list[str]:
+        """Names of the data inputs."""
+        raise self._undefined("data_names")
+
+    @property
+    def output_names(self) -> list[str]:
+        """Names of the outputs."""
+        raise self._undefined("output_names")
+
+    @property
+    def data_shapes(self) -> list[Any]:
+        """Descriptions of the data, as bound."""
+        raise self._undefined("data_shapes")
+
+    @property
+    def label_shapes(self) -> list[Any] | None:
+        """Descriptions of the labels, as bound; None without."""
+        raise self._undefined("label_shapes")
+
+    @property
+    def output_shapes(self) -> list[tuple[str, tuple[int, ...]]]:
+        """Names and shapes of the outputs."""
+        raise self._undefined("output_shapes")
+
+    @property
+    def symbol(self) -> Any:
+        """The symbol."""
+        return self._symbol
+
+    def bind(
         self,
-        eval_data: Any,
-        eval_metric: Any,
-        num_batch: int | None = None,
-        batch_end_callback: Callbacks = None,
-        score_end_callback: Callbacks = None,
-        reset: bool = True,
-        epoch: int = 0,
-        sparse_row_id_fn: Any = None,
-    ) -> list[tuple[str, Any]]:
-        """Run an iterator's data and evaluate a metric.
+        data_shapes: Any,
+        label_shapes: Any = None,
+        for_training: bool = True,
+        inputs_need_grad: bool = False,
+        force_rebind: bool = False,
+        shared_module: Any = None,
+        grad_req: Any = "write",
+    ) -> None:
+        """Make executors for the shapes."""
+        raise self._undefined("bind")
 
-        Args:
-            eval_data: a `DataIter`.
-            eval_metric: a metric, or what `metric.create` makes one from.
-            num_batch: how many batches at most.
-            batch_end_callback, score_end_callback: called with a `BatchEndParam`.
-            reset: whether to start the iterator anew.
-            epoch: told to the callbacks.
-
-        Returns:
-            Pairs of name and value.
-        """
-        if not isinstance(eval_metric, metrics.EvalMetric):
-            eval_metric = metrics.create(eval_metric)
-        eval_metric.reset()
-        seen = 0
-        for nbatch, eval_batch in self._batches(eval_data, num_batch, reset):
-            self.update_metric(eval_metric, eval_batch.label)
-            self._flush()
-            seen += 1
-            if batch_end_callback is not None:
-                param = BatchEndParam(epoch=epoch, nbatch=nbatch, eval_metric=eval_metric, locals=locals())
-                for callback in _listed(batch_end_callback):
-                    callback(param)
-        if score_end_callback is not None:
-            param = BatchEndParam(epoch=epoch, nbatch=seen, eval_metric=eval_metric, locals=locals())
-            for callback in _listed(score_end_callback):
-                callback(param)
-        found: list[tuple[str, Any]] = eval_metric.get_name_value()
-        return found
-
-    def _unpadded(self, batch: Any) -> list[NDArray]:
-        pad = batch.pad or 0
-        return [out[0 : out.shape[0] - pad] for out in self.get_outputs()]
-
-    def iter_predict(
-        self, eval_data: Any, num_batch: int | None = None, reset: bool = True, sparse_row_id_fn: Any = None
-    ) -> Iterator[tuple[list[NDArray], int, Any]]:
-        """Run an iterator's data batch by batch.
-
-        Yields:
-            The outputs without padding (good until the next batch), the batch's number, the batch.
-        """
-        for nbatch, batch in self._batches(eval_data, num_batch, reset):
-            yield self._unpadded(batch), nbatch, batch
-
-    def predict(
+    def init_params(
         self,
-        eval_data: Any,
-        num_batch: int | None = None,
-        merge_batches: bool = True,
-        reset: bool = True,
-        always_output_list: bool = False,
-        sparse_row_id_fn: Any = None,
-    ) -> Any:
-        """Run data and return the outputs.
-
-        Args:
-            eval_data: a `DataIter`; or an array, run as one batch.
-            num_batch: how many batches at most.
-            merge_batches: join the batches' outputs along their first axis.
-            reset: whether to start the iterator anew.
-            always_output_list: a list even of a single output.
-
-        Returns:
-            One array, or a list with one an output; without `merge_batches` a list of such lists, one a batch.
-
-        Raises:
-            ValueError: `eval_data` is neither.
-        """
-        if isinstance(eval_data, (NDArray, np.ndarray)) or hasattr(eval_data, "asnumpy"):
-            self.forward(DataBatch([eval_data]))
-            return self.get_outputs()[0]
-        if not isinstance(eval_data, DataIter):
-            raise ValueError(f"eval_data: expected a DataIter or an array, got {type(eval_data).__name__}")
-        held = []
-        for _, batch in self._batches(eval_data, num_batch, reset):
-            held.append([out.copy() for out in self._unpadded(batch)])
-            self._flush()
-        if not held or not merge_batches:
-            return held
-        if any(len(outputs) != len(held[0]) for outputs in held):
-            raise AssertionError(
-                "predict: batches of different numbers of outputs cannot be joined: ask with merge_batches=False"
-            )
-        merged = [nd.concatenate(list(parts)) for parts in zip(*held, strict=True)]
-        return merged[0] if len(merged) == 1 and not always_output_list else merged
-
-    def fit(
-        self,
-        train_data: Any,
-        eval_data: Any = None,
-        eval_metric: Any = "acc",
-        epoch_end_callback: Callbacks = None,
-        batch_end_callback: Callbacks = None,
-        kvstore: Any = "local",
-        optimizer: Any = "sgd",
-        optimizer_params: Any = (("learning_rate", 0.01),),
-        eval_end_callback: Callbacks = None,
-        eval_batch_end_callback: Callbacks = None,
         initializer: Any = Uniform(0.01),  # noqa: B008  (it holds no state)
         arg_params: Mapping[str, Any] | None = None,
         aux_params: Mapping[str, Any] | None = None,
         allow_missing: bool = False,
-        force_rebind: bool = False,
         force_init: bool = False,
-        begin_epoch: int = 0,
-        num_epoch: int | None = None,
-        validation_metric: Any = None,
-        monitor: Any = None,
-        sparse_row_id_fn: Any = None,
+        allow_extra: bool = False,
     ) -> None:
-        """Bind, initialize and train.
+        """Fill parameters and auxiliary states."""
+        raise self._undefined("init_params")
 
-        Args:
-            train_data, eval_data: iterators; `eval_data` is scored after each epoch.
-            eval_metric: the training metric; `validation_metric` is it too, when None.
-            epoch_end_callback: called with (epoch, symbol, arg_params, aux_params).
-            batch_end_callback: called with a `BatchEndParam`.
-            kvstore: taken for its callers' sake: there is one device, and nothing to exchange.
-            optimizer, optimizer_params: a name and its arguments, or an `Optimizer`.
-            eval_end_callback, eval_batch_end_callback: of the scoring.
-            initializer, arg_params, aux_params, allow_missing, force_init: as of `init_params`.
-            force_rebind: as of `bind`.
-            begin_epoch, num_epoch: the epochs are begin_epoch to num_epoch - 1.
-            monitor: a `Monitor` to install.
-
-        Example:
-            >>> mod = mx.mod.Module(symbol)
-            >>> mod.fit(train, eval_data=val, optimizer_params={"learning_rate": 0.1}, num_epoch=10,
-            ...         batch_end_callback=mx.callback.Speedometer(100, 50))
-        """
-        if num_epoch is None:
-            raise AssertionError("fit: num_epoch: expected a number of epochs, got None")
-        self.bind(
-            data_shapes=train_data.provide_data,
-            label_shapes=train_data.provide_label,
-            for_training=True,
-            force_rebind=force_rebind,
-        )
-        if monitor is not None:
-            self.install_monitor(monitor)
-        self.init_params(
-            initializer=initializer,
-            arg_params=arg_params,
-            aux_params=aux_params,
-            allow_missing=allow_missing,
-            force_init=force_init,
-        )
-        self.init_optimizer(kvstore=kvstore, optimizer=optimizer, optimizer_params=optimizer_params)
-        if validation_metric is None:
-            validation_metric = eval_metric
-        if not isinstance(eval_metric, metrics.EvalMetric):
-            eval_metric = metrics.create(eval_metric)
-        for epoch in range(begin_epoch, num_epoch):
-            tic = time.time()
-            self._train_epoch(epoch, train_data, eval_metric, batch_end_callback, monitor)
-            self.logger.info("Epoch[%d] Time cost=%.3f", epoch, time.time() - tic)
-            arg_params, aux_params = self.get_params()
-            for callback in _listed(epoch_end_callback):
-                callback(epoch, self.symbol, arg_params, aux_params)
-            if eval_data is not None:
-                found = self.score(
-                    eval_data,
-                    validation_metric,
-                    score_end_callback=eval_end_callback,
-                    batch_end_callback=eval_batch_end_callback,
-                    epoch=epoch,
-                )
-                for name, value in found:
-                    self.logger.info("Epoch[%d] Validation-%s=%f", epoch, name, value)
-            train_data.reset()
-
-    def _train_epoch(
-        self, epoch: int, train_data: Any, eval_metric: Any, batch_end_callback: Callbacks, monitor: Any
+    def init_optimizer(
+        self,
+        kvstore: Any = "local",
+        optimizer: Any = "sgd",
+        optimizer_params: Any = (("learning_rate", 0.01),),
+        force_init: bool = False,
     ) -> None:
-        """One pass over the data, and its metric in the log."""
-        eval_metric.reset()
-        batches = iter(train_data)
-        following = next(batches, None)
-        totals: list[tuple[str, Any]] = []
-        nbatch = 0
-        while following is not None:
-            data_batch = following
-            if monitor is not None:
-                monitor.tic()
-            self.forward_backward(data_batch)
-            self.update()
-            self.update_metric(eval_metric, data_batch.label)
-            self._flush()
-            following = next(batches, None)
-            if following is not None:
-                self.prepare(following)
-            if monitor is not None:
-                monitor.toc_print()
-            if following is None:
-                # Before the callbacks: one of them may reset the metric.
-                totals = eval_metric.get_global_name_value()
-            if batch_end_callback is not None:
-                param = BatchEndParam(epoch=epoch, nbatch=nbatch, eval_metric=eval_metric, locals=locals())
-                for callback in _listed(batch_end_callback):
-                    callback(param)
-            nbatch += 1
-        for name, value in totals:
-            self.logger.info("Epoch[%d] Train-%s=%f", epoch, name, value)
+        """Make the optimizer."""
+        raise self._undefined("init_optimizer")
+
+    def get_params(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Parameters and auxiliary states by name."""
+        raise self._undefined("get_params")
+
+    def forward(self, data_batch: Any, is_train: bool | None = None) -> None:
+        """Run a batch."""
+        raise self._undefined("forward")
+
+    def backward(self, out_grads: Any = None) -> None:
+        """Compute gradients of the batch run last."""
+        raise self._undefined("backward")
+
+    def update(self) -> None:
+        """Update parameters by their gradients."""
+        raise self._undefined("update")
+
+    def get_outputs(self, merge_multi_context: bool = True) -> list[NDArray]:
+        """The outputs of the batch run last."""
+        raise self._undefined("get_outputs")
+
+    def get_input_grads(self, merge_multi_context: bool = True) -> list[NDArray]:
+        """The gradients of the data of the batch run last."""
+        raise self._undefined("get_input_grads")
+
+    def update_metric(self, eval_metric: Any, labels: Any, pre_sliced: bool = False) -> None:
+        """Take the batch run last into a metric."""
+        raise self._undefined("update_metric")
+
+    def install_monitor(self, mon: Any) -> None:
+        """Let a monitor see the executors."""
+        raise self._undefined("install_monitor")
+
+    # ---- for the methods above
+
+    def _flush(self) -> None:
+        """Send what is recorded, without waiting."""
+
+    def _check_ready(self, params: bool = True, optimizer: bool = False) -> None:
+        """Raise AssertionError unless the module is bound and, where asked, has parameters and an optimizer."""
+        if not self.binded:
+            raise AssertionError("the module is not bound yet: call bind(data_shapes, label_shapes) first")
+        if params and not self.params_initialized:
+            raise AssertionError("the module has no parameters yet: call init_params() or set_params() first")
+        if optimizer and not self.optimizer_initialized:
+            raise AssertionError("the module has no optimizer yet: call init_optimizer() first")

@@ -194,7 +194,7 @@ class BucketingModule(BaseModule):
     def update(self) -> None:
         self._check_ready(optimizer=True)
         self._current.update()
-        self._default._params_dirty = True  # the arrays are the default bucket's
+        self._default._parameters.changed = True  # the arrays are the default bucket's
 
     def get_outputs(self, merge_multi_context: bool = True) -> list[NDArray]:
         self._check_ready()

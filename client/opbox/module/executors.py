@@ -76,10 +76,10 @@ class Executors:
         arg_types, _, aux_types = self.symbol.infer_type(**known_types)
         if arg_shapes is None or arg_types is None:
             missing = "shapes" if arg_shapes is None else "types"
-            told = ", ".join(f"{desc.name} {tuple(desc.shape)}" for desc in shapes)
+            listed = ", ".join(f"{desc.name} {tuple(desc.shape)}" for desc in shapes)
             raise MXNetError(
-                f"bind: expected input shapes that decide the {missing} of all arguments, got {told}; give the missing "
-                "inputs in data_shapes or label_shapes"
+                f"bind: expected input shapes that decide the {missing} of all arguments, got {listed}; give "
+                "the missing inputs in data_shapes or label_shapes"
             )
         args, grads = {}, {}
         for name, shape, dtype in zip(self._arguments, arg_shapes, arg_types, strict=True):
@@ -105,12 +105,12 @@ class Executors:
     def _zeros(self, shape: Sequence[int], dtype: Any) -> NDArray:
         return nd.zeros(tuple(shape), self.context, dtype=dtype)
 
-    def _shared(self, held: dict[str, NDArray], name: str, shape: Sequence[int], dtype: Any) -> NDArray:
-        if name not in held:
-            held[name] = self._zeros(shape, dtype)
-        elif held[name].shape != tuple(shape):
+    def _shared(self, arrays: dict[str, NDArray], name: str, shape: Sequence[int], dtype: Any) -> NDArray:
+        if name not in arrays:
+            arrays[name] = self._zeros(shape, dtype)
+        elif arrays[name].shape != tuple(shape):
             raise MXNetError(
-                f"{name}: expected shape {held[name].shape} as it was bound first, got {tuple(shape)} by the new "
+                f"{name}: expected shape {arrays[name].shape} as it was bound first, got {tuple(shape)} by the new "
                 "input shapes; bind a module of its own for inputs that change the parameters' shapes"
             )
-        return held[name]
+        return arrays[name]

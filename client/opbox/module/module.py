@@ -5,20 +5,25 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from .. import optimizer as opt
-from ..initializer import InitDesc, Uniform
+from ..context import Context, current_context
+from ..initializer import Uniform
 from ..io import DataDesc
 from ..model import load_checkpoint
 from ..ndarray import NDArray
-from .bound_module import BoundModule
+from ..optimizer import Optimizer, Updater
+from .base_module import BaseModule
+from .binding import Binding
+from .feed import label_value
+from .names import ArgumentNames
+from .parameters import Parameters
+from .training import Training
 
 __all__ = ["Module"]
 
 
-class Module(BoundModule):
+class Module(BaseModule):
     """A symbol with parameters, for training and inference.
 
     Args:
@@ -54,13 +59,66 @@ class Module(BoundModule):
         group2ctxs: Any = None,
         compression_params: Any = None,
     ) -> None:
-        super().__init__(symbol, data_names, label_names, logger, context, fixed_param_names, state_names)
-        self._arg_params: dict[str, Any] = {}
-        self._aux_params: dict[str, Any] = {}
-        self._params_dirty = False
-        self._optimizer: opt.Optimizer | None = None
-        self._updater: opt.Updater | None = None
-        self._preload_opt_states: str | None = None
+        super().__init__(logger)
+        self._symbol = symbol
+        self._context = _one_context(context, logger)
+        self._names = ArgumentNames(symbol, data_names, label_names, state_names, fixed_param_names)
+        self._parameters = Parameters(self._names)
+        self._binding: Binding | None = None
+        self._training: Training | None = None
+        self._states_file: str | None = None
+
+    # ---- what it is
+
+    @property
+    def data_names(self) -> list[str]:
+        return self._names.data
+
+    @property
+    def label_names(self) -> list[str]:
+        """Names of the label inputs."""
+        return self._names.labels
+
+    @property
+    def output_names(self) -> list[str]:
+        return list(self._names.outputs)
+
+    @property
+    def data_shapes(self) -> list[DataDesc]:
+        return self._bound.data
+
+    @property
+    def label_shapes(self) -> list[DataDesc] | None:
+        return self._bound.labels
+
+    @property
+    def output_shapes(self) -> list[tuple[str, tuple[int, ...]]]:
+        return [(name, out.shape) for name, out in zip(self._names.outputs, self._exec.outputs, strict=True)]
+
+    @property
+    def _bound(self) -> Binding:
+        self._check_ready(params=False)
+        assert self._binding is not None
+        return self._binding
+
+    @property
+    def _exec(self) -> Any:
+        """The executor for the input shapes at hand."""
+        return self._bound.executors.current
+
+    @property
+    def _trained(self) -> Training:
+        self._check_ready(optimizer=True)
+        assert self._training is not None
+        return self._training
+
+    @property
+    def _optimizer(self) -> Optimizer:
+        return self._trained.optimizer
+
+    @property
+    def _updater(self) -> Updater:
+        return self._trained.updater
 
     # ---- checkpoints
 
@@ -75,11 +133,10 @@ class Module(BoundModule):
         """
         symbol, args, auxs = load_checkpoint(prefix, epoch)
         mod = Module(symbol=symbol, **kwargs)
-        mod._arg_params = args
-        mod._aux_params = auxs
+        mod._parameters.arguments, mod._parameters.auxiliary = args, auxs
         mod.params_initialized = True
         if load_optimizer_states:
-            mod._preload_opt_states = f"{prefix}-{epoch:04d}.states"
+            mod._states_file = f"{prefix}-{epoch:04d}.states"
         return mod
 
     def save_checkpoint(
@@ -97,16 +154,11 @@ class Module(BoundModule):
 
     def save_optimizer_states(self, fname: str) -> None:
         """Write the optimizer's states to a file (see `optimizer.Updater.get_states`)."""
-        Path(fname).write_bytes(self._the_updater().get_states())
+        self._trained.save_states(fname)
 
     def load_optimizer_states(self, fname: str) -> None:
         """Take the optimizer's states from a file."""
-        self._the_updater().set_states(Path(fname).read_bytes())
-
-    def _the_updater(self) -> opt.Updater:
-        self._check_ready(optimizer=True)
-        assert self._updater is not None
-        return self._updater
+        self._trained.load_states(fname)
 
     # ---- binding
 
@@ -143,22 +195,33 @@ class Module(BoundModule):
             if not isinstance(shared_module, Module):
                 raise AssertionError(f"shared_module: expected a Module, got {type(shared_module).__name__}")
             shared_module._check_ready()
-        self._bind_executors(data_shapes, label_shapes, for_training, inputs_need_grad, shared_module, grad_req)
+        if inputs_need_grad and not for_training:
+            raise AssertionError("inputs_need_grad: there are no gradients without for_training")
+        requests = self._names.requests(grad_req if for_training else "null", inputs_need_grad)
+        shared_binding = shared_module._bound if shared_module is not None else None
+        self._binding = Binding(
+            self._symbol, self._context, self._names, data_shapes, label_shapes, requests, shared_binding
+        )
+        self.for_training, self.inputs_need_grad = for_training, inputs_need_grad
+        self.binded = True
         if shared_module is not None:
             self.params_initialized = True
-            self._arg_params, self._aux_params = shared_module._arg_params, shared_module._aux_params
+            shared = shared_module._parameters
+            self._parameters.arguments, self._parameters.auxiliary = shared.arguments, shared.auxiliary
             if shared_module.optimizer_initialized:
                 self.borrow_optimizer(shared_module)
         elif self.params_initialized:
-            self._fill(self._arg_params, self._aux_params)
+            self._parameters.write_to(self._bound.executors)
 
     def _forget_binding(self) -> None:
-        if self.binded and self._params_dirty:
-            self._sync_params()
+        if self.binded:
+            self._parameters.copy_from(self._bound.executors)
         self.binded = False
-        self._executors = None
-        self._data_shapes = []
-        self._label_shapes = None
+        self._binding = None
+
+    def reshape(self, data_shapes: Any, label_shapes: Any = None) -> None:
+        """Use other input shapes from here on; the parameters stay."""
+        self._bound.reshape(data_shapes, label_shapes)
 
     # ---- parameters
 
@@ -190,35 +253,12 @@ class Module(BoundModule):
                 stacklevel=2,
             )
             return
-        bound = self._bound
+        if not allow_extra:
+            self._parameters.check_known(arg_params, aux_params)
         attrs = self._symbol.attr_dict()
-        self._check_extra(arg_params, aux_params, allow_extra)
-        for held, names, given in (
-            (bound.args, self._param_names, arg_params),
-            (bound.aux, self._aux_names, aux_params),
-        ):
-            for name in sorted(names):
-                desc, array = InitDesc(name, attrs.get(name)), held[name]
-                if given is not None and name in given:
-                    _assign(array, given[name], name)
-                elif given is not None and not allow_missing:
-                    raise RuntimeError(f"{name} is not presented")
-                elif initializer is not None:
-                    initializer(desc, array)
+        self._parameters.initialize(self._bound.executors, attrs, initializer, arg_params, aux_params, allow_missing)
         self.params_initialized = True
-        self._params_dirty = True
         self._flush()
-
-    def _check_extra(
-        self, arg_params: Mapping[str, Any] | None, aux_params: Mapping[str, Any] | None, allow_extra: bool
-    ) -> None:
-        if allow_extra:
-            return
-        arguments = set(self._symbol.list_arguments())
-        for given, known, kind in ((arg_params, arguments, "arguments"), (aux_params, self._aux_names, "aux states")):
-            for name in given or ():
-                if name not in known:
-                    raise ValueError(f"parameters: {name!r} is none of the {kind}: allow_extra=True leaves it out")
 
     def set_params(
         self,
@@ -236,26 +276,13 @@ class Module(BoundModule):
             return
         super().set_params(arg_params, aux_params, allow_missing, force_init, allow_extra)
 
-    def _fill(self, arg_params: Mapping[str, Any], aux_params: Mapping[str, Any]) -> None:
-        """Write parameters that are known to the executor's arrays."""
-        for held, given in ((self._bound.args, arg_params), (self._bound.aux, aux_params)):
-            for name, array in held.items():
-                if name in given:
-                    _assign(array, given[name], name)
-
     def get_params(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Copies of the parameters and auxiliary states, by name; good until the next call."""
         if not self.params_initialized:
             self._check_ready()
-        if self._params_dirty:
-            self._sync_params()
-        return self._arg_params, self._aux_params
-
-    def _sync_params(self) -> None:
-        bound = self._bound
-        self._arg_params = {name: bound.args[name].copy() for name in self._param_names}
-        self._aux_params = {name: bound.aux[name].copy() for name in self._aux_names}
-        self._params_dirty = False
+        if self._parameters.changed:
+            self._parameters.copy_from(self._bound.executors)
+        return self._parameters.arguments, self._parameters.auxiliary
 
     # ---- the optimizer
 
@@ -280,59 +307,99 @@ class Module(BoundModule):
                 "init_optimizer: there is an optimizer already, and it stays: force_init=True makes a new one"
             )
             return
-        rescale_grad = 1.0 / self._batch_size()
-        names = dict(enumerate(self._param_names))
-        if isinstance(optimizer, str):
-            params = {"rescale_grad": rescale_grad, **dict(optimizer_params)}
-            optimizer = opt.create(optimizer, sym=self.symbol, param_idx2name=names, **params)
-        else:
-            if not isinstance(optimizer, opt.Optimizer):
-                raise AssertionError(f"optimizer: expected a name or an Optimizer, got {type(optimizer).__name__}")
-            if optimizer.rescale_grad != rescale_grad:
-                warnings.warn(
-                    f"init_optimizer: rescale_grad of the optimizer given is {optimizer.rescale_grad:g}; "
-                    f"the mean over a batch would be {rescale_grad:g}",
-                    stacklevel=2,
-                )
-            if not optimizer.idx2name:
-                optimizer.idx2name = names
-        self._optimizer = optimizer
-        self._updater = opt.get_updater(optimizer)
+        self._training = Training(optimizer, optimizer_params, self.symbol, self._names, self._bound.batch_size())
         self.optimizer_initialized = True
-        if self._preload_opt_states is not None:
-            self.load_optimizer_states(self._preload_opt_states)
-            self._preload_opt_states = None
-
-    def _batch_size(self) -> int:
-        for desc in self.data_shapes:
-            axis = DataDesc.get_batch_axis(desc.layout)
-            if axis >= 0:
-                return int(desc.shape[axis])
-        raise AssertionError("data_shapes: expected an array whose layout has a batch axis N")
+        if self._states_file is not None:
+            self.load_optimizer_states(self._states_file)
+            self._states_file = None
 
     def borrow_optimizer(self, shared_module: Module) -> None:
         """Use another module's optimizer, states included."""
-        shared_module._check_ready(optimizer=True)
-        self._optimizer = shared_module._optimizer
-        self._updater = shared_module._updater
+        self._training = shared_module._trained
         self.optimizer_initialized = True
 
     def update(self) -> None:
         """Update all parameters that have gradients, by one command."""
-        updater, args, grads = self._the_updater(), self._bound.args, self._bound.grads
-        trained = [(index, name) for index, name in enumerate(self._param_names) if name in grads]
-        updater(
-            [index for index, _ in trained],
-            [grads[name] for _, name in trained],
-            [args[name] for _, name in trained],
-        )
-        self._params_dirty = True
+        self._trained.update(self._bound.executors)
+        self._parameters.changed = True
+
+    # ---- running
+
+    def forward(self, data_batch: Any, is_train: bool | None = None) -> None:
+        """Run a batch; of another size than bound, the module is reshaped.
+
+        Args:
+            data_batch: `data` and perhaps `label`: lists of arrays of any kind.
+            is_train: the mode; None for that of `bind`.
+        """
+        self._check_ready()
+        # Whatever is recorded belongs to the step before: it leaves now, and this step is a request of its own.
+        self._flush()
+        self._bound.forward(data_batch, self.for_training if is_train is None else is_train)
+
+    def backward(self, out_grads: Any = None) -> None:
+        """Compute the gradients that `bind` asked for.
+
+        Args:
+            out_grads: gradients of the outputs, one an output, for networks that do not end in a loss.
+        """
+        self._check_ready()
+        if not self.for_training:
+            raise AssertionError("backward: the module was bound without gradients: bind it with for_training=True")
+        self._bound.backward(out_grads)
+
+    def get_outputs(self, merge_multi_context: bool = True) -> list[NDArray]:
+        """The outputs of the batch run last; each belongs to the executor, and changes with the next batch."""
+        self._check_ready()
+        return list(self._exec.outputs)
+
+    def get_input_grads(self, merge_multi_context: bool = True) -> list[NDArray]:
+        """The gradients of the data of the batch run last, in the order of `data_shapes`."""
+        self._check_ready()
+        if not self.inputs_need_grad:
+            raise AssertionError("re-bind with inputs_need_grad=True to have gradients of the inputs")
+        return [self._exec.grad_dict[desc.name] for desc in self.data_shapes]
+
+    def get_states(self, merge_multi_context: bool = True) -> list[NDArray]:
+        """The arrays of `state_names`."""
+        self._check_ready()
+        return [self._exec.arg_dict[name] for name in self._names.states]
+
+    def set_states(self, states: Any = None, value: Any = None) -> None:
+        """Set the arrays of `state_names`: each to one of `states`, or all to `value`."""
+        self._check_ready()
+        if (states is None) == (value is None):
+            raise AssertionError("set_states: expected either states or value")
+        for position, state in enumerate(self.get_states()):
+            state[:] = value if states is None else states[position]
+
+    def update_metric(self, eval_metric: Any, labels: Any, pre_sliced: bool = False) -> None:
+        """Take the outputs of the batch run last into a metric, without waiting for them.
+
+        Args:
+            eval_metric: an `EvalMetric`.
+            labels: the batch's labels.
+            pre_sliced: concerns several devices; must be False.
+        """
+        if pre_sliced:
+            raise AssertionError("pre_sliced: there is one device, and no slices")
+        names = [desc.name for desc in self._bound.labels or ()]
+        values = {name: label_value(label) for name, label in zip(names, labels or (), strict=False)}
+        wanted = eval_metric.output_names if eval_metric.output_names is not None else self._names.outputs
+        outputs = zip(self._names.outputs, self._exec.outputs, strict=True)
+        eval_metric.update_later(values, {name: out._fetch_async() for name, out in outputs if name in wanted})
+
+    def install_monitor(self, mon: Any) -> None:
+        """Let a `Monitor` see the executor's arrays."""
+        mon.install(self._exec)
+
+    def _flush(self) -> None:
+        self._context.session.flush()
 
 
-def _assign(array: NDArray, value: Any, name: str) -> None:
-    """Write a parameter's given value, its shape checked first."""
-    if value is array:
-        return
-    if tuple(value.shape) != array.shape:
-        raise ValueError(f"{name}: expected a value of shape {array.shape}, got {tuple(value.shape)}")
-    array[:] = value
+def _one_context(context: Any, logger: Any) -> Context:
+    if isinstance(context, (list, tuple)):
+        if len(context) > 1:
+            logger.warning("context: %d devices given; a module runs on one, and uses %s", len(context), context[0])
+        context = context[0]
+    return context if context is not None else current_context()

@@ -1,63 +1,124 @@
-"""Checks of the names that a module is given for its inputs, and descriptions from what `bind` is given."""
+"""The names of a symbol's arguments, sorted by what a module does with them; and descriptions of what it is fed."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..io import DataDesc
 
-__all__ = ["check_input_names", "parse_data_desc"]
+__all__ = ["ArgumentNames", "described"]
 
 _PARAMETER_ENDINGS = ("_weight", "_bias", "_gamma", "_beta")
 
 
-def check_input_names(symbol: Any, names: Sequence[str], kind: str, throw: bool) -> None:
-    """Warn, or with `throw` raise ValueError, when the symbol lacks one of the names."""
-    arguments = symbol.list_arguments()
-    wanted = kind == "fixed_param"
-    candidates = [name for name in arguments if name.endswith(_PARAMETER_ENDINGS) == wanted]
-    for name in names:
-        if name in arguments:
-            continue
-        told = (
-            f"Module: {kind}_names has {name!r}, which is no argument of the symbol: expected some of "
-            f"{', '.join(candidates)}"
-        )
-        if throw:
-            raise ValueError(told)
-        warnings.warn(told, stacklevel=4)
+class ArgumentNames:
+    """Which of a symbol's arguments are data, labels, states and parameters.
+
+    Args:
+        symbol: the network.
+        data, labels, states: the arguments that are fed, or kept from batch to batch.
+        fixed: parameters that are not trained.
+
+    Attributes:
+        fed: data, labels and states.
+        parameters: all other arguments.
+        auxiliary: the symbol's auxiliary states.
+        outputs: its outputs.
+
+    Raises:
+        ValueError: data, a state or a fixed parameter that is no argument of the symbol; of a label it is a warning.
+    """
+
+    def __init__(
+        self,
+        symbol: Any,
+        data: Sequence[str] | None,
+        labels: Sequence[str] | None,
+        states: Sequence[str] | None,
+        fixed: Sequence[str] | None,
+    ) -> None:
+        self.data = list(data or [])
+        self.labels = list(labels or [])
+        self.states = list(states or [])
+        self.fixed = list(fixed or [])
+        self.arguments: list[str] = symbol.list_arguments()
+        self.auxiliary: list[str] = symbol.list_auxiliary_states()
+        self.outputs: list[str] = symbol.list_outputs()
+        self._check(self.data, "data", True)
+        self._check(self.labels, "label", False)
+        self._check(self.states, "state", True)
+        self._check(self.fixed, "fixed_param", True)
+        self.fed = [*self.data, *self.labels, *self.states]
+        self.parameters = [name for name in self.arguments if name not in self.fed]
+
+    def _check(self, names: Sequence[str], kind: str, throw: bool) -> None:
+        """Warn, or with `throw` raise ValueError, when the symbol lacks one of the names."""
+        parameters = kind == "fixed_param"
+        candidates = [name for name in self.arguments if name.endswith(_PARAMETER_ENDINGS) == parameters]
+        for name in names:
+            if name not in self.arguments:
+                message = (
+                    f"Module: {kind}_names has {name!r}, which is no argument of the symbol: expected some of "
+                    f"{', '.join(candidates)}"
+                )
+                if throw:
+                    raise ValueError(message)
+                warnings.warn(message, stacklevel=4)
+
+    def requests(self, grad_req: Any, inputs_need_grad: bool) -> dict[str, str]:
+        """The gradient request of each argument: "write", "add" or "null".
+
+        Args:
+            grad_req: one for all, a list in the arguments' order, or a dict by argument.
+            inputs_need_grad: whether the data have gradients too.
+        """
+        if isinstance(grad_req, (list, tuple)):
+            if len(grad_req) != len(self.arguments):
+                raise AssertionError(
+                    f"grad_req: expected {len(self.arguments)} entries, one an argument, got {len(grad_req)}"
+                )
+            return dict(zip(self.arguments, grad_req, strict=True))
+        if not isinstance(grad_req, (str, Mapping)):
+            raise ValueError(f"grad_req: expected a string, a list or a dict, got {type(grad_req).__name__}")
+        general = grad_req if isinstance(grad_req, str) else "write"
+        requests = dict.fromkeys(self.arguments, "null")
+        for name in self.parameters:
+            requests[name] = "null" if name in self.fixed else general
+        if inputs_need_grad:
+            requests |= dict.fromkeys(self.data, general)
+        return requests if isinstance(grad_req, str) else requests | dict(grad_req)
 
 
-def _check_match(names: Sequence[str], shapes: Sequence[DataDesc], kind: str, throw: bool) -> None:
-    if sorted(names) == sorted(desc.name for desc in shapes):
-        return
-    told = (
-        f"{kind}_shapes: expected the names of {kind}_names, {', '.join(names) or 'none'}, "
-        f"got {', '.join(desc.name for desc in shapes) or 'none'}"
-    )
-    if throw:
-        raise ValueError(told)
-    warnings.warn(told, stacklevel=5)
-
-
-def parse_data_desc(
-    data_names: Sequence[str], label_names: Sequence[str], data_shapes: Any, label_shapes: Any
+def described(
+    names: ArgumentNames, data_shapes: Any, label_shapes: Any
 ) -> tuple[list[DataDesc], list[DataDesc] | None]:
     """Descriptions of data and labels, checked against the module's names.
 
     Raises:
         ValueError: data that the module does not know, or lacks.
     """
-    data = _described(data_shapes)
-    _check_match(data_names, data, "data", True)
+    data = _descriptions(data_shapes)
+    _check_match(names.data, data, "data", True)
     # Some iterators give [] where there are no labels; MXNet binds without labels then, as with None.
-    labels = _described(label_shapes) if label_shapes else None
+    labels = _descriptions(label_shapes) if label_shapes else None
     if labels is not None:
-        _check_match(label_names, labels, "label", False)
+        _check_match(names.labels, labels, "label", False)
     return data, labels
 
 
-def _described(shapes: Any) -> list[DataDesc]:
+def _descriptions(shapes: Any) -> list[DataDesc]:
     return [one if isinstance(one, DataDesc) else DataDesc(*one) for one in shapes]
+
+
+def _check_match(names: Sequence[str], shapes: Sequence[DataDesc], kind: str, throw: bool) -> None:
+    if sorted(names) == sorted(desc.name for desc in shapes):
+        return
+    message = (
+        f"{kind}_shapes: expected the names of {kind}_names, {', '.join(names) or 'none'}, "
+        f"got {', '.join(desc.name for desc in shapes) or 'none'}"
+    )
+    if throw:
+        raise ValueError(message)
+    warnings.warn(message, stacklevel=5)

@@ -3,16 +3,29 @@
 Operators run in the order of the program, on the engine; the program goes on meanwhile and waits only for values.
 """
 
-from ..operator.compose import array_custom as Custom
-from . import _internal, contrib, image, linalg, op, random, sparse
-from .array import NDArray, waitall
-from .creation import arange, array, concatenate, empty, eye, from_numpy, full, linspace, moveaxis, ones, zeros
-from .files import load, load_frombuffer, save
-from .invoke import imperative, invoke, invoke_update
-from .op import *  # noqa: F403
+from typing import TYPE_CHECKING
 
-# The catalogue's functions of these names take arrays only; ours take numbers too, as MXNet's do.
-from .binary import (  # isort: skip
+from .._schema.namespaces import attach, install
+from . import random
+from .array import NDArray, array, imperative, invoke, waitall
+from .creation import (
+    arange,
+    concatenate,
+    empty,
+    eye,
+    from_numpy,
+    full,
+    histogram,
+    linspace,
+    moveaxis,
+    onehot_encode,
+    ones,
+    split_v2,
+    zeros,
+)
+from .custom import Custom
+from .files import load, load_frombuffer, save
+from .two_operands import (
     add,
     divide,
     equal,
@@ -32,7 +45,17 @@ from .binary import (  # isort: skip
     subtract,
     true_divide,
 )
-from .creation import histogram, onehot_encode, split_v2  # isort: skip
+from .updates import invoke_update
+
+install(__name__, NDArray)
+
+from . import _internal, contrib, image, linalg, op, sparse  # noqa: E402
+
+if TYPE_CHECKING:
+    from .op import *  # noqa: F403
+else:
+    # The functions of `op` are here too, unless a function of that name above takes more, as MXNet's does.
+    __getattr__, __dir__ = attach(__name__, "op", NDArray)
 
 __all__ = [
     "Custom",

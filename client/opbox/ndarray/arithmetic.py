@@ -7,22 +7,33 @@ from typing import Any
 import numpy as np
 
 from ..base import is_number
-from .invoke import imperative
+from ..python_operators import Operation, comparison, methods
+from .handle import Handle
 
-__all__ = ["Arithmetic", "binary"]
+__all__ = ["Arithmetic", "apply"]
 
 
-def binary(self: Any, other: Any, pair: str, scalar: str, out: Any = None, reverse: bool = False) -> Any:
-    """`pair` on two arrays, or `scalar` on an array and a number; NotImplemented for anything else."""
+def apply(array: Any, other: Any, operation: Operation, reflected: bool, out: Any) -> Any:
+    """Run an operation on an array and what stands beside it: an array of either kind, or a number.
+
+    Args:
+        array: the NDArray.
+        other: the other operand.
+        operation: a row of `python_operators.TABLE`.
+        reflected: whether `other` stands on the left.
+        out: the array to write to, or None for a new one.
+
+    Raises:
+        TypeError: `other` is neither an array nor a number.
+    """
     if is_number(other):
-        return imperative(scalar, [self], {"scalar": other}, out=out)
-    if isinstance(other, np.ndarray) or (hasattr(other, "asnumpy") and not hasattr(other, "_id")):
-        from .creation import array
-
-        other = array(other, ctx=self.context, dtype=getattr(other, "dtype", None))
-    if not hasattr(other, "_id"):
-        raise TypeError(f"type {type(other)} not supported")
-    return imperative(pair, [other, self] if reverse else [self, other], out=out)
+        scalar, _ = operation.reflected if reflected else operation.scalar
+        return array._imperative(scalar, [array], {"scalar": other}, out)
+    if not isinstance(other, Handle):
+        if not isinstance(other, np.ndarray) and not hasattr(other, "asnumpy"):
+            raise TypeError(f"type {type(other)} not supported")
+        other = array._beside(other)
+    return array._imperative(operation.broadcast, [other, array] if reflected else [array, other], None, out)
 
 
 class Arithmetic:
@@ -30,77 +41,23 @@ class Arithmetic:
 
     __slots__ = ()
 
-    def __add__(self, other: Any) -> Any:
-        return binary(self, other, "broadcast_add", "_plus_scalar")
-
-    __radd__ = __add__
-
-    def __iadd__(self, other: Any) -> Any:
-        return binary(self, other, "broadcast_add", "_plus_scalar", out=self)
-
-    def __sub__(self, other: Any) -> Any:
-        return binary(self, other, "broadcast_sub", "_minus_scalar")
-
-    def __rsub__(self, other: Any) -> Any:
-        return binary(self, other, "broadcast_sub", "_rminus_scalar", reverse=True)
-
-    def __isub__(self, other: Any) -> Any:
-        return binary(self, other, "broadcast_sub", "_minus_scalar", out=self)
-
-    def __mul__(self, other: Any) -> Any:
-        return binary(self, other, "broadcast_mul", "_mul_scalar")
-
-    __rmul__ = __mul__
-
-    def __imul__(self, other: Any) -> Any:
-        return binary(self, other, "broadcast_mul", "_mul_scalar", out=self)
-
-    def __truediv__(self, other: Any) -> Any:
-        return binary(self, other, "broadcast_div", "_div_scalar")
-
-    def __rtruediv__(self, other: Any) -> Any:
-        return binary(self, other, "broadcast_div", "_rdiv_scalar", reverse=True)
-
-    def __itruediv__(self, other: Any) -> Any:
-        return binary(self, other, "broadcast_div", "_div_scalar", out=self)
-
+    __add__, __radd__, __iadd__ = methods(apply, "add")
+    __sub__, __rsub__, __isub__ = methods(apply, "subtract")
+    __mul__, __rmul__, __imul__ = methods(apply, "multiply")
+    __truediv__, __rtruediv__, __itruediv__ = methods(apply, "divide")
     __div__, __rdiv__, __idiv__ = __truediv__, __rtruediv__, __itruediv__
+    __mod__, __rmod__, __imod__ = methods(apply, "modulo")
+    __pow__, __rpow__, _ = methods(apply, "power")
 
-    def __mod__(self, other: Any) -> Any:
-        return binary(self, other, "broadcast_mod", "_mod_scalar")
-
-    def __rmod__(self, other: Any) -> Any:
-        return binary(self, other, "broadcast_mod", "_rmod_scalar", reverse=True)
-
-    def __imod__(self, other: Any) -> Any:
-        return binary(self, other, "broadcast_mod", "_mod_scalar", out=self)
-
-    def __pow__(self, other: Any) -> Any:
-        return binary(self, other, "broadcast_power", "_power_scalar")
-
-    def __rpow__(self, other: Any) -> Any:
-        return binary(self, other, "broadcast_power", "_rpower_scalar", reverse=True)
+    __eq__ = comparison(apply, "equal", with_none=False)
+    __ne__ = comparison(apply, "not_equal", with_none=True)
+    __gt__ = comparison(apply, "greater")
+    __ge__ = comparison(apply, "greater_equal")
+    __lt__ = comparison(apply, "lesser")
+    __le__ = comparison(apply, "lesser_equal")
 
     def __neg__(self: Any) -> Any:
-        return imperative("negative", [self])
+        return self._imperative("negative", [self])
 
     def __abs__(self: Any) -> Any:
-        return imperative("abs", [self])
-
-    def __eq__(self, other: Any) -> Any:
-        return False if other is None else binary(self, other, "broadcast_equal", "_equal_scalar")
-
-    def __ne__(self, other: Any) -> Any:
-        return True if other is None else binary(self, other, "broadcast_not_equal", "_not_equal_scalar")
-
-    def __gt__(self, other: Any) -> Any:
-        return binary(self, other, "broadcast_greater", "_greater_scalar")
-
-    def __ge__(self, other: Any) -> Any:
-        return binary(self, other, "broadcast_greater_equal", "_greater_equal_scalar")
-
-    def __lt__(self, other: Any) -> Any:
-        return binary(self, other, "broadcast_lesser", "_lesser_scalar")
-
-    def __le__(self, other: Any) -> Any:
-        return binary(self, other, "broadcast_lesser_equal", "_lesser_equal_scalar")
+        return self._imperative("abs", [self])

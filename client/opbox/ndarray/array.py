@@ -8,173 +8,43 @@ Shape and element type are known here where they follow without asking; else the
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 
-from opbox_protocol.datatypes import dtype_of
 from opbox_protocol.errors import MXNetError
-from opbox_protocol.mxnet import dtype_name
+from opbox_protocol.mxnet import attribute_text, dtype_name
 
-from ..context import Context
-from . import indexing
+from .. import _schema
+from ..context import Context, current_context
+from ..session import Session, sessions
+from . import indexing, shapes
 from .arithmetic import Arithmetic
 from .fluent import Fluent
-from .invoke import imperative
+from .handle import Handle
 
-if TYPE_CHECKING:
-    from ..session import Pending, Session
-
-__all__ = ["NDArray", "waitall"]
+__all__ = ["NDArray", "array", "imperative", "invoke", "session_of", "waitall"]
 
 
-class NDArray(Arithmetic, Fluent):
+class NDArray(Handle, Arithmetic, Fluent):
     """An array on a device; made by `array`, `zeros` and the like, by operators, and by executors."""
 
-    __slots__ = ("__weakref__", "_dtype", "_id", "_session", "_shape")
+    __slots__ = ()
     __array_priority__ = 1000.0
-
-    def __init__(
-        self, session: Session, id: int, shape: tuple[int, ...] | None = None, dtype: np.dtype[Any] | None = None
-    ) -> None:
-        self._session = session
-        self._id = id
-        self._shape = shape
-        self._dtype = dtype
-
-    def __del__(self) -> None:
-        session = getattr(self, "_session", None)
-        if session is not None:
-            session.free(self._id)
-
-    # -- what it is -------------------------------------------------------------------------------------------
-
-    def _describe(self) -> None:
-        told = self._session.describe(self._id)
-        self._shape, self._dtype = tuple(told["shape"]), dtype_of(told["datatype"])
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The dimensions."""
-        if self._shape is None:
-            self._describe()
-        assert self._shape is not None
-        return self._shape
-
-    @property
-    def _numpy_dtype(self) -> np.dtype[Any]:
-        if self._dtype is None:
-            self._describe()
-        assert self._dtype is not None
-        return self._dtype
-
-    @property
-    def dtype(self) -> Any:
-        """The element type, as numpy's scalar class."""
-        return self._numpy_dtype.type
-
-    @property
-    def size(self) -> int:
-        """The number of elements."""
-        return math.prod(self.shape)
-
-    @property
-    def ndim(self) -> int:
-        """The number of dimensions."""
-        return len(self.shape)
-
-    @property
-    def context(self) -> Context:
-        """The device."""
-        kind, _, number = self._session.device.partition(":")
-        return Context(kind, int(number or 0))
-
-    ctx = context
-
-    @property
-    def stype(self) -> str:
-        """The storage type: every array is dense, "default"."""
-        return "default"
+    __hash__ = object.__hash__
+    _tensor: ClassVar[type[NDArray]]
 
     @property
     def T(self) -> NDArray:
         """The transpose: axes in reverse order."""
         return self if self.ndim < 2 else _one(imperative("transpose", [self]))
 
-    @property
-    def handle(self) -> int:
-        """The array's number in its session."""
-        return self._id
-
-    def __len__(self) -> int:
-        if not self.shape:
-            raise TypeError("len() of an array without dimensions")
-        return self.shape[0]
-
     def __iter__(self) -> Iterator[NDArray]:
         return (self[i] for i in range(len(self)))
 
     def __repr__(self) -> str:
         return f"\n{self.asnumpy()}\n<{type(self).__name__} {'x'.join(str(d) for d in self.shape)} @{self.context}>"
-
-    # -- its values -------------------------------------------------------------------------------------------
-
-    def asnumpy(self) -> np.ndarray[Any, Any]:
-        """The values, as a numpy array of this process; waits for them.
-
-        Raises:
-            MXNetError: something that the values rest on failed; the message has the user's line.
-        """
-        return self._fetch_async().result()  # type: ignore[no-any-return]
-
-    def _fetch_async(self) -> Pending:
-        """The values that the array has at this point of the program, when they have come: `.result()` waits."""
-        return self._session.fetch(self._id)
-
-    def asscalar(self) -> Any:
-        """The value of an array of one element.
-
-        Raises:
-            ValueError: there are more.
-        """
-        values = self.asnumpy()
-        if values.size != 1:
-            raise ValueError(f"asscalar: expected an array of one element, got shape {self.shape}")
-        return values.reshape(-1)[0]
-
-    item = asscalar
-
-    def wait_to_read(self) -> None:
-        """Wait until everything that was asked for has run; raises what failed."""
-        self._session.wait()
-
-    wait_to_write = wait_to_read
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
-        values = self.asnumpy()
-        return values if dtype is None else values.astype(dtype)
-
-    def __bool__(self) -> bool:
-        if self.size == 0:
-            return False
-        if self.size == 1:
-            return bool(self.asscalar())
-        raise ValueError(f"bool: expected an array of one element, got shape {self.shape}: compare and reduce it first")
-
-    def __float__(self) -> float:
-        return float(self.asscalar())
-
-    def __int__(self) -> int:
-        return int(self.asscalar())
-
-    def __index__(self) -> int:
-        if self._numpy_dtype.kind not in "iu":
-            raise TypeError(f"only integer arrays can be an index, got {self._numpy_dtype}")
-        return int(self.asscalar())
-
-    __hash__ = object.__hash__
 
     def __reduce__(self) -> Any:
         return _unpickled, (self.asnumpy(),)
@@ -196,9 +66,9 @@ class NDArray(Arithmetic, Fluent):
         indexing.put(self, key, value)
 
     def _view(self, dims: tuple[int, ...], **how: Any) -> NDArray:
-        made = NDArray(self._session, self._session.new_id(), dims, self._dtype)
-        self._session.record({"do": "view", "id": made._id, "of": self._id, **how})
-        return made
+        view = NDArray(self._session, self._session.new_id(), dims, self._dtype)
+        self._session.record({"do": "view", "id": view._id, "of": self._id, **how})
+        return view
 
     def _slice(self, start: int, stop: int) -> NDArray:
         return self._view((stop - start, *self.shape[1:]), begin=start, end=stop)
@@ -252,9 +122,14 @@ class NDArray(Arithmetic, Fluent):
 
     def split_v2(self, indices_or_sections: Any, axis: int = 0, squeeze_axis: bool = False) -> Any:
         """Parts along an axis: a number of equal ones, or those between indices."""
-        from .creation import split_v2
-
-        return split_v2(self, indices_or_sections, axis, squeeze_axis)
+        if isinstance(indices_or_sections, int):
+            indices, sections = [], indices_or_sections
+        elif isinstance(indices_or_sections, tuple | list | set):
+            indices, sections = [0, *indices_or_sections], 0
+        else:
+            raise ValueError(f"split_v2: expected a number of parts or a list of indices, got {indices_or_sections!r}")
+        params = {"indices": tuple(indices), "axis": axis, "squeeze_axis": squeeze_axis, "sections": sections}
+        return imperative("_split_v2", [self], params)
 
     def diag(self, k: int = 0, **kwargs: Any) -> NDArray:
         """The diagonal `k` of a matrix, or a matrix with this as its diagonal."""
@@ -301,10 +176,6 @@ class NDArray(Arithmetic, Fluent):
     def _moved(self, context: Context) -> NDArray:
         return self.copy() if context.session is self._session else from_host(self.asnumpy(), context.session)
 
-    def _write(self, values: np.ndarray[Any, Any]) -> None:
-        """Overwrite with host values of the same shape, which nobody changes afterwards."""
-        self._session.record({"do": "write", "id": self._id}, values)
-
     def detach(self) -> NDArray:
         """This array: there is no recording to detach from."""
         return self
@@ -323,12 +194,133 @@ class NDArray(Arithmetic, Fluent):
         """This array."""
         return self
 
+    # -- what the modules below and beside this one call --------------------------------------------------------
+
+    @staticmethod
+    def _imperative(op: str, inputs: Sequence[Handle], params: Mapping[str, Any] | None = None, out: Any = None) -> Any:
+        return imperative(op, inputs, params, out)
+
+    @classmethod
+    def _apply(
+        cls,
+        op: _schema.Operator,
+        hint: str,
+        tensors: Sequence[Any],
+        named: Mapping[str, Any],
+        params: Mapping[str, Any],
+        keywords: Mapping[str, Any],
+    ) -> Any:
+        """What the functions made from the catalogue call."""
+        attrs = dict(params)
+        ctx = _context(attrs.pop("ctx", None))
+        attrs, inputs = op.arranged(tensors, named, attrs)
+        arrays = [x if isinstance(x, NDArray) else array(x, ctx, getattr(x, "dtype", None)) for x in inputs]
+        return invoke(op, attrs, arrays, keywords.get("out"), ctx)
+
+    def _new(self, values: np.ndarray[Any, Any]) -> NDArray:
+        """A new array on this one's device, of host values that nobody changes afterwards."""
+        return from_host(values, self._session)
+
+    def _beside(self, values: Any) -> NDArray:
+        """A copy of an array of another library on this one's device, in its own type."""
+        return array(values, self.context, getattr(values, "dtype", None))
+
+
+NDArray._tensor = NDArray
+
 
 def from_host(values: np.ndarray[Any, Any], session: Session) -> NDArray:
     """A new array of host values, which nobody changes afterwards."""
-    made = NDArray(session, session.new_id(), values.shape, values.dtype)
-    session.record({"do": "put", "id": made._id}, values)
-    return made
+    new = NDArray(session, session.new_id(), values.shape, values.dtype)
+    session.record({"do": "put", "id": new._id}, values)
+    return new
+
+
+def array(source_array: Any, ctx: Context | None = None, dtype: Any = None) -> NDArray:
+    """A new array of the given values, which are copied.
+
+    Args:
+        source_array: an array of any kind, a number, or nested lists.
+        ctx: the device; the current one when None.
+        dtype: the element type; by default that of an NDArray, and float32 for anything else.
+    """
+    ctx = ctx if ctx is not None else current_context()
+    if isinstance(source_array, NDArray):
+        moved = source_array.as_in_context(ctx)
+        if dtype is not None and dtype_name(dtype) != source_array._numpy_dtype.name:
+            return moved.astype(dtype)
+        return moved.copy() if moved is source_array else moved
+    if hasattr(source_array, "asnumpy"):
+        source_array, dtype = source_array.asnumpy(), dtype or source_array.dtype
+    wanted = np.dtype(np.float32 if dtype is None else dtype)
+    return from_host(np.array(source_array, dtype=wanted, order="C", copy=True), ctx.session)
+
+
+def imperative(
+    op: str, inputs: Sequence[Handle], params: Mapping[str, Any] | None = None, out: Any = None, ctx: Any = None
+) -> Any:
+    """Run the operator of that name; see `invoke`."""
+    attrs = {key: attribute_text(value) for key, value in (params or {}).items()}
+    return invoke(_schema.get(op), attrs, inputs, out, ctx)
+
+
+def invoke(
+    op: _schema.Operator, attrs: Mapping[str, str], inputs: Sequence[Handle], out: Any = None, ctx: Any = None
+) -> Any:
+    """Run an operator.
+
+    Args:
+        op: the operator.
+        attrs: its parameters, as strings.
+        inputs: its inputs in order.
+        out: an array, or several, to write to.
+        ctx: the device, when there are no inputs.
+
+    Returns:
+        The visible output, or a list when there are several; `out` when it was given.
+
+    Raises:
+        MXNetError: inputs on different devices. What the operator itself refuses is raised at the next wait.
+    """
+    session = session_of(op, inputs, out, ctx)
+    command: dict[str, Any] = {"do": "invoke", "op": op.name, "attrs": dict(attrs), "inputs": [x._id for x in inputs]}
+    if out is not None:
+        targets = list(out) if isinstance(out, list | tuple) else [out]
+        session.record({**command, "outputs": [x._id for x in targets], "into": True})
+        return out
+    result = shapes.known(op, attrs, inputs)
+    outputs = [NDArray(session, session.new_id(), *result) for _ in range(op.visible_outputs(attrs))]
+    session.record({**command, "outputs": [x._id for x in outputs], "into": False})
+    return outputs[0] if len(outputs) == 1 else outputs
+
+
+def session_of(op: _schema.Operator, inputs: Sequence[Handle], out: Any, ctx: Any) -> Session:
+    """The session that runs an operator: that of its arrays, or of `ctx` when there are none.
+
+    Raises:
+        MXNetError: the arrays are on different devices.
+    """
+    arrays = list(inputs)
+    if out is not None:
+        arrays += list(out) if isinstance(out, list | tuple) else [out]
+    if not arrays:
+        context: Context = ctx if ctx is not None else current_context()
+        return context.session
+    session = arrays[0]._session
+    for other in arrays:
+        if other._session is not session:
+            raise MXNetError(
+                f"{op.name}: expected all arrays on {session.device}, got one on {other._session.device}; move it with "
+                "as_in_context"
+            )
+    return session
+
+
+def _context(ctx: Any) -> Context | None:
+    if ctx is None or isinstance(ctx, Context):
+        return ctx
+    kind, _, number = str(ctx).rstrip(")").partition("(")
+    return Context(kind, int(number or 0))
 
 
 def _one(result: Any) -> NDArray:
@@ -337,14 +329,10 @@ def _one(result: Any) -> NDArray:
 
 
 def _unpickled(values: np.ndarray[Any, Any]) -> NDArray:
-    from ..context import current_context
-
     return from_host(values, current_context().session)
 
 
 def waitall() -> None:
     """Wait until every session has run what was asked for; raises the first thing that failed."""
-    from ..session import sessions
-
     for session in sessions().values():
         session.wait()

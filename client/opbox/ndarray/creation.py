@@ -11,12 +11,10 @@ from opbox_protocol.mxnet import dtype_name
 
 from ..base import is_number
 from ..context import Context, current_context
-from .array import NDArray, from_host
-from .invoke import imperative
+from .array import NDArray, array, from_host, imperative
 
 __all__ = [
     "arange",
-    "array",
     "concatenate",
     "empty",
     "eye",
@@ -30,26 +28,6 @@ __all__ = [
     "split_v2",
     "zeros",
 ]
-
-
-def array(source_array: Any, ctx: Context | None = None, dtype: Any = None) -> NDArray:
-    """A new array of the given values, which are copied.
-
-    Args:
-        source_array: an array of any kind, a number, or nested lists.
-        ctx: the device; the current one when None.
-        dtype: the element type; by default that of an NDArray, and float32 for anything else.
-    """
-    ctx = ctx if ctx is not None else current_context()
-    if isinstance(source_array, NDArray):
-        moved = source_array.as_in_context(ctx)
-        if dtype is not None and dtype_name(dtype) != source_array._numpy_dtype.name:
-            return moved.astype(dtype)
-        return moved.copy() if moved is source_array else moved
-    if hasattr(source_array, "asnumpy"):
-        source_array, dtype = source_array.asnumpy(), dtype or source_array.dtype
-    wanted = np.dtype(np.float32 if dtype is None else dtype)
-    return from_host(np.array(source_array, dtype=wanted, order="C", copy=True), ctx.session)
 
 
 def from_numpy(ndarray: np.ndarray[Any, Any], zero_copy: bool = True) -> NDArray:
@@ -67,8 +45,8 @@ def _constant(op: str, shape: Any, ctx: Context | None, dtype: Any, out: Any = N
     if out is None and (not dims or 0 in dims):
         value = {"_zeros": 0, "_ones": 1}.get(op, more.get("value", 0))
         return from_host(np.full(dims, value, np.dtype(kind)), (ctx if ctx is not None else current_context()).session)
-    made: NDArray = imperative(op, [], {"shape": dims, "dtype": kind, **more}, out=out, ctx=ctx)
-    return made
+    filled: NDArray = imperative(op, [], {"shape": dims, "dtype": kind, **more}, out=out, ctx=ctx)
+    return filled
 
 
 def zeros(shape: Any, ctx: Context | None = None, dtype: Any = None, stype: Any = None, **kwargs: Any) -> NDArray:
@@ -94,8 +72,8 @@ def empty(shape: Any, ctx: Context | None = None, dtype: Any = None) -> NDArray:
 def eye(N: int, M: int = 0, k: int = 0, ctx: Context | None = None, dtype: Any = None) -> NDArray:
     """An N by M matrix with ones on diagonal `k`."""
     kind = "float32" if dtype is None else dtype_name(dtype)
-    made: NDArray = imperative("_eye", [], {"N": N, "M": M, "k": k, "dtype": kind}, ctx=ctx)
-    return made
+    matrix: NDArray = imperative("_eye", [], {"N": N, "M": M, "k": k, "dtype": kind}, ctx=ctx)
+    return matrix
 
 
 def arange(
@@ -110,8 +88,8 @@ def arange(
     """start, start + step, … below `stop` (0 to `start` when there is none), each `repeat` times."""
     kind = "float32" if dtype is None else dtype_name(dtype)
     params = {"start": start, "stop": stop, "step": step, "repeat": repeat, "dtype": kind}
-    made: NDArray = imperative("_arange", [], params, ctx=ctx)
-    return made
+    numbers: NDArray = imperative("_arange", [], params, ctx=ctx)
+    return numbers
 
 
 def linspace(
@@ -133,8 +111,8 @@ def concatenate(arrays: Sequence[NDArray], axis: int = 0, always_copy: bool = Tr
         raise ValueError("concatenate: expected at least one array, got none")
     if len(arrays) == 1:
         return arrays[0].copy() if always_copy else arrays[0]
-    made: NDArray = imperative("Concat", arrays, {"num_args": len(arrays), "dim": axis})
-    return made
+    joined: NDArray = imperative("Concat", arrays, {"num_args": len(arrays), "dim": axis})
+    return joined
 
 
 def moveaxis(tensor: NDArray, source: Any, destination: Any) -> NDArray:
@@ -157,14 +135,7 @@ def onehot_encode(indices: NDArray, out: NDArray) -> NDArray:
 
 def split_v2(ary: NDArray, indices_or_sections: Any, axis: int = 0, squeeze_axis: bool = False) -> Any:
     """Parts of an array along `axis`: a number of equal ones, or those between given indices."""
-    if isinstance(indices_or_sections, int):
-        indices, sections = [], indices_or_sections
-    elif isinstance(indices_or_sections, tuple | list | set):
-        indices, sections = [0, *indices_or_sections], 0
-    else:
-        raise ValueError(f"indices_or_sections: expected a number or a list of numbers, got {indices_or_sections!r}")
-    params = {"indices": tuple(indices), "axis": axis, "squeeze_axis": squeeze_axis, "sections": sections}
-    return imperative("_split_v2", [ary], params)
+    return ary.split_v2(indices_or_sections, axis, squeeze_axis)
 
 
 def histogram(a: NDArray, bins: Any = 10, range: Any = None) -> Any:

@@ -7,7 +7,7 @@ cut by `slice`; everything else (lists, arrays, masks, negative steps) becomes p
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from opbox_protocol.reshape import reshape_target
 from opbox_protocol.shapes import known, size_of
 
 from ..base import is_number
-from .invoke import imperative
+from .handle import Handle
 
 if TYPE_CHECKING:
     from .array import NDArray
@@ -90,7 +90,7 @@ def get(x: NDArray, key: Any) -> NDArray:
             return x
         if 0 in kept:
             return _gather(x, key)
-        part: NDArray = imperative("slice", [x], {"begin": begin, "end": end})
+        part: NDArray = x._imperative("slice", [x], {"begin": begin, "end": end})
         part._shape, part._dtype = tuple(b - a for a, b in bounds), x._dtype
         return _formed(part, kept or (1,))
     return _formed(_piece(x, bounds), kept or (1,))
@@ -125,13 +125,11 @@ def _positions(x: NDArray, key: Any) -> np.ndarray[Any, Any]:
 
 
 def _gather(x: NDArray, key: Any) -> NDArray:
-    from .array import from_host
-
     positions = np.atleast_1d(_positions(x, key))
     if positions.size == 0:
-        return from_host(np.empty(positions.shape, x._numpy_dtype), x._session)
+        return x._new(np.empty(positions.shape, x._numpy_dtype))
     flat = x._view((x.size,), shape=[x.size])
-    part: NDArray = imperative("take", [flat, from_host(positions, x._session)], {"axis": 0, "mode": "clip"})
+    part: NDArray = x._imperative("take", [flat, x._new(positions)], {"axis": 0, "mode": "clip"})
     part._shape, part._dtype = positions.shape, x._dtype
     return part
 
@@ -153,17 +151,19 @@ def put(x: NDArray, key: Any, value: Any) -> None:
         return
     begin, end = zip(*bounds, strict=True)
     if is_number(value):
-        imperative("_slice_assign_scalar", [x], {"scalar": float(value), "begin": begin, "end": end}, out=x)
+        x._imperative("_slice_assign_scalar", [x], {"scalar": float(value), "begin": begin, "end": end}, out=x)
         return
     part = _formed(_valued(x, value, kept), tuple(b - a for a, b in bounds))
-    imperative("_slice_assign", [x, part], {"begin": begin, "end": end}, out=x)
+    x._imperative("_slice_assign", [x, part], {"begin": begin, "end": end}, out=x)
+
+
+def _on_a_device(value: Any) -> TypeGuard[NDArray]:
+    return isinstance(value, Handle)
 
 
 def _valued(x: NDArray, value: Any, shape: tuple[int, ...]) -> NDArray:
     """`value` as an array of `shape` on `x`'s device, in its type."""
-    from .array import NDArray, from_host
-
-    if isinstance(value, NDArray) and value._session is x._session:
+    if _on_a_device(value) and value._session is x._session:
         made = value if value._dtype == x._dtype and x._dtype is not None else value.astype(x._numpy_dtype)
         if made.shape == shape:
             return made
@@ -175,7 +175,7 @@ def _valued(x: NDArray, value: Any, shape: tuple[int, ...]) -> NDArray:
         _fits(leading, shape, made.shape)
         return _formed(made, leading).broadcast_to(shape)
     host = value.asnumpy() if hasattr(value, "asnumpy") else np.asarray(value)
-    return from_host(_broadcast(host, shape, x._numpy_dtype), x._session)
+    return x._new(_broadcast(host, shape, x._numpy_dtype))
 
 
 def _fits(leading: tuple[int, ...], shape: tuple[int, ...], given: tuple[int, ...]) -> None:
@@ -202,13 +202,11 @@ def _broadcast(host: np.ndarray[Any, Any], shape: tuple[int, ...], dtype: np.dty
 
 def _assign(x: NDArray, value: Any) -> None:
     """Write to the whole of `x`."""
-    from .array import NDArray
-
     if value is x:
         return
     if is_number(value):
-        imperative("_full", [], {"shape": x.shape, "value": float(value), "dtype": x._numpy_dtype.name}, out=x)
-    elif isinstance(value, NDArray) and value._session is x._session:
+        x._imperative("_full", [], {"shape": x.shape, "value": float(value), "dtype": x._numpy_dtype.name}, out=x)
+    elif _on_a_device(value) and value._session is x._session:
         if value.shape != x.shape:
             value = _valued(x, value, x.shape)
         x._session.record({"do": "copy", "from": value._id, "to": x._id})
@@ -218,19 +216,17 @@ def _assign(x: NDArray, value: Any) -> None:
 
 
 def _scatter(x: NDArray, key: Any, value: Any) -> None:
-    from .array import from_host
-
     positions = _positions(x, key)
     if positions.size == 0:
         return
     if is_number(value):
-        values = from_host(np.full(positions.size, value, x._numpy_dtype), x._session)
+        values = x._new(np.full(positions.size, value, x._numpy_dtype))
     else:
         values = _valued(x, value, positions.shape)
         values = values._view((positions.size,), shape=[positions.size])
-    where = from_host(positions.reshape(1, -1), x._session)
+    where = x._new(positions.reshape(1, -1))
     flat = x._view((x.size,), shape=[x.size])
-    imperative("_scatter_set_nd", [flat, values, where], {"shape": (x.size,)}, out=flat)
+    x._imperative("_scatter_set_nd", [flat, values, where], {"shape": (x.size,)}, out=flat)
 
 
 def reshaped(shape: tuple[int, ...], wanted: tuple[int, ...], reverse: bool = False) -> tuple[int, ...]:

@@ -6,10 +6,10 @@ from typing import Any
 
 from opbox_protocol.mxnet import dtype_name
 
+from .._schema.namespaces import attach
 from ..base import is_number
 from ..context import Context
-from .array import NDArray
-from .invoke import imperative
+from .array import NDArray, imperative
 
 __all__ = [
     "exponential",
@@ -24,6 +24,9 @@ __all__ = [
     "shuffle",
     "uniform",
 ]
+
+# Operators of the catalogue that have no function here, such as uniform_like, are there too.
+__getattr__, __dir__ = attach(__name__, "random", NDArray)
 
 
 def _sample(kind: str, params: dict[str, Any], shape: Any, dtype: Any, ctx: Context | None, out: Any) -> Any:

@@ -1,6 +1,6 @@
 """Shapes and types of results that follow from the call alone, so that nobody has to ask the engine.
 
-Only families where MXNet's rule is plain stand here; for all others the answer is "not known", and the engine tells.
+The catalogue says for which operators they do; of all others the engine tells.
 """
 
 from __future__ import annotations
@@ -12,113 +12,50 @@ import numpy as np
 
 from opbox_protocol.mxnet import attribute_value, numpy_dtype
 
+from .._schema import Operator
+from .handle import Handle
+
 __all__ = ["known"]
 
-Known = tuple[tuple[int, ...] | None, Any]
-UNKNOWN: Known = (None, None)
-
-LIKE = frozenset(
-    [
-        "abs",
-        "sign",
-        "ceil",
-        "floor",
-        "rint",
-        "round",
-        "fix",
-        "trunc",
-        "exp",
-        "log",
-        "log2",
-        "log10",
-        "log1p",
-        "expm1",
-        "sqrt",
-        "rsqrt",
-        "cbrt",
-        "rcbrt",
-        "square",
-        "reciprocal",
-        "negative",
-        "sin",
-        "cos",
-        "tan",
-        "sinh",
-        "cosh",
-        "tanh",
-        "arcsinh",
-        "arccosh",
-        "arctanh",
-        "degrees",
-        "radians",
-        "sigmoid",
-        "relu",
-        "softsign",
-        "clip",
-        "_copy",
-        "zeros_like",
-        "ones_like",
-        "Activation",
-        "softmax",
-        "log_softmax",
-        "BlockGrad",
-    ]
-)
-"""Results are as the first input."""
-BROADCAST = frozenset(
-    f"broadcast_{kind}"
-    for kind in [
-        "add",
-        "sub",
-        "mul",
-        "div",
-        "mod",
-        "power",
-        "maximum",
-        "minimum",
-        "hypot",
-        "equal",
-        "not_equal",
-        "greater",
-        "greater_equal",
-        "lesser",
-        "lesser_equal",
-        "logical_and",
-        "logical_or",
-        "logical_xor",
-    ]
-)
-CONSTANT = frozenset(["_zeros", "_ones", "_full", "_random_uniform", "_random_normal"])
+Shape = tuple[int, ...] | None
+DType = np.dtype[Any] | None
 
 
-def known(op: str, attrs: Mapping[str, str], inputs: Sequence[Any]) -> Known:
-    """Shape and element type of every output, as far as they are known."""
-    if op in CONSTANT:
+def known(op: Operator, attrs: Mapping[str, str], inputs: Sequence[Handle]) -> tuple[Shape, DType]:
+    """Shape and element type of every output; None for what only the engine can tell.
+
+    Args:
+        op: the operator.
+        attrs: its parameters, as strings.
+        inputs: its inputs in order.
+    """
+    return _shape(op, attrs, inputs), _dtype(op, attrs, inputs)
+
+
+def _shape(op: Operator, attrs: Mapping[str, str], inputs: Sequence[Handle]) -> Shape:
+    if op.result_shape == "given":
         shape = attribute_value(attrs.get("shape", "None"))
-        shape = (shape,) if isinstance(shape, int) else shape
-        name = attrs.get("dtype", "float32")
-        dtype = numpy_dtype("float32" if name == "None" else name)
-        return (shape, dtype) if shape else (None, dtype)
-    if not inputs:
-        return UNKNOWN
-    first = inputs[0]
-    if op in LIKE:
-        return first._shape, first._dtype
-    if op.endswith("_scalar") and len(inputs) == 1 and op.startswith("_"):
-        floating = first._dtype is not None and first._dtype.kind == "f"
-        return first._shape, first._dtype if floating else None
-    if op == "Cast":
-        return first._shape, numpy_dtype(attrs["dtype"])
-    if op in BROADCAST and len(inputs) == 2:
-        return _broadcast(first, inputs[1])
-    return UNKNOWN
-
-
-def _broadcast(left: Any, right: Any) -> Known:
-    dtype = left._dtype if left._dtype == right._dtype else None
-    if left._shape is None or right._shape is None:
-        return None, dtype
+        return (shape,) if isinstance(shape, int) else shape or None
+    if not inputs or op.result_shape is None:
+        return None
+    if op.result_shape == "first":
+        return inputs[0]._shape
+    shapes = [x._shape for x in inputs]
     try:
-        return tuple(np.broadcast_shapes(left._shape, right._shape)), dtype
+        return np.broadcast_shapes(*(shape for shape in shapes if shape is not None)) if None not in shapes else None
     except ValueError:
-        return None, dtype
+        return None  # the engine refuses it, in its own words
+
+
+def _dtype(op: Operator, attrs: Mapping[str, str], inputs: Sequence[Handle]) -> DType:
+    first = inputs[0]._dtype if inputs else None
+    if op.result_type == "first":
+        return first
+    if op.result_type == "first if real":
+        return first if first is not None and first.kind == "f" else None
+    if op.result_type in ("given", "given or first"):
+        name = attrs.get("dtype", op.params["dtype"].get("default"))
+        if name not in (None, "None"):
+            return numpy_dtype(name)
+        return first if op.result_type == "given or first" else np.dtype(np.float32)
+    return None

@@ -4,10 +4,15 @@ CustomOp, CustomOpProp and register; NumpyOp and NDArrayOp; `bundle(path)` names
 them is `mx.sym.Custom`, `mx.nd.Custom`, and calling an instance. They run on the engine, in the session that uses them.
 """
 
-from .bundle import SourceError
-from .custom import CustomOp, CustomOpProp, get_all_registered_operators, register
-from .modules import bundle
-from .native import NDArrayOp, NumpyOp, PythonOp
+from typing import TYPE_CHECKING
+
+from .._lazy import attach
+from .modules import bundle  # at once: there is a module of this name too
+
+if TYPE_CHECKING:
+    from .bundle import SourceError
+    from .custom import CustomOp, CustomOpProp, get_all_registered_operators, register
+    from .native import NDArrayOp, NumpyOp, PythonOp
 
 __all__ = [
     "CustomOp",
@@ -20,3 +25,20 @@ __all__ = [
     "get_all_registered_operators",
     "register",
 ]
+
+# On first use: sessions look for operators in the modules below, and symbols stand between those and `native`.
+__getattr__, __dir__ = attach(
+    __name__,
+    __all__,
+    modules={},
+    homes={
+        "CustomOp": "custom",
+        "CustomOpProp": "custom",
+        "NDArrayOp": "native",
+        "NumpyOp": "native",
+        "PythonOp": "native",
+        "SourceError": "bundle",
+        "get_all_registered_operators": "custom",
+        "register": "custom",
+    },
+)

@@ -36,6 +36,7 @@ __all__ = [
     "check_signature",
     "collecting",
     "get_all_registered_operators",
+    "known_here",
     "prop_class",
     "register",
 ]
@@ -173,6 +174,11 @@ def collecting(into: dict[str, type[CustomOpProp]]) -> Iterator[None]:
             del _collected.into
         else:
             _collected.into = before
+
+
+def known_here(props: Mapping[str, type[CustomOpProp]]) -> None:
+    """Make classes that were collected known to the whole program, as if they had been registered outside."""
+    _props.update(props)
 
 
 def _operators_of(prop: type[CustomOpProp]) -> Iterator[type[CustomOp]]:

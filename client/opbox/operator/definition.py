@@ -13,15 +13,26 @@ from dataclasses import dataclass
 from typing import Any
 
 from opbox_protocol.errors import MXNetError, ParamError
-from opbox_protocol.mxnet import is_hidden
+from opbox_protocol.mxnet import STATE_INITIALIZERS, is_hidden
 
 from .._schema.operator import Operator
 from .bundle import Bundle
 from .custom import prop_class
 from .gather import gather
+from .instances import rebuilt
 from .keywords import make_prop
 
-__all__ = ["CUSTOM", "KINDS", "CustomOperator", "Definition", "Signature", "find", "own_parameters", "remember"]
+__all__ = [
+    "CUSTOM",
+    "KINDS",
+    "CustomOperator",
+    "Definition",
+    "Signature",
+    "find",
+    "own_parameters",
+    "registered",
+    "remember",
+]
 
 CUSTOM = "Custom"
 KINDS = (CUSTOM, "_NumpyOp", "_NDArrayOp")
@@ -115,7 +126,8 @@ class CustomOperator(Operator):
     __slots__ = ("_asked", "_signature", "definition")
 
     def __init__(self, definition: Definition, signature: Signature | None = None) -> None:
-        super().__init__({"name": definition.kind, "doc": f"{definition.name}, an operator of the user's own."})
+        doc = f"{definition.name}, an operator of the user's own."
+        super().__init__({"name": definition.kind, "doc": doc, "initial": STATE_INITIALIZERS})
         self.definition = definition
         self._signature = signature
         self._asked: dict[tuple[tuple[str, str], ...], Signature] = {}
@@ -173,6 +185,17 @@ def _names(op_type: str, method: str, told: Any) -> tuple[str, ...]:
     return tuple(told)
 
 
+def registered(op_type: Any) -> CustomOperator:
+    """The operator that was registered here by that name.
+
+    Raises:
+        MXNetError: there is none.
+    """
+    if not isinstance(op_type, str):
+        raise MXNetError(f"Custom: op_type: expected the name of a registered operator, got {op_type!r}")
+    return CustomOperator(Definition(CUSTOM, op_type, prop_class(op_type)))
+
+
 _native: dict[tuple[str, str], Definition] = {}
 
 
@@ -207,8 +230,6 @@ def find(kind: str, attrs: Mapping[str, str]) -> CustomOperator:
 
 def native_signature(cls: Any, attrs: Mapping[str, str]) -> Signature:
     """The names that an instance tells."""
-    from .native import rebuilt
-
     return instance_signature(rebuilt(cls, attrs))
 
 

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from .bundle import Bundle, Module, Piece, SourceError
+from .closures import Closure, standalone
 from .custom import get_all_registered_operators, prop_class
-from .enclosed import Enclosed, alone
 from .modules import is_bundled, is_installed, is_there, modules_of
 from .statements import SourceFile, bound, is_import, parsed, shown
 from .values import expression
@@ -92,8 +92,8 @@ class _Gatherer:
         self.seen.add((id(value), name))
         file = self._file_of(value, wanted_by)
         namespace, line, called = _namespace_of(value), _line(value), value.__name__
-        if isinstance(namespace, Enclosed):
-            self._take_enclosed(file, value, namespace, wanted_by)
+        if isinstance(namespace, Closure):
+            self._take_closure(file, value, namespace, wanted_by)
         else:
             statement = file.defining(called, line)
             if statement is None:
@@ -111,8 +111,8 @@ class _Gatherer:
             self.taken[key] = Piece(f"<{name}>", 1, f"{name} = {called}")
             self.order.append(key[0])
 
-    def _take_enclosed(self, file: SourceFile, value: Any, namespace: Enclosed, wanted_by: str) -> None:
-        statement = alone(file, value, _line(value), namespace, wanted_by)
+    def _take_closure(self, file: SourceFile, value: Any, namespace: Closure, wanted_by: str) -> None:
+        statement = standalone(file, value, _line(value), namespace, wanted_by)
         if self.meanings.setdefault(value.__name__, {}).setdefault((file.path, value.__qualname__), value) is not value:
             raise SourceError(
                 f"{wanted_by}: it needs two classes that two calls of a function have made of one statement: write "
@@ -146,12 +146,12 @@ class _Gatherer:
     def _note(self, name: str, namespace: dict[str, Any], file: SourceFile) -> None:
         if name in namespace:
             place = str(namespace.get("__file__") or namespace.get("__name__") or file.path)
-            cell = namespace.captured.get(name, "") if isinstance(namespace, Enclosed) else ""
+            cell = namespace.captured.get(name, "") if isinstance(namespace, Closure) else ""
             self.meanings.setdefault(name, {})[place, cell] = namespace[name]
 
     def _take_name(self, file: SourceFile, user: ast.stmt, name: str, namespace: dict[str, Any]) -> None:
         binders = [binder for binder in file.binders.get(name, []) if binder is not user]
-        if isinstance(namespace, Enclosed):
+        if isinstance(namespace, Closure):
             if name in namespace.captured:
                 binders = []
             else:
@@ -278,7 +278,7 @@ def _namespace_of(value: Any) -> dict[str, Any]:
     """The globals of a class or function."""
     functions = _functions(value)
     found = functions[0].__globals__ if functions else getattr(sys.modules.get(value.__module__), "__dict__", {})
-    return Enclosed(found, functions) if "<locals>" in value.__qualname__ else found
+    return Closure(found, functions) if "<locals>" in value.__qualname__ else found
 
 
 def _source(value: Any) -> tuple[str | None, str]:

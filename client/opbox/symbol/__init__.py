@@ -3,15 +3,38 @@
 `Symbol` and how it is composed, inferred and bound live here; the operator functions come from the catalogue.
 """
 
-from ..operator.compose import symbol_custom as Custom
-from . import _internal, contrib, image, linalg, op, random, sparse
-from .creation import arange, eye, full, histogram, hypot, linspace, maximum, minimum, ones, pow, power, zeros
-from .op import *  # noqa: F403
+from typing import TYPE_CHECKING
+
+from .._schema.namespaces import attach, install
+from . import random
+from .creation import (
+    arange,
+    eye,
+    full,
+    histogram,
+    hypot,
+    linspace,
+    maximum,
+    minimum,
+    ones,
+    pow,
+    power,
+    split_v2,
+    zeros,
+)
+from .custom import Custom
 from .symbol import Symbol, load, load_json
 from .variable import Group, Variable, var
 
-# The catalogue's functions of these names take symbols only; ours take numbers too, as MXNet's do.
-from .creation import split_v2  # isort: skip
+install(__name__, Symbol)
+
+from . import _internal, contrib, image, linalg, op, sparse  # noqa: E402
+
+if TYPE_CHECKING:
+    from .op import *  # noqa: F403
+else:
+    # The functions of `op` are here too, unless a function of that name above takes more, as MXNet's does.
+    __getattr__, __dir__ = attach(__name__, "op", Symbol)
 
 __all__ = [
     "Custom",

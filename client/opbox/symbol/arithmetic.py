@@ -1,109 +1,87 @@
-"""Python's operators on symbols, as a table of the operators that they call."""
+"""Python's operators on symbols: no broadcasting, as MXNet has it (`broadcast_add` broadcasts)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from .. import _schema
 from ..base import NotImplementedForSymbol, is_number
+from ..python_operators import TABLE, Operation, comparison, methods
 from .compose import create
 
-__all__ = ["Arithmetic", "binary"]
+__all__ = ["Arithmetic", "apply"]
 
 
-def binary(self: Any, other: Any, pair: tuple[str, str], scalar: tuple[str, str], reverse: bool = False) -> Any:
-    """A call of `pair` on two symbols, or of `scalar` on a symbol and a number: (operator, name hint) each."""
+def apply(symbol: Any, other: Any, operation: Operation, reflected: bool, out: Any = None) -> Any:
+    """A node for an operation on a symbol and what stands beside it: a symbol, or a number.
+
+    Args:
+        symbol: the Symbol.
+        other: the other operand.
+        operation: a row of `python_operators.TABLE`.
+        reflected: whether `other` stands on the left.
+        out: None: a symbol has no memory to write to.
+
+    Raises:
+        TypeError: `other` is neither a symbol nor a number.
+    """
     if hasattr(other, "_heads"):
-        op, hint = pair
-        return type(self)(create(_schema.get(op), hint, [other, self] if reverse else [self, other], {}, {}))
+        op, hint = operation.elementwise
+        return type(symbol)(create(_schema.get(op), hint, [other, symbol] if reflected else [symbol, other], {}, {}))
     if is_number(other):
-        op, hint = scalar
-        return type(self)(create(_schema.get(op), hint, [self], {}, {"scalar": other}))
+        op, hint = operation.reflected if reflected else operation.scalar
+        return type(symbol)(create(_schema.get(op), hint, [symbol], {}, {"scalar": other}))
     raise TypeError(f"type {type(other)} not supported")
 
 
+def _refused(method: str, alias: str) -> Callable[[Any, Any], Any]:
+    def refuse(self: Any, other: Any) -> Any:
+        raise NotImplementedForSymbol(method, alias)
+
+    return refuse
+
+
 class Arithmetic:
-    """The arithmetic and comparison operators; no broadcasting, as MXNet has it (`broadcast_add` broadcasts)."""
+    """The arithmetic and comparison operators, and what arrays can do and symbols cannot."""
 
     __slots__ = ()
     __hash__ = None  # type: ignore[assignment]
 
-    def __add__(self, other: Any) -> Any:
-        return binary(self, other, ("elemwise_add", "_plus"), ("_plus_scalar", "_plusscalar"))
-
-    __radd__ = __add__
-
-    def __sub__(self, other: Any) -> Any:
-        return binary(self, other, ("elemwise_sub", "_minus"), ("_minus_scalar", "_minusscalar"))
-
-    def __rsub__(self, other: Any) -> Any:
-        return binary(self, other, ("elemwise_sub", "_minus"), ("_rminus_scalar", "_rminusscalar"), True)
-
-    def __mul__(self, other: Any) -> Any:
-        return binary(self, other, ("elemwise_mul", "_mul"), ("_mul_scalar", "_mulscalar"))
-
-    __rmul__ = __mul__
-
-    def __truediv__(self, other: Any) -> Any:
-        return binary(self, other, ("elemwise_div", "_div"), ("_div_scalar", "_divscalar"))
-
-    def __rtruediv__(self, other: Any) -> Any:
-        return binary(self, other, ("elemwise_div", "_div"), ("_rdiv_scalar", "_rdivscalar"), True)
-
+    __add__, __radd__, _ = methods(apply, "add")
+    __sub__, __rsub__, _ = methods(apply, "subtract")
+    __mul__, __rmul__, _ = methods(apply, "multiply")
+    __truediv__, __rtruediv__, _ = methods(apply, "divide")
     __div__, __rdiv__ = __truediv__, __rtruediv__
-
-    def __mod__(self, other: Any) -> Any:
-        return binary(self, other, ("_mod", "_mod"), ("_mod_scalar", "_modscalar"))
-
-    def __rmod__(self, other: Any) -> Any:
-        return binary(self, other, ("_mod", "_mod"), ("_rmod_scalar", "_rmodscalar"), True)
-
-    def __pow__(self, other: Any) -> Any:
-        return binary(self, other, ("_power", "_power"), ("_power_scalar", "_powerscalar"))
+    __mod__, __rmod__, _ = methods(apply, "modulo")
+    __pow__, _, _ = methods(apply, "power")
 
     def __rpow__(self, other: Any) -> Any:
-        return binary(self, other, ("_power", "_power"), ("_rpower_scalar", "_rpower_scalar"), True)
+        operation = TABLE["power"]
+        # MXNet names the nodes of `2 ** x` by the operator's whole name, and those of `pow(2, x)` as all others.
+        scalar, _ = operation.reflected
+        return apply(self, other, operation._replace(reflected=(scalar, scalar)), True)
 
-    def __neg__(self) -> Any:
-        return self.__mul__(-1.0)
+    __eq__ = comparison(apply, "equal")
+    __ne__ = comparison(apply, "not_equal")
+    __gt__ = comparison(apply, "greater")
+    __ge__ = comparison(apply, "greater_equal")
+    __lt__ = comparison(apply, "lesser")
+    __le__ = comparison(apply, "lesser_equal")
+
+    def __neg__(self: Any) -> Any:
+        return self * -1.0
 
     def __abs__(self) -> Any:
         return type(self)(create(_schema.get("abs"), "abs", [self], {}, {}))  # type: ignore[call-arg]
 
-    def __eq__(self, other: Any) -> Any:
-        return binary(self, other, ("_equal", "_equal"), ("_equal_scalar", "_equal_scalar"))
-
-    def __ne__(self, other: Any) -> Any:
-        return binary(self, other, ("_not_equal", "_not_equal"), ("_not_equal_scalar", "_not_equal_scalar"))
-
-    def __gt__(self, other: Any) -> Any:
-        return binary(self, other, ("_greater", "_greater"), ("_greater_scalar", "_greater_scalar"))
-
-    def __ge__(self, other: Any) -> Any:
-        pair = ("_greater_equal", "_greater_equal")
-        return binary(self, other, pair, ("_greater_equal_scalar", "_greater_equal_scalar"))
-
-    def __lt__(self, other: Any) -> Any:
-        return binary(self, other, ("_lesser", "_lesser"), ("_lesser_scalar", "_lesser_scalar"))
-
-    def __le__(self, other: Any) -> Any:
-        pair = ("_lesser_equal", "_lesser_equal")
-        return binary(self, other, pair, ("_lesser_equal_scalar", "_lesser_equal_scalar"))
-
     def __bool__(self) -> bool:
         raise NotImplementedForSymbol("__bool__", "bool")
 
-    def __iadd__(self, other: Any) -> Any:
-        raise NotImplementedForSymbol("__iadd__", "+=")
-
-    def __isub__(self, other: Any) -> Any:
-        raise NotImplementedForSymbol("__isub__", "-=")
-
-    def __imul__(self, other: Any) -> Any:
-        raise NotImplementedForSymbol("__imul__", "*=")
-
-    def __itruediv__(self, other: Any) -> Any:
-        raise NotImplementedForSymbol("__itruediv__", "/=")
+    __iadd__ = _refused("__iadd__", "+=")
+    __isub__ = _refused("__isub__", "-=")
+    __imul__ = _refused("__imul__", "*=")
+    __itruediv__ = _refused("__itruediv__", "/=")
 
     def wait_to_read(self) -> None:
         """Not for symbols."""

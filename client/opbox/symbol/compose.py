@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from opbox_protocol.errors import MXNetError, ParamError
-from opbox_protocol.mxnet import STATE_INITIALIZERS, attribute_text
+from opbox_protocol.mxnet import attribute_text
 
 from .. import _schema, attribute
 from .. import name as naming
@@ -57,7 +57,6 @@ def create(
             f"{name} ({op.name}): expected at most {len(names)} inputs ({', '.join(names)}), got {len(symbols)}"
         )
     node = Node(op, name, attrs, [], source_line())
-    written = op.aux_indices(attrs)
     for i, argument in enumerate(names):
         if i < len(symbols):
             entry = single(symbols[i], argument, node)
@@ -65,17 +64,11 @@ def create(
             entry = single(named[argument], argument, node)
         else:
             entry = (Node(None, f"{name}_{argument}" if name else argument, dict(attrs), [], node.source), 0)
-        initial = STATE_INITIALIZERS.get(argument) if i in written else _INITIAL.get((op.name, argument))
+        initial = op.initial.get(argument)
         if initial is not None and entry[0].op is None:
             entry[0].attrs.setdefault("__init__", initial)
         node.inputs.append(entry)
     return [(node, i) for i in range(op.visible_outputs(attrs))]
-
-
-_INITIAL = {
-    ("LeakyReLU", "gamma"): '["Constant", {"value": 0.25}]',
-    ("UpSampling", "weight"): '["bilinear", {}]',
-}
 
 
 def single(symbol: Any, argument: str, node: Node) -> Entry:
@@ -98,32 +91,11 @@ def recompose(heads: Sequence[Entry], name: str | None, named: Mapping[str, Any]
     """
     root = heads[0][0]
     replaced = {key: single(value, key, root) for key, value in named.items()}
-    made = copied(heads)
-    known = [node.name for node in _variables(made)]
+    known = [node.name for node in ordered(heads) if node.op is None]
     for key in named:
         if key not in known:
             raise MXNetError(f"compose: argument {key!r} not found: expected one of {', '.join(known)}")
-    made = copied(heads, replaced)
+    copies = copied(heads, replaced)
     if name:
-        made[0][0].name = name
-    return made
-
-
-def _variables(heads: Sequence[Entry]) -> list[Node]:
-    return [node for node in ordered(heads) if node.op is None]
-
-
-def caller(make: Callable[[list[Entry]], Any]) -> Callable[..., Any]:
-    """What the generated functions call: `(op, hint, tensors, named, params, keywords)` to a symbol."""
-
-    def call(
-        op: _schema.Operator,
-        hint: str,
-        tensors: Sequence[Any],
-        named: Mapping[str, Any],
-        params: Mapping[str, Any],
-        keywords: Mapping[str, Any],
-    ) -> Any:
-        return make(create(op, hint, tensors, named, params, keywords.get("name"), keywords.get("attr")))
-
-    return call
+        copies[0][0].name = name
+    return copies

@@ -8,9 +8,9 @@ __all__ = ["Fluent"]
 
 
 class Fluent:
-    """Base with a method for each operator that takes a tensor first."""
+    """Base with a method for each operator that the catalogue has as one."""
 
     __slots__ = ()
 
 
-add_methods(Fluent, "opbox.symbol")
+add_methods(Fluent)

@@ -10,12 +10,12 @@ from opbox_protocol.errors import MXNetError
 from opbox_protocol.mxnet import dtype_name, numpy_dtype
 from opbox_protocol.shapes import from_mxnet, to_mxnet
 
+from .. import connection
 from ..context import current_context
 from ..operator.sending import graph_for, has_own_code
-from ..session import sessions
+from ..session import Session, sessions
 
 if TYPE_CHECKING:
-    from ..session import Session
     from .symbol import Symbol
 
 __all__ = ["infer_shape", "infer_type"]
@@ -44,20 +44,18 @@ def _named(symbol: Symbol, what: str, args: Sequence[Any], kwargs: Mapping[str, 
 
 def _ask(symbol: Symbol, do: str, known: dict[str, Any]) -> dict[str, Any]:
     """What the engine infers; a graph with operators of the user's own is asked about in the session that runs them."""
-    from ..engine import transport
-
     if has_own_code(symbol):
         session = _session()
         return session.ask({"do": do, "graph": graph_for(session, symbol), **known, "partial": True})
     body = {"graph": symbol._document(), **known, "partial": True}
-    return transport().call("POST", f"/v1/{do}", body).header
+    return connection.transport().call("POST", f"/v1/{do}", body).header
 
 
 def _session() -> Session:
     """The session of the current device, or one that is open on another: code runs where it is already."""
-    context, held = current_context(), sessions()
-    if held and context.device not in held:
-        return next(iter(held.values()))
+    context, opened = current_context(), sessions()
+    if opened and context.device not in opened:
+        return next(iter(opened.values()))
     return context.session
 
 

@@ -7,11 +7,15 @@ from typing import Any
 from opbox_protocol.mxnet import dtype_name
 
 from .. import _schema
+from .._schema.namespaces import attach
 from ..base import is_number
 from .compose import create
 from .symbol import Symbol
 
 __all__ = ["exponential", "gamma", "negative_binomial", "normal", "poisson", "randint", "randn", "uniform"]
+
+# Operators of the catalogue that have no function here, such as uniform_like, are there too.
+__getattr__, __dir__ = attach(__name__, "random", Symbol)
 
 
 def _sample(kind: str, params: dict[str, Any], shape: Any, dtype: Any, kwargs: dict[str, Any]) -> Symbol:

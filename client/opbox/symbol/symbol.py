@@ -11,20 +11,21 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
-from opbox_protocol.mxnet import hidden_key
+from opbox_protocol.mxnet import dtype_name, hidden_key
 
+from .. import _schema
+from ..binding import bind, simple_bind
+from ..context import current_context
+from ..executor import Executor
 from ..operator import saved
 from . import infer
 from . import json as files
 from .arithmetic import Arithmetic
-from .compose import recompose
+from .compose import create, recompose
 from .fluent import Fluent
 from .node import Entry, Node, copied, ordered
-
-if TYPE_CHECKING:
-    from ..executor import Executor
 
 __all__ = ["Symbol", "load", "load_json"]
 
@@ -34,6 +35,7 @@ class Symbol(Arithmetic, Fluent):
 
     __slots__ = ("_heads",)
     __array_priority__ = 1000.0
+    _tensor: ClassVar[type[Symbol]]
 
     def __init__(self, heads: Sequence[Entry]) -> None:
         self._heads = list(heads)
@@ -53,7 +55,7 @@ class Symbol(Arithmetic, Fluent):
     def __repr__(self) -> str:
         name = self.name
         if name is None:
-            return f"<{type(self).__name__} group [{', '.join(str(each.name) for each in self)}]>"
+            return f"<{type(self).__name__} group [{', '.join(str(output.name) for output in self)}]>"
         return f"<{type(self).__name__} {name}>"
 
     def __copy__(self) -> Symbol:
@@ -84,12 +86,12 @@ class Symbol(Arithmetic, Fluent):
             stop = len(self) if index.stop is None else index.stop
             return Symbol([self[i]._heads[0] for i in range(index.start or 0, stop, index.step or 1)])
         if isinstance(index, str):
-            found = [i for i, name in enumerate(self.list_outputs()) if name == index]
-            if len(found) > 1:
-                raise ValueError(f"output {index!r}: {len(found)} outputs have this name: take one by its number")
-            if not found:
+            positions = [i for i, name in enumerate(self.list_outputs()) if name == index]
+            if len(positions) > 1:
+                raise ValueError(f"output {index!r}: {len(positions)} outputs have this name: take one by its number")
+            if not positions:
                 raise ValueError(f"output {index!r}: expected one of {', '.join(self.list_outputs()[:20])}")
-            index = found[0]
+            index = positions[0]
         if not isinstance(index, int):
             raise TypeError(f"output: expected a number, a name or a slice, got {type(index).__name__}")
         if not 0 <= index < len(self._heads):
@@ -144,11 +146,11 @@ class Symbol(Arithmetic, Fluent):
         """The attributes of the (first) node; `attr_dict` has those of the whole graph."""
         if recursive:
             raise DeprecationWarning("list_attr(recursive=True) is gone: use attr_dict")
-        return _told(self._heads[0][0])
+        return _attributes(self._heads[0][0])
 
     def attr_dict(self) -> dict[str, dict[str, str]]:
         """The attributes of every node that has some, by the node's name."""
-        return {node.name: _told(node) for node in ordered(self._heads) if node.attrs}
+        return {node.name: _attributes(node) for node in ordered(self._heads) if node.attrs}
 
     def _set_attr(self, **kwargs: Any) -> None:
         """Set attributes of the node.
@@ -181,7 +183,7 @@ class Symbol(Arithmetic, Fluent):
         name = kwargs.pop("name", None)
         if args and kwargs:
             raise TypeError("compose: expected symbols by position or by name, got both")
-        if not all(isinstance(each, Symbol) for each in (*args, *kwargs.values())):
+        if not all(isinstance(value, Symbol) for value in (*args, *kwargs.values())):
             raise TypeError("compose: expected symbols only, got something else among them")
         if args:
             arguments = self.list_arguments()
@@ -192,15 +194,30 @@ class Symbol(Arithmetic, Fluent):
 
     def astype(self, dtype: Any, **kwargs: Any) -> Any:
         """This, with another element type."""
-        from .op import cast
-
-        return cast(self, dtype=dtype, **kwargs)
+        return self._operator("Cast", "cast", {"dtype": dtype_name(dtype), **kwargs})
 
     def squeeze(self, axis: Any = None, inplace: bool = False, **kwargs: Any) -> Any:
         """Without the axes of size 1, or without the given ones of them."""
-        from . import op
+        return self._operator("squeeze", "squeeze", {"axis": axis, **kwargs})
 
-        return op.squeeze(self, axis=axis, **kwargs)
+    @classmethod
+    def _apply(
+        cls,
+        op: _schema.Operator,
+        hint: str,
+        tensors: Sequence[Any],
+        named: Mapping[str, Any],
+        params: Mapping[str, Any],
+        keywords: Mapping[str, Any],
+    ) -> Symbol:
+        """What the functions made from the catalogue call."""
+        return Symbol(create(op, hint, tensors, named, params, keywords.get("name"), keywords.get("attr")))
+
+    def _operator(self, op: str, hint: str, arguments: Mapping[str, Any]) -> Symbol:
+        """A call of an operator of one input on this."""
+        params = dict(arguments)
+        name, attr = params.pop("name", None), params.pop("attr", None)
+        return Symbol(create(_schema.get(op), hint, [self], {}, params, name, attr))
 
     # -- inference --------------------------------------------------------------------------------------------
 
@@ -240,8 +257,6 @@ class Symbol(Arithmetic, Fluent):
             type_dict: element types by argument name.
             kwargs: shapes by argument name (and MXNet's sharing options, which have no effect).
         """
-        from ..binding import simple_bind
-
         return simple_bind(self, ctx, grad_req, type_dict, kwargs)
 
     def bind(
@@ -264,14 +279,10 @@ class Symbol(Arithmetic, Fluent):
             aux_states: arrays of the auxiliary states, a list or by name.
             group2ctx, shared_exec: have no effect.
         """
-        from ..binding import bind
-
         return bind(self, ctx, args, args_grad, grad_req, aux_states)
 
     def eval(self, ctx: Any = None, **kwargs: Any) -> Any:
         """The outputs for given arguments: `(a + b).eval(a=mx.nd.ones((2,)), b=mx.nd.ones((2,)))`."""
-        from ..context import current_context
-
         return self.bind(ctx if ctx is not None else current_context(), kwargs, grad_req="null").forward()
 
     # -- files ------------------------------------------------------------------------------------------------
@@ -315,7 +326,10 @@ class Symbol(Arithmetic, Fluent):
         return "\n".join(lines) + "\n"
 
 
-def _told(node: Node) -> dict[str, str]:
+Symbol._tensor = Symbol
+
+
+def _attributes(node: Node) -> dict[str, str]:
     """A node's attributes; the well-known hidden ones also under their plain names."""
     plain = {key[2:-2]: value for key, value in node.attrs.items() if hidden_key(key[2:-2]) == key}
     return {**node.attrs, **plain}

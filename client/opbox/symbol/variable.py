@@ -77,6 +77,6 @@ def Group(symbols: Sequence[Symbol]) -> Symbol:
         TypeError: the list is empty, or holds something else than symbols.
     """
     symbols = list(symbols)
-    if not symbols or any(not isinstance(each, Symbol) for each in symbols):
+    if not symbols or any(not isinstance(symbol, Symbol) for symbol in symbols):
         raise TypeError("Group: expected a list of one symbol or more, and nothing else in it")
-    return Symbol([head for each in symbols for head in each._heads])
+    return Symbol([head for symbol in symbols for head in symbol._heads])

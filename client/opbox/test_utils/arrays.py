@@ -9,6 +9,7 @@ import numpy as np
 
 from opbox_protocol.errors import MXNetError
 
+from ..ndarray import array
 from .surroundings import default_context, default_dtype
 
 __all__ = [
@@ -66,8 +67,6 @@ def rand_ndarray(
     Raises:
         MXNetError: another storage type.
     """
-    from ..ndarray import array
-
     if stype != "default":
         raise MXNetError(f"rand_ndarray: stype: expected 'default', got {stype!r}: all arrays are dense")
     return array(random_arrays(tuple(shape)), ctx=ctx or default_context(), dtype=dtype)
@@ -106,15 +105,11 @@ def random_sample(population: Sequence[Any], k: int) -> list[Any]:
 
 def create_2d_tensor(rows: int, columns: int, dtype: Any = np.int64) -> Any:
     """An NDArray whose row i has i everywhere."""
-    from ..ndarray import array
-
     return array(np.repeat(np.arange(rows), columns).reshape(rows, columns), dtype=dtype)
 
 
 def create_vector(size: int, dtype: Any = np.int64) -> Any:
     """An NDArray of 0, 1, … size - 1."""
-    from ..ndarray import array
-
     return array(np.arange(size), dtype=dtype)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import ndarray
 from .comparing import assert_almost_equal, host
 from .tolerances import get_tols
 
@@ -107,9 +108,7 @@ def _outputs(run: Any, names: Sequence[str], is_train: bool) -> dict[str, np.nda
 
 
 def _like(values: np.ndarray[Any, Any], out: Any) -> Any:
-    from ..ndarray import array
-
-    return array(values, ctx=out.context, dtype=out.dtype)
+    return ndarray.array(values, ctx=out.context, dtype=out.dtype)
 
 
 def _compare(

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import ndarray, symbol
 from .comparing import assert_almost_equal
 from .location import parse_aux_states, parse_location
 from .surroundings import default_context
@@ -105,8 +106,6 @@ def check_numeric_gradient(
         >>> x = mx.sym.Variable("x")
         >>> check_numeric_gradient(mx.sym.tanh(x), [np.random.rand(3, 4)])
     """
-    from .. import ndarray, symbol
-
     if dtype not in _FLOATS:
         raise ValueError(f"check_numeric_gradient: dtype: expected float16, float32 or float64, got {dtype}")
     _only_dense(grad_stype_dict)

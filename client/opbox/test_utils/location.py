@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from ..ndarray import NDArray, array
+
 __all__ = ["as_array", "by_name", "parse_aux_states", "parse_location"]
 
 
@@ -51,8 +53,6 @@ def by_name(what: str, names: Sequence[str], given: Any) -> dict[str, Any]:
 
 def as_array(value: Any, ctx: Any, dtype: Any) -> Any:
     """An NDArray as it is; anything else as a new one of `dtype`."""
-    from ..ndarray import NDArray, array
-
     if isinstance(value, NDArray):
         return value
     values = np.asarray(value)

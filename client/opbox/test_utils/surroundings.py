@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from ..context import current_context, num_gpus
+
 __all__ = [
     "default_context",
     "default_dtype",
@@ -25,8 +27,6 @@ _default: Any = None
 
 def default_context() -> Any:
     """The context that tests run in: what `set_default_context` said, else the current one."""
-    from ..context import current_context
-
     return _default if _default is not None else current_context()
 
 
@@ -43,8 +43,6 @@ def default_dtype() -> type[np.float32]:
 
 def list_gpus() -> range:
     """The numbers of the engine's GPUs."""
-    from ..context import num_gpus
-
     return range(num_gpus())
 
 

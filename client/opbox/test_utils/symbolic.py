@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import ndarray
 from .comparing import assert_almost_equal, host
 from .gradients import _only_dense
 from .location import as_array, by_name, parse_aux_states, parse_location
@@ -103,8 +104,6 @@ def check_symbolic_backward(
     Returns:
         The gradients by argument.
     """
-    from ..ndarray import array
-
     ctx = ctx or default_context()
     _only_dense(grad_stypes)
     names = sym.list_arguments()
@@ -116,7 +115,7 @@ def check_symbolic_backward(
     arrays = parse_location(sym, location, ctx, dtype)
     # What is there before shows whether a request is kept to.
     before = {name: np.random.normal(size=arrays[name].shape).astype(arrays[name].dtype) for name in wanted}
-    grads = {name: array(value, ctx=ctx, dtype=value.dtype) for name, value in before.items()}
+    grads = {name: ndarray.array(value, ctx=ctx, dtype=value.dtype) for name, value in before.items()}
     executor = sym.bind(
         ctx,
         args=arrays,
@@ -162,8 +161,6 @@ def check_speed(
         typ: "whole" (forward and backward) or "forward".
         kwargs: shapes of arguments, when there is no location.
     """
-    from ..ndarray import waitall
-
     if typ not in ("whole", "forward"):
         raise ValueError(f"typ: expected 'whole' or 'forward', got {typ!r}")
     ctx = ctx or default_context()
@@ -178,9 +175,9 @@ def check_speed(
             executor.backward(executor.outputs)
 
     run()
-    waitall()
+    ndarray.waitall()
     begun = time.perf_counter()
     for _ in range(N):
         run()
-    waitall()
+    ndarray.waitall()
     return (time.perf_counter() - begun) / N

@@ -11,13 +11,14 @@ from ..elementwise.binary import ARRAYS, TABLE, Row, gradient_rule, gradients, r
 from ..elementwise.family import forward, gradient_formulas, zero_gradient
 from ..expression.language import Expression
 from ..expression.operators import pointwise
-from ..infer import ShapeList, broadcast_shapes
+from ..infer import ShapeList, broadcast_shapes, summary
 from ..params import NoParams
 from ..registry import Op, register, register_backward
 
 _ALIASES = {"add": ("broadcast_plus",), "sub": ("broadcast_minus",)}
 
 
+@summary("broadcast")
 def _shapes(p: NoParams, ins: ShapeList, outs: ShapeList) -> None:
     outs.merge(0, broadcast_shapes(*ins))
 

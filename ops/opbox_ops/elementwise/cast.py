@@ -10,7 +10,7 @@ from ..expression.language import Expression
 from ..expression.operators import pointwise
 from ..expression.pointwise import Pointwise, fixed
 from ..gradient import grad_use_none
-from ..infer import TypeList, all_same_shape
+from ..infer import TypeList, all_same_shape, summary
 from ..params import AnyDType, Field, Params
 from ..registry import register, register_backward
 
@@ -29,6 +29,7 @@ backward.inplace((0, 0))
 
 
 @op.infer_type
+@summary("given")
 def _(p: CastParams, ins: TypeList, outs: TypeList) -> None:
     outs.merge(0, p.dtype)
 

@@ -17,7 +17,7 @@ from ..expression.language import Expression
 from ..expression.operators import pointwise
 from ..expression.pointwise import ExpressionRule, Pointwise
 from ..gradient import backward_node
-from ..infer import ShapeRule, TypeList, TypeRule, all_same_shape, all_same_type
+from ..infer import ShapeRule, TypeList, TypeRule, all_same_shape, all_same_type, summary
 from ..node import Entry, Node
 from ..params import Params
 from ..registry import Op, register_backward
@@ -42,6 +42,7 @@ Derivative: TypeAlias = "str | tuple[str, str]"
 Gradient: TypeAlias = "tuple[Expression, Expression]"
 
 
+@summary("first")
 def numeric_types(p: Any, ins: TypeList, outs: TypeList) -> None:
     """One element type for everything, and not bool; DTypeError otherwise."""
     all_same_type(p, ins, outs)

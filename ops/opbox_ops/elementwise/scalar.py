@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..expression.language import Expression
-from ..infer import TypeList
+from ..infer import TypeList, summary
 from ..node import Entry, Node
 from ..params import Bool, Field, Float, Params
 from ..registry import Op, register
@@ -66,6 +66,7 @@ TABLE = (
 )
 
 
+@summary("first if real")
 def _types(p: ScalarParams, ins: TypeList, outs: TypeList) -> None:
     widest = np.dtype(np.int64 if p.is_int else np.float64)
     if ins[0] is None:

@@ -12,7 +12,7 @@ from opbox_protocol.errors import ShapeError
 from opbox_protocol.shapes import from_mxnet
 
 from ..compute import Arrays, OpContext, Outputs
-from ..infer import Shape, ShapeList, TypeList, all_same_shape
+from ..infer import Shape, ShapeList, TypeList, all_same_shape, summary
 from ..node import Entry, Node
 from ..params import AnyDType, Field, Float, Int, OptShape, Params
 from ..registry import Op, register
@@ -43,11 +43,13 @@ def wanted_shape(shape: tuple[int, ...] | None) -> Shape:
     return from_mxnet(shape) if shape else None
 
 
+@summary("given")
 def fixed_shape(p: Any, ins: ShapeList, outs: ShapeList) -> None:
     """Shape rule: the parameter `shape`, as far as it tells."""
     outs.merge(0, wanted_shape(p.shape))
 
 
+@summary("given")
 def fixed_type(p: Any, ins: TypeList, outs: TypeList) -> None:
     """Type rule: the parameter `dtype`."""
     outs.merge(0, p.dtype)

@@ -20,6 +20,8 @@ from typing import Any
 
 import numpy as np
 
+from opbox_protocol.mxnet import STATE_INITIALIZERS
+
 from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..gradient import backward_node
 from ..infer import ShapeList, TypeList, canonical_axis
@@ -51,6 +53,7 @@ op = register(
     inputs=("data", "gamma", "beta", Slot("moving_mean", aux=True), Slot("moving_var", aux=True)),
     outputs=("output", Slot("mean", visible=_shown), Slot("var", visible=_shown, doc="1 / sqrt(variance + eps)")),
 ).inplace((0, 0))
+op.set_attr("FSetInputVarAttrOnCompose", STATE_INITIALIZERS)
 backward = register_backward("_backward_BatchNorm", BatchNormParams, outputs=("data", "gamma", "beta"))
 backward.inplace((0, 0))
 

@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from opbox_protocol.errors import ShapeError
+from opbox_protocol.mxnet import STATE_INITIALIZERS
 
 from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..gradient import backward_node
@@ -142,6 +143,7 @@ def _register(name: str, params: type[BatchNormV1Params], aliases: tuple[str, ..
         outputs=("output", Slot("mean", visible=shown), Slot("var", visible=shown)),
         aliases=aliases,
     )
+    op.set_attr("FSetInputVarAttrOnCompose", STATE_INITIALIZERS)
     backward = register_backward(f"_backward_{name}", params, outputs=("data", "gamma", "beta"))
     # Backward writes the moving statistics: its last two inputs.
     backward.set_attr("FMutateInputs", lambda p: (5, 6))

@@ -41,6 +41,7 @@ _INPUTS = ("data", Slot("gamma", when("act_type", "prelu")))
 _OUTPUTS = ("output", Slot("mask", when("act_type", "rrelu"), doc="The slopes that were drawn."))
 
 op = register("LeakyReLU", LeakyReLUParams, inputs=_INPUTS, outputs=_OUTPUTS).inplace((0, 0))
+op.set_attr("FSetInputVarAttrOnCompose", {"gamma": '["Constant", {"value": 0.25}]'})
 backward = register_backward("_backward_LeakyReLU", LeakyReLUParams, outputs=_INPUTS).inplace((0, 0))
 
 

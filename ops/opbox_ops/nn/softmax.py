@@ -21,7 +21,7 @@ from opbox_protocol.errors import ShapeError
 from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
 from ..gradient import backward_node
 from ..index.counting import count_up
-from ..infer import ShapeList, TypeList, canonical_axis, show_shape
+from ..infer import ShapeList, TypeList, canonical_axis, show_shape, summary
 from ..node import Entry, Node
 from ..params import Field, Int, OptBool, OptFloat, Params
 from ..registry import Op, Slot, register, register_backward, when
@@ -106,6 +106,7 @@ def _register(name: str, sign: float, log: bool, inputs: tuple[str | Slot, ...])
     backward = register_backward(f"_backward_{name}", SoftmaxParams, outputs=("data",)).inplace((0, 0))
 
     @op.infer_shape
+    @summary("first")
     def _(p: SoftmaxParams, ins: ShapeList, outs: ShapeList) -> None:
         shape = ins.merge(0, outs.merge(0, ins[0]))
         if shape is None:
@@ -115,6 +116,7 @@ def _register(name: str, sign: float, log: bool, inputs: tuple[str | Slot, ...])
             ins.merge(1, shape[:axis] + shape[axis + 1 :])
 
     @op.infer_type
+    @summary("given or first")
     def _(p: SoftmaxParams, ins: TypeList, outs: TypeList) -> None:
         if p.dtype is not None:
             outs.merge(0, p.dtype)

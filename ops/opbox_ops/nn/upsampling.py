@@ -39,6 +39,7 @@ class UpSamplingParams(Params):
 _INPUTS = Variadic(instead=("data", "weight"), where=when("sample_type", "bilinear"))
 
 op = register("UpSampling", UpSamplingParams, inputs=_INPUTS)
+op.set_attr("FSetInputVarAttrOnCompose", {"weight": '["bilinear", {}]'})
 backward = register_backward("_backward_UpSampling", UpSamplingParams, outputs=op.input_names)
 
 

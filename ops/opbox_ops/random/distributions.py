@@ -22,7 +22,7 @@ from opbox_protocol.errors import ParamError
 from opbox_protocol.mxnet import numpy_dtype
 
 from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
-from ..infer import ShapeList, TypeList, all_same_shape
+from ..infer import ShapeList, TypeList, all_same_shape, summary
 from ..init.fill import fixed_shape
 from ..node import Entry, Node
 from ..params import Field, Float, Int, OptShape, Params, Shape
@@ -180,6 +180,7 @@ def _no_gradient(node: Node, ograds: list[Entry]) -> list[Entry | None]:
     return [None] * len(node.inputs)
 
 
+@summary("given")
 def _wanted_type(p: Any, ins: TypeList, outs: TypeList) -> None:
     if p.dtype in (None, "None"):
         outs.merge(0, outs[0] or numpy_dtype("float32"))
@@ -226,11 +227,13 @@ def _declare(row: Distribution) -> None:
     plain.infer_type(_wanted_type)
 
     @plain.infer_shape
+    @summary("given")
     def _(p: Any, ins: ShapeList, outs: ShapeList) -> None:
         _check(row, p)
         fixed_shape(p, ins, outs)
 
     @like.infer_shape
+    @summary("first")
     def _(p: Any, ins: ShapeList, outs: ShapeList) -> None:
         _check(row, p)
         all_same_shape(p, ins, outs)

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from opbox.operator.custom import check_operator
+from opbox.operator.instances import check_class, rebuilt
 from opbox.operator.keywords import make_prop
-from opbox.operator.native import check_class, rebuilt
 from opbox_ops.infer import DType, Shape, ShapeList, TypeList, known
 from opbox_protocol.errors import MXNetError, ParamError, UserCodeError
 from opbox_protocol.mxnet import numpy_dtype

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from opbox.context import Context
-from opbox.inside import Inside
+from opbox.local_session import SessionScope
 from opbox.ndarray import NDArray
 from opbox_ops.backend import Backend, RandomSource, backend_for
 from opbox_ops.compute import Array
@@ -96,9 +96,9 @@ class LocalSession:
     def __repr__(self) -> str:
         return f"<LocalSession on {self.device}>"
 
-    def inside(self) -> Inside:
+    def inside(self) -> SessionScope:
         """A block in which new arrays are made here."""
-        return Inside(self, self.context)
+        return SessionScope(self, self.context)
 
     def on(self, device: str) -> LocalSession:
         """The local session on another device."""

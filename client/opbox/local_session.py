@@ -10,7 +10,7 @@ import threading
 from types import TracebackType
 from typing import Any
 
-__all__ = ["Inside", "running"]
+__all__ = ["SessionScope", "running"]
 
 _thread = threading.local()
 
@@ -20,8 +20,8 @@ def running() -> Any:
     return getattr(_thread, "session", None)
 
 
-class Inside:
-    """`with Inside(local, context):` new arrays of this thread are made in `local`, by default on `context`.
+class SessionScope:
+    """`with SessionScope(local, context):` new arrays of this thread are made in `local`, by default on `context`.
 
     Args:
         local: the engine's session.
@@ -35,7 +35,7 @@ class Inside:
         self._context = context
         self._before: Any = None
 
-    def __enter__(self) -> Inside:
+    def __enter__(self) -> SessionScope:
         self._before = running()
         _thread.session = self._local
         self._context.__enter__()

@@ -8,16 +8,19 @@ from __future__ import annotations
 import atexit
 import os
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from opbox_protocol.errors import MXNetError
 from opbox_protocol.transport import ENGINES, Transport
 
-__all__ = ["connect", "disconnect", "refresh_operators", "server_info", "transport", "use"]
+from . import _schema
+
+__all__ = ["before_disconnect", "connect", "disconnect", "refresh_operators", "server_info", "transport", "use"]
 
 _lock = threading.RLock()
 _current: Transport | None = None
-_closing = False
+_closing: list[Callable[[], None]] = []
 
 
 def transport() -> Transport:
@@ -35,9 +38,11 @@ def transport() -> Transport:
 
 def _open(url: str | None, token: str | None) -> Transport:
     if url:
+        from . import token_store  # what an embedded engine needs none of
         from .http import HttpTransport
 
-        return HttpTransport(url, token or _stored_token(url))
+        # Without a token, the one that a server on this machine left for its clients, if any.
+        return HttpTransport(url, token or token_store.read(url))
     from importlib.metadata import entry_points
 
     for embedded in entry_points(group=ENGINES):
@@ -47,13 +52,6 @@ def _open(url: str | None, token: str | None) -> Transport:
         "no engine: set OPBOX_URL (and OPBOX_TOKEN) to a server's address, or install opbox-service to run in this "
         "process"
     )
-
-
-def _stored_token(url: str) -> str | None:
-    """The token that a server on this machine left for its clients, if any."""
-    from . import token_store
-
-    return token_store.read(url)
 
 
 def connect(url: str, token: str | None = None) -> None:
@@ -77,13 +75,17 @@ def use(other: Transport | None) -> None:
 def disconnect() -> None:
     """Close all sessions and the transport. Arrays made before are gone."""
     global _current
-    from .session import close_all
-
-    close_all()
+    for close in _closing:
+        close()
     with _lock:
-        held, _current = _current, None
-    if held is not None:
-        held.close()
+        closed, _current = _current, None
+    if closed is not None:
+        closed.close()
+
+
+def before_disconnect(close: Callable[[], None]) -> None:
+    """Have `close` called before the transport is closed: by what needs it to end in order."""
+    _closing.append(close)
 
 
 def server_info() -> dict[str, Any]:
@@ -93,14 +95,10 @@ def server_info() -> dict[str, Any]:
 
 def refresh_operators() -> list[str]:
     """Learn the engine's further operators: their names, which `mx.sym` and `mx.nd` have functions for from here on."""
-    from . import _schema
-    from ._schema.functions import refresh
-
-    told = transport().call("GET", "/v1/ops").header["operators"]
-    new = [each for each in told if _schema.find(each["name"]) is None and not each["name"].startswith("_backward")]
+    operators = transport().call("GET", "/v1/ops").header["operators"]
+    new = [op for op in operators if _schema.find(op["name"]) is None and not op["name"].startswith("_backward")]
     _schema.extend(new)
-    refresh()
-    return sorted(each["name"] for each in new)
+    return sorted(op["name"] for op in new)
 
 
 @atexit.register

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from opbox.session import _opened
+from opbox.session import open_session
 
-ASK = "import opbox as mx\nfrom opbox.operator.foresight import will_bring_code\n"
+ASK = "import opbox as mx\nfrom opbox.operator.code_detection import will_bring_code\n"
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ ASK = "import opbox as mx\nfrom opbox.operator.foresight import will_bring_code\
     [
         ("print(will_bring_code())", False),
         ("class A(mx.operator.NumpyOp):\n    pass\nprint(will_bring_code())", True),
-        ("mx.operator.register('a')(mx.operator.__dict__['Custom' 'OpProp'])\nprint(will_bring_code())", True),
+        ("mx.operator.register('a')(getattr(mx.operator, 'Custom' 'OpProp'))\nprint(will_bring_code())", True),
         ("print(will_bring_code())\ndef later():\n    return mx.rtc.CudaModule", True),
         ("import sys; sys.ps1 = '>>> '\nprint(will_bring_code())", True),
     ],
@@ -40,9 +40,9 @@ def test_a_script(tmp_path: Path, text: str, expected: bool) -> None:
         assert done.stdout.split() == [str(answer)]
 
 
-@pytest.mark.parametrize(("told", "asked"), [("0", [False]), ("1", [True])])
-def test_what_a_session_is_asked_for(monkeypatch: pytest.MonkeyPatch, told: str, asked: list[bool]) -> None:
-    monkeypatch.setenv("OPBOX_CODE", told)
+@pytest.mark.parametrize(("setting", "asked"), [("0", [False]), ("1", [True])])
+def test_what_a_session_is_asked_for(monkeypatch: pytest.MonkeyPatch, setting: str, asked: list[bool]) -> None:
+    monkeypatch.setenv("OPBOX_CODE", setting)
     headers: list[dict[str, object]] = []
 
     class Engine:
@@ -51,5 +51,5 @@ def test_what_a_session_is_asked_for(monkeypatch: pytest.MonkeyPatch, told: str,
             return SimpleNamespace(header={"id": "1"})
 
     engine: Any = Engine()
-    _opened(engine, "cpu")
+    open_session(engine, "cpu")
     assert [header["code"] for header in headers] == asked

@@ -19,10 +19,10 @@ from typing import Any
 from .bundle import SourceError
 from .statements import Definition, SourceFile, shown
 
-__all__ = ["Enclosed", "alone"]
+__all__ = ["Closure", "standalone"]
 
 
-class Enclosed(dict[str, Any]):
+class Closure(dict[str, Any]):
     """The globals of a class or function and, before those, what it captured.
 
     Args:
@@ -47,7 +47,7 @@ class Enclosed(dict[str, Any]):
                 self.captured[name] = str(id(cell))
 
 
-def alone(file: SourceFile, value: Any, line: int | None, namespace: Enclosed, wanted_by: str) -> Definition:
+def standalone(file: SourceFile, value: Any, line: int | None, namespace: Closure, wanted_by: str) -> Definition:
     """The statement of a class or function that was defined inside a function, to be run at the top level.
 
     Raises:

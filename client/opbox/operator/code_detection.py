@@ -11,11 +11,19 @@ import re
 import sys
 
 from .custom import get_all_registered_operators
-from .native import NDArrayOp, NumpyOp, PythonOp
 
-__all__ = ["will_bring_code"]
+__all__ = ["operator_was_defined", "will_bring_code"]
 
 _WORDS = re.compile(r"\b(CustomOp|CustomOpProp|NumpyOp|NDArrayOp|CudaModule|rtc|Custom)\b")
+
+
+_defined = False
+
+
+def operator_was_defined() -> None:
+    """Note that the program has a class of NumpyOp or NDArrayOp: its sessions must take code."""
+    global _defined
+    _defined = True
 
 
 def will_bring_code() -> bool:
@@ -23,17 +31,12 @@ def will_bring_code() -> bool:
 
     OPBOX_CODE=1 says yes, and OPBOX_CODE=0 no, whatever there is.
     """
-    told = os.environ.get("OPBOX_CODE", "")
-    if told in ("0", "1"):
-        return told == "1"
-    if get_all_registered_operators() or _subclasses() or hasattr(sys, "ps1"):
+    setting = os.environ.get("OPBOX_CODE", "")
+    if setting in ("0", "1"):
+        return setting == "1"
+    if get_all_registered_operators() or _defined or hasattr(sys, "ps1"):
         return True
     if "IPython" in sys.modules and sys.modules["IPython"].get_ipython() is not None:
         return True
     script = getattr(sys.modules.get("__main__"), "__file__", None)
     return script is not None and any(_WORDS.search(line) for line in linecache.getlines(script))
-
-
-def _subclasses() -> bool:
-    bases = (PythonOp, NumpyOp, NDArrayOp)
-    return any(each not in bases for base in bases for each in base.__subclasses__())

@@ -1,0 +1,15 @@
+"""`mx.contrib`: MXNet's names for the operators whose names begin with `_contrib_`: `mx.contrib.sym`, `mx.contrib.nd`.
+
+from opbox.contrib.nd import arange_like
+"""
+
+import sys
+
+from ..ndarray import contrib as nd
+from ..ndarray import contrib as ndarray
+from ..symbol import contrib as sym
+from ..symbol import contrib as symbol
+
+__all__ = ["nd", "ndarray", "sym", "symbol"]
+
+sys.modules.update({f"{__name__}.{name}": globals()[name] for name in __all__})

@@ -1,0 +1,266 @@
+"""The loops of a module, over the methods that every module has: training, scoring and predicting.
+
+Nothing in the training loop waits for the engine: each step is recorded and sent, its outputs come back behind it, and
+a metric takes them in when it is read or when they have arrived. `BaseModule` has these functions as its methods.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from .. import metric as metrics
+from ..initializer import Uniform
+from ..io import DataBatch, DataIter
+from ..model import BatchEndParam
+from ..ndarray import NDArray, concatenate
+
+__all__ = ["fit", "iter_predict", "predict", "score", "train_epoch"]
+
+Callbacks = Any
+
+
+def _listed(callbacks: Callbacks) -> Sequence[Callable[..., Any]]:
+    if callbacks is None:
+        return ()
+    return callbacks if isinstance(callbacks, (list, tuple)) else (callbacks,)
+
+
+def _batches(self: Any, data: Any, num_batch: int | None, reset: bool) -> Iterator[tuple[int, Any]]:
+    """The batches of an iterator, each run forward, with their numbers."""
+    self._check_ready()
+    if reset:
+        data.reset()
+    for nbatch, batch in enumerate(data):
+        if num_batch is not None and nbatch == num_batch:
+            return
+        self.prepare(batch)
+        self.forward(batch, is_train=False)
+        yield nbatch, batch
+
+
+def score(
+    self: Any,
+    eval_data: Any,
+    eval_metric: Any,
+    num_batch: int | None = None,
+    batch_end_callback: Callbacks = None,
+    score_end_callback: Callbacks = None,
+    reset: bool = True,
+    epoch: int = 0,
+    sparse_row_id_fn: Any = None,
+) -> list[tuple[str, Any]]:
+    """Run an iterator's data and evaluate a metric.
+
+    Args:
+        eval_data: a `DataIter`.
+        eval_metric: a metric, or what `metric.create` makes one from.
+        num_batch: how many batches at most.
+        batch_end_callback, score_end_callback: called with a `BatchEndParam`.
+        reset: whether to start the iterator anew.
+        epoch: told to the callbacks.
+
+    Returns:
+        Pairs of name and value.
+    """
+    if not isinstance(eval_metric, metrics.EvalMetric):
+        eval_metric = metrics.create(eval_metric)
+    eval_metric.reset()
+    seen = 0
+    for nbatch, eval_batch in _batches(self, eval_data, num_batch, reset):
+        self.update_metric(eval_metric, eval_batch.label)
+        self._flush()
+        seen += 1
+        if batch_end_callback is not None:
+            param = BatchEndParam(epoch=epoch, nbatch=nbatch, eval_metric=eval_metric, locals=locals())
+            for callback in _listed(batch_end_callback):
+                callback(param)
+    if score_end_callback is not None:
+        param = BatchEndParam(epoch=epoch, nbatch=seen, eval_metric=eval_metric, locals=locals())
+        for callback in _listed(score_end_callback):
+            callback(param)
+    values: list[tuple[str, Any]] = eval_metric.get_name_value()
+    return values
+
+
+def _unpadded(self: Any, batch: Any) -> list[NDArray]:
+    pad = batch.pad or 0
+    return [out[0 : out.shape[0] - pad] for out in self.get_outputs()]
+
+
+def iter_predict(
+    self: Any, eval_data: Any, num_batch: int | None = None, reset: bool = True, sparse_row_id_fn: Any = None
+) -> Iterator[tuple[list[NDArray], int, Any]]:
+    """Run an iterator's data batch by batch.
+
+    Yields:
+        The outputs without padding (good until the next batch), the batch's number, the batch.
+    """
+    for nbatch, batch in _batches(self, eval_data, num_batch, reset):
+        yield _unpadded(self, batch), nbatch, batch
+
+
+def predict(
+    self: Any,
+    eval_data: Any,
+    num_batch: int | None = None,
+    merge_batches: bool = True,
+    reset: bool = True,
+    always_output_list: bool = False,
+    sparse_row_id_fn: Any = None,
+) -> Any:
+    """Run data and return the outputs.
+
+    Args:
+        eval_data: a `DataIter`; or an array, run as one batch.
+        num_batch: how many batches at most.
+        merge_batches: join the batches' outputs along their first axis.
+        reset: whether to start the iterator anew.
+        always_output_list: a list even of a single output.
+
+    Returns:
+        One array, or a list with one an output; without `merge_batches` a list of such lists, one a batch.
+
+    Raises:
+        ValueError: `eval_data` is neither.
+    """
+    if isinstance(eval_data, (NDArray, np.ndarray)) or hasattr(eval_data, "asnumpy"):
+        self.forward(DataBatch([eval_data]))
+        return self.get_outputs()[0]
+    if not isinstance(eval_data, DataIter):
+        raise ValueError(f"eval_data: expected a DataIter or an array, got {type(eval_data).__name__}")
+    collected = []
+    for _, batch in _batches(self, eval_data, num_batch, reset):
+        collected.append([out.copy() for out in _unpadded(self, batch)])
+        self._flush()
+    if not collected or not merge_batches:
+        return collected
+    if any(len(outputs) != len(collected[0]) for outputs in collected):
+        raise AssertionError(
+            "predict: batches of different numbers of outputs cannot be joined: ask with merge_batches=False"
+        )
+    merged = [concatenate(list(parts)) for parts in zip(*collected, strict=True)]
+    return merged[0] if len(merged) == 1 and not always_output_list else merged
+
+
+def fit(
+    self: Any,
+    train_data: Any,
+    eval_data: Any = None,
+    eval_metric: Any = "acc",
+    epoch_end_callback: Callbacks = None,
+    batch_end_callback: Callbacks = None,
+    kvstore: Any = "local",
+    optimizer: Any = "sgd",
+    optimizer_params: Any = (("learning_rate", 0.01),),
+    eval_end_callback: Callbacks = None,
+    eval_batch_end_callback: Callbacks = None,
+    initializer: Any = Uniform(0.01),  # noqa: B008  (it holds no state)
+    arg_params: Mapping[str, Any] | None = None,
+    aux_params: Mapping[str, Any] | None = None,
+    allow_missing: bool = False,
+    force_rebind: bool = False,
+    force_init: bool = False,
+    begin_epoch: int = 0,
+    num_epoch: int | None = None,
+    validation_metric: Any = None,
+    monitor: Any = None,
+    sparse_row_id_fn: Any = None,
+) -> None:
+    """Bind, initialize and train.
+
+    Args:
+        train_data, eval_data: iterators; `eval_data` is scored after each epoch.
+        eval_metric: the training metric; `validation_metric` is it too, when None.
+        epoch_end_callback: called with (epoch, symbol, arg_params, aux_params).
+        batch_end_callback: called with a `BatchEndParam`.
+        kvstore: taken for its callers' sake: there is one device, and nothing to exchange.
+        optimizer, optimizer_params: a name and its arguments, or an `Optimizer`.
+        eval_end_callback, eval_batch_end_callback: of the scoring.
+        initializer, arg_params, aux_params, allow_missing, force_init: as of `init_params`.
+        force_rebind: as of `bind`.
+        begin_epoch, num_epoch: the epochs are begin_epoch to num_epoch - 1.
+        monitor: a `Monitor` to install.
+
+    Example:
+        >>> mod = mx.mod.Module(symbol)
+        >>> mod.fit(train, eval_data=val, optimizer_params={"learning_rate": 0.1}, num_epoch=10,
+        ...         batch_end_callback=mx.callback.Speedometer(100, 50))
+    """
+    if num_epoch is None:
+        raise AssertionError("fit: num_epoch: expected a number of epochs, got None")
+    self.bind(
+        data_shapes=train_data.provide_data,
+        label_shapes=train_data.provide_label,
+        for_training=True,
+        force_rebind=force_rebind,
+    )
+    if monitor is not None:
+        self.install_monitor(monitor)
+    self.init_params(
+        initializer=initializer,
+        arg_params=arg_params,
+        aux_params=aux_params,
+        allow_missing=allow_missing,
+        force_init=force_init,
+    )
+    self.init_optimizer(kvstore=kvstore, optimizer=optimizer, optimizer_params=optimizer_params)
+    if validation_metric is None:
+        validation_metric = eval_metric
+    if not isinstance(eval_metric, metrics.EvalMetric):
+        eval_metric = metrics.create(eval_metric)
+    for epoch in range(begin_epoch, num_epoch):
+        tic = time.time()
+        train_epoch(self, epoch, train_data, eval_metric, batch_end_callback, monitor)
+        self.logger.info("Epoch[%d] Time cost=%.3f", epoch, time.time() - tic)
+        arg_params, aux_params = self.get_params()
+        for callback in _listed(epoch_end_callback):
+            callback(epoch, self.symbol, arg_params, aux_params)
+        if eval_data is not None:
+            values = self.score(
+                eval_data,
+                validation_metric,
+                score_end_callback=eval_end_callback,
+                batch_end_callback=eval_batch_end_callback,
+                epoch=epoch,
+            )
+            for name, value in values:
+                self.logger.info("Epoch[%d] Validation-%s=%f", epoch, name, value)
+        train_data.reset()
+
+
+def train_epoch(
+    self: Any, epoch: int, train_data: Any, eval_metric: Any, batch_end_callback: Callbacks, monitor: Any
+) -> None:
+    """One pass over the data, and its metric in the log."""
+    eval_metric.reset()
+    batches = iter(train_data)
+    next_batch = next(batches, None)
+    totals: list[tuple[str, Any]] = []
+    nbatch = 0
+    while next_batch is not None:
+        data_batch = next_batch
+        if monitor is not None:
+            monitor.tic()
+        self.forward_backward(data_batch)
+        self.update()
+        self.update_metric(eval_metric, data_batch.label)
+        self._flush()
+        next_batch = next(batches, None)
+        if next_batch is not None:
+            self.prepare(next_batch)
+        if monitor is not None:
+            monitor.toc_print()
+        if next_batch is None:
+            # Before the callbacks: one of them may reset the metric.
+            totals = eval_metric.get_global_name_value()
+        if batch_end_callback is not None:
+            param = BatchEndParam(epoch=epoch, nbatch=nbatch, eval_metric=eval_metric, locals=locals())
+            for callback in _listed(batch_end_callback):
+                callback(param)
+        nbatch += 1
+    for name, value in totals:
+        self.logger.info("Epoch[%d] Train-%s=%f", epoch, name, value)

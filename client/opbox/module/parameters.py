@@ -1,0 +1,95 @@
+"""The parameters and auxiliary states of a module: setting those that are bound, and copies of them for the user."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ..initializer import InitDesc
+from ..ndarray import NDArray
+from .executors import Executors
+from .names import ArgumentNames
+
+__all__ = ["Parameters"]
+
+Values = Mapping[str, Any]
+
+
+class Parameters:
+    """What a module has learnt, by name.
+
+    Args:
+        names: the symbol's arguments, as the module sorts them.
+
+    Attributes:
+        arguments, auxiliary: copies of the parameters and states, or what they are to be set to once bound.
+        changed: whether the bound arrays have changed since the copies were made.
+    """
+
+    def __init__(self, names: ArgumentNames) -> None:
+        self._names = names
+        self.arguments: dict[str, Any] = {}
+        self.auxiliary: dict[str, Any] = {}
+        self.changed = False
+
+    def initialize(
+        self,
+        bound: Executors,
+        attrs: Mapping[str, Mapping[str, str]],
+        initializer: Any,
+        arg_params: Values | None,
+        aux_params: Values | None,
+        allow_missing: bool,
+    ) -> None:
+        """Set all bound arrays: from the values given by name, the rest by the initializer.
+
+        Raises:
+            RuntimeError: a given dict lacks a name, without `allow_missing`.
+            ValueError: a value of another shape, or a name that the initializer has no rule for.
+        """
+        for arrays, names, values in (
+            (bound.args, self._names.parameters, arg_params),
+            (bound.aux, self._names.auxiliary, aux_params),
+        ):
+            for name in sorted(names):
+                if values is not None and name in values:
+                    _assign(arrays[name], values[name], name)
+                elif values is not None and not allow_missing:
+                    raise RuntimeError(f"{name} is not presented")
+                elif initializer is not None:
+                    initializer(InitDesc(name, attrs.get(name)), arrays[name])
+        self.changed = True
+
+    def check_known(self, arg_params: Values | None, aux_params: Values | None) -> None:
+        """ValueError when a name is none of the symbol's."""
+        known: Iterable[tuple[Values | None, list[str], str]] = (
+            (arg_params, self._names.arguments, "arguments"),
+            (aux_params, self._names.auxiliary, "aux states"),
+        )
+        for values, names, kind in known:
+            for name in values or ():
+                if name not in names:
+                    raise ValueError(f"parameters: {name!r} is none of the {kind}: allow_extra=True leaves it out")
+
+    def write_to(self, bound: Executors) -> None:
+        """Write the copies to the bound arrays."""
+        for arrays, values in ((bound.args, self.arguments), (bound.aux, self.auxiliary)):
+            for name, array in arrays.items():
+                if name in values:
+                    _assign(array, values[name], name)
+
+    def copy_from(self, bound: Executors) -> None:
+        """Copy the bound arrays, unless the copies are current."""
+        if self.changed:
+            self.arguments = {name: bound.args[name].copy() for name in self._names.parameters}
+            self.auxiliary = {name: bound.aux[name].copy() for name in self._names.auxiliary}
+            self.changed = False
+
+
+def _assign(array: NDArray, value: Any, name: str) -> None:
+    """Write a parameter's given value, its shape checked first."""
+    if value is array:
+        return
+    if tuple(value.shape) != array.shape:
+        raise ValueError(f"{name}: expected a value of shape {array.shape}, got {tuple(value.shape)}")
+    array[:] = value

@@ -1,0 +1,51 @@
+"""The updates of an optimizer: those of one operator are one command."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from typing import Any, Protocol
+
+from opbox_protocol.mxnet import attribute_text
+
+from .. import _schema
+from ..session import Session
+from .handle import Handle
+
+__all__ = ["Call", "invoke_update"]
+
+
+class Call(Protocol):
+    """One update by an operator that writes its result to its first input, and its states in place.
+
+    Attributes:
+        op: the operator's name.
+        inputs: its inputs in order.
+        attrs: the parameters that updates of one command share.
+        own: the parameters of this update.
+    """
+
+    @property
+    def op(self) -> str: ...
+    @property
+    def inputs(self) -> Sequence[Handle]: ...
+    @property
+    def attrs(self) -> Mapping[str, Any]: ...
+    @property
+    def own(self) -> Mapping[str, Any]: ...
+
+
+def invoke_update(updates: Iterable[Call]) -> None:
+    """Run updates: neighbours of one operator, session and shared parameters travel in one command."""
+    for (session, op, attrs), group in groupby(updates, key=_shared):
+        calls = [{"inputs": [x._id for x in update.inputs], "attrs": _text(update.own)} for update in group]
+        session.record({"do": "update", "op": op, "attrs": attrs, "calls": calls})
+
+
+def _shared(update: Call) -> tuple[Session, str, dict[str, str]]:
+    """What updates must have in common to be one command."""
+    return update.inputs[0]._session, _schema.get(update.op).name, _text(update.attrs)
+
+
+def _text(params: Mapping[str, Any]) -> dict[str, str]:
+    return {key: attribute_text(value) for key, value in params.items() if value is not None}

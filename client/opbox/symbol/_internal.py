@@ -1,7 +1,0 @@
-"""The operators' functions on symbols: those of `_internal`. The stub beside it is generated."""
-
-from .._schema.functions import populate
-from .compose import caller
-from .symbol import Symbol
-
-__all__ = populate(globals(), "_internal", caller(Symbol), Symbol)
