@@ -9,12 +9,14 @@ __all__ = [
     'Activation',
     'BatchNorm',
     'BatchNorm_v1',
+    'BilinearSampler',
     'BlockGrad',
     'CTCLoss',
     'Cast',
     'Concat',
     'Convolution',
     'Convolution_v1',
+    'Correlation',
     'Crop',
     'Deconvolution',
     'Dropout',
@@ -22,6 +24,7 @@ __all__ = [
     'Embedding',
     'Flatten',
     'FullyConnected',
+    'GridGenerator',
     'GroupNorm',
     'IdentityAttachKLSparseReg',
     'InstanceNorm',
@@ -37,6 +40,7 @@ __all__ = [
     'Pooling',
     'Pooling_v1',
     'RNN',
+    'ROIPooling',
     'Reshape',
     'SVMOutput',
     'SequenceLast',
@@ -46,6 +50,7 @@ __all__ = [
     'Softmax',
     'SoftmaxActivation',
     'SoftmaxOutput',
+    'SpatialTransformer',
     'SwapAxis',
     'UpSampling',
     'abs',
@@ -279,6 +284,9 @@ def BatchNorm(data: NDArray | None = ..., gamma: NDArray | None = ..., beta: NDA
 def BatchNorm_v1(data: NDArray | None = ..., gamma: NDArray | None = ..., beta: NDArray | None = ..., moving_mean: NDArray | None = ..., moving_var: NDArray | None = ..., eps: float = 0.001, momentum: float = 0.9, fix_gamma: bool | int = True, use_global_stats: bool | int = False, output_mean_var: bool | int = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """BatchNorm_v1 and _contrib_SyncBatchNorm: BatchNorm along axis 1, whose output var is the variance."""
 
+def BilinearSampler(data: NDArray | None = ..., grid: NDArray | None = ..., cudnn_off: bool | int | None = None, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """Images read at a grid."""
+
 def BlockGrad(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """data, unchanged; no gradient flows back."""
 
@@ -296,6 +304,9 @@ def Convolution(data: NDArray | None = ..., weight: NDArray | None = ..., bias: 
 
 def Convolution_v1(data: NDArray | None = ..., weight: NDArray | None = ..., bias: NDArray | None = ..., kernel: Sequence[Any] | int = ..., stride: Sequence[Any] | int = (), dilate: Sequence[Any] | int = (), pad: Sequence[Any] | int = (), num_filter: int = ..., num_group: int = 1, workspace: int = 1024, no_bias: bool | int = False, cudnn_tune: str | None = None, cudnn_off: bool | int = False, layout: str | None = None, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Convolution_v1: Convolution under the name, and with the parameters, of its first version."""
+
+def Correlation(data1: NDArray | None = ..., data2: NDArray | None = ..., kernel_size: int = 1, max_displacement: int = 1, stride1: int = 1, stride2: int = 1, pad_size: int = 0, is_multiply: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """Correlation: how alike two images are around each place, for every displacement of the second one."""
 
 def Crop(*data: NDArray, num_args: int = ..., offset: Sequence[Any] | int = (0, 0), h_w: Sequence[Any] | int = (0, 0), center_crop: bool | int = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Crop: a window of each image, of the size h_w or of the input crop_like, at an offset or in the middle."""
@@ -317,6 +328,9 @@ def Flatten(data: NDArray | None = ..., name: str | None = None, attr: Any = Non
 
 def FullyConnected(data: NDArray | None = ..., weight: NDArray | None = ..., bias: NDArray | None = ..., num_hidden: int = ..., no_bias: bool | int = False, flatten: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """FullyConnected: out = data @ weight.T + bias, with data's trailing axes flattened."""
+
+def GridGenerator(data: NDArray | None = ..., transform_type: str = ..., target_shape: Sequence[Any] | int = (0, 0), name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """Where each element of an image comes from: a grid."""
 
 def GroupNorm(data: NDArray | None = ..., gamma: NDArray | None = ..., beta: NDArray | None = ..., num_groups: int = 1, eps: float = 1e-05, output_mean_var: bool | int = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """GroupNorm and InstanceNorm: out = gamma (data - mean) / std + beta, over groups of channels of each sample."""
@@ -363,6 +377,9 @@ def Pooling_v1(data: NDArray | None = ..., kernel: Sequence[Any] | int = (), poo
 def RNN(data: NDArray | None = ..., parameters: NDArray | None = ..., state: NDArray | None = ..., state_cell: NDArray | None = ..., sequence_length: NDArray | None = ..., state_size: int = ..., num_layers: int = ..., bidirectional: bool | int = False, mode: str = ..., p: float = 0.0, state_outputs: bool | int = False, projection_size: int | None = None, lstm_state_clip_min: float | None = None, lstm_state_clip_max: float | None = None, lstm_state_clip_nan: bool | int = False, use_sequence_length: bool | int = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """RNN: layers of recurrent cells over a sequence, in one operator."""
 
+def ROIPooling(data: NDArray | None = ..., rois: NDArray | None = ..., pooled_size: Sequence[Any] | int = ..., spatial_scale: float = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """ROIPooling: the maxima over a grid of parts of each region of interest."""
+
 def Reshape(data: NDArray | None = ..., shape: Sequence[Any] | int = (), reverse: bool | int = False, target_shape: Sequence[Any] | int = (), keep_highest: bool | int = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Reshape: out = data's elements, in row-major order, under another shape."""
 
@@ -389,6 +406,9 @@ def SoftmaxActivation(data: NDArray | None = ..., mode: str = 'instance', name: 
 
 def SoftmaxOutput(data: NDArray | None = ..., label: NDArray | None = ..., grad_scale: float = 1.0, ignore_label: float = -1.0, multi_output: bool | int = False, use_ignore: bool | int = False, preserve_shape: bool | int = False, normalization: str = 'null', out_grad: bool | int = False, smooth_alpha: float = 0.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """SoftmaxOutput: out = softmax(data), with the gradient of the cross entropy with label."""
+
+def SpatialTransformer(data: NDArray | None = ..., loc: NDArray | None = ..., target_shape: Sequence[Any] | int = (0, 0), transform_type: str = ..., sampler_type: str = ..., cudnn_off: bool | int | None = None, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """Images moved by affine matrices."""
 
 def SwapAxis(data: NDArray | None = ..., dim1: int = 0, dim2: int = 0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """data with two axes interchanged."""

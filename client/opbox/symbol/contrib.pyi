@@ -9,7 +9,9 @@ __all__ = [
     'AdaptiveAvgPooling2D',
     'BilinearResize2D',
     'CTCLoss',
+    'DeformableConvolution',
     'DeformablePSROIPooling',
+    'ModulatedDeformableConvolution',
     'MultiBoxDetection',
     'MultiBoxPrior',
     'MultiBoxTarget',
@@ -55,8 +57,14 @@ def BilinearResize2D(data: Symbol | None = ..., like: Symbol | None = ..., heigh
 def CTCLoss(data: Symbol | None = ..., label: Symbol | None = ..., data_lengths: Symbol | None = ..., label_lengths: Symbol | None = ..., use_data_lengths: bool | int = False, use_label_lengths: bool | int = False, blank_label: str = 'first', name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """CTCLoss: the negative logarithm of the probability that a network's outputs spell a label, over all alignments."""
 
+def DeformableConvolution(data: Symbol | None = ..., offset: Symbol | None = ..., weight: Symbol | None = ..., bias: Symbol | None = ..., kernel: Sequence[Any] | int = ..., stride: Sequence[Any] | int = (), dilate: Sequence[Any] | int = (), pad: Sequence[Any] | int = (), num_filter: int = ..., num_group: int = 1, num_deformable_group: int = 1, workspace: int = 1024, no_bias: bool | int = False, layout: str | None = None, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """A convolution whose taps are moved by offset."""
+
 def DeformablePSROIPooling(data: Symbol | None = ..., rois: Symbol | None = ..., trans: Symbol | None = ..., spatial_scale: float = ..., output_dim: int = ..., group_size: int = ..., pooled_size: int = ..., part_size: int = 0, sample_per_part: int = 1, trans_std: float = 0.0, no_trans: bool | int = False, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """_contrib_DeformablePSROIPooling: position-sensitive pooling whose bins are moved by offsets (Dai et al., 2017)."""
+
+def ModulatedDeformableConvolution(data: Symbol | None = ..., offset: Symbol | None = ..., mask: Symbol | None = ..., weight: Symbol | None = ..., bias: Symbol | None = ..., kernel: Sequence[Any] | int = ..., stride: Sequence[Any] | int = (), dilate: Sequence[Any] | int = (), pad: Sequence[Any] | int = (), num_filter: int = ..., num_group: int = 1, num_deformable_group: int = 1, workspace: int = 1024, no_bias: bool | int = False, im2col_step: int = 64, layout: str | None = None, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """A convolution whose taps are moved by offset and multiplied by mask."""
 
 def MultiBoxDetection(cls_prob: Symbol | None = ..., loc_pred: Symbol | None = ..., anchor: Symbol | None = ..., clip: bool | int = True, threshold: float = 0.01, background_id: int = 0, nms_threshold: float = 0.5, force_suppress: bool | int = False, variances: Sequence[Any] | int = (0.1, 0.1, 0.2, 0.2), nms_topk: int = -1, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """_contrib_MultiBoxDetection: boxes with class and score from what anchors predict (Liu et al., 2016, SSD)."""

@@ -25,10 +25,10 @@ import numpy as np
 
 from opbox_protocol.errors import ShapeError
 
+from ..accumulation import accumulation_type
 from ..compute import Array, Arrays, OpContext, Outputs
 from ..gradient import backward_node
 from ..infer import ShapeList, TypeList, show_shape
-from ..nn.standardise import wide_type
 from ..node import Entry, Node
 from ..params import Bool, Field, Params
 from ..registry import Slot, register, register_backward, when
@@ -151,7 +151,7 @@ def _backwards(xp: Any, emitted: Array, ways: _Alignments) -> Array:
 
 @op.compute(allocates="the recursions' logarithms, for all steps and positions")
 def _(p: CTCLossParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    xp, data = ctx.xp, inputs[0].astype(wide_type(inputs[0].dtype))
+    xp, data = ctx.xp, inputs[0].astype(accumulation_type(inputs[0].dtype))
     time, batch, _ = data.shape
     for target in outputs:
         if target is not None:

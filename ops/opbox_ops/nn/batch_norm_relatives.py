@@ -23,13 +23,13 @@ from typing import Any
 from opbox_protocol.errors import ShapeError
 from opbox_protocol.mxnet import STATE_INITIALIZERS
 
+from ..accumulation import accumulation_type
 from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..gradient import backward_node
 from ..infer import ShapeList, TypeList, show_shape
 from ..node import Entry, Node
 from ..params import Bool, Field, Float, Params, PositiveInt
 from ..registry import Op, Slot, register, register_backward, when
-from .standardise import wide_type
 
 
 class BatchNormV1Params(Params):
@@ -72,12 +72,12 @@ def _types(p: BatchNormV1Params, ins: TypeList, outs: TypeList) -> None:
     if dtype is not None:
         for slots, indices in ((ins, (1, 2, 3, 4)), (outs, (1, 2))):
             for k in indices:
-                slots.merge(k, wide_type(dtype))
+                slots.merge(k, accumulation_type(dtype))
 
 
 def _temps(data: int) -> Any:
     def rule(p: BatchNormV1Params, call: CallSpec) -> Sequence[Temp]:
-        return [Temp(call.inputs[data].shape, wide_type(call.inputs[data].dtype))] * 2
+        return [Temp(call.inputs[data].shape, accumulation_type(call.inputs[data].dtype))] * 2
 
     return rule
 

@@ -23,6 +23,7 @@ from pydantic import BeforeValidator
 
 from opbox_protocol.errors import ShapeError
 
+from ..accumulation import accumulation_type
 from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..gradient import backward_node
 from ..infer import ShapeList
@@ -30,7 +31,6 @@ from ..node import Entry, Node
 from ..params import Bool, Field, NonNegativeInt, Params, PositiveInt, Shape
 from ..registry import Slot, register, register_backward, unless
 from .columns import Block, Geometry
-from .standardise import wide_type
 from .window import ConvolutionLayout, channels_first, channels_last, check_layout, first, spatial
 
 __all__ = ["DeconvolutionParams", "forward", "gradient_temporaries", "gradients", "shapes", "temporaries"]
@@ -173,14 +173,14 @@ def _grouped(p: DeconvolutionParams, weight: Array, dtype: Any) -> Array:
 def temporaries(p: DeconvolutionParams, call: CallSpec) -> Sequence[Temp]:
     """What `forward` finds in ctx.temp."""
     data, out = channels_first(call.inputs[0].shape, p.layout), channels_first(call.outputs[0].shape, p.layout)
-    dtype = wide_type(call.inputs[0].dtype)
+    dtype = accumulation_type(call.inputs[0].dtype)
     return [*_Blocks(p, data or (), out or ()).temps(dtype), Temp(out or (), dtype)]
 
 
 def gradient_temporaries(p: DeconvolutionParams, call: CallSpec) -> Sequence[Temp]:
     """What `gradients` finds in ctx.temp."""
     out, data = channels_first(call.inputs[0].shape, p.layout), channels_first(call.inputs[1].shape, p.layout)
-    dtype, weight = wide_type(call.inputs[0].dtype), (math.prod(call.inputs[2].shape),)
+    dtype, weight = accumulation_type(call.inputs[0].dtype), (math.prod(call.inputs[2].shape),)
     return [*_Blocks(p, data or (), out or ()).temps(dtype), Temp(weight, dtype), Temp(weight, dtype)]
 
 

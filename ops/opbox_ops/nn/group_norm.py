@@ -18,13 +18,14 @@ from typing import Any, TypeAlias
 
 from opbox_protocol.errors import ShapeError
 
+from ..accumulation import accumulation_type
 from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..gradient import backward_node
 from ..infer import ShapeList, TypeList, show_shape
 from ..node import Entry, Node
 from ..params import Bool, Field, Float, Params, PositiveInt
 from ..registry import Op, Slot, register, register_backward, when
-from .standardise import gradient, standardise, wide_type
+from .standardise import gradient, standardise
 
 
 class GroupNormParams(Params):
@@ -93,7 +94,7 @@ def _grouped(array: Array, groups: int) -> Array:
 
 def _temps(data: int, count: int) -> Any:
     def rule(p: AnyParams, call: CallSpec) -> Sequence[Temp]:
-        return [Temp(call.inputs[data].shape, wide_type(call.inputs[0].dtype))] * count
+        return [Temp(call.inputs[data].shape, accumulation_type(call.inputs[0].dtype))] * count
 
     return rule
 

@@ -19,13 +19,13 @@ from typing import Any
 
 from opbox_protocol.errors import ShapeError
 
+from ..accumulation import accumulation_type
 from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..gradient import backward_node
 from ..infer import ShapeList, known, show_shape
 from ..node import Entry, Node
 from ..params import Field, Params, Shape
 from ..registry import register, register_backward
-from .standardise import wide_type
 from .window import spatial, under
 
 
@@ -136,7 +136,7 @@ def _scatter(p: Im2colParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) 
 
 def _temps(p: Im2colParams, call: CallSpec) -> Sequence[Temp]:
     """Images are summed, and columns read, in the wide type: contiguous copies."""
-    return [Temp(spec.shape, wide_type(spec.dtype)) for spec in (call.outputs[0], call.inputs[0])]
+    return [Temp(spec.shape, accumulation_type(spec.dtype)) for spec in (call.outputs[0], call.inputs[0])]
 
 
 im2col.compute()(_gather)

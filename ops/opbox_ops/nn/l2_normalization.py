@@ -17,13 +17,13 @@ from typing import Literal
 
 from opbox_protocol.errors import ShapeError
 
+from ..accumulation import accumulation_type
 from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..gradient import backward_node
 from ..infer import ShapeList, show_shape
 from ..node import Entry, Node
 from ..params import Field, Float, Params
 from ..registry import Slot, register, register_backward
-from .standardise import wide_type
 
 
 class L2NormalizationParams(Params):
@@ -61,11 +61,11 @@ def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
 
 
 def _temps(p: L2NormalizationParams, call: CallSpec) -> Sequence[Temp]:
-    return [Temp(call.outputs[0].shape, wide_type(call.inputs[0].dtype))]
+    return [Temp(call.outputs[0].shape, accumulation_type(call.inputs[0].dtype))]
 
 
 def _back_temps(p: L2NormalizationParams, call: CallSpec) -> Sequence[Temp]:
-    return [Temp(call.inputs[0].shape, wide_type(call.inputs[0].dtype))]
+    return [Temp(call.inputs[0].shape, accumulation_type(call.inputs[0].dtype))]
 
 
 def _spread(p: L2NormalizationParams, norm: Array, ndim: int) -> Array:

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..accumulation import accumulation_type
 from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..gradient import backward_node
 from ..infer import ShapeList, TypeList, canonical_axis
 from ..node import Entry, Node
 from ..params import Bool, Field, Float, Int, Params
 from ..registry import Slot, register, register_backward, when
-from .standardise import gradient, standardise, wide_type
+from .standardise import gradient, standardise
 
 
 class LayerNormParams(Params):
@@ -73,11 +74,11 @@ def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
 
 
 def _two(p: LayerNormParams, call: CallSpec) -> Sequence[Temp]:
-    return [Temp(call.outputs[0].shape, wide_type(call.inputs[0].dtype))] * 2
+    return [Temp(call.outputs[0].shape, accumulation_type(call.inputs[0].dtype))] * 2
 
 
 def _three(p: LayerNormParams, call: CallSpec) -> Sequence[Temp]:
-    return [Temp(call.inputs[1].shape, wide_type(call.inputs[0].dtype))] * 3
+    return [Temp(call.inputs[1].shape, accumulation_type(call.inputs[0].dtype))] * 3
 
 
 def _rows(p: LayerNormParams, array: Array) -> Array:

@@ -15,13 +15,13 @@ from typing import Any
 
 from opbox_protocol.errors import ParamError, ShapeError
 
+from ..accumulation import accumulation_type
 from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..gradient import backward_node
 from ..infer import ShapeList, show_shape
 from ..node import Entry, Node
 from ..params import Field, Float, Params, PositiveInt
 from ..registry import Slot, register, register_backward
-from .standardise import wide_type
 
 
 class LRNParams(Params):
@@ -54,7 +54,7 @@ def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
 
 def _temps(count: int) -> Any:
     def rule(p: LRNParams, call: CallSpec) -> Sequence[Temp]:
-        return [Temp(call.outputs[0].shape, wide_type(call.inputs[0].dtype))] * count
+        return [Temp(call.outputs[0].shape, accumulation_type(call.inputs[0].dtype))] * count
 
     return rule
 

@@ -20,13 +20,13 @@ from typing import Any, Literal
 
 from opbox_protocol.errors import ShapeError
 
+from ..accumulation import accumulation_type
 from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..gradient import backward_node
 from ..infer import ShapeList, show_shape
 from ..node import Entry, Node
 from ..params import Bool, Field, Params, Shape
 from ..registry import register, register_backward
-from .standardise import wide_type
 from .window import spatial
 
 
@@ -116,13 +116,13 @@ def _taps(
 
 def _temps(p: PoolingV1Params, call: CallSpec) -> Sequence[Temp]:
     data, out = call.inputs[0], call.outputs[0]
-    wide = wide_type(data.dtype)
+    wide = accumulation_type(data.dtype)
     return [Temp(_padded(p, data.shape, out.shape), wide), Temp(out.shape, wide)]
 
 
 def _back_temps(p: PoolingV1Params, call: CallSpec) -> Sequence[Temp]:
     gout, data = call.inputs[0], call.inputs[1]
-    padded, wide = _padded(p, data.shape, gout.shape), wide_type(data.dtype)
+    padded, wide = _padded(p, data.shape, gout.shape), accumulation_type(data.dtype)
     return [Temp(padded, wide), Temp(padded, data.dtype), Temp(gout.shape, wide)]
 
 

@@ -25,13 +25,13 @@ import numpy as np
 
 from opbox_protocol.errors import ParamError, ShapeError
 
+from ..accumulation import accumulation_type
 from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..gradient import backward_node
 from ..infer import ShapeList, known
 from ..node import Entry, Node
 from ..params import Bool, Field, Int, OptFloat, Params, Shape
 from ..registry import Slot, register, register_backward, when
-from .standardise import wide_type
 
 Mode = Literal["like", "odd_scale", "size", "to_even_down", "to_even_up", "to_odd_down", "to_odd_up"]
 
@@ -153,7 +153,7 @@ def _matrices(p: Any, xp: Any, data: tuple[int, ...], out: tuple[int, ...], dtyp
 def _temps(p: Any, call: CallSpec) -> Sequence[Temp]:
     """The source and the target in the type that is summed in, and what is between the two products."""
     source, target = call.inputs[0], call.outputs[0]
-    dtype = wide_type(source.dtype)
+    dtype = accumulation_type(source.dtype)
     between = (*source.shape[:2], target.shape[2], source.shape[3])
     return [Temp(shape, dtype) for shape in (source.shape, between, target.shape)]
 

@@ -10,16 +10,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from ..compute import Array
 
-__all__ = ["gradient", "standardise", "wide_type"]
-
-
-def wide_type(dtype: Any) -> np.dtype[Any]:
-    """The type in which values of `dtype` are summed: half precision in single."""
-    return np.dtype("f") if np.dtype(dtype).itemsize < 4 else np.dtype(dtype)
+__all__ = ["gradient", "standardise"]
 
 
 def standardise(xp: Any, data: Array, eps: float, x: Array, square: Array) -> tuple[Array, Array]:

@@ -13,10 +13,10 @@ from typing import Any
 
 from opbox_protocol.errors import ParamError
 
+from ..accumulation import accumulation_type
 from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..gradient import backward_node
 from ..infer import Shape, ShapeList, TypeList, canonical_axis
-from ..nn.standardise import wide_type
 from ..node import Entry, Node
 from ..params import Bool, Field, OptShape, Params
 from ..registry import register, register_backward
@@ -70,7 +70,7 @@ def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
 
 def _temps(data: int) -> Any:
     def rule(p: MomentsParams, call: CallSpec) -> Sequence[Temp]:
-        return [Temp(call.inputs[data].shape, wide_type(call.inputs[data].dtype))]
+        return [Temp(call.inputs[data].shape, accumulation_type(call.inputs[data].dtype))]
 
     return rule
 

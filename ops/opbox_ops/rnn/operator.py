@@ -26,10 +26,10 @@ from pydantic import Field as Range
 
 from opbox_protocol.errors import ParamError, ShapeError
 
+from ..accumulation import accumulation_type
 from ..compute import Array, Arrays, OpContext, Outputs
 from ..gradient import backward_node
 from ..infer import ShapeList, TypeList, known
-from ..nn.standardise import wide_type
 from ..node import Entry, Node
 from ..params import Bool, Field, Float, OptFloat, OptInt, Params, PositiveInt
 from ..registry import Slot, register, register_backward, when
@@ -141,7 +141,7 @@ def _(p: RNNParams, ins: TypeList, outs: TypeList) -> None:
             dtype = outs.merge(k, dtype)
     ins.only(0, "float16", "float32", "float64", "bfloat16")
     if dtype is not None:
-        outs.merge(len(outs) - 1, wide_type(dtype))
+        outs.merge(len(outs) - 1, accumulation_type(dtype))
         if p.use_sequence_length and ins[-1] is None:
             ins.merge(len(ins) - 1, dtype)
 
@@ -159,7 +159,7 @@ class _Call:
         self.p, self.xp = p, ctx.xp
         rest = iter(inputs)
         data, packed, state = next(rest), next(rest), next(rest)
-        self.dtype = wide_type(data.dtype)
+        self.dtype = accumulation_type(data.dtype)
         self.sizes = _sizes(p, data.shape)
         self.data = data.astype(self.dtype, copy=False)
         self.weights = weights(self.sizes, packed.astype(self.dtype, copy=False))

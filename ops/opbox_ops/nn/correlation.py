@@ -1,0 +1,150 @@
+"""Correlation: how alike two images are around each place, for every displacement of the second one.
+
+data1 and data2 (batch, channel, height, width), padded with pad_size zeros; out (batch, (2 r + 1)^2, *places), with
+r = max_displacement // stride2 and places = ceil((size + 2 pad_size - 2 max_displacement - kernel_size + 1) / stride1).
+Channel (2 r + 1) a + b of out is for the displacement (a - r, b - r) stride2:
+
+    out = sum over channels and a kernel of kernel_size of data1 * data2 displaced, / (kernel_size^2 channels)
+
+or of |data1 - data2| without is_multiply. gdata1 = gout data2 and gdata2 = gout data1 at the places that met, divided
+likewise; without is_multiply gout by the difference's sign. Dosovitskiy et al., "FlowNet" (2015).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from opbox_protocol.errors import ParamError, ShapeError
+
+from ..accumulation import accumulation_type
+from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
+from ..gradient import backward_node
+from ..infer import ShapeList, show_shape
+from ..node import Entry, Node
+from ..params import Bool, Field, NonNegativeInt, Params, PositiveInt
+from ..registry import register, register_backward
+
+
+class CorrelationParams(Params):
+    kernel_size: PositiveInt = Field(1, description="Size of the kernel; odd.")
+    max_displacement: NonNegativeInt = Field(1, description="How far data2 is displaced, in elements.")
+    stride1: PositiveInt = Field(1, description="Distance of the places in data1.")
+    stride2: PositiveInt = Field(1, description="Distance of the displacements.")
+    pad_size: NonNegativeInt = Field(0, description="Zeros around the images.")
+    is_multiply: Bool = Field(True, description="Multiply, or else take the absolute difference.")
+
+
+_BOTH = ("data1", "data2")
+
+op = register("Correlation", CorrelationParams, inputs=_BOTH)
+backward = register_backward("_backward_Correlation", CorrelationParams, outputs=_BOTH)
+
+
+@op.infer_shape
+def _(p: CorrelationParams, ins: ShapeList, outs: ShapeList) -> None:
+    if p.kernel_size % 2 == 0:
+        raise ParamError(f"Correlation: parameter 'kernel_size': expected an odd number, got {p.kernel_size}")
+    data = ins.rank(0, 4)
+    data = ins.merge(0, ins.merge(1, data)) or (-1,) * 4
+    sizes = []
+    for n in data[2:]:
+        free = n + 2 * p.pad_size - 2 * p.max_displacement - p.kernel_size + 1
+        if n >= 0 and free < 1:
+            message = f"expected images that kernel and displacements fit into, got {show_shape(data)}"
+            raise ShapeError(message, side="input", index=0)
+        sizes.append(-(-free // p.stride1) if n >= 0 else -1)
+    out = outs.merge(0, (data[0], _width(p) ** 2, *sizes)) or ()
+    for k in (0, 1):
+        ins.merge(k, (out[0], *data[1:]))
+
+
+def _width(p: CorrelationParams) -> int:
+    """Displacements along one dimension."""
+    return 2 * (p.max_displacement // p.stride2) + 1
+
+
+@op.gradient
+def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
+    return backward_node("_backward_Correlation", node, [*ograds, *node.inputs])
+
+
+def _padded(p: CorrelationParams, shape: tuple[int, ...]) -> tuple[int, ...]:
+    return (*shape[:2], *(n + 2 * p.pad_size for n in shape[2:]))
+
+
+def _pad(p: CorrelationParams, data: Array, target: Array) -> None:
+    target[...] = 0
+    _inside(p, target)[...] = data
+
+
+def _inside(p: CorrelationParams, padded: Array) -> Array:
+    """The image without its padding: a view."""
+    q = p.pad_size
+    return padded[:, :, q : padded.shape[2] - q, q : padded.shape[3] - q]
+
+
+def _meetings(p: CorrelationParams, places: tuple[int, ...]) -> Iterator[tuple[int, tuple[Any, ...], tuple[Any, ...]]]:
+    """For each displacement and tap of the kernel: channel of out, the places in data1 and in data2."""
+    radius = p.max_displacement // p.stride2
+    shifts = range(-radius * p.stride2, (radius + 1) * p.stride2, p.stride2)
+    for channel, (dy, dx) in enumerate(itertools.product(shifts, repeat=2)):
+        for ty, tx in itertools.product(range(p.kernel_size), repeat=2):
+            begins = (p.max_displacement + ty, p.max_displacement + tx)
+            first = tuple(slice(b, b + (n - 1) * p.stride1 + 1, p.stride1) for b, n in zip(begins, places, strict=True))
+            second = tuple(slice(s.start + d, s.stop + d, s.step) for s, d in zip(first, (dy, dx), strict=True))
+            yield channel, (..., *first), (..., *second)
+
+
+def _scale(p: CorrelationParams, channels: int) -> float:
+    return 1.0 / max(1, p.kernel_size**2 * channels)
+
+
+def _temps(p: CorrelationParams, call: CallSpec) -> Sequence[Temp]:
+    image, out = call.inputs[0], call.outputs[0]
+    dtype = accumulation_type(image.dtype)
+    return [*[Temp(_padded(p, image.shape), dtype)] * 2, Temp(out.shape, dtype)]
+
+
+def _back_temps(p: CorrelationParams, call: CallSpec) -> Sequence[Temp]:
+    image = call.inputs[1]
+    return [Temp(_padded(p, image.shape), accumulation_type(image.dtype))] * 4
+
+
+@op.compute(temps=_temps, allocates="the products of one displacement")
+def _(p: CorrelationParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    if outputs[0] is None:
+        return
+    xp, (one, two, total) = ctx.xp, ctx.temp
+    _pad(p, inputs[0], one)
+    _pad(p, inputs[1], two)
+    total[...] = 0
+    for channel, here, there in _meetings(p, total.shape[2:]):
+        a, b = one[here], two[there]
+        total[:, channel] += xp.einsum("nchw,nchw->nhw", a, b) if p.is_multiply else xp.abs(a - b).sum(axis=1)
+    total *= _scale(p, one.shape[1])
+    outputs[0][...] = total
+
+
+@backward.compute(temps=_back_temps, allocates="the products of one displacement")
+def _(p: CorrelationParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    gout, xp, (one, two, gone, gtwo) = inputs[0], ctx.xp, ctx.temp
+    _pad(p, inputs[1], one)
+    _pad(p, inputs[2], two)
+    gone[...] = 0
+    gtwo[...] = 0
+    scale = one.dtype.type(_scale(p, one.shape[1]))
+    for channel, here, there in _meetings(p, gout.shape[2:]):
+        a, b = one[here], two[there]
+        g = (gout[:, channel] * scale)[:, None]
+        if p.is_multiply:
+            gone[here] += g * b
+            gtwo[there] += g * a
+        else:
+            signed = xp.where(a >= b, g, -g)
+            gone[here] += signed
+            gtwo[there] -= signed
+    for target, total in zip(outputs, (gone, gtwo), strict=True):
+        if target is not None:
+            target[...] = _inside(p, total)

@@ -1,0 +1,142 @@
+"""ROIPooling: the maxima over a grid of parts of each region of interest.
+
+data (batch, channel, height, width), rois (regions, 5) with rows (image, x1, y1, x2, y2), out (regions, channel,
+*pooled_size). A region's corners are multiplied by spatial_scale and rounded, both ends counted; it is cut into
+pooled_size parts that may share rows and columns, and out is each part's maximum, 0 where a part is outside of data.
+
+gdata is gout at the first maximum (row by row) of each part, and 0 elsewhere; rois' gradient is 0.
+Girshick, "Fast R-CNN" (2015).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from opbox_protocol.errors import ShapeError
+
+from ..accumulation import accumulation_type
+from ..compute import Array, Arrays, OpContext, Outputs
+from ..gradient import backward_node
+from ..infer import ShapeList, TypeList
+from ..node import Entry, Node
+from ..params import Field, Float, Params, Shape
+from ..registry import register, register_backward
+from .sampling import added
+
+
+class ROIPoolingParams(Params):
+    pooled_size: Shape = Field(description="Height and width of out.")
+    spatial_scale: Float = Field(description="What the regions' corners are multiplied by to be positions in data.")
+
+
+op = register("ROIPooling", ROIPoolingParams, inputs=("data", "rois"))
+backward = register_backward("_backward_ROIPooling", ROIPoolingParams, outputs=("data", "rois"))
+
+
+@op.infer_shape
+def _(p: ROIPoolingParams, ins: ShapeList, outs: ShapeList) -> None:
+    if len(p.pooled_size) != 2 or min(p.pooled_size) < 1:
+        raise ShapeError(f"pooled_size: expected a height and a width, got {p.pooled_size}")
+    data, rois = ins.rank(0, 4) or (-1,) * 4, ins.merge(1, (-1, 5)) or ()
+    out = outs.merge(0, (rois[0], data[1], *p.pooled_size)) or ()
+    ins.merge(0, (data[0], out[1], *data[2:]))
+    ins.merge(1, (out[0], 5))
+
+
+@op.infer_type
+def _(p: ROIPoolingParams, ins: TypeList, outs: TypeList) -> None:
+    dtype = ins.only(0, "float16", "float32", "float64", "bfloat16")
+    for slots, k in ((ins, 1), (outs, 0), (ins, 0), (ins, 1), (outs, 0)):
+        dtype = slots.merge(k, dtype)
+
+
+@op.gradient
+def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
+    return backward_node("_backward_ROIPooling", node, [*ograds, *node.inputs, *node.entries()])
+
+
+class _Parts:
+    """The parts of all regions: rows and columns where each begins and ends, and the images."""
+
+    def __init__(self, p: ROIPoolingParams, xp: Any, rois: Array, data: tuple[int, ...]) -> None:
+        self.xp, self.shape = xp, data
+        rois = rois.astype(accumulation_type(rois.dtype), copy=False)
+        self.images = xp.clip(rois[:, 0].astype(int), 0, data[0] - 1)
+        # Half is rounded away from zero, as C does.
+        scaled = rois[:, 1:] * rois.dtype.type(p.spatial_scale)
+        ends = xp.trunc(scaled + xp.copysign(rois.dtype.type(0.5), scaled))
+        x1, y1, x2, y2 = ends.T
+        self.rows = self._cut(y1, y2, p.pooled_size[0], data[2])
+        self.columns = self._cut(x1, x2, p.pooled_size[1], data[3])
+
+    def _cut(self, first: Array, last: Array, count: int, size: int) -> tuple[Array, Array]:
+        """Beginnings and ends (regions, count) along one dimension."""
+        xp = self.xp
+        length = xp.maximum(last - first + 1, 1) / first.dtype.type(count)
+        steps = xp.arange(count + 1).astype(first.dtype)
+        begin = xp.floor(steps[:-1] * length[:, None]) + first[:, None]
+        end = xp.ceil(steps[1:] * length[:, None]) + first[:, None]
+        return xp.clip(begin, 0, size).astype(int), xp.clip(end, 0, size).astype(int)
+
+    def taps(self) -> Iterator[tuple[Array, Array]]:
+        """For each place in a part, row by row: (regions * parts,) positions in all images, and whether they count."""
+        (top, bottom), (left, right) = self.rows, self.columns
+        _, _, height, width = self.shape
+        reach = [int((b - a).max(initial=0)) for a, b in (self.rows, self.columns)]
+        images = self.images[:, None, None] * (height * width)
+        for dy, dx in itertools.product(*map(range, reach)):
+            y, x = top + dy, left + dx
+            inside = (y < bottom)[:, :, None] & (x < right)[:, None, :]
+            place = self.xp.minimum(y, height - 1)[:, :, None] * width + self.xp.minimum(x, width - 1)[:, None, :]
+            yield (images + place).reshape(-1), inside.reshape(-1)
+
+
+def _columns(data: Array) -> Array:
+    """(batch, channel, height, width) as (batch * height * width, channel): an element's channels are one run."""
+    return data.transpose(0, 2, 3, 1).reshape(-1, data.shape[1])
+
+
+def _from_columns(values: Array, shape: tuple[int, ...]) -> Array:
+    """(regions * parts, channel) as (regions, channel, *parts): a view."""
+    regions, channels, height, width = shape
+    return values.reshape(regions, height, width, channels).transpose(0, 3, 1, 2)
+
+
+@op.compute(allocates="the parts, and data with the channels last")
+def _(p: ROIPoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    if outputs[0] is None or not outputs[0].size:
+        return
+    xp, data, out = ctx.xp, inputs[0], outputs[0]
+    source = _columns(data)
+    best = xp.full((out.size // out.shape[1], out.shape[1]), -np.inf, data.dtype)
+    for place, inside in _Parts(p, xp, inputs[1], data.shape).taps():
+        xp.maximum(best, source[place], out=best, where=inside[:, None])
+    best[best == -np.inf] = 0
+    out[...] = _from_columns(best, out.shape)
+
+
+@backward.compute(allocates="the parts, and the places of the maxima")
+def _(p: ROIPoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    if outputs[1] is not None:
+        outputs[1][...] = 0
+    if outputs[0] is None:
+        return
+    xp, (gout, data, rois, out) = ctx.xp, inputs
+    if not gout.size or not data.size:
+        outputs[0][...] = 0
+        return
+    source, wide = _columns(data), accumulation_type(gout.dtype)
+    top, given = _columns(out), _columns(gout).astype(wide)
+    places = xp.full(top.shape, -1)
+    for place, inside in _Parts(p, xp, rois, data.shape).taps():
+        hit = (source[place] == top) & inside[:, None] & (places < 0)
+        xp.copyto(places, place[:, None], where=hit)
+    given[places < 0] = 0
+    places = xp.maximum(places, 0) * data.shape[1] + xp.arange(data.shape[1])
+    batch, channels, height, width = data.shape
+    total = added(xp, places, given, (batch, height, width, channels))
+    outputs[0][...] = total.transpose(0, 3, 1, 2)
