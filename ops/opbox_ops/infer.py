@@ -13,7 +13,7 @@ whatever they can tell into either; merging is idempotent, and a contradiction r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -171,9 +171,3 @@ def _spread(ins: Any, outs: Any, value: Any) -> None:
     for slots in (ins, outs):
         for i in range(len(slots)):
             slots.merge(i, value)
-
-
-def resolve(shapes: Sequence[Shape]) -> tuple[tuple[int, ...], ...]:
-    """The shapes, for a caller that knows that all are complete."""
-    assert all(known(shape) for shape in shapes)
-    return tuple(shape for shape in shapes if shape is not None)

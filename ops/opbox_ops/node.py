@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .operator import Op
@@ -56,10 +56,6 @@ class Node:
         if self.op is None:
             return [self.name]
         return [f"{self.name}_{suffix}" for suffix in self.op.output_names(self.params)]
-
-    def meta(self) -> dict[str, Any]:
-        """Name, operator and source line, for messages."""
-        return {"node": self.name, "op": self.op.name if self.op else None, "source": self.source}
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from cachetools import LRUCache
+
 from opbox_ops.backend import RandomSource
 from opbox_ops.compute import Array
 from opbox_ops.rtc import KernelForm
 from opbox_protocol.errors import BadRequestError, ConflictError, NotFoundError, QuotaError, UnsupportedError
+from opbox_protocol.routes import GRAPH_PREFIX, SESSION_GRAPHS
 
 from ..executor import Executor
 from ..graph.ir import Graph
 from ..quota import Allocation, Budget
-from ..stateless.graph_cache import GraphCache
+from ..stateless.graph_cache import GraphCache, is_shareable
 
 __all__ = ["WRITES_TO_INPUT", "ArrayEntry", "ArrayTable", "Define", "Entry", "ExecutorEntry", "KernelEntry"]
 
@@ -114,6 +117,8 @@ class ArrayTable:
         self._graphs = graphs
         self._max_entries = max_entries
         self._entries: dict[int, Entry] = {}
+        # Twice what clients rely on: a command that fails may count here and not there.
+        self._recent_graphs: LRUCache[str, Graph] = LRUCache(2 * SESSION_GRAPHS)
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -159,7 +164,13 @@ class ArrayTable:
         """A graph by its JSON or hash; UnsupportedError inside an operator."""
         if self._graphs is None:
             raise UnsupportedError("inside an operator, expected mx.nd's operators one by one: bind graphs outside")
-        return self._graphs.resolve(reference)[1]
+        recent = self._recent_graphs.get(reference) if isinstance(reference, str) else None
+        if recent is not None:
+            return recent
+        key, graph = self._graphs.resolve(reference)
+        if is_shareable(graph):
+            self._recent_graphs[GRAPH_PREFIX + key] = graph
+        return graph
 
     # -- changing -----------------------------------------------------------------------------------------------
 

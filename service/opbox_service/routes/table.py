@@ -5,6 +5,8 @@ A new route is an entry here and its handler, beside the models of its body and 
 
 from __future__ import annotations
 
+from opbox_protocol import routes as paths
+
 from . import catalogue, graphs, health, sessions
 from .route import Route, RouteTable, RunsOn
 
@@ -17,7 +19,7 @@ ROUTES = RouteTable(
         # -- graphs, without a session
         Route(
             method="PUT",
-            path="/v1/graphs",
+            path=paths.GRAPHS,
             handler=graphs.put_graph,
             tag="graphs",
             request=graphs.GraphRequest,
@@ -26,7 +28,7 @@ ROUTES = RouteTable(
         ),
         Route(
             method="POST",
-            path="/v1/infer_shape",
+            path=paths.INFER_SHAPE,
             handler=graphs.infer_shape,
             tag="graphs",
             request=graphs.ShapesRequest,
@@ -36,7 +38,7 @@ ROUTES = RouteTable(
         ),
         Route(
             method="POST",
-            path="/v1/infer_type",
+            path=paths.INFER_TYPE,
             handler=graphs.infer_type,
             tag="graphs",
             request=graphs.TypesRequest,
@@ -46,7 +48,7 @@ ROUTES = RouteTable(
         ),
         Route(
             method="POST",
-            path="/v1/forward",
+            path=paths.FORWARD,
             handler=graphs.forward,
             tag="graphs",
             request=graphs.ForwardRequest,
@@ -57,7 +59,7 @@ ROUTES = RouteTable(
         ),
         Route(
             method="POST",
-            path="/v1/backward",
+            path=paths.BACKWARD,
             handler=graphs.backward,
             tag="graphs",
             request=graphs.BackwardRequest,
@@ -69,14 +71,14 @@ ROUTES = RouteTable(
         # -- the catalogue of operators
         Route(
             method="GET",
-            path="/v1/ops",
+            path=paths.OPERATORS,
             handler=catalogue.operators,
             tag="operators",
             answer=catalogue.Catalogue,
         ),
         Route(
             method="GET",
-            path="/v1/ops/{name}",
+            path=paths.OPERATOR,
             handler=catalogue.operator,
             tag="operators",
             answer=catalogue.Operator,
@@ -85,7 +87,7 @@ ROUTES = RouteTable(
         # -- sessions
         Route(
             method="POST",
-            path="/v1/sessions",
+            path=paths.SESSIONS,
             handler=sessions.create,
             tag="sessions",
             request=sessions.SessionRequest,
@@ -96,7 +98,7 @@ ROUTES = RouteTable(
         ),
         Route(
             method="GET",
-            path="/v1/sessions",
+            path=paths.SESSIONS,
             handler=sessions.sessions,
             tag="sessions",
             answer=sessions.SessionList,
@@ -104,7 +106,7 @@ ROUTES = RouteTable(
         ),
         Route(
             method="GET",
-            path="/v1/sessions/{id}",
+            path=paths.SESSION,
             handler=sessions.session,
             tag="sessions",
             answer=sessions.SessionState,
@@ -113,7 +115,7 @@ ROUTES = RouteTable(
         ),
         Route(
             method="DELETE",
-            path="/v1/sessions/{id}",
+            path=paths.SESSION,
             handler=sessions.delete,
             tag="sessions",
             answer=sessions.Deleted,
@@ -122,7 +124,7 @@ ROUTES = RouteTable(
         ),
         Route(
             method="POST",
-            path="/v1/sessions/{id}/commands",
+            path=paths.COMMANDS,
             handler=sessions.run_commands,
             tag="sessions",
             request=sessions.CommandsRequest,
@@ -136,7 +138,7 @@ ROUTES = RouteTable(
         # -- the server itself
         Route(
             method="GET",
-            path="/v2/health/live",
+            path=paths.LIVE,
             handler=health.live,
             tag="health",
             answer=health.Live,
@@ -146,7 +148,7 @@ ROUTES = RouteTable(
         ),
         Route(
             method="GET",
-            path="/v2/health/ready",
+            path=paths.READY,
             handler=health.ready,
             tag="health",
             answer=health.Ready,
@@ -155,7 +157,7 @@ ROUTES = RouteTable(
         ),
         Route(
             method="GET",
-            path="/v2",
+            path=paths.ABOUT,
             handler=health.about,
             tag="health",
             answer=health.About,

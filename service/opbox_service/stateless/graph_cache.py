@@ -8,14 +8,13 @@ from typing import Any
 from cachetools import LRUCache
 
 from opbox_protocol.errors import BadRequestError, NotFoundError
+from opbox_protocol.routes import GRAPH_PREFIX
 from opbox_protocol.symbol_json import content_hash
 
 from ..graph.ir import Graph
 from ..graph.json import load
 
-__all__ = ["GraphCache"]
-
-PREFIX = "sha256:"
+__all__ = ["GraphCache", "is_shareable"]
 
 
 class GraphCache:
@@ -46,8 +45,8 @@ class GraphCache:
         graph = self._get(key)
         if graph is None:
             graph = load(document, max_nodes=self._max_nodes)
-            if any(node.op is not None and node.op.get_attr("TUserCode") for node in graph.nodes):
-                return key, graph  # its operators are one session's: not another's, and not for a later time
+            if not is_shareable(graph):
+                return key, graph
             with self._lock:
                 self._graphs[key] = graph
         return key, graph
@@ -60,9 +59,9 @@ class GraphCache:
         """
         if not isinstance(reference, str):
             return self.put(reference)
-        if not reference.startswith(PREFIX):
+        if not reference.startswith(GRAPH_PREFIX):
             raise BadRequestError(f'graph: expected an object or "sha256:<hex>", got {reference[:80]!r}')
-        key = reference[len(PREFIX) :]
+        key = reference[len(GRAPH_PREFIX) :]
         graph = self._get(key)
         if graph is None:
             raise NotFoundError(
@@ -76,3 +75,8 @@ class GraphCache:
     def _get(self, key: str) -> Graph | None:
         with self._lock:
             return self._graphs.get(key)
+
+
+def is_shareable(graph: Graph) -> bool:
+    """Whether a graph may be kept: operators of a user's own are one session's, and may be defined anew there."""
+    return not any(node.op is not None and node.op.get_attr("TUserCode") for node in graph.nodes)

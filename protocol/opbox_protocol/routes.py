@@ -1,0 +1,40 @@
+"""The paths of the HTTP interface: the server's table of routes and the client's calls name them from here."""
+
+from __future__ import annotations
+
+__all__ = [
+    "ABOUT",
+    "BACKWARD",
+    "COMMANDS",
+    "FORWARD",
+    "GRAPHS",
+    "GRAPH_PREFIX",
+    "INFER_SHAPE",
+    "INFER_TYPE",
+    "LIVE",
+    "OPERATOR",
+    "OPERATORS",
+    "READY",
+    "SESSION",
+    "SESSIONS",
+    "SESSION_GRAPHS",
+]
+
+GRAPHS = "/v1/graphs"
+INFER_SHAPE = "/v1/infer_shape"
+INFER_TYPE = "/v1/infer_type"
+FORWARD = "/v1/forward"
+BACKWARD = "/v1/backward"
+OPERATORS = "/v1/ops"
+OPERATOR = "/v1/ops/{name}"
+SESSIONS = "/v1/sessions"
+SESSION = "/v1/sessions/{id}"
+COMMANDS = "/v1/sessions/{id}/commands"
+ABOUT = "/v2"
+LIVE = "/v2/health/live"
+READY = "/v2/health/ready"
+
+GRAPH_PREFIX = "sha256:"
+"""A graph that was sent before is named by this and its hash (`symbol_json.content_hash`)."""
+SESSION_GRAPHS = 16
+"""The graphs that a session surely knows by hash: those that it was last sent or asked about."""
