@@ -47,6 +47,9 @@ def family(op: registry.Op) -> str:
 
 def slots(declared: Any, params: type) -> str:
     """Inputs or outputs in one line."""
+    if isinstance(declared, registry.Variadic) and declared.parts:
+        groups = ", ".join(f"{part}_0{' *state*' if part in declared.aux else ''}" for part in declared.parts)
+        return ", ".join((f"{groups} … (`{declared.count}`)", *declared.last))
     if isinstance(declared, registry.Variadic | registry.Counted):
         return f"{declared.prefix}0 … (`{declared.count}`)"
     if callable(declared):

@@ -87,23 +87,39 @@ class Slot:
 class Variadic:
     """As many inputs as the parameter `count` says, named `prefix` and their position: arg0, arg1, …
 
-    Where the condition `where` holds, they are those named `instead`.
+    Where the condition `where` holds, they are those named `instead`. With `parts`, `count` counts groups of inputs,
+    each named by its part and the group's number, `weight_0, grad_0, weight_1, …`; the parts in `aux` are states,
+    and the inputs named `last` follow once.
     """
 
     count: str = "num_args"
     prefix: str = "arg"
     instead: tuple[str, ...] = ()
     where: When | None = None
+    parts: tuple[str, ...] = ()
+    aux: tuple[str, ...] = ()
+    last: tuple[str, ...] = ()
 
     def names(self, params: Any) -> list[str]:
         if self.where is not None and self.where.holds(params):
             return list(self.instead)
-        return [f"{self.prefix}{i}" for i in range(getattr(params, self.count))]
+        numbers = range(getattr(params, self.count))
+        if self.parts:
+            return [*(f"{part}_{i}" for i in numbers for part in self.parts), *self.last]
+        return [f"{self.prefix}{i}" for i in numbers]
+
+    def aux_positions(self, params: Any) -> list[int]:
+        """Positions of the auxiliary states among the inputs."""
+        size = len(self.parts)
+        own = [k for k, part in enumerate(self.parts) if part in self.aux]
+        return [i * size + k for i in range(getattr(params, self.count) if own else 0) for k in own]
 
     def json(self) -> dict[str, Any]:
         declared: dict[str, Any] = {"count": self.count, "prefix": self.prefix}
         if self.where is not None:
             declared |= {"instead": list(self.instead), "when": self.where.json()}
+        if self.parts:
+            declared |= {"parts": list(self.parts), "aux": list(self.aux), "last": list(self.last)}
         return declared
 
 
@@ -284,7 +300,9 @@ class Op:
         rule = self.get_attr("FMutateInputs")
         if rule is not None:
             return list(rule(params))
-        if isinstance(self.inputs, Variadic) or callable(self.inputs):
+        if isinstance(self.inputs, Variadic):
+            return self.inputs.aux_positions(params)
+        if callable(self.inputs):
             return []
         present = [slot for slot in self.inputs if slot.present is None or slot.present.holds(params)]
         return [i for i, slot in enumerate(present) if slot.aux]

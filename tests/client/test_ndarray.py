@@ -293,3 +293,35 @@ def test_cut_files_are_refused(cut: int, tmp_path: Path) -> None:
     path.write_bytes(PARAMS[:cut])
     with pytest.raises(MXNetError, match=r"more bytes|expected"):
         mx.nd.load(str(path))
+
+
+def test_steps_of_many_weights_are_called_with_their_arrays_in_turn() -> None:
+    weights, moms = [mx.nd.ones(3), mx.nd.ones(2)], [mx.nd.zeros(3), mx.nd.zeros(2)]
+    arrays = [array for pair in zip(weights, [mx.nd.ones(3), mx.nd.ones(2)], moms, strict=True) for array in pair]
+    mx.nd.multi_sgd_mom_update(*arrays, lrs=(0.5, 0.25), wds=(0, 0), momentum=0.5, num_weights=2, out=weights)
+    assert [array.asnumpy().tolist() for array in weights] == [[0.5] * 3, [0.75] * 2]
+    assert [array.asnumpy().tolist() for array in moms] == [[-0.5] * 3, [-0.25] * 2]
+    rates = [mx.nd.array([0.5, 0.25]), mx.nd.array([0, 0])]
+    mx.nd.preloaded_multi_sgd_update(weights[0], moms[0], weights[1], moms[1], *rates, out=weights)
+    assert weights[0].asnumpy().tolist() == [0.75] * 3
+    symbol = mx.sym.multi_sgd_mom_update(*(mx.sym.Variable(name) for name in "abcdef"), lrs=(1, 1), wds=(0, 0))
+    assert symbol.list_auxiliary_states() == ["c", "f"]
+    assert len(symbol.list_outputs()) == 2
+
+
+def test_rows_by_a_mask_are_taken_on_arrays_and_refused_in_a_graph() -> None:
+    data, mask = mx.nd.array([[1, 2], [3, 4], [5, 6]]), mx.nd.array([1, 0, 1])
+    rows = mx.nd.contrib.boolean_mask(data, mask)
+    assert rows.shape == (2, 2)
+    assert rows.asnumpy().tolist() == [[1, 2], [5, 6]]
+    symbol = mx.sym.contrib.boolean_mask(mx.sym.Variable("data"), mx.sym.Variable("index"))
+    with pytest.raises(mx.MXNetError, match="depends on the values of its inputs"):
+        symbol.bind(mx.cpu(), {"data": data, "index": mask}).forward()[0].wait_to_read()
+
+
+def test_operators_that_write_what_they_are_given() -> None:
+    arrays = [mx.nd.ones(3), mx.nd.ones((2, 2))]
+    mx.nd.reset_arrays(*arrays, num_arrays=2)
+    assert [array.asnumpy().sum() for array in arrays] == [0, 0]
+    mx.nd._internal._set_value(src=3, out=arrays[1])
+    assert arrays[1].asnumpy().tolist() == [[3, 3], [3, 3]]

@@ -98,6 +98,12 @@ class Operator:
             return condition is not False
         return self._value(attrs, condition["param"]) in condition["in"]
 
+    def counted(self, inputs: int) -> int:
+        """The value of the parameter `count` for so many inputs."""
+        if isinstance(self._in, dict) and "parts" in self._in:
+            return max(inputs - len(self._in["last"]), 0) // len(self._in["parts"])
+        return inputs
+
     def input_names(self, attrs: Attrs) -> list[str]:
         """The names of the inputs in order, auxiliary states included."""
         if isinstance(self._in, dict):
@@ -105,12 +111,19 @@ class Operator:
                 return list(self._in["instead"])
             if self.count:
                 number = self._value(attrs, self.count)
+                if "parts" in self._in:
+                    groups = [f"{part}_{i}" for i in range(int(number or 0)) for part in self._in["parts"]]
+                    return [*groups, *self._in["last"]]
                 return [f"{self._in.get('prefix', 'arg')}{i}" for i in range(int(number or 0))]
             return dynamic.input_names(self.name, lambda key: self._value(attrs, key))
         return [slot["name"] for slot in self._in if self._holds(slot.get("when"), attrs)]
 
     def aux_indices(self, attrs: Attrs) -> frozenset[int]:
         """Positions of the auxiliary states among the inputs."""
+        if isinstance(self._in, dict) and "parts" in self._in:
+            parts, count = self._in["parts"], int(self._value(attrs, self._in["count"]) or 0)
+            own = [k for k, part in enumerate(parts) if part in self._in["aux"]]
+            return frozenset(i * len(parts) + k for i in range(count) for k in own)
         if isinstance(self._in, dict):
             return frozenset(dynamic.aux_indices(self.name, lambda key: self._value(attrs, key)))
         present = [slot for slot in self._in if self._holds(slot.get("when"), attrs)]

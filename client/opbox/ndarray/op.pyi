@@ -773,16 +773,16 @@ def multi_all_finite(*data: NDArray, num_arrays: int = 1, init_output: bool | in
 def multi_lars(lrs: NDArray | None = ..., weights_sum_sq: NDArray | None = ..., grads_sum_sq: NDArray | None = ..., wds: NDArray | None = ..., eta: float = ..., eps: float = ..., rescale_grad: float = 1.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Learning rates scaled by the norms of weights and gradients (LARS)."""
 
-def multi_mp_sgd_mom_update(rescale_grad: float = 1.0, clip_gradient: float = -1.0, num_weights: int = 1, lrs: Sequence[Any] | int = ..., wds: Sequence[Any] | int = ..., momentum: float = 0.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def multi_mp_sgd_mom_update(*data: NDArray, rescale_grad: float = 1.0, clip_gradient: float = -1.0, num_weights: int = 1, lrs: Sequence[Any] | int = ..., wds: Sequence[Any] | int = ..., momentum: float = 0.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """A step of many weights at once."""
 
-def multi_mp_sgd_update(rescale_grad: float = 1.0, clip_gradient: float = -1.0, num_weights: int = 1, lrs: Sequence[Any] | int = ..., wds: Sequence[Any] | int = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def multi_mp_sgd_update(*data: NDArray, rescale_grad: float = 1.0, clip_gradient: float = -1.0, num_weights: int = 1, lrs: Sequence[Any] | int = ..., wds: Sequence[Any] | int = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """A step of many weights at once."""
 
-def multi_sgd_mom_update(rescale_grad: float = 1.0, clip_gradient: float = -1.0, num_weights: int = 1, lrs: Sequence[Any] | int = ..., wds: Sequence[Any] | int = ..., momentum: float = 0.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def multi_sgd_mom_update(*data: NDArray, rescale_grad: float = 1.0, clip_gradient: float = -1.0, num_weights: int = 1, lrs: Sequence[Any] | int = ..., wds: Sequence[Any] | int = ..., momentum: float = 0.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """A step of many weights at once."""
 
-def multi_sgd_update(rescale_grad: float = 1.0, clip_gradient: float = -1.0, num_weights: int = 1, lrs: Sequence[Any] | int = ..., wds: Sequence[Any] | int = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def multi_sgd_update(*data: NDArray, rescale_grad: float = 1.0, clip_gradient: float = -1.0, num_weights: int = 1, lrs: Sequence[Any] | int = ..., wds: Sequence[Any] | int = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """A step of many weights at once."""
 
 def multi_sum_sq(*data: NDArray, num_arrays: int = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
@@ -818,16 +818,16 @@ def pad(data: NDArray | None = ..., mode: str = ..., pad_width: Sequence[Any] | 
 def pick(data: NDArray | None = ..., index: NDArray | None = ..., axis: int = -1, keepdims: bool | int = False, mode: str = 'clip', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """One element of data along an axis for each number of index."""
 
-def preloaded_multi_mp_sgd_mom_update(rescale_grad: float = 1.0, clip_gradient: float = -1.0, num_weights: int = 1, momentum: float = 0.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def preloaded_multi_mp_sgd_mom_update(*data: NDArray, rescale_grad: float = 1.0, clip_gradient: float = -1.0, num_weights: int = 1, momentum: float = 0.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """A step of many weights at once."""
 
-def preloaded_multi_mp_sgd_update(rescale_grad: float = 1.0, clip_gradient: float = -1.0, num_weights: int = 1, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def preloaded_multi_mp_sgd_update(*data: NDArray, rescale_grad: float = 1.0, clip_gradient: float = -1.0, num_weights: int = 1, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """A step of many weights at once."""
 
-def preloaded_multi_sgd_mom_update(rescale_grad: float = 1.0, clip_gradient: float = -1.0, num_weights: int = 1, momentum: float = 0.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def preloaded_multi_sgd_mom_update(*data: NDArray, rescale_grad: float = 1.0, clip_gradient: float = -1.0, num_weights: int = 1, momentum: float = 0.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """A step of many weights at once."""
 
-def preloaded_multi_sgd_update(rescale_grad: float = 1.0, clip_gradient: float = -1.0, num_weights: int = 1, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def preloaded_multi_sgd_update(*data: NDArray, rescale_grad: float = 1.0, clip_gradient: float = -1.0, num_weights: int = 1, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """A step of many weights at once."""
 
 def prod(data: NDArray | None = ..., axis: Sequence[Any] | int | None = None, keepdims: bool | int = False, exclude: bool | int = False, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:

@@ -694,16 +694,16 @@ def _mul(lhs: Symbol | None = ..., rhs: Symbol | None = ..., name: str | None = 
 def _mul_scalar(data: Symbol | None = ..., scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """data * scalar"""
 
-def _multi_adamw_update(lrs: Sequence[Any] | int = ..., beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-08, wds: Sequence[Any] | int = ..., etas: Sequence[Any] | int = ..., clip_gradient: float = -1.0, num_weights: int = 1, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+def _multi_adamw_update(*data: Symbol, lrs: Sequence[Any] | int = ..., beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-08, wds: Sequence[Any] | int = ..., etas: Sequence[Any] | int = ..., clip_gradient: float = -1.0, num_weights: int = 1, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """A step of many weights at once."""
 
-def _multi_lamb_update(learning_rates: Sequence[Any] | int = ..., beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-06, wds: Sequence[Any] | int = ..., rescale_grad: float = 1.0, lower_bound: float = -1.0, upper_bound: float = -1.0, clip_gradient: float = -1.0, bias_correction: bool | int = True, step_count: Sequence[Any] | int = ..., num_tensors: int = 1, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+def _multi_lamb_update(*data: Symbol, learning_rates: Sequence[Any] | int = ..., beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-06, wds: Sequence[Any] | int = ..., rescale_grad: float = 1.0, lower_bound: float = -1.0, upper_bound: float = -1.0, clip_gradient: float = -1.0, bias_correction: bool | int = True, step_count: Sequence[Any] | int = ..., num_tensors: int = 1, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """A step of many weights at once."""
 
-def _multi_mp_adamw_update(lrs: Sequence[Any] | int = ..., beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-08, wds: Sequence[Any] | int = ..., etas: Sequence[Any] | int = ..., clip_gradient: float = -1.0, num_weights: int = 1, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+def _multi_mp_adamw_update(*data: Symbol, lrs: Sequence[Any] | int = ..., beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-08, wds: Sequence[Any] | int = ..., etas: Sequence[Any] | int = ..., clip_gradient: float = -1.0, num_weights: int = 1, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """A step of many weights at once."""
 
-def _multi_mp_lamb_update(learning_rates: Sequence[Any] | int = ..., beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-06, wds: Sequence[Any] | int = ..., rescale_grad: float = 1.0, lower_bound: float = -1.0, upper_bound: float = -1.0, clip_gradient: float = -1.0, bias_correction: bool | int = True, step_count: Sequence[Any] | int = ..., num_tensors: int = 1, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+def _multi_mp_lamb_update(*data: Symbol, learning_rates: Sequence[Any] | int = ..., beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-06, wds: Sequence[Any] | int = ..., rescale_grad: float = 1.0, lower_bound: float = -1.0, upper_bound: float = -1.0, clip_gradient: float = -1.0, bias_correction: bool | int = True, step_count: Sequence[Any] | int = ..., num_tensors: int = 1, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """A step of many weights at once."""
 
 def _not_equal(lhs: Symbol | None = ..., rhs: Symbol | None = ..., name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:

@@ -41,7 +41,7 @@ def create(
     """
     scoped = attribute.current().get(attr)
     if op.count is not None and op.count not in params:
-        params = {**params, op.count: len(symbols) + len(named)}
+        params = {**params, op.count: op.counted(len(symbols) + len(named))}
     attrs: dict[str, str] = {}
     for key, value in (*scoped.items(), *params.items()):
         attrs[op.scoped(key) if key not in op.params else key] = attribute_text(value)

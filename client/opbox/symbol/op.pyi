@@ -773,16 +773,16 @@ def multi_all_finite(*data: Symbol, num_arrays: int = 1, init_output: bool | int
 def multi_lars(lrs: Symbol | None = ..., weights_sum_sq: Symbol | None = ..., grads_sum_sq: Symbol | None = ..., wds: Symbol | None = ..., eta: float = ..., eps: float = ..., rescale_grad: float = 1.0, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """Learning rates scaled by the norms of weights and gradients (LARS)."""
 
-def multi_mp_sgd_mom_update(rescale_grad: float = 1.0, clip_gradient: float = -1.0, num_weights: int = 1, lrs: Sequence[Any] | int = ..., wds: Sequence[Any] | int = ..., momentum: float = 0.0, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+def multi_mp_sgd_mom_update(*data: Symbol, rescale_grad: float = 1.0, clip_gradient: float = -1.0, num_weights: int = 1, lrs: Sequence[Any] | int = ..., wds: Sequence[Any] | int = ..., momentum: float = 0.0, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """A step of many weights at once."""
 
-def multi_mp_sgd_update(rescale_grad: float = 1.0, clip_gradient: float = -1.0, num_weights: int = 1, lrs: Sequence[Any] | int = ..., wds: Sequence[Any] | int = ..., name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+def multi_mp_sgd_update(*data: Symbol, rescale_grad: float = 1.0, clip_gradient: float = -1.0, num_weights: int = 1, lrs: Sequence[Any] | int = ..., wds: Sequence[Any] | int = ..., name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """A step of many weights at once."""
 
-def multi_sgd_mom_update(rescale_grad: float = 1.0, clip_gradient: float = -1.0, num_weights: int = 1, lrs: Sequence[Any] | int = ..., wds: Sequence[Any] | int = ..., momentum: float = 0.0, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+def multi_sgd_mom_update(*data: Symbol, rescale_grad: float = 1.0, clip_gradient: float = -1.0, num_weights: int = 1, lrs: Sequence[Any] | int = ..., wds: Sequence[Any] | int = ..., momentum: float = 0.0, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """A step of many weights at once."""
 
-def multi_sgd_update(rescale_grad: float = 1.0, clip_gradient: float = -1.0, num_weights: int = 1, lrs: Sequence[Any] | int = ..., wds: Sequence[Any] | int = ..., name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+def multi_sgd_update(*data: Symbol, rescale_grad: float = 1.0, clip_gradient: float = -1.0, num_weights: int = 1, lrs: Sequence[Any] | int = ..., wds: Sequence[Any] | int = ..., name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """A step of many weights at once."""
 
 def multi_sum_sq(*data: Symbol, num_arrays: int = ..., name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
@@ -818,16 +818,16 @@ def pad(data: Symbol | None = ..., mode: str = ..., pad_width: Sequence[Any] | i
 def pick(data: Symbol | None = ..., index: Symbol | None = ..., axis: int = -1, keepdims: bool | int = False, mode: str = 'clip', name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """One element of data along an axis for each number of index."""
 
-def preloaded_multi_mp_sgd_mom_update(rescale_grad: float = 1.0, clip_gradient: float = -1.0, num_weights: int = 1, momentum: float = 0.0, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+def preloaded_multi_mp_sgd_mom_update(*data: Symbol, rescale_grad: float = 1.0, clip_gradient: float = -1.0, num_weights: int = 1, momentum: float = 0.0, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """A step of many weights at once."""
 
-def preloaded_multi_mp_sgd_update(rescale_grad: float = 1.0, clip_gradient: float = -1.0, num_weights: int = 1, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+def preloaded_multi_mp_sgd_update(*data: Symbol, rescale_grad: float = 1.0, clip_gradient: float = -1.0, num_weights: int = 1, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """A step of many weights at once."""
 
-def preloaded_multi_sgd_mom_update(rescale_grad: float = 1.0, clip_gradient: float = -1.0, num_weights: int = 1, momentum: float = 0.0, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+def preloaded_multi_sgd_mom_update(*data: Symbol, rescale_grad: float = 1.0, clip_gradient: float = -1.0, num_weights: int = 1, momentum: float = 0.0, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """A step of many weights at once."""
 
-def preloaded_multi_sgd_update(rescale_grad: float = 1.0, clip_gradient: float = -1.0, num_weights: int = 1, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+def preloaded_multi_sgd_update(*data: Symbol, rescale_grad: float = 1.0, clip_gradient: float = -1.0, num_weights: int = 1, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """A step of many weights at once."""
 
 def prod(data: Symbol | None = ..., axis: Sequence[Any] | int | None = None, keepdims: bool | int = False, exclude: bool | int = False, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:

@@ -23,7 +23,7 @@ from opbox_protocol.errors import ParamError
 from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..infer import ShapeList, TypeList, size_of
 from ..params import Bool, Field, Float, FloatTuple, Params, PositiveInt, Shape
-from ..registry import Counted, register
+from ..registry import Counted, Variadic, register
 from .steps import adamw, lamb_direction, lamb_step, moments, scaled, sgd, wide_type
 
 
@@ -155,15 +155,8 @@ def _declare(row: Family, mixed: bool) -> None:
     states = (*row.states, "weight32") if mixed else row.states
     group = ("weight", "grad", *states)
 
-    def names(p: Any) -> Sequence[str]:
-        count = getattr(p, row.count)
-        return [*(f"{part}_{i}" for i in range(count) for part in group), *row.last]
-
-    op = register(name, row.params, inputs=names, outputs=Counted(row.count), doc="A step of many weights at once.")
-    op.set_attr(
-        "FMutateInputs",
-        lambda p: [i * len(group) + k for i in range(getattr(p, row.count)) for k in range(2, len(group))],
-    )
+    inputs = Variadic(row.count, parts=group, aux=states, last=row.last)
+    op = register(name, row.params, inputs=inputs, outputs=Counted(row.count), doc="A step of many weights at once.")
     op.set_attr("FInplaceOption", lambda p: tuple((i * len(group), i) for i in range(getattr(p, row.count))))
 
     def check(p: Any) -> None:
