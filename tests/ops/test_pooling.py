@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from opbox_ops.nn.phases import Phases
+from opbox_ops.nn.space import Space
 from opbox_ops.nn.taps import Taps, route, spread
 
 # kernel, stride, pad, data: windows that overlap with little surplus, with much, not at all, and reach over the edge.
@@ -59,25 +60,24 @@ def test_both_ways_are_what_the_windows_say(geometry: Any) -> None:
     room = Phases(np, taps, (2, 3)).needs("f")
     with np.errstate(invalid="ignore"):
         for function, margin, expected in ((np.maximum, -9, top), (np.add, 0, total)):
-            phases = Phases(np, taps, (2, 3), np.empty(room, np.uint8))
+            phases = Phases(np, taps, (2, 3), Space(np.empty(room, np.uint8)))
             found = phases.narrowed(phases.reduce(function, phases.cut(data, margin, "f")))
             np.testing.assert_array_equal(found, expected)
-        for add in (False, True):
-            expected_routed, expected_spread = routed + add, spreaded + add
-            held = np.full(data.shape, 1.0 if add else np.nan, "f")
-            phases = Phases(np, taps, (2, 3), np.empty(room, np.uint8))
-            phases.join(phases.route(gout, data, top, "f"), held, add)
-            np.testing.assert_array_equal(held, expected_routed)
-            held = np.full(data.shape, 1.0 if add else np.nan, "f")
-            phases = Phases(np, taps, (2, 3), np.empty(room, np.uint8))
-            phases.join(phases.spread(phases.widened(gout)), held, add)
-            np.testing.assert_array_equal(held, expected_spread)
-            held = np.full(data.shape, float(add), "f")
-            route(np, taps, gout, data, top, held, not add)
-            np.testing.assert_array_equal(held, expected_routed)
-            held = np.full(data.shape, float(add), "f")
-            spread(np, taps, gout, held)
-            np.testing.assert_array_equal(held, expected_spread)
+        more = Space(np.empty(1 << 20, np.uint8))
+        held = np.full(data.shape, np.nan, "f")
+        phases = Phases(np, taps, (2, 3), Space(np.empty(room, np.uint8)))
+        phases.join(phases.route(gout, data, top, "f"), held)
+        np.testing.assert_array_equal(held, routed)
+        held = np.full(data.shape, np.nan, "f")
+        phases = Phases(np, taps, (2, 3), Space(np.empty(room, np.uint8)))
+        phases.join(phases.spread(phases.widened(gout)), held)
+        np.testing.assert_array_equal(held, spreaded)
+        held = np.zeros(data.shape, "f")
+        route(np, taps, gout, data, top, held, more)
+        np.testing.assert_array_equal(held, routed)
+        held = np.zeros(data.shape, "f")
+        spread(np, taps, gout, held, more)
+        np.testing.assert_array_equal(held, spreaded)
 
 
 class _NothingNew:
@@ -98,7 +98,7 @@ def test_the_space_asked_for_is_enough(geometry: Any) -> None:
         lambda phases: phases.spread(phases.widened(gout)),
         lambda phases: phases.route(gout, data, gout, "d"),
     ):
-        assert np.shares_memory(work(Phases(_NothingNew(), taps, (2, 3), space)), space)
+        assert np.shares_memory(work(Phases(_NothingNew(), taps, (2, 3), Space(space))), space)
 
 
 def test_phases_are_for_windows_that_overlap_with_little_surplus() -> None:

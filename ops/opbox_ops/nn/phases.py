@@ -20,13 +20,11 @@ from typing import Any
 import numpy as np
 
 from ..compute import Array
+from .space import ALIGNED, Space
 from .taps import Taps
 from .window import under
 
 __all__ = ["Phases"]
-
-ALIGNED = 64
-"""Bytes of a cache line, where arrays begin."""
 
 
 class Phases:
@@ -36,13 +34,12 @@ class Phases:
         xp: numpy or cupy.
         taps: the pooling's sizes.
         outer: samples and channels.
-        space: bytes to work in; further ones are allocated where `space` has too few.
+        space: what its arrays are cut from: `needs` says how many bytes; None only to ask that.
     """
 
-    def __init__(self, xp: Any, taps: Taps, outer: tuple[int, int], space: Array | None = None) -> None:
+    def __init__(self, xp: Any, taps: Taps, outer: tuple[int, int], space: Space | None = None) -> None:
         self._xp = xp
         self._space = space
-        self._used = 0
         self._taps = taps
         self._outer = outer
         self._counts = tuple(min(s, k) for s, k in zip(taps.stride, taps.kernel, strict=True))
@@ -73,11 +70,8 @@ class Phases:
         return total
 
     def _taken(self, shape: tuple[int, ...], dtype: Any) -> Array:
-        nbytes, at = math.prod(shape) * np.dtype(dtype).itemsize, self._used
-        if self._space is None or at + nbytes > self._space.size:
-            return self._xp.empty(shape, dtype)
-        self._used += -(-nbytes // ALIGNED) * ALIGNED
-        return self._space[at : at + nbytes].view(dtype).reshape(shape)
+        assert self._space is not None
+        return self._space.take(shape, dtype)
 
     def _reach(self, axis: int) -> int:
         """The farthest shift along a dimension."""
@@ -112,16 +106,13 @@ class Phases:
             planes[phase][valid] = data[source]
         return flat
 
-    def join(self, flat: Array, held: Array, add: bool) -> None:
-        """Write the phases to the data that they were cut from, or add them: `cut`'s transpose."""
+    def join(self, flat: Array, gdata: Array) -> None:
+        """Write the phases to the data that they were cut from: `cut`'s transpose."""
         planes = self._planes(flat)
-        if not add and not self._whole:
-            held[...] = 0
+        if not self._whole:
+            gdata[...] = 0
         for phase, valid, source in self._each():
-            if add:
-                held[source] += planes[phase][valid]
-            else:
-                held[source] = planes[phase][valid]
+            gdata[source] = planes[phase][valid]
 
     def widened(self, out: Array) -> Array:
         """What belongs to windows, (batch, channel, *out), in the layout of a plane, with zeros as its surplus."""

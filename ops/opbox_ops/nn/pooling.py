@@ -19,13 +19,14 @@ import numpy as np
 
 from opbox_protocol.errors import ParamError, ShapeError
 
-from ..compute import Array, Arrays, OpContext, OpReq, Reqs, Temp, assign
+from ..compute import Array, Arrays, ArraySpec, OpContext, Outputs, Temp
 from ..gradient import backward_node
 from ..infer import ShapeList
 from ..node import Entry, Node
 from ..params import Bool, Field, OptBool, OptInt, Params, Shape
 from ..registry import register, register_backward
 from .phases import Phases
+from .space import Space, bytes_for
 from .taps import Taps, route, spread, tile_of, tiles
 from .window import PoolingLayout, channels_first, channels_last, check_layout, first, spatial
 
@@ -109,90 +110,101 @@ def _taps(p: PoolingParams, data: tuple[int, ...], out: tuple[int, ...]) -> Taps
     return Taps(size, out[2:], *_window(p, ndim))
 
 
-def _space(p: PoolingParams, data: Any, out: Any, dtype: Any) -> list[Temp]:
-    """What the CPU's largest tile is pooled in, where its windows overlap."""
-    data, out = channels_first(data, p.layout), channels_first(out, p.layout)
-    taps = _taps(p, data, out)
-    if taps.whole or not math.prod(out) or not Phases.pay(taps):
-        return []
-    samples, channels = tile_of(out)
-    outer = (min(samples, out[0]), min(channels, out[1]))
-    return [Temp((Phases(np, taps, outer).needs(dtype, _wide(p, dtype)),), np.uint8)]
-
-
-@op.resources
-def _(p: PoolingParams, ins: Any, in_types: Any, outs: Any, out_types: Any) -> list[Temp]:
-    return _space(p, ins[0], outs[0], in_types[0])
-
-
-@backward.resources
-def _(p: PoolingParams, ins: Any, in_types: Any, outs: Any, out_types: Any) -> list[Temp]:
-    return [] if p.pool_type == "lp" else _space(p, outs[0], ins[0], in_types[0])
-
-
-@op.compute()
-def _(p: PoolingParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-    if not req[0]:
-        return
-    data, out = first(inputs[0], p.layout), first(outputs[0], p.layout)
-    taps = _taps(p, data.shape, out.shape)
-    if taps.whole:
-        assign(out, req[0], _over_all(p, ctx.xp, data).reshape(out.shape))
-        return
-    wide = _wide(p, out.dtype)
-    for tile in tiles(ctx, out.shape):
-        target = out[tile]
-        direct = req[0] != OpReq.ADD and out.dtype == wide
-        held = target if direct else ctx.xp.empty(target.shape, wide)
-        _pool(p, ctx, taps, data[tile], held)
-        if not direct:
-            assign(target, req[0], held)
-
-
 def _wide(p: PoolingParams, dtype: Any) -> Any:
     """The type that a window is summed in: half precision in single."""
     return np.dtype("f") if np.dtype(dtype).itemsize < 4 and p.pool_type != "max" else np.dtype(dtype)
 
 
-def _over_all(p: PoolingParams, xp: Any, data: Array) -> Array:
+def _room(p: PoolingParams, device: str, data: ArraySpec, out: tuple[int, ...]) -> list[Temp]:
+    """Bytes for all that a tile's pooling, or its gradient, takes of its space; an upper bound."""
+    shape, out = channels_first(data.shape, p.layout) or (), channels_first(out, p.layout) or ()
+    taps, wide = _taps(p, shape, out), _wide(p, data.dtype)
+    if not math.prod(out):
+        return [Temp((0,), np.uint8)]
+    outer = (*shape[:2],) if taps.whole else tile_of(out, device)
+    windows, elements = math.prod(outer) * math.prod(taps.out), math.prod(outer) * math.prod(taps.data)
+    chain = sum(
+        bytes_for((*outer, *a[:axis], *b[axis:]), wide)
+        for a, b in ((taps.out, taps.data), (taps.data, taps.out))
+        for axis in range(1, len(taps.out))
+    )
+    # Of the size of the data: its powers or what it is pooled into. Of the windows: seven arrays at most, in `route`.
+    own = 2 * bytes_for((elements,), wide) + 7 * bytes_for((windows,), wide)
+    phases = 0 if taps.whole or not Phases.pay(taps) else Phases(np, taps, outer).needs(data.dtype, wide)
+    return [Temp((chain + own + phases,), np.uint8)]
+
+
+@op.compute(temps=lambda p, call: _room(p, call.device, call.inputs[0], call.outputs[0].shape))
+def _(p: PoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    xp, data, out = ctx.xp, first(inputs[0], p.layout), first(outputs[0], p.layout)
+    taps = _taps(p, data.shape, out.shape)
+    if taps.whole:
+        _pool_whole(p, xp, data, out, Space(ctx.temp[0]))
+        return
+    wide = _wide(p, out.dtype)
+    for tile in tiles(ctx.backend.device_type, out.shape):
+        space, target = Space(ctx.temp[0]), out[tile]
+        pooled = target if out.dtype == wide else space.take(target.shape, wide)
+        _pool(p, xp, taps, data[tile], pooled, space)
+        if pooled is not target:
+            xp.copyto(target, pooled, casting="unsafe")
+
+
+def _pool_whole(p: PoolingParams, xp: Any, data: Array, out: Array, space: Space) -> None:
+    """One window over all the data."""
     axes, wide = tuple(range(2, data.ndim)), _wide(p, data.dtype)
     if p.pool_type == "max":
-        return data.max(axis=axes)
-    if p.pool_type == "lp":
-        return _root(p, xp, xp.sum(_power(p, xp, data.astype(wide, copy=False)), axis=axes))
-    return (xp.mean if p.pool_type == "avg" else xp.sum)(data, axis=axes, dtype=wide)
-
-
-def _power(p: PoolingParams, xp: Any, x: Array) -> Array:
-    return x if p.p_value == 1 else xp.square(x) if p.p_value == 2 else x * x * x
-
-
-def _root(p: PoolingParams, xp: Any, x: Array) -> Array:
-    return x if p.p_value == 1 else xp.sqrt(x, out=x) if p.p_value == 2 else xp.cbrt(x, out=x)
-
-
-def _pool(p: PoolingParams, ctx: OpContext, taps: Taps, data: Array, held: Array) -> None:
-    """Pool `data` into `held`, one dimension after the other: a window of k by k takes 2 k passes, not k k."""
-    xp = ctx.xp
-    function = xp.maximum if p.pool_type == "max" else xp.add
-    source = _power(p, xp, data.astype(held.dtype, copy=False)) if p.pool_type == "lp" else data
-    margin = np.finfo(held.dtype).min if p.pool_type == "max" else 0
-    if Phases.pay(taps):
-        phases = Phases(xp, taps, data.shape[:2], *ctx.temp)
-        held[...] = phases.narrowed(phases.reduce(function, phases.cut(source, margin, held.dtype)))
-    else:
-        _pool_by_taps(xp, function, taps, source, held, margin)
+        xp.max(data, axis=axes, keepdims=True, out=out)
+        return
+    pooled = out if out.dtype == wide else space.take(out.shape, wide)
+    source = _power(p, xp, data, wide, space) if p.pool_type == "lp" else data
+    xp.sum(source, axis=axes, keepdims=True, dtype=wide, out=pooled)
     if p.pool_type == "avg":
-        xp.divide(held, taps.counts(xp, p.count_include_pad is not False, held.dtype), out=held)
+        xp.divide(pooled, max(1, math.prod(data.shape[2:])), out=pooled)
     elif p.pool_type == "lp":
-        _root(p, xp, held)
+        _root(p, xp, pooled)
+    if pooled is not out:
+        xp.copyto(out, pooled, casting="unsafe")
 
 
-def _pool_by_taps(xp: Any, function: Any, taps: Taps, source: Array, held: Array, margin: Any) -> None:
+def _power(p: PoolingParams, xp: Any, x: Array, wide: Any, space: Space) -> Array:
+    if p.p_value == 1 and x.dtype == wide:
+        return x
+    power = space.take(x.shape, wide)
+    xp.copyto(power, x)
+    if p.p_value > 1:
+        xp.multiply(power, power, out=power)
+    if p.p_value == 3:
+        xp.multiply(power, x, out=power)
+    return power
+
+
+def _root(p: PoolingParams, xp: Any, x: Array) -> None:
+    if p.p_value > 1:
+        (xp.sqrt if p.p_value == 2 else xp.cbrt)(x, out=x)
+
+
+def _pool(p: PoolingParams, xp: Any, taps: Taps, data: Array, pooled: Array, space: Space) -> None:
+    """Pool `data` into `pooled`, one dimension after the other: a window of k by k takes 2 k passes, not k k."""
+    function = xp.maximum if p.pool_type == "max" else xp.add
+    source = _power(p, xp, data, pooled.dtype, space) if p.pool_type == "lp" else data
+    margin = np.finfo(pooled.dtype).min if p.pool_type == "max" else 0
+    if Phases.pay(taps):
+        phases = Phases(xp, taps, data.shape[:2], space)
+        pooled[...] = phases.narrowed(phases.reduce(function, phases.cut(source, margin, pooled.dtype)))
+    else:
+        _pool_by_taps(xp, function, taps, source, pooled, margin, space)
+    if p.pool_type == "avg":
+        xp.divide(pooled, taps.counts(xp, p.count_include_pad is not False, pooled.dtype), out=pooled)
+    elif p.pool_type == "lp":
+        _root(p, xp, pooled)
+
+
+def _pool_by_taps(xp: Any, function: Any, taps: Taps, source: Array, pooled: Array, margin: Any, space: Space) -> None:
     last = len(taps.out) - 1
     for axis in range(last + 1):
         shape = (*source.shape[: axis + 2], taps.out[axis], *source.shape[axis + 3 :])
-        target = held if axis == last else xp.empty(shape, held.dtype)
+        target = pooled if axis == last else space.take(shape, pooled.dtype)
         fresh = taps.covered
         if not fresh:
             target[...] = margin
@@ -206,62 +218,76 @@ def _pool_by_taps(xp: Any, function: Any, taps: Taps, source: Array, held: Array
         source = target
 
 
-@backward.compute()
-def _(p: PoolingParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-    if not req[0]:
-        return
+@backward.compute(temps=lambda p, call: _room(p, call.device, call.outputs[0], call.inputs[0].shape))
+def _(p: PoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     xp = ctx.xp
     gdata, gout = first(outputs[0], p.layout), first(inputs[0], p.layout)
     given = [first(array, p.layout) for array in inputs[1:]]
     taps = _taps(p, gdata.shape, gout.shape)
     if taps.whole and p.pool_type != "max":
-        assign(gdata, req[0], _linear(p, xp, taps, gout) if p.pool_type != "lp" else _lp(p, xp, gout, *given))
+        space = Space(ctx.temp[0])
+        share = _lp(p, xp, gout, *given, space) if p.pool_type == "lp" else _linear(p, xp, taps, gout, space)
+        xp.copyto(gdata, share, casting="unsafe")
         return
-    add = req[0] == OpReq.ADD
-    for tile in tiles(ctx, gout.shape):
-        target, given_tile = gdata[tile], [array[tile] for array in given]
+    for tile in tiles(ctx.backend.device_type, gout.shape):
+        space, target = Space(ctx.temp[0]), gdata[tile]
         wide = _wide(p, target.dtype)
-        if wide == target.dtype:
-            _pool_back(p, ctx, taps, gout[tile], given_tile, target, add)
-        else:
-            held = xp.empty(target.shape, wide)
-            _pool_back(p, ctx, taps, gout[tile], given_tile, held, False)
-            assign(target, req[0], held)
+        spread_out = target if wide == target.dtype else space.take(target.shape, wide)
+        _pool_back(p, xp, taps, gout[tile], [array[tile] for array in given], spread_out, space)
+        if spread_out is not target:
+            xp.copyto(target, spread_out, casting="unsafe")
 
 
-def _pool_back(
-    p: PoolingParams, ctx: OpContext, taps: Taps, gout: Array, given: Arrays, held: Array, add: bool
-) -> None:
-    """Write the gradient to `held`, or add it; `given` is data and out, where the kind of pooling needs them."""
-    xp = ctx.xp
+def _pool_back(p: PoolingParams, xp: Any, taps: Taps, gout: Array, given: Arrays, gdata: Array, space: Space) -> None:
+    """Write the gradient to `gdata`; `given` is data and out, where the kind of pooling needs them."""
     if p.pool_type != "lp" and Phases.pay(taps):
-        phases = Phases(xp, taps, gout.shape[:2], *ctx.temp)
+        phases = Phases(xp, taps, gout.shape[:2], space)
         if p.pool_type == "max":
-            found = phases.route(gout, given[0], given[1], held.dtype)
+            found = phases.route(gout, given[0], given[1], gdata.dtype)
         else:
-            found = phases.spread(phases.widened(_linear(p, xp, taps, gout)))
-        phases.join(found, held, add)
+            found = phases.spread(phases.widened(_linear(p, xp, taps, gout, space)))
+        phases.join(found, gdata)
         return
-    if not add:
-        held[...] = 0
+    gdata[...] = 0
     if p.pool_type == "max":
-        route(xp, taps, gout, given[0], given[1], held, not add)
+        route(xp, taps, gout, given[0], given[1], gdata, space)
     elif p.pool_type == "lp":
+        rooms = [space.take(gout.shape, dtype) for dtype in (gdata.dtype, gdata.dtype, bool)]
         for valid, source in taps:
-            held[source] += _lp(p, xp, gout[valid], given[0][source], given[1][valid])
+            gdata[source] += _lp_share(p, xp, gout[valid], given[0][source], given[1][valid], [r[valid] for r in rooms])
     else:
-        spread(xp, taps, _linear(p, xp, taps, gout), held)
+        spread(xp, taps, _linear(p, xp, taps, gout, space), gdata, space)
 
 
-def _linear(p: PoolingParams, xp: Any, taps: Taps, gout: Array) -> Array:
+def _linear(p: PoolingParams, xp: Any, taps: Taps, gout: Array, space: Space) -> Array:
     if p.pool_type == "sum":
         return gout
     wide = _wide(p, gout.dtype)
-    return xp.divide(gout, taps.counts(xp, p.count_include_pad is not False, wide), dtype=wide)
+    share = space.take(gout.shape, wide)
+    xp.copyto(share, gout)
+    return xp.divide(share, taps.counts(xp, p.count_include_pad is not False, wide), out=share)
 
 
-def _lp(p: PoolingParams, xp: Any, gout: Array, data: Array, out: Array) -> Array:
+def _lp(p: PoolingParams, xp: Any, gout: Array, data: Array, out: Array, space: Space) -> Array:
+    rooms = [
+        space.take(data.shape, _wide(p, data.dtype)),
+        space.take(out.shape, out.dtype),
+        space.take(out.shape, bool),
+    ]
+    return _lp_share(p, xp, gout, data, out, rooms)
+
+
+def _lp_share(p: PoolingParams, xp: Any, gout: Array, data: Array, out: Array, rooms: Arrays) -> Array:
+    """gout (data / out)^(p - 1), and 0 where out is; the rooms are one like data, and one and a mask like out."""
     if p.p_value == 1:
         return gout
-    ratio = data / xp.where(out == 0, 1, out)
-    return xp.where(out == 0, 0, gout * (ratio if p.p_value == 2 else ratio * ratio))
+    ratio, divisor, zero = rooms
+    xp.equal(out, 0, out=zero)
+    xp.copyto(divisor, out)
+    xp.copyto(divisor, 1, where=zero)
+    xp.divide(data, divisor, out=ratio)
+    if p.p_value == 3:
+        xp.multiply(ratio, ratio, out=ratio)
+    xp.multiply(ratio, gout, out=ratio)
+    xp.copyto(ratio, 0, where=zero)
+    return ratio

@@ -10,11 +10,13 @@ import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from ..compute import Array, OpContext
+from ..compute import Array
+from .space import Space
 from .window import under
 
 __all__ = ["TILE", "Taps", "route", "spread", "tile_of", "tiles"]
@@ -64,67 +66,75 @@ class Taps:
         return all(k <= s or o == 1 for o, k, s in zip(self.out, self.kernel, self.stride, strict=True))
 
     def counts(self, xp: Any, include_pad: bool, dtype: Any) -> Any:
-        """How many positions avg divides by: a number, or an array (*out) where windows differ."""
-        if self.covered:
-            return math.prod(self.kernel)
-        counts = None
-        for axis, (n, o, k, s, q) in enumerate(
-            zip(self.data, self.out, self.kernel, self.stride, self.pad, strict=True)
-        ):
-            start = xp.arange(o) * s - q
-            stop = xp.minimum(start + k, n + q)
-            if not include_pad:
-                start, stop = xp.maximum(start, 0), xp.minimum(stop, n)
-            # A window that lies beyond the padding ("full") has the sum 0, whatever it is divided by.
-            along = xp.maximum(stop - start, 1).reshape([-1 if a == axis else 1 for a in range(len(self.out))])
-            counts = along if counts is None else counts * along
-        assert counts is not None
-        return counts.astype(dtype)
+        """How many positions avg divides by: a number, or an array (*out) where windows differ, made once."""
+        return math.prod(self.kernel) if self.covered else _counts(self, xp, include_pad, np.dtype(dtype))
 
 
-def tile_of(shape: tuple[int, ...]) -> tuple[int, int]:
-    """How many samples and channels of an output (batch, channel, *out) make about TILE elements."""
+@lru_cache(64)
+def _counts(taps: Taps, xp: Any, include_pad: bool, dtype: Any) -> Array:
+    counts = None
+    for axis, (n, o, k, s, q) in enumerate(zip(taps.data, taps.out, taps.kernel, taps.stride, taps.pad, strict=True)):
+        start = xp.arange(o) * s - q
+        stop = xp.minimum(start + k, n + q)
+        if not include_pad:
+            start, stop = xp.maximum(start, 0), xp.minimum(stop, n)
+        # A window that lies beyond the padding ("full") has the sum 0, whatever it is divided by.
+        along = xp.maximum(stop - start, 1).reshape([-1 if a == axis else 1 for a in range(len(taps.out))])
+        counts = along if counts is None else counts * along
+    assert counts is not None
+    return counts.astype(dtype)
+
+
+def tile_of(shape: tuple[int, ...], device: str) -> tuple[int, int]:
+    """How many samples and channels of an output (batch, channel, *out) make about TILE elements; all on a GPU."""
     channels, size = shape[1], math.prod(shape[2:])
+    if device != "cpu":
+        return shape[0], channels
     samples = max(1, TILE // max(1, size * channels))
-    return samples, channels if samples > 1 else max(1, TILE // max(1, size))
+    return min(shape[0], samples), channels if samples > 1 else min(channels, max(1, TILE // max(1, size)))
 
 
-def tiles(ctx: OpContext, shape: tuple[int, ...]) -> Iterator[tuple[slice, slice]]:
-    """Parts of the batch and channel axes, of about TILE elements on the CPU; all at once on a GPU."""
-    samples, across = tile_of(shape) if ctx.backend.device_type == "cpu" else shape[:2]
+def tiles(device: str, shape: tuple[int, ...]) -> Iterator[tuple[slice, slice]]:
+    """Parts of the batch and channel axes, as large as `tile_of` says."""
+    samples, across = tile_of(shape, device)
     for n in range(0, shape[0], samples or 1):
         for c in range(0, shape[1], across or 1):
             yield slice(n, n + samples), slice(c, c + across)
 
 
-def spread(xp: Any, taps: Taps, value: Array, held: Array) -> None:
+def spread(xp: Any, taps: Taps, value: Array, held: Array, space: Space) -> None:
     """Add `value` to all the elements of its windows in `held`, one dimension after the other."""
     for axis in reversed(range(len(taps.out))):
         target = held
         if axis > 0:
             shape = (*value.shape[: axis + 2], taps.data[axis], *value.shape[axis + 3 :])
-            target = xp.zeros(shape, held.dtype)
+            target = space.take(shape, held.dtype)
+            target.fill(0)
         for valid, taken in taps.along(axis):
             target[taken] += value[valid]
         value = target
 
 
-def route(xp: Any, taps: Taps, gout: Array, data: Array, out: Array, held: Array, fresh: bool) -> None:
-    """Add gout to `held` (with `fresh`, zeros) at the first element of each window that equals its maximum.
+def route(xp: Any, taps: Taps, gout: Array, data: Array, out: Array, held: Array, space: Space) -> None:
+    """Add gout to `held`, which is zeros, at the first element of each window that equals its maximum.
 
     Chosen by masks on the bits, not by products, so that an infinite gradient stays in its place.
     """
     bits = np.dtype(f"i{gout.dtype.itemsize}")
-    given = xp.ascontiguousarray(gout).view(bits)
-    here, left = xp.empty(gout.shape, bool), xp.ones(gout.shape, bool)
-    mask, value = xp.empty(gout.shape, bits), xp.empty(gout.shape, gout.dtype)
+    given = space.take(gout.shape, gout.dtype)
+    xp.copyto(given, gout)
+    given = given.view(bits)
+    here, left = space.take(gout.shape, bool), space.take(gout.shape, bool)
+    mask, value = space.take(gout.shape, bits), space.take(gout.shape, gout.dtype)
+    left.fill(True)
     for valid, source in taps:
         met, free, part = here[valid], left[valid], held[source]
         xp.equal(data[source], out[valid], out=met)
         xp.logical_and(met, free, out=met)
         xp.logical_xor(free, met, out=free)
-        xp.negative(met.view("i1"), out=mask[valid], dtype=bits)
-        if fresh and taps.apart:
+        xp.copyto(mask[valid], met)
+        xp.negative(mask[valid], out=mask[valid])
+        if taps.apart:
             xp.bitwise_and(mask[valid], given[valid], out=part.view(bits))
         else:
             xp.bitwise_and(mask[valid], given[valid], out=value[valid].view(bits))

@@ -1,0 +1,34 @@
+"""Arrays cut out of one temporary, one behind the other."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ..compute import Array
+
+__all__ = ["Space", "bytes_for"]
+
+ALIGNED = 64
+"""Bytes of a cache line, where arrays begin."""
+
+
+def bytes_for(shape: tuple[int, ...], dtype: Any) -> int:
+    """What such an array takes of a space."""
+    return -(-math.prod(shape) * np.dtype(dtype).itemsize // ALIGNED) * ALIGNED
+
+
+class Space:
+    """See the module; `room` (bytes,) of uint8 is what it is cut from."""
+
+    def __init__(self, room: Array) -> None:
+        self._room = room
+        self._used = 0
+
+    def take(self, shape: tuple[int, ...], dtype: Any) -> Array:
+        """An uninitialised array."""
+        at, nbytes = self._used, math.prod(shape) * np.dtype(dtype).itemsize
+        self._used += bytes_for(shape, dtype)
+        return self._room[at : at + nbytes].view(dtype).reshape(shape)
