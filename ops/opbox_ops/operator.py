@@ -145,6 +145,13 @@ def _slots(declared: Any) -> Any:
     return tuple(slot if isinstance(slot, Slot) else Slot(slot) for slot in declared)
 
 
+def _fixed(declared: Any) -> tuple[Slot, ...] | None:
+    """The declared slots, where they are the same whatever the params."""
+    if isinstance(declared, tuple) and all(slot.present is None for slot in declared):
+        return declared
+    return None
+
+
 class Op:
     """An operator: name, parameter model, declared inputs and outputs, and open attributes.
 
@@ -162,6 +169,7 @@ class Op:
         self.aliases = tuple(aliases)
         self.doc = doc
         self._attrs: dict[str, tuple[Any, int]] = {}
+        self._fixed_inputs, self._fixed_outputs = _fixed(self.inputs), _fixed(self.outputs)
 
     def __repr__(self) -> str:
         return f"<Op {self.name}>"
@@ -300,6 +308,8 @@ class Op:
         rule = self.get_attr("FMutateInputs")
         if rule is not None:
             return list(rule(params))
+        if self._fixed_inputs is not None:
+            return [i for i, slot in enumerate(self._fixed_inputs) if slot.aux]
         if isinstance(self.inputs, Variadic):
             return self.inputs.aux_positions(params)
         if callable(self.inputs):
@@ -309,6 +319,8 @@ class Op:
 
     def num_inputs(self, params: Any) -> int:
         """How many inputs, auxiliary states included."""
+        if self._fixed_inputs is not None:
+            return len(self._fixed_inputs)
         return len(self.input_names(params))
 
     def output_names(self, params: Any) -> list[str]:
@@ -321,6 +333,8 @@ class Op:
 
     def num_outputs(self, params: Any) -> int:
         """How many outputs, hidden ones included."""
+        if self._fixed_outputs is not None:
+            return len(self._fixed_outputs)
         return len(self.output_names(params))
 
     def num_visible_outputs(self, params: Any) -> int:

@@ -127,13 +127,13 @@ def _no_gradient(outputs: Outputs) -> None:
 
 @gather_nd.compute(temps=lambda p, call: _flat_temps(call.inputs[1]))
 def _(p: NoParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    _gather(ctx, *inputs, outputs[0])
+    _gather(ctx, inputs[0], inputs[1], outputs[0])
 
 
 @scatter_backward.compute(temps=lambda p, call: _flat_temps(call.inputs[1]))
 def _(p: ScatterParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     if outputs[0] is not None:
-        _gather(ctx, *inputs, outputs[0])
+        _gather(ctx, inputs[0], inputs[1], outputs[0])
     _no_gradient(outputs)
 
 
@@ -161,7 +161,7 @@ def _put(ctx: OpContext, data: Array, indices: Array, out: Array) -> None:
 @scatter_nd.compute(temps=lambda p, call: _flat_temps(call.inputs[1]))
 def _(p: ScatterParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     outputs[0].fill(0)
-    _put(ctx, *inputs, outputs[0])
+    _put(ctx, inputs[0], inputs[1], outputs[0])
 
 
 @scatter_set_nd.compute(temps=lambda p, call: _flat_temps(call.inputs[2]))

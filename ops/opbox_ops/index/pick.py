@@ -84,7 +84,7 @@ def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
     return [backward_node("_backward_batch_take", node, [ograds[0], node.inputs[1]])[0], None]
 
 
-def _temps(data: ArraySpec, index: ArraySpec, axis: int) -> list[Temp]:
+def _temps(data: ArraySpec, axis: int) -> list[Temp]:
     """The picked elements' numbers (before, after) in data (before, n, after), and the numbers of the axes beside n."""
     before, after = _beside(data.shape, axis)
     return [Temp((before, after), "int64"), Temp((before,), "int64"), Temp((after,), "int64")]
@@ -125,21 +125,21 @@ def _pick_axis(p: PickParams, data: ArraySpec) -> int:
     return p.axis % len(data.shape)
 
 
-@pick.compute(temps=lambda p, call: _temps(*call.inputs, _pick_axis(p, call.inputs[0])))
+@pick.compute(temps=lambda p, call: _temps(call.inputs[0], _pick_axis(p, call.inputs[0])))
 def _(p: PickParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     _pick(ctx, inputs[0], inputs[1], p.axis % inputs[0].ndim, p.mode, outputs[0])
 
 
-@pick_backward.compute(temps=lambda p, call: _temps(call.outputs[0], call.inputs[1], _pick_axis(p, call.outputs[0])))
+@pick_backward.compute(temps=lambda p, call: _temps(call.outputs[0], _pick_axis(p, call.outputs[0])))
 def _(p: PickParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     _unpick(ctx, inputs[0], inputs[1], _pick_axis(p, ctx.call.outputs[0]), p.mode, outputs)
 
 
-@batch_take.compute(temps=lambda p, call: _temps(*call.inputs, 1))
+@batch_take.compute(temps=lambda p, call: _temps(call.inputs[0], 1))
 def _(p: NoParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     _pick(ctx, inputs[0], inputs[1], 1, "clip", outputs[0])
 
 
-@batch_take_backward.compute(temps=lambda p, call: _temps(call.outputs[0], call.inputs[1], 1))
+@batch_take_backward.compute(temps=lambda p, call: _temps(call.outputs[0], 1))
 def _(p: NoParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     _unpick(ctx, inputs[0], inputs[1], 1, "clip", outputs)

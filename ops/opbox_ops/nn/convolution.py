@@ -214,7 +214,7 @@ def _grouped(p: ConvolutionParams, ctx: OpContext, weight: Array) -> Array:
     return weight.reshape(p.num_group, p.num_filter // p.num_group, math.prod(weight.shape[1:]))
 
 
-@op.compute(temps=lambda p, call: _block_temps(p, *call.inputs[:2], call.outputs[0]))
+@op.compute(temps=lambda p, call: _block_temps(p, call.inputs[0], call.inputs[1], call.outputs[0]))
 def _(p: ConvolutionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     xp, out = ctx.xp, first(outputs[0], p.layout)
     blocks = _Blocks(p, ctx, first(inputs[0], p.layout), out)

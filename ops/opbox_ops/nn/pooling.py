@@ -121,7 +121,7 @@ def _room(p: PoolingParams, device: str, data: ArraySpec, out: tuple[int, ...]) 
     taps, wide = _taps(p, shape, out), _wide(p, data.dtype)
     if not math.prod(out):
         return [Temp((0,), np.uint8)]
-    outer = (*shape[:2],) if taps.whole else tile_of(out, device)
+    outer = (shape[0], shape[1]) if taps.whole else tile_of(out, device)
     windows, elements = math.prod(outer) * math.prod(taps.out), math.prod(outer) * math.prod(taps.data)
     chain = sum(
         bytes_for((*outer, *a[:axis], *b[axis:]), wide)
@@ -172,7 +172,7 @@ def _power(p: PoolingParams, xp: Any, x: Array, wide: Any, space: Space) -> Arra
         return x
     power = space.take(x.shape, wide)
     xp.copyto(power, x)
-    if p.p_value > 1:
+    if p.p_value != 1:
         xp.multiply(power, power, out=power)
     if p.p_value == 3:
         xp.multiply(power, x, out=power)
@@ -180,7 +180,7 @@ def _power(p: PoolingParams, xp: Any, x: Array, wide: Any, space: Space) -> Arra
 
 
 def _root(p: PoolingParams, xp: Any, x: Array) -> None:
-    if p.p_value > 1:
+    if p.p_value != 1:
         (xp.sqrt if p.p_value == 2 else xp.cbrt)(x, out=x)
 
 
@@ -226,7 +226,9 @@ def _(p: PoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Non
     taps = _taps(p, gdata.shape, gout.shape)
     if taps.whole and p.pool_type != "max":
         space = Space(ctx.temp[0])
-        share = _lp(p, xp, gout, *given, space) if p.pool_type == "lp" else _linear(p, xp, taps, gout, space)
+        share = (
+            _lp(p, xp, gout, given[0], given[1], space) if p.pool_type == "lp" else _linear(p, xp, taps, gout, space)
+        )
         xp.copyto(gdata, share, casting="unsafe")
         return
     for tile in tiles(ctx.backend.device_type, gout.shape):

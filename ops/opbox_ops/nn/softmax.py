@@ -151,7 +151,7 @@ def _register(name: str, sign: float, log: bool, inputs: tuple[str | Slot, ...])
 
     @backward.compute(temps=lambda p, call: _through_temps(call, call.inputs[0].shape, p.axis))
     def _(p: SoftmaxParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-        _through(ctx, *inputs, outputs[0], p.axis, sign / (p.temperature or 1.0), log)
+        _through(ctx, inputs[0], inputs[1], outputs[0], p.axis, sign / (p.temperature or 1.0), log)
 
     return op
 
@@ -227,4 +227,4 @@ def _(p: SoftmaxActivationParams, ctx: OpContext, inputs: Arrays, outputs: Outpu
 
 @activation_backward.compute(temps=lambda p, call: _through_temps(call, _row_shape(p, call.inputs[0].shape), 1))
 def _(p: SoftmaxActivationParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    _through(ctx, *(_rows(p, array) for array in inputs), _rows(p, outputs[0]), 1)
+    _through(ctx, _rows(p, inputs[0]), _rows(p, inputs[1]), _rows(p, outputs[0]), 1)

@@ -17,7 +17,8 @@ ALIGNED = 64
 
 def bytes_for(shape: tuple[int, ...], dtype: Any) -> int:
     """What such an array takes of a space."""
-    return -(-math.prod(shape) * np.dtype(dtype).itemsize // ALIGNED) * ALIGNED
+    nbytes: int = math.prod(shape) * np.dtype(dtype).itemsize
+    return -(-nbytes // ALIGNED) * ALIGNED
 
 
 class Space:

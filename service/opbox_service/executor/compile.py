@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from opbox_ops.compute import CallSpec, OpReq
+from opbox_ops.compute import ArraySpec, CallSpec, Compute, OpReq, Temp
 from opbox_ops.infer import Shape, known
 from opbox_ops.node import Entry, Node
 from opbox_protocol.errors import MXNetError, ShapeError
@@ -84,6 +84,8 @@ class _Compiler:
         self.types = infer_type(graph, types)
         self.plan = Plan(graph, device, frozenset(strided))
         self.ids: dict[Entry, int] = {}
+        self.specs: dict[tuple[Shape, Any], ArraySpec] = {}
+        self.chosen: dict[Any, tuple[CallSpec, Compute, tuple[Temp, ...]]] = {}
 
     def lower(self) -> Plan:
         """The plan as the graph says it: a step a node, each gradient copied to its array."""
@@ -150,24 +152,21 @@ class _Compiler:
 
     def _backward_step(self, node: Node, made: Gradient, reads: Counter[Entry]) -> None:
         assert node.op is not None
-        shapes, types = self._backward_meta(node, made)
-        values = [
-            Value(self._known(shape, node), self._typed(dtype, node))
-            for shape, dtype in zip(shapes, types, strict=True)
-        ]
+        metas = zip(*self._backward_meta(node, made), strict=True)
+        specs = [self._spec(shape, dtype, node) for shape, dtype in metas]
         writes = []
-        for k, value in enumerate(values):
+        for k, spec in enumerate(specs):
             entry = Entry(node, k)
             if reads[entry]:
-                self.ids[entry] = self.plan.add(value)
+                self.ids[entry] = self.plan.add(Value(spec))
             writes.append(self.ids[entry] if reads[entry] else UNWANTED)
-        self._step(node, writes, values)
+        self._step(node, writes, tuple(specs))
 
     def _store(self, gradients: Sequence[tuple[str, Entry]]) -> None:
         """Copy gradients to the arrays of their arguments."""
         for name, entry in gradients:
             source = self.ids[entry]
-            target = self.plan.add(Value(*self._of(entry), array=("grad", name)))
+            target = self.plan.add(Value(self.plan.values[source].spec, ("grad", name)))
             self.plan.external[target] = External()
             self.plan.steps.append(copy_step(self.plan, f"grad of {name}", source, target, self.req[name]))
 
@@ -205,42 +204,56 @@ class _Compiler:
         return value.shape, value.dtype
 
     def _value(self, entry: Entry, shape: Shape, dtype: Any) -> int:
-        value = self.ids[entry] = self.plan.add(Value(self._known(shape, entry.node), self._typed(dtype, entry.node)))
+        value = self.ids[entry] = self.plan.add(Value(self._spec(shape, dtype, entry.node)))
         return value
 
-    def _known(self, shape: Shape, node: Node) -> tuple[int, ...]:
-        if shape is None or not known(shape):
-            raise ShapeError(f"expected its shape rule to settle the gradient's shape, got {shape}").at(
-                node.name, node.op.name if node.op else None, node.source
-            )
-        return shape
+    def _spec(self, shape: Shape, dtype: Any, node: Node) -> ArraySpec:
+        """One object for equal shapes and types, so that calls can be told apart by identity."""
+        spec = self.specs.get((shape, dtype))
+        if spec is None:
+            if shape is None or dtype is None or not known(shape):
+                what, got = ("type", dtype) if dtype is None else ("shape", shape)
+                raise ShapeError(f"expected its {what} rule to settle the gradient's {what}, got {got}").at(
+                    node.name, node.op.name if node.op else None, node.source
+                )
+            spec = self.specs[shape, dtype] = ArraySpec(shape, np.dtype(dtype))
+        return spec
 
-    def _typed(self, dtype: Any, node: Node) -> np.dtype[Any]:
-        if dtype is None:
-            raise ShapeError("expected its type rule to settle the gradient's type").at(
-                node.name, node.op.name if node.op else None, node.source
-            )
-        typed: np.dtype[Any] = np.dtype(dtype)
-        return typed
-
-    def _step(self, node: Node, writes: list[int], values: Sequence[Value] | None = None) -> None:
-        """Append the step of `node`; `values` describes its outputs where some of `writes` are unwanted."""
+    def _step(self, node: Node, writes: list[int], outs: tuple[ArraySpec, ...] | None = None) -> None:
+        """Append the step of `node`; `outs` describes its outputs where some of `writes` are unwanted."""
         plan, op = self.plan, node.op
         assert op is not None
         reads = tuple([self.ids[entry] for entry in node.inputs])
-        outs = plan.specs(writes) if values is None else tuple([value.spec for value in values])
-        unwanted = frozenset([k for k, value in enumerate(writes) if value == UNWANTED])
-        call = CallSpec(plan.device, plan.specs(reads), outs, unwanted)
-        try:
-            compute = op.choose(node.params, call, self.level)
-        except MXNetError as error:
-            raise error.at(node.name, op.name, node.source) from None
+        ins = plan.specs(reads)
+        outs = plan.specs(writes) if outs is None else outs
+        call, compute, temps = self._choose(node, ins, outs, writes)
         req = [OpReq.WRITE if value >= 0 else OpReq.NULL for value in writes]
-        if compute.serves_req and values is not None:
-            writes = [w if w >= 0 else plan.add(value) for w, value in zip(writes, values, strict=True)]
-        temps = op.temps(compute, node.params, call)
+        if compute.serves_req:
+            writes = [w if w >= 0 else plan.add(Value(spec)) for w, spec in zip(writes, outs, strict=True)]
         view = bool(op.get_attr("TIsView")) and req[0] == OpReq.WRITE and self._viewable(reads[0])
         plan.steps.append(Step(node, compute, call, reads, writes, req, temps, view))
+
+    def _choose(
+        self, node: Node, ins: tuple[ArraySpec, ...], outs: tuple[ArraySpec, ...], writes: Sequence[int]
+    ) -> tuple[CallSpec, Compute, tuple[Temp, ...]]:
+        """The call, its compute and that one's temporaries: worked out once for nodes that are alike."""
+        assert node.op is not None
+        unwanted = frozenset([k for k, value in enumerate(writes) if value == UNWANTED])
+        params = None if node.params is None else tuple(vars(node.params).values())
+        key: Any = (node.op, params, tuple(map(id, ins)), tuple(map(id, outs)), unwanted)
+        try:
+            return self.chosen[key]
+        except KeyError:
+            pass
+        except TypeError:  # parameters that are not hashable: a user's operator
+            key = node
+        call = CallSpec(self.plan.device, ins, outs, unwanted)
+        try:
+            compute = node.op.choose(node.params, call, self.level)
+        except MXNetError as error:
+            raise error.at(node.name, node.op.name, node.source) from None
+        self.chosen[key] = call, compute, node.op.temps(compute, node.params, call)
+        return self.chosen[key]
 
     def _viewable(self, value: int) -> bool:
         array = self.plan.values[value].array

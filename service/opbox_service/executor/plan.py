@@ -8,13 +8,14 @@ array of the user's, in an executor output, or wherever the memory plan puts it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from opbox_ops.compute import PLAIN, ArraySpec, CallSpec, Compute, OpReq, Temp
+from opbox_ops.compute import ArraySpec, CallSpec, Compute, OpReq, Temp
 from opbox_ops.node import Node
 
 from ..graph.ir import Graph
@@ -32,24 +33,25 @@ class Value:
     """One output of one step, or a variable.
 
     Attributes:
-        shape, dtype, layout: settled.
+        spec: its shape, type and layout.
         array: where it lies outside the arena: ("arg", name), ("aux", name), ("grad", name) or ("out", number of the
             first head that it is); None: the memory plan knows.
     """
 
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
+    spec: ArraySpec
     array: tuple[str, str | int] | None = None
-    layout: str = PLAIN
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.spec.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.spec.dtype
 
     @property
     def nbytes(self) -> int:
-        return bytes_of(self.shape, self.dtype)
-
-    @property
-    def spec(self) -> ArraySpec:
-        """Shape, type and layout, as a compute's rules see them."""
-        return ArraySpec(self.shape, self.dtype, self.layout)
+        return math.prod(self.spec.shape) * self.spec.dtype.itemsize
 
 
 @dataclass(slots=True)
