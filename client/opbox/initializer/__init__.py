@@ -1,9 +1,9 @@
 """Initializers (`mx.init`, `mx.initializer`): fill a parameter by a rule that its name selects."""
 
-from .base import InitDesc, Initializer, alias, create, register
-from .chosen import Load, Mixed
-from .drawn import MSRAPrelu, Normal, Orthogonal, Uniform, Xavier
-from .fixed import Bilinear, Constant, LSTMBias, One, Zero
+from .constant import Bilinear, Constant, LSTMBias, One, Zero
+from .initializer import InitDesc, Initializer, alias, create, register
+from .mixed import Load, Mixed
+from .random import MSRAPrelu, Normal, Orthogonal, Uniform, Xavier
 from .recurrent import FusedRNN
 
 __all__ = [

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..ndarray import NDArray
-from .base import InitDesc, Initializer, create, register
+from .initializer import InitDesc, Initializer, create, register
 
 __all__ = ["GATE_NAMES", "FusedRNN", "packed_parts"]
 

@@ -3,7 +3,6 @@
 Nothing here waits for a training step: an update holds on to the values under way, and reading the metric settles it.
 """
 
-from .base import EvalMetric, alias, check_label_shapes, register
 from .classification import (
     F1,
     MCC,
@@ -15,6 +14,7 @@ from .classification import (
     TopKAccuracy,
 )
 from .composite import CompositeEvalMetric, CustomMetric, create, np
+from .eval_metric import EvalMetric, alias, check_label_shapes, register
 from .regression import MAE, MSE, RMSE, Caffe, Loss, PearsonCorrelation, Torch
 
 __all__ = [

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .base import Array, HostMetric, alias, check_label_shapes, host, register
+from .eval_metric import Array, HostMetric, alias, check_label_shapes, host, register
 
 __all__ = ["F1", "MCC", "PCC", "Accuracy", "CrossEntropy", "NegativeLogLikelihood", "Perplexity", "TopKAccuracy"]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from .. import registry
-from .base import Array, EvalMetric, HostMetric, Values, alias, check_label_shapes, host, pairs, register
+from .eval_metric import Array, EvalMetric, HostMetric, Values, alias, check_label_shapes, host, pairs, register
 
 __all__ = ["CompositeEvalMetric", "CustomMetric", "create", "np"]
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from .base import Array, HostMetric, alias, check_label_shapes, host, register
 from .classification import Names
+from .eval_metric import Array, HostMetric, alias, check_label_shapes, host, register
 
 __all__ = ["MAE", "MSE", "RMSE", "Caffe", "Loss", "PearsonCorrelation", "Torch"]
 

@@ -1,8 +1,8 @@
 """Optimizers, as `mx.optimizer`: rules that turn gradients into new weights, where the arrays live."""
 
 from .adaptive import FTML, AdaDelta, AdaGrad, Adam, Adamax, Ftrl, Nadam, RMSProp
-from .base import Optimizer, Update, create, register
 from .gradient_descent import DCASGD, NAG, SGD, SGLD, Signum, Test, ccSGD
+from .optimizer import Optimizer, Update, create, register
 from .updater import Updater, get_updater
 
 __all__ = [

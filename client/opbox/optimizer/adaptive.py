@@ -10,7 +10,7 @@ from typing import Any
 
 from .. import ndarray as nd
 from ..ndarray import NDArray
-from .base import Index, Optimizer, State, Update, bias_corrected, register, zeros_like
+from .optimizer import Index, Optimizer, State, Update, bias_corrected, register, zeros_like
 
 __all__ = ["FTML", "AdaDelta", "AdaGrad", "Adam", "Adamax", "Ftrl", "Nadam", "RMSProp"]
 

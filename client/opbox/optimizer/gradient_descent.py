@@ -10,7 +10,7 @@ from typing import Any
 
 from ..ndarray import NDArray
 from ..random import normal
-from .base import Index, Optimizer, State, Update, register, zeros_like
+from .optimizer import Index, Optimizer, State, Update, register, zeros_like
 
 __all__ = ["DCASGD", "NAG", "SGD", "SGLD", "Signum", "Test", "ccSGD"]
 

@@ -18,7 +18,7 @@ from opbox_protocol.errors import MXNetError
 
 from .. import ndarray as nd
 from ..ndarray import NDArray
-from .base import Index, Optimizer, State, Update, create
+from .optimizer import Index, Optimizer, State, Update, create
 
 __all__ = ["Updater", "get_updater"]
 

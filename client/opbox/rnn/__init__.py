@@ -1,6 +1,6 @@
 """Recurrent cells that unroll into symbols, as `mx.rnn`, and checkpoints with their weights unpacked."""
 
-from .base import BaseRNNCell, RNNParams
+from .cell import BaseRNNCell, RNNParams
 from .cells import GRUCell, LSTMCell, RNNCell
 from .checkpoint import do_rnn_checkpoint, load_rnn_checkpoint, save_rnn_checkpoint
 from .fused import FusedRNNCell

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .. import initializer, symbol
-from .base import BaseRNNCell, RNNParams, StateInfo, States, Symbol
+from .cell import BaseRNNCell, RNNParams, StateInfo, States, Symbol
 
 __all__ = ["GRUCell", "LSTMCell", "RNNCell"]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..model import load_checkpoint, save_checkpoint
-from .base import BaseRNNCell
+from .cell import BaseRNNCell
 
 __all__ = ["do_rnn_checkpoint", "load_rnn_checkpoint", "save_rnn_checkpoint"]
 

@@ -9,7 +9,7 @@ from typing import Any
 from .. import initializer, symbol
 from .. import ndarray as nd
 from ..initializer.recurrent import GATE_NAMES, packed_parts
-from .base import BaseRNNCell, RNNParams, StateInfo, States, Symbol, normalize_sequence
+from .cell import BaseRNNCell, RNNParams, StateInfo, States, Symbol, normalize_sequence
 from .cells import GRUCell, LSTMCell, RNNCell
 from .modifiers import DropoutCell
 from .stacks import BidirectionalCell, SequentialRNNCell

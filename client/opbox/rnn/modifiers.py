@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .. import symbol
-from .base import BaseRNNCell, RNNParams, StateInfo, States, Symbol, normalize_sequence
+from .cell import BaseRNNCell, RNNParams, StateInfo, States, Symbol, normalize_sequence
 from .stacks import BidirectionalCell
 
 __all__ = ["DropoutCell", "ModifierCell", "ResidualCell", "ZoneoutCell"]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .. import symbol
-from .base import BaseRNNCell, RNNParams, StateInfo, States, Symbol, normalize_sequence
+from .cell import BaseRNNCell, RNNParams, StateInfo, States, Symbol, normalize_sequence
 
 __all__ = ["BidirectionalCell", "SequentialRNNCell"]
 

@@ -50,7 +50,7 @@ slice_channel = register(
 split_v2 = register(
     "_split_v2",
     SplitV2Params,
-    outputs=lambda p: ["output"] if _parts_v2(p) == 1 else [f"output{i}" for i in range(_parts_v2(p))],
+    outputs=Counted("sections", begins="indices"),
     doc="Parts of data along an axis, equal or split at given indices.",
 )
 

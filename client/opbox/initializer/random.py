@@ -8,7 +8,7 @@ import numpy as np
 
 from ..ndarray import NDArray
 from ..random import normal, uniform
-from .base import Initializer, register
+from .initializer import Initializer, register
 
 __all__ = ["MSRAPrelu", "Normal", "Orthogonal", "Uniform", "Xavier"]
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..ndarray import NDArray
-from .base import Initializer, alias, register
+from .initializer import Initializer, alias, register
 
 __all__ = ["Bilinear", "Constant", "LSTMBias", "One", "Zero"]
 
