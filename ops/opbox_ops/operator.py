@@ -125,13 +125,27 @@ class Variadic:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """As many outputs as the parameter `count` says, named `prefix` and their position: output0, output1, …"""
+    """As many outputs as the parameter `count` says, named `prefix` and their position: output0, output1, …
+
+    Where `count` is 0, they begin at the positions in the parameter `begins`, and one at 0; a single one has no number.
+    """
 
     count: str
     prefix: str = "output"
+    begins: str = ""
+
+    def names(self, params: Any) -> list[str]:
+        count = getattr(params, self.count)
+        if self.begins:
+            positions = getattr(params, self.begins)
+            count = count or len(positions) + (0 if positions[:1] == (0,) else 1)
+            if count == 1:
+                return [self.prefix]
+        return [f"{self.prefix}{i}" for i in range(count)]
 
     def json(self) -> dict[str, Any]:
-        return {"count": self.count, "prefix": self.prefix}
+        declared = {"count": self.count, "prefix": self.prefix}
+        return {**declared, "begins": self.begins} if self.begins else declared
 
 
 Inputs: TypeAlias = "Sequence[str | Slot] | Variadic | Callable[[Any], Sequence[str]]"
@@ -326,7 +340,7 @@ class Op:
     def output_names(self, params: Any) -> list[str]:
         """Output suffixes in order, hidden ones included."""
         if isinstance(self.outputs, Counted):
-            return [f"{self.outputs.prefix}{i}" for i in range(getattr(params, self.outputs.count))]
+            return self.outputs.names(params)
         if callable(self.outputs):
             return list(self.outputs(params))
         return [slot.name for slot in self.outputs if slot.present is None or slot.present.holds(params)]

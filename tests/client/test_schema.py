@@ -37,7 +37,8 @@ def _smallest(name: str) -> dict[str, str]:
     for key in op.required:
         told = op.params[key]
         kind = next((each for each in told.get("anyOf", [told]) if each.get("type") != "null"), told)
-        found[key] = str(kind["enum"][0]) if "enum" in kind else values[kind.get("type", "array")]
+        choices = kind.get("enum", [kind["const"]] if "const" in kind else [])
+        found[key] = str(choices[0]) if choices else values[kind.get("type", "array")]
     if op.count is not None:
         found[op.count] = "3"
     return found

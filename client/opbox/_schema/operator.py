@@ -9,10 +9,9 @@ from functools import lru_cache
 from importlib import resources
 from typing import Any
 
-from opbox_protocol.errors import ParamError, UnknownOperatorError
+from opbox_protocol.errors import MXNetError, ParamError, UnknownOperatorError
 from opbox_protocol.mxnet import HIDDEN_KEYS, attribute_text, attribute_value, is_hidden
 
-from . import dynamic
 from .parameters import accepts, described
 
 __all__ = ["Operator", "extend", "find", "get", "operators", "when_learnt"]
@@ -85,7 +84,7 @@ class Operator:
     @property
     def tensors(self) -> list[str]:
         if isinstance(self._in, dict):
-            return [] if self.count else dynamic.tensors(self.name)
+            return []
         return [slot["name"] for slot in self._in]
 
     def _value(self, attrs: Attrs, key: str) -> Any:
@@ -115,7 +114,7 @@ class Operator:
                     groups = [f"{part}_{i}" for i in range(int(number or 0)) for part in self._in["parts"]]
                     return [*groups, *self._in["last"]]
                 return [f"{self._in.get('prefix', 'arg')}{i}" for i in range(int(number or 0))]
-            return dynamic.input_names(self.name, lambda key: self._value(attrs, key))
+            raise self._untold("inputs")
         return [slot["name"] for slot in self._in if self._holds(slot.get("when"), attrs)]
 
     def aux_indices(self, attrs: Attrs) -> frozenset[int]:
@@ -125,7 +124,7 @@ class Operator:
             own = [k for k, part in enumerate(parts) if part in self._in["aux"]]
             return frozenset(i * len(parts) + k for i in range(count) for k in own)
         if isinstance(self._in, dict):
-            return frozenset(dynamic.aux_indices(self.name, lambda key: self._value(attrs, key)))
+            return frozenset()
         present = [slot for slot in self._in if self._holds(slot.get("when"), attrs)]
         return frozenset(i for i, slot in enumerate(present) if slot.get("aux"))
 
@@ -143,7 +142,7 @@ class Operator:
             ParamError: an unknown, missing or unfit parameter or input.
         """
         if self.count is not None and self.count not in params:
-            params = {**params, self.count: len(tensors) + len(named)}
+            params = {**params, self.count: self.counted(len(tensors) + len(named))}
         attrs = {key: attribute_text(value) for key, value in params.items()}
         self.check(attrs)
         names = self.input_names(attrs)
@@ -157,13 +156,21 @@ class Operator:
                 raise ParamError(f"{self.name}: input {name!r} is missing: expected {', '.join(names)}")
         return attrs, [named[name] for name in names]
 
+    def _untold(self, what: str) -> MXNetError:
+        return MXNetError(f"{self.name}: expected {what} that the catalogue declares, got a function of the parameters")
+
     def output_names(self, attrs: Attrs) -> list[str]:
         """The suffixes of the outputs in order, hidden ones included."""
         if isinstance(self._out, dict):
-            if "count" in self._out:
-                prefix = self._out.get("prefix", "output")
-                return [f"{prefix}{i}" for i in range(int(self._value(attrs, self._out["count"])))]
-            return dynamic.output_names(self.name, lambda key: self._value(attrs, key))
+            if "count" not in self._out:
+                raise self._untold("outputs")
+            prefix, number = self._out.get("prefix", "output"), int(self._value(attrs, self._out["count"]) or 0)
+            if "begins" in self._out:
+                begins = tuple(self._value(attrs, self._out["begins"]) or ())
+                number = number or len(begins) + (begins[:1] != (0,))
+                if number == 1:
+                    return [prefix]
+            return [f"{prefix}{i}" for i in range(number)]
         return [slot["name"] for slot in self._out if self._holds(slot.get("when"), attrs)]
 
     def visible_outputs(self, attrs: Attrs) -> int:

@@ -44,7 +44,11 @@ lars = register(
     doc="Learning rates scaled by the norms of weights and gradients (LARS).",
 )
 reset = register(
-    "reset_arrays", CountParams, inputs=Variadic("num_arrays", "data_"), outputs=(), doc="Sets arrays to 0."
+    "reset_arrays",
+    CountParams,
+    inputs=Variadic("num_arrays", parts=("data",), aux=("data",)),
+    outputs=(),
+    doc="Sets arrays to 0.",
 )
 adagrad = register(
     "_contrib_group_adagrad_update",
@@ -53,7 +57,6 @@ adagrad = register(
     doc="A step of AdaGrad with one history for each row.",
 ).inplace((0, 0))
 lars.infer_shape(all_same_shape)
-reset.set_attr("FMutateInputs", lambda p: list(range(p.num_arrays)))
 
 
 @sum_sq.infer_shape
