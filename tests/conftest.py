@@ -71,3 +71,22 @@ def backend(device: str) -> Backend:
 def xp(backend: Backend) -> Any:
     """numpy, or cupy."""
     return backend.xp
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Print the report of drawn calls, and keep it."""
+    from tests.conformance.reporting import report, write
+
+    tallies = [
+        value
+        for results in terminalreporter.stats.values()
+        for result in results
+        if getattr(result, "when", "") == "call"
+        for key, value in result.user_properties
+        if key == "conformance"
+    ]
+    if tallies:
+        terminalreporter.section("drawn calls, in MXNet and here")
+        for line in report(tallies):
+            terminalreporter.write_line(line)
+        write(tallies)

@@ -21,6 +21,7 @@ CASES = [
     Case("_arange", {}, {"start": 1, "stop": 9, "step": 2, "repeat": 3}, dtypes=ONE, grad=False),
     Case("_arange", {}, {"start": 4, "stop": -1, "step": -1.5, "dtype": "float64"}, dtypes=ONE, grad=False),
     Case("_arange", {}, {"start": 2, "stop": 8, "dtype": "int32"}, dtypes=ONE, grad=False),
+    Case("_arange", {}, {"start": 4, "stop": -1, "step": -1.5, "dtype": "int64"}, dtypes=ONE, grad=False),
     Case("_linspace", {}, {"start": -1, "stop": 2, "num": 7}, dtypes=ONE, grad=False),
     Case("_linspace", {}, {"start": 0, "stop": 1, "num": 4, "endpoint": False}, dtypes=ONE, grad=False),
     Case("_linspace", {}, {"start": 3, "stop": 9, "num": 1}, dtypes=ONE, grad=False),

@@ -32,13 +32,15 @@ def _symbol(asked: dict[str, Any]) -> Any:
 def _run(asked: dict[str, Any], arrays: dict[str, Any]) -> Answer:
     given = {name[4:]: array for name, array in arrays.items() if name.startswith("arg:")}
     heads = {int(name[5:]): array for name, array in arrays.items() if name.startswith("head:")}
-    entry = run(
-        _symbol(asked),
-        given,
-        asked["wanted"],
-        (lambda i, out: heads[i].reshape(out.shape).astype(out.dtype)) if heads else None,
-        is_train=asked["is_train"],
-    )
+    with mx.util.np_shape(asked.get("np_shape", False)):
+        entry = run(
+            _symbol(asked),
+            given,
+            asked["wanted"],
+            (lambda i, out: heads[i].reshape(out.shape).astype(out.dtype)) if heads else None,
+            is_train=asked["is_train"],
+            start=asked.get("start"),
+        )
     told = {f"out:{i}": array for i, array in enumerate(entry.outputs)}
     told.update({f"grad:{name}": array for name, array in entry.grads.items()})
     told.update({f"aux:{name}": array for name, array in entry.aux.items()})

@@ -67,6 +67,7 @@ def run(
     heads: Callable[[int, Any], Any] | None,
     *,
     is_train: bool = True,
+    start: float | None = None,
     entry: Entry | None = None,
 ) -> Entry:
     """Bind, run forward, and backward when gradients are wanted.
@@ -76,6 +77,9 @@ def run(
         given: host arrays for all arguments and auxiliary states.
         wanted: arguments whose gradients are computed.
         heads: the head gradient for output number and output; None: backward without head gradients (losses).
+        is_train: the mode.
+        start: what gradients hold before, for backward to add to; None: it writes.
+        entry: where the results go.
     """
     entry = entry or Entry("")
     names, states = symbol.list_arguments(), symbol.list_auxiliary_states()
@@ -83,8 +87,9 @@ def run(
         raise ValueError(f"MXNet takes {', '.join(names + states)}, given are {', '.join(given)}")
     args = {name: to_nd(given[name]) for name in names}
     aux = {name: to_nd(given[name]) for name in states}
-    grads = {name: mx.nd.zeros(given[name].shape, dtype=given[name].dtype) for name in wanted}
-    req = {name: "write" if name in grads else "null" for name in names}
+    grads = {name: mx.nd.full(given[name].shape, start or 0, dtype=given[name].dtype) for name in wanted}
+    written = "write" if start is None else "add"
+    req = {name: written if name in grads else "null" for name in names}
     executor = symbol.bind(mx.cpu(), args, args_grad=grads, grad_req=req, aux_states=aux)
     mx.random.seed(1)
     outputs = executor.forward(is_train=is_train)
@@ -102,8 +107,6 @@ def run(
 def run_case(case: Case, dtype: str) -> Entry:
     """Outputs, gradients and auxiliary states of a row; or MXNet's refusal."""
     entry = Entry(digest(case, dtype))
-    if case.imperative:
-        return _call_on_arrays(case, dtype, entry)
     try:
         given = inputs(case, dtype)
         symbol = call(case.op, dict(case.attrs), [mx.sym.Variable(name) for name in given])
@@ -120,24 +123,6 @@ def run_case(case: Case, dtype: str) -> Entry:
         return run(symbol, given, wanted, heads, is_train=case.is_train, entry=entry)
     except REFUSALS as error:
         return Entry(entry.digest, first_line(error))
-
-
-def _call_on_arrays(case: Case, dtype: str, entry: Entry) -> Entry:
-    """Outputs of a call on arrays, and the inputs that it changed."""
-    given = inputs(case, dtype)
-    spaces = (mx.nd.op, mx.nd._internal, mx.nd.contrib)
-    function = next(getattr(space, case.op) for space in spaces if hasattr(space, case.op))
-    arrays = {name: to_nd(array) for name, array in given.items()}
-    # Its rules for steps of many weights need the new weights' arrays.
-    into = [mx.nd.zeros(a.shape, dtype=a.dtype) for name, a in arrays.items() if name.startswith("weight_")]
-    try:
-        outputs = function(*arrays.values(), **case.attrs, **({"out": into} if into else {}))
-        entry.outputs = [out.asnumpy() for out in (outputs if isinstance(outputs, (list, tuple)) else [outputs])]
-    except REFUSALS as error:
-        return Entry(entry.digest, first_line(error))
-    after = {name: array.asnumpy() for name, array in arrays.items()}
-    entry.aux = {name: array for name, array in after.items() if not np.array_equal(array, given[name], equal_nan=True)}
-    return entry
 
 
 def shapes_of(symbol: Any, shapes: dict[str, Any], *, partial: bool) -> dict[str, Any]:

@@ -96,4 +96,4 @@ def _(p: QuantizeParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> No
 def _(p: DequantizeParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     data, low, high = inputs
     wide = outputs[0].dtype.type(STEPS[data.dtype.name][1] + 0.5)
-    ctx.xp.multiply(data, _largest(ctx.xp, low, high) / wide, out=outputs[0])
+    ctx.xp.multiply(data, (_largest(ctx.xp, low, high) / wide).reshape(()), out=outputs[0])

@@ -57,7 +57,7 @@ def _(p: NoParams, ins: ShapeList, outs: ShapeList) -> None:
 @scatter_nd.infer_shape
 def _(p: ScatterParams, ins: ShapeList, outs: ShapeList) -> None:
     outs.merge(0, p.shape)
-    if ins[1] is not None and ins[1][:1] >= (0,):
+    if ins[1] is not None and (ins[1] == () or ins[1][0] >= 0):
         ins.merge(0, _selected(p.shape, ins[1]))
 
 
@@ -65,7 +65,7 @@ def _(p: ScatterParams, ins: ShapeList, outs: ShapeList) -> None:
 def _(p: ScatterParams, ins: ShapeList, outs: ShapeList) -> None:
     ins.merge(0, p.shape)
     outs.merge(0, p.shape)
-    if ins[2] is not None and ins[2][:1] >= (0,):
+    if ins[2] is not None and (ins[2] == () or ins[2][0] >= 0):
         ins.merge(1, _selected(p.shape, ins[2]))
 
 

@@ -108,7 +108,7 @@ def _count(ctx: OpContext, start: float, step: float, repeat: int, out: Array) -
     xp, (numbers,) = ctx.xp, ctx.temp
     whole = numbers.dtype.kind == "i"
     count_up(xp, numbers)
-    xp.multiply(numbers, int(step) if whole and not step % 1 else step, out=numbers, casting="unsafe")
+    xp.multiply(numbers, int(step) if whole else step, out=numbers, casting="unsafe")
     xp.add(numbers, int(start) if whole else start, out=numbers)
     flat = out.reshape(-1)
     full = flat.size // repeat

@@ -21,7 +21,7 @@ from opbox_protocol.errors import ParamError, ShapeError
 
 from ..compute import Array, Arrays, ArraySpec, OpContext, Outputs, Temp
 from ..gradient import backward_node
-from ..infer import ShapeList
+from ..infer import ShapeList, all_same_float
 from ..node import Entry, Node
 from ..params import Bool, Field, OptBool, OptInt, Params, Shape
 from ..registry import register, register_backward
@@ -45,6 +45,7 @@ class PoolingParams(Params):
 
 
 op = register("Pooling", PoolingParams)
+op.infer_type(all_same_float)
 backward = register_backward("_backward_Pooling", PoolingParams, outputs=("data",))
 
 

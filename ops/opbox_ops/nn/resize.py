@@ -28,7 +28,7 @@ from opbox_protocol.errors import ParamError, ShapeError
 from ..accumulation import accumulation_type
 from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..gradient import backward_node
-from ..infer import ShapeList, known
+from ..infer import ShapeList, known, show_shape
 from ..node import Entry, Node
 from ..params import Bool, Field, Int, OptFloat, Params, Shape
 from ..registry import Slot, register, register_backward, when
@@ -93,6 +93,8 @@ def _(p: BilinearResizeParams, ins: ShapeList, outs: ShapeList) -> None:
         sizes = (p.height, p.width)
     elif known(data[2:]):
         sizes = tuple(map(_scaled, (p, p), data[2:], scales, (p.height, p.width)))
+    if 0 in data[2:]:
+        raise ShapeError(f"expected images with pixels, got {show_shape(data)}", side="input", index=0)
     if 0 in sizes or min(sizes) < -1:
         raise ShapeError(f"expected a size of at least (1, 1) for out, got {sizes}", side="output", index=0)
     out = outs.merge(0, (*data[:2], *sizes)) or ()

@@ -5,7 +5,7 @@
     log_softmax  log(softmax(data))                                 gdata = (gout - exp(out) sum gout) / temperature
 
 softmax with use_length takes length, data's shape without the axis: elements from there on are left out, and out is 0.
-SoftmaxActivation is softmax over all axes but the first ("instance") or over axis 1 ("channel").
+SoftmaxActivation is softmax over the last axis ("instance") or over axis 1 ("channel").
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class SoftmaxParams(Params):
 
 
 class SoftmaxActivationParams(Params):
-    mode: Literal["channel", "instance"] = Field("instance", description="Over axis 1, or over all but the first.")
+    mode: Literal["channel", "instance"] = Field("instance", description="Over axis 1, or over the last.")
 
 
 def _wide(*dtypes: Any) -> Any:
@@ -192,6 +192,8 @@ activation = register("SoftmaxActivation", SoftmaxActivationParams).inplace((0, 
 @activation.infer_shape
 def _(p: SoftmaxActivationParams, ins: ShapeList, outs: ShapeList) -> None:
     shape = ins.merge(0, outs.merge(0, ins[0]))
+    if shape == ():
+        raise ShapeError("expected at least 1 dimension, got ()", side="input", index=0)
     if p.mode == "channel" and shape is not None and len(shape) < 3:
         told = f"expected at least 3 dimensions with mode 'channel', got {show_shape(shape)}"
         raise ShapeError(told, side="input", index=0)
@@ -208,7 +210,7 @@ def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
 
 
 def _row_shape(p: SoftmaxActivationParams, shape: tuple[int, ...]) -> tuple[int, ...]:
-    return shape if p.mode == "channel" else (shape[0], math.prod(shape[1:]))
+    return shape if p.mode == "channel" else (math.prod(shape[:-1]), shape[-1])
 
 
 def _rows(p: SoftmaxActivationParams, array: Array) -> Array:

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from opbox_protocol.errors import ShapeError
+
 from ..compute import Arrays, OpContext, Outputs, Temp
 from ..index.positions import take_rows
-from ..infer import all_same_shape
+from ..infer import ShapeList, all_same_shape
 from ..params import NoParams
 from ..registry import register
 
 op = register("_shuffle", aliases=("shuffle",))
-op.infer_shape(all_same_shape)
+
+
+@op.infer_shape
+def _(p: NoParams, ins: ShapeList, outs: ShapeList) -> None:
+    if ins[0] == ():
+        raise ShapeError("expected at least 1 dimension, got ()", side="input", index=0)
+    all_same_shape(p, ins, outs)
 
 
 @op.compute(

@@ -50,9 +50,9 @@ def _register(name: str, params: type[Params], axes: tuple[int, ...], doc: str) 
             raise ParamError(f"{name}: parameter 'axis': expected {expected}, got {p.axis}")
         if name == "SequenceLast":
             data = ins[0]
-            rest = None if data is None else (data[1 - p.axis], *data[2:])
             if data is not None and len(data) < 2:
                 raise ShapeError(f"expected at least 2 dimensions, got {show_shape(data)}", side="input", index=0)
+            rest = None if data is None else (data[1 - p.axis], *data[2:])
             out = outs.merge(0, rest)
             if out is not None:
                 time = -1 if data is None else data[p.axis]

@@ -42,6 +42,9 @@ def _check(p: MultiBoxPriorParams) -> None:
     for name in ("sizes", "ratios"):
         if not getattr(p, name):
             raise ParamError(f"_contrib_MultiBoxPrior: parameter {name!r}: expected at least one number, got ()")
+    if min(p.ratios) <= 0:
+        message = f"expected positive numbers, got {p.ratios}"
+        raise ParamError(f"_contrib_MultiBoxPrior: parameter 'ratios': {message}")
     for name in ("steps", "offsets"):
         if len(getattr(p, name)) != 2:
             message = f"expected two numbers (y, x), got {getattr(p, name)}"
