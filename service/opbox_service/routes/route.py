@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
@@ -97,11 +98,11 @@ class RouteTable:
     def __init__(self, routes: Iterable[Route]) -> None:
         self._routes = tuple(routes)
         self._exact: dict[tuple[str, str], Route] = {}
-        self._templates: dict[tuple[str, int], list[tuple[list[str], Route]]] = {}
+        self._templates: dict[tuple[str, int], list[tuple[re.Pattern[str], Route]]] = {}
         for route in self._routes:
             if "{" in route.path:
-                parts = route.path.split("/")
-                self._templates.setdefault((route.method, len(parts)), []).append((parts, route))
+                pattern = re.compile(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", route.path))
+                self._templates.setdefault((route.method, route.path.count("/")), []).append((pattern, route))
             else:
                 self._exact[route.method, route.path] = route
 
@@ -113,10 +114,10 @@ class RouteTable:
         route = self._exact.get((method, path))
         if route is not None:
             return route, {}
-        parts = path.split("/")
-        for template, route in self._templates.get((method, len(parts)), ()):
-            if all(want == part or (want[:1] == "{" and part) for want, part in zip(template, parts, strict=True)):
-                return route, {want[1:-1]: part for want, part in zip(template, parts, strict=True) if want[:1] == "{"}
+        for pattern, route in self._templates.get((method, path.count("/")), ()):
+            fields = pattern.fullmatch(path)
+            if fields is not None:
+                return route, fields.groupdict()
         return None
 
     def match(self, method: str, path: str) -> tuple[Route, dict[str, str]]:
