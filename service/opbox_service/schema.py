@@ -21,21 +21,21 @@ __all__ = ["catalogue", "files", "main"]
 
 def catalogue() -> dict[str, Any]:
     """Every operator that a user may call, as `GET /v1/ops` tells them."""
-    found = [registry.get(name) for name in registry.names()]
-    told = [op.json() for op in found if not op.is_backward and not op.name.startswith("_backward")]
-    for each in told:
+    registered = [registry.get(name) for name in registry.names()]
+    operators = [op.json() for op in registered if not op.is_backward and not op.name.startswith("_backward")]
+    for operator in operators:
         # Which computes there are depends on the server.
-        del each["levels"]
-    return {"operators": told}
+        del operator["levels"]
+    return {"operators": operators}
 
 
 def files() -> dict[Path, str]:
     """The text of each generated file of the client, by its path."""
     root = Path(opbox.__file__).parent
-    told = catalogue()["operators"]
-    lines = ",\n".join(json.dumps(each, separators=(", ", ": "), ensure_ascii=False) for each in told)
-    made = {root / "_schema" / "operators.json": '{"operators": [\n' + lines + "\n]}\n"}
-    return made | {root / name: text for name, text in stubs.files(told).items()}
+    operators = catalogue()["operators"]
+    lines = ",\n".join(json.dumps(operator, separators=(", ", ": "), ensure_ascii=False) for operator in operators)
+    texts = {root / "_schema" / "operators.json": '{"operators": [\n' + lines + "\n]}\n"}
+    return texts | {root / name: text for name, text in stubs.files(operators).items()}
 
 
 def main(arguments: list[str] | None = None) -> int:

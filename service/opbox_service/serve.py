@@ -2,7 +2,7 @@
 
     main(["--port", "0", "--isolation", "none"])
 
-Every option is a setting (settings.py); an option given wins over the environment.
+Every setting (settings.py) but the tokens is an option, which wins over the environment.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import signal
 import socket
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 import uvicorn
 from pydantic import SecretStr, ValidationError
+from pydantic_settings import CliSettingsSource, SettingsError
 
 from opbox import token_store
 from opbox_protocol.errors import MXNetError
@@ -27,6 +27,7 @@ from opbox_protocol.errors import MXNetError
 from .app import create_app
 from .logs import configure
 from .settings import Settings
+from .validation import explain
 from .worker.allocator import tune_allocator
 from .worker.orphans import adopt_strays
 
@@ -34,10 +35,10 @@ __all__ = ["Server", "main"]
 
 
 class Server(uvicorn.Server):
-    """A uvicorn server that tells where it listens, and turns unready as soon as it is asked to stop."""
+    """A uvicorn server that prints where it listens, and turns unready as soon as it is asked to stop."""
 
     def __init__(self, settings: Settings, *, announce: bool = True) -> None:
-        self.settings, self._made = _with_token(settings)
+        self.settings, self._made_token = _with_token(settings)
         self.middleware = create_app(self.settings)
         self._announce = announce
         self.socket = _listen(self.settings)
@@ -65,8 +66,8 @@ class Server(uvicorn.Server):
     @property
     def token(self) -> str:
         """A token that it takes, with every scope where there is one."""
-        told = self.settings
-        return (told.token or told.tokens[0].token).get_secret_value()
+        settings = self.settings
+        return (settings.token or settings.tokens[0].token).get_secret_value()
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
         """Serve until a signal."""
@@ -80,15 +81,15 @@ class Server(uvicorn.Server):
         except MXNetError as error:
             raise SystemExit(f"opbox serve: {error}") from None
         await super().startup(sockets)
-        if self._made:
+        if self._made_token:
             token_store.write(self.url, self.token)
         if self._announce:
             print(f"opbox serving on {self.url}", flush=True)
-            print(f"token: {self.token}" if self._made else "token: as configured", flush=True)
+            print(f"token: {self.token}" if self._made_token else "token: as configured", flush=True)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self.middleware.server.stopping = True
-        if self._made:
+        if self._made_token:
             token_store.remove(self.url)
         await super().shutdown(sockets)
 
@@ -131,42 +132,62 @@ def main(argv: Sequence[str] | None = None) -> int:
     Args:
         argv: options, without the program's name; see `opbox serve --help`.
     """
-    given = {key: value for key, value in vars(_parser().parse_args(argv)).items() if value is not None}
+    options = CliSettingsSource[_Parser](
+        Settings,
+        cli_parse_args=list(sys.argv[1:] if argv is None else argv),
+        cli_kebab_case=True,
+        cli_implicit_flags=True,
+        root_parser=_Parser(),
+        add_argument_method=_add_option,
+    )
     try:
-        settings = Settings(**given)
+        settings = Settings(**options())
     except ValidationError as error:
         item = error.errors(include_url=False)[0]
-        place = ".".join(str(part) for part in item["loc"])
-        raise SystemExit(f"opbox serve: {place}: {item['msg']}, got {item.get('input')!r}") from None
+        sentence = explain(item, Settings, item["loc"])
+        if item["loc"][0] in ("token", "tokens"):  # nobody is to see what it got
+            sentence = sentence.rpartition(", got ")[0]
+        raise SystemExit(f"opbox serve: {sentence}") from None
+    except SettingsError as error:
+        raise SystemExit(f"opbox serve: {error}: expected JSON") from None
     configure(settings)
     adopt_strays()
     Server(settings).run()
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("opbox serve", description="Serve operators over HTTP.")
-    fields = Settings.model_fields
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors are one sentence."""
 
-    def option(name: str, **how: Any) -> None:
-        told = fields[name]
-        default = f" (default: {told.default})" if told.default not in (None, ()) else ""
-        parser.add_argument(f"--{name.replace('_', '-')}", help=f"{told.description}{default}", default=None, **how)
+    def __init__(self) -> None:
+        super().__init__(
+            "opbox serve",
+            usage="opbox serve [options]",
+            description="Serve operators over HTTP.",
+            epilog="Every setting is an environment variable OPBOX_… as well; tokens only there.",
+        )
 
-    option("host")
-    option("port", type=int)
-    option("isolation", choices=("process", "none"))
-    option("workers", type=int)
-    option("threads", type=int)
-    option("device")
-    option("ops", type=Path, nargs="+", action="extend", metavar="PATH")
-    option("max_body_bytes", type=int)
-    option("session_ttl_s", type=float)
-    option("deadline_s", type=float)
-    option("log_level", choices=("debug", "info", "warning", "error"))
-    option("log_requests", action="store_const", const=True)
-    parser.epilog = "Every setting is an environment variable OPBOX_… as well; tokens only there."
-    return parser
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"opbox serve: {message}: see opbox serve --help\n")
+
+
+TOKENS = {"--token", "--tokens"}
+"""Settings that are no options: anybody on the machine sees a program's."""
+METAVARS = {"int": "N", "float": "X", "str": "TEXT", "Path": "PATH"}
+
+
+def _add_option(parser: argparse._ActionsContainer, *names: str, **how: Any) -> Any:
+    """Add a setting's option, as pydantic-settings describes it; several values may follow one that takes them."""
+    if not TOKENS.isdisjoint(names):
+        return None
+    kind = str(how.get("metavar", ""))
+    if kind.startswith("tuple["):
+        kind = kind.removeprefix("tuple[").removesuffix(",...]")
+        how |= {"nargs": "+", "action": "extend"}
+    if kind in METAVARS:
+        how["metavar"] = METAVARS[kind]
+    how["help"] = str(how["help"]).replace(" (default: ())", "")
+    return parser.add_argument(*names, **how)
 
 
 if __name__ == "__main__":

@@ -16,8 +16,8 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 __all__ = ["SCOPES", "UPLOADS", "Scope", "Settings", "Token"]
 
-Scope = Literal["run", "upload-python", "upload-cuda", "admin"]
-SCOPES: frozenset[Scope] = frozenset({"run", "upload-python", "upload-cuda", "admin"})
+Scope = Literal["run", "upload-python", "upload-cuda"]
+SCOPES: frozenset[Scope] = frozenset({"run", "upload-python", "upload-cuda"})
 UPLOADS: frozenset[Scope] = frozenset({"upload-python", "upload-cuda"})
 GIB = 1 << 30
 

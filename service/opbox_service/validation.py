@@ -24,7 +24,9 @@ SHOWN = 80
 PHRASES: Mapping[str, str] = {
     "bool_type": "true or false",
     "int_type": "an integer",
+    "int_parsing": "an integer",
     "float_type": "a number",
+    "float_parsing": "a number",
     "string_type": "a string",
     "list_type": "a list",
     "dict_type": "an object",
@@ -135,4 +137,4 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     inner = (_model_in(part) for part in getattr(annotation, "__args__", ()))
-    return next((found for found in inner if found is not None), None)
+    return next((model for model in inner if model is not None), None)

@@ -152,7 +152,7 @@ def test_printing_without_an_end_fills_no_log(server: Live) -> None:
     before = len(log_of(server))
     _, answer = run(server, "print_for_ever")
     assert answer.status == 504
-    wait_for(lambda: "came too fast to be told" in log_of(server))
+    wait_for(lambda: "came too fast to be logged" in log_of(server))
     assert len(log_of(server)) - before < 1 << 20
 
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+from typing import Any
+
 import pytest
 from pydantic import ValidationError
 
+from opbox_service import serve
 from opbox_service.settings import Settings
 
 
@@ -25,3 +30,79 @@ def test_the_embedded_engine_takes_no_token(monkeypatch: pytest.MonkeyPatch) -> 
     settings = Settings.embedded()
     assert settings.token is None
     assert settings.tokens == ()
+
+
+def run_serve(monkeypatch: pytest.MonkeyPatch, *options: str) -> Settings:
+    """The settings that `opbox serve` would serve with."""
+    given: list[Settings] = []
+
+    class Server:
+        def __init__(self, settings: Settings) -> None:
+            given.append(settings)
+
+        def run(self) -> None:
+            """Serve nothing."""
+
+    monkeypatch.setattr(serve, "Server", Server)
+    monkeypatch.setattr(serve, "configure", lambda settings: None)
+    monkeypatch.setattr(serve, "adopt_strays", lambda: None)
+    assert serve.main(options) == 0
+    return given[0]
+
+
+def test_every_setting_but_the_tokens_is_an_option(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        serve.main(["--help"])
+    assert ended.value.code == 0
+    text = capsys.readouterr().out
+    assert text.startswith("usage: opbox serve [options]\n\nServe operators over HTTP.")
+    for name, field in Settings.model_fields.items():
+        option = re.search(rf"--{name.replace('_', '-')}(?![\w-])", text)
+        assert (option is not None) == (name not in ("token", "tokens")), name
+        assert name in ("token", "tokens") or str(field.description).split()[0] in text
+
+
+def test_options_win_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPBOX_PORT", "1")
+    monkeypatch.setenv("OPBOX_THREADS", "3")
+    options = ["--port", "2", "--ops", "a.py", "b.py", "--ops", "c.py", "--log-requests", "--deadline-s", "0.5"]
+    settings = run_serve(monkeypatch, *options, "--devices", "cpu", "gpu", "--isolation", "none")
+    expected: dict[str, Any] = {"port": 2, "threads": 3, "log_requests": True, "deadline_s": 0.5}
+    assert {name: getattr(settings, name) for name in expected} == expected
+    assert settings.ops == tuple(Path(name).absolute() for name in ("a.py", "b.py", "c.py"))
+    assert settings.devices == ("cpu", "gpu")
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--port", "70000"], "opbox serve: port: expected 65535 or less, got '70000'"),
+        (["--workers", "many"], "opbox serve: workers: expected an integer, got 'many'"),
+        (["--isolation", "some"], "opbox serve: isolation: expected one of 'process' or 'none', got 'some'"),
+    ],
+)
+def test_a_wrong_value_is_one_sentence(monkeypatch: pytest.MonkeyPatch, options: list[str], sentence: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run_serve(monkeypatch, *options)
+    assert str(ended.value) == sentence
+
+
+def test_an_unknown_option_is_one_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    for options in (["--colour", "red"], ["--token", "a-secret-token"]):
+        with pytest.raises(SystemExit) as ended:
+            run_serve(monkeypatch, *options)
+        assert ended.value.code == 2
+        error = capsys.readouterr().err
+        assert error == f"opbox serve: unrecognized arguments: {' '.join(options)}: see opbox serve --help\n"
+
+
+@pytest.mark.parametrize("variable", ["OPBOX_TOKEN", "OPBOX_TOKENS"])
+def test_what_is_wrong_with_a_token_shows_nothing_of_it(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+    for value in ("secret", '[{"name": "ann", "token": "secret"}]', '[{"name": "secret"'):
+        if (variable, value[0]) != ("OPBOX_TOKEN", "["):
+            monkeypatch.setenv(variable, value)
+            with pytest.raises(SystemExit, match=r"opbox serve: .*token.*expected") as ended:
+                run_serve(monkeypatch)
+            assert "secret" not in str(ended.value)

@@ -68,13 +68,16 @@ class Launch(Command):
 
     def run(self, table: ArrayTable, exchange: Exchange) -> None:
         form = table.kernel(self.kernel)
-        entries = [table.entry(given.array) if isinstance(given, ArrayArgument) else None for given in self.args]
+        entries = [
+            table.entry(argument.array) if isinstance(argument, ArrayArgument) else None for argument in self.args
+        ]
         values: list[Array | float] = [
-            given.value if isinstance(given, NumberArgument) else table.array(given.array) for given in self.args
+            argument.value if isinstance(argument, NumberArgument) else table.array(argument.array)
+            for argument in self.args
         ]
         kernel = form.for_values(values)
-        for argument, entry in zip(kernel.arguments, entries, strict=False):
-            if entry is not None and entry.read_only and not argument.is_const:
+        for parameter, entry in zip(kernel.arguments, entries, strict=False):
+            if entry is not None and entry.read_only and not parameter.is_const:
                 raise BadRequestError(WRITES_TO_INPUT)
         kernel.launch(values, self.grid, self.block, self.shared)
 

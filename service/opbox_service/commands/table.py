@@ -212,6 +212,6 @@ class ArrayTable:
 
 
 def _absent(kind: str, id: int, entry: Entry | None) -> NotFoundError:
-    made = {"array": "of", "executor": "bound in", "kernel": "compiled in"}[kind]
+    origin = {"array": "of", "executor": "bound in", "kernel": "compiled in"}[kind]
     got = "nothing" if entry is None else entry.kind
-    return NotFoundError(f"{kind} {id}: expected one {made} this session, got {got}")
+    return NotFoundError(f"{kind} {id}: expected one {origin} this session, got {got}")

@@ -1,4 +1,4 @@
-"""What a user's operator tells of itself: names, shapes, types, what backward reads, and its computation.
+"""Asks a user's operator for its names, shapes, types, what backward reads, and its computation.
 
 One face for a CustomOpProp and for an instance of NumpyOp or NDArrayOp. Whatever they return is checked; what is not as
 it should be is a UserCodeError that says what was expected.
@@ -30,21 +30,21 @@ class Description:
 
     Args:
         definition: its code.
-        told: the Prop or the instance.
+        user_object: the Prop, or the instance of NumpyOp or NDArrayOp.
 
     Attributes:
         arguments, auxiliary_states, outputs: names.
     """
 
-    def __init__(self, definition: Definition, told: Any) -> None:
+    def __init__(self, definition: Definition, user_object: Any) -> None:
         self.definition = definition
-        self.told = told
+        self.user_object = user_object
         self.arguments = self._names("list_arguments")
         self.outputs = self._names("list_outputs")
         self.auxiliary_states = self._names("list_auxiliary_states") if definition.kind == "Custom" else []
 
     def _names(self, method: str) -> list[str]:
-        names = call(method, getattr(self.told, method))
+        names = call(method, getattr(self.user_object, method))
         if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
             raise UserCodeError(f"{method}: expected a list of names, got {names!r}")
         return list(names)
@@ -52,30 +52,30 @@ class Description:
     # -- shapes and types ---------------------------------------------------------------------------------------
 
     def infer_shape(self, ins: ShapeList, outs: ShapeList) -> None:
-        """Ask for shapes, and merge what is told. While inputs are unknown, an exception only means: not yet."""
+        """Ask for shapes, and merge the answer. While inputs are unknown, an exception only means: not yet."""
         count = len(self.arguments)
         complete = all(known(shape) for shape in ins[:count])
-        given = [list(to_mxnet(shape)) for shape in ins[:count]]
-        lists = self._ask("infer_shape", given, complete)
+        shapes = [list(to_mxnet(shape)) for shape in ins[:count]]
+        lists = self._ask("infer_shape", shapes, complete)
         if lists is None:
             return
         self._merge(lists, ins, outs, lambda what, shape: _shape(what, shape, complete))
 
     def infer_type(self, ins: TypeList, outs: TypeList) -> None:
-        """Ask for types, and merge what is told."""
+        """Ask for types, and merge the answer."""
         count = len(self.arguments)
         complete = all(dtype is not None for dtype in ins[:count])
-        if not hasattr(self.told, "infer_type"):
+        if not hasattr(self.user_object, "infer_type"):
             first = next((dtype for dtype in ins[:count] if dtype is not None), None if count else np.dtype(np.float32))
             self._merge(([first] * count, [first] * len(outs), []), ins, outs, _type)
             return
-        lists = self._ask("infer_type", [None if each is None else each.type for each in ins[:count]], complete)
+        lists = self._ask("infer_type", [None if dtype is None else dtype.type for dtype in ins[:count]], complete)
         if lists is not None:
             self._merge(lists, ins, outs, _type)
 
-    def _ask(self, method: str, given: list[Any], complete: bool) -> tuple[Any, Any, Any] | None:
+    def _ask(self, method: str, inputs: list[Any], complete: bool) -> tuple[Any, Any, Any] | None:
         try:
-            answer = getattr(self.told, method)(given)
+            answer = getattr(self.user_object, method)(inputs)
         except BaseException as error:
             if complete:
                 raise user_error(method, error) from error
@@ -85,9 +85,9 @@ class Description:
             raise UserCodeError(f"{method}: expected two or three lists (inputs, outputs, auxiliary states), got {got}")
         lists = (*answer, []) if len(answer) == 2 else tuple(answer)
         kinds = (("inputs", self.arguments), ("outputs", self.outputs), ("auxiliary states", self.auxiliary_states))
-        for each, (kind, names) in zip(lists, kinds, strict=True):
-            if not isinstance(each, list | tuple) or len(each) != len(names):
-                got = f"{len(each)}" if isinstance(each, list | tuple) else f"{each!r}"
+        for values, (kind, names) in zip(lists, kinds, strict=True):
+            if not isinstance(values, list | tuple) or len(values) != len(names):
+                got = f"{len(values)}" if isinstance(values, list | tuple) else f"{values!r}"
                 raise UserCodeError(
                     f"{method}: {kind}: expected {len(names)} ({', '.join(names) or 'none'}), got {got}"
                 )
@@ -108,29 +108,29 @@ class Description:
         """What backward reads, by number: gradients of the outputs, then inputs, then outputs."""
         outs, args = len(self.outputs), len(self.arguments)
         grads = list(range(outs))
-        data, made = list(range(outs, outs + args)), list(range(outs + args, outs + args + outs))
+        data, results = list(range(outs, outs + args)), list(range(outs + args, outs + args + outs))
         if self.definition.kind == "_NumpyOp":
-            deps: Any = [*(grads if call("need_top_grad", self.told.need_top_grad) else []), *data, *made]
+            deps: Any = [*(grads if call("need_top_grad", self.user_object.need_top_grad) else []), *data, *results]
         else:
             method = "declare_backward_dependency"
-            deps = call(method, getattr(self.told, method), grads, data, made)
+            deps = call(method, getattr(self.user_object, method), grads, data, results)
             if not isinstance(deps, list | tuple) or not all(type(d) is int and 0 <= d < 2 * outs + args for d in deps):
                 raise UserCodeError(f"{method}: expected some of the numbers it was given, got {deps!r}")
         return tuple(sorted(set(deps)))
 
     def create(self, context: Any, shapes: list[Any], dtypes: list[Any]) -> Any:
-        """What has forward and backward: made for each executor."""
+        """The object with forward and backward, one for each executor."""
         if self.definition.kind != "Custom":
-            return self.told
-        made = call(
+            return self.user_object
+        operator = call(
             "create_operator",
-            self.told.create_operator,
+            self.user_object.create_operator,
             context,
             [list(shape) for shape in shapes],
             [np.dtype(dtype).type for dtype in dtypes],
         )
-        call("", check_operator, made, f"op_type {self.definition.op_type!r}")
-        return made
+        call("", check_operator, operator, f"op_type {self.definition.op_type!r}")
+        return operator
 
 
 def describe(definition: Definition, parameters: Mapping[str, str]) -> Description:
@@ -143,38 +143,38 @@ def describe(definition: Definition, parameters: Mapping[str, str]) -> Descripti
     cls: Any = definition.cls()
     try:
         if definition.kind == "Custom":
-            told: Any = make_prop(definition.op_type, cls, parameters)
+            user_object: Any = make_prop(definition.op_type, cls, parameters)
         else:
             check_class(cls, definition.op_type)
-            told = rebuilt(cls, parameters)
+            user_object = rebuilt(cls, parameters)
     except MXNetError as error:
         if type(error) is MXNetError:
             raise ParamError(str(error)) from None
         raise user_error("its constructor", error) from error
     except BaseException as error:
         raise user_error("its constructor", error) from error
-    return Description(definition, told)
+    return Description(definition, user_object)
 
 
-def _shape(what: str, told: Any, complete: bool) -> Shape:
-    """A shape that a user told; as long as inputs are unknown, 0 is an unknown dimension and () an unknown shape."""
-    if told is None:
+def _shape(what: str, value: Any, complete: bool) -> Shape:
+    """A shape from user code; while inputs are unknown, 0 is an unknown dimension and () an unknown shape."""
+    if value is None:
         return None
     try:
-        dims = tuple(int(d) for d in told)
-        if any(int(d) != d or d < -1 for d in told):
+        dims = tuple(int(d) for d in value)
+        if any(int(d) != d or d < -1 for d in value):
             raise ValueError
     except (TypeError, ValueError):
-        raise UserCodeError(f"infer_shape: {what}: expected a shape (a tuple of integers), got {told!r}") from None
+        raise UserCodeError(f"infer_shape: {what}: expected a shape (a tuple of integers), got {value!r}") from None
     if complete:
         return dims
     return from_mxnet(dims)
 
 
-def _type(what: str, told: Any) -> DType:
-    if told is None:
+def _type(what: str, value: Any) -> DType:
+    if value is None:
         return None
     try:
-        return numpy_dtype(told)
+        return numpy_dtype(value)
     except TypeError:
-        raise UserCodeError(f"infer_type: {what}: expected a numpy type, got {told!r}") from None
+        raise UserCodeError(f"infer_type: {what}: expected a numpy type, got {value!r}") from None

@@ -1,7 +1,7 @@
 """Calling a user's forward and backward: handles on the step's own arrays, made once for an executor.
 
 Inputs are read-only. An output that is not wanted is an array that nobody reads, not planned memory, for a NumpyOp
-is never told; and one that is to be added to is made apart for a NumpyOp, which always overwrites.
+is not told which; and one that is to be added to is made apart for a NumpyOp, which always overwrites.
 """
 
 from __future__ import annotations
@@ -86,21 +86,22 @@ class OperatorInstance:
         self._call("backward", call)
 
     def _call(self, method: str, call: _Prepared) -> None:
-        given = {key: list(value) if type(value) is list else value for key, value in call.arguments.items()}
+        arguments = {key: list(value) if type(value) is list else value for key, value in call.arguments.items()}
         if call.on_device:
-            given = {key: [_host(each) for each in value] for key, value in given.items()}
+            arguments = {key: [_host(array) for array in arrays] for key, arrays in arguments.items()}
         with self._local.inside(), self._described.definition.names():
             try:
-                getattr(self._operator, method)(**given)
+                getattr(self._operator, method)(**arguments)
             except BaseException as error:
                 raise user_error(method, error) from error
-        for target, req, made in call.after:
-            if isinstance(made, np.ndarray) and not isinstance(target, np.ndarray):
-                made = self._backend.put(made)
+        for target, req, apart in call.after:
+            result = apart
+            if isinstance(apart, np.ndarray) and not isinstance(target, np.ndarray):
+                result = self._backend.put(apart)
             if req == OpReq.ADD:
-                target += made
+                target += result
             else:
-                target[...] = made
+                target[...] = result
 
     # -- preparing ----------------------------------------------------------------------------------------------
 
@@ -117,15 +118,15 @@ class OperatorInstance:
 
     def _prepare_backward(self, inputs: Arrays, req: Reqs, outputs: Arrays) -> _Prepared:
         call = self._new(inputs, req, outputs)
-        told = self._described
-        outs, args = len(told.outputs), len(told.arguments)
-        given: dict[int, Any] = {number: self._input(array) for number, array in zip(self._reads, inputs, strict=False)}
-        names = [f"out_grad[{i}] (of {name})" for i, name in enumerate(told.outputs)]
-        names += [f"in_data[{i}] ({name})" for i, name in enumerate(told.arguments)]
-        names += [f"out_data[{i}] ({name})" for i, name in enumerate(told.outputs)]
-        every = [given[i] if i in given else self._missing(names[i]) for i in range(len(names))]
+        described = self._described
+        outs, args = len(described.outputs), len(described.arguments)
+        read: dict[int, Any] = {number: self._input(array) for number, array in zip(self._reads, inputs, strict=False)}
+        names = [f"out_grad[{i}] (of {name})" for i, name in enumerate(described.outputs)]
+        names += [f"in_data[{i}] ({name})" for i, name in enumerate(described.arguments)]
+        names += [f"out_data[{i}] ({name})" for i, name in enumerate(described.outputs)]
+        every = [read[i] if i in read else self._missing(names[i]) for i in range(len(names))]
         grads = every[:outs]
-        if not self._is_custom and not any(i in given for i in range(outs)):
+        if not self._is_custom and not any(i in read for i in range(outs)):
             grads = []  # a loss of the 0.9 form is given none
         call.arguments = {
             "out_grad": grads,
@@ -160,7 +161,7 @@ class OperatorInstance:
         return _OnDevice(self._backend, array)
 
     def _outputs(self, call: _Prepared) -> list[Any]:
-        made: list[Any] = []
+        handles: list[Any] = []
         for array, req in zip(call.outputs, call.req, strict=True):
             apart = self._is_numpy and (req == OpReq.ADD or not isinstance(array, np.ndarray))
             target = array
@@ -173,10 +174,10 @@ class OperatorInstance:
                 target = self._backend.empty(tuple(array.shape), array.dtype)
                 call.after.append((array, req, target))
             if self._is_numpy:
-                made.append(target if isinstance(target, np.ndarray) else np.zeros(array.shape, array.dtype))
+                handles.append(target if isinstance(target, np.ndarray) else np.zeros(array.shape, array.dtype))
             else:
-                made.append(self._local.wrap(target))
-        return made
+                handles.append(self._local.wrap(target))
+        return handles
 
 
 class _OnDevice:
@@ -199,4 +200,4 @@ def _host(value: Any) -> Any:
 
 
 def _names(req: Sequence[OpReq]) -> list[str]:
-    return [_NAMES[each] for each in req]
+    return [_NAMES[request] for request in req]

@@ -1,7 +1,7 @@
 """Custom, _NumpyOp and _NDArrayOp: operators whose rules ask the user's own description, and whose compute calls it.
 
 A node's parameters are parsed where its session's definitions are active; from there on they carry the description, so
-that nothing below knows of sessions. Each parse makes a description of its own: a Prop may keep what it is told.
+that nothing below knows of sessions. Each parse makes a description of its own: a Prop may keep what it is asked.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ class CustomParams(Params):
             UserCodeError: the user's code failed.
         """
         params = super().parse(op, attrs)
-        held = active()
-        definition = held.find(op, params.op_type, attrs.get(CODE))
+        definitions = active()
+        definition = definitions.find(op, params.op_type, attrs.get(CODE))
         own = {key: str(value) for key, value in attrs.items() if key != "op_type" and not is_hidden(key)}
-        with held.local.inside():
+        with definitions.local.inside():
             params._described = describe(definition, own)
         return params
 
@@ -104,11 +104,11 @@ def _backward(p: CustomParams, ctx: OpContext, inputs: Arrays, req: Reqs, output
 def _gradient(node: Node, ograds: list[Entry]) -> list[Entry | None]:
     assert node.op is not None
     params: Any = node.params
-    told: Description = params.described
-    first = len(told.arguments)
+    description: Description = params.described
+    first = len(description.arguments)
     every = [*ograds, *node.inputs[:first], *node.entries()]
     try:
-        reads = told.backward_reads()
+        reads = description.backward_reads()
     except MXNetError as error:
         raise error.at(node.name, node.op.name, node.source) from error
     return backward_node(f"_backward_{node.op.name}", node, [*(every[i] for i in reads), *node.inputs[first:]])
@@ -125,9 +125,9 @@ def _register(name: str, doc: str) -> Op:
     backward = register(f"_backward_{name}", CustomParams, inputs=(), doc=f"Gradient; see {name}.")
     backward.set_attr("TIsBackward", True)
     backward.compute()(_backward)
-    for each in (op, backward):
+    for registered in (op, backward):
         # Its parameters are a session's: no catalogue lists it, and no cache keeps a graph with it.
-        each.set_attr("TUserCode", True)
+        registered.set_attr("TUserCode", True)
     return op
 
 

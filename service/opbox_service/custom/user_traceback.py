@@ -24,7 +24,7 @@ _OURS = tuple(str(Path(file).parent) + "/" for file in _FILES if file)
 READ_ONLY = ("assignment destination is read-only", "output array is read-only")
 """What numpy says of an array that may not be written to."""
 MESSAGE = 10_000
-"""Characters of an exception's own message that are told."""
+"""Characters of an exception's own message that are kept."""
 
 
 def call(what: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -46,10 +46,10 @@ def user_error(what: str, error: BaseException) -> UserCodeError:
     frames = _frames(error.__traceback__)
     where = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
     said = error.message if isinstance(error, MXNetError) else _said(error)
-    if isinstance(error, ValueError) and any(each in said for each in READ_ONLY):
-        return _told(what, "", WRITES_TO_INPUT, where, frames, error)
+    if isinstance(error, ValueError) and any(phrase in said for phrase in READ_ONLY):
+        return _user_code_error(what, "", WRITES_TO_INPUT, where, frames, error)
     kind = "" if type(error).__module__.startswith("opbox") else type(error).__name__
-    return _told(what, kind, said, where, frames, error)
+    return _user_code_error(what, kind, said, where, frames, error)
 
 
 def _said(error: BaseException) -> str:
@@ -59,7 +59,7 @@ def _said(error: BaseException) -> str:
         return f"its message cannot be had: {type(another).__name__} in its __str__"
 
 
-def _told(
+def _user_code_error(
     what: str, kind: str, said: str, where: str, frames: list[traceback.FrameSummary], error: BaseException
 ) -> UserCodeError:
     if len(said) > MESSAGE:

@@ -27,12 +27,12 @@ def main(argv: list[str]) -> None:
     message, _ = messages.receive(sock)
     if not message:
         return
-    told, text = messages.read(message)
+    header, text = messages.read(message)
     settings = json.loads(bytes(text))
     try:
-        if told["bounds"]["user"]:
-            settings["ops"] = [at_hand(path, told["bounds"]["folder"]) for path in settings["ops"]]
-        confine(Bounds(**told["bounds"]))
+        if header["bounds"]["user"]:
+            settings["ops"] = [at_hand(path, header["bounds"]["folder"]) for path in settings["ops"]]
+        confine(Bounds(**header["bounds"]))
         from .process import run  # numpy's threads are to be confined as well
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"[:2000]

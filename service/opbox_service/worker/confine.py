@@ -68,7 +68,7 @@ def confine(bounds: Bounds) -> None:
         _libc.unshare(_CLONE_NEWNET | _CLONE_NEWIPC)
     read = [*_READ, *bounds.read, *_prefixes()]
     if bounds.user:
-        read = [reachable(each) for each in read]
+        read = [reachable(path) for path in read]
         _keep_modules_reachable()
         try:
             os.setgroups([])
@@ -133,9 +133,9 @@ def tasks_of(user: int) -> int:
             lines = Path(folder, "status").read_text().splitlines()
         except OSError:
             continue
-        told = dict(line.split(":", 1) for line in lines if ":" in line)
-        if int(told["Uid"].split()[0]) == user:
-            count += int(told["Threads"])
+        fields = dict(line.split(":", 1) for line in lines if ":" in line)
+        if int(fields["Uid"].split()[0]) == user:
+            count += int(fields["Threads"])
     return count
 
 
@@ -145,15 +145,15 @@ def _prefixes() -> set[str]:
 
 def _keep_modules_reachable() -> None:
     """Modules yet to be imported are found by the names that `reachable` gives."""
-    sys.path[:] = [reachable(each) for each in sys.path]
+    sys.path[:] = [reachable(path) for path in sys.path]
     sys.path_importer_cache.clear()
     for name, module in list(sys.modules.items()):
         paths = getattr(module, "__path__", None)
         if isinstance(paths, list):
-            paths[:] = [reachable(each) for each in paths]
+            paths[:] = [reachable(path) for path in paths]
         if name.startswith("__editable__"):
             mapping: dict[str, str] = getattr(module, "MAPPING", {})
-            mapping.update({key: reachable(each) for key, each in mapping.items()})
+            mapping.update({key: reachable(path) for key, path in mapping.items()})
 
 
 def reachable(path: str) -> str:
@@ -165,7 +165,7 @@ def reachable(path: str) -> str:
     if not path or not os.path.exists(path):
         return path
     real = Path(os.path.realpath(path))
-    if all(each.stat().st_mode & stat.S_IXOTH for each in real.parents):
+    if all(folder.stat().st_mode & stat.S_IXOTH for folder in real.parents):
         return path
     folder, name = (real, "") if real.is_dir() else (real.parent, real.name)
     fd = os.open(folder, os.O_PATH | os.O_DIRECTORY)
@@ -193,7 +193,7 @@ def unreadable(packages: Iterable[Path]) -> str | None:
     files = {getattr(module, "__file__", None) for module in list(sys.modules.values())} - {None}
     files.update(str(path) for package in packages for path in package.rglob("*.py"))
     for file in sorted(map(str, files)):
-        for each, needed in ((os.path.dirname(file), stat.S_IROTH | stat.S_IXOTH), (file, stat.S_IROTH)):
-            if os.path.exists(each) and os.stat(each).st_mode & needed != needed:
-                return each
+        for path, needed in ((os.path.dirname(file), stat.S_IROTH | stat.S_IXOTH), (file, stat.S_IROTH)):
+            if os.path.exists(path) and os.stat(path).st_mode & needed != needed:
+                return path
     return None

@@ -69,9 +69,9 @@ def restrict(read: Iterable[str], write: Iterable[str], *, network: bool = False
     if not version:
         return False
     handled = (1 << _FILE_RIGHTS.get(version, 16)) - 1
-    told = _Ruleset(handled, _TCP if version >= 4 and not network else 0, _SCOPES if version >= 6 else 0)
+    ruleset = _Ruleset(handled, _TCP if version >= 4 and not network else 0, _SCOPES if version >= 6 else 0)
     size = 24 if version >= 6 else 16 if version >= 4 else 8
-    rules = _call(_CREATE, ctypes.byref(told), ctypes.c_size_t(size), ctypes.c_uint32(0))
+    rules = _call(_CREATE, ctypes.byref(ruleset), ctypes.c_size_t(size), ctypes.c_uint32(0))
     try:
         for paths, rights in ((read, _READ), (write, handled)):
             for path in paths:

@@ -128,8 +128,8 @@ def end_strays(known: set[int], *, kill: bool) -> None:
 
 
 def _children() -> set[int]:
-    found: set[int] = set()
+    children: set[int] = set()
     with contextlib.suppress(OSError):
         for task in os.scandir("/proc/self/task"):
-            found.update(map(int, Path(task.path, "children").read_text().split()))
-    return found
+            children.update(map(int, Path(task.path, "children").read_text().split()))
+    return children

@@ -23,14 +23,14 @@ class Output:
     """The server's end of the pipe.
 
     Args:
-        tell: gets each line.
+        write: gets each line.
 
     Attributes:
         fd: the other end, until `started`; then -1.
     """
 
-    def __init__(self, tell: Callable[[str], None]) -> None:
-        self._tell = tell
+    def __init__(self, write: Callable[[str], None]) -> None:
+        self._write = write
         self._loop = asyncio.get_running_loop()
         self._ours, self.fd = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(self._ours, False)
@@ -47,14 +47,14 @@ class Output:
         self._resume()
 
     def close(self) -> None:
-        """Tell what is still there; to be called when the process has ended, or could not be started."""
+        """Write what is still there; to be called when the process has ended, or could not be started."""
         if self._pause is not None:
             self._pause.cancel()
         self._loop.remove_reader(self._ours)
         self._take()
         if self._line:
-            self._told(self._line)
-        self._tell_dropped()
+            self._emit(self._line)
+        self._report_dropped()
         for fd in (self._ours, self.fd):
             if fd >= 0:
                 os.close(fd)
@@ -82,24 +82,24 @@ class Output:
     def _split(self, part: bytes) -> None:
         *lines, self._line = (self._line + part).split(b"\n")
         for line in lines:
-            self._told(line)
+            self._emit(line)
         while len(self._line) >= LINE:
-            self._told(self._line[:LINE])
+            self._emit(self._line[:LINE])
             self._line = self._line[LINE:]
 
-    def _told(self, line: bytes) -> None:
+    def _emit(self, line: bytes) -> None:
         now = time.monotonic()
         self._room = min(BURST, self._room + (now - self._counted) * RATE)
         self._counted = now
         if self._room < len(line):
             self._dropped += len(line) + 1
             return
-        self._tell_dropped()
+        self._report_dropped()
         for at in range(0, len(line), LINE):
-            self._tell(line[at : at + LINE].decode("utf-8", "replace"))
+            self._write(line[at : at + LINE].decode("utf-8", "replace"))
         self._room -= len(line) + 100  # what the log adds
 
-    def _tell_dropped(self) -> None:
+    def _report_dropped(self) -> None:
         if self._dropped:
-            self._tell(f"({self._dropped} bytes more, which came too fast to be told)")
+            self._write(f"({self._dropped} bytes more, which came too fast to be logged)")
             self._dropped = 0

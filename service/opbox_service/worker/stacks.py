@@ -27,9 +27,9 @@ def own_frames(trace: str) -> list[tuple[str, str, str]]:
     crashed = [stack for stack in stacks if stack.startswith("Current thread")] if _CRASH in stacks[0] else []
     for stack in crashed + running:
         own = [
-            (shown_name(found["file"]), found["line"], found["name"])
-            for found in _FRAME.finditer(stack)
-            if not found["file"].startswith(_PYTHONS)
+            (shown_name(frame["file"]), frame["line"], frame["name"])
+            for frame in _FRAME.finditer(stack)
+            if not frame["file"].startswith(_PYTHONS)
         ]
         if own:
             return own[::-1]
