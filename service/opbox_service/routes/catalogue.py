@@ -28,6 +28,7 @@ class Operator(BaseModel):
     params: dict[str, Any] = Field(description="JSON Schema of the parameters.")
     differentiable: bool
     devices: list[str]
+    result_type: Any = Field(default=None, description="How the outputs' type follows from the inputs and parameters.")
     levels: dict[str, list[str]] = Field(description="By device, the levels of its computes, highest first.")
 
 
