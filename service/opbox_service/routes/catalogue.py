@@ -28,7 +28,10 @@ class Operator(BaseModel):
     params: dict[str, Any] = Field(description="JSON Schema of the parameters.")
     differentiable: bool
     devices: list[str]
-    result_type: Any = Field(default=None, description="How the outputs' type follows from the inputs and parameters.")
+    methods: list[str] = Field(default=[], description="The classes of the client that have it as a method.")
+    initial: Any = Field(default=None, description="Attributes of the variables that are made for its inputs.")
+    result_shape: str | None = Field(default=None, description="Whose shape the output has, where a word says it.")
+    result_type: str | None = Field(default=None, description="Whose type the output has, where a word says it.")
     levels: dict[str, list[str]] = Field(description="By device, the levels of its computes, highest first.")
 
 
