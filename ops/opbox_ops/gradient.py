@@ -13,9 +13,41 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from . import registry
+from .compute import Arrays, OpContext, Outputs
+from .infer import all_same_shape, all_same_type
 from .node import Entry, Node
+from .operator import Op
+from .params import NoParams
 
-__all__ = ["backward_node", "grad_use_in", "grad_use_none", "grad_use_out", "grad_zero", "make_node"]
+__all__ = [
+    "ZERO",
+    "backward_node",
+    "grad_use_in",
+    "grad_use_none",
+    "grad_use_out",
+    "grad_zero",
+    "is_zero",
+    "linear_gradient",
+    "make_node",
+]
+
+ZERO = Op("_zero_grad", NoParams, ("like",), ("output",), (), "Zeros in the shape and type of a forward output.")
+"""What stands for the gradient of an output that nothing flows into."""
+ZERO.infer_shape(all_same_shape)
+ZERO.infer_type(all_same_type)
+ZERO.set_attr("FIgnoreInputs", (0,))
+ZERO.set_attr("FGradient", lambda node, ograds: [None])
+
+
+@ZERO.compute()
+def _(p: NoParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    if outputs[0] is not None:
+        outputs[0].fill(0)
+
+
+def is_zero(grad: Entry) -> bool:
+    """Whether an output gradient is one of zeros: a rule need make no node of it."""
+    return grad.node.op is ZERO
 
 
 def make_node(op: str, name: str, inputs: Sequence[Entry], attrs: Mapping[str, Any] | None = None) -> Entry:
@@ -34,6 +66,9 @@ def backward_node(op: str, node: Node, inputs: Sequence[Entry], outputs: int | N
         inputs: what the backward operator reads, in its own order.
         outputs: how many forward inputs have a gradient, counted from the first; by default all but auxiliary states.
     """
+    assert node.op is not None
+    aux = set(node.op.aux_indices(node.params))
+    differentiable = len(node.inputs) - len(aux)
     made = Node(
         op=registry.get(op),
         name=f"{node.name}_backward",
@@ -42,9 +77,8 @@ def backward_node(op: str, node: Node, inputs: Sequence[Entry], outputs: int | N
         inputs=tuple(inputs),
         forward=node,
         source=node.source,
+        outputs=differentiable if outputs is None else min(outputs, differentiable),
     )
-    assert node.op is not None
-    aux = set(node.op.aux_indices(node.params))
     grads: list[Entry | None] = []
     produced = 0
     for i in range(len(node.inputs)):
@@ -74,3 +108,30 @@ def grad_use_none(op: str) -> registry.GradientRule:
 def grad_zero(node: Node, ograds: list[Entry]) -> list[Entry | None]:
     """NNVM's MakeZeroGradNodes: no input has a gradient."""
     return [None] * len(node.inputs)
+
+
+def linear_gradient(*positions: int) -> registry.GradientRule:
+    """FGradient of the backward operator of an operator that is linear in some of its inputs.
+
+    The backward operator is the transpose of a linear map, so the gradient of its output gradient is the map itself:
+    the forward operator, on the gradients that arrive, with its other inputs as they were. The backward operator must
+    read the output gradients first.
+
+    Args:
+        positions: of the forward inputs that it is linear in; all when none is given.
+    """
+
+    def rule(node: Node, grads: list[Entry]) -> list[Entry | None]:
+        forward = node.forward
+        assert forward is not None
+        assert forward.op is not None
+        inputs = list(forward.inputs)
+        for i in positions or range(len(inputs)):
+            inputs[i] = grads[i]
+        again = Node(
+            forward.op, f"{node.name}_backward", forward.attrs, forward.params, tuple(inputs), source=node.source
+        )
+        outputs = forward.num_outputs
+        return [*again.entries(), *[None] * (len(node.inputs) - outputs)]
+
+    return rule

@@ -29,6 +29,7 @@ class Node:
         inputs: what it reads, auxiliary states included, in the operator's order.
         forward: for a backward node, the node that it is the gradient of.
         source: the user's file and line, when known.
+        outputs: how many outputs it has, for a backward node; None: as many as its operator declares.
     """
 
     op: Op | None
@@ -38,6 +39,7 @@ class Node:
     inputs: tuple[Entry, ...] = ()
     forward: Node | None = None
     source: str | None = None
+    outputs: int | None = None
 
     def __repr__(self) -> str:
         return f"<{self.op.name if self.op else 'variable'} {self.name}>"
@@ -45,16 +47,30 @@ class Node:
     @property
     def num_outputs(self) -> int:
         """Outputs, hidden ones included (1 for a variable)."""
+        if self.outputs is not None:
+            return self.outputs
         return 1 if self.op is None else self.op.num_outputs(self.params)
 
     def entries(self) -> tuple[Entry, ...]:
         """All outputs as entries."""
         return tuple(Entry(self, i) for i in range(self.num_outputs))
 
+    @property
+    def like(self) -> tuple[Entry, ...]:
+        """For a backward node without rules of its own: the entries that its outputs have the shapes and types of."""
+        if self.forward is None or self.op is None or not self.op.is_backward or self.op.shape_rule is not None:
+            return ()
+        assert self.forward.op is not None
+        aux = set(self.forward.op.aux_indices(self.forward.params))
+        inputs = [entry for i, entry in enumerate(self.forward.inputs) if i not in aux]
+        return tuple(inputs[: self.num_outputs])
+
     def output_names(self) -> list[str]:
         """Names of the outputs as MXNet lists them: `fc1_output`, `bn_mean`; a variable's is its own name."""
         if self.op is None:
             return [self.name]
+        if self.forward is not None:
+            return [f"{self.name}_{i}" for i in range(self.num_outputs)]
         return [f"{self.name}_{suffix}" for suffix in self.op.output_names(self.params)]
 
 

@@ -15,7 +15,10 @@ COMPARISONS = ("_equal", "_not_equal", "_greater", "_greater_equal", "_lesser", 
 LOGIC = ("_logical_and", "_logical_or", "_logical_xor")
 
 CASES = [Case(name, {"lhs": (2, 3, 4), "rhs": Arg((2, 3, 4), 0.2, 2)}) for name in ARITHMETIC]
-CASES += [Case("_grad_add", {"lhs": (2, 3, 4), "rhs": (2, 3, 4)}, grad=False, why="MXNet gives it no gradient.")]
+CASES += [
+    Case("_grad_add", {"lhs": (2, 3, 4), "rhs": (2, 3, 4)}, grad=False, why="MXNet gives it no gradient."),
+    Case("_grad_add", {"lhs": (3, 4), "rhs": (3, 4)}, oracle=False, why="Its gradient, which MXNet lacks."),
+]
 CASES += [
     Case("_mod", {"lhs": Arg((2, 3), 1.1, 1.9), "rhs": Arg((2, 3), 0.55, 1.05)}),
     Case("_power", {"lhs": Arg((2, 3), 0.3, 2), "rhs": (2, 3)}),

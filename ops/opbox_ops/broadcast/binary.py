@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from ..elementwise.binary import ARRAYS, TABLE, Row, gradient_rule, gradients, reads
 from ..elementwise.family import forward, gradient_formulas, zero_gradient
+from ..expression.gradient import pointwise_backward
 from ..expression.language import Expression
-from ..expression.operators import pointwise
 from ..infer import ShapeList, broadcast_shapes, summary
 from ..params import NoParams
 from ..registry import Op, register, register_backward
@@ -36,7 +36,7 @@ def _register(row: Row) -> Op:
     op.set_attr("FGradient", gradient_rule(name, inputs))
     backward = register_backward(name, NoParams, outputs=("lhs", "rhs"))
     backward.inplace(*((i, 1) for i in range(len(inputs))))
-    pointwise(backward, gradient_formulas(pairs, inputs, None, summed=True))
+    pointwise_backward(backward, gradient_formulas(pairs, inputs, None, summed=True))
     return op
 
 

@@ -128,5 +128,7 @@ def _differentiate(op: Op, row: Row) -> None:
 
 for _row in TABLE:
     _differentiate(_register(_row), _row)
-# What adds up two gradients of one array; it has no gradient of its own.
-_register(Row("_grad_add", (), "add", "a + b", None, "lhs + rhs, of two gradients of one array."))
+# What adds up two gradients of one array.
+_register(Row("_grad_add", (), "add", "a + b", None, "lhs + rhs, of two gradients of one array.")).set_attr(
+    "FGradient", _sum_gradient
+)

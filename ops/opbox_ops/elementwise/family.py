@@ -13,6 +13,7 @@ import numpy as np
 
 from opbox_protocol.errors import DTypeError
 
+from ..expression.gradient import pointwise_backward
 from ..expression.language import Expression
 from ..expression.operators import pointwise
 from ..expression.pointwise import ExpressionRule, Pointwise
@@ -110,7 +111,7 @@ def backward(
     op = register_backward(name, params, outputs=outputs)
     # The last output is written when everything else has been read.
     op.inplace(*((i, len(formulas) - 1) for i in range(len(inputs))))
-    return pointwise(op, gradient_formulas(formulas, inputs, numbers))
+    return pointwise_backward(op, gradient_formulas(formulas, inputs, numbers))
 
 
 def gradient_formulas(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from opbox_protocol.errors import ShapeError
 
+from ..expression.gradient import pointwise_backward
 from ..expression.language import Expression
 from ..expression.operators import pointwise
 from ..expression.pointwise import Pointwise, fixed
@@ -57,7 +58,7 @@ def _(p: NoParams, ins: TypeList, outs: TypeList) -> None:
 
 @op.gradient
 def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
-    grads = backward_node("_backward_where", node, [ograds[0], node.inputs[0]])
+    grads = backward_node("_backward_where", node, [ograds[0], node.inputs[0]], outputs=2)
     return [None, *grads[:2]]
 
 
@@ -83,4 +84,6 @@ def _formulas(*texts: str, inputs: tuple[str, ...]) -> Pointwise:
 
 
 pointwise(op, fixed(_formulas("where(condition, x, y)", inputs=("condition", "x", "y"))))
-pointwise(backward, fixed(_formulas("where(condition, g, 0)", "where(condition, 0, g)", inputs=("g", "condition"))))
+pointwise_backward(
+    backward, fixed(_formulas("where(condition, g, 0)", "where(condition, 0, g)", inputs=("g", "condition")))
+)

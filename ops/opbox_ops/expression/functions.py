@@ -1,7 +1,7 @@
 """The functions that a formula may call, by name.
 
 A function is either a ufunc of the array library (or of its `scipy.special`), or a formula over other functions, so
-that whoever runs or generates code needs only the first kind. `select` alone is written out, at the end of the file.
+that whoever runs or generates code needs only the first kind. The few that no library has so are written below.
 
 What is a yes or no (a comparison) is a mask: 1 or 0 as a number, a bool array when the steps run.
 """
@@ -65,7 +65,8 @@ def _rows() -> list[Function]:
     rows += [Function(name) for name in ("sqrt", "cbrt", "exp", "expm1", "log", "log2", "log10", "log1p")]
     rows += [Function(name) for name in ("sin", "cos", "tan", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh")]
     rows += [Function(name) for name in ("arcsinh", "arccosh", "arctanh", "power", "hypot")]
-    rows += [Function(name, "special") for name in ("erf", "erfinv", "gamma", "gammaln", "zeta")]
+    rows += [Function(name, "special") for name in ("erf", "erfinv", "gamma", "gammaln")]
+    rows += [Function("zeta", "own")]
     rows += [Function("psi", "special", ufunc="digamma")]
     rows += [Function("select", "own", exact=True, scratch=2)]
     # -1, 0 or 1, and 0 for NaN, as MXNet has it.
@@ -93,10 +94,21 @@ def resolve(name: str, xp: Any, special: Any) -> Ufunc:
     arrays. `out` may be one of the arrays.
     """
     row = FUNCTIONS[name]
+    if name == "zeta":
+        return _zeta(special)
     if row.source == "own":
         return _select_bits if xp is np else _select_copies(xp)
     function: Ufunc = getattr(xp if row.source == "xp" else special, row.ufunc or row.name)
     return function
+
+
+def _zeta(special: Any) -> Ufunc:
+    """Hurwitz's zeta function, which SciPy has as a function that takes no `casting`."""
+
+    def zeta(a: Any, b: Any, out: Array, casting: str = "unsafe") -> None:
+        special.zeta(a, b, out=out)
+
+    return zeta
 
 
 _BITS = {1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}

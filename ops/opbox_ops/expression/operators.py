@@ -51,7 +51,7 @@ def temps_for(rule: ExpressionRule) -> Callable[[Any, CallSpec], list[Temp]]:
         if not formulas.summed:
             shape = np.broadcast_shapes(*(array.shape for array in call.outputs))
             return _scratch(formulas, call, shape, _subsets(len(call.outputs)))
-        shape = _common_shape(formulas, call.inputs)
+        shape = _common_shape(formulas, call.inputs, call.outputs)
         summed = [
             array
             for k, array in enumerate(call.outputs)
@@ -111,7 +111,7 @@ def _fused(formulas: Pointwise, ctx: OpContext, inputs: Arrays, outputs: Outputs
 
 def _summed(formulas: Pointwise, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Call:
     """The formulas one after the other, each summed to the shape of its output."""
-    shape, temp = _common_shape(formulas, inputs), ctx.temp
+    shape, temp = _common_shape(formulas, inputs, outputs), ctx.temp
     last = formulas.last % len(outputs)
     calls: list[Call] = []
     for k in (*(k for k in range(len(outputs)) if k != last), last):
@@ -143,12 +143,12 @@ def _is_summed(formulas: Pointwise, k: int, out: Array | ArraySpec, shape: tuple
     return bool(stretched_axes(_shape(out, len(shape), formulas.start_out.get(k)), shape))
 
 
-def _common_shape(formulas: Pointwise, inputs: Sequence[Any]) -> tuple[int, ...]:
-    """What the inputs broadcast to, each with its axes where they belong."""
-    ndim = max(len(array.shape) for array in inputs)
-    return np.broadcast_shapes(
-        *(_shape(array, ndim, formulas.start.get(n)) for n, array in zip(formulas.inputs, inputs, strict=True))
-    )
+def _common_shape(formulas: Pointwise, inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[int, ...]:
+    """What the arrays broadcast to, each with its axes where they belong."""
+    ndim = max(len(array.shape) for array in (*inputs, *outputs) if array is not None)
+    read = [_shape(array, ndim, formulas.start.get(n)) for n, array in zip(formulas.inputs, inputs, strict=True)]
+    written = [_shape(a, ndim, formulas.start_out.get(k)) for k, a in enumerate(outputs) if a is not None]
+    return np.broadcast_shapes(*read, *written)
 
 
 def _shape(array: Any, ndim: int, start: int | None) -> tuple[int, ...]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from ..expression.gradient import pointwise_backward
 from ..expression.language import Expression
 from ..expression.operators import pointwise
 from ..expression.pointwise import Pointwise
@@ -51,4 +52,4 @@ _FORWARD = {key: Pointwise(("x",), (Expression(text, ("x",)),)) for key, (text, 
 _BACKWARD = {key: Pointwise(("g", "y"), (Expression(text, ("g", "y")),)) for key, (_, text) in FORMULAS.items()}
 
 pointwise(op, lambda p, ins, outs: _FORWARD[p.act_type])
-pointwise(backward, lambda p, ins, outs: _BACKWARD[p.act_type])
+pointwise_backward(backward, lambda p, ins, outs: _BACKWARD[p.act_type])

@@ -18,8 +18,9 @@ from typing import Any, Literal
 
 from ..accumulation import accumulation_type
 from ..compute import Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
+from ..expression.gradient import pointwise_backward
 from ..expression.language import Expression
-from ..expression.operators import pointwise, prepare, temps_for
+from ..expression.operators import prepare, temps_for
 from ..expression.pointwise import Pointwise, fixed
 from ..gradient import backward_node
 from ..infer import ShapeList
@@ -114,7 +115,7 @@ def _backward_formulas(p: LeakyReLUParams, ins: Sequence[Any], outs: Sequence[An
 
 
 op.set_attr("FExpression", _formulas)
-pointwise(backward, _backward_formulas)
+pointwise_backward(backward, _backward_formulas)
 
 
 def _temps(p: LeakyReLUParams, call: CallSpec) -> list[Temp]:

@@ -18,10 +18,10 @@ from opbox_ops.node import Entry, Node
 from opbox_protocol.errors import MXNetError, ShapeError
 
 from ..graph.ir import Graph
-from ..graph.passes.fixpoint import tell
 from ..graph.passes.gradient import Gradient, gradient
-from ..graph.passes.infer_shape import apply_shape_rule, infer_shape
-from ..graph.passes.infer_type import apply_type_rule, infer_type
+from ..graph.passes.infer_backward import infer_backward
+from ..graph.passes.infer_shape import infer_shape
+from ..graph.passes.infer_type import infer_type
 from ..graph.passes.memory import External
 from .copying import copy_step, take_in_step
 from .passes import PASSES, PlanPass
@@ -127,11 +127,12 @@ class _Compiler:
 
     def _backward(self, made: Gradient) -> None:
         plan = self.plan
+        self.shapes, self.types = infer_backward(made, self.graph.heads, self.shapes, self.types)
         for i, node in enumerate(made.head_grads):
+            value = UNWANTED
             if i in made.needed:
-                plan.head_grads.append(self._value(Entry(node), *self._of(made.like[node])))
-            else:
-                plan.head_grads.append(UNWANTED)
+                value = self._value(Entry(node), self.shapes.of(Entry(node)), self.types.of(Entry(node)))
+            plan.head_grads.append(value)
         taken = [value for value in plan.head_grads if value >= 0]
         if taken:
             plan.steps.append(take_in_step(plan, taken))
@@ -144,19 +145,17 @@ class _Compiler:
             elif self.req[name] == OpReq.WRITE:
                 plan.zero_grads.append(name)
         for node in made.nodes:
-            self._backward_step(node, made, reads)
+            self._backward_step(node, reads)
             self._store(wanted.pop(node, ()))
         for gradients in wanted.values():
             # A head gradient, or a forward value, is the gradient itself.
             self._store(gradients)
 
-    def _backward_step(self, node: Node, made: Gradient, reads: Counter[Entry]) -> None:
-        assert node.op is not None
-        metas = zip(*self._backward_meta(node, made), strict=True)
-        specs = [self._spec(shape, dtype, node) for shape, dtype in metas]
+    def _backward_step(self, node: Node, reads: Counter[Entry]) -> None:
+        entries = node.entries()
+        specs = [self._spec(self.shapes.of(entry), self.types.of(entry), node) for entry in entries]
         writes = []
-        for k, spec in enumerate(specs):
-            entry = Entry(node, k)
+        for entry, spec in zip(entries, specs, strict=True):
             if reads[entry]:
                 self.ids[entry] = self.plan.add(Value(spec))
             writes.append(self.ids[entry] if reads[entry] else UNWANTED)
@@ -169,33 +168,6 @@ class _Compiler:
             target = self.plan.add(Value(self.plan.values[source].spec, ("grad", name)))
             self.plan.external[target] = External()
             self.plan.steps.append(copy_step(self.plan, f"grad of {name}", source, target, self.req[name]))
-
-    def _backward_meta(self, node: Node, made: Gradient) -> tuple[list[Shape], list[Any]]:
-        """Shapes and types of a backward node's outputs."""
-        assert node.op is not None
-        if node in made.like:
-            shape, dtype = self._of(made.like[node])
-            return [shape], [dtype]
-        if (
-            node.op.is_backward
-            and node.op.shape_rule is None
-            and node.forward is not None
-            and node.forward.op is not None
-        ):
-            forward = node.forward
-            assert forward.op is not None
-            aux = set(forward.op.aux_indices(forward.params))
-            metas = [self._of(entry) for i, entry in enumerate(forward.inputs) if i not in aux]
-            del metas[made.outputs[node] :]
-            return [shape for shape, _ in metas], [dtype for _, dtype in metas]
-        ins = [self._of(entry) for entry in node.inputs]
-        count = made.outputs[node]
-        try:
-            shapes = apply_shape_rule(node, [shape for shape, _ in ins], [None] * count)[1]
-            types = apply_type_rule(node, [dtype for _, dtype in ins], [None] * count)[1]
-        except MXNetError as error:
-            raise tell(error, node) from None
-        return list(shapes), list(types)
 
     # -- both ---------------------------------------------------------------------------------------------------
 

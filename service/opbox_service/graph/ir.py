@@ -17,7 +17,7 @@ __all__ = ["Graph", "post_order"]
 
 
 def post_order(heads: Iterable[Entry]) -> tuple[Node, ...]:
-    """The nodes that `heads` need, each after its inputs, in NNVM's order."""
+    """The nodes that `heads` need, each after its inputs, in NNVM's order; a backward node needs its forward node."""
     ordered: list[Node] = []
     seen: set[Node] = set()
     for head in heads:
@@ -27,11 +27,12 @@ def post_order(heads: Iterable[Entry]) -> tuple[Node, ...]:
         stack = [(head.node, 0)]
         while stack:
             node, position = stack.pop()
-            if position == len(node.inputs):
+            if position > len(node.inputs) or (position == len(node.inputs) and node.forward is None):
                 ordered.append(node)
                 continue
             stack.append((node, position + 1))
-            child = node.inputs[position].node
+            child = node.inputs[position].node if position < len(node.inputs) else node.forward
+            assert child is not None
             if child not in seen:
                 seen.add(child)
                 stack.append((child, 0))
@@ -43,6 +44,7 @@ class Graph:
 
     Args:
         heads: the outputs, in order; the same entry may be there twice, and a variable may be a head.
+        nodes: the nodes in an order of the caller's, each after its inputs; by default NNVM's.
 
     Raises:
         GraphError: two arguments share a name, or an auxiliary state is not a variable.
@@ -52,9 +54,9 @@ class Graph:
         ['data', 'fc1_weight', 'fc1_bias']
     """
 
-    def __init__(self, heads: Sequence[Entry]) -> None:
+    def __init__(self, heads: Sequence[Entry], nodes: Sequence[Node] | None = None) -> None:
         self.heads = tuple(heads)
-        self.nodes = post_order(self.heads)
+        self.nodes = post_order(self.heads) if nodes is None else tuple(nodes)
         self.index = {node: i for i, node in enumerate(self.nodes)}
         self.row_ptr = [0]
         for node in self.nodes:

@@ -62,7 +62,8 @@ class Fixpoint(Generic[T]):
 
     Args:
         graph: whose entries get values.
-        apply: `(node, ins, outs)` runs the node's rule and returns its inputs' and outputs' values.
+        apply: `(node, ins, outs)` runs the node's rule and returns its inputs' and outputs' values. After the values
+            of a backward node's own inputs come those of `node.like`.
         merge: the value that agrees with both; raises ValueError when they contradict each other.
         values: starting values, by entry number.
         complete: whether a value leaves nothing to learn.
@@ -87,7 +88,7 @@ class Fixpoint(Generic[T]):
         self._settled: set[int] = set()
         self._trace = trace
         self._show = show
-        self._ins = [[graph.entry_id(entry) for entry in node.inputs] for node in graph.nodes]
+        self._ins = [[graph.entry_id(entry) for entry in (*node.inputs, *node.like)] for node in graph.nodes]
         self._touching: list[list[int]] = [[] for _ in values]
         for i in range(len(graph.nodes)):
             if graph.nodes[i].op is None:

@@ -5,6 +5,9 @@ outputs; gradients that meet at an entry are added as they arrive, in place. Wha
 dropped at the end, so a head gradient is required only where an operator really reads it: SoftmaxOutput and MakeLoss
 ignore theirs.
 
+The result is a Graph like any other: passes run on it, shapes and types are inferred by the same rules, and it may be
+differentiated again.
+
 Zeros are lazy: an output that nothing flows into gets a node of zeros, which survives only if an operator needs it
 beside a real gradient. A backward node that read nothing but such zeros is zero itself (backward operators are linear
 in the output gradients); an operator whose backward is not says so by the attribute `TNonlinearGradient`.
@@ -12,60 +15,46 @@ in the output gradients); an operator whose backward is not says so by the attri
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from opbox_ops.compute import Arrays, OpContext, OpReq, Reqs, assign
+from opbox_ops import registry
+from opbox_ops.gradient import ZERO
 from opbox_ops.node import Entry, Node
 from opbox_ops.params import NoParams
-from opbox_ops.registry import Op
 from opbox_protocol.errors import UnsupportedError
 
 from ..ir import Graph
 
 __all__ = ["Gradient", "gradient"]
 
-_ZERO = Op("_zero_grad", NoParams, (), ("output",), (), "Zeros in the shape of a forward output.")
-_SUM = Op("_grad_add", NoParams, ("lhs", "rhs"), ("output",), (), "The sum of two gradients of one entry.")
-_SUM.inplace((0, 0), (1, 0))
-
-
-@_ZERO.compute()
-def _(p: NoParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-    assign(outputs[0], req[0], 0)
-
-
-@_SUM.compute()
-def _(p: NoParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-    out = outputs[0]
-    if req[0] == OpReq.ADD:
-        out += inputs[0]
-        out += inputs[1]
-    elif req[0] != OpReq.NULL:
-        ctx.xp.add(inputs[0], inputs[1], out=out)
-
 
 @dataclass(frozen=True, slots=True)
 class Gradient:
-    """The backward half of a graph.
+    """A graph with its gradients.
 
     Attributes:
-        head_grads: a variable for each head; it is in `needed` if some backward node reads it.
+        graph: the nodes of the graph that was differentiated, in their order, then the head gradients that are needed,
+            then the backward nodes in the order they are to run; its heads are the gradients, without those that are
+            zero. Every variable but the head gradients is the forward graph's.
+        forward: how many of its nodes are the forward graph's: the first ones.
+        head_grads: a variable for each head, named `head_grad:` and the head.
         needed: the numbers of the heads whose gradients backward must be given.
         grads: the gradient of each wanted argument; None where it is zero.
-        nodes: the backward nodes that are needed, in the order they are to run.
-        outputs: how many outputs each of `nodes` has: a backward node has as many as its gradient rule returned.
-        like: for head gradients, zeros and sums: the forward entry that has their shape and type.
     """
 
+    graph: Graph
+    forward: int
     head_grads: tuple[Node, ...]
     needed: tuple[int, ...]
     grads: dict[str, Entry | None]
-    nodes: tuple[Node, ...]
-    outputs: dict[Node, int]
-    like: dict[Node, Entry]
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """The backward nodes."""
+        return tuple(node for node in self.graph.nodes[self.forward :] if node.op is not None)
 
 
 def gradient(graph: Graph, wrt: Sequence[str]) -> Gradient:
@@ -81,9 +70,8 @@ class _Pass:
     def __init__(self, graph: Graph, wrt: Sequence[str]) -> None:
         self.graph = graph
         self.wrt = list(wrt)
-        self.like: dict[Node, Entry] = {}
         self.made: list[Node] = []
-        self.outputs: defaultdict[Node, int] = defaultdict(lambda: 1)
+        self.sum = registry.get("_grad_add")
         self.summed: dict[Entry, Entry] = {}
         self.zeros: dict[Entry, Entry] = {}
         self.zero_nodes: set[Node] = set()
@@ -91,9 +79,8 @@ class _Pass:
         self.reaching = self._nodes_reaching(set(wrt))
 
     def run(self) -> Gradient:
-        head_grads = tuple(Node(None, f"head_grad:{name}") for name in self.graph.output_names)
+        head_grads = tuple(Node(None, name) for name in self._head_names())
         for head, node in zip(self.graph.heads, head_grads, strict=True):
-            self.like[node] = head
             self.known.add(node)
             self._add(head, Entry(node))
         for node in reversed(self.graph.nodes):
@@ -101,11 +88,27 @@ class _Pass:
                 self._visit(node)
         variables = {node.name: node for node in self.graph.variables}
         grads = {name: self._real(self.summed.get(Entry(variables[name]))) for name in self.wrt}
-        nodes = self._alive([entry for entry in grads.values() if entry is not None])
+        heads = [entry for entry in grads.values() if entry is not None]
+        nodes = self._alive(heads)
         read = {entry.node for node in nodes for entry in node.inputs}
-        read.update(entry.node for entry in grads.values() if entry is not None)
+        read.update(entry.node for entry in heads)
         needed = tuple(i for i, node in enumerate(head_grads) if node in read)
-        return Gradient(head_grads, needed, grads, nodes, {node: self.outputs[node] for node in nodes}, self.like)
+        graph = Graph(heads, (*self.graph.nodes, *(head_grads[i] for i in needed), *nodes))
+        return Gradient(graph, len(self.graph.nodes), head_grads, needed, grads)
+
+    def _head_names(self) -> list[str]:
+        """`head_grad:` and the head's name; numbered where two heads have one name, or a variable has it already."""
+        taken = {node.name for node in self.graph.variables}
+        counts: Counter[str] = Counter()
+        names = []
+        for name in self.graph.output_names:
+            wanted = f"head_grad:{name}"
+            while wanted in taken:
+                counts[name] += 1
+                wanted = f"head_grad:{name}:{counts[name]}"
+            taken.add(wanted)
+            names.append(wanted)
+        return names
 
     def _nodes_reaching(self, wanted: set[str]) -> set[Node]:
         """The nodes that a wanted argument flows into: the others need no gradient."""
@@ -118,11 +121,14 @@ class _Pass:
     def _visit(self, node: Node) -> None:
         assert node.op is not None
         arrived = [self.summed.get(entry) for entry in node.entries()]
+        if node.op.is_backward and all(self._real(entry) is None for entry in arrived):
+            return  # linear in what flows into it
         rule = node.op.get_attr("FGradient")
         if rule is None:
             if all(self._real(entry) is None for entry in arrived):
                 return
-            raise UnsupportedError("the operator has no gradient: use BlockGrad to stop the gradient before it").at(
+            what = "gradient of the operator" if node.op.is_backward else "operator"
+            raise UnsupportedError(f"the {what} has no gradient: use BlockGrad to stop the gradient before it").at(
                 node.name, node.op.name, node.source
             )
         ograds = [self._zero(e) if grad is None else grad for e, grad in zip(node.entries(), arrived, strict=True)]
@@ -141,15 +147,11 @@ class _Pass:
     def _new_nodes(self, grads: list[Entry]) -> list[Node]:
         """The nodes that a rule has just made, inputs first, noted in `made`."""
         fresh: list[Node] = []
-        for grad in grads:
-            self.outputs[grad.node] = max(self.outputs[grad.node], grad.index + 1)
 
         def walk(node: Node) -> None:
             if node not in self.known:
                 self.known.add(node)
-                self.outputs[node] = max(self.outputs[node], node.num_outputs)
                 for entry in node.inputs:
-                    self.outputs[entry.node] = max(self.outputs[entry.node], entry.index + 1)
                     walk(entry.node)
                 fresh.append(node)
 
@@ -175,16 +177,14 @@ class _Pass:
         if before is None:
             self.summed[entry] = grad
             return
-        total = Node(_SUM, f"{entry.node.name}_grad_sum", {}, NoParams(), (before, grad), source=entry.node.source)
-        self.like[total] = entry
+        total = Node(self.sum, f"{entry.node.name}_grad_sum", {}, NoParams(), (before, grad), source=entry.node.source)
         self.made.append(total)
         self.known.add(total)
         self.summed[entry] = Entry(total)
 
     def _zero(self, entry: Entry) -> Entry:
         if entry not in self.zeros:
-            node = Node(_ZERO, f"{entry.node.name}_zero_grad", {}, NoParams(), source=entry.node.source)
-            self.like[node] = entry
+            node = Node(ZERO, f"{entry.node.name}_zero_grad", {}, NoParams(), (entry,), source=entry.node.source)
             self.made.append(node)
             self.known.add(node)
             self.zero_nodes.add(node)

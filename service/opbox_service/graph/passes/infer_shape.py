@@ -94,12 +94,15 @@ def infer_shape(
 
 
 def apply_shape_rule(node: Node, ins: Sequence[Shape], outs: Sequence[Shape]) -> tuple[ShapeList, ShapeList]:
-    """What the node's FInferShape makes of these shapes; an operator without one learns nothing."""
+    """What the node's FInferShape makes of these shapes; a backward node without one takes those of `node.like`."""
     assert node.op is not None
     inside, outside = ShapeList(ins, "input"), ShapeList(outs, "output")
     rule = node.op.shape_rule
     if rule is not None:
         rule(node.params, inside, outside)
+    elif node.forward is not None:
+        for k, shape in enumerate(ins[len(node.inputs) :]):
+            outside.merge(k, shape)
     return inside, outside
 
 

@@ -92,10 +92,14 @@ def infer_type(graph: Graph, types: Mapping[str, Any], *, partial: bool = False)
 
 
 def apply_type_rule(node: Node, ins: Sequence[DType], outs: Sequence[DType]) -> tuple[TypeList, TypeList]:
-    """What the node's FInferType makes of these types; by default all are one type."""
+    """What the node's FInferType makes of these types, by default one for all; a backward node takes `node.like`'s."""
     assert node.op is not None
     inside, outside = TypeList(ins, "input"), TypeList(outs, "output")
-    node.op.type_rule(node.params, inside, outside)
+    if node.like:
+        for k, dtype in enumerate(ins[len(node.inputs) :]):
+            outside.merge(k, dtype)
+    else:
+        node.op.type_rule(node.params, inside, outside)
     return inside, outside
 
 

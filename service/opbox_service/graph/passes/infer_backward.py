@@ -1,0 +1,70 @@
+"""Shapes and types of the backward half of a graph, from those of the forward half, by the same rules.
+
+    made = gradient(graph, ["weight"])
+    shapes, types = infer_backward(made, graph.heads, infer_shape(graph, ...), infer_type(graph, ...))
+    shapes.of(made.grads["weight"])
+
+A gradient's shape follows from what is known already, so one walk over the nodes in their order settles everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from opbox_ops.infer import DType, Shape
+from opbox_ops.node import Entry, Node
+from opbox_protocol.errors import MXNetError
+
+from .fixpoint import failed_rule, tell
+from .gradient import Gradient
+from .infer_shape import Shapes, apply_shape_rule
+from .infer_type import Types, apply_type_rule
+
+__all__ = ["infer_backward"]
+
+Rule = Callable[[Node, Sequence[Any], Sequence[Any]], tuple[Sequence[Any], Sequence[Any]]]
+
+
+def infer_backward(made: Gradient, heads: Sequence[Entry], shapes: Shapes, types: Types) -> tuple[Shapes, Types]:
+    """Shapes and types of all entries of `made.graph`.
+
+    Args:
+        made: the graph with its gradients.
+        heads: the heads of the graph that was differentiated: a head gradient has its head's shape and type.
+        shapes, types: of that graph's entries.
+
+    Raises:
+        ShapeError, DTypeError: a rule objects; it tells the node and the user's line.
+    """
+    like = dict(zip(made.head_grads, heads, strict=True))
+    every_shape: list[Shape] = _extend(made, like, shapes.entries, apply_shape_rule)
+    every_type: list[DType] = _extend(made, like, types.entries, apply_type_rule)
+    graph = made.graph
+
+    def of(values: list[Any], entries: Sequence[Entry]) -> list[Any]:
+        return [values[graph.entry_id(entry)] for entry in entries]
+
+    arguments = [Entry(node) for node in graph.arguments]
+    states = [Entry(node) for node in graph.auxiliary_states]
+    return (
+        Shapes(graph, of(every_shape, arguments), of(every_shape, graph.heads), of(every_shape, states), every_shape),
+        Types(graph, of(every_type, arguments), of(every_type, graph.heads), of(every_type, states), every_type),
+    )
+
+
+def _extend(made: Gradient, like: dict[Node, Entry], forward: Sequence[Any], rule: Rule) -> list[Any]:
+    """The values of all entries: the forward graph's entries have the same numbers in both graphs."""
+    graph, values = made.graph, list(forward)
+    for node in graph.nodes[made.forward :]:
+        if node.op is None:
+            values.append(values[graph.entry_id(like[node])])
+            continue
+        ins = [values[graph.entry_id(entry)] for entry in (*node.inputs, *node.like)]
+        try:
+            values += list(rule(node, ins, [None] * node.num_outputs)[1])
+        except MXNetError as error:
+            raise tell(error, node) from None
+        except Exception as error:
+            raise tell(failed_rule(error, ", ".join(map(str, ins))), node) from error
+    return values
