@@ -238,7 +238,7 @@ def _(node: Node, grads: list[Entry]) -> Grads:
         raise UnsupportedError("the gradient of its gradient: expected pool_type avg or sum").at(
             node.name, "Pooling", node.source
         )
-    return linear_gradient(0)(node, grads)
+    return list(linear_gradient(0)(node, grads))
 
 
 @get("_backward_UpSampling").gradient
@@ -247,7 +247,7 @@ def _(node: Node, grads: list[Entry]) -> Grads:
         raise UnsupportedError("the gradient of its gradient: expected sample_type nearest and one input").at(
             node.name, "UpSampling", node.source
         )
-    return linear_gradient(0)(node, grads)
+    return list(linear_gradient(0)(node, grads))
 
 
 @get("_backward_Pad").gradient
