@@ -129,3 +129,13 @@ def test_the_backward_graph_is_a_graph_like_any_other() -> None:
     x, w, g = np.arange(6.0).reshape(2, 3), np.ones((1, 3)), np.full((2, 3), 2.0)
     (gw,) = _run(made.graph, {"x": x, "w": w, "head_grad:broadcast_mul2_output": g})
     np.testing.assert_array_equal(gw, (2 * x).sum(axis=0, keepdims=True))
+
+
+def test_forward_nodes_that_lend_shapes_alone_are_not_run() -> None:
+    x, w = Entry(Node(None, "x")), Entry(Node(None, "w"))
+    made = gradient(Graph([_call("dot", x, w)]), ["w"])
+    args = {"x": np.ones((2, 3)), "w": np.ones((3, 4)), "head_grad:dot2_output": np.ones((2, 4))}
+    executor = bind(made.graph, args=args, backend=CPU, random=CPU.random(0))
+    assert [step.node.op.name for step in executor.plan.steps] == ["_backward_dot"]
+    executor.forward()
+    np.testing.assert_array_equal(executor.outputs[0], np.full((3, 4), 2.0))

@@ -66,6 +66,21 @@ def compile_plan(
     return plan
 
 
+def _live(heads: Sequence[Entry]) -> set[Node]:
+    """The nodes whose values `heads` need: a forward node that lends its backward node shapes alone is not run."""
+    live: set[Node] = set()
+    stack = [head.node for head in heads]
+    while stack:
+        node = stack.pop()
+        if node in live:
+            continue
+        live.add(node)
+        stack += [entry.node for entry in node.inputs]
+        if node.forward is not None and node.forward.op is not None and node.forward.op.get_attr("FCreateOpState"):
+            stack.append(node.forward)
+    return live
+
+
 class _Compiler:
     def __init__(
         self,
@@ -90,15 +105,17 @@ class _Compiler:
     def lower(self) -> Plan:
         """The plan as the graph says it: a step a node, each gradient copied to its array."""
         plan = self.plan
+        wrt = [name for name in self.graph.argument_names if self.req.get(name)]
+        made = gradient(self.graph, wrt) if wrt else None
+        live = _live([*self.graph.heads, *(made.graph.heads if made is not None else ())])
         self._variables()
         for node in self.graph.nodes:
-            if node.op is not None:
+            if node.op is not None and node in live:
                 self._forward(node)
         self._heads()
         plan.forward_steps = len(plan.steps)
-        wrt = [name for name in self.graph.argument_names if self.req.get(name)]
-        if wrt:
-            self._backward(gradient(self.graph, wrt))
+        if made is not None:
+            self._backward(made)
         return plan
 
     # -- forward ------------------------------------------------------------------------------------------------
@@ -170,10 +187,6 @@ class _Compiler:
             self.plan.steps.append(copy_step(self.plan, f"grad of {name}", source, target, self.req[name]))
 
     # -- both ---------------------------------------------------------------------------------------------------
-
-    def _of(self, entry: Entry) -> tuple[tuple[int, ...], np.dtype[Any]]:
-        value = self.plan.values[self.ids[entry]]
-        return value.shape, value.dtype
 
     def _value(self, entry: Entry, shape: Shape, dtype: Any) -> int:
         value = self.ids[entry] = self.plan.add(Value(self._spec(shape, dtype, entry.node)))
