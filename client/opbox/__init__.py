@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         rtc,
         symbol,
         test_utils,
+        util,
         visualization,
     )
     from . import initializer as init
@@ -102,6 +103,7 @@ __all__ = [
     "sym",
     "symbol",
     "test_utils",
+    "util",
     "visualization",
     "viz",
     "waitall",

@@ -23,6 +23,26 @@ CASES = [
     Case("LeakyReLU", {"data": _DATA, "gamma": (1,)}, {"act_type": "prelu"}, zero_size=False, settled=False),
     Case("LeakyReLU", {"data": Arg((3, 4), kind="distinct"), "gamma": (4,)}, {"act_type": "prelu"}),
     Case(
+        "LeakyReLU",
+        {"data": Arg((2, 3, 4), kind="distinct"), "gamma": (1, 3, 1)},
+        {"act_type": "prelu"},
+        settled=False,
+        zero_size=False,
+        oracle=False,
+        why="MXNet repeats gamma along leading axes alone",
+    ),
+    *[
+        Case(
+            "LeakyReLU",
+            {"data": Arg(shape, kind="distinct"), "gamma": gamma},
+            {"act_type": "prelu"},
+            settled=False,
+            zero_size=False,
+            why="of all shapes that gamma may have inference supposes one",
+        )
+        for shape, gamma in (((3,), (3,)), ((3,), (1,)), ((3, 4), (3, 4)), ((3, 4), (1, 4)))
+    ],
+    Case(
         "LeakyReLU", {"data": (3, 4, 5)}, {"act_type": "rrelu"}, random=True, oracle=False, why="MXNet's draws differ"
     ),
 ]

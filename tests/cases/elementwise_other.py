@@ -35,6 +35,16 @@ CASES = [
     Case("add_n", {"arg0": (2, 3)}, {"num_args": 1}),
     Case("add_n", {f"arg{i}": (4,) for i in range(6)}, {"num_args": 6}),
     Case("where", {"condition": Arg((2, 3), 0, 1, kind="int", grad=False), "x": (2, 3), "y": (2, 3)}),
+    *[
+        Case(
+            "where",
+            {"condition": Arg(condition, values=[0, 1, 1], grad=False), "x": shape, "y": shape},
+            settled=False,
+            zero_size=False,
+            why="of the shapes that a condition may have inference supposes one",
+        )
+        for condition, shape in (((3, 1), (3, 4)), ((3, 1), (3, 4, 2)), ((3, 1, 1), (3, 4, 2)))
+    ],
     Case(
         "where",
         {"condition": Arg((2,), dtype="int32", values=[1, 0], grad=False), "x": (2, 3, 2), "y": (2, 3, 2)},

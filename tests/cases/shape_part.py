@@ -15,6 +15,7 @@ CASES = [
     Case("slice_axis", {"data": (5, 6)}, {"axis": 0, "begin": 2, "end": None}, zero_size=False),
     Case("slice_axis", {"data": (5, 6)}, {"axis": -1, "begin": -3, "end": -1}),
     Case("slice_like", {"data": (5, 6), "shape_like": Arg((2, 3), grad=False)}, zero_size=False),
+    Case("slice_like", {"data": (4, 3), "shape_like": Arg((2, 3), dtype="int64", grad=False)}, zero_size=False),
     Case(
         "slice_like",
         {"data": (5, 6, 7), "shape_like": Arg((2, 3, 4), grad=False)},

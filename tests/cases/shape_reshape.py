@@ -40,6 +40,7 @@ CASES = [
     Case("squeeze", {"data": (2, 1, 3, 1)}, {"axis": 1}),
     Case("squeeze", {"data": (2, 1, 3, 1)}, {"axis": (-1, 1)}),
     Case("squeeze", {"data": (1, 1)}, zero_size=False),
-    Case("shape_array", {"data": (2, 3, 4)}, dtypes=ALL, grad=False),
-    Case("size_array", {"data": (2, 3, 4)}, dtypes=ALL, grad=False),
+    Case("shape_array", {"data": (2, 3, 4)}, dtypes=ALL, numeric=False, why="a size has no derivative"),
+    Case("size_array", {"data": (2, 3, 4)}, dtypes=ALL, numeric=False, why="a size has no derivative"),
+    Case("reshape_like", {"lhs": (2, 3), "rhs": Arg((6,), dtype="int32", grad=False)}, zero_size=False),
 ]

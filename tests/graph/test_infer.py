@@ -67,8 +67,9 @@ def test_the_batch_comes_back_from_a_partial_shape():
 def test_a_shape_attribute_counts_and_zero_is_unknown_there():
     graph = mlp(1, data_attrs={"__shape__": "(0, 7)"})
     assert infer_shape(graph, {"data": (5, -1)}).arg_shapes[0] == (5, 7)
-    with pytest.raises(ShapeError, match=r"data: expected \(\?, 7\) as its __shape__ says, got \(5, 8\)"):
-        infer_shape(graph, {"data": (5, 8)})
+    # MXNet 1.9.1: a shape that is fully known is taken before the attribute, any other after it.
+    assert infer_shape(graph, {"data": (5, 8)}).arg_shapes[:2] == [(5, 8), (3, 8)]
+    assert infer_shape(graph, {"data": (-1, 8)}, partial=True).arg_shapes[0] == (-1, 7)
     with pytest.raises(GraphError, match="data: expected __shape__ as a tuple of integers, got 'x'"):
         infer_shape(mlp(1, data_attrs={"__shape__": "x"}), {})
 

@@ -1,4 +1,7 @@
-"""Asking the engine for a symbol's shapes and types, in MXNet's terms: 0 and () are unknown, None is undecided."""
+"""Asking the engine for a symbol's shapes and types, in MXNet's terms: 0 and () are unknown, None is undecided.
+
+In numpy mode (`mx.util.np_shape`) 0 is a size, and -1 and None are unknown.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from .. import connection
 from ..context import current_context
 from ..operator.sending import graph_for, has_own_code
 from ..session import Session, sessions
+from ..util import is_np_shape
 
 if TYPE_CHECKING:
     from .symbol import Symbol
@@ -75,22 +79,31 @@ def infer_shape(symbol: Symbol, partial: bool, args: Sequence[Any], kwargs: Mapp
     """
     given: dict[str, Any] = {}
     for name, shape in _named(symbol, "shape", args, kwargs).items():
+        if is_np_shape() and shape is None:
+            continue
         if not isinstance(shape, tuple):
             raise TypeError(f"infer_shape: argument {name!r}: expected a tuple, got {type(shape).__name__}")
-        if shape:
-            given[name] = [int(d) for d in from_mxnet(shape) or ()]
+        if shape or is_np_shape():
+            given[name] = [int(d) for d in (shape if is_np_shape() else from_mxnet(shape) or ())]
     told = _ask(symbol, "infer_shape", {"shapes": given})
     if not told["complete"] and not partial:
         arguments = zip(told["arg_names"], told["arg_shapes"], strict=True)
-        unknown = [f"{name}: {to_mxnet(dims)}" for name, dims in arguments if dims is None or -1 in dims]
+        unknown = [f"{name}: {_shown(dims)}" for name, dims in arguments if dims is None or -1 in dims]
         _warn("shape", unknown)
         return UNDECIDED
-    return tuple([to_mxnet(dims) for dims in told[f"{kind}_shapes"]] for kind in ("arg", "out", "aux"))  # type: ignore[return-value]
+    return tuple([_shown(dims) for dims in told[f"{kind}_shapes"]] for kind in ("arg", "out", "aux"))  # type: ignore[return-value]
+
+
+def _shown(dims: Sequence[int] | None) -> Any:
+    """A shape in the terms of the mode."""
+    if is_np_shape():
+        return None if dims is None else tuple(dims)
+    return to_mxnet(dims)
 
 
 def _warn(what: str, unknown: list[str]) -> None:
     listed = "\n\t".join([*unknown[:10], "…"] if len(unknown) > 10 else unknown)
-    zeros = " (a dimension 0 is unknown)" if what == "shape" else ""
+    zeros = f" (a dimension {-1 if is_np_shape() else 0} is unknown)" if what == "shape" else ""
     warnings.warn(f"infer_{what}: give more {what}s; these arguments stay open{zeros}:\n\t{listed}", stacklevel=4)
 
 

@@ -1,6 +1,6 @@
 """where: out = x where condition is not 0, elsewhere y.
 
-condition is of x's shape, or (n,) with n = x.shape[0]: then it chooses whole rows.
+condition is of x's shape, or (n,) with n = x.shape[0], or (n, 1, …): then it chooses whole rows.
 
     gx = gout where condition is not 0, elsewhere 0        gy = the other way round
 """
@@ -34,19 +34,25 @@ def _(p: NoParams, ins: ShapeList, outs: ShapeList) -> None:
     condition = ins[0]
     if condition is None or shape is None:
         return
-    if len(condition) == len(shape):
+    if _chooses_rows(condition, shape):
+        ins.merge(0, (shape[0], *condition[1:]))
+    elif len(condition) == len(shape):
         shape = ins.merge(0, shape)
         for i in (1, 2):
             ins.merge(i, shape)
         outs.merge(0, shape)
-    elif len(condition) == 1 and len(shape) > 0:
-        ins.merge(0, shape[:1])
     else:
         raise ShapeError(
             f"expected {show_shape(shape)} or {show_shape(shape[:1])}, got {show_shape(condition)}",
             side=ins.side,
             index=0,
         )
+
+
+def _chooses_rows(condition: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    if not 0 < len(condition) <= len(shape) or any(size != 1 for size in condition[1:]):
+        return False
+    return len(condition) < len(shape) or any(size > 1 or size == 0 for size in shape[1:])
 
 
 @op.infer_type

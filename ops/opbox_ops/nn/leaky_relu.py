@@ -1,4 +1,7 @@
-"""LeakyReLU: out = x where x > 0, and a leak below; data, out and mask have one shape, gamma is (channel,) or (1,).
+"""LeakyReLU: out = x where x > 0, and a leak below; data, out and mask have one shape.
+
+gamma is (channel,) or (1,), of one-dimensional data (n,) or (1,); or of data's rank, then it is repeated along its axes
+of size 1.
 
 leaky  slope x                  gdata = slope gout
 elu    slope (exp x - 1)        gdata = slope exp(x) gout
@@ -16,6 +19,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
+from opbox_protocol.errors import ShapeError
+
 from ..accumulation import accumulation_type
 from ..compute import Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
 from ..expression.gradient import pointwise_backward
@@ -23,7 +28,7 @@ from ..expression.language import Expression
 from ..expression.operators import prepare, temps_for
 from ..expression.pointwise import Pointwise, fixed
 from ..gradient import backward_node
-from ..infer import ShapeList
+from ..infer import ShapeList, show_shape
 from ..node import Entry, Node
 from ..params import Field, Float, Params
 from ..registry import Slot, register, register_backward, when
@@ -52,14 +57,28 @@ def _(p: LeakyReLUParams, ins: ShapeList, outs: ShapeList) -> None:
     shape = ins.merge(0, shape)
     if p.act_type == "rrelu":
         ins.merge(0, outs.merge(0, outs.merge(1, shape)))
-    if p.act_type != "prelu" or shape is None or ins[1] == (1,):
-        return
-    channels = (shape[1],) if len(shape) > 1 else (1,)
-    if ins[1] is None or channels[0] >= 0:
-        ins.merge(1, channels)
+    if p.act_type == "prelu" and shape is not None:
+        _infer_gamma(ins, shape)
+
+
+def _infer_gamma(ins: ShapeList, shape: tuple[int, ...]) -> None:
+    axis = min(len(shape) - 1, 1)
     gamma = ins[1]
-    if gamma is not None and len(shape) > 1 and gamma[0] > 1:
-        ins.merge(0, (-1, gamma[0], *(-1 for _ in shape[2:])))
+    if gamma is None:
+        ins.merge(1, (shape[1],) if axis == 1 else (1,))
+    elif len(gamma) == 1 and axis >= 0:
+        if gamma != (1,) and shape[axis] >= 0:
+            gamma = ins.merge(1, (shape[axis],))
+        if gamma is not None and gamma[0] > 1:
+            ins.merge(0, tuple(gamma[0] if k == axis else -1 for k in range(len(shape))))
+    elif len(gamma) != len(shape) or any(g not in (1, size) for g, size in zip(gamma, shape, strict=True) if size >= 0):
+        channels = shape[axis : axis + 1]
+        raise ShapeError(
+            f"expected {show_shape(channels)}, (1,), or data's {show_shape(shape)} with some axes of 1, "
+            f"got {show_shape(gamma)}",
+            side="input",
+            index=1,
+        )
 
 
 @op.gradient

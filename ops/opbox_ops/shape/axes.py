@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from opbox_protocol.errors import ShapeError
 
-from ..infer import ShapeList, canonical_axis, known, show_shape, size_of
+from ..infer import ShapeList, TypeList, canonical_axis, known, show_shape, size_of
 from ..params import Field, Int, OptInt, OptShape, Params
 from ..registry import register
 from .view import as_view
@@ -75,6 +75,11 @@ def _(p: SqueezeParams, ins: ShapeList, outs: ShapeList) -> None:
         for axis, size in zip(kept, out, strict=True):
             back[axis] = size
         ins.merge(0, tuple(back))
+
+
+@reshape_like.infer_type
+def _(p: ReshapeLikeParams, ins: TypeList, outs: TypeList) -> None:
+    ins.merge(0, outs.merge(0, ins[0]))
 
 
 @reshape_like.infer_shape

@@ -1,4 +1,4 @@
-"""shape_array and size_array: what is known about an array's shape, as int64 arrays. They have no gradient.
+"""shape_array and size_array: what is known about an array's shape, as int64 arrays. Their gradient is zero.
 
 shape_array: (data's ndim,)        size_array: (1,)
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from ..compute import Arrays, OpContext, Outputs
 from ..infer import ShapeList, TypeList
+from ..node import Entry, Node
 from ..params import NoParams
 from ..registry import register
 
@@ -23,6 +24,12 @@ def _(p: NoParams, ins: ShapeList, outs: ShapeList) -> None:
 @size_array.infer_shape
 def _(p: NoParams, ins: ShapeList, outs: ShapeList) -> None:
     outs.merge(0, (1,))
+
+
+@shape_array.gradient
+@size_array.gradient
+def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
+    return [None]
 
 
 def _int64(p: NoParams, ins: TypeList, outs: TypeList) -> None:

@@ -13,7 +13,7 @@ from opbox_protocol.errors import ShapeError
 
 from ..compute import Array, Arrays, OpContext, Outputs
 from ..gradient import backward_node
-from ..infer import ShapeList, canonical_axis
+from ..infer import ShapeList, TypeList, canonical_axis
 from ..node import Entry, Node
 from ..params import Field, Int, OptInt, OptInts, Params
 from ..params import Shape as ShapeParam
@@ -128,6 +128,11 @@ def _(p: SliceLikeParams, ins: ShapeList, outs: ShapeList) -> None:
     out = outs[0]
     if out is not None:
         ins.merge(0, tuple(-1 if axis in axes else size for axis, size in enumerate(out)))
+
+
+@slice_like.infer_type
+def _(p: SliceLikeParams, ins: TypeList, outs: TypeList) -> None:
+    ins.merge(0, outs.merge(0, ins[0]))
 
 
 def _like_part(p: SliceLikeParams, data: tuple[int, ...], like: tuple[int, ...]) -> Part:

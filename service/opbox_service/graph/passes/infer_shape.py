@@ -3,7 +3,8 @@
     shapes = infer_shape(graph, {"data": (32, 784)})
     shapes.arg_shapes, shapes.out_shapes, shapes.aux_shapes        # in the order of the graph's name lists
 
-Shapes come from the caller and from `__shape__` attributes (MXNet's, where 0 is unknown). What stays unknown is an
+Shapes come from the caller and from `__shape__` attributes (MXNet's, where 0 is unknown); where the two contradict each
+other, a caller's shape that is fully known counts, and the attribute otherwise. What stays unknown is an
 UnderdeterminedError unless `partial`; it names what is unknown, where inference got stuck, and what to give.
 """
 
@@ -122,14 +123,13 @@ def _starting(node: Node, given: Shape) -> Shape:
             raise ShapeError(
                 f"{node.name}: expected dimensions of -1 (unknown), 0 or more, got {given}", node=node.name
             )
+    if known(given):
+        return given  # as in MXNet, the shape that a variable was made with gives way to the one that it gets
     declared = _declared(node)
     try:
         return unify(given, declared)
     except ValueError:
-        raise ShapeError(
-            f"{node.name}: expected {show_shape(declared)} as its __shape__ says, got {show_shape(given)}",
-            node=node.name,
-        ) from None
+        return declared  # and what is not fully known gives way to that
 
 
 def _declared(node: Node) -> Shape:
