@@ -12,6 +12,7 @@ import pytest
 
 from tests.ops.checks import tolerance
 
+from . import generate_layers  # noqa: F401  registers its families
 from .comparing import compare
 from .generate import FAMILIES
 from .mxnet import Oracle
