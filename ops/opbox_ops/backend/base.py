@@ -35,6 +35,8 @@ class Backend(Protocol):
     """"cpu" or "gpu": the key of FCompute."""
     xp: Any
     special: Any
+    sparse: Any
+    """scipy.sparse or its twin on the device."""
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
         """An uninitialised, aligned, contiguous array."""

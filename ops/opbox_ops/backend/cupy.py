@@ -7,6 +7,7 @@ from typing import Any
 
 import cupy
 import cupyx
+import cupyx.scipy.sparse
 import cupyx.scipy.special
 import numpy as np
 
@@ -53,6 +54,7 @@ class CupyBackend:
     device_type = "gpu"
     xp: Any = cupy
     special: Any = cupyx.scipy.special
+    sparse: Any = cupyx.scipy.sparse
 
     def __init__(self, device: int = 0) -> None:
         self.device = cupy.cuda.Device(device)

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 import scipy.special
 
 from .base import ALIGNMENT
@@ -55,6 +56,7 @@ class NumpyBackend:
     device_type = "cpu"
     xp: Any = np
     special: Any = scipy.special
+    sparse: Any = scipy.sparse
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray[Any, Any]:
         dtype = np.dtype(dtype)

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator
 
@@ -113,8 +113,10 @@ def _shapes(p: DeformableConvolutionParams, ins: ShapeList, outs: ShapeList) -> 
 class _Call:
     """One call's arrays, in the type that is computed in, a block of images at a time."""
 
-    def __init__(self, p: DeformableConvolutionParams, xp: Any, data: Array, offset: Array, mask: Array | None) -> None:
-        self.p, self.xp, self.dtype = p, xp, accumulation_type(data.dtype)
+    def __init__(
+        self, p: DeformableConvolutionParams, ctx: OpContext, data: Array, offset: Array, mask: Array | None
+    ) -> None:
+        self.p, self.ctx, self.dtype = p, ctx, accumulation_type(data.dtype)
         self.data, self.offset, self.mask = data, offset, mask
         self.taps, self.out = math.prod(p.kernel), offset.shape[2:]
         self.modulated = mask is not None
@@ -141,7 +143,7 @@ class _Call:
 
     def read(self, block: slice) -> Corners:
         """The neighbours of every tap at every place: (images * deformable groups, taps * places)."""
-        xp, p = self.xp, self.p
+        xp, p = self.ctx.xp, self.p
         part = self.offset[block].astype(self.dtype, copy=False)
         part = part.reshape(-1, *p.kernel, 2, *self.out)
         positions = []
@@ -154,7 +156,8 @@ class _Call:
             )
             moved = part[:, :, :, axis] + at.astype(self.dtype)
             positions.append(moved.reshape(part.shape[0], -1))
-        return corners(xp, *positions, *self.data.shape[2:], clamp=not self.modulated)
+        height, width = self.data.shape[2:]
+        return corners(self.ctx, positions[0], positions[1], height, width, clamp=not self.modulated)
 
     def grouped(self, samples: Array, images: int) -> Array:
         """Samples as (images, group, channels of a group * taps, places)."""
@@ -171,11 +174,11 @@ def _split(p: DeformableConvolutionParams, inputs: Arrays) -> tuple[Array, Array
 def _forward(p: DeformableConvolutionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     if outputs[0] is None:
         return
-    xp, (data, offset, mask, weight) = ctx.xp, _split(p, inputs)
-    call, out = _Call(p, xp, data, offset, mask), outputs[0]
+    data, offset, mask, weight = _split(p, inputs)
+    call, out = _Call(p, ctx, data, offset, mask), outputs[0]
     matrix = weight.astype(call.dtype, copy=False).reshape(p.num_group, p.num_filter // p.num_group, -1)
     for block in call.blocks():
-        samples = call.read(block).sample(call.images(block)) * call.masks(block)
+        samples = call.read(block).sample(ctx.xp, call.images(block)) * call.masks(block)
         value = matrix @ call.grouped(samples, block.stop - block.start)
         out[block] = value.reshape(out[block].shape)
     if not p.no_bias:
@@ -187,14 +190,14 @@ def _backward(p: DeformableConvolutionParams, ctx: OpContext, inputs: Arrays, ou
     data, offset, mask, weight = _split(p, inputs[1:])
     gdata, goffset, *rest = outputs
     gmask = rest.pop(0) if mask is not None else None
-    call = _Call(p, xp, data, offset, mask)
+    call = _Call(p, ctx, data, offset, mask)
     matrix = weight.astype(call.dtype, copy=False).reshape(p.num_group, p.num_filter // p.num_group, -1)
     gweight = xp.zeros(matrix.shape, call.dtype)
     for block in call.blocks():
         count, met, images, masks = block.stop - block.start, call.read(block), call.images(block), call.masks(block)
         g = gout[block].astype(call.dtype, copy=False).reshape(count, p.num_group, matrix.shape[1], -1)
         gsamples = (matrix.swapaxes(1, 2) @ g).reshape(*images.shape[:2], -1)
-        plain = met.sample(images) if rest[0] is not None or gmask is not None else None
+        plain = met.sample(xp, images) if rest[0] is not None or gmask is not None else None
         if rest[0] is not None:
             samples = call.grouped(plain * masks, count)
             gweight += (g @ samples.swapaxes(2, 3)).sum(axis=0)
@@ -202,10 +205,10 @@ def _backward(p: DeformableConvolutionParams, ctx: OpContext, inputs: Arrays, ou
             gmask[block] = (gsamples * plain).sum(axis=1).reshape(gmask[block].shape)
         gsamples *= masks
         if gdata is not None:
-            gdata[block] = met.spread(gsamples, images.shape[2]).reshape(gdata[block].shape)
+            gdata[block] = met.spread(xp, gsamples).reshape(gdata[block].shape)
         if goffset is not None:
             shape = (images.shape[0], call.taps, -1)
-            slopes = [slope.reshape(shape) for slope in met.slopes(images, gsamples)]
+            slopes = [slope.reshape(shape) for slope in met.slopes(xp, images, gsamples)]
             goffset[block] = xp.stack(slopes, axis=2).reshape(goffset[block].shape)
     if rest[0] is not None:
         rest[0][...] = gweight.reshape(rest[0].shape)

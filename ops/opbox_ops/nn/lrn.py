@@ -67,6 +67,17 @@ def _neighbours(p: LRNParams, values: Array, total: Array) -> None:
         total[:, :-shift] += values[:, shift:]
 
 
+def _power(xp: Any, x: Array, exponent: float, out: Array, root: Array) -> None:
+    """x ** exponent; `root` is worked in, and `out` may be x."""
+    if exponent == 0.75:
+        # Two square roots, which vector instructions have, for the usual exponent.
+        xp.sqrt(x, out=root)
+        xp.sqrt(root, out=out)
+        out *= root
+    else:
+        xp.power(x, exponent, out=out)
+
+
 @op.compute(temps=_temps(2))
 def _(p: LRNParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     xp, data, (square, scale) = ctx.xp, inputs[0], ctx.temp
@@ -77,8 +88,8 @@ def _(p: LRNParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     if outputs[1] is not None:
         outputs[1][...] = scale
     if outputs[0] is not None:
-        xp.power(scale, -p.beta, out=scale)
-        scale *= data
+        _power(xp, scale, p.beta, scale, square)
+        xp.divide(data, scale, out=scale)
         outputs[0][...] = scale
 
 
@@ -87,8 +98,9 @@ def _(p: LRNParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     if outputs[0] is None:
         return
     xp, (gout, data, scale), (direct, product, total) = ctx.xp, inputs, ctx.temp
-    xp.power(scale, -p.beta, out=direct, dtype=direct.dtype)
-    direct *= gout
+    total[...] = scale
+    _power(xp, total, p.beta, direct, product)
+    xp.divide(gout, direct, out=direct)
     xp.multiply(direct, data, out=product)
     product /= scale
     _neighbours(p, product, total)

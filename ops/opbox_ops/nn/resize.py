@@ -77,6 +77,14 @@ def _scaled(p: BilinearResizeParams, size: int, scale: float | None, plain: int)
     return size + wrong * (1 if p.mode.endswith("up") else -1)
 
 
+def _images(ins: ShapeList) -> tuple[int, ...]:
+    """data's shape, checked."""
+    data = ins.rank(0, 4) or (-1,) * 4
+    if 0 in data[2:]:
+        raise ShapeError(f"expected a height and width of at least 1, got {show_shape(data)}", side="input", index=0)
+    return data
+
+
 @resize.infer_shape
 def _(p: BilinearResizeParams, ins: ShapeList, outs: ShapeList) -> None:
     scales = (p.scale_height, p.scale_width)
@@ -84,7 +92,7 @@ def _(p: BilinearResizeParams, ins: ShapeList, outs: ShapeList) -> None:
         raise ParamError(f"_contrib_BilinearResize2D: parameter 'scale_height': expected both scales, got {scales}")
     if any(scale is not None and scale <= 0 for scale in scales):
         raise ParamError(f"_contrib_BilinearResize2D: parameter 'scale_height': expected positive scales, got {scales}")
-    data = ins.rank(0, 4) or (-1,) * 4
+    data = _images(ins)
     sizes: tuple[int, ...] = (-1, -1)
     if p.mode == "like":
         like = ins.rank(1, 4)
@@ -108,7 +116,7 @@ def _(p: AdaptiveAvgPoolingParams, ins: ShapeList, outs: ShapeList) -> None:
     if len(p.output_size) > 2 or min(p.output_size, default=1) < 1:
         raise ShapeError(f"output_size: expected at most two positive numbers, got {p.output_size}")
     sizes = (p.output_size or (1,)) * (2 if len(p.output_size) < 2 else 1)
-    data = ins.rank(0, 4) or (-1,) * 4
+    data = _images(ins)
     out = outs.merge(0, (*data[:2], *sizes)) or ()
     ins.merge(0, (*out[:2], *data[2:]))
 

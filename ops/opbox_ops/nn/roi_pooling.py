@@ -86,7 +86,7 @@ class _Parts:
         """For each place in a part, row by row: (regions * parts,) positions in all images, and whether they count."""
         (top, bottom), (left, right) = self.rows, self.columns
         _, _, height, width = self.shape
-        reach = [int((b - a).max(initial=0)) for a, b in (self.rows, self.columns)]
+        reach = [max(0, int((end - begin).max())) if begin.size else 0 for begin, end in (self.rows, self.columns)]
         images = self.images[:, None, None] * (height * width)
         for dy, dx in itertools.product(*map(range, reach)):
             y, x = top + dy, left + dx
@@ -114,7 +114,8 @@ def _(p: ROIPoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> 
     source = _columns(data)
     best = xp.full((out.size // out.shape[1], out.shape[1]), -np.inf, data.dtype)
     for place, inside in _Parts(p, xp, inputs[1], data.shape).taps():
-        xp.maximum(best, source[place], out=best, where=inside[:, None])
+        value = source[place]
+        xp.copyto(best, value, where=(value > best) & inside[:, None])
     best[best == -np.inf] = 0
     out[...] = _from_columns(best, out.shape)
 

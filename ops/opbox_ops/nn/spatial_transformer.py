@@ -161,27 +161,27 @@ def _back_to_matrices(xp: Any, ggrid: Array, dtype: Any) -> Array:
     return (flat @ _positions(xp, ggrid.shape[2:], dtype).T).reshape(ggrid.shape[0], 6)
 
 
-def _neighbours(xp: Any, grid: Array, data: Array) -> Corners:
+def _neighbours(ctx: OpContext, grid: Array, data: Array) -> Corners:
     """Of the grid's (batch, 2, n) positions in data."""
     height, width = data.shape[2:]
-    return corners(xp, (grid[:, 1] + 1) * ((height - 1) / 2), (grid[:, 0] + 1) * ((width - 1) / 2), height, width)
+    return corners(ctx, (grid[:, 1] + 1) * ((height - 1) / 2), (grid[:, 0] + 1) * ((width - 1) / 2), height, width)
 
 
-def _read(xp: Any, data: Array, grid: Array, out: Array) -> None:
+def _read(ctx: OpContext, data: Array, grid: Array, out: Array) -> None:
     """Write data at the grid (batch, 2, n) to `out`, in the grid's type."""
     if data.size:
         images = _flat(data).astype(grid.dtype, copy=False)
-        out[...] = _neighbours(xp, grid, data).sample(images).reshape(out.shape)
+        out[...] = _neighbours(ctx, grid, data).sample(ctx.xp, images).reshape(out.shape)
 
 
-def _read_back(xp: Any, gout: Array, data: Array, grid: Array, gdata: Array | None) -> Array:
+def _read_back(ctx: OpContext, gout: Array, data: Array, grid: Array, gdata: Array | None) -> Array:
     """Write data's gradient, and return that of the grid, (batch, 2, h, w)."""
-    met = _neighbours(xp, grid, data)
+    xp, met = ctx.xp, _neighbours(ctx, grid, data)
     images = _flat(data).astype(grid.dtype, copy=False)
     given = _flat(gout).astype(grid.dtype, copy=False)
     if gdata is not None:
-        gdata[...] = met.spread(given, images.shape[2]).reshape(gdata.shape)
-    gy, gx = met.slopes(images, given)
+        gdata[...] = met.spread(xp, given).reshape(gdata.shape)
+    gy, gx = met.slopes(xp, images, given)
     height, width = data.shape[2:]
     ggrid = xp.stack([gx * ((width - 1) / 2), gy * ((height - 1) / 2)], axis=1)
     return ggrid.reshape(gout.shape[0], 2, *gout.shape[2:])
@@ -191,7 +191,7 @@ def _read_back(xp: Any, gout: Array, data: Array, grid: Array, gdata: Array | No
 def _(p: BilinearSamplerParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     if outputs[0] is not None:
         data, grid = inputs[0], inputs[1].astype(accumulation_type(inputs[1].dtype), copy=False)
-        _read(ctx.xp, data, _flat(grid), outputs[0])
+        _read(ctx, data, _flat(grid), outputs[0])
 
 
 @sampler_backward.compute(allocates="the neighbours of every position")
@@ -199,7 +199,7 @@ def _(p: BilinearSamplerParams, ctx: OpContext, inputs: Arrays, outputs: Outputs
     gout, data, grid = inputs
     if gout.size and data.size:
         grid = _flat(grid.astype(accumulation_type(grid.dtype), copy=False))
-        ggrid = _read_back(ctx.xp, gout, data, grid, outputs[0])
+        ggrid = _read_back(ctx, gout, data, grid, outputs[0])
         if outputs[1] is not None:
             outputs[1][...] = ggrid
 
@@ -208,7 +208,7 @@ def _(p: BilinearSamplerParams, ctx: OpContext, inputs: Arrays, outputs: Outputs
 def _(p: SpatialTransformerParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     if outputs[0] is not None:
         grid = _affine(ctx.xp, inputs[1], p.target_shape, accumulation_type(inputs[1].dtype))
-        _read(ctx.xp, inputs[0], grid, outputs[0])
+        _read(ctx, inputs[0], grid, outputs[0])
 
 
 @transformer_backward.compute(allocates="the grid, and the neighbours of every position")
@@ -217,6 +217,6 @@ def _(p: SpatialTransformerParams, ctx: OpContext, inputs: Arrays, outputs: Outp
     if gout.size and data.size:
         dtype = accumulation_type(loc.dtype)
         grid = _affine(ctx.xp, loc, p.target_shape, dtype)
-        ggrid = _read_back(ctx.xp, gout, data, grid, outputs[0])
+        ggrid = _read_back(ctx, gout, data, grid, outputs[0])
         if outputs[1] is not None:
             outputs[1][...] = _back_to_matrices(ctx.xp, ggrid, dtype)

@@ -39,6 +39,11 @@ class SequenceMaskParams(Params):
 _INPUTS = ("data", Slot("sequence_length", when("use_sequence_length"), doc="How many steps count."))
 
 
+def _check_rank(ins: ShapeList) -> None:
+    if ins[0] is not None and len(ins[0]) < 2:
+        raise ShapeError(f"expected at least 2 dimensions, got {show_shape(ins[0])}", side="input", index=0)
+
+
 def _register(name: str, params: type[Params], axes: tuple[int, ...], doc: str) -> tuple[Op, Op]:
     op = register(name, params, inputs=_INPUTS, doc=doc)
     backward = register_backward(f"_backward_{name}", params, outputs=_INPUTS)
@@ -49,9 +54,8 @@ def _register(name: str, params: type[Params], axes: tuple[int, ...], doc: str) 
             expected = " or ".join(map(str, axes))
             raise ParamError(f"{name}: parameter 'axis': expected {expected}, got {p.axis}")
         if name == "SequenceLast":
+            _check_rank(ins)
             data = ins[0]
-            if data is not None and len(data) < 2:
-                raise ShapeError(f"expected at least 2 dimensions, got {show_shape(data)}", side="input", index=0)
             rest = None if data is None else (data[1 - p.axis], *data[2:])
             out = outs.merge(0, rest)
             if out is not None:
@@ -59,9 +63,8 @@ def _register(name: str, params: type[Params], axes: tuple[int, ...], doc: str) 
                 ins.merge(0, (time, *out) if p.axis == 0 else (out[0], time, *out[1:]))
         else:
             outs.merge(0, ins.merge(0, outs.merge(0, ins[0])))
+        _check_rank(ins)
         data = ins[0]
-        if data is not None and len(data) < 2:
-            raise ShapeError(f"expected at least 2 dimensions, got {show_shape(data)}", side="input", index=0)
         if p.use_sequence_length:
             lengths = ins.merge(1, (-1,) if data is None else (data[1 - p.axis],)) or (-1,)
             if data is not None:
