@@ -19,7 +19,7 @@ from opbox_protocol.errors import ShapeError
 
 from ..compute import Array, Arrays, OpContext, Outputs
 from ..gradient import backward_node
-from ..infer import ShapeList, show_shape
+from ..infer import ShapeList, all_same_float, show_shape
 from ..node import Entry, Node
 from ..params import Field, Float, Params
 from ..registry import Slot, register, register_backward
@@ -36,6 +36,7 @@ class SparseRegularizationParams(Params):
 op = register(
     "IdentityAttachKLSparseReg", SparseRegularizationParams, inputs=("data", Slot("moving_avg", aux=True))
 ).inplace((0, 0))
+op.infer_type(all_same_float)
 backward = register_backward("_backward_IdentityAttachKLSparseReg", SparseRegularizationParams, outputs=("data",))
 # Backward writes the moving mean: its last input.
 backward.set_attr("FMutateInputs", lambda p: (2,))

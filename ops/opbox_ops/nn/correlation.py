@@ -21,7 +21,7 @@ from opbox_protocol.errors import ParamError, ShapeError
 from ..accumulation import accumulation_type
 from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..gradient import backward_node
-from ..infer import ShapeList, show_shape
+from ..infer import ShapeList, all_same_float, show_shape
 from ..node import Entry, Node
 from ..params import Bool, Field, NonNegativeInt, Params, PositiveInt
 from ..registry import register, register_backward
@@ -39,6 +39,7 @@ class CorrelationParams(Params):
 _BOTH = ("data1", "data2")
 
 op = register("Correlation", CorrelationParams, inputs=_BOTH)
+op.infer_type(all_same_float)
 backward = register_backward("_backward_Correlation", CorrelationParams, outputs=_BOTH)
 
 

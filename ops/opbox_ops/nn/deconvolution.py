@@ -26,7 +26,7 @@ from opbox_protocol.errors import ShapeError
 from ..accumulation import accumulation_type
 from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..gradient import backward_node
-from ..infer import ShapeList
+from ..infer import ShapeList, all_same_float
 from ..node import Entry, Node
 from ..params import Bool, Field, NonNegativeInt, Params, PositiveInt, Shape
 from ..registry import Slot, register, register_backward, unless
@@ -57,6 +57,7 @@ class DeconvolutionParams(Params):
 _ARGUMENTS = ("data", "weight", Slot("bias", unless("no_bias")))
 
 op = register("Deconvolution", DeconvolutionParams, inputs=_ARGUMENTS)
+op.infer_type(all_same_float)
 backward = register_backward("_backward_Deconvolution", DeconvolutionParams, outputs=_ARGUMENTS)
 
 

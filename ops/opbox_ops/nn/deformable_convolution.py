@@ -28,7 +28,7 @@ from opbox_protocol.errors import ShapeError
 from ..accumulation import accumulation_type
 from ..compute import Array, Arrays, OpContext, Outputs
 from ..gradient import backward_node
-from ..infer import ShapeList
+from ..infer import ShapeList, all_same_float
 from ..node import Entry, Node
 from ..params import Bool, Field, NonNegativeInt, Params, PositiveInt, Shape
 from ..registry import Op, Slot, register, register_backward, unless
@@ -220,6 +220,7 @@ def _register(name: str, params: type[DeformableConvolutionParams], inputs: tupl
     op = register(name, params, inputs=inputs, doc=doc)
     backward = register_backward(f"_backward_{name}", params, outputs=inputs)
     op.infer_shape(_shapes)
+    op.infer_type(all_same_float)
 
     @op.gradient
     def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:

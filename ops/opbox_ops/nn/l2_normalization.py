@@ -20,7 +20,7 @@ from opbox_protocol.errors import ShapeError
 from ..accumulation import accumulation_type
 from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..gradient import backward_node
-from ..infer import ShapeList, show_shape
+from ..infer import ShapeList, all_same_float, show_shape
 from ..node import Entry, Node
 from ..params import Field, Float, Params
 from ..registry import Slot, register, register_backward
@@ -32,6 +32,7 @@ class L2NormalizationParams(Params):
 
 
 op = register("L2Normalization", L2NormalizationParams, outputs=("output", Slot("norm", visible=False)))
+op.infer_type(all_same_float)
 backward = register_backward("_backward_L2Normalization", L2NormalizationParams, outputs=("data",))
 
 

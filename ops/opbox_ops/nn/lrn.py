@@ -18,7 +18,7 @@ from opbox_protocol.errors import ParamError, ShapeError
 from ..accumulation import accumulation_type
 from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..gradient import backward_node
-from ..infer import ShapeList, show_shape
+from ..infer import ShapeList, all_same_float, show_shape
 from ..node import Entry, Node
 from ..params import Field, Float, Params, PositiveInt
 from ..registry import Slot, register, register_backward
@@ -32,6 +32,7 @@ class LRNParams(Params):
 
 
 op = register("LRN", LRNParams, outputs=("output", Slot("tmp_norm", visible=False)))
+op.infer_type(all_same_float)
 backward = register_backward("_backward_LRN", LRNParams, outputs=("data",))
 
 

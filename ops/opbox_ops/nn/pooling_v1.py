@@ -23,7 +23,7 @@ from opbox_protocol.errors import ShapeError
 from ..accumulation import accumulation_type
 from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..gradient import backward_node
-from ..infer import ShapeList, show_shape
+from ..infer import ShapeList, all_same_float, show_shape
 from ..node import Entry, Node
 from ..params import Bool, Field, Params, Shape
 from ..registry import register, register_backward
@@ -40,6 +40,7 @@ class PoolingV1Params(Params):
 
 
 op = register("Pooling_v1", PoolingV1Params)
+op.infer_type(all_same_float)
 backward = register_backward("_backward_Pooling_v1", PoolingV1Params, outputs=("data",))
 
 

@@ -28,7 +28,7 @@ from opbox_protocol.errors import ParamError, ShapeError
 from ..accumulation import accumulation_type
 from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..gradient import backward_node
-from ..infer import ShapeList, known, show_shape
+from ..infer import ShapeList, all_same_float, known, show_shape
 from ..node import Entry, Node
 from ..params import Bool, Field, Int, OptFloat, Params, Shape
 from ..registry import Slot, register, register_backward, when
@@ -60,6 +60,8 @@ pool = register(
     AdaptiveAvgPoolingParams,
     doc="Means over as many parts of each image as output_size says.",
 )
+resize.infer_type(all_same_float)
+pool.infer_type(all_same_float)
 resize_backward = register_backward(
     "_backward_contrib_BilinearResize2D", BilinearResizeParams, outputs=("data", Slot("like", when("mode", "like")))
 )

@@ -21,7 +21,7 @@ from opbox_protocol.errors import ShapeError
 from ..accumulation import accumulation_type
 from ..compute import Array, Arrays, OpContext, Outputs
 from ..gradient import backward_node
-from ..infer import ShapeList, TypeList
+from ..infer import ShapeList, all_same_float
 from ..node import Entry, Node
 from ..params import Field, Float, Params, Shape
 from ..registry import register, register_backward
@@ -47,11 +47,7 @@ def _(p: ROIPoolingParams, ins: ShapeList, outs: ShapeList) -> None:
     ins.merge(1, (out[0], 5))
 
 
-@op.infer_type
-def _(p: ROIPoolingParams, ins: TypeList, outs: TypeList) -> None:
-    dtype = ins.only(0, "float16", "float32", "float64", "bfloat16")
-    for slots, k in ((ins, 1), (outs, 0), (ins, 0), (ins, 1), (outs, 0)):
-        dtype = slots.merge(k, dtype)
+op.infer_type(all_same_float)
 
 
 @op.gradient

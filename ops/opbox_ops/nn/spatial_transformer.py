@@ -24,7 +24,7 @@ from opbox_protocol.errors import ShapeError
 from ..accumulation import accumulation_type
 from ..compute import Array, Arrays, OpContext, Outputs
 from ..gradient import backward_node
-from ..infer import ShapeList
+from ..infer import ShapeList, all_same_float
 from ..node import Entry, Node
 from ..params import Field, OptBool, Params, Shape
 from ..registry import register, register_backward
@@ -52,6 +52,9 @@ sampler = register("BilinearSampler", BilinearSamplerParams, inputs=("data", "gr
 transformer = register(
     "SpatialTransformer", SpatialTransformerParams, inputs=("data", "loc"), doc="Images moved by affine matrices."
 )
+generator.infer_type(all_same_float)
+sampler.infer_type(all_same_float)
+transformer.infer_type(all_same_float)
 generator_backward = register_backward("_backward_GridGenerator", GridGeneratorParams, outputs=("data",))
 sampler_backward = register_backward("_backward_BilinearSampler", BilinearSamplerParams, outputs=("data", "grid"))
 transformer_backward = register_backward(

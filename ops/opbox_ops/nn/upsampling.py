@@ -19,7 +19,7 @@ from opbox_protocol.errors import ShapeError
 
 from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..gradient import backward_node
-from ..infer import ShapeList, show_shape
+from ..infer import ShapeList, all_same_float, show_shape
 from ..node import Entry, Node
 from ..params import Field, Int, NonNegativeInt, Params, PositiveInt
 from ..registry import Variadic, register, register_backward, when
@@ -40,6 +40,7 @@ _INPUTS = Variadic(instead=("data", "weight"), where=when("sample_type", "biline
 
 op = register("UpSampling", UpSamplingParams, inputs=_INPUTS)
 op.set_attr("FSetInputVarAttrOnCompose", {"weight": '["bilinear", {}]'})
+op.infer_type(all_same_float)
 backward = register_backward("_backward_UpSampling", UpSamplingParams, outputs=op.input_names)
 
 
