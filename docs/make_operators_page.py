@@ -6,6 +6,7 @@ python docs/make_operators_page.py --check    # fail when it is not current
 
 from __future__ import annotations
 
+import json
 import sys
 from collections import defaultdict
 from pathlib import Path
@@ -15,6 +16,16 @@ from opbox_ops import registry
 from opbox_ops.params import accepted_values
 
 PAGE = Path(__file__).with_name("operators.md")
+AGREEMENT = Path(__file__).with_name("conformance.json")
+"""What the last `make conformance` found, by operator."""
+ASPECTS = {
+    "forward": "values",
+    "gradient": "gradients",
+    "req": "added gradients",
+    "shape": "shapes",
+    "type": "types",
+    "raises": "taken or refused alike",
+}
 FAMILIES = {
     "nn": "Layers",
     "loss": "Losses and output layers",
@@ -69,8 +80,8 @@ def parameter(name: str, field: Any) -> str:
     return f"- `{name}`: {accepts}; {default}{about}"
 
 
-def entry(op: registry.Op) -> str:
-    """One operator."""
+def entry(op: registry.Op, agreement: dict[str, Any]) -> str:
+    """One operator; `agreement` is what docs/conformance.json says of drawn calls, by operator."""
     differentiable = " ∇" if op.get_attr("FGradient") is not None else ""
     lines = [f"### `{op.name}`{differentiable}", ""]
     if op.aliases:
@@ -79,7 +90,17 @@ def entry(op: registry.Op) -> str:
     fields = [parameter(name, field) for name, field in op.params.model_fields.items()]
     if fields:
         lines += [*fields, ""]
+    if op.name in agreement:
+        lines += [compared(agreement[op.name]), ""]
     return "\n".join(lines)
+
+
+def compared(row: dict[str, Any]) -> str:
+    """What drawn calls showed of an operator, in one line."""
+    aspects = [key for key in ("forward", "gradient", "req", "shape", "type", "raises") if key in row]
+    agree = ", ".join(f"{ASPECTS[key]} {row[key][0]} of {row[key][1]}" for key in aspects)
+    dtypes = f" ({', '.join(row['dtypes'])})" if row["dtypes"] else ""
+    return f"*Drawn calls that agree with MXNet 1.9.1{dtypes}:* {agree}."
 
 
 def page() -> str:
@@ -89,10 +110,14 @@ def page() -> str:
         op = registry.get(name)
         if not op.is_backward and not name.startswith("_backward"):
             grouped[family(op)].append(op)
+    agreement = json.loads(AGREEMENT.read_text(encoding="utf-8")) if AGREEMENT.exists() else {}
     order = [*FAMILIES, *sorted(set(grouped) - set(FAMILIES))]
     told = [HEADER, f"{sum(map(len, grouped.values()))} operators in {len(grouped)} families.\n"]
     present = [each for each in order if each in grouped]
-    told += [f"\n## {FAMILIES.get(each, each)}\n\n" + "\n".join(map(entry, grouped[each])) for each in present]
+    told += [
+        f"\n## {FAMILIES.get(each, each)}\n\n" + "\n".join(entry(op, agreement) for op in grouped[each])
+        for each in present
+    ]
     return "\n".join(told).rstrip() + "\n"
 
 

@@ -34,6 +34,7 @@ __all__ = [
     "NonNegativeInt",
     "OptBool",
     "OptFloat",
+    "OptFloatTuple",
     "OptInt",
     "OptInts",
     "OptShape",
@@ -105,6 +106,7 @@ Shape = Annotated[tuple[int, ...], BeforeValidator(_sequence)]
 OptInts = Annotated[tuple[int | None, ...], BeforeValidator(_sequence)]
 FloatTuple = Annotated[tuple[float, ...], BeforeValidator(_sequence)]
 OptInt = Annotated[Int | None, BeforeValidator(_optional)]
+OptFloatTuple = Annotated[FloatTuple | None, BeforeValidator(_optional)]
 OptFloat = Annotated[Float | None, BeforeValidator(_optional)]
 OptBool = Annotated[Bool | None, BeforeValidator(_optional)]
 OptShape = Annotated[Shape | None, BeforeValidator(_optional)]

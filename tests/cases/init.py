@@ -29,4 +29,5 @@ CASES = [
     Case("ones_like", {"data": (2, 3)}, dtypes=ALL),
     Case("_contrib_arange_like", {"data": (2, 3)}, {"start": 1, "step": 0.5}, dtypes=ONE),
     Case("_contrib_arange_like", {"data": (4, 3)}, {"axis": 0, "repeat": 2}, dtypes=ONE, zero_size=False),
+    Case("_contrib_arange_like", {"data": (5, 3)}, {"axis": 0, "repeat": 2}, dtypes=ONE, zero_size=False),
 ]

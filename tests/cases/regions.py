@@ -40,8 +40,8 @@ PROPOSALS: tuple[dict[str, Any], ...] = (
 )
 
 
-def align(**attrs: Any) -> Case:
-    channels = 4 if attrs.get("position_sensitive") else 2
+def align(channels: int = 2, **attrs: Any) -> Case:
+    channels = 4 if attrs.get("position_sensitive") else channels
     inputs = {"data": (2, channels, 5, 6), "rois": ROIS}
     return Case("_contrib_ROIAlign", inputs, attrs, zero_size=False, rtol=1e-4, why="means of up to 36 samples")
 
@@ -77,6 +77,8 @@ def proposal(batch: int, **attrs: Any) -> Case:
 
 CASES = [
     *(align(**attrs) for attrs in ALIGNS),
+    # Enough channels for a sparse matrix to pay.
+    align(64, pooled_size=(2, 2), spatial_scale=1, sample_ratio=2),
     rotated(pooled_size=(2, 3), spatial_scale=1),
     rotated(pooled_size=(2, 2), spatial_scale=0.5, sampling_ratio=2),
     *(position_sensitive(**attrs) for attrs in PS),

@@ -12,7 +12,7 @@ import sys
 from typing import Any
 
 from .frames import receive, send
-from .oracle import REFUSALS, call, first_line, lists_of, mx, run, shapes_of, types_of
+from .oracle import REFUSALS, call, first_line, lists_of, mx, run, shapes_of, time_call, types_of
 
 Answer = tuple[dict[str, Any], dict[str, Any]]
 
@@ -48,6 +48,13 @@ def _run(asked: dict[str, Any], arrays: dict[str, Any]) -> Answer:
     return {}, told
 
 
+def _time(asked: dict[str, Any], arrays: dict[str, Any]) -> Answer:
+    """Seconds of a call, forward and backward, in the best of the repetitions."""
+    given = {name[4:]: array for name, array in arrays.items() if name.startswith("arg:")}
+    heads = [array for name, array in arrays.items() if name.startswith("head:")]
+    return {"seconds": time_call(_symbol(asked), given, asked["wanted"], heads, asked["seconds"])}, {}
+
+
 def _shapes(asked: dict[str, Any], arrays: dict[str, Any]) -> Answer:
     return shapes_of(_symbol(asked), asked["shapes"], partial=asked["partial"]), {}
 
@@ -75,7 +82,7 @@ def _arguments(asked: dict[str, Any], arrays: dict[str, Any]) -> Answer:
     return {"arguments": {names[i].decode(): types[i].decode() for i in range(count.value)}}, {}
 
 
-DO = {"run": _run, "shapes": _shapes, "types": _types, "lists": _lists, "arguments": _arguments}
+DO = {"run": _run, "time": _time, "shapes": _shapes, "types": _types, "lists": _lists, "arguments": _arguments}
 
 
 def main() -> None:

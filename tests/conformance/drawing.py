@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tests.cases.case import Arg, Case
 from tests.cases.values import as_arg
 
-__all__ = ["Drawn", "calls"]
+__all__ = ["Drawn", "calls", "resized"]
 
 DTYPES = ("float32",) * 6 + ("float64", "float64", "float16", "int32", "int64", "uint8", "int8")
 SIZES = (1, 1, 2, 3, 4, 5, 7)
@@ -70,6 +70,16 @@ def _reshaped(arg: Arg, shape: tuple[int, ...]) -> Arg:
     return replace(arg, shape=shape, values=values)
 
 
+def resized(case: Case, sizes: Mapping[int, int]) -> Case:
+    """The row with its sizes renamed, in shapes and (unless one is 0) in parameters; all its inputs are `Arg`s then."""
+    named = {name: as_arg(arg) for name, arg in case.inputs.items()}
+    inputs = {name: _reshaped(a, tuple(sizes.get(d, d) for d in a.shape)) for name, a in named.items()}
+    attrs = {key: value for key, value in case.attrs.items() if value is not None}
+    if 0 not in sizes.values():
+        attrs = {key: value if key in FIXED else _renamed(value, sizes) for key, value in attrs.items()}
+    return replace(case, inputs=inputs, attrs=attrs)
+
+
 @st.composite
 def calls(draw: st.DrawFn, rows: Sequence[Case], declared: Mapping[str, str]) -> Drawn:
     """Calls of one operator.
@@ -91,9 +101,8 @@ def calls(draw: st.DrawFn, rows: Sequence[Case], declared: Mapping[str, str]) ->
     if present and draw(st.integers(0, 15)) == 0:
         sizes[draw(st.sampled_from(present))] = 0
     if sizes:
-        inputs = {name: _reshaped(a, tuple(sizes.get(d, d) for d in a.shape)) for name, a in inputs.items()}
-        if 0 not in sizes.values():
-            attrs = {key: value if key in FIXED else _renamed(value, sizes) for key, value in attrs.items()}
+        case = resized(case, sizes)
+        inputs, attrs = dict(case.inputs), dict(case.attrs)
     free = [
         key
         for key, told in declared.items()

@@ -17,7 +17,7 @@ from tests.ops.one_call import START, call_graph, run_call
 from .drawing import Drawn
 from .mxnet import Oracle, OracleDiedError, RefusedError
 
-__all__ = ["ASPECTS", "examine"]
+__all__ = ["ASPECTS", "examine", "wanted_gradients"]
 
 ASPECTS = ("forward", "gradient", "shape", "type", "req", "raises")
 SIDES = ("arg", "out", "aux")
@@ -36,7 +36,7 @@ def examine(oracle: Oracle, drawn: Drawn) -> dict[str, str]:
     case, names = drawn.case, list(drawn.case.inputs)
     arrays = inputs(case, drawn.dtype)
     attrs = {key: str(value) for key, value in case.attrs.items()}
-    wanted = _wanted(case, arrays)
+    wanted = wanted_gradients(case, arrays)
     empty = any(0 in array.shape or not array.ndim for array in arrays.values())
     ours, refusal = _ours(drawn, arrays, wanted)
     theirs, refused = _theirs(oracle, drawn, arrays, ours, wanted, empty=empty)
@@ -60,7 +60,8 @@ def examine(oracle: Oracle, drawn: Drawn) -> dict[str, str]:
     return found
 
 
-def _wanted(case: Case, arrays: dict[str, Any]) -> list[str]:
+def wanted_gradients(case: Case, arrays: dict[str, Any]) -> list[str]:
+    """The inputs whose gradients are compared."""
     return [
         name
         for name, arg in arguments(case).items()

@@ -4,8 +4,65 @@ from __future__ import annotations
 
 __all__ = ["DIFFERENT", "UNCOMPARED"]
 
-UNCOMPARED: dict[str, str] = {}
+UNCOMPARED: dict[str, str] = {
+    "_contrib_boolean_mask": "The shape of its output depends on values: a call on arrays alone takes it here.",
+    "reset_arrays": "It has no output.",
+}
 """Operators that are not called in MXNet, and why."""
 
-DIFFERENT: dict[tuple[str, str], str] = {}
+UNCHECKED = "MXNet takes sizes that do not fit, and reads what lies beside its arrays."
+LENIENT = "MXNet takes values without a meaning, here they are refused."
+UNSET = "MXNet leaves a part of the output unset."
+
+DIFFERENT: dict[tuple[str, str], str] = {
+    ("BatchNorm", "raises"): "MXNet takes gamma and beta of any rank with as many numbers.",
+    ("Crop", "raises"): LENIENT,
+    ("LRN", "raises"): LENIENT,
+    ("Reshape", "raises"): "MXNet cuts off what does not fit the new shape.",
+    ("_contrib_AdaptiveAvgPooling2D", "raises"): LENIENT,
+    ("_contrib_DeformablePSROIPooling", "raises"): UNCHECKED,
+    ("_contrib_MultiBoxPrior", "raises"): LENIENT,
+    ("_contrib_PSROIPooling", "raises"): UNCHECKED,
+    ("_contrib_ROIAlign", "raises"): UNCHECKED,
+    ("_contrib_RROIAlign", "raises"): UNCHECKED,
+    ("_contrib_allclose", "raises"): UNCHECKED,
+    ("_contrib_box_encode", "raises"): UNCHECKED,
+    ("_contrib_box_decode", "raises"): UNCHECKED,
+    ("_contrib_index_array", "raises"): UNCHECKED,
+    ("_contrib_interleaved_matmul_encdec_qk", "raises"): UNCHECKED,
+    ("_contrib_interleaved_matmul_encdec_valatt", "raises"): UNCHECKED,
+    ("_contrib_interleaved_matmul_selfatt_qk", "raises"): UNCHECKED,
+    ("_contrib_interleaved_matmul_selfatt_valatt", "raises"): UNCHECKED,
+    ("_contrib_MultiBoxTarget", "raises"): UNCHECKED,
+    ("_image_flip_left_right", "forward"): UNSET,
+    ("_image_flip_top_bottom", "forward"): UNSET,
+    ("_image_flip_left_right", "gradient"): "MXNet hands the gradient on unflipped.",
+    ("_image_flip_top_bottom", "gradient"): "MXNet hands the gradient on unflipped.",
+    ("_image_to_tensor", "gradient"): "MXNet hands the gradient on in the order of its memory.",
+    ("_image_crop", "raises"): "MXNet reads before the image for a negative x or y.",
+    ("_image_resize", "raises"): "MXNet takes int8 for uint8.",
+    ("_image_resize", "forward"): "Halves are rounded by the position of a pixel in MXNet.",
+    ("_image_random_hue", "forward"): UNSET,
+    ("_image_random_saturation", "forward"): UNSET,
+    ("_image_adjust_lighting", "forward"): UNSET,
+    ("_linalg_det", "forward"): "The determinant of an empty matrix is 1; MXNet leaves it unset.",
+    ("_linalg_slogdet", "forward"): "The determinant of an empty matrix is 1; MXNet leaves it unset.",
+    ("_linalg_trsm", "raises"): "A triangular matrix with a 0 on its diagonal is refused; MXNet divides by it.",
+    ("_ravel_multi_index", "raises"): LENIENT,
+    ("_unravel_index", "raises"): LENIENT,
+    ("_unravel_index", "forward"): "MXNet's output has another shape where `shape` has one dimension.",
+    ("_unravel_index", "shape"): "MXNet's output has another shape where `shape` has one dimension.",
+    ("_rdiv_scalar", "forward"): "Whole numbers over 0.",
+    ("_split_v2", "raises"): LENIENT,
+    ("amp_cast", "forward"): "To integers MXNet's build rounds, here they are cut off as Cast does.",
+    ("amp_multicast", "type"): "What is not known yet stays unknown.",
+    ("moments", "forward"): "The variance of nothing.",
+    ("moments", "raises"): "MXNet takes integers.",
+    ("slice_axis", "raises"): "Empty axes.",
+    ("stack", "raises"): UNCHECKED,
+    ("batch_take", "raises"): UNCHECKED,
+    ("im2col", "raises"): UNCHECKED,
+    ("where", "raises"): UNCHECKED,
+    ("softmax_cross_entropy", "forward"): "Labels beyond the classes: MXNet reads what lies there.",
+}
 """Operators and aspects that differ, and why."""

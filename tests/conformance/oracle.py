@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import time
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -21,7 +22,7 @@ from ..cases.case import Case  # noqa: E402
 from ..cases.values import arguments, head_gradient, inputs, is_float  # noqa: E402
 from .recording import Entry, digest  # noqa: E402
 
-__all__ = ["REFUSALS", "call", "first_line", "mx", "run", "run_case", "to_nd"]
+__all__ = ["REFUSALS", "call", "first_line", "mx", "run", "run_case", "time_call", "to_nd"]
 
 REFUSALS = (mx.base.MXNetError, TypeError, ValueError, NotImplementedError)
 """What MXNet raises when it does not take something."""
@@ -102,6 +103,30 @@ def run(
         entry.after = {name: array.asnumpy() for name, array in executor.aux_dict.items()}
     mx.nd.waitall()
     return entry
+
+
+def time_call(symbol: Any, given: dict[str, Any], wanted: Sequence[str], heads: list[Any], seconds: float) -> float:
+    """The least seconds of forward (and backward, when gradients are wanted), tried for about `seconds`."""
+    names, states = symbol.list_arguments(), symbol.list_auxiliary_states()
+    args = {name: to_nd(given[name]) for name in names}
+    grads = {name: mx.nd.zeros(given[name].shape, dtype=given[name].dtype) for name in wanted}
+    req = {name: "write" if name in grads else "null" for name in names}
+    aux = {name: to_nd(given[name]) for name in states}
+    executor = symbol.bind(mx.cpu(), args, args_grad=grads, grad_req=req, aux_states=aux)
+    head_grads = [to_nd(head) for head in heads]
+
+    def once() -> float:
+        start = time.perf_counter()
+        executor.forward(is_train=True)
+        if wanted:
+            executor.backward(head_grads)
+        mx.nd.waitall()
+        return time.perf_counter() - start
+
+    best, end = once(), time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        best = min(best, once())
+    return best
 
 
 def run_case(case: Case, dtype: str) -> Entry:

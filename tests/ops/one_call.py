@@ -56,8 +56,8 @@ def run_call(
     aux = {name: cpu.put(arrays[name]) for name in graph.auxiliary_names if name in arrays}
     grads = {name: np.full_like(args[name], START if req == "add" else np.nan) for name in wanted}
     requests = dict.fromkeys(wanted, req)
-    executor = bind(graph, args=args, grads=grads, grad_req=requests, aux=aux, backend=cpu, random=cpu.random(0))
     with np.errstate(all="ignore"):
+        executor = bind(graph, args=args, grads=grads, grad_req=requests, aux=aux, backend=cpu, random=cpu.random(0))
         executor.forward(is_train=is_train)
         found = {f"out:{k}": out.copy() for k, out in enumerate(executor.outputs)}
         if wanted:

@@ -63,7 +63,7 @@ def _wrong_inputs(case: Case, arrays: dict[str, Any]) -> Iterator[Wrong]:
         for what, shape in others.items():
             yield f"{name} {what}", attrs, {**arrays, name: np.resize(array, shape).astype(array.dtype)}
         for dtype in ("int8", "float16"):
-            yield f"{name} {dtype}", attrs, {**arrays, name: array.astype(dtype)}
+            yield f"{name} {dtype}", attrs, {**arrays, name: np.nan_to_num(array).clip(-100, 100).astype(dtype)}
 
 
 def _said(attrs: dict[str, Any], arrays: dict[str, Any], case: Case) -> str | None:

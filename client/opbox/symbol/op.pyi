@@ -351,7 +351,7 @@ def LayerNorm(data: Symbol | None = ..., gamma: Symbol | None = ..., beta: Symbo
     """LayerNorm: out = gamma (data - mean) / std + beta, with mean and std along one axis, for each place of the others."""
 
 def LeakyReLU(data: Symbol | None = ..., gamma: Symbol | None = ..., act_type: str = 'leaky', slope: float = 0.25, lower_bound: float = 0.125, upper_bound: float = 0.334, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
-    """LeakyReLU: out = x where x > 0, and a leak below; data, out and mask have one shape, gamma is (channel,) or (1,)."""
+    """LeakyReLU: out = x where x > 0, and a leak below; data, out and mask have one shape."""
 
 def LinearRegressionOutput(data: Symbol | None = ..., label: Symbol | None = ..., grad_scale: float = 1.0, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """LinearRegressionOutput, LogisticRegressionOutput, MAERegressionOutput: a prediction, and the gradient of its loss."""

@@ -146,7 +146,7 @@ def _random_lighting(p: RandomLightingParams, ctx: OpContext, image: Array) -> A
 
 
 def _lighting(p: LightingParams, ctx: OpContext, image: Array) -> Array:
-    return _lit(ctx.xp, image, ctx.xp.asarray(p.alpha))
+    return _lit(ctx.xp, image, ctx.xp.asarray(p.alpha[:3]))
 
 
 _declare("random_color_jitter", JitterParams, "An image whose colours are changed at random.", _jitter)
@@ -155,8 +155,8 @@ lighting = _declare("adjust_lighting", LightingParams, "An image in another ligh
 
 
 def _lighting_shape(p: LightingParams, ins: ShapeList, outs: ShapeList) -> None:
-    if len(p.alpha) != 3:
-        raise ParamError(f"_image_adjust_lighting: parameter 'alpha': expected three numbers, got {p.alpha}")
+    if len(p.alpha) < 3:
+        raise ParamError(f"_image_adjust_lighting: parameter 'alpha': expected three numbers or more, got {p.alpha}")
     colour_image(p, ins, outs)
 
 

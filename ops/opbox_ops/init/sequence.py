@@ -16,7 +16,7 @@ from opbox_protocol.errors import ParamError
 
 from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..index.counting import count_up
-from ..infer import ShapeList, canonical_axis, known, size_of
+from ..infer import ShapeList, canonical_axis, size_of
 from ..node import Entry, Node
 from ..params import AnyDType, Bool, Field, Float, NonNegativeInt, OptFloat, OptInt, Params, PositiveInt
 from ..registry import register
@@ -82,10 +82,6 @@ def _(p: ArangeLikeParams, ins: ShapeList, outs: ShapeList) -> None:
         outs.merge(0, data)
     else:
         outs.merge(0, (data[canonical_axis(p.axis, len(data))],))
-    if known(data) and size_of(outs[0] or ()) % p.repeat:
-        raise ParamError(
-            f"_contrib_arange_like: repeat: expected a divisor of {size_of(outs[0] or ())}, got {p.repeat}"
-        )
 
 
 @arange_like.gradient

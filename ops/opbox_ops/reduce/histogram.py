@@ -16,13 +16,13 @@ from opbox_protocol.errors import ParamError
 
 from ..compute import Arrays, OpContext, Outputs
 from ..infer import ShapeList, TypeList
-from ..params import Field, FloatTuple, OptInt, Params
+from ..params import Field, OptFloatTuple, OptInt, Params
 from ..registry import Slot, register, when
 
 
 class HistogramParams(Params):
     bin_cnt: OptInt = Field(None, description="How many bins of equal width; None: the edges are the input `bins`.")
-    range: FloatTuple | None = Field(None, description="(left, right): the ends of the bins; with bin_cnt.")
+    range: OptFloatTuple = Field(None, description="(left, right): the ends of the bins; with bin_cnt.")
 
 
 op = register(

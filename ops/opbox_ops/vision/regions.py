@@ -20,6 +20,9 @@ from ..infer import ShapeList
 
 __all__ = ["Samples", "bilinear", "images_of", "infer_regions", "wide_of"]
 
+FEW = 2**13
+"""Products up to which no sparse matrix is made."""
+
 
 def wide_of(dtype: Any) -> Any:
     """The type that positions and sums are computed in: half precision in single."""
@@ -55,19 +58,25 @@ class Samples:
     def __init__(self, xp: Any, shape: tuple[int, int], rows: Array, columns: Array, weights: Array) -> None:
         self.xp, self.shape = xp, shape
         self.rows, self.columns, self.weights = rows, columns, weights
-        self._matrix = scipy.sparse.coo_array((weights, (rows, columns)), shape).tocsr() if xp is np else None
 
     def gather(self, pixels: Array) -> Array:
         """The weighted sums: (columns, channels) to (rows, channels)."""
-        if self._matrix is not None:
-            return self._matrix @ pixels
+        if self._pays(pixels):
+            return self._matrix() @ pixels
         return self._scatter(pixels, self.columns, self.rows, self.shape[0])
 
     def spread(self, gout: Array) -> Array:
         """The gradient of `gather`: (rows, channels) to (columns, channels)."""
-        if self._matrix is not None:
-            return self._matrix.T @ gout
+        if self._pays(gout):
+            return self._matrix().T @ gout
         return self._scatter(gout, self.rows, self.columns, self.shape[1])
+
+    def _pays(self, array: Array) -> bool:
+        """Whether a sparse matrix is faster than its entries one by one: it takes SciPy a while to make one."""
+        return self.xp is np and self.rows.size * int(array.shape[1]) > FEW
+
+    def _matrix(self) -> Any:
+        return scipy.sparse.coo_array((self.weights, (self.rows, self.columns)), self.shape).tocsr()
 
     def _scatter(self, source: Array, taken: Array, target: Array, size: int) -> Array:
         total = self.xp.zeros((size, source.shape[1]), source.dtype)
