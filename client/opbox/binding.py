@@ -12,6 +12,7 @@ from opbox_protocol.mxnet import GRAD_REQS
 
 from .context import Context, current_context
 from .executor import Executor
+from .inference import infer_for_bind
 from .ndarray import NDArray, zeros
 
 if TYPE_CHECKING:
@@ -76,11 +77,11 @@ def simple_bind(
     """See `Symbol.simple_bind`."""
     ctx = ctx if ctx is not None else current_context()
     shapes = {name: tuple(value) for name, value in kwargs.items() if isinstance(value, tuple | list)}
-    arg_shapes, _, aux_shapes = symbol.infer_shape(**shapes)
+    known = {name: dtype for name, dtype in (type_dict or {}).items() if dtype is not None}
+    inferred = infer_for_bind(symbol, ctx.session, shapes, known, partial_types=True)
+    (arg_shapes, _, aux_shapes), (arg_types, _, aux_types) = inferred
     if arg_shapes is None or aux_shapes is None:
         raise MXNetError("simple_bind: the shapes given do not determine all others; see the warning above")
-    known = {name: dtype for name, dtype in (type_dict or {}).items() if dtype is not None}
-    arg_types, _, aux_types = symbol.infer_type_partial(**known)
     assert arg_types is not None
     assert aux_types is not None
     names = symbol.list_arguments()

@@ -17,11 +17,12 @@ from collections.abc import Sequence
 from importlib.metadata import entry_points
 from typing import Any
 
+from opbox_protocol import routes
 from opbox_protocol.errors import MXNetError
 
 from . import _schema, connection, symbol
 from ._schema.functions import docstring
-from .symbol.infer import infer_shape
+from .inference import infer_shape
 
 __all__ = ["main"]
 
@@ -75,11 +76,11 @@ def _serve(arguments: Sequence[str]) -> int:
 
 def _status() -> int:
     transport = connection.transport()
-    about = transport.call("GET", "/v2").header
+    about = transport.call("GET", routes.ABOUT).header
     print(f"{about.get('name', 'opbox')} {about.get('version', '')} at {transport.address}")
-    transport.call("GET", "/v2/health/ready")
+    transport.call("GET", routes.READY)
     print("ready")
-    found: list[dict[str, Any]] = transport.call("GET", "/v1/sessions").header.get("sessions", [])
+    found: list[dict[str, Any]] = transport.call("GET", routes.SESSIONS).header.get("sessions", [])
     print(f"{len(found)} session{'' if len(found) == 1 else 's'} of yours")
     for each in found:
         print("  " + "  ".join(f"{key}={value}" for key, value in each.items()))

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from opbox_protocol import routes
 from opbox_protocol.errors import MXNetError
 from opbox_protocol.transport import ENGINES, Transport
 
@@ -90,12 +91,12 @@ def before_disconnect(close: Callable[[], None]) -> None:
 
 def server_info() -> dict[str, Any]:
     """What the engine says of itself: name, version, devices."""
-    return transport().call("GET", "/v2").header
+    return transport().call("GET", routes.ABOUT).header
 
 
 def refresh_operators() -> list[str]:
     """Learn the engine's further operators: their names, which `mx.sym` and `mx.nd` have functions for from here on."""
-    operators = transport().call("GET", "/v1/ops").header["operators"]
+    operators = transport().call("GET", routes.OPERATORS).header["operators"]
     new = [op for op in operators if _schema.find(op["name"]) is None and not op["name"].startswith("_backward")]
     _schema.extend(new)
     return sorted(op["name"] for op in new)

@@ -17,7 +17,7 @@ from opbox_protocol.errors import MXNetError
 
 from .context import Context
 from .ndarray import NDArray, zeros
-from .operator.sending import graph_for
+from .operator.sending import reference_for
 
 if TYPE_CHECKING:
     from .symbol import Symbol
@@ -58,7 +58,7 @@ class Executor:
             {
                 "do": "bind",
                 "id": self._id,
-                "graph": graph_for(self._session, symbol),
+                "graph": reference_for(self._session, symbol),
                 "args": {name: array._id for name, array in zip(arguments, self.arg_arrays, strict=True)},
                 "grads": {n: a._id for n, a in zip(arguments, self.grad_arrays, strict=True) if a is not None},
                 "grad_req": self._grad_req,

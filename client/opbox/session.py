@@ -15,16 +15,18 @@ import queue
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from opbox_protocol import routes
 from opbox_protocol.errors import MXNetError, TransportError, WireError
 from opbox_protocol.transport import Reply, Transport
 
 from . import connection
 from .base import source_line
+from .known_graphs import KnownGraphs
 from .local_session import running
 from .operator.code_detection import will_bring_code
 from .pending import CommandBatch, Pending
@@ -53,11 +55,13 @@ class Session:
     Attributes:
         device: as given.
         requests: batches sent so far.
+        graphs: those that it has been sent.
     """
 
     def __init__(self, transport: Transport, device: str) -> None:
         self.device = device
         self.requests = 0
+        self.graphs = KnownGraphs()
         self._transport = transport
         self._ids = itertools.count(1)
         self._seq = itertools.count(1)
@@ -71,7 +75,7 @@ class Session:
         answer = open_session(transport, device)
         self.id: str = answer["id"]
         self._ttl = float(answer.get("ttl_s", 600))
-        self._path = f"/v1/sessions/{self.id}/commands"
+        self._path = routes.COMMANDS.format(id=self.id)
         self._queue: queue.Queue[CommandBatch | None] = queue.Queue(maxsize=WINDOW)
         count = transport.connections
         self._senders = [
@@ -142,12 +146,17 @@ class Session:
 
     def ask(self, command: dict[str, Any]) -> dict[str, Any]:
         """The result of a command; waits for it."""
+        return self.ask_all([command])[0]
+
+    def ask_all(self, commands: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The results of commands that travel together; waits for them."""
+        waiting = []
         with self._lock:
-            pending = Pending(self, self._batch)
-            position = self._add(command)
-            self._batch.described[position] = pending
-        result: dict[str, Any] = pending.result()
-        return result
+            for command in commands:
+                pending = Pending(self, self._batch)
+                self._batch.described[self._add(command)] = pending
+                waiting.append(pending)
+        return [pending.result() for pending in waiting]
 
     def flush(self) -> None:
         """Send what is recorded, without waiting for it. With nothing recorded, nothing is sent."""
@@ -310,7 +319,7 @@ class Session:
             if thread is not threading.current_thread():
                 thread.join(timeout)
         with contextlib.suppress(MXNetError):  # it may have gone already, or its server
-            self._transport.call("DELETE", f"/v1/sessions/{self.id}")
+            self._transport.call("DELETE", routes.SESSION.format(id=self.id))
 
 
 def open_session(transport: Transport, device: str) -> dict[str, Any]:
@@ -319,14 +328,14 @@ def open_session(transport: Transport, device: str) -> dict[str, Any]:
     Where nothing tells, it is the engine's affair; OPBOX_CODE=0 asks for one that takes none, and costs no process.
     """
     if not transport.in_process and os.environ.get("OPBOX_CODE") == "0":
-        return transport.call("POST", "/v1/sessions", {"device": device, "code": False}).header
+        return transport.call("POST", routes.SESSIONS, {"device": device, "code": False}).header
     if not transport.in_process and will_bring_code():
         try:
-            return transport.call("POST", "/v1/sessions", {"device": device, "code": True}).header
+            return transport.call("POST", routes.SESSIONS, {"device": device, "code": True}).header
         except MXNetError as error:
             if error.status != 403:
                 raise
-    return transport.call("POST", "/v1/sessions", {"device": device}).header
+    return transport.call("POST", routes.SESSIONS, {"device": device}).header
 
 
 _sessions: dict[str, Session] = {}

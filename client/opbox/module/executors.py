@@ -15,6 +15,7 @@ import numpy as np
 from opbox_protocol.errors import MXNetError
 
 from .. import ndarray as nd
+from ..inference import infer_for_bind
 from ..io import DataDesc
 from ..ndarray import NDArray
 
@@ -72,9 +73,9 @@ class Executors:
     def _bind(self, shapes: Sequence[DataDesc]) -> Any:
         known_shapes = {desc.name: tuple(desc.shape) for desc in shapes if desc.name in self._arguments}
         known_types = {desc.name: np.dtype(desc.dtype).name for desc in shapes if desc.name in self._arguments}
-        arg_shapes, out_shapes, aux_shapes = self.symbol.infer_shape(**known_shapes)
-        arg_types, _, aux_types = self.symbol.infer_type(**known_types)
-        if arg_shapes is None or arg_types is None:
+        inferred = infer_for_bind(self.symbol, self.context.session, known_shapes, known_types, partial_types=False)
+        (arg_shapes, out_shapes, aux_shapes), (arg_types, _, aux_types) = inferred
+        if arg_shapes is None or out_shapes is None or aux_shapes is None or arg_types is None or aux_types is None:
             missing = "shapes" if arg_shapes is None else "types"
             listed = ", ".join(f"{desc.name} {tuple(desc.shape)}" for desc in shapes)
             raise MXNetError(

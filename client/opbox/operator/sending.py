@@ -8,6 +8,7 @@ leaves graphs alone that were composed before.
 from __future__ import annotations
 
 import weakref
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from .definition import CustomOperator, Definition
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from ..session import Session
     from ..symbol import Symbol
 
-__all__ = ["CODE", "define", "graph_for", "has_own_code"]
+__all__ = ["CODE", "ask_about", "define", "has_own_code", "reference_for"]
 
 CODE = "__code__"
 _sent: weakref.WeakKeyDictionary[Any, set[tuple[str, str, str]]] = weakref.WeakKeyDictionary()
@@ -45,6 +46,25 @@ def define(session: Session, definition: Definition, *, fresh: bool = True) -> s
 def has_own_code(symbol: Symbol) -> bool:
     """Whether operators of the user's own are in the graph."""
     return any(isinstance(node.op, CustomOperator) for node in symbol._nodes())
+
+
+def reference_for(session: Session, symbol: Symbol) -> Any:
+    """What a command says in place of the symbol's graph: its name when the session knows it, or the graph itself."""
+    document = graph_for(session, symbol)
+    # Code may be defined anew under the same name, so the engine keeps no graphs with it.
+    return document if has_own_code(symbol) else session.graphs.reference(document)
+
+
+def ask_about(session: Session, symbol: Symbol, queries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The results of commands about the symbol's graph, which travels at most once with them; waits for them."""
+    document = graph_for(session, symbol)
+    if has_own_code(symbol):
+        return session.ask_all([{**query, "graph": document} for query in queries])
+
+    def ask(first: Any, name: Any) -> list[dict[str, Any]]:
+        return session.ask_all([{**query, "graph": name if i else first} for i, query in enumerate(queries)])
+
+    return session.graphs.ask(document, ask)
 
 
 def graph_for(session: Session, symbol: Symbol) -> dict[str, Any]:

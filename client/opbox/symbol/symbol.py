@@ -15,12 +15,11 @@ from typing import Any, ClassVar
 
 from opbox_protocol.mxnet import dtype_name, hidden_key
 
-from .. import _schema
+from .. import _schema, inference
 from ..binding import bind, simple_bind
 from ..context import current_context
 from ..executor import Executor
 from ..operator import saved
-from . import infer
 from . import json as files
 from .arithmetic import Arithmetic
 from .compose import create, recompose
@@ -221,7 +220,7 @@ class Symbol(Arithmetic, Fluent):
 
     # -- inference --------------------------------------------------------------------------------------------
 
-    def infer_shape(self, *args: Any, **kwargs: Any) -> infer.Shapes:
+    def infer_shape(self, *args: Any, **kwargs: Any) -> inference.Shapes:
         """Shapes of arguments, outputs and auxiliary states from some known ones; 0 is an unknown dimension.
 
         Returns:
@@ -230,19 +229,19 @@ class Symbol(Arithmetic, Fluent):
         Raises:
             ShapeError: shapes contradict each other: node, argument, expected, got, the user's line.
         """
-        return infer.infer_shape(self, False, args, kwargs)
+        return inference.infer_shape(self, False, args, kwargs)
 
-    def infer_shape_partial(self, *args: Any, **kwargs: Any) -> infer.Shapes:
+    def infer_shape_partial(self, *args: Any, **kwargs: Any) -> inference.Shapes:
         """As `infer_shape`, with what can be known: 0 for unknown dimensions, () for unknown shapes."""
-        return infer.infer_shape(self, True, args, kwargs)
+        return inference.infer_shape(self, True, args, kwargs)
 
-    def infer_type(self, *args: Any, **kwargs: Any) -> infer.Shapes:
+    def infer_type(self, *args: Any, **kwargs: Any) -> inference.Shapes:
         """Element types of arguments, outputs and auxiliary states from some known ones."""
-        return infer.infer_type(self, False, args, kwargs)
+        return inference.infer_type(self, False, args, kwargs)
 
-    def infer_type_partial(self, *args: Any, **kwargs: Any) -> infer.Shapes:
+    def infer_type_partial(self, *args: Any, **kwargs: Any) -> inference.Shapes:
         """As `infer_type`, with None for what stays unknown."""
-        return infer.infer_type(self, True, args, kwargs)
+        return inference.infer_type(self, True, args, kwargs)
 
     # -- binding ----------------------------------------------------------------------------------------------
 

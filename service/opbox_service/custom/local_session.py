@@ -7,12 +7,13 @@ in a session (`commands`), but `record` runs a command when it comes. Wrapping a
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from opbox.context import Context
+from opbox.known_graphs import KnownGraphs
 from opbox.local_session import SessionScope
 from opbox.ndarray import NDArray
 from opbox_ops.backend import Backend, RandomSource, backend_for
@@ -87,6 +88,7 @@ class LocalSession:
 
     def __init__(self, backend: Backend, random: RandomSource, device: str, budget: Budget, define: Define) -> None:
         self.device = device
+        self.graphs = KnownGraphs()
         self._table = ArrayTable(backend, random, device, budget, define)
         self._others: dict[str, LocalSession] = {device: self}
         self.new_id = itertools.count(1).__next__
@@ -153,6 +155,10 @@ class LocalSession:
     def ask(self, command: Mapping[str, Any]) -> dict[str, Any]:
         """Run a command; its result."""
         return self._run(command).result
+
+    def ask_all(self, commands: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Run commands; their results."""
+        return [self.ask(command) for command in commands]
 
     def free(self, id: int) -> None:
         self._table.drop(id)

@@ -6,26 +6,31 @@ In numpy mode (`mx.util.np_shape`) 0 is a size, and -1 and None are unknown.
 from __future__ import annotations
 
 import warnings
+import weakref
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from opbox_protocol import routes
 from opbox_protocol.errors import MXNetError
 from opbox_protocol.mxnet import dtype_name, numpy_dtype
 from opbox_protocol.shapes import from_mxnet, to_mxnet
+from opbox_protocol.transport import Transport
 
-from .. import connection
-from ..context import current_context
-from ..operator.sending import graph_for, has_own_code
-from ..session import Session, sessions
-from ..util import is_np_shape
+from . import connection
+from .context import current_context
+from .known_graphs import KnownGraphs
+from .operator.sending import ask_about, has_own_code
+from .session import Session, sessions
+from .util import is_np_shape
 
 if TYPE_CHECKING:
     from .symbol import Symbol
 
-__all__ = ["infer_shape", "infer_type"]
+__all__ = ["infer_for_bind", "infer_shape", "infer_type"]
 
 Shapes = tuple[list[Any] | None, list[Any] | None, list[Any] | None]
 UNDECIDED: Shapes = (None, None, None)
+_known: weakref.WeakKeyDictionary[Transport, KnownGraphs] = weakref.WeakKeyDictionary()
 
 
 def _named(symbol: Symbol, what: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -46,13 +51,15 @@ def _named(symbol: Symbol, what: str, args: Sequence[Any], kwargs: Mapping[str, 
     return dict(kwargs)
 
 
-def _ask(symbol: Symbol, do: str, known: dict[str, Any]) -> dict[str, Any]:
+def _ask(symbol: Symbol, query: dict[str, Any]) -> dict[str, Any]:
     """What the engine infers; a graph with operators of the user's own is asked about in the session that runs them."""
     if has_own_code(symbol):
-        session = _session()
-        return session.ask({"do": do, "graph": graph_for(session, symbol), **known, "partial": True})
-    body = {"graph": symbol._document(), **known, "partial": True}
-    return connection.transport().call("POST", f"/v1/{do}", body).header
+        return ask_about(_session(), symbol, [query])[0]
+    transport = connection.transport()
+    path = {"infer_shape": routes.INFER_SHAPE, "infer_type": routes.INFER_TYPE}[query["do"]]
+    body = {key: value for key, value in query.items() if key != "do"}
+    known = _known.setdefault(transport, KnownGraphs())
+    return known.ask(symbol._document(), lambda graph, _: transport.call("POST", path, {"graph": graph, **body}).header)
 
 
 def _session() -> Session:
@@ -77,21 +84,47 @@ def infer_shape(symbol: Symbol, partial: bool, args: Sequence[Any], kwargs: Mapp
     Raises:
         ShapeError: shapes contradict each other; names the node and the user's line.
     """
-    given: dict[str, Any] = {}
+    return _shapes(_ask(symbol, _shape_query(symbol, args, kwargs)), partial)
+
+
+def infer_for_bind(
+    symbol: Symbol, session: Session, shapes: Mapping[str, Any], types: Mapping[str, Any], *, partial_types: bool
+) -> tuple[Shapes, Shapes]:
+    """Shapes and types at once, in the session that is to run the graph: it then knows the graph.
+
+    Args:
+        symbol: the graph.
+        session: the session.
+        shapes, types: known ones, by name.
+        partial_types: return the types that can be known.
+
+    Returns:
+        As `infer_shape` and as `infer_type`.
+    """
+    queries = [_shape_query(symbol, (), shapes), _type_query(symbol, (), types)]
+    inferred_shapes, inferred_types = ask_about(session, symbol, queries)
+    return _shapes(inferred_shapes, False), _types(inferred_types, partial_types)
+
+
+def _shape_query(symbol: Symbol, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    shapes: dict[str, Any] = {}
     for name, shape in _named(symbol, "shape", args, kwargs).items():
         if is_np_shape() and shape is None:
             continue
         if not isinstance(shape, tuple):
             raise TypeError(f"infer_shape: argument {name!r}: expected a tuple, got {type(shape).__name__}")
         if shape or is_np_shape():
-            given[name] = [int(d) for d in (shape if is_np_shape() else from_mxnet(shape) or ())]
-    told = _ask(symbol, "infer_shape", {"shapes": given})
-    if not told["complete"] and not partial:
-        arguments = zip(told["arg_names"], told["arg_shapes"], strict=True)
-        unknown = [f"{name}: {_shown(dims)}" for name, dims in arguments if dims is None or -1 in dims]
-        _warn("shape", unknown)
+            shapes[name] = [int(d) for d in (shape if is_np_shape() else from_mxnet(shape) or ())]
+    return {"do": "infer_shape", "shapes": shapes, "partial": True}
+
+
+def _shapes(answer: Mapping[str, Any], partial: bool) -> Shapes:
+    if not answer["complete"] and not partial:
+        arguments = zip(answer["arg_names"], answer["arg_shapes"], strict=True)
+        _warn("shape", [f"{name}: {_shown(dims)}" for name, dims in arguments if dims is None or -1 in dims])
         return UNDECIDED
-    return tuple([_shown(dims) for dims in told[f"{kind}_shapes"]] for kind in ("arg", "out", "aux"))  # type: ignore[return-value]
+    args, outs, aux = ([_shown(dims) for dims in answer[f"{kind}_shapes"]] for kind in ("arg", "out", "aux"))
+    return args, outs, aux
 
 
 def _shown(dims: Sequence[int] | None) -> Any:
@@ -104,7 +137,7 @@ def _shown(dims: Sequence[int] | None) -> Any:
 def _warn(what: str, unknown: list[str]) -> None:
     listed = "\n\t".join([*unknown[:10], "…"] if len(unknown) > 10 else unknown)
     zeros = f" (a dimension {-1 if is_np_shape() else 0} is unknown)" if what == "shape" else ""
-    warnings.warn(f"infer_{what}: give more {what}s; these arguments stay open{zeros}:\n\t{listed}", stacklevel=4)
+    warnings.warn(f"infer_{what}: give more {what}s; these arguments stay open{zeros}:\n\t{listed}", stacklevel=5)
 
 
 def infer_type(symbol: Symbol, partial: bool, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Shapes:
@@ -118,13 +151,21 @@ def infer_type(symbol: Symbol, partial: bool, args: Sequence[Any], kwargs: Mappi
     Raises:
         DTypeError: types contradict each other.
     """
-    given = {name: dtype_name(dtype) for name, dtype in _named(symbol, "type", args, kwargs).items()}
-    told = _ask(symbol, "infer_type", {"types": given})
-    if not told["complete"] and not partial:
-        unknown = [f"{n}: None" for n, dtype in zip(told["arg_names"], told["arg_types"], strict=True) if dtype is None]
-        _warn("type", unknown)
+    return _types(_ask(symbol, _type_query(symbol, args, kwargs)), partial)
+
+
+def _type_query(symbol: Symbol, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    types = {name: dtype_name(dtype) for name, dtype in _named(symbol, "type", args, kwargs).items()}
+    return {"do": "infer_type", "types": types, "partial": True}
+
+
+def _types(answer: Mapping[str, Any], partial: bool) -> Shapes:
+    if not answer["complete"] and not partial:
+        arguments = zip(answer["arg_names"], answer["arg_types"], strict=True)
+        _warn("type", [f"{name}: None" for name, dtype in arguments if dtype is None])
         return UNDECIDED
-    return tuple([numpy_type(dtype) for dtype in told[f"{kind}_types"]] for kind in ("arg", "out", "aux"))  # type: ignore[return-value]
+    args, outs, aux = ([numpy_type(dtype) for dtype in answer[f"{kind}_types"]] for kind in ("arg", "out", "aux"))
+    return args, outs, aux
 
 
 def numpy_type(name: str | None) -> Any:
