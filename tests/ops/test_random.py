@@ -16,6 +16,7 @@ import scipy.stats as st
 from opbox_ops import registry
 from opbox_ops.backend import backend_for
 from opbox_ops.infer import ShapeList, TypeList
+from opbox_protocol.errors import BadRequestError
 
 from .harness import write_outputs
 
@@ -137,3 +138,67 @@ def test_shuffle_moves_whole_rows_into_any_order() -> None:
         firsts.append(shuffled[0, 0] / 2)
     counts = np.bincount(np.array(firsts, int), minlength=6)
     assert np.abs(counts - 100).max() < 5 * np.sqrt(100)
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "sentence"),
+    [
+        ("gamma", ([-1.0], [1.0]), "alpha, beta: expected alpha and beta above 0 everywhere"),
+        ("gamma", ([1.0], [-1.0]), "alpha, beta: expected alpha and beta above 0 everywhere"),
+        ("exponential", ([-1.0],), "lam: expected lam above 0 everywhere"),
+        ("poisson", ([2.0, -1.0],), "lam: expected lam of at least 0 everywhere"),
+        ("poisson", ([np.nan],), "lam: expected lam of at least 0 everywhere"),
+        ("negative_binomial", ([3.0], [2.0]), "k, p: expected k above 0 and p above 0 and at most 1 everywhere"),
+        ("generalized_negative_binomial", ([-1.0], [0.5]), "mu, alpha: expected mu and alpha of at least 0 everywhere"),
+    ],
+)
+def test_arrays_of_numbers_that_no_distribution_has(name: str, params: Any, sentence: str) -> None:
+    with pytest.raises(BadRequestError) as caught:
+        run(f"_sample_{name}", {"shape": (3,)}, [np.array(numbers, "float32") for numbers in params])
+    assert sentence in str(caught.value)
+
+
+def test_without_dispersion_a_row_is_poisson_beside_one_that_is_not() -> None:
+    arrays = [np.array([2.0, 2.0], "float32"), np.array([0.0, 0.5], "float32")]
+    (sample,) = run("_sample_generalized_negative_binomial", {"shape": (N,)}, arrays)
+    check(sample[0], st.poisson(2), continuous=False)
+    check(sample[1], st.nbinom(2, 0.5), continuous=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "attrs", "wanted"),
+    [
+        ("_random_gamma", {"alpha": 0.01, "beta": 3.0}, st.gamma(0.01, scale=3.0)),
+        ("_random_gamma", {"alpha": 5e4, "beta": 1e-3}, st.gamma(5e4, scale=1e-3)),
+        ("_random_exponential", {"lam": 1e-4}, st.expon(scale=1e4)),
+        ("_random_uniform", {"low": 3.0, "high": 3.0 + 2**-10}, st.uniform(3, 2**-10)),
+        ("_random_normal", {"loc": 1e3, "scale": 1e-1}, st.norm(1e3, 1e-1)),
+    ],
+)
+def test_parameters_far_out(name: str, attrs: dict[str, Any], wanted: Any) -> None:
+    (sample,) = run(name, {**attrs, "shape": (N,), "dtype": "float64"})
+    assert st.kstest(sample, wanted.cdf).statistic < 2.2 / np.sqrt(N)
+
+
+@pytest.mark.parametrize(
+    ("name", "attrs", "wanted"),
+    [
+        ("_random_poisson", {"lam": 1e-3}, st.poisson(1e-3)),
+        ("_random_poisson", {"lam": 1e5}, st.poisson(1e5)),
+        ("_random_negative_binomial", {"k": 1, "p": 1.0}, None),
+        ("_random_negative_binomial", {"k": 200, "p": 0.02}, st.nbinom(200, 0.02)),
+        ("_random_generalized_negative_binomial", {"mu": 0.0, "alpha": 1.0}, None),
+        ("_random_generalized_negative_binomial", {"mu": 50.0, "alpha": 1e-3}, st.nbinom(1e3, 1 / 1.05)),
+        ("_random_randint", {"low": 2**30, "high": 2**30 + 1}, None),
+    ],
+)
+def test_counts_far_out(name: str, attrs: dict[str, Any], wanted: Any) -> None:
+    more = {} if name == "_random_randint" else {"dtype": "float64"}
+    (sample,) = run(name, {**attrs, "shape": (N,), **more})
+    if wanted is None:  # one number alone is possible
+        assert (sample == attrs.get("low", 0)).all()
+        return
+    assert abs(sample.mean() - wanted.mean()) < 5 * wanted.std() / np.sqrt(N)
+    points = np.quantile(sample, [0.05, 0.25, 0.5, 0.75, 0.95])
+    found = (sample[:, None] <= points).mean(axis=0)
+    assert np.abs(found - wanted.cdf(points)).max() < 2.2 / np.sqrt(N)

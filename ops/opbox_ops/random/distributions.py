@@ -18,7 +18,7 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import create_model
 
-from opbox_protocol.errors import ParamError
+from opbox_protocol.errors import BadRequestError, ParamError
 from opbox_protocol.mxnet import numpy_dtype
 
 from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
@@ -101,10 +101,11 @@ def _negative_binomial(random: Any, out: Array, k: Any, p: Any) -> None:
 
 
 def _generalized(random: Any, out: Array, mu: Any, alpha: Any) -> None:
-    if isinstance(alpha, float) and alpha == 0.0:
-        _poisson(random, out, mu)
-    else:
-        out[...] = random.generator.poisson(random.generator.gamma(1.0 / alpha, alpha * mu, out.shape), out.shape)
+    # Without dispersion (alpha 0) the mean is mu itself: a Poisson distribution.
+    even = alpha == 0
+    dispersion = alpha + even
+    means = random.generator.gamma(1.0 / dispersion, dispersion * mu, out.shape)
+    out[...] = random.generator.poisson(means * (1 - even) + mu * even, out.shape)
 
 
 TABLE = (
@@ -276,7 +277,12 @@ def _declare_sample(row: Distribution) -> Op:
     @op.compute(allocates=_DRAWN if not row.direct else "what the numbers are scaled by is made of the parameters")
     def _(p: SampleParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
         wide = [each.reshape((*each.shape, *(1,) * len(p.shape))) for each in inputs]
-        _draw(ctx, row, outputs[0], *wide)
+        try:
+            _draw(ctx, row, outputs[0], *wide)
+        except ValueError as error:
+            raise BadRequestError(
+                f"{', '.join(row.inputs)}: expected {row.told} everywhere, got numbers that are not"
+            ) from error
 
     return op
 
