@@ -3,7 +3,7 @@
 Graphs, execution, sessions and HTTP live in opbox_service; nothing here imports them.
 """
 
-from .compute import OpContext, OpReq, Temp, assign, emit
+from .compute import CallSpec, OpContext, OpReq, Temp
 from .gradient import backward_node, grad_use_in, grad_use_none, grad_use_out, make_node
 from .node import Entry, Node
 from .params import Field, Params
@@ -25,6 +25,7 @@ from .registry import (
 )
 
 __all__ = [
+    "CallSpec",
     "Counted",
     "Entry",
     "Field",
@@ -36,10 +37,8 @@ __all__ = [
     "Slot",
     "Temp",
     "Variadic",
-    "assign",
     "attribute",
     "backward_node",
-    "emit",
     "extend",
     "find",
     "get",

@@ -48,11 +48,8 @@ __all__ = [
     "OpContext",
     "OpReq",
     "Outputs",
-    "Reqs",
     "Temp",
     "TempsRule",
-    "assign",
-    "emit",
     "highest_level",
 ]
 
@@ -61,7 +58,6 @@ Array: TypeAlias = Any
 Arrays: TypeAlias = Sequence[Array]
 Outputs: TypeAlias = Sequence[Any]
 """The arrays to write; None for an output that nobody wants."""
-Reqs: TypeAlias = "Sequence[OpReq]"
 
 LEVELS = ("reference", "library", "generated")
 """From the one that is always there to the one that is asked first."""
@@ -198,7 +194,6 @@ class Compute:
     accumulates: bool = False
     prepares: bool = False
     allocates: str = ""
-    serves_req: bool = False
 
     @property
     def rank(self) -> int:
@@ -238,24 +233,3 @@ def checked_level(level: str) -> str:
     if level not in LEVELS:
         raise BadRequestError(f"compute level: expected one of {', '.join(LEVELS)}, got {level!r}")
     return level
-
-
-def assign(out: Array, req: OpReq, value: Any) -> None:
-    """Write `value` (broadcast and cast) into `out` as `req` says."""
-    if req == OpReq.ADD:
-        if out.dtype == np.bool_:
-            out |= value
-        elif getattr(value, "dtype", out.dtype) == out.dtype:
-            out += value
-        else:
-            out[...] = out + value
-    elif req != OpReq.NULL:
-        out[...] = value
-
-
-def emit(function: Callable[..., Any], req: OpReq, out: Array, *args: Any) -> None:
-    """Run a ufunc-like `function(*args, out=…)` into `out` as `req` says, without a temporary unless adding."""
-    if req == OpReq.ADD:
-        assign(out, req, function(*args))
-    elif req != OpReq.NULL:
-        function(*args, out=out, casting="unsafe")

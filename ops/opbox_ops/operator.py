@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from opbox_protocol.errors import ConflictError, UnsupportedError
 
-from .compute import LEVELS, CallSpec, Compute, ComputeFunction, Temp, TempsRule, checked_level, highest_level
+from .compute import LEVELS, CallSpec, Compute, Temp, TempsRule, checked_level, highest_level
 from .infer import ShapeRule, TypeRule, all_same_type, show_shape
 from .node import Entry, Node
 from .params import Params
@@ -259,25 +259,13 @@ class Op:
         """
 
         def attach(function: Callable[..., Any]) -> Callable[..., Any]:
-            run: ComputeFunction = function
-            serves_req = "req" in inspect.signature(function).parameters
-            if serves_req:
-
-                def run(p: Any, ctx: Any, inputs: Any, outputs: Any) -> None:
-                    function(p, ctx, inputs, ctx.req, outputs)
-
-                run.__module__ = function.__module__
-
-            made = Compute(
-                run,
-                checked_level(level),
-                accepts,
-                temps,
-                accumulates or serves_req,
-                prepares,
-                allocates,
-                serves_req,
-            )
+            parameters = inspect.signature(function).parameters.values()
+            count = sum(each.default is each.empty for each in parameters)
+            if count != 4 and not any(each.kind == each.VAR_POSITIONAL for each in parameters):
+                raise ConflictError(
+                    f"{self.name}: expected a compute of 4 arguments (p, ctx, inputs, outputs), got one of {count}"
+                )
+            made = Compute(function, checked_level(level), accepts, temps, accumulates, prepares, allocates)
             for device in devices or DEVICES:
                 self._add_compute(device, made)
             return function
@@ -293,11 +281,6 @@ class Op:
             )
         ordered = sorted((*present, compute), key=lambda each: -each.rank)
         self._attrs[f"FCompute<{device}>"] = (tuple(ordered), 10)
-
-    def resources(self, rule: Callable[..., Sequence[Temp]]) -> Callable[..., Sequence[Temp]]:
-        """Decorator: FResourceRequest: `(p, in_shapes, in_types, out_shapes, out_types)` to temporaries."""
-        self.set_attr("FResourceRequest", rule)
-        return rule
 
     def inplace(self, *pairs: tuple[int, int]) -> Op:
         """FInplaceOption: (input, output) pairs that may share memory."""
@@ -403,15 +386,7 @@ class Op:
 
     def temps(self, compute: Compute, p: Any, call: CallSpec) -> tuple[Temp, ...]:
         """The temporary arrays that `compute` needs for `call`."""
-        if compute.temps is not None:
-            return tuple(compute.temps(p, call))
-        rule = self.get_attr("FResourceRequest")
-        if rule is None:
-            return ()
-        ins, outs = call.inputs, call.outputs
-        return tuple(
-            rule(p, [a.shape for a in ins], [a.dtype for a in ins], [a.shape for a in outs], [a.dtype for a in outs])
-        )
+        return () if compute.temps is None else tuple(compute.temps(p, call))
 
     def json(self) -> dict[str, Any]:
         """The operator for the catalogue: names, conditions, JSON Schema of the params."""

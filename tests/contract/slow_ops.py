@@ -7,7 +7,7 @@ import signal
 import time
 from typing import Any
 
-from opbox_ops.compute import Arrays, OpContext, Reqs, assign
+from opbox_ops.compute import Arrays, OpContext, Outputs
 from opbox_ops.infer import all_same_shape
 from opbox_ops.params import Float, Params
 from opbox_ops.registry import register
@@ -24,11 +24,11 @@ for _op in (slow, fatal):
 
 
 @slow.compute()
-def _(p: SlowParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
+def _(p: SlowParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     time.sleep(p.seconds)
-    assign(outputs[0], req[0], inputs[0])
+    outputs[0][...] = inputs[0]
 
 
 @fatal.compute()
-def _(p: Any, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
+def _(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     os.kill(os.getpid(), signal.SIGKILL)

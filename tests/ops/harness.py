@@ -138,7 +138,7 @@ class Call:
             run.states[self.node] = context.state
         targets = list(outs)
         for k, kind in enumerate(req):
-            if kind == OpReq.NULL and not compute.serves_req:
+            if kind == OpReq.NULL:
                 targets[k] = None
             elif kind == OpReq.ADD and not compute.accumulates:
                 targets[k] = rubbish(backend, self.shapes[k], self.dtypes[k])

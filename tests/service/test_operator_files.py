@@ -18,7 +18,7 @@ from opbox_service.engine import load_plugin
 from tests.contract.live import Live
 
 OPERATOR = """
-from opbox_ops import assign, register
+from opbox_ops import register
 
 op = register({name!r})
 
@@ -27,8 +27,8 @@ def _(p, ins, outs):
     outs.merge(0, ins.merge(0, outs[0]))
 
 @op.compute()
-def _(p, ctx, inputs, req, outputs):
-    assign(outputs[0], req[0], 2 * inputs[0])
+def _(p, ctx, inputs, outputs):
+    outputs[0][...] = 2 * inputs[0]
 """
 
 
@@ -137,7 +137,7 @@ def _(p, ins, outs):
     {rule}
 
 @op.compute()
-def _(p, ctx, inputs, req, outputs):
+def _(p, ctx, inputs, outputs):
     raise ValueError("computing failed")
 """
 

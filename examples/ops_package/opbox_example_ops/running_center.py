@@ -8,7 +8,7 @@ gdata = gout - gout's mean over the batch in training, gout otherwise
 
 import numpy as np
 
-from opbox_ops import Field, OpReq, Params, Slot, Temp, assign, backward_node, register, register_backward
+from opbox_ops import Field, Params, Slot, Temp, backward_node, register, register_backward
 from opbox_ops.params import Float
 
 lint_cases = {"running_center": [{"data": (4, 3)}, {"data": (2, 5), "params": {"momentum": 0.5}}]}
@@ -42,46 +42,49 @@ def _(p, ins, outs):
     ins.merge(1, np.dtype(np.float32))
 
 
-@op.resources
-def _(p, in_shapes, in_types, out_shapes, out_types):
-    return [Temp((in_shapes[0][1],), np.float32)]
-
-
 @op.gradient
 def _(node, ograds):
     return backward_node("_backward_running_center", node, [ograds[0]])
 
 
-@op.compute("cpu")
-def _(p, ctx, inputs, req, outputs):
+def two_of_features(p, call):
+    return [Temp((call.inputs[0].shape[1],), np.float32)] * 2
+
+
+@op.compute("cpu", temps=two_of_features)
+def _(p, ctx, inputs, outputs):
     data, center = inputs
-    (mean,) = ctx.temp
+    mean, part = ctx.temp
     if ctx.is_train and len(data):
         np.mean(data, axis=0, dtype=np.float32, out=mean)
+        np.multiply(mean, 1 - p.momentum, out=part)
         center *= p.momentum
-        center += (1 - p.momentum) * mean
+        center += part
     else:
         mean[...] = center
-    assign(outputs[0], req[0], data - mean.astype(data.dtype))
+    np.subtract(data, mean, out=outputs[0], casting="unsafe")
 
 
-@op.compute("gpu")
-def _(p, ctx, inputs, req, outputs):
+@op.compute("gpu", temps=two_of_features)
+def _(p, ctx, inputs, outputs):
     data, center = inputs
-    (mean,) = ctx.temp
+    mean, _ = ctx.temp
     if ctx.is_train and len(data):
-        mean[...] = data.mean(axis=0, dtype=np.float32)
+        ctx.xp.mean(data, axis=0, dtype=np.float32, out=mean)
         step = ctx.xp.ElementwiseKernel(
             "float32 mean, float32 momentum", "float32 center", "center += (1 - momentum) * (mean - center);", "center"
         )
         step(mean, p.momentum, center)
     else:
         mean[...] = center
-    assign(outputs[0], req[0], data - mean.astype(data.dtype))
+    ctx.xp.subtract(data, mean, out=outputs[0], casting="unsafe")
 
 
-@backward.compute()
-def _(p, ctx, inputs, req, outputs):
-    (gout,) = inputs
-    if req[0] != OpReq.NULL:
-        assign(outputs[0], req[0], gout - gout.mean(axis=0, keepdims=True) if ctx.is_train and len(gout) else gout)
+@backward.compute(temps=lambda p, call: [Temp((1, call.inputs[0].shape[1]), call.inputs[0].dtype)])
+def _(p, ctx, inputs, outputs):
+    (gout,), (gdata,), (mean,) = inputs, outputs, ctx.temp
+    if ctx.is_train and len(gout):
+        ctx.xp.mean(gout, axis=0, keepdims=True, out=mean)
+        ctx.xp.subtract(gout, mean, out=gdata)
+    else:
+        gdata[...] = gout

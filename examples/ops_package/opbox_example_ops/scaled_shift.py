@@ -3,7 +3,7 @@
 gdata = scale * gout        gshift = gout summed over batch, height and width
 """
 
-from opbox_ops import Field, Params, assign, backward_node, register, register_backward
+from opbox_ops import Field, Params, backward_node, register, register_backward
 from opbox_ops.params import Float
 
 lint_cases = {
@@ -43,14 +43,17 @@ def _(node, ograds):
 
 
 @op.compute()
-def _(p, ctx, inputs, req, outputs):
-    data, shift = inputs
-    assign(outputs[0], req[0], p.scale * data + shift[:, None, None])
+def _(p, ctx, inputs, outputs):
+    (data, shift), (out,) = inputs, outputs
+    ctx.xp.multiply(data, p.scale, out=out)
+    ctx.xp.add(out, shift[:, None, None], out=out)
 
 
 @backward.compute()
-def _(p, ctx, inputs, req, outputs):
-    (gout,) = inputs
+def _(p, ctx, inputs, outputs):
+    (gout,), (gdata, gshift) = inputs, outputs
     # The sum first: the other gradient may be written over gout.
-    assign(outputs[1], req[1], gout.sum(axis=(0, 2, 3)))
-    assign(outputs[0], req[0], p.scale * gout)
+    if gshift is not None:  # None where nobody wants that gradient
+        ctx.xp.sum(gout, axis=(0, 2, 3), out=gshift)
+    if gdata is not None:
+        ctx.xp.multiply(gout, p.scale, out=gdata)

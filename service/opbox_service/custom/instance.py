@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from opbox_ops.compute import Array, Arrays, OpContext, OpReq, Reqs
+from opbox_ops.compute import Array, Arrays, OpContext, OpReq, Outputs
 
 from .description import Description
 from .local_session import LocalSession
@@ -26,24 +26,25 @@ class _Prepared:
     """The arguments of one call, and what is to be done after it.
 
     Attributes:
-        inputs, outputs, req: what they were prepared for.
+        inputs, outputs: what they were prepared for.
+        context: whose `req` and `call` say how each output is written, and what it is where it is None.
         arguments: forward's or backward's, by name.
-        after: (target, req, made apart) of outputs that are brought in place afterwards.
+        after: (target, apart) of outputs that are brought in place afterwards.
         on_device: whether a NumpyOp reads arrays that are not the host's.
     """
 
-    __slots__ = ("after", "arguments", "inputs", "on_device", "outputs", "req")
+    __slots__ = ("after", "arguments", "context", "inputs", "on_device", "outputs")
 
-    def __init__(self, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
+    def __init__(self, context: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+        self.context = context
         self.inputs = inputs
-        self.req = req
         self.outputs = outputs
         self.arguments: dict[str, Any] = {}
-        self.after: list[tuple[Array, OpReq, Array]] = []
+        self.after: list[tuple[Array, Array]] = []
         self.on_device = False
 
-    def is_for(self, inputs: Arrays, req: Reqs, outputs: Arrays) -> bool:
-        return self.inputs is inputs and self.outputs is outputs and self.req is req
+    def is_for(self, context: OpContext, inputs: Arrays, outputs: Outputs) -> bool:
+        return self.inputs is inputs and self.outputs is outputs and self.context is context
 
 
 class OperatorInstance:
@@ -69,20 +70,20 @@ class OperatorInstance:
         with local.inside():
             self._operator = described.create(local.context, shapes, dtypes)
 
-    def forward(self, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
+    def forward(self, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
         """Run forward into `outputs`."""
         call = self._forward
-        if call is None or not call.is_for(inputs, req, outputs):
-            call = self._forward = self._prepare_forward(inputs, req, outputs)
+        if call is None or not call.is_for(ctx, inputs, outputs):
+            call = self._forward = self._prepare_forward(ctx, inputs, outputs)
         if self._is_custom:
             call.arguments["is_train"] = ctx.is_train
         self._call("forward", call)
 
-    def backward(self, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
+    def backward(self, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
         """Run backward into `outputs`, the gradients of the inputs."""
         call = self._backward
-        if call is None or not call.is_for(inputs, req, outputs):
-            call = self._backward = self._prepare_backward(inputs, req, outputs)
+        if call is None or not call.is_for(ctx, inputs, outputs):
+            call = self._backward = self._prepare_backward(ctx, inputs, outputs)
         self._call("backward", call)
 
     def _call(self, method: str, call: _Prepared) -> None:
@@ -94,30 +95,27 @@ class OperatorInstance:
                 getattr(self._operator, method)(**arguments)
             except BaseException as error:
                 raise user_error(method, error) from error
-        for target, req, apart in call.after:
+        for target, apart in call.after:
             result = apart
             if isinstance(apart, np.ndarray) and not isinstance(target, np.ndarray):
                 result = self._backend.put(apart)
-            if req == OpReq.ADD:
-                target += result
-            else:
-                target[...] = result
+            target[...] = result
 
     # -- preparing ----------------------------------------------------------------------------------------------
 
-    def _prepare_forward(self, inputs: Arrays, req: Reqs, outputs: Arrays) -> _Prepared:
-        call = self._new(inputs, req, outputs)
+    def _prepare_forward(self, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> _Prepared:
+        call = self._new(ctx, inputs, outputs)
         count = len(self._described.arguments)
         call.arguments = {
             "in_data": [self._input(array) for array in inputs[:count]],
             "out_data": self._outputs(call),
         }
         if self._is_custom:
-            call.arguments |= {"req": _names(req), "aux": [self._local.wrap(array) for array in inputs[count:]]}
+            call.arguments |= {"req": _names(ctx.req), "aux": [self._local.wrap(array) for array in inputs[count:]]}
         return call
 
-    def _prepare_backward(self, inputs: Arrays, req: Reqs, outputs: Arrays) -> _Prepared:
-        call = self._new(inputs, req, outputs)
+    def _prepare_backward(self, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> _Prepared:
+        call = self._new(ctx, inputs, outputs)
         described = self._described
         outs, args = len(described.outputs), len(described.arguments)
         read: dict[int, Any] = {number: self._input(array) for number, array in zip(self._reads, inputs, strict=False)}
@@ -136,11 +134,11 @@ class OperatorInstance:
         }
         if self._is_custom:
             states = inputs[len(self._reads) :]
-            call.arguments |= {"req": _names(req), "aux": [self._local.wrap(array) for array in states]}
+            call.arguments |= {"req": _names(ctx.req), "aux": [self._local.wrap(array) for array in states]}
         return call
 
-    def _new(self, inputs: Arrays, req: Reqs, outputs: Arrays) -> _Prepared:
-        call = _Prepared(inputs, req, outputs)
+    def _new(self, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> _Prepared:
+        call = _Prepared(ctx, inputs, outputs)
         call.on_device = self._is_numpy and self._backend.device_type != "cpu"
         return call
 
@@ -162,21 +160,16 @@ class OperatorInstance:
 
     def _outputs(self, call: _Prepared) -> list[Any]:
         handles: list[Any] = []
-        for array, req in zip(call.outputs, call.req, strict=True):
-            apart = self._is_numpy and (req == OpReq.ADD or not isinstance(array, np.ndarray))
-            target = array
-            if req == OpReq.NULL:
-                target = self._backend.empty(tuple(array.shape), array.dtype)
-            elif apart:
-                target = np.zeros(array.shape, array.dtype)
-                call.after.append((array, req, target))
-            elif not self._is_custom and req == OpReq.ADD:
-                target = self._backend.empty(tuple(array.shape), array.dtype)
-                call.after.append((array, req, target))
-            if self._is_numpy:
-                handles.append(target if isinstance(target, np.ndarray) else np.zeros(array.shape, array.dtype))
-            else:
+        for array, spec in zip(call.outputs, call.context.call.outputs, strict=True):
+            target = self._backend.empty(spec.shape, spec.dtype) if array is None else array
+            if not self._is_numpy:
                 handles.append(self._local.wrap(target))
+            elif isinstance(target, np.ndarray):
+                handles.append(target)
+            else:
+                handles.append(np.zeros(spec.shape, spec.dtype))
+                if array is not None:
+                    call.after.append((array, handles[-1]))
         return handles
 
 

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from pydantic import ConfigDict, PrivateAttr
 
-from opbox_ops.compute import Arrays, OpContext, Reqs
+from opbox_ops.compute import Arrays, OpContext, Outputs
 from opbox_ops.gradient import backward_node
 from opbox_ops.infer import ShapeList, TypeList
 from opbox_ops.node import Entry, Node
@@ -93,12 +93,12 @@ def _create(p: CustomParams, ctx: OpContext, shapes: list[Any], dtypes: list[Any
     return OperatorInstance(p.described, active().local, ctx, shapes, dtypes)
 
 
-def _forward(p: CustomParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-    ctx.state.forward(ctx, inputs, req, outputs)
+def _forward(p: CustomParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    ctx.state.forward(ctx, inputs, outputs)
 
 
-def _backward(p: CustomParams, ctx: OpContext, inputs: Arrays, req: Reqs, outputs: Arrays) -> None:
-    ctx.state.backward(ctx, inputs, req, outputs)
+def _backward(p: CustomParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    ctx.state.backward(ctx, inputs, outputs)
 
 
 def _gradient(node: Node, ograds: list[Entry]) -> list[Entry | None]:
@@ -114,17 +114,21 @@ def _gradient(node: Node, ograds: list[Entry]) -> list[Entry | None]:
     return backward_node(f"_backward_{node.op.name}", node, [*(every[i] for i in reads), *node.inputs[first:]])
 
 
+_THEIRS = "what a user's code allocates is its own affair"
+
+
 def _register(name: str, doc: str) -> Op:
     op = register(name, CustomParams, inputs=_inputs, outputs=_outputs, doc=doc)
     op.set_attr("FMutateInputs", _states)
     op.infer_shape(_infer_shape)
     op.infer_type(_infer_type)
     op.gradient(_gradient)
-    op.compute()(_forward)
+    # A CustomOp is told how to write, and adds itself; the older forms are only ever told to write.
+    op.compute(accumulates=name == "Custom", allocates=_THEIRS)(_forward)
     op.set_attr("FCreateOpState", _create)
     backward = register(f"_backward_{name}", CustomParams, inputs=(), doc=f"Gradient; see {name}.")
     backward.set_attr("TIsBackward", True)
-    backward.compute()(_backward)
+    backward.compute(accumulates=name == "Custom", allocates=_THEIRS)(_backward)
     for registered in (op, backward):
         # Its parameters are a session's: no catalogue lists it, and no cache keeps a graph with it.
         registered.set_attr("TUserCode", True)

@@ -213,8 +213,6 @@ class _Compiler:
         outs = plan.specs(writes) if outs is None else outs
         call, compute, temps = self._choose(node, ins, outs, writes)
         req = [OpReq.WRITE if value >= 0 else OpReq.NULL for value in writes]
-        if compute.serves_req:
-            writes = [w if w >= 0 else plan.add(Value(spec)) for w, spec in zip(writes, outs, strict=True)]
         view = bool(op.get_attr("TIsView")) and req[0] == OpReq.WRITE and self._viewable(reads[0])
         plan.steps.append(Step(node, compute, call, reads, writes, req, temps, view))
 
