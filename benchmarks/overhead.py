@@ -1,10 +1,10 @@
-"""What opbox adds to a kernel: a node of a plan, an imperative operator embedded and remote, a bind; beside NumPy's call.
+"""What opbox adds to a kernel: a plan's node, an imperative operator embedded and remote, a bind; beside NumPy's call.
 
     python benchmarks/overhead.py [--nodes 2000] [--calls 2000] [--bind 10000]
 
-The arrays have four elements, so that nearly all of the time is overhead. Each line is the best of a few runs and prints
-the ratio to NumPy's own call (`numpy.negative(x, out=y)`) measured beside it. An imperative operator counts the client's
-recording, the batch, and running it, over many calls until their last value has come.
+The arrays have four elements, so that nearly all of the time is overhead. Each line is the best of a few runs and
+prints the ratio to NumPy's own call (`numpy.negative(x, out=y)`) measured beside it. An imperative operator counts the
+client's recording, the batch, and running it, over many calls until their last value has come.
 """
 
 from __future__ import annotations
