@@ -30,7 +30,7 @@ from .session.code_policy import UNWATCHED, CodePolicy
 from .session.sessions import Sessions
 from .settings import SCOPES, Scope, Settings
 from .stateless.graph_cache import GraphCache
-from .stateless.run import GraphRunner
+from .stateless.graph_runner import GraphRunner
 from .validation import validate
 
 __all__ = ["Engine", "load_plugin"]

@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import pytest
@@ -15,6 +16,7 @@ from pydantic import Field, SecretStr
 from opbox_protocol.errors import NotFoundError
 from opbox_service.app import create_app
 from opbox_service.carriers import Answer, Call, Done
+from opbox_service.commands import COMMANDS
 from opbox_service.engine import Engine
 from opbox_service.routes.models import Body, TensorBody
 from opbox_service.routes.route import Route, RouteTable, RunsOn
@@ -115,6 +117,16 @@ def test_a_new_route_is_documented(client: httpx.Client) -> None:
 def test_a_new_route_is_a_label_of_the_metrics(client: httpx.Client) -> None:
     client.post("/v1/scale/bob", json={"factor": 2})
     assert 'opbox_requests_total{method="POST",route="/v1/scale/{name}",status="200"}' in client.get("/metrics").text
+
+
+def test_every_route_and_command_is_in_the_wire_s_document() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "wire.md").read_text()
+    for route in ROUTES:
+        assert f"{route.method} {route.path}`" in text, route.path
+    for name, command in COMMANDS.items():
+        row = next((line for line in text.splitlines() if line.startswith(f"| `{name}` |")), "")
+        fields = {field.alias or key for key, field in command.model_fields.items()} - {"do", "live"}
+        assert all(f"`{field}" in row for field in fields), (name, fields)
 
 
 def test_paths_find_their_routes() -> None:

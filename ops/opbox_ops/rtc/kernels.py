@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections import OrderedDict
 from collections.abc import Sequence
 from threading import Lock
 from typing import Any, Protocol
+
+from cachetools import LRUCache
 
 from .options import checked_options
 from .signature import Argument
@@ -29,7 +30,7 @@ class Kernel(Protocol):
         """Run it over `grid` blocks of `block` threads; see EmulatedKernel.launch."""
 
 
-_kept: OrderedDict[str, Kernel] = OrderedDict()
+_kernels: LRUCache[str, Kernel] = LRUCache(KEPT)
 _lock = Lock()
 
 
@@ -59,17 +60,13 @@ def compile_kernel(
     told = [device_type, source, name, [str(each) for each in arguments], options, sorted(exports)]
     key = hashlib.sha256(json.dumps(told).encode()).hexdigest()
     with _lock:
-        found = _kept.get(key)
-        if found is not None:
-            _kept.move_to_end(key)
-            return found
-    made = _compiled(device_type, source, name, tuple(arguments), options, exports)
+        kernel = _kernels.get(key)
+    if kernel is not None:
+        return kernel
+    kernel = _compiled(device_type, source, name, tuple(arguments), options, exports)
     with _lock:
         # Another thread may have been faster: an emulated kernel must be one object, for it runs one launch at a time.
-        made = _kept.setdefault(key, made)
-        while len(_kept) > KEPT:
-            _kept.popitem(last=False)
-    return made
+        return _kernels.setdefault(key, kernel)
 
 
 def _compiled(

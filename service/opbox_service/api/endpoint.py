@@ -24,7 +24,7 @@ from ..worker.pool import WorkerPool
 from .identity import Identity
 from .metrics import Metrics
 
-__all__ = ["Context", "Disconnected", "Endpoint", "Receive", "Scope", "Send", "Server", "content_length"]
+__all__ = ["ApiState", "Context", "Disconnected", "Endpoint", "Receive", "Scope", "Send", "content_length"]
 
 Scope: TypeAlias = "MutableMapping[str, Any]"
 Receive: TypeAlias = "Callable[[], Awaitable[MutableMapping[str, Any]]]"
@@ -71,8 +71,10 @@ class Context:
         return much and not self.whole
 
 
-class Server(Place, Protocol):
-    """What the endpoint asks of the server."""
+class ApiState(Place, Protocol):
+    """What the endpoint and the middleware ask of the API process."""
+
+    stopping: bool
 
     @property
     def pool(self) -> WorkerPool:
@@ -88,7 +90,7 @@ class Endpoint:
         metrics: counts commands.
     """
 
-    def __init__(self, server: Server, settings: Settings, metrics: Metrics) -> None:
+    def __init__(self, server: ApiState, settings: Settings, metrics: Metrics) -> None:
         self._server = server
         self._pool = server.pool
         self._settings = settings

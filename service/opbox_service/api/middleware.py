@@ -10,7 +10,7 @@ import re
 import secrets
 import time
 from collections import Counter
-from typing import Any, Protocol
+from typing import Any
 
 import structlog
 
@@ -18,17 +18,11 @@ from opbox_protocol.errors import NotReadyError, QuotaError, error_to_json
 
 from ..routes.route import RouteTable
 from ..settings import Settings
-from .endpoint import Context, Disconnected, Endpoint, Receive, Scope, Send, Server
+from .endpoint import ApiState, Context, Disconnected, Endpoint, Receive, Scope, Send
 from .identity import Identity, Tokens
 from .metrics import Metrics
 
 __all__ = ["Middleware", "send_error"]
-
-
-class StoppingServer(Server, Protocol):
-    """The API process, which can be told that it stops."""
-
-    stopping: bool
 
 
 NOBODY = Identity("", frozenset())
@@ -55,7 +49,7 @@ class Middleware:
         routes: RouteTable,
         settings: Settings,
         metrics: Metrics,
-        server: StoppingServer,
+        server: ApiState,
     ) -> None:
         self.app = app
         self.server = server

@@ -3,9 +3,9 @@
 Sessions and `mx.nd` inside a user's operator run the same commands. No order, no batches, no sessions here.
 """
 
+from .array_table import ArrayTable
 from .command import Command, Exchange
 from .parse import COMMANDS, AnyCommand, check_scopes, name_of, parse, parse_one
-from .table import ArrayTable
 
 __all__ = [
     "COMMANDS",

@@ -11,8 +11,8 @@ from opbox_ops.infer import show_shape
 from opbox_protocol.datatypes import datatype_of
 from opbox_protocol.errors import BadRequestError, ShapeError
 
+from .array_table import ArrayEntry, ArrayTable
 from .command import Command, Exchange, Id
-from .table import ArrayEntry, ArrayTable
 
 __all__ = ["COMMANDS"]
 

@@ -15,7 +15,7 @@ from ..settings import Scope
 from ..validation import Expected, Strict
 
 if TYPE_CHECKING:
-    from .table import ArrayTable
+    from .array_table import ArrayTable
 
 __all__ = ["Attrs", "Command", "Exchange", "Id"]
 

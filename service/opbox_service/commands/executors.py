@@ -10,8 +10,8 @@ from opbox_protocol.errors import BadRequestError
 from ..executor import bind
 from ..quota import Allocation
 from ..stateless.inference import GraphReference
+from .array_table import ArrayEntry, ArrayTable, ExecutorEntry
 from .command import Command, Exchange, Id
-from .table import ArrayEntry, ArrayTable, ExecutorEntry
 
 __all__ = ["COMMANDS"]
 

@@ -12,8 +12,8 @@ from opbox_protocol.errors import BadRequestError
 
 from ..settings import Scope
 from ..validation import Expected, Strict
+from .array_table import WRITES_TO_INPUT, ArrayTable, KernelEntry
 from .command import Command, Exchange, Id
-from .table import WRITES_TO_INPUT, ArrayTable, KernelEntry
 
 __all__ = ["COMMANDS"]
 

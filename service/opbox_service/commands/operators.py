@@ -11,8 +11,8 @@ from opbox_protocol.errors import BadRequestError
 
 from ..executor import invoke
 from ..validation import RandomSeed, Strict
+from .array_table import ArrayTable
 from .command import Attrs, Command, Exchange, Id
-from .table import ArrayTable
 
 __all__ = ["COMMANDS"]
 

@@ -14,14 +14,14 @@ from opbox_protocol.errors import BadRequestError, ForbiddenError, LimitError
 
 from ..settings import Scope
 from ..validation import explain
-from . import arrays, definitions, executors, kernels, operators
+from . import arrays, custom_operators, executors, kernels, operators
 from .command import Command
 
 __all__ = ["COMMANDS", "AnyCommand", "check_scopes", "name_of", "parse", "parse_one"]
 
 COMMANDS: Mapping[str, type[Command]] = {
     get_args(command.model_fields["do"].annotation)[0]: command
-    for subject in (arrays, operators, executors, kernels, definitions)
+    for subject in (arrays, operators, executors, kernels, custom_operators)
     for command in subject.COMMANDS
 }
 """Every command by its name, the field `do`."""

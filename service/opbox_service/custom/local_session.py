@@ -21,7 +21,7 @@ from opbox_ops.compute import Array
 from opbox_protocol.errors import MXNetError, error_from_json, error_to_json
 
 from ..commands import ArrayTable, parse_one
-from ..commands.table import WRITES_TO_INPUT, ArrayEntry, Define
+from ..commands.array_table import WRITES_TO_INPUT, ArrayEntry, KeepDefinition
 from ..quota import Budget, MeteredBackend
 from .user_traceback import READ_ONLY
 
@@ -86,7 +86,9 @@ class LocalSession:
     in_process = True
     requests = 0
 
-    def __init__(self, backend: Backend, random: RandomSource, device: str, budget: Budget, define: Define) -> None:
+    def __init__(
+        self, backend: Backend, random: RandomSource, device: str, budget: Budget, define: KeepDefinition
+    ) -> None:
         self.device = device
         self.graphs = KnownGraphs()
         self._table = ArrayTable(backend, random, device, budget, define)

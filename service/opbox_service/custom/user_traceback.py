@@ -15,7 +15,7 @@ import opbox_protocol
 from opbox.operator.bundle import shown_name
 from opbox_protocol.errors import MXNetError, UserCodeError
 
-from ..commands.table import WRITES_TO_INPUT
+from ..commands.array_table import WRITES_TO_INPUT
 
 __all__ = ["READ_ONLY", "call", "user_error"]
 

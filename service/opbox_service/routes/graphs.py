@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import BaseModel, Field, SkipValidation
 
 from ..carriers import Answer, Call, Done
+from ..stateless.graph_runner import BackwardParameters, RunParameters
 from ..stateless.inference import GraphReference, Shape, ShapeQuery, TypeQuery, infer_shapes, infer_types
-from ..stateless.run import BackwardParameters, RunParameters
 from ..validation import Expected
 from .models import Body, Tensor, TensorBody
 

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, SkipValidation
 
 from ..carriers import Answer, Call, Done, Rest
 from ..commands import AnyCommand
-from ..stateless.run import Device
+from ..stateless.graph_runner import Device
 from ..validation import Expected, RandomSeed
 from .models import Body, Tensor, TensorBody
 

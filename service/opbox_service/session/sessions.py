@@ -15,7 +15,7 @@ from opbox_protocol.errors import BadRequestError, ForbiddenError, GoneError, No
 
 from ..settings import SCOPES, UPLOADS, Scope, Settings
 from ..stateless.graph_cache import GraphCache
-from ..stateless.run import check_device
+from ..stateless.graph_runner import check_device
 from .code_policy import UNWATCHED, CodePolicy
 from .session import Session
 

@@ -18,12 +18,12 @@ from ..graph.ir import Graph
 from ..quota import Allocation, Budget
 from ..stateless.graph_cache import GraphCache, is_shareable
 
-__all__ = ["WRITES_TO_INPUT", "ArrayEntry", "ArrayTable", "Define", "Entry", "ExecutorEntry", "KernelEntry"]
+__all__ = ["WRITES_TO_INPUT", "ArrayEntry", "ArrayTable", "Entry", "ExecutorEntry", "KeepDefinition", "KernelEntry"]
 
 WRITES_TO_INPUT = "it writes to an input: expected inputs to be left as they are; write to the outputs, or to a copy"
 
 
-class Define(Protocol):
+class KeepDefinition(Protocol):
     """Keeps the source, or the class, of a user's operator."""
 
     def __call__(self, kind: str, op_type: str, code: str, bundle: Any = None, live: Any = None) -> object: ...
@@ -102,7 +102,7 @@ class ArrayTable:
         random: RandomSource,
         device: str,
         budget: Budget,
-        define: Define,
+        define: KeepDefinition,
         *,
         graphs: GraphCache | None = None,
         max_entries: int = 1 << 31,

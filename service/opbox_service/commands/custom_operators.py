@@ -9,8 +9,8 @@ from pydantic.json_schema import SkipJsonSchema
 
 from ..settings import Scope
 from ..stateless.inference import ShapeQuery, TypeQuery, infer_shapes, infer_types
+from .array_table import ArrayTable
 from .command import Command, Exchange
-from .table import ArrayTable
 
 __all__ = ["COMMANDS"]
 
