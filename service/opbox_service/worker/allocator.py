@@ -1,13 +1,11 @@
-"""How a process's memory is allocated, and how much it has."""
+"""How this process's memory is allocated."""
 
 from __future__ import annotations
 
 import ctypes
 import sys
 
-import psutil
-
-__all__ = ["resident_bytes", "tune_allocator"]
+__all__ = ["tune_allocator"]
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
@@ -24,11 +22,3 @@ def tune_allocator() -> None:
     if mallopt is not None:
         mallopt(_M_MMAP_THRESHOLD, 32 << 20)
         mallopt(_M_TRIM_THRESHOLD, 256 << 20)
-
-
-def resident_bytes(pid: int | None = None) -> int:
-    """The resident memory of a process, by default of this one, shared pages included; 0 when it has ended."""
-    try:
-        return int(psutil.Process(pid).memory_info().rss)
-    except psutil.Error:
-        return 0

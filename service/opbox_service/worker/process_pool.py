@@ -24,10 +24,10 @@ from ..buffers import Lease
 from ..carriers import RawRequest, RawResponse
 from ..routes.route import RunsOn
 from ..settings import UPLOADS, Settings
-from .allocator import resident_bytes
 from .code_worker import CodeWorker
 from .code_workers import CodeWorkers
 from .pool import Stats
+from .processes import resident_bytes
 from .worker import Worker
 
 __all__ = ["ProcessPool"]

@@ -1,7 +1,7 @@
 """The machine's processes, and what those of one session use together.
 
-Read from /proc and not by psutil: the memory that processes can share is told apart from their own, and several
-hundred processes are read twice a second.
+What sessions use is read from /proc and not by psutil: the memory that processes can share is kept apart from their
+own, and several hundred processes are read twice a second.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["ProcessInfo", "Usage", "all_processes", "usage_of"]
+import psutil
+
+__all__ = ["ProcessInfo", "Usage", "all_processes", "resident_bytes", "usage_of"]
 
 _FIELD = re.compile(rb"^(State|Uid|RssAnon|RssFile|RssShmem|VmSwap):\s+(\S+)", re.MULTILINE)
 _PSS = re.compile(rb"^(Pss|Pss_Shmem|SwapPss):\s+(\d+)", re.MULTILINE)
@@ -66,6 +68,14 @@ def all_processes() -> Iterator[ProcessInfo]:
         if name.isdigit():
             with contextlib.suppress(OSError, KeyError):
                 yield _read(int(name))
+
+
+def resident_bytes(pid: int | None = None) -> int:
+    """The resident memory of a process, by default of this one, shared pages included; 0 when it has ended."""
+    try:
+        return int(psutil.Process(pid).memory_info().rss)
+    except psutil.Error:
+        return 0
 
 
 def _read(pid: int) -> ProcessInfo:

@@ -1,4 +1,4 @@
-"""What a code process tells without being asked: which command it is at, on a page that the API process reads.
+"""A page of shared memory where a code process writes which command it runs, for the API process to read.
 
 A message would not do: code that never returns sends none. The page is written with two small stores a command.
 """
@@ -25,7 +25,7 @@ class Seen:
         commands: begun so far.
         running: whether one runs.
         code: whether code has been brought.
-        beats: how often it has told that it is alive.
+        beats: how often it has shown that it is alive.
     """
 
     commands: int = 0
@@ -54,7 +54,7 @@ class Progress:
         self._beats = 0
 
     def read(self) -> Seen:
-        """What the other side has told."""
+        """What the other side has written."""
         commands, running, code = _PAGE.unpack_from(self._page)
         (beats,) = _BEATS.unpack_from(self._page, _PAGE.size)
         return Seen(commands, bool(running), bool(code), beats)

@@ -16,8 +16,8 @@ from ..engine import Engine
 from ..routes.route import RouteTable
 from ..session.code_policy import UNWATCHED
 from ..settings import Settings
-from .allocator import resident_bytes
 from .pool import Stats
+from .processes import resident_bytes
 
 __all__ = ["ThreadPool"]
 

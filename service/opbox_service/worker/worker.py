@@ -22,7 +22,7 @@ from ..buffers import Lease, Pool, map_shared
 from ..carriers import RawRequest, RawResponse
 from ..settings import Settings
 from . import messages
-from .allocator import resident_bytes
+from .processes import resident_bytes
 
 __all__ = ["Worker", "environment", "reason_of"]
 
