@@ -90,7 +90,7 @@ def test_all_classes_once_in_every_row() -> None:
 @pytest.mark.parametrize(
     ("attrs", "sentence"),
     [
-        ({"range_max": 5}, "expected (batch, n), got ()"),
+        ({"range_max": 5}, "expected (batch, n), got None"),
         ({"range_max": 5, "shape": (2, 6)}, "expected at most range_max = 5 classes a row, got 6"),
         ({"range_max": 0, "shape": (2, 1)}, "expected a number greater than or equal to 1, got 0"),
     ],
@@ -127,7 +127,7 @@ def test_bins_that_are_none(inputs: Any, attrs: dict[str, Any], sentence: str) -
             "_unravel_index",
             (3,),
             {},
-            "shape: expected sizes of at least 1, the first one -1 if it is not known, got ()",
+            "shape: expected sizes of at least 1, the first one -1 if it is not known, got None",
         ),
         ("_unravel_index", (3,), {"shape": (7, 0)}, "shape: expected sizes of at least 1"),
     ],

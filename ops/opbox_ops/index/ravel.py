@@ -14,14 +14,13 @@ from opbox_protocol.errors import ShapeError
 from ..compute import Arrays, OpContext, Outputs
 from ..infer import ShapeList
 from ..node import Entry, Node
-from ..params import Field, Params
-from ..params import Shape as ShapeParam
+from ..params import Field, OptShape, Params
 from ..registry import register
 from .positions import whole
 
 
 class RavelParams(Params):
-    shape: ShapeParam = Field((), description="The shape of the array that the positions are in.")
+    shape: OptShape = Field(None, description="The shape of the array that the positions are in.")
 
 
 ravel = register(
@@ -44,30 +43,31 @@ def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
     return [None]
 
 
-def _check(p: RavelParams) -> None:
+def _sizes(p: RavelParams) -> tuple[int, ...]:
     if not p.shape or min(p.shape[1:], default=1) < 1 or p.shape[0] < -1 or p.shape[0] == 0:
         raise ShapeError(f"shape: expected sizes of at least 1, the first one -1 if it is not known, got {p.shape}")
+    return p.shape
 
 
 @ravel.infer_shape
 def _(p: RavelParams, ins: ShapeList, outs: ShapeList) -> None:
-    _check(p)
+    sizes = _sizes(p)
     ins.rank(0, 2)
     out = outs.rank(0, 1)
-    data = ins.merge(0, (len(p.shape), -1 if out is None else out[0]))
+    data = ins.merge(0, (len(sizes), -1 if out is None else out[0]))
     assert data is not None
     outs.merge(0, data[1:])
 
 
 @unravel.infer_shape
 def _(p: RavelParams, ins: ShapeList, outs: ShapeList) -> None:
-    _check(p)
+    sizes = _sizes(p)
     if ins[0] is not None:
-        outs.merge(0, (len(p.shape), *ins[0]))
+        outs.merge(0, (len(sizes), *ins[0]))
     out = outs[0]
     if out is not None:
-        if not out or out[0] not in (-1, len(p.shape)):
-            raise ShapeError(f"expected {len(p.shape)} positions on the first axis, got {out}", side="output", index=0)
+        if not out or out[0] not in (-1, len(sizes)):
+            raise ShapeError(f"expected {len(sizes)} positions on the first axis, got {out}", side="output", index=0)
         ins.merge(0, out[1:])
 
 
@@ -76,7 +76,7 @@ def _(p: RavelParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     xp, (data,) = ctx.xp, inputs
     rows = whole(xp, data, xp.empty(data.shape, "int64"))
     total = rows[0].copy()
-    for size, row in zip(p.shape[1:], rows[1:], strict=True):
+    for size, row in zip(_sizes(p)[1:], rows[1:], strict=True):
         total *= size
         total += row
     outputs[0][...] = total
@@ -85,10 +85,11 @@ def _(p: RavelParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
 @unravel.compute(allocates="positions are computed in int64")
 def _(p: RavelParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     xp, (data,), (out,) = ctx.xp, inputs, outputs
+    sizes = _sizes(p)
     rest = whole(xp, data, xp.empty(data.shape, "int64"))
-    for axis in range(len(p.shape) - 1, 0, -1):
+    for axis in range(len(sizes) - 1, 0, -1):
         # As in C: a negative number's quotient is cut off towards zero.
-        quotient = xp.abs(rest) // p.shape[axis] * xp.sign(rest)
-        out[axis] = rest - quotient * p.shape[axis]
+        quotient = xp.abs(rest) // sizes[axis] * xp.sign(rest)
+        out[axis] = rest - quotient * sizes[axis]
         rest = quotient
     out[0] = rest

@@ -17,13 +17,13 @@ from opbox_protocol.errors import ParamError
 
 from ..compute import Array, Arrays, OpContext, Outputs
 from ..infer import ShapeList, TypeList
-from ..params import Field, Params, PositiveInt, Shape
+from ..params import Field, OptShape, Params, PositiveInt
 from ..registry import register
 
 
 class ZipfianParams(Params):
     range_max: PositiveInt = Field(description="How many classes there are.")
-    shape: Shape = Field((), description="(batch, n): n different classes in each row.")
+    shape: OptShape = Field(None, description="(batch, n): n different classes in each row.")
 
 
 op = register(
@@ -37,7 +37,7 @@ op = register(
 
 @op.infer_shape
 def _(p: ZipfianParams, ins: ShapeList, outs: ShapeList) -> None:
-    if len(p.shape) != 2:
+    if p.shape is None or len(p.shape) != 2:
         raise ParamError(f"_sample_unique_zipfian: parameter 'shape': expected (batch, n), got {p.shape}")
     if p.shape[1] > p.range_max:
         raise ParamError(
@@ -74,6 +74,7 @@ def _are_first(xp: Any, draws: Array) -> Array:
 
 @op.compute(allocates="how many draws it takes is known when they are made")
 def _(p: ZipfianParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    assert p.shape is not None
     xp, (batch, n) = ctx.xp, p.shape
     classes, tries = outputs
     draws = _draw(ctx, p, (batch, 2 * n + 8))
