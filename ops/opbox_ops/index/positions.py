@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.sparse import _sparsetools
 
 from opbox_protocol.errors import ShapeError
 
@@ -80,12 +79,21 @@ def _added_in(dtype: Any, device: str) -> np.dtype[Any]:
     return np.dtype("float64") if device != "cpu" and dtype.kind in "iu" else np.dtype(dtype)
 
 
+_WIDE = 256
+"""Numbers from which on a row is added on its own; where rows are shorter, the calls would cost more than they add."""
+_PIECE = 1 << 16
+"""Positions of numbers that are worked out at a time."""
+
+
 def add_rows_temps(device: str, count: int, rows: ArraySpec, total: ArraySpec) -> list[Temp]:
-    """What `add_rows` needs for `count` rows: ones and their numbers; rows and total in the type that is added in."""
+    """What `add_rows` needs for `count` rows: positions of numbers, the numbers of a row's places; rows and total in
+    the type that is added in."""
     wide = _added_in(total.dtype, device)
+    width = size_of(rows.shape) // count if count else 0
+    narrow = device == "cpu" and 0 < width < _WIDE
     return [
-        Temp((count,), wide),
-        Temp((count + 1,), "int64"),
+        Temp((width * min(count, _PIECE // width) if narrow else 0,), "int64"),
+        Temp((width if narrow else 0,), "int64"),
         Temp((size_of(rows.shape) if rows.dtype != wide else 0,), wide),
         Temp((size_of(total.shape) if total.dtype != wide else 0,), wide),
     ]
@@ -94,16 +102,16 @@ def add_rows_temps(device: str, count: int, rows: ArraySpec, total: ArraySpec) -
 def add_rows(xp: Any, where: Array, rows: Array, total: Array, temps: Arrays, *, fresh: bool = True) -> None:
     """Add each of `rows` (n, width) to the row of `total` (size, width) that `where` (n,) names; rows may recur.
 
-    On the CPU this is the product of a sparse 0/1 matrix with `rows`, by the inner function of SciPy's sparse product,
-    which adds into an array that exists: one pass, no sorting. benchmarks/rows_and_steps.py compares it with add.at.
+    On the CPU wide rows are added one by one, and narrow ones number by number: `add.at` is fast where positions and
+    values have one dimension. benchmarks/rows_and_steps.py compares it with `add.at` on rows.
 
     Args:
         temps: what `add_rows_temps` asked for.
         fresh: whether `total` is zeros to begin with, whatever is there.
     """
-    ones, columns, values, wide = temps
+    index, places, values, wide = temps
     target = total
-    if total.dtype != ones.dtype:
+    if total.dtype != values.dtype:
         target = wide.reshape(total.shape)
         if not fresh:
             xp.copyto(target, total)
@@ -112,14 +120,26 @@ def add_rows(xp: Any, where: Array, rows: Array, total: Array, temps: Arrays, *,
     if rows.dtype != target.dtype:
         xp.copyto(values.reshape(rows.shape), rows, casting="unsafe")
         rows = values.reshape(rows.shape)
-    if xp is np:
-        ones.fill(1)
-        count_up(xp, columns)
-        # Positions are valid here; the C function checks none.
-        _sparsetools.csc_matvecs(
-            target.shape[0], len(where), target.shape[1], columns, where, ones, rows.reshape(-1), target.reshape(-1)
-        )
-    else:
+    if xp is not np:
         xp.add.at(target, where, rows)
+    elif rows.shape[1] >= _WIDE:
+        for position, row in zip(where.tolist(), rows, strict=True):
+            into = target[position]
+            np.add(into, row, out=into)
+    elif rows.size:
+        _add_numbers(where, rows, target.reshape(-1), index, places)
     if target is not total:
         xp.copyto(total, target, casting="unsafe")
+
+
+def _add_numbers(where: Array, rows: Array, total: Array, index: Array, places: Array) -> None:
+    """Add every number of `rows` to its place in `total`, which is flat."""
+    width = rows.shape[1]
+    step = max(index.size // width, 1)
+    count_up(np, places)
+    for start in range(0, len(where), step):
+        part = rows[start : start + step]
+        at = index[: part.size].reshape(part.shape)
+        np.multiply(where[start : start + step, None], width, out=at)
+        np.add(at, places, out=at)
+        np.add.at(total, at.reshape(-1), part.reshape(-1))
