@@ -12,6 +12,7 @@ import numpy as np
 
 from opbox_protocol.errors import ShapeError
 
+from ..accumulation import accumulation_type
 from ..compute import Array, Arrays, ArraySpec, Temp
 from ..infer import size_of
 from .counting import count_up
@@ -72,11 +73,8 @@ def put_rows(xp: Any, out: Array, where: Array, rows: Array) -> None:
 
 
 def _added_in(dtype: Any, device: str) -> np.dtype[Any]:
-    """The type that rows are added up in: half precision in single."""
-    if dtype.char == "e" or dtype.kind == "V":
-        return np.dtype("float32")
-    # A GPU adds up at positions in few integer types.
-    return np.dtype("float64") if device != "cpu" and dtype.kind in "iu" else np.dtype(dtype)
+    """The type that rows are added up in: on a GPU, which adds at positions in few integer types, float64 for these."""
+    return np.dtype("float64") if device != "cpu" and dtype.kind in "iu" else accumulation_type(dtype)
 
 
 _WIDE = 256

@@ -6,8 +6,7 @@ has no gradient. A label that is no class adds to the loss what a probability of
 
 from __future__ import annotations
 
-import numpy as np
-
+from ..accumulation import accumulation_type
 from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..gradient import backward_node
 from ..index.counting import count_up
@@ -42,7 +41,7 @@ def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
 def _temps(p: NoParams, call: CallSpec) -> list[Temp]:
     """The probabilities and what makes them; of each row: label, class, number in data, hit (twice), probability."""
     data, label = call.inputs[-2:]
-    wide = np.dtype("f") if data.dtype.itemsize < 4 else data.dtype
+    wide = accumulation_type(data.dtype)
     whole_numbers, ones, numbers = (Temp(label.shape, dtype) for dtype in ("int64", "bool", wide))
     rows = [whole_numbers] * 3 + [ones, numbers, numbers, Temp((1,), wide)]
     return [*rows, Temp(data.shape, wide), *softmax_temps(data, wide, 1)]

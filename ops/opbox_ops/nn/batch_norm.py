@@ -18,10 +18,9 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
-
 from opbox_protocol.mxnet import STATE_INITIALIZERS
 
+from ..accumulation import accumulation_type
 from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..gradient import backward_node
 from ..infer import ShapeList, TypeList, canonical_axis
@@ -75,7 +74,7 @@ def _(p: BatchNormParams, ins: TypeList, outs: TypeList) -> None:
     dtype = ins.merge(0, outs.merge(0, ins.only(0, "float16", "float32", "float64", "bfloat16")))
     if dtype is not None:
         # Statistics and their parameters are at least single precision.
-        kept = np.dtype("f") if dtype.itemsize < 4 else dtype
+        kept = accumulation_type(dtype)
         for i in (1, 2, 3, 4):
             ins.merge(i, kept)
         for i in (1, 2):

@@ -16,11 +16,11 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any, Literal
 
-import numpy as np
 from pydantic import BeforeValidator
 
 from opbox_protocol.errors import ShapeError
 
+from ..accumulation import accumulation_type
 from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, OpReq, Outputs, Temp
 from ..gradient import backward_node
 from ..infer import Shape as ShapeOrNone
@@ -112,15 +112,10 @@ def _geometry(p: ConvolutionParams, data: tuple[int, ...], out: tuple[int, ...])
     return Geometry(data, p.num_filter, out[2:], p.kernel, *_strides(p))
 
 
-def _wide(dtype: Any) -> Any:
-    """The type that products are summed in: half precision in single."""
-    return np.dtype("f") if np.dtype(dtype).itemsize < 4 else np.dtype(dtype)
-
-
 def _block_temps(p: ConvolutionParams, data: ArraySpec, weight: ArraySpec, out: ArraySpec) -> list[Temp]:
     """Rows, columns and product of the largest block; the weight, where it is not computed with as it lies."""
     geometry = _geometry(p, channels_first(data.shape, p.layout) or (), channels_first(out.shape, p.layout) or ())
-    dtype = _wide(data.dtype)
+    dtype = accumulation_type(data.dtype)
     block = geometry.largest(dtype.itemsize)
     rows, columns = geometry.rows_shape(block), geometry.columns_shape(block)
     product = (p.num_filter * block.samples * block.rows * geometry.row,)

@@ -19,6 +19,7 @@ import numpy as np
 
 from opbox_protocol.errors import ParamError, ShapeError
 
+from ..accumulation import accumulation_type
 from ..compute import Array, Arrays, ArraySpec, OpContext, Outputs, Temp
 from ..gradient import backward_node
 from ..infer import ShapeList, all_same_float
@@ -113,7 +114,7 @@ def _taps(p: PoolingParams, data: tuple[int, ...], out: tuple[int, ...]) -> Taps
 
 def _wide(p: PoolingParams, dtype: Any) -> Any:
     """The type that a window is summed in: half precision in single."""
-    return np.dtype("f") if np.dtype(dtype).itemsize < 4 and p.pool_type != "max" else np.dtype(dtype)
+    return np.dtype(dtype) if p.pool_type == "max" else accumulation_type(dtype)
 
 
 def _room(p: PoolingParams, device: str, data: ArraySpec, out: tuple[int, ...]) -> list[Temp]:

@@ -18,6 +18,7 @@ from pydantic import BeforeValidator
 
 from opbox_protocol.errors import ShapeError
 
+from ..accumulation import accumulation_type
 from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
 from ..gradient import backward_node
 from ..index.counting import count_up
@@ -46,8 +47,7 @@ class SoftmaxActivationParams(Params):
 
 def _wide(*dtypes: Any) -> Any:
     """The type to compute in: half precision in single."""
-    widest = max(dtypes, key=lambda dtype: dtype.itemsize)
-    return np.dtype("f") if widest.itemsize < 4 else widest
+    return accumulation_type(max(dtypes, key=lambda dtype: dtype.itemsize))
 
 
 def softmax_temps(data: ArraySpec, out: Any, axis: int, log: bool = False) -> list[Temp]:

@@ -10,16 +10,16 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BeforeValidator
 
+from ..accumulation import accumulation_type
 from ..compute import Arrays, CallSpec, OpContext, Outputs, Temp
 from ..elementwise.family import not_bool
-from ..elementwise.functions import resolve
 from ..gradient import backward_node
 from ..infer import TypeList
 from ..node import Entry, Node
 from ..params import Bool, Field, OptShape, Params
 from ..registry import register, register_backward
 from .axes import axes_of, kept, shapes
-from .statistics import wide
+from .exact import divide, sign
 
 RealOrInt = Literal["float16", "float32", "float64", "int8", "int32", "int64"]
 Order = Annotated[Literal[1, 2], BeforeValidator(lambda value: int(value) if value in ("1", "2") else value)]
@@ -55,7 +55,7 @@ def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
 
 
 def _sum_type(dtype: Any) -> np.dtype[Any]:
-    return np.dtype(np.float64) if np.dtype(dtype).kind in "iu" else wide(dtype)
+    return np.dtype(np.float64) if np.dtype(dtype).kind in "iu" else accumulation_type(dtype)
 
 
 def _temps(p: NormParams, call: CallSpec) -> list[Temp]:
@@ -78,10 +78,9 @@ def _(p: NormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
 @backward.compute()
 def _(p: NormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     (g, x, y), (out,) = inputs, outputs
-    integers = x.dtype.kind in "iu"
     small = kept(x.shape, axes_of(p, x.ndim))
     if p.ord == 2:
-        resolve("divide", integers, ctx.xp, ctx.special)(x, y.reshape(small), out=out, casting="unsafe")
+        divide(ctx.xp, x, y.reshape(small), out)
     else:
-        resolve("sign", integers, ctx.xp, ctx.special)(x, out=out)
+        sign(ctx.xp, x, out)
     ctx.xp.multiply(out, g.reshape(small), out=out, casting="unsafe")

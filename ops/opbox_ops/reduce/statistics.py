@@ -15,14 +15,15 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from ..accumulation import accumulation_type
 from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..elementwise.family import numeric_types
-from ..elementwise.functions import resolve
 from ..gradient import backward_node, grad_use_none
 from ..infer import all_same_type
 from ..node import Entry, Node
 from ..registry import Op, register, register_backward
 from .axes import ReduceParams, axes_of, kept, shapes
+from .exact import divide
 
 Reduce: TypeAlias = "Callable[[OpContext, Array, tuple[int, ...], Array], None]"
 """`(ctx, x, axes, out)`: `out` has x's rank."""
@@ -39,12 +40,6 @@ class Row:
     reduce: Reduce
     spread: Spread | None
     doc: str
-
-
-def wide(dtype: Any) -> np.dtype[Any]:
-    """The element type to add up in."""
-    dtype = np.dtype(dtype)
-    return np.dtype(np.float32) if dtype.kind not in "iub" and dtype.itemsize < 4 else dtype
 
 
 def _library(name: str) -> Reduce:
@@ -86,7 +81,7 @@ def _mean(ctx: OpContext, x: Array, axes: tuple[int, ...], out: Array) -> None:
 def _share(ctx: OpContext, value: Array, count: int) -> Array:
     """`value / count`, in `value`'s memory; truncated for integers."""
     if value.dtype.kind in "iu":
-        resolve("quotient", True, ctx.xp, ctx.special)(value, np.int64(count), out=value)
+        divide(ctx.xp, value, np.int64(count), value)
     else:
         ctx.xp.divide(value, float(count), out=value)
     return value
@@ -116,7 +111,7 @@ def _spread_extreme(ctx: OpContext, g: Array, x: Array, y: Array, out: Array) ->
 
 
 def _spread_prod(ctx: OpContext, g: Array, x: Array, y: Array, out: Array) -> None:
-    resolve("divide", out.dtype.kind in "iu", ctx.xp, ctx.special)(y, x, out=out, casting="unsafe")
+    divide(ctx.xp, y, x, out)
     ctx.xp.multiply(out, g, out=out)
 
 
@@ -146,7 +141,7 @@ TABLE = (
 def _temps(name: str, p: ReduceParams, call: CallSpec) -> list[Temp]:
     """The result in the type that it is added up in; for the forms without NaN, x without them and where they were."""
     x, out = call.inputs[0], call.outputs[0].dtype
-    total = wide(out)
+    total = accumulation_type(out)
     if name == "mean" and out.kind in "iu":
         total = np.dtype(np.int64)
     asked = []
@@ -198,7 +193,7 @@ def _repeat(p: ReduceParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -
 
 def _share_temps(p: ReduceParams, call: CallSpec) -> list[Temp]:
     g = call.inputs[0]
-    return [Temp(g.shape, np.int64 if g.dtype.kind in "iu" else wide(g.dtype))]
+    return [Temp(g.shape, np.int64 if g.dtype.kind in "iu" else accumulation_type(g.dtype))]
 
 
 def _repeat_mean(p: ReduceParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:

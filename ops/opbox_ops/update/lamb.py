@@ -12,11 +12,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ..accumulation import accumulation_type
 from ..compute import Arrays, CallSpec, OpContext, Outputs, Temp
 from ..infer import ShapeList, TypeList, all_same_shape
 from ..params import Bool, Field, Float, Params, PositiveInt
 from ..registry import Op, Slot, register
-from .steps import lamb_direction, moments, scaled, trust_ratio, wide_type
+from .steps import lamb_direction, moments, scaled, trust_ratio
 
 
 class Phase1Params(Params):
@@ -37,7 +38,7 @@ class Phase2Params(Params):
 
 
 def _temps(p: Any, call: CallSpec) -> Sequence[Temp]:
-    shape, dtype = call.inputs[0].shape, wide_type(call.inputs[0].dtype)
+    shape, dtype = call.inputs[0].shape, accumulation_type(call.inputs[0].dtype)
     return [Temp(shape, dtype), Temp(shape, dtype)]
 
 

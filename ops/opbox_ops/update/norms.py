@@ -10,11 +10,12 @@ group_adagrad  d = clip(rescale_grad * grad);  history (rows, 1) += mean(d^2) of
 
 from __future__ import annotations
 
+from ..accumulation import accumulation_type
 from ..compute import Arrays, OpContext, Outputs
 from ..infer import ShapeList, TypeList, all_same_shape
 from ..params import Field, Float, Params, PositiveInt
 from ..registry import Slot, Variadic, register
-from .steps import scaled, wide_type
+from .steps import scaled
 
 
 class CountParams(Params):
@@ -86,7 +87,7 @@ def _(p: CountParams, ins: TypeList, outs: TypeList) -> None:
 @sum_sq.compute(allocates="the products of numbers that are not float32")
 def _(p: CountParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     for i, array in enumerate(inputs):
-        flat = array.reshape(-1).astype(wide_type(array.dtype), copy=False)
+        flat = array.reshape(-1).astype(accumulation_type(array.dtype), copy=False)
         outputs[0][i] = flat @ flat
 
 
@@ -121,7 +122,7 @@ def _(p: GroupAdagradParams, ins: ShapeList, outs: ShapeList) -> None:
 def _(p: GroupAdagradParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     xp, (weight, grad, history) = ctx.xp, inputs
     rows = len(weight)
-    d = xp.empty((rows, weight.size // max(rows, 1)), wide_type(weight.dtype))
+    d = xp.empty((rows, weight.size // max(rows, 1)), accumulation_type(weight.dtype))
     scaled(xp, grad.reshape(d.shape), p.rescale_grad, p.clip_gradient, d)
     if d.size:
         history += (d * d).mean(axis=1, keepdims=True)

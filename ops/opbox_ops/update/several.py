@@ -20,11 +20,12 @@ from typing import Any
 
 from opbox_protocol.errors import ParamError
 
+from ..accumulation import accumulation_type
 from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..infer import ShapeList, TypeList, size_of
 from ..params import Bool, Field, Float, FloatTuple, Params, PositiveInt, Shape
 from ..registry import Counted, Variadic, register
-from .steps import adamw, lamb_direction, lamb_step, moments, scaled, sgd, wide_type
+from .steps import adamw, lamb_direction, lamb_step, moments, scaled, sgd
 
 
 class PreloadedSgdParams(Params):
@@ -193,7 +194,7 @@ def _declare(row: Family, mixed: bool) -> None:
 
     def temps(p: Any, call: CallSpec) -> Sequence[Temp]:
         largest = max((size_of(out.shape) for out in call.outputs), default=0)
-        dtype = wide_type(call.outputs[0].dtype)
+        dtype = accumulation_type(call.outputs[0].dtype)
         return [Temp((largest,), dtype), Temp((largest,), dtype)]
 
     @op.compute(temps=temps, allocates="norms of whole weights")

@@ -15,16 +15,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from ..compute import Array
 
-__all__ = ["adamw", "lamb_direction", "lamb_step", "moments", "scaled", "sgd", "trust_ratio", "wide_type"]
-
-
-def wide_type(dtype: Any) -> Any:
-    """The type that a step of such weights is computed in: float32 at least."""
-    return np.dtype("float32") if dtype.itemsize < 4 else dtype
+__all__ = ["adamw", "lamb_direction", "lamb_step", "moments", "scaled", "sgd", "trust_ratio"]
 
 
 def scaled(xp: Any, grad: Array, scale: Any, clip: float, d: Array) -> None:

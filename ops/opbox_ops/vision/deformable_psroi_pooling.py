@@ -19,6 +19,7 @@ from typing import Any
 
 from opbox_protocol.errors import ShapeError
 
+from ..accumulation import accumulation_type
 from ..compute import Array, Arrays, OpContext, Outputs
 from ..gradient import backward_node
 from ..infer import ShapeList, all_same_float, show_shape
@@ -26,7 +27,7 @@ from ..node import Entry, Node
 from ..params import Bool, Field, Float, NonNegativeInt, Params, PositiveInt
 from ..registry import Slot, register, register_backward, unless
 from .psroi_pooling import round_half_up
-from .regions import Samples, bilinear, images_of, infer_regions, wide_of
+from .regions import Samples, bilinear, images_of, infer_regions
 
 
 class DeformablePSROIPoolingParams(Params):
@@ -83,7 +84,7 @@ class _Bins:
     def __init__(self, p: DeformablePSROIPoolingParams, xp: Any, rois: Array, trans: Array, data: Any) -> None:
         self.p, self.xp, self.data = p, xp, data
         batch, _, height, width = data
-        rois = rois.astype(wide_of(rois.dtype), copy=False)
+        rois = rois.astype(accumulation_type(rois.dtype), copy=False)
         number = rois.dtype.type
         bins = xp.arange(p.pooled_size)
         self.part = bins * (p.part_size or p.pooled_size) // p.pooled_size
@@ -130,13 +131,13 @@ class _Bins:
         """data with a row for each pixel, group and class, and the class's channels last."""
         p, (batch, _, height, width) = self.p, data.shape
         apart = data.reshape(batch, self.classes, -1, p.group_size**2, height, width).transpose(0, 4, 5, 3, 1, 2)
-        return apart.reshape(self.size[1], -1).astype(wide_of(data.dtype), copy=False)
+        return apart.reshape(self.size[1], -1).astype(accumulation_type(data.dtype), copy=False)
 
     def outputs(self, gout: Array) -> Array:
         """An array like out with a row for each region, class and bin, and the class's channels last."""
         p = self.p
         apart = gout.reshape(gout.shape[0], self.classes, -1, p.pooled_size, p.pooled_size).transpose(0, 1, 3, 4, 2)
-        return apart.reshape(self.size[0], -1).astype(wide_of(gout.dtype), copy=False)
+        return apart.reshape(self.size[0], -1).astype(accumulation_type(gout.dtype), copy=False)
 
 
 def _trans(p: DeformablePSROIPoolingParams, inputs: Arrays) -> Array | None:

@@ -19,13 +19,13 @@ from typing import Any
 
 from opbox_protocol.errors import ParamError, ShapeError
 
+from ..accumulation import accumulation_type
 from ..compute import Array, Arrays, OpContext, Outputs
 from ..gradient import grad_zero
 from ..infer import ShapeList, all_same_float, show_shape
 from ..params import Bool, Field, Float, FloatTuple, Int, Params
 from ..registry import Slot, register, when
 from .geometry import areas, overlap
-from .regions import wide_of
 from .suppress import suppress
 
 
@@ -144,7 +144,7 @@ def _boxes(p: ProposalParams, xp: Any, prob: Array, pred: Array, info: Array) ->
 @proposal.compute(allocates="boxes, sorting, and pairs of boxes block by block")
 def _(p: ProposalParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     xp = ctx.xp
-    prob, pred, info = (array.astype(wide_of(array.dtype), copy=False) for array in inputs)
+    prob, pred, info = (array.astype(accumulation_type(array.dtype), copy=False) for array in inputs)
     batch = prob.shape[0]
     if not prob.size:
         for out in outputs:

@@ -14,13 +14,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..accumulation import accumulation_type
 from ..compute import Array, Arrays, OpContext, Outputs
 from ..gradient import backward_node
 from ..infer import ShapeList, all_same_float
 from ..node import Entry, Node
 from ..params import Field, Float, NonNegativeInt, Params, PositiveInt
 from ..registry import register, register_backward
-from .regions import Samples, images_of, infer_regions, wide_of
+from .regions import Samples, images_of, infer_regions
 
 
 class PSROIPoolingParams(Params):
@@ -67,7 +68,7 @@ def _edges(xp: Any, p: PSROIPoolingParams, first: Array, last: Array, size: int)
 def _corners(p: PSROIPoolingParams, xp: Any, rois: Array, data: tuple[int, ...]) -> Samples:
     """A row for each region and bin: its mean from four cells of the table (batch, height + 1, width + 1, group)."""
     batch, _, height, width = data
-    rois = rois.astype(wide_of(rois.dtype), copy=False)
+    rois = rois.astype(accumulation_type(rois.dtype), copy=False)
     group = p.group_size or p.pooled_size
     image, nowhere = images_of(xp, rois, batch)
     left, right = _edges(xp, p, rois[:, 1], rois[:, 3], width)

@@ -18,15 +18,10 @@ from opbox_protocol.errors import ShapeError
 from ..compute import Array
 from ..infer import ShapeList
 
-__all__ = ["Samples", "bilinear", "images_of", "infer_regions", "wide_of"]
+__all__ = ["Samples", "bilinear", "images_of", "infer_regions"]
 
 FEW = 2**13
 """Products up to which no sparse matrix is made."""
-
-
-def wide_of(dtype: Any) -> Any:
-    """The type that positions and sums are computed in: half precision in single."""
-    return np.dtype("f") if np.dtype(dtype).itemsize < 4 else np.dtype(dtype)
 
 
 def infer_regions(ins: ShapeList, outs: ShapeList, channels: int, pooled: tuple[int, int], width: int) -> None:

@@ -19,13 +19,14 @@ from typing import Any
 
 from opbox_protocol.errors import ShapeError
 
+from ..accumulation import accumulation_type
 from ..compute import Array, Arrays, OpContext, Outputs
 from ..gradient import backward_node
 from ..infer import ShapeList, all_same_float, show_shape
 from ..node import Entry, Node
 from ..params import Bool, Field, Float, Int, Params, Shape
 from ..registry import register, register_backward
-from .regions import Samples, bilinear, check_size, images_of, infer_regions, wide_of
+from .regions import Samples, bilinear, check_size, images_of, infer_regions
 
 
 class RotatedParams(Params):
@@ -93,7 +94,7 @@ def _grid(xp: Any, start: Array, extent: Array, bins: int, ratio: int) -> tuple[
 def _samples(p: Any, xp: Any, rois: Array, data: tuple[int, ...]) -> Samples:
     """The matrix of the regions: a row for each region and bin, a column for each pixel (and bin)."""
     batch, _, height, width = data
-    rois = rois.astype(wide_of(rois.dtype), copy=False)
+    rois = rois.astype(accumulation_type(rois.dtype), copy=False)
     image, nowhere = images_of(xp, rois, batch)
     bins_y, bins_x = p.pooled_size
     place = rois[:, 1:5] * rois.dtype.type(p.spatial_scale)
@@ -145,7 +146,7 @@ def _(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     samples = _samples(p, ctx.xp, rois, data.shape)
     channels = out.shape[1]
     pixels = data.reshape(data.shape[0], channels, -1, *data.shape[2:]).transpose(0, 3, 4, 2, 1)
-    found = samples.gather(pixels.reshape(-1, channels).astype(wide_of(data.dtype), copy=False))
+    found = samples.gather(pixels.reshape(-1, channels).astype(accumulation_type(data.dtype), copy=False))
     out[...] = found.reshape(-1, *p.pooled_size, channels).transpose(0, 3, 1, 2)
 
 
@@ -160,6 +161,8 @@ def _(p: ROIAlignParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> No
     batch, all_channels, height, width = gdata.shape
     channels = gout.shape[1]
     samples = _samples(p, ctx.xp, rois, gdata.shape)
-    found = samples.spread(gout.transpose(0, 2, 3, 1).reshape(-1, channels).astype(wide_of(gout.dtype), copy=False))
+    found = samples.spread(
+        gout.transpose(0, 2, 3, 1).reshape(-1, channels).astype(accumulation_type(gout.dtype), copy=False)
+    )
     found = found.reshape(batch, height, width, all_channels // channels, channels)
     gdata[...] = found.transpose(0, 4, 3, 1, 2).reshape(gdata.shape)
