@@ -46,6 +46,8 @@ def test_what_a_session_is_asked_for(monkeypatch: pytest.MonkeyPatch, setting: s
     headers: list[dict[str, object]] = []
 
     class Engine:
+        in_process = False
+
         def call(self, method: str, path: str, header: dict[str, object]) -> SimpleNamespace:
             headers.append(header)
             return SimpleNamespace(header={"id": "1"})
