@@ -47,7 +47,7 @@ class AttrScope:
 
 def current() -> AttrScope:
     """The innermost scope of this thread."""
-    held: AttrScope | None = getattr(_scope, "value", None)
-    if held is None:
-        held = _scope.value = AttrScope()
-    return held
+    scope: AttrScope | None = getattr(_scope, "value", None)
+    if scope is None:
+        scope = _scope.value = AttrScope()
+    return scope

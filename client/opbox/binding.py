@@ -24,36 +24,36 @@ __all__ = ["bind", "simple_bind"]
 def _requests(names: Sequence[str], grad_req: Any) -> dict[str, str]:
     """The request for each argument."""
     if isinstance(grad_req, str):
-        found = dict.fromkeys(names, grad_req)
+        requests = dict.fromkeys(names, grad_req)
     elif isinstance(grad_req, Mapping):
-        found = {name: grad_req.get(name, "null") for name in names}
+        requests = {name: grad_req.get(name, "null") for name in names}
     else:
         if len(grad_req) != len(names):
             raise ValueError(f"grad_req: expected {len(names)} requests, got {len(grad_req)}")
-        found = dict(zip(names, grad_req, strict=True))
-    for name, request in found.items():
+        requests = dict(zip(names, grad_req, strict=True))
+    for name, request in requests.items():
         if request not in GRAD_REQS:
             raise ValueError(f"grad_req of {name}: expected one of {', '.join(GRAD_REQS)}, got {request!r}")
-    return found
+    return requests
 
 
-def _listed(what: str, given: Any, names: Sequence[str], optional: bool) -> list[Any]:
+def _listed(what: str, arrays: Any, names: Sequence[str], optional: bool) -> list[Any]:
     """Arrays in the order of `names`, from a list or from a dict."""
-    if isinstance(given, Mapping):
-        missing = [name for name in names if name not in given]
+    if isinstance(arrays, Mapping):
+        missing = [name for name in names if name not in arrays]
         if missing and not optional:
-            raise ValueError(f"{what}: expected an array for {missing[0]!r}, got {', '.join(given) or 'none'}")
-        found = [given.get(name) for name in names]
-    elif isinstance(given, list | tuple):
-        if len(given) != len(names):
-            raise ValueError(f"{what}: expected {len(names)} arrays ({', '.join(names)}), got {len(given)}")
-        found = list(given)
+            raise ValueError(f"{what}: expected an array for {missing[0]!r}, got {', '.join(arrays) or 'none'}")
+        listed = [arrays.get(name) for name in names]
+    elif isinstance(arrays, list | tuple):
+        if len(arrays) != len(names):
+            raise ValueError(f"{what}: expected {len(names)} arrays ({', '.join(names)}), got {len(arrays)}")
+        listed = list(arrays)
     else:
-        raise TypeError(f"{what}: expected a list of NDArrays or a dict of them by name, got {type(given).__name__}")
-    for name, each in zip(names, found, strict=True):
-        if not isinstance(each, NDArray) and not (each is None and optional):
-            raise TypeError(f"{what}: expected an NDArray for {name!r}, got {type(each).__name__}")
-    return found
+        raise TypeError(f"{what}: expected a list of NDArrays or a dict of them by name, got {type(arrays).__name__}")
+    for name, array in zip(names, listed, strict=True):
+        if not isinstance(array, NDArray) and not (array is None and optional):
+            raise TypeError(f"{what}: expected an NDArray for {name!r}, got {type(array).__name__}")
+    return listed
 
 
 def bind(symbol: Symbol, ctx: Any, args: Any, args_grad: Any, grad_req: Any, aux_states: Any) -> Executor:

@@ -100,11 +100,11 @@ class Speedometer:
         if metric is None:
             logging.info("Iter[%d] Batch [%d]\tSpeed: %.2f samples/sec", param.epoch, count, speed)
         else:
-            told = "\t%s=%f" * len(name_value)
+            metrics = "\t%s=%f" * len(name_value)
             if self.auto_reset:
                 metric.reset_local()
                 logging.info(
-                    "Epoch[%d] Batch [%d-%d]\tSpeed: %.2f samples/sec" + told,
+                    "Epoch[%d] Batch [%d-%d]\tSpeed: %.2f samples/sec" + metrics,
                     param.epoch,
                     count - self.frequent,
                     count,
@@ -113,7 +113,7 @@ class Speedometer:
                 )
             else:
                 logging.info(
-                    "Epoch[%d] Batch [0-%d]\tSpeed: %.2f samples/sec" + told,
+                    "Epoch[%d] Batch [0-%d]\tSpeed: %.2f samples/sec" + metrics,
                     param.epoch,
                     count,
                     speed,

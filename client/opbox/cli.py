@@ -32,13 +32,13 @@ COMMANDS = "opbox.commands"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit status, with the reason of a failure on standard error."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    if given[:1] == ["serve"]:
-        return _serve(given[1:])
-    if given[:1] == ["lint"]:
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if words[:1] == ["serve"]:
+        return _serve(words[1:])
+    if words[:1] == ["lint"]:
         from .lint import main as lint
 
-        return lint(given[1:])
+        return lint(words[1:])
     parser = argparse.ArgumentParser(prog="opbox", description="Operators over HTTP, with MXNet's Symbol API.")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("serve", help="start a server (opbox serve --help)", add_help=False)
@@ -51,13 +51,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     infer.add_argument(
         "shapes", nargs="*", metavar="name=1,3,224,224", help="shapes that are known; 0 for unknown sizes"
     )
-    told = parser.parse_args(given)
+    options = parser.parse_args(words)
     try:
-        if told.command == "status":
+        if options.command == "status":
             return _status()
-        if told.command == "ops":
-            return _ops(told.name)
-        return _infer(told.file, told.shapes)
+        if options.command == "ops":
+            return _ops(options.name)
+        return _infer(options.file, options.shapes)
     except BrokenPipeError:
         # Whoever reads has seen enough (`opbox ops | head`); the interpreter must not flush into the closed pipe.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -80,10 +80,10 @@ def _status() -> int:
     print(f"{about.get('name', 'opbox')} {about.get('version', '')} at {transport.address}")
     transport.call("GET", routes.READY)
     print("ready")
-    found: list[dict[str, Any]] = transport.call("GET", routes.SESSIONS).header.get("sessions", [])
-    print(f"{len(found)} session{'' if len(found) == 1 else 's'} of yours")
-    for each in found:
-        print("  " + "  ".join(f"{key}={value}" for key, value in each.items()))
+    sessions: list[dict[str, Any]] = transport.call("GET", routes.SESSIONS).header.get("sessions", [])
+    print(f"{len(sessions)} session{'' if len(sessions) == 1 else 's'} of yours")
+    for session in sessions:
+        print("  " + "  ".join(f"{key}={value}" for key, value in session.items()))
     return 0
 
 
@@ -104,13 +104,13 @@ def _ops(name: str | None) -> int:
     return 0
 
 
-def _infer(file: str, given: Sequence[str]) -> int:
+def _infer(file: str, known_shapes: Sequence[str]) -> int:
     net = symbol.load(file)
     shapes = {}
-    for each in given:
-        name, found, dims = each.partition("=")
-        if not found:
-            raise ValueError(f"shapes: expected name=1,3,224,224, got {each!r}")
+    for text in known_shapes:
+        name, equals, dims = text.partition("=")
+        if not equals:
+            raise ValueError(f"shapes: expected name=1,3,224,224, got {text!r}")
         try:
             shapes[name] = tuple(int(d) for d in dims.strip("()[] ").split(",") if d.strip())
         except ValueError:

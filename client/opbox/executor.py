@@ -109,17 +109,17 @@ class Executor:
             is_train: must be True: gradients are those of a training run.
         """
         if out_grads is None:
-            given: list[Any] = []
+            grads: list[Any] = []
         elif isinstance(out_grads, NDArray):
-            given = [out_grads]
+            grads = [out_grads]
         elif isinstance(out_grads, Mapping):
-            given = [out_grads[name] for name in self._names[2]]
+            grads = [out_grads[name] for name in self._names[2]]
         else:
-            given = list(out_grads)
-        for each in given:
-            if each is not None and not isinstance(each, NDArray):
-                raise TypeError(f"out_grads: expected NDArrays, got {type(each).__name__}")
-        heads = [None if each is None else each._id for each in given]
+            grads = list(out_grads)
+        for grad in grads:
+            if grad is not None and not isinstance(grad, NDArray):
+                raise TypeError(f"out_grads: expected NDArrays, got {type(grad).__name__}")
+        heads = [None if grad is None else grad._id for grad in grads]
         self._session.record({"do": "backward", "executor": self._id, "head_grads": heads})
 
     # -- arrays by name ---------------------------------------------------------------------------------------
@@ -161,11 +161,11 @@ class Executor:
         Raises:
             ValueError: a name that the symbol does not have, unless `allow_extra_params`.
         """
-        for given, bound, kind in (
+        for values, bound, kind in (
             (arg_params, self.arg_dict, "arguments"),
             (aux_params or {}, self.aux_dict, "auxiliary states"),
         ):
-            for name, value in given.items():
+            for name, value in values.items():
                 if name in bound:
                     bound[name][:] = value
                 elif not allow_extra_params:
@@ -195,9 +195,9 @@ class Executor:
             _resized(name, array, shape, partial_shaping, allow_up_sizing)
             for name, shape, array in zip(self._names[1], aux_shapes, self.aux_arrays, strict=True)
         ]
-        made = Executor(self._symbol, self._ctx, args, grads, self._grad_req, aux)
-        made._monitor = self._monitor
-        return made
+        executor = Executor(self._symbol, self._ctx, args, grads, self._grad_req, aux)
+        executor._monitor = self._monitor
+        return executor
 
     # -- watching ---------------------------------------------------------------------------------------------
 
@@ -215,11 +215,11 @@ class Executor:
 
     def debug_str(self) -> str:
         """The graph as text, and the memory that the plan takes."""
-        told = self._session.describe(self._id, "describe_executor")
-        arena, naive = told.get("arena_bytes", 0), told.get("naive_bytes", 0)
+        description = self._session.describe(self._id, "describe_executor")
+        arena, naive = description.get("arena_bytes", 0), description.get("naive_bytes", 0)
         return (
             f"{self._symbol.debug_str()}Total {arena / 2**20:.3g} MB allocated ({naive / 2**20:.3g} MB unplanned), "
-            f"{told.get('steps', 0)} steps\n"
+            f"{description.get('steps', 0)} steps\n"
         )
 
     def get_optimized_symbol(self) -> Symbol:

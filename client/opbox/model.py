@@ -16,14 +16,14 @@ BatchEndParam = namedtuple("BatchEndParam", ["epoch", "nbatch", "eval_metric", "
 """What batch-end callbacks are given."""
 
 
-def split_params(held: Mapping[str, Any], where: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def split_params(arrays: Mapping[str, Any], where: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Arguments and auxiliary states of a file whose names are "arg:…" and "aux:…".
 
     Raises:
         ValueError: a name with another prefix, or none.
     """
     params: dict[str, dict[str, Any]] = {"arg": {}, "aux": {}}
-    for key, value in held.items():
+    for key, value in arrays.items():
         kind, _, name = key.partition(":")
         if kind not in params or not name:
             raise ValueError(f"{where}: expected names that begin with arg: or aux:, got {key!r}")
@@ -60,11 +60,11 @@ def save_checkpoint(
 def load_params(prefix: str, epoch: int) -> tuple[dict[str, Any], dict[str, Any]]:
     """The arguments and auxiliary states of a checkpoint, by name."""
     name = f"{prefix}-{epoch:04d}.params"
-    held = nd.load(name)
-    if not held:
+    arrays = nd.load(name)
+    if not arrays:
         logging.warning("%s: there are no parameters in it", name)
         return {}, {}
-    return split_params(held, name)
+    return split_params(arrays, name)
 
 
 def load_checkpoint(prefix: str, epoch: int) -> tuple[Any, dict[str, Any], dict[str, Any]]:

@@ -81,20 +81,20 @@ class Monitor:
                 if self.re_prog.match(name):
                     self.queue.append((self.step, name, self.stat_func(array)))
         self.activated = False
-        held = sorted(self.queue, key=lambda one: one[1]) if self.sort else self.queue
+        records = sorted(self.queue, key=lambda one: one[1]) if self.sort else self.queue
         self.queue = []
-        return [(step, name, _told(values)) for step, name, values in held]
+        return [(step, name, _told(values)) for step, name, values in records]
 
     def toc_print(self) -> None:
         """End a batch, and log what was collected."""
-        for step, name, told in self.toc():
-            logging.info("Batch: %7d %-30s %s", step, name, told)
+        for step, name, text in self.toc():
+            logging.info("Batch: %7d %-30s %s", step, name, text)
 
 
 def _told(values: Any) -> str:
     """Statistics as text: single numbers as such, each followed by a tab."""
-    told = ""
+    text = ""
     for value in values if isinstance(values, (list, tuple)) else [values]:
         array = value.asnumpy()
-        told += f"{array.reshape(-1)[0] if array.size == 1 else array}\t"
-    return told
+        text += f"{array.reshape(-1)[0] if array.size == 1 else array}\t"
+    return text

@@ -57,7 +57,7 @@ class Prefix(NameManager):
 
 def current() -> NameManager:
     """The manager of this thread's innermost `with`."""
-    held: NameManager | None = getattr(_scope, "value", None)
-    if held is None:
-        held = _scope.value = NameManager()
-    return held
+    manager: NameManager | None = getattr(_scope, "value", None)
+    if manager is None:
+        manager = _scope.value = NameManager()
+    return manager

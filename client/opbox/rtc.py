@@ -50,12 +50,12 @@ class _Compiled:
         for session, id in getattr(self, "_ids", {}).items():
             session.free(id)
 
-    def launch(self, session: Session, command: Mapping[str, Any], told: Mapping[str, Any]) -> None:
+    def launch(self, session: Session, command: Mapping[str, Any], launch: Mapping[str, Any]) -> None:
         """Record the launch `told`, after `command`, which compiles the kernel, where the session lacks it."""
         id = self._ids.get(session)
         if id is None:
             id = self.compile(session, command)
-        session.record({"do": "launch", "kernel": id, **told})
+        session.record({"do": "launch", "kernel": id, **launch})
 
     def compile(self, session: Session, command: Mapping[str, Any]) -> int:
         id = self._ids[session] = session.new_id()
@@ -89,8 +89,8 @@ class Rtc:
     ) -> None:
         self.name = name
         self._body = kernel
-        self._inputs = [each for each, _ in inputs]
-        self._outputs = [each for each, _ in outputs]
+        self._inputs = [input_name for input_name, _ in inputs]
+        self._outputs = [input_name for input_name, _ in outputs]
         names = [*self._inputs, *self._outputs]
         if len(set(names)) != len(names):
             raise MXNetError(f"kernel {name!r}: expected array names that differ, got {', '.join(names)}")
@@ -112,14 +112,14 @@ class Rtc:
             MXNetError: another number of arrays, or arrays on different devices.
             ValueError: grid or block are not three sizes.
         """
-        for what, given, names in (("inputs", ins, self._inputs), ("outputs", outs, self._outputs)):
-            if len(given) != len(names):
-                told = ", ".join(names) or "none"
+        for what, arrays, names in (("inputs", ins, self._inputs), ("outputs", outs, self._outputs)):
+            if len(arrays) != len(names):
+                listed = ", ".join(names) or "none"
                 raise MXNetError(
-                    f"kernel {self.name!r}: {what}: expected {len(names)} arrays ({told}), got {len(given)}"
+                    f"kernel {self.name!r}: {what}: expected {len(names)} arrays ({listed}), got {len(arrays)}"
                 )
         session = _session(self.name, [*ins, *outs])
-        args = [{"array": each._id} for each in (*ins, *outs)]
+        args = [{"array": array._id} for array in (*ins, *outs)]
         launch = {"args": args, **_sizes(self.name, grid_dims, block_dims)}
         self._compiled.launch(session, self._command(ins, outs), launch)
 
@@ -199,31 +199,31 @@ class CudaKernel:
         if len(args) != len(self._pointers):
             raise MXNetError(f"kernel {self.name!r}: expected {len(self._pointers)} arguments, got {len(args)}")
         passed: list[dict[str, Any]] = []
-        for position, (given, pointer) in enumerate(zip(args, self._pointers, strict=True)):
+        for position, (value, pointer) in enumerate(zip(args, self._pointers, strict=True)):
             subject = f"kernel {self.name!r}: argument {position}"
-            if pointer and not isinstance(given, NDArray):
-                raise MXNetError(f"{subject}: expected an NDArray, got {type(given).__name__}")
-            if not pointer and not is_number(given):
-                raise MXNetError(f"{subject}: expected a number, got {type(given).__name__}")
-            passed.append({"array": given._id} if pointer else {"value": np.asarray(given).item()})
-        arrays = [each for each in args if isinstance(each, NDArray)]
-        for each in arrays:
-            if each.context != ctx:
+            if pointer and not isinstance(value, NDArray):
+                raise MXNetError(f"{subject}: expected an NDArray, got {type(value).__name__}")
+            if not pointer and not is_number(value):
+                raise MXNetError(f"{subject}: expected a number, got {type(value).__name__}")
+            passed.append({"array": value._id} if pointer else {"value": np.asarray(value).item()})
+        arrays = [array for array in args if isinstance(array, NDArray)]
+        for array in arrays:
+            if array.context != ctx:
                 raise MXNetError(
-                    f"kernel {self.name!r}: expected arrays on {ctx}, got one on {each.context}: move it there with "
+                    f"kernel {self.name!r}: expected arrays on {ctx}, got one on {array.context}: move it there with "
                     "as_in_context"
                 )
         session = _session(self.name, arrays) if arrays else ctx.session
-        told = {"args": passed, "shared": int(shared_mem), **_sizes(self.name, grid_dims, block_dims)}
-        self._compiled.launch(session, self._command, told)
+        arguments = {"args": passed, "shared": int(shared_mem), **_sizes(self.name, grid_dims, block_dims)}
+        self._compiled.launch(session, self._command, arguments)
 
 
 def _session(name: str, arrays: Sequence[NDArray]) -> Session:
-    for each in arrays:
-        if not isinstance(each, NDArray):
-            raise MXNetError(f"kernel {name!r}: expected arrays, got {type(each).__name__}")
-        if each._session is not arrays[0]._session:
-            devices = f"{arrays[0].context} and {each.context}"
+    for array in arrays:
+        if not isinstance(array, NDArray):
+            raise MXNetError(f"kernel {name!r}: expected arrays, got {type(array).__name__}")
+        if array._session is not arrays[0]._session:
+            devices = f"{arrays[0].context} and {array.context}"
             raise MXNetError(
                 f"kernel {name!r}: expected arrays on one device, got {devices}: move one with as_in_context"
             )
@@ -233,25 +233,25 @@ def _session(name: str, arrays: Sequence[NDArray]) -> Session:
 
 
 def _sizes(name: str, grid: Sequence[int], block: Sequence[int]) -> dict[str, list[int]]:
-    told: dict[str, list[int]] = {}
+    dims: dict[str, list[int]] = {}
     for what, sizes in (("grid", grid), ("block", block)):
         if len(sizes) != 3 or any(int(size) != size or size < 1 for size in sizes):
             raise ValueError(f"kernel {name!r}: {what}: expected three sizes of 1 or more, got {tuple(sizes)}")
-        told[what] = [int(size) for size in sizes]
-    return told
+        dims[what] = [int(size) for size in sizes]
+    return dims
 
 
 def _pointers(signature: str) -> list[bool]:
     """For each parameter, whether it is a pointer."""
-    found = []
+    pointers = []
     for text in signature.split(",") if signature.strip() else ():
         match = _ARGUMENT.fullmatch(text)
         if match is None or match[1] == "const":
             raise ValueError(f"signature: expected '[const] type [*] [name]', got {text.strip()!r}")
         if match[1] not in _TYPES:
             raise TypeError(f"signature: {text.strip()!r}: expected one of the types {', '.join(_TYPES)}")
-        found.append(bool(match[2]))
-    return found
+        pointers.append(bool(match[2]))
+    return pointers
 
 
 class _Callable(types.ModuleType):

@@ -63,8 +63,8 @@ def read(url: str) -> str | None:
             facts = os.fstat(file.fileno())
             if hasattr(os, "getuid") and (facts.st_uid != os.getuid() or stat.S_IMODE(facts.st_mode) & 0o077):
                 return None
-            told = json.load(file)
-        token, pid = told["token"], told["pid"]
+            entry = json.load(file)
+        token, pid = entry["token"], entry["pid"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return token if isinstance(token, str) and type(pid) is int and _runs(pid) else None

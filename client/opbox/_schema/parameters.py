@@ -19,7 +19,7 @@ def _kinds(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> list[Ma
         return _kinds(definitions.get(schema["$ref"].rpartition("/")[2], {}), definitions)
     for key in ("anyOf", "oneOf"):
         if key in schema:
-            return [kind for each in schema[key] for kind in _kinds(each, definitions)]
+            return [kind for choice in schema[key] for kind in _kinds(choice, definitions)]
     return [schema]
 
 
@@ -32,7 +32,7 @@ def _fits(text: str, kind: Mapping[str, Any]) -> bool:
     if "const" in kind:
         return text == str(kind["const"])
     if "enum" in kind:
-        return text in [str(each) for each in kind["enum"]]
+        return text in [str(choice) for choice in kind["enum"]]
     expected = kind.get("type")
     if expected == "null":
         return text == "None"
@@ -68,7 +68,7 @@ def _words(kind: Mapping[str, Any]) -> str:
     if "const" in kind:
         return repr(kind["const"])
     if "enum" in kind:
-        return "one of " + ", ".join(repr(each) for each in kind["enum"])
+        return "one of " + ", ".join(repr(choice) for choice in kind["enum"])
     expected = kind.get("type")
     if expected == "array":
         item = kind.get("items", {}).get("type")
@@ -87,15 +87,15 @@ def _words(kind: Mapping[str, Any]) -> str:
 def type_name(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
     """The parameter's type as a Python annotation, for signatures and stubs."""
     names = {"integer": "int", "number": "float", "boolean": "bool | int", "null": "None", "string": "str"}
-    found: list[str] = []
+    types: list[str] = []
     for kind in _kinds(schema, definitions):
         if "enum" in kind or "const" in kind:
-            found.append("str" if all(isinstance(each, str) for each in kind.get("enum", [""])) else "int")
+            types.append("str" if all(isinstance(each, str) for each in kind.get("enum", [""])) else "int")
         elif kind.get("type") == "array":
-            found += ["Sequence[Any]", "int"]
+            types += ["Sequence[Any]", "int"]
         else:
-            found.append(names.get(str(kind.get("type")), "Any"))
-    return " | ".join(dict.fromkeys(found))
+            types.append(names.get(str(kind.get("type")), "Any"))
+    return " | ".join(dict.fromkeys(types))
 
 
 def default_of(schema: Mapping[str, Any]) -> str:

@@ -25,10 +25,10 @@ class Load:
     """
 
     def __init__(self, param: Any, default_init: Any = None, verbose: bool = False) -> None:
-        held = load(param) if isinstance(param, str) else param
-        if not isinstance(held, dict):
-            raise AssertionError(f"param: expected a file of named arrays or a dict, got {type(held).__name__}")
-        self.param = {name.removeprefix("arg:").removeprefix("aux:"): arr for name, arr in held.items()}
+        arrays = load(param) if isinstance(param, str) else param
+        if not isinstance(arrays, dict):
+            raise AssertionError(f"param: expected a file of named arrays or a dict, got {type(arrays).__name__}")
+        self.param = {name.removeprefix("arg:").removeprefix("aux:"): arr for name, arr in arrays.items()}
         self.default_init = default_init
         self.verbose = verbose
 

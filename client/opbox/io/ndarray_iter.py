@@ -20,31 +20,31 @@ Array = np.ndarray[Any, Any]
 LAST = ("pad", "discard", "roll_over")
 
 
-def named_arrays(given: Any, allow_empty: bool, default_name: str) -> list[tuple[str, Array]]:
+def named_arrays(arrays: Any, allow_empty: bool, default_name: str) -> list[tuple[str, Array]]:
     """Arrays by name, sorted, from an array, a list or a dict; numpy input becomes float32 as it does in MXNet.
 
     Raises:
         TypeError: something else was given.
     """
-    if given is None:
+    if arrays is None:
         if not allow_empty:
             raise AssertionError(f"{default_name}: expected arrays, got None")
         return []
-    if isinstance(given, np.ndarray) or hasattr(given, "asnumpy"):
-        given = [given]
-    if isinstance(given, (list, tuple)):
-        if not given and not allow_empty:
+    if isinstance(arrays, np.ndarray) or hasattr(arrays, "asnumpy"):
+        arrays = [arrays]
+    if isinstance(arrays, (list, tuple)):
+        if not arrays and not allow_empty:
             raise AssertionError(f"{default_name}: expected at least one array, got an empty list")
-        if len(given) == 1:
-            given = {default_name: given[0]}
+        if len(arrays) == 1:
+            arrays = {default_name: arrays[0]}
         else:
-            given = {f"_{position}_{default_name}": one for position, one in enumerate(given)}
-    if not isinstance(given, Mapping):
+            arrays = {f"_{position}_{default_name}": one for position, one in enumerate(arrays)}
+    if not isinstance(arrays, Mapping):
         raise TypeError(
             f"{default_name}: expected an NDArray, a numpy.ndarray, a list of them or a dict with them as values, "
-            f"got {type(given).__name__}"
+            f"got {type(arrays).__name__}"
         )
-    return [(name, _numpy(name, given[name])) for name in sorted(given)]
+    return [(name, _numpy(name, arrays[name])) for name in sorted(arrays)]
 
 
 def _numpy(name: str, value: Any) -> Array:

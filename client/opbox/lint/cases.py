@@ -53,33 +53,33 @@ class Case:
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shapes of the inputs that are given."""
-        return {name: each if is_shape(each) else np.shape(each) for name, each in self.inputs.items()}
+        return {name: value if is_shape(value) else np.shape(value) for name, value in self.inputs.items()}
 
 
-def is_shape(given: Any) -> bool:
+def is_shape(value: Any) -> bool:
     """Whether a case gives a shape (a tuple of whole numbers), and not values."""
-    return isinstance(given, tuple) and all(isinstance(d, int) for d in given)
+    return isinstance(value, tuple) and all(isinstance(d, int) for d in value)
 
 
-def read_cases(told: Any, subject: str) -> list[Case]:
+def read_cases(declared: Any, subject: str) -> list[Case]:
     """The cases that an operator gives.
 
     Raises:
         ValueError: something that is no list of dicts.
     """
-    if not isinstance(told, list | tuple) or not all(isinstance(each, Mapping) for each in told):
-        raise ValueError(f"{subject}: lint_cases: expected a list of dicts of inputs, got {told!r}")
-    found = []
-    for each in told:
-        inputs = dict(each)
+    if not isinstance(declared, list | tuple) or not all(isinstance(entry, Mapping) for entry in declared):
+        raise ValueError(f"{subject}: lint_cases: expected a list of dicts of inputs, got {declared!r}")
+    cases = []
+    for entry in declared:
+        inputs = dict(entry)
         further: dict[str, Any] = {}
         for key, (kind, told_kind) in _KEYS.items():
             if key in inputs:
                 further[key] = inputs.pop(key)
                 if not isinstance(further[key], kind):
                     raise ValueError(f"{subject}: lint_cases: {key}: expected {told_kind}, got {further[key]!r}")
-        found.append(Case(inputs, **further))
-    return found
+        cases.append(Case(inputs, **further))
+    return cases
 
 
 def values_of(
@@ -92,17 +92,17 @@ def values_of(
     """
     random = np.random.default_rng(seed)
     classes = shapes[0][-1] if shapes and shapes[0] else 1
-    found = {}
+    values = {}
     for name, shape in zip(names, shapes, strict=True):
-        given = case.inputs.get(name)
-        if given is not None and not is_shape(given) and np.shape(given) == shape:
-            found[name] = np.asarray(given, np.float64)
+        declared = case.inputs.get(name)
+        if declared is not None and not is_shape(declared) and np.shape(declared) == shape:
+            values[name] = np.asarray(declared, np.float64)
         elif is_whole(name) or name in whole:
-            found[name] = random.integers(0, max(classes, 1), shape).astype(np.float64)
+            values[name] = random.integers(0, max(classes, 1), shape).astype(np.float64)
         else:
             drawn = random.normal(size=shape)
-            found[name] = drawn + 0.05 * np.sign(drawn)
-    return found
+            values[name] = drawn + 0.05 * np.sign(drawn)
+    return values
 
 
 def is_whole(name: str) -> bool:

@@ -97,10 +97,10 @@ def _batch(trial: Trial, count: int) -> Verdict:
     first = next(iter(trial.shapes.values()), ())
     if not first:
         return Verdict("skip", "no argument has a batch")
-    given = {name: shape for name, shape in trial.case.shapes().items() if name in trial.arguments}
+    shapes = {name: shape for name, shape in trial.case.shapes().items() if name in trial.arguments}
     # What follows the batch is what changes with it.
     probe = first[0] + 1 if count == 0 else count
-    changed = {n: (probe, *s[1:]) if s and s[0] == first[0] else s for n, s in given.items()}
+    changed = {n: (probe, *s[1:]) if s and s[0] == first[0] else s for n, s in shapes.items()}
     try:
         arguments, outputs, _ = trial.infer(changed)
     except Exception as error:
@@ -198,7 +198,7 @@ def types(trial: Trial) -> Verdict:
         if bound.values and all(value.dtype != dtype for value in bound.values.values()):
             refused[dtype] = "infer_type says otherwise"
             continue
-        told = dtype
+        verdict = dtype
         if dtype.startswith("float") and not is_random:
             tolerance = 2e-2 if dtype == "float16" else 1e-4
             for name, one, other in zip(trial.outputs, got, want, strict=True):
@@ -206,24 +206,24 @@ def types(trial: Trial) -> Verdict:
             try:
                 grads = bound.backward()
             except Exception as error:
-                told, refused[f"{dtype}'s backward"] = f"{dtype} (forward)", str(error)
+                verdict, refused[f"{dtype}'s backward"] = f"{dtype} (forward)", str(error)
                 grads = {}
             for name in trial.differentiable() if grads else ():
                 close(f"gradient of {name}: {dtype} differs from float32", grads[name], slopes[name], tolerance)
         if dtype == "float64" and _is_coarse(got):
-            told += " (to float32's precision)"
-        taken.append(told)
-    told = ", ".join(taken)
+            verdict += " (to float32's precision)"
+        taken.append(verdict)
+    verdict = ", ".join(taken)
     if refused:
         name, why = next(iter(refused.items()))
-        told += f"; not {', '.join(refused)} ({name}: {why.splitlines()[0][:100]})"
-    return Verdict("pass", told)
+        verdict += f"; not {', '.join(refused)} ({name}: {why.splitlines()[0][:100]})"
+    return Verdict("pass", verdict)
 
 
 def _is_coarse(outputs: Sequence[np.ndarray[Any, Any]]) -> bool:
     """Whether float64 outputs hold float32's numbers, and not because they are as round as sign's or argmax's."""
-    found = [out for out in outputs if out.dtype == np.float64 and out.size]
-    return bool(found) and all((out == out.astype(np.float32)).all() and (out != np.rint(out)).any() for out in found)
+    wide = [out for out in outputs if out.dtype == np.float64 and out.size]
+    return bool(wide) and all((out == out.astype(np.float32)).all() and (out != np.rint(out)).any() for out in wide)
 
 
 CHECKS: Mapping[str, Callable[[Trial], Verdict]] = {

@@ -33,11 +33,11 @@ def lint(path: str | Path, only: Sequence[str] = ()) -> Report:
     """
     path = Path(path)
     subjects = find_subjects(path)
-    names = [each.name for each in subjects]
+    names = [subject.name for subject in subjects]
     unknown = [name for name in only if name not in names]
     if unknown:
         raise MXNetError(f"lint: {unknown[0]!r}: expected one of {', '.join(names) or 'no operators at all'}")
-    return Report(path.name, [_operator(each) for each in subjects if not only or each.name in only])
+    return Report(path.name, [_operator(subject) for subject in subjects if not only or subject.name in only])
 
 
 def _operator(subject: Subject) -> OperatorReport:
@@ -48,28 +48,30 @@ def _operator(subject: Subject) -> OperatorReport:
         report.problem = str(error)
         return report
     for case in subject.cases if usual is None else [usual]:
-        told = CaseReport(dict(case.shapes()), dict(case.params))
-        report.cases.append(told)
+        case_report = CaseReport(dict(case.shapes()), dict(case.params))
+        report.cases.append(case_report)
         try:
             trial = Trial(subject, case)
-            told.inputs = dict(trial.shapes)
+            case_report.inputs = dict(trial.shapes)
             bound = trial.bind()
             bound.forward()
         except Exception as error:
-            told.checks["runs"] = Verdict("fail", _sentence(error))
+            case_report.checks["runs"] = Verdict("fail", _sentence(error))
             continue
-        told.checks["runs"] = Verdict("warn", said) if said else Verdict("pass")
+        case_report.checks["runs"] = Verdict("warn", said) if said else Verdict("pass")
         try:
             bound.backward()
         except Exception as error:
-            told.checks["runs"] = Verdict("fail", _sentence(error))
+            case_report.checks["runs"] = Verdict("fail", _sentence(error))
         for name, check in CHECKS.items():
             try:
-                told.checks[name] = check(trial)
+                case_report.checks[name] = check(trial)
             except Exception as error:
                 failed = Verdict("fail", _sentence(error))
-                again = failed == told.checks["runs"] and not (name == "inputs kept" and "writes to" in failed.detail)
-                told.checks[name] = AGAIN if again else failed
+                again = failed == case_report.checks["runs"] and not (
+                    name == "inputs kept" and "writes to" in failed.detail
+                )
+                case_report.checks[name] = AGAIN if again else failed
     return report
 
 
@@ -84,14 +86,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("file", help="a Python file with operators; it is loaded")
     parser.add_argument("--json", action="store_true", help="print the verdicts as JSON")
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help="this operator (may be repeated)")
-    told = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     try:
-        report = lint(told.file, told.only)
+        report = lint(options.file, options.only)
     except (MXNetError, OSError, SyntaxError, ValueError) as error:
         print(f"opbox lint: {str(error).removeprefix('lint: ')}", file=sys.stderr)
         return 2
     if not report.operators:
-        print(f"opbox lint: {told.file}: no operators: register a CustomOpProp, or define a NumpyOp", file=sys.stderr)
+        print(
+            f"opbox lint: {options.file}: no operators: register a CustomOpProp, or define a NumpyOp", file=sys.stderr
+        )
         return 2
-    print(json.dumps(report.json(), indent=2) if told.json else report.table())
+    print(json.dumps(report.json(), indent=2) if options.json else report.table())
     return 0 if report.ok else 1

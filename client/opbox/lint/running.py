@@ -50,8 +50,8 @@ class Trial:
         self.outputs = self.symbol.list_outputs()
         unknown = [name for name in case.inputs if name not in (*self.arguments, *self._short_states())]
         if unknown:
-            told = ", ".join([*self.arguments, *self._short_states()])
-            raise ValueError(f"lint_cases: {unknown[0]!r}: expected one of the inputs {told}")
+            listed = ", ".join([*self.arguments, *self._short_states()])
+            raise ValueError(f"lint_cases: {unknown[0]!r}: expected one of the inputs {listed}")
         self.shapes, self.output_shapes, self.state_shapes = self.infer(case.shapes())
         self._plain = self.types(np.float32)
         self.whole = [name for name, dtype in self._plain.items() if dtype.kind != "f"]
@@ -61,27 +61,29 @@ class Trial:
     def _short_states(self) -> list[str]:
         return [name.removeprefix("op_") for name in self.states]
 
-    def infer(self, given: Mapping[str, tuple[int, ...]]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    def infer(
+        self, known_shapes: Mapping[str, tuple[int, ...]]
+    ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         """Shapes of arguments, outputs and states; ValueError when they stay unknown."""
-        known = {name: shape for name, shape in given.items() if name in self.arguments}
+        known = {name: shape for name, shape in known_shapes.items() if name in self.arguments}
         arguments, outputs, states = self.symbol.infer_shape_partial(**known)
-        found = []
+        groups = []
         for names, shapes in ((self.arguments, arguments), (self.outputs, outputs), (self.states, states)):
-            told = dict(zip(names, map(tuple, shapes or ()), strict=False))
-            missing = [name for name in names if name not in told or (not told[name] and name not in known)]
+            by_name = dict(zip(names, map(tuple, shapes or ()), strict=False))
+            missing = [name for name in names if name not in by_name or (not by_name[name] and name not in known)]
             if missing:
                 raise ValueError(f"infer_shape: {missing[0]}: expected its shape to follow from {known or 'nothing'}")
-            found.append(told)
-        return found[0], found[1], found[2]
+            groups.append(by_name)
+        return groups[0], groups[1], groups[2]
 
     def state_values(self) -> dict[str, np.ndarray[Any, Any]]:
         """Zeros, or what the case says of a state."""
-        found = {}
+        values = {}
         for name, shape in self.state_shapes.items():
-            given = self.case.inputs.get(name.removeprefix("op_"))
-            has_values = given is not None and not isinstance(given, tuple)
-            found[name] = np.asarray(given, np.float64) if has_values else np.zeros(shape)
-        return found
+            declared = self.case.inputs.get(name.removeprefix("op_"))
+            has_values = declared is not None and not isinstance(declared, tuple)
+            values[name] = np.asarray(declared, np.float64) if has_values else np.zeros(shape)
+        return values
 
     def differentiable(self) -> list[str]:
         """The arguments whose gradients are looked at."""
@@ -89,22 +91,22 @@ class Trial:
 
     def types(self, dtype: Any) -> dict[str, np.dtype[Any]]:
         """Of the arguments: the case's, what the operator infers where the first is of `dtype`, or `dtype`."""
-        fixed = {name: np.dtype(each) for name, each in self.case.types.items()}
+        fixed = {name: np.dtype(kind) for name, kind in self.case.types.items()}
         # An operator that has its own mind about the first (indices) is asked with another, or with none.
         for first in [[name] for name in self.arguments] + [[]]:
-            given = dict.fromkeys(first, np.dtype(dtype)) | fixed
+            asked = dict.fromkeys(first, np.dtype(dtype)) | fixed
             try:
-                inferred = self.symbol.infer_type_partial(**given)[0] or ()
+                inferred = self.symbol.infer_type_partial(**asked)[0] or ()
             except MXNetError as error:
                 reason = error
                 continue
-            told = dict(zip(self.arguments, inferred, strict=False))
-            return {name: np.dtype(given.get(name) or told.get(name) or dtype) for name in self.arguments}
+            by_name = dict(zip(self.arguments, inferred, strict=False))
+            return {name: np.dtype(asked.get(name) or by_name.get(name) or dtype) for name in self.arguments}
         raise reason
 
     def output_types(self, types: Mapping[str, Any]) -> list[np.dtype[Any]]:
         """Element types of the outputs, from those of the arguments."""
-        return [np.dtype(each or np.float32) for each in self.symbol.infer_type_partial(**types)[1] or ()]
+        return [np.dtype(dtype or np.float32) for dtype in self.symbol.infer_type_partial(**types)[1] or ()]
 
     def custom_op(self) -> CustomOp:
         """A new instance of a CustomOp, as a graph would make it."""

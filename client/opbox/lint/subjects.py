@@ -82,10 +82,10 @@ def find_subjects(path: Path) -> list[Subject]:
     natives = _native(module) if module is not None else []
     # What the file imports is checked where it is written, unless importing is all it does.
     own = {name: prop for name, prop in props.items() if module is not None and prop.__module__ == module.__name__}
-    found = [_custom(name, prop) for name, prop in (own if own or natives else props).items()]
-    found += natives
-    found += [_registry(name, _registry_cases(source, name)) for name in registered]
-    return found
+    subjects = [_custom(name, prop) for name, prop in (own if own or natives else props).items()]
+    subjects += natives
+    subjects += [_registry(name, _registry_cases(source, name)) for name in registered]
+    return subjects
 
 
 def _load(path: Path) -> ModuleType:
@@ -133,16 +133,16 @@ def _custom(name: str, prop: type[CustomOpProp]) -> Subject:
 
 
 def _native(module: ModuleType) -> list[Subject]:
-    found, covered = [], set()
+    subjects, covered = [], set()
     for name, value in vars(module).items():
         if isinstance(value, PythonOp):
             covered.add(type(value))
-            found.append(_instance(name, value))
+            subjects.append(_instance(name, value))
     for name, value in list(vars(module).items()):
         own = isinstance(value, type) and value.__module__ == module.__name__
         if own and issubclass(value, NumpyOp | NDArrayOp) and value not in covered:
-            found.append(_class(name, value))
-    return found
+            subjects.append(_class(name, value))
+    return subjects
 
 
 def _instance(name: str, instance: PythonOp) -> Subject:
@@ -184,8 +184,8 @@ def _source(cls: type) -> str:
 
 
 def _own_cases(name: str, owner: Any) -> list[Case]:
-    told = getattr(owner, "lint_cases", None)
-    return [] if told is None else read_cases(told() if inspect.isroutine(told) else told, name)
+    declared = getattr(owner, "lint_cases", None)
+    return [] if declared is None else read_cases(declared() if inspect.isroutine(declared) else declared, name)
 
 
 # -- operators of the registry --------------------------------------------------------------------------------------
@@ -237,10 +237,10 @@ def _registry(name: str, cases: Sequence[Case]) -> Subject:
 def _registry_cases(source: str, name: str) -> list[Case]:
     """The file's `lint_cases = {"name": [...]}`, which is read and not run: shapes and plain values."""
     for node in ast.parse(source).body:
-        if isinstance(node, ast.Assign) and any(getattr(each, "id", "") == "lint_cases" for each in node.targets):
+        if isinstance(node, ast.Assign) and any(getattr(target, "id", "") == "lint_cases" for target in node.targets):
             try:
-                told = ast.literal_eval(node.value)
+                declared = ast.literal_eval(node.value)
             except ValueError:
                 raise MXNetError("lint_cases: expected plain values: shapes, numbers, strings, lists, dicts") from None
-            return read_cases(told.get(name, []), name)
+            return read_cases(declared.get(name, []), name)
     return []

@@ -56,8 +56,8 @@ class CompositeEvalMetric(EvalMetric):
             raise ValueError(f"get_metric: expected an index below {len(self.metrics)}, got {index}")
         return self.metrics[index]
 
-    def _chosen(self, held: Mapping[str, Any], names: Sequence[str] | None) -> Mapping[str, Any]:
-        return held if names is None else OrderedDict((n, v) for n, v in held.items() if n in names)
+    def _chosen(self, arrays: Mapping[str, Any], names: Sequence[str] | None) -> Mapping[str, Any]:
+        return arrays if names is None else OrderedDict((n, v) for n, v in arrays.items() if n in names)
 
     def update_dict(self, label: Mapping[str, Any], pred: Mapping[str, Any]) -> None:
         label, pred = self._chosen(label, self.label_names), self._chosen(pred, self.output_names)
@@ -91,10 +91,10 @@ class CompositeEvalMetric(EvalMetric):
         return super().get_config() | {"metrics": [metric.get_config() for metric in self.metrics]}
 
 
-def _columns(held: Iterable[list[tuple[str, Any]]]) -> tuple[list[str], list[Any]]:
+def _columns(lists: Iterable[list[tuple[str, Any]]]) -> tuple[list[str], list[Any]]:
     """Names and values of all metrics, as two lists."""
-    told = [pair for one in held for pair in one]
-    return [name for name, _ in told], [value for _, value in told]
+    pairs = [pair for one in lists for pair in one]
+    return [name for name, _ in pairs], [value for _, value in pairs]
 
 
 @register

@@ -208,8 +208,10 @@ def _here(value: Any) -> bool:
     return isinstance(value, HostArray) or bool(value.done())
 
 
-def _arrays(held: Mapping[str, Any]) -> dict[str, HostArray]:
-    return {name: value if isinstance(value, HostArray) else HostArray(value.result()) for name, value in held.items()}
+def _arrays(arrays: Mapping[str, Any]) -> dict[str, HostArray]:
+    return {
+        name: array if isinstance(array, HostArray) else HostArray(array.result()) for name, array in arrays.items()
+    }
 
 
 def pairs(name: Any, value: Any) -> list[tuple[str, Any]]:

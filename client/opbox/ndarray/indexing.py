@@ -29,7 +29,7 @@ Bounds = list[tuple[int, int]]
 def _host(key: Any) -> Any:
     """The key with arrays of the engine fetched."""
     if isinstance(key, tuple):
-        return tuple(_host(each) for each in key)
+        return tuple(_host(part) for part in key)
     if hasattr(key, "asnumpy"):
         values = key.asnumpy()
         return values if values.dtype.kind in "iub" else values.astype(np.int64)
@@ -80,10 +80,10 @@ def get(x: NDArray, key: Any) -> NDArray:
     """The part of `x` at `key`."""
     if isinstance(key, list | np.ndarray) or _advanced(key):
         return _gather(x, key)
-    found = _bounds(x.shape, key)
-    if found is None:
+    part_bounds = _bounds(x.shape, key)
+    if part_bounds is None:
         return _gather(x, key)
-    bounds, kept = found
+    bounds, kept = part_bounds
     if not bounds or not _contiguous(x.shape, bounds):
         begin, end = zip(*bounds, strict=True) if bounds else ((), ())
         if not bounds:
@@ -120,8 +120,8 @@ def _formed(x: NDArray, shape: tuple[int, ...]) -> NDArray:
 
 def _positions(x: NDArray, key: Any) -> np.ndarray[Any, Any]:
     """Where the part's elements are in the flattened array."""
-    found: np.ndarray[Any, Any] = np.arange(x.size, dtype=np.int64).reshape(x.shape)[_host(key)]
-    return found
+    positions: np.ndarray[Any, Any] = np.arange(x.size, dtype=np.int64).reshape(x.shape)[_host(key)]
+    return positions
 
 
 def _gather(x: NDArray, key: Any) -> NDArray:
@@ -139,11 +139,11 @@ def put(x: NDArray, key: Any, value: Any) -> None:
     if isinstance(key, slice) and key == slice(None):
         _assign(x, value)
         return
-    found = None if isinstance(key, list | np.ndarray) or _advanced(key) else _bounds(x.shape, key)
-    if found is None:
+    part_bounds = None if isinstance(key, list | np.ndarray) or _advanced(key) else _bounds(x.shape, key)
+    if part_bounds is None:
         _scatter(x, key, value)
         return
-    bounds, kept = found
+    bounds, kept = part_bounds
     if 0 in kept:
         return
     if _contiguous(x.shape, bounds):
@@ -164,23 +164,23 @@ def _on_a_device(value: Any) -> TypeGuard[NDArray]:
 def _valued(x: NDArray, value: Any, shape: tuple[int, ...]) -> NDArray:
     """`value` as an array of `shape` on `x`'s device, in its type."""
     if _on_a_device(value) and value._session is x._session:
-        made = value if value._dtype == x._dtype and x._dtype is not None else value.astype(x._numpy_dtype)
-        if made.shape == shape:
-            return made
-        if made.size == math.prod(shape):
-            squeezed = tuple(d for d in made.shape if d != 1)
+        array = value if value._dtype == x._dtype and x._dtype is not None else value.astype(x._numpy_dtype)
+        if array.shape == shape:
+            return array
+        if array.size == math.prod(shape):
+            squeezed = tuple(d for d in array.shape if d != 1)
             if squeezed == tuple(d for d in shape if d != 1):
-                return made._view(shape, shape=list(shape))
-        leading = (1,) * (len(shape) - made.ndim) + made.shape
-        _fits(leading, shape, made.shape)
-        return _formed(made, leading).broadcast_to(shape)
+                return array._view(shape, shape=list(shape))
+        leading = (1,) * (len(shape) - array.ndim) + array.shape
+        _fits(leading, shape, array.shape)
+        return _formed(array, leading).broadcast_to(shape)
     host = value.asnumpy() if hasattr(value, "asnumpy") else np.asarray(value)
     return x._new(_broadcast(host, shape, x._numpy_dtype))
 
 
-def _fits(leading: tuple[int, ...], shape: tuple[int, ...], given: tuple[int, ...]) -> None:
+def _fits(leading: tuple[int, ...], shape: tuple[int, ...], got: tuple[int, ...]) -> None:
     if len(leading) != len(shape) or any(a not in (1, b) for a, b in zip(leading, shape, strict=True)):
-        raise MXNetError(f"assignment: expected a value of shape {shape} or one that broadcasts to it, got {given}")
+        raise MXNetError(f"assignment: expected a value of shape {shape} or one that broadcasts to it, got {got}")
 
 
 def _broadcast(host: np.ndarray[Any, Any], shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
@@ -190,14 +190,14 @@ def _broadcast(host: np.ndarray[Any, Any], shape: tuple[int, ...], dtype: np.dty
         values = values[0]
     if values.ndim == len(shape):
         _fits(values.shape, shape, host.shape)
-    made = np.empty(shape, dtype)
+    array = np.empty(shape, dtype)
     try:
-        made[...] = values
+        array[...] = values
     except ValueError:
         raise MXNetError(
             f"assignment: expected a value of shape {shape} or one that broadcasts to it, got {host.shape}"
         ) from None
-    return made
+    return array
 
 
 def _assign(x: NDArray, value: Any) -> None:

@@ -884,7 +884,7 @@ def random_randint(low: int = ..., high: int = ..., shape: Sequence[Any] | int |
 def random_uniform(low: float = 0.0, high: float = 1.0, shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Numbers of the uniform distribution."""
 
-def ravel_multi_index(data: NDArray | None = ..., shape: Sequence[Any] | int = (), name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def ravel_multi_index(data: NDArray | None = ..., shape: Sequence[Any] | int | None = None, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Positions along several axes as positions in the flattened array."""
 
 def rcbrt(data: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
@@ -1067,7 +1067,7 @@ def trunc(data: NDArray | None = ..., name: str | None = None, attr: Any = None,
 def uniform(low: float = 0.0, high: float = 1.0, shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'None', name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Numbers of the uniform distribution."""
 
-def unravel_index(data: NDArray | None = ..., shape: Sequence[Any] | int = (), name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+def unravel_index(data: NDArray | None = ..., shape: Sequence[Any] | int | None = None, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Positions in a flattened array as positions along its axes."""
 
 def where(condition: NDArray | None = ..., x: NDArray | None = ..., y: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:

@@ -63,26 +63,26 @@ class Bundle:
 
     def json(self) -> dict[str, Any]:
         """As it travels and is kept in `-ops.json` files."""
-        told: dict[str, Any] = {
+        entry: dict[str, Any] = {
             "pieces": [{"file": piece.file, "line": piece.line, "text": piece.text} for piece in self.pieces],
             "exports": list(self.exports),
         }
         if self.modules:
-            told["modules"] = [
+            entry["modules"] = [
                 {"name": m.name, "package": m.package, "file": m.file, "text": m.text} for m in self.modules
             ]
-        return told
+        return entry
 
     @classmethod
-    def from_json(cls, told: Any) -> Bundle:
+    def from_json(cls, entry: Any) -> Bundle:
         """The bundle that `json` wrote; SourceError when it is something else."""
         try:
-            pieces = tuple(Piece(str(p["file"]), int(p["line"]), str(p["text"])) for p in told["pieces"])
+            pieces = tuple(Piece(str(p["file"]), int(p["line"]), str(p["text"])) for p in entry["pieces"])
             modules = tuple(
                 Module(str(m["name"]), bool(m["package"]), str(m["file"]), str(m["text"]))
-                for m in told.get("modules", ())
+                for m in entry.get("modules", ())
             )
-            return cls(pieces, tuple(str(name) for name in told["exports"]), modules)
+            return cls(pieces, tuple(str(name) for name in entry["exports"]), modules)
         except (AttributeError, KeyError, TypeError, ValueError):
             raise SourceError("operator sources: expected an object with pieces and exports") from None
 
@@ -124,12 +124,12 @@ class _Imports:
             package = (globals or {}).get("__package__") or ""
             parts = package.split(".")[: len(package.split(".")) - level + 1]
             name = ".".join([*parts, name] if name else parts)
-        if name.split(".")[0] not in {each.split(".")[0] for each in self._sources}:
+        if name.split(".")[0] not in {part.split(".")[0] for part in self._sources}:
             return builtins.__import__(name, globals, locals, fromlist or (), 0)
         leaf = self._module(name)
-        for each in fromlist or ():
-            if not hasattr(leaf, each) and f"{name}.{each}" in self._sources:
-                self._module(f"{name}.{each}")
+        for part in fromlist or ():
+            if not hasattr(leaf, part) and f"{name}.{part}" in self._sources:
+                self._module(f"{name}.{part}")
         return leaf if fromlist else self._made[name.split(".")[0]]
 
     def _module(self, name: str) -> ModuleType:
@@ -140,22 +140,22 @@ class _Imports:
         source = self._sources.get(name)
         if source is None:
             raise ModuleNotFoundError(f"No module named {name!r} in the operator's bundle", name=name)
-        made = self._made[name] = ModuleType(name)
-        vars(made).update(
+        module = self._made[name] = ModuleType(name)
+        vars(module).update(
             __builtins__=self.builtins,
             __package__=name if source.package else parent,
             __file__=source.file,
         )
         if source.package:
-            made.__path__ = []
+            module.__path__ = []
         try:
-            exec(_compiled(source.text, source.file), vars(made))
+            exec(_compiled(source.text, source.file), vars(module))
         except BaseException:
             del self._made[name]
             raise
         if above is not None:
-            setattr(above, last, made)
-        return made
+            setattr(above, last, module)
+        return module
 
 
 def shown_name(filename: str) -> str:

@@ -55,16 +55,16 @@ def standalone(file: SourceFile, value: Any, line: int | None, namespace: Closur
     """
     where = value.__qualname__.rpartition(".<locals>")[0]
     move = f"move it to the top level of {shown(file.path)}, so that it can be sent by itself"
-    found = file.within(value.__name__, line)
-    if found is None:
+    place = file.within(value.__name__, line)
+    if place is None:
         raise SourceError(f"{wanted_by}: it is defined inside {where!r}: {move}")
-    statement, names = found
+    statement, names = place
     gone = names - namespace.captured.keys() - {value.__name__}
-    made = copy.copy(statement)
-    while made.decorator_list and _registers(made.decorator_list[0]) and _reads(made.decorator_list[0]) & gone:
-        made.decorator_list = made.decorator_list[1:]  # the name is known without it
+    copied = copy.copy(statement)
+    while copied.decorator_list and _registers(copied.decorator_list[0]) and _reads(copied.decorator_list[0]) & gone:
+        copied.decorator_list = copied.decorator_list[1:]  # the name is known without it
     try:
-        missing = sorted(file.reads(made) & gone)
+        missing = sorted(file.reads(copied) & gone)
     except SyntaxError as error:
         raise SourceError(
             f"{wanted_by}: it is defined inside {where!r}, and by itself has {error.msg}: {move}"
@@ -72,7 +72,7 @@ def standalone(file: SourceFile, value: Any, line: int | None, namespace: Closur
     if missing:
         reads = f"reads {missing[0]!r} there, outside of its methods"
         raise SourceError(f"{wanted_by}: it is defined inside {where!r} and {reads}: {move}")
-    return made
+    return copied
 
 
 def _registers(decorator: ast.expr) -> bool:
@@ -81,4 +81,4 @@ def _registers(decorator: ast.expr) -> bool:
 
 
 def _reads(decorator: ast.expr) -> set[str]:
-    return {each.id for each in ast.walk(decorator) if isinstance(each, ast.Name)}
+    return {node.id for node in ast.walk(decorator) if isinstance(node, ast.Name)}

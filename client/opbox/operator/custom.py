@@ -105,7 +105,7 @@ class CustomOpProp:
         An input whose type is known keeps it: labels may be integers.
         """
         first = in_type[0] if in_type else np.float32
-        kept = [first if each is None else each for each in in_type]
+        kept = [first if dtype is None else dtype for dtype in in_type]
         return kept, [first] * len(self.list_outputs()), [first] * len(self.list_auxiliary_states())
 
     def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
@@ -186,9 +186,9 @@ def _operators_of(prop: type[CustomOpProp]) -> Iterator[type[CustomOp]]:
     code = getattr(prop.create_operator, "__code__", None)
     known = getattr(prop.create_operator, "__globals__", {})
     for name in code.co_names if code is not None else ():
-        found = known.get(name)
-        if isinstance(found, type) and issubclass(found, CustomOp):
-            yield found
+        value = known.get(name)
+        if isinstance(value, type) and issubclass(value, CustomOp):
+            yield value
 
 
 def check_signature(cls: type, method: str, subject: str, named: Mapping[str, tuple[str, ...]] = NAMED) -> None:
@@ -221,11 +221,11 @@ def check_operator(operator: Any, subject: str) -> None:
 
 def prop_class(op_type: str) -> type[CustomOpProp]:
     """The registered CustomOpProp; MXNetError lists what is registered."""
-    held: dict[str, type[CustomOpProp]] = {**_props, **getattr(_collected, "into", {})}
+    props: dict[str, type[CustomOpProp]] = {**_props, **getattr(_collected, "into", {})}
     try:
-        return held[op_type]
+        return props[op_type]
     except KeyError:
-        known = ", ".join(sorted(held)) or "none"
+        known = ", ".join(sorted(props)) or "none"
         raise MXNetError(
             f"Custom: op_type {op_type!r} is not registered (registered: {known}): decorate its CustomOpProp with "
             f"@mx.operator.register({op_type!r}), or load the symbol from a file with its -ops.json beside it"

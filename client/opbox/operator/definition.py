@@ -56,16 +56,16 @@ class Signature:
         }
 
     @classmethod
-    def from_json(cls, told: Any) -> Signature:
+    def from_json(cls, entry: Any) -> Signature:
         """What `json` wrote; MXNetError when it is something else."""
         keys = ("arguments", "auxiliary_states", "outputs")
         try:
-            lists = [told[key] for key in keys]
+            lists = [entry[key] for key in keys]
         except (KeyError, TypeError):
             lists = [None]
-        if not all(isinstance(each, list) and all(isinstance(name, str) for name in each) for each in lists):
+        if not all(isinstance(listed, list) and all(isinstance(name, str) for name in listed) for listed in lists):
             raise MXNetError("operator sources: expected the names of arguments, auxiliary_states and outputs")
-        return cls(*(tuple(each) for each in lists))
+        return cls(*(tuple(listed) for listed in lists))
 
 
 _numbers = itertools.count(1)
@@ -143,12 +143,12 @@ class CustomOperator(Operator):
         return self._asked[key]
 
     def input_names(self, attrs: Mapping[str, str]) -> list[str]:
-        told = self.signature(attrs)
-        return [*told.arguments, *told.auxiliary_states]
+        signature = self.signature(attrs)
+        return [*signature.arguments, *signature.auxiliary_states]
 
     def aux_indices(self, attrs: Mapping[str, str]) -> frozenset[int]:
-        told = self.signature(attrs)
-        return frozenset(range(len(told.arguments), len(told.arguments) + len(told.auxiliary_states)))
+        signature = self.signature(attrs)
+        return frozenset(range(len(signature.arguments), len(signature.arguments) + len(signature.auxiliary_states)))
 
     def output_names(self, attrs: Mapping[str, str]) -> list[str]:
         return list(self.signature(attrs).outputs)
@@ -179,10 +179,10 @@ def prop_signature(op_type: str, cls: type, parameters: Mapping[str, str]) -> Si
     )
 
 
-def _names(op_type: str, method: str, told: Any) -> tuple[str, ...]:
-    if not isinstance(told, list | tuple) or not all(isinstance(name, str) for name in told):
-        raise MXNetError(f"operator {op_type!r}: {method}: expected a list of names, got {told!r}")
-    return tuple(told)
+def _names(op_type: str, method: str, names: Any) -> tuple[str, ...]:
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+        raise MXNetError(f"operator {op_type!r}: {method}: expected a list of names, got {names!r}")
+    return tuple(names)
 
 
 def registered(op_type: Any) -> CustomOperator:
@@ -201,10 +201,10 @@ _native: dict[tuple[str, str], Definition] = {}
 
 def remember(kind: str, cls: type) -> Definition:
     """The definition of a NumpyOp or NDArrayOp class, which loading a symbol finds by the class's name."""
-    held = _native.get((kind, cls.__name__))
-    if held is None or held.cls is not cls:
-        held = _native[kind, cls.__name__] = Definition(kind, cls.__name__, cls)
-    return held
+    definition = _native.get((kind, cls.__name__))
+    if definition is None or definition.cls is not cls:
+        definition = _native[kind, cls.__name__] = Definition(kind, cls.__name__, cls)
+    return definition
 
 
 def find(kind: str, attrs: Mapping[str, str]) -> CustomOperator:
@@ -218,14 +218,14 @@ def find(kind: str, attrs: Mapping[str, str]) -> CustomOperator:
         raise MXNetError(f"{kind}: op_type is missing: expected the name of an operator")
     if kind == CUSTOM:
         return CustomOperator(Definition(kind, op_type, prop_class(op_type)))
-    held = _native.get((kind, op_type))
-    if held is None:
+    definition = _native.get((kind, op_type))
+    if definition is None:
         raise MXNetError(
             f"{kind}: no operator class {op_type!r} has been called here: load the symbol from a file with its "
             "-ops.json beside it"
         )
-    assert held.cls is not None
-    return CustomOperator(held, native_signature(held.cls, attrs))
+    assert definition.cls is not None
+    return CustomOperator(definition, native_signature(definition.cls, attrs))
 
 
 def native_signature(cls: Any, attrs: Mapping[str, str]) -> Signature:

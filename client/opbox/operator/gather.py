@@ -207,10 +207,10 @@ class _Gatherer:
             return
         for statement in file.calls.get(name, []):
             self._take_statement(file, statement, namespace)
-        held: Iterable[Any] = value.values() if isinstance(value, dict) else value
-        for each in list(held):
-            made_here = isinstance(each, type | types.FunctionType) and namespace.get(each.__name__) is each
-            for binder in file.binders.get(each.__name__, []) if made_here else ():
+        members: Iterable[Any] = value.values() if isinstance(value, dict) else value
+        for member in list(members):
+            made_here = isinstance(member, type | types.FunctionType) and namespace.get(member.__name__) is member
+            for binder in file.binders.get(member.__name__, []) if made_here else ():
                 self._take_statement(file, binder, namespace)
 
     def _take_foreign(self, value: Any, name: str, wanted_by: str) -> None:
@@ -243,15 +243,15 @@ class _Gatherer:
 
 def _cell_that_binds(name: str, file: SourceFile) -> SourceFile | None:
     """The last cell of a notebook that binds a name, other than the cell at hand."""
-    found = None
+    last = None
     for path in list(linecache.cache):
         if Path(path).parent == Path(file.path).parent and _CELL.search(path) and path != file.path:
             try:
                 cell = parsed(path, "".join(linecache.getlines(path)))
             except SyntaxError:
                 continue  # a cell that never ran
-            found = cell if name in cell.binders else found
-    return found
+            last = cell if name in cell.binders else last
+    return last
 
 
 def _unwrapped(value: Any) -> Any:
@@ -263,22 +263,22 @@ def _functions(value: Any) -> list[types.FunctionType]:
     """A function itself; of a class, those that were written in it."""
     if isinstance(value, types.FunctionType):
         return [_unwrapped(value)]
-    found = [_unwrapped(getattr(member, "__func__", member)) for member in vars(value).values()]
+    members = [_unwrapped(getattr(member, "__func__", member)) for member in vars(value).values()]
     return [
-        each
-        for each in found
-        if isinstance(each, types.FunctionType)
-        and each.__module__ == value.__module__
-        and each.__qualname__.startswith(value.__qualname__ + ".")
-        and not (each.__code__.co_filename == "<string>" and dataclasses.is_dataclass(value))  # made, not written
+        function
+        for function in members
+        if isinstance(function, types.FunctionType)
+        and function.__module__ == value.__module__
+        and function.__qualname__.startswith(value.__qualname__ + ".")
+        and not (function.__code__.co_filename == "<string>" and dataclasses.is_dataclass(value))  # made, not written
     ]
 
 
 def _namespace_of(value: Any) -> dict[str, Any]:
     """The globals of a class or function."""
     functions = _functions(value)
-    found = functions[0].__globals__ if functions else getattr(sys.modules.get(value.__module__), "__dict__", {})
-    return Closure(found, functions) if "<locals>" in value.__qualname__ else found
+    names = functions[0].__globals__ if functions else getattr(sys.modules.get(value.__module__), "__dict__", {})
+    return Closure(names, functions) if "<locals>" in value.__qualname__ else names
 
 
 def _source(value: Any) -> tuple[str | None, str]:

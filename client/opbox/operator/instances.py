@@ -35,7 +35,7 @@ def constructor_text(instance: Any) -> dict[str, str]:
         MXNetError: a constructor argument is no plain value.
     """
     args, kwargs = instance._arguments
-    told = {
+    texts = {
         "args": _text(instance, "constructor arguments", list(args)),
         "kwargs": _text(instance, "constructor arguments", dict(kwargs)),
     }
@@ -44,8 +44,8 @@ def constructor_text(instance: Any) -> dict[str, str]:
         text = literal(_plain(value))
         if name != "_arguments" and text is not None and _readable(text):
             state[name] = _plain(value)
-    told["state"] = _text(instance, "attributes", state)
-    return told
+    texts["state"] = _text(instance, "attributes", state)
+    return texts
 
 
 def _text(instance: Any, what: str, values: Any) -> str:
@@ -65,9 +65,9 @@ def _plain(value: Any) -> Any:
     if type(value) is np.ndarray and value.dtype.kind in "biuf" and value.size <= MOST_ELEMENTS:
         return {_ARRAY: value.dtype.name, "shape": value.shape, "values": value.ravel().tolist()}
     if type(value) in (list, tuple):
-        return type(value)(_plain(each) for each in value)
+        return type(value)(_plain(item) for item in value)
     if type(value) is dict:
-        return {_plain(key): _plain(each) for key, each in value.items()}
+        return {_plain(key): _plain(item) for key, item in value.items()}
     return value
 
 
@@ -79,9 +79,9 @@ def _restored(value: Any) -> Any:
         except (KeyError, TypeError, ValueError):
             raise MXNetError(f"expected an array's type, shape and values, got {value!r}") from None
     if type(value) in (list, tuple):
-        return type(value)(_restored(each) for each in value)
+        return type(value)(_restored(item) for item in value)
     if type(value) is dict:
-        return {key: _restored(each) for key, each in value.items()}
+        return {key: _restored(item) for key, item in value.items()}
     return value
 
 
@@ -93,7 +93,7 @@ def _readable(text: str) -> bool:
     return True
 
 
-def rebuilt(cls: type, told: Mapping[str, str]) -> Any:
+def rebuilt(cls: type, texts: Mapping[str, str]) -> Any:
     """An instance of `cls` from what `constructor_text` wrote.
 
     Raises:
@@ -102,14 +102,14 @@ def rebuilt(cls: type, told: Mapping[str, str]) -> Any:
     read: list[Any] = []
     for key, kind in (("args", list), ("kwargs", dict), ("state", dict)):
         try:
-            value = ast.literal_eval(told.get(key, "[]" if kind is list else "{}"))
+            value = ast.literal_eval(texts.get(key, "[]" if kind is list else "{}"))
         except (ValueError, SyntaxError, MemoryError, RecursionError):
             value = None
         if type(value) is not kind:
-            raise MXNetError(f"{cls.__name__}: {key}: expected a {kind.__name__} of plain values, got {told[key]!r}")
+            raise MXNetError(f"{cls.__name__}: {key}: expected a {kind.__name__} of plain values, got {texts[key]!r}")
         read.append(value)
     args, kwargs, state = _restored(read)
-    made = cls(*args, **kwargs)
+    instance = cls(*args, **kwargs)
     for name, value in state.items():
-        setattr(made, name, value)
-    return made
+        setattr(instance, name, value)
+    return instance

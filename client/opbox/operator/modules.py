@@ -45,9 +45,9 @@ def bundle(path: str | Path) -> None:
     elif place.is_dir() and (place / "__init__.py").exists():
         _named[place.name] = _Named(place.name, place)
     elif place.is_dir() and any(place.glob("*.py")):
-        for each in sorted(place.iterdir()):
-            if each.suffix == ".py" or (each / "__init__.py").exists():
-                bundle(each)
+        for entry in sorted(place.iterdir()):
+            if entry.suffix == ".py" or (entry / "__init__.py").exists():
+                bundle(entry)
     else:
         raise SourceError(f"mx.operator.bundle: expected a .py file or a folder with some, got {str(path)!r}")
 
@@ -80,9 +80,9 @@ def is_installed(module: str) -> bool:
 
 def _place(top: str) -> str | None:
     """The file or folder of a top-level module, imported or not; None when there is none."""
-    found = sys.modules.get(top)
-    if found is not None:
-        return getattr(found, "__file__", None) or next(iter(getattr(found, "__path__", [])), "")
+    module = sys.modules.get(top)
+    if module is not None:
+        return getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", [])), "")
     try:
         spec = importlib.util.find_spec(top)
     except (ImportError, ValueError):
@@ -96,9 +96,9 @@ def modules_of(name: str) -> list[Module]:
     Raises:
         SourceError: a file cannot be read, or all are too large.
     """
-    held = _named[name.split(".")[0]]
-    files = [held.path] if held.path.is_file() else sorted(held.path.rglob("*.py"))
-    found: list[Module] = []
+    named = _named[name.split(".")[0]]
+    files = [named.path] if named.path.is_file() else sorted(named.path.rglob("*.py"))
+    modules: list[Module] = []
     size = 0
     for file in files:
         try:
@@ -108,13 +108,13 @@ def modules_of(name: str) -> list[Module]:
         size += len(text)
         if size > MOST_BYTES:
             raise SourceError(
-                f"mx.operator.bundle: {held.path.name}: expected at most {MOST_BYTES >> 20} MiB of source: name a "
+                f"mx.operator.bundle: {named.path.name}: expected at most {MOST_BYTES >> 20} MiB of source: name a "
                 "smaller folder"
             )
-        inside = file.relative_to(held.path.parent).with_suffix("")
+        inside = file.relative_to(named.path.parent).with_suffix("")
         package = inside.name == "__init__"
         parts = inside.parts[:-1] if package else inside.parts
         if all(part.isidentifier() for part in parts):
-            shown = file.relative_to(held.path.parent).as_posix()
-            found.append(Module(".".join(parts), package, shown, text))
-    return found
+            shown = file.relative_to(named.path.parent).as_posix()
+            modules.append(Module(".".join(parts), package, shown, text))
+    return modules

@@ -39,7 +39,7 @@ def write(symbol_file: str | Path, nodes: Iterable[Any]) -> None:
     Source that cannot be had is left out, with a warning: the symbol is saved all the same.
     """
     sources: dict[str, Any] = {}
-    told: dict[str, Any] = {}
+    entries: dict[str, Any] = {}
     for node in nodes:
         if not isinstance(node.op, CustomOperator):
             continue
@@ -51,9 +51,9 @@ def write(symbol_file: str | Path, nodes: Iterable[Any]) -> None:
             continue
         sources[bundle.sha256] = bundle.json()
         names = node.op.signature(node.attrs).json()
-        told[node.name] = {"op": definition.kind, "op_type": definition.name, "source": bundle.sha256, **names}
-    if told:
-        text = json.dumps({"format": FORMAT, "sources": sources, "nodes": told}, indent=2)
+        entries[node.name] = {"op": definition.kind, "op_type": definition.name, "source": bundle.sha256, **names}
+    if entries:
+        text = json.dumps({"format": FORMAT, "sources": sources, "nodes": entries}, indent=2)
         path_beside(symbol_file).write_text(text + "\n", encoding="utf-8")
 
 
@@ -67,15 +67,15 @@ def read(symbol_file: str | Path) -> dict[str, CustomOperator]:
     if not path.exists():
         return {}
     try:
-        told = json.loads(path.read_text(encoding="utf-8"))
-        if told.get("format") != FORMAT:
-            raise ValueError(f"format {told.get('format')!r}")
-        bundles = {sha: Bundle.from_json(each) for sha, each in told["sources"].items()}
-        found = {}
-        for name, each in told["nodes"].items():
-            definition = Definition(str(each["op"]), str(each["op_type"]), None, bundles[each["source"]])
-            found[name] = CustomOperator(definition, Signature.from_json(each))
-        return found
+        saved = json.loads(path.read_text(encoding="utf-8"))
+        if saved.get("format") != FORMAT:
+            raise ValueError(f"format {saved.get('format')!r}")
+        bundles = {sha: Bundle.from_json(entry) for sha, entry in saved["sources"].items()}
+        operators = {}
+        for name, entry in saved["nodes"].items():
+            definition = Definition(str(entry["op"]), str(entry["op_type"]), None, bundles[entry["source"]])
+            operators[name] = CustomOperator(definition, Signature.from_json(entry))
+        return operators
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise MXNetError(f"{path.name}: expected operators as Symbol.save writes them, got {error}") from None
 
@@ -92,10 +92,10 @@ def operator_of(
     """
     if kind not in KINDS:
         return None
-    held = (operators or {}).get(node)
+    brought = (operators or {}).get(node)
     try:
         return find(kind, attrs)
     except MXNetError:
-        if held is None or held.definition.name != attrs.get("op_type") or held.definition.kind != kind:
+        if brought is None or brought.definition.name != attrs.get("op_type") or brought.definition.kind != kind:
             raise
-        return held
+        return brought

@@ -89,57 +89,61 @@ class SourceFile:
 
     def imports(self, statement: ast.stmt, package: str) -> dict[str, int]:
         """The modules that a statement imports, wherever in it, and in which line."""
-        found: dict[str, int] = {}
+        lines: dict[str, int] = {}
         for node in ast.walk(statement):
             if isinstance(node, ast.ImportFrom) and node.module != "__future__":
-                found[_absolute(node, package)] = node.lineno
+                lines[_absolute(node, package)] = node.lineno
             elif isinstance(node, ast.Import):
-                found.update((alias.name, node.lineno) for alias in node.names)
-        return found
+                lines.update((alias.name, node.lineno) for alias in node.names)
+        return lines
 
     def op_types(self, statement: ast.stmt, namespace: Mapping[str, Any]) -> set[str]:
         """The operators that a statement calls by name: `mx.nd.Custom(x, op_type="softmax")`."""
-        given = [each.value for each in ast.walk(statement) if isinstance(each, ast.keyword) and each.arg == "op_type"]
-        values = [
-            each.value if isinstance(each, ast.Constant) else namespace.get(each.id)
-            for each in given
-            if isinstance(each, ast.Constant | ast.Name)
+        keywords = [
+            node.value for node in ast.walk(statement) if isinstance(node, ast.keyword) and node.arg == "op_type"
         ]
-        return {each for each in values if isinstance(each, str)}
+        values = [
+            node.value if isinstance(node, ast.Constant) else namespace.get(node.id)
+            for node in keywords
+            if isinstance(node, ast.Constant | ast.Name)
+        ]
+        return {node for node in values if isinstance(node, str)}
 
     def defining(self, name: str, line: int | None) -> ast.stmt | None:
         """The statement that defines a class or function of that name, at `line` if there are several.
 
         It may be one that others are inside of (`for`, `if`, `try`), or an assignment of what a call has made.
         """
-        found = self.binders.get(name, [])
-        chosen: list[ast.stmt] = [each for each in found if isinstance(each, _DEFINITIONS)]
+        binders = self.binders.get(name, [])
+        chosen: list[ast.stmt] = [binder for binder in binders if isinstance(binder, _DEFINITIONS)]
         if line is not None and len(chosen) != 1:
-            around = [each for each in found if self.first_line(each) <= line <= (each.end_lineno or each.lineno)]
+            around = [
+                binder for binder in binders if self.first_line(binder) <= line <= (binder.end_lineno or binder.lineno)
+            ]
             chosen = around or chosen
         if line is None and not chosen:
-            chosen = [each for each in found if isinstance(each, ast.Assign)]
+            chosen = [binder for binder in binders if isinstance(binder, ast.Assign)]
         return chosen[-1] if chosen else None
 
     def within(self, name: str, line: int | None) -> tuple[Definition, set[str]] | None:
         """A class or function that is defined in functions, around `line`, and the names that those bind."""
         around = [
-            each
-            for each in ast.walk(self.tree)
-            if isinstance(each, _DEFINITIONS)
+            node
+            for node in ast.walk(self.tree)
+            if isinstance(node, _DEFINITIONS)
             and line is not None
-            and self.first_line(each) <= line <= (each.end_lineno or each.lineno)
+            and self.first_line(node) <= line <= (node.end_lineno or node.lineno)
         ]
         around.sort(key=self.first_line)
-        found = [each for each in around if each.name == name]
-        if not found:
+        named = [node for node in around if node.name == name]
+        if not named:
             return None
         names: set[str] = set()
-        for function in around[: around.index(found[-1])]:
+        for function in around[: around.index(named[-1])]:
             if not isinstance(function, ast.ClassDef):
-                names.update(each.arg for each in ast.walk(function.args) if isinstance(each, ast.arg))
-                names.update(*(bound(each) for each in function.body))
-        return found[-1], names
+                names.update(node.arg for node in ast.walk(function.args) if isinstance(node, ast.arg))
+                names.update(*(bound(node) for node in function.body))
+        return named[-1], names
 
 
 def _split(line: str, column: int) -> tuple[str, str]:
@@ -168,10 +172,10 @@ _files: dict[str, tuple[str, SourceFile]] = {}
 
 def parsed(path: str, text: str) -> SourceFile:
     """The file, taken apart once as long as it does not change."""
-    held = _files.get(path)
-    if held is None or held[0] != text:
-        held = _files[path] = (text, SourceFile(path, text))
-    return held[1]
+    cached = _files.get(path)
+    if cached is None or cached[0] != text:
+        cached = _files[path] = (text, SourceFile(path, text))
+    return cached[1]
 
 
 def shown(path: str) -> str:
@@ -196,28 +200,28 @@ def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
 
 def bound(statement: ast.stmt) -> set[str]:
     """Names that a top-level statement binds."""
-    found: set[str] = set()
+    names: set[str] = set()
     for node in _outside_functions(statement):
         if isinstance(node, _DEFINITIONS):
-            found.add(node.name)
+            names.add(node.name)
         elif isinstance(node, ast.Import | ast.ImportFrom):
-            found.update(alias.asname or alias.name.split(".")[0] for alias in node.names)
+            names.update(alias.asname or alias.name.split(".")[0] for alias in node.names)
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            found.add(node.id)
-    return found
+            names.add(node.id)
+    return names
 
 
 def _stored(statement: ast.stmt) -> set[str]:
     """Names of which a statement sets an item or an attribute."""
-    found: set[str] = set()
+    names: set[str] = set()
     for node in _outside_functions(statement):
         if isinstance(node, ast.Subscript | ast.Attribute) and isinstance(node.ctx, ast.Store | ast.Del):
             inner: ast.expr = node
             while isinstance(inner, ast.Subscript | ast.Attribute):
                 inner = inner.value
             if isinstance(inner, ast.Name):
-                found.add(inner.id)
-    return found
+                names.add(inner.id)
+    return names
 
 
 def _called(statement: ast.stmt) -> set[str]:

@@ -63,8 +63,8 @@ class Updater:
     def get_states(self, dump_optimizer: bool = False) -> bytes:
         """The states as bytes; with `dump_optimizer` the optimizer's kind, numbers and counts too."""
         tensors: dict[str, np.ndarray[Any, Any]] = {}
-        held = [[key, _described(state, tensors)] for key, state in self.states.items()]
-        header: dict[str, Any] = {"format": _FORMAT, "states": held}
+        states = [[key, _described(state, tensors)] for key, state in self.states.items()]
+        header: dict[str, Any] = {"format": _FORMAT, "states": states}
         if dump_optimizer:
             header["optimizer"] = _optimizer_facts(self.optimizer)
         head, buffers = wire.encode(header, tensors, key="inputs")
@@ -87,7 +87,7 @@ class Updater:
         header = frame.header
         if header.get("format") != _FORMAT:
             raise MXNetError(f"optimizer states: expected format {_FORMAT!r}, got {header.get('format')!r}")
-        self.states = {key: _restored(told, frame.tensors) for key, told in header["states"]}
+        self.states = {key: _restored(description, frame.tensors) for key, description in header["states"]}
         if "optimizer" in header:
             self.optimizer = _restored_optimizer(header["optimizer"], self.optimizer)
 
@@ -105,12 +105,12 @@ def _described(state: State, tensors: dict[str, np.ndarray[Any, Any]]) -> Any:
     raise MXNetError(f"optimizer states: expected arrays, tuples and None, got {type(state).__name__}")
 
 
-def _restored(told: Any, tensors: dict[str, np.ndarray[Any, Any]]) -> State:
-    if told is None:
+def _restored(description: Any, tensors: dict[str, np.ndarray[Any, Any]]) -> State:
+    if description is None:
         return None
-    if isinstance(told, str):
-        return nd.array(tensors[told], dtype=tensors[told].dtype)
-    return tuple(_restored(one, tensors) for one in told)
+    if isinstance(description, str):
+        return nd.array(tensors[description], dtype=tensors[description].dtype)
+    return tuple(_restored(one, tensors) for one in description)
 
 
 def _optimizer_facts(optimizer: Optimizer) -> dict[str, Any]:
@@ -131,20 +131,20 @@ def _plain(thing: Any) -> dict[str, Any]:
     return {name: value for name, value in vars(thing).items() if isinstance(value, simple)}
 
 
-def _restored_optimizer(told: dict[str, Any], current: Optimizer) -> Optimizer:
+def _restored_optimizer(saved: dict[str, Any], current: Optimizer) -> Optimizer:
     """The optimizer that was dumped; the scheduler is the current one, set to where the dumped one was."""
     optimizer = current
-    if type(current).__name__.lower() != told["name"]:
-        optimizer = create(told["name"])
-    facts = dict(told["facts"])
+    if type(current).__name__.lower() != saved["name"]:
+        optimizer = create(saved["name"])
+    facts = dict(saved["facts"])
     for pairs in ("idx2name", "lr_mult", "wd_mult"):
         setattr(optimizer, pairs, dict(_as_pairs(facts.pop(pairs))))
     facts.pop("lr_scheduler", None)
     for name, value in facts.items():
         setattr(optimizer, name, value)
-    optimizer._index_update_count = dict(_as_pairs(told["counts"]))
-    if "scheduler" in told and optimizer.lr_scheduler is not None:
-        for name, value in told["scheduler"].items():
+    optimizer._index_update_count = dict(_as_pairs(saved["counts"]))
+    if "scheduler" in saved and optimizer.lr_scheduler is not None:
+        for name, value in saved["scheduler"].items():
             setattr(optimizer.lr_scheduler, name, value)
     return optimizer
 

@@ -44,16 +44,16 @@ class _CellGroup(BaseRNNCell):
         return [state for cell in self._cells for state in cell.begin_state(func, **kwargs)]
 
     def unpack_weights(self, args: Mapping[str, Any]) -> dict[str, Any]:
-        held = dict(args)
+        weights = dict(args)
         for cell in self._cells:
-            held = cell.unpack_weights(held)
-        return held
+            weights = cell.unpack_weights(weights)
+        return weights
 
     def pack_weights(self, args: Mapping[str, Any]) -> dict[str, Any]:
-        held = dict(args)
+        weights = dict(args)
         for cell in self._cells:
-            held = cell.pack_weights(held)
-        return held
+            weights = cell.pack_weights(weights)
+        return weights
 
     def _split(self, states: States) -> list[States]:
         """The states, by cell."""

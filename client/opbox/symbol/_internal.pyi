@@ -799,7 +799,7 @@ def _random_uniform(low: float = 0.0, high: float = 1.0, shape: Sequence[Any] | 
 def _random_uniform_like(data: Symbol | None = ..., low: float = 0.0, high: float = 1.0, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """Numbers of the uniform distribution in data's shape and element type."""
 
-def _ravel_multi_index(data: Symbol | None = ..., shape: Sequence[Any] | int = (), name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+def _ravel_multi_index(data: Symbol | None = ..., shape: Sequence[Any] | int | None = None, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """Positions along several axes as positions in the flattened array."""
 
 def _rdiv_scalar(data: Symbol | None = ..., scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
@@ -841,7 +841,7 @@ def _sample_poisson(lam: Symbol | None = ..., shape: Sequence[Any] | int = (), d
 def _sample_uniform(low: Symbol | None = ..., high: Symbol | None = ..., shape: Sequence[Any] | int = (), dtype: Any = 'None', name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """Numbers of uniform distributions whose parameters are arrays."""
 
-def _sample_unique_zipfian(range_max: int = ..., shape: Sequence[Any] | int = (), name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+def _sample_unique_zipfian(range_max: int = ..., shape: Sequence[Any] | int | None = None, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """Different classes, drawn with log-uniform frequencies, and how many draws they took."""
 
 def _scatter_elemwise_div(lhs: Symbol | None = ..., rhs: Symbol | None = ..., name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
@@ -874,7 +874,7 @@ def _split_v2(data: Symbol | None = ..., indices: Sequence[Any] | int = ..., axi
 def _sub(lhs: Symbol | None = ..., rhs: Symbol | None = ..., name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """lhs - rhs"""
 
-def _unravel_index(data: Symbol | None = ..., shape: Sequence[Any] | int = (), name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+def _unravel_index(data: Symbol | None = ..., shape: Sequence[Any] | int | None = None, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """Positions in a flattened array as positions along its axes."""
 
 def _zeros(shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'float32', name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:

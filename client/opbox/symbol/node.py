@@ -55,7 +55,7 @@ Entry: TypeAlias = tuple[Node, int]
 def ordered(heads: Iterable[Entry]) -> list[Node]:
     """All nodes that the heads need, inputs before users: depth first, in the order of the inputs."""
     seen: set[int] = set()
-    found: list[Node] = []
+    nodes: list[Node] = []
     for head, _ in heads:
         if id(head) in seen:
             continue
@@ -69,22 +69,22 @@ def ordered(heads: Iterable[Entry]) -> list[Node]:
                     stack.append((child, iter(child.inputs)))
                     break
             else:
-                found.append(node)
+                nodes.append(node)
                 stack.pop()
-    return found
+    return nodes
 
 
 def copied(heads: Iterable[Entry], replaced: dict[str, Entry] | None = None) -> list[Entry]:
     """The heads of a copy of the graph; variables named in `replaced` give way to what is given for them."""
     heads = list(heads)
-    made: dict[int, Entry] = {}
+    copies: dict[int, Entry] = {}
     for node in ordered(heads):
         if node.op is None and replaced is not None and node.name in replaced:
-            made[id(node)] = replaced[node.name]
+            copies[id(node)] = replaced[node.name]
             continue
         inputs = []
         for child, index in node.inputs:
-            copy, first = made[id(child)]
+            copy, first = copies[id(child)]
             inputs.append((copy, first + index))
-        made[id(node)] = (Node(node.op, node.name, dict(node.attrs), inputs, node.source), 0)
-    return [(made[id(node)][0], made[id(node)][1] + index) for node, index in heads]
+        copies[id(node)] = (Node(node.op, node.name, dict(node.attrs), inputs, node.source), 0)
+    return [(copies[id(node)][0], copies[id(node)][1] + index) for node, index in heads]

@@ -29,8 +29,8 @@ def gen_buckets_probs_with_ppf(
 
 def mean_check(generator: Callable[[int], Any], mu: float, sigma: float, nsamples: int = 1000000) -> bool:
     """Whether the mean of generator(nsamples) is within three standard errors of `mu`."""
-    found = host(generator(nsamples)).astype(np.float64).mean()
-    return bool(abs(found - mu) < 3 * sigma / np.sqrt(nsamples))
+    mean = host(generator(nsamples)).astype(np.float64).mean()
+    return bool(abs(mean - mu) < 3 * sigma / np.sqrt(nsamples))
 
 
 def var_check(generator: Callable[[int], Any], sigma: float, nsamples: int = 1000000) -> bool:
