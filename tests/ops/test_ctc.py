@@ -49,3 +49,8 @@ def test_lengths_cut_data_and_labels() -> None:
     loss = _loss(data, [[1, 2, 1], [2, 2, 1]], data_lengths=[3, 4], label_lengths=[2, 1])
     assert loss[0] == pytest.approx(_expected(data[:3, 0], [1, 2], 0))
     assert loss[1] == pytest.approx(_expected(data[:, 1], [2], 0))
+
+
+def test_a_number_that_is_no_class_has_no_alignment() -> None:
+    data = np.random.default_rng(8).uniform(-2, 2, (TIME, 1, CLASSES))
+    assert _loss(data, [[1, CLASSES, 0]])[0] == 0

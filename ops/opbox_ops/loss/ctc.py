@@ -4,7 +4,8 @@ data (time, batch, classes) holds what softmax makes probabilities of, label (ba
 (batch,) the losses. One class is the blank: the first, with labels from 1 and 0 for padding, or with blank_label "last"
 the last, with labels from 0 and -1 for padding. A label ends at its first padding, or with use_label_lengths after
 label_lengths (batch,) of its numbers; with use_data_lengths the first data_lengths (batch,) steps of data count.
-A label that does not fit into its steps has no alignment: its loss and gradient are 0, as in MXNet.
+A label that does not fit into its steps, or has a number that is no class, has no alignment: its loss and gradient are
+0, as in MXNet.
 
 With the label written as l = blank, l1, blank, l2, …, blank, and y the probabilities:
 
@@ -115,7 +116,8 @@ class _Alignments:
         self.jumps = xp.zeros(self.written.shape, bool)
         self.jumps[:, 3::2] = odd[:, 1:] != odd[:, :-1]
         repeats = ((odd[:, 1:] == odd[:, :-1]) & inside[:, 1:]).sum(axis=1)
-        self.fits = (counts + repeats <= self.steps) & (self.steps > 0)
+        strange = (inside & ((label < 0) | (label >= classes))).any(axis=1)
+        self.fits = (counts + repeats <= self.steps) & (self.steps > 0) & ~strange
 
 
 def _forwards(xp: Any, emitted: Array, ways: _Alignments) -> Array:

@@ -90,9 +90,10 @@ def _images(ins: ShapeList) -> tuple[int, ...]:
 @resize.infer_shape
 def _(p: BilinearResizeParams, ins: ShapeList, outs: ShapeList) -> None:
     scales = (p.scale_height, p.scale_width)
-    if (scales[0] is None) != (scales[1] is None) or (p.mode == "odd_scale" and None in scales):
+    used = p.mode in ("size", "odd_scale")
+    if (used and (scales[0] is None) != (scales[1] is None)) or (p.mode == "odd_scale" and None in scales):
         raise ParamError(f"_contrib_BilinearResize2D: parameter 'scale_height': expected both scales, got {scales}")
-    if any(scale is not None and scale <= 0 for scale in scales):
+    if used and any(scale is not None and scale <= 0 for scale in scales):
         raise ParamError(f"_contrib_BilinearResize2D: parameter 'scale_height': expected positive scales, got {scales}")
     data = _images(ins)
     sizes: tuple[int, ...] = (-1, -1)

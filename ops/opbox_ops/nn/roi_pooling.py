@@ -107,6 +107,9 @@ def _(p: ROIPoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> 
     if outputs[0] is None or not outputs[0].size:
         return
     xp, data, out = ctx.xp, inputs[0], outputs[0]
+    if not data.size:
+        out[...] = 0
+        return
     source = _columns(data)
     best = xp.full((out.size // out.shape[1], out.shape[1]), -np.inf, data.dtype)
     for place, inside in _Parts(p, xp, inputs[1], data.shape).taps():

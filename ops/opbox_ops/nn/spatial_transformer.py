@@ -172,7 +172,9 @@ def _neighbours(ctx: OpContext, grid: Array, data: Array) -> Corners:
 
 def _read(ctx: OpContext, data: Array, grid: Array, out: Array) -> None:
     """Write data at the grid (batch, 2, n) to `out`, in the grid's type."""
-    if data.size:
+    if not data.size:
+        out[...] = 0
+    else:
         images = _flat(data).astype(grid.dtype, copy=False)
         out[...] = _neighbours(ctx, grid, data).sample(ctx.xp, images).reshape(out.shape)
 
@@ -190,6 +192,13 @@ def _read_back(ctx: OpContext, gout: Array, data: Array, grid: Array, gdata: Arr
     return ggrid.reshape(gout.shape[0], 2, *gout.shape[2:])
 
 
+def _zero(outputs: Outputs) -> None:
+    """What depends on images without elements."""
+    for target in outputs:
+        if target is not None:
+            target[...] = 0
+
+
 @sampler.compute(allocates="the neighbours of every position")
 def _(p: BilinearSamplerParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     if outputs[0] is not None:
@@ -200,7 +209,9 @@ def _(p: BilinearSamplerParams, ctx: OpContext, inputs: Arrays, outputs: Outputs
 @sampler_backward.compute(allocates="the neighbours of every position")
 def _(p: BilinearSamplerParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     gout, data, grid = inputs
-    if gout.size and data.size:
+    if not data.size or not gout.size:
+        _zero(outputs)
+    else:
         grid = _flat(grid.astype(accumulation_type(grid.dtype), copy=False))
         ggrid = _read_back(ctx, gout, data, grid, outputs[0])
         if outputs[1] is not None:
@@ -217,7 +228,9 @@ def _(p: SpatialTransformerParams, ctx: OpContext, inputs: Arrays, outputs: Outp
 @transformer_backward.compute(allocates="the grid, and the neighbours of every position")
 def _(p: SpatialTransformerParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     gout, data, loc = inputs
-    if gout.size and data.size:
+    if not data.size or not gout.size:
+        _zero(outputs)
+    else:
         dtype = accumulation_type(loc.dtype)
         grid = _affine(ctx.xp, loc, p.target_shape, dtype)
         ggrid = _read_back(ctx, gout, data, grid, outputs[0])
