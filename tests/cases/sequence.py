@@ -49,14 +49,14 @@ def _sparse(shape: tuple[int, ...], **attrs: Any) -> list[Case]:
     return [
         Case(
             "IdentityAttachKLSparseReg",
-            {"data": Arg(shape, low=0.0, high=1.0), "moving_avg": Arg((shape[1],), low=0.25, high=0.75)},
+            {"data": Arg(form, low=0.0, high=1.0), "moving_avg": Arg((shape[1],), low=0.25, high=0.75)},
             attrs,
             dtypes,
             oracle=dtypes == ("float32",),
-            why="a regularizer; float32 only in MXNet",
+            why="a regularizer; float32 and two dimensions only in MXNet",
             **row,
         )
-        for dtypes in (("float32",), ("float64", "float16"))
+        for form, dtypes in ((shape, ("float32",)), ((*shape, 2), ("float64", "float16")))
     ]
 
 
