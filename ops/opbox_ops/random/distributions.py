@@ -274,7 +274,9 @@ def _declare_sample(row: Distribution) -> Op:
                 dtype = ins.merge(i, dtype)
         _wanted_type(p, ins, outs)
 
-    @op.compute(allocates=_DRAWN if not row.direct else "what the numbers are scaled by is made of the parameters")
+    scaled = "the width of each range is made of the parameters" if row.name == "uniform" else ""
+
+    @op.compute(temps=_wide if row.direct else None, allocates=scaled if row.direct else _DRAWN)
     def _(p: SampleParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
         wide = [each.reshape((*each.shape, *(1,) * len(p.shape))) for each in inputs]
         try:
