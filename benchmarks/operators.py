@@ -45,7 +45,22 @@ LARGE = 2**20
 FACTORS = (512, 256, 128, 64, 32, 16, 8, 4, 3, 2)
 THREADS = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 SLOW, TOO_SLOW = 3.0, 20.0
-REASONS: dict[str, str] = {}
+FEW = "dozens of NumPy calls on a few numbers"
+REASONS: dict[str, str] = {
+    "_contrib_DeformablePSROIPooling": FEW,
+    "_contrib_MultiBoxDetection": FEW + "; batches of a few anchors",
+    "_contrib_MultiBoxTarget": FEW,
+    "_contrib_MultiProposal": FEW,
+    "_contrib_PSROIPooling": FEW,
+    "_contrib_Proposal": FEW,
+    "_contrib_ROIAlign": FEW,
+    "_contrib_RROIAlign": FEW,
+    "_contrib_bipartite_matching": FEW,
+    "_contrib_box_nms": FEW + "; large: wide rows, sorted by copying",
+    "_image_random_color_jitter": FEW,
+    "_image_random_contrast": "float products and a mean, where MXNet does one pass",
+    "_image_random_hue": FEW,
+}
 """Why an operator is slower than SLOW times MXNet's."""
 
 

@@ -130,14 +130,16 @@ class _Bins:
     def pixels(self, data: Array) -> Array:
         """data with a row for each pixel, group and class, and the class's channels last."""
         p, (batch, _, height, width) = self.p, data.shape
-        apart = data.reshape(batch, self.classes, -1, p.group_size**2, height, width).transpose(0, 4, 5, 3, 1, 2)
-        return apart.reshape(self.size[1], -1).astype(accumulation_type(data.dtype), copy=False)
+        share = p.output_dim // self.classes
+        apart = data.reshape(batch, self.classes, share, p.group_size**2, height, width).transpose(0, 4, 5, 3, 1, 2)
+        return apart.reshape(self.size[1], share).astype(accumulation_type(data.dtype), copy=False)
 
     def outputs(self, gout: Array) -> Array:
         """An array like out with a row for each region, class and bin, and the class's channels last."""
         p = self.p
-        apart = gout.reshape(gout.shape[0], self.classes, -1, p.pooled_size, p.pooled_size).transpose(0, 1, 3, 4, 2)
-        return apart.reshape(self.size[0], -1).astype(accumulation_type(gout.dtype), copy=False)
+        share = p.output_dim // self.classes
+        apart = gout.reshape(gout.shape[0], self.classes, share, p.pooled_size, p.pooled_size).transpose(0, 1, 3, 4, 2)
+        return apart.reshape(self.size[0], share).astype(accumulation_type(gout.dtype), copy=False)
 
 
 def _trans(p: DeformablePSROIPoolingParams, inputs: Arrays) -> Array | None:

@@ -83,11 +83,13 @@ def _corners(p: PSROIPoolingParams, xp: Any, rois: Array, data: tuple[int, ...])
         for y in (top, bottom)
         for x in (left, right)
     ]
+    full = xp.nonzero(weight)[0]
+    weight = weight[full]
     return Samples(
         xp,
         (area.size, batch * (height + 1) * (width + 1) * group**2),
-        xp.tile(xp.arange(area.size), 4),
-        xp.concatenate([cell.reshape(-1) for cell in cells]),
+        xp.tile(full, 4),
+        xp.concatenate([cell.reshape(-1)[full] for cell in cells]),
         xp.concatenate([weight, -weight, -weight, weight]),
     )
 
@@ -101,7 +103,7 @@ def _(p: PSROIPoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -
     xp = ctx.xp
     batch, channels, height, width = data.shape
     sums = xp.zeros((batch, height + 1, width + 1, channels // p.output_dim, p.output_dim), xp.float64)
-    by_group = data.reshape(batch, p.output_dim, -1, height, width).transpose(0, 3, 4, 2, 1)
+    by_group = data.reshape(batch, p.output_dim, channels // p.output_dim, height, width).transpose(0, 3, 4, 2, 1)
     xp.cumsum(by_group, axis=1, out=sums[:, 1:, 1:])
     xp.cumsum(sums, axis=2, out=sums)
     means = _corners(p, xp, rois, data.shape).gather(sums.reshape(-1, p.output_dim))

@@ -145,7 +145,7 @@ def _(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
         return
     samples = _samples(p, ctx.xp, rois, data.shape)
     channels = out.shape[1]
-    pixels = data.reshape(data.shape[0], channels, -1, *data.shape[2:]).transpose(0, 3, 4, 2, 1)
+    pixels = data.reshape(data.shape[0], channels, data.shape[1] // channels, *data.shape[2:]).transpose(0, 3, 4, 2, 1)
     found = samples.gather(pixels.reshape(-1, channels).astype(accumulation_type(data.dtype), copy=False))
     out[...] = found.reshape(-1, *p.pooled_size, channels).transpose(0, 3, 1, 2)
 
