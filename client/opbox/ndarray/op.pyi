@@ -148,7 +148,6 @@ __all__ = [
     'linalg_potri',
     'linalg_slogdet',
     'linalg_sumlogdiag',
-    'linalg_syevd',
     'linalg_syrk',
     'linalg_trmm',
     'linalg_trsm',
@@ -700,9 +699,6 @@ def linalg_slogdet(A: NDArray | None = ..., name: str | None = None, attr: Any =
 
 def linalg_sumlogdiag(A: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """The sum of the diagonal's logarithms."""
-
-def linalg_syevd(A: NDArray | None = ..., name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
-    """Eigenvectors (as rows) and eigenvalues of a symmetric matrix."""
 
 def linalg_syrk(A: NDArray | None = ..., transpose: bool | int = False, alpha: float = 1.0, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """alpha * A @ A.T."""

@@ -31,7 +31,6 @@ syevd = register(
     "_linalg_syevd",
     inputs=("A",),
     outputs=("output0", "output1"),
-    aliases=("linalg_syevd",),
     doc="Eigenvectors (as rows) and eigenvalues of a symmetric matrix.",
 )
 gelqf_backward = register_backward("_backward_linalg_gelqf", outputs=("A",))
