@@ -1,0 +1,203 @@
+"""The commands of a session as they are written in JSON: what the client sends and the server's models accept.
+
+A command is an object whose field `do` names it; ids are numbers that the client chooses. The tensors of `put` and
+`write` travel beside the commands, under the name in `tensor`. What a command does, and the limits of its fields, stand
+with the server's model of it; a test compares the two, field by field.
+
+    session.record(Forward(do="forward", executor=7, is_train=True))
+"""
+
+# No postponed annotations: with them TypedDict does not see NotRequired (Python 3.11 to 3.13).
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
+
+__all__ = [
+    "COMMANDS",
+    "Backward",
+    "Bind",
+    "Command",
+    "Compile",
+    "Copy",
+    "Define",
+    "Describe",
+    "DescribeExecutor",
+    "Fetch",
+    "Forward",
+    "Free",
+    "InferShape",
+    "InferType",
+    "Invoke",
+    "Launch",
+    "Put",
+    "Seed",
+    "Update",
+    "UpdateCall",
+    "View",
+    "Write",
+]
+
+
+class Put(TypedDict):
+    do: Literal["put"]
+    id: int
+    tensor: NotRequired[str]
+
+
+class Write(TypedDict):
+    do: Literal["write"]
+    id: int
+    tensor: NotRequired[str]
+
+
+Copy = TypedDict("Copy", {"do": Literal["copy"], "from": int, "to": int})
+
+
+class View(TypedDict):
+    do: Literal["view"]
+    id: int
+    of: int
+    begin: NotRequired[int | None]
+    end: NotRequired[int | None]
+    at: NotRequired[int | None]
+    shape: NotRequired[Sequence[int] | None]
+
+
+Fetch = TypedDict("Fetch", {"do": Literal["fetch"], "id": int, "as": str})
+
+
+class Describe(TypedDict):
+    do: Literal["describe"]
+    id: int
+
+
+class Free(TypedDict):
+    do: Literal["free"]
+    ids: Sequence[int]
+
+
+class Invoke(TypedDict):
+    do: Literal["invoke"]
+    op: str
+    attrs: NotRequired[Mapping[str, Any]]
+    inputs: NotRequired[Sequence[int]]
+    outputs: NotRequired[Sequence[int | None]]
+    into: NotRequired[bool]
+    is_train: NotRequired[bool]
+
+
+class UpdateCall(TypedDict):
+    inputs: Sequence[int]
+    attrs: NotRequired[Mapping[str, Any]]
+
+
+class Update(TypedDict):
+    do: Literal["update"]
+    op: str
+    attrs: NotRequired[Mapping[str, Any]]
+    calls: Sequence[UpdateCall]
+
+
+class Seed(TypedDict):
+    do: Literal["seed"]
+    seed: int
+
+
+class Bind(TypedDict):
+    do: Literal["bind"]
+    id: int
+    graph: Any
+    args: NotRequired[Mapping[str, int]]
+    grads: NotRequired[Mapping[str, int]]
+    grad_req: NotRequired[Mapping[str, str]]
+    aux: NotRequired[Mapping[str, int]]
+    outputs: NotRequired[Sequence[int | None]]
+
+
+class Forward(TypedDict):
+    do: Literal["forward"]
+    executor: int
+    is_train: NotRequired[bool]
+
+
+class Backward(TypedDict):
+    do: Literal["backward"]
+    executor: int
+    head_grads: NotRequired[Sequence[int | None]]
+
+
+class DescribeExecutor(TypedDict):
+    do: Literal["describe_executor"]
+    id: int
+
+
+class Compile(TypedDict):
+    do: Literal["compile"]
+    id: int
+    kernel: str
+    source: NotRequired[str | None]
+    signature: NotRequired[str]
+    options: NotRequired[Sequence[str]]
+    exports: NotRequired[Sequence[str]]
+    body: NotRequired[str | None]
+    inputs: NotRequired[Mapping[str, int]]
+    outputs: NotRequired[Mapping[str, int]]
+
+
+class Launch(TypedDict):
+    do: Literal["launch"]
+    kernel: int
+    args: NotRequired[Sequence[Mapping[str, Any]]]
+    grid: Sequence[int]
+    block: Sequence[int]
+    shared: NotRequired[int]
+
+
+class Define(TypedDict):
+    do: Literal["define"]
+    op: NotRequired[str]
+    op_type: str
+    sha256: str
+    bundle: NotRequired[Mapping[str, Any] | None]
+    live: NotRequired[Any]
+
+
+class InferShape(TypedDict):
+    do: Literal["infer_shape"]
+    graph: Any
+    shapes: NotRequired[Mapping[str, Any]]
+    partial: NotRequired[bool]
+    trace: NotRequired[bool]
+
+
+class InferType(TypedDict):
+    do: Literal["infer_type"]
+    graph: Any
+    types: NotRequired[Mapping[str, Any]]
+    partial: NotRequired[bool]
+
+
+Command: TypeAlias = (
+    Put
+    | Write
+    | Copy
+    | View
+    | Fetch
+    | Describe
+    | Free
+    | Invoke
+    | Update
+    | Seed
+    | Bind
+    | Forward
+    | Backward
+    | DescribeExecutor
+    | Compile
+    | Launch
+    | Define
+    | InferShape
+    | InferType
+)
+
+COMMANDS: tuple[Any, ...] = Command.__args__  # type: ignore[attr-defined]
+"""Every command's shape."""
