@@ -235,7 +235,7 @@ def test_a_batch_without_the_scope_is_refused_whole(wire: Wire) -> None:
         ([PUT, {**COMPILE, "id": 1}], "id 1 is taken"),
         ([{**COMPILE, "source": "x" * ((1 << 20) + 1)}], "a source of at most 1048576 characters"),
         ([{**COMPILE, "options": ["-isystem", "/"]}], "option '-isystem'"),
-        ([PUT, COMPILE, {**LAUNCH, "grid": [1, 0, 1]}], "greater than or equal to 1"),
+        ([PUT, COMPILE, {**LAUNCH, "grid": [1, 0, 1]}], "grid.1: expected 1 or more, got 0"),
         ([PUT, COMPILE, {**LAUNCH, "grid": [1, 70000, 1]}], "grid: expected at most"),
         ([PUT, COMPILE, {**LAUNCH, "args": [{"value": 3}]}], "argument 'x': expected an array, got 3"),
     ],
