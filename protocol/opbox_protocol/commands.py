@@ -10,7 +10,7 @@ with the server's model of it; a test compares the two, field by field.
 # No postponed annotations: with them TypedDict does not see NotRequired (Python 3.11 to 3.13).
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
+from typing import Any, Literal, NotRequired, TypeAlias, TypedDict, get_args
 
 __all__ = [
     "COMMANDS",
@@ -199,5 +199,5 @@ Command: TypeAlias = (
     | InferType
 )
 
-COMMANDS: tuple[Any, ...] = Command.__args__  # type: ignore[attr-defined]
+COMMANDS: tuple[Any, ...] = get_args(Command)
 """Every command's shape."""

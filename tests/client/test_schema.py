@@ -75,3 +75,15 @@ def test_arguments_come_in_mxnets_order(name: str) -> None:
 @pytest.mark.parametrize("op", _schema.operators(), ids=lambda op: op.name)
 def test_names_are_mxnets(op: _schema.Operator) -> None:
     assert [name for name in (op.name, *op.aliases) if name not in SIGNATURES] == []
+
+
+def test_an_operator_that_comes_anew_loses_the_names_that_it_has_no_more() -> None:
+    entry = next(op for op in schema.catalogue()["operators"] if op["name"] == "ceil")
+    try:
+        _schema.extend([{**entry, "aliases": ["rounded_up"]}])
+        assert _schema.get("rounded_up").name == "ceil"
+        _schema.extend([entry])
+        with pytest.raises(mx.MXNetError, match="rounded_up"):
+            _schema.get("rounded_up")
+    finally:
+        _schema.extend([entry])

@@ -219,9 +219,18 @@ _listeners: list[Callable[[Operator], None]] = []
 
 def extend(entries: Iterable[Mapping[str, Any]]) -> list[Operator]:
     """Add operators (entries of `GET /v1/ops`) to those known; the ones of the same name are replaced."""
+    _load()
+    return _add(entries)
+
+
+def _add(entries: Iterable[Mapping[str, Any]]) -> list[Operator]:
     added = []
     for entry in entries:
         op = Operator(entry)
+        replaced = _operators.get(op.name)
+        for name in replaced.aliases if replaced is not None else ():
+            if _names.get(name) is replaced:
+                del _names[name]
         _operators[op.name] = op
         for name in (op.name, *op.aliases):
             _names[name] = op
@@ -239,7 +248,7 @@ def when_learnt(listener: Callable[[Operator], None]) -> None:
 @lru_cache(maxsize=1)
 def _load() -> None:
     text = resources.files(__package__).joinpath("operators.json").read_text(encoding="utf-8")
-    extend(json.loads(text)["operators"])
+    _add(json.loads(text)["operators"])
 
 
 def operators() -> list[Operator]:
