@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from opbox_protocol import routes
+from opbox_protocol.commands import InferShape, InferType
 from opbox_protocol.errors import MXNetError
 from opbox_protocol.mxnet import dtype_name, numpy_dtype
 from opbox_protocol.shapes import from_mxnet, to_mxnet
@@ -51,7 +52,7 @@ def _named(symbol: Symbol, what: str, args: Sequence[Any], kwargs: Mapping[str, 
     return dict(kwargs)
 
 
-def _ask(symbol: Symbol, query: dict[str, Any]) -> dict[str, Any]:
+def _ask(symbol: Symbol, query: InferShape | InferType) -> dict[str, Any]:
     """What the engine infers; a graph with operators of the user's own is asked about in the session that runs them."""
     if has_own_code(symbol):
         return ask_about(_session(), symbol, [query])[0]
@@ -101,12 +102,12 @@ def infer_for_bind(
     Returns:
         As `infer_shape` and as `infer_type`.
     """
-    queries = [_shape_query(symbol, (), shapes), _type_query(symbol, (), types)]
+    queries: list[InferShape | InferType] = [_shape_query(symbol, (), shapes), _type_query(symbol, (), types)]
     inferred_shapes, inferred_types = ask_about(session, symbol, queries)
     return _shapes(inferred_shapes, False), _types(inferred_types, partial_types)
 
 
-def _shape_query(symbol: Symbol, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def _shape_query(symbol: Symbol, args: Sequence[Any], kwargs: Mapping[str, Any]) -> InferShape:
     shapes: dict[str, Any] = {}
     for name, shape in _named(symbol, "shape", args, kwargs).items():
         if is_np_shape() and shape is None:
@@ -154,7 +155,7 @@ def infer_type(symbol: Symbol, partial: bool, args: Sequence[Any], kwargs: Mappi
     return _types(_ask(symbol, _type_query(symbol, args, kwargs)), partial)
 
 
-def _type_query(symbol: Symbol, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def _type_query(symbol: Symbol, args: Sequence[Any], kwargs: Mapping[str, Any]) -> InferType:
     types = {name: dtype_name(dtype) for name, dtype in _named(symbol, "type", args, kwargs).items()}
     return {"do": "infer_type", "types": types, "partial": True}
 

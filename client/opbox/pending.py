@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from opbox_protocol.commands import Command
 from opbox_protocol.transport import Reply
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class CommandBatch:
 
     def __init__(self) -> None:
         self.seq = 0
-        self.commands: list[dict[str, Any]] = []
+        self.commands: list[Command] = []
         self.lines: list[str | None] = []
         self.tensors: dict[str, np.ndarray[Any, Any]] = {}
         self.bytes = 0

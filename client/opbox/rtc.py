@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from opbox_protocol.commands import KernelArguments, KernelSource
 from opbox_protocol.errors import MXNetError
 
 from .base import is_number
@@ -50,16 +51,16 @@ class _Compiled:
         for session, id in getattr(self, "_ids", {}).items():
             session.free(id)
 
-    def launch(self, session: Session, command: Mapping[str, Any], launch: Mapping[str, Any]) -> None:
-        """Record the launch `told`, after `command`, which compiles the kernel, where the session lacks it."""
+    def launch(self, session: Session, source: KernelSource, arguments: KernelArguments) -> None:
+        """Record a launch, after the command that compiles the kernel where the session lacks it."""
         id = self._ids.get(session)
         if id is None:
-            id = self.compile(session, command)
-        session.record({"do": "launch", "kernel": id, **launch})
+            id = self.compile(session, source)
+        session.record({"do": "launch", "kernel": id, **arguments})
 
-    def compile(self, session: Session, command: Mapping[str, Any]) -> int:
+    def compile(self, session: Session, source: KernelSource) -> int:
         id = self._ids[session] = session.new_id()
-        session.record({"do": "compile", "id": id, **command})
+        session.record({"do": "compile", "id": id, **source})
         return id
 
 
@@ -96,7 +97,7 @@ class Rtc:
             raise MXNetError(f"kernel {name!r}: expected array names that differ, got {', '.join(names)}")
         self._compiled = _Compiled()
         ins, outs = [array for _, array in inputs], [array for _, array in outputs]
-        self._compiled.compile(_session(name, [*ins, *outs]), self._command(ins, outs))
+        self._compiled.compile(_session(name, [*ins, *outs]), self._source(ins, outs))
 
     def push(
         self, ins: Sequence[NDArray], outs: Sequence[NDArray], grid_dims: Sequence[int], block_dims: Sequence[int]
@@ -120,10 +121,9 @@ class Rtc:
                 )
         session = _session(self.name, [*ins, *outs])
         args = [{"array": array._id} for array in (*ins, *outs)]
-        launch = {"args": args, **_sizes(self.name, grid_dims, block_dims)}
-        self._compiled.launch(session, self._command(ins, outs), launch)
+        self._compiled.launch(session, self._source(ins, outs), _arguments(self.name, args, grid_dims, block_dims))
 
-    def _command(self, ins: Sequence[NDArray], outs: Sequence[NDArray]) -> dict[str, Any]:
+    def _source(self, ins: Sequence[NDArray], outs: Sequence[NDArray]) -> KernelSource:
         return {
             "kernel": self.name,
             "body": self._body,
@@ -166,7 +166,7 @@ class CudaKernel:
     def __init__(self, module: CudaModule, name: str, signature: str) -> None:
         self.name = name
         self._pointers = _pointers(signature)
-        self._command = {
+        self._source: KernelSource = {
             "kernel": name,
             "source": module.source,
             "options": module.options,
@@ -214,8 +214,8 @@ class CudaKernel:
                     "as_in_context"
                 )
         session = _session(self.name, arrays) if arrays else ctx.session
-        arguments = {"args": passed, "shared": int(shared_mem), **_sizes(self.name, grid_dims, block_dims)}
-        self._compiled.launch(session, self._command, arguments)
+        arguments = _arguments(self.name, passed, grid_dims, block_dims)
+        self._compiled.launch(session, self._source, {**arguments, "shared": int(shared_mem)})
 
 
 def _session(name: str, arrays: Sequence[NDArray]) -> Session:
@@ -232,13 +232,13 @@ def _session(name: str, arrays: Sequence[NDArray]) -> Session:
     return arrays[0]._session
 
 
-def _sizes(name: str, grid: Sequence[int], block: Sequence[int]) -> dict[str, list[int]]:
-    dims: dict[str, list[int]] = {}
+def _arguments(
+    name: str, args: Sequence[Mapping[str, Any]], grid: Sequence[int], block: Sequence[int]
+) -> KernelArguments:
     for what, sizes in (("grid", grid), ("block", block)):
         if len(sizes) != 3 or any(int(size) != size or size < 1 for size in sizes):
             raise ValueError(f"kernel {name!r}: {what}: expected three sizes of 1 or more, got {tuple(sizes)}")
-        dims[what] = [int(size) for size in sizes]
-    return dims
+    return {"args": args, "grid": [int(size) for size in grid], "block": [int(size) for size in block]}
 
 
 def _pointers(signature: str) -> list[bool]:

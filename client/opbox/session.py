@@ -16,11 +16,12 @@ import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, cast
 
 import numpy as np
 
 from opbox_protocol import routes
+from opbox_protocol.commands import Command
 from opbox_protocol.errors import MXNetError, TransportError, WireError
 from opbox_protocol.transport import Reply, Transport
 
@@ -103,7 +104,7 @@ class Session:
         """A number for a new array or executor."""
         return next(self._ids)
 
-    def record(self, command: dict[str, Any], tensor: np.ndarray[Any, Any] | None = None) -> None:
+    def record(self, command: Command, tensor: np.ndarray[Any, Any] | None = None) -> None:
         """Add a command to the batch; `tensor` travels with it, and must not change until it has.
 
         Raises:
@@ -114,7 +115,7 @@ class Session:
             if len(self._batch.commands) >= BATCH_COMMANDS or self._batch.bytes >= BATCH_BYTES:
                 self._close_batch()
 
-    def _add(self, command: dict[str, Any], tensor: np.ndarray[Any, Any] | None = None) -> int:
+    def _add(self, command: Command, tensor: np.ndarray[Any, Any] | None = None) -> int:
         if self._closed or self._broken is not None:
             raise self._broken or TransportError("the session is closed: its arrays are gone")
         batch = self._batch
@@ -122,7 +123,7 @@ class Session:
             name = f"t{len(batch.tensors)}"
             batch.tensors[name] = tensor
             batch.bytes += tensor.nbytes
-            command["tensor"] = name
+            cast("dict[str, Any]", command)["tensor"] = name
         batch.commands.append(command)
         batch.lines.append(source_line())
         return len(batch.commands) - 1
@@ -140,15 +141,17 @@ class Session:
             self._batch.fetched[name] = pending
         return pending
 
-    def describe(self, id: int, command: str = "describe") -> dict[str, Any]:
+    def describe(self, id: int, command: Literal["describe", "describe_executor"] = "describe") -> dict[str, Any]:
         """The engine's description of an array (shape, datatype) or executor; waits for it."""
-        return self.ask({"do": command, "id": id})
+        if command == "describe":
+            return self.ask({"do": "describe", "id": id})
+        return self.ask({"do": "describe_executor", "id": id})
 
-    def ask(self, command: dict[str, Any]) -> dict[str, Any]:
+    def ask(self, command: Command) -> dict[str, Any]:
         """The result of a command; waits for it."""
         return self.ask_all([command])[0]
 
-    def ask_all(self, commands: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    def ask_all(self, commands: Sequence[Command]) -> list[dict[str, Any]]:
         """The results of commands that travel together; waits for them."""
         waiting = []
         with self._lock:

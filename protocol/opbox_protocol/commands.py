@@ -28,12 +28,15 @@ __all__ = [
     "InferShape",
     "InferType",
     "Invoke",
+    "KernelArguments",
+    "KernelSource",
     "Launch",
     "Put",
     "Seed",
     "Update",
     "UpdateCall",
     "View",
+    "ViewPart",
     "Write",
 ]
 
@@ -53,14 +56,19 @@ class Write(TypedDict):
 Copy = TypedDict("Copy", {"do": Literal["copy"], "from": int, "to": int})
 
 
-class View(TypedDict):
+class ViewPart(TypedDict, total=False):
+    """Which part of an array a view shows."""
+
+    begin: int | None
+    end: int | None
+    at: int | None
+    shape: Sequence[int] | None
+
+
+class View(ViewPart):
     do: Literal["view"]
     id: int
     of: int
-    begin: NotRequired[int | None]
-    end: NotRequired[int | None]
-    at: NotRequired[int | None]
-    shape: NotRequired[Sequence[int] | None]
 
 
 Fetch = TypedDict("Fetch", {"do": Literal["fetch"], "id": int, "as": str})
@@ -131,9 +139,9 @@ class DescribeExecutor(TypedDict):
     id: int
 
 
-class Compile(TypedDict):
-    do: Literal["compile"]
-    id: int
+class KernelSource(TypedDict):
+    """What a kernel is compiled from."""
+
     kernel: str
     source: NotRequired[str | None]
     signature: NotRequired[str]
@@ -144,13 +152,23 @@ class Compile(TypedDict):
     outputs: NotRequired[Mapping[str, int]]
 
 
-class Launch(TypedDict):
-    do: Literal["launch"]
-    kernel: int
+class Compile(KernelSource):
+    do: Literal["compile"]
+    id: int
+
+
+class KernelArguments(TypedDict):
+    """What a kernel is launched with."""
+
     args: NotRequired[Sequence[Mapping[str, Any]]]
     grid: Sequence[int]
     block: Sequence[int]
     shared: NotRequired[int]
+
+
+class Launch(KernelArguments):
+    do: Literal["launch"]
+    kernel: int
 
 
 class Define(TypedDict):
@@ -164,7 +182,7 @@ class Define(TypedDict):
 
 class InferShape(TypedDict):
     do: Literal["infer_shape"]
-    graph: Any
+    graph: NotRequired[Any]
     shapes: NotRequired[Mapping[str, Any]]
     partial: NotRequired[bool]
     trace: NotRequired[bool]
@@ -172,7 +190,7 @@ class InferShape(TypedDict):
 
 class InferType(TypedDict):
     do: Literal["infer_type"]
-    graph: Any
+    graph: NotRequired[Any]
     types: NotRequired[Mapping[str, Any]]
     partial: NotRequired[bool]
 

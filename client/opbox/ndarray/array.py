@@ -9,10 +9,11 @@ Shape and element type are known here where they follow without asking; else the
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 
+from opbox_protocol.commands import Invoke, ViewPart
 from opbox_protocol.errors import MXNetError
 from opbox_protocol.mxnet import attribute_text, dtype_name
 
@@ -65,9 +66,9 @@ class NDArray(Handle, Arithmetic, Fluent):
         """Write to a part, in place: a number, an array of either kind, or nested lists; broadcast as numpy does."""
         indexing.put(self, key, value)
 
-    def _view(self, dims: tuple[int, ...], **how: Any) -> NDArray:
+    def _view(self, dims: tuple[int, ...], **part: Unpack[ViewPart]) -> NDArray:
         view = NDArray(self._session, self._session.new_id(), dims, self._dtype)
-        self._session.record({"do": "view", "id": view._id, "of": self._id, **how})
+        self._session.record({"do": "view", "id": view._id, "of": self._id, **part})
         return view
 
     def _slice(self, start: int, stop: int) -> NDArray:
@@ -283,7 +284,7 @@ def invoke(
         MXNetError: inputs on different devices. What the operator itself refuses is raised at the next wait.
     """
     session = session_of(op, inputs, out, ctx)
-    command: dict[str, Any] = {"do": "invoke", "op": op.name, "attrs": dict(attrs), "inputs": [x._id for x in inputs]}
+    command: Invoke = {"do": "invoke", "op": op.name, "attrs": dict(attrs), "inputs": [x._id for x in inputs]}
     if out is not None:
         targets = list(out) if isinstance(out, list | tuple) else [out]
         session.record({**command, "outputs": [x._id for x in targets], "into": True})

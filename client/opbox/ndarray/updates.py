@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Protocol
 
+from opbox_protocol.commands import UpdateCall
 from opbox_protocol.mxnet import attribute_text
 
 from .. import _schema
@@ -38,7 +39,9 @@ class Call(Protocol):
 def invoke_update(updates: Iterable[Call]) -> None:
     """Run updates: neighbours of one operator, session and shared parameters travel in one command."""
     for (session, op, attrs), group in groupby(updates, key=_shared):
-        calls = [{"inputs": [x._id for x in update.inputs], "attrs": _text(update.own)} for update in group]
+        calls: list[UpdateCall] = [
+            {"inputs": [x._id for x in update.inputs], "attrs": _text(update.own)} for update in group
+        ]
         session.record({"do": "update", "op": op, "attrs": attrs, "calls": calls})
 
 

@@ -11,6 +11,8 @@ import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from opbox_protocol.commands import Define, InferShape, InferType
+
 from .definition import CustomOperator, Definition
 
 if TYPE_CHECKING:
@@ -29,16 +31,16 @@ def define(session: Session, definition: Definition, *, fresh: bool = True) -> s
     Raises:
         SourceError: the source cannot be had.
     """
-    brought: dict[str, Any]
+    command: Define = {"do": "define", "op": definition.kind, "op_type": definition.name, "sha256": ""}
     if session.in_process and definition.cls is not None:
-        code, brought = definition.live_code(), {"live": definition.cls}
+        code, command["live"] = definition.live_code(), definition.cls
     else:
         bundle = definition.source(fresh=fresh)
-        code, brought = bundle.sha256, {"bundle": bundle.json()}
+        code, command["bundle"] = bundle.sha256, bundle.json()
     sent = _sent.setdefault(session, set())
     named = (definition.kind, definition.name, code)
     if named not in sent:
-        session.record({"do": "define", "op": definition.kind, "op_type": definition.name, "sha256": code, **brought})
+        session.record({**command, "sha256": code})
         sent.add(named)
     return code
 
@@ -55,14 +57,18 @@ def reference_for(session: Session, symbol: Symbol) -> Any:
     return document if has_own_code(symbol) else session.graphs.reference(document)
 
 
-def ask_about(session: Session, symbol: Symbol, queries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def ask_about(session: Session, symbol: Symbol, queries: Sequence[InferShape | InferType]) -> list[dict[str, Any]]:
     """The results of commands about the symbol's graph, which travels at most once with them; waits for them."""
     document = graph_for(session, symbol)
-    if has_own_code(symbol):
-        return session.ask_all([{**query, "graph": document} for query in queries])
 
     def ask(first: Any, name: Any) -> list[dict[str, Any]]:
-        return session.ask_all([{**query, "graph": name if i else first} for i, query in enumerate(queries)])
+        commands = [query.copy() for query in queries]
+        for i, command in enumerate(commands):
+            command["graph"] = name if i else first
+        return session.ask_all(commands)
+
+    if has_own_code(symbol):
+        return ask(document, document)
 
     return session.graphs.ask(document, ask)
 
@@ -70,7 +76,7 @@ def ask_about(session: Session, symbol: Symbol, queries: Sequence[dict[str, Any]
 def graph_for(session: Session, symbol: Symbol) -> dict[str, Any]:
     """The symbol's graph for a session, which has been sent the code that it needs."""
     document = symbol._document()
-    for told, node in zip(document["nodes"], symbol._nodes(), strict=True):
+    for row, node in zip(document["nodes"], symbol._nodes(), strict=True):
         if isinstance(node.op, CustomOperator):
-            told["attrs"][CODE] = define(session, node.op.definition)
+            row["attrs"][CODE] = define(session, node.op.definition)
     return document
