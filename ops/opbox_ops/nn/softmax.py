@@ -22,7 +22,7 @@ from ..accumulation import accumulation_type
 from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
 from ..gradient import backward_node
 from ..index.counting import count_up
-from ..infer import ShapeList, TypeList, canonical_axis, show_shape, summary
+from ..infer import FLOATS, ShapeList, TypeList, all_same_float, canonical_axis, show_shape, summary
 from ..node import Entry, Node
 from ..params import Field, Int, OptBool, OptFloat, Params
 from ..registry import Op, Slot, register, register_backward, when
@@ -121,6 +121,7 @@ def _register(name: str, sign: float, log: bool, inputs: tuple[str | Slot, ...])
         if p.dtype is not None:
             outs.merge(0, p.dtype)
         else:
+            ins.only(0, *FLOATS)
             ins.merge(0, outs.merge(0, ins[0]))
         if len(ins) > 1:
             ins.only(1, "int32", "int64", "int8", "uint8", "float32", "float64", "float16")
@@ -187,6 +188,7 @@ _register("softmin", -1.0, False, ("data",))
 _register("log_softmax", 1.0, True, ("data",))
 
 activation = register("SoftmaxActivation", SoftmaxActivationParams).inplace((0, 0))
+activation.set_attr("FInferType", all_same_float)
 
 
 @activation.infer_shape

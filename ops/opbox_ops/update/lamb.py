@@ -14,7 +14,7 @@ from typing import Any
 
 from ..accumulation import accumulation_type
 from ..compute import Arrays, CallSpec, OpContext, Outputs, Temp
-from ..infer import ShapeList, TypeList, all_same_shape
+from ..infer import FLOATS, ShapeList, TypeList, all_same_shape
 from ..params import Bool, Field, Float, Params, PositiveInt
 from ..registry import Op, Slot, register
 from .steps import lamb_direction, moments, scaled, trust_ratio
@@ -47,6 +47,7 @@ def _wide_type(ins: TypeList, outs: TypeList, narrow: tuple[int, ...], *, narrow
     dtype = outs[0] if narrow_out else None
     for _ in range(2):
         for i in narrow:
+            ins.only(i, *FLOATS)
             dtype = ins.merge(i, dtype)
     outs.merge(0, dtype if narrow_out else "float32")
     for i in range(len(ins)):
