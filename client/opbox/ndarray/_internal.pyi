@@ -50,6 +50,7 @@ __all__ = [
     '_add',
     '_arange',
     '_contrib_AdaptiveAvgPooling2D',
+    '_contrib_BatchNormWithReLU',
     '_contrib_BilinearResize2D',
     '_contrib_CTCLoss',
     '_contrib_DeformableConvolution',
@@ -357,6 +358,9 @@ def _arange(start: float = ..., stop: float | None = None, step: float = 1.0, re
 
 def _contrib_AdaptiveAvgPooling2D(data: NDArray | None = ..., output_size: Sequence[Any] | int = (), name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Means over as many parts of each image as output_size says."""
+
+def _contrib_BatchNormWithReLU(data: NDArray | None = ..., gamma: NDArray | None = ..., beta: NDArray | None = ..., moving_mean: NDArray | None = ..., moving_var: NDArray | None = ..., eps: float = 0.001, momentum: float = 0.9, fix_gamma: bool | int = True, use_global_stats: bool | int = False, output_mean_var: bool | int = False, axis: int = 1, cudnn_off: bool | int = False, min_calib_range: float | None = None, max_calib_range: float | None = None, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """_contrib_BatchNormWithReLU: out = max(0, gamma (data - mean) / sqrt(variance + eps) + beta), as BatchNorm and relu."""
 
 def _contrib_BilinearResize2D(data: NDArray | None = ..., like: NDArray | None = ..., height: int = 1, width: int = 1, scale_height: float | None = None, scale_width: float | None = None, mode: str = 'size', align_corners: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Images brought to another size by bilinear interpolation."""

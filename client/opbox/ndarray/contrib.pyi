@@ -7,6 +7,7 @@ from .array import NDArray
 
 __all__ = [
     'AdaptiveAvgPooling2D',
+    'BatchNormWithReLU',
     'BilinearResize2D',
     'CTCLoss',
     'DeformableConvolution',
@@ -50,6 +51,9 @@ __all__ = [
 
 def AdaptiveAvgPooling2D(data: NDArray | None = ..., output_size: Sequence[Any] | int = (), name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Means over as many parts of each image as output_size says."""
+
+def BatchNormWithReLU(data: NDArray | None = ..., gamma: NDArray | None = ..., beta: NDArray | None = ..., moving_mean: NDArray | None = ..., moving_var: NDArray | None = ..., eps: float = 0.001, momentum: float = 0.9, fix_gamma: bool | int = True, use_global_stats: bool | int = False, output_mean_var: bool | int = False, axis: int = 1, cudnn_off: bool | int = False, min_calib_range: float | None = None, max_calib_range: float | None = None, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """_contrib_BatchNormWithReLU: out = max(0, gamma (data - mean) / sqrt(variance + eps) + beta), as BatchNorm and relu."""
 
 def BilinearResize2D(data: NDArray | None = ..., like: NDArray | None = ..., height: int = 1, width: int = 1, scale_height: float | None = None, scale_width: float | None = None, mode: str = 'size', align_corners: bool | int = True, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """Images brought to another size by bilinear interpolation."""

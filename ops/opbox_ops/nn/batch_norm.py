@@ -58,7 +58,8 @@ backward.inplace((0, 0))
 
 
 @op.infer_shape
-def _(p: BatchNormParams, ins: ShapeList, outs: ShapeList) -> None:
+def infer_shapes(p: BatchNormParams, ins: ShapeList, outs: ShapeList) -> None:
+    """data and out have one shape, all else is (channel,)."""
     shape = ins.merge(0, outs.merge(0, ins[0]))
     axis = None if shape is None else canonical_axis(p.axis, len(shape))
     channels: tuple[int, ...] = (-1,) if shape is None or axis is None else (shape[axis],)
@@ -70,7 +71,8 @@ def _(p: BatchNormParams, ins: ShapeList, outs: ShapeList) -> None:
 
 
 @op.infer_type
-def _(p: BatchNormParams, ins: TypeList, outs: TypeList) -> None:
+def infer_types(p: BatchNormParams, ins: TypeList, outs: TypeList) -> None:
+    """data and out have one type; all else is of the type that they are added up in."""
     dtype = ins.merge(0, outs.merge(0, ins.only(0, "float16", "float32", "float64", "bfloat16")))
     if dtype is not None:
         # Statistics and their parameters are at least single precision.
@@ -139,7 +141,7 @@ def _column(values: Array) -> Array:
     return values[:, None]
 
 
-def _forward_temps(p: BatchNormParams, call: CallSpec) -> list[Temp]:
+def forward_temps(p: BatchNormParams, call: CallSpec) -> list[Temp]:
     """Beside a block's: the factor on what is centred, and the statistics where nobody reads them."""
     statistics = call.outputs[1]
     room = Temp(statistics.shape, statistics.dtype)
@@ -147,8 +149,9 @@ def _forward_temps(p: BatchNormParams, call: CallSpec) -> list[Temp]:
     return [*_Channels(p, call.inputs[0].shape, call.device).temps(statistics.dtype), room, *unread]
 
 
-@op.compute(temps=_forward_temps)
-def _(p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+@op.compute(temps=forward_temps)
+def forward(p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs, *, relu: bool = False) -> None:
+    """Write out, mean and var; with `relu`, out is max(0, out), and a fourth output is 1 where that is above 0."""
     xp = ctx.xp
     data, gamma, beta, moving_mean, moving_var = inputs
     if p.fix_gamma and getattr(gamma.flags, "writeable", True):
@@ -156,10 +159,11 @@ def _(p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> N
     channels = _Channels(p, data.shape, ctx.backend.device_type)
     x = data.reshape(channels.shape)
     value = None if outputs[0] is None else outputs[0].reshape(channels.shape)
+    mask = outputs[3].view(bool).reshape(channels.shape) if relu and outputs[3] is not None else None
     of_batch = ctx.is_train and not p.use_global_stats
     n = max(1, channels.count)
     factor, *unread = ctx.temp[3:]
-    mean, inverse = (unread.pop() if out is None else out for out in outputs[1:])
+    mean, inverse = (unread.pop() if out is None else out for out in outputs[1:3])
     if not of_batch:
         xp.copyto(mean, moving_mean)
         _invert(xp, moving_var, p.eps, inverse)
@@ -175,10 +179,13 @@ def _(p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> N
             _invert(xp, inverse[block], p.eps, inverse[block])
         else:
             xp.subtract(x[:, block], _column(mean[block]), out=centred)
-        if value is not None:
+        if value is not None or mask is not None:
             centred *= _column(_scale(p, xp, inverse[block], gamma[block], factor[block]))
             centred += _column(beta[block])
-            value[:, block] = centred
+            if mask is not None:
+                xp.greater(centred, 0, out=mask[:, block])
+            if value is not None:
+                value[:, block] = xp.maximum(centred, 0, out=centred) if relu else centred
 
 
 def _invert(xp: Any, variance: Array, eps: float, out: Array) -> None:
@@ -193,7 +200,7 @@ def _scale(p: BatchNormParams, xp: Any, inverse: Array, gamma: Array, out: Array
     return inverse if p.fix_gamma else xp.multiply(inverse, gamma, out=out)
 
 
-def _backward_temps(p: BatchNormParams, call: CallSpec) -> list[Temp]:
+def backward_temps(p: BatchNormParams, call: CallSpec) -> list[Temp]:
     """Beside a block's: a factor, the sums ggamma and gbeta, and gout in the type that is computed in."""
     gout, data, _, mean = call.inputs[:4]
     block = _Channels(p, data.shape, call.device).temps(mean.dtype)
@@ -201,8 +208,9 @@ def _backward_temps(p: BatchNormParams, call: CallSpec) -> list[Temp]:
     return [*block, room, room, room, *([] if gout.dtype == mean.dtype else block[:1])]
 
 
-@backward.compute(temps=_backward_temps)
-def _(p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+@backward.compute(temps=backward_temps)
+def gradients(p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs, mask: Array | None = None) -> None:
+    """Write gdata, ggamma and gbeta, and the moving statistics; gout counts where `mask`, of data's shape, is 1."""
     xp = ctx.xp
     gout, data, gamma, mean, inverse, moving_mean, moving_var = inputs
     channels = _Channels(p, data.shape, ctx.backend.device_type)
@@ -216,6 +224,8 @@ def _(p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> N
         if room:
             given = channels.cut(room[0], block)
             xp.copyto(given, g[:, block])
+            if mask is not None:
+                given *= mask.reshape(channels.shape)[:, block]
         xp.subtract(x[:, block], _column(mean[block]), out=centred)
         channels.total(ctx, given, block, gbeta)
         channels.total(ctx, given, block, ggamma, centred)
