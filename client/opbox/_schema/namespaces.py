@@ -8,14 +8,14 @@ operators that the catalogue learns later are there at once.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
 from .functions import build
 from .operator import Operator, find, operators
 
-__all__ = ["NAMESPACES", "attach", "functions_of", "install"]
+__all__ = ["NAMESPACES", "WRITTEN", "attach", "functions_of", "install"]
 
 NAMESPACES: dict[str, tuple[str, ...]] = {
     "op": ("",),
@@ -27,6 +27,9 @@ NAMESPACES: dict[str, tuple[str, ...]] = {
     "sparse": ("_sparse_",),
 }
 """The modules, and what the names of the operators in them begin with; in `_internal` names stay whole."""
+
+WRITTEN = {"contrib": "contributed"}
+"""The modules that have functions written by hand too, and the files of these, beside the package's others."""
 
 
 def _kept_whole(namespace: str) -> bool:
@@ -55,18 +58,24 @@ def functions_of(namespace: str) -> dict[str, Operator]:
     return names
 
 
-def attach(module: str, namespace: str, tensor: type) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+def attach(
+    module: str, namespace: str, tensor: type, written: ModuleType | None = None
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """The `__getattr__` and `__dir__` of a module that has the functions of a namespace, beside its own names.
 
     Args:
         module: its full name.
         namespace: one of `NAMESPACES`.
         tensor: Symbol or NDArray.
+        written: a module whose functions (its `__all__`) are there too, before an operator of the same name.
     """
+    by_hand: tuple[str, ...] = () if written is None else tuple(written.__all__)
 
     def load(name: str) -> Any:
         if name == "__all__":
-            return sorted(functions_of(namespace))
+            return sorted({*functions_of(namespace), *by_hand})
+        if name in by_hand:
+            return getattr(written, name)
         op = _operator(namespace, name)
         if op is None:
             raise AttributeError(
@@ -80,17 +89,25 @@ def attach(module: str, namespace: str, tensor: type) -> tuple[Callable[[str], A
         return function
 
     def listed() -> list[str]:
-        return sorted({*vars(sys.modules[module]), *functions_of(namespace)})
+        return sorted({*vars(sys.modules[module]), *functions_of(namespace), *by_hand})
 
     return load, listed
 
 
-def install(package: str, tensor: type) -> None:
-    """Make the modules of operators of a package (`opbox.ndarray`, `opbox.symbol`) that it does not define itself."""
+def install(package: str, tensor: type, written: Mapping[str, ModuleType]) -> None:
+    """Make the modules of operators of a package (`opbox.ndarray`, `opbox.symbol`) that it does not define itself.
+
+    Args:
+        package: its full name.
+        tensor: Symbol or NDArray.
+        written: functions written by hand, by the name of the module that they are in beside its operators.
+    """
     above = vars(sys.modules[package])
     for namespace in NAMESPACES:
         name = f"{package}.{namespace}"
         if name not in sys.modules:
             module = ModuleType(name, f"Operators on {tensor.__name__}s, as functions made from the catalogue.")
-            vars(module)["__getattr__"], vars(module)["__dir__"] = attach(name, namespace, tensor)
+            vars(module)["__getattr__"], vars(module)["__dir__"] = attach(
+                name, namespace, tensor, written.get(namespace)
+            )
             sys.modules[name] = above[namespace] = module

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from .functions import docstring, method_names
-from .namespaces import NAMESPACES, functions_of
+from .namespaces import NAMESPACES, WRITTEN, functions_of
 from .operator import Operator, extend
 from .parameters import default_of, type_name
 
@@ -35,7 +35,10 @@ def _functions(package: str, namespace: str) -> str:
     lines = [_HEAD.format(doc=f"The operators' functions on {tensor}s.")]
     if functions:
         lines.append("from collections.abc import Sequence\nfrom typing import Any\n\n")
-        lines.append(f"from .{_MODULE[package]} import {tensor}\n\n")
+        lines.append(f"from .{_MODULE[package]} import {tensor}\n")
+        if namespace in WRITTEN:
+            lines.append(f"from .{WRITTEN[namespace]} import *\n")
+        lines.append("\n")
     lines.append("__all__ = [" + "".join(f"\n    {name!r}," for name, _ in functions) + "\n]\n")
     for name, op in functions:
         text = docstring(op, name).split("\n")[0].replace("\\", "\\\\").replace('"', "'")

@@ -6,7 +6,7 @@ Operators run in the order of the program, on the engine; the program goes on me
 from typing import TYPE_CHECKING
 
 from .._schema.namespaces import attach, install
-from . import random
+from . import contributed, random
 from .array import NDArray, array, imperative, invoke, waitall
 from .creation import (
     arange,
@@ -47,7 +47,7 @@ from .two_operands import (
 )
 from .updates import invoke_update
 
-install(__name__, NDArray)
+install(__name__, NDArray, {"contrib": contributed})
 
 from . import _internal, contrib, image, linalg, op, sparse  # noqa: E402
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .array import NDArray
+from .contributed import *
 
 __all__ = [
     'AdaptiveAvgPooling2D',

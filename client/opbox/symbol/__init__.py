@@ -6,7 +6,7 @@
 from typing import TYPE_CHECKING
 
 from .._schema.namespaces import attach, install
-from . import random
+from . import contributed, random
 from .creation import (
     arange,
     eye,
@@ -26,7 +26,7 @@ from .custom import Custom
 from .symbol import Symbol, load, load_json
 from .variable import Group, Variable, var
 
-install(__name__, Symbol)
+install(__name__, Symbol, {"contrib": contributed})
 
 from . import _internal, contrib, image, linalg, op, sparse  # noqa: E402
 

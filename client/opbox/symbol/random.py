@@ -12,7 +12,7 @@ from ..base import is_number
 from .compose import create
 from .symbol import Symbol
 
-__all__ = ["exponential", "gamma", "negative_binomial", "normal", "poisson", "randint", "randn", "uniform"]
+__all__ = ["exponential", "gamma", "negative_binomial", "normal", "poisson", "randint", "randn", "shuffle", "uniform"]
 
 # Operators of the catalogue that have no function here, such as uniform_like, are there too.
 __getattr__, __dir__ = attach(__name__, "random", Symbol)
@@ -73,3 +73,9 @@ def negative_binomial(k: Any = 1, p: Any = 1, shape: Any = None, dtype: Any = No
 def randint(low: Any, high: Any, shape: Any = None, dtype: Any = None, **kwargs: Any) -> Symbol:
     """Whole numbers, evenly distributed over [low, high)."""
     return _sample("randint", {"low": low, "high": high}, shape, dtype, kwargs)
+
+
+def shuffle(data: Symbol, **kwargs: Any) -> Symbol:
+    """`data` with its rows in another order."""
+    name, attr = kwargs.pop("name", None), kwargs.pop("attr", None)
+    return Symbol(create(_schema.get("_shuffle"), "_shuffle", [data], {}, kwargs, name, attr))
