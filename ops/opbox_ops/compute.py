@@ -213,9 +213,9 @@ class Compute:
 
     def __call__(self, p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
         """Run it once."""
-        made = self.function(p, ctx, inputs, outputs)
+        prepared = self.function(p, ctx, inputs, outputs)
         if self.prepares:
-            made()
+            prepared()
 
 
 @cache

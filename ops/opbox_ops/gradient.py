@@ -52,9 +52,9 @@ def is_zero(grad: Entry) -> bool:
 
 def make_node(op: str, name: str, inputs: Sequence[Entry], attrs: Mapping[str, Any] | None = None) -> Entry:
     """A call of a forward operator inside a gradient; returns its first output."""
-    found = registry.get(op)
+    definition = registry.get(op)
     text = {key: str(value) for key, value in (attrs or {}).items()}
-    return Entry(Node(op=found, name=name, attrs=text, params=found.parse(text), inputs=tuple(inputs)))
+    return Entry(Node(op=definition, name=name, attrs=text, params=definition.parse(text), inputs=tuple(inputs)))
 
 
 def backward_node(op: str, node: Node, inputs: Sequence[Entry], outputs: int | None = None) -> list[Entry | None]:
@@ -69,7 +69,7 @@ def backward_node(op: str, node: Node, inputs: Sequence[Entry], outputs: int | N
     assert node.op is not None
     aux = set(node.op.aux_indices(node.params))
     differentiable = len(node.inputs) - len(aux)
-    made = Node(
+    backward = Node(
         op=registry.get(op),
         name=f"{node.name}_backward",
         attrs=node.attrs,
@@ -85,7 +85,7 @@ def backward_node(op: str, node: Node, inputs: Sequence[Entry], outputs: int | N
         if i in aux or (outputs is not None and produced >= outputs):
             grads.append(None)
         else:
-            grads.append(Entry(made, produced))
+            grads.append(Entry(backward, produced))
             produced += 1
     return grads
 

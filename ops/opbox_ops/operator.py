@@ -69,18 +69,18 @@ class Slot:
         return self.visible.holds(params) if isinstance(self.visible, When) else self.visible
 
     def json(self) -> dict[str, Any]:
-        told: dict[str, Any] = {"name": self.name}
+        fields: dict[str, Any] = {"name": self.name}
         if self.present is not None:
-            told["when"] = self.present.json()
+            fields["when"] = self.present.json()
         if self.aux:
-            told["aux"] = True
+            fields["aux"] = True
         if isinstance(self.visible, When):
-            told["visible"] = self.visible.json()
+            fields["visible"] = self.visible.json()
         elif not self.visible:
-            told["visible"] = False
+            fields["visible"] = False
         if self.doc:
-            told["doc"] = self.doc
-        return told
+            fields["doc"] = self.doc
+        return fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,8 +205,8 @@ class Op:
 
     def get_attr(self, key: str, default: Any = None) -> Any:
         """The value of attribute `key`, or `default`."""
-        held = self._attrs.get(key)
-        return default if held is None else held[0]
+        entry = self._attrs.get(key)
+        return default if entry is None else entry[0]
 
     def attr_keys(self) -> list[str]:
         """The keys that are set."""
@@ -260,14 +260,14 @@ class Op:
 
         def attach(function: Callable[..., Any]) -> Callable[..., Any]:
             parameters = inspect.signature(function).parameters.values()
-            count = sum(each.default is each.empty for each in parameters)
-            if count != 4 and not any(each.kind == each.VAR_POSITIONAL for each in parameters):
+            count = sum(parameter.default is parameter.empty for parameter in parameters)
+            if count != 4 and not any(parameter.kind == parameter.VAR_POSITIONAL for parameter in parameters):
                 raise ConflictError(
                     f"{self.name}: expected a compute of 4 arguments (p, ctx, inputs, outputs), got one of {count}"
                 )
-            made = Compute(function, checked_level(level), accepts, temps, accumulates, prepares, allocates)
+            compute = Compute(function, checked_level(level), accepts, temps, accumulates, prepares, allocates)
             for device in devices or DEVICES:
-                self._add_compute(device, made)
+                self._add_compute(device, compute)
             return function
 
         return attach
@@ -279,7 +279,7 @@ class Op:
                 f"{self.name}: a {compute.level} compute for {device!r} takes every call already: expected another "
                 "level for one more"
             )
-        ordered = sorted((*present, compute), key=lambda each: -each.rank)
+        ordered = sorted((*present, compute), key=lambda item: -item.rank)
         self._attrs[f"FCompute<{device}>"] = (tuple(ordered), 10)
 
     def inplace(self, *pairs: tuple[int, int]) -> Op:
@@ -390,26 +390,26 @@ class Op:
 
     def json(self) -> dict[str, Any]:
         """The operator for the catalogue: names, conditions, JSON Schema of the params."""
-        told: dict[str, Any] = {"name": self.name, "aliases": list(self.aliases), "doc": self.doc}
+        fields: dict[str, Any] = {"name": self.name, "aliases": list(self.aliases), "doc": self.doc}
         for key, declared in (("inputs", self.inputs), ("outputs", self.outputs)):
             if isinstance(declared, Variadic | Counted):
-                told[key] = declared.json()
+                fields[key] = declared.json()
             elif callable(declared):
-                told[key] = {"dynamic": True}
+                fields[key] = {"dynamic": True}
             else:
-                told[key] = [slot.json() for slot in declared]
-        told["params"] = self.params.model_json_schema()
+                fields[key] = [slot.json() for slot in declared]
+        fields["params"] = self.params.model_json_schema()
         optional = {
             "methods": list(self.get_attr("TMethods", ())),
             "initial": self.get_attr("FSetInputVarAttrOnCompose"),
             "result_shape": getattr(self.shape_rule, "summary", None),
             "result_type": getattr(self.type_rule, "summary", None),
         }
-        told |= {key: value for key, value in optional.items() if value}
-        told["differentiable"] = self.get_attr("FGradient") is not None
-        told["devices"] = [device for device in DEVICES if self.computes(device)]
-        told["levels"] = {
+        fields |= {key: value for key, value in optional.items() if value}
+        fields["differentiable"] = self.get_attr("FGradient") is not None
+        fields["devices"] = [device for device in DEVICES if self.computes(device)]
+        fields["levels"] = {
             device: list(dict.fromkeys(compute.level for compute in self.computes(device)))
-            for device in told["devices"]
+            for device in fields["devices"]
         }
-        return told
+        return fields

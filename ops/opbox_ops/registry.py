@@ -92,16 +92,16 @@ def register(
         doc = text.strip().split("\n\n")[0].replace("\n", " ")
     op = Op(name, params, inputs, outputs, aliases, doc)
     with _lock:
-        for each in (name, *aliases):
-            if each in _names:
-                where = _homes[_names[each].name]
+        for alias in (name, *aliases):
+            if alias in _names:
+                where = _homes[_names[alias].name]
                 raise ConflictError(
-                    f"operator {each!r} is registered already; use extend({each!r}) to add to it (it is of {where})"
+                    f"operator {alias!r} is registered already; use extend({alias!r}) to add to it (it is of {where})"
                 )
         _ops[name] = op
         _homes[name] = Path(caller.get("__file__") or "").name or str(caller.get("__name__"))
-        for each in (name, *aliases):
-            _names[each] = op
+        for alias in (name, *aliases):
+            _names[alias] = op
     return op
 
 
@@ -132,8 +132,8 @@ def get(name: str) -> Op:
     """The operator of that name or alias; UnknownOperatorError gives the nearest names."""
     op = find(name)
     if op is None:
-        lowered = {each.lower(): each for each in _names if not each.startswith("_backward")}
-        near = [lowered[each] for each in difflib.get_close_matches(name.lower(), list(lowered), n=3)]
+        lowered = {known.lower(): known for known in _names if not known.startswith("_backward")}
+        near = [lowered[match] for match in difflib.get_close_matches(name.lower(), list(lowered), n=3)]
         hint = f"did you mean {' or '.join(near)}?" if near else "GET /v1/ops lists what there is"
         raise UnknownOperatorError(f"operator {name!r} is not registered: {hint}")
     return op
@@ -157,8 +157,8 @@ def unregister(name: str) -> None:
         op = _ops.pop(name, None)
         if op is None:
             raise NotFoundError(f"operator {name!r} is not registered")
-        for each in (name, *op.aliases):
-            _names.pop(each, None)
+        for alias in (name, *op.aliases):
+            _names.pop(alias, None)
 
 
 def load() -> None:
@@ -188,10 +188,10 @@ def load() -> None:
 
 def _import_all() -> None:
     package = importlib.import_module(__package__)
-    for found in pkgutil.walk_packages(package.__path__, f"{__package__}."):
+    for module in pkgutil.walk_packages(package.__path__, f"{__package__}."):
         # Device libraries are imported when a device is asked for, not before.
-        if not found.name.startswith((f"{__package__}.backend", f"{__package__}.rtc")):
-            importlib.import_module(found.name)
+        if not module.name.startswith((f"{__package__}.backend", f"{__package__}.rtc")):
+            importlib.import_module(module.name)
     methods.attach(_names.get)
     for plugin in entry_points(group="opbox.ops"):
         owner = plugin.dist.name if plugin.dist is not None else plugin.value
@@ -209,5 +209,5 @@ def loading(what: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        told = str(error) if isinstance(error, MXNetError) else f"{type(error).__name__}: {error}"
-        raise BadRequestError(f"{what}: {told}{user_line(error)}") from error
+        reason = str(error) if isinstance(error, MXNetError) else f"{type(error).__name__}: {error}"
+        raise BadRequestError(f"{what}: {reason}{user_line(error)}") from error

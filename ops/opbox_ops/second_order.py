@@ -98,7 +98,7 @@ def _sum(node: Node, entries: list[Entry]) -> Entry | None:
 
 def _again(node: Node, *inputs: Entry) -> tuple[Entry, ...]:
     """The backward node on other inputs."""
-    made = Node(
+    again = Node(
         node.op,
         f"{node.name}_backward",
         node.attrs,
@@ -108,7 +108,7 @@ def _again(node: Node, *inputs: Entry) -> tuple[Entry, ...]:
         source=node.source,
         outputs=node.outputs,
     )
-    return made.entries()
+    return again.entries()
 
 
 def _apply(node: Node, inputs: list[Entry], **attrs: str) -> Entry:

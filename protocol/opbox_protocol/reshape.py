@@ -41,7 +41,7 @@ def reshape_target(
     source = list(reversed(data)) if reverse else list(data)
     codes = _codes(shape)
     target: list[int] = []
-    kept: dict[int, int] = {}
+    copied: dict[int, int] = {}
     inferred: int | None = None
     at = 0
 
@@ -54,7 +54,7 @@ def reshape_target(
 
     for code, *pair in reversed(codes) if reverse else codes:
         if code == 0:
-            kept[at] = len(target)
+            copied[at] = len(target)
             target += take(1)
         elif code == -1:
             if inferred is not None:
@@ -64,7 +64,7 @@ def reshape_target(
             at += 1
         elif code == -2:
             while at < len(source):
-                kept[at] = len(target)
+                copied[at] = len(target)
                 target += take(1)
         elif code == -3:
             left, right = take(2)
@@ -83,8 +83,8 @@ def reshape_target(
             target[inferred] = size_of(data) // rest if rest else 0
     if reverse:
         last, first = len(target) - 1, len(source) - 1
-        return tuple(reversed(target)), {first - axis: last - to for axis, to in kept.items()}
-    return tuple(target), kept
+        return tuple(reversed(target)), {first - axis: last - to for axis, to in copied.items()}
+    return tuple(target), copied
 
 
 def _codes(shape: Sequence[int]) -> list[tuple[int, ...]]:

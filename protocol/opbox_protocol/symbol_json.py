@@ -37,12 +37,12 @@ class Call:
     Attributes:
         inputs: names of the inputs in order, auxiliary states included.
         aux: positions of the auxiliary states among them.
-        made: the maker's own, which `Maker.node` gets back.
+        spec: the maker's own reading of the parameters, which `Maker.node` gets back.
     """
 
     inputs: Sequence[str]
     aux: Collection[int]
-    made: Any
+    spec: Any
 
 
 class Maker(Protocol[N]):

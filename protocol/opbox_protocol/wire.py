@@ -97,11 +97,11 @@ def encode(
             if buffers and len(buffers[-1]) % ALIGNMENT:
                 buffers.append(memoryview(bytes(-len(buffers[-1]) % ALIGNMENT)))
             buffers.append(raw.reshape(-1).view(np.uint8).data)
-    told = dict(header)
-    told[key] = described
+    complete = dict(header)
+    complete[key] = described
     if described:
-        told["parameters"] = {**told.get("parameters", {}), "tensor_alignment": ALIGNMENT}
-    text = json.dumps(told, separators=(",", ":"), ensure_ascii=False).encode()
+        complete["parameters"] = {**complete.get("parameters", {}), "tensor_alignment": ALIGNMENT}
+    text = json.dumps(complete, separators=(",", ":"), ensure_ascii=False).encode()
     return text.ljust(_padded(len(text))), buffers
 
 
@@ -114,8 +114,8 @@ def plain_json(
     header: Mapping[str, Any], tensors: Mapping[str, np.ndarray[Any, Any]], key: str = "outputs"
 ) -> dict[str, Any]:
     """The frame as one JSON object, tensors as flat `data` lists, for curl and browsers."""
-    told = dict(header)
-    told[key] = [
+    complete = dict(header)
+    complete[key] = [
         {
             "name": name,
             "shape": list(array.shape),
@@ -124,7 +124,7 @@ def plain_json(
         }
         for name, array in tensors.items()
     ]
-    return told
+    return complete
 
 
 def decode_header(text: bytes | memoryview, limits: Limits = NO_LIMITS) -> dict[str, Any]:
@@ -162,8 +162,8 @@ def _depth(parsed: Any, limit: int) -> int:
     while level and depth <= limit:
         depth += 1
         inner: list[Any] = []
-        for each in level:
-            values = each.values() if type(each) is dict else each
+        for container in level:
+            values = container.values() if type(container) is dict else container
             inner += [value for value in values if type(value) is dict or type(value) is list]
         level = inner
     return depth

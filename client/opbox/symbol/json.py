@@ -69,7 +69,7 @@ class _Maker:
         return Node(None, name, attrs, [], source)
 
     def node(self, call: Call, name: str, attrs: dict[str, str], inputs: list[Entry], source: str | None) -> Node:
-        return Node(call.made, name, attrs, inputs, source)
+        return Node(call.spec, name, attrs, inputs, source)
 
     def outputs(self, node: Node) -> int:
         return node.num_outputs()

@@ -21,15 +21,15 @@ class NumpyRandom:
         self.seed(seed)
 
     def seed(self, seed: int) -> None:
-        # Made when it is first drawn from: most calls that seed draw nothing, and it costs as much as a small call.
+        # Created when it is first drawn from: most calls that seed draw nothing, and it costs as much as a small call.
         self._seed = seed
-        self._made: np.random.Generator | None = None
+        self._generator: np.random.Generator | None = None
 
     @property
     def generator(self) -> np.random.Generator:
-        if self._made is None:
-            self._made = np.random.Generator(np.random.Philox(self._seed))
-        return self._made
+        if self._generator is None:
+            self._generator = np.random.Generator(np.random.Philox(self._seed))
+        return self._generator
 
     def uniform(self, out: Any, low: Any = 0.0, high: Any = 1.0) -> None:
         if out.dtype in (np.float32, np.float64) and out.flags.c_contiguous:

@@ -89,7 +89,7 @@ def reads(pairs: tuple[Gradient, Gradient]) -> tuple[str, ...]:
 def gradient_rule(name: str, arrays: tuple[str, ...]) -> GradientRule:
     """FGradient: a node of the backward operator `name`, which reads `arrays`."""
     picks = {"a": _lhs, "b": _rhs}
-    return backward_with(name, [picks[each] for each in arrays[1:]])
+    return backward_with(name, [picks[array] for array in arrays[1:]])
 
 
 def _lhs(node: Node) -> Entry:

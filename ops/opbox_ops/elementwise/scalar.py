@@ -103,7 +103,7 @@ def _register(row: Row) -> Op:
     name = f"_backward{row.name}"
     backward(name, ScalarParams, [pair], inputs=pair[0].arrays, numbers=_numbers)
     picks = {"x": _input, "y": _output}
-    op.set_attr("FGradient", backward_with(name, [picks[each] for each in pair[0].arrays[1:]]))
+    op.set_attr("FGradient", backward_with(name, [picks[array] for array in pair[0].arrays[1:]]))
     return op
 
 

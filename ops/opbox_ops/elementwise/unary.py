@@ -95,7 +95,7 @@ def _register(row: Row) -> Op:
     name = f"_backward_{row.name}"
     backward(name, NoParams, [pair], inputs=pair[0].arrays)
     picks = {"x": _input, "y": _output}
-    op.set_attr("FGradient", backward_with(name, [picks[each] for each in pair[0].arrays[1:]]))
+    op.set_attr("FGradient", backward_with(name, [picks[array] for array in pair[0].arrays[1:]]))
     return op
 
 

@@ -57,7 +57,7 @@ def formula_gradient(node: Node, grads: list[Entry]) -> list[Entry | None]:
         raise UnsupportedError("the operator has no gradient of its gradient").at(node.name, node.op.name, node.source)
     arriving = tuple(k for k, grad in enumerate(grads) if not is_zero(grad))
     try:
-        made, reads = differentiate(formulas, arriving)
+        gradients, reads = differentiate(formulas, arriving)
     except ValueError as error:
         raise UnsupportedError(f"the gradient of its gradient: {error}").at(
             node.name, node.op.name, node.source
@@ -66,14 +66,14 @@ def formula_gradient(node: Node, grads: list[Entry]) -> list[Entry | None]:
     again = Node(
         POINTWISE,
         f"{node.name}_backward",
-        {"formulas": "; ".join(formula.text for formula in made.outputs)},
-        PointwiseParams(formulas=made),
+        {"formulas": "; ".join(formula.text for formula in gradients.outputs)},
+        PointwiseParams(formulas=gradients),
         tuple(sources[i] for i in reads),
         forward=node,
         source=node.source,
         outputs=len(node.inputs),
     )
-    return [None if made.outputs[i].term == 0 else Entry(again, i) for i in range(len(node.inputs))]
+    return [None if gradients.outputs[i].term == 0 else Entry(again, i) for i in range(len(node.inputs))]
 
 
 def pointwise_backward(op: Op, rule: ExpressionRule) -> Op:
@@ -113,7 +113,7 @@ def differentiate(formulas: Pointwise, arriving: tuple[int, ...]) -> tuple[Point
     used = frozenset().union(*(formula.names for formula in outputs))
     reads = tuple(i for i, name in enumerate(names) if name in used)
     start = {heads[k]: axis for k, axis in formulas.start_out.items()} | dict(formulas.start)
-    made = Pointwise(
+    gradients = Pointwise(
         tuple(names[i] for i in reads),
         outputs,
         conditions=formulas.conditions & used,
@@ -121,7 +121,7 @@ def differentiate(formulas: Pointwise, arriving: tuple[int, ...]) -> tuple[Point
         summed=formulas.summed or bool(start),
         start_out={i: start[name] for i, name in enumerate(formulas.inputs) if name in start},
     )
-    return made, reads
+    return gradients, reads
 
 
 POINTWISE.set_attr("TIsBackward", True)

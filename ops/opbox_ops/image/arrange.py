@@ -67,9 +67,11 @@ def _(p: CropParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
         _part(p, gdata)[...] = gout
 
 
-def _declare(name: str, axis: int, told: str) -> None:
-    flip = register(f"_image_flip_{name}", doc=f"An image with {told} in the opposite order.")
-    at_random = register(f"_image_random_flip_{name}", doc=f"An image with {told} in the opposite order, or not.")
+def _declare(name: str, axis: int, reversed_axis: str) -> None:
+    flip = register(f"_image_flip_{name}", doc=f"An image with {reversed_axis} in the opposite order.")
+    at_random = register(
+        f"_image_random_flip_{name}", doc=f"An image with {reversed_axis} in the opposite order, or not."
+    )
     back = register_backward(f"_backward_image_flip_{name}", outputs=("data",))
     flip.set_attr("FGradient", grad_use_none(f"_backward_image_flip_{name}"))
     at_random.set_attr("FGradient", hand_on)

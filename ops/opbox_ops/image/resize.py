@@ -97,12 +97,12 @@ def _(p: ResizeParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None
         _write_whole(xp, out, wide, down, kind)
     else:
         exact = data.astype(np.float32) if data.dtype.itemsize < 4 else data
-        found = _weigh(xp, _weigh(xp, exact, across, -2), down, -3)
+        image = _weigh(xp, _weigh(xp, exact, across, -2), down, -3)
         if out.dtype == np.uint8:
             # Four pixels at a time are rounded up at a half, other areas to the even number.
             quarters = (height, width) == (2 * out.shape[-3], 2 * out.shape[-2]) and out.shape[-1] in (1, 3, 4)
-            found = xp.clip(xp.floor(found + 0.5) if quarters else xp.rint(found), 0, 255)
-        out[...] = found
+            image = xp.clip(xp.floor(image + 0.5) if quarters else xp.rint(image), 0, 255)
+        out[...] = image
 
 
 def _weigh(xp: Any, image: Array, weights: AxisWeights, axis: int, *, whole: bool = False) -> Array:
@@ -124,6 +124,6 @@ def _write_whole(xp: Any, out: Array, wide: Array, down: AxisWeights, kind: int)
             total = total + (((xp.take(wide, xp.asarray(at), axis=-3) >> 4) * factor) >> 16)
         out[...] = xp.clip(total >> 2, 0, 255)
     else:
-        found = _weigh(xp, wide, down, -3, whole=True)
-        found = xp.rint(found / STEPS**2) if kind == CUBIC else (found + STEPS**2 // 2) >> 22
-        out[...] = xp.clip(found, 0, 255)
+        image = _weigh(xp, wide, down, -3, whole=True)
+        image = xp.rint(image / STEPS**2) if kind == CUBIC else (image + STEPS**2 // 2) >> 22
+        out[...] = xp.clip(image, 0, 255)

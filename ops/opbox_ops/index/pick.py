@@ -43,11 +43,11 @@ def _(p: PickParams, ins: ShapeList, outs: ShapeList) -> None:
     if data is None:
         return
     axis = canonical_axis(p.axis, len(data))
-    kept = (*data[:axis], 1, *data[axis + 1 :])
+    with_axis = (*data[:axis], 1, *data[axis + 1 :])
     dropped = (*data[:axis], *data[axis + 1 :]) or (1,)
-    outs.merge(0, kept if p.keepdims else dropped)
+    outs.merge(0, with_axis if p.keepdims else dropped)
     # An index whose rank nothing tells is taken for one without the axis, as MXNet takes it.
-    index = ins.merge(1, kept if index is not None and len(index) == len(data) else dropped)
+    index = ins.merge(1, with_axis if index is not None and len(index) == len(data) else dropped)
     assert index is not None
     if len(index) < len(data):
         index = (*index[:axis], 1, *index[axis:])

@@ -60,7 +60,7 @@ linspace.infer_type(fixed_type)
 @arange.infer_shape
 def _(p: ArangeParams, ins: ShapeList, outs: ShapeList) -> None:
     outs.rank(0, 1)
-    if p.step == 0 or not all(math.isfinite(each) for each in (p.start, p.stop or 0, p.step)):
+    if p.step == 0 or not all(math.isfinite(number) for number in (p.start, p.stop or 0, p.step)):
         raise ParamError(f"_arange: expected finite numbers and a step other than 0, got step {p.step}")
     if p.stop is None and p.infer_range:
         return

@@ -29,8 +29,8 @@ def _(p: DotParams, ins: ShapeList, outs: ShapeList) -> None:
         return
     ndim = len(present[0])
     if ndim < 3 or any(len(shape) != ndim for shape in present):
-        told = ", ".join(show_shape(shape) for shape in present)
-        raise ShapeError(f"expected lhs and rhs with the same number of dimensions, at least 3, got {told}")
+        got = ", ".join(show_shape(shape) for shape in present)
+        raise ShapeError(f"expected lhs and rhs with the same number of dimensions, at least 3, got {got}")
     unknown = (-1,) * ndim
     for _ in range(2):
         lhs, rhs, out = ins[0] or unknown, ins[1] or unknown, outs[0] or unknown

@@ -22,16 +22,16 @@ def wide_copies(*arrays: ArraySpec) -> list[Temp]:
 
 def product(xp: Any, a: Array, b: Array, out: Array, wide: Arrays, plus: Array | None = None) -> None:
     """out = a @ b + plus, with `wide` what `wide_copies` asked for."""
-    held = out
+    total = out
     if is_narrow(out.dtype):
         a, b = (_copied(xp, space, array) for space, array in zip(wide, (a, b), strict=False))
         plus = None if plus is None else _copied(xp, wide[2], plus)
-        held = wide[-1].reshape(out.shape)
-    xp.matmul(a, b, out=held)
+        total = wide[-1].reshape(out.shape)
+    xp.matmul(a, b, out=total)
     if plus is not None:
-        xp.add(held, plus, out=held)
-    if held is not out:
-        xp.copyto(out, held, casting="unsafe")
+        xp.add(total, plus, out=total)
+    if total is not out:
+        xp.copyto(out, total, casting="unsafe")
 
 
 def _copied(xp: Any, space: Array, array: Array) -> Array:

@@ -76,8 +76,8 @@ def _(p: SoftmaxOutputParams, ins: ShapeList, outs: ShapeList) -> None:
         return
     fits = [shape for shape in wanted if _agrees(label, shape)]
     if not fits:
-        told = " or ".join(show_shape(shape) for shape in dict.fromkeys(wanted))
-        raise ShapeError(f"expected {told}, got {show_shape(label)}", side="input", index=1)
+        expected = " or ".join(show_shape(shape) for shape in dict.fromkeys(wanted))
+        raise ShapeError(f"expected {expected}, got {show_shape(label)}", side="input", index=1)
     if not known(label):
         ins.merge(1, fits[0])
     elif len(fits) == 1 and fits[0] != data:

@@ -76,11 +76,11 @@ def infer_types(p: BatchNormParams, ins: TypeList, outs: TypeList) -> None:
     dtype = ins.merge(0, outs.merge(0, ins.only(0, "float16", "float32", "float64", "bfloat16")))
     if dtype is not None:
         # Statistics and their parameters are at least single precision.
-        kept = accumulation_type(dtype)
+        statistics_type = accumulation_type(dtype)
         for i in (1, 2, 3, 4):
-            ins.merge(i, kept)
+            ins.merge(i, statistics_type)
         for i in (1, 2):
-            outs.merge(i, kept)
+            outs.merge(i, statistics_type)
 
 
 @op.gradient
@@ -220,15 +220,15 @@ def gradients(p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outpu
     of_batch = ctx.is_train and not p.use_global_stats
     factor, ggamma, gbeta, *room = ctx.temp[3:]
     for block in channels:
-        centred, given = channels.cut(ctx.temp[0], block), g[:, block]
+        centred, gblock = channels.cut(ctx.temp[0], block), g[:, block]
         if room:
-            given = channels.cut(room[0], block)
-            xp.copyto(given, g[:, block])
+            gblock = channels.cut(room[0], block)
+            xp.copyto(gblock, g[:, block])
             if mask is not None:
-                given *= mask.reshape(channels.shape)[:, block]
+                gblock *= mask.reshape(channels.shape)[:, block]
         xp.subtract(x[:, block], _column(mean[block]), out=centred)
-        channels.total(ctx, given, block, gbeta)
-        channels.total(ctx, given, block, ggamma, centred)
+        channels.total(ctx, gblock, block, gbeta)
+        channels.total(ctx, gblock, block, ggamma, centred)
         ggamma[block] *= inverse[block]
         if value is None:
             continue
@@ -236,11 +236,11 @@ def gradients(p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outpu
             share = xp.multiply(ggamma[block], inverse[block], out=factor[block])
             share *= -1 / n
             centred *= _column(share)
-            centred += given
+            centred += gblock
             xp.multiply(gbeta[block], 1 / n, out=share)
             centred -= _column(share)
         else:
-            xp.copyto(centred, given)
+            xp.copyto(centred, gblock)
         centred *= _column(_scale(p, xp, inverse[block], gamma[block], factor[block]))
         value[:, block] = centred
     if outputs[1] is not None:

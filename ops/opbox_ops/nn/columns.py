@@ -108,14 +108,14 @@ class Geometry:
     def gather(self, data: Array, block: Block, rows: Array, columns: Array) -> Array:
         """The columns of `block`, in `columns` (or, when the two are alike, in `rows`)."""
         for tap in itertools.product(*map(range, self.kernel[1:])):
-            held = rows[(slice(None), *tap)]
+            row = rows[(slice(None), *tap)]
             valid, source = self._under(tap, block)
             for axis, inside in enumerate(valid, start=2):
                 before = (slice(None),) * axis
-                held[(*before, slice(0, inside.start))] = 0
-                held[(*before, slice(inside.stop, None))] = 0
+                row[(*before, slice(0, inside.start))] = 0
+                row[(*before, slice(inside.stop, None))] = 0
             taken = data[(slice(block.start, block.stop), slice(None), *source)]
-            held[(slice(None), slice(None), *valid)] = taken.swapaxes(0, 1)
+            row[(slice(None), slice(None), *valid)] = taken.swapaxes(0, 1)
         if self.kernel[0] == 1:
             return rows
         for i in range(self.kernel[0]):
@@ -132,8 +132,8 @@ class Geometry:
                 rows[self._shift(i, block)] += columns[:, i]
         for tap in itertools.product(*map(range, self.kernel[1:])):
             valid, source = self._under(tap, block)
-            given = rows[(slice(None), *tap, slice(None), *valid)]
-            data[(slice(block.start, block.stop), slice(None), *source)] += given.swapaxes(0, 1)
+            part = rows[(slice(None), *tap, slice(None), *valid)]
+            data[(slice(block.start, block.stop), slice(None), *source)] += part.swapaxes(0, 1)
 
     def _height(self, block: Block) -> int:
         """Rows of `rows`: the input rows under the block. A kernel one row high skips those that its stride skips."""
@@ -154,5 +154,5 @@ class Geometry:
         starts += [t * d - p for t, d, p in zip(tap, self.dilate[1:], self.pad[1:], strict=True)]
         counts = [self._height(block), *self.out[1:]]
         strides = (step, *self.stride[1:])
-        met = [under(*each) for each in zip(starts, counts, strides, self.data[2:], strict=True)]
+        met = [under(*axis) for axis in zip(starts, counts, strides, self.data[2:], strict=True)]
         return [valid for valid, _ in met], [source for _, source in met]

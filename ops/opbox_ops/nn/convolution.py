@@ -85,14 +85,14 @@ def _(p: ConvolutionParams, ins: ShapeList, outs: ShapeList) -> None:
                 index=0,
             )
     out = channels_first(outs.merge(0, channels_last((data[0], p.num_filter, *sizes), p.layout)), p.layout)
-    told = channels_first(weight, p.layout)
+    weight_shape = channels_first(weight, p.layout)
     assert out is not None
-    assert told is not None
+    assert weight_shape is not None
     # Only a stride of 1 tells the input's size from the output's.
     back = [
         o + r - 1 - 2 * q if o >= 0 and s == 1 else -1 for o, q, r, s in zip(out[2:], pad, reach, stride, strict=True)
     ]
-    known: ShapeOrNone = (out[0], told[1] * p.num_group if told[1] >= 0 else -1, *back)
+    known: ShapeOrNone = (out[0], weight_shape[1] * p.num_group if weight_shape[1] >= 0 else -1, *back)
     ins.merge(0, channels_last(known, p.layout))
 
 
@@ -163,8 +163,8 @@ class _Blocks:
         if geometry.pointwise and block.samples == 1 and self.plain(self.data):
             return self.taken(self.data, block)
         rows = _cut(self.rows, geometry.rows_shape(block))
-        made = rows if geometry.kernel[0] == 1 else _cut(self.columns, geometry.columns_shape(block))
-        return geometry.gather(self.data, block, rows, made).reshape(self.group, geometry.depth // self.group, -1)
+        columns = rows if geometry.kernel[0] == 1 else _cut(self.columns, geometry.columns_shape(block))
+        return geometry.gather(self.data, block, rows, columns).reshape(self.group, geometry.depth // self.group, -1)
 
     def plain(self, array: Array) -> bool:
         """Whether a matrix product can read and write the array as it is."""
@@ -262,8 +262,8 @@ def _(p: ConvolutionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) ->
             columns = _cut(blocks.columns, geometry.columns_shape(block))
             xp.matmul(turned, g, out=columns.reshape(p.num_group, geometry.depth // p.num_group, -1))
             if gdata.direct:
-                given = columns.reshape(-1, block.samples, *gdata.array.shape[2:])
-                gdata.array[block.start : block.stop] = given.swapaxes(0, 1)
+                samples = columns.reshape(-1, block.samples, *gdata.array.shape[2:])
+                gdata.array[block.start : block.stop] = samples.swapaxes(0, 1)
             else:
                 geometry.scatter(columns, block, _cut(blocks.rows, geometry.rows_shape(block)), gdata.array)
     for gradient in (gdata, gweight):

@@ -143,7 +143,7 @@ class _Blocks:
         # A kernel one row high needs both, too: what is scattered and what is gathered are the same then.
         return [Temp((math.prod(shape),), dtype) for shape in (rows, columns, (positions,))]
 
-    def each(self, temps: Arrays) -> Iterator[tuple[Block, Array, Array, Array]]:
+    def cut(self, temps: Arrays) -> Iterator[tuple[Block, Array, Array, Array]]:
         """For each block: rows, columns, and the space for data's part, (group, channel / group, positions)."""
         geometry = self.geometry
         for block in geometry.blocks(temps[0].dtype.itemsize):
@@ -193,7 +193,7 @@ def forward(p: DeconvolutionParams, ctx: OpContext, inputs: Arrays, outputs: Out
     blocks = _Blocks(p, data.shape, total.shape)
     weight = _grouped(p, inputs[1], total.dtype).swapaxes(1, 2)
     total[...] = 0 if p.no_bias else inputs[2].reshape(-1, *(1,) * len(p.kernel))
-    for block, rows, columns, space in blocks.each(ctx.temp):
+    for block, rows, columns, space in blocks.cut(ctx.temp):
         part = blocks.part(data, block)
         space.reshape(part.shape)[...] = part
         ctx.xp.matmul(weight, space, out=blocks.matrix(columns))
@@ -209,7 +209,7 @@ def gradients(p: DeconvolutionParams, ctx: OpContext, inputs: Arrays, outputs: O
     gdata = None if outputs[0] is None else first(outputs[0], p.layout)
     gweight, share = (temp.reshape(weight.shape) for temp in ctx.temp[3:])
     gweight[...] = 0
-    for block, rows, columns, space in blocks.each(ctx.temp):
+    for block, rows, columns, space in blocks.cut(ctx.temp):
         gcolumns = blocks.matrix(blocks.geometry.gather(gout, block, rows, columns))
         if outputs[1] is not None:
             part = blocks.part(data, block)

@@ -124,9 +124,9 @@ class _Call:
     def blocks(self) -> Iterator[slice]:
         """Images whose samples fit into BLOCK."""
         batch, channels = self.data.shape[:2]
-        each = channels * self.taps * math.prod(self.out)
-        step = max(1, BLOCK // max(1, each))
-        for start in range(0, batch if each else 0, step):
+        sample_size = channels * self.taps * math.prod(self.out)
+        step = max(1, BLOCK // max(1, sample_size))
+        for start in range(0, batch if sample_size else 0, step):
             yield slice(start, min(start + step, batch))
 
     def images(self, block: slice) -> Array:

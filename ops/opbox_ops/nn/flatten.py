@@ -31,6 +31,6 @@ def _(p: NoParams, ins: ShapeList, outs: ShapeList) -> None:
     ins.merge(0, (out[0], *rest))
 
 
-for each in (op, backward):
-    each.set_attr("TIsView", True)
-    each.compute()(copy_input)
+for definition in (op, backward):
+    definition.set_attr("TIsView", True)
+    definition.compute()(copy_input)

@@ -38,19 +38,19 @@ def _(p: FullyConnectedParams, ins: ShapeList, outs: ShapeList) -> None:
         raise ShapeError("expected at least 1 dimension, got ()", side="input", index=0)
     # The axes that are summed over, and those that stay.
     summed = None if data is None else data[1:] if p.flatten else data[-1:]
-    kept = None if data is None else data[:1] if p.flatten else data[:-1]
+    leading = None if data is None else data[:1] if p.flatten else data[:-1]
     features = -1 if summed is None or min(summed, default=0) < 0 else size_of(summed)
     weight = ins.merge(1, (p.num_hidden, features))
     if not p.no_bias:
         ins.merge(2, (p.num_hidden,))
-    if kept is None:
+    if leading is None:
         if p.flatten:
             outs.merge(0, (-1, p.num_hidden))
         elif out is not None and weight is not None:
             outs.merge(0, (*out[:-1], p.num_hidden))
             ins.merge(0, (*out[:-1], weight[1]))
         return
-    out = outs.merge(0, (*kept, p.num_hidden))
+    out = outs.merge(0, (*leading, p.num_hidden))
     assert out is not None
     assert weight is not None
     assert summed is not None

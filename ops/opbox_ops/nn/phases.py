@@ -86,7 +86,7 @@ class Phases:
         """What is flat (…, length or more), as (…, batch, channel, *plane)."""
         return flat[..., : self._length].reshape(*flat.shape[:-1], *self._outer, *self._plane)
 
-    def _each(self) -> Iterator[tuple[tuple[int, ...], tuple[Any, ...], tuple[Any, ...]]]:
+    def _places(self) -> Iterator[tuple[tuple[int, ...], tuple[Any, ...], tuple[Any, ...]]]:
         """For each phase: where it is inside the data, in its plane, and the data there."""
         taps = self._taps
         for phase in itertools.product(*map(range, self._counts)):
@@ -102,7 +102,7 @@ class Phases:
         flat = self._taken((*self._counts, self._length + reach), dtype)
         flat[...] = margin
         planes = self._planes(flat)
-        for phase, valid, source in self._each():
+        for phase, valid, source in self._places():
             planes[phase][valid] = data[source]
         return flat
 
@@ -111,7 +111,7 @@ class Phases:
         planes = self._planes(flat)
         if not self._whole:
             gdata[...] = 0
-        for phase, valid, source in self._each():
+        for phase, valid, source in self._places():
             gdata[source] = planes[phase][valid]
 
     def widened(self, out: Array) -> Array:
@@ -169,8 +169,8 @@ class Phases:
         sums = self._taken(phases.shape, dtype)
         sums[...] = 0
         bits = np.dtype(f"i{gout.dtype.itemsize}")
-        given = self.widened(gout).view(bits)
-        here, left, mask, value = (self._taken((self._length,), each) for each in (bool, bool, bits, gout.dtype))
+        gbits = self.widened(gout).view(bits)
+        here, left, mask, value = (self._taken((self._length,), dtype) for dtype in (bool, bool, bits, gout.dtype))
         left[...] = True
         signs = here.view("i1")
         for tap in itertools.product(*map(range, self._taps.kernel)):
@@ -181,7 +181,7 @@ class Phases:
             xp.logical_and(here, left, out=here)
             xp.logical_xor(left, here, out=left)
             mask[...] = xp.negative(signs, out=signs)
-            xp.bitwise_and(mask, given, out=value.view(bits))
+            xp.bitwise_and(mask, gbits, out=value.view(bits))
             part = sums[phase][run]
             xp.add(part, value, out=part)
         return sums

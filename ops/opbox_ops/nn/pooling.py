@@ -92,7 +92,7 @@ def _(p: PoolingParams, ins: ShapeList, outs: ShapeList) -> None:
     if p.global_pool:
         sizes = [1] * ndim
     else:
-        sizes = [_size(p, *each) for each in zip(data[2:], *_window(p, ndim), strict=True)]
+        sizes = [_size(p, *axis) for axis in zip(data[2:], *_window(p, ndim), strict=True)]
     out = channels_first(outs.merge(0, channels_last((*data[:2], *sizes), p.layout)), p.layout)
     assert out is not None
     ins.merge(0, channels_last((*out[:2], *(-1 for _ in sizes)), p.layout))
@@ -224,12 +224,12 @@ def _pool_by_taps(xp: Any, function: Any, taps: Taps, source: Array, pooled: Arr
 def _(p: PoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     xp = ctx.xp
     gdata, gout = first(outputs[0], p.layout), first(inputs[0], p.layout)
-    given = [first(array, p.layout) for array in inputs[1:]]
+    arrays = [first(array, p.layout) for array in inputs[1:]]
     taps = _taps(p, gdata.shape, gout.shape)
     if taps.whole and p.pool_type != "max":
         space = Space(ctx.temp[0])
         share = (
-            _lp(p, xp, gout, given[0], given[1], space) if p.pool_type == "lp" else _linear(p, xp, taps, gout, space)
+            _lp(p, xp, gout, arrays[0], arrays[1], space) if p.pool_type == "lp" else _linear(p, xp, taps, gout, space)
         )
         xp.copyto(gdata, share, casting="unsafe")
         return
@@ -237,28 +237,30 @@ def _(p: PoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Non
         space, target = Space(ctx.temp[0]), gdata[tile]
         wide = _wide(p, target.dtype)
         spread_out = target if wide == target.dtype else space.take(target.shape, wide)
-        _pool_back(p, xp, taps, gout[tile], [array[tile] for array in given], spread_out, space)
+        _pool_back(p, xp, taps, gout[tile], [array[tile] for array in arrays], spread_out, space)
         if spread_out is not target:
             xp.copyto(target, spread_out, casting="unsafe")
 
 
-def _pool_back(p: PoolingParams, xp: Any, taps: Taps, gout: Array, given: Arrays, gdata: Array, space: Space) -> None:
+def _pool_back(p: PoolingParams, xp: Any, taps: Taps, gout: Array, forward: Arrays, gdata: Array, space: Space) -> None:
     """Write the gradient to `gdata`; `given` is data and out, where the kind of pooling needs them."""
     if p.pool_type != "lp" and Phases.pay(taps):
         phases = Phases(xp, taps, gout.shape[:2], space)
         if p.pool_type == "max":
-            found = phases.route(gout, given[0], given[1], gdata.dtype)
+            pieces = phases.route(gout, forward[0], forward[1], gdata.dtype)
         else:
-            found = phases.spread(phases.widened(_linear(p, xp, taps, gout, space)))
-        phases.join(found, gdata)
+            pieces = phases.spread(phases.widened(_linear(p, xp, taps, gout, space)))
+        phases.join(pieces, gdata)
         return
     gdata[...] = 0
     if p.pool_type == "max":
-        route(xp, taps, gout, given[0], given[1], gdata, space)
+        route(xp, taps, gout, forward[0], forward[1], gdata, space)
     elif p.pool_type == "lp":
         rooms = [space.take(gout.shape, dtype) for dtype in (gdata.dtype, gdata.dtype, bool)]
         for valid, source in taps:
-            gdata[source] += _lp_share(p, xp, gout[valid], given[0][source], given[1][valid], [r[valid] for r in rooms])
+            gdata[source] += _lp_share(
+                p, xp, gout[valid], forward[0][source], forward[1][valid], [r[valid] for r in rooms]
+            )
     else:
         spread(xp, taps, _linear(p, xp, taps, gout, space), gdata, space)
 

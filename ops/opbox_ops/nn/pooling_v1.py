@@ -64,12 +64,12 @@ def _(p: PoolingV1Params, ins: ShapeList, outs: ShapeList) -> None:
         data = (*out[:2], *(-1 for _ in out[2:]))
     sizes = [1] * (len(data) - 2)
     if not p.global_pool:
-        spans = [n + 2 * q - k if n >= 0 else None for n, k, _, q in _each(p, data[2:])]
+        spans = [n + 2 * q - k if n >= 0 else None for n, k, _, q in _axes(p, data[2:])]
         if any(span is not None and span < 0 for span in spans):
             message = f"expected spatial dimensions of at least the kernel {p.kernel}, got {show_shape(data)}"
             raise ShapeError(message, side="input", index=0)
         up = p.pooling_convention == "full"
-        strides = [s for _, _, s, _ in _each(p, data[2:])]
+        strides = [s for _, _, s, _ in _axes(p, data[2:])]
         sizes = [
             -1 if span is None else (-(-span // s) if up else span // s) + 1
             for span, s in zip(spans, strides, strict=True)
@@ -78,7 +78,7 @@ def _(p: PoolingV1Params, ins: ShapeList, outs: ShapeList) -> None:
     ins.merge(0, (*out[:2], *data[2:]))
 
 
-def _each(p: PoolingV1Params, size: Sequence[int]) -> Iterator[tuple[int, int, int, int]]:
+def _axes(p: PoolingV1Params, size: Sequence[int]) -> Iterator[tuple[int, int, int, int]]:
     """Size, kernel, stride and padding of each spatial dimension."""
     return zip(size, *_window(p, tuple(size)), strict=True)
 
@@ -90,13 +90,13 @@ def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
 
 def _padded(p: PoolingV1Params, data: tuple[int, ...], out: tuple[int, ...]) -> tuple[int, ...]:
     """The shape of data with its padding, and as many zeros after it as the last windows reach over."""
-    sizes = [max(n + 2 * q, (o - 1) * s + k) for o, (n, k, s, q) in zip(out[2:], _each(p, data[2:]), strict=True)]
+    sizes = [max(n + 2 * q, (o - 1) * s + k) for o, (n, k, s, q) in zip(out[2:], _axes(p, data[2:]), strict=True)]
     return (*data[:2], *sizes)
 
 
 def _inside(p: PoolingV1Params, data: tuple[int, ...]) -> tuple[Any, ...]:
     """Where data is in its padding."""
-    return (..., *(slice(q, q + n) for n, _, _, q in _each(p, data[2:])))
+    return (..., *(slice(q, q + n) for n, _, _, q in _axes(p, data[2:])))
 
 
 def _taps(
@@ -106,7 +106,7 @@ def _taps(
 
     A window of the "full" convention ends where the padding ends, before the zeros beyond it.
     """
-    limits = [(n + 2 * q, s) for n, _, s, q in _each(p, data[2:])]
+    limits = [(n + 2 * q, s) for n, _, s, q in _axes(p, data[2:])]
     for tap in itertools.product(*map(range, _window(p, data[2:])[0])):
         counts = [max(0, min(o, (n - 1 - t) // s + 1)) for t, o, (n, s) in zip(tap, out[2:], limits, strict=True)]
         source = tuple(

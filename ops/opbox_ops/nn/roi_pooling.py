@@ -130,13 +130,13 @@ def _(p: ROIPoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> 
         outputs[0][...] = 0
         return
     source, wide = _columns(data), accumulation_type(gout.dtype)
-    top, given = _columns(out), _columns(gout).astype(wide)
+    top, gcolumns = _columns(out), _columns(gout).astype(wide)
     places = xp.full(top.shape, -1)
     for place, inside in _Parts(p, xp, rois, data.shape).taps():
         hit = (source[place] == top) & inside[:, None] & (places < 0)
         xp.copyto(places, place[:, None], where=hit)
-    given[places < 0] = 0
+    gcolumns[places < 0] = 0
     places = xp.maximum(places, 0) * data.shape[1] + xp.arange(data.shape[1])
     batch, channels, height, width = data.shape
-    total = added(xp, places, given, (batch, height, width, channels))
+    total = added(xp, places, gcolumns, (batch, height, width, channels))
     outputs[0][...] = total.transpose(0, 3, 1, 2)

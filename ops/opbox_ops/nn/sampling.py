@@ -52,8 +52,8 @@ class Corners:
 
     def slopes(self, xp: Any, images: Array, gsamples: Array) -> tuple[Array, Array]:
         """The gradients of y and x (m, n), from those of the samples."""
-        columns, given, rows = _columns(xp, images), _columns(xp, gsamples), self._rows(xp)
-        gy, gx = (((self._matrix(v, rows) @ columns) * given).sum(axis=1) for v in (self.down, self.right))
+        columns, gcolumns, rows = _columns(xp, images), _columns(xp, gsamples), self._rows(xp)
+        gy, gx = (((self._matrix(v, rows) @ columns) * gcolumns).sum(axis=1) for v in (self.down, self.right))
         return gy.reshape(self.size[:2]), gx.reshape(self.size[:2])
 
     def spread(self, xp: Any, gsamples: Array) -> Array:

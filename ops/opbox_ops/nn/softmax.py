@@ -77,28 +77,28 @@ def softmax_into(
         return
     rows, *rooms = temps
     wide = rows.dtype
-    held = rooms.pop() if out.dtype != wide else out
+    result = rooms.pop() if out.dtype != wide else out
     source = data
     if factor != 1 or left_out is not None or data.dtype != wide:
-        source = held
+        source = result
         xp.multiply(data, factor, out=source, dtype=wide)
         if left_out is not None:
             xp.copyto(source, -np.inf, where=left_out)
     xp.max(source, axis=axis, keepdims=True, out=rows)
-    xp.subtract(source, rows, out=held)
-    powers = rooms.pop() if log else held
-    xp.exp(held, out=powers)
+    xp.subtract(source, rows, out=result)
+    powers = rooms.pop() if log else result
+    xp.exp(result, out=powers)
     xp.sum(powers, axis=axis, keepdims=True, out=rows)
     if log:
         xp.log(rows, out=rows)
-        xp.subtract(held, rows, out=held)
+        xp.subtract(result, rows, out=result)
     else:
-        xp.divide(held, rows, out=held)
+        xp.divide(result, rows, out=result)
         if left_out is not None:
             # Also where nothing is left: MXNet has zeros there, not the 0 / 0 that this gives.
-            xp.copyto(held, 0, where=left_out)
-    if held is not out:
-        xp.copyto(out, held, casting="unsafe")
+            xp.copyto(result, 0, where=left_out)
+    if result is not out:
+        xp.copyto(out, result, casting="unsafe")
 
 
 def _register(name: str, sign: float, log: bool, inputs: tuple[str | Slot, ...]) -> Op:
@@ -166,21 +166,21 @@ def _through_temps(call: CallSpec, shape: tuple[int, ...], axis: int) -> list[Te
 def _through(ctx: OpContext, g: Array, y: Array, out: Array, axis: int, factor: float = 1.0, log: bool = False) -> None:
     """Write the gradient of softmax, or of its logarithm, from gout and out; `out` may be g."""
     xp, (rows, room) = ctx.xp, ctx.temp
-    held = out if out.dtype == room.dtype else room
+    result = out if out.dtype == room.dtype else room
     if log:
         xp.sum(g, axis=axis, keepdims=True, dtype=rows.dtype, out=rows)
         xp.exp(y, out=room, dtype=room.dtype)
         xp.multiply(room, rows, out=room)
-        xp.subtract(g, room, out=held)
+        xp.subtract(g, room, out=result)
     else:
         xp.multiply(g, y, out=room, dtype=room.dtype)
         xp.sum(room, axis=axis, keepdims=True, out=rows)
-        xp.subtract(g, rows, out=held)
-        xp.multiply(held, y, out=held)
+        xp.subtract(g, rows, out=result)
+        xp.multiply(result, y, out=result)
     if factor != 1:
-        xp.multiply(held, factor, out=held)
-    if held is not out:
-        xp.copyto(out, held, casting="unsafe")
+        xp.multiply(result, factor, out=result)
+    if result is not out:
+        xp.copyto(out, result, casting="unsafe")
 
 
 _register("softmax", 1.0, False, ("data", Slot("length", when("use_length"), doc="How many elements count.")))
@@ -197,8 +197,8 @@ def _(p: SoftmaxActivationParams, ins: ShapeList, outs: ShapeList) -> None:
     if shape == ():
         raise ShapeError("expected at least 1 dimension, got ()", side="input", index=0)
     if p.mode == "channel" and shape is not None and len(shape) < 3:
-        told = f"expected at least 3 dimensions with mode 'channel', got {show_shape(shape)}"
-        raise ShapeError(told, side="input", index=0)
+        message = f"expected at least 3 dimensions with mode 'channel', got {show_shape(shape)}"
+        raise ShapeError(message, side="input", index=0)
 
 
 activation_backward = register_backward(

@@ -183,10 +183,10 @@ def _read_back(ctx: OpContext, gout: Array, data: Array, grid: Array, gdata: Arr
     """Write data's gradient, and return that of the grid, (batch, 2, h, w)."""
     xp, met = ctx.xp, _neighbours(ctx, grid, data)
     images = _flat(data).astype(grid.dtype, copy=False)
-    given = _flat(gout).astype(grid.dtype, copy=False)
+    gsamples = _flat(gout).astype(grid.dtype, copy=False)
     if gdata is not None:
-        gdata[...] = met.spread(xp, given).reshape(gdata.shape)
-    gy, gx = met.slopes(xp, images, given)
+        gdata[...] = met.spread(xp, gsamples).reshape(gdata.shape)
+    gy, gx = met.slopes(xp, images, gsamples)
     height, width = data.shape[2:]
     ggrid = xp.stack([gx * ((width - 1) / 2), gy * ((height - 1) / 2)], axis=1)
     return ggrid.reshape(gout.shape[0], 2, *gout.shape[2:])

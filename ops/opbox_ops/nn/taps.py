@@ -50,7 +50,7 @@ class Taps:
         """For each tap: the output positions where it is inside the data, and the data there."""
         for tap in itertools.product(*map(range, self.kernel)):
             starts = [t - q for t, q in zip(tap, self.pad, strict=True)]
-            met = [under(*each) for each in zip(starts, self.out, self.stride, self.data, strict=True)]
+            met = [under(*axis) for axis in zip(starts, self.out, self.stride, self.data, strict=True)]
             yield (..., *(valid for valid, _ in met)), (..., *(source for _, source in met))
 
     def along(self, axis: int) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...]]]:
@@ -102,40 +102,40 @@ def tiles(device: str, shape: tuple[int, ...]) -> Iterator[tuple[slice, slice]]:
             yield slice(n, n + samples), slice(c, c + across)
 
 
-def spread(xp: Any, taps: Taps, value: Array, held: Array, space: Space) -> None:
+def spread(xp: Any, taps: Taps, value: Array, gdata: Array, space: Space) -> None:
     """Add `value` to all the elements of its windows in `held`, one dimension after the other."""
     for axis in reversed(range(len(taps.out))):
-        target = held
+        target = gdata
         if axis > 0:
             shape = (*value.shape[: axis + 2], taps.data[axis], *value.shape[axis + 3 :])
-            target = space.take(shape, held.dtype)
+            target = space.take(shape, gdata.dtype)
             target.fill(0)
         for valid, taken in taps.along(axis):
             target[taken] += value[valid]
         value = target
 
 
-def route(xp: Any, taps: Taps, gout: Array, data: Array, out: Array, held: Array, space: Space) -> None:
+def route(xp: Any, taps: Taps, gout: Array, data: Array, out: Array, gdata: Array, space: Space) -> None:
     """Add gout to `held`, which is zeros, at the first element of each window that equals its maximum.
 
     Chosen by masks on the bits, not by products, so that an infinite gradient stays in its place.
     """
     bits = np.dtype(f"i{gout.dtype.itemsize}")
-    given = space.take(gout.shape, gout.dtype)
-    xp.copyto(given, gout)
-    given = given.view(bits)
+    gbits = space.take(gout.shape, gout.dtype)
+    xp.copyto(gbits, gout)
+    gbits = gbits.view(bits)
     here, left = space.take(gout.shape, bool), space.take(gout.shape, bool)
     mask, value = space.take(gout.shape, bits), space.take(gout.shape, gout.dtype)
     left.fill(True)
     for valid, source in taps:
-        met, free, part = here[valid], left[valid], held[source]
+        met, free, part = here[valid], left[valid], gdata[source]
         xp.equal(data[source], out[valid], out=met)
         xp.logical_and(met, free, out=met)
         xp.logical_xor(free, met, out=free)
         xp.copyto(mask[valid], met)
         xp.negative(mask[valid], out=mask[valid])
         if taps.apart:
-            xp.bitwise_and(mask[valid], given[valid], out=part.view(bits))
+            xp.bitwise_and(mask[valid], gbits[valid], out=part.view(bits))
         else:
-            xp.bitwise_and(mask[valid], given[valid], out=value[valid].view(bits))
+            xp.bitwise_and(mask[valid], gbits[valid], out=value[valid].view(bits))
             xp.add(part, value[valid], out=part)

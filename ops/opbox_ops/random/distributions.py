@@ -72,7 +72,7 @@ class Distribution:
     inputs: tuple[str, ...]
     direct: bool = False
     valid: Callable[..., bool] = lambda *params: True
-    told: str = ""
+    expected: str = ""
     aliases: tuple[str, ...] = ()
 
 
@@ -199,16 +199,16 @@ def _model(row: Distribution, base: type[Params], suffix: str) -> type[Params]:
         name: (Int if isinstance(default, int) else Float, Field(default, description=f"Parameter of the {row.name}."))
         for name, default in row.params.items()
     }
-    made = create_model(f"Random{row.name.title().replace('_', '')}{suffix}Params", __base__=base, **fields)
-    made.positional = tuple(row.params)
-    return made
+    model = create_model(f"Random{row.name.title().replace('_', '')}{suffix}Params", __base__=base, **fields)
+    model.positional = tuple(row.params)
+    return model
 
 
 def _check(row: Distribution, p: Any) -> None:
     numbers = _numbers(row, p)
     if not row.valid(*numbers):
-        told = ", ".join(f"{name}={number}" for name, number in zip(row.params, numbers, strict=True))
-        raise ParamError(f"_random_{row.name}: expected {row.told}, got {told}")
+        got = ", ".join(f"{name}={number}" for name, number in zip(row.params, numbers, strict=True))
+        raise ParamError(f"_random_{row.name}: expected {row.expected}, got {got}")
 
 
 def _declare(row: Distribution) -> None:
@@ -278,12 +278,12 @@ def _declare_sample(row: Distribution) -> Op:
 
     @op.compute(temps=_wide if row.direct else None, allocates=scaled if row.direct else _DRAWN)
     def _(p: SampleParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-        wide = [each.reshape((*each.shape, *(1,) * len(p.shape))) for each in inputs]
+        wide = [array.reshape((*array.shape, *(1,) * len(p.shape))) for array in inputs]
         try:
             _draw(ctx, row, outputs[0], *wide)
         except ValueError as error:
             raise BadRequestError(
-                f"{', '.join(row.inputs)}: expected {row.told} everywhere, got numbers that are not"
+                f"{', '.join(row.inputs)}: expected {row.expected} everywhere, got numbers that are not"
             ) from error
 
     return op

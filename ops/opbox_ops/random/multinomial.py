@@ -90,8 +90,8 @@ def _(p: MultinomialParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) ->
     ctx.random.uniform(drawn)
     # Row r's sums lie in (r, r + 1], so that one search serves all rows.
     first = xp.arange(rows, dtype="float64")[:, None]
-    found = xp.searchsorted((sums + first).reshape(-1), (drawn + first).reshape(-1), side="right")
-    where = xp.minimum(found.reshape(rows, draws) - xp.arange(rows)[:, None] * classes, classes - 1)
+    places = xp.searchsorted((sums + first).reshape(-1), (drawn + first).reshape(-1), side="right")
+    where = xp.minimum(places.reshape(rows, draws) - xp.arange(rows)[:, None] * classes, classes - 1)
     if outputs[0] is not None:
         outputs[0][...] = where.reshape(outputs[0].shape)
     if p.get_prob and outputs[1] is not None:

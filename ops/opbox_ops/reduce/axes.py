@@ -12,7 +12,7 @@ from opbox_protocol.errors import ShapeError
 from ..infer import Shape, ShapeList, canonical_axis
 from ..params import Bool, Field, OptShape, Params
 
-__all__ = ["ReduceParams", "axes_of", "kept", "reduced", "shapes"]
+__all__ = ["ReduceParams", "axes_of", "kept_dims", "reduced", "shapes"]
 
 
 class ReduceParams(Params):
@@ -31,7 +31,7 @@ def axes_of(p: Any, ndim: int) -> tuple[int, ...]:
     return tuple(i for i in range(ndim) if i not in named) if getattr(p, "exclude", False) else tuple(named)
 
 
-def kept(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
+def kept_dims(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
     """`shape` with the length of `axes` 1: it broadcasts to `shape`."""
     return tuple(1 if i in axes else d for i, d in enumerate(shape))
 
@@ -39,7 +39,7 @@ def kept(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
 def reduced(shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool) -> tuple[int, ...]:
     """The shape that is left of `shape`."""
     if keepdims:
-        return kept(shape, axes)
+        return kept_dims(shape, axes)
     return tuple(d for i, d in enumerate(shape) if i not in axes) or (1,)
 
 

@@ -20,7 +20,7 @@ from ..infer import Shape, ShapeList, TypeList, canonical_axis
 from ..node import Entry, Node
 from ..params import Bool, Field, OptShape, Params
 from ..registry import register, register_backward
-from .axes import kept, reduced
+from .axes import kept_dims, reduced
 
 
 class MomentsParams(Params):
@@ -105,7 +105,7 @@ def _(p: MomentsParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Non
     gmean, gvar, data = inputs
     centred = ctx.temp[0]
     _, axes, n = _centred(p, ctx.xp, data, centred)
-    shape = kept(data.shape, axes)
+    shape = kept_dims(data.shape, axes)
     centred *= gvar.reshape(shape)
     centred *= 2
     centred += gmean.reshape(shape)

@@ -18,7 +18,7 @@ from ..infer import TypeList
 from ..node import Entry, Node
 from ..params import Bool, Field, OptShape, Params
 from ..registry import register, register_backward
-from .axes import axes_of, kept, shapes
+from .axes import axes_of, kept_dims, shapes
 from .exact import divide, sign
 
 RealOrInt = Literal["float16", "float32", "float64", "int8", "int32", "int64"]
@@ -61,7 +61,7 @@ def _sum_type(dtype: Any) -> np.dtype[Any]:
 def _temps(p: NormParams, call: CallSpec) -> list[Temp]:
     x = call.inputs[0]
     dtype = _sum_type(x.dtype)
-    return [Temp(x.shape, dtype), Temp(kept(x.shape, axes_of(p, len(x.shape))), dtype)]
+    return [Temp(x.shape, dtype), Temp(kept_dims(x.shape, axes_of(p, len(x.shape))), dtype)]
 
 
 @op.compute(temps=_temps)
@@ -78,7 +78,7 @@ def _(p: NormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
 @backward.compute()
 def _(p: NormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     (g, x, y), (out,) = inputs, outputs
-    small = kept(x.shape, axes_of(p, x.ndim))
+    small = kept_dims(x.shape, axes_of(p, x.ndim))
     if p.ord == 2:
         divide(ctx.xp, x, y.reshape(small), out)
     else:

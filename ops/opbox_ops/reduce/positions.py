@@ -68,7 +68,7 @@ def _search_temps(p: Any, call: CallSpec) -> list[Temp]:
 
 def _search(name: str) -> Callable[..., None]:
     def compute(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-        xp, (found, *turned), (data,) = ctx.xp, ctx.temp, inputs
+        xp, (indices, *turned), (data,) = ctx.xp, ctx.temp, inputs
         if outputs[0].size == 0:
             return
         axis = _axis(p, data.ndim)
@@ -77,8 +77,8 @@ def _search(name: str) -> Callable[..., None]:
         elif turned:
             xp.copyto(turned[0], xp.moveaxis(data, axis, -1))
             data = turned[0]
-        getattr(xp, name)(data, axis=-1, out=found)
-        xp.copyto(outputs[0], found.reshape(outputs[0].shape), casting="unsafe")
+        getattr(xp, name)(data, axis=-1, out=indices)
+        xp.copyto(outputs[0], indices.reshape(outputs[0].shape), casting="unsafe")
 
     return compute
 

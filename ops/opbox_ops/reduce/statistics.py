@@ -22,7 +22,7 @@ from ..gradient import backward_node, grad_use_none
 from ..infer import all_same_type
 from ..node import Entry, Node
 from ..registry import Op, register, register_backward
-from .axes import ReduceParams, axes_of, kept, shapes
+from .axes import ReduceParams, axes_of, kept_dims, shapes
 from .exact import divide
 
 Reduce: TypeAlias = "Callable[[OpContext, Array, tuple[int, ...], Array], None]"
@@ -146,7 +146,7 @@ def _temps(name: str, p: ReduceParams, call: CallSpec) -> list[Temp]:
         total = np.dtype(np.int64)
     asked = []
     if name == "mean" or (name not in ("max", "min") and total != out):
-        asked.append(Temp(kept(x.shape, axes_of(p, len(x.shape))), total))
+        asked.append(Temp(kept_dims(x.shape, axes_of(p, len(x.shape))), total))
     if name.startswith("nan") and x.dtype.kind not in "iub":
         asked += [Temp(x.shape, x.dtype), Temp(x.shape, "bool")]
     return asked
@@ -166,7 +166,7 @@ def _register(row: Row) -> Op:
     def _(p: ReduceParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
         (x,) = inputs
         axes = axes_of(p, x.ndim)
-        row.reduce(ctx, x, axes, outputs[0].reshape(kept(x.shape, axes)))
+        row.reduce(ctx, x, axes, outputs[0].reshape(kept_dims(x.shape, axes)))
 
     if row.spread is None:
         op.set_attr("FGradient", grad_use_none(backward.name))
@@ -188,7 +188,7 @@ def _use_all(name: str) -> Callable[[Node, list[Entry]], list[Entry | None]]:
 
 def _repeat(p: ReduceParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     (g,), (out,) = inputs, outputs
-    ctx.xp.copyto(out, g.reshape(kept(out.shape, axes_of(p, out.ndim))))
+    ctx.xp.copyto(out, g.reshape(kept_dims(out.shape, axes_of(p, out.ndim))))
 
 
 def _share_temps(p: ReduceParams, call: CallSpec) -> list[Temp]:
@@ -203,13 +203,13 @@ def _repeat_mean(p: ReduceParams, ctx: OpContext, inputs: Arrays, outputs: Outpu
     if count:
         ctx.xp.copyto(share, g)
         _share(ctx, share, count)
-        ctx.xp.copyto(out, share.reshape(kept(out.shape, axes)), casting="unsafe")
+        ctx.xp.copyto(out, share.reshape(kept_dims(out.shape, axes)), casting="unsafe")
 
 
 def _spread_with(spread: Spread) -> Callable[..., None]:
     def compute(p: ReduceParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
         g, x, y = inputs
-        small = kept(x.shape, axes_of(p, x.ndim))
+        small = kept_dims(x.shape, axes_of(p, x.ndim))
         spread(ctx, g.reshape(small), x, y.reshape(small), outputs[0])
 
     return compute

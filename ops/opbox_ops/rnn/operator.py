@@ -123,11 +123,11 @@ def _(p: RNNParams, ins: ShapeList, outs: ShapeList) -> None:
 
 def _inputs_of(p: RNNParams, parameters: int) -> int:
     """data's last dimension, from the length of the parameters."""
-    rest, each = _sizes(p, (0, 0, 0)).parameters, (2 if p.bidirectional else 1) * GATES[p.mode] * p.state_size
-    if parameters < rest or (parameters - rest) % each:
-        message = f"expected {rest} elements and a multiple of {each}, got {parameters}"
+    rest, per_input = _sizes(p, (0, 0, 0)).parameters, (2 if p.bidirectional else 1) * GATES[p.mode] * p.state_size
+    if parameters < rest or (parameters - rest) % per_input:
+        message = f"expected {rest} elements and a multiple of {per_input}, got {parameters}"
         raise ShapeError(message, side="input", index=1)
-    return (parameters - rest) // each
+    return (parameters - rest) // per_input
 
 
 @op.infer_type
@@ -175,26 +175,26 @@ class _Call:
 
     def direction(self, layer: int, number: int) -> Direction:
         """The cells of direction `number` of a layer."""
-        kept, k, n = self.layers[layer], layer * self.sizes.directions + number, self.sizes.outputs
+        saved, k, n = self.layers[layer], layer * self.sizes.directions + number, self.sizes.outputs
         low, high = self.p.lstm_state_clip_min, self.p.lstm_state_clip_max
         return Direction(
             self.xp,
             self.p.mode,
             self.weights[k],
             number == 1,
-            kept.gates[number],
-            kept.extra[number] if kept.extra is not None else None,
-            kept.states[..., number * n : (number + 1) * n],
+            saved.gates[number],
+            saved.extra[number] if saved.extra is not None else None,
+            saved.states[..., number * n : (number + 1) * n],
             self.state[k],
             self.cell[k] if self.cell is not None else None,
             self.valid,
             None if low is None or high is None else (low, high, self.p.lstm_state_clip_nan),
         )
 
-    def passed(self, kept: Activations) -> Array:
+    def passed(self, saved: Activations) -> Array:
         """What a layer gives to the next one, (time, batch, directions * outputs)."""
-        states = kept.states if self.valid is None else kept.states * self.valid
-        return states if kept.mask is None else states * kept.mask
+        states = saved.states if self.valid is None else saved.states * self.valid
+        return states if saved.mask is None else states * saved.mask
 
     def bias(self, part: Weights) -> Array:
         """What is added to the gates of every step; gru's new gate has its second bias within the reset."""
@@ -208,11 +208,11 @@ class _Call:
 def _(p: RNNParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     call = _Call(p, ctx, inputs, outputs[-1])
     sizes, x = call.sizes, call.data
-    for layer, kept in enumerate(call.layers):
+    for layer, saved in enumerate(call.layers):
         flat = x.reshape(-1, x.shape[2])
         for number in range(sizes.directions):
             k = layer * sizes.directions + number
-            part, gates = call.weights[k], kept.gates[number]
+            part, gates = call.weights[k], saved.gates[number]
             ctx.xp.matmul(flat, part.i2h.T, out=gates.reshape(-1, sizes.gates))
             gates += call.bias(part)
             last, cell = call.direction(layer, number).run()
@@ -220,9 +220,9 @@ def _(p: RNNParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
                 outputs[1][k] = last
             if p.mode == "lstm" and outputs[2] is not None:
                 outputs[2][k] = cell
-        if kept.mask is not None:
-            _draw(p, ctx, kept.mask)
-        x = call.passed(kept)
+        if saved.mask is not None:
+            _draw(p, ctx, saved.mask)
+        x = call.passed(saved)
     if outputs[0] is not None:
         outputs[0][...] = x
 
@@ -249,9 +249,9 @@ def _(p: RNNParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     gweights = None if packed is None else weights(sizes, packed)
     gx = gout
     for layer in reversed(range(sizes.layers)):
-        kept = call.layers[layer]
+        saved = call.layers[layer]
         x = call.passed(call.layers[layer - 1]) if layer else call.data
-        gstates, gx = gx if kept.mask is None else gx * kept.mask, None
+        gstates, gx = gx if saved.mask is None else gx * saved.mask, None
         if call.valid is not None:
             gstates = gstates * call.valid
         for number in range(sizes.directions):

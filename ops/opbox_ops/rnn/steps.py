@@ -233,15 +233,15 @@ class Direction:
         of_new[...] = i * (1 - new * new)
         of_o[...] = squashed * o * (1 - o)
         of_cell = o * (1 - squashed * squashed)
-        kept = f
+        forget = f
         if self.clip is not None:
             inside = (cells > self.clip[0]) & (cells < self.clip[1])
             for factor in (of_i, of_f, of_new):
                 factor *= inside
-            kept = kept * inside
+            forget = forget * inside
         passing = self._masked(factors, of_cell)
         if passing is not None:
-            kept = kept + passing * (1 - kept)
+            forget = forget + passing * (1 - forget)
         projection, projected = self.weights.h2r, None
         if projection is not None:
             projected = xp.zeros_like(gstates)
@@ -260,7 +260,7 @@ class Direction:
             inner = factors[t, :, : 3 * n].reshape(-1, 3, n)
             inner *= gcell[:, None]
             of_o[t] *= ghidden
-            gcell = gcell * kept[t]
+            gcell = gcell * forget[t]
             gstate = factors[t] @ self.weights.h2h
             if passing is not None:
                 gstate += passing[t] * total
@@ -275,10 +275,10 @@ class Direction:
         of_r[...] = again * r * (1 - r)
         of_z[...] = (before - new) * z * (1 - z)
         of_new[...] = (1 - z) * (1 - new * new)
-        kept = z
+        update = z
         passing = self._masked(of_z, of_new)
         if passing is not None:
-            kept = kept + passing * (1 - kept)
+            update = update + passing * (1 - update)
         for t in reversed(self._times()):
             total = gstates[t] + gstate
             of_new[t] *= total
@@ -287,5 +287,5 @@ class Direction:
             recurrent[t] = inputs[t]
             recurrent[t, :, 2 * n :] *= r[t]
             gstate = recurrent[t] @ self.weights.h2h
-            gstate += total * kept[t]
+            gstate += total * update[t]
         return inputs, recurrent, gstate, None, None

@@ -119,7 +119,7 @@ class Build:
             f"OPBOX_LAUNCH({number})\n"
             for number, name in enumerate(names)
         )
-        headers = "".join(f'#line 1 "{each}"\n{_text(each)}\n' for each in _HEADERS)
+        headers = "".join(f'#line 1 "{header}"\n{_text(header)}\n' for header in _HEADERS)
         # After the headers, which must not see the user's names.
         program = f'{self._definitions}#line 1 "kernel.cu"\n{for_emulator(self._source)}'
         return f'{headers}{program}\n#line 1 "launch"\n{entries}'
@@ -127,17 +127,18 @@ class Build:
 
 def line_of(library: Path, code: int) -> int:
     """The user's line that the call before the address `code` stands for; 0 where it is not known."""
-    tool = next((found for found in map(shutil.which, _SYMBOLIZERS) if found), None)
+    tool = next((path for path in map(shutil.which, _SYMBOLIZERS) if path), None)
     if tool is None:
         return 0
     command = [tool, "-i", "-e", str(library), hex(code - 1)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE_SECONDS, check=False)
-    found = next((match for line in done.stdout.splitlines() if (match := _AT_LINE.search(line))), None)
-    return int(found[1]) if found else 0
+    places = filter(None, map(_AT_LINE.search, done.stdout.splitlines()))
+    place = next(places, None)
+    return int(place[1]) if place else 0
 
 
 def _compiler(kernel: str) -> str:
-    compiler = next((found for found in map(shutil.which, _COMPILERS) if found), None)
+    compiler = next((path for path in map(shutil.which, _COMPILERS) if path), None)
     if compiler is None:
         raise UnsupportedError(
             f"kernel {kernel!r}: this CPU server runs CUDA source through a C++ compiler and found none of "
@@ -148,8 +149,8 @@ def _compiler(kernel: str) -> str:
 
 @cache
 def _calls(compiler: str) -> list[str]:
-    told = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False).stdout
-    return _CALLS["clang" if "clang" in told else "gcc"]
+    version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False).stdout
+    return _CALLS["clang" if "clang" in version else "gcc"]
 
 
 def _runtime(kernel: str, compiler: str, folder: Path) -> Path:
@@ -185,7 +186,7 @@ def _run(kernel: str, compiler: str, *arguments: str) -> str | None:
 
 
 def _runtime_text() -> str:
-    return "".join(f'#line 1 "{each}"\n{_text(each)}\n' for each in _RUNTIME)
+    return "".join(f'#line 1 "{file}"\n{_text(file)}\n' for file in _RUNTIME)
 
 
 @cache
@@ -213,9 +214,9 @@ def _default_cache() -> Path:
     except OSError:
         writable = False
     if not writable:
-        held = tempfile.TemporaryDirectory(prefix="opbox-kernels-")
-        atexit.register(held.cleanup)
-        return Path(held.name)
+        temporary = tempfile.TemporaryDirectory(prefix="opbox-kernels-")
+        atexit.register(temporary.cleanup)
+        return Path(temporary.name)
     if folder.stat().st_uid != os.getuid() or folder.stat().st_mode & 0o022:
         raise UnsupportedError("the kernel cache belongs to somebody else or is writable by others: remove it")
     return folder

@@ -22,7 +22,7 @@ from .building import Build, line_of
 from .launching import checked_arguments, checked_shared, checked_sizes
 from .memory import Array, layout
 from .options import checked_options, definitions
-from .report import Report, told
+from .report import Report, described
 from .signature import Argument
 from .translate import waits
 
@@ -73,10 +73,10 @@ def _check_parameters(name: str, arguments: tuple[Argument, ...], library: _Libr
         size, letter = kinds[position] // 4, kinds[position] % 4
         kind = "pointer" if letter == 1 else f"{'floating' if letter == 2 else 'integer'} number of {size} bytes"
         floating = argument.dtype == np.float32 or argument.dtype == np.float64
-        given = f"{'floating' if floating else 'integer'} number of {argument.dtype.itemsize} bytes"
+        expected = f"{'floating' if floating else 'integer'} number of {argument.dtype.itemsize} bytes"
         if argument.c_type == "__half" and not argument.is_pointer and size == 2:
             continue
-        if kind != ("pointer" if argument.is_pointer else given):
+        if kind != ("pointer" if argument.is_pointer else expected):
             raise BadRequestError(
                 f"kernel {name!r}: argument {position}: the signature says '{argument}', the kernel takes a {kind}"
             )
@@ -104,10 +104,10 @@ _loading = Lock()
 def _loaded(path: Path) -> _Library:
     # A library keeps a launch's state in its own variables, so whoever has it loaded must share its lock.
     with _loading:
-        found = _libraries.get(path)
-        if found is None:
-            found = _libraries[path] = _Library(path)
-        return found
+        library = _libraries.get(path)
+        if library is None:
+            library = _libraries[path] = _Library(path)
+        return library
 
 
 class EmulatedKernel:
@@ -162,6 +162,6 @@ class EmulatedKernel:
         if report.kind:
             line = report.line or line_of(self._library.path, report.code)
             raise UserCodeError(
-                told(self.name, self.arguments, report, line, block_size),
+                described(self.name, self.arguments, report, line, block_size),
                 detail={"line": line, "kernel": self.name},
             )

@@ -92,7 +92,7 @@ class BodyKernel:
                 raise BadRequestError(f"kernel {self._name!r}: argument {name!r}: expected an array, got {value!r}")
         form = tuple((tuple(value.shape), value.dtype) for value in values)
         if self._last is None or self._last[0] != form:
-            described = [(name, *each) for name, each in zip(names, form, strict=True)]
+            described = [(name, *spec) for name, spec in zip(names, form, strict=True)]
             cut = len(self._inputs)
             source, arguments = decorate(self._name, described[:cut], described[cut:], self._body)
             compiled = compile_kernel(self._device_type, source, self._name, arguments, self._options)
@@ -100,7 +100,7 @@ class BodyKernel:
         return self._last[1]
 
 
-def read_kernel(device_type: str, told: Mapping[str, Any], array: Any) -> KernelForm:
+def read_kernel(device_type: str, command: Mapping[str, Any], array: Any) -> KernelForm:
     """The kernel that a `compile` command tells of, compiled.
 
     Args:
@@ -111,17 +111,19 @@ def read_kernel(device_type: str, told: Mapping[str, Any], array: Any) -> Kernel
     Raises:
         BadRequestError: both forms or neither, too long a text, or it does not compile.
     """
-    name, source, body = told["kernel"], told.get("source"), told.get("body")
+    name, source, body = command["kernel"], command.get("source"), command.get("body")
     if (source is None) == (body is None):
         raise BadRequestError(f"kernel {name!r}: expected either a source, or a body with inputs and outputs")
     length = len(source or body or "")
     if length > MAX_SOURCE:
         raise BadRequestError(f"kernel {name!r}: expected a source of at most {MAX_SOURCE} characters, got {length}")
-    options = told.get("options") or ()
+    options = command.get("options") or ()
     if source is not None:
-        return SourceKernel(device_type, name, source, told.get("signature", ""), options, told.get("exports") or ())
+        return SourceKernel(
+            device_type, name, source, command.get("signature", ""), options, command.get("exports") or ()
+        )
     assert body is not None
-    ins, outs = told.get("inputs") or {}, told.get("outputs") or {}
-    made = BodyKernel(device_type, name, [*ins], [*outs], body, options)
-    made.for_values([array(id) for group in (ins, outs) for id in group.values()])
-    return made
+    ins, outs = command.get("inputs") or {}, command.get("outputs") or {}
+    kernel = BodyKernel(device_type, name, [*ins], [*outs], body, options)
+    kernel.for_values([array(id) for group in (ins, outs) for id in group.values()])
+    return kernel

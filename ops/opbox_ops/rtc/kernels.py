@@ -16,7 +16,7 @@ from .signature import Argument
 
 __all__ = ["Kernel", "compile_kernel"]
 
-KEPT = 256
+CACHED_KERNELS = 256
 """Compiled kernels that are kept when nobody uses them; the longest unused goes first."""
 
 
@@ -30,7 +30,7 @@ class Kernel(Protocol):
         """Run it over `grid` blocks of `block` threads; see EmulatedKernel.launch."""
 
 
-_kernels: LRUCache[str, Kernel] = LRUCache(KEPT)
+_kernels: LRUCache[str, Kernel] = LRUCache(CACHED_KERNELS)
 _lock = Lock()
 
 
@@ -57,8 +57,8 @@ def compile_kernel(
         UnsupportedError: a CPU without a C++ compiler.
     """
     options = checked_options(name, options)
-    told = [device_type, source, name, [str(each) for each in arguments], options, sorted(exports)]
-    key = hashlib.sha256(json.dumps(told).encode()).hexdigest()
+    identity = [device_type, source, name, [str(argument) for argument in arguments], options, sorted(exports)]
+    key = hashlib.sha256(json.dumps(identity).encode()).hexdigest()
     with _lock:
         kernel = _kernels.get(key)
     if kernel is not None:
@@ -86,5 +86,5 @@ def _compiled(
     # A kernel that is not extern "C" has a name of the compiler's making; asked for, NVRTC tells it.
     plain = "<" not in name and re.search(r'\bextern\s*"C"', source)
     wanted = tuple(exports) if plain or name in exports else (*exports, name)
-    made: Kernel = CudaModule(source, options, wanted).kernel(name, arguments)
-    return made
+    kernel: Kernel = CudaModule(source, options, wanted).kernel(name, arguments)
+    return kernel

@@ -31,24 +31,24 @@ def checked_sizes(
     Raises:
         BadRequestError: not three sizes of 1 or more, or more than a CUDA device takes.
     """
-    found = []
+    checked = []
     for what, sizes, limits in (("grid", grid, _GRID_LIMITS), ("block", block, _BLOCK_LIMITS)):
-        given = tuple(sizes)
-        if len(given) != 3 or not all(isinstance(n, int | np.integer) and n >= 1 for n in given):
-            raise BadRequestError(f"kernel {kernel!r}: {what}: expected three sizes of 1 or more, got {given}")
-        if what == "block" and math.prod(given) > MAX_THREADS:
-            raise BadRequestError(f"kernel {kernel!r}: expected at most {MAX_THREADS} threads a block, got {given}")
-        if any(n > limit for n, limit in zip(given, limits, strict=True)):
-            raise BadRequestError(f"kernel {kernel!r}: {what}: expected at most {limits}, got {given}")
-        found.append((int(given[0]), int(given[1]), int(given[2])))
-    return found[0], found[1]
+        triple = tuple(sizes)
+        if len(triple) != 3 or not all(isinstance(n, int | np.integer) and n >= 1 for n in triple):
+            raise BadRequestError(f"kernel {kernel!r}: {what}: expected three sizes of 1 or more, got {triple}")
+        if what == "block" and math.prod(triple) > MAX_THREADS:
+            raise BadRequestError(f"kernel {kernel!r}: expected at most {MAX_THREADS} threads a block, got {triple}")
+        if any(n > limit for n, limit in zip(triple, limits, strict=True)):
+            raise BadRequestError(f"kernel {kernel!r}: {what}: expected at most {limits}, got {triple}")
+        checked.append((int(triple[0]), int(triple[1]), int(triple[2])))
+    return checked[0], checked[1]
 
 
-def checked_shared(kernel: str, given: int) -> int:
+def checked_shared(kernel: str, nbytes: int) -> int:
     """The bytes of dynamic shared memory; BadRequestError where a CUDA device would not start the kernel."""
-    if not 0 <= given <= MAX_SHARED:
-        raise BadRequestError(f"kernel {kernel!r}: expected 0 to {MAX_SHARED} bytes of shared memory, got {given}")
-    return given
+    if not 0 <= nbytes <= MAX_SHARED:
+        raise BadRequestError(f"kernel {kernel!r}: expected 0 to {MAX_SHARED} bytes of shared memory, got {nbytes}")
+    return nbytes
 
 
 def checked_arguments(kernel: str, arguments: Sequence[Argument], values: Sequence[Any], array_type: type) -> list[Any]:
@@ -59,8 +59,10 @@ def checked_arguments(kernel: str, arguments: Sequence[Argument], values: Sequen
         DTypeError: an array's element type is not the signature's, or a number does not fit its type.
     """
     if len(values) != len(arguments):
-        told = ", ".join(map(str, arguments))
-        raise BadRequestError(f"kernel {kernel!r}: expected {len(arguments)} arguments ({told}), got {len(values)}")
+        signature = ", ".join(map(str, arguments))
+        raise BadRequestError(
+            f"kernel {kernel!r}: expected {len(arguments)} arguments ({signature}), got {len(values)}"
+        )
     checked: list[Any] = []
     for argument, value in zip(arguments, values, strict=True):
         subject = f"kernel {kernel!r}: argument {argument.name!r}"

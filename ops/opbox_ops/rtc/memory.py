@@ -33,7 +33,7 @@ def layout(arguments: Sequence[Argument], values: Sequence[Any]) -> tuple[list[A
     places, offsets = [-1] * len(values), [0] * len(values)
     pointers = [position for position, argument in enumerate(arguments) if argument.is_pointer]
     end = -1
-    for position in sorted(pointers, key=lambda each: (values[each].ctypes.data, each)):
+    for position in sorted(pointers, key=lambda position: (values[position].ctypes.data, position)):
         value, start = values[position], values[position].ctypes.data
         if not arrays or start >= end:
             arrays.append(Array(start, 0, position, value.itemsize, 0))

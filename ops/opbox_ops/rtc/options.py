@@ -33,7 +33,7 @@ def checked_options(kernel: str, options: Sequence[str]) -> tuple[str, ...]:
     Raises:
         BadRequestError: an option that is none of those above.
     """
-    kept = []
+    accepted = []
     for option in options:
         if _HEADERS.fullmatch(option):
             continue
@@ -43,8 +43,8 @@ def checked_options(kernel: str, options: Sequence[str]) -> tuple[str, ...]:
                 "--ftz=, --prec-div=, --prec-sqrt=, --fmad=, --maxrregcount=, --extended-lambda, "
                 "--device-as-default-execution-space, --lineinfo or --device-debug"
             )
-        kept.append(option)
-    return tuple(kept)
+        accepted.append(option)
+    return tuple(accepted)
 
 
 def definitions(options: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from .signature import Argument
 
-__all__ = ["Report", "told"]
+__all__ = ["Report", "described"]
 
 
 class Report(ctypes.Structure):
@@ -30,7 +30,9 @@ class Report(ctypes.Structure):
 _SHARED, _ROOM, _DEEP = 13, 14, 15
 
 
-def told(kernel: str, arguments: Sequence[Argument], report: Report, line: int, block: tuple[int, int, int]) -> str:
+def described(
+    kernel: str, arguments: Sequence[Argument], report: Report, line: int, block: tuple[int, int, int]
+) -> str:
     """The sentence; `line` is the user's."""
     text = report.text.decode(errors="replace")
     if report.kind == _ROOM:

@@ -97,7 +97,7 @@ def decorate(
             seen.add(array)
             c_type = _C_NAMES.get(np.dtype(dtype))
             if c_type is None:
-                listed = ", ".join(str(each) for each in _C_NAMES)
+                listed = ", ".join(str(c_name) for c_name in _C_NAMES)
                 raise BadRequestError(f"kernel {name!r}: array {array!r}: expected one of {listed}, got {dtype}")
             arguments.append(Argument(array, c_type, True, is_const))
             dims = ", ".join(str(d) for d in shape) or "1"
@@ -105,7 +105,7 @@ def decorate(
     if not name.isidentifier():
         raise BadRequestError(f"kernel {name!r}: expected an identifier")
     listed = ", ".join(str(argument) for argument in arguments)
-    half = "#include <cuda_fp16.h>\n" if any(each.c_type == "__half" for each in arguments) else ""
+    half = "#include <cuda_fp16.h>\n" if any(argument.c_type == "__half" for argument in arguments) else ""
     source = (
         f'{half}extern "C" __global__ void {name}({listed}) {{ {" ".join(constants)}\n#line 1 "{name}.cu"\n{body}\n}}\n'
     )

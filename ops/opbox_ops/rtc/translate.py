@@ -68,8 +68,8 @@ def waits(source: str) -> bool:
 
 def kernel_names(source: str) -> tuple[str, ...]:
     """The kernels of a source that are no templates."""
-    found = _KERNEL.findall(without_comments(source))
-    return tuple(dict.fromkeys(name for before, name in found if "template" not in before))
+    kernels = _KERNEL.findall(without_comments(source))
+    return tuple(dict.fromkeys(name for before, name in kernels if "template" not in before))
 
 
 def for_emulator(source: str) -> str:
@@ -79,8 +79,8 @@ def for_emulator(source: str) -> str:
         BadRequestError: the source includes a header that the emulator lacks, or has assembly.
     """
     text = _INCLUDE.sub(_without_header, without_comments(source))
-    if found := _ASSEMBLY.search(text):
-        line = text.count("\n", 0, found.start()) + 1
+    if assembly := _ASSEMBLY.search(text):
+        line = text.count("\n", 0, assembly.start()) + 1
         raise BadRequestError(f"kernel.cu:{line}: asm: a CPU runs no PTX: use CUDA's functions, or a GPU")
     # A kernel may have the name of one of C's functions.
     text = re.sub(r'\bextern\s*"C"', 'extern "C++"', text)

@@ -68,11 +68,11 @@ def _(p: SqueezeParams, ins: ShapeList, outs: ShapeList) -> None:
         if data[axis] > 1 or data[axis] == 0:
             raise ShapeError(f"axis {axis}: expected size 1, got {show_shape(data)}", side="input", index=0)
     ins.merge(0, tuple(1 if axis in axes else -1 for axis in range(len(data))))
-    kept = [axis for axis in range(len(data)) if axis not in axes]
-    out = outs.merge(0, tuple(data[axis] for axis in kept) or (1,))
-    if out is not None and kept:
+    remaining = [axis for axis in range(len(data)) if axis not in axes]
+    out = outs.merge(0, tuple(data[axis] for axis in remaining) or (1,))
+    if out is not None and remaining:
         back = [1] * len(data)
-        for axis, size in zip(kept, out, strict=True):
+        for axis, size in zip(remaining, out, strict=True):
             back[axis] = size
         ins.merge(0, tuple(back))
 

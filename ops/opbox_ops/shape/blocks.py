@@ -44,8 +44,8 @@ def _deep(shape: tuple[int, ...], b: int) -> tuple[int, ...]:
 def _check(p: BlockParams, ins: ShapeList, axes: tuple[int, ...], unit: int) -> None:
     data = ins.rank(0, 4)
     if data is not None and any(data[axis] >= 0 and data[axis] % unit for axis in axes):
-        told = "axis 1" if axes == (1,) else "axes 2 and 3"
-        raise ShapeError(f"{told}: expected a multiple of {unit}, got {show_shape(data)}", side="input", index=0)
+        place = "axis 1" if axes == (1,) else "axes 2 and 3"
+        raise ShapeError(f"{place}: expected a multiple of {unit}, got {show_shape(data)}", side="input", index=0)
 
 
 @depth_to_space.infer_shape

@@ -35,11 +35,11 @@ def _(p: ReshapeParams, ins: ShapeList, outs: ShapeList) -> None:
             outs.merge(0, p.shape)
         return
     if p.shape:
-        target, kept = reshape_target(data, p.shape, p.reverse)
+        target, copied = reshape_target(data, p.shape, p.reverse)
         outs.merge(0, target)
         out = outs[0]
         if out is not None:
-            ins.merge(0, tuple(out[kept[axis]] if axis in kept else -1 for axis in range(len(data))))
+            ins.merge(0, tuple(out[copied[axis]] if axis in copied else -1 for axis in range(len(data))))
     elif p.target_shape:
         outs.merge(0, _legacy(p, data))
     ins.merge(0, _settle(ins[0], outs[0]))

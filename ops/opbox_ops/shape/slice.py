@@ -167,5 +167,5 @@ def _declare(op: Op) -> None:
         ctx.xp.copyto(gdata[_part(p, gdata, inputs)], inputs[0])
 
 
-for _each in (slice_op, slice_axis, slice_like):
-    _declare(_each)
+for _definition in (slice_op, slice_axis, slice_like):
+    _declare(_definition)

@@ -30,9 +30,9 @@ def copy_input(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None
 def as_view(op: Op) -> Op:
     """Make `op` a view of its first input: compute, sharing and a gradient that is a view again."""
     backward = register_backward(f"_backward_{op.name}", op.params)
-    for each in (op, backward):
-        each.compute()(copy_input)
-        each.inplace((0, 0)).set_attr("TIsView", True)
+    for definition in (op, backward):
+        definition.compute()(copy_input)
+        definition.inplace((0, 0)).set_attr("TIsView", True)
 
     @op.gradient
     def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:

@@ -67,7 +67,7 @@ def _declare(name: str, mixed: bool, doc: str) -> None:
     op = register(
         name,
         AdamWParams,
-        inputs=("weight", "grad", *(Slot(each, aux=True) for each in states), "rescale_grad"),
+        inputs=("weight", "grad", *(Slot(state, aux=True) for state in states), "rescale_grad"),
         doc=doc,
     )
     op.inplace((0, 0))
@@ -120,10 +120,10 @@ def _declare(name: str, mixed: bool, doc: str) -> None:
 
     @op.compute("gpu")
     def _(p: AdamWParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-        weight, grad, *held, scale = inputs
+        weight, grad, *states, scale = inputs
         out = outputs[0] if outputs[0] is not None else ctx.xp.empty_like(weight)
         kernel = _kernel(ctx.xp, name, str(weight.dtype), mixed)
-        kernel(weight, grad, scale, *(getattr(p, key) for key in _NUMBERS), out, *held)
+        kernel(weight, grad, scale, *(getattr(p, key) for key in _NUMBERS), out, *states)
 
 
 @cache

@@ -71,8 +71,8 @@ def step_formulas(
     written = {2 + i: values[name] for i, name in enumerate(states) if name in values}
     if mixed:
         written[2 + len(states)] = values["y"]
-    made = {i: Expression.of(term, inputs, numbers) for i, term in written.items()}
-    return Pointwise(inputs, (Expression.of(values["y"], inputs, numbers),), made)
+    state_formulas = {i: Expression.of(term, inputs, numbers) for i, term in written.items()}
+    return Pointwise(inputs, (Expression.of(values["y"], inputs, numbers),), state_formulas)
 
 
 def declare(
@@ -101,7 +101,7 @@ def declare(
         mixed: weight and grad have a narrow type, and a float32 copy of the weight, `weight32`, is the last state.
     """
     names = [*states, "weight32"] if mixed else list(states)
-    op = register(name, params, inputs=("weight", "grad", *(Slot(each, aux=True) for each in names)), doc=doc)
+    op = register(name, params, inputs=("weight", "grad", *(Slot(state, aux=True) for state in names)), doc=doc)
     op.inplace((0, 0))
     op.infer_shape(all_same_shape)
     if mixed:
@@ -175,8 +175,8 @@ def _cuda(line: str, order: Order, states: tuple[str, ...], numbers: tuple[str, 
 def _kernel(
     xp: Any, name: str, code: str, states: tuple[str, ...], numbers: tuple[str, ...], types: tuple[str, ...]
 ) -> Any:
-    weight, grad, *held, out = types
+    weight, grad, *state_types, out = types
     wide = "float64" if weight == "float64" else "float32"
     ins = [f"{weight} weight_in", f"{grad} grad_in", *(f"{wide} {number}" for number in numbers)]
-    outs = [f"{out} out_", *(f"{dtype} {state}_" for dtype, state in zip(held, states, strict=True))]
+    outs = [f"{out} out_", *(f"{dtype} {state}_" for dtype, state in zip(state_types, states, strict=True))]
     return xp.ElementwiseKernel(", ".join(ins), ", ".join(outs), code, f"opbox_{name}")

@@ -58,9 +58,9 @@ def _(p: BipartiteMatchingParams, ctx: OpContext, inputs: Arrays, outputs: Outpu
     column_of, row_of = match(xp, scores, threshold)
     if p.topk > 0:
         _keep_best(xp, scores, column_of, row_of, p.topk + 1)
-    for out, found in zip(outputs, (column_of, row_of), strict=True):
+    for out, partner in zip(outputs, (column_of, row_of), strict=True):
         if out is not None:
-            out[...] = found.reshape(out.shape)
+            out[...] = partner.reshape(out.shape)
 
 
 def _keep_best(xp: Any, scores: Array, column_of: Array, row_of: Array, count: int) -> None:

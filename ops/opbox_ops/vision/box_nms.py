@@ -69,8 +69,8 @@ def _check_columns(p: BoxNmsParams, width: int) -> None:
             raise ShapeError(f"{name}: expected between 0 and {last} for rows of {width} numbers, got {position}")
     taken = [name for name in named if 0 <= named[name] - p.coord_start < 4 and name != "coord_start"]
     if taken or (p.id_index == p.score_index):
-        told = ", ".join(f"{name} {position}" for name, position in named.items())
-        raise ShapeError(f"expected the score, the class and the four coordinates side by side, got {told}")
+        got = ", ".join(f"{name} {position}" for name, position in named.items())
+        raise ShapeError(f"expected the score, the class and the four coordinates side by side, got {got}")
 
 
 @op.infer_type
@@ -97,10 +97,10 @@ def _(p: BoxNmsParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None
         order = xp.zeros(rows.shape[:2], dtype=xp.int64) + xp.arange(rows.shape[1])
         stays = order >= 0
     if outputs[0] is not None:
-        found = xp.take_along_axis(rows, order[:, :, None], axis=1)
+        boxes = xp.take_along_axis(rows, order[:, :, None], axis=1)
         if p.topk and p.in_format != p.out_format:
-            _convert(p, xp, found)
-        outputs[0][...] = xp.where(stays[:, :, None], found, -1).reshape(data.shape)
+            _convert(p, xp, boxes)
+        outputs[0][...] = xp.where(stays[:, :, None], boxes, -1).reshape(data.shape)
     if outputs[1] is not None:
         batch, count = rows.shape[:2]
         order += xp.arange(batch)[:, None] * count

@@ -171,9 +171,9 @@ def _(p: DeformablePSROIPoolingParams, ctx: OpContext, inputs: Arrays, outputs: 
     flat = bins.outputs(gout)
     if gdata is not None:
         batch, _, height, width = data.shape
-        found = bins.samples(1).spread(flat)
-        found = found.reshape(batch, height, width, p.group_size**2, bins.classes, -1).transpose(0, 4, 5, 3, 1, 2)
-        gdata[...] = found.reshape(gdata.shape)
+        gradient = bins.samples(1).spread(flat)
+        gradient = gradient.reshape(batch, height, width, p.group_size**2, bins.classes, -1).transpose(0, 4, 5, 3, 1, 2)
+        gdata[...] = gradient.reshape(gdata.shape)
     if gtrans and gtrans[0] is not None:
         _move(p, ctx.xp, bins, flat, data, gtrans[0])
 

@@ -99,15 +99,15 @@ def _(p: ProposalParams, ins: ShapeList, outs: ShapeList) -> None:
 
 def anchors_of(p: ProposalParams) -> list[tuple[float, float, float, float]]:
     """The corners of the anchors around the first position, ratios first."""
-    side, found = p.feature_stride, []
+    side, anchors = p.feature_stride, []
     for ratio in p.ratios:
         width = math.floor(math.sqrt(math.floor(side * side / ratio)) + 0.5)
         for scale in p.scales:
             half_width = 0.5 * (width * scale - 1)
             half_height = 0.5 * (math.floor(width * ratio + 0.5) * scale - 1)
             middle = 0.5 * (side - 1)
-            found.append((middle - half_width, middle - half_height, middle + half_width, middle + half_height))
-    return found
+            anchors.append((middle - half_width, middle - half_height, middle + half_width, middle + half_height))
+    return anchors
 
 
 def _boxes(p: ProposalParams, xp: Any, prob: Array, pred: Array, info: Array) -> tuple[list[Array], Array]:
@@ -164,8 +164,8 @@ def _(p: ProposalParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> No
         return overlap(xp, better, worse, 1) > p.threshold
 
     suppress(xp, [*box, areas(xp, box, 1)], alive, hits, most)
-    kept = xp.minimum(alive.sum(axis=1, keepdims=True), most)
-    number = xp.arange(p.rpn_post_nms_top_n) % xp.maximum(kept, 1)
+    count = xp.minimum(alive.sum(axis=1, keepdims=True), most)
+    number = xp.arange(p.rpn_post_nms_top_n) % xp.maximum(count, 1)
     best = xp.take_along_axis(xp.argsort(~alive, axis=1, kind="stable"), number, axis=1)
     if outputs[0] is not None:
         rois = outputs[0].reshape(batch, -1, 5)

@@ -146,8 +146,8 @@ def _(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     samples = _samples(p, ctx.xp, rois, data.shape)
     channels = out.shape[1]
     pixels = data.reshape(data.shape[0], channels, data.shape[1] // channels, *data.shape[2:]).transpose(0, 3, 4, 2, 1)
-    found = samples.gather(pixels.reshape(-1, channels).astype(accumulation_type(data.dtype), copy=False))
-    out[...] = found.reshape(-1, *p.pooled_size, channels).transpose(0, 3, 1, 2)
+    pooled = samples.gather(pixels.reshape(-1, channels).astype(accumulation_type(data.dtype), copy=False))
+    out[...] = pooled.reshape(-1, *p.pooled_size, channels).transpose(0, 3, 1, 2)
 
 
 @backward.compute(allocates="samples of the regions, gradients with their channels last")
@@ -161,8 +161,8 @@ def _(p: ROIAlignParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> No
     batch, all_channels, height, width = gdata.shape
     channels = gout.shape[1]
     samples = _samples(p, ctx.xp, rois, gdata.shape)
-    found = samples.spread(
+    gradient = samples.spread(
         gout.transpose(0, 2, 3, 1).reshape(-1, channels).astype(accumulation_type(gout.dtype), copy=False)
     )
-    found = found.reshape(batch, height, width, all_channels // channels, channels)
-    gdata[...] = found.transpose(0, 4, 3, 1, 2).reshape(gdata.shape)
+    gradient = gradient.reshape(batch, height, width, all_channels // channels, channels)
+    gdata[...] = gradient.transpose(0, 4, 3, 1, 2).reshape(gdata.shape)

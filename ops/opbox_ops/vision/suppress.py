@@ -34,17 +34,17 @@ def suppress(xp: Any, boxes: Sequence[Array], alive: Array, hits: Hits, most: in
     while columns.size:
         block, columns = columns[:BLOCK], columns[BLOCK:]
         near = [plane[:, block] for plane in boxes]
-        kept = _settle(xp, near, alive[:, block], hits)
-        alive[:, block] = kept
-        kept_so_far += kept.sum(axis=1)
+        survivors = _settle(xp, near, alive[:, block], hits)
+        alive[:, block] = survivors
+        kept_so_far += survivors.sum(axis=1)
         if most is not None and bool((kept_so_far >= most).all()):
             return
-        count = int(kept.sum(axis=1).max()) if columns.size else 0
+        count = int(survivors.sum(axis=1).max()) if columns.size else 0
         if count:
-            first = xp.argsort(~kept, axis=1, kind="stable")[:, :count]
+            first = xp.argsort(~survivors, axis=1, kind="stable")[:, :count]
             strikers = [xp.take_along_axis(plane, first, axis=1)[:, :, None] for plane in near]
             struck = hits(strikers, [plane[:, None, columns] for plane in boxes])
-            struck &= xp.take_along_axis(kept, first, axis=1)[:, :, None]
+            struck &= xp.take_along_axis(survivors, first, axis=1)[:, :, None]
             later = alive[:, columns] & ~struck.any(axis=1)
             alive[:, columns] = later
             columns = columns[later.any(axis=0)]
@@ -59,9 +59,9 @@ def _settle(xp: Any, boxes: Sequence[Array], alive: Array, hits: Hits) -> Array:
     """Which boxes of a block stay."""
     struck = hits([plane[:, :, None] for plane in boxes], [plane[:, None] for plane in boxes])
     struck &= xp.triu(xp.ones(struck.shape[1:], dtype=bool), 1)
-    kept = alive
+    survivors = alive
     while True:
-        after = alive & ~(struck & kept[:, :, None]).any(axis=1)
-        if bool((after == kept).all()):
+        after = alive & ~(struck & survivors[:, :, None]).any(axis=1)
+        if bool((after == survivors).all()):
             return after
-        kept = after
+        survivors = after

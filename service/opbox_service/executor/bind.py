@@ -67,8 +67,8 @@ def bind(
         device=backend.device_type,
         strided={
             (kind, name)
-            for kind, held in (("arg", args), ("aux", aux), ("grad", grads))
-            for name, array in held.items()
+            for kind, arrays in (("arg", args), ("aux", aux), ("grad", grads))
+            for name, array in arrays.items()
             if not array.flags.c_contiguous
         },
         share=share,
@@ -79,11 +79,11 @@ def bind(
     return Executor(plan, args, grads, aux, backend, random)
 
 
-def _complete(what: str, names: list[str], given: Mapping[str, Array]) -> None:
-    missing = [name for name in names if name not in given]
+def _complete(what: str, names: list[str], arrays: Mapping[str, Array]) -> None:
+    missing = [name for name in names if name not in arrays]
     if missing:
         raise BadRequestError(f"{what} {missing[0]!r} has no array: give one for each of {', '.join(missing[:10])}")
-    extra = [name for name in given if name not in set(names)]
+    extra = [name for name in arrays if name not in set(names)]
     if extra:
         raise BadRequestError(f"{extra[0]!r} is no {what} of the graph: expected {', '.join(names[:10]) or 'none'}")
 

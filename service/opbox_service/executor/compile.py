@@ -106,16 +106,16 @@ class _Compiler:
         """The plan as the graph says it: a step a node, each gradient copied to its array."""
         plan = self.plan
         wrt = [name for name in self.graph.argument_names if self.req.get(name)]
-        made = gradient(self.graph, wrt) if wrt else None
-        live = _live([*self.graph.heads, *(made.graph.heads if made is not None else ())])
+        backward = gradient(self.graph, wrt) if wrt else None
+        live = _live([*self.graph.heads, *(backward.graph.heads if backward is not None else ())])
         self._variables()
         for node in self.graph.nodes:
             if node.op is not None and node in live:
                 self._forward(node)
         self._heads()
         plan.forward_steps = len(plan.steps)
-        if made is not None:
-            self._backward(made)
+        if backward is not None:
+            self._backward(backward)
         return plan
 
     # -- forward ------------------------------------------------------------------------------------------------
@@ -142,26 +142,26 @@ class _Compiler:
 
     # -- backward -----------------------------------------------------------------------------------------------
 
-    def _backward(self, made: Gradient) -> None:
+    def _backward(self, backward: Gradient) -> None:
         plan = self.plan
-        self.shapes, self.types = infer_backward(made, self.graph.heads, self.shapes, self.types)
-        for i, node in enumerate(made.head_grads):
+        self.shapes, self.types = infer_backward(backward, self.graph.heads, self.shapes, self.types)
+        for i, node in enumerate(backward.head_grads):
             value = UNWANTED
-            if i in made.needed:
+            if i in backward.needed:
                 value = self._value(Entry(node), self.shapes.of(Entry(node)), self.types.of(Entry(node)))
             plan.head_grads.append(value)
         taken = [value for value in plan.head_grads if value >= 0]
         if taken:
             plan.steps.append(take_in_step(plan, taken))
-        reads = Counter(entry for node in made.nodes for entry in node.inputs)
+        reads = Counter(entry for node in backward.nodes for entry in node.inputs)
         wanted: dict[Node, list[tuple[str, Entry]]] = {}
-        for name, entry in made.grads.items():
+        for name, entry in backward.grads.items():
             if entry is not None:
                 reads[entry] += 1
                 wanted.setdefault(entry.node, []).append((name, entry))
             elif self.req[name] == OpReq.WRITE:
                 plan.zero_grads.append(name)
-        for node in made.nodes:
+        for node in backward.nodes:
             self._backward_step(node, reads)
             self._store(wanted.pop(node, ()))
         for gradients in wanted.values():

@@ -33,7 +33,7 @@ from ..graph.passes.fixpoint import failed_rule, tell
 from ..graph.passes.infer_shape import apply_shape_rule
 from ..graph.passes.infer_type import apply_type_rule
 from .memory import allocate, bytes_of
-from .run import told
+from .run import at_node
 
 __all__ = ["invoke"]
 
@@ -99,14 +99,14 @@ def invoke(
     Example:
         >>> invoke("FullyConnected", {"num_hidden": 10}, [x, w, b], backend=cpu, random=cpu.random(0))
     """
-    found = registry.get(op) if isinstance(op, str) else op
-    if found.get_attr("TUserCode") and not isinstance(params, Params):
+    definition = registry.get(op) if isinstance(op, str) else op
+    if definition.get_attr("TUserCode") and not isinstance(params, Params):
         # These belong to the session at hand: unhashable, so the call is not kept for another.
-        params = _parsed(found, params)
-    counted = found.get_attr("FOutputShapes")
-    by_values = None if counted is None else _counted_shapes(found, counted, params, inputs)
+        params = _parsed(definition, params)
+    counted = definition.get_attr("FOutputShapes")
+    by_values = None if counted is None else _counted_shapes(definition, counted, params, inputs)
     key = (
-        found,
+        definition,
         backend.device_type,
         tuple(params.items()) if isinstance(params, dict) else params,
         tuple([(array.shape, array.dtype) for array in inputs]),
@@ -118,14 +118,14 @@ def invoke(
         call = _cache[key]
         _cache.move_to_end(key)
     except (KeyError, TypeError):
-        call = _prepare(found, params, inputs, backend.device_type, outputs, level, key, by_values)
+        call = _prepare(definition, params, inputs, backend.device_type, outputs, level, key, by_values)
     if max_bytes is not None and call.nbytes > max_bytes:
         raise LimitError(f"{call.node.name}: the call needs {call.nbytes:,} bytes: expected at most {max_bytes:,}")
     if outputs is None:
         req, copies = call.req, _NO_COPIES
-        made = [allocate(backend, shape, dtype) for shape, dtype in zip(call.shapes, call.dtypes, strict=True)]
+        arrays = [allocate(backend, shape, dtype) for shape, dtype in zip(call.shapes, call.dtypes, strict=True)]
     else:
-        made, req, copies = _into(call, inputs, outputs, backend)
+        arrays, req, copies = _into(call, inputs, outputs, backend)
     context = OpContext(backend.xp, backend.special, random, backend, Mode(is_train))
     if call.temps:
         context.temp = _temporaries(call, backend)
@@ -137,33 +137,33 @@ def invoke(
         with np.errstate(all="ignore"):
             context.call = call.spec
             context.req = req
-            call.compute(call.params, context, inputs, made)
+            call.compute(call.params, context, inputs, arrays)
     except Exception as error:
-        raise _named(told(error, call.node), call.node.op) from error
+        raise _named(at_node(error, call.node), call.node.op) from error
     if call.spare is not None:
         call.spare.append(context.temp)
     for k, target in copies:
-        target[...] = made[k]
-        made[k] = target
-    return made if len(made) == call.visible else made[: call.visible]
+        target[...] = arrays[k]
+        arrays[k] = target
+    return arrays if len(arrays) == call.visible else arrays[: call.visible]
 
 
 def _counted_shapes(
-    found: Op, rule: Any, params: Params | Mapping[str, Any], inputs: Sequence[Array]
+    definition: Op, rule: Any, params: Params | Mapping[str, Any], inputs: Sequence[Array]
 ) -> tuple[tuple[int, ...], ...] | None:
     """What FOutputShapes counts in the inputs' values; None where their shapes are wrong, for the shape rule to say."""
-    parsed = params if isinstance(params, Params) else _parsed(found, params)
+    parsed = params if isinstance(params, Params) else _parsed(definition, params)
     try:
         return tuple(rule(parsed, inputs))
     except (ValueError, IndexError):
         return None
 
 
-def _parsed(found: Op, attrs: Mapping[str, Any]) -> Params:
+def _parsed(definition: Op, attrs: Mapping[str, Any]) -> Params:
     try:
-        return found.parse(attrs)
+        return definition.parse(attrs)
     except MXNetError as error:
-        raise _named(error.at(found.name, None), found) from error
+        raise _named(error.at(definition.name, None), definition) from error
 
 
 def _temporaries(call: _Prepared, backend: Backend) -> tuple[Array, ...]:
@@ -180,33 +180,33 @@ def _into(
     call: _Prepared, inputs: Sequence[Array], outputs: Sequence[Array | None], backend: Backend
 ) -> tuple[list[Array], tuple[OpReq, ...], Sequence[tuple[int, Array]]]:
     """The arrays to compute into: the given ones, or fresh ones where they overlap an input that is still read."""
-    made: list[Array] = []
+    arrays: list[Array] = []
     req = list(call.req)
     copies: list[tuple[int, Array]] = []
     for k, (shape, dtype) in enumerate(zip(call.shapes, call.dtypes, strict=True)):
         target = outputs[k] if k < len(outputs) else None
         if target is None:
-            made.append(allocate(backend, shape, dtype))
+            arrays.append(allocate(backend, shape, dtype))
             continue
         touching = [
             i for i, array in enumerate(inputs) if array is target or backend.xp.may_share_memory(array, target)
         ]
         if not target.flags.c_contiguous or target.dtype != dtype:
-            made.append(allocate(backend, shape, dtype))
+            arrays.append(allocate(backend, shape, dtype))
             copies.append((k, target))
         elif not touching:
-            made.append(target)
+            arrays.append(target)
         elif len(touching) == 1 and inputs[touching[0]] is target and touching[0] in call.inplace.get(k, ()):
-            made.append(target)
+            arrays.append(target)
             req[k] = OpReq.INPLACE
         else:
-            made.append(allocate(backend, shape, dtype))
+            arrays.append(allocate(backend, shape, dtype))
             copies.append((k, target))
-    return made, tuple(req), copies
+    return arrays, tuple(req), copies
 
 
 def _prepare(
-    found: Op,
+    definition: Op,
     params: Params | Mapping[str, Any],
     inputs: Sequence[Array],
     device: str,
@@ -215,41 +215,43 @@ def _prepare(
     key: Any,
     by_values: tuple[tuple[int, ...], ...] | None = None,
 ) -> _Prepared:
-    parsed = params if isinstance(params, found.params) else found.parse(dict(params))
-    names = found.input_names(parsed)
+    parsed = params if isinstance(params, definition.params) else definition.parse(dict(params))
+    names = definition.input_names(parsed)
     if len(inputs) != len(names):
-        raise BadRequestError(f"{found.name}: expected {len(names)} inputs ({', '.join(names)}), got {len(inputs)}")
+        raise BadRequestError(
+            f"{definition.name}: expected {len(names)} inputs ({', '.join(names)}), got {len(inputs)}"
+        )
     variables = tuple(Entry(Node(None, name)) for name in names)
-    node = Node(found, found.name, {}, parsed, variables)
-    count, visible = found.num_outputs(parsed), found.num_visible_outputs(parsed)
-    given = list(outputs or [])
-    if len(given) > count:
-        raise BadRequestError(f"{found.name}: expected at most {count} outputs, got {len(given)}")
-    given += [None] * (count - len(given))
-    out_shapes = [None if o is None else tuple(o.shape) for o in given] if by_values is None else list(by_values)
+    node = Node(definition, definition.name, {}, parsed, variables)
+    count, visible = definition.num_outputs(parsed), definition.num_visible_outputs(parsed)
+    targets = list(outputs or [])
+    if len(targets) > count:
+        raise BadRequestError(f"{definition.name}: expected at most {count} outputs, got {len(targets)}")
+    targets += [None] * (count - len(targets))
+    out_shapes = [None if o is None else tuple(o.shape) for o in targets] if by_values is None else list(by_values)
     try:
         # A list of the given outputs' shapes lets a rule check them, and complete what the inputs leave open.
         shapes = apply_shape_rule(node, [array.shape for array in inputs], out_shapes)
         types = apply_type_rule(
-            node, [array.dtype for array in inputs], [None if o is None else o.dtype for o in given]
+            node, [array.dtype for array in inputs], [None if o is None else o.dtype for o in targets]
         )
     except MXNetError as error:
-        raise _named(tell(error, node), found) from None
+        raise _named(tell(error, node), definition) from None
     except Exception as error:
         given_shapes = ", ".join(show_shape(tuple(array.shape)) for array in inputs)
-        raise _named(tell(failed_rule(error, given_shapes), node), found) from error
-    for side, each in zip(shapes, ("input", "output"), strict=True):
+        raise _named(tell(failed_rule(error, given_shapes), node), definition) from error
+    for side, side_name in zip(shapes, ("input", "output"), strict=True):
         if not all(map(known, side)):
             told_shapes = ", ".join(map(show_shape, side))
-            raise UnderdeterminedError(f"{found.name}: the shapes of its {each}s stay unknown: {told_shapes}")
+            raise UnderdeterminedError(f"{definition.name}: the shapes of its {side_name}s stay unknown: {told_shapes}")
     settled = tuple(shape for shape in shapes[1] if shape is not None)
     dtypes = tuple(dtype for dtype in types[1] if dtype is not None)
     if len(dtypes) != count:
-        raise UnderdeterminedError(f"{found.name}: the types of its outputs stay unknown")
-    for k, target in enumerate(given):
+        raise UnderdeterminedError(f"{definition.name}: the types of its outputs stay unknown")
+    for k, target in enumerate(targets):
         if target is not None and tuple(target.shape) != settled[k]:
             raise ShapeError(
-                f"{found.name}: output {k}: expected {show_shape(settled[k])}, got {show_shape(target.shape)}"
+                f"{definition.name}: output {k}: expected {show_shape(settled[k])}, got {show_shape(target.shape)}"
             )
     spec = CallSpec(
         device,
@@ -257,12 +259,12 @@ def _prepare(
         tuple(map(ArraySpec, settled, dtypes)),
     )
     try:
-        compute = found.choose(parsed, spec, level)
+        compute = definition.choose(parsed, spec, level)
     except MXNetError as error:
-        raise _named(error.at(found.name, found.name), found) from None
-    temps = found.temps(compute, parsed, spec)
+        raise _named(error.at(definition.name, definition.name), definition) from None
+    temps = definition.temps(compute, parsed, spec)
     temp_bytes = sum(bytes_of(temp.shape, temp.dtype) for temp in temps)
-    option = found.get_attr("FInplaceOption", ())
+    option = definition.get_attr("FInplaceOption", ())
     inplace: dict[int, tuple[int, ...]] = {}
     for i, o in option(parsed) if callable(option) else option:
         inplace[o] = (*inplace.get(o, ()), i)
@@ -279,7 +281,7 @@ def _prepare(
         [] if device == "cpu" and temps and temp_bytes <= SPARE_BYTES else None,
         inplace,
         (OpReq.WRITE,) * count,
-        found.get_attr("FCreateOpState"),
+        definition.get_attr("FCreateOpState"),
     )
     _keep(key, call)
     return call

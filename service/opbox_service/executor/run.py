@@ -147,15 +147,15 @@ class Executor:
             array[...] = 0
         self._backward.run()
 
-    def _take_in(self, given: Sequence[Array | None]) -> None:
+    def _take_in(self, head_grads: Sequence[Array | None]) -> None:
         names = self.plan.graph.output_names
-        if len(given) > len(names):
+        if len(head_grads) > len(names):
             raise BadRequestError(
-                f"head gradients: expected at most {len(names)}, one for each output, got {len(given)}"
+                f"head gradients: expected at most {len(names)}, one for each output, got {len(head_grads)}"
             )
         checked = []
         for i, value in enumerate(self.plan.head_grads):
-            grad = given[i] if i < len(given) else None
+            grad = head_grads[i] if i < len(head_grads) else None
             if grad is not None and tuple(grad.shape) != tuple(self.outputs[i].shape):
                 raise ShapeError(
                     f"head gradient of {names[i]!r}: expected {show_shape(tuple(self.outputs[i].shape))}, "
@@ -180,9 +180,9 @@ class Executor:
             return self._external[value.array]
         owner, home = placed.owner[number], placed.home[number]
         if owner is not None:
-            held = self.plan.values[owner].array
-            assert held is not None
-            array = self._external[held]
+            external = self.plan.values[owner].array
+            assert external is not None
+            array = self._external[external]
             if array.dtype != value.dtype:
                 array = array.view(value.dtype)
             return array.reshape(value.shape)
@@ -209,7 +209,7 @@ class Executor:
         try:
             return step.compute.bound(step.node.params, context, inputs, outputs)
         except Exception as error:
-            raise told(error, step.node) from error
+            raise at_node(error, step.node) from error
 
     def _state(self, step: Step, context: OpContext) -> Any:
         """What FCreateOpState `(params, ctx, in_shapes, in_types)` makes, once; backward sees its forward node's."""
@@ -223,7 +223,7 @@ class Executor:
         try:
             state = create(node.params, context, [v.shape for v in values], [v.dtype for v in values])
         except Exception as error:
-            raise told(error, node) from error
+            raise at_node(error, node) from error
         self._states[node] = state
         return state
 
@@ -249,11 +249,11 @@ class _Calls:
                 for call in self.calls:
                     call()
             except Exception as error:
-                raise told(error, self.nodes[self.calls.index(call)]) from error
+                raise at_node(error, self.nodes[self.calls.index(call)]) from error
 
 
-def told(error: Exception, node: Node) -> MXNetError:
-    """`error`, raised inside an operator, told of its node."""
+def at_node(error: Exception, node: Node) -> MXNetError:
+    """`error`, raised inside an operator, with the name of its node."""
     if not isinstance(error, MXNetError):
         error = MXNetError(f"the operator failed: {type(error).__name__}: {error}{user_line(error)}")
     return error.at(node.name, node.op.name if node.op is not None else None, node.source)

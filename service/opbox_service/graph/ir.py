@@ -105,7 +105,7 @@ class Graph:
         return [head.node.output_names()[head.index] for head in self.heads]
 
     def _find_auxiliary(self) -> set[Node]:
-        found: set[Node] = set()
+        states: set[Node] = set()
         for node in self.nodes:
             if node.op is None:
                 continue
@@ -118,8 +118,8 @@ class Graph:
                     raise GraphError(
                         f"{name} is an auxiliary state: expected a variable, got the output of {state.name!r}"
                     ).at(node.name, node.op.name, node.source)
-                found.add(state)
-        return found
+                states.add(state)
+        return states
 
     def _check_names(self) -> None:
         counts = Counter(node.name for node in self.variables)

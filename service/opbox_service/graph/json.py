@@ -60,7 +60,7 @@ class _Maker:
     def node(
         self, call: Call, name: str, attrs: dict[str, str], inputs: list[tuple[Node, int]], source: str | None
     ) -> Node:
-        op, params = call.made
+        op, params = call.spec
         return Node(op, name, attrs, params, tuple(Entry(node, output) for node, output in inputs), source=source)
 
     def outputs(self, node: Node) -> int:

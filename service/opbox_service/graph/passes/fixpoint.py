@@ -23,13 +23,13 @@ __all__ = ["Fixpoint", "check_names", "failed_rule", "tell"]
 T = TypeVar("T")
 
 
-def failed_rule(error: Exception, given: str) -> ShapeError:
+def failed_rule(error: Exception, values: str) -> ShapeError:
     """What a shape or type rule raised, where it is no error of ours."""
-    return ShapeError(f"the operator's rule failed on {given}: {type(error).__name__}: {error}{user_line(error)}")
+    return ShapeError(f"the operator's rule failed on {values}: {type(error).__name__}: {error}{user_line(error)}")
 
 
 def tell(error: MXNetError, node: Node) -> MXNetError:
-    """`error` told of `node`, with the argument's name when the rule said its side and position."""
+    """`error` with the name of `node`, and with the argument's name when the rule said its side and position."""
     assert node.op is not None
     if error.node is None and isinstance(error, ShapeError) and error.index is not None:
         names = node.op.output_names(node.params) if error.side == "output" else node.op.input_names(node.params)
@@ -38,10 +38,10 @@ def tell(error: MXNetError, node: Node) -> MXNetError:
     return error.at(node.name, node.op.name, node.source)
 
 
-def check_names(graph: Graph, given: Iterable[str]) -> None:
+def check_names(graph: Graph, names: Iterable[str]) -> None:
     """BadRequestError when `given` names something that is neither an argument nor an auxiliary state."""
     known = {node.name for node in graph.variables}
-    for name in given:
+    for name in names:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=3)
             hint = (
@@ -129,8 +129,8 @@ class Fixpoint(Generic[T]):
         except MXNetError as error:
             raise tell(error, node) from None
         except Exception as error:
-            given = ", ".join(str(self._show(value)) for value in (*before_in, *before_out))
-            raise tell(failed_rule(error, given), node) from error
+            values = ", ".join(str(self._show(value)) for value in (*before_in, *before_out))
+            raise tell(failed_rule(error, values), node) from error
         # Once a rule has run on complete values, it can neither learn nor object again.
         if all(map(self._complete, before_in)) and all(map(self._complete, before_out)):
             self._settled.add(i)

@@ -70,7 +70,7 @@ class _Pass:
     def __init__(self, graph: Graph, wrt: Sequence[str]) -> None:
         self.graph = graph
         self.wrt = list(wrt)
-        self.made: list[Node] = []
+        self.new_nodes: list[Node] = []
         self.sum = registry.get("_grad_add")
         self.summed: dict[Entry, Entry] = {}
         self.zeros: dict[Entry, Entry] = {}
@@ -112,11 +112,11 @@ class _Pass:
 
     def _nodes_reaching(self, wanted: set[str]) -> set[Node]:
         """The nodes that a wanted argument flows into: the others need no gradient."""
-        found: set[Node] = set()
+        reaching: set[Node] = set()
         for node in self.graph.nodes:
-            if (node.op is None and node.name in wanted) or any(entry.node in found for entry in node.inputs):
-                found.add(node)
-        return found
+            if (node.op is None and node.name in wanted) or any(entry.node in reaching for entry in node.inputs):
+                reaching.add(node)
+        return reaching
 
     def _visit(self, node: Node) -> None:
         assert node.op is not None
@@ -157,20 +157,20 @@ class _Pass:
 
         for grad in grads:
             walk(grad.node)
-        self.made += fresh
+        self.new_nodes += fresh
         return fresh
 
     def _note_zeros(self, fresh: list[Node]) -> None:
         """Note those of `fresh` that are zero because all they read of the output gradients is zero."""
-        for made in fresh:
-            if made.op is None or not made.op.is_backward:
+        for node in fresh:
+            if node.op is None or not node.op.is_backward:
                 continue
-            if made.op.aux_indices(made.params):
+            if node.op.aux_indices(node.params):
                 # It brings states up to date (BatchNorm's moving statistics), whatever flows into it, as in MXNet.
                 continue
-            gradients = [entry.node for entry in made.inputs if entry.node not in self.graph.index]
-            if gradients and all(each in self.zero_nodes for each in gradients):
-                self.zero_nodes.add(made)
+            gradients = [entry.node for entry in node.inputs if entry.node not in self.graph.index]
+            if gradients and all(gradient in self.zero_nodes for gradient in gradients):
+                self.zero_nodes.add(node)
 
     def _add(self, entry: Entry, grad: Entry) -> None:
         before = self.summed.get(entry)
@@ -178,14 +178,14 @@ class _Pass:
             self.summed[entry] = grad
             return
         total = Node(self.sum, f"{entry.node.name}_grad_sum", {}, NoParams(), (before, grad), source=entry.node.source)
-        self.made.append(total)
+        self.new_nodes.append(total)
         self.known.add(total)
         self.summed[entry] = Entry(total)
 
     def _zero(self, entry: Entry) -> Entry:
         if entry not in self.zeros:
             node = Node(ZERO, f"{entry.node.name}_zero_grad", {}, NoParams(), (entry,), source=entry.node.source)
-            self.made.append(node)
+            self.new_nodes.append(node)
             self.known.add(node)
             self.zero_nodes.add(node)
             self.zeros[entry] = Entry(node)
@@ -203,4 +203,4 @@ class _Pass:
             if node not in alive and node not in self.graph.index and node.op is not None:
                 alive.add(node)
                 stack.extend(entry.node for entry in node.inputs)
-        return tuple(node for node in self.made if node in alive)
+        return tuple(node for node in self.new_nodes if node in alive)

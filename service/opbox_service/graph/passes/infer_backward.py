@@ -26,7 +26,7 @@ __all__ = ["infer_backward"]
 Rule = Callable[[Node, Sequence[Any], Sequence[Any]], tuple[Sequence[Any], Sequence[Any]]]
 
 
-def infer_backward(made: Gradient, heads: Sequence[Entry], shapes: Shapes, types: Types) -> tuple[Shapes, Types]:
+def infer_backward(backward: Gradient, heads: Sequence[Entry], shapes: Shapes, types: Types) -> tuple[Shapes, Types]:
     """Shapes and types of all entries of `made.graph`.
 
     Args:
@@ -37,10 +37,10 @@ def infer_backward(made: Gradient, heads: Sequence[Entry], shapes: Shapes, types
     Raises:
         ShapeError, DTypeError: a rule objects; it tells the node and the user's line.
     """
-    like = dict(zip(made.head_grads, heads, strict=True))
-    every_shape: list[Shape] = _extend(made, like, shapes.entries, apply_shape_rule)
-    every_type: list[DType] = _extend(made, like, types.entries, apply_type_rule)
-    graph = made.graph
+    like = dict(zip(backward.head_grads, heads, strict=True))
+    every_shape: list[Shape] = _extend(backward, like, shapes.entries, apply_shape_rule)
+    every_type: list[DType] = _extend(backward, like, types.entries, apply_type_rule)
+    graph = backward.graph
 
     def of(values: list[Any], entries: Sequence[Entry]) -> list[Any]:
         return [values[graph.entry_id(entry)] for entry in entries]
@@ -53,10 +53,10 @@ def infer_backward(made: Gradient, heads: Sequence[Entry], shapes: Shapes, types
     )
 
 
-def _extend(made: Gradient, like: dict[Node, Entry], forward: Sequence[Any], rule: Rule) -> list[Any]:
+def _extend(backward: Gradient, like: dict[Node, Entry], forward: Sequence[Any], rule: Rule) -> list[Any]:
     """The values of all entries: the forward graph's entries have the same numbers in both graphs."""
-    graph, values = made.graph, list(forward)
-    for node in graph.nodes[made.forward :]:
+    graph, values = backward.graph, list(forward)
+    for node in graph.nodes[backward.forward :]:
         if node.op is None:
             values.append(values[graph.entry_id(like[node])])
             continue

@@ -79,19 +79,19 @@ def infer_shape(
         graph, apply_shape_rule, _merge, values, known, trace, lambda shape: None if shape is None else list(shape)
     )
     work.run()
-    found = Shapes(
+    inferred = Shapes(
         graph,
         [values[graph.entry_id(Entry(node))] for node in graph.arguments],
         [values[graph.entry_id(head)] for head in graph.heads],
         [values[graph.entry_id(Entry(node))] for node in graph.auxiliary_states],
         values,
     )
-    if not found.complete:
+    if not inferred.complete:
         if trace is not None:
             _record_unknown(work, trace)
         if not partial:
-            raise _underdetermined(work, found)
-    return found
+            raise _underdetermined(work, inferred)
+    return inferred
 
 
 def apply_shape_rule(node: Node, ins: Sequence[Shape], outs: Sequence[Shape]) -> tuple[ShapeList, ShapeList]:
@@ -116,18 +116,18 @@ def _merge(node: Node, side: str, index: int, old: Shape, new: Shape) -> Shape:
         raise ShapeError(f"expected {show_shape(new)}, got {show_shape(old)}", side=side, index=index) from None
 
 
-def _starting(node: Node, given: Shape) -> Shape:
-    if given is not None:
-        given = tuple(given)
-        if not all(isinstance(d, int) and d >= -1 for d in given):
+def _starting(node: Node, shape: Shape) -> Shape:
+    if shape is not None:
+        shape = tuple(shape)
+        if not all(isinstance(d, int) and d >= -1 for d in shape):
             raise ShapeError(
-                f"{node.name}: expected dimensions of -1 (unknown), 0 or more, got {given}", node=node.name
+                f"{node.name}: expected dimensions of -1 (unknown), 0 or more, got {shape}", node=node.name
             )
-    if known(given):
-        return given  # as in MXNet, the shape that a variable was made with gives way to the one that it gets
+    if known(shape):
+        return shape  # as in MXNet, the shape that a variable was made with gives way to the one that it gets
     declared = _declared(node)
     try:
-        return unify(given, declared)
+        return unify(shape, declared)
     except ValueError:
         return declared  # and what is not fully known gives way to that
 
@@ -155,7 +155,7 @@ def _record_unknown(work: Fixpoint[Shape], trace: list[dict[str, Any]]) -> None:
             trace.append({"node": node.name, "op": node.op.name, "source": node.source, "unknown": unknown})
 
 
-def _underdetermined(work: Fixpoint[Shape], found: Shapes) -> UnderdeterminedError:
+def _underdetermined(work: Fixpoint[Shape], shapes: Shapes) -> UnderdeterminedError:
     graph, values = work.graph, work.values
     unknown = [n for n in graph.variables if not known(values[graph.entry_id(Entry(n))])]
     stuck = next(
@@ -171,11 +171,11 @@ def _underdetermined(work: Fixpoint[Shape], found: Shapes) -> UnderdeterminedErr
     if stuck is not None and stuck.op is not None:
         place = f" (first at {stuck.name}, {', '.join(filter(None, (stuck.op.name, stuck.source)))})"
     if not unknown:
-        names = [name for name, shape in zip(graph.output_names, found.out_shapes, strict=True) if not known(shape)]
-        told = (
+        names = [name for name, shape in zip(graph.output_names, shapes.out_shapes, strict=True) if not known(shape)]
+        message = (
             f"shapes stay unknown{place}: {', '.join(names[:8]) or 'an inner output'}, although all arguments are known"
         )
-        return UnderdeterminedError(told)
+        return UnderdeterminedError(message)
     listed = ", ".join(
         f"{n.name} {show_shape(shape)}" if (shape := values[graph.entry_id(Entry(n))]) is not None else n.name
         for n in unknown[:8]

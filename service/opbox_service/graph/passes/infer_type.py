@@ -75,20 +75,20 @@ def infer_type(graph: Graph, types: Mapping[str, Any], *, partial: bool = False)
         for node in [*graph.arguments, *graph.auxiliary_states]:
             if values[graph.entry_id(Entry(node))] is None:
                 work.settle(Entry(node), np.dtype(np.float32))
-    found = Types(
+    inferred = Types(
         graph,
         [values[graph.entry_id(Entry(node))] for node in graph.arguments],
         [values[graph.entry_id(head)] for head in graph.heads],
         [values[graph.entry_id(Entry(node))] for node in graph.auxiliary_states],
         values,
     )
-    if not partial and not found.complete:
-        stuck = next(n for n in graph.nodes if any(found.of(entry) is None for entry in n.entries()))
+    if not partial and not inferred.complete:
+        stuck = next(n for n in graph.nodes if any(inferred.of(entry) is None for entry in n.entries()))
         assert stuck.op is not None
         raise UnderdeterminedError("the type of its output is not determined by its inputs").at(
             stuck.name, stuck.op.name, stuck.source
         )
-    return found
+    return inferred
 
 
 def apply_type_rule(node: Node, ins: Sequence[DType], outs: Sequence[DType]) -> tuple[TypeList, TypeList]:
@@ -109,13 +109,13 @@ def _merge(node: Node, side: str, index: int, old: DType, new: DType) -> DType:
     raise DTypeError(f"expected type {new}, got {old}", side=side, index=index)
 
 
-def _starting(node: Node, given: Any) -> DType:
+def _starting(node: Node, dtype_text: Any) -> DType:
     dtype: DType = None
-    if given is not None:
+    if dtype_text is not None:
         try:
-            dtype = numpy_dtype(given)
+            dtype = numpy_dtype(dtype_text)
         except TypeError:
-            raise DTypeError(f"{node.name}: expected a numpy type name, got {given!r}", node=node.name) from None
+            raise DTypeError(f"{node.name}: expected a numpy type name, got {dtype_text!r}", node=node.name) from None
     text = node.attrs.get("__dtype__")
     if text is None or text in ("-1", "None"):
         return dtype

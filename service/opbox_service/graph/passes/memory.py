@@ -177,45 +177,45 @@ class _Planner:
     def _alias(self, t: int, step: StepUse) -> bool:
         """Make the view's output its input; False when both have memory of their own."""
         source, value = step.reads[0], step.writes[0]
-        held, target = self.groups[source], self.groups[value]
-        assert held is not None
-        if held.nbytes != self.nbytes[value]:
+        group, target = self.groups[source], self.groups[value]
+        assert group is not None
+        if group.nbytes != self.nbytes[value]:
             return False
         if target is None:
-            self.groups[value] = held
-            held.last = max(held.last, self.last[value])
+            self.groups[value] = group
+            group.last = max(group.last, self.last[value])
             return True
-        return self._adopt(t, held, value, target)
+        return self._adopt(t, group, value, target)
 
     def _join(self, t: int, step: StepUse, read: int, write: int) -> bool:
         source, value = step.reads[read], step.writes[write]
-        held, target = self.groups[source], self.groups[value]
-        if held is None or held.external is not None or held.last != t or held.nbytes != self.nbytes[value]:
+        group, target = self.groups[source], self.groups[value]
+        if group is None or group.external is not None or group.last != t or group.nbytes != self.nbytes[value]:
             return False
-        if sum(self.groups[each] is held for each in step.reads) != 1:
+        if sum(self.groups[read] is group for read in step.reads) != 1:
             return False
         if target is None:
-            self.groups[value] = held
-            held.last = self.last[value]
+            self.groups[value] = group
+            group.last = self.last[value]
             return True
-        return target is not held and self._adopt(t, held, value, target)
+        return target is not group and self._adopt(t, group, value, target)
 
-    def _adopt(self, t: int, held: _Group, value: int, target: _Group) -> bool:
+    def _adopt(self, t: int, group: _Group, value: int, target: _Group) -> bool:
         """Move a group into the external memory that it flows into."""
         terms = self.external.get(value)
-        if terms is None or not terms.adopt or held.external is not None or not self.share:
+        if terms is None or not terms.adopt or group.external is not None or not self.share:
             return False
-        if held.nbytes != target.nbytes or held.first < terms.since or target.writes:
+        if group.nbytes != target.nbytes or group.first < terms.since or target.writes:
             return False
         # Views and earlier in-place values point to the group itself, so moving it moves them all.
-        held.external, held.last = value, FOREVER
-        self.groups[value] = held
+        group.external, group.last = value, FOREVER
+        self.groups[value] = group
         return True
 
     def place(self, boundary: int | None) -> MemoryPlan:
         groups = list(dict.fromkeys(g for g in self.groups if g is not None and g.external is None))
         temps = [[_Group(size, t, t) for size in step.temps] for t, step in enumerate(self.steps)]
-        everything = [g for g in (*groups, *(g for each in temps for g in each)) if g.nbytes > 0]
+        everything = [g for g in (*groups, *(g for step_groups in temps for g in step_groups)) if g.nbytes > 0]
         live = _peak(everything, len(self.steps))
         if self.share:
             arena = _best_fit(everything, live)
@@ -225,7 +225,7 @@ class _Planner:
         return MemoryPlan(
             home=[None if g is None or g.external is not None else g.offset for g in self.groups],
             owner=[None if g is None else g.external for g in self.groups],
-            temps=[tuple(g.offset for g in each) for each in temps],
+            temps=[tuple(g.offset for g in step_groups) for step_groups in temps],
             inplace=self.inplace,
             elided=frozenset(self.elided),
             arena_bytes=arena,
@@ -339,14 +339,14 @@ def _peak(groups: list[_Group], steps: int) -> int:
 
 
 def _overwritten(groups: list[_Group], boundary: int) -> bool:
-    kept = sorted((g for g in groups if g.first < boundary <= g.last), key=lambda g: g.offset)
+    crossing = sorted((g for g in groups if g.first < boundary <= g.last), key=lambda g: g.offset)
     later = [g for g in groups if g.first >= boundary]
-    if any(t >= boundary for g in kept for t in g.writes):
+    if any(t >= boundary for g in crossing for t in g.writes):
         return True
-    if not kept or not later:
+    if not crossing or not later:
         return False
     # Values that are alive at once are apart, so of those kept the last to begin before another's end decides.
-    begins = np.array([g.offset for g in kept])
-    ends = begins + np.array([g.nbytes for g in kept])
+    begins = np.array([g.offset for g in crossing])
+    ends = begins + np.array([g.nbytes for g in crossing])
     before = np.searchsorted(begins, [g.offset + g.nbytes for g in later])
     return bool(np.any((before > 0) & (ends[before - 1] > [g.offset for g in later])))
