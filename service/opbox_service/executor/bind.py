@@ -83,7 +83,8 @@ def _complete(what: str, names: list[str], arrays: Mapping[str, Array]) -> None:
     missing = [name for name in names if name not in arrays]
     if missing:
         raise BadRequestError(f"{what} {missing[0]!r} has no array: give one for each of {', '.join(missing[:10])}")
-    extra = [name for name in arrays if name not in set(names)]
+    known = set(names)
+    extra = [name for name in arrays if name not in known]
     if extra:
         raise BadRequestError(f"{extra[0]!r} is no {what} of the graph: expected {', '.join(names[:10]) or 'none'}")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cached_property
+from typing import Any
 
 from opbox_ops.node import Entry, Node
 from opbox_protocol.errors import GraphError
@@ -46,6 +47,10 @@ class Graph:
         heads: the outputs, in order; the same entry may be there twice, and a variable may be a head.
         nodes: the nodes in an order of the caller's, each after its inputs; by default NNVM's.
 
+    Attributes:
+        inferred: what inference found out last, "shapes" and "types": the values of the variables, and those of all
+            entries. A graph that is asked about and bound afterwards is not inferred twice.
+
     Raises:
         GraphError: two arguments share a name, or an auxiliary state is not a variable.
 
@@ -58,6 +63,7 @@ class Graph:
         self.heads = tuple(heads)
         self.nodes = post_order(self.heads) if nodes is None else tuple(nodes)
         self.index = {node: i for i, node in enumerate(self.nodes)}
+        self.inferred: dict[str, tuple[list[Any], list[Any]]] = {}
         self.row_ptr = [0]
         for node in self.nodes:
             self.row_ptr.append(self.row_ptr[-1] + node.num_outputs)
@@ -75,6 +81,25 @@ class Graph:
     def entry_id(self, entry: Entry) -> int:
         """The number of an entry, counted over all nodes in order."""
         return self.row_ptr[self.index[entry.node]] + entry.index
+
+    @cached_property
+    def touched(self) -> tuple[list[list[int]], list[list[int]]]:
+        """What rules run over: for each node the entries that its rule reads, for each entry the nodes that touch it.
+
+        A rule reads the node's inputs, and after them those of `node.like`; a node touches these and its outputs.
+        """
+        index, row_ptr = self.index, self.row_ptr
+        reads: list[list[int]] = []
+        touching: list[list[int]] = [[] for _ in range(self.num_entries)]
+        for i, node in enumerate(self.nodes):
+            entries = [row_ptr[index[entry.node]] + entry.index for entry in node.inputs]
+            if node.forward is not None:
+                entries += [self.entry_id(entry) for entry in node.like]
+            reads.append(entries)
+            if node.op is not None:
+                for entry in {*entries, *range(row_ptr[i], row_ptr[i + 1])}:
+                    touching[entry].append(i)
+        return reads, touching
 
     @cached_property
     def variables(self) -> list[Node]:

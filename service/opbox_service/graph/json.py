@@ -47,12 +47,19 @@ def _row(node: Node) -> Row[Node]:
 
 
 class _Maker:
-    """Makes the engine's nodes (see symbol_json.Maker)."""
+    """Makes the engine's nodes (see symbol_json.Maker); the parameters of calls that are alike are one object."""
+
+    def __init__(self) -> None:
+        self._calls: dict[tuple[Any, ...], Call] = {}
 
     def call(self, kind: str, name: str, attrs: Mapping[str, str]) -> Call:
-        op = registry.get(kind)
-        params = op.parse(attrs)
-        return Call(op.input_names(params), op.aux_indices(params), (op, params))
+        key = (kind, *attrs.items())
+        call = self._calls.get(key)
+        if call is None:
+            op = registry.get(kind)
+            params = op.parse(attrs)
+            call = self._calls[key] = Call(op.input_names(params), op.aux_indices(params), (op, params))
+        return call
 
     def variable(self, name: str, attrs: dict[str, str], source: str | None) -> Node:
         return Node(None, name, attrs, source=source)

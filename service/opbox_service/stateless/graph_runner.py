@@ -120,7 +120,8 @@ def _check_names(graph: Graph, inputs: Mapping[str, Array], heads: Mapping[str, 
     if extra:
         raise BadRequestError(f"input {extra[0]!r} is none of the graph's: expected {', '.join(names[:20]) or 'none'}")
     outputs = graph.output_names
-    stray = [name for name in heads if name not in set(outputs)]
+    known = set(outputs)
+    stray = [name for name in heads if name not in known]
     if stray:
         raise BadRequestError(f"head gradient {stray[0]!r}: expected one of the outputs {', '.join(outputs[:20])}")
 

@@ -2,7 +2,7 @@
 
 A value (a shape or a type) belongs to each entry. Whenever a rule settles more of an entry, the node that makes the
 entry and the nodes that read it are due again, lowest first. An entry can change only as often as it has dimensions,
-so the work is linear in the size of the graph.
+so the work is linear in the size of the graph. Nodes that are alike (operator, parameters, values) run their rule once.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import heapq
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from opbox_ops.node import Entry, Node
 from opbox_ops.user_line import user_line
@@ -18,7 +18,7 @@ from opbox_protocol.errors import BadRequestError, MXNetError, ShapeError
 
 from ..ir import Graph
 
-__all__ = ["Fixpoint", "check_names", "failed_rule", "tell"]
+__all__ = ["Fixpoint", "Rules", "check_names", "failed_rule", "inferred_before", "tell"]
 
 T = TypeVar("T")
 
@@ -52,9 +52,62 @@ def check_names(graph: Graph, names: Iterable[str]) -> None:
             raise BadRequestError(f"{name!r} is not an argument of the graph: {hint}")
 
 
+def inferred_before(graph: Graph, what: str, values: Mapping[str, Any]) -> list[Any] | None:
+    """The entries' values where all variables have those of the last complete inference: it would end as that did."""
+    before = graph.inferred.get(what)
+    if before is None or len(values) != len(before[0]):
+        return None
+    same = all(_equal(values.get(node.name), value) for node, value in zip(graph.variables, before[0], strict=True))
+    return before[1] if same else None
+
+
 def _equal(a: Any, b: Any) -> bool:
     # numpy takes None for float64: np.dtype("float64") == None holds.
     return a is b or (a is not None and b is not None and bool(a == b))
+
+
+class Learnt(NamedTuple):
+    """What a rule makes of some values.
+
+    Attributes:
+        ins, outs: the positions whose values it changes, with the new ones.
+        complete: whether it was given complete values only.
+    """
+
+    ins: tuple[tuple[int, Any], ...]
+    outs: tuple[tuple[int, Any], ...]
+    complete: bool
+
+
+class Rules(Generic[T]):
+    """Runs nodes' rules, once for nodes that are alike; parameters that are equal are one object in a loaded graph.
+
+    Args:
+        apply, complete: see Fixpoint.
+    """
+
+    def __init__(
+        self,
+        apply: Callable[[Node, Sequence[T], Sequence[T]], tuple[Sequence[T], Sequence[T]]],
+        complete: Callable[[T], bool],
+    ) -> None:
+        self._apply = apply
+        self._complete = complete
+        self._learnt: dict[Any, Learnt] = {}
+
+    def run(self, node: Node, ins: tuple[T, ...], outs: tuple[T, ...]) -> Learnt:
+        """What the node's rule makes of these values; it raises what the rule raises."""
+        key = (node.op, id(node.params), len(node.inputs), ins, outs)
+        learnt = self._learnt.get(key)
+        if learnt is None:
+            after_ins, after_outs = self._apply(node, ins, outs)
+            complete = all(map(self._complete, ins)) and all(map(self._complete, outs))
+            learnt = self._learnt[key] = Learnt(_changes(ins, after_ins), _changes(outs, after_outs), complete)
+        return learnt
+
+
+def _changes(before: Sequence[T], after: Sequence[T]) -> tuple[tuple[int, T], ...]:
+    return tuple([(k, new) for k, (old, new) in enumerate(zip(before, after, strict=True)) if not _equal(new, old)])
 
 
 class Fixpoint(Generic[T]):
@@ -73,7 +126,7 @@ class Fixpoint(Generic[T]):
     def __init__(
         self,
         graph: Graph,
-        apply: Callable[[Node, list[T], list[T]], tuple[Sequence[T], Sequence[T]]],
+        apply: Callable[[Node, Sequence[T], Sequence[T]], tuple[Sequence[T], Sequence[T]]],
         merge: Callable[[Node, str, int, T, T], T],
         values: list[T],
         complete: Callable[[T], bool],
@@ -82,19 +135,12 @@ class Fixpoint(Generic[T]):
     ) -> None:
         self.graph = graph
         self.values = values
-        self._apply = apply
         self._merge = merge
-        self._complete = complete
         self._settled: set[int] = set()
+        self._rules = Rules(apply, complete)
         self._trace = trace
         self._show = show
-        self._ins = [[graph.entry_id(entry) for entry in (*node.inputs, *node.like)] for node in graph.nodes]
-        self._touching: list[list[int]] = [[] for _ in values]
-        for i in range(len(graph.nodes)):
-            if graph.nodes[i].op is None:
-                continue
-            for entry in {*self._ins[i], *range(graph.row_ptr[i], graph.row_ptr[i + 1])}:
-                self._touching[entry].append(i)
+        self._ins, self._touching = graph.touched
 
     def run(self, due: Iterable[int] | None = None) -> None:
         """Apply rules until nothing changes, from all operator nodes or from those in `due`."""
@@ -118,34 +164,33 @@ class Fixpoint(Generic[T]):
         self.run(self._touching[at])
 
     def _visit(self, i: int) -> list[int]:
-        node = self.graph.nodes[i]
+        node, ins = self.graph.nodes[i], self._ins[i]
         outs = range(self.graph.row_ptr[i], self.graph.row_ptr[i + 1])
-        before_in = [self.values[e] for e in self._ins[i]]
-        before_out = [self.values[e] for e in outs]
+        before_in = tuple([self.values[e] for e in ins])
+        before_out = tuple([self.values[e] for e in outs])
         try:
-            after_in, after_out = self._apply(node, before_in, before_out)
-            changed = self._keep(node, "input", self._ins[i], before_in, after_in)
-            changed += self._keep(node, "output", outs, before_out, after_out)
+            learnt = self._rules.run(node, before_in, before_out)
+            # Once a rule has run on complete values, it can neither learn nor object again.
+            if learnt.complete:
+                self._settled.add(i)
+            if not learnt.ins and not learnt.outs:
+                return []
+            changed = self._keep(node, "input", ins, learnt.ins)
+            changed += self._keep(node, "output", outs, learnt.outs)
         except MXNetError as error:
             raise tell(error, node) from None
         except Exception as error:
             values = ", ".join(str(self._show(value)) for value in (*before_in, *before_out))
             raise tell(failed_rule(error, values), node) from error
-        # Once a rule has run on complete values, it can neither learn nor object again.
-        if all(map(self._complete, before_in)) and all(map(self._complete, before_out)):
-            self._settled.add(i)
         if changed and self._trace is not None:
             self._record(node, i, set(changed))
         return changed
 
-    def _keep(
-        self, node: Node, side: str, entries: Sequence[int], before: Sequence[T], after: Sequence[T]
-    ) -> list[int]:
+    def _keep(self, node: Node, side: str, entries: Sequence[int], news: Sequence[tuple[int, T]]) -> list[int]:
         changed = []
-        for k, entry in enumerate(entries):
-            if _equal(after[k], before[k]) and _equal(self.values[entry], before[k]):
-                continue
-            merged = self._merge(node, side, k, self.values[entry], after[k])
+        for k, value in news:
+            entry = entries[k]
+            merged = self._merge(node, side, k, self.values[entry], value)
             if not _equal(merged, self.values[entry]):
                 self.values[entry] = merged
                 changed.append(entry)

@@ -16,7 +16,7 @@ from opbox_ops.infer import DType, Shape
 from opbox_ops.node import Entry, Node
 from opbox_protocol.errors import MXNetError
 
-from .fixpoint import failed_rule, tell
+from .fixpoint import Rules, failed_rule, tell
 from .gradient import Gradient
 from .infer_shape import Shapes, apply_shape_rule
 from .infer_type import Types, apply_type_rule
@@ -55,14 +55,17 @@ def infer_backward(backward: Gradient, heads: Sequence[Entry], shapes: Shapes, t
 
 def _extend(backward: Gradient, like: dict[Node, Entry], forward: Sequence[Any], rule: Rule) -> list[Any]:
     """The values of all entries: the forward graph's entries have the same numbers in both graphs."""
-    graph, values = backward.graph, list(forward)
+    graph, values, rules = backward.graph, list(forward), Rules(rule, lambda value: value is not None)
     for node in graph.nodes[backward.forward :]:
         if node.op is None:
             values.append(values[graph.entry_id(like[node])])
             continue
-        ins = [values[graph.entry_id(entry)] for entry in (*node.inputs, *node.like)]
+        ins = tuple([values[graph.entry_id(entry)] for entry in (*node.inputs, *node.like)])
+        outs: list[Any] = [None] * node.num_outputs
         try:
-            values += list(rule(node, ins, [None] * node.num_outputs)[1])
+            for k, value in rules.run(node, ins, tuple(outs)).outs:
+                outs[k] = value
+            values += outs
         except MXNetError as error:
             raise tell(error, node) from None
         except Exception as error:

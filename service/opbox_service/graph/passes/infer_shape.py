@@ -20,7 +20,7 @@ from opbox_protocol.errors import GraphError, MXNetError, ShapeError, Underdeter
 from opbox_protocol.shapes import from_mxnet, shape_from_text
 
 from ..ir import Graph
-from .fixpoint import Fixpoint, check_names
+from .fixpoint import Fixpoint, check_names, inferred_before
 
 __all__ = ["Shapes", "apply_shape_rule", "infer_shape"]
 
@@ -72,6 +72,9 @@ def infer_shape(
         [(2, 3), (10, 3), (10,)]
     """
     check_names(graph, shapes)
+    before = inferred_before(graph, "shapes", shapes) if trace is None else None
+    if before is not None:
+        return _by_side(graph, before)
     values: list[Shape] = [None] * graph.num_entries
     for node in graph.variables:
         values[graph.entry_id(Entry(node))] = _starting(node, shapes.get(node.name))
@@ -79,19 +82,25 @@ def infer_shape(
         graph, apply_shape_rule, _merge, values, known, trace, lambda shape: None if shape is None else list(shape)
     )
     work.run()
-    inferred = Shapes(
+    inferred = _by_side(graph, values)
+    if inferred.complete:
+        graph.inferred["shapes"] = [values[graph.entry_id(Entry(node))] for node in graph.variables], values
+    else:
+        if trace is not None:
+            _record_unknown(work, trace)
+        if not partial:
+            raise _underdetermined(work, inferred)
+    return inferred
+
+
+def _by_side(graph: Graph, values: list[Shape]) -> Shapes:
+    return Shapes(
         graph,
         [values[graph.entry_id(Entry(node))] for node in graph.arguments],
         [values[graph.entry_id(head)] for head in graph.heads],
         [values[graph.entry_id(Entry(node))] for node in graph.auxiliary_states],
         values,
     )
-    if not inferred.complete:
-        if trace is not None:
-            _record_unknown(work, trace)
-        if not partial:
-            raise _underdetermined(work, inferred)
-    return inferred
 
 
 def apply_shape_rule(node: Node, ins: Sequence[Shape], outs: Sequence[Shape]) -> tuple[ShapeList, ShapeList]:
@@ -109,7 +118,7 @@ def apply_shape_rule(node: Node, ins: Sequence[Shape], outs: Sequence[Shape]) ->
 
 def _merge(node: Node, side: str, index: int, old: Shape, new: Shape) -> Shape:
     if old is None or new is None or old == new:
-        return new if old is None else old
+        return old if new is None or old is not None else tuple(new)
     try:
         return unify(old, new)
     except ValueError:

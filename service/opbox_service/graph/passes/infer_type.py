@@ -21,7 +21,7 @@ from opbox_protocol.errors import DTypeError, GraphError, UnderdeterminedError
 from opbox_protocol.mxnet import TYPES, numpy_dtype
 
 from ..ir import Graph
-from .fixpoint import Fixpoint, check_names
+from .fixpoint import Fixpoint, check_names, inferred_before
 
 __all__ = ["Types", "apply_type_rule", "infer_type"]
 
@@ -66,6 +66,9 @@ def infer_type(graph: Graph, types: Mapping[str, Any], *, partial: bool = False)
         UnderdeterminedError: not `partial`, and an inner entry stays unknown.
     """
     check_names(graph, types)
+    before = inferred_before(graph, "types", types)
+    if before is not None:
+        return _by_side(graph, before)
     values: list[DType] = [None] * graph.num_entries
     for node in graph.variables:
         values[graph.entry_id(Entry(node))] = _starting(node, types.get(node.name))
@@ -75,20 +78,26 @@ def infer_type(graph: Graph, types: Mapping[str, Any], *, partial: bool = False)
         for node in [*graph.arguments, *graph.auxiliary_states]:
             if values[graph.entry_id(Entry(node))] is None:
                 work.settle(Entry(node), np.dtype(np.float32))
-    inferred = Types(
-        graph,
-        [values[graph.entry_id(Entry(node))] for node in graph.arguments],
-        [values[graph.entry_id(head)] for head in graph.heads],
-        [values[graph.entry_id(Entry(node))] for node in graph.auxiliary_states],
-        values,
-    )
-    if not partial and not inferred.complete:
+    inferred = _by_side(graph, values)
+    if inferred.complete:
+        graph.inferred["types"] = [values[graph.entry_id(Entry(node))] for node in graph.variables], values
+    elif not partial:
         stuck = next(n for n in graph.nodes if any(inferred.of(entry) is None for entry in n.entries()))
         assert stuck.op is not None
         raise UnderdeterminedError("the type of its output is not determined by its inputs").at(
             stuck.name, stuck.op.name, stuck.source
         )
     return inferred
+
+
+def _by_side(graph: Graph, values: list[DType]) -> Types:
+    return Types(
+        graph,
+        [values[graph.entry_id(Entry(node))] for node in graph.arguments],
+        [values[graph.entry_id(head)] for head in graph.heads],
+        [values[graph.entry_id(Entry(node))] for node in graph.auxiliary_states],
+        values,
+    )
 
 
 def apply_type_rule(node: Node, ins: Sequence[DType], outs: Sequence[DType]) -> tuple[TypeList, TypeList]:
