@@ -4,9 +4,10 @@
         net.infer_shape(data=(0, 4))            # an empty batch
         net.infer_shape_partial(data=(-1, 4))   # a batch of unknown size
 
-Outside of it 0 is an unknown size and () an unknown shape, as in MXNet 1.x. The mode is a thread's own; it concerns
-what `infer_shape`, `infer_shape_partial` and `simple_bind` take and give. Arrays may be empty or without axes in either
-mode.
+Outside of it 0 is an unknown size and () an unknown shape, as in MXNet 1.x. The mode is a thread's own. It concerns
+what `infer_shape`, `infer_shape_partial` and `simple_bind` take and give; the shapes that variables are made with; and
+the parameter `shape` of `zeros`, `ones`, `full` and the random operators. Files written in it say so, as MXNet's do.
+Arrays may be empty or without axes in either mode.
 """
 
 from __future__ import annotations

@@ -17,10 +17,19 @@ import difflib
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args, get_origin
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+)
 
 from opbox_protocol.errors import ParamError
-from opbox_protocol.mxnet import BOOLEANS, INTEGER, is_hidden, tuple_parts
+from opbox_protocol.mxnet import BOOLEANS, INTEGER, NP_SHAPE, is_hidden, tuple_parts
+from opbox_protocol.shapes import from_mxnet
 
 __all__ = [
     "AnyDType",
@@ -39,6 +48,7 @@ __all__ = [
     "OptInts",
     "OptShape",
     "Params",
+    "PartialShape",
     "PositiveInt",
     "Shape",
 ]
@@ -97,6 +107,15 @@ def _optional(value: Any) -> Any:
     return None if isinstance(value, str) and value.strip() == "None" else value
 
 
+def _partial(value: tuple[int, ...] | None, info: ValidationInfo) -> tuple[int, ...] | None:
+    """A shape that may be known in part, in the terms of inference: -1 for an unknown dimension, None for all of it."""
+    if value is None:
+        return None
+    if info.context is not None and info.context.get(NP_SHAPE):
+        return tuple(max(d, -1) for d in value)
+    return from_mxnet(value)
+
+
 Int = Annotated[int, BeforeValidator(_integer)]
 PositiveInt = Annotated[int, Field(ge=1), BeforeValidator(_integer)]
 NonNegativeInt = Annotated[int, Field(ge=0), BeforeValidator(_integer)]
@@ -110,6 +129,7 @@ OptFloatTuple = Annotated[FloatTuple | None, BeforeValidator(_optional)]
 OptFloat = Annotated[Float | None, BeforeValidator(_optional)]
 OptBool = Annotated[Bool | None, BeforeValidator(_optional)]
 OptShape = Annotated[Shape | None, BeforeValidator(_optional)]
+PartialShape = Annotated[OptShape, AfterValidator(_partial)]
 AnyDType = Literal["float32", "float64", "float16", "bfloat16", "uint8", "int8", "int32", "int64", "bool"]
 
 
@@ -134,11 +154,14 @@ class Params(BaseModel):
     def parse(cls, op: str, attrs: Mapping[str, Any]) -> Self:
         """Read the parameters of operator `op` from `attrs`; hidden attributes (`__…__`) are passed over.
 
+        With the hidden attribute `NP_SHAPE`, 0 in a parameter that is a `PartialShape` is a size, and not unknown.
+
         Raises:
             ParamError: names the parameter, what it accepts and what it got.
         """
         try:
-            return cls.model_validate({k: v for k, v in attrs.items() if not is_hidden(k)})
+            values = {k: v for k, v in attrs.items() if not is_hidden(k)}
+            return cls.model_validate(values, context={NP_SHAPE: True} if NP_SHAPE in attrs else None)
         except ValidationError as error:
             raise ParamError("; ".join(dict.fromkeys(cls._tell(op, item) for item in error.errors()))) from None
 

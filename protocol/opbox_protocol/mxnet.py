@@ -14,6 +14,7 @@ __all__ = [
     "HIDDEN_KEYS",
     "INTEGER",
     "LEGACY_KEYS",
+    "NP_SHAPE",
     "STATE_INITIALIZERS",
     "STORAGE_TYPES",
     "TYPES",
@@ -39,6 +40,9 @@ HIDDEN_KEYS = (*LEGACY_KEYS, "profiler_scope")
 """Hidden attributes that users write without the underscores they are kept with."""
 STATE_INITIALIZERS = {"moving_mean": '["zero", {}]', "moving_var": '["one", {}]'}
 """`__init__` of auxiliary states by their input's name; files before 0.9.4 do not hold it."""
+
+NP_SHAPE = "__np_shape__"
+"""Hidden attribute of what is read in numpy mode: 0 in its shapes is a size, and what is unknown is -1 or None."""
 
 
 def is_hidden(key: str) -> bool:

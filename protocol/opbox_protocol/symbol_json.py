@@ -4,6 +4,8 @@
      "arg_nodes": […], "node_row_ptr": […], "heads": [[node, output, version], …],
      "attrs": {"mxnet_version": ["int", 10901]}}
 
+In a graph that was written in numpy mode, `attrs` has `"is_np_shape": ["int", 1]` too.
+
 Files of older versions are upgraded as MXNet 1.9.1 does: `attr` and `param` for `attrs`, inputs and heads without a
 version, hidden keys without underscores (`lr_mult`, and `weight_lr_mult` for the variable in that place), inputs that
 were implied (an 0.8 BatchNorm has no auxiliary inputs), `axis=-1` of argmax.
@@ -20,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from .errors import GraphError, LimitError, MXNetError, UnsupportedError
-from .mxnet import LEGACY_KEYS, STATE_INITIALIZERS, VERSION, is_hidden
+from .mxnet import LEGACY_KEYS, NP_SHAPE, STATE_INITIALIZERS, VERSION, is_hidden
 
 __all__ = ["SOURCE", "Call", "Maker", "Row", "content_hash", "read", "write"]
 
@@ -81,7 +83,12 @@ class Row(Generic[N]):
 
 
 def write(
-    nodes: Iterable[N], heads: Iterable[tuple[N, int]], row: Callable[[N], Row[N]], *, sources: bool = False
+    nodes: Iterable[N],
+    heads: Iterable[tuple[N, int]],
+    row: Callable[[N], Row[N]],
+    *,
+    sources: bool = False,
+    np_shape: bool = False,
 ) -> dict[str, Any]:
     """A graph as MXNet 1.9.1 writes it.
 
@@ -90,6 +97,7 @@ def write(
         heads: the outputs.
         row: describes a node.
         sources: add the user's lines as `SOURCE`, for the engine's messages.
+        np_shape: say that it is written in numpy mode; nodes that are marked with `NP_SHAPE` say so too.
     """
     number: dict[int, int] = {}
     versions: dict[int, int] = {}
@@ -101,6 +109,7 @@ def write(
         this = row(node)
         entry: dict[str, Any] = {"op": this.op or "null", "name": this.name}
         attrs = dict(sorted(this.attrs.items()))
+        np_shape = attrs.pop(NP_SHAPE, None) is not None or np_shape
         if sources and this.source:
             attrs[SOURCE] = this.source
         if attrs:
@@ -120,7 +129,7 @@ def write(
         "arg_nodes": arguments,
         "node_row_ptr": pointers,
         "heads": [[number[id(node)], output, 0] for node, output in heads],
-        "attrs": {"mxnet_version": ["int", VERSION]},
+        "attrs": {**({"is_np_shape": ["int", 1]} if np_shape else {}), "mxnet_version": ["int", VERSION]},
     }
 
 
@@ -134,7 +143,7 @@ def content_hash(document: str | bytes | Mapping[str, Any]) -> str:
 
 
 def read(
-    document: str | bytes | Mapping[str, Any], maker: Maker[N], *, max_nodes: int | None = None
+    document: str | bytes | Mapping[str, Any], maker: Maker[N], *, max_nodes: int | None = None, keep_mode: bool = False
 ) -> list[tuple[N, int]]:
     """The heads of a graph: each a node, and the number of its output.
 
@@ -142,6 +151,7 @@ def read(
         document: JSON text, or what it parses to.
         maker: makes the nodes.
         max_nodes: the greatest number of nodes, for untrusted input.
+        keep_mode: mark the nodes of a graph that was written in numpy mode with `NP_SHAPE`.
 
     Raises:
         GraphError: the text is no JSON, or the JSON no graph: wrong types, a cycle, a dangling index.
@@ -153,7 +163,8 @@ def read(
     listed = _list(graph.get("nodes"), "nodes")
     if max_nodes is not None and len(listed) > max_nodes:
         raise LimitError(f"the graph has {len(listed)} nodes: expected at most {max_nodes}")
-    reader = _Reader(maker, _version(graph))
+    np_shape = keep_mode and _number(graph, "is_np_shape") not in (None, 0)
+    reader = _Reader(maker, _version(graph), {NP_SHAPE: "True"} if np_shape else {})
     for i, entry in enumerate(listed):
         reader.add(_mapping(entry, f"nodes[{i}]"))
     count = len(reader.nodes)
@@ -196,23 +207,30 @@ def _is_int(value: Any) -> bool:
 
 
 def _version(graph: Mapping[str, Any]) -> int:
-    entry = _mapping(graph.get("attrs", {}), "attrs").get("mxnet_version")
+    number = _number(graph, "mxnet_version")
+    return 800 if number is None else number
+
+
+def _number(graph: Mapping[str, Any], key: str) -> int | None:
+    """A number among the graph's own attributes; None where there is none."""
+    entry = _mapping(graph.get("attrs", {}), "attrs").get(key)
     if entry is None:
-        return 800
+        return None
     number = entry[1] if isinstance(entry, list | tuple) and len(entry) == 2 else entry
     if not _is_int(number):
-        raise GraphError(f'attrs.mxnet_version: expected ["int", number], got {entry!r}')
+        raise GraphError(f'attrs.{key}: expected ["int", number], got {entry!r}')
     return int(number)
 
 
 class _Reader(Generic[N]):
     """The nodes of a file so far."""
 
-    def __init__(self, maker: Maker[N], version: int) -> None:
+    def __init__(self, maker: Maker[N], version: int, marks: Mapping[str, str]) -> None:
         self.nodes: list[N] = []
         self._names: list[str] = []
         self._maker = maker
         self._version = version
+        self._marks = marks
 
     def entry(self, value: Any, what: str) -> tuple[N, int]:
         """`[node, output, version]`, or what older versions wrote."""
@@ -235,7 +253,7 @@ class _Reader(Generic[N]):
             raise GraphError(f"nodes[{number}]: expected op and name as strings, got {kind!r} and {name!r}")
         if entry.get("subgraphs"):
             raise UnsupportedError(f"{name} ({kind}): control-flow subgraphs are not supported")
-        attrs = _attributes(entry, name)
+        attrs = {**_attributes(entry, name), **self._marks}
         source = attrs.pop(SOURCE, None)
         listed = _list(entry.get("inputs", []), f"{name}.inputs")
         for value in listed:

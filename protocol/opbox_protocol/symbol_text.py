@@ -6,8 +6,6 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .mxnet import VERSION
-
 __all__ = ["text"]
 
 _ESCAPES = str.maketrans({'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"})
@@ -25,7 +23,11 @@ def text(document: Mapping[str, Any]) -> str:
         lines.append("    }" + (", " if i + 1 < len(nodes) else ""))
     lines.append("  ], ")
     lines += [f'  "{key}": {_array(document[key], 2)}, ' for key in ("arg_nodes", "node_row_ptr", "heads")]
-    lines.append(f'  "attrs": {{"mxnet_version": ["int", {VERSION}]}}')
+    attrs = [f'"{key}": {json.dumps(value)}' for key, value in document["attrs"].items()]
+    if len(attrs) == 1:
+        lines.append(f'  "attrs": {{{attrs[0]}}}')
+    else:
+        lines += ['  "attrs": {', *_separated([" " * 4 + attr for attr in attrs]), "  }"]
     return "\n".join([*lines, "}"])
 
 

@@ -56,7 +56,8 @@ def _time(asked: dict[str, Any], arrays: dict[str, Any]) -> Answer:
 
 
 def _shapes(asked: dict[str, Any], arrays: dict[str, Any]) -> Answer:
-    return shapes_of(_symbol(asked), asked["shapes"], partial=asked["partial"]), {}
+    with mx.util.np_shape(asked.get("np_shape", False)):
+        return shapes_of(_symbol(asked), asked["shapes"], partial=asked["partial"]), {}
 
 
 def _types(asked: dict[str, Any], arrays: dict[str, Any]) -> Answer:

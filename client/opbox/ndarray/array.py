@@ -15,11 +15,12 @@ import numpy as np
 
 from opbox_protocol.commands import Invoke, ViewPart
 from opbox_protocol.errors import MXNetError
-from opbox_protocol.mxnet import attribute_text, dtype_name
+from opbox_protocol.mxnet import NP_SHAPE, attribute_text, dtype_name
 
 from .. import _schema
 from ..context import Context, current_context
 from ..session import Session, sessions
+from ..util import is_np_shape
 from . import indexing, shapes
 from .arithmetic import Arithmetic
 from .fluent import Fluent
@@ -284,6 +285,8 @@ def invoke(
         MXNetError: inputs on different devices. What the operator itself refuses is raised at the next wait.
     """
     session = session_of(op, inputs, out, ctx)
+    if is_np_shape() and op.result_shape == "given":
+        attrs = {**attrs, NP_SHAPE: "True"}
     command: Invoke = {"do": "invoke", "op": op.name, "attrs": dict(attrs), "inputs": [x._id for x in inputs]}
     if out is not None:
         targets = list(out) if isinstance(out, list | tuple) else [out]

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from opbox_protocol.mxnet import attribute_value, numpy_dtype
+from opbox_protocol.mxnet import NP_SHAPE, attribute_value, numpy_dtype
 
 from .._schema import Operator
 from .handle import Handle
@@ -35,7 +35,11 @@ def known(op: Operator, attrs: Mapping[str, str], inputs: Sequence[Handle]) -> t
 def _shape(op: Operator, attrs: Mapping[str, str], inputs: Sequence[Handle]) -> Shape:
     if op.result_shape == "given":
         shape = attribute_value(attrs.get("shape", "None"))
-        return (shape,) if isinstance(shape, int) else shape or None
+        if isinstance(shape, int):
+            shape = (shape,)
+        if shape is not None and NP_SHAPE in attrs:
+            return shape if min(shape, default=0) >= 0 else None
+        return shape if shape and min(shape) > 0 else None
     if not inputs or op.result_shape is None:
         return None
     if op.result_shape == "first":

@@ -12,6 +12,7 @@ from opbox_protocol.symbol_text import text as file_text
 
 from .. import _schema
 from ..operator.saved import operator_of
+from ..util import is_np_shape
 from .node import Entry, Node, ordered
 
 __all__ = ["document", "parse", "text"]
@@ -24,7 +25,7 @@ def document(heads: Sequence[Entry], *, sources: bool = False) -> dict[str, Any]
         heads: the outputs.
         sources: add the user's lines as `__source__`, for the engine's messages; files do not have them.
     """
-    return symbol_json.write(ordered(heads), heads, _row, sources=sources)
+    return symbol_json.write(ordered(heads), heads, _row, sources=sources, np_shape=is_np_shape())
 
 
 def text(heads: Sequence[Entry]) -> str:

@@ -1,7 +1,7 @@
 """_zeros, _ones, _full, _eye and the _like forms: arrays of constants.
 
 A dimension of 0 in `shape` is unknown, as everywhere in MXNet's parameters, and comes from what the array is used with;
-so does all of it when shape is left out.
+so does all of it when shape is left out. In numpy mode 0 is a size, and -1 unknown.
 """
 
 from __future__ import annotations
@@ -9,19 +9,18 @@ from __future__ import annotations
 from typing import Any
 
 from opbox_protocol.errors import ShapeError
-from opbox_protocol.shapes import from_mxnet
 
 from ..compute import Arrays, OpContext, Outputs
-from ..infer import Shape, ShapeList, TypeList, all_same_shape, summary
+from ..infer import ShapeList, TypeList, all_same_shape, summary
 from ..node import Entry, Node
-from ..params import AnyDType, Field, Float, Int, OptShape, Params
+from ..params import AnyDType, Field, Float, Int, Params, PartialShape
 from ..registry import Op, register
 
-__all__ = ["InitParams", "fixed_shape", "fixed_type", "wanted_shape"]
+__all__ = ["InitParams", "fixed_shape", "fixed_type"]
 
 
 class InitParams(Params):
-    shape: OptShape = Field(None, description="Shape of the array; 0 is a size to infer.")
+    shape: PartialShape = Field(None, description="Shape of the array; 0 is a size to infer.")
     ctx: str = Field("", description="Accepted; the device is the executor's.")
     dtype: AnyDType = Field("float32", description="Element type of the array.")
 
@@ -38,15 +37,10 @@ class EyeParams(Params):
     dtype: AnyDType = Field("float32", description="Element type of the array.")
 
 
-def wanted_shape(shape: tuple[int, ...] | None) -> Shape:
-    """A parameter's shape, where 0 or nothing is unknown, in the terms of inference."""
-    return from_mxnet(shape) if shape else None
-
-
 @summary("given")
 def fixed_shape(p: Any, ins: ShapeList, outs: ShapeList) -> None:
     """Shape rule: the parameter `shape`, as far as it tells."""
-    outs.merge(0, wanted_shape(p.shape))
+    outs.merge(0, p.shape)
 
 
 @summary("given")

@@ -71,7 +71,9 @@ def _infer_gamma(ins: ShapeList, shape: tuple[int, ...]) -> None:
             gamma = ins.merge(1, (shape[axis],))
         if gamma is not None and gamma[0] > 1:
             ins.merge(0, tuple(gamma[0] if k == axis else -1 for k in range(len(shape))))
-    elif len(gamma) != len(shape) or any(g not in (1, size) for g, size in zip(gamma, shape, strict=True) if size >= 0):
+    elif len(gamma) != len(shape) or any(
+        g not in (-1, 1, size) for g, size in zip(gamma, shape, strict=True) if size >= 0
+    ):
         channels = shape[axis : axis + 1]
         raise ShapeError(
             f"expected {show_shape(channels)}, (1,), or data's {show_shape(shape)} with some axes of 1, "

@@ -25,14 +25,14 @@ from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..infer import ShapeList, TypeList, all_same_shape, summary
 from ..init.fill import fixed_shape
 from ..node import Entry, Node
-from ..params import Field, Float, Int, OptShape, Params, Shape
+from ..params import Field, Float, Int, Params, PartialShape, Shape
 from ..registry import Op, register
 
 FloatDType = Literal["None", "float16", "float32", "float64"]
 
 
 class RandomParams(Params):
-    shape: OptShape = Field(None, description="Shape of the output; 0 is a size to infer.")
+    shape: PartialShape = Field(None, description="Shape of the output; 0 is a size to infer.")
     ctx: str = Field("", description="Accepted; the device is the executor's.")
     dtype: FloatDType | None = Field("None", description="Element type of the output; float32 by default.")
 
@@ -40,7 +40,7 @@ class RandomParams(Params):
 class RandintParams(Params):
     low: Int = Field(description="The least number.")
     high: Int = Field(description="One more than the greatest number.")
-    shape: OptShape = Field(None, description="Shape of the output; 0 is a size to infer.")
+    shape: PartialShape = Field(None, description="Shape of the output; 0 is a size to infer.")
     ctx: str = Field("", description="Accepted; the device is the executor's.")
     dtype: Literal["None", "int32", "int64"] | None = Field(
         "None", description="Element type of the output; int32 by default."

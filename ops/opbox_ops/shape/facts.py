@@ -17,8 +17,7 @@ size_array = register("size_array", doc="The number of data's elements.")
 
 @shape_array.infer_shape
 def _(p: NoParams, ins: ShapeList, outs: ShapeList) -> None:
-    if ins[0] is not None:
-        outs.merge(0, (len(ins[0]),))
+    outs.merge(0, (-1 if ins[0] is None else len(ins[0]),))
 
 
 @size_array.infer_shape

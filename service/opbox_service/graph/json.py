@@ -28,7 +28,7 @@ def load(document: str | bytes | Mapping[str, Any], *, max_nodes: int | None = N
         UnknownOperatorError, ParamError: with the node's name and the user's line.
         UnsupportedError: the file has control-flow subgraphs.
     """
-    heads = symbol_json.read(document, _Maker(), max_nodes=max_nodes)
+    heads = symbol_json.read(document, _Maker(), max_nodes=max_nodes, keep_mode=True)
     return Graph(tuple(Entry(node, output) for node, output in heads))
 
 

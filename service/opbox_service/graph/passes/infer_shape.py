@@ -17,6 +17,7 @@ from typing import Any
 from opbox_ops.infer import Shape, ShapeList, known, show_shape, unify
 from opbox_ops.node import Entry, Node
 from opbox_protocol.errors import GraphError, MXNetError, ShapeError, UnderdeterminedError
+from opbox_protocol.mxnet import NP_SHAPE
 from opbox_protocol.shapes import from_mxnet, shape_from_text
 
 from ..ir import Graph
@@ -146,7 +147,8 @@ def _declared(node: Node) -> Shape:
     if text is None or text == "None":
         return None
     try:
-        return from_mxnet(shape_from_text(text))
+        shape = shape_from_text(text)
+        return shape if NP_SHAPE in node.attrs else from_mxnet(shape)
     except ValueError:
         raise GraphError(f"{node.name}: expected __shape__ as a tuple of integers, got {text!r}") from None
 
