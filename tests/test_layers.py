@@ -16,9 +16,9 @@ ALLOWED = {
     "opbox_service": set(PACKAGES),
 }
 # The service's folders and modules, each importing only what stands before it.
-SERVICE = ["__init__", "settings", "validation", "logs", "buffers", "quota", "carriers", "graph", "executor"]
-SERVICE += ["stateless", "commands", "custom", "session", "routes", "engine", "codec", "embedded", "worker"]
-SERVICE += ["api", "app", "serve", "schema"]
+SERVICE = ["__init__", "settings", "validation", "json_text", "logs", "buffers", "quota", "task", "carriers", "graph"]
+SERVICE += ["executor", "stateless", "commands", "custom", "session", "routes", "engine", "codec", "embedded"]
+SERVICE += ["worker", "api", "app", "serve", "schema"]
 
 
 def _imports(path: Path, package: str) -> list[str]:

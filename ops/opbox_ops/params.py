@@ -34,6 +34,7 @@ from opbox_protocol.shapes import from_mxnet
 __all__ = [
     "AnyDType",
     "Bool",
+    "Count",
     "Field",
     "Float",
     "FloatTuple",
@@ -41,6 +42,7 @@ __all__ = [
     "Literal",
     "NoParams",
     "NonNegativeInt",
+    "OptCount",
     "OptBool",
     "OptFloat",
     "OptFloatTuple",
@@ -52,6 +54,9 @@ __all__ = [
     "PositiveInt",
     "Shape",
 ]
+
+MAX_COUNT = 1 << 16
+"""The most inputs, outputs or layers that a parameter may ask for."""
 
 
 def _scalar(value: Any) -> Any:
@@ -119,6 +124,10 @@ def _partial(value: tuple[int, ...] | None, info: ValidationInfo) -> tuple[int, 
 Int = Annotated[int, BeforeValidator(_integer)]
 PositiveInt = Annotated[int, Field(ge=1), BeforeValidator(_integer)]
 NonNegativeInt = Annotated[int, Field(ge=0), BeforeValidator(_integer)]
+Count = Annotated[int, Field(ge=1, le=MAX_COUNT), BeforeValidator(_integer)]
+"""How many inputs, outputs or layers there are: names are made for each."""
+OptCount = Annotated[int, Field(ge=0, le=MAX_COUNT), BeforeValidator(_integer)]
+"""The same, where 0 says that something else tells how many."""
 Float = Annotated[float, BeforeValidator(_real)]
 Bool = Annotated[bool, BeforeValidator(_boolean)]
 Shape = Annotated[tuple[int, ...], BeforeValidator(_sequence)]

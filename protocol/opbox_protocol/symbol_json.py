@@ -17,17 +17,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from .errors import GraphError, LimitError, MXNetError, UnsupportedError
 from .mxnet import LEGACY_KEYS, NP_SHAPE, STATE_INITIALIZERS, VERSION, is_hidden
 
-__all__ = ["SOURCE", "Call", "Maker", "Row", "content_hash", "read", "write"]
+__all__ = ["SOURCE", "Call", "Maker", "Row", "check_size", "content_hash", "read", "write"]
 
 SOURCE = "__source__"
 """The hidden attribute with the user's line; it travels to the engine, and is in no file."""
+
+DUMPED_ITEMS = 512
+"""Items of a list that are written at a time."""
 
 N = TypeVar("N")
 
@@ -135,34 +138,65 @@ def write(
 
 def content_hash(document: str | bytes | Mapping[str, Any]) -> str:
     """sha256, in hexadecimal, of the document's canonical JSON: keys sorted, no spaces, UTF-8."""
-    canonical = json.dumps(_parse(document), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return hashlib.sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()
+    parsed = _parse(document)
+    digest = hashlib.sha256()
+    for piece in _canonical(parsed) if isinstance(parsed, Mapping) else [_dump(parsed)]:
+        digest.update(piece.encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()
+
+
+def _dump(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def _canonical(document: Mapping[str, Any]) -> Iterator[str]:
+    """The canonical JSON of an object in pieces, so that no other thread waits for the whole of a large one."""
+    if any(type(key) is not str for key in document):
+        yield _dump(document)
+        return
+    separator = "{"
+    for key in sorted(document):
+        value = document[key]
+        yield f"{separator}{_dump(key)}:"
+        separator = ","
+        if type(value) is list and len(value) > DUMPED_ITEMS:
+            for start in range(0, len(value), DUMPED_ITEMS):
+                piece = _dump(value[start : start + DUMPED_ITEMS])
+                yield f"{',' if start else '['}{piece[1:-1]}"
+            yield "]"
+        else:
+            yield _dump(value)
+    yield "}" if document else "{}"
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------
 
 
 def read(
-    document: str | bytes | Mapping[str, Any], maker: Maker[N], *, max_nodes: int | None = None, keep_mode: bool = False
+    document: str | bytes | Mapping[str, Any],
+    maker: Maker[N],
+    *,
+    max_nodes: int | None = None,
+    max_edges: int | None = None,
+    keep_mode: bool = False,
 ) -> list[tuple[N, int]]:
     """The heads of a graph: each a node, and the number of its output.
 
     Args:
         document: JSON text, or what it parses to.
         maker: makes the nodes.
-        max_nodes: the greatest number of nodes, for untrusted input.
+        max_nodes, max_edges: as `check_size`; for untrusted input.
         keep_mode: mark the nodes of a graph that was written in numpy mode with `NP_SHAPE`.
 
     Raises:
         GraphError: the text is no JSON, or the JSON no graph: wrong types, a cycle, a dangling index.
-        LimitError: more than `max_nodes` nodes.
+        LimitError: as `check_size`.
         UnknownOperatorError, ParamError: with the node's name and the user's line.
         UnsupportedError: the file has control-flow subgraphs.
     """
     graph = _mapping(_parse(document), "the graph")
+    check_size(graph, max_nodes, max_edges)
     listed = _list(graph.get("nodes"), "nodes")
-    if max_nodes is not None and len(listed) > max_nodes:
-        raise LimitError(f"the graph has {len(listed)} nodes: expected at most {max_nodes}")
     np_shape = keep_mode and _number(graph, "is_np_shape") not in (None, 0)
     reader = _Reader(maker, _version(graph), {NP_SHAPE: "True"} if np_shape else {})
     for i, entry in enumerate(listed):
@@ -175,6 +209,23 @@ def read(
         if not _is_int(number) or not 0 <= number < count:
             raise GraphError(f"arg_nodes[{i}]: expected a node number below {count}, got {number!r}")
     return [reader.entry(head, f"heads[{i}]") for i, head in enumerate(heads)]
+
+
+def check_size(graph: Mapping[str, Any], max_nodes: int | None, max_edges: int | None) -> None:
+    """LimitError when the graph has more nodes than it may, or its nodes and heads more inputs together.
+
+    It looks at the lengths of lists alone; whatever is no list of the right kind passes, for `read` to refuse.
+    """
+    nodes, heads = graph.get("nodes"), graph.get("heads")
+    if not isinstance(nodes, list):
+        return
+    if max_nodes is not None and len(nodes) > max_nodes:
+        raise LimitError(f"the graph has {len(nodes)} nodes: expected at most {max_nodes}")
+    if max_edges is not None:
+        lists = [heads, *(node.get("inputs") for node in nodes if isinstance(node, Mapping))]
+        edges = sum(len(entries) for entries in lists if isinstance(entries, list))
+        if edges > max_edges:
+            raise LimitError(f"the graph's nodes and heads have {edges} inputs together: expected at most {max_edges}")
 
 
 def _parse(document: Any) -> Any:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +24,7 @@ import ml_dtypes
 import numpy as np
 
 from .datatypes import DATATYPES, datatype_of, dtype_of
-from .errors import WireError
+from .errors import LimitError, WireError
 
 __all__ = [
     "ALIGNMENT",
@@ -46,16 +46,30 @@ MAX_RANK = 32
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a reader accepts, checked before anything is allocated."""
+    """What a reader accepts, checked before anything is allocated.
+
+    Attributes:
+        header_bytes: of the JSON part.
+        json_values, json_keys: in it; commas and brackets inside strings count as if they were JSON's own.
+        json_depth: of its nesting.
+        tensor_bytes, rank: of a tensor.
+        tensors: of a frame.
+        parse: reads JSON; ValueError where it is none.
+    """
 
     header_bytes: int = 16 << 20
     tensor_bytes: int = 4 << 30
     tensors: int = 4096
     rank: int = MAX_RANK
     json_depth: int = 64
+    json_values: int = 2_000_000
+    json_keys: int = 1_000_000
+    parse: Callable[[bytes], Any] = json.loads
 
 
-NO_LIMITS = Limits(header_bytes=1 << 40, tensor_bytes=1 << 50, tensors=1 << 31)
+NO_LIMITS = Limits(header_bytes=1 << 40, tensor_bytes=1 << 50, tensors=1 << 31, json_values=1 << 40, json_keys=1 << 40)
+COUNTED_BYTES = 1 << 18
+"""JSON is counted in pieces of this many bytes, between which other threads have their turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,13 +146,15 @@ def decode_header(text: bytes | memoryview, limits: Limits = NO_LIMITS) -> dict[
 
     Raises:
         WireError: not UTF-8, not JSON, not an object, too long or too deep.
+        LimitError: too many values or keys, counted before any is made.
     """
+    if len(text) > limits.header_bytes:
+        raise WireError(f"header: expected at most {limits.header_bytes} bytes, got {len(text)}")
+    _count(text, limits)
     raw = bytes(text)
-    if len(raw) > limits.header_bytes:
-        raise WireError(f"header: expected at most {limits.header_bytes} bytes, got {len(raw)}")
     most = limits.json_depth
     try:
-        header = json.loads(raw)
+        header = limits.parse(raw)
         deep = raw.count(b"[") + raw.count(b"{") > most and _depth(header, most) > most
     except RecursionError:
         deep = True
@@ -149,6 +165,24 @@ def decode_header(text: bytes | memoryview, limits: Limits = NO_LIMITS) -> dict[
     if not isinstance(header, dict):
         raise WireError(f"header: expected a JSON object, got {type(header).__name__}")
     return header
+
+
+def _count(text: bytes | memoryview, limits: Limits) -> None:
+    """LimitError when JSON has more values or keys than it may: by its commas, brackets and colons."""
+    if len(text) < min(limits.json_values, limits.json_keys):
+        return  # each takes a byte
+    characters = np.frombuffer(text, np.uint8)
+    values, keys = 1, 0
+    for start in range(0, len(characters), COUNTED_BYTES):
+        piece = characters[start : start + COUNTED_BYTES]
+        values += sum(int(np.count_nonzero(piece == mark)) for mark in b",[{")
+        keys += int(np.count_nonzero(piece == ord(":")))
+        if values > limits.json_values:
+            raise LimitError(
+                f"JSON: expected at most {limits.json_values} values, got more: send tensors as bytes behind a header"
+            )
+        if keys > limits.json_keys:
+            raise LimitError(f"JSON: expected at most {limits.json_keys} keys, got more: send less at a time")
 
 
 def _depth(parsed: Any, limit: int) -> int:
@@ -179,7 +213,7 @@ def decode(body: Any, header_length: int | None = None, *, key: str = "inputs", 
         limits: what to refuse.
 
     Raises:
-        WireError: one sentence on what does not fit.
+        WireError, LimitError: one sentence on what does not fit.
     """
     view = memoryview(body).cast("B")
     if header_length is None:

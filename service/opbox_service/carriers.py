@@ -7,19 +7,22 @@ side reads them. An engine in one's own process is called with Call and Answer a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from opbox_protocol.errors import LimitError
+
 from .buffers import Lease
 from .settings import SCOPES, Scope
+from .task import Task
 
 if TYPE_CHECKING:
     from .routes.route import Route
 
-__all__ = ["Answer", "Call", "Done", "RawRequest", "RawResponse", "Rest", "Tensors"]
+__all__ = ["Answer", "AnswerLimit", "Call", "Done", "RawRequest", "RawResponse", "Rest", "Tensors"]
 
 Tensors: TypeAlias = "Mapping[str, np.ndarray[Any, Any]]"
 
@@ -102,12 +105,45 @@ class RawResponse:
 
 
 @dataclass(frozen=True, slots=True)
+class AnswerLimit:
+    """How large the tensors of an answer may be together.
+
+    Attributes:
+        nbytes: as bytes.
+        values: in number; they are written in JSON, unless this is None.
+    """
+
+    nbytes: int = 1 << 62
+    values: int | None = None
+
+    def check(self, subject: str, arrays: Iterable[Any]) -> None:
+        """LimitError when the arrays are too large; nothing is copied."""
+        nbytes = values = 0
+        for array in arrays:
+            nbytes += int(array.nbytes)
+            values += int(array.size)
+        self.check_size(subject, nbytes, values)
+
+    def check_size(self, subject: str, nbytes: int, values: int) -> None:
+        """LimitError when so many bytes, or values, are too many."""
+        if nbytes > self.nbytes:
+            raise LimitError(f"{subject}: expected at most {self.nbytes} bytes, got {nbytes}: ask for less at a time")
+        if self.values is not None and values > self.values:
+            raise LimitError(
+                f"{subject}: expected at most {self.values} values in JSON, got {values}: ask for bytes "
+                "(Accept: application/octet-stream), or for less at a time"
+            )
+
+
+@dataclass(frozen=True, slots=True)
 class Call:
     """A request that has been read. Its tensors live until the answer is given.
 
     Attributes:
         route, parameters: its route, and the parameters in its path.
         body: the JSON of the body, as the route's model.
+        limit: how large the answer may be.
+        task: stops the work.
     """
 
     route: Route
@@ -116,6 +152,8 @@ class Call:
     tensors: Tensors = field(default_factory=dict)
     owner: str = "local"
     scopes: frozenset[Scope] = SCOPES
+    limit: AnswerLimit = AnswerLimit()
+    task: Task | None = None
 
 
 @dataclass(slots=True)

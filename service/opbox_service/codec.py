@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from opbox_protocol import wire
 from opbox_protocol.errors import LimitError, error_to_json
 
-from .carriers import Answer, Call, RawRequest, RawResponse, Rest
+from . import json_text
+from .carriers import Answer, AnswerLimit, Call, RawRequest, RawResponse, Rest
 from .engine import Engine
 from .routes.models import Body
 from .settings import Settings
+from .task import Task
 from .validation import validate
 
-__all__ = ["error_response", "lay_out", "limits_of", "read", "serve"]
+__all__ = ["answer_limit_of", "error_response", "lay_out", "limits_of", "read", "serve"]
 
 Send: TypeAlias = "Callable[[RawResponse], None]"
 
@@ -28,24 +30,43 @@ def limits_of(settings: Settings) -> wire.Limits:
         tensors=settings.max_tensors,
         rank=settings.max_rank,
         json_depth=settings.max_json_depth,
+        json_values=settings.max_json_values,
+        json_keys=settings.max_json_keys,
+        parse=json_text.parse,
     )
 
 
-def serve(engine: Engine, request: RawRequest, limits: wire.Limits, send: Send) -> Rest:
-    """Make a call; `send` gets the answer, by this thread or another. What is returned is left to do (Engine.begin)."""
+def answer_limit_of(settings: Settings, binary: bool) -> AnswerLimit:
+    """How large an answer may be, in bytes or in JSON."""
+    if binary:
+        return AnswerLimit(settings.max_answer_bytes)
+    return AnswerLimit(settings.max_answer_bytes, settings.max_json_values)
+
+
+def serve(engine: Engine, request: RawRequest, limits: wire.Limits, send: Send, task: Task | None = None) -> Rest:
+    """Make a call; `send` gets the answer, by this thread or another. What is returned is left to do (Engine.begin).
+
+    Args:
+        engine: makes it.
+        request: as it came.
+        limits: see `limits_of`.
+        send: takes the answer laid out.
+        task: stops the work.
+    """
+    settings = engine.settings
 
     def done(answer: Answer | BaseException) -> None:
-        send(lay_out(answer, request))
+        send(lay_out(answer, request, settings))
 
     try:
-        call = read(request, limits)
+        call = read(request, limits, settings, task)
     except Exception as error:
         done(error)
         return None
     return engine.begin(call, done)
 
 
-def read(request: RawRequest, limits: wire.Limits) -> Call:
+def read(request: RawRequest, limits: wire.Limits, settings: Settings, task: Task | None = None) -> Call:
     """The call that a raw request makes.
 
     Raises:
@@ -56,32 +77,52 @@ def read(request: RawRequest, limits: wire.Limits) -> Call:
     tensors: dict[str, Any] = {}
     if len(body):
         if length is None:
-            # All of it is JSON, numbers included: the body's own limit holds.
-            limits = wire.Limits(len(body), limits.tensor_bytes, limits.tensors, limits.rank, limits.json_depth)
+            # All of it is JSON, numbers included: it has a limit of its own.
+            most = settings.max_json_bytes
+            if len(body) > most:
+                raise LimitError(
+                    f"body: expected at most {most} bytes of JSON, got {len(body)}: send tensors as bytes behind a "
+                    "header"
+                )
+            limits = replace(limits, header_bytes=most)
         elif length > limits.header_bytes:
             raise LimitError(f"header: expected at most {limits.header_bytes} bytes, got {length}")
         frame = wire.decode(body, length, limits=limits)
         header, tensors = frame.header, frame.tensors
     route = request.route
     return Call(
-        route, request.parameters, validate(route.request or Body, header), tensors, request.owner, request.scopes
+        route,
+        request.parameters,
+        validate(route.request or Body, header),
+        tensors,
+        request.owner,
+        request.scopes,
+        answer_limit_of(settings, request.binary),
+        task,
     )
 
 
-def lay_out(answer: Answer | BaseException, request: RawRequest) -> RawResponse:
+def lay_out(answer: Answer | BaseException, request: RawRequest, settings: Settings) -> RawResponse:
     """An answer's bytes; valid as long as its tensors are."""
     try:
         if isinstance(answer, BaseException):
             return error_response(answer)
         if answer.text is not None:
             return RawResponse(answer.status, [answer.text], content_type=answer.content_type)
+        answer_limit_of(settings, request.binary).check("the answer", answer.tensors.values())
         if answer.tensors and request.binary:
             head, buffers = wire.encode(answer.header, answer.tensors)
             return RawResponse(answer.status, [head, *buffers], len(head), answer.commands)
-        header = answer.header
+        parts: list[bytes | memoryview] = [json_text.write(answer.header)]
         if answer.tensors or (request.route.tensors and answer.status == 200):
-            header = wire.plain_json(header, answer.tensors)
-        return RawResponse(answer.status, [_json(header)], None, answer.commands)
+            parts = [*json_text.write_tensors(answer.header, answer.tensors)]
+        size = sum(map(len, parts))
+        if size > settings.max_json_bytes:
+            raise LimitError(
+                f"the answer: expected at most {settings.max_json_bytes} bytes of JSON, got {size}: ask for bytes "
+                "(Accept: application/octet-stream), or for less at a time"
+            )
+        return RawResponse(answer.status, parts, None, answer.commands)
     except Exception as error:
         return error_response(error)
 
@@ -89,8 +130,4 @@ def lay_out(answer: Answer | BaseException, request: RawRequest) -> RawResponse:
 def error_response(error: BaseException) -> RawResponse:
     """An error's answer, without the request's id, which the API process adds."""
     status, header = error_to_json(error)
-    return RawResponse(status, [_json(header)], problem=error if status == 500 else None)
-
-
-def _json(header: Any) -> bytes:
-    return json.dumps(header, separators=(",", ":"), ensure_ascii=False, default=str).encode("utf-8", "replace")
+    return RawResponse(status, [json_text.write(header)], problem=error if status == 500 else None)

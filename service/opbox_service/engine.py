@@ -31,6 +31,7 @@ from .session.sessions import Sessions
 from .settings import SCOPES, Scope, Settings
 from .stateless.graph_cache import GraphCache
 from .stateless.graph_runner import GraphRunner
+from .task import running
 from .validation import validate
 
 __all__ = ["Engine", "load_plugin"]
@@ -50,7 +51,7 @@ class Engine:
 
     def __init__(self, settings: Settings, code_policy: CodePolicy = UNWATCHED, routes: RouteTable = ROUTES) -> None:
         self.settings = settings
-        self.graphs = GraphCache(settings.graph_cache, settings.max_nodes)
+        self.graphs = GraphCache(settings.graph_cache, settings.max_nodes, settings.max_edges)
         self.runner = GraphRunner(settings, self.graphs)
         self.sessions = Sessions(settings, self.graphs, code_policy)
         self._routes = routes
@@ -128,7 +129,8 @@ class Engine:
         try:
             if self._closed:
                 raise NotReadyError("the server is stopping: try again when it is back")
-            return call.route.handler(self, call, done)
+            with running(call.task):
+                return call.route.handler(self, call, done)
         except Exception as error:
             done(error)
             return None

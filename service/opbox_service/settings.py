@@ -55,10 +55,16 @@ class Settings(BaseSettings):
     max_body_bytes: int = Field(default=2 * GIB, ge=1024, description="The largest body of a request.")
     max_header_bytes: int = Field(default=16 << 20, ge=1024, description="The largest JSON part of a body.")
     max_buffer_bytes: int = Field(default=8 * GIB, ge=1 << 20, description="All bodies and answers held at a time.")
+    max_json_bytes: int = Field(default=64 << 20, ge=1024, description="The largest body, or answer, all of JSON.")
+    max_json_values: int = Field(default=2_000_000, ge=1024, description="The most values in JSON.")
+    max_json_keys: int = Field(default=1_000_000, ge=1024, description="The most keys in JSON.")
+    max_answer_bytes: int = Field(default=2 * GIB, ge=1024, description="The largest answer.")
     max_rank: int = Field(default=32, ge=1, le=32, description="The most dimensions of a tensor.")
     max_elements: int = Field(default=1 << 31, ge=1, description="The most elements of a tensor.")
     max_tensors: int = Field(default=8192, ge=1, description="The most tensors of a request.")
     max_nodes: int = Field(default=100_000, ge=1, description="The most nodes of a graph.")
+    max_edges: int = Field(default=500_000, ge=1, description="The most inputs of all nodes of a graph together.")
+    graph_seconds: float = Field(default=30, gt=0, description="Processor time to read, infer or compile a graph.")
     max_json_depth: int = Field(default=64, ge=4, le=500, description="The deepest nesting of JSON.")
     max_commands: int = Field(default=20_000, ge=1, description="The most commands of a batch.")
     max_sessions: int = Field(default=32, ge=1, description="The most sessions of an owner.")
@@ -114,6 +120,12 @@ class Settings(BaseSettings):
             tokens=(),
             max_body_bytes=huge,
             max_header_bytes=huge,
+            max_json_bytes=huge,
+            max_json_values=huge,
+            max_json_keys=huge,
+            max_answer_bytes=huge,
+            max_edges=huge,
+            graph_seconds=1e9,
             max_elements=huge,
             max_tensors=1 << 31,
             max_commands=1 << 31,

@@ -5,7 +5,8 @@ A model is strict: no unknown fields, no silent conversions. `Expected` gives a 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, ValidationError
@@ -15,11 +16,13 @@ from pydantic_core import CoreSchema, core_schema
 
 from opbox_protocol.errors import BadRequestError
 
-__all__ = ["Expected", "RandomSeed", "Strict", "explain", "validate"]
+__all__ = ["Expected", "RandomSeed", "Strict", "explain", "first_error", "validate"]
 
 M = TypeVar("M", bound=BaseModel)
 SHOWN = 80
 """Characters of a wrong value that an error shows."""
+MANY = 64
+"""Errors beyond which the first is looked for in a part of the values."""
 
 PHRASES: Mapping[str, str] = {
     "bool_type": "true or false",
@@ -81,8 +84,30 @@ def validate(model: type[M], values: Mapping[str, Any]) -> M:
     try:
         return model.__pydantic_validator__.validate_python(values)  # type: ignore[no-any-return]
     except ValidationError as error:
-        item = error.errors(include_url=False)[0]
+        item = first_error(error, values, model.__pydantic_validator__.validate_python)
         raise BadRequestError(explain(item, model, item["loc"])) from None
+
+
+def first_error(error: ValidationError, values: Any, validate: Callable[[Any], Any]) -> Mapping[str, Any]:
+    """The first error on `values`; found in a small part of them when there are very many, for each costs memory."""
+    size = MANY
+    while error.error_count() > MANY and size < error.error_count():
+        try:
+            validate(_beginning(values, size))
+        except ValidationError as fewer:
+            error = fewer
+            break
+        size *= 8
+    return error.errors(include_url=False)[0]
+
+
+def _beginning(values: Any, size: int) -> Any:
+    """The same lists and objects with their first `size` items, all the way down."""
+    if isinstance(values, Mapping):
+        return {key: _beginning(value, size) for key, value in islice(values.items(), size)}
+    if isinstance(values, list):
+        return [_beginning(value, size) for value in islice(values, size)]
+    return values
 
 
 def explain(item: Mapping[str, Any], model: type[BaseModel], place: Sequence[str | int]) -> str:

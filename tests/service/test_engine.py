@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from opbox_protocol.errors import (
+    BadRequestError,
     DeadlineError,
     GoneError,
     MXNetError,
@@ -182,3 +183,18 @@ def test_an_error_of_ours_tells_nothing_of_us(engine: Engine, monkeypatch: pytes
     assert status == 500
     assert "secret" not in str(told)
     assert error_to_json(MemoryError())[0] == 429
+
+
+def test_of_very_many_errors_the_first_is_told() -> None:
+    engine = Engine(Settings())
+    wrong = {f"x{i}": "y" if i >= 300 else [2] for i in range(20_000)}
+    with pytest.raises(BadRequestError, match=r"shapes.x300: expected a list of integers or null"):
+        engine.call("POST", "/v1/infer_shape", {"graph": {}, "shapes": wrong})
+    fields = {f"x{i}": 1 for i in range(20_000)}
+    with pytest.raises(BadRequestError, match=r"unknown field 'x0'"):
+        engine.call("POST", "/v1/infer_shape", {"graph": {}, **fields})
+    session = engine.call("POST", "/v1/sessions")[0]["id"]
+    commands = [{"do": "free", "ids": [1]}] * 100 + [{"do": "free", "ids": ["x"] * 5000}] * 100
+    with pytest.raises(BadRequestError, match=r"command 100 \(free\): ids.0: expected an integer"):
+        engine.call("POST", f"/v1/sessions/{session}/commands", {"commands": commands})
+    engine.close()

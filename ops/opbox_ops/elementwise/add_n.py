@@ -9,13 +9,13 @@ from ..expression.operators import pointwise
 from ..expression.pointwise import Pointwise
 from ..infer import all_same_shape
 from ..node import Entry, Node
-from ..params import Field, Params, PositiveInt
+from ..params import Count, Field, Params
 from ..registry import Variadic, register
 from .family import numeric_types
 
 
 class AddNParams(Params):
-    num_args: PositiveInt = Field(description="How many inputs.")
+    num_args: Count = Field(description="How many inputs.")
 
 
 op = register("add_n", AddNParams, inputs=Variadic(), aliases=("ElementWiseSum",))

@@ -20,7 +20,7 @@ from ..compute import Arrays, OpContext, Outputs
 from ..gradient import backward_node, grad_use_none
 from ..infer import DType, ShapeList, TypeList, all_same_shape, all_same_type
 from ..node import Entry, Node
-from ..params import Bool, Field, Params, PositiveInt
+from ..params import Bool, Count, Field, Params
 from ..registry import Counted, Variadic, register, register_backward
 
 AmpDType = Literal["bfloat16", "float16", "float32", "float64", "int32", "int64", "int8", "uint8"]
@@ -32,7 +32,7 @@ class AmpCastParams(Params):
 
 
 class AmpMulticastParams(Params):
-    num_outputs: PositiveInt = Field(description="How many arrays.")
+    num_outputs: Count = Field(description="How many arrays.")
     cast_narrow: Bool = Field(False, description="Cast to the narrowest type instead of the widest.")
 
 
@@ -41,7 +41,7 @@ class AllFiniteParams(Params):
 
 
 class MultiAllFiniteParams(Params):
-    num_arrays: PositiveInt = Field(1, description="How many arrays.")
+    num_arrays: Count = Field(1, description="How many arrays.")
     init_output: Bool = Field(True, description="Accepted; the output never depends on what it held.")
 
 

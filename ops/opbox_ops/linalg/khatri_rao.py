@@ -12,13 +12,13 @@ from math import prod
 from ..compute import Arrays, OpContext, Outputs
 from ..gradient import grad_use_in
 from ..infer import ShapeList
-from ..params import Field, Params, PositiveInt
+from ..params import Count, Field, Params
 from ..registry import Variadic, register, register_backward
 from .matrix import real_types
 
 
 class KhatriRaoParams(Params):
-    num_args: PositiveInt = Field(description="How many matrices.")
+    num_args: Count = Field(description="How many matrices.")
 
 
 op = register("khatri_rao", KhatriRaoParams, inputs=Variadic("num_args"))

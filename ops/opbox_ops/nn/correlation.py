@@ -23,12 +23,12 @@ from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..gradient import backward_node
 from ..infer import ShapeList, all_same_float, show_shape
 from ..node import Entry, Node
-from ..params import Bool, Field, NonNegativeInt, Params, PositiveInt
+from ..params import Bool, Count, Field, NonNegativeInt, Params, PositiveInt
 from ..registry import register, register_backward
 
 
 class CorrelationParams(Params):
-    kernel_size: PositiveInt = Field(1, description="Size of the kernel; odd.")
+    kernel_size: Count = Field(1, description="Size of the kernel; odd.")
     max_displacement: NonNegativeInt = Field(1, description="How far data2 is displaced, in elements.")
     stride1: PositiveInt = Field(1, description="Distance of the places in data1.")
     stride2: PositiveInt = Field(1, description="Distance of the displacements.")

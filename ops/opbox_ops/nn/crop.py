@@ -15,12 +15,12 @@ from ..compute import Array, Arrays, OpContext, Outputs
 from ..gradient import backward_node
 from ..infer import ShapeList, TypeList
 from ..node import Entry, Node
-from ..params import Bool, Field, Params, PositiveInt, Shape
+from ..params import Bool, Count, Field, Params, Shape
 from ..registry import Variadic, register, register_backward
 
 
 class CropParams(Params):
-    num_args: PositiveInt = Field(description="1: the size is h_w; 2: that of the second input.")
+    num_args: Count = Field(description="1: the size is h_w; 2: that of the second input.")
     offset: Shape = Field((0, 0), description="First row and column of the window.")
     h_w: Shape = Field((0, 0), description="Height and width of the window, with one input.")
     center_crop: Bool = Field(False, description="Take the window from the middle, and not from offset.")

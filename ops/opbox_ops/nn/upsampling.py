@@ -21,7 +21,7 @@ from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..gradient import backward_node
 from ..infer import ShapeList, all_same_float, show_shape
 from ..node import Entry, Node
-from ..params import Field, Int, NonNegativeInt, Params, PositiveInt
+from ..params import Count, Field, Int, NonNegativeInt, Params, PositiveInt
 from ..registry import Variadic, register, register_backward, when
 from . import deconvolution
 from .deconvolution import DeconvolutionParams
@@ -32,7 +32,7 @@ class UpSamplingParams(Params):
     num_filter: Int = Field(0, description="Channels of data, with sample_type 'bilinear'.")
     sample_type: Literal["bilinear", "nearest"] = Field(description="How elements of out are made.")
     multi_input_mode: Literal["concat", "sum"] = Field("concat", description="What is made of several inputs.")
-    num_args: PositiveInt = Field(description="How many inputs there are, with sample_type 'nearest'.")
+    num_args: Count = Field(description="How many inputs there are, with sample_type 'nearest'.")
     workspace: NonNegativeInt = Field(512, description="Has no effect; for MXNet's files.")
 
 

@@ -31,7 +31,7 @@ from ..compute import Array, Arrays, OpContext, Outputs
 from ..gradient import backward_node
 from ..infer import ShapeList, TypeList, known
 from ..node import Entry, Node
-from ..params import Bool, Field, Float, OptFloat, OptInt, Params, PositiveInt
+from ..params import Bool, Count, Field, Float, OptFloat, OptInt, Params, PositiveInt
 from ..registry import Slot, register, register_backward, when
 from .layout import GATES, Activations, Sizes, Weights, activations, reserve_size, weights
 from .steps import Direction
@@ -39,7 +39,7 @@ from .steps import Direction
 
 class RNNParams(Params):
     state_size: PositiveInt = Field(description="Elements of a cell's state.")
-    num_layers: PositiveInt = Field(description="How many layers there are.")
+    num_layers: Count = Field(description="How many layers there are.")
     bidirectional: Bool = Field(False, description="Run each layer backwards through the sequence, too.")
     mode: Literal["gru", "lstm", "rnn_relu", "rnn_tanh"] = Field(description="The cell.")
     p: Annotated[Float, Range(ge=0, le=1)] = Field(0.0, description="Share of the elements dropped between layers.")

@@ -12,17 +12,17 @@ from opbox_protocol.errors import ShapeError
 from ..compute import Arrays, OpContext, Outputs
 from ..gradient import grad_use_none
 from ..infer import ShapeList, canonical_axis
-from ..params import Field, Int, Params, PositiveInt
+from ..params import Count, Field, Int, Params
 from ..registry import Variadic, register, register_backward
 
 
 class ConcatParams(Params):
-    num_args: PositiveInt = Field(description="How many arrays.")
+    num_args: Count = Field(description="How many arrays.")
     dim: Int = Field(1, description="The axis to join along.")
 
 
 class StackParams(Params):
-    num_args: PositiveInt = Field(description="How many arrays.")
+    num_args: Count = Field(description="How many arrays.")
     axis: Int = Field(0, description="Where the new axis goes.")
 
 

@@ -15,12 +15,12 @@ from opbox_protocol.errors import ShapeError
 from ..compute import Array, Arrays, OpContext, Outputs
 from ..gradient import grad_use_none
 from ..infer import ShapeList, canonical_axis, show_shape
-from ..params import Bool, Field, Int, NonNegativeInt, Params, PositiveInt, Shape
+from ..params import Bool, Count, Field, Int, OptCount, Params, Shape
 from ..registry import Counted, Op, register, register_backward
 
 
 class SliceChannelParams(Params):
-    num_outputs: PositiveInt = Field(description="How many equal parts.")
+    num_outputs: Count = Field(description="How many equal parts.")
     axis: Int = Field(1, description="The axis to split.")
     squeeze_axis: Bool = Field(False, description="Drop the axis; it must then be num_outputs long.")
 
@@ -29,7 +29,7 @@ class SplitV2Params(Params):
     indices: Shape = Field(description="Where parts begin; a leading 0 is MXNet's and is optional.")
     axis: Int = Field(1, description="The axis to split.")
     squeeze_axis: Bool = Field(False, description="Drop the axis; each part must then be 1 long.")
-    sections: NonNegativeInt = Field(0, description="How many equal parts; 0: split at indices.")
+    sections: OptCount = Field(0, description="How many equal parts; 0: split at indices.")
 
 
 def _parts_v2(p: SplitV2Params) -> int:

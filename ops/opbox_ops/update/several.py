@@ -23,7 +23,7 @@ from opbox_protocol.errors import ParamError
 from ..accumulation import accumulation_type
 from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..infer import ShapeList, TypeList, size_of
-from ..params import Bool, Field, Float, FloatTuple, Params, PositiveInt, Shape
+from ..params import Bool, Count, Field, Float, FloatTuple, Params, Shape
 from ..registry import Counted, Variadic, register
 from .steps import adamw, lamb_direction, lamb_step, moments, scaled, sgd
 
@@ -31,7 +31,7 @@ from .steps import adamw, lamb_direction, lamb_step, moments, scaled, sgd
 class PreloadedSgdParams(Params):
     rescale_grad: Float = Field(1.0, description="Factor on the gradients.")
     clip_gradient: Float = Field(-1.0, description="Limit of the rescaled gradients' elements; negative: none.")
-    num_weights: PositiveInt = Field(1, description="How many weights.")
+    num_weights: Count = Field(1, description="How many weights.")
 
 
 class PreloadedMomentumParams(PreloadedSgdParams):
@@ -59,7 +59,7 @@ class LambParams(Params):
     clip_gradient: Float = Field(-1.0, description="Limit of the rescaled gradients' elements; negative: none.")
     bias_correction: Bool = Field(True, description="Divide mean and var by what a start from 0 leaves them short of.")
     step_count: Shape = Field(description="The number of each weight's step, from 1 on.")
-    num_tensors: PositiveInt = Field(1, description="How many weights.")
+    num_tensors: Count = Field(1, description="How many weights.")
 
 
 class AdamWParams(Params):
@@ -70,7 +70,7 @@ class AdamWParams(Params):
     wds: FloatTuple = Field(description="Weight decays.")
     etas: FloatTuple = Field(description="Factors on the whole steps: the schedules.")
     clip_gradient: Float = Field(-1.0, description="Limit of the rescaled gradients' elements; negative: none.")
-    num_weights: PositiveInt = Field(1, description="How many weights.")
+    num_weights: Count = Field(1, description="How many weights.")
 
 
 Step = Callable[[Any, Any, int, Array, Array, list[Array], Array, Array, Arrays], None]

@@ -132,7 +132,7 @@ class Endpoint:
         """The answer of a route that the API process serves itself."""
         answers: list[Answer | BaseException] = []
         request.route.handler(self._server, Call(request.route, request.parameters), answers.append)
-        return lay_out(answers[0], request)
+        return lay_out(answers[0], request, self._settings)
 
     async def _body(
         self, request: RawRequest, length: int | None, headers: dict[bytes, bytes], receive: Receive

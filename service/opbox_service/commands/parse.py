@@ -13,7 +13,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from opbox_protocol.errors import BadRequestError, ForbiddenError, LimitError
 
 from ..settings import Scope
-from ..validation import explain
+from ..validation import explain, first_error
 from . import arrays, custom_operators, executors, kernels, operators
 from .command import Command
 
@@ -75,7 +75,7 @@ def name_of(command: Command) -> str:
 
 
 def _refusal(commands: list[Any], error: ValidationError) -> BadRequestError:
-    item = error.errors(include_url=False)[0]
+    item = first_error(error, commands, _BATCH.validate_python)
     number, *place = item["loc"]
     command = commands[number] if isinstance(number, int) else None
     do = command.get("do") if isinstance(command, dict) else None

@@ -10,6 +10,7 @@ from opbox_ops.infer import show_shape
 from opbox_protocol.errors import BadRequestError, DTypeError, LimitError, ShapeError
 
 from ..graph.ir import Graph
+from ..task import graph_budget
 from .compile import compile_plan
 from .run import Executor
 
@@ -59,21 +60,22 @@ def bind(
     for name, array in grads.items():
         _same(name, array, args[name])
     arrays = {**args, **aux}
-    plan = compile_plan(
-        graph,
-        {name: tuple(array.shape) for name, array in arrays.items()},
-        {name: array.dtype for name, array in arrays.items()},
-        req,
-        device=backend.device_type,
-        strided={
-            (kind, name)
-            for kind, arrays in (("arg", args), ("aux", aux), ("grad", grads))
-            for name, array in arrays.items()
-            if not array.flags.c_contiguous
-        },
-        share=share,
-        level=level,
-    )
+    with graph_budget():
+        plan = compile_plan(
+            graph,
+            {name: tuple(array.shape) for name, array in arrays.items()},
+            {name: array.dtype for name, array in arrays.items()},
+            req,
+            device=backend.device_type,
+            strided={
+                (kind, name)
+                for kind, bound in (("arg", args), ("aux", aux), ("grad", grads))
+                for name, array in bound.items()
+                if not array.flags.c_contiguous
+            },
+            share=share,
+            level=level,
+        )
     if max_bytes is not None and plan.allocates > max_bytes:
         raise LimitError(f"the executor needs {plan.allocates:,} bytes: expected at most {max_bytes:,}")
     return Executor(plan, args, grads, aux, backend, random)

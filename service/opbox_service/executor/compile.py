@@ -23,6 +23,7 @@ from ..graph.passes.infer_backward import infer_backward
 from ..graph.passes.infer_shape import infer_shape
 from ..graph.passes.infer_type import infer_type
 from ..graph.passes.memory import External
+from ..task import checkpoint
 from .copying import copy_step, take_in_step
 from .passes import PASSES, PlanPass
 from .plan import UNWANTED, Plan, Step, Value
@@ -206,6 +207,7 @@ class _Compiler:
 
     def _step(self, node: Node, writes: list[int], outs: tuple[ArraySpec, ...] | None = None) -> None:
         """Append the step of `node`; `outs` describes its outputs where some of `writes` are unwanted."""
+        checkpoint()
         plan, op = self.plan, node.op
         assert op is not None
         reads = tuple([self.ids[entry] for entry in node.inputs])

@@ -8,27 +8,31 @@ from typing import Any
 from opbox_ops import registry
 from opbox_ops.node import Entry, Node
 from opbox_protocol import symbol_json
+from opbox_protocol.errors import LimitError
 from opbox_protocol.symbol_json import Call, Row
 
+from ..task import checkpoint
 from .ir import Graph
 
 __all__ = ["dump", "load"]
 
 
-def load(document: str | bytes | Mapping[str, Any], *, max_nodes: int | None = None) -> Graph:
+def load(
+    document: str | bytes | Mapping[str, Any], *, max_nodes: int | None = None, max_edges: int | None = None
+) -> Graph:
     """Read a graph.
 
     Args:
         document: JSON text, or what it parses to.
-        max_nodes: the greatest number of nodes, for untrusted input.
+        max_nodes, max_edges: the most nodes, and inputs of all nodes together, for untrusted input.
 
     Raises:
         GraphError: the text is no JSON, or the JSON no graph: wrong types, a cycle, a dangling index, equal names.
-        LimitError: more than `max_nodes` nodes.
+        LimitError: more than `max_nodes` nodes, or more inputs or outputs than `max_edges`.
         UnknownOperatorError, ParamError: with the node's name and the user's line.
         UnsupportedError: the file has control-flow subgraphs.
     """
-    heads = symbol_json.read(document, _Maker(), max_nodes=max_nodes, keep_mode=True)
+    heads = symbol_json.read(document, _Maker(max_edges), max_nodes=max_nodes, max_edges=max_edges, keep_mode=True)
     return Graph(tuple(Entry(node, output) for node, output in heads))
 
 
@@ -47,12 +51,18 @@ def _row(node: Node) -> Row[Node]:
 
 
 class _Maker:
-    """Makes the engine's nodes (see symbol_json.Maker); the parameters of calls that are alike are one object."""
+    """Makes the engine's nodes (see symbol_json.Maker); the parameters of calls that are alike are one object.
 
-    def __init__(self) -> None:
+    Args:
+        max_outputs: of all nodes together.
+    """
+
+    def __init__(self, max_outputs: int | None) -> None:
         self._calls: dict[tuple[Any, ...], Call] = {}
+        self._left = max_outputs
 
     def call(self, kind: str, name: str, attrs: Mapping[str, str]) -> Call:
+        checkpoint()
         key = (kind, *attrs.items())
         call = self._calls.get(key)
         if call is None:
@@ -62,12 +72,19 @@ class _Maker:
         return call
 
     def variable(self, name: str, attrs: dict[str, str], source: str | None) -> Node:
+        checkpoint()
         return Node(None, name, attrs, source=source)
 
     def node(
         self, call: Call, name: str, attrs: dict[str, str], inputs: list[tuple[Node, int]], source: str | None
     ) -> Node:
         op, params = call.spec
+        if self._left is not None:
+            self._left -= op.num_outputs(params)
+            if self._left < 0:
+                raise LimitError(
+                    "the graph's nodes have too many outputs together: expected as many as its limit of edges"
+                )
         return Node(op, name, attrs, params, tuple(Entry(node, output) for node, output in inputs), source=source)
 
     def outputs(self, node: Node) -> int:

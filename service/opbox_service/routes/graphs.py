@@ -123,11 +123,13 @@ def infer_type(engine: Engine, call: Call, done: Done) -> None:
 
 def forward(engine: Engine, call: Call, done: Done) -> None:
     """Run a graph on the given tensors; its outputs."""
-    with engine.runner.run(call.body.graph, call.body.parameters, call.tensors, backward=False) as outputs:
+    body = call.body
+    with engine.runner.run(body.graph, body.parameters, call.tensors, call.limit, backward=False) as outputs:
         done(Answer({}, outputs))
 
 
 def backward(engine: Engine, call: Call, done: Done) -> None:
     """Run a graph forward and backward; its outputs and the gradients of its arguments."""
-    with engine.runner.run(call.body.graph, call.body.parameters, call.tensors, backward=True) as outputs:
+    body = call.body
+    with engine.runner.run(body.graph, body.parameters, call.tensors, call.limit, backward=True) as outputs:
         done(Answer({}, outputs))

@@ -134,7 +134,9 @@ def run_commands(engine: Engine, call: Call, done: Done) -> Rest:
     """Run a batch of commands in its turn; what it fetches. The first error stops it."""
     body: CommandsRequest = call.body
     session = engine.sessions.get(call.owner, call.parameters["id"])
-    seq = session.submit(body.seq, body.commands, call.tensors, done if body.wait else None, call.scopes)
+    seq = session.submit(
+        body.seq, body.commands, call.tensors, done if body.wait else None, call.scopes, call.limit, call.task
+    )
     if not body.wait:
         count = len(body.commands) if isinstance(body.commands, list) else 0
         done(Answer({"accepted": seq}, status=202, commands=count))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,10 +13,13 @@ from opbox_ops.backend import Backend
 from opbox_ops.compute import Array
 from opbox_protocol.errors import BadRequestError
 
-from ..carriers import Answer, Done, Tensors
+from ..carriers import Answer, AnswerLimit, Done, Tensors
 from ..commands import Command
+from ..task import Task
 
 __all__ = ["Batch"]
+
+NO_LIMIT = AnswerLimit()
 
 
 class Batch:
@@ -26,6 +30,8 @@ class Batch:
         commands: the typed commands, or the error that reading them gave.
         tensors: the request's tensors; views that live until `done` is called.
         done: takes the answer, in the session's turn; None when nobody waits.
+        limit: how large the answer may be.
+        task: stops the work.
 
     Attributes:
         position: of the command at hand.
@@ -34,22 +40,31 @@ class Batch:
     """
 
     def __init__(
-        self, seq: int, commands: Sequence[Command] | BaseException, tensors: Tensors, done: Done | None
+        self,
+        seq: int,
+        commands: Sequence[Command] | BaseException,
+        tensors: Tensors,
+        done: Done | None,
+        limit: AnswerLimit = NO_LIMIT,
+        task: Task | None = None,
     ) -> None:
         self.seq = seq
         self.commands = commands
         self.done = done
+        self.task = task
         self.since = time.monotonic()
         self.position = 0
         self.own_bytes = 0
         self._tensors = dict(tensors)
         self._own: set[str] = set()
         self._results: list[dict[str, Any]] = []
+        self._limit = limit
+        self._answer_bytes = self._answer_values = 0
         self._outputs: dict[str, np.ndarray[Any, Any]] = {}
-        self._quiet_from = 0
+        self._fetched: dict[tuple[int, int], tuple[Array, np.ndarray[Any, Any]]] = {}
+        self._changing: list[int] = []
         if not isinstance(commands, BaseException):
-            changing = [i for i, command in enumerate(commands) if command.changes_arrays]
-            self._quiet_from = changing[-1] if changing else 0
+            self._changing = [i for i, command in enumerate(commands) if command.changes_arrays]
 
     def own_tensors(self, backend: Backend) -> None:
         """Copy the tensors, so that the request's buffer may go while the batch waits."""
@@ -78,13 +93,27 @@ class Batch:
         return backend.put(host)
 
     def send(self, name: str, array: Array, backend: Backend) -> None:
-        """Add an array's values to the answer's outputs; BadRequestError when the name is taken."""
+        """Add an array's values to the answer's outputs; between two commands that change arrays they are got once.
+
+        Raises:
+            BadRequestError: the name is taken.
+            LimitError: the answer would be too large.
+        """
         if name in self._outputs:
             raise BadRequestError(f"fetch as {name!r}: expected each name once")
+        self._answer_bytes += int(array.nbytes)
+        self._answer_values += int(array.size)
+        self._limit.check_size(f"fetch as {name!r}: the answer", self._answer_bytes, self._answer_values)
+        changes = bisect_left(self._changing, self.position)
+        earlier = self._fetched.get((id(array), changes))
+        if earlier is not None:
+            self._outputs[name] = earlier[1]
+            return
         host = backend.get(array)
         # On the CPU that may be the array's own memory, which the batch's later commands could change.
-        unchanged = self.position >= self._quiet_from or backend.device_type != "cpu"
+        unchanged = changes == len(self._changing) or backend.device_type != "cpu"
         self._outputs[name] = host if unchanged else host.copy()
+        self._fetched[id(array), changes] = array, self._outputs[name]
 
     def report(self, **result: Any) -> None:
         """Add to the answer's results, under the number of the command at hand."""
@@ -97,3 +126,4 @@ class Batch:
             self.done(error or Answer({"results": self._results}, self._outputs, commands=count))
         self._tensors.clear()
         self._outputs = {}
+        self._fetched = {}

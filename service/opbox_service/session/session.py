@@ -26,13 +26,14 @@ from opbox_protocol.errors import (
     QuotaError,
 )
 
-from ..carriers import Done, Tensors
+from ..carriers import AnswerLimit, Done, Tensors
 from ..commands import ArrayTable, Command, check_scopes, parse
 from ..custom import Definitions
 from ..quota import Budget, MeteredBackend
 from ..settings import SCOPES, Scope, Settings
 from ..stateless.graph_cache import GraphCache
-from .batch import Batch
+from ..task import Task, running
+from .batch import NO_LIMIT, Batch
 from .code_policy import UNWATCHED, CodePolicy
 
 __all__ = ["Session"]
@@ -108,6 +109,8 @@ class Session:
         tensors: Tensors,
         done: Done | None,
         scopes: frozenset[Scope] = SCOPES,
+        limit: AnswerLimit = NO_LIMIT,
+        task: Task | None = None,
     ) -> int:
         """Queue a batch; `drain` runs what is ready. Returns its seq.
 
@@ -117,6 +120,8 @@ class Session:
             tensors: views that live until `done` is called, or without it until this returns.
             done: takes the answer in the batch's turn; None when nobody waits for it.
             scopes: what the token that brought it may.
+            limit: how large the answer may be.
+            task: stops the work.
 
         Raises:
             ConflictError: the seq has come before.
@@ -131,7 +136,7 @@ class Session:
         except (BadRequestError, LimitError, ForbiddenError, ConflictError) as error:
             # The batch keeps its place, or those behind it would wait for ever.
             typed = error
-        batch = Batch(0, typed, tensors, done)
+        batch = Batch(0, typed, tensors, done, limit, task)
         if done is None:
             self.budget.check(self._waiting_bytes + sum(int(tensor.nbytes) for tensor in tensors.values()))
             batch.own_tensors(self.table.backend)
@@ -184,7 +189,8 @@ class Session:
             error = _placed(commands, batch, None)
         if error is None:
             assert not isinstance(commands, BaseException)
-            error = self._commands(commands, batch)
+            with running(batch.task):
+                error = self._commands(commands, batch)
         elif not isinstance(commands, BaseException):
             self._run_promised(commands, batch)
         waited_for = batch.done is not None

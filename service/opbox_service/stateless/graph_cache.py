@@ -9,10 +9,11 @@ from cachetools import LRUCache
 
 from opbox_protocol.errors import BadRequestError, NotFoundError
 from opbox_protocol.routes import GRAPH_PREFIX
-from opbox_protocol.symbol_json import content_hash
+from opbox_protocol.symbol_json import check_size, content_hash
 
 from ..graph.ir import Graph
 from ..graph.json import load
+from ..task import graph_budget
 
 __all__ = ["GraphCache", "is_shareable"]
 
@@ -24,11 +25,12 @@ class GraphCache:
 
     Args:
         size: how many graphs to keep.
-        max_nodes: the greatest number of nodes of a graph.
+        max_nodes, max_edges: the most nodes of a graph, and inputs of its nodes together.
     """
 
-    def __init__(self, size: int, max_nodes: int) -> None:
+    def __init__(self, size: int, max_nodes: int, max_edges: int | None = None) -> None:
         self._max_nodes = max_nodes
+        self._max_edges = max_edges
         self._graphs: LRUCache[str, Graph] = LRUCache(size)
         self._lock = Lock()
 
@@ -41,10 +43,12 @@ class GraphCache:
         if not isinstance(document, dict):
             kind = "nothing" if document is None else type(document).__name__
             raise BadRequestError(f"graph: expected MXNet's symbol JSON as an object, got {kind}")
+        check_size(document, self._max_nodes, self._max_edges)
         key = content_hash(document)
         graph = self._get(key)
         if graph is None:
-            graph = load(document, max_nodes=self._max_nodes)
+            with graph_budget():
+                graph = load(document, max_nodes=self._max_nodes, max_edges=self._max_edges)
             if not is_shareable(graph):
                 return key, graph
             with self._lock:

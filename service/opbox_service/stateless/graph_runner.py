@@ -12,6 +12,7 @@ from pydantic import Field
 from opbox_ops.backend import backend_for
 from opbox_protocol.errors import BadRequestError, UnsupportedError
 
+from ..carriers import AnswerLimit
 from ..graph.ir import Graph
 from ..quota import Budget, MeteredBackend
 from ..settings import Settings
@@ -21,6 +22,7 @@ from .plans import PlanCache
 
 __all__ = ["BackwardParameters", "Device", "GraphRunner", "RunParameters", "check_device"]
 
+NO_LIMIT = AnswerLimit()
 HEAD_GRAD = "head_grad:"
 GRAD = "grad:"
 Array: TypeAlias = "np.ndarray[Any, Any]"
@@ -65,7 +67,13 @@ class GraphRunner:
 
     @contextlib.contextmanager
     def run(
-        self, reference: Any, parameters: RunParameters, tensors: Mapping[str, Array], *, backward: bool
+        self,
+        reference: Any,
+        parameters: RunParameters,
+        tensors: Mapping[str, Array],
+        limit: AnswerLimit = NO_LIMIT,
+        *,
+        backward: bool,
     ) -> Iterator[dict[str, Array]]:
         """Run a graph forward, and backward if asked; its outputs, valid in the block.
 
@@ -73,9 +81,11 @@ class GraphRunner:
             reference: the graph, or its hash.
             parameters: BackwardParameters for backward.
             tensors: by argument and auxiliary state; for backward head gradients too, as `head_grad:<output>`.
+            limit: how large the outputs, and for backward the gradients, may be.
 
         Raises:
             BadRequestError: a tensor is missing, or is nobody's.
+            LimitError: the outputs would be too large; nothing has run.
             ShapeError, DTypeError: tensors contradict the graph.
         """
         device = self._settings.device if parameters.device is None else parameters.device
@@ -89,6 +99,7 @@ class GraphRunner:
         backend: Any = MeteredBackend(host, Budget(self._settings.max_session_bytes))
         scope: Any = getattr(host, "device", None) or contextlib.nullcontext()
         with scope, self._plans.borrow(key, graph, inputs, wrt, device, backend) as compiled:
+            limit.check("the outputs", [*compiled.executor.outputs, *compiled.grads.values()])
             for name, array in compiled.arrays.items():
                 backend.write(array, inputs[name])
             compiled.random.seed(parameters.seed)

@@ -12,6 +12,7 @@ from opbox_protocol.errors import BadRequestError
 from ..graph.ir import Graph
 from ..graph.passes.infer_shape import infer_shape
 from ..graph.passes.infer_type import infer_type
+from ..task import graph_budget
 from ..validation import Expected, Strict
 
 __all__ = ["GraphReference", "Shape", "ShapeQuery", "TypeQuery", "infer_shapes", "infer_types"]
@@ -55,7 +56,8 @@ def infer_shapes(graph: Graph, query: ShapeQuery, max_rank: int) -> dict[str, An
             raise BadRequestError(f"shapes: {name!r}: expected at most {max_rank} dimensions, got {len(shape)}")
     shapes = {name: None if shape is None else tuple(shape) for name, shape in query.shapes.items()}
     trace: list[dict[str, Any]] | None = [] if query.trace else None
-    inferred = infer_shape(graph, shapes, partial=query.partial, trace=trace)
+    with graph_budget():
+        inferred = infer_shape(graph, shapes, partial=query.partial, trace=trace)
     sides = (
         [None if shape is None else list(shape) for shape in side]
         for side in (inferred.arg_shapes, inferred.out_shapes, inferred.aux_shapes)
@@ -70,7 +72,8 @@ def infer_types(graph: Graph, query: TypeQuery) -> dict[str, Any]:
     Raises:
         DTypeError, UnderdeterminedError: from inference.
     """
-    inferred = infer_type(graph, query.types, partial=query.partial)
+    with graph_budget():
+        inferred = infer_type(graph, query.types, partial=query.partial)
     sides = (
         [None if dtype is None else str(np.dtype(dtype)) for dtype in side]
         for side in (inferred.arg_types, inferred.out_types, inferred.aux_types)

@@ -29,6 +29,7 @@ from ..logs import configure
 from ..routes.table import ROUTES
 from ..session.code_policy import CodePolicy
 from ..settings import Settings
+from ..task import Task
 from . import messages
 from .allocator import tune_allocator
 from .progress import Progress
@@ -137,7 +138,7 @@ class WorkerProcess:
                 _log.error("internal error", request_id=request.request_id, exc_info=response.problem)
             self._answer(header["id"], response)
 
-        rest = serve(self._engine, request, self._limits, send)
+        rest = serve(self._engine, request, self._limits, send, Task(self._settings.graph_seconds))
         if rest is not None:
             rest()
 

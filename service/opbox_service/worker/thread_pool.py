@@ -16,6 +16,7 @@ from ..engine import Engine
 from ..routes.route import RouteTable
 from ..session.code_policy import UNWATCHED
 from ..settings import Settings
+from ..task import Task
 from .pool import Stats
 from .processes import resident_bytes
 
@@ -91,7 +92,7 @@ class ThreadPool:
             loop.call_soon_threadsafe(settle, own)
 
         def work() -> None:
-            rest = serve(engine, request, self._limits, send)
+            rest = serve(engine, request, self._limits, send, Task(self._settings.graph_seconds))
             if rest is not None:
                 rest()
 

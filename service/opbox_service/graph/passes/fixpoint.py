@@ -16,6 +16,7 @@ from opbox_ops.node import Entry, Node
 from opbox_ops.user_line import user_line
 from opbox_protocol.errors import BadRequestError, MXNetError, ShapeError
 
+from ...task import checkpoint
 from ..ir import Graph
 
 __all__ = ["Fixpoint", "Rules", "check_names", "failed_rule", "inferred_before", "tell"]
@@ -149,6 +150,7 @@ class Fixpoint(Generic[T]):
         heapq.heapify(heap)
         waiting = set(heap)
         while heap:
+            checkpoint()
             i = heapq.heappop(heap)
             waiting.discard(i)
             for changed in self._visit(i):

@@ -26,6 +26,7 @@ from opbox_ops.node import Entry, Node
 from opbox_ops.params import NoParams
 from opbox_protocol.errors import UnsupportedError
 
+from ...task import checkpoint
 from ..ir import Graph
 
 __all__ = ["Gradient", "gradient"]
@@ -85,6 +86,7 @@ class _Pass:
             self._add(head, Entry(node))
         for node in reversed(self.graph.nodes):
             if node.op is not None and node in self.reaching:
+                checkpoint()
                 self._visit(node)
         variables = {node.name: node for node in self.graph.variables}
         grads = {name: self._real(self.summed.get(Entry(variables[name]))) for name in self.wrt}

@@ -25,6 +25,9 @@ from .fixpoint import Fixpoint, check_names, inferred_before
 
 __all__ = ["Shapes", "apply_shape_rule", "infer_shape"]
 
+TRIED_NODES = 100_000
+"""How many nodes, over all trials, are looked at to find the arguments that an error asks for."""
+
 
 @dataclass(frozen=True, slots=True)
 class Shapes:
@@ -202,11 +205,15 @@ def _underdetermined(work: Fixpoint[Shape], shapes: Shapes) -> UnderdeterminedEr
 def _would_fix(graph: Graph, values: list[Shape], unknown: list[Node]) -> list[str]:
     """The fewest arguments found, greedily, whose shapes would settle the others: each is tried with a few ranks."""
     left, state = list(unknown), list(values)
+    trials = TRIED_NODES // len(graph.nodes)
     chosen: list[str] = []
     while left and len(chosen) < 3:
         best: tuple[int, Node, list[Shape]] | None = None
         for node in left[: max(1, min(8, 20_000 // (1 + len(graph.nodes))))]:
             for trial in _trials(state[graph.entry_id(Entry(node))]):
+                trials -= 1
+                if trials < 0:
+                    break
                 after = _suppose(graph, state, node, trial)
                 if after is not None:
                     gain = sum(map(known, after))

@@ -25,6 +25,8 @@ import numpy as np
 from opbox_ops.backend.base import ALIGNMENT
 from opbox_protocol.errors import LimitError
 
+from ...task import checkpoint
+
 __all__ = ["External", "MemoryPlan", "StepUse", "plan_memory"]
 
 FOREVER = 1 << 60
@@ -260,6 +262,7 @@ def _fit_in_time(groups: list[_Group]) -> int:
     ends: list[int] = []
     top = total = 0
     for group in sorted(groups, key=lambda group: (group.first, -group.nbytes)):
+        checkpoint()
         while ending and ending[0][0] < group.first:
             _, begin, end = heapq.heappop(ending)
             at = bisect.bisect_left(begins, begin)
@@ -298,6 +301,7 @@ def _fit(groups: list[_Group], order: Callable[[_Group], tuple[int, ...]]) -> in
     first, last, begin, end = (np.empty(len(groups), np.int64) for _ in range(4))
     total = 0
     for k, group in enumerate(sorted(groups, key=order)):
+        checkpoint()
         size = _aligned(group.nbytes)
         alive = (first[:k] <= group.last) & (last[:k] >= group.first)
         begins, ends = begin[:k][alive], end[:k][alive]

@@ -1,0 +1,68 @@
+"""JSON as the server reads and writes it: by a compiled parser, and large answers in pieces.
+
+Text that holds NaN or Infinity, which JSON has not and MXNet's users do, is left to Python's own parser and writer.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import orjson
+
+from opbox_protocol.datatypes import datatype_of
+
+__all__ = ["parse", "write", "write_tensors"]
+
+PIECE = 1 << 15
+"""Values that are written at a time: other threads have their turn in between."""
+
+
+def parse(text: bytes) -> Any:
+    """What a JSON text says; ValueError when it is none."""
+    try:
+        return orjson.loads(text)
+    except ValueError:
+        if b"NaN" not in text and b"Infinity" not in text:
+            raise
+    value = json.loads(text)
+    if b"\\ud" in text or b"\\uD" in text:
+        json.dumps(value, ensure_ascii=False).encode()  # UnicodeEncodeError: half a pair of surrogates
+    return value
+
+
+def write(value: Any) -> bytes:
+    """A JSON text; what JSON has no form for is written as a string."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, default=str).encode("utf-8", "replace")
+
+
+def write_tensors(header: Mapping[str, Any], tensors: Mapping[str, np.ndarray[Any, Any]]) -> Iterator[bytes]:
+    """The pieces of one JSON object: `header`, and under `outputs` the tensors with their values in flat lists."""
+    head = write(dict(header))[:-1]
+    yield head + (b"," if len(head) > 1 else b"") + b'"outputs":['
+    written: dict[int, list[bytes]] = {}
+    for position, (name, array) in enumerate(tensors.items()):
+        described = {"name": name, "shape": list(array.shape), "datatype": datatype_of(array.dtype)}
+        yield (b"," if position else b"") + write(described)[:-1] + b',"data":['
+        pieces = written.get(id(array))
+        if pieces is None:
+            pieces = written[id(array)] = list(_values(array))
+        yield from pieces
+        yield b"]}"
+    yield b"]}"
+
+
+def _values(array: np.ndarray[Any, Any]) -> Iterator[bytes]:
+    flat = array.reshape(-1)
+    for start in range(0, flat.size, PIECE):
+        piece = flat[start : start + PIECE]
+        if piece.dtype == ml_dtypes.bfloat16:
+            piece = piece.astype(np.float32)
+        if piece.dtype.kind != "f" or np.isfinite(piece).all():
+            text = orjson.dumps(np.ascontiguousarray(piece), option=orjson.OPT_SERIALIZE_NUMPY)
+        else:
+            text = json.dumps(piece.tolist(), separators=(",", ":")).encode()
+        yield (b"," if start else b"") + text[1:-1]

@@ -1,0 +1,113 @@
+"""A call at work, as other threads see it: it can be stopped, and its graphs may take only so much time.
+
+The engine's loops come by a checkpoint: once a step of a plan (`Task.stopped`), once a node where graphs are read,
+inferred and compiled (`checkpoint`). Code that is not run for a call, as in a test or a script, has no task, and all of
+this costs it nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+
+from opbox_protocol.errors import LimitError, MXNetError
+
+__all__ = ["Task", "checkpoint", "current", "graph_budget", "running"]
+
+NODES = 64
+"""The clock is read once in so many nodes."""
+
+
+class Task:
+    """One call.
+
+    Args:
+        graph_seconds: processor time that reading, inferring or compiling one graph may take.
+
+    Attributes:
+        stopped: what the call is to be answered, when it has been stopped; read at each checkpoint.
+    """
+
+    __slots__ = ("_graph_end", "_nodes", "graph_seconds", "stopped")
+
+    def __init__(self, graph_seconds: float = float("inf")) -> None:
+        self.graph_seconds = graph_seconds
+        self.stopped: MXNetError | None = None
+        self._graph_end: float | None = None
+        self._nodes = 0
+
+    def stop(self, error: MXNetError) -> None:
+        """End the work at its next checkpoint with `error`; the first reason counts. Any thread may call this."""
+        if self.stopped is None:
+            self.stopped = error
+
+    def check(self) -> None:
+        """Raise what the call was stopped with."""
+        if self.stopped is not None:
+            raise self.stopped
+
+    def node(self) -> None:
+        """A node of a graph has been worked on.
+
+        Raises:
+            MXNetError: the call has been stopped.
+            LimitError: its graph has taken longer than it may.
+        """
+        self._nodes += 1
+        if self._nodes % NODES:
+            return
+        self.check()
+        if self._graph_end is not None and time.thread_time() > self._graph_end:
+            raise LimitError(
+                f"the graph: expected to be read, inferred or compiled in {self.graph_seconds:g} s of processor time, "
+                "got one that takes longer: use a smaller one"
+            )
+
+    @contextlib.contextmanager
+    def graph(self) -> Iterator[None]:
+        """The block works on one graph; a block inside it is part of it."""
+        if self._graph_end is not None:
+            yield
+            return
+        self._graph_end = time.thread_time() + self.graph_seconds
+        try:
+            yield
+        finally:
+            self._graph_end = None
+
+
+class _Running(threading.local):
+    task: Task | None = None
+
+
+_running = _Running()
+
+
+def current() -> Task | None:
+    """The task that this thread works on; None where there is none."""
+    return _running.task
+
+
+@contextlib.contextmanager
+def running(task: Task | None) -> Iterator[None]:
+    """The thread works on `task` in the block."""
+    before, _running.task = _running.task, task
+    try:
+        yield
+    finally:
+        _running.task = before
+
+
+def checkpoint() -> None:
+    """Called once a node by what works on graphs; see `Task.node`."""
+    task = _running.task
+    if task is not None:
+        task.node()
+
+
+def graph_budget() -> contextlib.AbstractContextManager[None]:
+    """The block works on one graph, whose time is bounded where a task is at work."""
+    task = _running.task
+    return contextlib.nullcontext() if task is None else task.graph()
