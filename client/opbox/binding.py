@@ -13,7 +13,9 @@ from opbox_protocol.mxnet import GRAD_REQS
 from .context import Context, current_context
 from .executor import Executor
 from .inference import infer_for_bind
+from .known_graphs import Document
 from .ndarray import NDArray, zeros
+from .operator.sending import graph_for
 
 if TYPE_CHECKING:
     from .symbol import Symbol
@@ -56,8 +58,16 @@ def _listed(what: str, arrays: Any, names: Sequence[str], optional: bool) -> lis
     return listed
 
 
-def bind(symbol: Symbol, ctx: Any, args: Any, args_grad: Any, grad_req: Any, aux_states: Any) -> Executor:
-    """See `Symbol.bind`."""
+def bind(
+    symbol: Symbol,
+    ctx: Any,
+    args: Any,
+    args_grad: Any,
+    grad_req: Any,
+    aux_states: Any,
+    document: Document | None = None,
+) -> Executor:
+    """See `Symbol.bind`; `document` is the graph as it is sent, for who has it already."""
     if not isinstance(ctx, Context):
         raise TypeError(f"ctx: expected a Context such as mx.cpu() or mx.gpu(0), got {type(ctx).__name__}")
     names = symbol.list_arguments()
@@ -68,7 +78,7 @@ def bind(symbol: Symbol, ctx: Any, args: Any, args_grad: Any, grad_req: Any, aux
     aux = _listed("aux_states", aux_states if aux_states is not None else [], symbol.list_auxiliary_states(), False)
     requests = _requests(names, grad_req)
     requests = {name: requests[name] if grad is not None else "null" for name, grad in zip(names, grads, strict=True)}
-    return Executor(symbol, ctx, arrays, grads, requests, aux)
+    return Executor(symbol, ctx, arrays, grads, requests, aux, document)
 
 
 def simple_bind(
@@ -78,7 +88,8 @@ def simple_bind(
     ctx = ctx if ctx is not None else current_context()
     shapes = {name: tuple(value) for name, value in kwargs.items() if isinstance(value, tuple | list)}
     known = {name: dtype for name, dtype in (type_dict or {}).items() if dtype is not None}
-    inferred = infer_for_bind(symbol, ctx.session, shapes, known, partial_types=True)
+    document = graph_for(ctx.session, symbol)
+    inferred = infer_for_bind(symbol, document, ctx.session, shapes, known, partial_types=True)
     (arg_shapes, _, aux_shapes), (arg_types, _, aux_types) = inferred
     if arg_shapes is None or aux_shapes is None:
         raise MXNetError("simple_bind: the shapes given do not determine all others; see the warning above")
@@ -92,4 +103,4 @@ def simple_bind(
         for name, s, t in zip(names, arg_shapes, arg_types, strict=True)
     ]
     aux = [zeros(s, ctx, t or np.float32) for s, t in zip(aux_shapes, aux_types, strict=True)]
-    return Executor(symbol, ctx, args, grads, requests, aux)
+    return Executor(symbol, ctx, args, grads, requests, aux, document)

@@ -16,8 +16,9 @@ import numpy as np
 from opbox_protocol.errors import MXNetError
 
 from .context import Context
+from .known_graphs import Document
 from .ndarray import NDArray, zeros
-from .operator.sending import reference_for
+from .operator.sending import graph_for
 
 if TYPE_CHECKING:
     from .symbol import Symbol
@@ -31,6 +32,11 @@ class Executor:
     Attributes:
         arg_arrays, grad_arrays, aux_arrays: in the order of the symbol's lists; None where there is no gradient.
         outputs: the arrays that forward writes.
+
+    Args:
+        symbol, ctx: the graph and the device.
+        args, grads, grad_req, aux: the arrays, in the order of the symbol's lists; requests by argument name.
+        document: the graph as it is sent to the session, for who has it already.
     """
 
     def __init__(
@@ -41,6 +47,7 @@ class Executor:
         grads: Sequence[NDArray | None],
         grad_req: Mapping[str, str],
         aux: Sequence[NDArray],
+        document: Document | None = None,
     ) -> None:
         self._symbol = symbol
         self._ctx = ctx
@@ -58,7 +65,7 @@ class Executor:
             {
                 "do": "bind",
                 "id": self._id,
-                "graph": reference_for(self._session, symbol),
+                "graph": self._session.graphs.reference(document or graph_for(self._session, symbol)),
                 "args": {name: array._id for name, array in zip(arguments, self.arg_arrays, strict=True)},
                 "grads": {n: a._id for n, a in zip(arguments, self.grad_arrays, strict=True) if a is not None},
                 "grad_req": self._grad_req,

@@ -6,7 +6,6 @@ In numpy mode (`mx.util.np_shape`) 0 is a size, and -1 and None are unknown.
 from __future__ import annotations
 
 import warnings
-import weakref
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +14,11 @@ from opbox_protocol.commands import InferShape, InferType
 from opbox_protocol.errors import MXNetError
 from opbox_protocol.mxnet import dtype_name, numpy_dtype
 from opbox_protocol.shapes import from_mxnet, to_mxnet
-from opbox_protocol.transport import Transport
 
 from . import connection
 from .context import current_context
-from .known_graphs import KnownGraphs
-from .operator.sending import ask_about, has_own_code
+from .known_graphs import Document, known_graphs
+from .operator.sending import ask_about, graph_for, has_own_code
 from .session import Session, sessions
 from .util import is_np_shape
 
@@ -31,7 +29,6 @@ __all__ = ["infer_for_bind", "infer_shape", "infer_type"]
 
 Shapes = tuple[list[Any] | None, list[Any] | None, list[Any] | None]
 UNDECIDED: Shapes = (None, None, None)
-_known: weakref.WeakKeyDictionary[Transport, KnownGraphs] = weakref.WeakKeyDictionary()
 
 
 def _named(symbol: Symbol, what: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -44,10 +41,11 @@ def _named(symbol: Symbol, what: str, args: Sequence[Any], kwargs: Mapping[str, 
             raise MXNetError(f"infer_{what}: expected at most {len(known)} arguments, got {len(args)}")
         return {name: value for name, value in zip(known, args, strict=False) if value is not None}
     if kwargs:
-        known = symbol.list_inputs()
+        inputs = symbol.list_inputs()
+        names = set(inputs)
         for name in kwargs:
-            if name not in known:
-                listed = ", ".join(known)
+            if name not in names:
+                listed = ", ".join(inputs)
                 raise MXNetError(f"infer_{what}: keyword argument {name!r} not found: expected one of {listed}")
     return dict(kwargs)
 
@@ -55,12 +53,15 @@ def _named(symbol: Symbol, what: str, args: Sequence[Any], kwargs: Mapping[str, 
 def _ask(symbol: Symbol, query: InferShape | InferType) -> dict[str, Any]:
     """What the engine infers; a graph with operators of the user's own is asked about in the session that runs them."""
     if has_own_code(symbol):
-        return ask_about(_session(), symbol, [query])[0]
+        session = _session()
+        return ask_about(session, graph_for(session, symbol), [query])[0]
     transport = connection.transport()
     path = {"infer_shape": routes.INFER_SHAPE, "infer_type": routes.INFER_TYPE}[query["do"]]
     body = {key: value for key, value in query.items() if key != "do"}
-    known = _known.setdefault(transport, KnownGraphs())
-    return known.ask(symbol._document(), lambda graph, _: transport.call("POST", path, {"graph": graph, **body}).header)
+    document = Document(symbol._document())
+    return known_graphs(transport).ask(
+        document, lambda graph: transport.call("POST", path, {"graph": graph, **body}).header
+    )
 
 
 def _session() -> Session:
@@ -89,12 +90,19 @@ def infer_shape(symbol: Symbol, partial: bool, args: Sequence[Any], kwargs: Mapp
 
 
 def infer_for_bind(
-    symbol: Symbol, session: Session, shapes: Mapping[str, Any], types: Mapping[str, Any], *, partial_types: bool
+    symbol: Symbol,
+    document: Document,
+    session: Session,
+    shapes: Mapping[str, Any],
+    types: Mapping[str, Any],
+    *,
+    partial_types: bool,
 ) -> tuple[Shapes, Shapes]:
     """Shapes and types at once, in the session that is to run the graph: it then knows the graph.
 
     Args:
         symbol: the graph.
+        document: the graph as it is sent.
         session: the session.
         shapes, types: known ones, by name.
         partial_types: return the types that can be known.
@@ -103,7 +111,7 @@ def infer_for_bind(
         As `infer_shape` and as `infer_type`.
     """
     queries: list[InferShape | InferType] = [_shape_query(symbol, (), shapes), _type_query(symbol, (), types)]
-    inferred_shapes, inferred_types = ask_about(session, symbol, queries)
+    inferred_shapes, inferred_types = ask_about(session, document, queries)
     return _shapes(inferred_shapes, False), _types(inferred_types, partial_types)
 
 

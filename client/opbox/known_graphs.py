@@ -1,58 +1,118 @@
-"""Graphs that an engine has been sent: their text travels once, their hash afterwards."""
+"""Graphs on their way to an engine: their text travels once, their hash afterwards, and again when it is forgotten."""
 
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
 from typing import Any, TypeVar
 
-from opbox_protocol.errors import NotFoundError
-from opbox_protocol.routes import GRAPH_PREFIX, SESSION_GRAPHS
+from opbox_protocol.errors import MXNetError, NotFoundError
+from opbox_protocol.routes import GRAPH_PREFIX
 from opbox_protocol.symbol_json import content_hash
+from opbox_protocol.transport import Transport
 
-__all__ = ["KnownGraphs"]
+__all__ = ["Document", "GraphName", "KnownGraphs", "is_unknown", "known_graphs", "needed_names"]
 
 T = TypeVar("T")
+KEPT_NAMES = 1024
+"""Names that are remembered of an engine; one that it has forgotten costs a request."""
+
+
+class Document(dict[str, Any]):
+    """A symbol's graph for an engine: symbol JSON.
+
+    Args:
+        json: the graph.
+        own_code: whether operators of the user's own are in it: an engine keeps no such graph.
+    """
+
+    def __init__(self, json: Mapping[str, Any], own_code: bool = False) -> None:
+        super().__init__(json)
+        self.own_code = own_code
+
+    @cached_property
+    def name(self) -> GraphName:
+        """What stands for the graph once an engine has it."""
+        return GraphName(self)
+
+
+class GraphName(str):
+    """A graph's name, which remembers the graph: it is sent when the engine does not know the name.
+
+    Args:
+        document: the graph.
+    """
+
+    __slots__ = ("document",)
+    document: Document
+
+    def __new__(cls, document: Document) -> GraphName:
+        name = super().__new__(cls, GRAPH_PREFIX + content_hash(document))
+        name.document = document
+        return name
 
 
 class KnownGraphs:
-    """Names of the graphs that a session, or a server, is known to have: the last SESSION_GRAPHS that were used."""
+    """The names of graphs that an engine has been sent: the last KEPT_NAMES that were used.
+
+    It may have forgotten some, and each of its workers knows its own: `is_unknown` tells that from an answer.
+    """
 
     def __init__(self) -> None:
         self._names: OrderedDict[str, None] = OrderedDict()
         self._lock = threading.Lock()
 
-    def reference(self, document: Mapping[str, Any]) -> Any:
-        """What a request says in place of the graph: its name, or the graph itself when that is not known there."""
-        name = GRAPH_PREFIX + content_hash(document)
-        return name if self._has(name) else document
-
-    def ask(self, document: Mapping[str, Any], call: Callable[[Any, Any], T]) -> T:
-        """Make a call about a graph.
-
-        Args:
-            document: the graph.
-            call: gets a reference to it (the graph itself, or its name), and its name for further use in the same call.
-                It is called again with the graph when the engine has forgotten the name.
-        """
-        name = GRAPH_PREFIX + content_hash(document)
-        if self._has(name):
-            try:
-                return call(name, name)
-            except NotFoundError as error:
-                if GRAPH_PREFIX + str(error.detail.get("graph")) != name:
-                    raise
-        answer = call(document, name)
+    def reference(self, document: Document) -> GraphName | Document:
+        """What a request says in place of the graph: its name, or the first time, and with own code, the graph."""
+        if document.own_code:
+            return document
+        name = document.name
         with self._lock:
-            self._names[name] = None
-            if len(self._names) > SESSION_GRAPHS:
+            known = name in self._names
+            # Without the graph that the name remembers.
+            self._names[str(name)] = None
+            self._names.move_to_end(name)
+            if len(self._names) > KEPT_NAMES:
                 self._names.popitem(last=False)
-        return answer
+        return name if known else document
 
-    def _has(self, name: str) -> bool:
-        with self._lock:
-            if name in self._names:
-                self._names.move_to_end(name)
-                return True
-            return False
+    def ask(self, document: Document, call: Callable[[Any], T]) -> T:
+        """The answer to `call`, which gets a reference to the graph, and the graph when the engine has forgotten it."""
+        reference = self.reference(document)
+        try:
+            return call(reference)
+        except NotFoundError as error:
+            if not isinstance(reference, GraphName) or not is_unknown(reference, error):
+                raise
+        return call(document)
+
+
+def needed_names(references: Iterable[GraphName | Document]) -> list[GraphName]:
+    """The names, each once, that stand before the graph itself or without it."""
+    brought: set[str] = set()
+    needed = []
+    for reference in references:
+        name = reference if isinstance(reference, GraphName) else None if reference.own_code else reference.name
+        if name is not None and name not in brought:
+            brought.add(name)
+            if name is reference:
+                needed.append(name)
+    return needed
+
+
+def is_unknown(name: GraphName, error: MXNetError) -> bool:
+    """Whether an answer says that the engine has no graph of this name."""
+    return isinstance(error, NotFoundError) and f"{GRAPH_PREFIX}{error.detail.get('graph')}" == name
+
+
+_known: weakref.WeakKeyDictionary[Transport, KnownGraphs] = weakref.WeakKeyDictionary()
+_known_lock = threading.Lock()
+
+
+def known_graphs(transport: Transport) -> KnownGraphs:
+    """Those of the engine behind a transport, for calls and sessions alike."""
+    with _known_lock:
+        return _known.setdefault(transport, KnownGraphs())

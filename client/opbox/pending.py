@@ -55,11 +55,12 @@ class Pending:
 class CommandBatch:
     """Commands that travel together, and who waits for what of them."""
 
-    __slots__ = ("bytes", "commands", "described", "fetched", "lines", "seq", "synced", "tensors")
+    __slots__ = ("about_graphs", "bytes", "commands", "described", "fetched", "lines", "seq", "synced", "tensors")
 
     def __init__(self) -> None:
         self.seq = 0
         self.commands: list[Command] = []
+        self.about_graphs: list[dict[str, Any]] = []
         self.lines: list[str | None] = []
         self.tensors: dict[str, np.ndarray[Any, Any]] = {}
         self.bytes = 0

@@ -27,7 +27,7 @@ from opbox_protocol.transport import Reply, Transport
 
 from . import connection
 from .base import source_line
-from .known_graphs import KnownGraphs
+from .known_graphs import GraphName, is_unknown, known_graphs, needed_names
 from .local_session import running
 from .operator.code_detection import will_bring_code
 from .pending import CommandBatch, Pending
@@ -56,13 +56,13 @@ class Session:
     Attributes:
         device: as given.
         requests: batches sent so far.
-        graphs: those that it has been sent.
+        graphs: those that its engine has been sent.
     """
 
     def __init__(self, transport: Transport, device: str) -> None:
         self.device = device
         self.requests = 0
-        self.graphs = KnownGraphs()
+        self.graphs = known_graphs(transport)
         self._transport = transport
         self._ids = itertools.count(1)
         self._seq = itertools.count(1)
@@ -124,6 +124,8 @@ class Session:
             batch.tensors[name] = tensor
             batch.bytes += tensor.nbytes
             cast("dict[str, Any]", command)["tensor"] = name
+        if "graph" in command:
+            batch.about_graphs.append(cast("dict[str, Any]", command))
         batch.commands.append(command)
         batch.lines.append(source_line())
         return len(batch.commands) - 1
@@ -264,12 +266,19 @@ class Session:
             self._failed(batch, TransportError(f"sending failed: {error!r}"), fatal=True)
 
     def _post(self, header: dict[str, Any], batch: CommandBatch) -> Reply:
-        """Send a batch; again while the engine has too much waiting, since no batch after it could run without it."""
+        """Send a batch; again while the engine has too much waiting, since no batch after it could run without it.
+
+        One that names a graph which the engine has forgotten is refused before any of it runs, and sent again with it.
+        """
         until = time.monotonic() + PATIENCE
         while True:
+            if batch.about_graphs:
+                header["graphs"] = needed_names(command["graph"] for command in batch.about_graphs)
             try:
                 return self._transport.call("POST", self._path, header, batch.tensors)
             except MXNetError as error:
+                if _with_text(batch, error):
+                    continue
                 refused = error.status == 429 and "command" not in error.detail
                 if not refused or time.monotonic() > until:
                     raise
@@ -323,6 +332,17 @@ class Session:
                 thread.join(timeout)
         with contextlib.suppress(MXNetError):  # it may have gone already, or its server
             self._transport.call("DELETE", routes.SESSION.format(id=self.id))
+
+
+def _with_text(batch: CommandBatch, error: MXNetError) -> bool:
+    """Put the graph in the place of the name that the engine did not know; False when the error is another one."""
+    if "command" not in error.detail:
+        for command in batch.about_graphs:
+            name = command["graph"]
+            if isinstance(name, GraphName) and is_unknown(name, error):
+                command["graph"] = name.document
+                return True
+    return False
 
 
 def open_session(transport: Transport, device: str) -> dict[str, Any]:

@@ -137,3 +137,58 @@ def test_a_session_keeps_what_it_was_sent_though_others_send_more(watched: Watch
         graphs.resolve(f"sha256:{content_hash(net._document())}")
     assert net.simple_bind(mx.cpu(), x=(5, 3)).forward()[0].shape == (5, 3)
     assert [sent for _, sent in watched.graphs].count("text") == 1
+
+
+def test_a_bind_after_a_question_names_the_graph(watched: Watched) -> None:
+    net = chain()
+    assert net.infer_shape(x=(2, 3))[1] == [(2, 3)]
+    net.bind(mx.cpu(), [mx.nd.ones((2, 3))]).forward()[0].asnumpy()
+    assert [sent for _, sent in watched.graphs if sent == "text"] == ["text"]
+
+
+def test_two_binds_that_travel_together_send_the_graph_once(watched: Watched) -> None:
+    net = chain()
+    first, second = (net.bind(mx.cpu(), [mx.nd.ones((n, 3))]) for n in (2, 5))
+    assert (first.forward()[0].shape, second.forward()[0].shape) == ((2, 3), (5, 3))
+    assert watched.graphs == [("bind", "text"), ("bind", "hash")]
+
+
+def forget() -> None:
+    """Have the embedded engine forget all graphs, as one that has had many others, or has been started anew."""
+    embedded_engine().graphs._graphs.clear()
+    for session in embedded_engine().sessions._sessions.values():
+        session.table._recent_graphs.clear()
+
+
+@pytest.mark.parametrize("engine", ["embedded"], indirect=True)
+def test_a_recorded_bind_of_a_forgotten_graph_is_sent_again(watched: Watched) -> None:
+    nets, x = [chain(), mx.sym.negative(chain())], mx.nd.ones((2, 3))
+    for net in nets:
+        net.bind(mx.cpu(), [x]).forward()[0].asnumpy()
+    forget()
+    before, written = len(watched.graphs), mx.nd.zeros((2, 3))
+    written += 1
+    executors = [net.bind(mx.cpu(), [x]) for net in (*nets, nets[0])]
+    outputs = [executor.forward()[0].asnumpy() for executor in executors]
+    assert np.array_equal(outputs[0], -outputs[1])
+    assert np.array_equal(outputs[0], outputs[2])
+    assert written.asnumpy().tolist() == np.ones((2, 3)).tolist()  # what stands before it has run once
+    assert [sent for _, sent in watched.graphs[before:]][-3:] == ["text", "text", "hash"]
+
+
+@pytest.mark.parametrize("engine", ["embedded"], indirect=True)
+def test_a_batch_that_nobody_waits_for_is_sent_again_too(watched: Watched) -> None:
+    net, x = chain(), mx.nd.ones((2, 3))
+    expected = net.bind(mx.cpu(), [x]).forward()[0].asnumpy()
+    forget()
+    executor = net.bind(mx.cpu(), [x])
+    executor.forward()
+    mx.cpu().session.flush()
+    assert np.array_equal(executor.outputs[0].asnumpy(), expected)
+
+
+def test_a_graph_that_is_refused_is_refused_each_time(watched: Watched) -> None:
+    net = mx.sym.FullyConnected(mx.sym.Variable("x"), num_hidden=3, name="fc")
+    for _ in range(2):
+        with pytest.raises(mx.MXNetError, match="fc"):
+            net.bind(mx.cpu(), [mx.nd.ones((2, 4)), mx.nd.ones((3, 5)), mx.nd.ones((3,))]).forward()[0].asnumpy()

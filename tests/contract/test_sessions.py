@@ -7,6 +7,7 @@ import time
 
 import numpy as np
 
+from opbox_protocol.symbol_json import content_hash
 from tests.contract.live import FC, SLOW, Got, Live, Session
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -235,3 +236,16 @@ def test_an_executor_tells_its_memory(server: Live) -> None:
     assert told["steps"] >= 2
     assert {"arena_bytes", "naive_bytes"} <= set(told)
     assert session.run({"do": "free", "ids": [7]}, {"do": "forward", "executor": 7}).status == 404
+
+
+def test_a_batch_that_needs_a_graph_which_is_not_here_runs_no_command_and_keeps_its_place_free(server: Live) -> None:
+    session = server.session()
+    key = content_hash(FC)[::-1]  # of no graph
+    body = {"seq": 1, "commands": [{"do": "free", "ids": []}], "graphs": [f"sha256:{key}"]}
+    for wait in (True, False):
+        answer = server.call("POST", f"{session.path}/commands", {**body, "wait": wait})
+        assert answer.status == 404
+        assert answer.header["detail"]["graph"] == key
+        assert "command" not in answer.header["detail"]
+    assert server.call("GET", session.path).header["next_seq"] == 1
+    assert server.call("POST", f"{session.path}/commands", {**body, "graphs": []}).status == 200

@@ -39,6 +39,7 @@ class Operator:
     """
 
     __slots__ = (
+        "_aux",
         "_in",
         "_out",
         "_visible",
@@ -74,6 +75,10 @@ class Operator:
         plain = isinstance(self._out, list) and not any("when" in s or "visible" in s for s in self._out)
         self._visible = len(self._out) if plain else None
         self.count: str | None = self._in.get("count") if isinstance(self._in, dict) else None
+        # Most operators' inputs and outputs depend on no parameter.
+        self._aux = None
+        if isinstance(self._in, list) and not any("when" in slot for slot in self._in):
+            self._aux = frozenset(i for i, slot in enumerate(self._in) if slot.get("aux"))
 
     def __repr__(self) -> str:
         return f"<Operator {self.name}>"
@@ -119,6 +124,8 @@ class Operator:
 
     def aux_indices(self, attrs: Attrs) -> frozenset[int]:
         """Positions of the auxiliary states among the inputs."""
+        if self._aux is not None:
+            return self._aux
         if isinstance(self._in, dict) and "parts" in self._in:
             parts, count = self._in["parts"], int(self._value(attrs, self._in["count"]) or 0)
             own = [k for k, part in enumerate(parts) if part in self._in["aux"]]
@@ -172,6 +179,10 @@ class Operator:
                     return [prefix]
             return [f"{prefix}{i}" for i in range(number)]
         return [slot["name"] for slot in self._out if self._holds(slot.get("when"), attrs)]
+
+    def num_outputs(self, attrs: Attrs) -> int:
+        """How many outputs, hidden ones included."""
+        return self._visible if self._visible is not None else len(self.output_names(attrs))
 
     def visible_outputs(self, attrs: Attrs) -> int:
         """How many outputs other operators may use."""

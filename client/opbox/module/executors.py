@@ -15,9 +15,11 @@ import numpy as np
 from opbox_protocol.errors import MXNetError
 
 from .. import ndarray as nd
+from ..binding import bind
 from ..inference import infer_for_bind
 from ..io import DataDesc
 from ..ndarray import NDArray
+from ..operator.sending import graph_for
 
 __all__ = ["Executors"]
 
@@ -73,7 +75,9 @@ class Executors:
     def _bind(self, shapes: Sequence[DataDesc]) -> Any:
         known_shapes = {desc.name: tuple(desc.shape) for desc in shapes if desc.name in self._arguments}
         known_types = {desc.name: np.dtype(desc.dtype).name for desc in shapes if desc.name in self._arguments}
-        inferred = infer_for_bind(self.symbol, self.context.session, known_shapes, known_types, partial_types=False)
+        session = self.context.session
+        document = graph_for(session, self.symbol)
+        inferred = infer_for_bind(self.symbol, document, session, known_shapes, known_types, partial_types=False)
         (arg_shapes, out_shapes, aux_shapes), (arg_types, _, aux_types) = inferred
         if arg_shapes is None or out_shapes is None or aux_shapes is None or arg_types is None or aux_types is None:
             missing = "shapes" if arg_shapes is None else "types"
@@ -98,7 +102,7 @@ class Executors:
             for name, shape, dtype in zip(self._states, aux_shapes, aux_types, strict=True)
         }
         grad_req = {name: self.grad_req.get(name, "null") for name in self._arguments}
-        executor = self.symbol.bind(self.context, args, args_grad=grads, grad_req=grad_req, aux_states=aux)
+        executor = bind(self.symbol, self.context, args, grads, grad_req, aux, document)
         for out, shape in zip(executor.outputs, out_shapes, strict=True):
             out._shape = tuple(shape)  # known here already: asking the engine for it would wait
         return executor

@@ -153,6 +153,9 @@ class CustomOperator(Operator):
     def output_names(self, attrs: Mapping[str, str]) -> list[str]:
         return list(self.signature(attrs).outputs)
 
+    def num_outputs(self, attrs: Mapping[str, str]) -> int:
+        return len(self.signature(attrs).outputs)
+
     def visible_outputs(self, attrs: Mapping[str, str]) -> int:
         return len(self.signature(attrs).outputs)
 

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from opbox_protocol.commands import Define, InferShape, InferType
 
+from ..known_graphs import Document
 from .definition import CustomOperator, Definition
 
 if TYPE_CHECKING:
     from ..session import Session
     from ..symbol import Symbol
 
-__all__ = ["CODE", "ask_about", "define", "has_own_code", "reference_for"]
+__all__ = ["CODE", "ask_about", "define", "graph_for", "has_own_code"]
 
 CODE = "__code__"
 _sent: weakref.WeakKeyDictionary[Any, set[tuple[str, str, str]]] = weakref.WeakKeyDictionary()
@@ -50,33 +51,19 @@ def has_own_code(symbol: Symbol) -> bool:
     return any(isinstance(node.op, CustomOperator) for node in symbol._nodes())
 
 
-def reference_for(session: Session, symbol: Symbol) -> Any:
-    """What a command says in place of the symbol's graph: its name when the session knows it, or the graph itself."""
-    document = graph_for(session, symbol)
-    # Code may be defined anew under the same name, so the engine keeps no graphs with it.
-    return document if has_own_code(symbol) else session.graphs.reference(document)
+def ask_about(session: Session, document: Document, queries: Sequence[InferShape | InferType]) -> list[dict[str, Any]]:
+    """The results of commands about a graph, which travels at most once with them; waits for them."""
+    commands = [query.copy() for query in queries]
+    for command in commands:
+        command["graph"] = session.graphs.reference(document)
+    return session.ask_all(commands)
 
 
-def ask_about(session: Session, symbol: Symbol, queries: Sequence[InferShape | InferType]) -> list[dict[str, Any]]:
-    """The results of commands about the symbol's graph, which travels at most once with them; waits for them."""
-    document = graph_for(session, symbol)
-
-    def ask(first: Any, name: Any) -> list[dict[str, Any]]:
-        commands = [query.copy() for query in queries]
-        for i, command in enumerate(commands):
-            command["graph"] = name if i else first
-        return session.ask_all(commands)
-
-    if has_own_code(symbol):
-        return ask(document, document)
-
-    return session.graphs.ask(document, ask)
-
-
-def graph_for(session: Session, symbol: Symbol) -> dict[str, Any]:
+def graph_for(session: Session, symbol: Symbol) -> Document:
     """The symbol's graph for a session, which has been sent the code that it needs."""
-    document = symbol._document()
-    for row, node in zip(document["nodes"], symbol._nodes(), strict=True):
-        if isinstance(node.op, CustomOperator):
-            row["attrs"][CODE] = define(session, node.op.definition)
+    document = Document(symbol._document(), has_own_code(symbol))
+    if document.own_code:
+        for row, node in zip(document["nodes"], symbol._nodes(), strict=True):
+            if isinstance(node.op, CustomOperator):
+                row["attrs"][CODE] = define(session, node.op.definition)
     return document

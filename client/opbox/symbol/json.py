@@ -18,14 +18,16 @@ from .node import Entry, Node, ordered
 __all__ = ["document", "parse", "text"]
 
 
-def document(heads: Sequence[Entry], *, sources: bool = False) -> dict[str, Any]:
+def document(heads: Sequence[Entry], *, sources: bool = False, nodes: Sequence[Node] | None = None) -> dict[str, Any]:
     """The graph as a JSON object.
 
     Args:
         heads: the outputs.
         sources: add the user's lines as `__source__`, for the engine's messages; files do not have them.
+        nodes: the heads' nodes in their order, where that is known.
     """
-    return symbol_json.write(ordered(heads), heads, _row, sources=sources, np_shape=is_np_shape())
+    nodes = ordered(heads) if nodes is None else nodes
+    return symbol_json.write(nodes, heads, _row, sources=sources, np_shape=is_np_shape())
 
 
 def text(heads: Sequence[Entry]) -> str:

@@ -38,7 +38,7 @@ class Node:
 
     def num_outputs(self) -> int:
         """Outputs, hidden ones included."""
-        return len(self.op.output_names(self.attrs)) if self.op is not None else 1
+        return self.op.num_outputs(self.attrs) if self.op is not None else 1
 
     def visible_outputs(self) -> int:
         """Outputs that others may use."""

@@ -32,12 +32,13 @@ __all__ = ["Symbol", "load", "load_json"]
 class Symbol(Arithmetic, Fluent):
     """Outputs of a graph; made by `Variable`, by the operators' functions, and by Python's operators."""
 
-    __slots__ = ("_heads",)
+    __slots__ = ("_heads", "_order")
     __array_priority__ = 1000.0
     _tensor: ClassVar[type[Symbol]]
 
     def __init__(self, heads: Sequence[Entry]) -> None:
         self._heads = list(heads)
+        self._order: list[Node] | None = None
 
     # -- identity ---------------------------------------------------------------------------------------------
 
@@ -116,13 +117,13 @@ class Symbol(Arithmetic, Fluent):
         return [node.name for node in self._variables()[0]]
 
     def _variables(self) -> tuple[list[Node], set[int]]:
-        nodes = ordered(self._heads)
+        nodes = self._nodes()
         states = {id(node.inputs[i][0]) for node in nodes for i in node.aux()}
         return [node for node in nodes if node.op is None], states
 
     def get_internals(self) -> Symbol:
         """A group of every output inside, in the graph's order: `net.get_internals()["fc1_output"]`."""
-        return Symbol([(node, i) for node in ordered(self._heads) for i in range(node.visible_outputs())])
+        return Symbol([(node, i) for node in self._nodes() for i in range(node.visible_outputs())])
 
     def get_children(self) -> Symbol | None:
         """A group of what the outputs' own nodes read; None when they read nothing."""
@@ -149,7 +150,7 @@ class Symbol(Arithmetic, Fluent):
 
     def attr_dict(self) -> dict[str, dict[str, str]]:
         """The attributes of every node that has some, by the node's name."""
-        return {node.name: _attributes(node) for node in ordered(self._heads) if node.attrs}
+        return {node.name: _attributes(node) for node in self._nodes() if node.attrs}
 
     def _set_attr(self, **kwargs: Any) -> None:
         """Set attributes of the node.
@@ -298,12 +299,14 @@ class Symbol(Arithmetic, Fluent):
         saved.write(fname, self._nodes())
 
     def _nodes(self) -> list[Node]:
-        """All nodes, in the order of files."""
-        return ordered(self._heads)
+        """All nodes, in the order of files. What nodes read never changes, so it is worked out once."""
+        if self._order is None:
+            self._order = ordered(self._heads)
+        return self._order
 
     def _document(self) -> dict[str, Any]:
         """The graph for the engine, with the user's lines."""
-        return files.document(self._heads, sources=True)
+        return files.document(self._heads, sources=True, nodes=self._nodes())
 
     def debug_str(self) -> str:
         """The graph as readable text, one node after the other."""
@@ -311,7 +314,7 @@ class Symbol(Arithmetic, Fluent):
             return f"Variable:{self._heads[0][0].name}\n"
         lines = ["Symbol Outputs:"]
         lines += [f"\toutput[{i}]={node.name}({index})" for i, (node, index) in enumerate(self._heads)]
-        for node in ordered(self._heads):
+        for node in self._nodes():
             if node.op is None:
                 lines.append(f"Variable:{node.name}")
                 continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from threading import Lock
 from typing import Any, Protocol
 
 from cachetools import LRUCache
@@ -119,6 +120,7 @@ class ArrayTable:
         self._entries: dict[int, Entry] = {}
         # Twice what clients rely on: a command that fails may count here and not there.
         self._recent_graphs: LRUCache[str, Graph] = LRUCache(2 * SESSION_GRAPHS)
+        self._graphs_lock = Lock()
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -164,12 +166,14 @@ class ArrayTable:
         """A graph by its JSON or hash; UnsupportedError inside an operator."""
         if self._graphs is None:
             raise UnsupportedError("inside an operator, expected mx.nd's operators one by one: bind graphs outside")
-        recent = self._recent_graphs.get(reference) if isinstance(reference, str) else None
+        with self._graphs_lock:
+            recent = self._recent_graphs.get(reference) if isinstance(reference, str) else None
         if recent is not None:
             return recent
         key, graph = self._graphs.resolve(reference)
         if is_shareable(graph):
-            self._recent_graphs[GRAPH_PREFIX + key] = graph
+            with self._graphs_lock:
+                self._recent_graphs[GRAPH_PREFIX + key] = graph
         return graph
 
     # -- changing -----------------------------------------------------------------------------------------------

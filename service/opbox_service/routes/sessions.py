@@ -87,6 +87,9 @@ class CommandsRequest(TensorBody):
     )
     commands: SkipValidation[list[AnyCommand]] = Field(default=None)  # type: ignore[arg-type]
     wait: bool = Field(default=True, description="false: answer 202 at once; an error is told to the next that waits.")
+    graphs: list[str] = Field(
+        default=[], description="Names of graphs that must be here: where one is not, nothing runs and seq stays free."
+    )
     inputs: SkipValidation[list[Tensor]] = []
 
 
@@ -135,7 +138,14 @@ def run_commands(engine: Engine, call: Call, done: Done) -> Rest:
     body: CommandsRequest = call.body
     session = engine.sessions.get(call.owner, call.parameters["id"])
     seq = session.submit(
-        body.seq, body.commands, call.tensors, done if body.wait else None, call.scopes, call.limit, call.task
+        body.seq,
+        body.commands,
+        call.tensors,
+        done if body.wait else None,
+        call.scopes,
+        call.limit,
+        call.task,
+        body.graphs,
     )
     if not body.wait:
         count = len(body.commands) if isinstance(body.commands, list) else 0

@@ -111,6 +111,7 @@ class Session:
         scopes: frozenset[Scope] = SCOPES,
         limit: AnswerLimit = NO_LIMIT,
         task: Task | None = None,
+        graphs: Sequence[str] = (),
     ) -> int:
         """Queue a batch; `drain` runs what is ready. Returns its seq.
 
@@ -122,12 +123,16 @@ class Session:
             scopes: what the token that brought it may.
             limit: how large the answer may be.
             task: stops the work.
+            graphs: the names of graphs that must be here, or nothing of it runs.
 
         Raises:
             ConflictError: the seq has come before.
             QuotaError: too many batches, or too many bytes of them, wait.
             GoneError: the session has ended.
+            NotFoundError: one of `graphs` is not here. Its place stays free: it is to come again, with the graph.
         """
+        for name in graphs:
+            self.table.graph(name)  # and keep it
         typed: Sequence[Command] | BaseException
         try:
             typed = parse(commands, self.settings.max_commands)
