@@ -48,6 +48,8 @@ __all__ = [
     "OpContext",
     "OpReq",
     "Outputs",
+    "Reusable",
+    "ReusableRule",
     "Temp",
     "TempsRule",
     "highest_level",
@@ -170,6 +172,9 @@ class OpContext:
 
 
 ComputeFunction: TypeAlias = Callable[[Any, OpContext, Arrays, Outputs], Any]
+Reusable: TypeAlias = Callable[[Arrays, Outputs], Any]
+"""A prepared call that is given its arrays, inputs and outputs, each time."""
+ReusableRule: TypeAlias = Callable[[Any, OpContext, Arrays, Outputs], Reusable | None]
 TempsRule: TypeAlias = Callable[[Any, CallSpec], Sequence[Temp]]
 
 
@@ -185,6 +190,9 @@ class Compute:
         accumulates: whether it adds on its own where `ctx.req` says ADD.
         prepares: whether `function` is called once for its arrays and returns the call to run each time.
         allocates: why it allocates memory when it runs; empty: it does not.
+        reusable: for operators that are called one by one: like `function`, for a call that is given its arrays each
+            time, of these shapes and types and in each other's memory where these are. It reads of the context only
+            `xp`, `special` and `temp`, and keeps `temp` for itself. None, also as its answer: there is no such call.
     """
 
     function: ComputeFunction
@@ -194,6 +202,7 @@ class Compute:
     accumulates: bool = False
     prepares: bool = False
     allocates: str = ""
+    reusable: ReusableRule | None = None
 
     @property
     def rank(self) -> int:

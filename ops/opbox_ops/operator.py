@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from opbox_protocol.errors import ConflictError, UnsupportedError
 
-from .compute import LEVELS, CallSpec, Compute, Temp, TempsRule, checked_level, highest_level
+from .compute import LEVELS, CallSpec, Compute, ReusableRule, Temp, TempsRule, checked_level, highest_level
 from .infer import ShapeRule, TypeRule, all_same_type, show_shape
 from .node import Entry, Node
 from .params import Params
@@ -238,6 +238,7 @@ class Op:
         accumulates: bool = False,
         prepares: bool = False,
         allocates: str = "",
+        reusable: ReusableRule | None = None,
     ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         """Decorator: a compute for `devices`; for both when none is named. See `compute` for the contract.
 
@@ -249,6 +250,7 @@ class Op:
             accumulates: whether it adds to an output on its own where `ctx.req` says ADD.
             prepares: whether the function returns a call to run, made once for the arrays it is given.
             allocates: why the compute allocates memory when it runs; empty: it does not.
+            reusable: makes a call for any arrays of the same shapes and types; see `Compute`.
 
         Raises:
             ConflictError: a compute of this level takes every call already, so this one would never run.
@@ -265,7 +267,9 @@ class Op:
                 raise ConflictError(
                     f"{self.name}: expected a compute of 4 arguments (p, ctx, inputs, outputs), got one of {count}"
                 )
-            compute = Compute(function, checked_level(level), accepts, temps, accumulates, prepares, allocates)
+            compute = Compute(
+                function, checked_level(level), accepts, temps, accumulates, prepares, allocates, reusable
+            )
             for device in devices or DEVICES:
                 self._add_compute(device, compute)
             return function

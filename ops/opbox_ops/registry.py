@@ -55,6 +55,7 @@ __all__ = [
 
 _ops: dict[str, Op] = {}
 _names: dict[str, Op] = {}
+_version = 0
 _homes: dict[str, str] = {}
 """The files that registered them."""
 _lock = RLock()
@@ -153,12 +154,19 @@ def attribute(key: str) -> dict[str, Any]:
 
 def unregister(name: str) -> None:
     """Take an operator and its aliases out again; NotFoundError when there is none (for plug-ins and tests)."""
+    global _version
     with _lock:
+        _version += 1
         op = _ops.pop(name, None)
         if op is None:
             raise NotFoundError(f"operator {name!r} is not registered")
         for alias in (name, *op.aliases):
             _names.pop(alias, None)
+
+
+def version() -> int:
+    """A number that grows when a name no longer stands for the operator that it stood for."""
+    return _version
 
 
 def load() -> None:

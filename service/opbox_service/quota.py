@@ -38,9 +38,12 @@ class Budget:
     def take(self, nbytes: int) -> None:
         """Count `nbytes` more; QuotaError when they would be too many."""
         with self._lock:
-            self.check(nbytes)
-            self.used += nbytes
-            self.peak = max(self.peak, self.used)
+            used = self.used + nbytes
+            if used > self.limit:
+                self.check(nbytes)
+            self.used = used
+            if used > self.peak:
+                self.peak = used
 
     def give(self, nbytes: int) -> None:
         """Count `nbytes` less."""
@@ -99,7 +102,9 @@ class MeteredBackend:
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
         """See Backend.empty; QuotaError when the budget has no room."""
-        self._budget.check(math.prod(shape) * np.dtype(dtype).itemsize)
+        budget, nbytes = self._budget, math.prod(shape) * np.dtype(dtype).itemsize
+        if budget.used + nbytes > budget.limit:
+            budget.check(nbytes)
         return self._backend.empty(shape, dtype)
 
     def put(self, host: np.ndarray[Any, Any]) -> Any:

@@ -39,7 +39,7 @@ class Backend(Protocol):
     """scipy.sparse or its twin on the device."""
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        """An uninitialised, aligned, contiguous array."""
+        """An uninitialised contiguous array; aligned, unless it is small."""
 
     def view(self, arena: Any, offset: int, shape: tuple[int, ...], dtype: Any) -> Any:
         """An array of `shape` and `dtype` inside `arena` (one-dimensional uint8), `offset` bytes in."""

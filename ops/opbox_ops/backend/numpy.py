@@ -13,6 +13,9 @@ from .base import ALIGNMENT
 
 __all__ = ["NumpyBackend", "NumpyRandom"]
 
+ALIGNED_FROM = 4096
+"""Bytes from which arrays are aligned: below, it costs 2 us, four times the array itself, and saves nothing."""
+
 
 class NumpyRandom:
     """Philox on the host."""
@@ -61,6 +64,8 @@ class NumpyBackend:
     def empty(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray[Any, Any]:
         dtype = np.dtype(dtype)
         nbytes = math.prod(shape) * dtype.itemsize
+        if nbytes < ALIGNED_FROM:
+            return np.empty(shape, dtype)
         raw = np.empty(nbytes + ALIGNMENT, dtype=np.uint8)
         start = -raw.ctypes.data % ALIGNMENT
         return self.view(raw, start, shape, dtype)

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ..cache import elements
-from ..compute import Array, Temp
+from ..compute import Array, Reusable, Temp
 from .functions import resolve
 from .language import number
 from .program import COPY, Program
@@ -80,8 +80,7 @@ class Kernel:
             temp: what `scratch` asked for; without it the scratch is allocated here.
         """
         program, size = self.program, math.prod(shape)
-        with np.errstate(all="ignore"):
-            constants = [_constant(number(term, numbers), self.work) for term in program.constants]
+        constants = self._constants(numbers)
         if not size:
             return nothing
         if len(program.steps) == 1 and not self.expanded:
@@ -98,6 +97,37 @@ class Kernel:
             return self._pieces(*flat, at, constants, rows, most)
         whole = [array if array.shape == shape else self.xp.broadcast_to(array, shape) for array in arrays]
         return self._pieces(whole, targets, list(_slices(shape, most)), constants, rows, most)
+
+    def reusable(self, shape: tuple[int, ...], numbers: Mapping[str, float], temp: Sequence[Array]) -> Reusable | None:
+        """As `bind`: a call `(arrays, targets)`; None where the arrays are too large for one piece.
+
+        The scratch is its own, so that it runs once at a time.
+        """
+        program, size = self.program, math.prod(shape)
+        values = self._constants(numbers)
+        if not size:
+            return lambda arrays, targets: None
+        if len(program.steps) > 1 or self.expanded:
+            if size > piece(program, self.work, shape):
+                return None
+            values = self._shaped(values, self._rows(temp, size), shape, size)
+        if len(self.steps) == 1:
+            return _step(*self.steps[0], values, program.arrays)
+        steps = self.steps
+
+        def run(arrays: Sequence[Array], targets: Sequence[Array]) -> None:
+            slots = [*arrays, *values, *targets]
+            for call, operands, result, function in steps:
+                if function == COPY:
+                    call(slots[result], slots[operands[0]], casting="unsafe")
+                else:
+                    call(*[slots[slot] for slot in operands], out=slots[result], casting="unsafe")
+
+        return run
+
+    def _constants(self, numbers: Mapping[str, float]) -> list[Any]:
+        with np.errstate(all="ignore"):
+            return [_constant(number(term, numbers), self.work) for term in self.program.constants]
 
     def _pieces(
         self,
@@ -161,6 +191,35 @@ class Kernel:
             k = slot - self.program.arrays
             values[k] = _filled(values[k], self.work, most)[:size].reshape(shape)
         return values + [row[:size].reshape(shape) for row in rows]
+
+
+def _step(
+    call: Callable[..., Any], operands: Sequence[int], result: int, function: str, values: Sequence[Any], arrays: int
+) -> Reusable:
+    """The only step of a program: `values` are in the slots behind those of the arrays."""
+    of = operands[0]
+    if function == COPY and of >= arrays:
+        value = values[of - arrays]
+        return lambda inputs, outputs: call(outputs[0], value, casting="unsafe")
+    if function == COPY:
+        return lambda inputs, outputs: call(outputs[0], inputs[of], casting="unsafe")
+    if len(operands) == 1:
+        return lambda inputs, outputs: call(inputs[of], out=outputs[0], casting="unsafe")
+    if len(operands) == 2:
+        a, b = operands
+        if a < arrays and b < arrays:
+            return lambda inputs, outputs: call(inputs[a], inputs[b], out=outputs[0], casting="unsafe")
+        if a < arrays:
+            right = values[b - arrays]
+            return lambda inputs, outputs: call(inputs[a], right, out=outputs[0], casting="unsafe")
+        left = values[a - arrays]
+        return lambda inputs, outputs: call(left, inputs[b], out=outputs[0], casting="unsafe")
+
+    def run(inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+        slots = [*inputs, *values, *outputs]
+        call(*[slots[slot] for slot in operands], out=slots[result], casting="unsafe")
+
+    return run
 
 
 def nothing() -> None:

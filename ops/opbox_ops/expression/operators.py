@@ -13,21 +13,21 @@ from typing import Any
 import numpy as np
 
 from ..accumulation import accumulation_type
-from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
+from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Reusable, ReusableRule, Temp
 from ..operator import Op
 from .evaluate import Call, Kernel, nothing, scratch
 from .pointwise import ExpressionRule, Pointwise, program_of
 from .program import Program
 from .summing import stretched_axes, sum_to
 
-__all__ = ["pointwise", "prepare", "temps_for"]
+__all__ = ["pointwise", "prepare", "reusable", "temps_for"]
 
 
 def pointwise(op: Op, rule: ExpressionRule) -> Op:
     """Give `op` its formulas and a compute that runs them; every call must have formulas."""
     op.set_attr("FExpression", rule)
 
-    @op.compute(temps=temps_for(rule), prepares=True)
+    @op.compute(temps=temps_for(rule), prepares=True, reusable=reusable(rule))
     def compute(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Call:
         return prepare(rule, p, ctx, inputs, outputs)
 
@@ -40,6 +40,29 @@ def prepare(rule: ExpressionRule, p: Any, ctx: OpContext, inputs: Arrays, output
     formulas = rule(p, ins, [ins[0] if array is None else array.dtype for array in outputs])
     assert formulas is not None
     return _summed(formulas, ctx, inputs, outputs) if formulas.summed else _fused(formulas, ctx, inputs, outputs)
+
+
+def reusable(rule: ExpressionRule) -> ReusableRule:
+    """The rule `reusable` of a compute that calls `prepare`."""
+
+    def rule_for_arrays(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Reusable | None:
+        ins = [array.dtype for array in inputs]
+        formulas = rule(p, ins, [ins[0] if array is None else array.dtype for array in outputs])
+        if formulas is None or formulas.summed or all(array is None for array in outputs):
+            return None
+        kernel, wanted = _kernel_for(formulas, ctx, inputs, outputs)
+        shape = outputs[wanted[-1]].shape
+        call = kernel.reusable(shape, formulas.numbers, ctx.temp)
+        if call is None or not (formulas.states or formulas.start or len(outputs) > 1):
+            return call
+
+        def run(inputs: Arrays, outputs: Outputs) -> None:
+            targets = [*[inputs[i] for i in formulas.states], *[outputs[k] for k in wanted]]
+            call(_aligned(formulas, inputs, len(shape)), targets)
+
+        return run
+
+    return rule_for_arrays
 
 
 def temps_for(rule: ExpressionRule) -> Callable[[Any, CallSpec], list[Temp]]:
@@ -93,6 +116,16 @@ def _kernel(program: Program, work: np.dtype[Any], xp: Any, special: Any) -> Ker
 
 def _fused(formulas: Pointwise, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Call:
     """All formulas in one kernel."""
+    kernel, wanted = _kernel_for(formulas, ctx, inputs, outputs)
+    targets = [*[inputs[i] for i in formulas.states], *[outputs[k] for k in wanted]]
+    if not targets:
+        return nothing
+    shape = targets[-1].shape
+    return kernel.bind(shape, _aligned(formulas, inputs, len(shape)), targets, formulas.numbers, ctx.temp)
+
+
+def _kernel_for(formulas: Pointwise, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> tuple[Kernel, Sequence[int]]:
+    """The kernel of all formulas, and the outputs that it writes after the states, in its order."""
     ins = [array.dtype for array in inputs]
     outs = [ins[0] if array is None else array.dtype for array in outputs]
     wanted = tuple(k for k, array in enumerate(outputs) if array is not None)
@@ -100,13 +133,7 @@ def _fused(formulas: Pointwise, ctx: OpContext, inputs: Arrays, outputs: Outputs
     out = outputs[last]
     over = frozenset(i for i, array in enumerate(inputs) if out is not None and ctx.xp.may_share_memory(array, out))
     kernel = _kernel(*program_of(formulas, ins, outs, wanted, over), ctx.xp, ctx.special)
-    targets = [inputs[i] for i in formulas.states]
-    targets += [outputs[k] for k in wanted if k != last]
-    targets += [outputs[k] for k in wanted if k == last]
-    if not targets:
-        return nothing
-    shape = targets[-1].shape
-    return kernel.bind(shape, _aligned(formulas, inputs, len(shape)), targets, formulas.numbers, ctx.temp)
+    return kernel, sorted(wanted, key=lambda k: k == last)
 
 
 def _summed(formulas: Pointwise, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Call:

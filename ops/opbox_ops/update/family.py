@@ -21,7 +21,7 @@ from typing import Any, Literal, TypeAlias
 from ..compute import Arrays, OpContext, Outputs
 from ..expression.evaluate import Call
 from ..expression.language import Expression, definitions
-from ..expression.operators import prepare, temps_for
+from ..expression.operators import prepare, reusable, temps_for
 from ..expression.pointwise import Pointwise
 from ..infer import TypeList, all_same_shape
 from ..params import Field, Float, Params
@@ -114,7 +114,7 @@ def declare(
 
     op.set_attr("FExpression", formulas)
 
-    @op.compute("cpu", temps=temps_for(formulas), prepares=True)
+    @op.compute("cpu", temps=temps_for(formulas), prepares=True, reusable=reusable(formulas))
     def _(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Call:
         return prepare(formulas, p, ctx, inputs, outputs)
 

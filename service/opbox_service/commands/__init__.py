@@ -4,7 +4,7 @@ Sessions and `mx.nd` inside a user's operator run the same commands. No order, n
 """
 
 from .array_table import ArrayTable
-from .command import Command, Exchange
+from .command import Command, Exchange, TypedCommand
 from .parse import COMMANDS, AnyCommand, check_scopes, name_of, parse, parse_one
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "ArrayTable",
     "Command",
     "Exchange",
+    "TypedCommand",
     "check_scopes",
     "name_of",
     "parse",

@@ -141,6 +141,14 @@ class ArrayTable:
         """The array `id`; NotFoundError when there is none."""
         return self.entry(id).array
 
+    def arrays(self, ids: Sequence[int]) -> list[Array]:
+        """The arrays `ids`; NotFoundError when one of them is none."""
+        entries: Any = self._entries
+        try:
+            return [entries[id].array for id in ids]
+        except (KeyError, AttributeError):
+            return [self.array(id) for id in ids]
+
     def writable(self, id: int) -> Array:
         """The array `id`, to be written to; BadRequestError when it is an operator's input."""
         entry = self.entry(id)
@@ -185,6 +193,8 @@ class ArrayTable:
             ConflictError: a number is in use, or comes twice.
             QuotaError: there would be too many entries.
         """
+        if len(ids) == 1 and ids[0] not in self._entries and len(self._entries) < self._max_entries:
+            return
         numbers = [id for id in ids if id is not None]
         if len(set(numbers)) != len(numbers):
             raise ConflictError(f"ids {numbers}: expected each once")

@@ -17,11 +17,14 @@ from ..validation import Expected, Strict
 if TYPE_CHECKING:
     from .array_table import ArrayTable
 
-__all__ = ["Attrs", "Command", "Exchange", "Id"]
+__all__ = ["ID_END", "Attrs", "Command", "Exchange", "Id", "TypedCommand"]
+
+ID_END = 1 << 63
+"""Ids are below it."""
 
 Id = Annotated[
     int,
-    Field(ge=0, lt=1 << 63, description="Chosen by the client; arrays, executors and kernels share the numbers."),
+    Field(ge=0, lt=ID_END, description="Chosen by the client; arrays, executors and kernels share the numbers."),
     Expected("an integer from 0 to 2**63 - 1"),
 ]
 Attrs = Annotated[dict[str, Any], Field(description="The operator's parameters, typed or as MXNet's strings.")]
@@ -41,6 +44,17 @@ class Exchange(Protocol):
 
     def report(self, **result: Any) -> None:
         """Send a JSON result back, for the command at hand."""
+
+
+class TypedCommand(Protocol):
+    """A command that has been validated; for its attributes see `Command`."""
+
+    scope: ClassVar[Scope]
+    changes_arrays: ClassVar[bool]
+    always_runs: ClassVar[bool]
+
+    def run(self, table: ArrayTable, exchange: Exchange) -> None:
+        """See `Command.run`."""
 
 
 class Command(Strict):

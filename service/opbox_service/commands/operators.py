@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
 from opbox_ops import registry
+from opbox_ops.operator import Op
 from opbox_protocol.errors import BadRequestError
 
-from ..executor import invoke
+from ..executor import CallForm, form_of
+from ..settings import Scope
 from ..validation import RandomSeed, Strict
 from .array_table import ArrayTable
-from .command import Attrs, Command, Exchange, Id
+from .command import ID_END, Attrs, Command, Exchange, Id
 
-__all__ = ["COMMANDS"]
+__all__ = ["COMMANDS", "recurring"]
+
+KNOWN_FORMS = 4096
+"""Forms of `invoke` that are recognised when they come again; what came first is forgotten first."""
 
 
 class Invoke(Command):
@@ -29,20 +36,98 @@ class Invoke(Command):
     is_train: bool = False
 
     def run(self, table: ArrayTable, exchange: Exchange) -> None:
-        inputs = [table.array(id) for id in self.inputs]
+        inputs = table.arrays(self.inputs)
         op = registry.get(self.op)
-        backend, random, is_train = table.backend, table.random, self.is_train
         if self.into:
             targets = [None if id is None else table.writable(id) for id in self.outputs]
-            invoke(op, self.attrs, inputs, backend=backend, random=random, is_train=is_train, outputs=targets)
+            form = _remembered(op, self.op, self.attrs)
+            form.run(inputs, table.backend, table.random, self.is_train, targets)
             return
         table.reserve(*self.outputs)
-        outputs = invoke(op, self.attrs, inputs, backend=backend, random=random, is_train=is_train)
-        if len(outputs) != len(self.outputs):
-            raise BadRequestError(f"{op.name}: outputs: expected {len(outputs)} ids, got {len(self.outputs)}")
-        for id, array in zip(self.outputs, outputs, strict=True):
-            if id is not None:
-                table.keep(id, array)
+        form = _remembered(op, self.op, self.attrs)
+        _keep(form, form.run(inputs, table.backend, table.random, self.is_train), self.outputs, table)
+
+
+def _keep(form: CallForm, arrays: Sequence[Any], ids: Sequence[int | None], table: ArrayTable) -> None:
+    """Give the outputs of a call their numbers."""
+    if len(arrays) != len(ids):
+        raise BadRequestError(f"{form.op.name}: outputs: expected {len(arrays)} ids, got {len(ids)}")
+    for id, array in zip(ids, arrays, strict=True):
+        if id is not None:
+            table.keep(id, array)
+
+
+class Recurring:
+    """An `invoke` whose form (the operator and its attributes) has run before: its ids alone are new."""
+
+    __slots__ = ("_form", "_inputs", "_into", "_outputs")
+    do = "invoke"
+    scope: ClassVar[Scope] = "run"
+    changes_arrays: ClassVar[bool] = True
+    always_runs: ClassVar[bool] = False
+
+    def __init__(self, form: CallForm, inputs: Sequence[int], outputs: Sequence[int], into: bool) -> None:
+        self._form = form
+        self._inputs = inputs
+        self._outputs = outputs
+        self._into = into
+
+    def run(self, table: ArrayTable, exchange: Exchange) -> None:
+        """See Invoke."""
+        form, outputs = self._form, self._outputs
+        inputs = table.arrays(self._inputs)
+        if self._into:
+            form.run(inputs, table.backend, table.random, False, [table.writable(id) for id in outputs])
+            return
+        table.reserve(*outputs)
+        arrays = form.run(inputs, table.backend, table.random)
+        if len(arrays) == 1 == len(outputs):
+            table.keep(outputs[0], arrays[0])
+        else:
+            _keep(form, arrays, outputs, table)
+
+
+_known_forms: OrderedDict[tuple[Any, ...], CallForm] = OrderedDict()
+_registry_version = registry.version()
+
+
+def recurring(command: Any) -> Recurring | None:
+    """An `invoke` as clients write it, of a form that has run before; None for anything else, right or wrong.
+
+    It takes a sixth of the time of validating the command as a model.
+    """
+    try:
+        if command["do"] != "invoke" or len(command) != 6:
+            return None
+        attrs, inputs, outputs, into = command["attrs"], command["inputs"], command["outputs"], command["into"]
+        if type(attrs) is not dict or type(inputs) is not list or type(outputs) is not list or type(into) is not bool:
+            return None
+        form = _known_forms.get((command["op"], *attrs.items()))
+    except (KeyError, TypeError, IndexError):
+        return None
+    if form is None or registry.version() != _registry_version:
+        return None
+    for id in inputs:
+        if type(id) is not int or not 0 <= id < ID_END:
+            return None
+    for id in outputs:
+        if type(id) is not int or not 0 <= id < ID_END:
+            return None
+    return Recurring(form, inputs, outputs, into)
+
+
+def _remembered(op: Op, name: str, attrs: dict[str, Any]) -> CallForm:
+    """The form of a call, which `recurring` knows from here on: by its attributes as text, which need no parsing."""
+    global _registry_version
+    form = form_of(op, attrs)
+    if form.recurs and all(type(value) is str for value in attrs.values()):
+        if _registry_version != registry.version():
+            _known_forms.clear()
+            _registry_version = registry.version()
+        _known_forms[name, *attrs.items()] = form
+        while len(_known_forms) > KNOWN_FORMS:
+            _known_forms.popitem(last=False)
+    return form
 
 
 class UpdateCall(Strict):
@@ -63,12 +148,11 @@ class Update(Command):
     def run(self, table: ArrayTable, exchange: Exchange) -> None:
         op = registry.get(self.op)
         calls = [
-            (table.writable(call.inputs[0]), [table.array(id) for id in call.inputs], {**self.attrs, **call.attrs})
+            (table.writable(call.inputs[0]), table.arrays(call.inputs), {**self.attrs, **call.attrs})
             for call in self.calls
         ]
-        backend, random = table.backend, table.random
         for weight, inputs, attrs in calls:
-            invoke(op, attrs, inputs, backend=backend, random=random, is_train=True, outputs=[weight])
+            form_of(op, attrs).run(inputs, table.backend, table.random, True, [weight])
 
 
 class Seed(Command):

@@ -15,7 +15,8 @@ from opbox_protocol.errors import BadRequestError, ForbiddenError, LimitError
 from ..settings import Scope
 from ..validation import explain, first_error
 from . import arrays, custom_operators, executors, kernels, operators
-from .command import Command
+from .command import Command, TypedCommand
+from .operators import recurring
 
 __all__ = ["COMMANDS", "AnyCommand", "check_scopes", "name_of", "parse", "parse_one"]
 
@@ -31,7 +32,7 @@ _BATCH: TypeAdapter[list[Command]] = TypeAdapter(list[AnyCommand])
 _ONE: TypeAdapter[Command] = TypeAdapter(AnyCommand)
 
 
-def parse(commands: Any, limit: int) -> Sequence[Command]:
+def parse(commands: Any, limit: int) -> Sequence[TypedCommand]:
     """The typed commands of a batch.
 
     Raises:
@@ -43,24 +44,31 @@ def parse(commands: Any, limit: int) -> Sequence[Command]:
         raise BadRequestError(f"commands: expected a list of commands, got {kind}")
     if len(commands) > limit:
         raise LimitError(f"commands: expected at most {limit} in a batch, got {len(commands)}: send several batches")
+    typed: list[Any] = [recurring(command) for command in commands]
+    if None not in typed:
+        return typed
     try:
-        return _BATCH.validate_python(commands)
-    except ValidationError as error:
-        raise _refusal(commands, error) from None
+        rest = iter(_BATCH.validate_python([c for c, known in zip(commands, typed, strict=True) if known is None]))
+    except ValidationError:
+        raise _refusal(commands) from None
+    return [next(rest) if known is None else known for known in typed]
 
 
-def parse_one(command: Mapping[str, Any]) -> Command:
+def parse_one(command: Mapping[str, Any]) -> TypedCommand:
     """One typed command; BadRequestError as `parse`."""
+    known = recurring(command)
+    if known is not None:
+        return known
     try:
         return _ONE.validate_python(command)
     except ValidationError:
         return parse([command], 1)[0]  # raises, with its number
 
 
-def check_scopes(commands: Sequence[Command], scopes: frozenset[Scope]) -> None:
+def check_scopes(commands: Sequence[TypedCommand], scopes: frozenset[Scope]) -> None:
     """ForbiddenError when a command needs more than the token that brought it has."""
     for number, command in enumerate(commands):
-        if command.scope not in scopes and command.scope != "run":
+        if command.scope != "run" and command.scope not in scopes:
             listed = ", ".join(sorted(scopes)) or "none"
             raise ForbiddenError(
                 f"command {number} ({name_of(command)}): expected a token with the scope "
@@ -69,13 +77,16 @@ def check_scopes(commands: Sequence[Command], scopes: frozenset[Scope]) -> None:
             )
 
 
-def name_of(command: Command) -> str:
+def name_of(command: TypedCommand) -> str:
     """A command's name, the field `do`."""
     return str(command.do)  # type: ignore[attr-defined]
 
 
-def _refusal(commands: list[Any], error: ValidationError) -> BadRequestError:
-    item = first_error(error, commands, _BATCH.validate_python)
+def _refusal(commands: list[Any]) -> BadRequestError:
+    try:
+        _BATCH.validate_python(commands)
+    except ValidationError as error:
+        item = first_error(error, commands, _BATCH.validate_python)
     number, *place = item["loc"]
     command = commands[number] if isinstance(number, int) else None
     do = command.get("do") if isinstance(command, dict) else None

@@ -2,8 +2,8 @@
 
 from .bind import bind
 from .compile import compile_plan
-from .invoke import invoke
+from .invoke import CallForm, form_of, invoke
 from .plan import Plan
 from .run import Executor, Memory
 
-__all__ = ["Executor", "Memory", "Plan", "bind", "compile_plan", "invoke"]
+__all__ = ["CallForm", "Executor", "Memory", "Plan", "bind", "compile_plan", "form_of", "invoke"]

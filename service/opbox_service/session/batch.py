@@ -14,7 +14,7 @@ from opbox_ops.compute import Array
 from opbox_protocol.errors import BadRequestError
 
 from ..carriers import Answer, AnswerLimit, Done, Tensors
-from ..commands import Command
+from ..commands import TypedCommand
 from ..task import Task
 
 __all__ = ["Batch"]
@@ -42,7 +42,7 @@ class Batch:
     def __init__(
         self,
         seq: int,
-        commands: Sequence[Command] | BaseException,
+        commands: Sequence[TypedCommand] | BaseException,
         tensors: Tensors,
         done: Done | None,
         limit: AnswerLimit = NO_LIMIT,

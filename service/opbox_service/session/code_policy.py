@@ -8,7 +8,7 @@ from typing import Protocol
 
 from opbox_protocol.errors import ConflictError
 
-from ..commands import Command, name_of
+from ..commands import TypedCommand, name_of
 
 __all__ = ["UNWATCHED", "CodePolicy", "Watcher"]
 
@@ -35,7 +35,7 @@ class CodePolicy:
     watcher: Watcher | None = None
     accepts_code: bool = True
 
-    def check(self, commands: Sequence[Command]) -> None:
+    def check(self, commands: Sequence[TypedCommand]) -> None:
         """ConflictError when a command uploads code where none is accepted."""
         if self.accepts_code:
             return

@@ -27,7 +27,7 @@ from opbox_protocol.errors import (
 )
 
 from ..carriers import AnswerLimit, Done, Tensors
-from ..commands import ArrayTable, Command, check_scopes, parse
+from ..commands import ArrayTable, TypedCommand, check_scopes, parse
 from ..custom import Definitions
 from ..quota import Budget, MeteredBackend
 from ..settings import SCOPES, Scope, Settings
@@ -133,7 +133,7 @@ class Session:
         """
         for name in graphs:
             self.table.graph(name)  # and keep it
-        typed: Sequence[Command] | BaseException
+        typed: Sequence[TypedCommand] | BaseException
         try:
             typed = parse(commands, self.settings.max_commands)
             check_scopes(typed, scopes)
@@ -202,7 +202,7 @@ class Session:
         self._error = None if waited_for else error
         batch.finish(error)
 
-    def _commands(self, commands: Sequence[Command], batch: Batch) -> BaseException | None:
+    def _commands(self, commands: Sequence[TypedCommand], batch: Batch) -> BaseException | None:
         """Run them in order; the error that stopped them, or None."""
         watcher = self._code_policy.watcher
         with self._device_scope or contextlib.nullcontext(), self._definitions.scope():
@@ -225,7 +225,7 @@ class Session:
                     return _placed(error, batch, i)
         return None
 
-    def _run_promised(self, commands: Sequence[Command], batch: Batch) -> None:
+    def _run_promised(self, commands: Sequence[TypedCommand], batch: Batch) -> None:
         """Run those commands of a stopped batch that the client counts on: frees, and source sent once."""
         for command in commands:
             if command.always_runs:

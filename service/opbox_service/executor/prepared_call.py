@@ -1,0 +1,220 @@
+"""Preparing a call of one operator: everything about it that does not depend on the arrays' values and places."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from opbox_ops.backend import Backend
+from opbox_ops.compute import Array, ArraySpec, CallSpec, Compute, OpContext, OpReq, Reusable, Temp
+from opbox_ops.infer import known, show_shape
+from opbox_ops.node import Entry, Node
+from opbox_ops.operator import Op
+from opbox_protocol.errors import BadRequestError, MXNetError, ShapeError, UnderdeterminedError
+
+from ..graph.passes.fixpoint import failed_rule, tell
+from ..graph.passes.infer_shape import apply_shape_rule
+from ..graph.passes.infer_type import apply_type_rule
+from .memory import allocate, bytes_of
+
+__all__ = ["PreparedCall", "prepare", "sentence_of"]
+
+KEPT_BYTES = 1 << 16
+"""Outputs and temporaries of a call up to which its compute's own preparation, and its temporaries, are kept for the
+next one (on the CPU, where a call is over when it returns). For larger arrays they cost nothing beside the call."""
+
+Shared = tuple[tuple[int, int], ...]
+"""Outputs that are an input's memory: pairs of output and input."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedCall:
+    """An operator's call for arrays of some shapes and types.
+
+    Attributes:
+        node: the operator as a node, for errors.
+        compute: what runs it.
+        spec: shapes and types.
+        outputs: the shape and type of each output.
+        visible: how many outputs the caller sees.
+        nbytes: of the outputs and the temporaries.
+        temps: the temporaries.
+        keeps: whether what is made for one call is kept for the next.
+        inplace: the inputs whose memory an output may be, by output.
+        ready: calls that take their arrays, none of which is running, by the memory that arrays share; an empty list
+            where the compute has none such.
+        spare: temporaries that no call uses.
+    """
+
+    node: Node
+    compute: Compute
+    spec: CallSpec
+    outputs: tuple[tuple[tuple[int, ...], Any], ...]
+    visible: int
+    nbytes: int
+    temps: tuple[Temp, ...]
+    keeps: bool
+    inplace: Mapping[int, tuple[int, ...]]
+    ready: dict[Shared, list[Reusable]] = field(default_factory=dict)
+    spare: list[tuple[Array, ...]] = field(default_factory=list)
+
+    def first(self, inputs: Sequence[Array], targets: Sequence[Array], shared: Shared, context: OpContext) -> None:
+        """Run it on arrays for which no call is ready; make one ready if the compute can."""
+        if self.temps:
+            context.temp = self._temporaries(context.backend)
+        context.call = self.spec
+        req = [OpReq.WRITE] * len(targets)
+        for k, _ in shared:
+            req[k] = OpReq.INPLACE
+        context.req = tuple(req)
+        params, compute = self.node.params, self.compute
+        create_state = self.node.op.get_attr("FCreateOpState") if self.node.op is not None else None
+        if create_state is not None:
+            context.state = create_state(params, context, [x.shape for x in inputs], [x.dtype for x in inputs])
+        if self.keeps and compute.reusable is not None:
+            run = compute.reusable(params, context, inputs, targets)
+            if run is not None:
+                run(inputs, targets)
+                self.ready.setdefault(shared, []).append(run)
+                return
+        compute(params, context, inputs, targets)
+        if self.keeps and self.temps:
+            self.spare.append(context.temp)
+
+    def _temporaries(self, backend: Backend) -> tuple[Array, ...]:
+        if self.spare:
+            try:
+                return self.spare.pop()
+            except IndexError:
+                pass  # another thread has taken it
+        return tuple([allocate(backend, temp.shape, temp.dtype) for temp in self.temps])
+
+    def into(
+        self, inputs: Sequence[Array], outputs: Sequence[Array | None], backend: Backend
+    ) -> tuple[list[Array], Shared, Sequence[tuple[int, Array]]]:
+        """The arrays to compute into: the given ones, or fresh ones where they overlap an input that is still read.
+
+        Returns:
+            The arrays, those of them that are an input's memory, and the outputs to copy elsewhere afterwards.
+        """
+        targets: list[Array] = []
+        shared: list[tuple[int, int]] = []
+        copies: list[tuple[int, Array]] = []
+        for k, (shape, dtype) in enumerate(self.outputs):
+            target = outputs[k] if k < len(outputs) else None
+            if target is None:
+                targets.append(allocate(backend, shape, dtype))
+                continue
+            touching = [
+                i for i, array in enumerate(inputs) if array is target or backend.xp.may_share_memory(array, target)
+            ]
+            direct = target.flags.c_contiguous and target.dtype == dtype
+            if direct and not touching:
+                targets.append(target)
+            elif (
+                direct
+                and len(touching) == 1
+                and inputs[touching[0]] is target
+                and touching[0] in self.inplace.get(k, ())
+            ):
+                targets.append(target)
+                shared.append((k, touching[0]))
+            else:
+                targets.append(allocate(backend, shape, dtype))
+                copies.append((k, target))
+        return targets, tuple(shared), copies
+
+
+def prepare(
+    op: Op,
+    params: Any,
+    inputs: Sequence[Array],
+    device: str,
+    outputs: Sequence[Array | None] | None,
+    level: str | None,
+    counted: Sequence[tuple[int, ...]] | None = None,
+) -> PreparedCall:
+    """Infer shapes and types, and choose the compute.
+
+    Args:
+        op, params: the operator and its parsed parameters.
+        inputs, outputs: the arrays; outputs that are to be made are None.
+        device: "cpu" or "gpu".
+        level: the highest level of computes to choose.
+        counted: the outputs' shapes, where they depend on the inputs' values.
+
+    Raises:
+        BadRequestError, ShapeError, DTypeError, UnderdeterminedError, UnsupportedError: what does not fit.
+    """
+    names = op.input_names(params)
+    if len(inputs) != len(names):
+        raise BadRequestError(f"{op.name}: expected {len(names)} inputs ({', '.join(names)}), got {len(inputs)}")
+    variables = tuple(Entry(Node(None, name)) for name in names)
+    node = Node(op, op.name, {}, params, variables)
+    count, visible = op.num_outputs(params), op.num_visible_outputs(params)
+    given = list(outputs or [])
+    if len(given) > count:
+        raise BadRequestError(f"{op.name}: expected at most {count} outputs, got {len(given)}")
+    given += [None] * (count - len(given))
+    out_shapes = [None if o is None else tuple(o.shape) for o in given] if counted is None else list(counted)
+    try:
+        # A list of the given outputs' shapes lets a rule check them, and complete what the inputs leave open.
+        shapes = apply_shape_rule(node, [array.shape for array in inputs], out_shapes)
+        types = apply_type_rule(
+            node, [array.dtype for array in inputs], [None if o is None else o.dtype for o in given]
+        )
+    except MXNetError as error:
+        raise sentence_of(tell(error, node), op) from None
+    except Exception as error:
+        given_shapes = ", ".join(show_shape(tuple(array.shape)) for array in inputs)
+        raise sentence_of(tell(failed_rule(error, given_shapes), node), op) from error
+    for side, each in zip(shapes, ("input", "output"), strict=True):
+        if not all(map(known, side)):
+            told_shapes = ", ".join(map(show_shape, side))
+            raise UnderdeterminedError(f"{op.name}: the shapes of its {each}s stay unknown: {told_shapes}")
+    settled = tuple(shape for shape in shapes[1] if shape is not None)
+    dtypes = tuple(dtype for dtype in types[1] if dtype is not None)
+    if len(dtypes) != count:
+        raise UnderdeterminedError(f"{op.name}: the types of its outputs stay unknown")
+    for k, target in enumerate(given):
+        if target is not None and tuple(target.shape) != settled[k]:
+            raise ShapeError(
+                f"{op.name}: output {k}: expected {show_shape(settled[k])}, got {show_shape(target.shape)}"
+            )
+    spec = CallSpec(
+        device,
+        tuple([ArraySpec(tuple(array.shape), array.dtype) for array in inputs]),
+        tuple(map(ArraySpec, settled, dtypes)),
+    )
+    try:
+        compute = op.choose(params, spec, level)
+    except MXNetError as error:
+        raise sentence_of(error.at(op.name, op.name), op) from None
+    temps = op.temps(compute, params, spec)
+    temp_bytes = sum(bytes_of(temp.shape, temp.dtype) for temp in temps)
+    option = op.get_attr("FInplaceOption", ())
+    inplace: dict[int, tuple[int, ...]] = {}
+    for i, o in option(params) if callable(option) else option:
+        inplace[o] = (*inplace.get(o, ()), i)
+    nbytes = sum(map(bytes_of, settled, dtypes)) + temp_bytes
+    return PreparedCall(
+        node,
+        compute,
+        spec,
+        tuple(zip(settled, dtypes, strict=True)),
+        visible,
+        nbytes,
+        temps,
+        device == "cpu" and nbytes <= KEPT_BYTES,
+        inplace,
+    )
+
+
+def sentence_of(error: MXNetError, op: Op | None) -> MXNetError:
+    """Without a graph, the node's name is the operator's: say it once."""
+    name = op.name if op is not None else ""
+    doubled, once = f"{name} ({name}): ", f"{name}: "
+    error.message = error.message.replace(doubled, once, 1)
+    error.args = (error.message,)
+    return error

@@ -1,0 +1,125 @@
+"""Calls of an operator that come again: they give what the first gives, in memory of their own."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+from opbox_ops import registry
+from opbox_ops.backend import backend_for
+from opbox_ops.node import Entry, Node
+from opbox_protocol.errors import ParamError
+from opbox_service.executor import bind, form_of, invoke
+from opbox_service.graph import Graph
+
+CPU = backend_for("cpu")
+RANDOM = np.random.default_rng(0)
+
+
+def run(op, inputs, params=None, **further):
+    return invoke(op, params or {}, inputs, backend=CPU, random=CPU.random(0), **further)
+
+
+def by_executor(name, inputs, params):
+    """The same by a graph of one node, whose computes are bound to their arrays."""
+    op = registry.get(name)
+    parsed = op.parse(params)
+    names = op.input_names(parsed)
+    variables = [Entry(Node(None, each)) for each in names]
+    graph = Graph([Entry(Node(op, "node", params, parsed, tuple(variables)))])
+    arrays = {each: array.copy() for each, array in zip(names, inputs, strict=True)}
+    aux = {each: arrays.pop(each) for each in graph.auxiliary_names}
+    executor = bind(graph, args=arrays, aux=aux, backend=CPU, random=CPU.random(0))
+    executor.forward()
+    return executor.outputs[0], [aux[each] for each in graph.auxiliary_names]
+
+
+def floats(*shape, dtype=np.float32):
+    return RANDOM.uniform(-2, 2, shape).astype(dtype)
+
+
+def ints(*shape):
+    return RANDOM.integers(-9, 9, shape).astype(np.int32)
+
+
+CALLS = {
+    "one step of one array": ("negative", {}, lambda: [floats(4, 4)]),
+    "one step of two arrays": ("broadcast_sub", {}, lambda: [floats(4, 4), floats(4, 1)]),
+    "an array and a number": ("_minus_scalar", {"scalar": "1.5"}, lambda: [floats(3)]),
+    "a number and an array": ("_rminus_scalar", {"scalar": "1.5"}, lambda: [floats(3)]),
+    "a number that is spread out": ("relu", {}, lambda: [floats(4, 4)]),
+    "several steps": ("_hypot_scalar", {"scalar": "3"}, lambda: [floats(5, 2)]),
+    "steps with scratch": ("sigmoid", {}, lambda: [floats(4, 4)]),
+    "half precision": ("sigmoid", {}, lambda: [floats(4, dtype=np.float16)]),
+    "integers": ("_mul_scalar", {"scalar": "3"}, lambda: [ints(2, 3)]),
+    "a number alone": ("ones_like", {}, lambda: [floats(2, 2)]),
+    "a selection": ("where", {}, lambda: [ints(4) % 2, floats(4), floats(4)]),
+    "a slope for each channel": ("LeakyReLU", {"act_type": "prelu"}, lambda: [floats(2, 3, 4), floats(3)]),
+    "no elements": ("sigmoid", {}, lambda: [floats(0, 3)]),
+    "no axes": ("sigmoid", {}, lambda: [floats()]),
+    "strides": ("broadcast_add", {}, lambda: [floats(4, 6)[:, ::2], floats(3, 4).T]),
+    "a state": ("sgd_mom_update", {"lr": "0.1", "momentum": "0.9"}, lambda: [floats(4), floats(4), floats(4)]),
+    "no formula": ("FullyConnected", {"num_hidden": "2", "no_bias": "True"}, lambda: [floats(3, 4), floats(2, 4)]),
+}
+
+
+@pytest.mark.parametrize("case", CALLS)
+def test_a_call_that_recurs_is_the_call(case):
+    name, params, inputs = CALLS[case]
+    results = []
+    for _ in range(3):
+        arrays = inputs()
+        expected, states = by_executor(name, arrays, params)
+        (out,) = run(name, arrays, params)
+        np.testing.assert_array_equal(out, expected)
+        assert out.dtype == expected.dtype
+        for state, wanted in zip(arrays[-len(states) :], states, strict=False):
+            np.testing.assert_array_equal(state, wanted)
+        results.append((out, expected))
+    for out, expected in results:
+        np.testing.assert_array_equal(out, expected)
+        assert not any(np.may_share_memory(out, other) for other, _ in results if other is not out)
+
+
+@pytest.mark.parametrize("name", ["sigmoid", "relu", "sgd_mom_update"])
+def test_a_call_in_place_that_recurs(name):
+    """Every second call is not in place: what is kept for one is not used for the other."""
+    params = {"lr": "0.1", "momentum": "0.9"} if name == "sgd_mom_update" else {}
+    for i in range(6):
+        arrays = [floats(4, 3) for _ in range(3 if params else 1)]
+        expected, _ = by_executor(name, arrays, params)
+        target = arrays[0] if i % 2 else np.empty_like(arrays[0])
+        (out,) = run(name, arrays, params, outputs=[target])
+        assert out is target
+        np.testing.assert_array_equal(out, expected)
+
+
+def test_threads_do_not_share_scratch():
+    arrays = [floats(64, 64) for _ in range(4)]
+    expected = [run("sigmoid", [x])[0] for x in arrays]
+    wrong = []
+
+    def work(k):
+        wrong.extend(k for _ in range(200) if not np.array_equal(run("sigmoid", [arrays[k]])[0], expected[k]))
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_values_that_are_equal_and_not_the_same_are_different_forms():
+    op = registry.get("sum")
+    assert form_of(op, {"axis": 1}) is form_of(op, {"axis": 1})
+    with pytest.raises(ParamError, match=r"'axis': expected a tuple of integers or None, got 1\.0"):
+        form_of(op, {"axis": 1.0})
+
+
+def test_nan_is_silent_the_second_time_too(recwarn):
+    for _ in range(3):
+        assert np.isnan(run("log", [np.full(2, -1.0)])[0]).all()
+    assert not recwarn.list
