@@ -151,10 +151,10 @@ def main() -> None:
     print(f"{'':12}{'forward':>10}{'over':>8}{'both':>10}{'over':>8}")
     print(f"{'direct':12}{direct:10.1f}{'':8}{there:10.1f}")
     for name, net in nets.items():
-        forward, both = (microseconds(each) for each in executor(net))
+        forward, both = (microseconds(bound) for bound in executor(net))
         print(f"{name:12}{forward:10.1f}{forward - direct:8.1f}{both:10.1f}{both - there:8.1f}")
     forward, both = (
-        microseconds(each) for each in executor(mx.sym.Custom(data, op_type="copy_of_mine", name="softmax"))
+        microseconds(bound) for bound in executor(mx.sym.Custom(data, op_type="copy_of_mine", name="softmax"))
     )
     direct = microseconds(lambda: np.copyto(y, x))
     print(f"a CustomOp on numpy arrays that copies: {forward - direct:.1f} over np.copyto (goal: under 100)")

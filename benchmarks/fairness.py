@@ -61,7 +61,7 @@ class Bystander:
 def resident(server: Live) -> int:
     """Bytes of the server's processes."""
     process = psutil.Process(server.process.pid)
-    return sum(each.memory_info().rss for each in (process, *process.children(recursive=True)))
+    return sum(one.memory_info().rss for one in (process, *process.children(recursive=True)))
 
 
 def main() -> None:
@@ -86,9 +86,9 @@ def main() -> None:
                 except Exception as error:
                     status = type(error).__name__[:8]
                 seconds = time.perf_counter() - begun
-            kept = (resident(server) - before) / 2**20
+            growth = (resident(server) - before) / 2**20
             worst = max(bob.seconds, default=0.0) * 1e3
-            print(f"{name:36}{status:>8}{seconds:9.2f}{kept:9.0f}{worst:15.0f}{bob.failed:12}", flush=True)
+            print(f"{name:36}{status:>8}{seconds:9.2f}{growth:9.0f}{worst:15.0f}{bob.failed:12}", flush=True)
     finally:
         server.stop()
 

@@ -84,10 +84,10 @@ for line in sys.stdin:
 
 def symbol(op: str, attrs: dict[str, Any]) -> dict[str, Any]:
     """MXNet symbol JSON of one call."""
-    found = registry.get(op)
-    names = found.input_names(found.parse(attrs))
+    definition = registry.get(op)
+    names = definition.input_names(definition.parse(attrs))
     nodes: list[dict[str, Any]] = [{"op": "null", "name": name, "inputs": []} for name in names]
-    aux = found.aux_indices(found.parse(attrs))
+    aux = definition.aux_indices(definition.parse(attrs))
     inputs = [[i, 0, int(i in aux)] for i in range(len(names))]
     nodes.append({"op": op, "name": "layer", "attrs": {k: str(v) for k, v in attrs.items()}, "inputs": inputs})
     return {
@@ -105,17 +105,17 @@ def ours(document: dict[str, Any], shape: tuple[int, ...]) -> tuple[float, float
     shapes = infer_shape(graph, {"data": shape})
     rng = np.random.default_rng(0)
     args = {
-        name: backend.put(rng.normal(size=each).astype(np.float32))
-        for name, each in zip(graph.argument_names, shapes.arg_shapes, strict=True)
+        name: backend.put(rng.normal(size=shape).astype(np.float32))
+        for name, shape in zip(graph.argument_names, shapes.arg_shapes, strict=True)
     }
     aux = {
-        name: backend.put(np.ones(each, np.float32))
-        for name, each in zip(graph.auxiliary_names, shapes.aux_shapes, strict=True)
+        name: backend.put(np.ones(shape, np.float32))
+        for name, shape in zip(graph.auxiliary_names, shapes.aux_shapes, strict=True)
     }
     grads = {name: backend.put(np.zeros_like(array)) for name, array in args.items() if name != "label"}
     executor = bind(graph, args=args, grads=grads, aux=aux, backend=backend, random=backend.random(0))
     heads = [np.ones_like(out) for out in executor.outputs]
-    told = []
+    seconds = []
     for backward in (False, True):
         best = 1e9
         for run in range(RUNS + 3):
@@ -124,8 +124,8 @@ def ours(document: dict[str, Any], shape: tuple[int, ...]) -> tuple[float, float
             if backward:
                 executor.backward(heads)
             best = min(best, time.perf_counter() - start) if run >= 3 else best
-        told.append(best)
-    return told[0], told[1]
+        seconds.append(best)
+    return seconds[0], seconds[1]
 
 
 def main() -> None:

@@ -52,10 +52,10 @@ class Builder:
     ) -> int:
         """A call on `inputs`, then on fresh variables for the names in `params` and `aux`."""
         sources = [[i, 0, 0] if isinstance(i, int) else [*i, 0] for i in inputs]
-        sources += [[self.variable(f"{name}_{each}"), 0, 0] for each in params.split()]
-        sources += [[self.variable(f"{name}_{each}"), 0, 1] for each in aux.split()]
-        told = {key: str(value) for key, value in attrs.items()}
-        self.nodes.append({"op": op, "name": name, "attrs": told, "inputs": sources})
+        sources += [[self.variable(f"{name}_{param}"), 0, 0] for param in params.split()]
+        sources += [[self.variable(f"{name}_{state}"), 0, 1] for state in aux.split()]
+        texts = {key: str(value) for key, value in attrs.items()}
+        self.nodes.append({"op": op, "name": name, "attrs": texts, "inputs": sources})
         return len(self.nodes) - 1
 
     def batch_norm(self, name: str, data: int) -> int:
@@ -162,10 +162,10 @@ def mxnet_bytes(document: dict[str, Any], shapes: dict[str, tuple[int, ...]], tr
     python = oracle_python()
     if python is None:
         return None
-    told = f"{json.dumps(document)}\n{json.dumps([shapes, train])}\n"
+    request = f"{json.dumps(document)}\n{json.dumps([shapes, train])}\n"
     # No subgraph fusion: the same graph is planned on both sides.
     env = {**os.environ, "MXNET_SUBGRAPH_BACKEND": "NONE"}
-    done = subprocess.run([python, "-c", ORACLE], input=told, capture_output=True, text=True, check=False, env=env)
+    done = subprocess.run([python, "-c", ORACLE], input=request, capture_output=True, text=True, check=False, env=env)
     if done.returncode:
         raise SystemExit(f"MXNet failed: {done.stderr.strip().splitlines()[-1]}")
     return int(done.stdout.split()[-1]) * MB

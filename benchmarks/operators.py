@@ -91,10 +91,10 @@ def grown(case: Case) -> Case | None:
             larger = resized(case, sizes)
             try:
                 graph = call_graph(case.op, larger.attrs, names)
-                found = infer_shape(graph, {name: tuple(arg.shape) for name, arg in larger.inputs.items()})
+                larger_shapes = infer_shape(graph, {name: tuple(arg.shape) for name, arg in larger.inputs.items()})
             except MXNetError:
                 continue
-            if sum(math.prod(shape) for shape in found.entries if shape) <= 8 * LARGE:
+            if sum(math.prod(shape) for shape in larger_shapes.entries if shape) <= 8 * LARGE:
                 return larger
     return None
 
@@ -128,12 +128,12 @@ def ours(case: Case, arrays: dict[str, Any], wanted: list[str], seconds: float) 
     executor.forward(is_train=True)
     heads = [head_gradient(case, k, out.shape, out.dtype) for k, out in enumerate(executor.outputs)]
     needed = executor.plan.head_grads if wanted else [-1] * len(heads)
-    given = [head if value >= 0 else None for head, value in zip(heads, needed, strict=True)]
+    head_grads = [head if value >= 0 else None for head, value in zip(heads, needed, strict=True)]
 
     def run() -> None:
         executor.forward(is_train=True)
         if wanted:
-            executor.backward(given)
+            executor.backward(head_grads)
 
     return measure(run, seconds), heads
 
@@ -144,7 +144,7 @@ def time_call(oracle: Oracle, case: Case, size: str, seconds: float) -> Timed | 
     wanted = wanted_gradients(case, arrays)
     try:
         mine, heads = ours(case, arrays, wanted, seconds)
-        told = oracle.ask(
+        theirs = oracle.ask(
             "time",
             {f"arg:{n}": a for n, a in arrays.items()} | {f"head:{k}": h for k, h in enumerate(heads)},
             op=case.op,
@@ -155,7 +155,9 @@ def time_call(oracle: Oracle, case: Case, size: str, seconds: float) -> Timed | 
         )[0]
     except (MXNetError, RefusedError, OracleDiedError):
         return None
-    return Timed(case.op, size, " ".join(str(a.shape).replace(" ", "") for a in arrays.values()), mine, told["seconds"])
+    return Timed(
+        case.op, size, " ".join(str(a.shape).replace(" ", "") for a in arrays.values()), mine, theirs["seconds"]
+    )
 
 
 def measured(only: str, seconds: float) -> Iterator[Timed]:

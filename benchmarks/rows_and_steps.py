@@ -60,8 +60,8 @@ def mxnet_steps() -> list[list[float]] | None:
     if not Path(python).exists():
         return None
     run = subprocess.run([python, "-c", ORACLE], input=json.dumps(SIZES), capture_output=True, text=True, check=True)
-    told: list[list[float]] = json.loads(run.stdout.splitlines()[-1])
-    return told
+    seconds: list[list[float]] = json.loads(run.stdout.splitlines()[-1])
+    return seconds
 
 
 def step(name: str, attrs: dict[str, float], arrays: list[Any]) -> Callable[[], None]:

@@ -100,8 +100,8 @@ class Peer:
         body = into[len(header) + 4 : len(header) + 4 + length]
         if b" 200 " not in header.split(b"\r\n")[0]:
             raise SystemExit(f"{self.name}: {bytes(body[:500])!r}")
-        told = dict(line.split(b": ", 1) for line in header.lower().split(b"\r\n")[1:])
-        frame = wire.decode(body, int(told[wire.HEADER_LENGTH.lower().encode()]), key="outputs")
+        fields = dict(line.split(b": ", 1) for line in header.lower().split(b"\r\n")[1:])
+        frame = wire.decode(body, int(fields[wire.HEADER_LENGTH.lower().encode()]), key="outputs")
         assert np.array_equal(frame.tensors["y_output"], x)
 
     def stop(self) -> None:
@@ -145,22 +145,22 @@ def main() -> None:
         Peer("none", [*serve, "none"]),
         Peer("process", [*serve, "process"]),
     ]
-    found = {}
+    by_size = {}
     try:
         if not options.json:
             print(f"{'bytes':>10}  {'echo, joined':>14}  {'isolation none':>22}  {'isolation process':>22}   (p50)")
         for nbytes in options.sizes:
-            told = found[nbytes] = measure(peers, nbytes, options.seconds)
+            seconds = by_size[nbytes] = measure(peers, nbytes, options.seconds)
             if not options.json:
                 cells = "  ".join(
-                    f"{told[n] * 1e3:10.3f} ms {told[n] / told['echo']:6.2f} x" for n in ("none", "process")
+                    f"{seconds[n] * 1e3:10.3f} ms {seconds[n] / seconds['echo']:6.2f} x" for n in ("none", "process")
                 )
-                print(f"{nbytes:>10}  {told['echo'] * 1e3:11.3f} ms  {cells}", flush=True)
+                print(f"{nbytes:>10}  {seconds['echo'] * 1e3:11.3f} ms  {cells}", flush=True)
     finally:
         for peer in peers:
             peer.stop()
     if options.json:
-        print(json.dumps(found))
+        print(json.dumps(by_size))
 
 
 if __name__ == "__main__":

@@ -65,11 +65,11 @@ def slots(declared: Any, params: type) -> str:
         return f"{declared.prefix}0 … (`{declared.count}`)"
     if callable(declared):
         return "by the parameters"
-    told = []
+    names = []
     for slot in declared:
         text = f"{slot.name} *state*" if slot.aux else slot.name
-        told.append(f"[{text}]" if slot.present is not None or slot.visible is not True else text)
-    return ", ".join(told) or "none"
+        names.append(f"[{text}]" if slot.present is not None or slot.visible is not True else text)
+    return ", ".join(names) or "none"
 
 
 def parameter(name: str, field: Any) -> str:
@@ -112,13 +112,13 @@ def page() -> str:
             grouped[family(op)].append(op)
     agreement = json.loads(AGREEMENT.read_text(encoding="utf-8")) if AGREEMENT.exists() else {}
     order = [*FAMILIES, *sorted(set(grouped) - set(FAMILIES))]
-    told = [HEADER, f"{sum(map(len, grouped.values()))} operators in {len(grouped)} families.\n"]
-    present = [each for each in order if each in grouped]
-    told += [
-        f"\n## {FAMILIES.get(each, each)}\n\n" + "\n".join(entry(op, agreement) for op in grouped[each])
-        for each in present
+    lines = [HEADER, f"{sum(map(len, grouped.values()))} operators in {len(grouped)} families.\n"]
+    present = [family for family in order if family in grouped]
+    lines += [
+        f"\n## {FAMILIES.get(family, family)}\n\n" + "\n".join(entry(op, agreement) for op in grouped[family])
+        for family in present
     ]
-    return "\n".join(told).rstrip() + "\n"
+    return "\n".join(lines).rstrip() + "\n"
 
 
 def main(arguments: list[str]) -> int:

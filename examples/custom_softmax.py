@@ -63,9 +63,9 @@ def perceptron():
 
 def digits(batch_size):
     """Iterators over 1,400 of the digits, and over the other 397."""
-    found = load_digits()
-    order = np.random.permutation(len(found.target))
-    images, labels = (found.data[order] / 16).astype("float32"), found.target[order].astype("float32")
+    dataset = load_digits()
+    order = np.random.permutation(len(dataset.target))
+    images, labels = (dataset.data[order] / 16).astype("float32"), dataset.target[order].astype("float32")
     train_iter = mx.io.NDArrayIter(images[:1400], labels[:1400], batch_size, shuffle=True)
     return train_iter, mx.io.NDArrayIter(images[1400:], labels[1400:], batch_size)
 

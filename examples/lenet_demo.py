@@ -34,10 +34,10 @@ def load_digits(folder):
     if folder is None:
         from sklearn.datasets import load_digits as bundled
 
-        found = bundled()
-        images = (found.images[:, None] / 16).astype(np.float32)
+        dataset = bundled()
+        images = (dataset.images[:, None] / 16).astype(np.float32)
         order = np.random.RandomState(0).permutation(len(images))
-        images, labels = images[order], found.target[order].astype(np.float32)
+        images, labels = images[order], dataset.target[order].astype(np.float32)
         cut = 1500
     else:
         from opbox.io import read_idx
@@ -82,12 +82,12 @@ def server(isolation="process"):
     ):
         try:
             # It says where it listens as soon as it takes work.
-            told = re.search(r"http://\S+", process.stdout.readline())
-            if told is None:
+            address = re.search(r"http://\S+", process.stdout.readline())
+            if address is None:
                 process.wait(10)
                 log.seek(0)
                 sys.exit(f"the server ended with status {process.returncode}:\n{log.read()}")
-            yield told[0], token
+            yield address[0], token
         finally:
             process.terminate()
             try:

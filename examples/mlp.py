@@ -27,8 +27,8 @@ def network():
 
 def digits(batch_size):
     """Iterators over the first 1,400 digits and the other 397."""
-    found = load_digits()
-    images, labels = (found.data / 16).astype("float32"), found.target.astype("float32")
+    dataset = load_digits()
+    images, labels = (dataset.data / 16).astype("float32"), dataset.target.astype("float32")
     train = mx.io.NDArrayIter(images[:1400], labels[:1400], batch_size, shuffle=True)
     val = mx.io.NDArrayIter(images[1400:], labels[1400:], batch_size)
     return train, val

@@ -103,9 +103,9 @@ def network():
 
 def digits(batch_size):
     """Iterators over 1,500 of the digits and over 200 others, drawn at random."""
-    found = load_digits()
-    order = np.random.RandomState(0).permutation(len(found.data))
-    images, labels = (found.data[order] / 16).astype("float32"), found.target[order].astype("float32")
+    dataset = load_digits()
+    order = np.random.RandomState(0).permutation(len(dataset.data))
+    images, labels = (dataset.data[order] / 16).astype("float32"), dataset.target[order].astype("float32")
     train = mx.io.NDArrayIter(images[:1500], labels[:1500], batch_size, shuffle=True)
     val = mx.io.NDArrayIter(images[1500:1700], labels[1500:1700], batch_size)
     return train, val

@@ -113,11 +113,11 @@ def digits():
         return mnist["train_data"], mnist["train_label"], mnist["test_data"], mnist["test_label"]
     from sklearn.datasets import load_digits
 
-    found = load_digits()
-    order = np.random.RandomState(0).permutation(len(found.images))
-    large = np.kron(found.images[order] / 16, np.ones((3, 3)))
+    dataset = load_digits()
+    order = np.random.RandomState(0).permutation(len(dataset.images))
+    large = np.kron(dataset.images[order] / 16, np.ones((3, 3)))
     images = np.pad(large, ((0, 0), (2, 2), (2, 2)))[:, None].astype("float32")
-    labels = found.target[order].astype("float32")
+    labels = dataset.target[order].astype("float32")
     return images[:1500], labels[:1500], images[1500:1700], labels[1500:1700]
 
 

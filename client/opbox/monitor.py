@@ -15,8 +15,8 @@ __all__ = ["Monitor"]
 
 
 def _rms(array: NDArray) -> NDArray:
-    found: NDArray = nd.norm(array) / math.sqrt(array.size)
-    return found
+    root_mean_square: NDArray = nd.norm(array) / math.sqrt(array.size)
+    return root_mean_square
 
 
 class Monitor:
@@ -83,7 +83,7 @@ class Monitor:
         self.activated = False
         records = sorted(self.queue, key=lambda one: one[1]) if self.sort else self.queue
         self.queue = []
-        return [(step, name, _told(values)) for step, name, values in records]
+        return [(step, name, _text_of(values)) for step, name, values in records]
 
     def toc_print(self) -> None:
         """End a batch, and log what was collected."""
@@ -91,7 +91,7 @@ class Monitor:
             logging.info("Batch: %7d %-30s %s", step, name, text)
 
 
-def _told(values: Any) -> str:
+def _text_of(values: Any) -> str:
     """Statistics as text: single numbers as such, each followed by a tab."""
     text = ""
     for value in values if isinstance(values, (list, tuple)) else [values]:

@@ -82,8 +82,8 @@ def get_create_func(base_class: type, nickname: str) -> Callable[..., Any]:
         if not isinstance(name, str):
             raise AssertionError(f"{nickname}: expected a name, an instance or a dict, got {type(name).__name__}")
         if name.startswith("["):
-            told, options = json.loads(name)
-            return create(told, **options)
+            class_name, options = json.loads(name)
+            return create(class_name, **options)
         if name.startswith("{"):
             return create(**json.loads(name))
         if name.lower() not in table:

@@ -21,9 +21,9 @@ _ANY = {"0.0.0.0", "::"}
 
 def folder() -> Path:
     """The folder of the tokens: OPBOX_RUNTIME_DIR, or `opbox` in the user's runtime or state folder."""
-    given = os.environ.get("OPBOX_RUNTIME_DIR")
-    if given:
-        return Path(given)
+    configured = os.environ.get("OPBOX_RUNTIME_DIR")
+    if configured:
+        return Path(configured)
     base = os.environ.get("XDG_RUNTIME_DIR") or os.environ.get("XDG_STATE_HOME")
     return (Path(base) if base else Path.home() / ".local" / "state") / "opbox"
 

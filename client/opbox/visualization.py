@@ -64,10 +64,10 @@ def print_summary(
         kind = node.op.name if node.op is not None else "null"
         dims = shapes.get(node.output_name(0), ())
         before = [c.name for c, _ in node.inputs if c.op is not None or c.name in inputs] or [""]
-        told = "x".join(str(d) for d in dims[1:])
-        print(_row([f"{node.name}({kind})", told, str(count), before[0]], ends))
-        for each in before[1:]:
-            print(_row(["", "", "", each], ends))
+        shape_text = "x".join(str(d) for d in dims[1:])
+        print(_row([f"{node.name}({kind})", shape_text, str(count), before[0]], ends))
+        for input_name in before[1:]:
+            print(_row(["", "", "", input_name], ends))
         print(("=" if i + 1 == len(shown) else "_") * line_length)
     print(f"Total params: {total}")
     print("_" * line_length)

@@ -12,12 +12,12 @@ __all__ = ["FLOATS", "Arg", "Case", "all_cases", "families"]
 
 def families() -> dict[str, list[Case]]:
     """The rows by family: the name of their file."""
-    found = {}
+    rows_by_family = {}
     for name in sorted(m.name for m in pkgutil.iter_modules(__path__)):
         rows = getattr(importlib.import_module(f"{__name__}.{name}"), "CASES", None)
         if rows is not None:
-            found[name] = list(rows)
-    return found
+            rows_by_family[name] = list(rows)
+    return rows_by_family
 
 
 def all_cases() -> list[Case]:

@@ -38,16 +38,16 @@ class Arg:
     @property
     def id(self) -> str:
         """The shape, and what else is told of the values."""
-        told = [str(tuple(self.shape))]
+        parts = [str(tuple(self.shape))]
         if self.dtype is not None:
-            told.append(self.dtype)
+            parts.append(self.dtype)
         if self.kind != "float":
-            told.append(self.kind)
+            parts.append(self.kind)
         if self.values is not None:
-            told.append(f"{zlib.crc32(repr(self.values).encode()):08x}")
+            parts.append(f"{zlib.crc32(repr(self.values).encode()):08x}")
         elif (self.low, self.high) != (-1.0, 1.0):
-            told.append(f"{self.low}..{self.high}")
-        return ":".join(told)
+            parts.append(f"{self.low}..{self.high}")
+        return ":".join(parts)
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Case:
     @property
     def id(self) -> str:
         """A readable, stable name for the test and the recorded values."""
-        told = ",".join(f"{k}={v}" for k, v in sorted(self.attrs.items()))
-        given = ";".join(a.id if isinstance(a, Arg) else str(tuple(a)) for a in self.inputs.values())
+        attrs = ",".join(f"{k}={v}" for k, v in sorted(self.attrs.items()))
+        inputs = ";".join(a.id if isinstance(a, Arg) else str(tuple(a)) for a in self.inputs.values())
         mode = "" if self.is_train else "|inference"
-        return f"{self.op}[{told}|{given}{mode}]".replace(" ", "")
+        return f"{self.op}[{attrs}|{inputs}{mode}]".replace(" ", "")

@@ -12,8 +12,10 @@ def _row(data: tuple[int, ...], filters: int, kernel: tuple[int, ...], **attrs: 
     }
     if not attrs.get("no_bias"):
         inputs["bias"] = (filters,)
-    told = {"kernel": kernel, "num_filter": filters, **attrs}
-    return Case("Convolution", inputs, told, FLOATS, rtol=1e-4, atol=1e-5, why="sums over channels, taps and positions")
+    params = {"kernel": kernel, "num_filter": filters, **attrs}
+    return Case(
+        "Convolution", inputs, params, FLOATS, rtol=1e-4, atol=1e-5, why="sums over channels, taps and positions"
+    )
 
 
 CASES = [

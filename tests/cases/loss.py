@@ -7,10 +7,10 @@ from .case import Arg, Case
 _WHY = "a loss: its gradient is not that of its output"
 
 
-def _row(op: str, data: tuple[int, ...], label: Arg, attrs: dict[str, Any], **told: Any) -> Case:
+def _row(op: str, data: tuple[int, ...], label: Arg, attrs: dict[str, Any], **options: Any) -> Case:
     inputs = {"data": Arg(data, low=-2.0, high=2.0), "label": label}
     tolerance = {"rtol": 1e-4, "atol": 2e-6, "numeric": False, "why": _WHY}
-    return Case(op, inputs, attrs, **{**tolerance, **told})
+    return Case(op, inputs, attrs, **{**tolerance, **options})
 
 
 def _classes(*shape: int) -> Arg:

@@ -8,16 +8,16 @@ from .case import Arg, Case
 def _row(shape: tuple[int, ...], *, op: str = "BatchNorm", is_train: bool = True, **attrs: Any) -> list[Case]:
     channels = (shape[attrs.get("axis", 1)],)
     rows = []
-    for dtypes, kept in ((("float32", "float16"), "float32"), (("float64",), "float64")):
-        gamma = Arg(channels, values=[1.0] * channels[0], dtype=kept)
+    for dtypes, channel_dtype in ((("float32", "float16"), "float32"), (("float64",), "float64")):
+        gamma = Arg(channels, values=[1.0] * channels[0], dtype=channel_dtype)
         if not attrs.get("fix_gamma", True):
-            gamma = Arg(channels, low=0.5, high=1.5, dtype=kept)
+            gamma = Arg(channels, low=0.5, high=1.5, dtype=channel_dtype)
         inputs: dict[str, Any] = {
             "data": Arg(shape, low=-2.0, high=2.0),
             "gamma": gamma,
-            "beta": Arg(channels, dtype=kept),
-            "moving_mean": Arg(channels, dtype=kept),
-            "moving_var": Arg(channels, low=0.5, high=1.5, dtype=kept),
+            "beta": Arg(channels, dtype=channel_dtype),
+            "moving_mean": Arg(channels, dtype=channel_dtype),
+            "moving_var": Arg(channels, low=0.5, high=1.5, dtype=channel_dtype),
         }
         # The gradients of mean and var are not read.
         numeric = attrs.get("fix_gamma", True) is False and not attrs.get("output_mean_var")

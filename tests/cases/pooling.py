@@ -17,15 +17,15 @@ _WINDOWS: list[tuple[tuple[int, ...], dict[str, Any]]] = [
 ]
 
 
-def _row(pool_type: str, shape: tuple[int, ...], attrs: dict[str, Any], **told: Any) -> Case:
+def _row(pool_type: str, shape: tuple[int, ...], attrs: dict[str, Any], **options: Any) -> Case:
     if pool_type == "avg" and attrs.get("pooling_convention") == "full":
-        told = {
+        options = {
             "dtypes": ("float64", "float32", "float16"),
             "unlike": ("float32",),
             "why": "MXNet's float32 gradient divides by the whole window where the output was divided by less",
         }
     arg = Arg(shape, kind="distinct") if pool_type == "max" else Arg(shape, low=0.2)
-    return Case("Pooling", {"data": arg}, {"pool_type": pool_type, **attrs}, told.pop("dtypes", FLOATS), **told)
+    return Case("Pooling", {"data": arg}, {"pool_type": pool_type, **attrs}, options.pop("dtypes", FLOATS), **options)
 
 
 _TIES = [[[[1, 1, 0, 2], [1, 1, 2, 2], [0, 0, 0, 0], [0, 3, 0, 3]]]]

@@ -17,19 +17,19 @@ def _rnn(mode: str, data: tuple[int, ...] = (4, 2, 5), hidden: int = 3, layers: 
         size += directions * (GATES[mode] * hidden * (width + outputs + 2))
         size += directions * (outputs * hidden if outputs != hidden else 0)
         width = directions * outputs
-    given: dict[str, Any] = {
+    args: dict[str, Any] = {
         "data": data,
         "parameters": Arg((size,), low=-0.7, high=0.7),
         "state": (layers * directions, batch, outputs),
     }
     if mode == "lstm":
-        given["state_cell"] = (layers * directions, batch, hidden)
+        args["state_cell"] = (layers * directions, batch, hidden)
     if "lengths" in own:
-        given["sequence_length"] = Arg((batch,), values=own.pop("lengths"), grad=False)
+        args["sequence_length"] = Arg((batch,), values=own.pop("lengths"), grad=False)
         attrs["use_sequence_length"] = True
     why = own.pop("why", "sums over steps")
     attrs = {"mode": mode, "state_size": hidden, "num_layers": layers, **attrs}
-    return Case("RNN", given, attrs, FLOATS, rtol=1e-4, atol=1e-5, zero_size=False, why=why, **own)
+    return Case("RNN", args, attrs, FLOATS, rtol=1e-4, atol=1e-5, zero_size=False, why=why, **own)
 
 
 CUDNN = {"oracle": False, "why": "cuDNN only in MXNet: its CPU build passes the parameter over"}

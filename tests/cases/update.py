@@ -12,12 +12,12 @@ SQUARE = Arg((3, 4), 0.2, 1)
 
 def _rows(op: str, states: dict[str, Any], *attrs: dict[str, Any], dtypes=("float32", "float64", "float16")):
     inputs = {"weight": (3, 4), "grad": GRAD, **states}
-    return [Case(op, inputs, each, dtypes=dtypes, grad=False) for each in attrs]
+    return [Case(op, inputs, params, dtypes=dtypes, grad=False) for params in attrs]
 
 
 def _mixed(op: str, states: tuple[str, ...], *attrs: dict[str, Any]):
-    held = {name: Arg((3, 4), dtype="float32") for name in (*states, "weight32")}
-    return _rows(op, held, *attrs, dtypes=("float32", "float16"))
+    inputs = {name: Arg((3, 4), dtype="float32") for name in (*states, "weight32")}
+    return _rows(op, inputs, *attrs, dtypes=("float32", "float16"))
 
 
 MOMENTUM = {**ALL, "momentum": 0.9}

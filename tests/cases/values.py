@@ -28,14 +28,14 @@ def is_float(dtype: Any) -> bool:
     return np.dtype(dtype).kind == "f" or np.dtype(dtype).name == "bfloat16"
 
 
-def as_arg(given: Arg | tuple[int, ...]) -> Arg:
+def as_arg(shape: Arg | tuple[int, ...]) -> Arg:
     """A plain shape stands for a float argument of that shape."""
-    return given if isinstance(given, Arg) else Arg(tuple(given))
+    return shape if isinstance(shape, Arg) else Arg(tuple(shape))
 
 
 def arguments(case: Case) -> dict[str, Arg]:
     """The row's inputs, all as Arg."""
-    return {name: as_arg(given) for name, given in case.inputs.items()}
+    return {name: as_arg(shape) for name, shape in case.inputs.items()}
 
 
 def arg_dtype(arg: Arg, dtype: str) -> str:
@@ -50,11 +50,11 @@ def stream(*seed: Any) -> np.random.RandomState:
 
 def inputs(case: Case, dtype: str, shapes: dict[str, tuple[int, ...]] | None = None) -> dict[str, Array]:
     """The row's input arrays in `dtype`, in the operator's order; of other `shapes` if given."""
-    made = {}
+    arrays = {}
     for name, arg in arguments(case).items():
         shape = tuple(arg.shape) if shapes is None else shapes[name]
-        made[name] = _draw(arg, shape, np.dtype(arg_dtype(arg, dtype)), stream(case.id, name))
-    return made
+        arrays[name] = _draw(arg, shape, np.dtype(arg_dtype(arg, dtype)), stream(case.id, name))
+    return arrays
 
 
 def head_gradient(case: Case, index: int, shape: Sequence[int], dtype: Any) -> Array:

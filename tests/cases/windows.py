@@ -15,9 +15,9 @@ def _deconvolution(data: tuple[int, ...], filters: int, kernel: tuple[int, ...],
     if attrs.get("no_bias") is False:
         inputs["bias"] = (filters,)
     oracle = attrs.pop("oracle", True)
-    given = {"kernel": kernel, "num_filter": filters, **attrs}
+    params = {"kernel": kernel, "num_filter": filters, **attrs}
     why = SUMS if oracle else "oneDNN refuses a target_shape that leaves an odd surplus"
-    return Case("Deconvolution", inputs, given, FLOATS, rtol=1e-4, atol=1e-5, oracle=oracle, why=why)
+    return Case("Deconvolution", inputs, params, FLOATS, rtol=1e-4, atol=1e-5, oracle=oracle, why=why)
 
 
 def _convolution(data: tuple[int, ...], filters: int, kernel: tuple[int, ...], **attrs: Any) -> Case:
@@ -27,8 +27,8 @@ def _convolution(data: tuple[int, ...], filters: int, kernel: tuple[int, ...], *
     }
     if not attrs.get("no_bias"):
         inputs["bias"] = (filters,)
-    given = {"kernel": kernel, "num_filter": filters, **attrs}
-    return Case("Convolution_v1", inputs, given, FLOATS, rtol=1e-4, atol=1e-5, why=SUMS)
+    params = {"kernel": kernel, "num_filter": filters, **attrs}
+    return Case("Convolution_v1", inputs, params, FLOATS, rtol=1e-4, atol=1e-5, why=SUMS)
 
 
 def _pooling(shape: tuple[int, ...], **attrs: Any) -> Case:

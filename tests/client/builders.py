@@ -10,7 +10,7 @@ import sys
 from typing import Any
 
 
-def told(s: Any) -> dict[str, Any]:
+def graph_of(s: Any) -> dict[str, Any]:
     """All that a symbol says of itself."""
     return {
         "json": s.tojson(),
@@ -84,34 +84,67 @@ def scopes(mx: Any) -> Any:
 
 def operators(mx: Any) -> Any:
     a, b, _ = variables(mx)
-    found = [a > b, a > 1, a == b, a == 2.0, a != 1, a != b, a <= b, a <= 1, a >= b, a >= 1, a < b, a < 3, a % 2, 2 % a]
-    found += [a % b, -a, abs(a), 2 - a, 2 / a, a / 2, 2**a, a**2, a**b, a - b, a * b, a / b, a - 1, a * 3.0, 1 + a]
-    return mx.sym.Group(found)
+    results = [
+        a > b,
+        a > 1,
+        a == b,
+        a == 2.0,
+        a != 1,
+        a != b,
+        a <= b,
+        a <= 1,
+        a >= b,
+        a >= 1,
+        a < b,
+        a < 3,
+        a % 2,
+        2 % a,
+    ]
+    results += [a % b, -a, abs(a), 2 - a, 2 / a, a / 2, 2**a, a**2, a**b, a - b, a * b, a / b, a - 1, a * 3.0, 1 + a]
+    return mx.sym.Group(results)
 
 
 def functions(mx: Any) -> Any:
     a, b, c = variables(mx)
     s = mx.sym
-    found = [s.maximum(a, b), s.maximum(a, 1), s.minimum(1, a), s.minimum(a, b), s.pow(a, 2), s.pow(2, a), s.pow(a, b)]
-    found += [s.hypot(a, b), s.hypot(a, 2), s.add_n(a, b, c), s.ElementWiseSum(a, b), s.zeros((0, 3))]
-    found += [s.ones((2,), name="o", __layout__="NC"), s.full((2,), 3), s.arange(5), s.arange(0, 10, 2, dtype="int32")]
-    return s.Group(found)
+    results = [
+        s.maximum(a, b),
+        s.maximum(a, 1),
+        s.minimum(1, a),
+        s.minimum(a, b),
+        s.pow(a, 2),
+        s.pow(2, a),
+        s.pow(a, b),
+    ]
+    results += [s.hypot(a, b), s.hypot(a, 2), s.add_n(a, b, c), s.ElementWiseSum(a, b), s.zeros((0, 3))]
+    results += [
+        s.ones((2,), name="o", __layout__="NC"),
+        s.full((2,), 3),
+        s.arange(5),
+        s.arange(0, 10, 2, dtype="int32"),
+    ]
+    return s.Group(results)
 
 
 def methods(mx: Any) -> Any:
     a, b, _ = variables(mx)
-    found = [
+    results = [
         a.reshape((2, 3)),
         a.reshape(shape=(0, -1)),
         a.sum(axis=1),
         a.mean(axis=(0, 1), keepdims=True),
         a.flatten(),
     ]
-    found += [a.transpose(axes=(1, 0)), a.swapaxes(0, 1), a.astype("float16"), a.slice_axis(axis=1, begin=0, end=None)]
-    found += [a.expand_dims(1), a.clip(0, 1), a.exp(), a.tile(reps=(2, 2)), a.take(b), a.squeeze(), a.max(), a.norm()]
-    found += [a.broadcast_to(shape=(2, 3)), a.log_softmax(), a.repeat(repeats=2), a.split(num_outputs=3, axis=1)[1]]
-    found += [a.argmax(axis=0), a.sort(), a.topk(k=2), a.pad(mode="constant", pad_width=(0, 0, 0, 0, 1, 1, 1, 1))]
-    return mx.sym.Group(found)
+    results += [
+        a.transpose(axes=(1, 0)),
+        a.swapaxes(0, 1),
+        a.astype("float16"),
+        a.slice_axis(axis=1, begin=0, end=None),
+    ]
+    results += [a.expand_dims(1), a.clip(0, 1), a.exp(), a.tile(reps=(2, 2)), a.take(b), a.squeeze(), a.max(), a.norm()]
+    results += [a.broadcast_to(shape=(2, 3)), a.log_softmax(), a.repeat(repeats=2), a.split(num_outputs=3, axis=1)[1]]
+    results += [a.argmax(axis=0), a.sort(), a.topk(k=2), a.pad(mode="constant", pad_width=(0, 0, 0, 0, 1, 1, 1, 1))]
+    return mx.sym.Group(results)
 
 
 def composed(mx: Any) -> Any:
@@ -131,32 +164,32 @@ def uncomposed_variadic(mx: Any) -> Any:
 
 def random(mx: Any) -> Any:
     s = mx.sym
-    found = [s.random.uniform(0, 1, shape=(2,)), s.random.normal(shape=(2, 3)), s.random_uniform(shape=(2,))]
-    return s.Group([*found, s.uniform(shape=(2,))])
+    results = [s.random.uniform(0, 1, shape=(2,)), s.random.normal(shape=(2, 3)), s.random_uniform(shape=(2,))]
+    return s.Group([*results, s.uniform(shape=(2,))])
 
 
 def aliases(mx: Any) -> Any:
     a, b, c = variables(mx)
     s = mx.sym
-    found = [s.concat(a, b), s.flatten(a), s.cast(a, dtype="int8"), s.identity(a), s.stop_gradient(a), s.BlockGrad(a)]
-    found += [
+    results = [s.concat(a, b), s.flatten(a), s.cast(a, dtype="int8"), s.identity(a), s.stop_gradient(a), s.BlockGrad(a)]
+    results += [
         s.MakeLoss(a),
         s.sum_axis(a, axis=1),
         s.broadcast_plus(a, b),
         s.elemwise_add(a, b),
         s.Reshape(a, shape=(1, 2)),
     ]
-    found += [s.swapaxes(a, dim1=0, dim2=1), s.crop(a, begin=(0,), end=(1,)), s.softmax(a, axis=1), s.ones_like(a)]
-    found += [s.LinearRegressionOutput(a, b, name="lro"), s.Softmax(a, b), s.LeakyReLU(a), s.where(a, b, c)]
-    found += [s.LeakyReLU(a, act_type="prelu", name="pr"), s.dot(a, b, transpose_b=True), s.batch_dot(a, b)]
-    found += [s.Embedding(a, input_dim=3, output_dim=2, name="emb"), s.stack(a, b, axis=1)]
-    found += [s.slice(a, begin=(0, None), end=(1, 2)), s._internal._identity_with_attr_like_rhs(a, b)]
-    return s.Group(found)
+    results += [s.swapaxes(a, dim1=0, dim2=1), s.crop(a, begin=(0,), end=(1,)), s.softmax(a, axis=1), s.ones_like(a)]
+    results += [s.LinearRegressionOutput(a, b, name="lro"), s.Softmax(a, b), s.LeakyReLU(a), s.where(a, b, c)]
+    results += [s.LeakyReLU(a, act_type="prelu", name="pr"), s.dot(a, b, transpose_b=True), s.batch_dot(a, b)]
+    results += [s.Embedding(a, input_dim=3, output_dim=2, name="emb"), s.stack(a, b, axis=1)]
+    results += [s.slice(a, begin=(0, None), end=(1, 2)), s._internal._identity_with_attr_like_rhs(a, b)]
+    return s.Group(results)
 
 
 BUILDERS = {
-    each.__name__: each
-    for each in (
+    builder.__name__: builder
+    for builder in (
         *(variable, mlp, batch_norm, batch_norm_outputs, convolution, several_outputs, scopes, operators, functions),
         *(methods, composed, uncomposed, uncomposed_variadic, random, aliases),
     )
@@ -166,7 +199,7 @@ BUILDERS = {
 def build(mx: Any, name: str) -> dict[str, Any]:
     """What `mx` makes of one builder, automatic names counted from 0."""
     with mx.name.NameManager():
-        return told(BUILDERS[name](mx))
+        return graph_of(BUILDERS[name](mx))
 
 
 if __name__ == "__main__":

@@ -30,13 +30,13 @@ def functions(module: ModuleType) -> list[str]:
 if __name__ == "__main__":
     import mxnet
 
-    told = {}
+    recorded = {}
     for package in ("sym", "nd"):
         root = getattr(mxnet, package)
-        told[package] = functions(root)
+        recorded[package] = functions(root)
         for namespace in NAMESPACES:
-            told[f"{package}.{namespace}"] = functions(getattr(root, namespace))
-        told[f"contrib.{package}"] = functions(getattr(mxnet.contrib, package))
+            recorded[f"{package}.{namespace}"] = functions(getattr(root, namespace))
+        recorded[f"contrib.{package}"] = functions(getattr(mxnet.contrib, package))
     with open(sys.argv[1], "w", encoding="utf-8") as file:
-        json.dump(told, file, indent=0)
+        json.dump(recorded, file, indent=0)
         file.write("\n")

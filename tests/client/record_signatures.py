@@ -18,8 +18,8 @@ def names(mx: Any) -> list[str]:
     """Every operator's name that is for users of mx.nd and mx.sym."""
     count, listed = ctypes.c_uint(), ctypes.POINTER(ctypes.c_char_p)()
     mx.base.check_call(mx.base._LIB.MXListAllOpNames(ctypes.byref(count), ctypes.byref(listed)))
-    found = sorted(listed[i].decode() for i in range(count.value))
-    return [name for name in found if not name.startswith(("_np", "_backward", "_contrib_backward", "_sg_"))]
+    registered = sorted(listed[i].decode() for i in range(count.value))
+    return [name for name in registered if not name.startswith(("_np", "_backward", "_contrib_backward", "_sg_"))]
 
 
 def function(mx: Any, name: str) -> Any:
@@ -35,11 +35,13 @@ def function(mx: Any, name: str) -> Any:
 if __name__ == "__main__":
     import mxnet
 
-    told = {}
-    for each in names(mxnet):
-        found = function(mxnet, each)
-        if found is not None:
-            told[each] = [key for key in inspect.signature(found).parameters if key not in ("name", "attr", "out")]
-    lines = ",\n".join(f"{json.dumps(each)}: {json.dumps(arguments)}" for each, arguments in told.items())
+    recorded = {}
+    for operator in names(mxnet):
+        implementation = function(mxnet, operator)
+        if implementation is not None:
+            recorded[operator] = [
+                key for key in inspect.signature(implementation).parameters if key not in ("name", "attr", "out")
+            ]
+    lines = ",\n".join(f"{json.dumps(operator)}: {json.dumps(arguments)}" for operator, arguments in recorded.items())
     with open(sys.argv[1], "w", encoding="utf-8") as file:
         file.write("{\n" + lines + "\n}\n")

@@ -22,9 +22,9 @@ def file(tmp_path: Path) -> str:
 @pytest.mark.usefixtures("engine")
 def test_infer_shape(file: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["infer-shape", file, "data=2,5"]) == 0
-    told = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     for expected in ("f_weight (3, 5) argument", "bn_output (2, 3) output", "bn_moving_mean (3,) state"):
-        assert expected in told
+        assert expected in lines
     assert main(["infer-shape", file]) == 1
     shown = capsys.readouterr()
     assert "(3, ?)" in shown.out

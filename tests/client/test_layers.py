@@ -68,8 +68,8 @@ def _imports(module: str) -> set[str]:
             base = [*package[: len(package) - node.level + 1]] if node.level else []
             whole = ".".join([*base, *([node.module] if node.module else [])])
             submodules = {f"{whole}.{alias.name}".removeprefix("opbox.") for alias in node.names}
-            found = {f"opbox.{name}" for name in submodules if name in MODULES}
-            names |= found if len(found) == len(node.names) else found | {whole}
+            modules = {f"opbox.{name}" for name in submodules if name in MODULES}
+            names |= modules if len(modules) == len(node.names) else modules | {whole}
     ours = {name.removeprefix("opbox.") for name in names if name.startswith("opbox.")} | (
         {"__init__"} if "opbox" in names else set()
     )

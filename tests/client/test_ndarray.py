@@ -281,10 +281,10 @@ def test_files_of_every_type(dtype: str, tmp_path: Path) -> None:
     path = str(tmp_path / "list")
     values = mx.nd.array(np.array([[0, 1], [1, 1]]), dtype=mx.nd.array([1], dtype=dtype).dtype)
     mx.nd.save(path, [values, mx.nd.array(5), mx.nd.zeros((0, 2))])
-    found = mx.nd.load(path)
-    assert [each.shape for each in found] == [(2, 2), (), (0, 2)]
-    assert found[0].dtype == values.dtype
-    np.testing.assert_array_equal(found[0].asnumpy(), values.asnumpy())
+    loaded = mx.nd.load(path)
+    assert [array.shape for array in loaded] == [(2, 2), (), (0, 2)]
+    assert loaded[0].dtype == values.dtype
+    np.testing.assert_array_equal(loaded[0].asnumpy(), values.asnumpy())
 
 
 @pytest.mark.parametrize("cut", [0, 3, 20, 40, 100, len(PARAMS) - 1])

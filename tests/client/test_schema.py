@@ -33,15 +33,15 @@ def _smallest(name: str) -> dict[str, str]:
     """A value for every parameter that has no default."""
     op = _schema.get(name)
     values = {"integer": "2", "number": "0.5", "boolean": "True", "array": "(1, 1)", "string": "x"}
-    found = {}
+    smallest = {}
     for key in op.required:
-        told = op.params[key]
-        kind = next((each for each in told.get("anyOf", [told]) if each.get("type") != "null"), told)
+        param = op.params[key]
+        kind = next((choice for choice in param.get("anyOf", [param]) if choice.get("type") != "null"), param)
         choices = kind.get("enum", [kind["const"]] if "const" in kind else [])
-        found[key] = str(choices[0]) if choices else values[kind.get("type", "array")]
+        smallest[key] = str(choices[0]) if choices else values[kind.get("type", "array")]
     if op.count is not None:
-        found[op.count] = "3"
-    return found
+        smallest[op.count] = "3"
+    return smallest
 
 
 def test_functions_are_there_under_every_name() -> None:
@@ -67,7 +67,7 @@ MXNet's first interface the auxiliary states are among the inputs, as they are o
 def test_arguments_come_in_mxnets_order(name: str) -> None:
     op = _schema.get(name)
     ours = [*op.tensors, *op.params]
-    theirs = [each for each in SIGNATURES[name] if each != "kwargs"]
+    theirs = [argument for argument in SIGNATURES[name] if argument != "kwargs"]
     if op.count is None:
         assert ours == theirs
 

@@ -65,7 +65,7 @@ def test_output_by_name_position_and_slice() -> None:
     assert inside["fc1_output"].name == "fc1"
     assert inside[0].name == "data"
     assert inside[1:3].list_outputs() == ["fc1_weight", "fc1_bias"]
-    assert [each.name for each in inside][-1] == "softmax"
+    assert [output.name for output in inside][-1] == "softmax"
     assert len(inside) == 7
     with pytest.raises(ValueError, match="output 'fc2_output': expected one of data"):
         inside["fc2_output"]

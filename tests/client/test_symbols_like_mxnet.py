@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import opbox as mx
-from tests.client.builders import BUILDERS, build, told
+from tests.client.builders import BUILDERS, build, graph_of
 
 RECORDED: dict[str, dict[str, Any]] = json.loads(
     Path(__file__).with_name("recorded").joinpath("symbols.json").read_text(encoding="utf-8")
@@ -27,7 +27,7 @@ def test_built_alike(name: str) -> None:
 
 @pytest.mark.parametrize("name", BUILDERS)
 def test_files_of_mxnet_come_back_as_they_were(name: str) -> None:
-    loaded = told(mx.sym.load_json(RECORDED[name]["json"]))
+    loaded = graph_of(mx.sym.load_json(RECORDED[name]["json"]))
     for key, value in RECORDED[name].items():
         assert loaded[key] == value, key
 

@@ -30,29 +30,29 @@ def _symbol(asked: dict[str, Any]) -> Any:
 
 
 def _run(asked: dict[str, Any], arrays: dict[str, Any]) -> Answer:
-    given = {name[4:]: array for name, array in arrays.items() if name.startswith("arg:")}
+    values = {name[4:]: array for name, array in arrays.items() if name.startswith("arg:")}
     heads = {int(name[5:]): array for name, array in arrays.items() if name.startswith("head:")}
     with mx.util.np_shape(asked.get("np_shape", False)):
         entry = run(
             _symbol(asked),
-            given,
+            values,
             asked["wanted"],
             (lambda i, out: heads[i].reshape(out.shape).astype(out.dtype)) if heads else None,
             is_train=asked["is_train"],
             start=asked.get("start"),
         )
-    told = {f"out:{i}": array for i, array in enumerate(entry.outputs)}
-    told.update({f"grad:{name}": array for name, array in entry.grads.items()})
-    told.update({f"aux:{name}": array for name, array in entry.aux.items()})
-    told.update({f"after:{name}": array for name, array in entry.after.items()})
-    return {}, told
+    named = {f"out:{i}": array for i, array in enumerate(entry.outputs)}
+    named.update({f"grad:{name}": array for name, array in entry.grads.items()})
+    named.update({f"aux:{name}": array for name, array in entry.aux.items()})
+    named.update({f"after:{name}": array for name, array in entry.after.items()})
+    return {}, named
 
 
 def _time(asked: dict[str, Any], arrays: dict[str, Any]) -> Answer:
     """Seconds of a call, forward and backward, in the best of the repetitions."""
-    given = {name[4:]: array for name, array in arrays.items() if name.startswith("arg:")}
+    values = {name[4:]: array for name, array in arrays.items() if name.startswith("arg:")}
     heads = [array for name, array in arrays.items() if name.startswith("head:")]
-    return {"seconds": time_call(_symbol(asked), given, asked["wanted"], heads, asked["seconds"])}, {}
+    return {"seconds": time_call(_symbol(asked), values, asked["wanted"], heads, asked["seconds"])}, {}
 
 
 def _shapes(asked: dict[str, Any], arrays: dict[str, Any]) -> Answer:
@@ -76,9 +76,9 @@ def _arguments(asked: dict[str, Any], arrays: dict[str, Any]) -> Answer:
 
     handle, name, description, key_var, returns = (ctypes.c_void_p(), *(ctypes.c_char_p() for _ in range(4)))
     count = ctypes.c_uint()
-    names, types, told = (ctypes.POINTER(ctypes.c_char_p)() for _ in range(3))
+    names, types, descriptions = (ctypes.POINTER(ctypes.c_char_p)() for _ in range(3))
     check_call(_LIB.NNGetOpHandle(asked["op"].encode(), ctypes.byref(handle)))
-    where = [ctypes.byref(each) for each in (name, description, count, names, types, told, key_var, returns)]
+    where = [ctypes.byref(slot) for slot in (name, description, count, names, types, descriptions, key_var, returns)]
     check_call(_LIB.MXSymbolGetAtomicSymbolInfo(handle, *where))
     return {"arguments": {names[i].decode(): types[i].decode() for i in range(count.value)}}, {}
 
@@ -97,10 +97,10 @@ def main() -> None:
         except EOFError:
             return
         try:
-            header, told = DO[asked["do"]](asked, arrays)
+            header, out_arrays = DO[asked["do"]](asked, arrays)
         except REFUSALS as error:
-            header, told = {"refused": first_line(error)}, {}
-        send(out, header, told)
+            header, out_arrays = {"refused": first_line(error)}, {}
+        send(out, header, out_arrays)
 
 
 if __name__ == "__main__":

@@ -41,12 +41,12 @@ def compare(oracle: Oracle, case: Case, dtype: str, near: tuple[float, float], g
     except MXNetError as error:
         refused = error
     try:
-        _, told = oracle.ask(
+        _, theirs = oracle.ask(
             "run",
-            {**{f"arg:{name}": array for name, array in run.given.items()}, **heads},
+            {**{f"arg:{name}": array for name, array in run.arrays.items()}, **heads},
             op=case.op,
             attrs={key: str(value) for key, value in case.attrs.items()},
-            names=list(run.given),
+            names=list(run.arrays),
             wanted=run.wanted() if refused is None else [],
             is_train=case.is_train,
         )
@@ -54,16 +54,16 @@ def compare(oracle: Oracle, case: Case, dtype: str, near: tuple[float, float], g
         return "refused" if refused is None else "both refused"
     assert refused is None, f"MXNet takes it, we say: {refused}"
     outs = {f"out:{k}": run.calls[0].outputs[k] for k in range(run.visible)}
-    assert outs.keys() == {key for key in told if key.startswith("out:")}
+    assert outs.keys() == {key for key in theirs if key.startswith("out:")}
     for key, got in outs.items():
-        assert got.dtype == told[key].dtype, f"{key}: type {got.dtype}, MXNet {told[key].dtype}"
-        close(got, told[key], near, key)
+        assert got.dtype == theirs[key].dtype, f"{key}: type {got.dtype}, MXNet {theirs[key].dtype}"
+        close(got, theirs[key], near, key)
     for name in run.wanted():
-        close(grads[name], told[f"grad:{name}"], gradient, f"gradient of {name}")
+        close(grads[name], theirs[f"grad:{name}"], gradient, f"gradient of {name}")
     states = {f"aux:{name}": array for name, array in after_forward.items()}
     if run.wanted():
         states.update({f"after:{name}": array for name, array in run.states_now().items()})
-    assert states.keys() == {key for key in told if key.startswith(("aux:", "after:"))}
+    assert states.keys() == {key for key in theirs if key.startswith(("aux:", "after:"))}
     for key, got in states.items():
-        close(got, told[key], near, key)
+        close(got, theirs[key], near, key)
     return "same"

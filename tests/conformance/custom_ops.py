@@ -50,8 +50,8 @@ def operators(mx: Any) -> None:
             if is_train:
                 aux[0][:] = aux[0] * self.momentum + mean * (1 - self.momentum)
                 aux[1][:] += 1
-            self.kept = mx.nd.broadcast_sub(x, mean.reshape((1, -1)))
-            self.assign(out_data[0], req[0], mx.nd.broadcast_mul(self.kept, gain.reshape((1, -1))))
+            self.centred = mx.nd.broadcast_sub(x, mean.reshape((1, -1)))
+            self.assign(out_data[0], req[0], mx.nd.broadcast_mul(self.centred, gain.reshape((1, -1))))
             self.assign(out_data[1], req[1], mean)
 
         def backward(self, req, out_grad, in_data, out_data, in_grad, aux):
@@ -61,7 +61,7 @@ def operators(mx: Any) -> None:
             grad = mx.nd.broadcast_sub(grad, mx.nd.mean(grad, axis=0, keepdims=True))
             grad = mx.nd.broadcast_add(grad, out_grad[1].reshape((1, -1)) / rows)
             self.assign(in_grad[0], req[0], grad)
-            self.assign(in_grad[1], req[1], mx.nd.sum(out_grad[0] * self.kept, axis=0))
+            self.assign(in_grad[1], req[1], mx.nd.sum(out_grad[0] * self.centred, axis=0))
 
     @mx.operator.register("norm_of_mine")
     class NormProp(mx.operator.CustomOpProp):
@@ -135,12 +135,12 @@ def run(mx: Any, name: str, req: str, dtype: str = "float32") -> dict[str, Any]:
         outputs = executor.forward(is_train=True)
         executor.backward([mx.nd.array(random.uniform(-1, 1, o.shape), dtype=o.dtype) for o in outputs])
     mx.nd.waitall()  # before the next is composed: see `network`
-    told = {f"out:{i}": o.asnumpy() for i, o in enumerate(outputs)}
-    told.update({f"grad:{k}": g.asnumpy() for k, g in executor.grad_dict.items() if g is not None})
-    told.update({f"aux:{k}": a.asnumpy() for k, a in executor.aux_dict.items()})
+    arrays = {f"out:{i}": o.asnumpy() for i, o in enumerate(outputs)}
+    arrays.update({f"grad:{k}": g.asnumpy() for k, g in executor.grad_dict.items() if g is not None})
+    arrays.update({f"aux:{k}": a.asnumpy() for k, a in executor.aux_dict.items()})
     return {
         "lists": [net.list_arguments(), net.list_outputs(), net.list_auxiliary_states()],
         "shapes": [[tuple(shape) for shape in side] for side in shapes],
         "json": net.tojson(),
-        "arrays": told,
+        "arrays": arrays,
     }

@@ -60,7 +60,7 @@ def _renamed(value: Any, sizes: Mapping[int, int]) -> Any:
         return value
     if isinstance(value, int):
         return sizes.get(value, value)
-    return tuple(_renamed(each, sizes) for each in value)
+    return tuple(_renamed(element, sizes) for element in value)
 
 
 def _reshaped(arg: Arg, shape: tuple[int, ...]) -> Arg:
@@ -105,8 +105,8 @@ def calls(draw: st.DrawFn, rows: Sequence[Case], declared: Mapping[str, str]) ->
         inputs, attrs = dict(case.inputs), dict(case.attrs)
     free = [
         key
-        for key, told in declared.items()
-        if key not in FIXED and not any(word in told for word in ("NDArray", "Symbol", "ptr"))
+        for key, type_text in declared.items()
+        if key not in FIXED and not any(word in type_text for word in ("NDArray", "Symbol", "ptr"))
     ]
     for _ in range(draw(st.sampled_from((0, 0, 0, 1, 1, 2))) if free else 0):
         key = draw(st.sampled_from(free))

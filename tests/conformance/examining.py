@@ -44,20 +44,20 @@ def examine(oracle: Oracle, drawn: Drawn) -> dict[str, str]:
         return {"raises": "both refuse" if ours is None else "passed"}
     if ours is None:
         return {"raises": f"MXNet takes it, we say: {refusal}"}
-    found = {"raises": "same"}
+    verdicts = {"raises": "same"}
     if not case.random:
-        found |= _compare(drawn, ours, theirs)
-        if found.get("req", "same") != "same":
+        verdicts |= _compare(drawn, ours, theirs)
+        if verdicts.get("req", "same") != "same":
             # Many of MXNet's gradients overwrite where they are to add: then ours is to be its plain gradient, added.
             plain, refused = _theirs(oracle, replace(drawn, req="write"), arrays, ours, wanted, empty=empty)
             added = {key: value + value.dtype.type(START) for key, value in plain.items() if key.startswith("grad:")}
             if refused is None and all(not _differs(ours[key], value) for key, value in added.items()):
-                found["req"] = "passed"
+                verdicts["req"] = "passed"
     if not empty:
         graph = call_graph(case.op, attrs, names)
-        found["shape"] = _shapes(oracle, graph, attrs, case, {n: a.shape for n, a in arrays.items()})
-        found["type"] = _types(oracle, graph, attrs, case, {n: a.dtype.name for n, a in arrays.items()})
-    return found
+        verdicts["shape"] = _shapes(oracle, graph, attrs, case, {n: a.shape for n, a in arrays.items()})
+        verdicts["type"] = _types(oracle, graph, attrs, case, {n: a.dtype.name for n, a in arrays.items()})
+    return verdicts
 
 
 def wanted_gradients(case: Case, arrays: dict[str, Any]) -> list[str]:
@@ -105,18 +105,18 @@ def _theirs(
 
 
 def _compare(drawn: Drawn, ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, str]:
-    found = {}
+    verdicts = {}
     for key, got in sorted(ours.items(), reverse=True):
         aspect = "forward" if key.startswith("out:") else "req" if drawn.req == "add" else "gradient"
         if key not in theirs:
-            found[aspect] = f"{key}: MXNet has no such output"
+            verdicts[aspect] = f"{key}: MXNet has no such output"
             continue
-        told = _differs(got, theirs[key])
-        if told or aspect not in found:
-            found[aspect] = f"{key}: {told}" if told else "same"
-        if told:
+        difference = _differs(got, theirs[key])
+        if difference or aspect not in verdicts:
+            verdicts[aspect] = f"{key}: {difference}" if difference else "same"
+        if difference:
             break
-    return found
+    return verdicts
 
 
 def _differs(got: Any, expected: Any) -> str:
@@ -142,22 +142,27 @@ def _differs(got: Any, expected: Any) -> str:
 def _shapes(oracle: Oracle, graph: Any, attrs: Any, case: Case, shapes: dict[str, Any]) -> str:
     """From all inputs, and from each one alone: what MXNet finds, where that is true, we find."""
     truth = infer_shape(graph, shapes)
-    for given in (shapes, *({name: shape} for name, shape in shapes.items() if len(shapes) > 1)):
+    for known_shapes in (shapes, *({name: shape} for name, shape in shapes.items() if len(shapes) > 1)):
         try:
-            told = oracle.ask(
-                "shapes", op=case.op, attrs=attrs, names=list(shapes), shapes=_lists(given), partial=given is not shapes
+            theirs = oracle.ask(
+                "shapes",
+                op=case.op,
+                attrs=attrs,
+                names=list(shapes),
+                shapes=_lists(known_shapes),
+                partial=known_shapes is not shapes,
             )[0]
         except (RefusedError, OracleDiedError):
             continue
         try:
-            found = infer_shape(graph, given, partial=given is not shapes)
+            ours = infer_shape(graph, known_shapes, partial=known_shapes is not shapes)
         except MXNetError as error:
-            return f"from {given}: we say: {error}"
+            return f"from {known_shapes}: we say: {error}"
         for side in SIDES:
-            known = (getattr(found, f"{side}_shapes"), getattr(truth, f"{side}_shapes"), told[f"{side}_shapes"])
+            known = (getattr(ours, f"{side}_shapes"), getattr(truth, f"{side}_shapes"), theirs[f"{side}_shapes"])
             for mine, true, other in zip(*known, strict=True):
-                if _lacks(mine, other) and (given is shapes or not _lacks(true, other)):
-                    return f"from {given}: {side} {mine}, MXNet {tuple(other)}"
+                if _lacks(mine, other) and (known_shapes is shapes or not _lacks(true, other)):
+                    return f"from {known_shapes}: {side} {mine}, MXNet {tuple(other)}"
     return "same"
 
 
@@ -173,17 +178,17 @@ def _lacks(mine: Any, other: Any) -> bool:
 
 
 def _types(oracle: Oracle, graph: Any, attrs: Any, case: Case, types: dict[str, str]) -> str:
-    for given in (types, dict(list(types.items())[:1])):
+    for known_types in (types, dict(list(types.items())[:1])):
         try:
-            told = oracle.ask("types", op=case.op, attrs=attrs, names=list(types), types=given, partial=True)[0]
+            theirs = oracle.ask("types", op=case.op, attrs=attrs, names=list(types), types=known_types, partial=True)[0]
         except (RefusedError, OracleDiedError):
             continue
         try:
-            found = infer_type(graph, given, partial=True)
+            ours = infer_type(graph, known_types, partial=True)
         except MXNetError as error:
-            return f"from {given}: we say: {error}"
+            return f"from {known_types}: we say: {error}"
         for side in SIDES:
-            for mine, other in zip(getattr(found, f"{side}_types"), told[f"{side}_types"] or (), strict=False):
+            for mine, other in zip(getattr(ours, f"{side}_types"), theirs[f"{side}_types"] or (), strict=False):
                 if other is not None and (None if mine is None else mine.name) != other:
-                    return f"from {given}: {side} {mine}, MXNet {other}"
+                    return f"from {known_types}: {side} {mine}, MXNet {other}"
     return "same"

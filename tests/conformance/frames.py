@@ -15,11 +15,11 @@ LENGTH = struct.Struct("<Q")
 
 def send(stream: BinaryIO, header: dict[str, Any], arrays: dict[str, Any] | None = None) -> None:
     """Write one frame."""
-    held = {name: np.ascontiguousarray(a).reshape(np.shape(a)) for name, a in (arrays or {}).items()}
-    told = {name: [array.dtype.name, list(array.shape)] for name, array in held.items()}
-    text = json.dumps({**header, "arrays": told}).encode()
+    contiguous = {name: np.ascontiguousarray(a).reshape(np.shape(a)) for name, a in (arrays or {}).items()}
+    described = {name: [array.dtype.name, list(array.shape)] for name, array in contiguous.items()}
+    text = json.dumps({**header, "arrays": described}).encode()
     stream.write(LENGTH.pack(len(text)) + text)
-    for array in held.values():
+    for array in contiguous.values():
         stream.write(array.tobytes())
     stream.flush()
 

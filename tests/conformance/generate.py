@@ -218,9 +218,9 @@ def concat(rng: Random) -> Case:
     axis, count = signed_axis(rng, len(shape)), rng.randint(1, 4)
     inputs = {}
     for i in range(count):
-        each = list(shape)
-        each[axis] = rng.randint(1, 4)
-        inputs[f"arg{i}"] = tuple(each)
+        sizes = list(shape)
+        sizes[axis] = rng.randint(1, 4)
+        inputs[f"arg{i}"] = tuple(sizes)
     return row("Concat", inputs, {"num_args": count, "dim": axis})
 
 

@@ -36,7 +36,7 @@ class Growing:
 
     def pick(self, *ranks: int) -> tuple[int, int, Shape]:
         """Something that can be read, of one of these ranks; a new input when there is nothing."""
-        fitting = [each for each in self.open if not ranks or len(each[2]) in ranks]
+        fitting = [entry for entry in self.open if not ranks or len(entry[2]) in ranks]
         if fitting:
             return self.rng.choice(fitting[-6:])
         rank = self.rng.choice(ranks or (2, 4))
@@ -106,7 +106,7 @@ def _unary(g: Growing) -> None:
 
 def _sum(g: Growing) -> None:
     x = g.pick()
-    same = [each for each in g.open if each[2] == x[2]]
+    same = [entry for entry in g.open if entry[2] == x[2]]
     if g.rng.random() < 0.3:
         # A weight of the same shape, told by the other operand alone.
         g.call(g.rng.choice(["elemwise_add", "elemwise_mul"]), [x], {}, 1, [x[2]])

@@ -100,15 +100,15 @@ def recurrent(rng: Random) -> Case:
     sides = 2 if both else 1
     size = sides * gates * hidden * (inputs + hidden + 2)
     size += (layers - 1) * sides * gates * hidden * (sides * hidden + hidden + 2)
-    given: dict[str, Any] = {
+    args: dict[str, Any] = {
         "data": (time, batch, inputs),
         "parameters": Arg((size,), low=-0.7, high=0.7),
         "state": (layers * sides, batch, hidden),
     }
     if mode == "lstm":
-        given["state_cell"] = (layers * sides, batch, hidden)
+        args["state_cell"] = (layers * sides, batch, hidden)
     attrs = {"mode": mode, "state_size": hidden, "num_layers": layers, "bidirectional": both}
-    return row("RNN", given, {**attrs, "state_outputs": rng.random() < 0.5}, **MEANS)
+    return row("RNN", args, {**attrs, "state_outputs": rng.random() < 0.5}, **MEANS)
 
 
 @family

@@ -50,7 +50,7 @@ class Oracle:
         watch.start()
         try:
             send(process.stdin, {"do": do, **asked}, arrays)
-            header, told = receive(process.stdout)
+            header, answer = receive(process.stdout)
         except (EOFError, BrokenPipeError) as error:
             self.close()
             raise OracleDiedError(f"MXNet's process ended with {process.returncode}") from error
@@ -58,7 +58,7 @@ class Oracle:
             watch.cancel()
         if "refused" in header:
             raise RefusedError(header["refused"])
-        return header, told
+        return header, answer
 
     def close(self) -> None:
         """End the process."""

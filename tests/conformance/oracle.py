@@ -34,17 +34,17 @@ def call(op: str, attrs: dict[str, Any], arguments: Sequence[Any], name: str = "
     check_call(_LIB.NNGetOpHandle(op.encode(), ctypes.byref(handle)))
     keys = [key.encode() for key in attrs]
     values = [str(value).encode() for value in attrs.values()]
-    made = ctypes.c_void_p()
+    symbol_handle = ctypes.c_void_p()
     check_call(
         _LIB.MXSymbolCreateAtomicSymbol(
             handle,
             len(keys),
             (ctypes.c_char_p * len(keys))(*keys),
             (ctypes.c_char_p * len(keys))(*values),
-            ctypes.byref(made),
+            ctypes.byref(symbol_handle),
         )
     )
-    symbol = Symbol(made)
+    symbol = Symbol(symbol_handle)
     symbol._compose(*arguments, name=name)
     return symbol
 
@@ -57,13 +57,13 @@ def to_nd(array: Any) -> Any:
 def first_line(error: BaseException) -> str:
     """The sentence of an MXNet error, without its stack."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    told = [line for line in lines if "Check failed" in line or "rror" in line]
-    return (told or lines or [repr(error)])[-1][:300]
+    messages = [line for line in lines if "Check failed" in line or "rror" in line]
+    return (messages or lines or [repr(error)])[-1][:300]
 
 
 def run(
     symbol: Any,
-    given: dict[str, Any],
+    values: dict[str, Any],
     wanted: Sequence[str],
     heads: Callable[[int, Any], Any] | None,
     *,
@@ -84,11 +84,11 @@ def run(
     """
     entry = entry or Entry("")
     names, states = symbol.list_arguments(), symbol.list_auxiliary_states()
-    if set(names) | set(states) != set(given):
-        raise ValueError(f"MXNet takes {', '.join(names + states)}, given are {', '.join(given)}")
-    args = {name: to_nd(given[name]) for name in names}
-    aux = {name: to_nd(given[name]) for name in states}
-    grads = {name: mx.nd.full(given[name].shape, start or 0, dtype=given[name].dtype) for name in wanted}
+    if set(names) | set(states) != set(values):
+        raise ValueError(f"MXNet takes {', '.join(names + states)}, given are {', '.join(values)}")
+    args = {name: to_nd(values[name]) for name in names}
+    aux = {name: to_nd(values[name]) for name in states}
+    grads = {name: mx.nd.full(values[name].shape, start or 0, dtype=values[name].dtype) for name in wanted}
     written = "write" if start is None else "add"
     req = {name: written if name in grads else "null" for name in names}
     executor = symbol.bind(mx.cpu(), args, args_grad=grads, grad_req=req, aux_states=aux)
@@ -105,13 +105,13 @@ def run(
     return entry
 
 
-def time_call(symbol: Any, given: dict[str, Any], wanted: Sequence[str], heads: list[Any], seconds: float) -> float:
+def time_call(symbol: Any, values: dict[str, Any], wanted: Sequence[str], heads: list[Any], seconds: float) -> float:
     """The least seconds of forward (and backward, when gradients are wanted), tried for about `seconds`."""
     names, states = symbol.list_arguments(), symbol.list_auxiliary_states()
-    args = {name: to_nd(given[name]) for name in names}
-    grads = {name: mx.nd.zeros(given[name].shape, dtype=given[name].dtype) for name in wanted}
+    args = {name: to_nd(values[name]) for name in names}
+    grads = {name: mx.nd.zeros(values[name].shape, dtype=values[name].dtype) for name in wanted}
     req = {name: "write" if name in grads else "null" for name in names}
-    aux = {name: to_nd(given[name]) for name in states}
+    aux = {name: to_nd(values[name]) for name in states}
     executor = symbol.bind(mx.cpu(), args, args_grad=grads, grad_req=req, aux_states=aux)
     head_grads = [to_nd(head) for head in heads]
 
@@ -133,39 +133,39 @@ def run_case(case: Case, dtype: str) -> Entry:
     """Outputs, gradients and auxiliary states of a row; or MXNet's refusal."""
     entry = Entry(digest(case, dtype))
     try:
-        given = inputs(case, dtype)
-        symbol = call(case.op, dict(case.attrs), [mx.sym.Variable(name) for name in given])
+        values = inputs(case, dtype)
+        symbol = call(case.op, dict(case.attrs), [mx.sym.Variable(name) for name in values])
         states = set(symbol.list_auxiliary_states())
         wanted = [
             name
             for name, arg in arguments(case).items()
-            if case.grad and arg.grad and name not in states and is_float(given[name].dtype)
+            if case.grad and arg.grad and name not in states and is_float(values[name].dtype)
         ]
 
         def heads(i: int, out: Any) -> Any:
             return head_gradient(case, i, out.shape, out.dtype)
 
-        return run(symbol, given, wanted, heads, is_train=case.is_train, entry=entry)
+        return run(symbol, values, wanted, heads, is_train=case.is_train, entry=entry)
     except REFUSALS as error:
         return Entry(entry.digest, first_line(error))
 
 
 def shapes_of(symbol: Any, shapes: dict[str, Any], *, partial: bool) -> dict[str, Any]:
     """What MXNet infers: 0 is an unknown dimension, () or None nothing known."""
-    given = {name: tuple(dims) for name, dims in shapes.items() if dims is not None}
-    found = (symbol.infer_shape_partial if partial else symbol.infer_shape)(**given)
-    return dict(zip(("arg_shapes", "out_shapes", "aux_shapes"), found, strict=True))
+    known_shapes = {name: tuple(dims) for name, dims in shapes.items() if dims is not None}
+    inferred = (symbol.infer_shape_partial if partial else symbol.infer_shape)(**known_shapes)
+    return dict(zip(("arg_shapes", "out_shapes", "aux_shapes"), inferred, strict=True))
 
 
 def types_of(symbol: Any, types: dict[str, str], *, partial: bool) -> dict[str, Any]:
     """What MXNet infers: numpy names; None is unknown."""
     rule = symbol.infer_type_partial if partial else symbol.infer_type
-    found = rule(**{name: np.dtype(dtype).type for name, dtype in types.items()})
+    inferred = rule(**{name: np.dtype(dtype).type for name, dtype in types.items()})
 
-    def names(each: Any) -> Any:
-        return each and [None if dtype is None else np.dtype(dtype).name for dtype in each]
+    def names(dtypes: Any) -> Any:
+        return dtypes and [None if dtype is None else np.dtype(dtype).name for dtype in dtypes]
 
-    return dict(zip(("arg_types", "out_types", "aux_types"), map(names, found), strict=True))
+    return dict(zip(("arg_types", "out_types", "aux_types"), map(names, inferred), strict=True))
 
 
 def lists_of(symbol: Any) -> dict[str, Any]:

@@ -45,7 +45,7 @@ def record(family: str, rows: list, again: bool) -> list[str]:
 
 def main(arguments: list[str]) -> int:
     again = "--all" in arguments
-    named = [each for each in arguments if not each.startswith("-")]
+    named = [argument for argument in arguments if not argument.startswith("-")]
     known = families()
     unknown = [name for name in named if name not in known]
     if unknown:

@@ -51,19 +51,19 @@ def recorded_dtypes(case: Case) -> list[str]:
 
 def source_dtype(case: Case, dtype: str) -> str | None:
     """Which recorded type the values for `dtype` are to be compared with."""
-    kept = recorded_dtypes(case)
-    if dtype in kept:
+    dtypes = recorded_dtypes(case)
+    if dtype in dtypes:
         return dtype
-    return kept[0] if is_float(kept[0]) else None
+    return dtypes[0] if is_float(dtypes[0]) else None
 
 
 def digest(case: Case, dtype: str) -> str:
     """Changes when the operator, its attributes, its inputs or its mode do."""
-    told = hashlib.sha256(repr((VERSION, case.id, dtype, case.grad, case.is_train)).encode())
+    sha = hashlib.sha256(repr((VERSION, case.id, dtype, case.grad, case.is_train)).encode())
     for name, array in inputs(case, dtype).items():
-        told.update(repr((name, array.shape, array.dtype.name)).encode())
-        told.update(np.ascontiguousarray(array).tobytes())
-    return told.hexdigest()[:16]
+        sha.update(repr((name, array.shape, array.dtype.name)).encode())
+        sha.update(np.ascontiguousarray(array).tobytes())
+    return sha.hexdigest()[:16]
 
 
 def write(path: Path, entries: dict[str, Entry]) -> None:
@@ -71,18 +71,18 @@ def write(path: Path, entries: dict[str, Entry]) -> None:
     index, blob, at = {}, [], 0
     for key in sorted(entries):
         entry = entries[key]
-        told: dict[str, Any] = {"digest": entry.digest}
+        record: dict[str, Any] = {"digest": entry.digest}
         if entry.error is not None:
-            told["error"] = entry.error
+            record["error"] = entry.error
         parts = [(f"out:{i}", array) for i, array in enumerate(entry.outputs)]
         parts += [(f"grad:{name}", array) for name, array in entry.grads.items()]
         parts += [(f"aux:{name}", array) for name, array in entry.aux.items()]
         parts += [(f"after:{name}", array) for name, array in entry.after.items()]
         for name, array in parts:
-            told.setdefault("arrays", []).append([name, array.dtype.name, list(array.shape), at])
+            record.setdefault("arrays", []).append([name, array.dtype.name, list(array.shape), at])
             blob.append(np.ascontiguousarray(array).tobytes())
             at += array.nbytes
-        index[key] = told
+        index[key] = record
     text = json.dumps(index, indent=0, sort_keys=True).encode()
     np.savez_compressed(path, index=np.frombuffer(text, np.uint8), data=np.frombuffer(b"".join(blob), np.uint8))
 
@@ -91,12 +91,12 @@ def read(path: Path) -> dict[str, Entry]:
     """The entries in a file; none when there is no file."""
     if not path.exists():
         return {}
-    with np.load(path, allow_pickle=False) as held:
-        index, data = json.loads(held["index"].tobytes()), held["data"].tobytes()
-    found = {}
-    for key, told in index.items():
-        entry = Entry(told["digest"], told.get("error"))
-        for name, dtype, shape, at in told.get("arrays", []):
+    with np.load(path, allow_pickle=False) as file:
+        index, data = json.loads(file["index"].tobytes()), file["data"].tobytes()
+    entries = {}
+    for key, record in index.items():
+        entry = Entry(record["digest"], record.get("error"))
+        for name, dtype, shape, at in record.get("arrays", []):
             count = int(np.prod(shape, dtype=int))
             array = np.frombuffer(data, np.dtype(dtype), count, at).reshape(shape)
             kind, _, rest = name.partition(":")
@@ -104,5 +104,5 @@ def read(path: Path) -> dict[str, Entry]:
                 entry.outputs.append(array)
             else:
                 {"grad": entry.grads, "aux": entry.aux, "after": entry.after}[kind][rest] = array
-        found[key] = entry
-    return found
+        entries[key] = entry
+    return entries

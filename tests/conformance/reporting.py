@@ -65,7 +65,7 @@ def report(tallies: Iterable[Mapping[str, Any]]) -> list[str]:
         cells = ["/".join(map(str, row[aspect])) if aspect in row else "-" for aspect in ASPECTS]
         lines.append(f"{row['op']:36}" + "".join(f"{cell:>10}" for cell in cells) + "  " + " ".join(row["dtypes"]))
     sums = ["/".join(str(sum(row[aspect][i] for row in rows if aspect in row)) for i in (0, 1)) for aspect in ASPECTS]
-    lines.append(f"{f'{len(rows)} operators':36}" + "".join(f"{each:>10}" for each in sums))
+    lines.append(f"{f'{len(rows)} operators':36}" + "".join(f"{total:>10}" for total in sums))
     different = [row["op"] for row in rows if row["differs"]]
     lines.append(f"{len(different)} operators differ somewhere: {', '.join(different) or 'none'}")
     return lines

@@ -58,8 +58,8 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], di
         text=True,
     )
     assert done.returncode == 0, done.stderr[-4000:]
-    with np.load(f"{stem}.npz") as held:
-        arrays = dict(held)
+    with np.load(f"{stem}.npz") as file:
+        arrays = dict(file)
     return json.loads(Path(f"{stem}.json").read_text()), arrays
 
 
@@ -75,14 +75,14 @@ def ours() -> Any:
 @pytest.mark.parametrize(("name", "req", "dtype"), RUNS)
 def test_run(theirs: tuple[dict[str, Any], dict[str, Any]], name: str, req: str, dtype: str) -> None:
     key = f"{name}|{req}|{dtype}"
-    found = custom_ops.run(mx, name, req, dtype)
-    told = theirs[0][key]
-    assert found["lists"] == told["lists"]
-    assert [[list(shape) for shape in side] for side in found["shapes"]] == told["shapes"]
-    assert found["json"] == told["json"]
+    ours = custom_ops.run(mx, name, req, dtype)
+    expected = theirs[0][key]
+    assert ours["lists"] == expected["lists"]
+    assert [[list(shape) for shape in side] for side in ours["shapes"]] == expected["shapes"]
+    assert ours["json"] == expected["json"]
     arrays = {k.removeprefix(f"{key}|"): a for k, a in theirs[1].items() if k.startswith(f"{key}|")}
-    assert set(found["arrays"]) == set(arrays)
-    for each, array in arrays.items():
-        mine = found["arrays"][each]
-        assert mine.dtype == array.dtype, each
-        np.testing.assert_allclose(mine, array, rtol=1e-5, atol=1e-6, err_msg=each)
+    assert set(ours["arrays"]) == set(arrays)
+    for name_of_array, array in arrays.items():
+        mine = ours["arrays"][name_of_array]
+        assert mine.dtype == array.dtype, name_of_array
+        np.testing.assert_allclose(mine, array, rtol=1e-5, atol=1e-6, err_msg=name_of_array)

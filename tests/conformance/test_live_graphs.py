@@ -53,18 +53,18 @@ def _known(shape: list[int]) -> int:
 @every_graph
 def test_names_shapes_and_json(oracle: Oracle, number: int) -> None:
     growing, text, graph = _graph(number)
-    told = oracle.ask("lists", json=text)[0]
-    assert graph.argument_names == told["arg_names"]
-    assert graph.output_names == told["out_names"]
-    assert graph.auxiliary_names == told["aux_names"]
+    lists = oracle.ask("lists", json=text)[0]
+    assert graph.argument_names == lists["arg_names"]
+    assert graph.output_names == lists["out_names"]
+    assert graph.auxiliary_names == lists["aux_names"]
     theirs = oracle.ask("shapes", json=text, shapes=growing.shapes(), partial=False)[0]
     ours = infer_shape(graph, growing.shapes())
     for side in SIDES:
         assert [list(shape or ()) for shape in getattr(ours, side)] == theirs[side], side
     written = json.dumps(dump(graph))
-    assert oracle.ask("lists", json=written)[0] == {**told, "json": oracle.ask("lists", json=written)[0]["json"]}
+    assert oracle.ask("lists", json=written)[0] == {**lists, "json": oracle.ask("lists", json=written)[0]["json"]}
     assert oracle.ask("shapes", json=written, shapes=growing.shapes(), partial=False)[0] == theirs
-    again = load(told["json"])
+    again = load(lists["json"])
     assert again.argument_names == graph.argument_names
     assert infer_shape(again, growing.shapes()).arg_shapes == ours.arg_shapes
 
@@ -79,25 +79,25 @@ def test_partial_shapes(oracle: Oracle, number: int) -> None:
     rng = Random(f"partial {number}")
     full = infer_shape(graph, growing.shapes())
     whole = dict(zip(graph.argument_names, full.arg_shapes, strict=True))
-    given: dict[str, tuple[int, ...]] = {}
+    known_shapes: dict[str, tuple[int, ...]] = {}
     for name, shape in whole.items():
         chance = rng.random()
         if chance < 0.35 or shape is None:
             continue
-        given[name] = shape if chance < 0.7 else tuple(d if rng.random() < 0.5 else 0 for d in shape)
-    ours = infer_shape(graph, {n: tuple(d or -1 for d in s) for n, s in given.items()}, partial=True)
+        known_shapes[name] = shape if chance < 0.7 else tuple(d if rng.random() < 0.5 else 0 for d in shape)
+    ours = infer_shape(graph, {n: tuple(d or -1 for d in s) for n, s in known_shapes.items()}, partial=True)
     try:
-        theirs = oracle.ask("shapes", json=text, shapes=given, partial=True)[0]
+        theirs = oracle.ask("shapes", json=text, shapes=known_shapes, partial=True)[0]
     except RefusedError:
         # Many of MXNet's rules take an unknown dimension for a wrong one.
         return
     names = {"arg_shapes": graph.argument_names, "out_shapes": graph.output_names, "aux_shapes": graph.auxiliary_names}
     for side in SIDES:
         for k, name in enumerate(names[side]):
-            found, other, truth = _plain(getattr(ours, side)[k]), theirs[side][k], _plain(getattr(full, side)[k])
-            assert not _contradict(found, truth), f"{name}: {found}, is {truth}, given {given}"
+            got, other, truth = _plain(getattr(ours, side)[k]), theirs[side][k], _plain(getattr(full, side)[k])
+            assert not _contradict(got, truth), f"{name}: {got}, is {truth}, given {known_shapes}"
             if not _contradict(other, truth):
-                assert _known(found) >= _known(other), f"{name}: {found}, MXNet knows {other}, given {given}"
+                assert _known(got) >= _known(other), f"{name}: {got}, MXNet knows {other}, given {known_shapes}"
 
 
 @every_graph
@@ -132,21 +132,21 @@ def test_contradictions_are_refused_by_both(oracle: Oracle, number: int) -> None
 @pytest.mark.parametrize("dtype", ["float32", "float16", "float64"])
 def test_types(oracle: Oracle, number: int, dtype: str) -> None:
     _, text, graph = _graph(number)
-    given = {graph.argument_names[0]: dtype}
+    known_types = {graph.argument_names[0]: dtype}
     try:
-        theirs = oracle.ask("types", json=text, types=given, partial=True)[0]
+        theirs = oracle.ask("types", json=text, types=known_types, partial=True)[0]
     except RefusedError as refused:
         # Embedding and Dropout insist on a type that they could wait for.
         if "specified" not in str(refused):
             with pytest.raises(MXNetError):
-                infer_type(graph, given, partial=True)
+                infer_type(graph, known_types, partial=True)
         return
-    ours = infer_type(graph, given, partial=True)
+    ours = infer_type(graph, known_types, partial=True)
     names = {"arg_types": graph.argument_names, "out_types": graph.output_names, "aux_types": graph.auxiliary_names}
     for side, listed in names.items():
         for name, mine, other in zip(listed, getattr(ours, side), theirs[side] or [None] * len(listed), strict=True):
-            found = None if mine is None else mine.name
-            assert found == other or other is None, f"{name}: {found}, MXNet {other}"
+            got = None if mine is None else mine.name
+            assert got == other or other is None, f"{name}: {got}, MXNet {other}"
 
 
 @every_graph
@@ -155,7 +155,7 @@ def test_outputs_and_gradients(oracle: Oracle, number: int) -> None:
     growing = grow(Random(f"run {number}"), 3 + number % 14, to_run=True)
     text = growing.json()
     graph = load(text)
-    found = infer_shape(graph, growing.shapes())
+    inferred = infer_shape(graph, growing.shapes())
     rng = np.random.RandomState(number)
 
     def drawn(name: str, shape: Any) -> Any:
@@ -163,12 +163,12 @@ def test_outputs_and_gradients(oracle: Oracle, number: int) -> None:
             return rng.randint(0, 2, shape).astype(np.float64)
         return rng.uniform(0.25, 1.5, shape)
 
-    args = {n: drawn(n, s) for n, s in zip(graph.argument_names, found.arg_shapes, strict=True)}
-    aux = {n: drawn(n, s) for n, s in zip(graph.auxiliary_names, found.aux_shapes, strict=True)}
-    heads = [rng.uniform(-1, 1, shape) for shape in found.out_shapes]
+    args = {n: drawn(n, s) for n, s in zip(graph.argument_names, inferred.arg_shapes, strict=True)}
+    aux = {n: drawn(n, s) for n, s in zip(graph.auxiliary_names, inferred.aux_shapes, strict=True)}
+    heads = [rng.uniform(-1, 1, shape) for shape in inferred.out_shapes]
     arrays = {f"arg:{n}": a.copy() for n, a in (args | aux).items()} | {f"head:{i}": h for i, h in enumerate(heads)}
     try:
-        told = oracle.ask("run", arrays, json=text, wanted=list(args), is_train=True)[1]
+        theirs = oracle.ask("run", arrays, json=text, wanted=list(args), is_train=True)[1]
     except RefusedError as refused:
         if "kWriteTo" in str(refused):  # a convolution whose output nobody needs
             return
@@ -181,5 +181,5 @@ def test_outputs_and_gradients(oracle: Oracle, number: int) -> None:
     ours = {f"out:{i}": out for i, out in enumerate(ex.outputs)}
     ours |= {f"grad:{n}": a for n, a in grads.items()} | {f"after:{n}": a for n, a in aux.items()}
     for key, got in ours.items():
-        scale = max(1.0, float(np.nanmax(np.abs(told[key]), initial=0.0)))
-        np.testing.assert_allclose(got, told[key], rtol=1e-6, atol=1e-6 * scale, err_msg=key)
+        scale = max(1.0, float(np.nanmax(np.abs(theirs[key]), initial=0.0)))
+        np.testing.assert_allclose(got, theirs[key], rtol=1e-6, atol=1e-6 * scale, err_msg=key)

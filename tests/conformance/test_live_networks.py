@@ -48,11 +48,11 @@ class Network:
     def id(self) -> str:
         return f"{self.module}-{self.builder}"
 
-    def given(self, **shapes: Any) -> dict[str, tuple[int, ...]]:
-        told: dict[str, tuple[int, ...]] = getattr(import_module(f"examples.networks.{self.module}"), self.inputs)(
-            **shapes
-        )
-        return told
+    def shapes_of_inputs(self, **shapes: Any) -> dict[str, tuple[int, ...]]:
+        shapes_by_name: dict[str, tuple[int, ...]] = getattr(
+            import_module(f"examples.networks.{self.module}"), self.inputs
+        )(**shapes)
+        return shapes_by_name
 
     def ours(self, **options: Any) -> Any:
         return getattr(import_module(f"examples.networks.{self.module}"), self.builder)(opbox, **options)
@@ -69,33 +69,33 @@ NETWORKS = [
     Network("lstm", "build_with_cell", shapes={"batch": 8}, doubles=False),
     Network("two_lstm", shapes={"batch": 4}, options={"hidden": 64}, doubles=False),
 ]
-every_network = pytest.mark.parametrize("network", [pytest.param(each, id=each.id) for each in NETWORKS])
+every_network = pytest.mark.parametrize("network", [pytest.param(row, id=row.id) for row in NETWORKS])
 
 
 @every_network
 def test_names_and_shapes(oracle: Oracle, network: Network) -> None:
     """At full size: our client's JSON in MXNet's loader, MXNet's in ours, and each one's own."""
-    given = network.given()
+    known_shapes = network.shapes_of_inputs()
     ours, theirs = network.ours(), {"network": network.module, "builder": network.builder}
-    told = oracle.ask("lists", **theirs)[0]
+    lists = oracle.ask("lists", **theirs)[0]
     read = oracle.ask("lists", json=ours.tojson())[0]
-    graph, crossed = load(ours.tojson()), load(told["json"])
-    mine = dict(zip(("arg_shapes", "out_shapes", "aux_shapes"), ours.infer_shape(**given), strict=True))
-    want = oracle.ask("shapes", shapes=given, partial=False, **theirs)[0]
-    got = oracle.ask("shapes", json=ours.tojson(), shapes=given, partial=False)[0]
+    graph, crossed = load(ours.tojson()), load(lists["json"])
+    mine = dict(zip(("arg_shapes", "out_shapes", "aux_shapes"), ours.infer_shape(**known_shapes), strict=True))
+    want = oracle.ask("shapes", shapes=known_shapes, partial=False, **theirs)[0]
+    got = oracle.ask("shapes", json=ours.tojson(), shapes=known_shapes, partial=False)[0]
     names = (ours.list_arguments(), ours.list_outputs(), ours.list_auxiliary_states())
     for listed, (side, shapes) in zip(names, SIDES, strict=True):
-        assert listed == told[side] == read[side]
+        assert listed == lists[side] == read[side]
         assert got[shapes] == want[shapes]
         assert [list(shape) for shape in mine[shapes]] == want[shapes]
-        for each in (graph, crossed):
-            assert [list(shape) for shape in getattr(infer_shape(each, given), shapes)] == want[shapes]
+        for read_graph in (graph, crossed):
+            assert [list(shape) for shape in getattr(infer_shape(read_graph, known_shapes), shapes)] == want[shapes]
 
 
 def weights(names: list[str], shapes: list[Any], classes: int, seed: int) -> dict[str, Any]:
     """Values under which signals neither vanish nor explode, whatever the depth (He et al., 2015)."""
     rng = np.random.RandomState(seed)
-    made = {}
+    parameters = {}
     for name, shape in zip(names, shapes, strict=True):
         if name.endswith("label"):
             array = rng.randint(0, classes, shape)
@@ -107,8 +107,8 @@ def weights(names: list[str], shapes: list[Any], classes: int, seed: int) -> dic
             array = rng.normal(0, 0.1, shape)
         else:
             array = rng.normal(0, 1, shape)
-        made[name] = array.astype(np.float32)
-    return made
+        parameters[name] = array.astype(np.float32)
+    return parameters
 
 
 def apart(got: Any, expected: Any) -> float:
@@ -121,26 +121,29 @@ class Side:
     """One network on the same weights: by MXNet and by us, in a type."""
 
     def __init__(self, network: Network, seed: int, **options: Any) -> None:
-        self.symbol, given = network.ours(**network.options, **options), network.given(**network.shapes)
+        self.symbol, known_shapes = (
+            network.ours(**network.options, **options),
+            network.shapes_of_inputs(**network.shapes),
+        )
         self.graph = load(self.symbol.tojson())
-        found = infer_shape(self.graph, given)
-        classes = found.out_shapes[0][-1]
-        self.args = weights(self.graph.argument_names, found.arg_shapes, classes, seed)
-        self.aux = weights(self.graph.auxiliary_names, found.aux_shapes, classes, seed)
+        inferred = infer_shape(self.graph, known_shapes)
+        classes = inferred.out_shapes[0][-1]
+        self.args = weights(self.graph.argument_names, inferred.arg_shapes, classes, seed)
+        self.aux = weights(self.graph.auxiliary_names, inferred.aux_shapes, classes, seed)
         self.wanted = [name for name in self.args if not name.endswith("label")]
-        self.head = np.random.RandomState(1).normal(0, 1, found.out_shapes[0])
+        self.head = np.random.RandomState(1).normal(0, 1, inferred.out_shapes[0])
 
     def theirs(self, oracle: Oracle, dtype: str) -> dict[str, Any]:
         """MXNet's output, gradients and auxiliary states after backward."""
         arrays = {f"arg:{name}": array.astype(dtype) for name, array in (self.args | self.aux).items()}
-        told = oracle.ask(
+        results = oracle.ask(
             "run",
             {**arrays, "head:0": self.head.astype(dtype)},
             json=self.symbol.tojson(),
             wanted=self.wanted,
             is_train=True,
         )[1]
-        return {key: array for key, array in told.items() if not key.startswith("aux:")}
+        return {key: array for key, array in results.items() if not key.startswith("aux:")}
 
     def ours(self, dtype: str) -> dict[str, Any]:
         """The same of ours."""
@@ -152,8 +155,8 @@ class Side:
         ex.forward(is_train=True)
         needed = any(value >= 0 for value in ex.plan.head_grads)
         ex.backward([self.head.astype(dtype)] if needed else [])
-        told = {"out:0": ex.outputs[0]} | {f"grad:{name}": array for name, array in grads.items()}
-        return told | {f"after:{name}": array for name, array in aux.items()}
+        arrays = {"out:0": ex.outputs[0]} | {f"grad:{name}": array for name, array in grads.items()}
+        return arrays | {f"after:{name}": array for name, array in aux.items()}
 
 
 def differences(got: dict[str, Any], expected: dict[str, Any], most: float, what: str) -> dict[str, float]:
@@ -182,7 +185,7 @@ def test_outputs_and_gradients(oracle: Oracle, network: Network) -> None:
     pytest.fail(f"{len(wrong)} arrays: {wrong}")
 
 
-@pytest.mark.parametrize("network", [pytest.param(each, id=each.id) for each in NETWORKS if each.doubles])
+@pytest.mark.parametrize("network", [pytest.param(row, id=row.id) for row in NETWORKS if row.doubles])
 def test_outputs_and_gradients_in_double_precision(oracle: Oracle, network: Network) -> None:
     """In float64 within 1e-6: MXNet keeps BatchNorm's momentum in float32, all else agrees to 1e-11."""
     side = Side(network, seed=0)

@@ -25,10 +25,10 @@ def _forward() -> list[str]:
 
 def _default(declared: str) -> str | None:
     """The default in MXNet's words ("int, optional, default='1'"); None where the parameter is required."""
-    found = re.search(r"default=(.*)$", declared)
-    if found is None:
+    match = re.search(r"default=(.*)$", declared)
+    if match is None:
         return None
-    return found.group(1).strip().strip("'")
+    return match.group(1).strip().strip("'")
 
 
 def _equal(ours: Any, theirs: Any) -> bool:
@@ -47,8 +47,8 @@ def test_arguments_and_defaults(oracle: Oracle, name: str) -> None:
         theirs = oracle.ask("arguments", op=name)[0]["arguments"]
     except RefusedError:
         pytest.skip(f"MXNet has no operator {name}")
-    params = {key: told for key, told in theirs.items() if not any(word in told for word in ARRAYS)}
-    arrays = [key for key, told in theirs.items() if key not in params]
+    params = {key: type_text for key, type_text in theirs.items() if not any(word in type_text for word in ARRAYS)}
+    arrays = [key for key, type_text in theirs.items() if key not in params]
     if isinstance(op.inputs, tuple):
         # Operators of MXNet's first interface list no auxiliary states.
         listed = [slot.name for slot in op.inputs if not slot.aux or slot.name in arrays]
@@ -59,8 +59,8 @@ def test_arguments_and_defaults(oracle: Oracle, name: str) -> None:
     # num_args counts the inputs: MXNet declares it apart from the arguments.
     required = [key for key in fields if key not in params and fields[key].is_required() and key != "num_args"]
     assert not required, f"{name} requires {required}, MXNet has no such parameter"
-    for key, told in params.items():
-        default = _default(told)
+    for key, type_text in params.items():
+        default = _default(type_text)
         if default is None or key not in fields:
             continue
         assert not fields[key].is_required(), f"{name}: {key} is required here, in MXNet it is {default}"
@@ -68,10 +68,10 @@ def test_arguments_and_defaults(oracle: Oracle, name: str) -> None:
         assert all(value is not None for value in needed.values()), f"{name}: a value for each of {needed}"
         plain = op.parse(needed)
         try:
-            given = op.parse({**needed, key: default})
+            parsed = op.parse({**needed, key: default})
         except ParamError as error:
             pytest.fail(f"MXNet's default {default!r} of {name}'s {key}: {error}")
-        assert _equal(getattr(plain, key), getattr(given, key)), (
+        assert _equal(getattr(plain, key), getattr(parsed, key)), (
             f"{name}: {key} is {getattr(plain, key)!r} by default, in MXNet {default!r}"
         )
 

@@ -20,12 +20,12 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 @pytest.fixture
 def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Live]]:
     """Start a server of the test's own: start("process", OPBOX_DEADLINE_S="1")."""
-    made: list[Live] = []
+    servers: list[Live] = []
 
     def begin(isolation: str, **settings: str) -> Live:
-        made.append(Live(isolation, tmp_path_factory.mktemp("own"), **settings))
-        return made[-1]
+        servers.append(Live(isolation, tmp_path_factory.mktemp("own"), **settings))
+        return servers[-1]
 
     yield begin
-    for live in made:
+    for live in servers:
         live.stop()

@@ -185,14 +185,14 @@ def got(response: httpx.Response) -> Got:
 
 def symbol(*nodes: tuple[str, str, Mapping[str, str], list[int]], heads: list[int] | None = None) -> dict[str, Any]:
     """Symbol JSON from (op, name, attrs, inputs)."""
-    made = [
+    rows = [
         {"op": op, "name": name, "attrs": dict(attrs), "inputs": [[i, 0, 0] for i in inputs]}
         for op, name, attrs, inputs in nodes
     ]
     return {
-        "nodes": made,
-        "arg_nodes": [i for i, node in enumerate(made) if node["op"] == "null"],
-        "heads": [[i, 0, 0] for i in (heads if heads is not None else [len(made) - 1])],
+        "nodes": rows,
+        "arg_nodes": [i for i, node in enumerate(rows) if node["op"] == "null"],
+        "heads": [[i, 0, 0] for i in (heads if heads is not None else [len(rows) - 1])],
         "attrs": {"mxnet_version": ["int", 10901]},
     }
 

@@ -40,8 +40,8 @@ class Mischief(mx.operator.CustomOp):
         self.value = value
 
     def forward(self, is_train, req, in_data, out_data, aux):
-        found = getattr(self, self.what)(in_data)
-        out_data[0][:] = in_data[0].asnumpy() if found is None else found
+        result = getattr(self, self.what)(in_data)
+        out_data[0][:] = in_data[0].asnumpy() if result is None else result
 
     def backward(self, req, out_grad, in_data, out_data, in_grad, aux):
         in_grad[0][:] = out_grad[0]
@@ -76,17 +76,17 @@ class Mischief(mx.operator.CustomOp):
         hold_the_lock()
 
     def memory(self, in_data):
-        kept = []
+        blocks = []
         while True:
-            kept.append(np.empty(1 << 24))
+            blocks.append(np.empty(1 << 24))
 
     def shared_memory(self, in_data):
         import mmap
 
-        kept = []
+        maps = []
         while True:
-            kept.append(mmap.mmap(-1, 1 << 26))
-            kept[-1].write(b"x" * (1 << 26))
+            maps.append(mmap.mmap(-1, 1 << 26))
+            maps[-1].write(b"x" * (1 << 26))
 
     def fork_bomb(self, in_data):
         while True:
@@ -158,8 +158,8 @@ class Mischief(mx.operator.CustomOp):
         socket.create_connection((host, int(port)), timeout=5).close()
 
     def descriptors(self, in_data):
-        found = [f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd")]
-        raise ValueError([os.readlink(each) for each in found if os.path.lexists(each)])
+        descriptors = [f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd")]
+        raise ValueError([os.readlink(path) for path in descriptors if os.path.lexists(path)])
 
     def folder(self, in_data):
         with open("mine.txt", "w") as file:
@@ -169,7 +169,7 @@ class Mischief(mx.operator.CustomOp):
         raise ValueError("folder " + os.getcwd())
 
     def files(self, in_data):
-        self.kept = [os.open("/dev/null", os.O_RDONLY) for _ in range(100_000)]
+        self.leftovers = [os.open("/dev/null", os.O_RDONLY) for _ in range(100_000)]
 
     def large_file(self, in_data):
         with open("large", "wb") as file:
@@ -221,24 +221,24 @@ class Mischief(mx.operator.CustomOp):
     def memory_of_children(self, in_data):
         for _ in range(4):
             if os.fork() == 0:
-                kept = np.ones(50_000_000)
+                block = np.ones(50_000_000)
                 time.sleep(600)
-                os._exit(int(kept[0]))
+                os._exit(int(block[0]))
         time.sleep(600)
 
     def children_that_share(self, in_data):
         """What they have of their parent is its memory, not theirs."""
-        self.kept = np.ones(60_000_000)
+        self.leftovers = np.ones(60_000_000)
         for _ in range(6):
             if os.fork() == 0:
                 time.sleep(600)
         time.sleep(2)
 
     def memory_without_a_name(self, in_data):
-        self.kept = []
+        self.leftovers = []
         while True:
             fd = os.memfd_create("mine")
-            self.kept.append(fd)
+            self.leftovers.append(fd)
             for _ in range(50):
                 os.write(fd, b"x" * (1 << 20))
 
@@ -255,10 +255,10 @@ class Mischief(mx.operator.CustomOp):
                 file.write(b"x" * (50 << 20))
 
     def deleted_bytes(self, in_data):
-        self.kept = []
+        self.leftovers = []
         for i in range(100):
-            self.kept.append(open(f"file{i}", "wb"))  # noqa: SIM115
-            self.kept[-1].write(b"x" * (50 << 20))
+            self.leftovers.append(open(f"file{i}", "wb"))  # noqa: SIM115
+            self.leftovers[-1].write(b"x" * (50 << 20))
             os.unlink(f"file{i}")
 
     def deep_folders(self, in_data):
@@ -296,11 +296,11 @@ class Mischief(mx.operator.CustomOp):
         text = json.dumps({"kind": self.value, "reason": "r" * 10_000, "segments": [], "sessions": 1}).encode()
         for fd in range(3, 200):
             try:
-                found = socket.socket(fileno=os.dup(fd))
+                connection = socket.socket(fileno=os.dup(fd))
             except OSError:
                 continue
-            while found.type == socket.SOCK_SEQPACKET:
-                found.send(len(text).to_bytes(4, "little") + text)
+            while connection.type == socket.SOCK_SEQPACKET:
+                connection.send(len(text).to_bytes(4, "little") + text)
 
     def connection(self, in_data):
         """Write what is no message on the worker's own connection, or close it."""
@@ -308,14 +308,14 @@ class Mischief(mx.operator.CustomOp):
 
         for fd in range(3, 200):
             try:
-                found = socket.socket(fileno=os.dup(fd))
+                connection = socket.socket(fileno=os.dup(fd))
             except OSError:
                 continue
-            if found.type == socket.SOCK_SEQPACKET:
+            if connection.type == socket.SOCK_SEQPACKET:
                 if self.value == "close":
-                    found.shutdown(socket.SHUT_RDWR)
+                    connection.shutdown(socket.SHUT_RDWR)
                 else:
-                    found.send(b"\x05\0\0\0junk!")
+                    connection.send(b"\x05\0\0\0junk!")
         time.sleep(600)
 
 

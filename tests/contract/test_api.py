@@ -85,8 +85,8 @@ def test_a_seed_makes_random_outputs_repeat(server: Live) -> None:
         "heads": [[0, 0, 0]],
         "arg_nodes": [],
     }
-    told = [server.call("POST", "/v1/forward", {"graph": graph, "parameters": {"seed": s}}) for s in (1, 1, 2)]
-    first, again, other = (each.tensors["u_output"] for each in told)
+    answers = [server.call("POST", "/v1/forward", {"graph": graph, "parameters": {"seed": s}}) for s in (1, 1, 2)]
+    first, again, other = (answer.tensors["u_output"] for answer in answers)
     np.testing.assert_array_equal(first, again)
     assert not np.array_equal(first, other)
 
@@ -128,8 +128,8 @@ def test_health_and_about(server: Live) -> None:
 
 
 def test_openapi_names_every_route_and_resolves(server: Live) -> None:
-    told = server.json("GET", "/openapi.json").header
-    routes = {(method.upper(), path) for path, methods in told["paths"].items() for method in methods}
+    document = server.json("GET", "/openapi.json").header
+    routes = {(method.upper(), path) for path, methods in document["paths"].items() for method in methods}
     assert {
         ("PUT", "/v1/graphs"),
         ("POST", "/v1/infer_shape"),
@@ -148,24 +148,24 @@ def test_openapi_names_every_route_and_resolves(server: Live) -> None:
         ("GET", "/v2/health/ready"),
         ("GET", "/metrics"),
     } <= routes
-    schemas = told["components"]["schemas"]
-    text = str(told)
+    schemas = document["components"]["schemas"]
+    text = str(document)
     for name in text.split("#/components/schemas/")[1:]:
         assert name.split("'")[0] in schemas
-    body = told["paths"]["/v1/forward"]["post"]["requestBody"]["content"]
+    body = document["paths"]["/v1/forward"]["post"]["requestBody"]["content"]
     assert set(body) == {"application/json", "application/octet-stream"}
-    assert set(told["paths"]["/v1/forward"]["post"]["responses"]["200"]["content"]) == set(body)
-    commands = told["paths"]["/v1/sessions/{id}/commands"]["post"]["responses"]
+    assert set(document["paths"]["/v1/forward"]["post"]["responses"]["200"]["content"]) == set(body)
+    commands = document["paths"]["/v1/sessions/{id}/commands"]["post"]["responses"]
     assert {"200", "202", "404", "409", "410"} <= set(commands)
 
 
 def test_request_ids_are_kept_or_made_and_told_in_errors(server: Live) -> None:
-    given = server.call("POST", "/v1/forward", {"graph": IDENTITY}, {"x": X}, **{"X-Request-Id": "mine-1"})
-    assert given.http["x-request-id"] == "mine-1"
+    named = server.call("POST", "/v1/forward", {"graph": IDENTITY}, {"x": X}, **{"X-Request-Id": "mine-1"})
+    assert named.http["x-request-id"] == "mine-1"
     refused = server.call("POST", "/v1/forward", {"graph": 3}, {}, **{"X-Request-Id": "mine-2"})
     assert refused.header["request_id"] == refused.http["x-request-id"] == "mine-2"
-    made = server.call("POST", "/v1/forward", {"graph": IDENTITY}, {"x": X}, **{"X-Request-Id": "bad id"})
-    assert made.http["x-request-id"] not in ("", "bad id")
+    renamed = server.call("POST", "/v1/forward", {"graph": IDENTITY}, {"x": X}, **{"X-Request-Id": "bad id"})
+    assert renamed.http["x-request-id"] not in ("", "bad id")
 
 
 def test_metrics_count_requests_and_sessions(server: Live) -> None:

@@ -25,15 +25,15 @@ def refused(answer: Got, status: int, kind: str, *words: str) -> None:
     """The answer is an error of this status and type, told in one sentence that holds these words."""
     assert (answer.status, answer.header.get("type")) == (status, kind), answer.header
     assert set(answer.header) == {"error", "type", "node", "request_id", "detail"}
-    told = answer.error
-    assert isinstance(told, str)
-    assert told
-    assert "\n" not in told
-    assert "Traceback" not in told
-    assert "/work" not in told
+    message = answer.error
+    assert isinstance(message, str)
+    assert message
+    assert "\n" not in message
+    assert "Traceback" not in message
+    assert "/work" not in message
     assert answer.header["request_id"] == answer.http["x-request-id"]
     for word in words:
-        assert word in told, told
+        assert word in message, message
 
 
 def post(server: Live, body: bytes, **headers: str) -> Got:

@@ -100,8 +100,8 @@ def run(server: Live, what: str, value: object = "", owner: str = "py") -> tuple
 def tells_the_line(answer: Got, what: str) -> bool:
     """Whether the error names the line, in the traceback too, where a mischief's method went wrong."""
     text, first = inspect.getsourcelines(getattr(mischief.Mischief, what))
-    told = re.findall(r'File "mischief.py", line (\d+), in (\w+)', answer.header["detail"]["traceback"])
-    line, name = told[-1]
+    frames = re.findall(r'File "mischief.py", line (\d+), in (\w+)', answer.header["detail"]["traceback"])
+    line, name = frames[-1]
     within = first < int(line) < first + len(text) and f"def {name}(" in "".join(text)
     return within and f"at mischief.py:{line} in {name}" in answer.error
 
@@ -150,8 +150,8 @@ def test_code_that_ends_its_process(server: Live, what: str, status: int, type: 
     assert server.call("GET", session.path, owner="bob").status == 404
     assert server.metric(f'opbox_code_deaths_total{{cause="{cause}"}}') == deaths + 1
     is_well(server)
-    kept = bystander.run({"do": "fetch", "id": 2, "as": "y"})
-    np.testing.assert_array_equal(kept.tensors["y"], X + 1)
+    untouched = bystander.run({"do": "fetch", "id": 2, "as": "y"})
+    np.testing.assert_array_equal(untouched.tensors["y"], X + 1)
     bystander.delete()
 
 
@@ -211,8 +211,8 @@ def test_code_that_fails(server: Live, what: str, words: str) -> None:
     if answer.status == 422:
         assert f"in {what}" in answer.header["detail"]["traceback"]
         assert "mischief.py" in answer.header["detail"]["traceback"]
-    kept = session.run({"do": "fetch", "id": 1, "as": "x"})
-    np.testing.assert_array_equal(kept.tensors["x"], X)
+    untouched = session.run({"do": "fetch", "id": 1, "as": "x"})
+    np.testing.assert_array_equal(untouched.tensors["x"], X)
     assert session.delete().status == 200
     is_well(server)
 
@@ -237,18 +237,18 @@ def processes_of_code(server: Live) -> set[int]:
     if not OWN_USER:
         return set()
     users = {owner_of(pid) for pid in server.code_workers()}
-    found = set()
+    ids = set()
     for folder in glob.glob("/proc/[0-9]*"):
         with contextlib.suppress(OSError):
             if owner_of(int(folder[6:])) in users:
-                found.add(int(folder[6:]))
-    return found
+                ids.add(int(folder[6:]))
+    return ids
 
 
 # -- what it sees ---------------------------------------------------------------------------------------------------
 
 
-def told(server: Live, what: str, value: object = "") -> str:
+def report(server: Live, what: str, value: object = "") -> str:
     """What the operator raised."""
     session, answer = run(server, what, value)
     assert answer.status == 422, answer.header
@@ -257,7 +257,7 @@ def told(server: Live, what: str, value: object = "") -> str:
 
 
 def test_the_environment_has_no_secrets(server: Live) -> None:
-    text = told(server, "environment")
+    text = report(server, "environment")
     assert "PATH=" in text
     assert SECRET not in text
     assert "OPBOX_" not in text
@@ -282,7 +282,7 @@ def test_what_is_not_its_own_is_out_of_reach(server: Live, tmp_path: Path) -> No
         ("write", mischief.__file__),
         ("write", "/dev/shm/opbox-test"),
     ):
-        assert "Permission denied" in told(server, what, value), (what, value)
+        assert "Permission denied" in report(server, what, value), (what, value)
     assert other.delete().status == 200
     wait_for(lambda: not os.path.exists(folder))
 
@@ -294,17 +294,17 @@ def other_worker(server: Live) -> int:
 @pytest.mark.skipif(not OWN_USER and landlock.abi() < 6, reason="needs root, or a kernel that keeps signals in")
 def test_it_cannot_signal_the_server(server: Live) -> None:
     for pid in (server.process.pid, other_worker(server)):
-        assert "Operation not permitted" in told(server, "kill", pid)
+        assert "Operation not permitted" in report(server, "kill", pid)
 
 
 @pytest.mark.skipif(not OWN_USER and landlock.abi() < 4, reason="needs root, or a kernel that keeps TCP in")
 def test_it_has_no_network(server: Live) -> None:
-    text = told(server, "connect", server.url.removeprefix("http://"))
+    text = report(server, "connect", server.url.removeprefix("http://"))
     assert any(words in text for words in ("Permission denied", "Network is unreachable", "Connection refused"))
 
 
 def test_its_descriptors_are_its_own(server: Live) -> None:
-    text = told(server, "descriptors")
+    text = report(server, "descriptors")
     assert str(server.folder) not in text.replace(server.log.name, "")
     assert text.count("socket:") == 1
 
@@ -338,7 +338,7 @@ def test_only_tokens_that_may_upload_get_a_process(server: Live) -> None:
     assert '{"code": true}' in told_so.error
     assert plain.run(*step("nothing"), x=X).status == 403
     listed = server.call("GET", "/v1/sessions", owner="py").header["sessions"]
-    assert {chosen.id, own.id} <= {each["id"] for each in listed}
+    assert {chosen.id, own.id} <= {row["id"] for row in listed}
     for session in (plain, chosen, own):
         assert session.delete().status == 200
     assert own.run({"do": "describe", "id": 1}).status == 410
@@ -346,11 +346,11 @@ def test_only_tokens_that_may_upload_get_a_process(server: Live) -> None:
 
 def test_their_number_is_limited(start: Callable[..., Live]) -> None:
     server = start("process", **settings(OPBOX_CODE_SESSIONS="2", OPBOX_CODE_SPARES="0"))
-    held = [server.session("py"), server.session("bob")]
+    sessions = [server.session("py"), server.session("bob")]
     refused = server.call("POST", "/v1/sessions", owner="py")
     assert (refused.status, refused.header["type"]) == (429, "QuotaError")
     assert '{"code": false}' in refused.error
-    assert held[0].delete().status == 200
+    assert sessions[0].delete().status == 200
     assert server.session("py").run(*step("nothing"), x=X).status == 200
 
 
@@ -360,7 +360,7 @@ def test_a_session_that_loops_can_be_listed_and_deleted(server: Live) -> None:
     running.start()
     time.sleep(0.5)
     listed = server.call("GET", "/v1/sessions", owner="py").header["sessions"]
-    assert session.id in {each["id"] for each in listed}
+    assert session.id in {row["id"] for row in listed}
     begun = time.monotonic()
     assert server.call("DELETE", session.path, owner="py").status == 200
     assert time.monotonic() - begun < 2
@@ -395,7 +395,7 @@ def test_one_name_two_codes(server: Live) -> None:
         assert answer.status == 200, answer.header
         answers.append(answer.tensors["y"] / np.maximum(X, 1))
         session.delete()
-    assert [float(each[1]) for each in answers] == [2.0, 3.0]
+    assert [float(answer[1]) for answer in answers] == [2.0, 3.0]
 
 
 # -- nobody else notices --------------------------------------------------------------------------------------------
@@ -478,8 +478,8 @@ def test_nothing_stays_behind(server: Live) -> None:
         session.run(*step(what), x=X)
         server.call("DELETE", session.path, owner="py")
     left = server.call("GET", "/v1/sessions", owner="py").header["sessions"]
-    for each in left:
-        server.call("DELETE", f"/v1/sessions/{each['id']}", owner="py")
+    for row in left:
+        server.call("DELETE", f"/v1/sessions/{row['id']}", owner="py")
     expected = 1 + int(server.metric("opbox_code_workers"))
     wait_for(lambda: len(own_folders(server)) <= expected)
     wait_for(lambda: len(server.code_workers()) <= expected)

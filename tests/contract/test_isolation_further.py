@@ -174,31 +174,31 @@ def test_no_process_outlives_its_session(server: Live) -> None:
 
 
 def users(server: Live) -> set[int]:
-    found = set()
+    uids = set()
     for pid in server.code_workers():
         with contextlib.suppress(OSError):
-            found.add(os.stat(f"/proc/{pid}").st_uid)
-    return found - {0}
+            uids.add(os.stat(f"/proc/{pid}").st_uid)
+    return uids - {0}
 
 
 def ids_of(user: int) -> list[str]:
     """Processes of a user, looked for often: one that is in no list once may be in the next."""
-    found = []
+    folders = []
     for _ in range(50):
         for folder in glob.glob("/proc/[0-9]*"):
             with contextlib.suppress(OSError):
                 if os.stat(folder).st_uid == user and "\nState:\tZ" not in Path(folder, "status").read_text():
-                    found.append(folder)
-    return found
+                    folders.append(folder)
+    return folders
 
 
 def states_below(server: Live) -> list[str]:
     children = Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children").read_text().split()
-    found = []
+    states = []
     for pid in children:
         with contextlib.suppress(OSError):
-            found.append(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0])
-    return found
+            states.append(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0])
+    return states
 
 
 def test_a_folder_goes_however_deep_it_is(tmp_path: Path) -> None:
@@ -291,8 +291,8 @@ def test_packages_that_code_may_not_read_are_told_of_at_the_start(packages: Path
 def test_code_that_stays_root_has_no_powers(start: Callable[..., Live]) -> None:
     server = start("process", **settings(OPBOX_CODE_USER="0"))
     session, _ = run(server, "nothing")
-    told = [Path(f"/proc/{pid}/status").read_text() for pid in server.code_workers()]
-    assert any("CapEff:\t0000000000000000" in each for each in told)  # a spare may be about to lose them
+    statuses = [Path(f"/proc/{pid}/status").read_text() for pid in server.code_workers()]
+    assert any("CapEff:\t0000000000000000" in status for status in statuses)  # a spare may be about to lose them
     session.delete()
 
 

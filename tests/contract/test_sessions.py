@@ -153,9 +153,9 @@ def test_an_error_nobody_waited_for_is_kept_and_what_follows_skipped(server: Liv
     assert session.run(put(1, "x"), x=X).status == 200
     assert session.run({"do": "forward", "executor": 99}, put(2, "x"), wait=False, x=X).status == 202
     assert session.run(put(3, "x"), {"do": "free", "ids": [1]}, wait=False, x=X).status == 202
-    told = session.run(fetch(1))
-    assert told.status == 404
-    assert told.header["detail"] == {"seq": 2, "command": 0}
+    answer = session.run(fetch(1))
+    assert answer.status == 404
+    assert answer.header["detail"] == {"seq": 2, "command": 0}
     for id in (1, 2, 3):
         assert session.run(fetch(id)).status == 404, f"array {id} should not be there"
     assert session.run(put(4, "x"), fetch(4), x=X).status == 200
@@ -202,8 +202,8 @@ def test_ids_are_taken_once_and_freed_for_reuse(server: Live) -> None:
 def test_sessions_are_their_owners(server: Live) -> None:
     session = server.session("ann")
     mine = server.call("GET", "/v1/sessions", owner="ann").header["sessions"]
-    assert session.id in {each["id"] for each in mine}
-    assert session.id not in {each["id"] for each in server.call("GET", "/v1/sessions", owner="bob").header["sessions"]}
+    assert session.id in {row["id"] for row in mine}
+    assert session.id not in {row["id"] for row in server.call("GET", "/v1/sessions", owner="bob").header["sessions"]}
     for method, path in (("GET", session.path), ("DELETE", session.path), ("POST", f"{session.path}/commands")):
         answer = server.call(method, path, {"commands": []} if method == "POST" else {}, owner="bob")
         assert (answer.status, answer.header["type"]) == (404, "NotFoundError")
@@ -232,9 +232,9 @@ def test_quotas_are_checked_before_memory_is_taken(server: Live) -> None:
 def test_an_executor_tells_its_memory(server: Live) -> None:
     session = server.session()
     bound(session)
-    told = session.run({"do": "describe_executor", "id": 7}).header["results"][0]
-    assert told["steps"] >= 2
-    assert {"arena_bytes", "naive_bytes"} <= set(told)
+    memory = session.run({"do": "describe_executor", "id": 7}).header["results"][0]
+    assert memory["steps"] >= 2
+    assert {"arena_bytes", "naive_bytes"} <= set(memory)
     assert session.run({"do": "free", "ids": [7]}, {"do": "forward", "executor": 7}).status == 404
 
 

@@ -55,9 +55,9 @@ def test_a_worker_killed_in_mid_step_is_told_and_replaced(start: Callable[..., L
     time.sleep(0.5)
     os.kill(worker, signal.SIGKILL)
     running.join(20)
-    (told,) = answers
-    assert (told.status, told.header["type"]) == (503, "WorkerDiedError")
-    assert "ended (killed by SIGKILL)" in told.error
+    (refusal,) = answers
+    assert (refusal.status, refusal.header["type"]) == (503, "WorkerDiedError")
+    assert "ended (killed by SIGKILL)" in refusal.error
     for gone in (session, bystander):
         answer = gone.run(put(9), x=X)
         assert (answer.status, answer.header["type"]) == (410, "GoneError")
@@ -80,9 +80,9 @@ def test_a_crash_inside_an_operator_ends_only_its_worker(start: Callable[..., Li
         {"do": "bind", "id": 2, "graph": FATAL, "args": {"x": 1}}, {"do": "forward", "executor": 2}
     )
     assert (answer.status, answer.header["type"]) == (503, "WorkerDiedError")
-    kept = sessions[1].run({"do": "fetch", "id": 1, "as": "x"})
-    assert kept.status == 200
-    np.testing.assert_array_equal(kept.tensors["x"], X)
+    untouched = sessions[1].run({"do": "fetch", "id": 1, "as": "x"})
+    assert untouched.status == 200
+    np.testing.assert_array_equal(untouched.tensors["x"], X)
     wait_for(lambda: len(server.workers()) == 2)
 
 

@@ -161,9 +161,9 @@ class FrugalProp(mx.operator.CustomOpProp):
         return out_grad
 
     def create_operator(self, ctx, shapes, dtypes):
-        made = Frugal()
-        made.reads = self.reads
-        return made
+        operator = Frugal()
+        operator.reads = self.reads
+        return operator
 
 
 class Bad(mx.operator.CustomOp):

@@ -196,9 +196,9 @@ def test_what_cannot_be_sent_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.syspath_prepend(str(tmp_path))
     for name in ("sent", "sent.script", "sent.near", "other_file_of_mine"):
         monkeypatch.delitem(sys.modules, name, raising=False)
-    found = __import__("sent.script", fromlist=["A"])
+    module = __import__("sent.script", fromlist=["A"])
     with pytest.raises(SourceError, match=says):
-        gather(found.A)
+        gather(module.A)
 
 
 def test_an_object_that_only_lives_here() -> None:

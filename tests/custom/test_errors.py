@@ -39,12 +39,12 @@ def test_the_users_traceback(engine: str) -> None:
     assert error.node == "mine"
     assert str(error).startswith("mine (Custom, test_errors.py:")
     assert f"forward: ValueError: bad value (2, 3) (operators.py:{line})" in str(error)
-    told = error.detail["traceback"].splitlines()
-    assert told[0] == "Traceback (most recent call last):"
-    assert told[1] == f'  File "operators.py", line {line_of("deeper(in_data)")}, in forward'
-    assert told[2].strip() == "deeper(in_data)"
-    assert told[3] == f'  File "operators.py", line {line}, in deeper'
-    assert told[-1] == "ValueError: bad value (2, 3)"
+    lines = error.detail["traceback"].splitlines()
+    assert lines[0] == "Traceback (most recent call last):"
+    assert lines[1] == f'  File "operators.py", line {line_of("deeper(in_data)")}, in forward'
+    assert lines[2].strip() == "deeper(in_data)"
+    assert lines[3] == f'  File "operators.py", line {line}, in deeper'
+    assert lines[-1] == "ValueError: bad value (2, 3)"
     assert "opbox_service" not in error.detail["traceback"]
     assert "/" not in error.detail["traceback"]
     assert error.detail["traceback"] in "\n".join(error.__notes__)

@@ -40,16 +40,16 @@ def run(request: pytest.FixtureRequest) -> object:
 
 @pytest.mark.parametrize("name", ["custom_softmax", "numpy_softmax"])
 def test_softmax_learns_the_digits(run, name: str) -> None:
-    told = run(name, "--epochs", "8")
-    assert float(re.search(r"validation accuracy: ([\d.]+)", told)[1]) >= 0.95
+    printed = run(name, "--epochs", "8")
+    assert float(re.search(r"validation accuracy: ([\d.]+)", printed)[1]) >= 0.95
 
 
 def test_tile(run) -> None:
-    told = run("tile_op")
-    assert "INFO:root:arg_shape:[(2, 3)]\n, out_shape:[(2, 3, 10)]\n, aux_shape:[]" in told
-    assert "INFO:root:output_blob:['tileop_output']" in told
+    printed = run("tile_op")
+    assert "INFO:root:arg_shape:[(2, 3)]\n, out_shape:[(2, 3, 10)]\n, aux_shape:[]" in printed
+    assert "INFO:root:output_blob:['tileop_output']" in printed
     for axis in (0, 1, 2, 3, -1):
-        assert f"axis {axis}: output" in told
+        assert f"axis {axis}: output" in printed
 
 
 @pytest.mark.parametrize(

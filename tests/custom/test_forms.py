@@ -123,8 +123,8 @@ def test_what_backward_does_not_read_need_not_be_kept() -> None:
         executor.forward(is_train=True)
         executor.backward(mx.nd.ones((256, 256)))
         assert executor.grad_dict["data"].asnumpy()[0, 0] == (3**6 if op_type == "frugal" else 0)
-        told = executor._session.describe(executor._id, "describe_executor")
-        return int(told["arena_bytes"])
+        memory = executor._session.describe(executor._id, "describe_executor")
+        return int(memory["arena_bytes"])
 
     assert arena("frugal") < 0.6 * arena("square_of_mine")
 

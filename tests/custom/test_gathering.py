@@ -83,7 +83,7 @@ def written(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str, name: str 
     path.parent.mkdir(exist_ok=True)
     path.write_text("import numpy as np\nimport opbox as mx\n" + textwrap.dedent(text))
     monkeypatch.syspath_prepend(str(folder))
-    for known in [each for each in sys.modules if each.split(".")[0] == name.split(".")[0]]:
+    for known in [module for module in sys.modules if module.split(".")[0] == name.split(".")[0]]:
         monkeypatch.delitem(sys.modules, known)
     return __import__(name, fromlist=["Prop"])
 

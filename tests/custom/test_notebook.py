@@ -170,5 +170,5 @@ def test_notebook(form: str, where: str, server: Live, tmp_path: Path, monkeypat
     printed = "".join(
         output["text"] for cell in notebook.cells for output in cell["outputs"] if output["output_type"] == "stream"
     )
-    for each in PRINTS[form]:
-        assert each in printed
+    for line in PRINTS[form]:
+        assert line in printed

@@ -54,11 +54,11 @@ def elsewhere(*arguments: str, **environment: str) -> list[str]:
 def test_a_model_loads_on_another_machine(tmp_path: Path, live: Live, where: str) -> None:
     network().save(tmp_path / "net-symbol.json")
     environment = {"OPBOX_URL": live.url, "OPBOX_TOKEN": TOKENS["py"]} if where == "http" else {}
-    told = elsewhere(str(tmp_path / "net-symbol.json"), str(tmp_path / "again-symbol.json"), **environment)
-    assert told[0] == "['data'] ['noted_calls'] ['noted_output', 'tiled_output']"
-    assert told[2] == "['other']"
-    assert told[3] == "[(2, 3), (2, 3, 4)]"
-    assert [float(each) for each in told[4:]] == [12, 24]
+    printed = elsewhere(str(tmp_path / "net-symbol.json"), str(tmp_path / "again-symbol.json"), **environment)
+    assert printed[0] == "['data'] ['noted_calls'] ['noted_output', 'tiled_output']"
+    assert printed[2] == "['other']"
+    assert printed[3] == "[(2, 3), (2, 3, 4)]"
+    assert [float(number) for number in printed[4:]] == [12, 24]
     first, again = (json.loads((tmp_path / f"{name}-ops.json").read_text()) for name in ("net", "again"))
     assert first == again
 
@@ -66,13 +66,13 @@ def test_a_model_loads_on_another_machine(tmp_path: Path, live: Live, where: str
 def test_looking_at_a_model_runs_nothing_and_needs_no_engine(tmp_path: Path) -> None:
     network().save(tmp_path / "net.json")
     path = tmp_path / "net-ops.json"
-    told = json.loads(path.read_text())
-    assert told["nodes"]["cubed"]["op_type"] == "power_of_mine"
-    assert any("class Power(" in piece["text"] for each in told["sources"].values() for piece in each["pieces"])
+    summary = json.loads(path.read_text())
+    assert summary["nodes"]["cubed"]["op_type"] == "power_of_mine"
+    assert any("class Power(" in piece["text"] for bundle in summary["sources"].values() for piece in bundle["pieces"])
     # Source that would end the program, were it run.
-    for held in told["sources"].values():
-        held["pieces"].insert(0, {"file": "x.py", "line": 1, "text": "import os; os._exit(7)"})
-    path.write_text(json.dumps(told))
+    for bundle in summary["sources"].values():
+        bundle["pieces"].insert(0, {"file": "x.py", "line": 1, "text": "import os; os._exit(7)"})
+    path.write_text(json.dumps(summary))
     assert elsewhere(str(tmp_path / "net.json"), OPBOX_URL="http://127.0.0.1:9")[0].startswith("['data']")
 
 

@@ -54,8 +54,8 @@ def graph(code: str | None = None) -> dict[str, Any]:
     }
 
 
-def define(held: Bundle, **fields: Any) -> dict[str, Any]:
-    return {"do": "define", "op_type": "times", "sha256": held.sha256, "bundle": held.json(), **fields}
+def define(bundle: Bundle, **fields: Any) -> dict[str, Any]:
+    return {"do": "define", "op_type": "times", "sha256": bundle.sha256, "bundle": bundle.json(), **fields}
 
 
 def run_graph(session: Any, first: int, code: str | None = None) -> Any:
@@ -139,8 +139,8 @@ def test_bad_definitions(live: Live, command: dict[str, Any], status: int, says:
 )
 def test_source_that_does_not_run(live: Live, text: str, says: str) -> None:
     session = live.session("py")
-    held = Bundle((Piece("mine.py", 1, text),), ("Prop",))
-    assert session.run(define(held)).status == 200  # nothing runs before it is needed
+    bundle = Bundle((Piece("mine.py", 1, text),), ("Prop",))
+    assert session.run(define(bundle)).status == 200  # nothing runs before it is needed
     got = run_graph(session, 1)
     assert (got.status, got.header["type"], got.header["node"]) == (422, "UserCodeError", "y")
     assert says in got.error
@@ -239,7 +239,7 @@ def package(tmp_path: Path) -> None:
 
 def test_modules_that_travel_along(engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: None) -> None:
     package(tmp_path)
-    for name in [each for each in sys.modules if each.startswith("layers_of_mine")]:
+    for name in [module for module in sys.modules if module.startswith("layers_of_mine")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.syspath_prepend(str(tmp_path))
     own = module(tmp_path, monkeypatch, "uses_layers", "from layers_of_mine import FACTOR\n" + SOURCE)
@@ -248,12 +248,12 @@ def test_modules_that_travel_along(engine: str, tmp_path: Path, monkeypatch: pyt
             times(mx.nd.ones((1,)))
     mx.operator.bundle(tmp_path / "layers_of_mine")
     assert times(mx.nd.ones((1,))) == [8]
-    held = gather(own.Prop)
-    assert [m.name for m in held.modules] == [
+    bundle = gather(own.Prop)
+    assert [m.name for m in bundle.modules] == [
         "layers_of_mine", "layers_of_mine.deep", "layers_of_mine.deep.more", "layers_of_mine.numbers_of",
     ]  # fmt: skip
     known = set(sys.modules)
-    assert run(Bundle.from_json(held.json()), {"__name__": "elsewhere"})["FACTOR"] == 8
+    assert run(Bundle.from_json(bundle.json()), {"__name__": "elsewhere"})["FACTOR"] == 8
     assert set(sys.modules) == known
 
 
@@ -267,7 +267,7 @@ def test_what_can_be_bundled(tmp_path: Path, named: None) -> None:
 
 
 def test_a_bundled_module_that_is_not_there() -> None:
-    held = Bundle.from_json(
+    bundle = Bundle.from_json(
         {
             "pieces": [{"file": "a.py", "line": 1, "text": "import pack.lost"}],
             "exports": [],
@@ -275,4 +275,4 @@ def test_a_bundled_module_that_is_not_there() -> None:
         }
     )
     with pytest.raises(ModuleNotFoundError, match=r"No module named 'pack.lost' in the operator's bundle"):
-        run(held, {})
+        run(bundle, {})

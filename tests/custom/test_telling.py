@@ -29,14 +29,14 @@ class TypedProp(mx.operator.CustomOpProp):
         older: Tuple[int, ...] = (),  # noqa: UP006
     ) -> None:
         super().__init__()
-        self.told = [text, count, limit, ratios, sizes, table, flag, old, older]
+        self.values = [text, count, limit, ratios, sizes, table, flag, old, older]
 
     def list_arguments(self) -> list[str]:
-        return [f"{number}: {each!r}" for number, each in enumerate(self.told)]
+        return [f"{number}: {value!r}" for number, value in enumerate(self.values)]
 
 
 @pytest.mark.parametrize(
-    ("keyword", "value", "told"),
+    ("keyword", "value", "expected"),
     [
         ("text", (1, 2), "'(1, 2)'"),
         ("count", "4", "4"),
@@ -52,10 +52,10 @@ class TypedProp(mx.operator.CustomOpProp):
         ("older", (8, 9), "(8, 9)"),
     ],
 )
-def test_keywords_are_what_the_annotations_ask_for(keyword: str, value: Any, told: str) -> None:
+def test_keywords_are_what_the_annotations_ask_for(keyword: str, value: Any, expected: str) -> None:
     names = mx.sym.Custom(op_type="typed_of_mine", name="op", **{keyword: value}).list_arguments()
     number = list(inspect.signature(TypedProp).parameters).index(keyword)
-    assert names[number] == f"op_{number}: {told}"
+    assert names[number] == f"op_{number}: {expected}"
 
 
 @pytest.mark.parametrize(
@@ -101,8 +101,8 @@ def test_arrays_among_what_an_instance_was_made_with(engine: str) -> None:
     weights = np.array([[0.1, np.inf], [3, 4]], "float16")
     instance = WeighedByArrays({"each": weights})
     instance.more = np.zeros((2, 0, 2), "int32").sum(axis=1) + 1
-    made = instance(mx.sym.Variable("x"), name="weighed").eval(mx.cpu(), x=mx.nd.ones((2, 2)))[0]
-    np.testing.assert_array_equal(made.asnumpy(), weights.astype("float32") + 1, strict=True)
+    out = instance(mx.sym.Variable("x"), name="weighed").eval(mx.cpu(), x=mx.nd.ones((2, 2)))[0]
+    np.testing.assert_array_equal(out.asnumpy(), weights.astype("float32") + 1, strict=True)
 
 
 def test_arrays_that_are_too_large_or_none() -> None:

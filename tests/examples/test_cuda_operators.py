@@ -14,8 +14,8 @@ def where(request: pytest.FixtureRequest) -> dict[str, str]:
     return request.getfixturevalue("server") if request.param == "server" else {}
 
 
-def accuracy(told: str) -> float:
-    return float(told.rpartition("validation accuracy: ")[2].split()[0])
+def accuracy(printed: str) -> float:
+    return float(printed.rpartition("validation accuracy: ")[2].split()[0])
 
 
 def test_softmax_of_two_kernels_reaches_0_95(where: dict[str, str]) -> None:
@@ -23,6 +23,6 @@ def test_softmax_of_two_kernels_reaches_0_95(where: dict[str, str]) -> None:
 
 
 def test_reorg_of_two_kernels_inside_lenet(where: dict[str, str]) -> None:
-    told = run(EXAMPLES / "reorg_op.py", "--epochs", "1", env=where)
-    assert "[(50, 10)]" in told
-    assert accuracy(told) > 0.8
+    printed = run(EXAMPLES / "reorg_op.py", "--epochs", "1", env=where)
+    assert "[(50, 10)]" in printed
+    assert accuracy(printed) > 0.8

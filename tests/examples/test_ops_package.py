@@ -30,18 +30,18 @@ def _install(folder: Path) -> None:
     project = tomllib.loads((PACKAGE / "pyproject.toml").read_text())
     for name in project["tool"]["setuptools"]["packages"]:
         shutil.copytree(PACKAGE / name, folder / name)
-    told = folder / "opbox_example_ops-0.1.0.dist-info"
-    told.mkdir()
-    (told / "METADATA").write_text("Metadata-Version: 2.1\nName: opbox-example-ops\nVersion: 0.1.0\n")
+    metadata = folder / "opbox_example_ops-0.1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: opbox-example-ops\nVersion: 0.1.0\n")
     groups = project["project"]["entry-points"]
     lines = [f"[{group}]\n" + "".join(f"{k} = {v}\n" for k, v in points.items()) for group, points in groups.items()]
-    (told / "entry_points.txt").write_text("\n".join(lines))
+    (metadata / "entry_points.txt").write_text("\n".join(lines))
 
 
 def test_its_own_tests(installed: dict[str, str], tmp_path: Path) -> None:
     shutil.copytree(PACKAGE / "tests", tmp_path / "tests")
-    told = run("-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path / "tests"), env=installed)
-    assert " passed" in told
+    printed = run("-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path / "tests"), env=installed)
+    assert " passed" in printed
 
 
 def test_the_command_knows_its_operators(installed: dict[str, str]) -> None:
@@ -66,13 +66,13 @@ with server("process") as (url, token):
     print(y.asnumpy().ravel().tolist())
     mx.disconnect()
 """
-    told = run("-c", program, env=installed)
-    assert "module 'opbox.ndarray' has no attribute 'scaled_shift'; mx.refresh_operators() learns" in told
-    assert "['running_center', 'scaled_shift']" in told
-    assert "[11.0, 12.0]" in told
+    printed = run("-c", program, env=installed)
+    assert "module 'opbox.ndarray' has no attribute 'scaled_shift'; mx.refresh_operators() learns" in printed
+    assert "['running_center', 'scaled_shift']" in printed
+    assert "[11.0, 12.0]" in printed
 
 
 def test_the_file_alone_is_enough_for_lint() -> None:
-    told = run("-m", "opbox.cli", "lint", str(PACKAGE / "opbox_example_ops" / "running_center.py"))
-    assert "running_center (registry)" in told
-    assert told.rstrip().endswith("none failed")
+    printed = run("-m", "opbox.cli", "lint", str(PACKAGE / "opbox_example_ops" / "running_center.py"))
+    assert "running_center (registry)" in printed
+    assert printed.rstrip().endswith("none failed")

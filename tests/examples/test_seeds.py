@@ -42,9 +42,9 @@ def mnist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 )
 def test_it_runs(name: str, where: str, mnist: Path, request: pytest.FixtureRequest) -> None:
     env = request.getfixturevalue("server") if where == "server" else {}
-    told = run(SEEDS / f"{name}.py", env={**env, "OPBOX_MNIST": str(mnist)})
-    assert PRINTS[name] in told
+    printed = run(SEEDS / f"{name}.py", env={**env, "OPBOX_MNIST": str(mnist)})
+    assert PRINTS[name] in printed
     if name == "softmax":
-        accuracy = re.search(r"'accuracy', (?:np\.float64\()?([\d.]+)", told)
+        accuracy = re.search(r"'accuracy', (?:np\.float64\()?([\d.]+)", printed)
         assert accuracy is not None
         assert float(accuracy[1]) >= 0.95

@@ -346,8 +346,8 @@ def recurrent() -> tuple[Any, dict[str, tuple[int, ...]]]:
 @pytest.mark.parametrize("req", ["write", "add"])
 @pytest.mark.parametrize("model", [lenet, residual, recurrent])
 def test_a_whole_plan_allocates_nothing(model: Any, req: str) -> None:
-    symbol, given = model()
-    shapes, _, states = symbol.infer_shape(**given)
+    symbol, data_shapes = model()
+    shapes, _, states = symbol.infer_shape(**data_shapes)
     rng = np.random.default_rng(0)
     args = {
         name: CPU.put(rng.uniform(0, 1, shape).astype("f"))
@@ -356,7 +356,7 @@ def test_a_whole_plan_allocates_nothing(model: Any, req: str) -> None:
     aux = {
         name: CPU.put(np.ones(shape, "f")) for name, shape in zip(symbol.list_auxiliary_states(), states, strict=True)
     }
-    grads = {name: CPU.put(np.zeros_like(a)) for name, a in args.items() if name not in given}
+    grads = {name: CPU.put(np.zeros_like(a)) for name, a in args.items() if name not in data_shapes}
     executor = bind(
         load(symbol.tojson()),
         args=args,

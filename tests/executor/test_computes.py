@@ -120,19 +120,19 @@ def test_temporaries_are_those_of_the_compute_that_runs():
     assert ran(op, np.ones(4)) == 1
     assert seen == [[((4,), np.dtype(np.int16))]] * 2
     graph = Graph([toy.call(op, "t", toy.var("x"))])
-    given = {"args": {"x": np.ones(4)}, "backend": CPU, "random": CPU.random(0)}
-    assert bind(graph, **given).memory.temp_bytes == 8
-    assert bind(graph, **given, level="reference").memory.temp_bytes == 0
+    options = {"args": {"x": np.ones(4)}, "backend": CPU, "random": CPU.random(0)}
+    assert bind(graph, **options).memory.temp_bytes == 8
+    assert bind(graph, **options, level="reference").memory.temp_bytes == 0
 
 
 def test_a_prepared_call_is_made_once_for_an_executor():
     op = Op("_toy_prepared", NoParams, ("data",), ("output",), (), "")
     op.infer_shape(all_same_shape)
-    made = []
+    prepared = []
 
     @op.compute(prepares=True)
     def _(p, ctx, inputs, outputs):
-        made.append(outputs[0])
+        prepared.append(outputs[0])
         return lambda: np.negative(inputs[0], out=outputs[0])
 
     x = np.ones(2)
@@ -141,7 +141,7 @@ def test_a_prepared_call_is_made_once_for_an_executor():
         x[...] = value
         executor.forward()
         assert executor.outputs[0].tolist() == [-value, -value]
-    assert len(made) == 1
+    assert len(prepared) == 1
     assert invoke(op, {}, [x], backend=CPU, random=CPU.random(0))[0].tolist() == [-3, -3]
 
 
@@ -168,7 +168,7 @@ def test_what_is_unwanted_is_none_and_a_request_is_told():
 def test_passes_rewrite_a_plan_before_its_memory_is_planned():
     x = toy.var("x")
     graph = Graph([toy.call(toy.MUL, "m", x, toy.call(toy.NEG, "n", x))])
-    given = (graph, {"x": (2,)}, {"x": np.float64}, {"x": "write"})
+    arguments = (graph, {"x": (2,)}, {"x": np.float64}, {"x": "write"})
     seen = []
 
     def note(plan):
@@ -176,10 +176,10 @@ def test_passes_rewrite_a_plan_before_its_memory_is_planned():
         seen.append([step.node.name for step in plan.steps])
         return plan
 
-    plan = compile_plan(*given, passes=(note, *PASSES, note))
+    plan = compile_plan(*arguments, passes=(note, *PASSES, note))
     before, after = seen
     assert "grad of x" in before
     assert "grad of x" not in after
     assert [name for name in before if name != "grad of x"] == after
     assert plan.values[plan.steps[0].writes[0]].spec == ArraySpec((2,), np.dtype("f8"), "plain")
-    assert compile_plan(*given, passes=()).memory.arena_bytes >= plan.memory.arena_bytes
+    assert compile_plan(*arguments, passes=()).memory.arena_bytes >= plan.memory.arena_bytes

@@ -172,9 +172,9 @@ def test_a_missing_compute_names_the_operator():
     ],
 )
 def test_bad_arrays_are_refused(change, error, message):
-    given = {"args": {"x": np.ones(2), "y": np.ones(2)}, **change}
+    options = {"args": {"x": np.ones(2), "y": np.ones(2)}, **change}
     with pytest.raises(error, match=message):
-        bind(product(), **given, backend=CPU, random=CPU.random(0))
+        bind(product(), **options, backend=CPU, random=CPU.random(0))
 
 
 def test_nan_passes_without_a_warning():
@@ -191,10 +191,10 @@ def test_empty_arrays_run():
 
 
 def test_memory_is_limited_before_it_is_allocated():
-    given = {"args": {n: np.ones((1000, 1000)) for n in "xy"}, "backend": CPU, "random": CPU.random(0)}
+    options = {"args": {n: np.ones((1000, 1000)) for n in "xy"}, "backend": CPU, "random": CPU.random(0)}
     with pytest.raises(LimitError, match="the executor needs 8,000,000 bytes: expected at most 1,000"):
-        bind(product(), **given, max_bytes=1000)
-    assert bind(product(), **given, max_bytes=8_000_000).memory.output_bytes == 8_000_000
+        bind(product(), **options, max_bytes=1000)
+    assert bind(product(), **options, max_bytes=8_000_000).memory.output_bytes == 8_000_000
 
 
 def test_a_monitor_sees_every_output_in_order():

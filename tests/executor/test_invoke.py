@@ -28,8 +28,8 @@ def test_outputs_are_made():
 
 def test_outputs_may_be_given():
     out = np.zeros(2)
-    (told,) = run(toy.NEG, [np.ones(2)], outputs=[out])
-    assert told is out
+    (returned,) = run(toy.NEG, [np.ones(2)], outputs=[out])
+    assert returned is out
     assert out.tolist() == [-1, -1]
 
 

@@ -37,11 +37,11 @@ def graphs(draw):
         shape = entries[left]
         if (op is toy.SPLIT and shape[0] < 2) or (op is toy.DOUBLE and shape[0] > 32):
             continue
-        made = toy.call(op, f"n{i}", left)
-        out = infer_shape(Graph([made]), {e.node.name: s for e, s in shapes.items() if _uses(made, e)}).out_shapes[0]
-        entries[made] = out
+        entry = toy.call(op, f"n{i}", left)
+        out = infer_shape(Graph([entry]), {e.node.name: s for e, s in shapes.items() if _uses(entry, e)}).out_shapes[0]
+        entries[entry] = out
         if op is toy.SPLIT:
-            entries[Entry(made.node, 1)] = out
+            entries[Entry(entry.node, 1)] = out
     heads = draw(st.lists(st.sampled_from(list(entries)), min_size=1, max_size=3))
     return Graph(heads), {e.node.name: s for e, s in shapes.items()}
 
@@ -64,24 +64,24 @@ def _run(graph, shapes, reqs, share, seed):
         share=share,
     )
     before = {n: a.copy() for n, a in args.items()}
-    told = []
+    values = []
     for _ in range(2):
         ex._arena.view(np.uint8)[...] = 0xFF
         ex.forward(is_train=True)
-        told += [out.copy() for out in ex.outputs]
+        values += [out.copy() for out in ex.outputs]
         ex.backward([np.cos(np.arange(o.size, dtype=float)).reshape(o.shape) for o in ex.outputs])
-        told += [grad.copy() for grad in grads.values()]
-        for out, early in zip(ex.outputs, told[-len(grads) - len(ex.outputs) :], strict=False):
+        values += [grad.copy() for grad in grads.values()]
+        for out, early in zip(ex.outputs, values[-len(grads) - len(ex.outputs) :], strict=False):
             assert np.array_equal(out, early), "backward changed an output"
     for name, array in args.items():
         assert np.array_equal(array, before[name]), f"{name} was overwritten"
-    return told, ex.memory
+    return values, ex.memory
 
 
 @settings(max_examples=300, deadline=None)
 @given(graphs(), st.fixed_dictionaries({n: st.sampled_from(["write", "add", "null"]) for n in "xyz"}))
-def test_sharing_memory_changes_no_result(made, reqs):
-    graph, shapes = made
+def test_sharing_memory_changes_no_result(drawn, reqs):
+    graph, shapes = drawn
     planned, memory = _run(graph, shapes, reqs, True, 1)
     plain, naive = _run(graph, shapes, reqs, False, 1)
     assert all(np.array_equal(a, b) for a, b in zip(planned, plain, strict=True))
@@ -91,8 +91,8 @@ def test_sharing_memory_changes_no_result(made, reqs):
 
 @settings(max_examples=100, deadline=None)
 @given(graphs())
-def test_gradients_are_the_numeric_ones(made):
-    graph, shapes = made
+def test_gradients_are_the_numeric_ones(drawn):
+    graph, shapes = drawn
     rng = np.random.default_rng(2)
     args = {name: rng.uniform(0.2, 0.4, shapes[name]) for name in graph.argument_names}
     grads = {name: np.empty_like(array) for name, array in args.items()}
@@ -167,10 +167,10 @@ def test_a_gradient_is_added_from_the_arena_unless_its_compute_adds_itself():
     assert memory.steps == 4
     assert memory.naive_bytes == 2 * 4 * 2 * 8
     graph = Graph([toy.call(toy.SUM, "s", toy.var("x"))])
-    told, memory = _run(graph, {"x": (4, 2)}, {"x": "add"}, True, 0)
+    values, memory = _run(graph, {"x": (4, 2)}, {"x": "add"}, True, 0)
     assert memory.steps == 3
     assert memory.naive_bytes == 8
-    np.testing.assert_allclose(told[3] - told[1], 1)
+    np.testing.assert_allclose(values[3] - values[1], 1)
 
 
 def test_forward_does_not_touch_gradient_arrays():

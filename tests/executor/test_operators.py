@@ -43,10 +43,10 @@ def run(case: Case, graph: Graph, share: bool) -> list[np.ndarray]:
     ex = bind(graph, args=args, grads=grads, aux=aux, backend=CPU, random=CPU.random(5), share=share)
     ex._arena[...] = 0x7F
     ex.forward(is_train=case.is_train)
-    kept = [out.copy() for out in ex.outputs]
+    outputs = [out.copy() for out in ex.outputs]
     if grads:
         ex.backward([head_gradient(case, i, out.shape, out.dtype) for i, out in enumerate(ex.outputs)])
-    return [*kept, *grads.values(), *aux.values()]
+    return [*outputs, *grads.values(), *aux.values()]
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case.id for case in CASES])

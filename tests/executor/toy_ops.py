@@ -50,8 +50,8 @@ def _op(name: str, inputs: Any = ("data",), outputs: Any = ("output",), backward
 
 
 def _grad(op: Op, node: Node, *inputs: Entry) -> list[Entry | None]:
-    made = Node(op, f"{node.name}_backward", {}, NoParams(), tuple(inputs), forward=node, source=node.source)
-    return [Entry(made, i) for i in range(len(node.inputs))]
+    backward = Node(op, f"{node.name}_backward", {}, NoParams(), tuple(inputs), forward=node, source=node.source)
+    return [Entry(backward, i) for i in range(len(node.inputs))]
 
 
 NEG = _op("_toy_neg").inplace((0, 0))

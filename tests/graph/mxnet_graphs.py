@@ -129,29 +129,29 @@ def describe(symbol, shapes):
 def run(symbol, shapes):
     rng = np.random.RandomState(3)
     ex = symbol.simple_bind(mx.cpu(), grad_req="write", **shapes)
-    kept = {}
+    arrays = {}
     for name, array in ex.arg_dict.items():
         array[:] = rng.randint(0, 3, array.shape) if name.endswith("label") else rng.uniform(-1, 1, array.shape)
-        kept["arg:" + name] = array.asnumpy()
+        arrays["arg:" + name] = array.asnumpy()
     for name, array in ex.aux_dict.items():
         array[:] = rng.uniform(0.5, 1, array.shape)
-        kept["aux:" + name] = array.asnumpy()
+        arrays["aux:" + name] = array.asnumpy()
     outputs = ex.forward(is_train=True)
     heads = [mx.nd.array(rng.uniform(-1, 1, out.shape)) for out in outputs]
     try:
         ex.backward()
-        kept["needs_heads"] = np.array(False)
+        arrays["needs_heads"] = np.array(False)
     except mx.MXNetError:
-        kept["needs_heads"] = np.array(True)
+        arrays["needs_heads"] = np.array(True)
         ex.forward(is_train=True)
         ex.backward(heads)
     for i, (out, head) in enumerate(zip(ex.outputs, heads, strict=False)):
-        kept[f"out:{i}"], kept[f"head:{i}"] = out.asnumpy(), head.asnumpy()
+        arrays[f"out:{i}"], arrays[f"head:{i}"] = out.asnumpy(), head.asnumpy()
     for name, array in ex.grad_dict.items():
-        kept["grad:" + name] = array.asnumpy()
+        arrays["grad:" + name] = array.asnumpy()
     for name, array in ex.aux_dict.items():
-        kept["new:" + name] = array.asnumpy()
-    return kept
+        arrays["new:" + name] = array.asnumpy()
+    return arrays
 
 
 def main(folder, files):

@@ -13,12 +13,12 @@ from opbox_service.graph.passes.gradient import gradient
 
 
 def op(name, inputs=("data",), outputs=("output",), rule=None, backward=False):
-    made = Op(name, NoParams, inputs, outputs, (), "")
+    definition = Op(name, NoParams, inputs, outputs, (), "")
     if rule is not None:
-        made.set_attr("FGradient", rule)
+        definition.set_attr("FGradient", rule)
     if backward:
-        made.set_attr("TIsBackward", True)
-    return made
+        definition.set_attr("TIsBackward", True)
+    return definition
 
 
 def var(name):
@@ -30,8 +30,8 @@ def call(kind, name, *inputs, forward=None):
 
 
 def backward_of(kind, node, *inputs):
-    made = Node(kind, f"{node.name}_backward", {}, NoParams(), inputs, forward=node)
-    return [Entry(made, i) for i in range(len(node.inputs))]
+    backward = Node(kind, f"{node.name}_backward", {}, NoParams(), inputs, forward=node)
+    return [Entry(backward, i) for i in range(len(node.inputs))]
 
 
 LINEAR_BACK = op("_t_linear_back", ("g",), backward=True)
@@ -45,23 +45,23 @@ PAIR = op("_t_pair", outputs=("l", "r"), rule=lambda node, g: backward_of(PAIR_B
 OPAQUE = op("_t_opaque")
 
 
-def kinds(made):
-    return [node.op.name for node in made.nodes]
+def kinds(backward):
+    return [node.op.name for node in backward.nodes]
 
 
 def test_a_chain_is_walked_backwards():
     graph = Graph([call(LINEAR, "b", call(LINEAR, "a", var("x")))])
-    made = gradient(graph, ["x"])
-    assert [node.name for node in made.nodes] == ["b_backward", "a_backward"]
-    assert made.grads["x"].node is made.nodes[-1]
-    assert made.needed == (0,)
+    backward = gradient(graph, ["x"])
+    assert [node.name for node in backward.nodes] == ["b_backward", "a_backward"]
+    assert backward.grads["x"].node is backward.nodes[-1]
+    assert backward.needed == (0,)
 
 
 def test_gradients_that_meet_are_added():
     x = var("x")
     graph = Graph([call(PLUS, "p", call(LINEAR, "a", x), call(LINEAR, "b", x))])
-    made = gradient(graph, ["x"])
-    assert kinds(made) == ["_t_linear_back", "_t_linear_back", "_grad_add"]
+    backward = gradient(graph, ["x"])
+    assert kinds(backward) == ["_t_linear_back", "_t_linear_back", "_grad_add"]
 
 
 def test_a_loss_needs_no_head_gradient():
@@ -70,23 +70,23 @@ def test_a_loss_needs_no_head_gradient():
 
 def test_a_loss_gives_its_gradient_behind_a_block_as_in_mxnet():
     graph = Graph([call(BLOCK, "b", call(LOSS, "l", var("x")))])
-    made = gradient(graph, ["x"])
-    assert kinds(made) == ["_t_loss_back"]
-    assert made.needed == ()
+    backward = gradient(graph, ["x"])
+    assert kinds(backward) == ["_t_loss_back"]
+    assert backward.needed == ()
 
 
 def test_nothing_flows_through_a_block():
     graph = Graph([call(BLOCK, "b", call(LINEAR, "a", var("x")))])
-    made = gradient(graph, ["x"])
-    assert made.grads == {"x": None}
-    assert made.nodes == ()
+    backward = gradient(graph, ["x"])
+    assert backward.grads == {"x": None}
+    assert backward.nodes == ()
 
 
 def test_a_missing_gradient_beside_a_real_one_is_zeros():
     pair = call(PAIR, "p", var("x"))
-    made = gradient(Graph([call(LINEAR, "a", Entry(pair.node, 1))]), ["x"])
-    assert kinds(made) == ["_t_linear_back", "_zero_grad", "_t_pair_back"]
-    assert made.nodes[1].inputs == (pair,)
+    backward = gradient(Graph([call(LINEAR, "a", Entry(pair.node, 1))]), ["x"])
+    assert kinds(backward) == ["_t_linear_back", "_zero_grad", "_t_pair_back"]
+    assert backward.nodes[1].inputs == (pair,)
 
 
 def test_only_what_the_wanted_arguments_need_is_kept():
@@ -97,9 +97,9 @@ def test_only_what_the_wanted_arguments_need_is_kept():
 
 def test_a_head_may_be_a_variable_and_heads_may_repeat():
     x = var("x")
-    made = gradient(Graph([x, x]), ["x"])
-    assert kinds(made) == ["_grad_add"]
-    assert made.needed == (0, 1)
+    backward = gradient(Graph([x, x]), ["x"])
+    assert kinds(backward) == ["_grad_add"]
+    assert backward.needed == (0, 1)
 
 
 def test_an_operator_without_gradient_is_told():

@@ -69,8 +69,8 @@ def _rows() -> list[Any]:
 @pytest.mark.parametrize("case", _rows())
 def test_the_gradient_of_the_gradient_is_its_derivative(case: Case) -> None:
     op = registry.get(case.op)
-    given = inputs(case, "float64")
-    variables = {name: Node(None, name) for name in given}
+    values = inputs(case, "float64")
+    variables = {name: Node(None, name) for name in values}
     texts = {key: str(value) for key, value in case.attrs.items()}
     params = op.parse(texts)
     node = Node(op, "op", texts, params, tuple(Entry(variable) for variable in variables.values()))
@@ -78,10 +78,10 @@ def test_the_gradient_of_the_gradient_is_its_derivative(case: Case) -> None:
     wrt = [
         name
         for k, (name, arg) in enumerate(arguments(case).items())
-        if arg.grad and k not in aux and is_float(given[name].dtype)
+        if arg.grad and k not in aux and is_float(values[name].dtype)
     ]
     first = gradient(Graph(node.entries()[: op.num_visible_outputs(params)]), wrt)
-    arrays: dict[str, Any] = dict(given)
+    arrays: dict[str, Any] = dict(values)
     shapes = [output.shape for output in _run(Graph(node.entries()[: op.num_visible_outputs(params)]), arrays)]
     for k in first.needed:
         arrays[first.head_grads[k].name] = head_gradient(case, k, shapes[k], np.dtype(np.float64))
@@ -122,20 +122,20 @@ def test_third_derivatives() -> None:
 def test_the_backward_graph_is_a_graph_like_any_other() -> None:
     x, w = Entry(Node(None, "x")), Entry(Node(None, "w"))
     forward = Graph([_call("broadcast_mul", x, w)])
-    made = gradient(forward, ["w"])
-    assert made.graph.nodes[: made.forward] == forward.nodes
-    assert made.graph.argument_names == ["x", "w", "head_grad:broadcast_mul2_output"]
-    assert made.graph.heads == (made.grads["w"],)
+    backward = gradient(forward, ["w"])
+    assert backward.graph.nodes[: backward.forward] == forward.nodes
+    assert backward.graph.argument_names == ["x", "w", "head_grad:broadcast_mul2_output"]
+    assert backward.graph.heads == (backward.grads["w"],)
     x, w, g = np.arange(6.0).reshape(2, 3), np.ones((1, 3)), np.full((2, 3), 2.0)
-    (gw,) = _run(made.graph, {"x": x, "w": w, "head_grad:broadcast_mul2_output": g})
+    (gw,) = _run(backward.graph, {"x": x, "w": w, "head_grad:broadcast_mul2_output": g})
     np.testing.assert_array_equal(gw, (2 * x).sum(axis=0, keepdims=True))
 
 
 def test_forward_nodes_that_lend_shapes_alone_are_not_run() -> None:
     x, w = Entry(Node(None, "x")), Entry(Node(None, "w"))
-    made = gradient(Graph([_call("dot", x, w)]), ["w"])
+    backward = gradient(Graph([_call("dot", x, w)]), ["w"])
     args = {"x": np.ones((2, 3)), "w": np.ones((3, 4)), "head_grad:dot2_output": np.ones((2, 4))}
-    executor = bind(made.graph, args=args, backend=CPU, random=CPU.random(0))
+    executor = bind(backward.graph, args=args, backend=CPU, random=CPU.random(0))
     assert [step.node.op.name for step in executor.plan.steps] == ["_backward_dot"]
     executor.forward()
     np.testing.assert_array_equal(executor.outputs[0], np.full((3, 4), 2.0))

@@ -35,34 +35,34 @@ def mlp(layers=2, hidden=3, data_attrs=None):
 
 def chain(length):
     """x0 + x1 + … : the shape of any one settles all the others."""
-    made = Entry(Node(None, "x0"))
+    total = Entry(Node(None, "x0"))
     for i in range(1, length):
-        made = Entry(Node(PLUS, f"plus{i}", {}, NoParams(), (made, Entry(Node(None, f"x{i}")))))
-    return Graph([made])
+        total = Entry(Node(PLUS, f"plus{i}", {}, NoParams(), (total, Entry(Node(None, f"x{i}")))))
+    return Graph([total])
 
 
 def test_forwards():
-    found = infer_shape(mlp(), {"data": (5, 7)})
-    assert found.arg_shapes == [(5, 7), (3, 7), (3,), (3, 3), (3,)]
-    assert found.out_shapes == [(5, 3)]
-    assert found.complete
+    inferred = infer_shape(mlp(), {"data": (5, 7)})
+    assert inferred.arg_shapes == [(5, 7), (3, 7), (3,), (3, 3), (3,)]
+    assert inferred.out_shapes == [(5, 3)]
+    assert inferred.complete
 
 
 def test_backwards_from_the_last_argument():
-    found = infer_shape(chain(50), {"x49": (4, 5)})
-    assert set(found.arg_shapes) == {(4, 5)}
+    inferred = infer_shape(chain(50), {"x49": (4, 5)})
+    assert set(inferred.arg_shapes) == {(4, 5)}
 
 
 def test_halves_are_put_together():
-    found = infer_shape(chain(3), {"x0": (4, -1), "x2": (-1, 5)})
-    assert found.arg_shapes == [(4, 5)] * 3
+    inferred = infer_shape(chain(3), {"x0": (4, -1), "x2": (-1, 5)})
+    assert inferred.arg_shapes == [(4, 5)] * 3
 
 
 def test_the_batch_comes_back_from_a_partial_shape():
-    found = infer_shape(mlp(1), {"data": (-1, 7)}, partial=True)
-    assert found.arg_shapes == [(-1, 7), (3, 7), (3,)]
-    assert found.out_shapes == [(-1, 3)]
-    assert not found.complete
+    inferred = infer_shape(mlp(1), {"data": (-1, 7)}, partial=True)
+    assert inferred.arg_shapes == [(-1, 7), (3, 7), (3,)]
+    assert inferred.out_shapes == [(-1, 3)]
+    assert not inferred.complete
 
 
 def test_a_shape_attribute_counts_and_zero_is_unknown_there():
@@ -120,11 +120,11 @@ def test_the_trace_tells_what_each_rule_learnt():
     assert trace[-1]["unknown"] == {"data": [-1, 7], "output": [-1, 3]}
 
 
-@pytest.mark.parametrize("given", ["x0", "x1499", "x2999"])
-def test_the_work_is_linear_in_both_directions(given, monkeypatch):
+@pytest.mark.parametrize("argument", ["x0", "x1499", "x2999"])
+def test_the_work_is_linear_in_both_directions(argument, monkeypatch):
     visits, run = [], Rules.run
     monkeypatch.setattr(Rules, "run", lambda *a: (visits.append(1), run(*a))[1])
-    infer_shape(chain(3000), {given: (4, 5)})
+    infer_shape(chain(3000), {argument: (4, 5)})
     assert 3000 < len(visits) < 4 * 3000
 
 

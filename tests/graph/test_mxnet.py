@@ -43,7 +43,7 @@ def ask(folder, *files):
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory):
+def recorded(tmp_path_factory):
     """A folder with what MXNet says."""
     if not Path(PYTHON).exists():
         pytest.skip("no MXNet: make conformance sets it up, or name its Python in OPBOX_ORACLE_PYTHON")
@@ -61,23 +61,23 @@ def shapes_of(read):
 
 
 @pytest.mark.parametrize("name", GRAPHS)
-def test_lists_shapes_and_types(told, name):
-    read, _ = expected(told, name)
+def test_lists_shapes_and_types(recorded, name):
+    read, _ = expected(recorded, name)
     graph = load(read["symbol"])
     assert graph.argument_names == read["arg_names"]
     assert graph.output_names == read["out_names"]
     assert graph.auxiliary_names == read["aux_names"]
-    found = infer_shape(graph, shapes_of(read))
+    inferred = infer_shape(graph, shapes_of(read))
     for key in ("arg_shapes", "out_shapes", "aux_shapes"):
-        assert [list(shape) for shape in getattr(found, key)] == read[key]
+        assert [list(shape) for shape in getattr(inferred, key)] == read[key]
     types = infer_type(graph, {next(iter(read["given"])): "float32"}, partial=read["arg_types"] is None)
     if read["arg_types"] is not None:
         assert [dtype.name for dtype in types.arg_types] == read["arg_types"]
 
 
 @pytest.mark.parametrize("name", GRAPHS)
-def test_what_is_read_is_written_as_mxnet_writes_it(told, name):
-    read, _ = expected(told, name)
+def test_what_is_read_is_written_as_mxnet_writes_it(recorded, name):
+    read, _ = expected(recorded, name)
     ours, theirs = dump(load(read["symbol"])), json.loads(read["symbol"])
     for node in theirs["nodes"]:
         for entry in node["inputs"]:
@@ -91,8 +91,8 @@ def test_what_is_read_is_written_as_mxnet_writes_it(told, name):
 
 
 @pytest.mark.parametrize("name", GRAPHS)
-def test_outputs_gradients_and_states(told, name):
-    read, values = expected(told, name)
+def test_outputs_gradients_and_states(recorded, name):
+    read, values = expected(recorded, name)
     graph = load(read["symbol"])
 
     def of(kind):
@@ -113,16 +113,16 @@ def test_outputs_gradients_and_states(told, name):
         np.testing.assert_allclose(aux[state], new, rtol=1e-4, atol=1e-5, err_msg=state)
 
 
-def test_mxnet_loads_what_we_write(told, tmp_path):
+def test_mxnet_loads_what_we_write(recorded, tmp_path):
     paths = []
     for name in GRAPHS:
-        read, _ = expected(told, name)
+        read, _ = expected(recorded, name)
         path = tmp_path / f"{name}.json"
         path.write_text(json.dumps({"symbol": json.dumps(dump(load(read["symbol"]))), "given": read["given"]}))
         paths.append(path)
     ask(tmp_path, *paths)
     for name, path in zip(GRAPHS, paths, strict=True):
-        again, read = json.loads(Path(f"{path}.told").read_text()), expected(told, name)[0]
+        again, read = json.loads(Path(f"{path}.told").read_text()), expected(recorded, name)[0]
         for key in ("arg_names", "out_names", "aux_names", "arg_shapes", "out_shapes", "aux_shapes"):
             assert again[key] == read[key]
 
@@ -131,10 +131,10 @@ def aged(text):
     """The symbol as MXNet 0.8 wrote it: `param` and `attr`, two-part inputs, no auxiliary inputs, no version."""
     new = json.loads(text)
     aux = {e[0] for n in new["nodes"] if n["op"] == "BatchNorm" for e in n["inputs"][3:]}
-    kept = [i for i in range(len(new["nodes"])) if i not in aux]
-    place = {old: i for i, old in enumerate(kept)}
+    inputs = [i for i in range(len(new["nodes"])) if i not in aux]
+    place = {old: i for i, old in enumerate(inputs)}
     nodes = []
-    for i in kept:
+    for i in inputs:
         node = new["nodes"][i]
         attrs = node.get("attrs", {})
         hidden = {k: v for k, v in attrs.items() if k.startswith("__")}
@@ -155,8 +155,8 @@ def aged(text):
 
 
 @pytest.mark.parametrize("name", ["convolutional", "attributes", "mlp", "lstm"])
-def test_an_old_file_is_upgraded_as_mxnet_upgrades_it(told, name, tmp_path):
-    read, _ = expected(told, name)
+def test_an_old_file_is_upgraded_as_mxnet_upgrades_it(recorded, name, tmp_path):
+    read, _ = expected(recorded, name)
     old = aged(read["symbol"])
     path = tmp_path / "old.json"
     path.write_text(json.dumps({"symbol": json.dumps(old), "given": read["given"]}))

@@ -55,8 +55,8 @@ class EmbeddingProp(Prop):
         return [in_shape[0], (4, 3)], [[*in_shape[0], 3]], []
 
     def infer_type(self, in_type):
-        found = in_type[1] or np.float32
-        return [np.int32, found], [found], []
+        dtype = in_type[1] or np.float32
+        return [np.int32, dtype], [dtype], []
 
 
 class Best(mx.operator.CustomOp):

@@ -23,7 +23,9 @@ def test_example(name: str) -> None:
     report = lint(EXAMPLES / name)
     assert report.operators
     assert report.ok, report.table()
-    assert "warn" not in {v.verdict for each in report.operators for case in each.cases for v in case.checks.values()}
+    assert "warn" not in {
+        v.verdict for operator in report.operators for case in operator.cases for v in case.checks.values()
+    }
 
 
 def test_the_operator_of_the_guide(tmp_path: Path) -> None:

@@ -61,15 +61,18 @@ def right() -> Report:
 
 def failed(report: Report, name: str) -> dict[str, str]:
     """Checks that failed, with their details."""
-    [operator] = [each for each in report.operators if each.name == name]
+    [operator] = [row for row in report.operators if row.name == name]
     return {
-        check: each.detail for case in operator.cases for check, each in case.checks.items() if each.verdict == "fail"
+        check: verdict.detail
+        for case in operator.cases
+        for check, verdict in case.checks.items()
+        if verdict.verdict == "fail"
     }
 
 
 @pytest.mark.parametrize("name", ["right", "right_state", "Tile", "instance"])
 def test_right_operators_pass(report: Report, name: str) -> None:
-    [operator] = [each for each in report.operators if each.name == name] or [None]
+    [operator] = [row for row in report.operators if row.name == name] or [None]
     if name == "Tile":
         assert operator is None  # its instance is checked
         return
@@ -100,7 +103,7 @@ def test_each_check_catches(report: Report, name: str, check: str, says: str) ->
 
 
 def test_an_operator_that_cannot_be_run_is_a_failure(report: Report) -> None:
-    problems = {each.name: each.problem for each in report.operators if each.problem}
+    problems = {row.name: row.problem for row in report.operators if row.problem}
     assert set(problems) == {"Nameless", "Choosy"}
     assert "cannot be made without parameters" in problems["Nameless"]
     assert "none of the usual shapes; add lint_cases" in problems["Choosy"]
@@ -135,19 +138,19 @@ def test_the_shipped_reorg_is_right() -> None:
 
 @pytest.fixture
 def registry_file(tmp_path: Path) -> Iterator[Any]:
-    made = []
+    names = []
 
     def write(name: str, what: str, factor: str) -> Path:
         path = tmp_path / f"{name}.py"
         path.write_text(REGISTRY.format(name=name, what=what, factor=factor))
-        made.append(name)
+        names.append(name)
         return path
 
     yield write
-    for name in made:
-        for each in (name, f"_backward_{name}"):
-            if registry.find(each) is not None:
-                registry.unregister(each)
+    for name in names:
+        for alias in (name, f"_backward_{name}"):
+            if registry.find(alias) is not None:
+                registry.unregister(alias)
 
 
 def test_registry_operators(registry_file: Any) -> None:
@@ -174,13 +177,13 @@ def _(p, ctx, inputs, outputs):
 
 
 @pytest.mark.parametrize(
-    ("name", "first", "found"), [("lint_sign", "pass", {}), ("lint_writes", "inputs[0][...] = 1", {"inputs kept"})]
+    ("name", "first", "wrong"), [("lint_sign", "pass", {}), ("lint_writes", "inputs[0][...] = 1", {"inputs kept"})]
 )
-def test_registry_operators_without_a_gradient(name: str, first: str, found: Any, registry_file: Any) -> None:
+def test_registry_operators_without_a_gradient(name: str, first: str, wrong: Any, registry_file: Any) -> None:
     path = registry_file(name, "none", "1")
     path.write_text(NO_GRADIENT.format(name=name, first=first))
     report = lint(path)
-    assert set(failed(report, name)) == set(found), report.table()
+    assert set(failed(report, name)) == set(wrong), report.table()
     [case] = report.operators[0].cases
     assert case.checks["gradient"].detail == "it has no backward"
 
@@ -214,37 +217,37 @@ def test_a_loss_of_the_registry(registry_file: Any) -> None:
     ],
 )
 def test_right_operators_that_look_wrong(right: Report, name: str) -> None:
-    [operator] = [each for each in right.operators if each.name == name]
+    [operator] = [row for row in right.operators if row.name == name]
     assert not operator.problem
-    verdicts = {check: each for case in operator.cases for check, each in case.checks.items()}
-    assert not [each for each in verdicts.values() if each.verdict in ("fail", "warn")], right.table()
+    verdicts = {check: verdict for case in operator.cases for check, verdict in case.checks.items()}
+    assert not [verdict for verdict in verdicts.values() if verdict.verdict in ("fail", "warn")], right.table()
 
 
 def test_what_a_right_operator_is_told(right: Report) -> None:
-    told = {each.name: each.cases[0].checks for each in right.operators}
-    assert told["of one integer input"]["gradient"].detail == "table in float64"
-    assert told["backward in float32 only"]["gradient"].detail == "data in float32"
-    assert told["backward in float32 only"]["types"].detail.startswith(
+    checks = {row.name: row.cases[0].checks for row in right.operators}
+    assert checks["of one integer input"]["gradient"].detail == "table in float64"
+    assert checks["backward in float32 only"]["gradient"].detail == "data in float32"
+    assert checks["backward in float32 only"]["types"].detail.startswith(
         "float32, float64 (forward) (to float32's precision)"
     )
-    assert "0.25 times the derivative of the squared error" in told["a loss, averaged"]["gradient"].detail
-    assert told["without backward"]["gradient"].detail == "it has no backward"
+    assert "0.25 times the derivative of the squared error" in checks["a loss, averaged"]["gradient"].detail
+    assert checks["without backward"]["gradient"].detail == "it has no backward"
 
 
 def test_imported_operators_are_checked_where_they_are_written() -> None:
     report = lint(ROOT / "examples" / "numpy_softmax.py")
-    assert [each.name for each in report.operators] == ["NumpySoftmax"]
+    assert [row.name for row in report.operators] == ["NumpySoftmax"]
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = str(HERE / "operators.py")
     assert main([file, "--only", "right"]) == 0
-    told = capsys.readouterr().out
-    assert "right (CustomOp)" in told
-    assert told.rstrip().endswith("1 operator, 22 checks, none failed")
+    printed = capsys.readouterr().out
+    assert "right (CustomOp)" in printed
+    assert printed.rstrip().endswith("1 operator, 22 checks, none failed")
     assert main([file, "--only", "right", "--only", "gradient", "--json"]) == 1
     read = json.loads(capsys.readouterr().out)
-    assert [each["name"] for each in read["operators"]] == ["right", "gradient"]
+    assert [row["name"] for row in read["operators"]] == ["right", "gradient"]
     assert read["ok"] is False
     assert read["operators"][1]["cases"][0]["checks"]["gradient"]["verdict"] == "fail"
     assert main([file, "--only", "nothing"]) == 2
@@ -283,5 +286,5 @@ def test_a_file_of_a_package_may_import_its_neighbours(tmp_path: Path) -> None:
         text + '\n@mx.operator.register("of a package")\nclass PackageProp(Prop):\n    pass\n'
     )
     report = lint(package / "scale.py")
-    assert [each.name for each in report.operators] == ["of a package"]
+    assert [row.name for row in report.operators] == ["of a package"]
     assert report.ok, report.table()

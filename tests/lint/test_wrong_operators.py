@@ -206,8 +206,8 @@ def test_is_told(what: str, tmp_path: Path) -> None:
     wrong = WRONG[what]
     report = lint(write(tmp_path, wrong))
     [case] = report.operators[0].cases
-    found = case.checks[wrong.check]
-    assert (found.verdict, wrong.says in found.detail) == (wrong.verdict, True), report.table()
+    verdict = case.checks[wrong.check]
+    assert (verdict.verdict, wrong.says in verdict.detail) == (wrong.verdict, True), report.table()
     assert report.ok == (wrong.verdict == "warn")
 
 

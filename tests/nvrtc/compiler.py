@@ -50,11 +50,11 @@ def compile_cuda(source: str, options: tuple[str, ...] = ()) -> bytes:
     """
     nvrtc, program, size = _library(), ctypes.c_void_p(), ctypes.c_size_t()
     folder = _folder()
-    given = [f"--gpu-architecture={ARCHITECTURE}", f"-I{folder}/include", *options]
-    flags = (ctypes.c_char_p * len(given))(*(each.encode() for each in given))
+    flag_texts = [f"--gpu-architecture={ARCHITECTURE}", f"-I{folder}/include", *options]
+    flags = (ctypes.c_char_p * len(flag_texts))(*(flag.encode() for flag in flag_texts))
     _check(nvrtc.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"kernel.cu", 0, None, None))
     try:
-        status = nvrtc.nvrtcCompileProgram(program, len(given), flags)
+        status = nvrtc.nvrtcCompileProgram(program, len(flag_texts), flags)
         if status:
             _check(nvrtc.nvrtcGetProgramLogSize(program, ctypes.byref(size)))
             log = ctypes.create_string_buffer(size.value)

@@ -42,9 +42,9 @@ def texts_in(path: Path) -> Iterator[tuple[str, str]]:
     }
 
     def text(node: ast.expr) -> str:
-        found = constants.get(node.id) if isinstance(node, ast.Name) else getattr(node, "value", None)
-        assert isinstance(found, str), f"{path.name}:{node.lineno}: expected a text, or the name of one at module level"
-        return found
+        value = constants.get(node.id) if isinstance(node, ast.Name) else getattr(node, "value", None)
+        assert isinstance(value, str), f"{path.name}:{node.lineno}: expected a text, or the name of one at module level"
+        return value
 
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
@@ -52,7 +52,7 @@ def texts_in(path: Path) -> Iterator[tuple[str, str]]:
         if node.func.attr in ("rtc", "Rtc") and len(node.args) == 4:
             name = text(node.args[0])
             described = [
-                [(text(each.elts[0]), DIMS, np.dtype("float32")) for each in side.elts] for side in node.args[1:3]
+                [(text(pair.elts[0]), DIMS, np.dtype("float32")) for pair in side.elts] for side in node.args[1:3]
             ]
             yield name, decorate(name, *described, text(node.args[3]))[0]
         elif node.func.attr == "CudaModule":
@@ -72,7 +72,7 @@ class _Recorder:
 
 def elementwise_kernels() -> dict[str, str]:
     """CUDA sources of what the update operators hand to CuPy's ElementwiseKernel, by operator, type and request."""
-    found = {}
+    kernels = {}
     for case in CASES:
         op = registry.get(case.op)
         if not op.name.endswith("_update"):
@@ -86,8 +86,8 @@ def elementwise_kernels() -> dict[str, str]:
                 context: Any = SimpleNamespace(xp=recorder, req=(req,))
                 compute(params, context, arrays, [np.empty_like(arrays[0])])
                 for ins, outs, code, name in recorder.kernels:
-                    found[f"{case.op}-{dtype}-{req.name.lower()}"] = _whole(ins, outs, code, name)
-    return found
+                    kernels[f"{case.op}-{dtype}-{req.name.lower()}"] = _whole(ins, outs, code, name)
+    return kernels
 
 
 _TYPES = {"float16": "__half", "float32": "float", "float64": "double"}

@@ -93,19 +93,19 @@ def check_requests(call: Call) -> None:
         before = [backend.get(out).copy() for out in outs]
         ins = call.fresh()
         call.compute(ins, req, outs)
-        told = ",".join(each.name.lower() for each in req)
-        unmodified(call, ins, f"req {told}")
+        requests = ",".join(request.name.lower() for request in req)
+        unmodified(call, ins, f"req {requests}")
         for k, out in enumerate(outs):
             if req[k] == NULL:
                 np.testing.assert_array_equal(
-                    backend.get(out), before[k], err_msg=f"{call.node.op.name}: req {told}: output {k} was written"
+                    backend.get(out), before[k], err_msg=f"{call.node.op.name}: req {requests}: output {k} was written"
                 )
             elif req[k] == WRITE:
-                same(call, out, call.outputs[k], f"req {told}: output {k}")
+                same(call, out, call.outputs[k], f"req {requests}: output {k}")
             elif out.dtype.kind == "b":
-                same(call, out, call.outputs[k] | True, f"req {told}: output {k}")
+                same(call, out, call.outputs[k] | True, f"req {requests}: output {k}")
             else:
-                same(call, out, call.outputs[k] + call.outputs[k].dtype.type(2), f"req {told}: output {k}")
+                same(call, out, call.outputs[k] + call.outputs[k].dtype.type(2), f"req {requests}: output {k}")
 
 
 def check_inplace(call: Call) -> None:

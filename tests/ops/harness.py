@@ -170,17 +170,17 @@ class Run:
         case: Case,
         dtype: str,
         backend: Backend,
-        given: dict[str, Any] | None = None,
+        arrays: dict[str, Any] | None = None,
         level: str | None = None,
     ) -> None:
         self.level = level
         self.case, self.dtype, self.backend = case, dtype, backend
         self.op = registry.get(case.op)
-        self.given = inputs(case, dtype) if given is None else given
+        self.arrays = inputs(case, dtype) if arrays is None else arrays
         self.params = self.op.parse({key: str(value) for key, value in case.attrs.items()})
         names = self.op.input_names(self.params)
-        assert len(names) == len(self.given), f"{case.op} takes {names}, the row gives {list(self.given)}"
-        self.variables = [Node(None, name) for name in self.given]
+        assert len(names) == len(self.arrays), f"{case.op} takes {names}, the row gives {list(self.arrays)}"
+        self.variables = [Node(None, name) for name in self.arrays]
         self.node = Node(
             self.op,
             "op",
@@ -199,13 +199,13 @@ class Run:
 
     def forward(self) -> list[Any]:
         """Run it; returns all outputs. Auxiliary states are in `self.values` afterwards as it left them."""
-        arrays = [self.backend.put(array) for array in self.given.values()]
+        arrays = [self.backend.put(array) for array in self.arrays.values()]
         count = self.op.num_outputs(self.params)
         shapes = infer_shapes(self.node, [a.shape for a in arrays], self.case.out_shapes or [None] * count)[1]
         types = infer_types(self.node, [a.dtype for a in arrays], [None] * count)[1]
         assert all(known(shape) for shape in shapes), f"the shape rule leaves {shapes} of full inputs"
-        assert all(each is not None for each in types), f"the type rule leaves {types} of full inputs"
-        before = [self.backend.put(array) for array in self.given.values()]
+        assert all(dtype is not None for dtype in types), f"the type rule leaves {types} of full inputs"
+        before = [self.backend.put(array) for array in self.arrays.values()]
         call = Call(self, self.node, before, shapes, types, self.aux)
         call.outputs = call.empty()
         call.compute(arrays, [WRITE] * count, call.outputs)
@@ -231,7 +231,7 @@ class Run:
         return [
             name
             for k, (name, arg) in enumerate(arguments(self.case).items())
-            if self.case.grad and arg.grad and k not in self.aux and is_float(self.given[name].dtype)
+            if self.case.grad and arg.grad and k not in self.aux and is_float(self.arrays[name].dtype)
         ]
 
     def gradient_entries(self) -> tuple[list[Entry | None], list[Node]]:
@@ -253,14 +253,14 @@ class Run:
         entries = [grad for grad in grads if grad is not None]
         counts: dict[Node, int] = {}
         self._count(entries, counts)
-        made = {}
+        gradients = {}
         for variable, grad in zip(self.variables, grads, strict=True):
             if grad is None:
                 array = self.values[Entry(variable)]
-                made[variable.name] = self.backend.put(np.zeros(array.shape, array.dtype))
+                gradients[variable.name] = self.backend.put(np.zeros(array.shape, array.dtype))
             else:
-                made[variable.name] = self._evaluate(grad, counts)
-        return made
+                gradients[variable.name] = self._evaluate(grad, counts)
+        return gradients
 
     def _count(self, entries: Sequence[Entry], counts: dict[Node, int]) -> None:
         """How many outputs each node of the gradient has: as many as it declares, or as are used."""
@@ -277,7 +277,7 @@ class Run:
             return self.values[entry]
         node = entry.node
         assert node.op is not None, f"FGradient reads an unknown variable {node.name}"
-        ins = [self._evaluate(each, counts) for each in node.inputs]
+        ins = [self._evaluate(entry, counts) for entry in node.inputs]
         shapes, types = self._backward_meta(node, ins, counts[node])
         call = Call(self, node, ins, shapes, types, frozenset(node.op.aux_indices(node.params)))
         call.inputs = call.fresh()
@@ -299,5 +299,5 @@ class Run:
         shapes = infer_shapes(node, [a.shape for a in ins], [None] * count)[1]
         types = infer_types(node, [a.dtype for a in ins], [None] * count)[1]
         assert all(known(shape) for shape in shapes), f"{node.op.name} leaves the gradient's shape unknown: {shapes}"
-        assert all(each is not None for each in types), f"{node.op.name} leaves the gradient's type unknown"
+        assert all(dtype is not None for dtype in types), f"{node.op.name} leaves the gradient's type unknown"
         return shapes, types

@@ -59,12 +59,12 @@ def run_call(
     with np.errstate(all="ignore"):
         executor = bind(graph, args=args, grads=grads, grad_req=requests, aux=aux, backend=cpu, random=cpu.random(0))
         executor.forward(is_train=is_train)
-        found = {f"out:{k}": out.copy() for k, out in enumerate(executor.outputs)}
+        results = {f"out:{k}": out.copy() for k, out in enumerate(executor.outputs)}
         if wanted:
-            given = [heads(k, out) if v >= 0 else None for k, (out, v) in enumerate(_heads(executor))]
-            executor.backward(given)
-            found |= {f"grad:{name}": array for name, array in grads.items()}
-    return found
+            head_grads = [heads(k, out) if v >= 0 else None for k, (out, v) in enumerate(_heads(executor))]
+            executor.backward(head_grads)
+            results |= {f"grad:{name}": array for name, array in grads.items()}
+    return results
 
 
 def _heads(executor: Any) -> list[tuple[Any, int]]:

@@ -36,7 +36,7 @@ def test_the_gradient_of_a_transform_is_its_transpose(name: str) -> None:
     run = Run(Case(name, {"data": (3, 8)}), "float32", CPU)
     grad = run.backward()["data"]
     (out,), (head,) = run.calls[0].outputs, run.heads()
-    assert (out * head).sum() == pytest.approx((run.given["data"] * grad).sum(), rel=1e-4)
+    assert (out * head).sum() == pytest.approx((run.arrays["data"] * grad).sum(), rel=1e-4)
 
 
 def test_a_sketch_sums_with_signs() -> None:
@@ -75,11 +75,11 @@ MULTICAST = [
 ]
 
 
-@pytest.mark.parametrize(("attrs", "given", "expected"), MULTICAST)
-def test_the_common_type_of_mixed_precision(attrs: dict[str, Any], given: list[str], expected: list[str]) -> None:
-    case = Case("amp_multicast", {f"data_{i}": Arg((2,), dtype=dtype) for i, dtype in enumerate(given)}, attrs)
+@pytest.mark.parametrize(("attrs", "in_types", "expected"), MULTICAST)
+def test_the_common_type_of_mixed_precision(attrs: dict[str, Any], in_types: list[str], expected: list[str]) -> None:
+    case = Case("amp_multicast", {f"data_{i}": Arg((2,), dtype=dtype) for i, dtype in enumerate(in_types)}, attrs)
     run = Run(case, "float32", CPU)
-    types = infer_types(run.node, [np.dtype(array.dtype) for array in run.given.values()], [None] * len(given))
+    types = infer_types(run.node, [np.dtype(array.dtype) for array in run.arrays.values()], [None] * len(in_types))
     assert [dtype.name for dtype in types[1]] == expected
     assert [out.dtype.name for out in run.forward()] == expected
 

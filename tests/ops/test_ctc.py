@@ -26,11 +26,11 @@ def _expected(data: np.ndarray, label: list[int], blank: int) -> float:
 
 
 def _loss(data: np.ndarray, label: list[list[int]], **attrs: Any) -> np.ndarray:
-    given = {"data": data, "label": np.array(label, np.float64)}
-    given |= {key: np.array(attrs.pop(key)) for key in ("data_lengths", "label_lengths") if key in attrs}
-    attrs |= {f"use_{key}": True for key in given if key.endswith("_lengths")}
-    case = Case("CTCLoss", {name: array.shape for name, array in given.items()}, attrs)
-    return np.array(Run(case, "float64", backend_for("cpu"), given).forward()[0])
+    values = {"data": data, "label": np.array(label, np.float64)}
+    values |= {key: np.array(attrs.pop(key)) for key in ("data_lengths", "label_lengths") if key in attrs}
+    attrs |= {f"use_{key}": True for key in values if key.endswith("_lengths")}
+    case = Case("CTCLoss", {name: array.shape for name, array in values.items()}, attrs)
+    return np.array(Run(case, "float64", backend_for("cpu"), values).forward()[0])
 
 
 @pytest.mark.parametrize("label", [[1, 2, 0], [1, 1, 0], [2, 0, 0], [0, 0, 0], [1, 2, 1], [2, 2, 2]])

@@ -69,8 +69,8 @@ def test_different_classes_with_zipfs_frequencies() -> None:
     drawn, tries = draw("_sample_unique_zipfian", {"range_max": classes, "shape": (n, 2)})
     edges = np.log(np.clip(np.arange(classes + 1) + 0.5, 1, classes)) / np.log(classes)
     chance = np.diff(edges)
-    found = np.bincount(drawn[:, 0], minlength=classes)
-    assert st.chisquare(found, chance * n).pvalue > 1e-4
+    counts = np.bincount(drawn[:, 0], minlength=classes)
+    assert st.chisquare(counts, chance * n).pvalue > 1e-4
     # Given the first class, the second is any other in proportion to its frequency.
     pairs = chance[:, None] * chance / (1 - chance)[:, None]
     np.fill_diagonal(pairs, 0)

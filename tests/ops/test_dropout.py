@@ -28,9 +28,9 @@ def test_share_that_is_dropped(p: float) -> None:
     out, mask = run.forward()
     dropped = float((out == 0).mean())
     assert abs(dropped - p) < 5 * math.sqrt(p * (1 - p) / SIZE)
-    kept = out != 0
-    np.testing.assert_allclose(out[kept], run.given["data"][kept] / np.float32(1 - p), rtol=1e-6)
-    np.testing.assert_array_equal(mask != 0, kept)
+    survivors = out != 0
+    np.testing.assert_allclose(out[survivors], run.arrays["data"][survivors] / np.float32(1 - p), rtol=1e-6)
+    np.testing.assert_array_equal(mask != 0, survivors)
 
 
 def test_neighbours_are_independent() -> None:
@@ -58,7 +58,7 @@ def test_axes_are_dropped_together() -> None:
 
 def test_outside_training_nothing_is_dropped() -> None:
     run = _run({"p": 0.5}, is_train=False)
-    np.testing.assert_array_equal(run.forward()[0], run.given["data"])
+    np.testing.assert_array_equal(run.forward()[0], run.arrays["data"])
 
 
 def test_mode_always_drops_outside_training() -> None:
@@ -71,7 +71,7 @@ def test_all_and_nothing() -> None:
     np.testing.assert_array_equal(run.forward()[0], np.zeros(10, "f"))
     np.testing.assert_array_equal(run.backward()["data"], np.zeros(10, "f"))
     run = _run({"p": 0.0}, (10,))
-    np.testing.assert_array_equal(run.forward()[0], run.given["data"])
+    np.testing.assert_array_equal(run.forward()[0], run.arrays["data"])
 
 
 def test_seeds_repeat_the_draw() -> None:

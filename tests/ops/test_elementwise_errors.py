@@ -71,24 +71,24 @@ def _parse(name: str, attrs: dict[str, Any]) -> tuple[Any, Any]:
     return op, op.parse({key: str(value) for key, value in attrs.items()})
 
 
-@pytest.mark.parametrize(("name", "attrs", "shapes", "told"), SHAPES, ids=lambda v: str(v))
-def test_shapes(name: str, attrs: dict[str, Any], shapes: list[Any], told: str) -> None:
+@pytest.mark.parametrize(("name", "attrs", "shapes", "message"), SHAPES, ids=lambda v: str(v))
+def test_shapes(name: str, attrs: dict[str, Any], shapes: list[Any], message: str) -> None:
     op, params = _parse(name, attrs)
     with pytest.raises(ShapeError) as caught:
         op.shape_rule(params, ShapeList(shapes, "input"), ShapeList([None], "output"))
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
-@pytest.mark.parametrize(("name", "attrs", "types", "told"), TYPES, ids=lambda v: str(v))
-def test_types(name: str, attrs: dict[str, Any], types: list[str], told: str) -> None:
+@pytest.mark.parametrize(("name", "attrs", "types", "message"), TYPES, ids=lambda v: str(v))
+def test_types(name: str, attrs: dict[str, Any], types: list[str], message: str) -> None:
     op, params = _parse(name, attrs)
     with pytest.raises(DTypeError) as caught:
-        op.type_rule(params, TypeList([np.dtype(each) for each in types], "input"), TypeList([None], "output"))
-    assert told in str(caught.value)
+        op.type_rule(params, TypeList([np.dtype(dtype) for dtype in types], "input"), TypeList([None], "output"))
+    assert message in str(caught.value)
 
 
-@pytest.mark.parametrize(("name", "attrs", "told"), PARAMS, ids=lambda v: str(v))
-def test_params(name: str, attrs: dict[str, Any], told: str) -> None:
+@pytest.mark.parametrize(("name", "attrs", "message"), PARAMS, ids=lambda v: str(v))
+def test_params(name: str, attrs: dict[str, Any], message: str) -> None:
     with pytest.raises(ParamError) as caught:
         _parse(name, attrs)
-    assert told in str(caught.value)
+    assert message in str(caught.value)

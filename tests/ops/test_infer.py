@@ -34,7 +34,7 @@ def veil(shape: tuple[int, ...], mask: list[bool]) -> tuple[int, ...]:
 
 
 @pytest.mark.parametrize(
-    ("shape", "told", "is_known"),
+    ("shape", "text", "is_known"),
     [
         (None, "unknown", False),
         ((), "()", True),
@@ -44,8 +44,8 @@ def veil(shape: tuple[int, ...], mask: list[bool]) -> tuple[int, ...]:
         ((0, 5), "(0, 5)", True),
     ],
 )
-def test_shapes_in_words(shape: Any, told: str, is_known: bool) -> None:
-    assert show_shape(shape) == told
+def test_shapes_in_words(shape: Any, text: str, is_known: bool) -> None:
+    assert show_shape(shape) == text
     assert known(shape) is is_known
 
 
@@ -71,10 +71,10 @@ def test_unify_knows_what_both_know(a: Any, b: Any) -> None:
 def test_unify_in_any_order(a: Any, b: Any, c: Any) -> None:
     def joined(*shapes: Any) -> Any:
         try:
-            found = None
+            joint = None
             for shape in shapes:
-                found = unify(found, shape)
-            return found
+                joint = unify(joint, shape)
+            return joint
         except ValueError:
             return "contradiction"
 

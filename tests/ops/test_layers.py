@@ -15,13 +15,13 @@ from .harness import Run
 
 
 def _run(
-    op: str, inputs: dict[str, Any], attrs: dict[str, Any], given: dict[str, Any] | None = None, **told: Any
+    op: str, inputs: dict[str, Any], attrs: dict[str, Any], values: dict[str, Any] | None = None, **options: Any
 ) -> Run:
-    return Run(Case(op, inputs, attrs, **told), "float64", backend_for("cpu"), given)
+    return Run(Case(op, inputs, attrs, **options), "float64", backend_for("cpu"), values)
 
 
-def _convolution(given: dict[str, Any], attrs: dict[str, Any]) -> list[Any]:
-    run = _run("Convolution", {name: array.shape for name, array in given.items()}, attrs, given)
+def _convolution(values: dict[str, Any], attrs: dict[str, Any]) -> list[Any]:
+    run = _run("Convolution", {name: array.shape for name, array in values.items()}, attrs, values)
     out = run.forward()[0]
     return [out, *run.backward().values(), run.heads()[0]]
 
@@ -37,8 +37,8 @@ def test_convolution_in_a_channels_last_layout() -> None:
         {"data": data, "weight": weight, "bias": bias},
     )
     to_first = lambda array: np.ascontiguousarray(array.transpose(0, 3, 1, 2))  # noqa: E731
-    given = {"data": to_first(data), "weight": to_first(weight), "bias": bias}
-    first = _run("Convolution", {name: array.shape for name, array in given.items()}, attrs, given)
+    values = {"data": to_first(data), "weight": to_first(weight), "bias": bias}
+    first = _run("Convolution", {name: array.shape for name, array in values.items()}, attrs, values)
     np.testing.assert_allclose(to_first(last.forward()[0]), first.forward()[0], rtol=1e-12)
     head = last.heads()[0]
     first.heads = lambda: [to_first(head)]  # type: ignore[method-assign]
@@ -52,11 +52,11 @@ def test_convolution_in_blocks(size: int, monkeypatch: pytest.MonkeyPatch) -> No
     """One output row at a time, some rows of one sample, some samples: all give what one block gives."""
     rng = np.random.default_rng(0)
     shape = {"data": (3, 4, 9, 8), "weight": (6, 2, 3, 3), "bias": (6,)}
-    given = {name: rng.normal(size=each) for name, each in shape.items()}
+    values = {name: rng.normal(size=dims) for name, dims in shape.items()}
     attrs = {"kernel": (3, 3), "num_filter": 6, "num_group": 2, "stride": (2, 1), "pad": (2, 1), "dilate": (1, 2)}
-    whole = _convolution(given, attrs)
+    whole = _convolution(values, attrs)
     monkeypatch.setattr(columns, "BLOCK_BYTES", size)
-    for got, expected in zip(_convolution(given, attrs), whole, strict=True):
+    for got, expected in zip(_convolution(values, attrs), whole, strict=True):
         np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-12)
 
 
@@ -113,14 +113,14 @@ def test_large_numbers_do_not_overflow() -> None:
 
 def _batch_norm(attrs: dict[str, Any], *, is_train: bool = True) -> Run:
     rng = np.random.default_rng(0)
-    given = {
+    values = {
         "data": rng.normal(1.0, 2.0, (6, 3, 5)),
         "gamma": np.array([2.0, 3.0, 4.0]),
         "beta": np.zeros(3),
         "moving_mean": np.ones(3),
         "moving_var": np.full(3, 2.0),
     }
-    return _run("BatchNorm", {name: each.shape for name, each in given.items()}, attrs, given, is_train=is_train)
+    return _run("BatchNorm", {name: array.shape for name, array in values.items()}, attrs, values, is_train=is_train)
 
 
 def test_batch_norm_sets_a_fixed_gamma_to_one() -> None:
@@ -144,7 +144,7 @@ def test_batch_norm_takes_a_fixed_gamma_that_cannot_be_written() -> None:
 def test_batch_norm_moves_its_statistics_in_backward() -> None:
     run = _batch_norm({"momentum": 0.9})
     run.forward()
-    data = run.given["data"]
+    data = run.arrays["data"]
     moving = [run.values[entry] for entry in run.node.inputs[3:]]
     np.testing.assert_array_equal(moving[0], np.ones(3))
     run.backward()
@@ -193,16 +193,16 @@ def test_losses_read_no_head_gradient(op: str, attrs: dict[str, Any]) -> None:
 
 
 def test_softmax_output_with_out_grad_multiplies_by_the_head_gradient() -> None:
-    given = {"data": np.random.default_rng(0).normal(size=(4, 3)), "label": np.array([0.0, 2, 1, 1])}
+    values = {"data": np.random.default_rng(0).normal(size=(4, 3)), "label": np.array([0.0, 2, 1, 1])}
     shapes = {"data": (4, 3), "label": Arg((4,), grad=False)}
-    plain = _run("SoftmaxOutput", shapes, {}, given).backward()["data"]
-    run = _run("SoftmaxOutput", shapes, {"out_grad": True}, given)
+    plain = _run("SoftmaxOutput", shapes, {}, values).backward()["data"]
+    run = _run("SoftmaxOutput", shapes, {"out_grad": True}, values)
     np.testing.assert_allclose(run.backward()["data"], plain * run.heads()[0])
 
 
 def test_softmax_output_ignores_rows_without_numbers() -> None:
     data = np.array([[np.nan, 1.0], [0.0, 0.0]])
-    given = {"data": data, "label": np.array([-1.0, 1.0])}
+    values = {"data": data, "label": np.array([-1.0, 1.0])}
     shapes = {"data": (2, 2), "label": Arg((2,), grad=False)}
-    run = _run("SoftmaxOutput", shapes, {"use_ignore": True, "normalization": "valid"}, given)
+    run = _run("SoftmaxOutput", shapes, {"use_ignore": True, "normalization": "valid"}, values)
     np.testing.assert_array_equal(run.backward()["data"], [[0, 0], [0.5, -0.5]])

@@ -138,26 +138,26 @@ PARAMS: list[tuple[str, dict[str, Any], str]] = [
 
 
 def _infer(op: str, attrs: dict[str, Any], shapes: list[Any]) -> None:
-    found = registry.get(op)
-    params = found.parse(attrs)
-    assert found.shape_rule is not None
-    outs = ShapeList([None] * found.num_outputs(params), "output")
-    found.shape_rule(params, ShapeList(shapes, "input"), outs)
+    definition = registry.get(op)
+    params = definition.parse(attrs)
+    assert definition.shape_rule is not None
+    outs = ShapeList([None] * definition.num_outputs(params), "output")
+    definition.shape_rule(params, ShapeList(shapes, "input"), outs)
 
 
-@pytest.mark.parametrize(("op", "attrs", "shapes", "told"), SHAPES)
-def test_shapes(op: str, attrs: dict[str, Any], shapes: list[Any], told: str) -> None:
+@pytest.mark.parametrize(("op", "attrs", "shapes", "message"), SHAPES)
+def test_shapes(op: str, attrs: dict[str, Any], shapes: list[Any], message: str) -> None:
     with pytest.raises(ShapeError) as error:
         _infer(op, attrs, shapes)
-    assert told in str(error.value)
+    assert message in str(error.value)
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(("op", "attrs", "told"), PARAMS)
-def test_parameters(op: str, attrs: dict[str, Any], told: str) -> None:
+@pytest.mark.parametrize(("op", "attrs", "message"), PARAMS)
+def test_parameters(op: str, attrs: dict[str, Any], message: str) -> None:
     with pytest.raises(ParamError) as error:
         registry.get(op).parse(attrs)
-    assert told in str(error.value)
+    assert message in str(error.value)
 
 
 @pytest.mark.parametrize("p_value", [None, 4])

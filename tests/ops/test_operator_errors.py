@@ -75,11 +75,11 @@ def _said(attrs: dict[str, Any], arrays: dict[str, Any], case: Case) -> str | No
     except LimitError:
         return ""
     except MXNetError as error:
-        told = str(error)
-        if "\n" in told or FOREIGN.search(told):
-            return f"not a sentence of ours: {told}"
-        if case.op not in told and not re.search(r"\bop(_|\b)", told):
-            return f"does not name the node: {told}"
+        message = str(error)
+        if "\n" in message or FOREIGN.search(message):
+            return f"not a sentence of ours: {message}"
+        if case.op not in message and not re.search(r"\bop(_|\b)", message):
+            return f"does not name the node: {message}"
         return ""
     except Exception as error:
         return f"{type(error).__name__}: {error}"
@@ -92,8 +92,8 @@ def test_a_wrong_call_is_refused_in_a_sentence(op: str) -> None:
     arrays = inputs(case, case.dtypes[0])
     wrong = []
     for calls in (_wrong_parameters(case, arrays), _wrong_inputs(case, arrays)):
-        for what, attrs, given in calls:
-            said = _said(attrs, given, case)
+        for what, attrs, inputs_of_call in calls:
+            said = _said(attrs, inputs_of_call, case)
             if said:
                 wrong.append(f"{what}: {said}")
     assert not wrong, f"{len(wrong)} refusals:\n" + "\n".join(wrong[:12])

@@ -86,7 +86,7 @@ def test_forward(device: str, case: Case, dtype: str) -> None:
     run = Run(case, dtype, backend_for(device))
     outputs = [run.backend.get(out) for out in run.forward()]
     after = {v.name: run.backend.get(run.values[e]) for v, e in _variables(run)}
-    for k, (name, before) in enumerate(run.given.items()):
+    for k, (name, before) in enumerate(run.arrays.items()):
         if k not in run.aux:
             np.testing.assert_array_equal(after[name], before, err_msg=f"input {name} was changed")
     if case.random:
@@ -94,17 +94,17 @@ def test_forward(device: str, case: Case, dtype: str) -> None:
         for k, out in enumerate(outputs):
             same(run.calls[0], again[k], out, f"output {k} with the same seed")
         return
-    told = recorded(case, dtype)
-    if told is None:
+    reference = recorded(case, dtype)
+    if reference is None:
         return
     near = tolerance(case, dtype)
-    assert len(told.outputs) == run.visible, f"MXNet shows {len(told.outputs)} outputs"
-    for k, expected in enumerate(told.outputs):
+    assert len(reference.outputs) == run.visible, f"MXNet shows {len(reference.outputs)} outputs"
+    for k, expected in enumerate(reference.outputs):
         if source_dtype(case, dtype) == dtype:
             assert outputs[k].dtype == expected.dtype, f"output {k}: type {outputs[k].dtype}, MXNet {expected.dtype}"
         close(outputs[k], expected, near, f"output {k}")
-    assert {run.variables[k].name for k in run.aux} == set(told.aux), "auxiliary states"
-    for name, expected in told.aux.items():
+    assert {run.variables[k].name for k in run.aux} == set(reference.aux), "auxiliary states"
+    for name, expected in reference.aux.items():
         close(after[name], expected, near, f"auxiliary state {name}")
 
 
@@ -116,19 +116,22 @@ def _variables(run: Run) -> list[tuple[Any, Any]]:
 def test_gradient(device: str, case: Case, dtype: str) -> None:
     run = Run(case, dtype, backend_for(device))
     grads = {name: run.backend.get(array) for name, array in run.backward().items()}
-    for name, given in run.given.items():
-        if is_float(given.dtype):
-            assert grads[name].shape == given.shape, f"gradient of {name}: shape {grads[name].shape}"
-            assert grads[name].dtype == given.dtype, f"gradient of {name}: type {grads[name].dtype}"
+    for name, value in run.arrays.items():
+        if is_float(value.dtype):
+            assert grads[name].shape == value.shape, f"gradient of {name}: shape {grads[name].shape}"
+            assert grads[name].dtype == value.dtype, f"gradient of {name}: type {grads[name].dtype}"
     assert run.wanted(), "no gradient to compare: grad=False, or an input with grad"
-    told = recorded(case, dtype)
-    if told is None or case.random:
+    reference = recorded(case, dtype)
+    if reference is None or case.random:
         return
     for name in run.wanted():
-        close(grads[name], told.grads[name], tolerance(case, dtype, gradient=True), f"gradient of {name}")
+        close(grads[name], reference.grads[name], tolerance(case, dtype, gradient=True), f"gradient of {name}")
     for name, array in run.states_now().items():
         close(
-            run.backend.get(array), told.after[name], tolerance(case, dtype), f"auxiliary state {name} after backward"
+            run.backend.get(array),
+            reference.after[name],
+            tolerance(case, dtype),
+            f"auxiliary state {name} after backward",
         )
 
 
@@ -156,13 +159,13 @@ def test_gradient_is_the_derivative(case: Case) -> None:
             return sum(float((outs[k].astype(np.float64) * heads[k]).sum()) for k in range(run.visible))
 
     for name in run.wanted():
-        if run.given[name].dtype != np.float64:
+        if run.arrays[name].dtype != np.float64:
             continue
         for number in range(DIRECTIONS):
-            direction = stream(case.id, name, "direction", number).choice([-1.0, 1.0], run.given[name].shape)
-            ahead, behind = dict(run.given), dict(run.given)
-            ahead[name] = run.given[name] + STEP * direction
-            behind[name] = run.given[name] - STEP * direction
+            direction = stream(case.id, name, "direction", number).choice([-1.0, 1.0], run.arrays[name].shape)
+            ahead, behind = dict(run.arrays), dict(run.arrays)
+            ahead[name] = run.arrays[name] + STEP * direction
+            behind[name] = run.arrays[name] - STEP * direction
             slope = (value(ahead) - value(behind)) / (2 * STEP)
             expected = float((grads[name] * direction).sum())
             assert slope == pytest.approx(expected, rel=1e-4, abs=1e-6), (
@@ -174,11 +177,11 @@ def test_gradient_is_the_derivative(case: Case) -> None:
 # -- shapes and types ----------------------------------------------------------------------------------------------
 
 
-def _fits(found: Any, actual: Any, what: str) -> None:
+def _fits(inferred: Any, actual: Any, what: str) -> None:
     try:
-        unify(found, tuple(actual))
+        unify(inferred, tuple(actual))
     except ValueError:
-        pytest.fail(f"{what}: inferred {show_shape(found)}, is {tuple(actual)}", pytrace=False)
+        pytest.fail(f"{what}: inferred {show_shape(inferred)}, is {tuple(actual)}", pytrace=False)
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in CASES])
@@ -221,11 +224,15 @@ def test_inference(case: Case) -> None:
     for i, variable in enumerate(run.variables):
         if variable.name in case.assumed:
             continue
-        given = [None if k == i else dtype for k, dtype in enumerate(in_types)]
+        known_types = [None if k == i else dtype for k, dtype in enumerate(in_types)]
         for out_types in ([None] * len(outs), list(call.dtypes)):
-            found = infer_types(run.node, given, out_types)
-            assert all(f is None or f == t for f, t in zip(found[0], in_types, strict=True)), f"from {given}: {found}"
-            assert all(f is None or f == t for f, t in zip(found[1], call.dtypes, strict=True)), f"{given}: {found}"
+            inferred = infer_types(run.node, known_types, out_types)
+            assert all(f is None or f == t for f, t in zip(inferred[0], in_types, strict=True)), (
+                f"from {known_types}: {inferred}"
+            )
+            assert all(f is None or f == t for f, t in zip(inferred[1], call.dtypes, strict=True)), (
+                f"{known_types}: {inferred}"
+            )
 
 
 # -- memory --------------------------------------------------------------------------------------------------------
@@ -251,13 +258,13 @@ def test_layouts(device: str, case: Case, dtype: str) -> None:
     """Inputs that are every second column, and inputs in column order."""
     run = Run(case, dtype, backend_for(device))
     for call in _calls(run):
-        for told, arrange in (("strided", _strided), ("column order", _columns)):
+        for layout, arrange in (("strided", _strided), ("column order", _columns)):
             ins = [array if k in call.mutated else arrange(run.backend, array) for k, array in enumerate(call.fresh())]
             outs = call.empty()
             call.compute(ins, [1] * len(outs), outs)
-            unmodified(call, ins, told)
+            unmodified(call, ins, layout)
             for k, out in enumerate(outs):
-                same(call, out, call.outputs[k], f"{told} inputs: output {k}")
+                same(call, out, call.outputs[k], f"{layout} inputs: output {k}")
 
 
 def _strided(backend: Any, array: Any) -> Any:
@@ -315,13 +322,15 @@ def _emptied(case: Case) -> dict[str, tuple[int, ...]]:
             continue
         return trial
     # The operator ties some of the others to it: let its rule say which.
-    found = infer_shapes(run.node, [empty, *([None] * (len(names) - 1))], outs)[0]
-    told = {n: f if f is not None and min(f, default=0) >= 0 else whole[n] for n, f in zip(names, found, strict=True)}
+    inferred = infer_shapes(run.node, [empty, *([None] * (len(names) - 1))], outs)[0]
+    shapes = {
+        n: f if f is not None and min(f, default=0) >= 0 else whole[n] for n, f in zip(names, inferred, strict=True)
+    }
     try:
-        infer_shapes(run.node, list(told.values()), outs)
+        infer_shapes(run.node, list(shapes.values()), outs)
     except ShapeError:
         pytest.fail("its shapes do not allow an empty first dimension: set zero_size=False", pytrace=False)
-    return told
+    return shapes
 
 
 # -- completeness --------------------------------------------------------------------------------------------------

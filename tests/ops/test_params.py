@@ -156,14 +156,14 @@ def test_equal_parameters_are_equal_keys() -> None:
 @given(st.text(max_size=12), st.sampled_from(list(All.model_fields)))
 def test_any_text_is_read_or_refused(text: str, name: str) -> None:
     try:
-        told = parse(**{name: text}).model_dump_json()
+        written = parse(**{name: text}).model_dump_json()
     except ParamError as error:
-        told = error.message
-    assert name in told
+        written = error.message
+    assert name in written
 
 
 @given(st.tuples(st.integers(-(2**40), 2**40), st.floats(allow_nan=False), st.booleans(), st.lists(st.integers())))
-def test_values_and_their_text_are_the_same(told: tuple[int, float, bool, list[int]]) -> None:
-    integer, real, truth, shape = told
+def test_values_and_their_text_are_the_same(numbers: tuple[int, float, bool, list[int]]) -> None:
+    integer, real, truth, shape = numbers
     values = {"integer": integer, "real": real, "truth": truth, "shape": tuple(shape)}
     assert parse(**values) == parse(**{key: str(value) for key, value in values.items()})

@@ -61,23 +61,23 @@ def test_both_ways_are_what_the_windows_say(geometry: Any) -> None:
     with np.errstate(invalid="ignore"):
         for function, margin, expected in ((np.maximum, -9, top), (np.add, 0, total)):
             phases = Phases(np, taps, (2, 3), Space(np.empty(room, np.uint8)))
-            found = phases.narrowed(phases.reduce(function, phases.cut(data, margin, "f")))
-            np.testing.assert_array_equal(found, expected)
+            reduced = phases.narrowed(phases.reduce(function, phases.cut(data, margin, "f")))
+            np.testing.assert_array_equal(reduced, expected)
         more = Space(np.empty(1 << 20, np.uint8))
-        held = np.full(data.shape, np.nan, "f")
+        gdata = np.full(data.shape, np.nan, "f")
         phases = Phases(np, taps, (2, 3), Space(np.empty(room, np.uint8)))
-        phases.join(phases.route(gout, data, top, "f"), held)
-        np.testing.assert_array_equal(held, routed)
-        held = np.full(data.shape, np.nan, "f")
+        phases.join(phases.route(gout, data, top, "f"), gdata)
+        np.testing.assert_array_equal(gdata, routed)
+        gdata = np.full(data.shape, np.nan, "f")
         phases = Phases(np, taps, (2, 3), Space(np.empty(room, np.uint8)))
-        phases.join(phases.spread(phases.widened(gout)), held)
-        np.testing.assert_array_equal(held, spreaded)
-        held = np.zeros(data.shape, "f")
-        route(np, taps, gout, data, top, held, more)
-        np.testing.assert_array_equal(held, routed)
-        held = np.zeros(data.shape, "f")
-        spread(np, taps, gout, held, more)
-        np.testing.assert_array_equal(held, spreaded)
+        phases.join(phases.spread(phases.widened(gout)), gdata)
+        np.testing.assert_array_equal(gdata, spreaded)
+        gdata = np.zeros(data.shape, "f")
+        route(np, taps, gout, data, top, gdata, more)
+        np.testing.assert_array_equal(gdata, routed)
+        gdata = np.zeros(data.shape, "f")
+        spread(np, taps, gout, gdata, more)
+        np.testing.assert_array_equal(gdata, spreaded)
 
 
 class _NothingNew:
@@ -102,4 +102,13 @@ def test_the_space_asked_for_is_enough(geometry: Any) -> None:
 
 
 def test_phases_are_for_windows_that_overlap_with_little_surplus() -> None:
-    assert [Phases.pay(_taps(*each)) for each in GEOMETRIES] == [True, True, True, True, False, False, False, True]
+    assert [Phases.pay(_taps(*geometry)) for geometry in GEOMETRIES] == [
+        True,
+        True,
+        True,
+        True,
+        False,
+        False,
+        False,
+        True,
+    ]

@@ -47,8 +47,8 @@ def test_no_rows_at_all() -> None:
 )
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64"])
 def test_positions_out_of_range(mode: str, wanted: list[int], dtype: str) -> None:
-    given = np.array([-1, 0, 2, 4, 5], dtype)
-    assert positions(np, given, 5, mode, np.empty(5, "int64")).tolist() == wanted
+    places = np.array([-1, 0, 2, 4, 5], dtype)
+    assert positions(np, places, 5, mode, np.empty(5, "int64")).tolist() == wanted
 
 
 def test_a_fraction_is_cut_off() -> None:
@@ -56,8 +56,8 @@ def test_a_fraction_is_cut_off() -> None:
 
 
 def test_nan_is_a_position_like_any_other_that_is_not_there() -> None:
-    given = np.array([np.nan, np.inf, -np.inf], "float32")
-    assert positions(np, given, 5, "clip", np.empty(3, "int64"))[0] == 0
+    places = np.array([np.nan, np.inf, -np.inf], "float32")
+    assert positions(np, places, 5, "clip", np.empty(3, "int64"))[0] == 0
 
 
 @pytest.mark.parametrize("value", [5, -1])

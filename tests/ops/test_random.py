@@ -64,8 +64,8 @@ def check(sample: np.ndarray, wanted: Any, *, continuous: bool) -> None:
         assert st.kstest(values, wanted.cdf).statistic < 2.2 / np.sqrt(values.size)
     else:
         points = np.arange(values.min(), values.max() + 1)
-        found = (values[:, None] <= points).mean(axis=0)
-        assert np.abs(found - wanted.cdf(points)).max() < 2.2 / np.sqrt(values.size)
+        fractions = (values[:, None] <= points).mean(axis=0)
+        assert np.abs(fractions - wanted.cdf(points)).max() < 2.2 / np.sqrt(values.size)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
@@ -110,7 +110,7 @@ def test_like_draws_the_same_numbers(name: str) -> None:
     ],
 )
 def test_each_element_has_its_own_distribution(name: str, params: Any, wanted: Any) -> None:
-    (sample,) = run(name, {"shape": (N,)}, [np.array(each, "float32") for each in params])
+    (sample,) = run(name, {"shape": (N,)}, [np.array(values, "float32") for values in params])
     assert sample.shape == (2, N)
     for row, one in zip(sample, wanted, strict=True):
         check(row, one, continuous=True)
@@ -121,8 +121,8 @@ def test_multinomial() -> None:
     drawn, logs = run("_sample_multinomial", {"shape": (N,), "get_prob": True}, [chances])
     assert drawn.dtype == np.int32
     for row, chance in zip(drawn, chances, strict=True):
-        found = np.bincount(row, minlength=3) / N
-        assert np.abs(found - chance).max() < 5 * 0.5 / np.sqrt(N)
+        frequencies = np.bincount(row, minlength=3) / N
+        assert np.abs(frequencies - chance).max() < 5 * 0.5 / np.sqrt(N)
     assert not (drawn[0] == 1).any()
     np.testing.assert_allclose(logs, np.log(np.take_along_axis(chances, drawn, 1)), rtol=1e-6)
 
@@ -200,5 +200,5 @@ def test_counts_far_out(name: str, attrs: dict[str, Any], wanted: Any) -> None:
         return
     assert abs(sample.mean() - wanted.mean()) < 5 * wanted.std() / np.sqrt(N)
     points = np.quantile(sample, [0.05, 0.25, 0.5, 0.75, 0.95])
-    found = (sample[:, None] <= points).mean(axis=0)
-    assert np.abs(found - wanted.cdf(points)).max() < 2.2 / np.sqrt(N)
+    fractions = (sample[:, None] <= points).mean(axis=0)
+    assert np.abs(fractions - wanted.cdf(points)).max() < 2.2 / np.sqrt(N)

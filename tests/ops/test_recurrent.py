@@ -19,19 +19,19 @@ def _run(mode: str, data: Any, lengths: Any = None, *, is_train: bool = False, *
     sizes = Sizes(mode, 2, sides, HIDDEN, attrs.get("projection_size", HIDDEN), 0, 0, INPUTS, False)
     batch = data.shape[1]
     rng = np.random.default_rng(7)
-    given = {
+    values = {
         "data": data,
         "parameters": rng.uniform(-0.8, 0.8, sizes.parameters),
         "state": np.repeat(rng.uniform(-1, 1, (2 * sides, 1, sizes.outputs)), batch, axis=1),
     }
     if mode == "lstm":
-        given["state_cell"] = np.repeat(rng.uniform(-1, 1, (2 * sides, 1, HIDDEN)), batch, axis=1)
+        values["state_cell"] = np.repeat(rng.uniform(-1, 1, (2 * sides, 1, HIDDEN)), batch, axis=1)
     if lengths is not None:
-        given["sequence_length"] = np.asarray(lengths)
+        values["sequence_length"] = np.asarray(lengths)
         attrs["use_sequence_length"] = True
     attrs = {"mode": mode, "state_size": HIDDEN, "num_layers": 2, "state_outputs": True, **attrs}
-    case = Case("RNN", {name: array.shape for name, array in given.items()}, attrs, is_train=is_train)
-    run = Run(case, "float64", backend_for("cpu"), given)
+    case = Case("RNN", {name: array.shape for name, array in values.items()}, attrs, is_train=is_train)
+    run = Run(case, "float64", backend_for("cpu"), values)
     return [np.array(out) for out in run.forward()[: run.visible]]
 
 
@@ -80,5 +80,5 @@ def test_a_clipped_cell_stays_in_its_bounds() -> None:
     bad = data.copy()
     bad[2] = np.nan
     assert np.isnan(_run("lstm", bad, lstm_state_clip_min=-1, lstm_state_clip_max=1)[2]).any()
-    kept = _run("lstm", bad, lstm_state_clip_min=-1, lstm_state_clip_max=1, lstm_state_clip_nan=True)[2]
-    assert not np.isnan(kept).any()
+    state = _run("lstm", bad, lstm_state_clip_min=-1, lstm_state_clip_max=1, lstm_state_clip_nan=True)[2]
+    assert not np.isnan(state).any()

@@ -56,12 +56,12 @@ def test_nothing_to_reduce(name: str, expected: float) -> None:
     assert _call(name, {"axis": 1}, [np.empty((0, 2), np.float32)]).shape == (0,)
 
 
-@pytest.mark.parametrize(("axis", "told"), [(None, (1,)), ((0, 1), (1,)), (1, (2,)), ((), (1,))])
-def test_a_reduction_of_everything_leaves_one_element(axis: Any, told: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(("axis", "expected"), [(None, (1,)), ((0, 1), (1,)), (1, (2,)), ((), (1,))])
+def test_a_reduction_of_everything_leaves_one_element(axis: Any, expected: tuple[int, ...]) -> None:
     outs = ShapeList([None], "output")
     op = registry.get("sum")
     op.shape_rule(op.parse({"axis": str(axis)}), ShapeList([(2, 3)], "input"), outs)
-    assert outs[0] == told
+    assert outs[0] == expected
 
 
 def test_shapes_are_inferred_backwards_where_they_are_not_reduced() -> None:

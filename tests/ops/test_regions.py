@@ -28,9 +28,9 @@ def test_no_images(op: str, attrs: dict[str, Any], width: int) -> None:
     rois = np.ones((3, width), np.float32)
     wanted = [] if op == "_contrib_RROIAlign" else ["data"]
     arrays = {"data": np.ones((0, 8, 4, 5), np.float32), "rois": rois}
-    found = run_call(call_graph(op, attrs, list(arrays)), arrays, wanted, lambda k, out: np.ones_like(out))
-    assert not found["out:0"].any()
-    assert found["out:0"].shape[0] == 3
+    results = run_call(call_graph(op, attrs, list(arrays)), arrays, wanted, lambda k, out: np.ones_like(out))
+    assert not results["out:0"].any()
+    assert results["out:0"].shape[0] == 3
 
 
 @pytest.mark.parametrize(("op", "attrs", "width"), POOLS[1:], ids=[op for op, *_ in POOLS[1:]])

@@ -22,8 +22,8 @@ class SomeParams(Params):
 @pytest.fixture
 def op() -> Iterator[Op]:
     """An operator that is gone after the test."""
-    made = register("_test_op", SomeParams, inputs=("data",), aliases=("_test_alias",), doc="For a test.")
-    yield made
+    definition = register("_test_op", SomeParams, inputs=("data",), aliases=("_test_alias",), doc="For a test.")
+    yield definition
     registry.unregister("_test_op")
 
 
@@ -98,7 +98,7 @@ def test_compute_by_device(op: Op) -> None:
     assert op.computes("cpu") == ()
 
     @op.compute("gpu")
-    def _(*told: Any) -> None: ...
+    def _(*arguments: Any) -> None: ...
 
     assert [compute.level for compute in op.computes("gpu")] == ["reference"]
     assert op.computes("cpu") == ()
@@ -108,7 +108,7 @@ def test_compute_by_device(op: Op) -> None:
 
 def test_one_compute_for_both_devices(op: Op) -> None:
     @op.compute()
-    def _(*told: Any) -> None: ...
+    def _(*arguments: Any) -> None: ...
 
     assert op.computes("cpu") == op.computes("gpu")
 
@@ -172,10 +172,10 @@ def test_the_documentation_is_the_files() -> None:
 
 def test_every_operator_tells_itself_in_json() -> None:
     for name in registry.names():
-        told = registry.get(name).json()
-        assert json.loads(json.dumps(told)) == told
-        assert told["doc"], f"{name} has no documentation"
-        assert told["devices"] == ["cpu", "gpu"], f"{name} runs on {told['devices']} only"
+        description = registry.get(name).json()
+        assert json.loads(json.dumps(description)) == description
+        assert description["doc"], f"{name} has no documentation"
+        assert description["devices"] == ["cpu", "gpu"], f"{name} runs on {description['devices']} only"
 
 
 def test_every_declared_condition_names_a_parameter() -> None:

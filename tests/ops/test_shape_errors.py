@@ -109,23 +109,23 @@ def _infer(name: str, attrs: dict[str, Any], ins: list[Any]) -> None:
         op.shape_rule(params, *shapes)
 
 
-@pytest.mark.parametrize(("name", "attrs", "ins", "told"), SHAPES)
-def test_shapes_that_do_not_fit(name: str, attrs: dict[str, Any], ins: list[Any], told: str) -> None:
+@pytest.mark.parametrize(("name", "attrs", "ins", "message"), SHAPES)
+def test_shapes_that_do_not_fit(name: str, attrs: dict[str, Any], ins: list[Any], message: str) -> None:
     with pytest.raises(ShapeError) as caught:
         _infer(name, attrs, ins)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
-@pytest.mark.parametrize(("name", "attrs", "told"), PARAMS)
-def test_numbers_that_make_no_sense_together(name: str, attrs: dict[str, Any], told: str) -> None:
+@pytest.mark.parametrize(("name", "attrs", "message"), PARAMS)
+def test_numbers_that_make_no_sense_together(name: str, attrs: dict[str, Any], message: str) -> None:
     op = registry.get(name)
     with pytest.raises(ParamError) as caught:
         _infer(name, attrs, [None] * op.num_inputs(op.parse(attrs)))
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
-@pytest.mark.parametrize(("name", "attrs", "told"), PARSED)
-def test_parameters_that_cannot_be_read(name: str, attrs: dict[str, Any], told: str) -> None:
+@pytest.mark.parametrize(("name", "attrs", "message"), PARSED)
+def test_parameters_that_cannot_be_read(name: str, attrs: dict[str, Any], message: str) -> None:
     with pytest.raises(ParamError) as caught:
         registry.get(name).parse(attrs)
-    assert told in str(caught.value)
+    assert message in str(caught.value)

@@ -47,10 +47,10 @@ def changed(path: tuple[Any, ...], value: Any) -> dict[str, Any]:
 
 def test_an_old_file_is_the_same_graph_on_both_sides() -> None:
     ours, theirs = mx.sym.load_json(json.dumps(OLD))._document(), dump(load(OLD))
-    for each in (*ours["nodes"], *theirs["nodes"]):
-        each.get("attrs", {}).pop("__source__", None)
+    for row in (*ours["nodes"], *theirs["nodes"]):
+        row.get("attrs", {}).pop("__source__", None)
     assert ours == theirs
-    attrs = {each["name"]: each.get("attrs", {}) for each in ours["nodes"]}
+    attrs = {row["name"]: row.get("attrs", {}) for row in ours["nodes"]}
     assert attrs["data"] == {"__lr_mult__": "2"}
     assert attrs["bn_gamma"] == {"__ctx_group__": "dev1", "__lr_mult__": "0.1"}
     assert attrs["bn_moving_var"] == {"__init__": '["one", {}]'}

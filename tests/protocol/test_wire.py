@@ -87,9 +87,9 @@ def test_not_a_number_passes_unharmed() -> None:
 
 
 def entry(**changes: Any) -> dict[str, Any]:
-    told: dict[str, Any] = {"name": "x", "shape": [2], "datatype": "FP32", "data": [1, 2]}
-    told.update(changes)
-    return {key: value for key, value in told.items() if value is not ...}
+    fields: dict[str, Any] = {"name": "x", "shape": [2], "datatype": "FP32", "data": [1, 2]}
+    fields.update(changes)
+    return {key: value for key, value in fields.items() if value is not ...}
 
 
 @pytest.mark.parametrize(

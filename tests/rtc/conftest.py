@@ -34,9 +34,9 @@ def serving(**settings: str) -> Iterator[str]:
     )
     assert process.stdout is not None
     try:
-        told = re.search(r"http://\S+", process.stdout.readline())
-        assert told is not None
-        yield told[0]
+        address = re.search(r"http://\S+", process.stdout.readline())
+        assert address is not None
+        yield address[0]
     finally:
         process.terminate()
         process.wait(30)

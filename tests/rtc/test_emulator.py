@@ -112,13 +112,13 @@ def test_three_dimensions_and_fixed_shared_arrays(cache: Path) -> None:
       if (c < rows && r < columns) out[r * rows + c] = tile[threadIdx.x][threadIdx.y];
     }"""
     kernel = build(cache, source, "transpose", "const double *in, double *out, int rows, int columns")
-    given, got = RNG.random((6, 10)), np.empty((10, 6))
-    kernel.launch([given, got, 6, 10], (3, 2, 1), (4, 4, 1))
-    np.testing.assert_array_equal(got, given.T)
+    matrix, got = RNG.random((6, 10)), np.empty((10, 6))
+    kernel.launch([matrix, got, 6, 10], (3, 2, 1), (4, 4, 1))
+    np.testing.assert_array_equal(got, matrix.T)
     with pytest.raises(
         UserCodeError, match=r"line 4: index 4 is outside an array of 4 elements \(double ?\[4\]\[5\]\)"
     ):
-        kernel.launch([given, got, 6, 10], (3, 2, 1), (4, 5, 1))
+        kernel.launch([matrix, got, 6, 10], (3, 2, 1), (4, 5, 1))
 
 
 def test_a_template_instance_by_its_name(cache: Path) -> None:

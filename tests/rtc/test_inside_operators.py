@@ -47,10 +47,10 @@ class Twice(opbox.operator.NDArrayOp):
 
 class Own(opbox.operator.CustomOp):
     def forward(self, is_train, req, in_data, out_data, aux):
-        held = opbox.nd.zeros(in_data[0].shape, ctx=in_data[0].context)
-        kernel = opbox.rtc("twice", [("x", in_data[0])], [("y", held)], BODY)
-        kernel.push([in_data[0]], [held], (1, 1, 1), (in_data[0].size, 1, 1))
-        self.assign(out_data[0], req[0], held)
+        doubled = opbox.nd.zeros(in_data[0].shape, ctx=in_data[0].context)
+        kernel = opbox.rtc("twice", [("x", in_data[0])], [("y", doubled)], BODY)
+        kernel.push([in_data[0]], [doubled], (1, 1, 1), (in_data[0].size, 1, 1))
+        self.assign(out_data[0], req[0], doubled)
 
 
 @opbox.operator.register("rtc_inside")

@@ -36,7 +36,7 @@ def test_only_its_own_session_ends(url: str, name: str) -> None:
     transport = HttpTransport(url, TOKEN)
     bad, good = Session(transport, "cpu"), Session(transport, "cpu")
     try:
-        kept = from_host(np.arange(3, dtype=np.float32), good)
+        array = from_host(np.arange(3, dtype=np.float32), good)
         x = from_host(np.ones(4, np.float32), bad)
         source, says = SOURCES[name]
         begun = time.monotonic()
@@ -44,7 +44,7 @@ def test_only_its_own_session_ends(url: str, name: str) -> None:
         with pytest.raises(MXNetError, match=says):
             x.asnumpy()
         assert time.monotonic() - begun < 30
-        assert (kept + 1).asnumpy().tolist() == [1, 2, 3]
+        assert (array + 1).asnumpy().tolist() == [1, 2, 3]
         fresh = Session(transport, "cpu")
         assert from_host(np.ones(2, np.float32), fresh).asnumpy().tolist() == [1, 1]
         fresh.close()

@@ -34,9 +34,9 @@ B = np.zeros(4, np.float32)
 
 @pytest.fixture
 def engine() -> Iterator[Engine]:
-    made = Engine(Settings(graph_cache=3, plan_cache=2, max_session_bytes=1 << 20, deadline_s=1))
-    yield made
-    made.close()
+    engine_of_test = Engine(Settings(graph_cache=3, plan_cache=2, max_session_bytes=1 << 20, deadline_s=1))
+    yield engine_of_test
+    engine_of_test.close()
 
 
 def session(engine: Engine, owner: str = "ann", **header: Any) -> str:
@@ -73,9 +73,9 @@ def test_what_is_answered_is_the_callers_own(engine: Engine) -> None:
     np.testing.assert_array_equal(first, X)
     assert (second == 7).all()
     id = session(engine)
-    kept = run(engine, id, 1, put(1), {"do": "fetch", "id": 1, "as": "y"}, x=x)[1]["y"]
+    answered = run(engine, id, 1, put(1), {"do": "fetch", "id": 1, "as": "y"}, x=x)[1]["y"]
     x[:] = 8
-    kept[:] = 9
+    answered[:] = 9
     assert (run(engine, id, 2, {"do": "fetch", "id": 1, "as": "y"})[1]["y"] == 7).all()
 
 
@@ -92,19 +92,19 @@ def test_many_threads_share_a_session_in_order(engine: Engine) -> None:
     id = session(engine)
     run(engine, id, 1, put(1), x=np.zeros(3, np.float32))
     add = {"do": "invoke", "op": "_plus_scalar", "attrs": {"scalar": 1}, "inputs": [1], "outputs": [1], "into": True}
-    found: dict[int, float] = {}
+    values: dict[int, float] = {}
 
     def work(seqs: list[int]) -> None:
         for seq in seqs:
             answer = run(engine, id, seq, add, {"do": "fetch", "id": 1, "as": "y"})
-            found[seq] = float(answer[1]["y"][0])
+            values[seq] = float(answer[1]["y"][0])
 
     threads = [threading.Thread(target=work, args=(list(range(2 + i, 102, 4)),)) for i in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == {seq: float(seq - 1) for seq in range(2, 102)}
+    assert values == {seq: float(seq - 1) for seq in range(2, 102)}
 
 
 def test_batches_behind_one_that_never_comes_are_given_up(engine: Engine) -> None:
@@ -129,12 +129,12 @@ def test_a_session_that_ends_lets_go_of_everything(engine: Engine) -> None:
     bind = {"do": "bind", "id": 9, "graph": FC, "args": {"x": 1, "w": 2, "b": 3}, "outputs": [8]}
     puts = [{"do": "put", "id": i, "tensor": name} for i, name in ((1, "x"), (2, "w"), (3, "b"))]
     run(engine, id, 1, *puts, bind, {"do": "forward", "executor": 9}, x=X, w=W, b=B)
-    held = engine.sessions.get("ann", id)
-    refs = [weakref.ref(each) for each in (held.table.array(1), held.table.array(8), held.table.executor(9))]
-    assert held.budget.used > 0
+    owned = engine.sessions.get("ann", id)
+    refs = [weakref.ref(resource) for resource in (owned.table.array(1), owned.table.array(8), owned.table.executor(9))]
+    assert owned.budget.used > 0
     engine.call("DELETE", f"/v1/sessions/{id}", owner="ann")
-    assert held.budget.used == 0
-    del held
+    assert owned.budget.used == 0
+    del owned
     gc.collect()
     assert [ref() for ref in refs] == [None, None, None]
     with pytest.raises(GoneError, match="was deleted"):
@@ -164,9 +164,9 @@ def test_an_embedded_engine_raises_what_a_server_answers() -> None:
     assert transport.call("GET", "/v2/health/live").header["live"] is True
     id = transport.call("POST", "/v1/sessions", {}).header["id"]
     transport.call("DELETE", f"/v1/sessions/{id}")
-    with pytest.raises(GoneError) as told:
+    with pytest.raises(GoneError) as caught:
         transport.call("GET", f"/v1/sessions/{id}")
-    assert told.value.status == 410
+    assert caught.value.status == 410
     with pytest.raises(MXNetError, match="fc"):
         transport.call("POST", "/v1/forward", {"graph": FC}, {"x": X, "w": W[:, :2], "b": B})
 
@@ -179,9 +179,9 @@ def test_a_closed_engine_takes_no_calls() -> None:
 
 
 def test_an_error_of_ours_tells_nothing_of_us(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    status, told = error_to_json(RuntimeError("/secret/path"))
+    status, body = error_to_json(RuntimeError("/secret/path"))
     assert status == 500
-    assert "secret" not in str(told)
+    assert "secret" not in str(body)
     assert error_to_json(MemoryError())[0] == 429
 
 

@@ -107,11 +107,11 @@ def test_a_graph_with_one_place_changed(graph: dict[str, Any], data: st.DataObje
         place[key] = data.draw(JSON)
     else:
         del place[key]
-    found = loaded(changed)
-    if found is None:
+    changed_graph = loaded(changed)
+    if changed_graph is None:
         return
     try:
-        infer_shape(found, {"x": (2, 3)} if "x" in found.argument_names else {}, partial=True)
+        infer_shape(changed_graph, {"x": (2, 3)} if "x" in changed_graph.argument_names else {}, partial=True)
     except MXNetError as error:
         one_sentence(error.message)
 

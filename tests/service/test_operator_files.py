@@ -34,10 +34,10 @@ def _(p, ctx, inputs, outputs):
 
 def serve(folder: Path, *options: str, **env: str) -> subprocess.CompletedProcess[str]:
     """`opbox serve` in a folder, where it is expected to end at once."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("OPBOX_")}
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith("OPBOX_")}
     command = [sys.executable, "-m", "opbox_service.serve", "--port", "0", *options]
     return subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, timeout=60, check=False, env={**kept, **env}
+        command, cwd=folder, capture_output=True, text=True, timeout=60, check=False, env={**inherited, **env}
     )
 
 
@@ -81,10 +81,10 @@ def test_every_file_is_loaded_however_often_the_option_is_given(tmp_path: Path) 
 
 def test_an_installed_package_that_does_not_load(tmp_path: Path) -> None:
     (tmp_path / "broken_package.py").write_text("from opbox_ops import no_such_name\n")
-    told = tmp_path / "opbox_broken-1.0.dist-info"
-    told.mkdir()
-    (told / "METADATA").write_text("Metadata-Version: 2.1\nName: opbox-broken\nVersion: 1.0\n")
-    (told / "entry_points.txt").write_text("[opbox.ops]\nbroken = broken_package\n")
+    metadata = tmp_path / "opbox_broken-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: opbox-broken\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text("[opbox.ops]\nbroken = broken_package\n")
     done = serve(tmp_path, PYTHONPATH=os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
     assert done.returncode == 1
     assert "operator package opbox-broken (entry point broken = broken_package): ImportError" in done.stderr

@@ -34,11 +34,11 @@ def test_the_embedded_engine_takes_no_token(monkeypatch: pytest.MonkeyPatch) -> 
 
 def run_serve(monkeypatch: pytest.MonkeyPatch, *options: str) -> Settings:
     """The settings that `opbox serve` would serve with."""
-    given: list[Settings] = []
+    passed: list[Settings] = []
 
     class Server:
         def __init__(self, settings: Settings) -> None:
-            given.append(settings)
+            passed.append(settings)
 
         def run(self) -> None:
             """Serve nothing."""
@@ -47,7 +47,7 @@ def run_serve(monkeypatch: pytest.MonkeyPatch, *options: str) -> Settings:
     monkeypatch.setattr(serve, "configure", lambda settings: None)
     monkeypatch.setattr(serve, "adopt_strays", lambda: None)
     assert serve.main(options) == 0
-    return given[0]
+    return passed[0]
 
 
 def test_every_setting_but_the_tokens_is_an_option(

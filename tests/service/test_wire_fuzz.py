@@ -135,12 +135,12 @@ def test_the_engine_answers_whatever_comes(path: str, header: dict[str, Any], pa
 @settings(max_examples=200, deadline=None)
 @given(HEADER)
 def test_a_session_answers_whatever_comes(header: dict[str, Any]) -> None:
-    made = json.loads(answered("POST", "/v1/sessions", b"{}", None).body)
-    path = f"/v1/sessions/{made['id']}"
+    session = json.loads(answered("POST", "/v1/sessions", b"{}", None).body)
+    path = f"/v1/sessions/{session['id']}"
     try:
         answer = answered("POST", f"{path}/commands", json.dumps(header).encode(), None)
         assert answer.status in (200, 202) or 400 <= answer.status < 500, answer.body
-        told = json.loads(answered("GET", path, b"", None).body)
-        assert told["objects"] == told["bytes"] == 0
+        description = json.loads(answered("GET", path, b"", None).body)
+        assert description["objects"] == description["bytes"] == 0
     finally:
         answered("DELETE", path, b"", None)

@@ -76,7 +76,7 @@ def test_symbolic_backward(request_: str) -> None:
 def test_consistency_of_types() -> None:
     runs = [{"ctx": mx.cpu(), "x": (3, 4), "type_dict": {"x": dtype}} for dtype in (np.float64, np.float32, np.float16)]
     truth = tu.check_consistency(mx.sym.tanh(X, name="t"), runs)
-    assert {name: each.dtype.name for name, each in truth.items()} == {"t_output": "float64", "x": "float64"}
+    assert {name: array.dtype.name for name, array in truth.items()} == {"t_output": "float64", "x": "float64"}
     tu.check_consistency(mx.sym.tanh(X), runs, grad_req="add", use_uniform=True, rand_type=np.float16)
 
 
@@ -85,7 +85,7 @@ def test_consistency_of_what_differs(capsys: pytest.CaptureFixture[str]) -> None
     pair = [biased(1.0), biased(2.0)]
     with pytest.raises(ValueError, match="same arguments and outputs"):
         tu.check_consistency([mx.sym.tanh(X), mx.sym.tanh(mx.sym.Variable("z"))], runs)
-    named = [mx.sym.identity(each, name="same") for each in pair]
+    named = [mx.sym.identity(sym, name="same") for sym in pair]
     with pytest.raises(AssertionError, match="Train: run 1: RUN_1_x and TRUTH_x differ"):
         tu.check_consistency(named, runs)
     tu.check_consistency(named, runs, raise_on_err=False)

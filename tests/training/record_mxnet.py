@@ -66,7 +66,7 @@ METRICS = [
 
 
 def metrics():
-    told = []
+    rows = []
     for name, options, (label, pred) in METRICS:
         metric = mx.metric.create(name, **options)
         steps = []
@@ -79,8 +79,8 @@ def metrics():
             steps.append([metric.get_name_value(), metric.get_global_name_value()])
             if number == 1:
                 metric.reset_local()
-        told.append({"name": name, "options": options, "inputs": [label, pred], "steps": steps})
-    return told
+        rows.append({"name": name, "options": options, "inputs": [label, pred], "steps": steps})
+    return rows
 
 
 OPTIMIZERS = [
@@ -115,7 +115,7 @@ def optimizer_inputs(dtype="float32"):
 
 
 def optimizers():
-    told = []
+    rows = []
     for name, options in OPTIMIZERS:
         options = dict(options)
         dtype = options.pop("dtype", "float32")
@@ -127,8 +127,8 @@ def optimizers():
         for step in grads:
             updater([0, 1], [mx.nd.array(g, dtype=dtype) for g in step], arrays)
             steps.append([a.asnumpy() for a in arrays])
-        told.append({"name": name, "options": options, "dtype": dtype, "steps": steps})
-    return told
+        rows.append({"name": name, "options": options, "dtype": dtype, "steps": steps})
+    return rows
 
 
 def multipliers():
@@ -161,15 +161,15 @@ SCHEDULES = [
 
 def schedules():
     logging.disable(logging.CRITICAL)
-    told = []
+    rows = []
     for name, options in SCHEDULES:
         one = getattr(mx.lr_scheduler, name)(**options)
-        told.append({"name": name, "options": options, "rates": [one(t) for t in range(1, 15)]})
-    return told
+        rows.append({"name": name, "options": options, "rates": [one(t) for t in range(1, 15)]})
+    return rows
 
 
 def iterators():
-    told = []
+    rows = []
     data = np.arange(10).reshape(5, 2)
     for handle in ("pad", "discard", "roll_over"):
         for shuffle in (False, True):
@@ -182,12 +182,12 @@ def iterators():
                 epochs.append([[b.label[0].asnumpy(), b.data[0].asnumpy(), b.pad] for b in one])
                 one.reset()
             shapes = [[d.name, list(d.shape)] for d in one.provide_data + one.provide_label]
-            told.append({"handle": handle, "shuffle": shuffle, "epochs": epochs, "shapes": shapes})
-    return told
+            rows.append({"handle": handle, "shuffle": shuffle, "epochs": epochs, "shapes": shapes})
+    return rows
 
 
 def initializers():
-    told = {}
+    arrays = {}
     for name, one, shape in [
         ("weight", mx.init.Bilinear(), (2, 1, 4, 4)),
         ("weight", mx.init.Bilinear(), (1, 2, 3, 5)),
@@ -203,19 +203,19 @@ def initializers():
     ]:
         array = mx.nd.ones(shape) * -7
         one(mx.init.InitDesc(name), array)
-        told[json.dumps([name, one.dumps(), shape])] = array.asnumpy()
+        arrays[json.dumps([name, one.dumps(), shape])] = array.asnumpy()
     dumps = [
         mx.init.Xavier(rnd_type="gaussian", factor_type="in", magnitude=2).dumps(),
         mx.init.MSRAPrelu().dumps(),
         mx.init.LSTMBias(forget_bias=2.0).dumps(),
         mx.init.Orthogonal().dumps(),
     ]
-    return {"values": told, "dumps": dumps}
+    return {"values": arrays, "dumps": dumps}
 
 
 def networks():
     """Arguments, outputs and shapes of unrolled cells."""
-    told = {}
+    rows = {}
     rnn = mx.rnn
 
     def stack():
@@ -242,13 +242,13 @@ def networks():
                     outputs, _ = make().unroll(3, data, layout=layout, merge_outputs=merge)
                     out = mx.sym.Group(outputs) if isinstance(outputs, list) else outputs
                     shapes = out.infer_shape(data=(2, 3, 7) if layout == "NTC" else (3, 2, 7))
-                told[f"{name} {layout} {merge}"] = {
+                rows[f"{name} {layout} {merge}"] = {
                     "arguments": out.list_arguments(),
                     "outputs": out.list_outputs(),
                     "shapes": shapes,
                     "merged": not isinstance(outputs, list),
                 }
-    return told
+    return rows
 
 
 def fit():
@@ -265,7 +265,7 @@ def fit():
     shapes = dict(zip(net.list_arguments(), net.infer_shape(data=(10, 6))[0], strict=True))
     args = {n: mx.nd.array(rng.randn(*shapes[n]) * 0.3) for n in sorted(shapes) if n not in ("data", "softmax_label")}
     aux = {"bn_moving_mean": mx.nd.zeros((8,)), "bn_moving_var": mx.nd.ones((8,))}
-    told = {}
+    rows = {}
     for label, optimizer, params in [
         ("sgd", "sgd", {"learning_rate": 0.2, "momentum": 0.9, "wd": 0.001}),
         ("adam", "adam", {"learning_rate": 0.02}),
@@ -287,18 +287,18 @@ def fit():
         arg_params, aux_params = mod.get_params()
         score = mod.score(mx.io.NDArrayIter(x, y, 16), ["acc", "ce"])
         predicted = mod.predict(mx.io.NDArrayIter(x, None, 16))
-        told[label] = {
+        rows[label] = {
             "args": {n: v.asnumpy() for n, v in arg_params.items()},
             "aux": {n: v.asnumpy() for n, v in aux_params.items()},
             "score": score,
             "predicted": predicted.asnumpy()[:5],
             "predicted_shape": predicted.shape,
         }
-    return told
+    return rows
 
 
 if __name__ == "__main__":
-    held = {
+    recorded = {
         "metrics": metrics(),
         "optimizers": optimizers(),
         "multipliers": multipliers(),
@@ -309,5 +309,5 @@ if __name__ == "__main__":
         "fit": fit(),
     }
     with open(os.path.join(HERE, "mxnet_values.json"), "w") as file:
-        json.dump(plain(held), file, separators=(",", ":"))
+        json.dump(plain(recorded), file, separators=(",", ":"))
         file.write("\n")

@@ -29,29 +29,29 @@ def param(nbatch, eval_metric=None, epoch=2):
 
 
 def test_speedometer_reports_and_resets(lines):
-    speed, held = mx.callback.Speedometer(10, 2), metric()
+    speed, values = mx.callback.Speedometer(10, 2), metric()
     for nbatch in range(4):
-        speed(param(nbatch, held))
+        speed(param(nbatch, values))
     assert len(lines()) == 1
     assert re.fullmatch(
         r"Epoch\[2\] Batch \[0-2\]\tSpeed: \d+\.\d\d samples/sec\taccuracy=0\.500000\tmse=4\.000000", lines()[0]
     )
-    assert np.isnan(held.get()[1][0])
-    assert held.get_global()[1] == [0.5, 4.0]
+    assert np.isnan(values.get()[1][0])
+    assert values.get_global()[1] == [0.5, 4.0]
 
 
 def test_speedometer_without_reset_and_without_metric(lines):
-    held = metric()
+    values = metric()
     speed = mx.callback.Speedometer(10, 2, auto_reset=False)
     for nbatch in range(5):
-        speed(param(nbatch, held))
+        speed(param(nbatch, values))
     assert lines()[1].startswith("Epoch[2] Batch [0-4]\tSpeed: ")
-    assert held.get()[1] == [0.5, 4.0]
+    assert values.get()[1] == [0.5, 4.0]
     speed = mx.callback.Speedometer(10, 1)
     for nbatch in (0, 1, 0, 1):  # a new epoch begins: the clock starts anew
         speed(param(nbatch))
-    told = [line for line in lines() if line.startswith("Iter[2] Batch [1]\tSpeed: ")]
-    assert len(told) == 2
+    reports = [line for line in lines() if line.startswith("Iter[2] Batch [1]\tSpeed: ")]
+    assert len(reports) == 2
 
 
 def test_progress_bar(lines):
@@ -62,10 +62,10 @@ def test_progress_bar(lines):
 
 def test_metrics_in_the_log(lines):
     log = mx.callback.log_train_metric(2, auto_reset=True)
-    held = metric()
-    log(param(1, held))
-    log(param(2, held))
-    mx.callback.LogValidationMetricsCallback()(param(0, held))
+    values = metric()
+    log(param(1, values))
+    log(param(2, values))
+    mx.callback.LogValidationMetricsCallback()(param(0, values))
     assert lines()[:2] == ["Iter[2] Batch[2] Train-accuracy=0.500000", "Iter[2] Batch[2] Train-mse=4.000000"]
     assert lines()[2] == "Epoch[2] Validation-accuracy=nan"
 

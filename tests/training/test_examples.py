@@ -32,30 +32,30 @@ def run(*command, **environment):
 
 
 def test_mlp():
-    told = run(sys.executable, str(EXAMPLES / "mlp.py"), "--epochs", "8")
-    assert "Epoch[7] Validation-accuracy=" in told
-    assert "samples/sec" in told
-    assert float(re.search(r"validation accuracy: ([\d.]+)", told)[1]) > 0.9
+    printed = run(sys.executable, str(EXAMPLES / "mlp.py"), "--epochs", "8")
+    assert "Epoch[7] Validation-accuracy=" in printed
+    assert "samples/sec" in printed
+    assert float(re.search(r"validation accuracy: ([\d.]+)", printed)[1]) > 0.9
 
 
 def test_two_lstm_infer_shape():
-    told = run(sys.executable, str(EXAMPLES / "two_lstm_infer_shape.py"))
+    printed = run(sys.executable, str(EXAMPLES / "two_lstm_infer_shape.py"))
     assert (
         "INFO:root:rnn_outputs_shape:([(128, 49, 75), (1024, 75), (1024,), (1024, 256), (1024,), (1024, 256), (1024,), "
         "(1024, 256), (1024,)], [(128, 512)], [])"
-    ) in told
+    ) in printed
 
 
 def test_makeloss_regression():
-    told = run(sys.executable, str(EXAMPLES / "makeloss_regression.py"))
-    assert "fullyconnected0_weight: gradient" in told
-    assert re.search(r"y = (2\.0|1\.9)\d x1 \+ -(3\.0|2\.9)\d x2 \+ 0\.[45]\d", told)
+    printed = run(sys.executable, str(EXAMPLES / "makeloss_regression.py"))
+    assert "fullyconnected0_weight: gradient" in printed
+    assert re.search(r"y = (2\.0|1\.9)\d x1 \+ -(3\.0|2\.9)\d x2 \+ 0\.[45]\d", printed)
 
 
 def test_read_mxnet_checkpoint():
-    told = run(sys.executable, str(EXAMPLES / "read_mxnet_checkpoint.py"))
-    assert "bn1_moving_mean" in told
-    assert float(re.search(r"did not train on: ([\d.]+)", told)[1]) > 0.88
+    printed = run(sys.executable, str(EXAMPLES / "read_mxnet_checkpoint.py"))
+    assert "bn1_moving_mean" in printed
+    assert float(re.search(r"did not train on: ([\d.]+)", printed)[1]) > 0.88
 
 
 @pytest.fixture(scope="module")
@@ -71,8 +71,8 @@ def server():
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl here")
 def test_curl_session(server):
-    told = run("sh", str(EXAMPLES / "curl_session.sh"), **server)
-    shapes, forward, backward = (json.loads(line) for line in told.splitlines() if line.startswith("{"))
+    printed = run("sh", str(EXAMPLES / "curl_session.sh"), **server)
+    shapes, forward, backward = (json.loads(line) for line in printed.splitlines() if line.startswith("{"))
     assert dict(zip(shapes["arg_names"], shapes["arg_shapes"], strict=True)) == {
         "data": [2, 3],
         "fc_weight": [2, 3],
@@ -88,9 +88,9 @@ def test_curl_session(server):
 def test_the_demo(server):
     program = str(EXAMPLES / "lenet_demo.py")
     arguments = ("--url", server["OPBOX_URL"], "--token", server["OPBOX_TOKEN"])
-    told = run(sys.executable, program, *arguments)
-    assert float(re.search(r"validation accuracy +([\d.]+)", told)[1]) >= 0.97
-    assert float(re.search(r"requests per training step +([\d.]+)", told)[1]) <= 1.05
+    printed = run(sys.executable, program, *arguments)
+    assert float(re.search(r"validation accuracy +([\d.]+)", printed)[1]) >= 0.97
+    assert float(re.search(r"requests per training step +([\d.]+)", printed)[1]) <= 1.05
 
 
 def test_the_demo_says_when_it_has_not_learned(server):

@@ -88,14 +88,14 @@ def test_what_cannot_be_initialized(options, name, shape, words):
 
 
 def test_texts_are_mxnets_and_read_back():
-    made = [
+    initializers = [
         mx.init.Xavier(rnd_type="gaussian", factor_type="in", magnitude=2),
         mx.init.MSRAPrelu(),
         mx.init.LSTMBias(forget_bias=2.0),
         mx.init.Orthogonal(),
     ]
-    assert [one.dumps() for one in made] == RECORDED["dumps"]
-    assert [mx.init.create(text) for text in RECORDED["dumps"]] == made
+    assert [one.dumps() for one in initializers] == RECORDED["dumps"]
+    assert [mx.init.create(text) for text in RECORDED["dumps"]] == initializers
     assert json.loads(mx.init.Constant(np.array([1.0, 2.0])).dumps()) == ["constant", {"value": [1.0, 2.0]}]
 
 

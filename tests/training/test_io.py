@@ -193,10 +193,10 @@ def test_mnist_files(mnist):
     assert flat.provide_data[0].shape == (3, 784)
     part = mx.io.MNISTIter(**arguments, batch_size=1, shuffle=False, num_parts=2, part_index=1)
     assert [int(b.label[0].asscalar()) for b in part] == [3, 4, 5, 6]
-    held = mx.test_utils.get_mnist(folder)
-    assert held["train_data"].shape == (7, 1, 28, 28)
-    assert held["test_label"].dtype == np.int8
-    assert held["train_data"].max() == 1.0
+    arrays = mx.test_utils.get_mnist(folder)
+    assert arrays["train_data"].shape == (7, 1, 28, 28)
+    assert arrays["test_label"].dtype == np.int8
+    assert arrays["train_data"].max() == 1.0
 
 
 def test_files_that_are_not_there_or_not_idx(tmp_path):

@@ -62,9 +62,9 @@ def test_a_training_ends_where_mxnets_does(label):
         num_epoch=2,
     )
     expected = VALUES["fit"][label]
-    for held, key in zip(mod.get_params(), ("args", "aux"), strict=True):
-        assert set(held) == set(expected[key])
-        for name, value in held.items():
+    for side, key in zip(mod.get_params(), ("args", "aux"), strict=True):
+        assert set(side) == set(expected[key])
+        for name, value in side.items():
             # The bias before a BatchNorm has no gradient but rounding, which Adam makes steps of; the mean follows it.
             loose = label == "adam" and name in ("fc1_bias", "bn_moving_mean")
             np.testing.assert_allclose(

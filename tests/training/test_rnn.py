@@ -55,8 +55,8 @@ def test_the_two_lstm_program_of_the_blog():
     rnn1_last_out = mx.sym.Reshape(data=rnn1_outputs[-1], shape=(-1, 256), name="rnn1_last_out_reshape")
     rnn2_last_out = mx.sym.Reshape(data=rnn2_outputs[-1], shape=(-1, 256), name="rnn2_last_out_reshape")
     rnn_outputs = mx.sym.Concat(rnn1_last_out, rnn2_last_out, num_args=2, dim=1, name="rnn_outputs")
-    found = str(rnn_outputs.infer_shape(audio_data=(128, 49, 75)))
-    assert found == (
+    shapes = str(rnn_outputs.infer_shape(audio_data=(128, 49, 75)))
+    assert shapes == (
         "([(128, 49, 75), (1024, 75), (1024,), (1024, 256), (1024,), (1024, 256), (1024,), (1024, 256), (1024,)], "
         "[(128, 512)], [])"
     )
@@ -75,7 +75,7 @@ def test_an_lstm_computes_its_formula():
     rng = np.random.RandomState(0)
     x, wi, bi, wh, bh = (rng.randn(*s).astype("float32") for s in [(2, 3, 4), (20, 4), (20,), (20, 5), (20,)])
     outputs, states = rnn.LSTMCell(5).unroll(3, mx.sym.Variable("data"), merge_outputs=True)
-    found = run(
+    results = run(
         mx.sym.Group([outputs, *states]),
         data=x,
         lstm_i2h_weight=wi,
@@ -89,8 +89,8 @@ def test_an_lstm_computes_its_formula():
         c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
         h = sigmoid(o) * np.tanh(c)
         expected.append(h)
-    np.testing.assert_allclose(found[0], np.stack(expected, axis=1), rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(found[2], c, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(results[0], np.stack(expected, axis=1), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(results[2], c, rtol=1e-5, atol=1e-6)
 
 
 def test_begin_states_of_ones_own():
@@ -193,8 +193,8 @@ def test_sentences_become_numbers_and_batches():
         batches = rnn.BucketSentenceIter(sentences, 2, buckets=[6, 4], invalid_label=0, layout="TN")
     assert batches.default_bucket_key == 6
     assert batches.provide_data[0].shape == (6, 2)
-    found = sorted((b.bucket_key, b.data[0].shape, b.label[0].asnumpy()[:, 0].tolist()) for b in batches)
-    assert found == [(4, (4, 2), [2, 3, 0, 0])] * 2 + [(6, (6, 2), [2, 3, 4, 5, 0, 0])]
+    shapes = sorted((b.bucket_key, b.data[0].shape, b.label[0].asnumpy()[:, 0].tolist()) for b in batches)
+    assert shapes == [(4, (4, 2), [2, 3, 0, 0])] * 2 + [(6, (6, 2), [2, 3, 4, 5, 0, 0])]
     batches.reset()
     assert len(list(batches)) == 3
     assert rnn.BucketSentenceIter(sentences[:7], 2).buckets == [3, 5]

@@ -90,7 +90,7 @@ def type_name(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
     types: list[str] = []
     for kind in _kinds(schema, definitions):
         if "enum" in kind or "const" in kind:
-            types.append("str" if all(isinstance(each, str) for each in kind.get("enum", [""])) else "int")
+            types.append("str" if all(isinstance(choice, str) for choice in kind.get("enum", [""])) else "int")
         elif kind.get("type") == "array":
             types += ["Sequence[Any]", "int"]
         else:

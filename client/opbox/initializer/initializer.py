@@ -102,7 +102,7 @@ class Initializer:
         self._print_func = print_func or _rms
         return self
 
-    def _told(self, desc: str, how: str, arr: NDArray) -> None:
+    def _log(self, desc: str, how: str, arr: NDArray) -> None:
         if self._verbose and self._print_func:
             logging.info("%s filled as %s: %s", desc, how, self._print_func(arr))
 
@@ -124,12 +124,12 @@ class Initializer:
         own = desc.attrs.get("__init__", "")
         if own:
             create(own)._init_weight(desc, arr)
-            self._told(desc, own, arr)
+            self._log(desc, own, arr)
             return
         for ending, rule in _ENDINGS:
             if desc.endswith(ending):
                 getattr(self, rule)(desc, arr)
-                self._told(desc, ending, arr)
+                self._log(desc, ending, arr)
                 return
         self._init_default(desc, arr)
 

@@ -195,8 +195,10 @@ class NDArrayIter(DataIter):
             whole = (slice(None),) * self._axis + (slice(begin, end),)
             return [HostArray(array[whole]) for _, array in arrays]
         if begin < 0:
-            kept = self._left_over if self._left_over is not None else self._rows(begin + self.num_data, self.num_data)
-            rows = np.concatenate([kept, self._rows(0, end)])
+            left_over = (
+                self._left_over if self._left_over is not None else self._rows(begin + self.num_data, self.num_data)
+            )
+            rows = np.concatenate([left_over, self._rows(0, end)])
         elif end > self.num_data:
             filler = np.arange(end - self.num_data) % self.num_data
             rows = np.concatenate([self._rows(begin, self.num_data), self._rows(0, self.num_data)[filler]])

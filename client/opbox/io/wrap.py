@@ -156,9 +156,9 @@ class PrefetchingIter(DataIter):
             ahead.go.release()
 
     def iter_next(self) -> bool:
-        held = [ahead.ready.get() for ahead in self._ahead]
-        ended = [one is None for one in held]
-        for one in held:
+        items = [ahead.ready.get() for ahead in self._ahead]
+        ended = [one is None for one in items]
+        for one in items:
             if isinstance(one, BaseException):
                 raise one
         if any(ended):
@@ -170,7 +170,7 @@ class PrefetchingIter(DataIter):
                     f"PrefetchingIter: iterator {first} ended before the others: give equally many batches"
                 )
             return False
-        batches = [one for one in held if isinstance(one, DataBatch)]
+        batches = [one for one in items if isinstance(one, DataBatch)]
         if any(batch.pad != batches[0].pad for batch in batches):
             raise AssertionError(
                 f"PrefetchingIter: expected one padding in all iterators, got {[b.pad for b in batches]}"

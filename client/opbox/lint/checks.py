@@ -75,9 +75,9 @@ def non_contiguous(trial: Trial) -> Verdict:
 
 def _strided(trial: Trial, want: Sequence[np.ndarray[Any, Any]]) -> None:
     assert trial.subject.instance is not None
-    given = [np.asfortranarray(value.astype(np.float32)) for value in trial.values.values()]
-    outputs = [np.full(each.shape, 3, each.dtype, order="F") for each in want]
-    trial.subject.instance(trial.case.params).forward(in_data=given, out_data=outputs)
+    strided = [np.asfortranarray(value.astype(np.float32)) for value in trial.values.values()]
+    outputs = [np.full(array.shape, 3, array.dtype, order="F") for array in want]
+    trial.subject.instance(trial.case.params).forward(in_data=strided, out_data=outputs)
     for name, got, expected in zip(trial.outputs, outputs, want, strict=True):
         close(f"{name}: other values for arrays in column order", got, expected)
 

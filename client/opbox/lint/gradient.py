@@ -39,7 +39,7 @@ def gradient(trial: Trial) -> Verdict:
         # What gets no gradient at all is a constant of the loss, as its labels are.
         names = [name for name in names if got[name].any()] or names
         _compare(bound, names, got, lambda outputs: float(function(**_named(bound, outputs))))
-        return Verdict("pass", f"{_told(bound, names)}, of the loss that the case states")
+        return Verdict("pass", f"{_described(bound, names)}, of the loss that the case states")
     if _is_loss(bound, got):
         return _of_a_known_loss(bound, names, got)
     heads = bound.heads()
@@ -49,7 +49,7 @@ def gradient(trial: Trial) -> Verdict:
         got,
         lambda outs: float(sum((o * h).sum(dtype=np.float64) for o, h in zip(outs, heads, strict=True))),
     )
-    return Verdict("pass", _told(bound, names))
+    return Verdict("pass", _described(bound, names))
 
 
 def _slopes(trial: Trial) -> tuple[Bound, dict[str, np.ndarray[Any, Any]]]:
@@ -64,7 +64,7 @@ def _slopes(trial: Trial) -> tuple[Bound, dict[str, np.ndarray[Any, Any]]]:
         return bound, bound.backward()
 
 
-def _told(bound: Bound, names: Sequence[str]) -> str:
+def _described(bound: Bound, names: Sequence[str]) -> str:
     return f"{', '.join(names)} in {np.dtype(bound.values[names[0]].dtype)}"
 
 
@@ -76,7 +76,7 @@ def _compare(bound: Bound, names: Sequence[str], got: Mapping[str, Any], total: 
         wrong, first = places, dict[int, float]()
         for differences, noise in _looks(bound, name, places, total):
             first = first or differences
-            scale = max(1.0, *(abs(each) for each in (*differences.values(), 0.0) if np.isfinite(each)))
+            scale = max(1.0, *(abs(value) for value in (*differences.values(), 0.0) if np.isfinite(value)))
             allowed = TOLERANCE * scale + noise
             wrong = [at for at in wrong if not abs(differences[at] - slopes[at]) <= allowed]
             if not wrong:
@@ -91,7 +91,7 @@ def _compare(bound: Bound, names: Sequence[str], got: Mapping[str, Any], total: 
 
 
 def _places(size: int) -> list[int]:
-    return [int(each) for each in np.unique(np.linspace(0, size - 1, min(PLACES, size)).astype(int))] if size else []
+    return [int(place) for place in np.unique(np.linspace(0, size - 1, min(PLACES, size)).astype(int))] if size else []
 
 
 def _looks(bound: Bound, name: str, places: Sequence[int], total: Total) -> Iterator[tuple[dict[int, float], float]]:
@@ -114,16 +114,16 @@ def _differences(bound: Bound, name: str, places: Sequence[int], total: Total, s
     def at(place: int, value: float) -> tuple[float, float]:
         old, flat[place] = flat[place], value
         bound.arguments[name][:] = values
-        told = float(flat[place]), total(bound.forward())
+        point = float(flat[place]), total(bound.forward())
         flat[place] = old
-        return told
+        return point
 
-    found = {}
+    slopes = {}
     for place in places:
         (right, above), (left, below) = at(place, flat[place] + step / 2), at(place, flat[place] - step / 2)
-        found[place] = (above - below) / (right - left)
+        slopes[place] = (above - below) / (right - left)
     bound.arguments[name][:] = values
-    return found
+    return slopes
 
 
 # -- losses ---------------------------------------------------------------------------------------------------------
@@ -179,17 +179,17 @@ LOSSES: dict[str, Callable[[Any, Any], float]] = {
 
 def _of_a_known_loss(bound: Bound, names: Sequence[str], got: Mapping[str, Any]) -> Verdict:
     arguments = bound.trial.arguments
-    label = next((each for each in arguments if "label" in each), arguments[-1])
-    for told, function in LOSSES.items():
+    label = next((argument for argument in arguments if "label" in argument), arguments[-1])
+    for loss, function in LOSSES.items():
         with np.errstate(all="ignore"):
             factor = _factor(bound, names, got, lambda outputs: function(outputs[0], bound.values[label]))  # noqa: B023
         if factor is not None and factor < 0:
             raise AssertionError(
-                f"backward is {factor:.4g} times the derivative of {told}: it would climb, not descend"
+                f"backward is {factor:.4g} times the derivative of {loss}: it would climb, not descend"
             )
         if factor is not None:
             times = "" if abs(factor - 1) < TOLERANCE else f"{factor:.4g} times "
-            return Verdict("pass", f"{_told(bound, names)}: {times}the derivative of {told}")
+            return Verdict("pass", f"{_described(bound, names)}: {times}the derivative of {loss}")
     return Verdict(
         "warn",
         "not checked: it is a loss (no gradient from above), and backward is the derivative of none of "

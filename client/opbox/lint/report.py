@@ -31,7 +31,7 @@ class CaseReport:
     params: dict[str, Any]
     checks: dict[str, Verdict] = field(default_factory=dict)
 
-    def told(self) -> str:
+    def title(self) -> str:
         """The case in a line."""
         shapes = ", ".join(f"{name} {tuple(shape)}" for name, shape in self.inputs.items())
         params = ", ".join(f"{name}={value!r}" for name, value in self.params.items())
@@ -63,7 +63,7 @@ class Report:
             for case in operator.cases:
                 for check, verdict in case.checks.items():
                     if verdict.verdict == "fail":
-                        yield f"{operator.name} ({case.told()}): {check}: {verdict.detail}"
+                        yield f"{operator.name} ({case.title()}): {check}: {verdict.detail}"
 
     @property
     def ok(self) -> bool:
@@ -85,8 +85,8 @@ class Report:
                             "inputs": {name: list(shape) for name, shape in case.inputs.items()},
                             "params": {name: str(value) for name, value in case.params.items()},
                             "checks": {
-                                check: {"verdict": each.verdict, "detail": each.detail}
-                                for check, each in case.checks.items()
+                                check: {"verdict": verdict.verdict, "detail": verdict.detail}
+                                for check, verdict in case.checks.items()
                             },
                         }
                         for case in operator.cases
@@ -104,19 +104,19 @@ class Report:
             if operator.problem:
                 lines += _wrapped("FAIL  ", operator.problem, "  ", width)
             for case in operator.cases:
-                lines += _wrapped("", case.told(), "  ", width)
-                for check, each in case.checks.items():
-                    mark = "FAIL" if each.verdict == "fail" else each.verdict
-                    lines += _wrapped(f"{check:16}{mark:6}", each.detail, "    ", width)
+                lines += _wrapped("", case.title(), "  ", width)
+                for check, verdict in case.checks.items():
+                    mark = "FAIL" if verdict.verdict == "fail" else verdict.verdict
+                    lines += _wrapped(f"{check:16}{mark:6}", verdict.detail, "    ", width)
             lines.append("")
         failed = sum(1 for _ in self.failures())
         count = sum(len(case.checks) for operator in self.operators for case in operator.cases)
         many = "" if len(self.operators) == 1 else "s"
         warned = sum(
-            each.verdict == "warn"
+            verdict.verdict == "warn"
             for operator in self.operators
             for case in operator.cases
-            for each in case.checks.values()
+            for verdict in case.checks.values()
         )
         warnings = f", {warned} warning{'' if warned == 1 else 's'}" if warned else ""
         lines.append(f"{len(self.operators)} operator{many}, {count} checks, {failed or 'none'} failed{warnings}")
@@ -126,5 +126,5 @@ class Report:
 def _wrapped(head: str, text: str, indent: str, width: int) -> list[str]:
     inside = indent + " " * len(head)
     first, *rest = text.splitlines() or [""]
-    found = textwrap.wrap(first, width, initial_indent=indent + head, subsequent_indent=inside) or [indent + head]
-    return [each.rstrip() for each in (*found, *(inside + line for line in rest))]
+    lines = textwrap.wrap(first, width, initial_indent=indent + head, subsequent_indent=inside) or [indent + head]
+    return [line.rstrip() for line in (*lines, *(inside + line for line in rest))]

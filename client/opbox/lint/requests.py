@@ -31,17 +31,17 @@ def requests(trial: Trial) -> Verdict:
 
 
 def _of_a_graph(trial: Trial) -> None:
-    found: dict[str, dict[str, Any]] = {}
+    by_request: dict[str, dict[str, Any]] = {}
     for request, before in (("write", 7.0), ("again", 9.0), ("add", 7.0), ("null", 7.0)):
         bound = trial.bind(grad_req="write" if request == "again" else request, before=before)
         bound.forward()
-        found[request] = bound.backward()
+        by_request[request] = bound.backward()
     for name in trial.differentiable():
-        write = found["write"][name]
-        left = (write == 7.0) & (found["again"][name] == 9.0)
+        write = by_request["write"][name]
+        left = (write == 7.0) & (by_request["again"][name] == 9.0)
         assert not left.any(), f"gradient of {name}: {int(left.sum())} of {left.size} elements are not written"
-        close(f"gradient of {name}: req 'add' does not add", found["add"][name], write + 7.0)
-        assert (found["null"][name] == 7.0).all(), f"gradient of {name}: req 'null' is written to"
+        close(f"gradient of {name}: req 'add' does not add", by_request["add"][name], write + 7.0)
+        assert (by_request["null"][name] == 7.0).all(), f"gradient of {name}: req 'null' is written to"
 
 
 def _of_calls(trial: Trial) -> None:
@@ -89,11 +89,11 @@ def _call(trial: Trial, outputs: Sequence[str], gradients: Sequence[str] | None)
         ndarray.array(np.full(shape, BEFORE), context, dtype)
         for shape, dtype in zip(trial.output_shapes.values(), out_types, strict=True)
     ]
-    grads = [ndarray.array(np.full(each.shape, BEFORE), context, each.dtype) for each in data]
+    grads = [ndarray.array(np.full(array.shape, BEFORE), context, array.dtype) for array in data]
     operator = trial.custom_op()
     random.seed(SEED)
     operator.forward(is_train=True, req=list(outputs), in_data=data, out_data=out, aux=aux)
     if gradients is not None:
         heads = [ndarray.array(head, context, head.dtype) for head in trial.heads(out)]
         operator.backward(req=list(gradients), out_grad=heads, in_data=data, out_data=out, in_grad=grads, aux=aux)
-    return [each.asnumpy() for each in out], [each.asnumpy() for each in grads]
+    return [array.asnumpy() for array in out], [array.asnumpy() for array in grads]

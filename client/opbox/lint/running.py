@@ -114,7 +114,7 @@ class Trial:
         shapes = [*self.shapes.values(), *self.state_shapes.values()]
         types = [*self._plain.values(), *[np.dtype(np.float32)] * len(self.states)]
         prop = self.subject.prop(self.case.params)
-        return prop.create_operator(default_context(), [list(each) for each in shapes], [each.type for each in types])
+        return prop.create_operator(default_context(), [list(shape) for shape in shapes], [spec.type for spec in types])
 
     def heads(self, outputs: Sequence[Any], factor: float = 1.0) -> list[np.ndarray[Any, Any]]:
         """Gradients of the outputs, the same every time."""
@@ -167,9 +167,10 @@ class Bound:
         context = default_context()
         make = self._padded if padded else lambda name, value: ndarray.array(value, context, value.dtype)
         self.arguments = {name: make(name, value) for name, value in self.values.items()}
-        held = dict(zip(trial.states, trial.symbol.infer_type_partial(**self._types())[2] or (), strict=False))
+        state_types = dict(zip(trial.states, trial.symbol.infer_type_partial(**self._types())[2] or (), strict=False))
         self.states = {
-            name: ndarray.array(value, context, held.get(name) or dtype) for name, value in trial.state_values().items()
+            name: ndarray.array(value, context, state_types.get(name) or dtype)
+            for name, value in trial.state_values().items()
         }
         self.grads = {
             name: ndarray.array(np.full(value.shape, before), context, value.dtype)
@@ -196,12 +197,12 @@ class Bound:
 
     def edges(self) -> list[str]:
         """The arguments around which something was written."""
-        found = []
+        names = []
         for name, larger in self._larger.items():
             host = larger.asnumpy()
             if not ((host[0] == 77).all() and (host[-1] == 77).all()):
-                found.append(name)
-        return found
+                names.append(name)
+        return names
 
     def forward(self, is_train: bool = True, before: float = 77, seed: int = SEED) -> list[np.ndarray[Any, Any]]:
         """The outputs of a run from the same seed and states each time; `before` is what they hold until then."""
@@ -227,12 +228,12 @@ class Bound:
         if not self.trial.has_backward:
             return {}
         context, heads = default_context(), self.heads(factor)
-        given = [ndarray.array(head, context, head.dtype) for head in heads]
-        self.executor.backward(given)
-        found = {name: array.asnumpy() for name, array in self.grads.items()}
-        for name, before, after in zip(self.trial.outputs, heads, given, strict=True):
+        head_grads = [ndarray.array(head, context, head.dtype) for head in heads]
+        self.executor.backward(head_grads)
+        grads = {name: array.asnumpy() for name, array in self.grads.items()}
+        for name, before, after in zip(self.trial.outputs, heads, head_grads, strict=True):
             assert np.array_equal(before, after.asnumpy()), f"backward writes to the gradient of {name}"
-        return found
+        return grads
 
     def now(self) -> dict[str, np.ndarray[Any, Any]]:
         """What the arguments hold."""

@@ -119,17 +119,17 @@ def _load(path: Path) -> ModuleType:
 
 def _custom(name: str, prop: type[CustomOpProp]) -> Subject:
     def build(params: Mapping[str, Any]) -> Any:
-        made = _made(params)
-        inputs: dict[str, Any] = {each: symbol.Variable(each) for each in made.list_arguments()}
+        prop_instance = _create(params)
+        inputs: dict[str, Any] = {argument: symbol.Variable(argument) for argument in prop_instance.list_arguments()}
         return symbol.Custom(**inputs, **params, op_type=name, name="op")
 
-    def _made(params: Mapping[str, Any]) -> CustomOpProp:
+    def _create(params: Mapping[str, Any]) -> CustomOpProp:
         return make_prop(name, prop, {key: str(value) for key, value in params.items()})
 
     def is_loss(params: Mapping[str, Any]) -> bool:
-        return not _made(params).need_top_grad_
+        return not _create(params).need_top_grad_
 
-    return Subject(name, "CustomOp", build, _own_cases(name, prop), is_loss, prop=_made, source=_source(prop))
+    return Subject(name, "CustomOp", build, _own_cases(name, prop), is_loss, prop=_create, source=_source(prop))
 
 
 def _native(module: ModuleType) -> list[Subject]:
@@ -147,7 +147,7 @@ def _native(module: ModuleType) -> list[Subject]:
 
 def _instance(name: str, instance: PythonOp) -> Subject:
     def build(params: Mapping[str, Any]) -> Any:
-        return instance(**{each: symbol.Variable(each) for each in instance.list_arguments()}, name="op")
+        return instance(**{argument: symbol.Variable(argument) for argument in instance.list_arguments()}, name="op")
 
     kind = "NumpyOp" if isinstance(instance, NumpyOp) else "NDArrayOp"
     cases = _own_cases(name, instance)
@@ -165,7 +165,7 @@ def _instance(name: str, instance: PythonOp) -> Subject:
 def _class(name: str, cls: type[PythonOp]) -> Subject:
     def build(params: Mapping[str, Any]) -> Any:
         instance = cls(**params)
-        return instance(**{each: symbol.Variable(each) for each in instance.list_arguments()}, name="op")
+        return instance(**{argument: symbol.Variable(argument) for argument in instance.list_arguments()}, name="op")
 
     kind = "NumpyOp" if issubclass(cls, NumpyOp) else "NDArrayOp"
     return Subject(
@@ -228,8 +228,8 @@ def _registry(name: str, cases: Sequence[Case]) -> Subject:
 
     def build(params: Mapping[str, Any]) -> Any:
         attrs = {key: str(value) for key, value in params.items()}
-        names = [each for i, each in enumerate(op.input_names(attrs)) if i not in op.aux_indices(attrs)]
-        return getattr(symbol, name)(**{each: symbol.Variable(each) for each in names}, **params, name="op")
+        names = [argument for i, argument in enumerate(op.input_names(attrs)) if i not in op.aux_indices(attrs)]
+        return getattr(symbol, name)(**{argument: symbol.Variable(argument) for argument in names}, **params, name="op")
 
     return Subject(name, "registry", build, cases)
 

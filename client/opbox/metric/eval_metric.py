@@ -158,7 +158,7 @@ class EvalMetric:
             return
         self._pending = None  # the updates below touch the counts, and must not come back here
         try:
-            while queue and (wait or all(_here(value) for held in queue[0] for value in held.values())):
+            while queue and (wait or all(_here(value) for values in queue[0] for value in values.values())):
                 label, pred = queue.popleft()
                 self.update_dict(_arrays(label), _arrays(pred))
         finally:

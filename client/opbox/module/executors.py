@@ -23,7 +23,7 @@ from ..operator.sending import graph_for
 
 __all__ = ["Executors"]
 
-KEPT = 8
+MAX_BOUND = 8
 """Executors kept for shapes seen before; the one used longest ago goes first."""
 
 
@@ -66,7 +66,7 @@ class Executors:
         key = tuple((desc.name, tuple(desc.shape), np.dtype(desc.dtype).name) for desc in shapes)
         if key not in self._bound:
             self._bound[key] = self._bind(shapes)
-            if len(self._bound) > KEPT:
+            if len(self._bound) > MAX_BOUND:
                 self._bound.popitem(last=False)
         self._bound.move_to_end(key)
         self.current = self._bound[key]

@@ -49,8 +49,8 @@ def save(fname: str | Path, data: Any) -> None:
     pending = [a._fetch_async() if isinstance(a, NDArray) else None for a in arrays]
     values = [p.result() if p is not None else a.asnumpy() for p, a in zip(pending, arrays, strict=True)]
     chunks = [struct.pack("<QQQ", LIST_MAGIC, 0, len(values))]
-    for each in values:
-        chunks += _written(each)
+    for array in values:
+        chunks += _written(array)
     chunks.append(struct.pack("<Q", len(names)))
     for name in names:
         raw = name.encode()
@@ -88,7 +88,7 @@ def load_frombuffer(buf: Any, what: str = "buffer") -> Any:
     if names and len(names) != len(values):
         raise MXNetError(f"{what}: expected {len(values)} names, got {len(names)}")
     session = current_context().session
-    arrays = [from_host(each, session) for each in values]
+    arrays = [from_host(value, session) for value in values]
     return dict(zip(names, arrays, strict=True)) if names else arrays
 
 
@@ -132,6 +132,6 @@ class _Reader:
             raise MXNetError(f"{self._what}: expected sizes of 0 or more, got {shape}")
         dtype = TYPES[flag]
         size = dtype.itemsize
-        for each in shape:
-            size *= each
+        for dimension in shape:
+            size *= dimension
         return np.frombuffer(bytearray(self.bytes(size)), dtype).reshape(shape)

@@ -50,20 +50,20 @@ def _bounds(shape: tuple[int, ...], key: Any) -> tuple[Bounds, tuple[int, ...]] 
         raise IndexError(f"too many indices: the array has {len(shape)} dimensions, got {len(parts)}")
     parts += [slice(None)] * (len(shape) - len(parts))
     bounds: Bounds = []
-    kept: list[int] = []
+    part_shape: list[int] = []
     for axis, (part, size) in enumerate(zip(parts, shape, strict=True)):
         if isinstance(part, slice):
             begin, end, step = part.indices(size)
             if step != 1:
                 return None
             bounds.append((begin, max(end, begin)))
-            kept.append(bounds[-1][1] - begin)
+            part_shape.append(bounds[-1][1] - begin)
         else:
             position = int(part)
             if not -size <= position < size:
                 raise IndexError(f"index {position}: expected {-size} to {size - 1} on axis {axis}")
             bounds.append((position % size, position % size + 1))
-    return bounds, tuple(kept)
+    return bounds, tuple(part_shape)
 
 
 def _contiguous(shape: tuple[int, ...], bounds: Bounds) -> bool:
@@ -83,17 +83,17 @@ def get(x: NDArray, key: Any) -> NDArray:
     part_bounds = _bounds(x.shape, key)
     if part_bounds is None:
         return _gather(x, key)
-    bounds, kept = part_bounds
+    bounds, part_shape = part_bounds
     if not bounds or not _contiguous(x.shape, bounds):
         begin, end = zip(*bounds, strict=True) if bounds else ((), ())
         if not bounds:
             return x
-        if 0 in kept:
+        if 0 in part_shape:
             return _gather(x, key)
         part: NDArray = x._imperative("slice", [x], {"begin": begin, "end": end})
         part._shape, part._dtype = tuple(b - a for a, b in bounds), x._dtype
-        return _formed(part, kept or (1,))
-    return _formed(_piece(x, bounds), kept or (1,))
+        return _formed(part, part_shape or (1,))
+    return _formed(_piece(x, bounds), part_shape or (1,))
 
 
 def _advanced(key: Any) -> bool:
@@ -143,17 +143,17 @@ def put(x: NDArray, key: Any, value: Any) -> None:
     if part_bounds is None:
         _scatter(x, key, value)
         return
-    bounds, kept = part_bounds
-    if 0 in kept:
+    bounds, part_shape = part_bounds
+    if 0 in part_shape:
         return
     if _contiguous(x.shape, bounds):
-        _assign(_formed(_piece(x, bounds), kept or (1,)), value)
+        _assign(_formed(_piece(x, bounds), part_shape or (1,)), value)
         return
     begin, end = zip(*bounds, strict=True)
     if is_number(value):
         x._imperative("_slice_assign_scalar", [x], {"scalar": float(value), "begin": begin, "end": end}, out=x)
         return
-    part = _formed(_valued(x, value, kept), tuple(b - a for a, b in bounds))
+    part = _formed(_valued(x, value, part_shape), tuple(b - a for a, b in bounds))
     x._imperative("_slice_assign", [x, part], {"begin": begin, "end": end}, out=x)
 
 

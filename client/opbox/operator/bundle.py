@@ -116,7 +116,7 @@ class _Imports:
 
     def __init__(self, modules: Iterable[Module]) -> None:
         self._sources = {module.name: module for module in modules}
-        self._made: dict[str, ModuleType] = {}
+        self._modules: dict[str, ModuleType] = {}
         self.builtins = {**vars(builtins), "__import__": self._import}
 
     def _import(self, name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:
@@ -130,17 +130,17 @@ class _Imports:
         for part in fromlist or ():
             if not hasattr(leaf, part) and f"{name}.{part}" in self._sources:
                 self._module(f"{name}.{part}")
-        return leaf if fromlist else self._made[name.split(".")[0]]
+        return leaf if fromlist else self._modules[name.split(".")[0]]
 
     def _module(self, name: str) -> ModuleType:
         parent, _, last = name.rpartition(".")
         above = self._module(parent) if parent else None
-        if name in self._made:
-            return self._made[name]
+        if name in self._modules:
+            return self._modules[name]
         source = self._sources.get(name)
         if source is None:
             raise ModuleNotFoundError(f"No module named {name!r} in the operator's bundle", name=name)
-        module = self._made[name] = ModuleType(name)
+        module = self._modules[name] = ModuleType(name)
         vars(module).update(
             __builtins__=self.builtins,
             __package__=name if source.package else parent,
@@ -151,7 +151,7 @@ class _Imports:
         try:
             exec(_compiled(source.text, source.file), vars(module))
         except BaseException:
-            del self._made[name]
+            del self._modules[name]
             raise
         if above is not None:
             setattr(above, last, module)

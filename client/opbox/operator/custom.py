@@ -105,8 +105,8 @@ class CustomOpProp:
         An input whose type is known keeps it: labels may be integers.
         """
         first = in_type[0] if in_type else np.float32
-        kept = [first if dtype is None else dtype for dtype in in_type]
-        return kept, [first] * len(self.list_outputs()), [first] * len(self.list_auxiliary_states())
+        input_types = [first if dtype is None else dtype for dtype in in_type]
+        return input_types, [first] * len(self.list_outputs()), [first] * len(self.list_auxiliary_states())
 
     def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
         """Which of these backward reads; the rest need not be kept."""

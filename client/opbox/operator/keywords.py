@@ -53,15 +53,15 @@ def make_prop(op_type: str, cls: type[CustomOpProp], kwargs: Mapping[str, str]) 
         MXNetError: the constructor takes no such arguments, or a value is not of the annotated kind.
     """
     signature = inspect.signature(cls)
-    given = {}
+    keywords = {}
     for name, text in kwargs.items():
         parameter = signature.parameters.get(name)
-        given[name] = _typed(op_type, name, text, parameter.annotation if parameter is not None else "")
+        keywords[name] = _typed(op_type, name, text, parameter.annotation if parameter is not None else "")
     try:
-        signature.bind(**given)
+        signature.bind(**keywords)
     except TypeError as error:
         raise MXNetError(f"Custom: op_type {op_type!r}: {cls.__name__}{signature}: {error}") from None
-    return cls(**given)
+    return cls(**keywords)
 
 
 def _typed(op_type: str, name: str, text: str, annotation: Any) -> Any:

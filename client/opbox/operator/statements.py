@@ -79,13 +79,13 @@ class SourceFile:
     def first_line(self, statement: ast.stmt) -> int:
         """Where it begins, with its decorators."""
         decorators = statement.decorator_list if isinstance(statement, _DEFINITIONS) else []
-        return min([statement.lineno, *(each.lineno for each in decorators)])
+        return min([statement.lineno, *(decorator.lineno for decorator in decorators)])
 
     def reads(self, statement: ast.stmt) -> set[str]:
         """The global names that a statement reads."""
         body = [*self.futures, statement]
         code = compile(ast.Module(body, []), self.path, "exec", dont_inherit=True)
-        return {each.argval for each in _instructions(code) if each.opname in _GLOBAL_READS}
+        return {instruction.argval for instruction in _instructions(code) if instruction.opname in _GLOBAL_READS}
 
     def imports(self, statement: ast.stmt, package: str) -> dict[str, int]:
         """The modules that a statement imports, wherever in it, and in which line."""

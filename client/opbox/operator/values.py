@@ -59,7 +59,7 @@ def _text(value: Any, write: Callable[[Any], str | None]) -> str | None:
     if type(value) in (set, frozenset) and not value:
         return f"{type(value).__name__}()"
     if type(value) in (tuple, list, set, frozenset):
-        parts = [write(each) for each in value]
+        parts = [write(element) for element in value]
         if any(part is None for part in parts):
             return None
         # A set's order differs from run to run; the hash of a bundle must not.

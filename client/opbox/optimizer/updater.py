@@ -120,10 +120,10 @@ def _optimizer_facts(optimizer: Optimizer) -> dict[str, Any]:
     facts["lr_mult"] = list(optimizer.lr_mult.items())
     facts["wd_mult"] = list(optimizer.wd_mult.items())
     counts = list(optimizer._index_update_count.items())
-    told: dict[str, Any] = {"name": type(optimizer).__name__.lower(), "facts": facts, "counts": counts}
+    description: dict[str, Any] = {"name": type(optimizer).__name__.lower(), "facts": facts, "counts": counts}
     if optimizer.lr_scheduler is not None:
-        told["scheduler"] = _plain(optimizer.lr_scheduler)
-    return told
+        description["scheduler"] = _plain(optimizer.lr_scheduler)
+    return description
 
 
 def _plain(thing: Any) -> dict[str, Any]:

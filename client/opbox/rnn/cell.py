@@ -143,29 +143,29 @@ class BaseRNNCell:
 
     def unpack_weights(self, args: Mapping[str, Any]) -> dict[str, Any]:
         """The parameters with the gates' joint weights and biases replaced by one array a gate."""
-        held = dict(args)
+        unpacked = dict(args)
         gates = self._gate_names
         if not gates:
-            return held
+            return unpacked
         h = self._num_hidden
         for group in ("i2h", "h2h"):
             for kind in ("weight", "bias"):
-                joint = held.pop(f"{self._prefix}{group}_{kind}")
+                joint = unpacked.pop(f"{self._prefix}{group}_{kind}")
                 for j, gate in enumerate(gates):
-                    held[f"{self._prefix}{group}{gate}_{kind}"] = joint[j * h : (j + 1) * h].copy()
-        return held
+                    unpacked[f"{self._prefix}{group}{gate}_{kind}"] = joint[j * h : (j + 1) * h].copy()
+        return unpacked
 
     def pack_weights(self, args: Mapping[str, Any]) -> dict[str, Any]:
         """The parameters with the gates' arrays joined again: the inverse of `unpack_weights`."""
-        held = dict(args)
+        packed = dict(args)
         gates = self._gate_names
         if not gates:
-            return held
+            return packed
         for group in ("i2h", "h2h"):
             for kind in ("weight", "bias"):
-                parts = [held.pop(f"{self._prefix}{group}{gate}_{kind}") for gate in gates]
-                held[f"{self._prefix}{group}_{kind}"] = nd.concatenate(parts)
-        return held
+                parts = [packed.pop(f"{self._prefix}{group}{gate}_{kind}") for gate in gates]
+                packed[f"{self._prefix}{group}_{kind}"] = nd.concatenate(parts)
+        return packed
 
     def unroll(
         self,

@@ -32,8 +32,8 @@ __all__ = [
 
 def random_arrays(*shapes: tuple[int, ...]) -> Any:
     """Normal numbers in numpy arrays of these shapes: a list, or the array when there is one shape."""
-    made = [np.asarray(np.random.standard_normal(shape), default_dtype()) for shape in shapes]
-    return made[0] if len(made) == 1 else made
+    arrays = [np.asarray(np.random.standard_normal(shape), default_dtype()) for shape in shapes]
+    return arrays[0] if len(arrays) == 1 else arrays
 
 
 def random_uniform_arrays(*shapes: tuple[int, ...], **kwargs: Any) -> list[np.ndarray[Any, Any]]:
@@ -116,11 +116,11 @@ def create_vector(size: int, dtype: Any = np.int64) -> Any:
 def np_reduce(dat: np.ndarray[Any, Any], axis: Any, keepdims: bool, numpy_reduce_func: Any) -> np.ndarray[Any, Any]:
     """`dat` reduced by a numpy function along one axis, several, or all (None)."""
     axes = range(dat.ndim) if axis is None else [axis] if isinstance(axis, int) else list(axis)
-    places = sorted((each % dat.ndim for each in axes), reverse=True)
-    found = dat
+    places = sorted((axis % dat.ndim for axis in axes), reverse=True)
+    reduced = dat
     for place in places:
-        found = numpy_reduce_func(found, axis=place)
-    return np.expand_dims(found, tuple(sorted(places))) if keepdims else found
+        reduced = numpy_reduce_func(reduced, axis=place)
+    return np.expand_dims(reduced, tuple(sorted(places))) if keepdims else reduced
 
 
 def collapse_sum_like(a: np.ndarray[Any, Any], shape: Sequence[int]) -> np.ndarray[Any, Any]:
@@ -134,7 +134,9 @@ def assign_each(the_input: np.ndarray[Any, Any], function: Any) -> np.ndarray[An
     """`function` of each element, as float64; a copy when it is None."""
     if function is None:
         return np.array(the_input)
-    return np.array([function(each) for each in np.ravel(the_input)], dtype=np.float64).reshape(np.shape(the_input))
+    return np.array([function(element) for element in np.ravel(the_input)], dtype=np.float64).reshape(
+        np.shape(the_input)
+    )
 
 
 def assign_each2(input1: np.ndarray[Any, Any], input2: np.ndarray[Any, Any], function: Any) -> np.ndarray[Any, Any]:

@@ -171,7 +171,7 @@ def compare_ndarray_tuple(t1: Any, t2: Any, rtol: Any = None, atol: Any = None) 
 
 def same_symbol_structure(sym1: Any, sym2: Any) -> bool:
     """Whether two symbols are the same graph of the same operators, whatever their names."""
-    one, other = ([_node(each) for each in _json(symbol)["nodes"]] for symbol in (sym1, sym2))
+    one, other = ([_node(node) for node in _json(symbol)["nodes"]] for symbol in (sym1, sym2))
     return one == other
 
 
@@ -182,4 +182,4 @@ def _json(symbol: Any) -> Any:
 
 
 def _node(node: Any) -> Any:
-    return node["op"], [each[:2] for each in node["inputs"]]
+    return node["op"], [entry[:2] for entry in node["inputs"]]

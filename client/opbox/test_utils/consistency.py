@@ -59,10 +59,10 @@ def check_consistency(
     if len(symbols) != len(ctx_list):
         raise ValueError(f"sym: expected a symbol for each of {len(ctx_list)} runs, got {len(symbols)}")
     arguments, outputs = symbols[0].list_arguments(), symbols[0].list_outputs()
-    for each in symbols:
-        if each.list_arguments() != arguments or each.list_outputs() != outputs:
+    for symbol in symbols:
+        if symbol.list_arguments() != arguments or symbol.list_outputs() != outputs:
             raise ValueError("sym: expected symbols with the same arguments and outputs")
-    runs = [one.simple_bind(grad_req=grad_req, **given) for one, given in zip(symbols, ctx_list, strict=True)]
+    runs = [one.simple_bind(grad_req=grad_req, **settings) for one, settings in zip(symbols, ctx_list, strict=True)]
     _fill(runs, arg_params or {}, aux_params or {}, scale, use_uniform, rand_type)
     precise = max(range(len(runs)), key=lambda i: (np.dtype(runs[i].outputs[0].dtype).itemsize, -i))
 
@@ -125,7 +125,7 @@ def _compare(
         if number == precise and truth is result:
             continue
         # A wide gradient (of a batch norm's gamma) of narrow data is only as good as the data.
-        narrow = min((each.dtype for each in result.values()), key=lambda t: t.itemsize)
+        narrow = min((array.dtype for array in result.values()), key=lambda t: t.itemsize)
         for name, got in result.items():
             if name not in truth:
                 continue

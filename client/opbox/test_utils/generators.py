@@ -35,8 +35,8 @@ def mean_check(generator: Callable[[int], Any], mu: float, sigma: float, nsample
 
 def var_check(generator: Callable[[int], Any], sigma: float, nsamples: int = 1000000) -> bool:
     """Whether the variance of generator(nsamples), of normal numbers, is within three standard errors of sigma ** 2."""
-    found = host(generator(nsamples)).astype(np.float64).var(ddof=1)
-    return bool(abs(found - sigma**2) < 3 * np.sqrt(2 * sigma**4 / (nsamples - 1)))
+    variance = host(generator(nsamples)).astype(np.float64).var(ddof=1)
+    return bool(abs(variance - sigma**2) < 3 * np.sqrt(2 * sigma**4 / (nsamples - 1)))
 
 
 def chi_square_check(
@@ -69,8 +69,8 @@ def chi_square_check(
     if observed.sum() != samples.size:
         # What falls outside is against the distribution, which the buckets cover.
         return 0.0, observed, expected
-    found = chisquare(observed, expected * observed.sum() / expected.sum())
-    return float(found.pvalue), observed, expected
+    test = chisquare(observed, expected * observed.sum() / expected.sum())
+    return float(test.pvalue), observed, expected
 
 
 def verify_generator(
@@ -88,11 +88,11 @@ def verify_generator(
         The p values.
     """
     tries = [chi_square_check(generator, buckets, probs, nsamples) for _ in range(nrepeat)]
-    found = [p for p, _, _ in tries]
-    passed = sum(p > alpha for p in found)
+    probabilities = [p for p, _, _ in tries]
+    passed = sum(p > alpha for p in probabilities)
     if passed < nrepeat * success_rate:
         raise AssertionError(
             f"generator: expected p over {alpha} in {success_rate:.0%} of {nrepeat} tries, got it in {passed}: p "
-            f"{found}; in the buckets {tries[-1][1].tolist()} of {tries[-1][2].tolist()}"
+            f"{probabilities}; in the buckets {tries[-1][1].tolist()} of {tries[-1][2].tolist()}"
         )
-    return found
+    return probabilities

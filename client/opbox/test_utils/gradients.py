@@ -52,24 +52,24 @@ def numeric_grad(
 
     for name, value in location.items():
         executor.arg_dict[name][:] = np.asarray(value)
-    found = {}
+    gradients = {}
     for name, value in location.items():
-        given = np.array(value, order="C")
-        found[name] = np.zeros(given.shape, dtype)
-        if given.dtype.kind != "f":
+        array = np.array(value, order="C")
+        gradients[name] = np.zeros(array.shape, dtype)
+        if array.dtype.kind != "f":
             continue
-        flat, slopes = given.reshape(-1), found[name].reshape(-1)
-        for i in range(given.size):
+        flat, slopes = array.reshape(-1), gradients[name].reshape(-1)
+        for i in range(array.size):
             old = flat[i]
             flat[i] = old + eps / 2
-            executor.arg_dict[name][:] = given
+            executor.arg_dict[name][:] = array
             above = total()
             flat[i] = old - eps / 2
-            executor.arg_dict[name][:] = given
+            executor.arg_dict[name][:] = array
             slopes[i] = (above - total()) / eps
             flat[i] = old
-        executor.arg_dict[name][:] = given
-    return found
+        executor.arg_dict[name][:] = array
+    return gradients
 
 
 def check_numeric_gradient(
@@ -126,13 +126,13 @@ def check_numeric_gradient(
         args_grad={name: ndarray.array(value, ctx=ctx, dtype=value.dtype) for name, value in before.items()},
         aux_states=states,
     )
-    held = {name: array.asnumpy() for name, array in (states or {}).items()}
+    state_values = {name: array.asnumpy() for name, array in (states or {}).items()}
     executor.forward(is_train=True)
     executor.backward()
     slopes = {name: executor.grad_dict[name].asnumpy() for name in requests}
     eps = get_tolerance(executor.outputs[0], numeric_eps, default_numeric_eps())
     values = {name: arrays[name].asnumpy() for name, request in requests.items() if request != "null"}
-    differences = numeric_grad(executor, values, held or None, eps, use_forward_train, dtype)
+    differences = numeric_grad(executor, values, state_values or None, eps, use_forward_train, dtype)
     for name, request in requests.items():
         names = (f"NUMERICAL_{name}", f"BACKWARD_{name}")
         if request == "null":

@@ -32,23 +32,23 @@ def parse_aux_states(sym: Any, aux_states: Any, ctx: Any, dtype: Any) -> dict[st
     return _arrays("auxiliary states", sym.list_auxiliary_states(), aux_states, ctx, dtype)
 
 
-def _arrays(what: str, names: Sequence[str], given: Any, ctx: Any, dtype: Any) -> dict[str, Any]:
-    return {name: as_array(value, ctx, dtype) for name, value in by_name(what, names, given).items()}
+def _arrays(what: str, names: Sequence[str], values: Any, ctx: Any, dtype: Any) -> dict[str, Any]:
+    return {name: as_array(value, ctx, dtype) for name, value in by_name(what, names, values).items()}
 
 
-def by_name(what: str, names: Sequence[str], given: Any) -> dict[str, Any]:
+def by_name(what: str, names: Sequence[str], values: Any) -> dict[str, Any]:
     """Values by name, from a dict or from a sequence in the order of the names.
 
     Raises:
         ValueError: the names, or their number, are others.
     """
-    if isinstance(given, Mapping):
-        if set(given) != set(names):
-            raise ValueError(f"{what}: expected {', '.join(names) or 'none'}, got {', '.join(given) or 'none'}")
-        return {name: given[name] for name in names}
-    if len(given) != len(names):
-        raise ValueError(f"{what}: expected {len(names)} ({', '.join(names)}), got {len(given)}")
-    return dict(zip(names, given, strict=True))
+    if isinstance(values, Mapping):
+        if set(values) != set(names):
+            raise ValueError(f"{what}: expected {', '.join(names) or 'none'}, got {', '.join(values) or 'none'}")
+        return {name: values[name] for name in names}
+    if len(values) != len(names):
+        raise ValueError(f"{what}: expected {len(names)} ({', '.join(names)}), got {len(values)}")
+    return dict(zip(names, values, strict=True))
 
 
 def as_array(value: Any, ctx: Any, dtype: Any) -> Any:

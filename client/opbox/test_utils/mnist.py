@@ -35,7 +35,7 @@ def get_mnist(path: str | Path | None = None) -> dict[str, np.ndarray[Any, Any]]
         MXNetError: the folder lacks one of the four files.
     """
     folder = Path(path or os.environ.get("OPBOX_MNIST", "data"))
-    held = {}
+    arrays = {}
     for key, name in _FILES.items():
         try:
             raw = read_idx(folder / name)
@@ -45,7 +45,7 @@ def get_mnist(path: str | Path | None = None) -> dict[str, np.ndarray[Any, Any]]
                 "folder, and name it as the argument or in OPBOX_MNIST"
             ) from None
         if key.endswith("data"):
-            held[key] = raw.reshape(len(raw), 1, *raw.shape[1:]).astype(np.float32) / 255
+            arrays[key] = raw.reshape(len(raw), 1, *raw.shape[1:]).astype(np.float32) / 255
         else:
-            held[key] = raw.astype(np.int8)
-    return held
+            arrays[key] = raw.astype(np.int8)
+    return arrays

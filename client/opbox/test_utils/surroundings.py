@@ -74,14 +74,14 @@ def _set(variables: Mapping[str, str | None]) -> None:
 @contextlib.contextmanager
 def discard_stderr() -> Iterator[None]:
     """Throw away what is written to standard error in the body of a `with`, by C code too."""
-    kept = os.dup(2)
+    stderr_copy = os.dup(2)
     try:
         with open(os.devnull, "wb") as nowhere:
             os.dup2(nowhere.fileno(), 2)
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(stderr_copy, 2)
+        os.close(stderr_copy)
 
 
 def retry(n: int) -> Callable[[Callable[..., Any]], Callable[..., None]]:

@@ -28,7 +28,7 @@ def simple_forward(sym: Any, ctx: Any = None, is_train: bool = False, **inputs: 
     ctx = ctx or default_context()
     executor = sym.bind(ctx, args={name: as_array(value, ctx, np.float32) for name, value in inputs.items()})
     executor.forward(is_train=is_train)
-    outputs = [each.asnumpy() for each in executor.outputs]
+    outputs = [output.asnumpy() for output in executor.outputs]
     return outputs[0] if len(outputs) == 1 else outputs
 
 
@@ -126,21 +126,21 @@ def check_symbolic_backward(
     executor.forward(is_train=True)
     executor.backward(_heads(sym, out_grads, ctx, dtype))
     for name, want in wanted.items():
-        told = (f"EXPECTED_{name}", f"BACKWARD_{name}")
+        labels = (f"EXPECTED_{name}", f"BACKWARD_{name}")
         got = grads[name].asnumpy()
         if requests[name] == "null":
-            assert_almost_equal(before[name], got, rtol, atol, told, equal_nan)
+            assert_almost_equal(before[name], got, rtol, atol, labels, equal_nan)
         else:
             added = got - before[name] if requests[name] == "add" else got
-            assert_almost_equal(want, added, rtol, atol, told, equal_nan)
+            assert_almost_equal(want, added, rtol, atol, labels, equal_nan)
     return grads
 
 
-def _heads(sym: Any, given: Any, ctx: Any, dtype: Any) -> Any:
-    if given is None:
+def _heads(sym: Any, out_grads: Any, ctx: Any, dtype: Any) -> Any:
+    if out_grads is None:
         return None
-    heads = [given[name] for name in sym.list_outputs()] if isinstance(given, Mapping) else list(given)
-    return [as_array(each, ctx, dtype) for each in heads]
+    heads = [out_grads[name] for name in sym.list_outputs()] if isinstance(out_grads, Mapping) else list(out_grads)
+    return [as_array(head, ctx, dtype) for head in heads]
 
 
 def check_speed(

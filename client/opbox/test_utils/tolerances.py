@@ -56,8 +56,8 @@ def get_tolerance(dat: Any, tol: Any, default_tol: Mapping[np.dtype[Any], float]
     if tol is not None and not isinstance(tol, Mapping):
         return float(tol)
     dtype = effective_dtype(dat)
-    given = {np.dtype(key): value for key, value in (tol or {}).items()}
-    return float(given.get(dtype, default_tol.get(dtype, 0.0)))
+    by_dtype = {np.dtype(key): value for key, value in (tol or {}).items()}
+    return float(by_dtype.get(dtype, default_tol.get(dtype, 0.0)))
 
 
 def get_tols(x: Any, y: Any, rtol: Any, atol: Any) -> tuple[float, float]:
