@@ -74,8 +74,8 @@ def xp(backend: Backend) -> Any:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Print the report of drawn calls, and keep it."""
-    from tests.conformance.reporting import report, write
+    """Print the report of drawn calls."""
+    from tests.conformance.reporting import report
 
     tallies = [
         value
@@ -89,4 +89,3 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         terminalreporter.section("drawn calls, in MXNet and here")
         for line in report(tallies):
             terminalreporter.write_line(line)
-        write(tallies)

@@ -2,14 +2,15 @@
 
     python -m tests.conformance.answer
 
-Each request is a frame whose header says what to `do`; the answer's header has `refused` when MXNet would not.
+Each request is a frame whose header says what to `do`; the answer's header has `refused` when MXNet would not, and
+`died` when it ended its process over it.
 """
 
 from __future__ import annotations
 
 import os
-import sys
-from typing import Any
+import signal
+from typing import Any, BinaryIO
 
 from .frames import receive, send
 from .oracle import REFUSALS, call, first_line, lists_of, mx, run, shapes_of, time_call, types_of
@@ -83,24 +84,44 @@ def _arguments(asked: dict[str, Any], arrays: dict[str, Any]) -> Answer:
     return {"arguments": {names[i].decode(): types[i].decode() for i in range(count.value)}}, {}
 
 
+PATIENCE = 60
+"""Seconds that an answer may take before MXNet's process is ended."""
+
 DO = {"run": _run, "time": _time, "shapes": _shapes, "types": _types, "lists": _lists, "arguments": _arguments}
 
 
-def main() -> None:
+def serve(out: BinaryIO) -> None:
     """Answer until standard input ends."""
-    # What MXNet prints must not come between the frames.
-    out = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
+    requests = os.fdopen(os.dup(0), "rb")
     while True:
         try:
-            asked, arrays = receive(sys.stdin.buffer)
+            asked, arrays = receive(requests)
         except EOFError:
             return
+        # Some bad input makes MXNet run on for ever, or ask for all memory.
+        signal.alarm(PATIENCE)
         try:
             header, out_arrays = DO[asked["do"]](asked, arrays)
         except REFUSALS as error:
             header, out_arrays = {"refused": first_line(error)}, {}
+        signal.alarm(0)
         send(out, header, out_arrays)
+
+
+def main() -> None:
+    """Serve from a forked process, and from another one when MXNet has ended it: MXNet is loaded once."""
+    # What MXNet prints must not come between the frames.
+    out = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    while True:
+        child = os.fork()
+        if child == 0:
+            serve(out)
+            os._exit(0)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if code == 0:
+            return
+        send(out, {"died": code}, {})
 
 
 if __name__ == "__main__":

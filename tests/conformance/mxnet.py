@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,6 @@ from .frames import receive, send
 __all__ = ["Oracle", "OracleDiedError", "RefusedError", "python"]
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE = 60.0
-"""Seconds that an answer may take before MXNet's process is ended."""
 
 
 class RefusedError(Exception):
@@ -26,7 +23,7 @@ class RefusedError(Exception):
 
 
 class OracleDiedError(Exception):
-    """MXNet's process ended on this request (it aborts on some bad input); the next one starts another."""
+    """MXNet's process ended on this request (it aborts on some bad input); the next one goes to another."""
 
 
 def python() -> str:
@@ -45,17 +42,14 @@ class Oracle:
         process = self._started()
         assert process.stdin is not None
         assert process.stdout is not None
-        # Some bad input makes MXNet run on for ever, or ask for all memory.
-        watch = threading.Timer(PATIENCE, process.kill)
-        watch.start()
         try:
             send(process.stdin, {"do": do, **asked}, arrays)
             header, answer = receive(process.stdout)
         except (EOFError, BrokenPipeError) as error:
             self.close()
             raise OracleDiedError(f"MXNet's process ended with {process.returncode}") from error
-        finally:
-            watch.cancel()
+        if "died" in header:
+            raise OracleDiedError(f"MXNet's process ended with {header['died']}")
         if "refused" in header:
             raise RefusedError(header["refused"])
         return header, answer

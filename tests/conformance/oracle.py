@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import time
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -21,6 +20,7 @@ from mxnet.symbol.symbol import Symbol  # noqa: E402
 from ..cases.case import Case  # noqa: E402
 from ..cases.values import arguments, head_gradient, inputs, is_float  # noqa: E402
 from .recording import Entry, digest  # noqa: E402
+from .timing import least_time  # noqa: E402
 
 __all__ = ["REFUSALS", "call", "first_line", "mx", "run", "run_case", "time_call", "to_nd"]
 
@@ -106,7 +106,7 @@ def run(
 
 
 def time_call(symbol: Any, values: dict[str, Any], wanted: Sequence[str], heads: list[Any], seconds: float) -> float:
-    """The least seconds of forward (and backward, when gradients are wanted), tried for about `seconds`."""
+    """The least time of forward (and backward, when gradients are wanted), as `least_time` has it."""
     names, states = symbol.list_arguments(), symbol.list_auxiliary_states()
     args = {name: to_nd(values[name]) for name in names}
     grads = {name: mx.nd.zeros(values[name].shape, dtype=values[name].dtype) for name in wanted}
@@ -115,18 +115,13 @@ def time_call(symbol: Any, values: dict[str, Any], wanted: Sequence[str], heads:
     executor = symbol.bind(mx.cpu(), args, args_grad=grads, grad_req=req, aux_states=aux)
     head_grads = [to_nd(head) for head in heads]
 
-    def once() -> float:
-        start = time.perf_counter()
+    def once() -> None:
         executor.forward(is_train=True)
         if wanted:
             executor.backward(head_grads)
         mx.nd.waitall()
-        return time.perf_counter() - start
 
-    best, end = once(), time.perf_counter() + seconds
-    while time.perf_counter() < end:
-        best = min(best, once())
-    return best
+    return least_time(once, seconds)
 
 
 def run_case(case: Case, dtype: str) -> Entry:

@@ -3,7 +3,8 @@
     operator           forward  gradient  shape  type  req  raises  dtypes
     Pooling               12/12      7/7    ...
 
-A whole run writes docs/conformance.json, from which `make schema` tells of each operator in docs/operators.md.
+Runs, whole ones or slices, keep their counts in docs/conformance.json, from which `make schema` tells of each operator
+in docs/operators.md. `python -m tests.conformance.reporting` prints the table of what is kept.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 from .drawing import Drawn
 from .examining import ASPECTS
 
-__all__ = ["PAGE", "Tally", "report", "write"]
+__all__ = ["PAGE", "Tally", "kept", "report", "write"]
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "conformance.json"
 AGREE = ("same", "both refuse")
@@ -71,9 +72,21 @@ def report(tallies: Iterable[Mapping[str, Any]]) -> list[str]:
     return lines
 
 
+def kept() -> dict[str, dict[str, Any]]:
+    """The rows that are kept, by operator."""
+    rows: dict[str, dict[str, Any]] = json.loads(PAGE.read_text(encoding="utf-8")) if PAGE.exists() else {}
+    return rows
+
+
 def write(tallies: Iterable[Mapping[str, Any]]) -> None:
     """Keep the report for the operators' page, beside what is there of other operators."""
-    before = json.loads(PAGE.read_text()) if PAGE.exists() else {}
-    after = before | {row["op"]: {key: value for key, value in row.items() if key != "op"} for row in tallies}
+    rows = {row["op"]: {key: value for key, value in row.items() if key != "op"} for row in tallies}
+    if not rows:
+        return
+    after = kept() | rows
     text = ",\n".join(f"  {json.dumps(op)}: {json.dumps(row, sort_keys=True)}" for op, row in sorted(after.items()))
     PAGE.write_text("{\n" + text + "\n}\n")
+
+
+if __name__ == "__main__":
+    print("\n".join(report({"op": op, **row} for op, row in kept().items())))

@@ -60,7 +60,7 @@ def _backward_temps(p: EmbeddingParams, call: CallSpec) -> list[Temp]:
 
 
 # It adds to the weight's gradient itself: a vocabulary is large beside the rows that are added to it.
-@backward.compute(temps=_backward_temps, accumulates=True)
+@backward.compute(temps=_backward_temps, accumulates=True, allocates="many rows are added up by a sparse product")
 def _(p: EmbeddingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     gout, data = inputs
     where, *adding = ctx.temp

@@ -143,7 +143,7 @@ def _backward_temps(p: NoParams, call: CallSpec) -> list[Temp]:
     return [*_flat_temps(indices), *adding]
 
 
-@gather_backward.compute(temps=_backward_temps)
+@gather_backward.compute(temps=_backward_temps, allocates="many rows are added up by a sparse product")
 def _(p: NoParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     gout, indices = inputs
     if outputs[0] is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 
 from opbox_protocol.errors import ShapeError
 
@@ -77,10 +78,16 @@ def _added_in(dtype: Any, device: str) -> np.dtype[Any]:
     return np.dtype("float64") if device != "cpu" and dtype.kind in "iu" else accumulation_type(dtype)
 
 
-_WIDE = 256
-"""Numbers from which on a row is added on its own; where rows are shorter, the calls would cost more than they add."""
+_FEW = 1 << 11
+"""Numbers up to which they are added one by one: a sparse product takes SciPy longer to prepare."""
+_NARROW, _WIDE = 4, 256
+"""Numbers of a row up to which they are added one by one all the same, and from which on a row is added on its own."""
 _PIECE = 1 << 16
 """Positions of numbers that are worked out at a time."""
+
+
+def _one_by_one(count: int, width: int) -> bool:
+    return count * width <= _FEW or width < _NARROW
 
 
 def add_rows_temps(device: str, count: int, rows: ArraySpec, total: ArraySpec) -> list[Temp]:
@@ -88,10 +95,10 @@ def add_rows_temps(device: str, count: int, rows: ArraySpec, total: ArraySpec) -
     the type that is added in."""
     wide = _added_in(total.dtype, device)
     width = size_of(rows.shape) // count if count else 0
-    narrow = device == "cpu" and 0 < width < _WIDE
+    numbers = device == "cpu" and width > 0 and _one_by_one(count, width)
     return [
-        Temp((width * min(count, _PIECE // width) if narrow else 0,), "int64"),
-        Temp((width if narrow else 0,), "int64"),
+        Temp((width * min(count, _PIECE // width) if numbers else 0,), "int64"),
+        Temp((width if numbers else 0,), "int64"),
         Temp((size_of(rows.shape) if rows.dtype != wide else 0,), wide),
         Temp((size_of(total.shape) if total.dtype != wide else 0,), wide),
     ]
@@ -100,8 +107,9 @@ def add_rows_temps(device: str, count: int, rows: ArraySpec, total: ArraySpec) -
 def add_rows(xp: Any, where: Array, rows: Array, total: Array, temps: Arrays, *, fresh: bool = True) -> None:
     """Add each of `rows` (n, width) to the row of `total` (size, width) that `where` (n,) names; rows may recur.
 
-    On the CPU wide rows are added one by one, and narrow ones number by number: `add.at` is fast where positions and
-    values have one dimension. benchmarks/rows_and_steps.py compares it with `add.at` on rows.
+    On the CPU few and narrow rows are added number by number (`add.at` is fast where positions and values have one
+    dimension), wide rows row by row, and the others by a sparse product. benchmarks/rows_and_steps.py compares it with
+    `add.at` on rows.
 
     Args:
         temps: what `add_rows_temps` asked for.
@@ -120,12 +128,14 @@ def add_rows(xp: Any, where: Array, rows: Array, total: Array, temps: Arrays, *,
         rows = values.reshape(rows.shape)
     if xp is not np:
         xp.add.at(target, where, rows)
-    elif rows.shape[1] >= _WIDE:
+    elif _one_by_one(*rows.shape):
+        _add_numbers(where, rows, target.reshape(-1), index, places)
+    elif rows.shape[1] < _WIDE:
+        _add_products(where, rows, target, fresh=fresh)
+    else:
         for position, row in zip(where.tolist(), rows, strict=True):
             into = target[position]
             np.add(into, row, out=into)
-    elif rows.size:
-        _add_numbers(where, rows, target.reshape(-1), index, places)
     if target is not total:
         xp.copyto(total, target, casting="unsafe")
 
@@ -133,7 +143,7 @@ def add_rows(xp: Any, where: Array, rows: Array, total: Array, temps: Arrays, *,
 def _add_numbers(where: Array, rows: Array, total: Array, index: Array, places: Array) -> None:
     """Add every number of `rows` to its place in `total`, which is flat."""
     width = rows.shape[1]
-    step = max(index.size // width, 1)
+    step = max(index.size // max(width, 1), 1)
     count_up(np, places)
     for start in range(0, len(where), step):
         part = rows[start : start + step]
@@ -141,3 +151,31 @@ def _add_numbers(where: Array, rows: Array, total: Array, index: Array, places: 
         np.multiply(where[start : start + step, None], width, out=at)
         np.add(at, places, out=at)
         np.add.at(total, at.reshape(-1), part.reshape(-1))
+
+
+def _add_products(where: Array, rows: Array, total: Array, *, fresh: bool) -> None:
+    """Add rows by the product with the sparse matrix that has a 1 where a column's row goes."""
+    count, size = len(where), len(total)
+    if size <= 2 * count:
+        product = _ones_at(where, size, rows.dtype) @ rows
+        if fresh:
+            np.copyto(total, product)
+        else:
+            np.add(total, product, out=total)
+        return
+    # Most rows of total stay as they are: rows are added up at the last of those that go to one place.
+    every = np.arange(count)
+    last = np.empty(size, every.dtype)
+    last[where] = every
+    target = last.take(where)
+    ends = np.flatnonzero(target == every)
+    sums = (_ones_at(target, count, rows.dtype) @ rows).take(ends, axis=0)
+    into = where.take(ends)
+    if not fresh:
+        sums += total.take(into, axis=0)
+    total[into] = sums
+
+
+def _ones_at(where: Array, size: int, dtype: Any) -> Any:
+    count = len(where)
+    return scipy.sparse.csc_array((np.ones(count, dtype), where, np.arange(count + 1)), shape=(size, count))

@@ -68,7 +68,7 @@ def _backward_temps(p: TakeParams, call: CallSpec) -> list[Temp]:
 
 
 # It adds to `ga` itself: a table is large beside the rows that are added to it.
-@backward.compute(temps=_backward_temps, accumulates=True)
+@backward.compute(temps=_backward_temps, accumulates=True, allocates="many rows are added up by a sparse product")
 def _(p: TakeParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     xp, (gout, indices), ga = ctx.xp, inputs, outputs[0]
     if len(outputs) > 1 and outputs[1] is not None and ctx.req[1] != OpReq.ADD:

@@ -10,7 +10,6 @@ Girshick, "Fast R-CNN" (2015).
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,6 +25,9 @@ from ..node import Entry, Node
 from ..params import Field, Float, Params, Shape
 from ..registry import register, register_backward
 from .sampling import added
+
+PIECE = 1 << 18
+"""Numbers that are looked at together."""
 
 
 class ROIPoolingParams(Params):
@@ -78,22 +80,40 @@ class _Parts:
         end = xp.ceil(steps[1:] * length[:, None]) + first[:, None]
         return xp.clip(begin, 0, size).astype(int), xp.clip(end, 0, size).astype(int)
 
-    def taps(self) -> Iterator[tuple[Array, Array]]:
-        """For each place in a part, row by row: (regions * parts,) positions in all images, and whether they count."""
-        (top, bottom), (left, right) = self.rows, self.columns
-        _, _, height, width = self.shape
-        reach = [max(0, int((end - begin).max())) if begin.size else 0 for begin, end in (self.rows, self.columns)]
-        images = self.images[:, None, None] * (height * width)
-        for dy, dx in itertools.product(*map(range, reach)):
-            y, x = top + dy, left + dx
-            inside = (y < bottom)[:, :, None] & (x < right)[:, None, :]
-            place = self.xp.minimum(y, height - 1)[:, :, None] * width + self.xp.minimum(x, width - 1)[:, None, :]
-            yield (images + place).reshape(-1), inside.reshape(-1)
+    def pieces(self, channels: int) -> Iterator[tuple[slice, Array]]:
+        """Some regions at a time: their parts, and (parts, places) positions in all images, row by row.
+
+        What is in a part's row of places but not in the part is the position behind the last one.
+        """
+        xp, (top, bottom), (left, right) = self.xp, self.rows, self.columns
+        batch, _, height, width = self.shape
+        reach_y, reach_x = (max(0, int((end - begin).max())) for begin, end in (self.rows, self.columns))
+        y, x = top[:, :, None] + xp.arange(reach_y), left[:, :, None] + xp.arange(reach_x)
+        in_y, in_x = y < bottom[:, :, None], x < right[:, :, None]
+        y = y * width + self.images[:, None, None] * (height * width)
+        parts, places = top.shape[1] * left.shape[1], reach_y * reach_x
+        step = max(1, PIECE // max(parts * places * channels, 1))
+        for start in range(0, len(self.images) if places else 0, step):
+            some = slice(start, start + step)
+            inside = in_y[some, :, None, :, None] & in_x[some, None, :, None, :]
+            place = y[some, :, None, :, None] + x[some, None, :, None, :]
+            place = xp.where(inside, place, batch * height * width).reshape(-1, places)
+            yield slice(start * parts, start * parts + len(place)), place
 
 
 def _columns(data: Array) -> Array:
     """(batch, channel, height, width) as (batch * height * width, channel): an element's channels are one run."""
     return data.transpose(0, 2, 3, 1).reshape(-1, data.shape[1])
+
+
+def _source(xp: Any, data: Array) -> Array:
+    """The columns of data, and a last one that is no part's maximum; nor are numbers that are none."""
+    columns = _columns(data)
+    source = xp.empty((len(columns) + 1, columns.shape[1]), data.dtype)
+    source[-1] = -np.inf
+    xp.copyto(source[:-1], columns)
+    xp.copyto(source, -np.inf, where=xp.isnan(source))
+    return source
 
 
 def _from_columns(values: Array, shape: tuple[int, ...]) -> Array:
@@ -110,11 +130,9 @@ def _(p: ROIPoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> 
     if not data.size:
         out[...] = 0
         return
-    source = _columns(data)
-    best = xp.full((out.size // out.shape[1], out.shape[1]), -np.inf, data.dtype)
-    for place, inside in _Parts(p, xp, inputs[1], data.shape).taps():
-        value = source[place]
-        xp.copyto(best, value, where=(value > best) & inside[:, None])
+    source, best = _source(xp, data), xp.zeros((out.size // out.shape[1], out.shape[1]), data.dtype)
+    for parts, place in _Parts(p, xp, inputs[1], data.shape).pieces(data.shape[1]):
+        xp.max(source.take(place, axis=0), axis=1, out=best[parts])
     best[best == -np.inf] = 0
     out[...] = _from_columns(best, out.shape)
 
@@ -129,14 +147,14 @@ def _(p: ROIPoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> 
     if not gout.size or not data.size:
         outputs[0][...] = 0
         return
-    source, wide = _columns(data), accumulation_type(gout.dtype)
-    top, gcolumns = _columns(out), _columns(gout).astype(wide)
-    places = xp.full(top.shape, -1)
-    for place, inside in _Parts(p, xp, rois, data.shape).taps():
-        hit = (source[place] == top) & inside[:, None] & (places < 0)
-        xp.copyto(places, place[:, None], where=hit)
-    gcolumns[places < 0] = 0
-    places = xp.maximum(places, 0) * data.shape[1] + xp.arange(data.shape[1])
+    source, top, gcolumns = _source(xp, data), _columns(out), _columns(gout).astype(accumulation_type(gout.dtype))
+    places = xp.zeros(top.shape, xp.int64)
+    for parts, place in _Parts(p, xp, rois, data.shape).pieces(data.shape[1]):
+        # The places last: the search for the first one is fast on what lies together.
+        hits = xp.ascontiguousarray((source.take(place, axis=0) == top[parts, None]).swapaxes(1, 2))
+        places[parts] = xp.take_along_axis(place, hits.argmax(axis=2), axis=1)
+        gcolumns[parts] *= hits.any(axis=2)
+    places = xp.minimum(places, len(source) - 2) * data.shape[1] + xp.arange(data.shape[1])
     batch, channels, height, width = data.shape
     total = added(xp, places, gcolumns, (batch, height, width, channels))
     outputs[0][...] = total.transpose(0, 3, 1, 2)

@@ -8,14 +8,19 @@ transpose. Images are (m, channel, height * width), positions (m, n), samples (m
 
 from __future__ import annotations
 
-import itertools
 import math
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from ..compute import Array, OpContext
 
 __all__ = ["Corners", "added", "corners"]
+
+
+FEW = 2**14
+"""Elements up to which the matrix is a dense one: making a sparse one takes SciPy longer than such a product."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,29 +42,33 @@ class Corners:
     down: Array
     right: Array
 
-    def _matrix(self, values: Array, rows: Array) -> Any:
-        """A row for each position, with `values` at its neighbours."""
+    def _matrix(self, xp: Any) -> Any:
+        """A row for each position, with the weights at its neighbours."""
         m, n, elements = self.size
-        return self.sparse.csr_matrix((values, self.places, rows), shape=(m * n, m * elements))
-
-    def _rows(self, xp: Any) -> Array:
-        return xp.arange(0, 4 * self.size[0] * self.size[1] + 1, 4, dtype=self.places.dtype)
+        if xp is np and m * n * m * elements <= FEW:
+            rows = np.repeat(np.arange(0, m * n * m * elements, m * elements), 4)
+            dense = np.bincount(rows + self.places, self.weights, m * n * m * elements)
+            return dense.astype(self.weights.dtype, copy=False).reshape(m * n, m * elements)
+        rows = xp.arange(0, 4 * m * n + 1, 4, dtype=self.places.dtype)
+        return self.sparse.csr_matrix((self.weights, self.places, rows), shape=(m * n, m * elements))
 
     def sample(self, xp: Any, images: Array) -> Array:
         """The samples (m, channel, n)."""
-        samples = self._matrix(self.weights, self._rows(xp)) @ _columns(xp, images)
-        return xp.ascontiguousarray(samples.reshape(*self.size[:2], -1).swapaxes(1, 2))
+        samples = self._matrix(xp) @ _columns(xp, images)
+        return samples.reshape(*self.size[:2], -1).swapaxes(1, 2)
 
     def slopes(self, xp: Any, images: Array, gsamples: Array) -> tuple[Array, Array]:
         """The gradients of y and x (m, n), from those of the samples."""
-        columns, gcolumns, rows = _columns(xp, images), _columns(xp, gsamples), self._rows(xp)
-        gy, gx = (((self._matrix(v, rows) @ columns) * gcolumns).sum(axis=1) for v in (self.down, self.right))
+        gcolumns = _columns(xp, gsamples)
+        neighbours = _columns(xp, images).take(self.places, axis=0).reshape(len(gcolumns), 4, -1)
+        products = xp.einsum("pkc,pc->pk", neighbours, gcolumns)
+        gy, gx = (xp.einsum("pk,pk->p", products, slope.reshape(-1, 4)) for slope in (self.down, self.right))
         return gy.reshape(self.size[:2]), gx.reshape(self.size[:2])
 
     def spread(self, xp: Any, gsamples: Array) -> Array:
         """The gradient of the images, from those of the samples."""
         m, _, elements = self.size
-        total = self._matrix(self.weights, self._rows(xp)).T @ _columns(xp, gsamples)
+        total = self._matrix(xp).T @ _columns(xp, gsamples)
         return total.reshape(m, elements, -1).swapaxes(1, 2)
 
 
@@ -85,17 +94,18 @@ def corners(ctx: OpContext, y: Array, x: Array, height: int, width: int, *, clam
     far = float(max(height, width) + 2)
     y, x = xp.clip(y, -far, far), xp.clip(x, -far, far)
     top, left = xp.floor(y), xp.floor(x)
-    near = ((1 - (y - top), y - top), (1 - (x - left), x - left))
-    top, left = top.astype(index), left.astype(index)
-    starts = xp.arange(m, dtype=index)[:, None] * elements
-    places = xp.empty((m, n, 4), index)
-    weights, down, right = (xp.empty((m, n, 4), dtype) for _ in range(3))
-    for k, (dy, dx) in enumerate(itertools.product((0, 1), repeat=2)):
-        row, column = xp.clip(top + dy, 0, height - 1), xp.clip(left + dx, 0, width - 1)
-        counts = inside if clamp else (row == top + dy) & (column == left + dx)
-        places[..., k] = starts + row * width + column
-        weights[..., k] = near[0][dy] * near[1][dx] * counts
-        down[..., k] = near[1][dx] * counts * (1 if dy else -1)
-        right[..., k] = near[0][dy] * counts * (1 if dx else -1)
-    flat = (array.reshape(-1) for array in (places, weights, down, right))
+    rows, columns = (start.astype(index)[..., None] + xp.arange(2, dtype=index) for start in (top, left))
+    row, column = xp.clip(rows, 0, height - 1), xp.clip(columns, 0, width - 1)
+    if clamp:
+        counts = inside[..., None, None]
+    else:
+        counts = (row == rows)[..., :, None] & (column == columns)[..., None, :]
+    signs = xp.asarray((-1, 1), dtype)
+    y, x = y - top, x - left
+    near_y, near_x = xp.stack([1 - y, y], axis=-1)[..., :, None], xp.stack([1 - x, x], axis=-1)[..., None, :] * counts
+    starts = xp.arange(0, m * elements, elements, dtype=index)[:, None, None, None]
+    places = starts + (row * width)[..., :, None] + column[..., None, :]
+    weights, down, right = near_y * near_x, near_x * signs[:, None], near_y * counts * signs
+    shape = (m, n, 2, 2)
+    flat = (xp.broadcast_to(array, shape).reshape(-1) for array in (places, weights, down, right))
     return Corners(ctx.backend.sparse, (m, n, elements), *flat)

@@ -20,8 +20,8 @@ from ..infer import ShapeList
 
 __all__ = ["Samples", "bilinear", "images_of", "infer_regions"]
 
-FEW = 2**13
-"""Products up to which no sparse matrix is made."""
+FEW = 2**14
+"""Elements up to which the matrix is a dense one: making a sparse one takes SciPy longer than such a product."""
 
 
 def infer_regions(ins: ShapeList, outs: ShapeList, channels: int, pooled: tuple[int, int], width: int) -> None:
@@ -56,22 +56,22 @@ class Samples:
 
     def gather(self, pixels: Array) -> Array:
         """The weighted sums: (columns, channels) to (rows, channels)."""
-        if self._pays(pixels):
-            return self._matrix() @ pixels
+        if self.xp is np:
+            return self._matrix(pixels.dtype) @ pixels
         return self._scatter(pixels, self.columns, self.rows, self.shape[0])
 
     def spread(self, gout: Array) -> Array:
         """The gradient of `gather`: (rows, channels) to (columns, channels)."""
-        if self._pays(gout):
-            return self._matrix().T @ gout
+        if self.xp is np:
+            return self._matrix(gout.dtype).T @ gout
         return self._scatter(gout, self.rows, self.columns, self.shape[1])
 
-    def _pays(self, array: Array) -> bool:
-        """Whether a sparse matrix is faster than its entries one by one: it takes SciPy a while to make one."""
-        return self.xp is np and self.rows.size * int(array.shape[1]) > FEW
-
-    def _matrix(self) -> Any:
-        return scipy.sparse.coo_array((self.weights, (self.rows, self.columns)), self.shape).tocsr()
+    def _matrix(self, dtype: Any) -> Any:
+        rows, columns = self.shape
+        if rows * columns > FEW:
+            return scipy.sparse.coo_array((self.weights, (self.rows, self.columns)), self.shape).tocsr()
+        places = self.rows * columns + self.columns
+        return np.bincount(places, self.weights, rows * columns).astype(dtype, copy=False).reshape(self.shape)
 
     def _scatter(self, source: Array, taken: Array, target: Array, size: int) -> Array:
         total = self.xp.zeros((size, source.shape[1]), source.dtype)
