@@ -79,7 +79,8 @@ def _draw(arg: Arg, shape: tuple[int, ...], dtype: np.dtype[Any], rng: np.random
     if arg.kind == "distinct":
         return _distinct(rng, low, high, shape, whole).astype(dtype)
     if whole or arg.kind == "int":
-        return rng.randint(int(np.ceil(low)), int(np.floor(high)) + 1, shape).astype(dtype)
+        first = int(np.ceil(low))
+        return rng.randint(first, max(first, int(np.floor(high))) + 1, shape).astype(dtype)
     return _odd_multiples(rng, low, high, shape).astype(dtype)
 
 

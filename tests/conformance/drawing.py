@@ -16,7 +16,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from tests.cases.case import Arg, Case
-from tests.cases.values import as_arg
+from tests.cases.values import as_arg, is_float
 
 __all__ = ["Drawn", "calls", "resized"]
 
@@ -115,6 +115,10 @@ def calls(draw: st.DrawFn, rows: Sequence[Case], declared: Mapping[str, str]) ->
         name = draw(st.sampled_from(sorted(inputs)))
         inputs[name] = _reshaped(inputs[name], draw(_broken(tuple(inputs[name].shape))))
     dtype = case.dtypes[0] if draw(st.integers(0, 1)) else draw(st.sampled_from(DTYPES))
+    values = [np.asarray(arg.values) for arg in inputs.values() if arg.values is not None]
+    if not is_float(dtype) and not all(np.isfinite(value).all() for value in values):
+        # No whole number stands for infinity.
+        dtype = case.dtypes[0]
     changed = replace(case, inputs=inputs, attrs=attrs, dtypes=(dtype,))
     return Drawn(changed, dtype, draw(st.sampled_from(["write", "write", "add"])))
 

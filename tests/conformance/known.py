@@ -14,6 +14,13 @@ UNCHECKED = "MXNet takes sizes that do not fit, and reads what lies beside its a
 LENIENT = "MXNet takes values without a meaning, here they are refused."
 UNSET = "MXNet leaves a part of the output unset."
 
+FULL = "Average pooling in the convention full: MXNet divides gradients by another count than values."
+ONE_LINE = "A grid of one row or column: MXNet divides by its length less 1."
+DRAWN = "Two limits that differ: the factor between them is drawn."
+ALPHA = "An alpha of 0 makes 0; MXNet multiplies what is infinite with it."
+TWICE = "An axis that is named twice is reversed once."
+BEYOND = "Lengths beyond the axis: MXNet reads what lies there."
+
 DIFFERENT: dict[tuple[str, str], str] = {
     ("BatchNorm", "raises"): "MXNet takes gamma and beta of any rank with as many numbers.",
     ("CTCLoss", "forward"): "MXNet reads beyond its memory for empty labels, and for numbers that are no class.",
@@ -70,5 +77,36 @@ DIFFERENT: dict[tuple[str, str], str] = {
     ("im2col", "raises"): UNCHECKED,
     ("where", "raises"): UNCHECKED,
     ("softmax_cross_entropy", "forward"): "Labels beyond the classes: MXNet reads what lies there.",
+    ("BatchNorm", "gradient"): "The variance of nothing.",
+    ("Pooling", "gradient"): FULL,
+    ("Pooling", "forward"): FULL,
+    ("Pooling", "req"): FULL,
+    ("SpatialTransformer", "forward"): ONE_LINE,
+    ("SpatialTransformer", "gradient"): ONE_LINE,
+    ("SpatialTransformer", "req"): ONE_LINE,
+    ("GridGenerator", "forward"): ONE_LINE,
+    ("_contrib_MultiProposal", "raises"): LENIENT,
+    ("_contrib_Proposal", "raises"): LENIENT,
+    ("_contrib_arange_like", "forward"): UNSET,
+    ("_eye", "raises"): LENIENT,
+    ("_histogram", "raises"): LENIENT,
+    ("_image_random_brightness", "forward"): DRAWN,
+    ("_image_random_contrast", "forward"): DRAWN,
+    ("_linalg_makediag", "raises"): "An offset into a matrix of nothing.",
+    ("_linalg_trsm", "gradient"): ALPHA,
+    ("_linalg_trsm", "req"): ALPHA,
+    ("_linalg_trsm", "forward"): ALPHA,
+    ("_mp_adamw_update", "raises"): UNCHECKED,
+    ("_random_negative_binomial_like", "raises"): LENIENT,
+    ("_random_negative_binomial", "raises"): LENIENT,
+    ("ftml_update", "raises"): LENIENT,
+    ("reverse", "forward"): TWICE,
+    ("reverse", "gradient"): TWICE,
+    ("reverse", "req"): TWICE,
+    ("softmax", "forward"): BEYOND,
+    ("softmax", "gradient"): BEYOND,
+    ("softmax", "req"): BEYOND,
+    ("softmax", "raises"): "MXNet takes integers where there are none.",
+    ("mp_lamb_update_phase1", "forward"): "MXNet rounds the scaled gradient to half precision.",
 }
 """Operators and aspects that differ, and why."""

@@ -17,6 +17,7 @@ from opbox_protocol.errors import (
 )
 from opbox_service.executor import bind
 from opbox_service.graph import Graph
+from tests.ops.one_call import call_graph
 
 from . import toy_ops as toy
 
@@ -48,6 +49,20 @@ def test_write_add_and_null():
     ex.backward([np.ones(2)])
     assert list(grads) == ["y"]
     assert grads["y"].tolist() == [2, 3]
+
+
+@pytest.mark.parametrize("dtype", ["int64", "float16"])
+def test_an_empty_array_is_cast_in_place(dtype):
+    graph = call_graph("Cast", {"dtype": dtype}, ["data"])
+    ex = bind(graph, args={"data": np.empty((0, 3), np.float32)}, backend=CPU, random=CPU.random(0))
+    ex.forward()
+    assert ex.outputs[0].shape == (0, 3)
+    data = np.empty((0, 3), np.float32)
+    grads = {"data": data.copy()}
+    ex = bind(graph, args={"data": data}, grads=grads, backend=CPU, random=CPU.random(0))
+    ex.forward(is_train=True)
+    ex.backward([np.empty((0, 3), dtype)])
+    assert ex.outputs[0].dtype == dtype
 
 
 def test_an_argument_that_nothing_flows_to_gets_zeros_or_keeps_its_sum():

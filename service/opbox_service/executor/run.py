@@ -184,7 +184,8 @@ class Executor:
             assert external is not None
             array = self._external[external]
             if array.dtype != value.dtype:
-                array = array.view(value.dtype)
+                # NumPy views nothing as elements of another size: an empty array is one of its own.
+                array = array.view(value.dtype) if array.size else self._backend.empty(value.shape, value.dtype)
             return array.reshape(value.shape)
         return None if home is None else self._backend.view(self._arena, home, value.shape, value.dtype)
 
