@@ -42,8 +42,10 @@ def _open(url: str | None, token: str | None) -> Transport:
         from . import token_store  # what an embedded engine needs none of
         from .http import HttpTransport
 
-        # Without a token, the one that a server on this machine left for its clients, if any.
-        return HttpTransport(url, token or token_store.read(url))
+        if token:
+            return HttpTransport(url, token)
+        # The one that a server on this machine left for its clients, if any; the next server leaves another.
+        return HttpTransport(url, token_store.read(url), read_token=lambda: token_store.read(url))
     from importlib.metadata import entry_points
 
     for embedded in entry_points(group=ENGINES):
@@ -59,7 +61,7 @@ def connect(url: str, token: str | None = None) -> None:
     """Use the server at `url` from here on; sessions that are open on another engine are closed.
 
     Args:
-        url: "http://host:port".
+        url: "http://host:port", or "host:port".
         token: its token; by default OPBOX_TOKEN, or the one that a server on this machine stored.
     """
     use(_open(url, token or os.environ.get("OPBOX_TOKEN")))

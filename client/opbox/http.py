@@ -13,16 +13,16 @@ import os
 import socket
 import ssl
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
-from urllib.parse import urlsplit
 
 import numpy as np
 
 from opbox_protocol import wire
-from opbox_protocol.errors import MXNetError, TransportError, error_from_json
+from opbox_protocol.errors import AuthenticationError, MXNetError, TransportError, error_from_json
 from opbox_protocol.transport import Reply
 
+from . import address
 from .proxies import proxy_for
 
 __all__ = ["HttpTransport"]
@@ -38,6 +38,7 @@ class HttpTransport:
         url: "http://host:port" or "https://…".
         token: the bearer token, or None.
         timeout: seconds to wait for an answer; by default OPBOX_TIMEOUT or 600.
+        read_token: asked for another token when the server refuses this one, as after its restart.
 
     A proxy that the environment names (HTTP_PROXY, HTTPS_PROXY, NO_PROXY) is used for servers on other machines.
 
@@ -51,20 +52,24 @@ class HttpTransport:
     in_process = False
     connections = 2
 
-    def __init__(self, url: str, token: str | None = None, timeout: float | None = None) -> None:
-        parts = urlsplit(url if "//" in url else f"//{url}", scheme="http")
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise MXNetError(f"OPBOX_URL: expected an address like http://127.0.0.1:8000, got {url!r}")
-        self.address = url
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        timeout: float | None = None,
+        read_token: Callable[[], str | None] | None = None,
+    ) -> None:
+        parts = address.split(url)
+        assert parts.hostname is not None
+        self.address = address.whole(url)
         self._tls = ssl.create_default_context() if parts.scheme == "https" else None
         self._host, self._port = parts.hostname, parts.port or (443 if self._tls else 80)
         self._proxy = proxy_for(parts.scheme, self._host, self._port)
         self._prefix = parts.path.rstrip("/")
-        if token is not None and not (token.isascii() and token.isprintable()):
-            raise MXNetError("OPBOX_TOKEN: expected printable ASCII characters, got others")
         self._headers = {"Host": parts.netloc.rpartition("@")[2], "Accept": "application/octet-stream"}
-        if token:
-            self._headers["Authorization"] = f"Bearer {token}"
+        self._token: str | None = None
+        self._use_token(token)
+        self._read_token = read_token
         if self._proxy is not None and self._tls is None:
             self._prefix = f"http://{self._headers['Host']}{self._prefix}"
             self._headers |= self._proxy.headers
@@ -85,6 +90,37 @@ class HttpTransport:
         tensors: Mapping[str, np.ndarray[Any, Any]] | None = None,
     ) -> Reply:
         """Make one call; see `Transport`. Safe to call from several threads, each on a connection of its own."""
+        token = self._token
+        try:
+            return self._call(method, path, header, tensors)
+        except AuthenticationError:
+            if not self._has_another_token(token):
+                raise
+        return self._call(method, path, header, tensors)
+
+    def _use_token(self, token: str | None) -> None:
+        if token is not None and not (token.isascii() and token.isprintable()):
+            raise MXNetError("OPBOX_TOKEN: expected printable ASCII characters, got others")
+        self._token = token
+        if token:
+            self._headers = {**self._headers, "Authorization": f"Bearer {token}"}
+
+    def _has_another_token(self, refused: str | None) -> bool:
+        """Whether there is a token other than the one that was refused, by now."""
+        with self._lock:
+            if self._token == refused and self._read_token is not None:
+                fresh = self._read_token()
+                if fresh:
+                    self._use_token(fresh)
+            return self._token != refused
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        header: Mapping[str, Any] | None,
+        tensors: Mapping[str, np.ndarray[Any, Any]] | None,
+    ) -> Reply:
         headers = dict(self._headers)
         chunks: list[Any] = []
         if header is not None or tensors is not None:

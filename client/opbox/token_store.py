@@ -11,7 +11,9 @@ import json
 import os
 import stat
 from pathlib import Path
-from urllib.parse import urlsplit
+
+from . import address
+from .base import MXNetError
 
 __all__ = ["folder", "path_for", "read", "remove", "write"]
 
@@ -31,10 +33,10 @@ def folder() -> Path:
 def path_for(url: str) -> Path | None:
     """The file for a server's URL; None when it is not on this machine."""
     try:
-        parts = urlsplit(url)
-        host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
-    except ValueError:
+        parts = address.split(url)
+    except MXNetError:
         return None
+    host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
     return folder() / f"server-{port}.json" if host in _LOOPBACK | _ANY else None
 
 
@@ -56,7 +58,7 @@ def write(url: str, token: str) -> Path | None:
 def read(url: str) -> str | None:
     """The token that a running server of this user left for `url`, or None."""
     path = path_for(url)
-    if path is None or urlsplit(url).hostname in _ANY:
+    if path is None or address.split(url).hostname in _ANY:
         return None
     try:
         with path.open() as file:

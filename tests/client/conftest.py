@@ -15,7 +15,7 @@ from tests.contract.live import TOKENS, Live
 @pytest.fixture(scope="session")
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     """A server for the whole run."""
-    server = Live("none", tmp_path_factory.mktemp("client"))
+    server = Live("none", tmp_path_factory.mktemp("client"), OPBOX_ALLOWED_HOSTS='["opbox.test"]')
     yield server
     assert server.stop() == 0
 
