@@ -72,7 +72,7 @@ class Peer:
     def request(self, head: bytes, body: memoryview) -> bytes:
         """The bytes of a request in front of its tensors."""
         return (
-            f"POST /v1/forward HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {self._token}\r\n"
+            f"POST /v1/forward HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {self._token}\r\n"
             f"{wire.HEADER_LENGTH}: {len(head)}\r\nContent-Length: {len(head) + len(body)}\r\n\r\n"
         ).encode() + head
 

@@ -17,7 +17,8 @@ RUN python3 -m venv /opt/opbox \
 
 ENV PATH=/opt/opbox/bin:$PATH PYTHONUNBUFFERED=1 OPBOX_HOST=0.0.0.0 OPBOX_PORT=8000
 RUN useradd --create-home --uid 10001 opbox
-USER opbox
+# By number: Kubernetes can tell only of a number that it is not root (runAsNonRoot).
+USER 10001
 WORKDIR /home/opbox
 EXPOSE 8000
 STOPSIGNAL SIGTERM

@@ -56,3 +56,10 @@ def test_the_code_of_a_page_runs(page: str, first: int, prints: str | None, tmp_
         assert accuracy, done.stdout
         # Digits and the separable example are easy; a network that has not learnt is near 0.1.
         assert float(accuracy[-1]) > 0.9
+
+
+def test_the_image_runs_as_a_user_with_a_number() -> None:
+    lines = (ROOT / "docker" / "cpu.Dockerfile").read_text().splitlines()
+    (user,) = [line.split()[1] for line in lines if line.startswith("USER ")]
+    assert user.isdigit()
+    assert int(user) > 0

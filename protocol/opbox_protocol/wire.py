@@ -7,7 +7,8 @@ request) or `outputs` (of an answer) as in the Open Inference Protocol:
 
     {"name": "data", "shape": [2, 3], "datatype": "FP32", "parameters": {"binary_data_size": 24}}
 
-A tensor without `binary_data_size` carries its values as a (nested or flat) list under `data`. A frame of the Open
+A tensor without `binary_data_size` carries its values as a (nested or flat) list under `data`; values that JSON has no
+numbers for are the strings "NaN", "Infinity" and "-Infinity" there, as in protobuf's JSON. A frame of the Open
 Inference Protocol has no gaps between tensors; one written here says `"parameters": {"tensor_alignment": 64}` in its
 header. Nothing is pickled.
 """
@@ -18,7 +19,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import ml_dtypes
 import numpy as np
@@ -31,17 +32,24 @@ __all__ = [
     "HEADER_LENGTH",
     "Frame",
     "Limits",
+    "NonFinite",
     "decode",
     "decode_header",
     "encode",
     "frame_size",
+    "json_values",
     "plain_json",
+    "strict_json",
 ]
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
 """The HTTP header that carries the length of the JSON part, in bytes."""
 ALIGNMENT = 64
 MAX_RANK = 32
+
+NonFinite: TypeAlias = Literal["string", "null"]
+"""How JSON has NaN and the infinities, which are no numbers there: by their names, or all as null."""
+_SPELLED = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +123,7 @@ def encode(
     complete[key] = described
     if described:
         complete["parameters"] = {**complete.get("parameters", {}), "tensor_alignment": ALIGNMENT}
-    text = json.dumps(complete, separators=(",", ":"), ensure_ascii=False).encode()
+    text = strict_json(complete).encode()
     return text.ljust(_padded(len(text))), buffers
 
 
@@ -125,7 +133,10 @@ def frame_size(head: bytes, buffers: Sequence[memoryview]) -> int:
 
 
 def plain_json(
-    header: Mapping[str, Any], tensors: Mapping[str, np.ndarray[Any, Any]], key: str = "outputs"
+    header: Mapping[str, Any],
+    tensors: Mapping[str, np.ndarray[Any, Any]],
+    key: str = "outputs",
+    non_finite: NonFinite = "string",
 ) -> dict[str, Any]:
     """The frame as one JSON object, tensors as flat `data` lists, for curl and browsers."""
     complete = dict(header)
@@ -134,22 +145,71 @@ def plain_json(
             "name": name,
             "shape": list(array.shape),
             "datatype": datatype_of(array.dtype),
-            "data": (array.astype(np.float32) if array.dtype == ml_dtypes.bfloat16 else array).reshape(-1).tolist(),
+            "data": json_values(array.reshape(-1), non_finite),
         }
         for name, array in tensors.items()
     ]
     return complete
 
 
-def decode_header(text: bytes | memoryview, limits: Limits = NO_LIMITS) -> dict[str, Any]:
-    """The JSON object of a frame, its size and depth checked.
+def json_values(flat: np.ndarray[Any, Any], non_finite: NonFinite) -> list[Any]:
+    """A flat array's elements as JSON has them."""
+    if flat.dtype == ml_dtypes.bfloat16:
+        flat = flat.astype(np.float32)
+    values: list[Any] = flat.tolist()
+    if flat.dtype.kind == "f" and not np.isfinite(flat).all():
+        return [value if math.isfinite(value) else _spelled(value, non_finite) for value in values]
+    return values
+
+
+def _spelled(value: float, non_finite: NonFinite) -> str | None:
+    """How JSON has a number that it cannot write."""
+    if non_finite == "null":
+        return None
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def strict_json(value: Any, non_finite: NonFinite = "string", default: Callable[[Any], Any] | None = None) -> str:
+    """JSON that every parser takes: Python's own would write NaN and Infinity bare.
+
+    Args:
+        value: what to write.
+        non_finite: how those are written.
+        default: makes a value of JSON of one that is none.
+
+    Example:
+        >>> strict_json({"loss": math.nan}), strict_json({"loss": math.nan}, "null")
+        ('{"loss":"NaN"}', '{"loss":null}')
+    """
+
+    def dump(value: Any) -> str:
+        return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=default)
+
+    try:
+        return dump(value)
+    except ValueError:
+        return dump(_finite(value, non_finite))
+
+
+def _finite(value: Any, non_finite: NonFinite) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else _spelled(value, non_finite)
+    if isinstance(value, Mapping):
+        return {key: _finite(item, non_finite) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item, non_finite) for item in value]
+    return value
+
+
+def decode_header(text: bytes | memoryview, limits: Limits = NO_LIMITS, subject: str = "header") -> dict[str, Any]:
+    """The JSON object of a frame, its size and depth checked; `subject` names it in errors.
 
     Raises:
         WireError: not UTF-8, not JSON, not an object, too long or too deep.
         LimitError: too many values or keys, counted before any is made.
     """
     if len(text) > limits.header_bytes:
-        raise WireError(f"header: expected at most {limits.header_bytes} bytes, got {len(text)}")
+        raise WireError(f"{subject}: expected at most {limits.header_bytes} bytes, got {len(text)}")
     _count(text, limits)
     raw = bytes(text)
     most = limits.json_depth
@@ -159,11 +219,11 @@ def decode_header(text: bytes | memoryview, limits: Limits = NO_LIMITS) -> dict[
     except RecursionError:
         deep = True
     except ValueError as error:
-        raise WireError(f"header: expected a JSON object, got malformed JSON: {error}") from None
+        raise WireError(f"{subject}: expected a JSON object, got malformed JSON: {error}") from None
     if deep:
-        raise WireError(f"header: expected JSON nested at most {most} deep, got more")
+        raise WireError(f"{subject}: expected JSON nested at most {most} deep, got more")
     if not isinstance(header, dict):
-        raise WireError(f"header: expected a JSON object, got {type(header).__name__}")
+        raise WireError(f"{subject}: expected a JSON object, got {type(header).__name__}")
     return header
 
 
@@ -216,11 +276,12 @@ def decode(body: Any, header_length: int | None = None, *, key: str = "inputs", 
         WireError, LimitError: one sentence on what does not fit.
     """
     view = memoryview(body).cast("B")
+    subject = "header"
     if header_length is None:
-        header_length = len(view)
+        header_length, subject = len(view), "body"
     if not 0 <= header_length <= len(view):
         raise WireError(f"{HEADER_LENGTH}: expected at most the body's {len(view)} bytes, got {header_length}")
-    header = decode_header(view[:header_length], limits)
+    header = decode_header(view[:header_length], limits, subject)
     tensors = read_tensors(header, view[header_length:], header_length, key, limits)
     return Frame(header, tensors)
 
@@ -297,7 +358,7 @@ def _listed(name: str, shape: tuple[int, ...], dtype: np.dtype[Any], data: Any) 
             flat = [_whole(name, value, dtype) for value in values.reshape(-1).tolist()]
             array = np.asarray(flat, dtype=dtype)
         elif values.dtype.kind not in "fiub" and values.size:
-            raise WireError(f"tensor {name!r}: expected numbers under data, got other values")
+            array = np.asarray([_real(name, value) for value in np.asarray(data, dtype=object).reshape(-1)], dtype)
         else:
             array = values.astype(dtype).reshape(-1)
     except (ValueError, TypeError, OverflowError):
@@ -305,6 +366,16 @@ def _listed(name: str, shape: tuple[int, ...], dtype: np.dtype[Any], data: Any) 
     if array.size != math.prod(shape):
         raise WireError(f"tensor {name!r}: expected {math.prod(shape)} values for shape {shape}, got {array.size}")
     return array.reshape(shape)
+
+
+def _real(name: str, value: Any) -> float:
+    """A number, or the name of one that JSON has none for."""
+    number = _SPELLED.get(value) if isinstance(value, str) else value
+    if not isinstance(number, int | float):
+        raise WireError(
+            f'tensor {name!r}: expected numbers under data, or "NaN", "Infinity", "-Infinity", got {value!r:.40}'
+        )
+    return float(number)
 
 
 def _whole(name: str, value: Any, dtype: np.dtype[Any]) -> Any:

@@ -68,7 +68,7 @@ def create_app(settings: Settings, routes: RouteTable = ROUTES) -> Middleware:
     """
     processes = settings.isolation == "process"
     pool: WorkerPool = ProcessPool(settings) if processes else ThreadPool(settings, routes)
-    metrics = Metrics(pool.stats)
+    metrics = Metrics(pool.stats, settings.deadline_s)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from opbox_protocol.errors import LimitError
+from opbox_protocol.wire import NonFinite
 
 from .buffers import Lease
 from .settings import SCOPES, Scope
@@ -40,6 +41,7 @@ class RawRequest:
         body: a leased buffer, a view of one that another process leased, or bytes.
         header_length: bytes of the JSON part; None when all of the body is JSON.
         binary: whether the answer's tensors may travel as bytes.
+        non_finite: how JSON answers have NaN and the infinities.
     """
 
     route: Route
@@ -51,6 +53,7 @@ class RawRequest:
     body: Lease | memoryview | bytes = b""
     header_length: int | None = None
     binary: bool = False
+    non_finite: NonFinite = "string"
 
     def __str__(self) -> str:
         return f"{self.route.method} {self.path}"

@@ -113,9 +113,9 @@ def lay_out(answer: Answer | BaseException, request: RawRequest, settings: Setti
         if answer.tensors and request.binary:
             head, buffers = wire.encode(answer.header, answer.tensors)
             return RawResponse(answer.status, [head, *buffers], len(head), answer.commands)
-        parts: list[bytes | memoryview] = [json_text.write(answer.header)]
+        parts: list[bytes | memoryview] = [json_text.write(answer.header, request.non_finite)]
         if answer.tensors or (request.route.tensors and answer.status == 200):
-            parts = [*json_text.write_tensors(answer.header, answer.tensors)]
+            parts = [*json_text.write_tensors(answer.header, answer.tensors, request.non_finite)]
         size = sum(map(len, parts))
         if size > settings.max_json_bytes:
             raise LimitError(

@@ -20,9 +20,11 @@ from typing import Any
 import numpy as np
 
 from opbox_ops import registry
+from opbox_ops.backend import backend_for
 from opbox_protocol.errors import BadRequestError, DeadlineError, NotFoundError, NotReadyError
 
 from .carriers import Answer, Call, Done, Rest, Tensors
+from .device_time import DeviceTimes
 from .routes.models import Body
 from .routes.route import RouteTable
 from .routes.table import ROUTES
@@ -47,16 +49,20 @@ class Engine:
 
     Attributes:
         graphs, runner, sessions: what the handlers of routes work on.
+        device_times: how long calls waited and ran.
     """
 
     def __init__(self, settings: Settings, code_policy: CodePolicy = UNWATCHED, routes: RouteTable = ROUTES) -> None:
         self.settings = settings
         self.graphs = GraphCache(settings.graph_cache, settings.max_nodes, settings.max_edges)
-        self.runner = GraphRunner(settings, self.graphs)
-        self.sessions = Sessions(settings, self.graphs, code_policy)
+        self.device_times = DeviceTimes()
+        self.runner = GraphRunner(settings, self.graphs, self.device_times)
+        self.sessions = Sessions(settings, self.graphs, code_policy, self.device_times)
         self._routes = routes
         self._behind: ThreadPoolExecutor | None = None
         self._closed = False
+        for name in (settings.device, *settings.devices):
+            backend_for(name)  # that a server was to have and has not is known at its start, not by the first call
         registry.load()
         for path in settings.ops:
             load_plugin(path)

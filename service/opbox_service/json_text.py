@@ -1,6 +1,6 @@
 """JSON as the server reads and writes it: by a compiled parser, and large answers in pieces.
 
-Text that holds NaN or Infinity, which JSON has not and MXNet's users do, is left to Python's own parser and writer.
+Text that holds NaN or Infinity bare, which JSON has not and Python's own writer does, is left to Python's own parser.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 import orjson
 
 from opbox_protocol.datatypes import datatype_of
+from opbox_protocol.wire import NonFinite, json_values, strict_json
 
 __all__ = ["parse", "write", "write_tensors"]
 
@@ -34,14 +35,16 @@ def parse(text: bytes) -> Any:
     return value
 
 
-def write(value: Any) -> bytes:
-    """A JSON text; what JSON has no form for is written as a string."""
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, default=str).encode("utf-8", "replace")
+def write(value: Any, non_finite: NonFinite = "string") -> bytes:
+    """A JSON text; what JSON has no form for is a string in it, and NaN and the infinities as `non_finite` says."""
+    return strict_json(value, non_finite, str).encode("utf-8", "replace")
 
 
-def write_tensors(header: Mapping[str, Any], tensors: Mapping[str, np.ndarray[Any, Any]]) -> Iterator[bytes]:
+def write_tensors(
+    header: Mapping[str, Any], tensors: Mapping[str, np.ndarray[Any, Any]], non_finite: NonFinite = "string"
+) -> Iterator[bytes]:
     """The pieces of one JSON object: `header`, and under `outputs` the tensors with their values in flat lists."""
-    head = write(dict(header))[:-1]
+    head = write(dict(header), non_finite)[:-1]
     yield head + (b"," if len(head) > 1 else b"") + b'"outputs":['
     written: dict[int, list[bytes]] = {}
     for position, (name, array) in enumerate(tensors.items()):
@@ -49,13 +52,13 @@ def write_tensors(header: Mapping[str, Any], tensors: Mapping[str, np.ndarray[An
         yield (b"," if position else b"") + write(described)[:-1] + b',"data":['
         pieces = written.get(id(array))
         if pieces is None:
-            pieces = written[id(array)] = list(_values(array))
+            pieces = written[id(array)] = list(_values(array, non_finite))
         yield from pieces
         yield b"]}"
     yield b"]}"
 
 
-def _values(array: np.ndarray[Any, Any]) -> Iterator[bytes]:
+def _values(array: np.ndarray[Any, Any], non_finite: NonFinite) -> Iterator[bytes]:
     flat = array.reshape(-1)
     for start in range(0, flat.size, PIECE):
         piece = flat[start : start + PIECE]
@@ -64,5 +67,5 @@ def _values(array: np.ndarray[Any, Any]) -> Iterator[bytes]:
         if piece.dtype.kind != "f" or np.isfinite(piece).all():
             text = orjson.dumps(np.ascontiguousarray(piece), option=orjson.OPT_SERIALIZE_NUMPY)
         else:
-            text = json.dumps(piece.tolist(), separators=(",", ":")).encode()
+            text = write(json_values(piece, non_finite))
         yield (b"," if start else b"") + text[1:-1]

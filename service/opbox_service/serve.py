@@ -8,7 +8,10 @@ Every setting (settings.py) but the tokens is an option, which wins over the env
 from __future__ import annotations
 
 import argparse
+import asyncio
+import contextlib
 import ipaddress
+import os
 import secrets
 import signal
 import socket
@@ -17,6 +20,7 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import Any, NoReturn
 
+import structlog
 import uvicorn
 from pydantic import SecretStr, ValidationError
 from pydantic_settings import CliSettingsSource, SettingsError
@@ -24,14 +28,18 @@ from pydantic_settings import CliSettingsSource, SettingsError
 from opbox import token_store
 from opbox_protocol.errors import MXNetError
 
+from .api.token_files import read_token, read_tokens
 from .app import create_app
 from .logs import configure
-from .settings import Settings
+from .settings import Settings, check_environment
 from .validation import explain
 from .worker.allocator import tune_allocator
 from .worker.orphans import adopt_strays
 
 __all__ = ["Server", "main"]
+
+
+_log = structlog.get_logger("opbox.serve")
 
 
 class Server(uvicorn.Server):
@@ -41,6 +49,8 @@ class Server(uvicorn.Server):
         self.settings, self._made_token = _with_token(settings)
         self.middleware = create_app(self.settings)
         self._announce = announce
+        self._stopped = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self.socket = _listen(self.settings)
         super().__init__(
             uvicorn.Config(
@@ -67,7 +77,20 @@ class Server(uvicorn.Server):
     def token(self) -> str:
         """A token that it takes, with every scope where there is one."""
         settings = self.settings
-        return (settings.token or settings.tokens[0].token).get_secret_value()
+        if settings.token is not None:
+            return settings.token.get_secret_value()
+        if settings.token_file is not None:
+            return read_token(settings.token_file)
+        further = settings.tokens or (read_tokens(settings.tokens_file) if settings.tokens_file is not None else ())
+        return further[0].token.get_secret_value()
+
+    @property
+    def place(self) -> str:
+        """Where calls run, in words."""
+        settings = self.settings
+        if settings.isolation == "none":
+            return f"in this process, on {settings.device}"
+        return f"in {settings.workers} worker process{'es' if settings.workers > 1 else ''}, on {settings.device}"
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
         """Serve until a signal."""
@@ -75,6 +98,8 @@ class Server(uvicorn.Server):
         super().run(sockets=sockets or [self.socket])
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._announce:
+            say(f"starting {self.place}: operators are loaded, which takes a few seconds")
         try:
             # Before uvicorn starts the app, as it would log the traceback of what is one sentence.
             await self.middleware.server.pool.start()
@@ -87,6 +112,13 @@ class Server(uvicorn.Server):
             print(f"opbox serving on {self.url}", flush=True)
             print(f"token: {self.token}" if self._made_token else "token: as configured", flush=True)
 
+    async def main_loop(self) -> None:
+        """Wait for a signal; uvicorn itself looks ten times a second, which is most of what an idle server does."""
+        self._loop = asyncio.get_running_loop()
+        while not await self.on_tick(0):  # once a second, for the Date header
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopped.wait(), 1)
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self.middleware.server.stopping = True
         if self._made_token:
@@ -94,16 +126,36 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        self.middleware.server.stopping = True
+        server = self.middleware.server
+        if self.should_exit and sig == signal.SIGINT:
+            say("stopped at once, with what was running")
+            server.pool.abandon()
+            if self._made_token:
+                token_store.remove(self.url)
+            os._exit(128 + sig)
+        if self._announce and not self.should_exit:
+            calls = self.middleware.in_flight
+            waiting = f"waiting for {calls} call{'' if calls == 1 else 's'}, {self.settings.stop_grace_s:g} s at most"
+            say(f"stopping, {waiting}" + (" (Ctrl-C again stops at once)" if sig == signal.SIGINT else ""))
+        server.stopping = True
         super().handle_exit(sig, frame)
         # uvicorn raises the signal again when it has stopped; a stop that was asked for is a success.
-        if sig == signal.SIGTERM:
-            self._captured_signals.clear()
+        self._captured_signals.clear()
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._stopped.set)
+
+
+def say(sentence: str) -> None:
+    """Tell who started the server: a line on a terminal, an entry of the log where nobody watches."""
+    if sys.stderr.isatty():
+        print(f"opbox serve: {sentence}", file=sys.stderr, flush=True)
+    else:
+        _log.info(sentence)
 
 
 def _with_token(settings: Settings) -> tuple[Settings, bool]:
     """The settings with a token; whether it was made here."""
-    if settings.token is not None or settings.tokens:
+    if settings.token is not None or settings.tokens or settings.token_file or settings.tokens_file:
         return settings, False
     return settings.model_copy(update={"token": SecretStr(secrets.token_urlsafe(32))}), True
 
@@ -152,7 +204,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise SystemExit(f"opbox serve: {error}: expected JSON") from None
     configure(settings)
     adopt_strays()
-    Server(settings).run()
+    try:
+        check_environment(os.environ)
+        server = Server(settings)
+    except MXNetError as error:
+        raise SystemExit(f"opbox serve: {error}") from None
+    server.run()
     return 0
 
 
@@ -165,6 +222,7 @@ class _Parser(argparse.ArgumentParser):
             usage="opbox serve [options]",
             description="Serve operators over HTTP.",
             epilog="Every setting is an environment variable OPBOX_… as well; tokens only there.",
+            allow_abbrev=False,  # --token would be --token-file, with a secret for its name
         )
 
     def error(self, message: str) -> NoReturn:

@@ -2,32 +2,51 @@
 
     OPBOX_HOST=0.0.0.0 OPBOX_TOKEN=… OPBOX_MAX_BODY_BYTES=268435456 opbox serve
 
-Structured ones are JSON: OPBOX_TOKENS='[{"name": "ann", "token": "…", "scopes": ["run"]}]'.
+Structured ones are JSON: OPBOX_TOKENS='[{"name": "ann", "token": "…", "scopes": ["run"]}]', and so is the file that
+OPBOX_TOKENS_FILE names. A variable OPBOX_… that is no setting stops the server at its start (`check_environment`).
 """
 
 from __future__ import annotations
 
+import difflib
 import os
+import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, Field, SecretStr, field_validator
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-__all__ = ["SCOPES", "UPLOADS", "Scope", "Settings", "Token"]
+from opbox_protocol.errors import BadRequestError
 
-Scope = Literal["run", "upload-python", "upload-cuda"]
-SCOPES: frozenset[Scope] = frozenset({"run", "upload-python", "upload-cuda"})
+__all__ = ["SCOPES", "UPLOADS", "Scope", "Settings", "Token", "check_environment"]
+
+Scope = Literal["run", "upload-python", "upload-cuda", "metrics", "admin"]
+SCOPES: frozenset[Scope] = frozenset({"run", "upload-python", "upload-cuda", "metrics", "admin"})
 UPLOADS: frozenset[Scope] = frozenset({"upload-python", "upload-cuda"})
 GIB = 1 << 30
+
+
+ELSEWHERE = frozenset(
+    {"URL", "TIMEOUT", "CODE", "DEBUG", "RUNTIME_DIR", "COMPUTE_LEVEL", "MNIST", "ORACLE_PYTHON", "TEST_REQUIRE_GPU"}
+)
+"""Variables (after OPBOX_) that the client, the operators or the tests read, and the server does not."""
+_ORCHESTRATED = re.compile(r"OPBOX_(\w+_)?(SERVICE_(HOST|PORT\w*)|PORT_\d+_(TCP|UDP)\w*)")
+"""What Kubernetes and old Docker links add for a service called opbox."""
 
 
 class Token(BaseModel):
     """A bearer token: `name` owns the sessions made with it (two tokens of one name share theirs)."""
 
+    model_config = ConfigDict(extra="forbid")
+
     name: str = Field(min_length=1, max_length=128)
     token: SecretStr = Field(min_length=8)
     scopes: frozenset[Scope] = frozenset({"run"})
+    expires: AwareDatetime | None = Field(
+        default=None, description="When it ceases to be one, with its time zone: 2030-01-31T12:00:00Z."
+    )
 
 
 class Settings(BaseSettings):
@@ -41,6 +60,18 @@ class Settings(BaseSettings):
         default=None, min_length=8, description="The one token, with every scope; made and printed when none is given."
     )
     tokens: tuple[Token, ...] = Field(default=(), description="Further tokens with their owners and scopes.")
+    token_file: Path | None = Field(
+        default=None, description="File with the one token; read again when it changes, as the next one."
+    )
+    tokens_file: Path | None = Field(default=None, description="File with further tokens, as a JSON list.")
+    allowed_hosts: tuple[str, ...] = Field(
+        default=(),
+        description="Names that a request's Host may have, as box.example.org, *.example.org or *; "
+        "empty: this machine's own while it listens on loopback only, any otherwise.",
+    )
+    cors_origins: tuple[str, ...] = Field(
+        default=(), description="Origins whose pages may call it, as https://example.org, or *; empty: none."
+    )
 
     isolation: Literal["process", "none"] = Field(
         default="process" if hasattr(os, "memfd_create") else "none",
@@ -105,6 +136,19 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="What is logged.")
     log_requests: bool = Field(default=False, description="Log every request, not only those that fail.")
 
+    @field_validator("cors_origins")
+    @classmethod
+    def _origins(cls, origins: tuple[str, ...]) -> tuple[str, ...]:
+        for origin in origins:
+            if origin != "*" and not re.fullmatch(r"https?://[^/\s*]+", origin):
+                raise ValueError("origins such as https://example.org, without a path, or *")
+        return origins
+
+    @field_validator("token_file", "tokens_file")
+    @classmethod
+    def _absolute_file(cls, path: Path | None) -> Path | None:
+        return None if path is None else path.expanduser().absolute()
+
     @field_validator("ops", "code_reads")
     @classmethod
     def _absolute(cls, paths: tuple[Path, ...]) -> tuple[Path, ...]:
@@ -118,6 +162,8 @@ class Settings(BaseSettings):
         return cls(
             token=None,  # OPBOX_TOKEN may be meant for a server; nothing here asks for one
             tokens=(),
+            token_file=None,
+            tokens_file=None,
             max_body_bytes=huge,
             max_header_bytes=huge,
             max_json_bytes=huge,
@@ -136,3 +182,27 @@ class Settings(BaseSettings):
             max_ttl_s=1e9,
             deadline_s=1e6,
         )
+
+
+def check_environment(names: Iterable[str]) -> None:
+    """Refuse variables that look like settings and are none, as a misspelt limit would be no limit.
+
+    Args:
+        names: of the environment's variables.
+
+    Raises:
+        BadRequestError: one that begins with OPBOX_ and that nothing reads; the nearest one that there is.
+
+    Example:
+        >>> check_environment(["OPBOX_WORKER"])
+        Traceback (most recent call last):
+        BadRequestError: OPBOX_WORKER: expected a setting of opbox, got an unknown name: did you mean OPBOX_WORKERS?
+    """
+    known = ELSEWHERE | {name.upper() for name in Settings.model_fields}
+    for name in sorted(names):
+        prefix, _, rest = name.upper().partition("OPBOX_")
+        if prefix or not rest or rest in known or _ORCHESTRATED.fullmatch(name.upper()):
+            continue
+        near = difflib.get_close_matches(rest, known, 1, 0.7)
+        remedy = f"did you mean OPBOX_{near[0]}?" if near else "see opbox serve --help, and unset it"
+        raise BadRequestError(f"{name}: expected a setting of opbox, got an unknown name: {remedy}")

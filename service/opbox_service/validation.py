@@ -130,7 +130,8 @@ def explain(item: Mapping[str, Any], model: type[BaseModel], place: Sequence[str
         phrase = next((note.phrase for note in info.metadata if isinstance(note, Expected)), "a value")
         return f"{field}: expected {phrase}, got nothing"
     phrase = PHRASES.get(kind, "")
-    expected = phrase.format(**item.get("ctx", {})) if phrase else str(item["msg"]).removeprefix("Input should be ")
+    message = str(item["msg"]).removeprefix("Input should be ").removeprefix("Value error, ")
+    expected = phrase.format(**item.get("ctx", {})) if phrase else message
     value = item.get("input")
     got = "nothing" if value is None else repr(value)
     if len(got) > SHOWN:

@@ -19,8 +19,15 @@ import numpy as np
 from opbox_protocol import wire
 
 SLOW_OPS = Path(__file__).with_name("slow_ops.py")
-TOKENS = {"ann": "ann-secret-1", "bob": "bob-secret-1", "cuda": "cuda-secret-1", "py": "py-secret-1"}
-SCOPES = {"ann": ["run"], "bob": ["run"], "cuda": ["upload-cuda"], "py": ["run", "upload-python"]}
+SCOPES = {
+    "ann": ["run"],
+    "bob": ["run"],
+    "cuda": ["upload-cuda"],
+    "py": ["run", "upload-python"],
+    "monitor": ["metrics"],
+    "boss": ["admin"],
+}
+TOKENS = {name: f"{name}-secret-1" for name in SCOPES}
 
 
 @dataclass
@@ -120,7 +127,7 @@ class Live:
 
     def metric(self, name: str) -> float:
         """The value of a metric line."""
-        for line in self.clients["ann"].get("/metrics").text.splitlines():
+        for line in self.clients["monitor"].get("/metrics").text.splitlines():
             if line.rpartition(" ")[0] == name:
                 return float(line.rpartition(" ")[2])
         return 0.0

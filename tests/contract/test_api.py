@@ -178,7 +178,7 @@ def test_metrics_count_requests_and_sessions(server: Live) -> None:
     assert server.metric("opbox_sessions") == sessions + 1
     session.delete()
     assert server.metric("opbox_sessions") == sessions
-    assert server.metric('opbox_resident_bytes{process="api"}') > 1e6
+    assert server.metric('opbox_resident_memory_bytes{process="api"}') > 1e6
 
 
 def test_an_unknown_route_and_a_wrong_method(server: Live) -> None:

@@ -127,7 +127,7 @@ def test_the_same_tensor_twice(server: Live) -> None:
 
 def test_a_body_larger_than_the_limit_is_refused_before_it_is_read(server: Live) -> None:
     head = (
-        f"POST /v1/forward HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKENS['ann']}\r\n"
+        f"POST /v1/forward HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKENS['ann']}\r\n"
         f"Content-Length: {1 << 40}\r\nExpect: 100-continue\r\n\r\n"
     )
     answer = server.raw(head.encode())
@@ -148,7 +148,7 @@ def test_a_body_of_untold_length_stops_at_the_limit(server: Live) -> None:
 
 
 def test_a_content_length_that_is_none(server: Live) -> None:
-    answer = server.raw(b"POST /v1/forward HTTP/1.1\r\nHost: x\r\nContent-Length: 12x\r\n\r\n", read=True)
+    answer = server.raw(b"POST /v1/forward HTTP/1.1\r\nHost: localhost\r\nContent-Length: 12x\r\n\r\n", read=True)
     assert answer.startswith(b"HTTP/1.1 400")
 
 
@@ -346,7 +346,7 @@ def test_too_many_sessions(start: Callable[..., Live]) -> None:
     assert server.call("POST", "/v1/sessions").status == 201
 
 
-@pytest.mark.parametrize("path", ["/v2", "/v2/health/ready", "/metrics", "/openapi.json", "/v1/ops", "/nowhere"])
+@pytest.mark.parametrize("path", ["/v2", "/metrics", "/openapi.json", "/v1/ops", "/nowhere"])
 @pytest.mark.parametrize("token", [None, "Bearer wrong-token", "Basic YTpi", "Bearer"])
 def test_a_missing_or_wrong_token(server: Live, path: str, token: str | None) -> None:
     headers = {} if token is None else {"Authorization": token}
@@ -363,13 +363,13 @@ def test_a_token_without_the_scope(server: Live) -> None:
 def test_a_client_that_disconnects_in_the_middle_of_its_body(server: Live) -> None:
     session = server.session()
     head = (
-        f"POST {session.path}/commands HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKENS['ann']}\r\n"
+        f"POST {session.path}/commands HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKENS['ann']}\r\n"
         "Content-Length: 8000000\r\n\r\n"
     )
     for _ in range(5):
         server.raw(head.encode() + b"{" * 100_000, close=True)
     deadline = time.monotonic() + 10
-    while server.metric("opbox_buffer_bytes") > 0 or server.metric("opbox_in_flight") > 1:
+    while server.metric("opbox_buffer_bytes") > 0 or server.metric("opbox_requests_in_flight") > 1:
         assert time.monotonic() < deadline, "the buffers of broken requests are not given back"
         time.sleep(0.05)
     assert server.call("GET", session.path).header["next_seq"] == 1

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from opbox_protocol.errors import BadRequestError
 from opbox_service import serve
-from opbox_service.settings import Settings
+from opbox_service.settings import Settings, check_environment
 
 
 def test_an_empty_token_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,3 +107,30 @@ def test_what_is_wrong_with_a_token_shows_nothing_of_it(monkeypatch: pytest.Monk
             with pytest.raises(SystemExit, match=r"opbox serve: .*token.*expected") as ended:
                 run_serve(monkeypatch)
             assert "secret" not in str(ended.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("OPBOX_WORKER", "did you mean OPBOX_WORKERS?"),
+        ("opbox_max_rnak", "did you mean OPBOX_MAX_RANK?"),
+        ("OPBOX_COLOUR", "see opbox serve --help, and unset it"),
+    ],
+)
+def test_a_misspelt_variable_is_refused(name: str, remedy: str) -> None:
+    with pytest.raises(BadRequestError) as refused:
+        check_environment(["PATH", name])
+    assert refused.value.message == f"{name}: expected a setting of opbox, got an unknown name: {remedy}"
+
+
+def test_every_variable_that_something_reads_is_known() -> None:
+    here = Path(__file__).parents[2]
+    texts = [path.read_text() for part in ("client", "ops", "protocol") for path in here.glob(f"{part}/**/*.py")]
+    read = {name for text in texts for name in re.findall(r'environ\w*(?:\.get\(|\[)"(OPBOX_\w+)"', text)}
+    assert {"OPBOX_URL", "OPBOX_COMPUTE_LEVEL"} <= read
+    check_environment([*read, *(f"OPBOX_{name.upper()}" for name in Settings.model_fields), "PATH", "MY_OPBOX_THING"])
+
+
+def test_what_kubernetes_adds_for_a_service_called_opbox_is_no_setting() -> None:
+    names = ("OPBOX_SERVICE_HOST", "OPBOX_SERVICE_PORT_HTTP", "OPBOX_PORT_8000_TCP_ADDR", "OPBOX_GPU_SERVICE_PORT")
+    check_environment(names)

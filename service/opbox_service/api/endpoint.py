@@ -6,13 +6,16 @@ wrote.
 
 from __future__ import annotations
 
+import asyncio
+import gzip
+import json
 import re
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 from opbox_protocol.errors import BadRequestError, LimitError
-from opbox_protocol.wire import HEADER_LENGTH
+from opbox_protocol.wire import HEADER_LENGTH, NonFinite
 
 from ..buffers import INLINE, Lease
 from ..carriers import Answer, Call, RawRequest, RawResponse
@@ -33,6 +36,10 @@ Send: TypeAlias = "Callable[[MutableMapping[str, Any]], Awaitable[None]]"
 TAIL = (1 << 16) + 1
 """More than the server's high-water mark for writing."""
 
+WORTH_COMPRESSING = 4096
+"""Bytes of an answer from which on it is compressed for a client that asks."""
+
+_NON_FINITE = re.compile(rb"non-finite\s*=\s*\"?(string|null)\b", re.IGNORECASE)
 _DIGITS = re.compile(rb"[0-9]{1,18}")
 _HEADER_LENGTH = HEADER_LENGTH.lower().encode()
 
@@ -50,6 +57,7 @@ class Context:
         received, sent: bytes of the bodies.
         started: whether the answer has been begun.
         whole: whether all of the request's body has been read.
+        error: the sentence that it is answered with, for the log.
     """
 
     request_id: str
@@ -62,6 +70,7 @@ class Context:
     sent: int = 0
     started: bool = False
     whole: bool = False
+    error: str = ""
 
     @property
     def closes(self) -> bool:
@@ -111,11 +120,13 @@ class Endpoint:
         )
         if route.runs_on is RunsOn.API:
             response = self._own_answer(request)
+            context.whole = True
         else:
             length = content_length(headers)
             request.header_length = _header_length(headers, length, self._settings)
             accept = headers.get(b"accept", b"")
             request.binary = request.header_length is not None or b"application/octet-stream" in accept
+            request.non_finite = _non_finite(accept)
             request.body = await self._body(request, length, headers, receive)
             context.whole = True
             context.received = len(request.view)
@@ -124,6 +135,11 @@ class Endpoint:
             if response.commands:
                 self._metrics.count_commands(response.commands)
             context.status, context.sent = response.status, response.size
+            if response.status >= 400:
+                context.error = _sentence(response.body)
+            elif response.size >= WORTH_COMPRESSING and response.header_length is None and _takes_gzip(headers):
+                await _send_compressed(context, response, send)
+                return
             await _send(context, response, send)
         finally:
             response.release()
@@ -236,6 +252,53 @@ async def _chunked(receive: Receive, limit: int) -> bytes:
         parts.append(chunk)
         if not message.get("more_body", False):
             return b"".join(parts)
+
+
+def _non_finite(accept: bytes) -> NonFinite:
+    """How the client wants NaN and the infinities in JSON: `Accept: application/json;non-finite=null`."""
+    if b"non-finite" not in accept:
+        return "string"
+    wanted = _NON_FINITE.search(accept)
+    if wanted is None:
+        raise BadRequestError(
+            "Accept: expected non-finite=string or non-finite=null, as in application/json;non-finite=null, "
+            f"got {accept.decode('latin-1')[:80]!r}"
+        )
+    return "null" if wanted[1].lower() == b"null" else "string"
+
+
+def _takes_gzip(headers: dict[bytes, bytes]) -> bool:
+    """Whether Accept-Encoding names gzip, and not to refuse it."""
+    for coding in headers.get(b"accept-encoding", b"").lower().split(b","):
+        name, _, quality = coding.partition(b";")
+        if name.strip() in (b"gzip", b"*"):
+            return quality.strip() not in (b"q=0", b"q=0.0", b"q=0.00", b"q=0.000")
+    return False
+
+
+def _sentence(body: memoryview | bytes) -> str:
+    """What an error's JSON object says, for the log."""
+    try:
+        return str(json.loads(bytes(body))["error"])
+    except (ValueError, LookupError, TypeError, RecursionError):  # a process that runs somebody's code may write this
+        return "an answer that is no error's JSON object"
+
+
+async def _send_compressed(context: Context, response: RawResponse, send: Send) -> None:
+    """Send JSON or text by gzip; it is made by a thread, as other requests are to have their turn meanwhile."""
+    level = 6 if response.size < TAIL else 1
+    body = await asyncio.to_thread(gzip.compress, response.body, level, mtime=0)
+    context.sent = len(body)
+    headers = [
+        (b"content-length", b"%d" % len(body)),
+        (b"x-request-id", context.request_id.encode()),
+        (b"content-type", response.content_type.encode()),
+        (b"content-encoding", b"gzip"),
+        (b"vary", b"Accept-Encoding"),
+    ]
+    context.started = True
+    await send({"type": "http.response.start", "status": response.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
 
 
 async def _send(context: Context, response: RawResponse, send: Send) -> None:

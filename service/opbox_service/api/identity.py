@@ -1,56 +1,82 @@
-"""Who calls, and what they may: bearer tokens, their owners and scopes."""
+"""Who calls, and what they may: bearer tokens, their owners, scopes and expiry."""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import time
+from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
 
-from opbox_protocol.errors import AuthenticationError, ForbiddenError
+import structlog
 
-from ..settings import SCOPES, Scope, Settings
+from opbox_protocol.errors import AuthenticationError, BadRequestError, ForbiddenError
+
+from ..settings import SCOPES, Scope, Settings, Token
+from .token_files import read_token, read_tokens
 
 __all__ = ["Identity", "Tokens"]
+
+LOOK_S = 1.0
+"""How often, at most, the files of tokens are looked at for changes."""
+
+_log = structlog.get_logger("opbox.tokens")
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A caller: what it makes belongs to `owner`."""
+    """A caller: what it makes belongs to `owner`.
+
+    Attributes:
+        expires: when its token ceases to be one; None for never.
+    """
 
     owner: str
     scopes: frozenset[Scope]
+    expires: datetime | None = None
 
-    def require(self, scope: Scope) -> None:
-        """ForbiddenError unless the token has the scope."""
-        if scope not in self.scopes:
+    def require(self, *scopes: Scope) -> None:
+        """ForbiddenError unless the token has one of the scopes."""
+        if not self.scopes.intersection(scopes):
             listed = ", ".join(sorted(self.scopes)) or "none"
-            raise ForbiddenError(f"scope: expected a token with {scope!r}, got one with {listed}: use another token")
+            wanted = " or ".join(map(repr, scopes))
+            raise ForbiddenError(f"scope: expected a token with {wanted}, got one with {listed}: use another token")
 
 
 class Tokens:
-    """The tokens of the settings, found by their digest, so that comparing tells nothing by its time."""
+    """The tokens of the settings and of their files, known by digest, so that comparing tells nothing by its time.
+
+    A file that changes is read again; what cannot be read then is logged, and the tokens from before stay.
+
+    Args:
+        settings: of the server.
+
+    Raises:
+        BadRequestError: a file that cannot be read, or says something else than tokens.
+    """
 
     def __init__(self, settings: Settings) -> None:
-        self._known: dict[bytes, Identity] = {}
-        if settings.token is not None:
-            self._add(settings.token.get_secret_value(), Identity("default", SCOPES))
-        for token in settings.tokens:
-            self._add(token.token.get_secret_value(), Identity(token.name, token.scopes))
-
-    def _add(self, secret: str, identity: Identity) -> None:
-        self._known[_digest(secret.encode())] = identity
+        self._settings = settings
+        self._files = [path for path in (settings.token_file, settings.tokens_file) if path is not None]
+        self._looked = time.monotonic()
+        self._stamps = self._now_stamped()
+        self._known = self._read()
 
     def identify(self, authorization: bytes | None) -> Identity:
         """The caller behind an Authorization header.
 
         Raises:
-            AuthenticationError: there is none, it is no bearer token, or the token is unknown.
+            AuthenticationError: there is none, it is no bearer token, or the token is unknown or has expired.
         """
         if authorization is None:
             raise AuthenticationError("token: expected the header 'Authorization: Bearer TOKEN', got none")
         kind, _, secret = authorization.partition(b" ")
         if kind.lower() != b"bearer" or not secret.strip():
             raise AuthenticationError("token: expected the header 'Authorization: Bearer TOKEN', got another kind")
+        if self._files:
+            self._read_changes()
         presented = _digest(secret.strip())
         caller = None
         for digest, identity in self._known.items():
@@ -58,7 +84,56 @@ class Tokens:
                 caller = identity
         if caller is None:
             raise AuthenticationError("token: expected one that this server knows, got another: check OPBOX_TOKEN")
+        if caller.expires is not None and caller.expires <= datetime.now(UTC):
+            raise AuthenticationError(
+                f"token: expected one that is still good, got one that expired at {caller.expires:%Y-%m-%dT%H:%M:%SZ}: "
+                "ask for a new one"
+            )
         return caller
+
+    def _read(self) -> dict[bytes, Identity]:
+        settings = self._settings
+        known: dict[bytes, Identity] = {}
+        everything = [settings.token.get_secret_value()] if settings.token is not None else []
+        if settings.token_file is not None:
+            everything.append(read_token(settings.token_file))
+        for secret in everything:
+            known[_digest(secret.encode())] = Identity("default", SCOPES)
+        further: Iterable[Token] = settings.tokens
+        if settings.tokens_file is not None:
+            further = [*further, *read_tokens(settings.tokens_file)]
+        for token in further:
+            expires = token.expires.astimezone(UTC) if token.expires is not None else None
+            known[_digest(token.token.get_secret_value().encode())] = Identity(token.name, token.scopes, expires)
+        return known
+
+    def _read_changes(self) -> None:
+        now = time.monotonic()
+        if now - self._looked < LOOK_S:
+            return
+        self._looked = now
+        stamps = self._now_stamped()
+        if stamps == self._stamps:
+            return
+        self._stamps = stamps
+        try:
+            self._known = self._read()
+        except BadRequestError as error:
+            _log.error("the tokens of before stay", error=error.message)
+        else:
+            _log.info("tokens were read again", tokens=len(self._known))
+
+    def _now_stamped(self) -> list[tuple[int, ...]]:
+        return [_stamp(path) for path in self._files]
+
+
+def _stamp(path: Path) -> tuple[int, ...]:
+    """What changes when a file's text does, or another takes its name."""
+    try:
+        status = path.stat()
+    except OSError:
+        return ()
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def _digest(secret: bytes) -> bytes:

@@ -1,8 +1,10 @@
-"""Prometheus metrics: requests, latency, bytes, commands; sessions, restarts and memory as they are when asked."""
+"""Prometheus metrics: requests, latency, bytes, commands; sessions, device time, restarts and memory as when asked."""
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable, Iterator
+from importlib.metadata import version
 from typing import Any
 
 from prometheus_client import (
@@ -11,6 +13,8 @@ from prometheus_client import (
     Counter,
     Gauge,
     Histogram,
+    Info,
+    ProcessCollector,
     disable_created_metrics,
     generate_latest,
 )
@@ -18,11 +22,15 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from ..device_time import DeviceTime
 from ..worker.pool import Stats
 
 __all__ = ["Metrics"]
 
-BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 60)
+BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 60, 300, 1800)
+OWNERS = 100
+"""Owners that have labels of their own; tokens come and go, and a label stays for as long as the server."""
+OTHERS = "others"
 
 
 class Metrics:
@@ -30,26 +38,35 @@ class Metrics:
 
     Args:
         stats: the figures of the pool of workers.
+        deadline_s: how long a request may take: the last bucket.
     """
 
-    def __init__(self, stats: Callable[[], Stats]) -> None:
+    def __init__(self, stats: Callable[[], Stats], deadline_s: float) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]
-        self._registry = CollectorRegistry()
+        registry = self._registry = CollectorRegistry()
         labels = ("method", "route")
-        self._requests = Counter("opbox_requests", "Requests.", (*labels, "status"), registry=self._registry)
+        buckets = (*(bound for bound in BUCKETS if bound < deadline_s), deadline_s)
+        self._requests = Counter("opbox_requests", "Requests.", (*labels, "status"), registry=registry)
         self._seconds = Histogram(
-            "opbox_request_seconds", "Time to answer.", labels, buckets=BUCKETS, registry=self._registry
+            "opbox_request_duration_seconds", "Time to answer.", labels, buckets=buckets, registry=registry
         )
-        self._received = Counter("opbox_received_bytes", "Bytes of bodies.", registry=self._registry)
-        self._sent = Counter("opbox_sent_bytes", "Bytes of answers.", registry=self._registry)
-        self._commands = Counter("opbox_commands", "Session commands taken.", registry=self._registry)
-        self.in_flight = Gauge("opbox_in_flight", "Requests being answered.", registry=self._registry)
+        self._of_owner = Counter(
+            "opbox_owner_requests", "Requests by whose token they had.", ("owner",), registry=registry
+        )
+        self._received = Counter("opbox_received_bytes", "Bytes of bodies.", registry=registry)
+        self._sent = Counter("opbox_sent_bytes", "Bytes of answers.", registry=registry)
+        self._commands = Counter("opbox_commands", "Session commands taken.", registry=registry)
+        self.in_flight = Gauge("opbox_requests_in_flight", "Requests being answered.", registry=registry)
+        build = Info("opbox_build", "The server that runs.", registry=registry)
+        build.info({"version": version("opbox-service"), "python": platform.python_version()})
+        ProcessCollector(registry=registry)
+        self._owners: set[str] = set()
         self._children: dict[tuple[str, str, int], tuple[Any, Any]] = {}
-        self._registry.register(_StatsCollector(stats))
+        registry.register(_StatsCollector(stats, self._owner_label))
 
     content_type = CONTENT_TYPE_LATEST
 
-    def count(self, method: str, route: str, status: int, seconds: float, received: int, sent: int) -> None:
+    def count(self, method: str, route: str, status: int, seconds: float, received: int, sent: int, owner: str) -> None:
         """One request was answered; `route` is the path with its parameters' names, so that there are few labels."""
         key = (method, route, status)
         children = self._children.get(key)
@@ -60,6 +77,8 @@ class Metrics:
             )
         children[0].inc()
         children[1].observe(seconds)
+        if owner:
+            self._of_owner.labels(self._owner_label(owner)).inc()
         self._received.inc(received)
         self._sent.inc(sent)
 
@@ -71,10 +90,18 @@ class Metrics:
         """The exposition."""
         return generate_latest(self._registry)
 
+    def _owner_label(self, owner: str) -> str:
+        if owner not in self._owners:
+            if len(self._owners) >= OWNERS:
+                return OTHERS
+            self._owners.add(owner)
+        return owner
+
 
 class _StatsCollector(Collector):
-    def __init__(self, stats: Callable[[], Stats]) -> None:
+    def __init__(self, stats: Callable[[], Stats], owner_label: Callable[[str], str]) -> None:
         self._stats = stats
+        self._owner_label = owner_label
 
     def collect(self) -> Iterator[Metric]:
         stats = self._stats()
@@ -86,7 +113,25 @@ class _StatsCollector(Collector):
             deaths.add_metric([cause], count)
         yield deaths
         yield GaugeMetricFamily("opbox_buffer_bytes", "Transfer buffers in use.", stats.buffer_bytes)
-        resident = GaugeMetricFamily("opbox_resident_bytes", "Resident memory.", labels=["process"])
+        resident = GaugeMetricFamily("opbox_resident_memory_bytes", "Resident memory.", labels=["process"])
         for name, value in stats.resident.items():
             resident.add_metric([name], value)
         yield resident
+        yield from self._device_times(stats.device_times)
+
+    def _device_times(self, times: dict[tuple[str, str], DeviceTime]) -> Iterator[Metric]:
+        labels = ["device", "owner"]
+        runs = CounterMetricFamily("opbox_runs", "Batches of commands, and calls without a session.", labels=labels)
+        queue = CounterMetricFamily("opbox_queue_seconds", "Time that runs waited for their turn.", labels=labels)
+        compute = CounterMetricFamily("opbox_compute_seconds", "Time that runs took.", labels=labels)
+        sums: dict[tuple[str, str], DeviceTime] = {}
+        for (owner, device), time in times.items():
+            total = sums.setdefault((device, self._owner_label(owner)), DeviceTime())
+            total.queue_s += time.queue_s
+            total.compute_s += time.compute_s
+            total.runs += time.runs
+        for place, total in sums.items():
+            runs.add_metric(place, total.runs)
+            queue.add_metric(place, total.queue_s)
+            compute.add_metric(place, total.compute_s)
+        yield from (runs, queue, compute)

@@ -13,12 +13,15 @@ from collections import Counter
 from typing import Any
 
 import structlog
+from starlette.middleware.cors import CORSMiddleware
 
 from opbox_protocol.errors import NotReadyError, QuotaError, error_to_json
+from opbox_protocol.wire import HEADER_LENGTH
 
 from ..routes.route import RouteTable
 from ..settings import Settings
 from .endpoint import ApiState, Context, Disconnected, Endpoint, Receive, Scope, Send
+from .hosts import Hosts
 from .identity import Identity, Tokens
 from .metrics import Metrics
 
@@ -58,13 +61,20 @@ class Middleware:
         self._settings = settings
         self._metrics = metrics
         self._tokens = Tokens(settings)
+        self._hosts = Hosts(settings)
+        self._cors = _cors(self._answer, settings.cors_origins) if settings.cors_origins else None
         self._in_flight: Counter[str] = Counter()
         self._total = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
-            return
+        elif self._cors is not None:
+            await self._cors(scope, receive, send)
+        else:
+            await self._answer(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         begun = time.perf_counter()
         headers = dict(scope["headers"])
         route, parameters = self._routes.find(scope["method"], scope["path"]) or (None, {})
@@ -73,7 +83,7 @@ class Middleware:
         try:
             await self._serve(scope, receive, send, context)
         except Disconnected:
-            context.status = 499
+            context.status, context.error = 499, "the client went away before its request was whole"
         except Exception as error:
             problem = error
             if context.started:
@@ -82,16 +92,18 @@ class Middleware:
         finally:
             seconds = time.perf_counter() - begun
             label = "other" if route is None else route.path
-            self._metrics.count(scope["method"], label, context.status, seconds, context.received, context.sent)
+            owner = context.identity.owner
+            self._metrics.count(scope["method"], label, context.status, seconds, context.received, context.sent, owner)
             if context.status >= 400 or self._settings.log_requests:
                 _log_request(scope, context, seconds, problem)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send, context: Context) -> None:
         route = context.route
+        self._hosts.check(context.headers.get(b"host"))
         if route is None or route.token:
             identity = context.identity = self._tokens.identify(context.headers.get(b"authorization"))
-            if route is not None and route.scope is not None:
-                identity.require(route.scope)
+            if route is not None and route.scopes:
+                identity.require(*route.scopes)
         owner = context.identity.owner
         self._check_in_flight(owner)
         self._in_flight[owner] += 1
@@ -118,6 +130,17 @@ class Middleware:
     def in_flight(self) -> int:
         """Requests being answered."""
         return self._total
+
+
+def _cors(app: Any, origins: tuple[str, ...]) -> CORSMiddleware:
+    """`app`, whose answers pages of these origins may read; tokens travel in a header, so cookies are not asked for."""
+    return CORSMiddleware(
+        app,
+        allow_origins=origins,
+        allow_methods=["GET", "POST", "PUT", "DELETE"],
+        allow_headers=["Authorization", "Content-Type", HEADER_LENGTH, "X-Request-Id"],
+        expose_headers=[HEADER_LENGTH, "X-Request-Id"],
+    )
 
 
 def _request_id(headers: dict[bytes, bytes]) -> str:
@@ -147,6 +170,7 @@ def _noting(send: Send, context: Context) -> Send:
 async def send_error(error: BaseException, context: Context, send: Send, status: int | None = None) -> None:
     """Answer with an error, in the one form that errors have; with another `status` than its own if one is given."""
     usual, header = error_to_json(error)
+    context.error = header["error"]
     status = status or usual
     body = json.dumps({**header, "request_id": context.request_id}, ensure_ascii=False, default=str).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
@@ -172,8 +196,9 @@ def _log_request(scope: Scope, context: Context, seconds: float, problem: BaseEx
         "received": context.received,
         "sent": context.sent,
     }
-    if problem is not None:
-        entry["error"] = str(problem)[:500]
-        if context.status == 500:
-            entry["exc_info"] = problem
+    if context.status >= 400:
+        reason = str(problem) if problem is not None else context.error
+        entry["error"] = (reason or f"answered {context.status} without a reason")[:500]
+    if problem is not None and context.status == 500:
+        entry["exc_info"] = problem
     level("request", **entry)

@@ -100,7 +100,7 @@ def _responses(route: Route) -> dict[int | str, dict[str, Any]]:
     if route.accepted is not None:
         responses[202] = {"model": route.accepted, "description": "Taken; it runs in its turn."}
     everywhere = (401, 429, 500, 503) if route.token else (429, 500, 503)
-    for status in sorted({*everywhere, *((403,) if route.scope else ()), *route.errors}):
+    for status in sorted({*everywhere, *((403,) if route.scopes else ()), *route.errors}):
         responses[status] = {"model": Error, "description": STATUSES[status]}
     return responses
 

@@ -123,13 +123,17 @@ def infer_type(engine: Engine, call: Call, done: Done) -> None:
 
 def forward(engine: Engine, call: Call, done: Done) -> None:
     """Run a graph on the given tensors; its outputs."""
-    body = call.body
-    with engine.runner.run(body.graph, body.parameters, call.tensors, call.limit, backward=False) as outputs:
+    body, owner = call.body, call.owner
+    with engine.runner.run(
+        body.graph, body.parameters, call.tensors, call.limit, backward=False, owner=owner
+    ) as outputs:
         done(Answer({}, outputs))
 
 
 def backward(engine: Engine, call: Call, done: Done) -> None:
     """Run a graph forward and backward; its outputs and the gradients of its arguments."""
-    body = call.body
-    with engine.runner.run(body.graph, body.parameters, call.tensors, call.limit, backward=True) as outputs:
+    body, owner = call.body, call.owner
+    with engine.runner.run(
+        body.graph, body.parameters, call.tensors, call.limit, backward=True, owner=owner
+    ) as outputs:
         done(Answer({}, outputs))

@@ -54,7 +54,7 @@ def live(place: Place, call: Call, done: Done) -> None:
 
 
 def ready(place: Place, call: Call, done: Done) -> None:
-    """Whether calls can be taken: false as soon as the server begins to stop."""
+    """Whether calls can be taken: false as soon as the server begins to stop. Needs no token."""
     if not place.ready:
         raise NotReadyError("the server is starting or stopping: try again in a moment")
     done(Answer({"ready": True}))

@@ -59,7 +59,7 @@ class Route:
         request: the model that bodies are validated by.
         answer: the model of the answer's JSON; None where that is text.
         runs_on: where it is served.
-        scope: what the token needs; None where any token will do.
+        scope: what the token needs, one of several where they are listed; None where any token will do.
         token: whether a token is needed at all.
         hot: whether it is served without FastAPI's layers.
         tensors: whether tensors travel both ways, which may be bytes behind the JSON.
@@ -76,7 +76,7 @@ class Route:
     request: type[Body] | None = None
     answer: type[BaseModel] | None
     runs_on: RunsOn = RunsOn.ANY_WORKER
-    scope: Scope | None = "run"
+    scope: Scope | tuple[Scope, ...] | None = "run"
     token: bool = True
     hot: bool = False
     tensors: bool = False
@@ -84,6 +84,12 @@ class Route:
     accepted: type[BaseModel] | None = None
     errors: tuple[int, ...] = ()
     documented: bool = True
+
+    @property
+    def scopes(self) -> tuple[Scope, ...]:
+        """The scopes of which the token needs one; empty where any token will do."""
+        scope = self.scope
+        return () if scope is None else scope if isinstance(scope, tuple) else (scope,)
 
 
 class RouteTable:

@@ -154,6 +154,7 @@ ROUTES = RouteTable(
             answer=health.Ready,
             runs_on=RunsOn.API,
             scope=None,
+            token=False,
         ),
         Route(
             method="GET",
@@ -171,7 +172,7 @@ ROUTES = RouteTable(
             tag="health",
             answer=None,
             runs_on=RunsOn.API,
-            scope=None,
+            scope=("metrics", "admin"),
         ),
         Route(
             method="GET",

@@ -29,12 +29,13 @@ from opbox_protocol.errors import (
 from ..carriers import AnswerLimit, Done, Tensors
 from ..commands import ArrayTable, TypedCommand, check_scopes, parse
 from ..custom import Definitions
+from ..device_time import DeviceTimes
 from ..quota import Budget, MeteredBackend
 from ..settings import SCOPES, Scope, Settings
 from ..stateless.graph_cache import GraphCache
 from ..task import Task, running
 from .batch import NO_LIMIT, Batch
-from .code_policy import UNWATCHED, CodePolicy
+from .code_policy import CodePolicy
 
 __all__ = ["Session"]
 
@@ -49,6 +50,7 @@ class Session:
         ttl_s: how long it is kept unused.
         graphs, settings: shared with the other sessions.
         code_policy: for code that it uploads.
+        device_times: counts how long its batches wait and run.
 
     Attributes:
         table: its arrays, executors and kernels.
@@ -65,7 +67,8 @@ class Session:
         ttl_s: float,
         graphs: GraphCache,
         settings: Settings,
-        code_policy: CodePolicy = UNWATCHED,
+        code_policy: CodePolicy,
+        device_times: DeviceTimes,
     ) -> None:
         self.id = id
         self.owner = owner
@@ -73,6 +76,7 @@ class Session:
         self.ttl_s = ttl_s
         self.settings = settings
         self._code_policy = code_policy
+        self._device_times = device_times
         self.budget = Budget(settings.max_session_bytes)
         device_backend = backend_for(device)
         backend: Any = MeteredBackend(device_backend, self.budget)
@@ -177,9 +181,11 @@ class Session:
                 batch = self._waiting.pop(self._next)
                 self._waiting_bytes -= batch.own_bytes
                 self._running = True
+            begun = time.monotonic()
             try:
                 self._run(batch)
             finally:
+                self._device_times.add(self.owner, self.device, begun - batch.since, time.monotonic() - begun)
                 with self._lock:
                     self._next = batch.seq + 1
                     self._running = False

@@ -13,10 +13,11 @@ from cachetools import FIFOCache
 
 from opbox_protocol.errors import BadRequestError, ForbiddenError, GoneError, NotFoundError, QuotaError
 
+from ..device_time import DeviceTimes
 from ..settings import SCOPES, UPLOADS, Scope, Settings
 from ..stateless.graph_cache import GraphCache
 from ..stateless.graph_runner import check_device
-from .code_policy import UNWATCHED, CodePolicy
+from .code_policy import CodePolicy
 from .session import Session
 
 __all__ = ["Sessions", "return_memory"]
@@ -31,10 +32,13 @@ class Sessions:
     Ids are random and bound to an owner: for anybody else there is no such session.
     """
 
-    def __init__(self, settings: Settings, graphs: GraphCache, code_policy: CodePolicy = UNWATCHED) -> None:
+    def __init__(
+        self, settings: Settings, graphs: GraphCache, code_policy: CodePolicy, device_times: DeviceTimes
+    ) -> None:
         self._settings = settings
         self._code_policy = code_policy
         self._graphs = graphs
+        self._device_times = device_times
         self._sessions: dict[str, Session] = {}
         self._gone: FIFOCache[str, tuple[str, str]] = FIFOCache(REMEMBERED)
         self._lock = threading.Lock()
@@ -82,7 +86,9 @@ class Sessions:
             if count >= settings.max_sessions:
                 raise QuotaError(f"sessions: expected at most {settings.max_sessions} of an owner: delete one first")
             id = secrets.token_hex(16)
-            session = Session(id, owner, device, seed, float(ttl_s), self._graphs, settings, self._code_policy)
+            session = Session(
+                id, owner, device, seed, float(ttl_s), self._graphs, settings, self._code_policy, self._device_times
+            )
             self._sessions[id] = session
         self._start_sweeping()
         return session

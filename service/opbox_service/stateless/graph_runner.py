@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -13,6 +14,7 @@ from opbox_ops.backend import backend_for
 from opbox_protocol.errors import BadRequestError, UnsupportedError
 
 from ..carriers import AnswerLimit
+from ..device_time import DeviceTimes
 from ..graph.ir import Graph
 from ..quota import Budget, MeteredBackend
 from ..settings import Settings
@@ -54,11 +56,13 @@ class GraphRunner:
     Args:
         settings: the limits, and the device of calls that name none.
         graphs: the graphs that calls name by hash.
+        device_times: counts how long runs take.
     """
 
-    def __init__(self, settings: Settings, graphs: GraphCache) -> None:
+    def __init__(self, settings: Settings, graphs: GraphCache, device_times: DeviceTimes) -> None:
         self._settings = settings
         self._graphs = graphs
+        self._device_times = device_times
         self._plans = PlanCache(settings.plan_cache, settings.plan_cache_bytes, settings.max_session_bytes)
 
     def close(self) -> None:
@@ -74,6 +78,7 @@ class GraphRunner:
         limit: AnswerLimit = NO_LIMIT,
         *,
         backward: bool,
+        owner: str,
     ) -> Iterator[dict[str, Array]]:
         """Run a graph forward, and backward if asked; its outputs, valid in the block.
 
@@ -82,6 +87,7 @@ class GraphRunner:
             parameters: BackwardParameters for backward.
             tensors: by argument and auxiliary state; for backward head gradients too, as `head_grad:<output>`.
             limit: how large the outputs, and for backward the gradients, may be.
+            owner: for whom.
 
         Raises:
             BadRequestError: a tensor is missing, or is nobody's.
@@ -98,6 +104,7 @@ class GraphRunner:
         host = backend_for(device)
         backend: Any = MeteredBackend(host, Budget(self._settings.max_session_bytes))
         scope: Any = getattr(host, "device", None) or contextlib.nullcontext()
+        begun = time.monotonic()
         with scope, self._plans.borrow(key, graph, inputs, wrt, device, backend) as compiled:
             limit.check("the outputs", [*compiled.executor.outputs, *compiled.grads.values()])
             for name, array in compiled.arrays.items():
@@ -112,6 +119,7 @@ class GraphRunner:
                 outputs = {name: array.copy() for name, array in outputs.items()}
                 executor.backward([backend.put(heads[name]) if name in heads else None for name in names])
                 outputs |= {GRAD + name: backend.get(array) for name, array in compiled.grads.items()}
+            self._device_times.add(owner, device, 0.0, time.monotonic() - begun)
             yield outputs
 
 

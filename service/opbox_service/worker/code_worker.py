@@ -21,6 +21,7 @@ import structlog
 from opbox_protocol.errors import DeadlineError, GoneError, MXNetError, UserCodeError, WorkerDiedError
 
 from ..carriers import RawRequest, RawResponse
+from ..device_time import DeviceTimes
 from ..settings import Settings
 from .confine import Bounds
 from .orphans import User, end_all_of
@@ -60,8 +61,10 @@ class CodeWorker(Worker):
         epitaph: why, in a sentence, for its owner.
     """
 
-    def __init__(self, settings: Settings, on_end: Callable[[Worker], None], user: User | None) -> None:
-        super().__init__(settings, on_end)
+    def __init__(
+        self, settings: Settings, on_end: Callable[[Worker], None], device_times: DeviceTimes, user: User | None
+    ) -> None:
+        super().__init__(settings, on_end, device_times)
         self._user = user
         self.user = user.id if user is not None else 0
         self.session: str | None = None

@@ -18,7 +18,8 @@ from cachetools import FIFOCache
 from opbox_protocol.errors import GoneError, MXNetError, NotReadyError, QuotaError
 
 from ..carriers import RawRequest, RawResponse
-from ..settings import UPLOADS, Settings
+from ..device_time import DeviceTimes
+from ..settings import SCOPES, UPLOADS, Settings
 from . import landlock
 from .code_worker import CodeWorker, own_packages
 from .confine import unreadable
@@ -32,6 +33,8 @@ __all__ = ["CodeWorkers"]
 REMEMBERED = 10_000
 """Ended sessions whose owners still learn what became of them."""
 WATCH_S, MEASURE_S = 0.1, 0.5
+STRAYS_S = 0.5
+"""How often strays are looked for, while there are sessions to leave any."""
 LIST_S = 1.0
 """How long a session that is listed may take to tell of itself; it may be in code that lets nothing else run."""
 
@@ -43,18 +46,23 @@ class CodeWorkers:
 
     Args:
         settings: of the server.
+        device_times: counts how long sessions' calls wait and run.
         root: whether the processes can take on users of their own.
         siblings: the processes that the server has started besides.
     """
 
-    def __init__(self, settings: Settings, *, root: bool, siblings: Callable[[], list[int]]) -> None:
+    def __init__(
+        self, settings: Settings, device_times: DeviceTimes, *, root: bool, siblings: Callable[[], list[int]]
+    ) -> None:
         self._settings = settings
+        self._device_times = device_times
         self._siblings = siblings
         self._users = bool(root and settings.code_user)
         self._wanted = settings.code_sessions > 0 and any(
             UPLOADS & scopes and "run" in scopes
             for scopes in (
-                *((frozenset({"run"}) | UPLOADS,) if settings.token is not None else ()),
+                # What a file will list when it changes is not known.
+                *((SCOPES,) if settings.token or settings.token_file or settings.tokens_file else ()),
                 *(token.scopes for token in settings.tokens),
             )
         )
@@ -62,6 +70,7 @@ class CodeWorkers:
         self._spares: list[CodeWorker] = []
         self._taken: dict[str, tuple[str, CodeWorker, dict[str, Any]]] = {}
         self._opening = 0
+        self._busy = asyncio.Event()
         self._ended_sessions: FIFOCache[str, tuple[str, str]] = FIFOCache(REMEMBERED)
         self._tasks: set[asyncio.Task[None]] = set()
         self._running = False
@@ -115,6 +124,12 @@ class CodeWorkers:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    def abandon(self) -> None:
+        """End all of them now; what they leave, the next server removes."""
+        self._running = False
+        for worker in self._alive:
+            worker.kill()
+
     def resident(self) -> dict[str, int]:
         """Bytes of memory by process."""
         return {f"code{i}": worker.memory()[0] for i, worker in enumerate(self.workers())}
@@ -164,7 +179,9 @@ class CodeWorkers:
                 return response
             session = json.loads(bytes(response.body))
             worker.session, worker.ttl_s = session["id"], session["ttl_s"]
+            worker.whose = (request.owner, session["device"])
             self._taken[session["id"]] = (request.owner, worker, session)
+            self._busy.set()
             if worker.ended:
                 self._on_end(worker)
             return response
@@ -228,7 +245,7 @@ class CodeWorkers:
         """A process that starts; NotReadyError when the system has no room for one."""
         user = User(self._settings.code_user) if self._users else None
         try:
-            worker = CodeWorker(self._settings, self._on_end, user)
+            worker = CodeWorker(self._settings, self._on_end, self._device_times, user)
         except OSError as error:
             if user is not None:
                 user.release()
@@ -239,6 +256,7 @@ class CodeWorkers:
 
     def _on_end(self, worker: Worker) -> None:
         assert isinstance(worker, CodeWorker)
+        self._busy.set()
         self._alive.discard(worker)
         if worker in self._spares:
             self._spares.remove(worker)
@@ -256,17 +274,29 @@ class CodeWorkers:
         self._keep_spares()
 
     async def _watch(self) -> None:
+        """Look after sessions while there are any; with none, and nothing left of the last, this sleeps."""
+        looked = 0.0
         while True:
+            await self._busy.wait()
             await asyncio.sleep(WATCH_S)
-            for worker in self.workers():
+            workers = self.workers()
+            for worker in workers:
                 worker.watch()
                 if worker.ready and worker.session is not None and worker.expired:
                     worker.retire(f"session {worker.session} expired unused: make a new one")
-            end_strays({*(worker.pid for worker in self._alive), *self._siblings()}, kill=not self._users)
+            if workers and time.monotonic() - looked < STRAYS_S:
+                continue
+            looked = time.monotonic()
+            known = {*(worker.pid for worker in self._alive), *self._siblings()}
+            strays = end_strays(known, kill=not self._users)
+            # What a stray leaves becomes a child of this process when that has ended, and not before.
+            if not strays and not self._taken and not any(task.get_name() == "cleaning" for task in self._tasks):
+                self._busy.clear()
 
     async def _measure(self) -> None:
         """Judge what sessions hold, again and again; a twentieth of the time at most."""
         while True:
+            await self._busy.wait()
             begun = time.monotonic()
             workers = [worker for worker in self.workers() if worker.watched]
             for worker, usage, files in await asyncio.to_thread(self._measured, workers) if workers else ():

@@ -109,22 +109,28 @@ def adopt_strays() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, ctypes.c_ulong(1), 0, 0, 0)
 
 
-def end_strays(known: set[int], *, kill: bool) -> None:
+def end_strays(known: set[int], *, kill: bool) -> int:
     """See off what has become this process's child without being started by it, as in a container without an init.
 
     Args:
         known: processes that it has started.
         kill: end those that run, too: where code has the server's user id, and left its Unix session, nothing else
             tells whose they were.
+
+    Returns:
+        How many there were.
     """
+    strays = 0
     for pid in _children() - known:
         with contextlib.suppress(OSError):
             # A child of the server's own has its Unix session; what is not confined comes from elsewhere.
             if os.getsid(pid) == os.getsid(0) or "\nNoNewPrivs:\t1" not in Path(f"/proc/{pid}/status").read_text():
                 continue
+            strays += 1
             if kill:
                 os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, os.WNOHANG)
+    return strays
 
 
 def _children() -> set[int]:

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from ..buffers import Lease
 from ..carriers import RawRequest, RawResponse
+from ..device_time import DeviceTime
 
 __all__ = ["Stats", "WorkerPool"]
 
@@ -22,6 +23,7 @@ class Stats:
         buffer_bytes: of transfer buffers in use.
         code_workers: processes of sessions with code.
         code_deaths: such processes that were ended, by cause.
+        device_times: how long calls waited and ran, by owner and device.
     """
 
     sessions: int
@@ -30,6 +32,7 @@ class Stats:
     buffer_bytes: int
     code_workers: int = 0
     code_deaths: dict[str, int] = field(default_factory=dict)
+    device_times: dict[tuple[str, str], DeviceTime] = field(default_factory=dict)
 
 
 class WorkerPool(Protocol):
@@ -50,6 +53,9 @@ class WorkerPool(Protocol):
 
     async def call(self, request: RawRequest) -> RawResponse:
         """Make a call, and release its body. MXNetError when it could not be made or brought to an end."""
+
+    def abandon(self) -> None:
+        """End all processes at once, whatever they are at."""
 
     def stats(self) -> Stats:
         """For the metrics."""

@@ -78,9 +78,10 @@ class WorkerProcess:
             if self._progress is not None:
                 self._progress.beat()
             dropped, sessions = self._answers.sweep(), len(self._engine.sessions)
-            if dropped or sessions != self._sessions_sent:
+            times = self._engine.device_times.take()
+            if dropped or times or sessions != self._sessions_sent:
                 self._sessions_sent = sessions
-                self._send({"kind": "drop", "segments": dropped, "sessions": sessions})
+                self._send({"kind": "drop", "segments": dropped, "sessions": sessions, "times": times})
 
     def _take_calls(self) -> None:
         while True:
@@ -131,6 +132,7 @@ class WorkerProcess:
             body,
             header["header_length"],
             header["binary"],
+            header["non_finite"],
         )
 
         def send(response: RawResponse) -> None:

@@ -19,9 +19,11 @@ import structlog
 from cachetools import FIFOCache
 
 from opbox_protocol.errors import GoneError, NotFoundError, NotReadyError
+from opbox_protocol.wire import strict_json
 
 from ..buffers import Lease
 from ..carriers import RawRequest, RawResponse
+from ..device_time import DeviceTimes
 from ..routes.route import RunsOn
 from ..settings import UPLOADS, Settings
 from .code_worker import CodeWorker
@@ -50,7 +52,8 @@ class ProcessPool:
         self._turn = 0
         self._early_ends: list[float] = []
         self.restarts = 0
-        self._code = CodeWorkers(settings, root=os.geteuid() == 0, siblings=lambda: self.pids)
+        self._device_times = DeviceTimes()
+        self._code = CodeWorkers(settings, self._device_times, root=os.geteuid() == 0, siblings=lambda: self.pids)
 
     @property
     def ready(self) -> bool:
@@ -79,6 +82,12 @@ class ProcessPool:
         await asyncio.gather(self._code.stop(grace), *(worker.stop(grace) for worker in self._workers))
         for task in list(self._tasks):
             task.cancel()
+
+    def abandon(self) -> None:
+        self._supervising = False
+        for worker in self._workers:
+            worker.kill()
+        self._code.abandon()
 
     def lease(self, request: RawRequest, nbytes: int) -> Lease:
         return self._worker(request).lease(nbytes)
@@ -113,6 +122,7 @@ class ProcessPool:
             buffer_bytes=sum(lent for _, lent in memory),
             code_workers=sessions,
             code_deaths=dict(self._code.deaths),
+            device_times=self._device_times.sums(),
         )
 
     @property
@@ -169,12 +179,12 @@ class ProcessPool:
             sessions += json.loads(bytes(response.body))["sessions"]
             response.release()
         sessions += await self._code.listed(request)
-        return RawResponse(200, [json.dumps({"sessions": sessions}).encode()])
+        return RawResponse(200, [strict_json({"sessions": sessions}).encode()])
 
     # -- supervision --------------------------------------------------------------------------------------------
 
     def _new_worker(self) -> Worker:
-        return Worker(self._settings, self._ended)
+        return Worker(self._settings, self._ended, self._device_times)
 
     def _ended(self, worker: Worker) -> None:
         if not self._supervising or worker not in self._workers:

@@ -61,6 +61,9 @@ class ThreadPool:
             await loop.run_in_executor(None, engine.close)
         self._pool.close()
 
+    def abandon(self) -> None:
+        """Nothing: threads end with the process that they are in."""
+
     def lease(self, request: RawRequest, nbytes: int) -> Lease:
         return self._pool.lease(nbytes)
 
@@ -115,6 +118,7 @@ class ThreadPool:
             restarts=0,
             resident={"api": resident_bytes()},
             buffer_bytes=self._pool.lent_bytes,
+            device_times=self._engine.device_times.sums() if self._engine is not None else {},
         )
 
     def _copied(self, response: RawResponse) -> RawResponse:

@@ -20,6 +20,7 @@ from opbox_protocol.errors import DeadlineError, MXNetError, NotReadyError, Work
 
 from ..buffers import Lease, Pool, map_shared
 from ..carriers import RawRequest, RawResponse
+from ..device_time import DeviceTimes
 from ..settings import Settings
 from . import messages
 from .processes import resident_bytes
@@ -44,14 +45,20 @@ class Worker:
 
     Buffers are its own: what one worker can read, no other can.
 
+    Attributes:
+        whose: the owner and the device that its time is counted for; None where sessions share it, which tells.
+
     Args:
         settings: passed on, without the tokens.
         on_end: called once when the process has ended, asked to or not.
+        device_times: counts how long its calls wait and run.
     """
 
-    def __init__(self, settings: Settings, on_end: Callable[[Worker], None]) -> None:
+    def __init__(self, settings: Settings, on_end: Callable[[Worker], None], device_times: DeviceTimes) -> None:
         self._settings = settings
         self._on_end = on_end
+        self._device_times = device_times
+        self.whose: tuple[str, str] | None = None
         self._loop = asyncio.get_running_loop()
         self._pool = Pool(shared=True, limit=settings.max_buffer_bytes, keep=settings.buffer_cache_bytes)
         self._answers: dict[int, memoryview] = {}
@@ -89,7 +96,7 @@ class Worker:
             self._process = self._spawn(theirs.fileno())
         self._loop.add_reader(ours.fileno(), self._read)
         self._watch()
-        settings = self._settings.model_dump(mode="json", exclude={"token", "tokens"})
+        settings = self._settings.model_dump(mode="json", exclude={"token", "tokens", "token_file", "tokens_file"})
         self._send(messages.write({"kind": "settings", **self._further_settings()}, json.dumps(settings).encode()))
         try:
             await asyncio.wait_for(asyncio.shield(self._started), START_S)
@@ -206,6 +213,7 @@ class Worker:
             "rid": request.request_id,
             "header_length": request.header_length,
             "binary": request.binary,
+            "non_finite": request.non_finite,
             "size": len(request.view),
             "segment": segment,
         }
@@ -304,6 +312,7 @@ class Worker:
             self._dropped_at = self._loop.time()
             for number in header["segments"]:
                 self._answers.pop(number, None)
+            self._device_times.add_rows(header["times"], self.whose)
         else:
             raise ValueError(f"unexpected message {header['kind']!r}")
 

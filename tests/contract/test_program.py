@@ -1,0 +1,156 @@
+"""`opbox serve` as a program: what it says, how it stops, what it refuses at its start, what it does when idle."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+
+from tests.contract.live import SLOW, Live
+from tests.contract.test_access import wait_for
+
+X = np.arange(300_000, dtype=np.float32)
+SLOWER = json.loads(json.dumps(SLOW))
+SLOWER["nodes"][1]["attrs"] = {"seconds": "30"}
+
+
+def serve(*options: str, **settings: str) -> subprocess.CompletedProcess[str]:
+    """Run `opbox serve` to its end."""
+    env = {key: value for key, value in os.environ.items() if not key.startswith("OPBOX_")} | settings
+    command = [sys.executable, "-m", "opbox_service.serve", "--port", "0", *options]
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
+
+
+def log(server: Live) -> list[dict[str, object]]:
+    return [json.loads(line) for line in Path(server.log.name).read_text().splitlines() if line.startswith("{")]
+
+
+@pytest.mark.parametrize("isolation", ["none", "process"])
+def test_it_says_that_it_starts_and_that_it_stops(start: Callable[..., Live], isolation: str) -> None:
+    server = start(isolation)
+    place = "this process" if isolation == "none" else "1 worker process"
+    sentence = f"starting in {place}, on cpu: operators are loaded, which takes a few seconds"
+    assert log(server)[0]["event"] == sentence
+    server.process.send_signal(signal.SIGINT)
+    assert server.process.wait(30) == 0
+    text = Path(server.log.name).read_text()
+    assert "Traceback" not in text
+    assert [entry["event"] for entry in log(server)[1:]] == [
+        "stopping, waiting for 0 calls, 20 s at most (Ctrl-C again stops at once)"
+    ]
+
+
+def test_on_a_terminal_these_are_plain_lines() -> None:
+    ours, theirs = pty.openpty()
+    env = {key: value for key, value in os.environ.items() if not key.startswith("OPBOX_")}
+    command = [sys.executable, "-m", "opbox_service.serve", "--port", "0", "--isolation", "none"]
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=theirs) as process:
+        os.close(theirs)
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith(b"opbox serving on http://")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
+        text = os.read(ours, 10_000).decode()
+    os.close(ours)
+    assert re.fullmatch(
+        r"opbox serve: starting in this process, on cpu: .*\r\n"
+        r"opbox serve: stopping, waiting for 0 calls, 20 s at most \(Ctrl-C again stops at once\)\r\n",
+        text,
+    ), text
+
+
+@pytest.mark.parametrize("isolation", ["none", "process"])
+def test_ctrl_c_waits_for_calls_and_the_second_does_not(start: Callable[..., Live], isolation: str) -> None:
+    server = start(isolation)
+    workers = server.workers()
+
+    def call() -> None:
+        with pytest.raises(httpx.TransportError):
+            server.call("POST", "/v1/forward", {"graph": SLOWER}, {"x": X})
+
+    running = threading.Thread(target=call)
+    running.start()
+    wait_for(lambda: server.metric("opbox_requests_in_flight") > 1)
+    server.process.send_signal(signal.SIGINT)
+    wait_for(lambda: "waiting for 1 call, 20 s at most" in Path(server.log.name).read_text())
+    time.sleep(0.3)
+    assert server.process.poll() is None
+    server.process.send_signal(signal.SIGINT)
+    assert server.process.wait(5) == 130  # the call would have gone on for half a minute
+    assert not any(Path(f"/proc/{pid}/stat").exists() and "Z" not in state(pid) for pid in workers)
+    running.join(10)
+
+
+def state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+@pytest.mark.parametrize("isolation", ["none", "process"])
+def test_a_device_that_is_not_there_is_refused_at_the_start(isolation: str) -> None:
+    for option in ("--device", "--devices"):
+        ended = serve("--isolation", isolation, option, "gpu:77")
+        assert ended.returncode == 1
+        assert ended.stderr.splitlines()[-1].startswith("opbox serve: device 'gpu:77' is not available: ")
+        assert "Traceback" not in ended.stderr
+    unknown = serve("--isolation", isolation, "--device", "tpu")
+    assert unknown.stderr.splitlines()[-1] == "opbox serve: device 'tpu' is not known: use 'cpu' or 'gpu'"
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        (
+            {"OPBOX_MAX_SESION_BYTES": "1"},
+            "OPBOX_MAX_SESION_BYTES: expected a setting of opbox, got an unknown name: did you mean "
+            "OPBOX_MAX_SESSION_BYTES?",
+        ),
+        (
+            {"OPBOX_COLOUR": "red"},
+            "OPBOX_COLOUR: expected a setting of opbox, got an unknown name: see opbox serve --help, and unset it",
+        ),
+        (
+            {"OPBOX_CORS_ORIGINS": '["example.org"]'},
+            "cors_origins: expected origins such as https://example.org, without a path, or *, got ['example.org']",
+        ),
+        (
+            {"OPBOX_TOKEN_FILE": "/nowhere/token"},
+            "/nowhere/token: expected a file of tokens, got none that can be read (No such file or directory)",
+        ),
+    ],
+)
+def test_wrong_settings_are_refused_at_the_start(settings: dict[str, str], sentence: str) -> None:
+    ended = serve(**settings)
+    assert (ended.returncode, ended.stderr.splitlines()[-1]) == (1, f"opbox serve: {sentence}")
+
+
+def switches(pid: int) -> int:
+    """How often a process has gone to sleep so far."""
+    status = (Path(task, "status").read_text() for task in Path(f"/proc/{pid}/task").iterdir())
+    return sum(int(re.findall(r"^voluntary_ctxt_switches:\s+(\d+)", text, re.MULTILINE)[0]) for text in status)
+
+
+def test_an_idle_server_sleeps(start: Callable[..., Live]) -> None:
+    server = start("process", OPBOX_CODE_SPARES="1", OPBOX_TOKENS="", OPBOX_TOKEN="a-token-with-every-scope")
+    token = {"Authorization": "Bearer a-token-with-every-scope"}
+    # A session with a process of its own, which is watched while it lives, and is not when it has gone.
+    id = httpx.post(f"{server.url}/v1/sessions", headers=token, timeout=60).json()["id"]
+    assert httpx.delete(f"{server.url}/v1/sessions/{id}", headers=token, timeout=60).status_code == 200
+    wait_for(lambda: len(server.code_workers()) == 1)
+    time.sleep(3)
+    processes = [server.process.pid, *server.workers(), *server.code_workers()]
+    before = {pid: switches(pid) for pid in processes}
+    time.sleep(4)
+    # The API process once a second, and each of the others; ten and more times as often where it looks for strays.
+    assert {pid: switches(pid) - count for pid, count in before.items() if switches(pid) - count > 16} == {}

@@ -1,0 +1,127 @@
+"""What an operator of the server sees: the log's reasons, and metrics by Prometheus's conventions."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from opbox_service.api.metrics import OTHERS, OWNERS, Metrics
+from opbox_service.device_time import DeviceTime, DeviceTimes
+from opbox_service.worker.pool import Stats
+from tests.contract.live import IDENTITY, TOKENS, Live
+from tests.contract.test_access import wait_for
+
+X = np.ones((2, 3), np.float32)
+
+
+def entries(server: Live, request_id: str) -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in Path(server.log.name).read_text().splitlines() if line.startswith("{")]
+    return [line for line in lines if line.get("request_id") == request_id]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "owner", "status", "reason"),
+    [
+        ("POST", "/v1/forward", {"graph": IDENTITY}, "ann", 400, "input 'x' is missing"),
+        ("GET", "/v1/sessions/nothing", None, "ann", 404, "session 'nothing'"),
+        ("GET", "/v1/ops/Nothing", None, "ann", 404, "Nothing"),
+        ("GET", "/v1/ops", None, "monitor", 403, "scope: expected a token with 'run'"),
+        ("GET", "/nowhere", None, "ann", 404, "GET /nowhere: expected one of the routes"),
+    ],
+)
+def test_the_log_has_the_reason_of_what_is_refused(
+    server: Live, method: str, path: str, body: Any, owner: str, status: int, reason: str
+) -> None:
+    id = f"reason-{time.monotonic_ns()}"
+    answer = server.clients[owner].request(method, path, json=body, headers={"X-Request-Id": id})
+    assert answer.status_code == status
+    wait_for(lambda: entries(server, id))
+    (entry,) = entries(server, id)
+    assert entry["status"] == status
+    assert reason in entry["error"]
+    assert entry["error"] == answer.json()["error"]
+
+
+def families(server: Live) -> dict[str, Any]:
+    text = server.clients["monitor"].get("/metrics").text
+    return {family.name: family for family in text_string_to_metric_families(text)}
+
+
+def test_metrics_follow_the_conventions(server: Live) -> None:
+    server.call("POST", "/v1/forward", {"graph": IDENTITY}, {"x": X})
+    found = families(server)
+    assert found["opbox_build_info"].samples[0].labels.keys() == {"version", "python"}
+    assert {"process_cpu_seconds", "process_resident_memory_bytes", "process_open_fds"} <= set(found)
+    duration = found["opbox_request_duration_seconds"]
+    bounds = sorted({float(sample.labels["le"]) for sample in duration.samples if "le" in sample.labels})
+    assert bounds[-2:] == [300.0, float("inf")]  # the deadline, and what took longer
+    # Every time is in seconds, every size in bytes, and nothing but this server's has no prefix.
+    assert all(name.startswith(("opbox_", "process_")) for name in found)
+    assert not [name for name in found if name.endswith(("_ms", "_milliseconds", "_kb", "_mb", "_time"))]
+
+
+def test_metrics_tell_device_time_by_owner(server: Live) -> None:
+    place = '{device="cpu",owner="bob"}'
+    before = server.metric(f"opbox_runs_total{place}")
+    session = server.session("bob")
+    session.run({"do": "put", "id": 1, "tensor": "x"}, x=X)
+    server.call("POST", "/v1/forward", {"graph": IDENTITY}, {"x": X}, owner="bob")
+    wait_for(lambda: server.metric(f"opbox_runs_total{place}") >= before + 2)
+    assert server.metric(f"opbox_compute_seconds_total{place}") > 0
+    assert server.metric(f"opbox_queue_seconds_total{place}") > 0
+    assert server.metric('opbox_owner_requests_total{owner="bob"}') > 0
+
+
+def test_a_session_with_code_counts_for_its_owner(start: Callable[..., Live]) -> None:
+    server = start("process")
+    session = server.session("py")
+    session.run({"do": "put", "id": 1, "tensor": "x"}, x=X)
+    wait_for(lambda: server.metric('opbox_runs_total{device="cpu",owner="py"}') >= 1)
+
+
+def test_owners_are_a_bounded_number_of_labels() -> None:
+    times = {(f"owner{i}", "cpu"): DeviceTime(1.0, 2.0, 3) for i in range(OWNERS + 50)}
+    metrics = Metrics(lambda: Stats(0, 0, {}, 0, device_times=times), 300.0)
+    for i in range(OWNERS + 50):
+        metrics.count("GET", "/v2", 200, 0.001, 0, 0, f"owner{i}")
+    families = {family.name: family for family in text_string_to_metric_families(metrics.text().decode())}
+    for name in ("opbox_owner_requests", "opbox_runs"):
+        owners = {sample.labels["owner"]: sample.value for sample in families[name].samples}
+        assert len(owners) == OWNERS + 1
+        assert owners[OTHERS] == 50 * (3 if name == "opbox_runs" else 1)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [["ann", "cpu", float("nan"), 0, 1]],
+        [["ann", "cpu", -1, 0, 1]],
+        [["ann", 3, 0, 0, 1]],
+        [["ann", "cpu", 0, 0]],
+        [["ann", "cpu", 0, 0, 1.5]],
+        ["row"],
+        3,
+    ],
+)
+def test_what_a_process_with_code_says_of_its_time_is_checked(rows: Any) -> None:
+    times = DeviceTimes()
+    with pytest.raises((ValueError, TypeError)):
+        times.add_rows(rows)
+    assert times.sums() == {}
+    times.add_rows([["somebody", "tpu", 1e30, 1e30, 1]], whose=("ann", "cpu"))
+    assert set(times.sums()) == {("ann", "cpu")}
+    assert times.sums()["ann", "cpu"].compute_s <= 86_400
+
+
+def test_an_unauthorised_call_belongs_to_nobody(server: Live) -> None:
+    assert httpx.get(f"{server.url}/v1/ops", headers={"Authorization": "Bearer nobody-knows"}).status_code == 401
+    owners = {sample.labels["owner"] for sample in families(server)["opbox_owner_requests"].samples}
+    assert owners <= set(TOKENS)
