@@ -5,13 +5,24 @@ from __future__ import annotations
 import os
 import sys
 from numbers import Number
-from typing import Any, Final
+from types import CodeType, FrameType
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from opbox_protocol.errors import MXNetError
 
-__all__ = ["MXNetError", "NotImplementedForSymbol", "Null", "is_number", "mx_real_t", "source_line"]
+__all__ = [
+    "CodePlace",
+    "MXNetError",
+    "NotImplementedForSymbol",
+    "Null",
+    "is_number",
+    "line_of",
+    "mx_real_t",
+    "source_line",
+    "source_place",
+]
 
 mx_real_t = np.float32
 """The element type that arrays have by default."""
@@ -53,15 +64,33 @@ _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _inside: dict[str, bool] = {}
 
 
+CodePlace: TypeAlias = tuple[CodeType, int] | None
+"""A place in the user's code: its code object, and the position of an instruction there."""
+
+
+def source_place() -> CodePlace:
+    """The place in the user's code that is running: in the nearest frame outside of this package."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        inside = _inside.get(code.co_filename)
+        if inside is None:
+            inside = _inside[code.co_filename] = os.path.abspath(code.co_filename).startswith(_HERE)
+        if not inside:
+            return code, frame.f_lasti
+        frame = frame.f_back
+    return None
+
+
+def line_of(place: CodePlace) -> str | None:
+    """The file and line of a place in the code: "train.py:12"."""
+    if place is None:
+        return None
+    code, position = place
+    lines = (line for start, end, line in code.co_lines() if start <= position < end)
+    return f"{os.path.basename(code.co_filename)}:{next(lines, None) or code.co_firstlineno}"
+
+
 def source_line() -> str | None:
     """The file and line of the user's code that is running: the nearest frame outside of this package."""
-    frame = sys._getframe(1)
-    while frame is not None:
-        name = frame.f_code.co_filename
-        inside = _inside.get(name)
-        if inside is None:
-            inside = _inside[name] = os.path.abspath(name).startswith(_HERE)
-        if not inside:
-            return f"{os.path.basename(name)}:{frame.f_lineno}"
-        frame = frame.f_back  # type: ignore[assignment]
-    return None
+    return line_of(source_place())

@@ -10,6 +10,8 @@ import numpy as np
 from opbox_protocol.commands import Command
 from opbox_protocol.transport import Reply
 
+from .base import CodePlace
+
 if TYPE_CHECKING:
     from .session import Session
 
@@ -55,13 +57,13 @@ class Pending:
 class CommandBatch:
     """Commands that travel together, and who waits for what of them."""
 
-    __slots__ = ("about_graphs", "bytes", "commands", "described", "fetched", "lines", "seq", "synced", "tensors")
+    __slots__ = ("about_graphs", "bytes", "commands", "described", "fetched", "places", "seq", "synced", "tensors")
 
     def __init__(self) -> None:
         self.seq = 0
         self.commands: list[Command] = []
         self.about_graphs: list[dict[str, Any]] = []
-        self.lines: list[str | None] = []
+        self.places: list[CodePlace] = []
         self.tensors: dict[str, np.ndarray[Any, Any]] = {}
         self.bytes = 0
         self.fetched: dict[str, Pending] = {}

@@ -14,7 +14,7 @@ import os
 import queue
 import threading
 import time
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, cast
 
@@ -26,7 +26,7 @@ from opbox_protocol.errors import MXNetError, TransportError, WireError
 from opbox_protocol.transport import Reply, Transport
 
 from . import connection
-from .base import source_line
+from .base import CodePlace, line_of, source_place
 from .known_graphs import GraphName, is_unknown, known_graphs, needed_names
 from .local_session import running
 from .operator.code_detection import will_bring_code
@@ -42,8 +42,8 @@ PACE = 4
 """Every 4th batch is sent synchronously, as back-pressure."""
 PATIENCE = 60.0
 """Seconds to try again when the engine takes no more batches."""
-KEPT_LINES = 256
-"""Batches whose lines are remembered, for errors that are reported late."""
+KEPT_BATCHES = 256
+"""Batches whose places in the user's code are remembered, for errors that are reported late."""
 
 
 class Session:
@@ -55,6 +55,9 @@ class Session:
 
     Attributes:
         device: as given.
+        new_id: makes a number for a new array or executor.
+        free: lets go of an array or executor by its number, which leaves with the next batch. Called by finalizers, so
+            it takes no lock.
         requests: batches sent so far.
         graphs: those that its engine has been sent.
     """
@@ -64,12 +67,13 @@ class Session:
         self.requests = 0
         self.graphs = known_graphs(transport)
         self._transport = transport
-        self._ids = itertools.count(1)
+        self.new_id = itertools.count(1).__next__
         self._seq = itertools.count(1)
         self._lock = threading.RLock()
         self._batch = CommandBatch()
         self._freed: deque[int] = deque()
-        self._lines: OrderedDict[int, list[str | None]] = OrderedDict()
+        self.free = self._freed.append
+        self._places: dict[int, list[CodePlace]] = {}
         self._error: Exception | None = None
         self._broken: Exception | None = None
         self._closed = False
@@ -100,10 +104,6 @@ class Session:
 
     # -- recording --------------------------------------------------------------------------------------------
 
-    def new_id(self) -> int:
-        """A number for a new array or executor."""
-        return next(self._ids)
-
     def record(self, command: Command, tensor: np.ndarray[Any, Any] | None = None) -> None:
         """Add a command to the batch; `tensor` travels with it, and must not change until it has.
 
@@ -111,11 +111,11 @@ class Session:
             TransportError: the session is closed, or its server is gone.
         """
         with self._lock:
-            self._add(command, tensor)
-            if len(self._batch.commands) >= BATCH_COMMANDS or self._batch.bytes >= BATCH_BYTES:
+            batch = self._batch
+            if self._add(command, source_place(), tensor) + 1 >= BATCH_COMMANDS or batch.bytes >= BATCH_BYTES:
                 self._close_batch()
 
-    def _add(self, command: Command, tensor: np.ndarray[Any, Any] | None = None) -> int:
+    def _add(self, command: Command, place: CodePlace, tensor: np.ndarray[Any, Any] | None = None) -> int:
         if self._closed or self._broken is not None:
             raise self._broken or TransportError("the session is closed: its arrays are gone")
         batch = self._batch
@@ -127,19 +127,15 @@ class Session:
         if "graph" in command:
             batch.about_graphs.append(cast("dict[str, Any]", command))
         batch.commands.append(command)
-        batch.lines.append(source_line())
+        batch.places.append(place)
         return len(batch.commands) - 1
-
-    def free(self, id: int) -> None:
-        """Let go of an array or executor; leaves with the next batch. Called by finalizers, so it takes no lock."""
-        self._freed.append(id)
 
     def fetch(self, id: int) -> Pending:
         """The value that the array has at this point of the stream, when it has come."""
         with self._lock:
             pending = Pending(self, self._batch)
             name = f"o{len(self._batch.fetched)}"
-            self._add({"do": "fetch", "id": id, "as": name})
+            self._add({"do": "fetch", "id": id, "as": name}, source_place())
             self._batch.fetched[name] = pending
         return pending
 
@@ -155,11 +151,11 @@ class Session:
 
     def ask_all(self, commands: Sequence[Command]) -> list[dict[str, Any]]:
         """The results of commands that travel together; waits for them."""
-        waiting = []
+        waiting, place = [], source_place()
         with self._lock:
             for command in commands:
                 pending = Pending(self, self._batch)
-                self._batch.described[self._add(command)] = pending
+                self._batch.described[self._add(command, place)] = pending
                 waiting.append(pending)
         return [pending.result() for pending in waiting]
 
@@ -192,7 +188,7 @@ class Session:
             if not self._batch.commands and not self.requests:
                 return
             pending = Pending(self, self._batch)
-            self._add({"do": "free", "ids": self._take_freed()})
+            self._add({"do": "free", "ids": self._take_freed()}, None)
             self._batch.synced.append(pending)
         pending.result()
         self.raise_pending()
@@ -222,12 +218,11 @@ class Session:
         """End the batch that is being recorded and begin another."""
         if self._freed:
             self._batch.commands.append({"do": "free", "ids": self._take_freed()})
-            self._batch.lines.append(None)
+            self._batch.places.append(None)
         batch, self._batch = self._batch, CommandBatch()
         batch.seq = next(self._seq)
-        self._lines[batch.seq] = batch.lines
-        if len(self._lines) > KEPT_LINES:
-            self._lines.popitem(last=False)
+        self._places[batch.seq] = batch.places
+        self._places.pop(batch.seq - KEPT_BATCHES, None)
         self.requests += 1
         return batch
 
@@ -303,11 +298,11 @@ class Session:
 
     def _with_line(self, error: MXNetError, batch: CommandBatch) -> MXNetError:
         """The error with the line of the user's code that recorded the command."""
-        lines = self._lines.get(error.detail.get("seq", batch.seq))
+        places = self._places.get(error.detail.get("seq", batch.seq))
         command = error.detail.get("command")
-        if lines is None or not isinstance(command, int) or not 0 <= command < len(lines):
+        if places is None or not isinstance(command, int) or not 0 <= command < len(places):
             return error
-        line = lines[command]
+        line = line_of(places[command])
         message = str(error)
         if line is None or line in message:
             return error

@@ -32,10 +32,17 @@ def build(op: Operator, name: str, hint: str, tensor: Any) -> Callable[..., Any]
         hint: what automatic names of its nodes begin with.
         tensor: Symbol or NDArray.
     """
+    # A call with nothing but tensors, of which there are as many as the operator has inputs, needs no arranging.
     order = (*op.tensors, *op.params)
     inputs = frozenset(op.tensors)
 
+    plain: tuple[int, Callable[[Any], Any]] | None = tensor._plain(op)
+    count, call = plain or (-1, list)
+    tensors_alone = {tensor}
+
     def function(*args: Any, **kwargs: Any) -> Any:
+        if not kwargs and len(args) == count and {*map(type, args)} == tensors_alone:
+            return call(args)
         keywords = {key: kwargs.pop(key) for key in KEYWORDS if key in kwargs}
         tensors: list[Any] = []
         named: dict[str, Any] = {}

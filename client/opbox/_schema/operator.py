@@ -17,6 +17,8 @@ from .parameters import accepts, described
 __all__ = ["Operator", "extend", "find", "get", "operators", "when_learnt"]
 
 Attrs = Mapping[str, str]
+CHECKED = 256
+"""Attributes of calls of an operator that are known to be right when they come again."""
 
 
 class Operator:
@@ -40,6 +42,7 @@ class Operator:
 
     __slots__ = (
         "_aux",
+        "_checked",
         "_in",
         "_out",
         "_visible",
@@ -70,6 +73,7 @@ class Operator:
         self.initial: dict[str, str] = dict(entry.get("initial", {}))
         self.result_shape: str | None = entry.get("result_shape")
         self.result_type: str | None = entry.get("result_type")
+        self._checked: dict[tuple[tuple[str, str], ...], list[str]] = {}
         self._in: Any = entry.get("inputs", [])
         self._out: Any = entry.get("outputs", [{"name": "output"}])
         plain = isinstance(self._out, list) and not any("when" in s or "visible" in s for s in self._out)
@@ -151,8 +155,14 @@ class Operator:
         if self.count is not None and self.count not in params:
             params = {**params, self.count: self.counted(len(tensors) + len(named))}
         attrs = {key: attribute_text(value) for key, value in params.items()}
-        self.check(attrs)
-        names = self.input_names(attrs)
+        recurring = tuple(attrs.items())
+        names = self._checked.get(recurring)
+        if names is None:
+            self.check(attrs)
+            names = self.input_names(attrs)
+            if len(self._checked) >= CHECKED:
+                self._checked.clear()
+            self._checked[recurring] = names
         for key in named:
             if key not in names:
                 raise ParamError(f"{self.name}: unknown input {key!r}: expected {', '.join(names) or 'none'}")
@@ -280,7 +290,7 @@ def get(name: str) -> Operator:
     Raises:
         UnknownOperatorError: there is none; the message has the nearest names.
     """
-    op = find(name)
+    op = _names.get(name) or find(name)
     if op is None:
         lowered = {known.lower(): known for known in _names}
         near = [lowered[close] for close in difflib.get_close_matches(name.lower(), list(lowered), n=3)]

@@ -26,10 +26,12 @@ def apply(array: Any, other: Any, operation: Operation, reflected: bool, out: An
     Raises:
         TypeError: `other` is neither an array nor a number.
     """
-    if is_number(other):
+    if type(other) is type(array):
+        pass
+    elif is_number(other):
         scalar, _ = operation.reflected if reflected else operation.scalar
         return array._imperative(scalar, [array], {"scalar": other}, out)
-    if not isinstance(other, Handle):
+    elif not isinstance(other, Handle):
         if not isinstance(other, np.ndarray) and not hasattr(other, "asnumpy"):
             raise TypeError(f"type {type(other)} not supported")
         other = array._beside(other)

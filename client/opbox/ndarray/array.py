@@ -8,12 +8,13 @@ Shape and element type are known here where they follow without asking; else the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, Unpack
 
 import numpy as np
 
-from opbox_protocol.commands import Invoke, ViewPart
+from opbox_protocol.commands import ViewPart
 from opbox_protocol.errors import MXNetError
 from opbox_protocol.mxnet import NP_SHAPE, attribute_text, dtype_name
 
@@ -21,10 +22,11 @@ from .. import _schema
 from ..context import Context, current_context
 from ..session import Session, sessions
 from ..util import is_np_shape
-from . import indexing, shapes
+from . import indexing
 from .arithmetic import Arithmetic
 from .fluent import Fluent
 from .handle import Handle
+from .invoke_form import InvokeForm, form_of
 
 __all__ = ["NDArray", "array", "imperative", "invoke", "session_of", "waitall"]
 
@@ -202,6 +204,15 @@ class NDArray(Handle, Arithmetic, Fluent):
     def _imperative(op: str, inputs: Sequence[Handle], params: Mapping[str, Any] | None = None, out: Any = None) -> Any:
         return imperative(op, inputs, params, out)
 
+    @staticmethod
+    def _plain(op: _schema.Operator) -> tuple[int, Callable[[Sequence[Any]], Any]] | None:
+        """The number of inputs that `op` has without parameters, and what runs it on so many arrays; None: it must
+        have parameters, or its result depends on more than its arrays."""
+        if op.count is not None or op.required or op.result_shape == "given" or not op.tensors:
+            return None
+        names = op.input_names({})
+        return (len(names), partial(_record, InvokeForm(op, {}))) if names == op.tensors[: len(names)] else None
+
     @classmethod
     def _apply(
         cls,
@@ -284,18 +295,32 @@ def invoke(
     Raises:
         MXNetError: inputs on different devices. What the operator itself refuses is raised at the next wait.
     """
-    session = session_of(op, inputs, out, ctx)
-    if is_np_shape() and op.result_shape == "given":
+    if op.result_shape == "given" and is_np_shape():
         attrs = {**attrs, NP_SHAPE: "True"}
-    command: Invoke = {"do": "invoke", "op": op.name, "attrs": dict(attrs), "inputs": [x._id for x in inputs]}
+    return _record(form_of(op, attrs), inputs, out, ctx)
+
+
+def _record(form: InvokeForm, inputs: Sequence[Handle], out: Any = None, ctx: Any = None) -> Any:
+    """Have the session run an operator; see `invoke`."""
+    session = inputs[0]._session if inputs and out is None else session_of(form.op, inputs, out, ctx)
+    numbers = []
+    for array in inputs:
+        if array._session is not session:
+            session_of(form.op, inputs, out, ctx)  # raises
+        numbers.append(array._id)
     if out is not None:
-        targets = list(out) if isinstance(out, list | tuple) else [out]
-        session.record({**command, "outputs": [x._id for x in targets], "into": True})
+        targets = [array._id for array in (out if isinstance(out, list | tuple) else [out])]
+        session.record(form.command(numbers, targets, into=True))
         return out
-    result = shapes.known(op, attrs, inputs)
-    outputs = [NDArray(session, session.new_id(), *result) for _ in range(op.visible_outputs(attrs))]
-    session.record({**command, "outputs": [x._id for x in outputs], "into": False})
-    return outputs[0] if len(outputs) == 1 else outputs
+    shape, dtype = form.result(inputs)
+    if form.outputs == 1:
+        id = session.new_id()
+        session.record(form.command(numbers, [id]))
+        return NDArray(session, id, shape, dtype)
+    count = form.op.visible_outputs(form.attrs)
+    outputs = [NDArray(session, session.new_id(), shape, dtype) for _ in range(count)]
+    session.record(form.command(numbers, [array._id for array in outputs]))
+    return outputs[0] if count == 1 else outputs
 
 
 def session_of(op: _schema.Operator, inputs: Sequence[Handle], out: Any, ctx: Any) -> Session:

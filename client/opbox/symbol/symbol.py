@@ -200,6 +200,10 @@ class Symbol(Arithmetic, Fluent):
         """Without the axes of size 1, or without the given ones of them."""
         return self._operator("squeeze", "squeeze", {"axis": axis, **kwargs})
 
+    @staticmethod
+    def _plain(op: _schema.Operator) -> None:
+        """No call of an operator recurs: each makes a node of its own."""
+
     @classmethod
     def _apply(
         cls,
