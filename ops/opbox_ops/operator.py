@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from opbox_protocol.errors import ConflictError, UnsupportedError
+from opbox_protocol.errors import ConflictError, ParamError, UnsupportedError
 
 from .compute import LEVELS, CallSpec, Compute, ReusableRule, Temp, TempsRule, checked_level, highest_level
 from .infer import ShapeRule, TypeRule, all_same_type, show_shape
@@ -21,6 +21,8 @@ from .params import Params
 __all__ = ["Counted", "GradientRule", "Inputs", "Op", "Outputs", "Slot", "Variadic", "When", "unless", "when"]
 
 DEVICES = ("cpu", "gpu")
+MAX_COUNT = 1 << 16
+"""The most inputs, or outputs, that a parameter may count: each has a name before anything is looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +296,14 @@ class Op:
 
     def parse(self, attrs: Mapping[str, Any]) -> Params:
         """The typed parameters in `attrs`; ParamError says what is wrong with them."""
-        return self.params.parse(self.name, attrs)
+        params = self.params.parse(self.name, attrs)
+        for declared in (self.inputs, self.outputs):
+            if isinstance(declared, Variadic | Counted) and getattr(params, declared.count) > MAX_COUNT:
+                raise ParamError(
+                    f"{self.name}: parameter {declared.count!r}: expected at most {MAX_COUNT:,}, "
+                    f"got {getattr(params, declared.count):,}"
+                )
+        return params
 
     def input_names(self, params: Any) -> list[str]:
         """Argument names in order, auxiliary states included."""

@@ -14,9 +14,11 @@ strings and the Python values, so that a graph from a file and a call from Pytho
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args, get_origin
 
+import numpy as np
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -53,6 +55,8 @@ __all__ = [
     "PartialShape",
     "PositiveInt",
     "Shape",
+    "as_element",
+    "as_int64",
 ]
 
 MAX_COUNT = 1 << 16
@@ -69,11 +73,17 @@ def _scalar(value: Any) -> Any:
 
 
 def _integer(value: Any) -> Any:
-    value = _scalar(value)
+    value = _within_64_bits(_scalar(value))
     if isinstance(value, bool):
         return int(value)
     if isinstance(value, str) and value in ("True", "False"):
         return int(value == "True")
+    return value
+
+
+def _within_64_bits(value: Any) -> Any:
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise ValueError("an integer of at most 64 bits")
     return value
 
 
@@ -100,11 +110,14 @@ def _real(value: Any) -> Any:
 
 def _sequence(value: Any) -> Any:
     if isinstance(value, str):
-        return tuple(None if part == "None" else _scalar(part) for part in tuple_parts(value))
-    if isinstance(value, int) and not isinstance(value, bool):
-        return (value,)
-    if isinstance(value, list):
-        return tuple(value)
+        value = tuple(None if part == "None" else _scalar(part) for part in tuple_parts(value))
+    elif isinstance(value, int) and not isinstance(value, bool):
+        value = (value,)
+    elif isinstance(value, list):
+        value = tuple(value)
+    if isinstance(value, tuple):
+        for part in value:
+            _within_64_bits(part)
     return value
 
 
@@ -187,6 +200,17 @@ class Params(BaseModel):
         if item["type"] == "missing":
             return f"{op}: parameter {name!r} is required: {accepts}"
         return f"{op}: parameter {name!r}: expected {accepts}, got {item.get('input')!r}"
+
+
+def as_int64(value: float) -> int:
+    """The integer part of a number, as an integer array takes it: wrapped around beyond 64 bits, 0 for nan and inf."""
+    whole = math.trunc(value) if math.isfinite(value) else 0
+    return (whole + 2**63) % 2**64 - 2**63
+
+
+def as_element(value: float, dtype: np.dtype[Any]) -> Any:
+    """A number as an array of that type holds it; see `as_int64` for integers."""
+    return np.asarray(as_int64(value)).astype(dtype)[()] if dtype.kind in "iu" else dtype.type(value)
 
 
 def accepted_values(annotation: Any, item: Any = None) -> str:

@@ -162,8 +162,21 @@ def test_any_text_is_read_or_refused(text: str, name: str) -> None:
     assert name in written
 
 
-@given(st.tuples(st.integers(-(2**40), 2**40), st.floats(allow_nan=False), st.booleans(), st.lists(st.integers())))
+@given(
+    st.tuples(
+        st.integers(-(2**40), 2**40),
+        st.floats(allow_nan=False),
+        st.booleans(),
+        st.lists(st.integers(-(2**63), 2**63 - 1)),
+    )
+)
 def test_values_and_their_text_are_the_same(numbers: tuple[int, float, bool, list[int]]) -> None:
     integer, real, truth, shape = numbers
     values = {"integer": integer, "real": real, "truth": truth, "shape": tuple(shape)}
     assert parse(**values) == parse(**{key: str(value) for key, value in values.items()})
+
+
+@pytest.mark.parametrize("values", [{"integer": 2**63}, {"integer": str(-(2**63) - 1)}, {"shape": (1, 2**64)}])
+def test_integers_have_64_bits(values: dict[str, object]) -> None:
+    with pytest.raises(ParamError, match="expected an integer of at most 64 bits, got"):
+        parse(**values)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from opbox_protocol.errors import DTypeError
+from opbox_protocol.errors import DTypeError, ParamError
 
 from ..expression.language import Expression
 from ..infer import TypeList, all_same_type
@@ -53,6 +53,9 @@ def _bounds(p: ClipParams, dtype: np.dtype[Any]) -> Mapping[str, float]:
     """The bounds; for integers, whole and within what the type can hold."""
     if dtype.kind not in "iu":
         return {"low": p.a_min, "high": p.a_max}
+    for name, bound in (("a_min", p.a_min), ("a_max", p.a_max)):
+        if math.isnan(bound):
+            raise ParamError(f"clip: parameter {name!r}: expected a number for {dtype}, got nan")
     limits = np.iinfo(dtype)
     low, high = (min(max(bound, limits.min), limits.max) for bound in (p.a_min, p.a_max))
     return {"low": math.trunc(low), "high": math.trunc(high)}

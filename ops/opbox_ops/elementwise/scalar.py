@@ -7,7 +7,6 @@ gives int64 or float64.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +16,7 @@ import numpy as np
 from ..expression.language import Expression
 from ..infer import TypeList, summary
 from ..node import Entry, Node
-from ..params import Bool, Field, Float, Params
+from ..params import Bool, Field, Float, Params, as_int64
 from ..registry import Op, register
 from .family import Derivative, backward, backward_with, derivative, forward, zero_gradient
 
@@ -79,10 +78,13 @@ def _types(p: ScalarParams, ins: TypeList, outs: TypeList) -> None:
 
 
 def _numbers(p: ScalarParams, dtype: np.dtype[Any]) -> Mapping[str, float]:
-    """The number as the element type holds it, since MXNet converts it first."""
+    """The number as the element type holds it, since MXNet converts it first; beyond 64 bits it wraps around."""
     if dtype.kind in "iu":
-        return {"s": math.trunc(p.scalar) if math.isfinite(p.scalar) else 0}
-    return {"s": float(np.asarray(p.scalar).astype(dtype)) if dtype.itemsize == 2 else p.scalar}
+        return {"s": as_int64(p.scalar)}
+    if dtype.itemsize != 2:
+        return {"s": p.scalar}
+    with np.errstate(over="ignore"):  # what half precision cannot hold is infinite in it
+        return {"s": float(np.asarray(p.scalar).astype(dtype))}
 
 
 def _input(node: Node) -> Entry:

@@ -83,7 +83,7 @@ class Kernel:
         constants = self._constants(numbers)
         if not size:
             return nothing
-        if len(program.steps) == 1 and not self.expanded:
+        if len(program.steps) == 1 and not (self.expanded or program.registers or program.masks):
             return _sequence(self._calls([*arrays, *constants, *targets]))
         most = piece(program, self.work, shape) if self.xp is np else size
         if len(temp) > 1 and 0 < temp[0].shape[-1] < most and (program.registers or program.masks):

@@ -33,7 +33,7 @@ def turned(xp: Any, image: Array, degrees: float) -> Array:
     hue = (hue - 360 * xp.floor(hue / 360)) * image.dtype.type(1 / 60)
     top = xp.where(light <= 0.5, light * (1 + strength), light + strength - light * strength)
     bottom = 2 * light - top
-    sector = xp.minimum(xp.floor(hue), 5)
+    sector = xp.fmax(xp.fmin(xp.floor(hue), 5), 0)
     rise = hue - sector
     levels = (top, bottom, bottom + (top - bottom) * (1 - rise), bottom + (top - bottom) * rise)
     channels = []

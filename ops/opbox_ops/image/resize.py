@@ -57,9 +57,9 @@ def _new_size(p: ResizeParams, height: int, width: int) -> tuple[int, int]:
 def _(p: ResizeParams, ins: ShapeList, outs: ShapeList) -> None:
     data = image_or_batch(ins)
     outs.rank(0, 3, 4)
-    size = _new_size(p, *(data[-3:-1] if data is not None else (-1, -1)))
     if data is not None and 0 in data[-3:-1]:
         raise ShapeError(f"expected an image with pixels, got {show_shape(data)}", side="input", index=0)
+    size = _new_size(p, *(data[-3:-1] if data is not None else (-1, -1)))
     if data is not None:
         outs.merge(0, (*data[:-3], *size, data[-1]))
     out = outs[0]

@@ -8,8 +8,10 @@ A position outside its row is passed over by _onehot_encode and clipped by fill_
 
 from __future__ import annotations
 
+from opbox_protocol.errors import ShapeError
+
 from ..compute import Arrays, OpContext, Outputs
-from ..infer import ShapeList
+from ..infer import ShapeList, show_shape
 from ..params import NoParams
 from ..registry import register
 from .positions import positions, whole
@@ -51,6 +53,8 @@ def _(p: NoParams, ins: ShapeList, outs: ShapeList) -> None:
             assert line is not None
             rows = line[0]
     if table is not None:
+        if table[1] == 0 and rows > 0:
+            raise ShapeError(f"lhs: expected at least one element in a row, got {show_shape(table)}")
         ins.merge(0, outs.merge(0, (rows, table[1])))
 
 

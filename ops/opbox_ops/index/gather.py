@@ -50,7 +50,7 @@ def _selected(full: tuple[int, ...], indices: tuple[int, ...]) -> tuple[int, ...
 @gather_nd.infer_shape
 def _(p: NoParams, ins: ShapeList, outs: ShapeList) -> None:
     data, indices = ins
-    if data is not None and indices is not None and indices[:1] >= (0,):
+    if data is not None and indices is not None and (indices == () or indices[0] >= 0):
         outs.merge(0, _selected(data, indices))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from ..compute import Arrays, CallSpec, OpContext, Outputs, Temp
 from ..infer import ShapeList, TypeList
 from ..node import Entry, Node
-from ..params import AnyDType, Field, Float, Params, PositiveInt
+from ..params import AnyDType, Field, Float, Params, PositiveInt, as_element
 from ..registry import register
 from .counting import count_up
 from .positions import whole
@@ -51,5 +51,5 @@ def _temps(p: OneHotParams, call: CallSpec) -> list[Temp]:
 def _(p: OneHotParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     xp, out, (where, numbers, hot) = ctx.xp, outputs[0], ctx.temp
     xp.equal(whole(xp, inputs[0], where)[..., None], count_up(xp, numbers), out=hot)
-    out.fill(out.dtype.type(p.off_value))
-    xp.copyto(out, out.dtype.type(p.on_value), where=hot)
+    out.fill(as_element(p.off_value, out.dtype))
+    xp.copyto(out, as_element(p.on_value, out.dtype), where=hot)

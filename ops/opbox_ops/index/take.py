@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from typing import Literal
 
+from opbox_protocol.errors import ShapeError
+
 from ..compute import Arrays, CallSpec, OpContext, OpReq, Outputs, Temp
 from ..gradient import backward_node
-from ..infer import ShapeList, TypeList, canonical_axis, size_of
+from ..infer import ShapeList, TypeList, canonical_axis, known, show_shape, size_of
 from ..node import Entry, Node
 from ..params import Field, Int, Params
 from ..registry import register, register_backward
@@ -34,6 +36,8 @@ def _(p: TakeParams, ins: ShapeList, outs: ShapeList) -> None:
     if a is None or indices is None:
         return
     axis = canonical_axis(p.axis, len(a))
+    if a[axis] == 0 and known(indices) and 0 not in indices:
+        raise ShapeError(f"a: expected something to take on axis {axis}, got {show_shape(a)}")
     out = outs.merge(0, (*a[:axis], *indices, *a[axis + 1 :]))
     assert out is not None
     end = axis + len(indices)

@@ -13,7 +13,7 @@ from opbox_protocol.errors import ShapeError
 from ..compute import Arrays, OpContext, Outputs
 from ..infer import ShapeList, TypeList, all_same_shape, summary
 from ..node import Entry, Node
-from ..params import AnyDType, Field, Float, Int, Params, PartialShape
+from ..params import AnyDType, Field, Float, Int, Params, PartialShape, as_element
 from ..registry import Op, register
 
 __all__ = ["InitParams", "fixed_shape", "fixed_type"]
@@ -80,7 +80,7 @@ full.infer_type(fixed_type)
 
 @full.compute()
 def _(p: FullParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    outputs[0].fill(outputs[0].dtype.type(p.value))
+    outputs[0].fill(as_element(p.value, outputs[0].dtype))
 
 
 eye = register("_eye", EyeParams, inputs=(), doc="A matrix of ones on a diagonal and zeros elsewhere.")

@@ -18,7 +18,7 @@ from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..index.counting import count_up
 from ..infer import ShapeList, canonical_axis, size_of
 from ..node import Entry, Node
-from ..params import AnyDType, Bool, Field, Float, NonNegativeInt, OptFloat, OptInt, Params, PositiveInt
+from ..params import AnyDType, Bool, Field, Float, NonNegativeInt, OptFloat, OptInt, Params, PositiveInt, as_int64
 from ..registry import register
 from .fill import fixed_type
 
@@ -104,8 +104,8 @@ def _count(ctx: OpContext, start: float, step: float, repeat: int, out: Array) -
     xp, (numbers,) = ctx.xp, ctx.temp
     whole = numbers.dtype.kind == "i"
     count_up(xp, numbers)
-    xp.multiply(numbers, int(step) if whole else step, out=numbers, casting="unsafe")
-    xp.add(numbers, int(start) if whole else start, out=numbers)
+    xp.multiply(numbers, as_int64(step) if whole else step, out=numbers, casting="unsafe")
+    xp.add(numbers, as_int64(start) if whole else start, out=numbers)
     flat = out.reshape(-1)
     full = flat.size // repeat
     xp.copyto(flat[: full * repeat].reshape(full, repeat), numbers[:full, None], casting="unsafe")

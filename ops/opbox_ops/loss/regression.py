@@ -19,7 +19,7 @@ from opbox_protocol.errors import ShapeError
 
 from ..compute import Array, Arrays, OpContext, Outputs
 from ..gradient import backward_node
-from ..infer import ShapeList, known, show_shape, size_of
+from ..infer import FLOATS, ShapeList, TypeList, all_same_type, known, show_shape, size_of, summary
 from ..node import Entry, Node
 from ..params import Field, Float, Params
 from ..registry import register, register_backward
@@ -53,6 +53,12 @@ def _infer(p: RegressionParams, ins: ShapeList, outs: ShapeList) -> None:
         )
 
 
+@summary("first")
+def _infer_types(p: RegressionParams, ins: TypeList, outs: TypeList) -> None:
+    ins.only(0, *FLOATS)
+    all_same_type(p, ins, outs)
+
+
 def _sigmoid(xp: Any, x: Array, out: Array) -> None:
     xp.negative(x, out=out)
     xp.exp(out, out=out)
@@ -65,6 +71,7 @@ def _register(name: str, predict: Callable[[Any, Array, Array], None] | None, si
     op = register(name, RegressionParams, inputs=("data", "label")).inplace((0, 0))
     backward = register_backward(f"_backward_{name}", RegressionParams, outputs=("data",)).inplace((1, 0))
     op.infer_shape(_infer)
+    op.infer_type(_infer_types)
 
     @op.gradient
     def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:

@@ -11,7 +11,7 @@ from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..gradient import backward_node
 from ..index.counting import count_up
 from ..index.positions import put_rows, take_rows, whole
-from ..infer import ShapeList
+from ..infer import ShapeList, all_same_float
 from ..nn.softmax import softmax_into, softmax_temps
 from ..node import Entry, Node
 from ..params import NoParams
@@ -31,6 +31,9 @@ def _(p: NoParams, ins: ShapeList, outs: ShapeList) -> None:
     label = ins.merge(1, (ins[0] or (-1,))[:1])
     ins.merge(0, (*(label or (-1,)), -1))
     outs.merge(0, (1,))
+
+
+op.infer_type(all_same_float)
 
 
 @op.gradient

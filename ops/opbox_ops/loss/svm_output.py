@@ -10,6 +10,8 @@ The gradient of out is not read, and label has none. Tang, "Deep Learning using 
 
 from __future__ import annotations
 
+from opbox_protocol.errors import ShapeError
+
 from ..compute import Arrays, CallSpec, OpContext, Outputs, Temp
 from ..gradient import backward_node
 from ..index.counting import count_up
@@ -34,6 +36,8 @@ backward = register_backward("_backward_SVMOutput", SVMOutputParams, outputs=("d
 @op.infer_shape
 def _(p: SVMOutputParams, ins: ShapeList, outs: ShapeList) -> None:
     data = ins.merge(0, outs.merge(0, ins[0]))
+    if data == ():
+        raise ShapeError("data: expected at least one dimension, of the classes, got ()")
     if data is not None:
         label = ins.merge(1, data[:-1])
         if label is not None:

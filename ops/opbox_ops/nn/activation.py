@@ -18,7 +18,7 @@ from ..expression.language import Expression
 from ..expression.operators import pointwise
 from ..expression.pointwise import Pointwise
 from ..gradient import backward_node
-from ..infer import all_same_shape
+from ..infer import all_same_float, all_same_shape
 from ..node import Entry, Node
 from ..params import Field, Params
 from ..registry import register, register_backward
@@ -30,6 +30,7 @@ class ActivationParams(Params):
 
 op = register("Activation", ActivationParams).inplace((0, 0))
 op.infer_shape(all_same_shape)
+op.infer_type(all_same_float)
 backward = register_backward("_backward_Activation", ActivationParams, outputs=("data",)).inplace((0, 0), (1, 0))
 
 

@@ -12,7 +12,7 @@ from pydantic import Field as Range
 
 from ..compute import Arrays, CallSpec, OpContext, OpReq, Outputs, Temp
 from ..gradient import backward_node
-from ..infer import ShapeList, canonical_axis
+from ..infer import ShapeList, all_same_float, canonical_axis
 from ..node import Entry, Node
 from ..params import Field, Float, OptBool, Params, Shape
 from ..registry import Slot, register, register_backward
@@ -35,6 +35,9 @@ def _(p: DropoutParams, ins: ShapeList, outs: ShapeList) -> None:
     if shape is not None:
         together = {canonical_axis(axis, len(shape), "axes") for axis in p.axes}
         outs.merge(1, tuple(1 if axis in together else d for axis, d in enumerate(shape)))
+
+
+op.infer_type(all_same_float)
 
 
 @op.gradient

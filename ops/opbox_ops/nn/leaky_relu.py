@@ -28,7 +28,7 @@ from ..expression.language import Expression
 from ..expression.operators import prepare, reusable, temps_for
 from ..expression.pointwise import Pointwise, fixed
 from ..gradient import backward_node
-from ..infer import ShapeList, show_shape
+from ..infer import FLOATS, ShapeList, TypeList, all_same_type, show_shape, summary
 from ..node import Entry, Node
 from ..params import Field, Float, Params
 from ..registry import Slot, register, register_backward, when
@@ -59,6 +59,13 @@ def _(p: LeakyReLUParams, ins: ShapeList, outs: ShapeList) -> None:
         ins.merge(0, outs.merge(0, outs.merge(1, shape)))
     if p.act_type == "prelu" and shape is not None:
         _infer_gamma(ins, shape)
+
+
+@op.infer_type
+@summary("first")
+def _(p: LeakyReLUParams, ins: TypeList, outs: TypeList) -> None:
+    ins.only(0, *FLOATS)
+    all_same_type(p, ins, outs)
 
 
 def _infer_gamma(ins: ShapeList, shape: tuple[int, ...]) -> None:

@@ -46,8 +46,8 @@ class SoftmaxActivationParams(Params):
 
 
 def _wide(*dtypes: Any) -> Any:
-    """The type to compute in: half precision in single."""
-    return accumulation_type(max(dtypes, key=lambda dtype: dtype.itemsize))
+    """The type to compute in: the widest real one, half precision in single."""
+    return accumulation_type(max((dtype for dtype in dtypes if dtype.kind != "i"), key=lambda dtype: dtype.itemsize))
 
 
 def softmax_temps(data: ArraySpec, out: Any, axis: int, log: bool = False) -> list[Temp]:
@@ -119,6 +119,7 @@ def _register(name: str, sign: float, log: bool, inputs: tuple[str | Slot, ...])
     @summary("given or first")
     def _(p: SoftmaxParams, ins: TypeList, outs: TypeList) -> None:
         if p.dtype is not None:
+            ins.only(0, *FLOATS, "int32", "int64")
             outs.merge(0, p.dtype)
         else:
             ins.only(0, *FLOATS)

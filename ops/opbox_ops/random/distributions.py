@@ -205,10 +205,13 @@ def _model(row: Distribution, base: type[Params], suffix: str) -> type[Params]:
 
 
 def _check(row: Distribution, p: Any) -> None:
-    numbers = _numbers(row, p)
-    if not row.valid(*numbers):
-        got = ", ".join(f"{name}={number}" for name, number in zip(row.params, numbers, strict=True))
-        raise ParamError(f"_random_{row.name}: expected {row.expected}, got {got}")
+    if not row.valid(*_numbers(row, p)):
+        raise _unusable(row, p, row.expected)
+
+
+def _unusable(row: Distribution, p: Any, expected: str) -> ParamError:
+    got = ", ".join(f"{name}={number}" for name, number in zip(row.params, _numbers(row, p), strict=True))
+    return ParamError(f"_random_{row.name}: expected {expected}, got {got}")
 
 
 def _declare(row: Distribution) -> None:
@@ -242,7 +245,10 @@ def _declare(row: Distribution) -> None:
     @plain.compute(temps=_wide if row.direct else None, allocates="" if row.direct else _DRAWN)
     @like.compute(temps=_wide if row.direct else None, allocates="" if row.direct else _DRAWN)
     def _(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-        _draw(ctx, row, outputs[0], *_numbers(row, p))
+        try:
+            _draw(ctx, row, outputs[0], *_numbers(row, p))
+        except ValueError as error:  # too large for the library's generator, such as a mean above 2**63
+            raise _unusable(row, p, "numbers that can be drawn") from error
 
     _declare_sample(row)
 

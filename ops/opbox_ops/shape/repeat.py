@@ -103,7 +103,8 @@ def _repeat_layout(p: RepeatParams, shape: tuple[int, ...]) -> tuple[tuple[int, 
 
 
 def _spread(xp: Any, data: Array, layout: tuple[tuple[int, ...], tuple[int, ...]], out: Array) -> None:
-    xp.copyto(out.reshape(layout[0]), data.reshape(layout[1]))
+    if out.size:
+        xp.copyto(out.reshape(layout[0]), data.reshape(layout[1]))
 
 
 def _wide_total(p: Any, call: CallSpec) -> list[Temp]:
@@ -115,6 +116,9 @@ def _wide_total(p: Any, call: CallSpec) -> list[Temp]:
 def _gather(ctx: OpContext, gout: Array, layout: tuple[tuple[int, ...], tuple[int, ...]], gdata: Array) -> None:
     full, single = layout
     axes = tuple(axis for axis, (size, one) in enumerate(zip(full, single, strict=True)) if one == 1 != size)
+    if not gout.size:
+        gdata.fill(0)
+        return
     copies = gout.reshape(full)
     if not axes:
         ctx.xp.copyto(gdata.reshape(copies.shape), copies)

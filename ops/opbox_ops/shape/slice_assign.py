@@ -9,7 +9,7 @@ from typing import Any
 
 from ..compute import Array, Arrays, OpContext, Outputs
 from ..infer import ShapeList
-from ..params import Field, Float
+from ..params import Field, Float, as_element
 from ..registry import register
 from .slice import SliceParams, length, part_of
 from .view import copy_bytes
@@ -52,4 +52,4 @@ def _(p: SliceParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
 
 @scalar_op.compute()
 def _(p: SliceAssignScalarParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    _replace(p, ctx, inputs[0], outputs[0].dtype.type(p.scalar), outputs[0])
+    _replace(p, ctx, inputs[0], as_element(p.scalar, outputs[0].dtype), outputs[0])

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from opbox_protocol.errors import ShapeError
+from opbox_protocol.errors import LimitError, ShapeError
 
 from ..accumulation import accumulation_type
 from ..compute import Array, Arrays, OpContext, Outputs
@@ -27,6 +27,9 @@ from ..node import Entry, Node
 from ..params import Bool, Field, Float, Int, Params, Shape
 from ..registry import register, register_backward
 from .regions import Samples, bilinear, check_size, images_of, infer_regions
+
+MAX_SAMPLES = 1 << 27
+"""The most samples that the regions of a call may have together."""
 
 
 class RotatedParams(Params):
@@ -84,11 +87,18 @@ def _grid(xp: Any, start: Array, extent: Array, bins: int, ratio: int) -> tuple[
     step = extent / bins
     count = xp.full(start.shape, ratio) if ratio > 0 else xp.ceil(step).astype(xp.int64)
     most = max(int(count.max()), 0) if count.size else 0
+    _check_samples(most * start.size * bins)
     sample = xp.arange(most)
     step, number = step[:, None, None], count[:, None, None]
     inside = (sample + 0.5) * step / xp.maximum(number, 1)
     at = start[:, None, None] + xp.arange(bins)[None, :, None] * step + inside
     return at.astype(start.dtype), xp.broadcast_to(sample < number, at.shape), count
+
+
+def _check_samples(count: int) -> None:
+    """Their number follows from values, so that no shape has bounded it."""
+    if count > MAX_SAMPLES:
+        raise LimitError(f"rois: expected regions of at most {MAX_SAMPLES:,} samples in all, got {count:,}")
 
 
 def _samples(p: Any, xp: Any, rois: Array, data: tuple[int, ...]) -> Samples:
@@ -109,6 +119,7 @@ def _samples(p: Any, xp: Any, rois: Array, data: tuple[int, ...]) -> Samples:
         start_x, start_y, ratio = -extent_x / 2, -extent_y / 2, p.sampling_ratio
     x, real_x, count_x = _grid(xp, start_x, extent_x, bins_x, ratio)
     y, real_y, count_y = _grid(xp, start_y, extent_y, bins_y, ratio)
+    _check_samples(x.size * math.prod(y.shape[1:]))
     # (n, bin row, bin column, sample row, sample column)
     x, real_x = x[:, None, :, None, :], real_x[:, None, :, None, :]
     y, real_y = y[:, :, None, :, None], real_y[:, :, None, :, None]
