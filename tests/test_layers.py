@@ -16,9 +16,9 @@ ALLOWED = {
     "opbox_service": set(PACKAGES),
 }
 # The service's folders and modules, each importing only what stands before it.
-SERVICE = ["__init__", "settings", "validation", "json_text", "logs", "buffers", "quota", "device_time", "task"]
-SERVICE += ["carriers", "graph", "executor", "stateless", "commands", "custom", "session", "routes", "engine"]
-SERVICE += ["codec", "embedded", "worker", "api", "app", "serve", "schema"]
+SERVICE = ["__init__", "settings", "validation", "json_text", "logs", "buffers", "quota", "device_time", "turns"]
+SERVICE += ["task", "carriers", "graph", "executor", "stateless", "commands", "custom", "session", "routes"]
+SERVICE += ["engine", "codec", "embedded", "worker", "api", "app", "serve", "schema"]
 
 
 def _imports(path: Path, package: str) -> list[str]:

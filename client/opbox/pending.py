@@ -43,7 +43,11 @@ class Pending:
         """
         if not self._done.is_set():
             self._session._send_if_open(self._batch)
-            self._done.wait()
+            try:
+                self._done.wait()
+            except KeyboardInterrupt:
+                self._session.cancel()
+                raise
         if self._error is not None:
             self._session.delivered(self._error)
             raise self._error

@@ -22,7 +22,7 @@ import numpy as np
 
 from opbox_protocol import routes
 from opbox_protocol.commands import Command
-from opbox_protocol.errors import MXNetError, TransportError, WireError
+from opbox_protocol.errors import CancelledError, MXNetError, TransportError, WireError
 from opbox_protocol.transport import Reply, Transport
 
 from . import connection
@@ -77,6 +77,8 @@ class Session:
         self._error: Exception | None = None
         self._broken: Exception | None = None
         self._closed = False
+        self._sealed = 0
+        self._cancelled = 0
         answer = open_session(transport, device)
         self.id: str = answer["id"]
         self._ttl = float(answer.get("ttl_s", 600))
@@ -176,6 +178,7 @@ class Session:
         except KeyboardInterrupt:
             # Later batches wait for this one's number: if it has not arrived, it still must.
             self._queue.put(batch)
+            self.cancel()
             raise
 
     def wait(self) -> None:
@@ -204,6 +207,30 @@ class Session:
         if self._error is error:
             self._error = None
 
+    def cancel(self) -> None:
+        """Stop what the engine does for the session at its next step, and drop what has been recorded.
+
+        Who waits for a value gets a CancelledError. The session goes on; its arrays are as the last whole step left
+        them. An interrupt (Ctrl-C) while a value is waited for does this too.
+        """
+        with self._lock:
+            if self._closed or self._broken is not None:
+                return
+            batch = self._batch
+            if batch.commands:
+                self._close_batch()
+            self._cancelled = self._sealed
+        with contextlib.suppress(MXNetError):
+            self._transport.call("DELETE", self._path)
+
+    def _cut(self, batch: CommandBatch) -> None:
+        """Take out of a cancelled batch what the engine need not do; what has been freed stays freed."""
+        batch.fail(CancelledError(f"batch {batch.seq} was cancelled"))
+        kept: list[Command] = [command for command in batch.commands if command["do"] in ("free", "define")]
+        batch.commands, batch.about_graphs, batch.tensors = kept, [], {}
+        batch.places[:] = [None] * len(kept)
+        batch.fetched, batch.described, batch.synced = {}, {}, []
+
     def _take_freed(self) -> list[int]:
         freed = []
         while self._freed:
@@ -220,7 +247,7 @@ class Session:
             self._batch.commands.append({"do": "free", "ids": self._take_freed()})
             self._batch.places.append(None)
         batch, self._batch = self._batch, CommandBatch()
-        batch.seq = next(self._seq)
+        batch.seq = self._sealed = next(self._seq)
         self._places[batch.seq] = batch.places
         self._places.pop(batch.seq - KEPT_BATCHES, None)
         self.requests += 1
@@ -247,6 +274,8 @@ class Session:
         if self._broken is not None:
             batch.fail(self._broken)
             return
+        if batch.seq <= self._cancelled:
+            self._cut(batch)
         header = {"seq": batch.seq, "commands": batch.commands, "wait": batch.waits or batch.seq % PACE == 0}
         try:
             reply = self._post(header, batch)

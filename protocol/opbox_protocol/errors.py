@@ -17,6 +17,7 @@
     │   └── UnderdeterminedError        shapes or types that nothing determines
     ├── UserCodeError             422   an exception in an operator that the user wrote
     ├── QuotaError                429
+    ├── CancelledError            499   a call that was ended before it was done
     ├── InternalError             500   a fault of the server's own
     ├── UnsupportedError          501
     ├── NotReadyError             503
@@ -42,6 +43,7 @@ from typing import Any
 __all__ = [
     "AuthenticationError",
     "BadRequestError",
+    "CancelledError",
     "ConflictError",
     "DTypeError",
     "DeadlineError",
@@ -223,6 +225,12 @@ class QuotaError(MXNetError):
     """More sessions, memory or requests than the owner may have."""
 
     status = 429
+
+
+class CancelledError(MXNetError):
+    """The call was ended on request, or because nobody waited for it any more, before it was done."""
+
+    status = 499
 
 
 class InternalError(MXNetError):

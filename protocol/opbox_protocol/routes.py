@@ -15,6 +15,7 @@ __all__ = [
     "OPERATOR",
     "OPERATORS",
     "READY",
+    "REQUEST",
     "SESSION",
     "SESSIONS",
     "SESSION_GRAPHS",
@@ -30,6 +31,7 @@ OPERATOR = "/v1/ops/{name}"
 SESSIONS = "/v1/sessions"
 SESSION = "/v1/sessions/{id}"
 COMMANDS = "/v1/sessions/{id}/commands"
+REQUEST = "/v1/requests/{request}"
 ABOUT = "/v2"
 LIVE = "/v2/health/live"
 READY = "/v2/health/ready"

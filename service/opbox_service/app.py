@@ -5,7 +5,7 @@ uvicorn.run(create_app(Settings(token="…")), loop="uvloop", http="httptools")
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from typing import Any
@@ -44,6 +44,11 @@ class ApiProcess:
         self._app = app
         self._routes = routes
         self._metrics = metrics
+        self._cancel: Callable[[str, str], bool] = lambda owner, request_id: False
+
+    def cancel_by(self, cancel: Callable[[str, str], bool]) -> None:
+        """Requests are stopped by this function of an owner and a request's id."""
+        self._cancel = cancel
 
     @property
     def ready(self) -> bool:
@@ -53,6 +58,10 @@ class ApiProcess:
     def metrics(self) -> tuple[bytes, str]:
         """Prometheus metrics, and their content type."""
         return self._metrics.text(), self._metrics.content_type
+
+    def cancel(self, owner: str, request_id: str) -> bool:
+        """Stop a request of the owner's; False when there is none of that id."""
+        return self._cancel(owner, request_id)
 
     def openapi(self) -> dict[str, Any]:
         """The OpenAPI document."""
@@ -89,6 +98,7 @@ def create_app(settings: Settings, routes: RouteTable = ROUTES) -> Middleware:
     )
     server = ApiProcess(app, pool, routes, metrics)
     endpoint = Endpoint(server, settings, metrics)
+    server.cancel_by(endpoint.cancel)
     add_routes(app, routes, endpoint)
     _handle_errors(app)
     middleware = Middleware(app, endpoint, routes, settings, metrics, server)

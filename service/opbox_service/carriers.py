@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from opbox_protocol.errors import LimitError
+from opbox_protocol.errors import LimitError, MXNetError
 from opbox_protocol.wire import NonFinite
 
 from .buffers import Lease
@@ -42,6 +42,8 @@ class RawRequest:
         header_length: bytes of the JSON part; None when all of the body is JSON.
         binary: whether the answer's tensors may travel as bytes.
         non_finite: how JSON answers have NaN and the infinities.
+        weight, interactive: of the owner, and of the call: see `turns`.
+        cancel: stops the call, once it has been made.
     """
 
     route: Route
@@ -54,6 +56,9 @@ class RawRequest:
     header_length: int | None = None
     binary: bool = False
     non_finite: NonFinite = "string"
+    weight: float = 1.0
+    interactive: bool = True
+    cancel: Callable[[MXNetError], None] = field(default=lambda error: None)
 
     def __str__(self) -> str:
         return f"{self.route.method} {self.path}"

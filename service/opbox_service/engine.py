@@ -33,7 +33,7 @@ from .session.sessions import Sessions
 from .settings import SCOPES, Scope, Settings
 from .stateless.graph_cache import GraphCache
 from .stateless.graph_runner import GraphRunner
-from .task import running
+from .task import Task, running
 from .validation import validate
 
 __all__ = ["Engine", "load_plugin"]
@@ -124,7 +124,8 @@ class Engine:
             BadRequestError: a header that is not the route's.
         """
         route, parameters = self._routes.match(method, path)
-        return Call(route, parameters, validate(route.request or Body, header), tensors, owner, scopes)
+        body = validate(route.request or Body, header)
+        return Call(route, parameters, body, tensors, owner, scopes, task=Task())
 
     def begin(self, call: Call, done: Done) -> Rest:
         """Start a call. `done` is called once, with the answer or the error, by this thread or another.
@@ -164,6 +165,10 @@ class Engine:
     def metrics(self) -> tuple[bytes, str]:
         """NotFoundError: an engine in one's own process counts nothing."""
         raise NotFoundError("GET /metrics: expected a server, got an engine in this process: use `opbox serve`")
+
+    def cancel(self, owner: str, request_id: str) -> bool:
+        """False: calls have no ids here."""
+        return False
 
     def openapi(self) -> dict[str, Any]:
         """NotFoundError: an engine in one's own process has no document."""

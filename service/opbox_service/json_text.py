@@ -23,10 +23,12 @@ PIECE = 1 << 15
 
 
 def parse(text: bytes) -> Any:
-    """What a JSON text says; ValueError when it is none."""
+    """What a JSON text says; ValueError when it is none, RecursionError when it is nested too deep for its reader."""
     try:
         return orjson.loads(text)
-    except ValueError:
+    except ValueError as error:
+        if "depth limit" in str(error) or "ecursion" in str(error):
+            raise RecursionError from None
         if b"NaN" not in text and b"Infinity" not in text:
             raise
     value = json.loads(text)

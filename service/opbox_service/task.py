@@ -1,6 +1,6 @@
 """A call at work, as other threads see it: it can be stopped, and its graphs may take only so much time.
 
-The engine's loops come by a checkpoint: once a step of a plan (`Task.stopped`), once a node where graphs are read,
+The engine's loops come by a checkpoint: once a step of a plan (`Task.check`), once a node where graphs are read,
 inferred and compiled (`checkpoint`). Code that is not run for a call, as in a test or a script, has no task, and all of
 this costs it nothing.
 """
@@ -10,9 +10,11 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from opbox_protocol.errors import LimitError, MXNetError
+
+from .turns import Turn
 
 __all__ = ["Task", "checkpoint", "current", "graph_budget", "running"]
 
@@ -28,25 +30,45 @@ class Task:
 
     Attributes:
         stopped: what the call is to be answered, when it has been stopped; read at each checkpoint.
+        turn: the turn that it runs in, where calls take turns.
     """
 
-    __slots__ = ("_graph_end", "_nodes", "graph_seconds", "stopped")
+    __slots__ = ("_graph_end", "_lock", "_nodes", "_on_stop", "graph_seconds", "stopped", "turn")
 
     def __init__(self, graph_seconds: float = float("inf")) -> None:
         self.graph_seconds = graph_seconds
         self.stopped: MXNetError | None = None
+        self.turn: Turn | None = None
+        self._on_stop: Callable[[], None] | None = None
+        self._lock = threading.Lock()
         self._graph_end: float | None = None
         self._nodes = 0
 
     def stop(self, error: MXNetError) -> None:
         """End the work at its next checkpoint with `error`; the first reason counts. Any thread may call this."""
-        if self.stopped is None:
-            self.stopped = error
+        with self._lock:
+            if self.stopped is not None:
+                return
+            self.stopped, on_stop = error, self._on_stop
+        if on_stop is not None:
+            on_stop()
+
+    def when_stopped(self, on_stop: Callable[[], None]) -> None:
+        """Call `on_stop` when it is stopped; at once when it has been."""
+        with self._lock:
+            self._on_stop = on_stop
+            if self.stopped is None:
+                return
+        on_stop()
 
     def check(self) -> None:
-        """Raise what the call was stopped with."""
+        """Raise what the call was stopped with; where others wait for their turn, let them have it."""
         if self.stopped is not None:
             raise self.stopped
+        if self.turn is not None and self.turn.wanted:
+            self.turn.pass_on()
+            if self.stopped is not None:
+                raise self.stopped
 
     def node(self) -> None:
         """A node of a graph has been worked on.
@@ -92,8 +114,10 @@ def current() -> Task | None:
 
 @contextlib.contextmanager
 def running(task: Task | None) -> Iterator[None]:
-    """The thread works on `task` in the block."""
+    """The thread works on `task` in the block, in the turn of the task that it worked on before."""
     before, _running.task = _running.task, task
+    if task is not None and before is not None and before.turn is not None:
+        task.turn = before.turn
     try:
         yield
     finally:

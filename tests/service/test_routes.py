@@ -180,7 +180,10 @@ def test_answers_are_what_their_models_say(client: httpx.Client) -> None:
     id = client.post("/v1/sessions", json={}).json()["id"]
     for route in sorted(ROUTES, key=lambda route: route.method, reverse=True):
         path = route.path.replace("{id}", id).replace("{name}", "dot")
-        answer = client.request(route.method, path, json=bodies.get(route.path))
+        answer = client.request(route.method, path, json=bodies.get(route.path) if route.method != "DELETE" else None)
+        if route.path == "/v1/requests/{request}":
+            assert answer.status_code == 404, answer.text  # none is under way
+            continue
         assert answer.status_code == route.status, (route.path, answer.text)
         if route.answer is not None:
             route.answer.model_validate(answer.json())

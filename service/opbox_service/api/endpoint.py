@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
-from opbox_protocol.errors import BadRequestError, LimitError
+from opbox_protocol.errors import BadRequestError, CancelledError, LimitError, MXNetError
 from opbox_protocol.wire import HEADER_LENGTH, NonFinite
 
 from ..buffers import INLINE, Lease
@@ -38,6 +38,8 @@ TAIL = (1 << 16) + 1
 
 WORTH_COMPRESSING = 4096
 """Bytes of an answer from which on it is compressed for a client that asks."""
+WATCHED_S = 0.05
+"""How long a request may take before its client is watched."""
 
 _NON_FINITE = re.compile(rb"non-finite\s*=\s*\"?(string|null)\b", re.IGNORECASE)
 _DIGITS = re.compile(rb"[0-9]{1,18}")
@@ -104,6 +106,7 @@ class Endpoint:
         self._pool = server.pool
         self._settings = settings
         self._metrics = metrics
+        self._under_way: dict[tuple[str, str], RawRequest] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request whose `scope["opbox"]` is its Context, which has a route.
@@ -130,7 +133,7 @@ class Endpoint:
             request.body = await self._body(request, length, headers, receive)
             context.whole = True
             context.received = len(request.view)
-            response = await self._pool.call(request)
+            response = await self._answer(request, receive)
         try:
             if response.commands:
                 self._metrics.count_commands(response.commands)
@@ -144,10 +147,39 @@ class Endpoint:
         finally:
             response.release()
 
+    async def _answer(self, request: RawRequest, receive: Receive) -> RawResponse:
+        """The worker's answer. A client that goes away meanwhile, or another request, stops the work."""
+        key = (request.owner, request.request_id)
+        self._under_way[key] = request
+        loop = asyncio.get_running_loop()
+        watching: list[asyncio.Task[None]] = []
+        # A task costs as much as a small call, so that only those get one that take a while.
+        timer = loop.call_later(WATCHED_S, lambda: watching.append(loop.create_task(_watch(request, receive))))
+        try:
+            return await self._pool.call(request)
+        finally:
+            timer.cancel()
+            for task in watching:
+                task.cancel()
+            if self._under_way.get(key) is request:
+                del self._under_way[key]
+
+    def cancel(self, owner: str, request_id: str) -> bool:
+        """Stop a request of the owner's; False when there is none of that id."""
+        request = self._under_way.get((owner, request_id))
+        if request is None:
+            return False
+        request.cancel(CancelledError(f"{request}: cancelled by request"))
+        return True
+
     def _own_answer(self, request: RawRequest) -> RawResponse:
         """The answer of a route that the API process serves itself."""
         answers: list[Answer | BaseException] = []
-        request.route.handler(self._server, Call(request.route, request.parameters), answers.append)
+        call = Call(request.route, request.parameters, owner=request.owner)
+        try:
+            request.route.handler(self._server, call, answers.append)
+        except MXNetError as error:
+            answers.append(error)
         return lay_out(answers[0], request, self._settings)
 
     async def _body(
@@ -179,6 +211,15 @@ class Endpoint:
         lease = self._pool.lease(request, len(body))
         lease.view[:] = body
         return lease
+
+
+async def _watch(request: RawRequest, receive: Receive) -> None:
+    """Stop a request whose client goes away."""
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            request.cancel(CancelledError(f"{request}: its client went away"))
+            return
 
 
 def content_length(headers: dict[bytes, bytes]) -> int | None:

@@ -15,6 +15,8 @@ from opbox_ops.node import Node
 from opbox_ops.user_line import user_line
 from opbox_protocol.errors import BadRequestError, ConflictError, MXNetError, ShapeError
 
+from ..task import current
+from ..turns import NO_TURN
 from .memory import allocate
 from .plan import UNWANTED, Plan, Step, Value
 
@@ -244,11 +246,19 @@ class _Calls:
 
     def run(self) -> None:
         call: Any = None
+        task = current()
         # NaN and infinity are values like others here: no warnings.
         with np.errstate(all="ignore"):
             try:
+                if task is None:
+                    for call in self.calls:
+                        call()
+                    return
+                turn = task.turn or NO_TURN
                 for call in self.calls:
                     call()
+                    if turn.wanted or task.stopped is not None:
+                        task.check()
             except Exception as error:
                 raise at_node(error, self.nodes[self.calls.index(call)]) from error
 

@@ -7,11 +7,12 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel
 
-from opbox_protocol.errors import NotReadyError
+from opbox_protocol.errors import NotFoundError, NotReadyError
 
 from ..carriers import Answer, Call, Done
 
-__all__ = ["About", "Live", "Place", "Ready", "about", "live", "metrics", "openapi", "ready"]
+__all__ = ["About", "CancelledRequest", "Live", "Place", "Ready"]
+__all__ += ["about", "cancel", "live", "metrics", "openapi", "ready"]
 
 
 class Place(Protocol):
@@ -26,6 +27,9 @@ class Place(Protocol):
 
     def openapi(self) -> dict[str, Any]:
         """The OpenAPI document."""
+
+    def cancel(self, owner: str, request_id: str) -> bool:
+        """Stop a request of the owner's; False when there is none of that id."""
 
 
 class Live(BaseModel):
@@ -48,6 +52,12 @@ class About(BaseModel):
     extensions: list[str]
 
 
+class CancelledRequest(BaseModel):
+    """The id of the request that was stopped."""
+
+    cancelled: str
+
+
 def live(place: Place, call: Call, done: Done) -> None:
     """Whether the server runs. Needs no token."""
     done(Answer({"live": True}))
@@ -63,6 +73,14 @@ def ready(place: Place, call: Call, done: Done) -> None:
 def about(place: Place, call: Call, done: Done) -> None:
     """The server's name, version and extensions, as the Open Inference Protocol has them."""
     done(Answer({"name": "opbox", "version": version("opbox-service"), "extensions": ["binary_tensor_data"]}))
+
+
+def cancel(place: Place, call: Call, done: Done) -> None:
+    """Stop a request of yours, by its X-Request-Id: it is answered 499 at its next step."""
+    id = call.parameters["request"]
+    if not place.cancel(call.owner, id):
+        raise NotFoundError(f"request {id[:128]!r}: expected one of yours that is being answered, got another")
+    done(Answer({"cancelled": id}))
 
 
 def metrics(place: Place, call: Call, done: Done) -> None:

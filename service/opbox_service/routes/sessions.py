@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Accepted",
+    "Cancelled",
     "CommandsAnswer",
     "CommandsRequest",
     "Deleted",
@@ -24,6 +25,7 @@ __all__ = [
     "SessionList",
     "SessionRequest",
     "SessionState",
+    "cancel",
     "create",
     "delete",
     "run_commands",
@@ -75,6 +77,12 @@ class Deleted(BaseModel):
     """The id of the session that was deleted."""
 
     deleted: str
+
+
+class Cancelled(BaseModel):
+    """The places of the batches that were stopped."""
+
+    cancelled: list[int]
 
 
 class CommandsRequest(TensorBody):
@@ -131,6 +139,11 @@ def delete(engine: Engine, call: Call, done: Done) -> None:
     id = call.parameters["id"]
     engine.sessions.delete(call.owner, id)
     done(Answer({"deleted": id}))
+
+
+def cancel(engine: Engine, call: Call, done: Done) -> None:
+    """Stop the batch that runs and those that wait; arrays stay as the last whole step left them."""
+    done(Answer({"cancelled": engine.sessions.get(call.owner, call.parameters["id"]).cancel()}))
 
 
 def run_commands(engine: Engine, call: Call, done: Done) -> Rest:

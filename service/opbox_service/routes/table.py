@@ -115,6 +115,15 @@ ROUTES = RouteTable(
         ),
         Route(
             method="DELETE",
+            path=paths.COMMANDS,
+            handler=sessions.cancel,
+            tag="sessions",
+            answer=sessions.Cancelled,
+            runs_on=RunsOn.SESSION_WORKER,
+            errors=(404, 410),
+        ),
+        Route(
+            method="DELETE",
             path=paths.SESSION,
             handler=sessions.delete,
             tag="sessions",
@@ -136,6 +145,15 @@ ROUTES = RouteTable(
             errors=(400, 404, 409, 410, 413, 422, 501, 504),
         ),
         # -- the server itself
+        Route(
+            method="DELETE",
+            path=paths.REQUEST,
+            handler=health.cancel,
+            tag="requests",
+            answer=health.CancelledRequest,
+            runs_on=RunsOn.API,
+            errors=(404,),
+        ),
         Route(
             method="GET",
             path=paths.LIVE,

@@ -37,6 +37,7 @@ class Batch:
         position: of the command at hand.
         since: when it came, by time.monotonic.
         own_bytes: of the tensors that it has copied.
+        waited_for: whether somebody waits for its answer, or did before it was stopped.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class Batch:
         self.seq = seq
         self.commands = commands
         self.done = done
+        self.waited_for = done is not None
         self.task = task
         self.since = time.monotonic()
         self.position = 0
@@ -121,9 +123,10 @@ class Batch:
 
     def finish(self, error: BaseException | None) -> None:
         """Hand the answer, or the error, to who waits for it."""
-        if self.done is not None:
+        done, self.done = self.done, None
+        if done is not None:
             count = 0 if isinstance(self.commands, BaseException) else len(self.commands)
-            self.done(error or Answer({"results": self._results}, self._outputs, commands=count))
+            done(error or Answer({"results": self._results}, self._outputs, commands=count))
         self._tensors.clear()
         self._outputs = {}
         self._fetched = {}

@@ -17,6 +17,7 @@ from typing import Any
 from opbox_ops.backend import backend_for
 from opbox_protocol.errors import (
     BadRequestError,
+    CancelledError,
     ConflictError,
     DeadlineError,
     ForbiddenError,
@@ -101,6 +102,7 @@ class Session:
         self._waiting: dict[int, Batch] = {}
         self._waiting_bytes = 0
         self._running = False
+        self._current: Batch | None = None
         self._error: BaseException | None = None
         self._lock = Lock()
 
@@ -158,7 +160,28 @@ class Session:
             self._waiting_bytes += batch.own_bytes
             self._highest = max(self._highest, batch.seq)
             self.used = time.monotonic()
+        if task is not None:
+            task.when_stopped(lambda: self._stopped(batch))
         return batch.seq
+
+    def _stopped(self, batch: Batch) -> None:
+        """Answer a batch that was stopped before its turn, and let go of its tensors; its place stays."""
+        with self._lock:
+            if self._waiting.get(batch.seq) is not batch:
+                return
+            self._waiting_bytes -= batch.own_bytes
+            batch.own_bytes = 0
+        assert batch.task is not None
+        batch.finish(batch.task.stopped)
+
+    def cancel(self) -> list[int]:
+        """Stop the batch that runs and those that wait; their numbers. Arrays stay as the last whole step left them."""
+        with self._lock:
+            batches = [batch for batch in (self._current, *self._waiting.values()) if batch is not None]
+        for batch in batches:
+            if batch.task is not None:
+                batch.task.stop(CancelledError(f"batch {batch.seq} was cancelled"))
+        return sorted(batch.seq for batch in batches)
 
     def _check_place(self, seq: int) -> None:
         if seq < self._next or seq in self._waiting:
@@ -181,6 +204,7 @@ class Session:
                 batch = self._waiting.pop(self._next)
                 self._waiting_bytes -= batch.own_bytes
                 self._running = True
+                self._current = batch
             begun = time.monotonic()
             try:
                 self._run(batch)
@@ -189,6 +213,7 @@ class Session:
                 with self._lock:
                     self._next = batch.seq + 1
                     self._running = False
+                    self._current = None
                     self.used = time.monotonic()
                     ended = self.closed is not None
                 if ended:
@@ -196,6 +221,8 @@ class Session:
 
     def _run(self, batch: Batch) -> None:
         error, commands = self._error, batch.commands
+        if batch.task is not None and batch.task.stopped is not None:
+            error = error or batch.task.stopped
         if error is None and isinstance(commands, BaseException):
             error = _placed(commands, batch, None)
         if error is None:
@@ -204,8 +231,9 @@ class Session:
                 error = self._commands(commands, batch)
         elif not isinstance(commands, BaseException):
             self._run_promised(commands, batch)
-        waited_for = batch.done is not None
-        self._error = None if waited_for else error
+        # Who cancels knows; an error that nobody waited for is told to the next who does.
+        forgotten = batch.waited_for or isinstance(error, CancelledError)
+        self._error = None if forgotten else error
         batch.finish(error)
 
     def _commands(self, commands: Sequence[TypedCommand], batch: Batch) -> BaseException | None:
@@ -217,6 +245,8 @@ class Session:
                 try:
                     if self.closed is not None:
                         raise GoneError(self.closed)
+                    if batch.task is not None:
+                        batch.task.check()
                     if watcher is not None:
                         watcher.began(command.scope != "run")
                     command.run(self.table, batch)
@@ -270,6 +300,9 @@ class Session:
             self.closed = reason
             waiting, self._waiting = list(self._waiting.values()), {}
             running = self._running
+            current = self._current
+        if current is not None and current.task is not None:
+            current.task.stop(GoneError(reason))
         for batch in waiting:
             batch.finish(GoneError(reason))
         if not running:

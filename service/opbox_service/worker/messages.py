@@ -1,9 +1,10 @@
 """What passes between the API process and a worker, over a SOCK_SEQPACKET pair: one JSON object a message.
 
-From the API: `call` {id, method, path, owner, rid, header_length, binary, size, segment | inline}, `drop` {segments},
-`release` {segment}. From the worker: `ready`, `answer` {id, status, header_length, commands, size, segment | inline},
-`drop` {segments}. Bodies up to buffers.INLINE bytes follow the JSON in the message; larger ones lie in a shared
-buffer, known by its number; its file descriptor travels once, with the first message that speaks of it.
+From the API: `call` {id, method, path, owner, weight, interactive, rid, header_length, binary, size, segment | inline},
+`cancel` {id, status, error}, `drop` {segments}, `release` {segment}. From the worker: `ready`, `answer` {id, status,
+header_length, commands, size, segment | inline}, `drop` {segments}. Bodies up to buffers.INLINE bytes follow the JSON
+in the message; larger ones lie in a shared buffer, known by its number; its file descriptor travels once, with the
+first message that speaks of it.
 """
 
 from __future__ import annotations

@@ -3,7 +3,9 @@
     python -m opbox_service.worker.process FD
 
 Its threads all wait on one socket and whichever is free takes the next message, so a call is handed over once, not
-twice. A call whose batch must wait for another leaves its thread; the thread that ends the other batch answers it.
+twice. One thread more than calls run at a time is there, so that somebody always reads: calls beyond that wait for
+their turn (`turns`), and what stops a call comes through. A call whose batch must wait for another leaves its thread;
+the thread that ends the other batch answers it.
 """
 
 from __future__ import annotations
@@ -19,17 +21,19 @@ from typing import Any
 
 import structlog
 
-from opbox_protocol.errors import MXNetError, NotReadyError
+from opbox_protocol.errors import MXNetError, NotReadyError, error_from_json
 
 from ..buffers import INLINE, Lease, Pool, map_shared
 from ..carriers import RawRequest, RawResponse
 from ..codec import error_response, limits_of, serve
 from ..engine import Engine
 from ..logs import configure
+from ..routes.route import RunsOn
 from ..routes.table import ROUTES
 from ..session.code_policy import CodePolicy
 from ..settings import Settings
-from ..task import Task
+from ..task import Task, running
+from ..turns import Job, Turn, Turns
 from . import messages
 from .allocator import tune_allocator
 from .progress import Progress
@@ -55,13 +59,15 @@ class WorkerProcess:
         self._requests: dict[int, memoryview] = {}
         self._answers = Pool(shared=True, limit=1 << 62, keep=settings.buffer_cache_bytes)
         self._lent: dict[int, Lease] = {}
+        self._turns = Turns(settings.threads)
+        self._tasks: dict[int, Task] = {}
         self._sessions_sent = 0
 
     def run(self) -> None:
         """Serve until the API process closes its end."""
         threads = [
             threading.Thread(target=self._take_calls, name=f"opbox-call-{i}", daemon=True)
-            for i in range(self._settings.threads)
+            for i in range(self._settings.threads + 1)
         ]
         for thread in threads:
             thread.start()
@@ -98,6 +104,10 @@ class WorkerProcess:
                 except Exception as error:
                     # Code of a session's own may have used up what answers take, as the places for open files.
                     self._fail(header["id"], error)
+            elif header["kind"] == "cancel":
+                task = self._tasks.get(header["id"])
+                if task is not None:
+                    task.stop(error_from_json(header["status"], header["error"]))
             elif header["kind"] == "release":
                 lease = self._lent.pop(header["segment"], None)
                 if lease is not None:
@@ -140,11 +150,29 @@ class WorkerProcess:
                 _log.error("internal error", request_id=request.request_id, exc_info=response.problem)
             self._answer(header["id"], response)
 
-        rest = serve(self._engine, request, self._limits, send, Task(self._settings.graph_seconds))
-        if rest is not None:
-            rest()
+        task = self._tasks[header["id"]] = Task(self._settings.graph_seconds)
+
+        def work(turn: Turn) -> None:
+            task.turn = turn
+            try:
+                with running(task):
+                    rest = serve(self._engine, request, self._limits, send, task)
+                    if rest is not None:
+                        rest()
+            except Exception as error:
+                self._fail(header["id"], error)
+
+        session = parameters.get("id", "") if route.runs_on is RunsOn.SESSION_WORKER else ""
+        if route.method != "POST":
+            work(Turn(self._turns, Job(request.owner, session, work)))  # it takes no time, and may end what does
+            return
+        job = Job(request.owner, session, work, header["weight"], header["interactive"])
+        turn = self._turns.offer(job)
+        if turn is not None:
+            self._turns.run(turn, job)
 
     def _answer(self, id: int, response: RawResponse) -> None:
+        self._tasks.pop(id, None)
         size = response.size
         self._sessions_sent = len(self._engine.sessions)
         message = {

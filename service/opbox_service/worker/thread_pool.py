@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import structlog
@@ -13,10 +14,11 @@ from ..buffers import INLINE, Lease, Pool
 from ..carriers import RawRequest, RawResponse
 from ..codec import limits_of, serve
 from ..engine import Engine
-from ..routes.route import RouteTable
+from ..routes.route import RouteTable, RunsOn
 from ..session.code_policy import UNWATCHED
 from ..settings import Settings
-from ..task import Task
+from ..task import Task, running
+from ..turns import PARKED, Job, Turn, Turns
 from .pool import Stats
 from .processes import resident_bytes
 
@@ -38,7 +40,9 @@ class ThreadPool:
         self._routes = routes
         self._limits = limits_of(settings)
         self._pool = Pool(shared=False, limit=settings.max_buffer_bytes, keep=settings.buffer_cache_bytes)
-        self._threads = ThreadPoolExecutor(settings.threads, "opbox-call")
+        # Besides those that run, calls that wait in the middle of their work keep a thread, and what takes no turn.
+        self._threads = ThreadPoolExecutor(settings.threads + PARKED + 1, "opbox-call")
+        self._turns = Turns(settings.threads, self._start)
         self._engine: Engine | None = None
         self._sweeping: asyncio.Task[None] | None = None
 
@@ -94,23 +98,46 @@ class ThreadPool:
                 own = error
             loop.call_soon_threadsafe(settle, own)
 
-        def work() -> None:
-            rest = serve(engine, request, self._limits, send, Task(self._settings.graph_seconds))
-            if rest is not None:
-                rest()
+        task = Task(self._settings.graph_seconds)
+        request.cancel = task.stop
+
+        def work(turn: Turn) -> None:
+            task.turn = turn
+            with running(task):
+                rest = serve(engine, request, self._limits, send, task)
+                if rest is not None:
+                    rest()
+
+        def late() -> None:
+            error = DeadlineError(f"{request}: expected an answer within {deadline:g} s, got none")
+            settle(error)
+            task.stop(error)
 
         deadline = self._settings.deadline_s
-        late = DeadlineError(f"{request}: expected an answer within {deadline:g} s, got none")
-        timer = loop.call_later(deadline, settle, late)
+        timer = loop.call_later(deadline, late)
         try:
             try:
-                self._threads.submit(work)
+                job = self._job(request, work)
+                if request.route.method != "POST":
+                    self._threads.submit(work, Turn(self._turns, job))  # it takes no time, and may end what does
+                else:
+                    turn = self._turns.offer(job)
+                    if turn is not None:
+                        self._threads.submit(self._turns.run, turn, job)
             except RuntimeError:  # the pool has been shut down
                 request.release()
                 raise NotReadyError("the server is stopping: try again when it is back") from None
             return await answered
         finally:
             timer.cancel()
+
+    def _start(self, work: Callable[[], None]) -> None:
+        self._threads.submit(work)
+
+    @staticmethod
+    def _job(request: RawRequest, work: Callable[[Turn], None]) -> Job:
+        session = request.parameters.get("id", "") if request.route.runs_on is RunsOn.SESSION_WORKER else ""
+        return Job(request.owner, session, work, request.weight, request.interactive)
 
     def stats(self) -> Stats:
         return Stats(

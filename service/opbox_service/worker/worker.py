@@ -16,7 +16,7 @@ from typing import Any
 
 import structlog
 
-from opbox_protocol.errors import DeadlineError, MXNetError, NotReadyError, WorkerDiedError
+from opbox_protocol.errors import DeadlineError, MXNetError, NotReadyError, WorkerDiedError, error_to_json
 
 from ..buffers import Lease, Pool, map_shared
 from ..carriers import RawRequest, RawResponse
@@ -214,14 +214,23 @@ class Worker:
             "header_length": request.header_length,
             "binary": request.binary,
             "non_finite": request.non_finite,
+            "weight": request.weight,
+            "interactive": request.interactive,
             "size": len(request.view),
             "segment": segment,
         }
         self._pending[self._last] = (answered, request)
+        request.cancel = partial(self._cancel, self._last)
         timer = self._loop.call_later(deadline_s, _too_late, answered, request, deadline_s)
         answered.add_done_callback(lambda _: timer.cancel())
         self._send(messages.write(message, inline), fds)
         return answered
+
+    def _cancel(self, id: int, error: MXNetError) -> None:
+        """Have a call that is under way stopped: it is answered with `error` at its next step."""
+        if id in self._pending and not self.ended:
+            status, header = error_to_json(error)
+            self._send(messages.write({"kind": "cancel", "id": id, "status": status, "error": header}))
 
     def sweep(self) -> None:
         """Drop buffers that have long been idle, on both sides."""
@@ -350,7 +359,9 @@ def _check_count(value: Any) -> int:
 
 def _too_late(answered: asyncio.Future[RawResponse], request: RawRequest, deadline_s: float) -> None:
     if not answered.done():
-        answered.set_exception(DeadlineError(f"{request}: expected an answer within {deadline_s:g} s, got none"))
+        error = DeadlineError(f"{request}: expected an answer within {deadline_s:g} s, got none")
+        answered.set_exception(error)
+        request.cancel(error)
 
 
 def reason_of(code: int) -> str:

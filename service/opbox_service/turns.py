@@ -1,0 +1,277 @@
+"""Turns: which call runs next where there are more than run at a time.
+
+Deficit round robin, counted in seconds of work: every owner in the queue may work for a quantum (times its weight) in a
+round, and within an owner every session; what a call takes beyond that is paid back in the rounds after. Interactive
+calls of an owner go before its others. A call that has worked for a quantum while others wait gives its place away at
+its next checkpoint, and gets one back in its turn.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+__all__ = ["NO_TURN", "PARKED", "Job", "Turn", "Turns"]
+
+QUANTUM_S = 0.02
+DEBT_S = 2.0
+"""The most that is paid back: who worked alone for long is not shut out for as long."""
+PARKED = 32
+"""The most calls that wait in the middle of their work; each keeps a thread."""
+
+
+@dataclass(eq=False, slots=True)
+class Job:
+    """A call that wants to run.
+
+    Attributes:
+        owner, session: whose turn it is; session is "" where there is none.
+        work: runs it; gets the turn that it runs in.
+        weight: of the owner: one of weight 2 gets twice the time of one of weight 1.
+        interactive: whether it goes before the owner's others.
+        turn, resume: where the call waits in the middle of its work: its turn, and what wakes it.
+    """
+
+    owner: str
+    session: str
+    work: Callable[[Turn], None]
+    weight: float = 1.0
+    interactive: bool = True
+    turn: Turn | None = None
+    resume: threading.Event = field(default_factory=threading.Event)
+
+
+class Turn:
+    """A job's place among those that run.
+
+    Attributes:
+        wanted: whether others wait for it; looked at once a step.
+    """
+
+    __slots__ = ("_job", "_turns", "since", "wanted")
+
+    def __init__(self, turns: Turns, job: Job) -> None:
+        self._turns = turns
+        self._job = job
+        self.since = time.monotonic()
+        self.wanted = False
+
+    def pass_on(self) -> None:
+        """Let others run who have worked less, if the call has worked for a quantum; returns in its next turn."""
+        if time.monotonic() - self.since >= QUANTUM_S:
+            self._turns.pass_on(self, self._job)
+
+
+class _NoTurn:
+    """Of what runs where calls take no turns: nobody waits for it."""
+
+    __slots__ = ()
+    wanted = False
+
+
+NO_TURN = _NoTurn()
+
+
+@dataclass(slots=True)
+class _Lane:
+    """What waits of one session, or of one owner's calls without a session."""
+
+    deficit: float = 0.0
+    jobs: deque[Job] = field(default_factory=deque)
+
+
+@dataclass(slots=True)
+class _Owner:
+    """What waits of one owner: interactive lanes and others, each a ring of sessions."""
+
+    weight: float = 1.0
+    deficit: float = 0.0
+    running: int = 0
+    lanes: tuple[OrderedDict[str, _Lane], OrderedDict[str, _Lane]] = field(
+        default_factory=lambda: (OrderedDict(), OrderedDict())
+    )
+
+    @property
+    def waits(self) -> bool:
+        return bool(self.lanes[0] or self.lanes[1])
+
+    def pop(self) -> Job:
+        """The next job: of the interactive lanes first, in rounds over sessions."""
+        ring = self.lanes[0] or self.lanes[1]
+        while True:
+            name, lane = next(iter(ring.items()))
+            if lane.deficit < 0:
+                lane.deficit += QUANTUM_S
+                ring.move_to_end(name)
+                continue
+            job = lane.jobs.popleft()
+            ring.move_to_end(name)
+            if not lane.jobs:
+                del ring[name]
+            return job
+
+
+class Turns:
+    """See the module. Safe to call from many threads.
+
+    Args:
+        slots: how many calls run at a time.
+        start: runs a function in a thread of its own.
+    """
+
+    def __init__(self, slots: int, start: Callable[[Callable[[], None]], None] | None = None) -> None:
+        self._slots = slots
+        self._start = start or _in_a_thread
+        self._running: set[Turn] = set()
+        self._parked = 0
+        self._waiting = 0
+        self._seconds = 0.0
+        self._owners: OrderedDict[str, _Owner] = OrderedDict()
+        self._lock = threading.Lock()
+
+    @property
+    def waiting(self) -> int:
+        """Calls that wait for their turn."""
+        return self._waiting
+
+    def outlook(self, owner: str) -> tuple[int, float]:
+        """Calls that may go before a new one of `owner`, and the seconds that it may wait for its turn.
+
+        In a round every owner has its turn, so of another's calls no more go before than the owner's own.
+        """
+        with self._lock:
+            own = self._owners.get(owner)
+            queued = _count(own) + 1
+            before = sum(min(_count(other), queued) for name, other in self._owners.items() if name != owner)
+            before += queued - 1
+            if len(self._running) < self._slots:
+                return 0, 0.0
+            return before, (before + 1) * self._seconds / self._slots
+
+    def offer(self, job: Job) -> Turn | None:
+        """A turn for the job now, for this thread to `run`; None when it has to wait: another thread will run it."""
+        with self._lock:
+            if len(self._running) < self._slots and not self._waiting:
+                return self._begin(job)
+            self._enqueue(job, first=False)
+            for turn in self._running:
+                turn.wanted = True
+        return None
+
+    def run(self, turn: Turn, job: Job) -> None:
+        """Run a job whose turn it is, and then those that wait, as long as this thread has their turn."""
+        following: tuple[Turn, Job] | None = (turn, job)
+        while following is not None:
+            turn, job = following
+            try:
+                job.work(turn)
+            finally:
+                following = self._next(turn, job)
+
+    def pass_on(self, turn: Turn, job: Job) -> None:
+        """See Turn.pass_on."""
+        with self._lock:
+            self._charge(turn, job)
+            if not self._waiting or self._parked >= PARKED:
+                turn.wanted = False
+                return
+            again = Job(job.owner, job.session, job.work, job.weight, job.interactive, turn)
+            self._enqueue(again, first=True)
+            following = self._pop()
+            if following is again:
+                turn.wanted = bool(self._waiting)
+                return
+            self._running.discard(turn)
+            self._parked += 1
+            if following.turn is None:
+                begun = self._begin(following)
+                self._start(lambda: self.run(begun, following))
+            else:
+                self._wake(following)
+        again.resume.wait()
+
+    # -- under the lock -----------------------------------------------------------------------------------------
+
+    def _begin(self, job: Job) -> Turn:
+        turn = Turn(self, job)
+        self._running.add(turn)
+        turn.wanted = bool(self._waiting)
+        self._account(job).running += 1
+        return turn
+
+    def _account(self, job: Job) -> _Owner:
+        owner = self._owners.get(job.owner)
+        if owner is None:
+            # Who comes anew goes first: with the time of a round, as the others had theirs.
+            owner = self._owners[job.owner] = _Owner(deficit=QUANTUM_S * job.weight)
+            self._owners.move_to_end(job.owner, last=False)
+        owner.weight = job.weight
+        return owner
+
+    def _enqueue(self, job: Job, *, first: bool) -> None:
+        owner = self._account(job)
+        ring = owner.lanes[0 if job.interactive else 1]
+        lane = ring.get(job.session)
+        if lane is None:
+            lane = ring[job.session] = _Lane()
+        (lane.jobs.appendleft if first else lane.jobs.append)(job)
+        self._waiting += 1
+
+    def _pop(self) -> Job:
+        """The job whose turn it is; there is one."""
+        while True:
+            name, owner = next(iter(self._owners.items()))
+            if not owner.waits or owner.deficit <= 0:
+                if owner.waits:
+                    owner.deficit += QUANTUM_S * owner.weight
+                self._owners.move_to_end(name)
+                continue
+            self._waiting -= 1
+            return owner.pop()
+
+    def _charge(self, turn: Turn, job: Job) -> None:
+        now = time.monotonic()
+        owner = self._account(job)
+        spent, turn.since = now - turn.since, now
+        # What was worked while nobody waited is nobody's loss.
+        owner.deficit = max(owner.deficit - spent, -DEBT_S) if self._waiting else QUANTUM_S * owner.weight
+        lane = owner.lanes[0 if job.interactive else 1].get(job.session)
+        if lane is not None:
+            lane.deficit = max(lane.deficit - spent, -DEBT_S)
+
+    def _wake(self, job: Job) -> None:
+        assert job.turn is not None
+        self._parked -= 1
+        job.turn.since = time.monotonic()
+        job.turn.wanted = bool(self._waiting)
+        self._running.add(job.turn)
+        job.resume.set()
+
+    def _next(self, turn: Turn, job: Job) -> tuple[Turn, Job] | None:
+        with self._lock:
+            spent = time.monotonic() - turn.since
+            self._seconds += (spent - self._seconds) / 16
+            self._charge(turn, job)
+            self._running.discard(turn)
+            owner = self._account(job)
+            owner.running -= 1
+            following = self._pop() if self._waiting else None
+            if not owner.running and not owner.waits:
+                self._owners.pop(job.owner, None)
+            if following is None:
+                return None
+            if following.turn is None:
+                return self._begin(following), following
+            self._wake(following)
+            return None
+
+
+def _count(owner: _Owner | None) -> int:
+    return 0 if owner is None else sum(len(lane.jobs) for ring in owner.lanes for lane in ring.values())
+
+
+def _in_a_thread(work: Callable[[], None]) -> None:
+    threading.Thread(target=work, name="opbox-turn", daemon=True).start()

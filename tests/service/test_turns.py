@@ -1,0 +1,127 @@
+"""Turns: who runs next, by what each has worked; nothing is lost, and nobody waits for another's queue."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+
+from opbox_service.turns import QUANTUM_S, Job, Turn, Turns
+
+
+class Desk:
+    """Offers jobs to turns, and notes who ran when."""
+
+    def __init__(self, slots: int) -> None:
+        self.turns = Turns(slots)
+        self.ran: list[str] = []
+        self.at_work = 0
+        self.most_at_work = 0
+        self._lock = threading.Lock()
+        self._threads: list[threading.Thread] = []
+
+    def offer(self, owner: str, work: Callable[[Turn], None], **more: object) -> None:
+        def run(turn: Turn) -> None:
+            with self._lock:
+                self.ran.append(owner)
+            work(turn)
+
+        job = Job(owner, str(more.pop("session", "")), run, **more)  # type: ignore[arg-type]
+        turn = self.turns.offer(job)
+        if turn is not None:
+            thread = threading.Thread(target=self.turns.run, args=(turn, job), daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def wait(self, count: int) -> None:
+        until = time.monotonic() + 30
+        while len(self.ran) < count or self.turns.waiting:
+            assert time.monotonic() < until
+            time.sleep(0.005)
+
+
+def steps(count: int, seconds: float = 0.005) -> Callable[[Turn], None]:
+    """Work of many steps, each of which looks whether others wait."""
+
+    def work(turn: Turn) -> None:
+        for _ in range(count):
+            time.sleep(seconds)
+            if turn.wanted:
+                turn.pass_on()
+
+    return work
+
+
+def test_a_newcomer_goes_before_another_s_queue() -> None:
+    desk = Desk(1)
+    for _ in range(20):
+        desk.offer("ann", steps(4))
+    time.sleep(0.01)
+    desk.offer("bob", steps(1))
+    desk.wait(21)
+    assert desk.ran.index("bob") <= 3
+    assert Counter(desk.ran) == {"ann": 20, "bob": 1}
+
+
+def test_long_work_gives_its_place_away_in_the_middle() -> None:
+    desk = Desk(1)
+    ended: list[str] = []
+
+    def long(turn: Turn) -> None:
+        steps(200)(turn)
+        ended.append("ann")
+
+    desk.offer("ann", long)
+    time.sleep(3 * QUANTUM_S)
+    desk.offer("bob", lambda turn: ended.append("bob"))
+    desk.wait(2)
+    until = time.monotonic() + 30
+    while len(ended) < 2:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    assert ended == ["bob", "ann"]
+    assert desk.turns.outlook("bob") == (0, 0.0)
+
+
+def test_sessions_of_an_owner_take_turns_and_interactive_calls_go_first() -> None:
+    desk = Desk(1)
+    begun, release = threading.Event(), threading.Event()
+
+    def hold(turn: Turn) -> None:
+        begun.set()
+        release.wait()
+
+    order: list[str] = []
+    desk.offer("ann", hold)
+    begun.wait()
+    for session, interactive in (("s1", False), ("s1", True), ("s1", True), ("s2", True)):
+        name = f"{session}{'!' if interactive else ''}"
+        desk.offer("ann", lambda turn, name=name: order.append(name), session=session, interactive=interactive)
+    assert desk.turns.outlook("bob")[0] == 1
+    release.set()
+    desk.wait(5)
+    time.sleep(0.05)
+    assert order == ["s1!", "s2!", "s1!", "s1"]
+
+
+def test_weights_are_shares_of_time() -> None:
+    desk = Desk(1)
+    spent: Counter[str] = Counter()
+    stop = time.monotonic() + 1.5
+
+    def work(owner: str) -> Callable[[Turn], None]:
+        def run(turn: Turn) -> None:
+            time.sleep(0.01)
+            spent[owner] += 1
+            if time.monotonic() < stop:
+                desk.offer(owner, run, weight=3.0 if owner == "ann" else 1.0)
+
+        return run
+
+    for owner in ("ann", "bob"):
+        for _ in range(4):
+            desk.offer(owner, work(owner), weight=3.0 if owner == "ann" else 1.0)
+    desk.wait(8)
+    time.sleep(max(0.0, stop - time.monotonic()) + 0.2)
+    assert 1.8 < spent["ann"] / spent["bob"] < 4.5, spent
