@@ -17,7 +17,18 @@ ALLOWED = {
 }
 # The service's folders and modules, each importing only what stands before it.
 SERVICE = ["__init__", "settings", "validation", "json_text", "logs", "buffers", "quota", "device_time", "turns"]
-SERVICE += ["task", "carriers", "graph", "executor", "stateless", "commands", "custom", "session", "routes"]
+SERVICE += [
+    "collector",
+    "task",
+    "carriers",
+    "graph",
+    "executor",
+    "stateless",
+    "commands",
+    "custom",
+    "session",
+    "routes",
+]
 SERVICE += ["engine", "codec", "embedded", "worker", "api", "app", "serve", "schema"]
 
 

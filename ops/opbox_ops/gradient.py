@@ -10,6 +10,7 @@ def _(node, ograds):
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from . import registry
@@ -17,7 +18,7 @@ from .compute import Arrays, OpContext, Outputs
 from .infer import all_same_shape, all_same_type
 from .node import Entry, Node
 from .operator import Op
-from .params import NoParams
+from .params import NoParams, Params
 
 __all__ = [
     "ZERO",
@@ -52,9 +53,15 @@ def is_zero(grad: Entry) -> bool:
 
 def make_node(op: str, name: str, inputs: Sequence[Entry], attrs: Mapping[str, Any] | None = None) -> Entry:
     """A call of a forward operator inside a gradient; returns its first output."""
-    definition = registry.get(op)
     text = {key: str(value) for key, value in (attrs or {}).items()}
-    return Entry(Node(op=definition, name=name, attrs=text, params=definition.parse(text), inputs=tuple(inputs)))
+    definition = registry.get(op)
+    params = _parsed(definition, tuple(text.items()))
+    return Entry(Node(op=definition, name=name, attrs=text, params=params, inputs=tuple(inputs)))
+
+
+@lru_cache(maxsize=1024)
+def _parsed(op: Op, attrs: tuple[tuple[str, str], ...]) -> Params:
+    return op.parse(dict(attrs))
 
 
 def backward_node(op: str, node: Node, inputs: Sequence[Entry], outputs: int | None = None) -> list[Entry | None]:

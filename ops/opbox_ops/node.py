@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from .operator import Op
@@ -53,7 +53,7 @@ class Node:
 
     def entries(self) -> tuple[Entry, ...]:
         """All outputs as entries."""
-        return tuple(Entry(self, i) for i in range(self.num_outputs))
+        return tuple([Entry(self, i) for i in range(self.num_outputs)])
 
     @property
     def like(self) -> tuple[Entry, ...]:
@@ -74,9 +74,8 @@ class Node:
         return [f"{self.name}_{suffix}" for suffix in self.op.output_names(self.params)]
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """Output `index` of `node`."""
 
     node: Node
-    index: int = 0
+    index: int = 0  # type: ignore[assignment]  # not the method of tuples

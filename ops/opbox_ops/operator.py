@@ -186,6 +186,7 @@ class Op:
         self.doc = doc
         self._attrs: dict[str, tuple[Any, int]] = {}
         self._fixed_inputs, self._fixed_outputs = _fixed(self.inputs), _fixed(self.outputs)
+        self._fixed_aux = [i for i, slot in enumerate(self._fixed_inputs or ()) if slot.aux]
 
     def __repr__(self) -> str:
         return f"<Op {self.name}>"
@@ -319,7 +320,7 @@ class Op:
         if rule is not None:
             return list(rule(params))
         if self._fixed_inputs is not None:
-            return [i for i, slot in enumerate(self._fixed_inputs) if slot.aux]
+            return self._fixed_aux.copy()
         if isinstance(self.inputs, Variadic):
             return self.inputs.aux_positions(params)
         if callable(self.inputs):

@@ -71,10 +71,7 @@ class NumpyBackend:
         return self.view(raw, start, shape, dtype)
 
     def view(self, arena: Any, offset: int, shape: tuple[int, ...], dtype: Any) -> np.ndarray[Any, Any]:
-        dtype = np.dtype(dtype)
-        nbytes = math.prod(shape) * dtype.itemsize
-        array: np.ndarray[Any, Any] = arena[offset : offset + nbytes].view(dtype).reshape(shape)
-        return array
+        return np.ndarray(shape, dtype, arena, offset)
 
     def put(self, host: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         array = self.empty(host.shape, host.dtype)

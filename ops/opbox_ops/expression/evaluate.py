@@ -88,7 +88,7 @@ class Kernel:
         most = piece(program, self.work, shape) if self.xp is np else size
         if len(temp) > 1 and 0 < temp[0].shape[-1] < most and (program.registers or program.masks):
             most = temp[0].shape[-1]
-        rows = self._rows(temp, most)
+        rows = self._rows(temp, most) if program.registers or program.masks else []
         if size <= most:
             return _sequence(self._calls([*arrays, *self._shaped(constants, rows, shape, most), *targets]))
         if all(array.shape == shape and array.flags.c_contiguous for array in (*arrays, *targets)):
@@ -126,6 +126,8 @@ class Kernel:
         return run
 
     def _constants(self, numbers: Mapping[str, float]) -> list[Any]:
+        if not self.program.constants:
+            return []
         with np.errstate(all="ignore"):
             return [_constant(number(term, numbers), self.work) for term in self.program.constants]
 

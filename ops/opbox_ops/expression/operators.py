@@ -131,9 +131,13 @@ def _kernel_for(formulas: Pointwise, ctx: OpContext, inputs: Arrays, outputs: Ou
     wanted = tuple(k for k, array in enumerate(outputs) if array is not None)
     last = formulas.last % len(outputs)
     out = outputs[last]
-    over = frozenset(i for i, array in enumerate(inputs) if out is not None and ctx.xp.may_share_memory(array, out))
-    kernel = _kernel(*program_of(formulas, ins, outs, wanted, over), ctx.xp, ctx.special)
-    return kernel, sorted(wanted, key=lambda k: k == last)
+    over = tuple([i for i, array in enumerate(inputs) if out is not None and ctx.xp.may_share_memory(array, out)])
+    key = (*ins, *outs, wanted, over, ctx.xp)
+    known: tuple[Kernel, Sequence[int]] | None = formulas.kernels.get(key)
+    if known is None:
+        kernel = _kernel(*program_of(formulas, ins, outs, wanted, frozenset(over)), ctx.xp, ctx.special)
+        known = formulas.kernels[key] = kernel, sorted(wanted, key=lambda k: k == last)
+    return known
 
 
 def _summed(formulas: Pointwise, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Call:

@@ -43,6 +43,7 @@ class Pointwise:
             the axes along which it was.
         start_out: as `start`, for outputs that are summed, by position.
         last: the output that is written last: it alone may lie in an input's memory.
+        kernels: what has been made of these formulas, for `operators`: they are looked up for each node of a graph.
     """
 
     inputs: tuple[str, ...]
@@ -54,6 +55,7 @@ class Pointwise:
     summed: bool = False
     start_out: Mapping[int, int] = field(default_factory=dict)
     last: int = -1
+    kernels: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     def with_numbers(self, numbers: Mapping[str, float]) -> Pointwise:
         """The same formulas with other parameters."""

@@ -9,6 +9,7 @@ from opbox_ops.compute import Array
 from opbox_ops.infer import show_shape
 from opbox_protocol.errors import BadRequestError, DTypeError, LimitError, ShapeError
 
+from ..collector import collection_paused
 from ..graph.ir import Graph
 from ..task import graph_budget
 from .compile import compile_plan
@@ -17,6 +18,7 @@ from .run import Executor
 __all__ = ["bind"]
 
 
+@collection_paused()
 def bind(
     graph: Graph,
     *,

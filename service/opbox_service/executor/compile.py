@@ -224,14 +224,10 @@ class _Compiler:
         """The call, its compute and that one's temporaries: worked out once for nodes that are alike."""
         assert node.op is not None
         unwanted = frozenset([k for k, value in enumerate(writes) if value == UNWANTED])
-        params = None if node.params is None else tuple(vars(node.params).values())
-        key: Any = (node.op, params, tuple(map(id, ins)), tuple(map(id, outs)), unwanted)
-        try:
-            return self.chosen[key]
-        except KeyError:
-            pass
-        except TypeError:  # parameters that are not hashable: a user's operator
-            key = node
+        key = (node.op, id(node.params), tuple(map(id, ins)), tuple(map(id, outs)), unwanted)
+        choice = self.chosen.get(key)
+        if choice is not None:
+            return choice
         call = CallSpec(self.plan.device, ins, outs, unwanted)
         try:
             compute = node.op.choose(node.params, call, self.level)

@@ -78,6 +78,8 @@ class Executor:
         }
         placed = plan.memory
         self._arena = allocate(backend, (plan.arena_bytes,), np.uint8)
+        self._views: dict[Any, Array] = {}
+        self._temps: dict[Any, tuple[Array, ...]] = {}
         for value in plan.values:
             if value.array is not None and value.array[0] == "out":
                 self._external[value.array] = allocate(backend, value.shape, value.dtype)
@@ -189,19 +191,34 @@ class Executor:
                 # NumPy views nothing as elements of another size: an empty array is one of its own.
                 array = array.view(value.dtype) if array.size else self._backend.empty(value.shape, value.dtype)
             return array.reshape(value.shape)
-        return None if home is None else self._backend.view(self._arena, home, value.shape, value.dtype)
+        return None if home is None else self._view(home, value.shape, value.dtype)
+
+    def _view(self, offset: int, shape: tuple[int, ...], dtype: Any) -> Array:
+        """The array at this place of the arena: one for all values that are there one after the other."""
+        key = (offset, shape, dtype)
+        array = self._views.get(key)
+        if array is None:
+            array = self._views[key] = self._backend.view(self._arena, offset, shape, dtype)
+        return array
+
+    def _temp(self, step: Step, offsets: tuple[int, ...]) -> tuple[Array, ...]:
+        key = (id(step.temps), offsets)
+        temp = self._temps.get(key)
+        if temp is None:
+            places = zip(offsets, step.temps, strict=True)
+            temp = self._temps[key] = tuple([self._view(offset, temp.shape, temp.dtype) for offset, temp in places])
+        return temp
 
     def _call(self, t: int, step: Step) -> Call:
         placed, backend = self.plan.memory, self._backend
         assert placed is not None
-        temps = zip(placed.temps[t], step.temps, strict=True)
         context = OpContext(
             backend.xp,
             backend.special,
             self._random,
             backend,
             self._mode,
-            tuple(backend.view(self._arena, offset, temp.shape, temp.dtype) for offset, temp in temps),
+            self._temp(step, placed.temps[t]) if step.temps else (),
         )
         context.state = self._state(step, context)
         shared = placed.inplace[t]

@@ -11,12 +11,14 @@ from opbox_protocol import symbol_json
 from opbox_protocol.errors import LimitError
 from opbox_protocol.symbol_json import Call, Row
 
+from ..collector import collection_paused
 from ..task import checkpoint
 from .ir import Graph
 
 __all__ = ["dump", "load"]
 
 
+@collection_paused()
 def load(
     document: str | bytes | Mapping[str, Any], *, max_nodes: int | None = None, max_edges: int | None = None
 ) -> Graph:

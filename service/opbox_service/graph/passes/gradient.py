@@ -31,6 +31,8 @@ from ..ir import Graph
 
 __all__ = ["Gradient", "gradient"]
 
+NO_PARAMS = NoParams()
+
 
 @dataclass(frozen=True, slots=True)
 class Gradient:
@@ -179,14 +181,14 @@ class _Pass:
         if before is None:
             self.summed[entry] = grad
             return
-        total = Node(self.sum, f"{entry.node.name}_grad_sum", {}, NoParams(), (before, grad), source=entry.node.source)
+        total = Node(self.sum, f"{entry.node.name}_grad_sum", {}, NO_PARAMS, (before, grad), source=entry.node.source)
         self.new_nodes.append(total)
         self.known.add(total)
         self.summed[entry] = Entry(total)
 
     def _zero(self, entry: Entry) -> Entry:
         if entry not in self.zeros:
-            node = Node(ZERO, f"{entry.node.name}_zero_grad", {}, NoParams(), (entry,), source=entry.node.source)
+            node = Node(ZERO, f"{entry.node.name}_zero_grad", {}, NO_PARAMS, (entry,), source=entry.node.source)
             self.new_nodes.append(node)
             self.known.add(node)
             self.zero_nodes.add(node)
