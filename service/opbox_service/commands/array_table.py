@@ -95,6 +95,9 @@ class ArrayTable:
         graphs: the graphs that executors may be bound to; None where none may.
         max_entries: how many numbers may be in use.
         max_rank: the most dimensions of a shape.
+
+    Attributes:
+        silent: whether NumPy has been told to be silent about NaN and infinity while commands run.
     """
 
     def __init__(
@@ -115,6 +118,7 @@ class ArrayTable:
         self.budget = budget
         self.define = define
         self.max_rank = max_rank
+        self.silent = False
         self._graphs = graphs
         self._max_entries = max_entries
         self._entries: dict[int, Entry] = {}

@@ -80,7 +80,7 @@ class Recurring:
             form.run(inputs, table.backend, table.random, False, [table.writable(id) for id in outputs])
             return
         table.reserve(*outputs)
-        arrays = form.run(inputs, table.backend, table.random)
+        arrays = form.run(inputs, table.backend, table.random, silent=table.silent)
         if len(arrays) == 1 == len(outputs):
             table.keep(outputs[0], arrays[0])
         else:

@@ -106,6 +106,9 @@ class Definitions:
         self._by_code: dict[tuple[str, str, str], Definition] = {}
         self._by_name: dict[tuple[str, str], Definition] = {}
 
+    def __len__(self) -> int:
+        return len(self._by_code)
+
     def add(self, kind: str, op_type: str, code: str, bundle: Any = None, live: Any = None) -> None:
         """Take an operator's source, or its class; nothing runs yet.
 

@@ -134,12 +134,12 @@ class CallForm:
         is_train: bool = False,
         outputs: Sequence[Array | None] | None = None,
         max_bytes: int | None = None,
-        ignores_errors: bool = False,
+        silent: bool = False,
     ) -> list[Array]:
         """Run the operator; see `invoke`.
 
         Args:
-            ignores_errors: whether NumPy has been told already to be silent about NaN and infinity.
+            silent: whether NumPy has been told already to be silent about NaN and infinity.
         """
         call = self._call(inputs, outputs, backend.device_type)
         if max_bytes is not None and call.nbytes > max_bytes:
@@ -158,7 +158,7 @@ class CallForm:
             run = None
         try:
             if run is not None and ready is not None:
-                if ignores_errors:
+                if silent:
                     run(inputs, targets)
                 else:
                     with np.errstate(all="ignore"):

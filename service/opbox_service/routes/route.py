@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from ..carriers import Call, Done, Rest
 
 __all__ = ["Handler", "Route", "RouteTable", "RunsOn"]
+
+RECENT_PATHS = 1024
+"""Paths with parameters that are found without matching them again: those of the sessions at work."""
+RECENT_LENGTH = 100
+"""Characters of such a path."""
 
 
 class Handler(Protocol):
@@ -104,6 +109,7 @@ class RouteTable:
     def __init__(self, routes: Iterable[Route]) -> None:
         self._routes = tuple(routes)
         self._exact: dict[tuple[str, str], Route] = {}
+        self._recent: dict[tuple[str, str], tuple[Route, Mapping[str, str]]] = {}
         self._templates: dict[tuple[str, int], list[tuple[re.Pattern[str], Route]]] = {}
         for route in self._routes:
             if "{" in route.path:
@@ -115,18 +121,26 @@ class RouteTable:
     def __iter__(self) -> Iterator[Route]:
         return iter(self._routes)
 
-    def find(self, method: str, path: str) -> tuple[Route, dict[str, str]] | None:
+    def find(self, method: str, path: str) -> tuple[Route, Mapping[str, str]] | None:
         """The route of a request and the parameters in its path; None when there is none."""
         route = self._exact.get((method, path))
         if route is not None:
             return route, {}
+        recent = self._recent.get((method, path))
+        if recent is not None:
+            return recent
         for pattern, route in self._templates.get((method, path.count("/")), ()):
             fields = pattern.fullmatch(path)
             if fields is not None:
-                return route, fields.groupdict()
+                match = route, fields.groupdict()
+                if len(path) <= RECENT_LENGTH:
+                    if len(self._recent) >= RECENT_PATHS:
+                        self._recent.clear()
+                    self._recent[method, path] = match
+                return match
         return None
 
-    def match(self, method: str, path: str) -> tuple[Route, dict[str, str]]:
+    def match(self, method: str, path: str) -> tuple[Route, Mapping[str, str]]:
         """As `find`; NotFoundError when there is none."""
         match = self.find(method, path)
         if match is None:

@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from threading import Lock
 from typing import Any
 
+import numpy as np
+
 from opbox_ops.backend import backend_for
 from opbox_protocol.errors import (
     BadRequestError,
@@ -239,7 +241,11 @@ class Session:
     def _commands(self, commands: Sequence[TypedCommand], batch: Batch) -> BaseException | None:
         """Run them in order; the error that stopped them, or None."""
         watcher = self._code_policy.watcher
-        with self._device_scope or contextlib.nullcontext(), self._definitions.scope():
+        # NaN and infinity are values like others here: no warnings, but for those of code that users bring.
+        silent = not len(self._definitions) and all(command.scope == "run" for command in commands)
+        silence: Any = np.errstate(all="ignore") if silent else contextlib.nullcontext()
+        self.table.silent = silent
+        with self._device_scope or contextlib.nullcontext(), self._definitions.scope(), silence:
             for i, command in enumerate(commands):
                 batch.position = i
                 try:
