@@ -96,6 +96,21 @@ def test_a_call_in_place_that_recurs(name):
         np.testing.assert_array_equal(out, expected)
 
 
+@pytest.mark.parametrize("name", ["sgd_update", "sgd_mom_update", "adam_update"])
+def test_a_number_that_changes_with_every_call_counts(name):
+    states = {"sgd_update": 0, "sgd_mom_update": 1, "adam_update": 2}[name]
+    mine = [floats(3, 2) for _ in range(2)] + [np.zeros((3, 2), "f") for _ in range(states)]
+    theirs = [array.copy() for array in mine]
+    for lr in ("0.5", "0.25", "0.5", "0.125", "0.5", "0.5"):
+        for clip in ("-1", "0.5"):
+            params = {"lr": lr, "clip_gradient": clip}
+            expected, left = by_executor(name, theirs, params)
+            theirs = [expected, theirs[1], *left]
+            run(name, mine, params, outputs=[mine[0]])
+            for got, wanted in zip(mine, theirs, strict=True):
+                np.testing.assert_array_equal(got, wanted)
+
+
 def test_threads_do_not_share_scratch():
     arrays = [floats(64, 64) for _ in range(4)]
     expected = [run("sigmoid", [x])[0] for x in arrays]

@@ -103,6 +103,7 @@ def declare(
     names = [*states, "weight32"] if mixed else list(states)
     op = register(name, params, inputs=("weight", "grad", *(Slot(state, aux=True) for state in names)), doc=doc)
     op.inplace((0, 0))
+    op.set_attr("TNumbers", ("lr",))
     op.infer_shape(all_same_shape)
     if mixed:
         op.infer_type(_mixed_type)
@@ -135,7 +136,7 @@ def _numbers(p: Any) -> dict[str, float]:
     """The parameters that are numbers."""
     return {
         key: float(value)
-        for key, value in dict(p).items()
+        for key, value in vars(p).items()
         if isinstance(value, int | float) and value is not True and value is not False
     }
 

@@ -115,7 +115,7 @@ class CallForm:
         ParamError: the parameters are not the operator's.
     """
 
-    __slots__ = ("_counts", "_level", "op", "params", "recurs")
+    __slots__ = ("_counts", "_level", "_others", "op", "params", "recurs")
 
     def __init__(
         self, op: Op, params: Params | Mapping[str, Any], level: str | None = None, recurs: bool = True
@@ -125,6 +125,12 @@ class CallForm:
         self._level = level
         self.recurs = recurs
         self._counts = op.get_attr("FOutputShapes")
+        numbers = op.get_attr("TNumbers")
+        self._others: Any = None
+        if recurs and numbers and not isinstance(params, Params):
+            # What is prepared is the same for all values of these parameters: a learning rate changes every step.
+            others = {key: value for key, value in params.items() if key not in numbers}
+            self._others = (op, level, *others.items(), *map(type, others.values()))
 
     def run(
         self,
@@ -177,26 +183,33 @@ class CallForm:
 
     def _call(self, inputs: Sequence[Array], outputs: Sequence[Array | None] | None, device: str) -> PreparedCall:
         """The prepared call for arrays of these shapes and types."""
-        key: tuple[Any, ...]
+        signature: tuple[Any, ...]
         if len(inputs) == 1:
             (x,) = inputs
-            key = (self, device, x.shape, x.dtype)
+            signature = (device, x.shape, x.dtype)
         elif len(inputs) == 2:
             x, y = inputs
-            key = (self, device, x.shape, y.shape, x.dtype, y.dtype)
+            signature = (device, x.shape, y.shape, x.dtype, y.dtype)
         else:
-            key = (self, device, *[x.shape for x in inputs], *[x.dtype for x in inputs])
+            signature = (device, *[x.shape for x in inputs], *[x.dtype for x in inputs])
         if outputs is not None:
-            key = (key, *[None if x is None else (x.shape, x.dtype) for x in outputs])
+            signature = (signature, *[None if x is None else (x.shape, x.dtype) for x in outputs])
         counted = None
         if self._counts is not None:
             counted = _counted_shapes(self._counts, self.params, inputs)
-            key = (key, counted)
-        call = _calls.get(key)
-        if call is None:
+            signature = (signature, counted)
+        call = _calls.get((self, signature))
+        if call is not None:
+            return call
+        like = _calls.get((self._others, signature)) if self._others else None
+        if like is not None:
+            call = like.with_params(self.params)
+        else:
             call = prepare(self.op, self.params, inputs, device, outputs, self._level, counted)
-            if self.recurs:
-                _keep(_calls, key, call, CACHED_CALLS)
+            if self._others:
+                _keep(_calls, (self._others, signature), call, CACHED_CALLS)
+        if self.recurs:
+            _keep(_calls, (self, signature), call, CACHED_CALLS)
         return call
 
 

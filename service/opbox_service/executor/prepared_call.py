@@ -43,7 +43,7 @@ class PreparedCall:
         keeps: whether what is made for one call is kept for the next.
         inplace: the inputs whose memory an output may be, by output.
         ready: calls that take their arrays, none of which is running, by the memory that arrays share; an empty list
-            where the compute has none such.
+            where it has run once, or the compute has none such.
         spare: temporaries that no call uses.
     """
 
@@ -60,7 +60,7 @@ class PreparedCall:
     spare: list[tuple[Array, ...]] = field(default_factory=list)
 
     def first(self, inputs: Sequence[Array], targets: Sequence[Array], shared: Shared, context: OpContext) -> None:
-        """Run it on arrays for which no call is ready; make one ready if the compute can."""
+        """Run it on arrays for which no call is ready; the second time, make one ready if the compute can."""
         if self.temps:
             context.temp = self._temporaries(context.backend)
         context.call = self.spec
@@ -72,15 +72,23 @@ class PreparedCall:
         create_state = self.node.op.get_attr("FCreateOpState") if self.node.op is not None else None
         if create_state is not None:
             context.state = create_state(params, context, [x.shape for x in inputs], [x.dtype for x in inputs])
-        if self.keeps and compute.reusable is not None:
+        if shared not in self.ready:
+            self.ready[shared] = []
+        elif self.keeps and compute.reusable is not None:
             run = compute.reusable(params, context, inputs, targets)
             if run is not None:
                 run(inputs, targets)
-                self.ready.setdefault(shared, []).append(run)
+                self.ready[shared].append(run)
                 return
         compute(params, context, inputs, targets)
         if self.keeps and self.temps:
             self.spare.append(context.temp)
+
+    def with_params(self, params: Any) -> PreparedCall:
+        """The same with parameters that differ in numbers of which nothing that is prepared depends."""
+        node = Node(self.node.op, self.node.name, {}, params, self.node.inputs)
+        same = (self.compute, self.spec, self.outputs, self.visible, self.nbytes, self.temps, self.keeps, self.inplace)
+        return PreparedCall(node, *same, {}, self.spare)
 
     def _temporaries(self, backend: Backend) -> tuple[Array, ...]:
         if self.spare:
