@@ -68,10 +68,9 @@ def _phases(mixed: bool) -> list[Case]:
         (f"{mark}lamb_update_phase2", zero, {"lr": 0.1}),
     ]
     stale = {"oracle": False, "why": "MXNet leaves weight32 as it was; test_many_updates has its new weights"}
-    return [
-        Case(op, inputs, attrs, dtypes=dtypes, grad=False, **(stale if op == "mp_lamb_update_phase2" else {}))
-        for op, inputs, attrs in rows
-    ]
+    powers = {"unlike": ("float64",), "why": "MXNet has the powers of beta1 and beta2 in single precision"}
+    notes = {"mp_lamb_update_phase2": stale, "lamb_update_phase1": powers}
+    return [Case(op, inputs, attrs, dtypes=dtypes, grad=False, **notes.get(op, {})) for op, inputs, attrs in rows]
 
 
 SGD = {"lrs": (0.1, 0.2), "wds": (0.3, 0.0), "num_weights": 2}

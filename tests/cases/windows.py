@@ -17,7 +17,9 @@ def _deconvolution(data: tuple[int, ...], filters: int, kernel: tuple[int, ...],
     oracle = attrs.pop("oracle", True)
     params = {"kernel": kernel, "num_filter": filters, **attrs}
     why = SUMS if oracle else "oneDNN refuses a target_shape that leaves an odd surplus"
-    return Case("Deconvolution", inputs, params, FLOATS, rtol=1e-4, atol=1e-5, oracle=oracle, why=why)
+    # MXNet's float64 of one dimension, dilated, is not what its float32 is.
+    unlike = ("float64",) if len(kernel) == 1 and "dilate" in attrs else ()
+    return Case("Deconvolution", inputs, params, FLOATS, rtol=1e-4, atol=1e-5, oracle=oracle, unlike=unlike, why=why)
 
 
 def _convolution(data: tuple[int, ...], filters: int, kernel: tuple[int, ...], **attrs: Any) -> Case:

@@ -43,3 +43,11 @@ def test_a_region_on_no_image(op: str, attrs: dict[str, Any], width: int, image:
     out = run_call(call_graph(op, attrs, list(arrays)), arrays, [], None)["out:0"]
     assert out[0].all()
     assert not out[1].any()
+
+
+def test_a_region_beside_the_image_has_no_gradient() -> None:
+    arrays = {"data": np.ones((1, 2, 4, 5), np.float32), "rois": np.array([[0, 9, 7, 12, 8]], np.float32)}
+    graph = call_graph("ROIPooling", {"pooled_size": (2, 3), "spatial_scale": 1}, list(arrays))
+    results = run_call(graph, arrays, ["data"], lambda k, out: np.ones_like(out))
+    assert not results["out:0"].any()
+    assert not results["grad:data"].any()

@@ -147,14 +147,14 @@ def _(p: ROIPoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> 
     if not gout.size or not data.size:
         outputs[0][...] = 0
         return
-    source, top, gcolumns = _source(xp, data), _columns(out), _columns(gout).astype(accumulation_type(gout.dtype))
-    places = xp.zeros(top.shape, xp.int64)
+    source, top, gtop = _source(xp, data), _columns(out), _columns(gout)
+    places, gplaces = xp.zeros(top.shape, xp.int64), xp.zeros(top.shape, accumulation_type(gout.dtype))
     for parts, place in _Parts(p, xp, rois, data.shape).pieces(data.shape[1]):
         # The places last: the search for the first one is fast on what lies together.
         hits = xp.ascontiguousarray((source.take(place, axis=0) == top[parts, None]).swapaxes(1, 2))
         places[parts] = xp.take_along_axis(place, hits.argmax(axis=2), axis=1)
-        gcolumns[parts] *= hits.any(axis=2)
+        gplaces[parts] = gtop[parts] * hits.any(axis=2)
     places = xp.minimum(places, len(source) - 2) * data.shape[1] + xp.arange(data.shape[1])
     batch, channels, height, width = data.shape
-    total = added(xp, places, gcolumns, (batch, height, width, channels))
+    total = added(xp, places, gplaces, (batch, height, width, channels))
     outputs[0][...] = total.transpose(0, 3, 1, 2)

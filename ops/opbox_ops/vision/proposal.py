@@ -114,30 +114,32 @@ def _boxes(p: ProposalParams, xp: Any, prob: Array, pred: Array, info: Array) ->
     """Corners and scores of all boxes (batch, height, width, anchor)."""
     _, _, height, width = pred.shape
     count = len(p.scales) * len(p.ratios)
-    anchors = xp.asarray(anchors_of(p), dtype=pred.dtype)
-    column, row = xp.arange(width)[:, None] * p.feature_stride, xp.arange(height)[:, None, None] * p.feature_stride
-    near = [anchors[:, i] + (row if i % 2 else column) for i in range(4)]
-    moves = pred.reshape(pred.shape[0], count, 4, height, width).transpose(2, 0, 3, 4, 1)
-    box: list[Array] = [None] * 4
-    for axis in (0, 1):
-        first, last = near[axis], near[axis + 2]
-        if p.iou_loss:
-            begin, end = first + moves[axis], last + moves[axis + 2]
-        else:
-            size = last - first + 1
-            middle = moves[axis] * size + (first + 0.5 * (size - 1))
-            reach = 0.5 * (xp.exp(moves[axis + 2]) * size - 1)
-            begin, end = middle - reach, middle + reach
-        edge = (info[:, 1 - axis] - 1)[:, None, None, None]
-        box[axis], box[axis + 2] = (xp.maximum(xp.minimum(side, edge), 0) for side in (begin, end))
-    score = prob[:, count:].transpose(0, 2, 3, 1).copy()
+    # (x and y, height, width, anchor), then with the batch for a second axis.
+    anchors = xp.asarray(anchors_of(p), dtype=pred.dtype).T.reshape(2, 2, 1, 1, count)
+    shift = xp.stack(xp.broadcast_arrays(*_grid(xp, p.feature_stride, height, width)))[..., None]
+    first, last = anchors[0] + shift, anchors[1] + shift
+    moves = pred.reshape(pred.shape[0], count, 2, 2, height, width).transpose(2, 3, 0, 4, 5, 1)
+    first, last = first[:, None], last[:, None]
+    if p.iou_loss:
+        begin, end = first + moves[0], last + moves[1]
+    else:
+        size = last - first + 1
+        middle = moves[0] * size + (first + 0.5 * (size - 1))
+        reach = 0.5 * (xp.exp(moves[1]) * size - 1)
+        begin, end = middle - reach, middle + reach
+    edge = (info[:, 1::-1] - 1).T[:, :, None, None, None]
+    begin, end = (xp.maximum(xp.minimum(side, edge), 0) for side in (begin, end))
     real = (info[:, :2] / p.feature_stride).astype(xp.int64)[:, :, None, None, None]
     beyond = (xp.arange(height)[:, None, None] >= real[:, 0]) | (xp.arange(width)[:, None] >= real[:, 1])
     least = (p.rpn_min_size * info[:, 2])[:, None, None, None]
-    small = (box[2] - box[0] + 1 < least) | (box[3] - box[1] + 1 < least)
-    for i, sign in enumerate((-1, -1, 1, 1)):
-        box[i] = xp.where(small, box[i] + sign * least / 2, box[i])
-    return box, xp.where(beyond | small, -1, score)
+    small = (end - begin + 1 < least).any(axis=0)
+    widened = small * (least / 2)
+    score = xp.where(beyond | small, -1, prob[:, count:].transpose(0, 2, 3, 1))
+    return [*(begin - widened), *(end + widened)], score
+
+
+def _grid(xp: Any, stride: int, height: int, width: int) -> tuple[Array, Array]:
+    return xp.arange(width)[None, :] * stride, xp.arange(height)[:, None] * stride
 
 
 @multi_proposal.compute(allocates="boxes, sorting, and pairs of boxes block by block")

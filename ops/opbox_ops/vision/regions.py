@@ -18,7 +18,7 @@ from opbox_protocol.errors import ShapeError
 from ..compute import Array
 from ..infer import ShapeList
 
-__all__ = ["Samples", "bilinear", "images_of", "infer_regions"]
+__all__ = ["FEW", "FewSamples", "Samples", "bilinear", "images_of", "infer_regions"]
 
 FEW = 2**14
 """Elements up to which the matrix is a dense one: making a sparse one takes SciPy longer than such a product."""
@@ -77,6 +77,39 @@ class Samples:
         total = self.xp.zeros((size, source.shape[1]), source.dtype)
         self.xp.add.at(total, target, source[taken] * self.weights[:, None])
         return total
+
+
+class FewSamples:
+    """What `Samples` does, where each region has a small dense matrix: a row for each bin, a column for each pixel.
+
+    Args:
+        xp: numpy or cupy.
+        image: the number of each region's image (n,).
+        y, x: positions of the samples (n, bins, samples), in pixels.
+        weights: their weights, in the same shape; 0 for those that do not count.
+        data: batch, height and width of the images.
+    """
+
+    def __init__(self, xp: Any, image: Array, y: Array, x: Array, weights: Array, data: tuple[int, int, int]) -> None:
+        self.xp, self.image, self.batch = xp, image, data[0]
+        near_y, near_x = (
+            xp.maximum(1 - xp.abs(xp.clip(at, 0, size - 1)[..., None] - xp.arange(size, dtype=at.dtype)), 0)
+            for at, size in ((y, data[1]), (x, data[2]))
+        )
+        matrix = (near_y * weights[..., None]).swapaxes(2, 3) @ near_x
+        self.matrix = matrix.reshape(*y.shape[:2], data[1] * data[2])
+
+    def gather(self, pixels: Array) -> Array:
+        """The weighted sums: (batch * pixels, channels) to (n * bins, channels)."""
+        sums = self.matrix @ pixels.reshape(self.batch, -1, pixels.shape[1])[self.image]
+        return sums.reshape(-1, pixels.shape[1])
+
+    def spread(self, gout: Array) -> Array:
+        """The gradient of `gather`: (n * bins, channels) to (batch * pixels, channels)."""
+        regions, bins, pixels = self.matrix.shape
+        total = self.xp.zeros((self.batch, pixels, gout.shape[1]), gout.dtype)
+        self.xp.add.at(total, self.image, self.matrix.swapaxes(1, 2) @ gout.reshape(regions, bins, -1))
+        return total.reshape(-1, gout.shape[1])
 
 
 def bilinear(xp: Any, y: Array, x: Array, height: int, width: int) -> list[tuple[Array, Array, Array, Array]]:

@@ -26,7 +26,7 @@ from ..infer import ShapeList, all_same_float, show_shape
 from ..node import Entry, Node
 from ..params import Bool, Field, Float, Int, Params, Shape
 from ..registry import register, register_backward
-from .regions import Samples, bilinear, check_size, images_of, infer_regions
+from .regions import FEW, FewSamples, Samples, bilinear, check_size, images_of, infer_regions
 
 MAX_SAMPLES = 1 << 27
 """The most samples that the regions of a call may have together."""
@@ -86,13 +86,12 @@ def _grid(xp: Any, start: Array, extent: Array, bins: int, ratio: int) -> tuple[
     """Positions of the samples along an axis (n, bins, samples), which of them exist, and how many a bin has (n,)."""
     step = extent / bins
     count = xp.full(start.shape, ratio) if ratio > 0 else xp.ceil(step).astype(xp.int64)
-    most = max(int(count.max()), 0) if count.size else 0
+    most = ratio if ratio > 0 else max(int(count.max()), 0) if count.size else 0
     _check_samples(most * start.size * bins)
-    sample = xp.arange(most)
-    step, number = step[:, None, None], count[:, None, None]
-    inside = (sample + 0.5) * step / xp.maximum(number, 1)
-    at = start[:, None, None] + xp.arange(bins)[None, :, None] * step + inside
-    return at.astype(start.dtype), xp.broadcast_to(sample < number, at.shape), count
+    sample, number = xp.arange(most), count[:, None, None]
+    parts = xp.arange(bins)[:, None] + (sample + 0.5) / xp.maximum(number, 1)
+    at = (start[:, None, None] + parts * step[:, None, None]).astype(start.dtype)
+    return at, sample < number, count
 
 
 def _check_samples(count: int) -> None:
@@ -101,7 +100,7 @@ def _check_samples(count: int) -> None:
         raise LimitError(f"rois: expected regions of at most {MAX_SAMPLES:,} samples in all, got {count:,}")
 
 
-def _samples(p: Any, xp: Any, rois: Array, data: tuple[int, ...]) -> Samples:
+def _samples(p: Any, xp: Any, rois: Array, data: tuple[int, ...]) -> Samples | FewSamples:
     """The matrix of the regions: a row for each region and bin, a column for each pixel (and bin)."""
     batch, _, height, width = data
     rois = rois.astype(accumulation_type(rois.dtype), copy=False)
@@ -130,12 +129,18 @@ def _samples(p: Any, xp: Any, rois: Array, data: tuple[int, ...]) -> Samples:
         x, y = x * cos + y * sin + center[:, 0], y * cos - x * sin + center[:, 1]
     real = real_x & real_y & ~nowhere[:, None, None, None, None]
     real = real & (y >= -1) & (y <= height) & (x >= -1) & (x <= width)
+    bins = bins_y * bins_x
+    share = 1 / xp.maximum(count_x * count_y, 1).astype(rois.dtype)
+    spread = bins if getattr(p, "position_sensitive", False) else 1
+    if spread == 1 and 0 < batch * rois.shape[0] * bins * height * width <= FEW:
+        regions = (rois.shape[0], bins, real.shape[3] * real.shape[4])
+        y, x = (xp.broadcast_to(positions, real.shape).reshape(regions) for positions in (y, x))
+        weights = real.reshape(regions) * share[:, None, None]
+        return FewSamples(xp, image, y, x, weights, (batch, height, width))
     region, row, column, *_ = at = xp.nonzero(real)
     x, y = xp.broadcast_to(x, real.shape)[at], xp.broadcast_to(y, real.shape)[at]
     bin_ = row * bins_x + column
-    share = 1 / xp.maximum(count_x * count_y, 1).astype(rois.dtype)[region]
-    bins = bins_y * bins_x
-    spread = bins if getattr(p, "position_sensitive", False) else 1
+    share = share[region]
     corners = bilinear(xp, y, x, height, width)
     pixels = [(image[region] * (height * width) + pixel) * spread + bin_ * (spread > 1) for pixel, *_ in corners]
     return Samples(

@@ -29,6 +29,9 @@ def suppress(xp: Any, boxes: Sequence[Array], alive: Array, hits: Hits, most: in
         hits: whether a box of its first argument (batch, k, 1) removes one of its second (batch, 1, m).
         most: once every batch has this many that stay, later boxes are left as they are.
     """
+    if alive.shape[1] <= BLOCK:
+        alive[...] = _settle(xp, boxes, alive, hits)
+        return
     columns = _columns(xp, alive)
     kept_so_far = xp.zeros(alive.shape[:1], dtype=xp.int64)
     while columns.size:
