@@ -190,18 +190,18 @@ def main() -> int:
     if set(THREADS.items()) - set(os.environ.items()):
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **THREADS})
     warnings.simplefilter("ignore")
-    kept: dict[tuple[str, str, str], Timed] = {}
+    timed: dict[tuple[str, str, str], Timed] = {}
     if chosen.keep and chosen.keep.exists():
         lines = [Timed(**json.loads(line)) for line in chosen.keep.read_text().splitlines()]
-        kept = {(row.op, row.size, row.mode): row for row in lines}
-    without = {op for op, *_ in kept} if chosen.resume else set()
+        timed = {(row.op, row.size, row.mode): row for row in lines}
+    without = {op for op, *_ in timed} if chosen.resume else set()
     with np.errstate(all="ignore"):
         for row in measured(chosen.only, chosen.seconds, without):
-            kept[row.op, row.size, row.mode] = row
+            timed[row.op, row.size, row.mode] = row
             if chosen.keep:
                 with chosen.keep.open("a") as file:
                     file.write(json.dumps(asdict(row)) + "\n")
-    rows = sorted(kept.values(), key=lambda row: -row.ratio)
+    rows = sorted(timed.values(), key=lambda row: -row.ratio)
     print("\n".join(table(rows)))
     return int(any(row.ratio > TOO_SLOW or (row.ratio > SLOW and row.op not in REASONS) for row in rows))
 

@@ -1,4 +1,4 @@
-"""What every other module stands on: MXNet's error, its mark for "not given", and the user's line."""
+"""The ground of the client: MXNetError, the mark for a parameter that was not passed, and the user's source line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `fit` and `score` call at the end of batches and epochs: speed, progress, checkpoints, metrics in the log."""
+"""Callbacks for `fit` and `score` at the end of batches and epochs: speed, progress, checkpoints, logged metrics."""
 
 from __future__ import annotations
 

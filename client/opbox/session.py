@@ -28,9 +28,9 @@ from opbox_protocol.transport import Reply, Transport
 from . import connection
 from .base import CodePlace, line_of, source_place
 from .known_graphs import GraphName, is_unknown, known_graphs, needed_names
-from .local_session import running
 from .operator.code_detection import will_bring_code
 from .pending import CommandBatch, Pending
+from .session_scope import running
 
 __all__ = ["Pending", "Session", "close_all", "open_session", "session_for", "sessions"]
 
@@ -226,9 +226,9 @@ class Session:
     def _cut(self, batch: CommandBatch) -> None:
         """Take out of a cancelled batch what the engine need not do; what has been freed stays freed."""
         batch.fail(CancelledError(f"batch {batch.seq} was cancelled"))
-        kept: list[Command] = [command for command in batch.commands if command["do"] in ("free", "define")]
-        batch.commands, batch.about_graphs, batch.tensors = kept, [], {}
-        batch.places[:] = [None] * len(kept)
+        remaining: list[Command] = [command for command in batch.commands if command["do"] in ("free", "define")]
+        batch.commands, batch.about_graphs, batch.tensors = remaining, [], {}
+        batch.places[:] = [None] * len(remaining)
         batch.fetched, batch.described, batch.synced = {}, {}, []
 
     def _take_freed(self) -> list[int]:
@@ -392,7 +392,7 @@ _sessions_lock = threading.Lock()
 def session_for(device: str) -> Session:
     """This process's session on a device, opened when it is asked for first, and anew when the engine has ended it.
 
-    In the code of an operator that runs on the engine, it is the engine's own (see `local_session`).
+    In the code of an operator that runs on the engine, it is the engine's own (see `session_scope`).
     """
     local = running()
     if local is not None:

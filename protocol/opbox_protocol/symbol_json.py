@@ -24,7 +24,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from .errors import GraphError, LimitError, MXNetError, UnsupportedError
 from .mxnet import LEGACY_KEYS, NP_SHAPE, STATE_INITIALIZERS, VERSION, is_hidden
 
-__all__ = ["SOURCE", "Call", "Maker", "Row", "check_size", "content_hash", "read", "write"]
+__all__ = ["SOURCE", "ParsedCall", "Maker", "Row", "check_size", "content_hash", "read", "write"]
 
 SOURCE = "__source__"
 """The hidden attribute with the user's line; it travels to the engine, and is in no file."""
@@ -36,7 +36,7 @@ N = TypeVar("N")
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ParsedCall:
     """An operator with its parameters read.
 
     Attributes:
@@ -53,13 +53,15 @@ class Call:
 class Maker(Protocol[N]):
     """Makes the nodes of one side."""
 
-    def call(self, kind: str, name: str, attrs: Mapping[str, str]) -> Call:
+    def call(self, kind: str, name: str, attrs: Mapping[str, str]) -> ParsedCall:
         """Read a node's parameters; UnknownOperatorError and ParamError as they come."""
 
     def variable(self, name: str, attrs: dict[str, str], source: str | None) -> N:
         """A variable."""
 
-    def node(self, call: Call, name: str, attrs: dict[str, str], inputs: list[tuple[N, int]], source: str | None) -> N:
+    def node(
+        self, call: ParsedCall, name: str, attrs: dict[str, str], inputs: list[tuple[N, int]], source: str | None
+    ) -> N:
         """An operator's node; each input is a node and the number of its output."""
 
     def outputs(self, node: N) -> int:

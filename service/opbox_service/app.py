@@ -31,7 +31,7 @@ __all__ = ["ApiProcess", "create_app"]
 
 
 class ApiProcess:
-    """What the API process knows of itself (see routes.health.Place).
+    """The API process, for the routes of routes/health (see Place there).
 
     Attributes:
         pool: where calls run.

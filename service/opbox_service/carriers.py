@@ -1,5 +1,5 @@
-"""What carries a request from HTTP to the engine and its answer back: as bytes (RawRequest, RawResponse), and read
-(Call, Answer).
+"""Carriers of a request from HTTP to the engine and of its answer back: unread bytes (RawRequest, RawResponse), and
+parsed (Call, Answer).
 
 The API process, the connection to a worker process and the worker itself hand on the same raw pair; only the engine's
 side reads them. An engine in one's own process is called with Call and Answer at once.

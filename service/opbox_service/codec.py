@@ -1,4 +1,4 @@
-"""Around an engine: reads a raw request, makes the call, and lays its answer out as bytes."""
+"""Parses a raw request, calls the engine, and lays its answer out as bytes."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from typing import Any
 from .drawing import Drawn
 from .examining import ASPECTS
 
-__all__ = ["PAGE", "Tally", "kept", "report", "write"]
+__all__ = ["PAGE", "Tally", "recorded_rows", "report", "write"]
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "conformance.json"
 AGREE = ("same", "both refuse")
@@ -72,7 +72,7 @@ def report(tallies: Iterable[Mapping[str, Any]]) -> list[str]:
     return lines
 
 
-def kept() -> dict[str, dict[str, Any]]:
+def recorded_rows() -> dict[str, dict[str, Any]]:
     """The rows that are kept, by operator."""
     rows: dict[str, dict[str, Any]] = json.loads(PAGE.read_text(encoding="utf-8")) if PAGE.exists() else {}
     return rows
@@ -83,10 +83,10 @@ def write(tallies: Iterable[Mapping[str, Any]]) -> None:
     rows = {row["op"]: {key: value for key, value in row.items() if key != "op"} for row in tallies}
     if not rows:
         return
-    after = kept() | rows
+    after = recorded_rows() | rows
     text = ",\n".join(f"  {json.dumps(op)}: {json.dumps(row, sort_keys=True)}" for op, row in sorted(after.items()))
     PAGE.write_text("{\n" + text + "\n}\n")
 
 
 if __name__ == "__main__":
-    print("\n".join(report({"op": op, **row} for op, row in kept().items())))
+    print("\n".join(report({"op": op, **row} for op, row in recorded_rows().items())))

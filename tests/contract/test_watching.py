@@ -57,15 +57,15 @@ def families(server: Live) -> dict[str, Any]:
 
 def test_metrics_follow_the_conventions(server: Live) -> None:
     server.call("POST", "/v1/forward", {"graph": IDENTITY}, {"x": X})
-    found = families(server)
-    assert found["opbox_build_info"].samples[0].labels.keys() == {"version", "python"}
-    assert {"process_cpu_seconds", "process_resident_memory_bytes", "process_open_fds"} <= set(found)
-    duration = found["opbox_request_duration_seconds"]
+    metrics = families(server)
+    assert metrics["opbox_build_info"].samples[0].labels.keys() == {"version", "python"}
+    assert {"process_cpu_seconds", "process_resident_memory_bytes", "process_open_fds"} <= set(metrics)
+    duration = metrics["opbox_request_duration_seconds"]
     bounds = sorted({float(sample.labels["le"]) for sample in duration.samples if "le" in sample.labels})
     assert bounds[-2:] == [300.0, float("inf")]  # the deadline, and what took longer
     # Every time is in seconds, every size in bytes, and nothing but this server's has no prefix.
-    assert all(name.startswith(("opbox_", "process_")) for name in found)
-    assert not [name for name in found if name.endswith(("_ms", "_milliseconds", "_kb", "_mb", "_time"))]
+    assert all(name.startswith(("opbox_", "process_")) for name in metrics)
+    assert not [name for name in metrics if name.endswith(("_ms", "_milliseconds", "_kb", "_mb", "_time"))]
 
 
 def test_metrics_tell_device_time_by_owner(server: Live) -> None:

@@ -54,8 +54,8 @@ def graph(code: str | None = None) -> dict[str, Any]:
     }
 
 
-def define(bundle: Bundle, **fields: Any) -> dict[str, Any]:
-    return {"do": "define", "op_type": "times", "sha256": bundle.sha256, "bundle": bundle.json(), **fields}
+def define(source: Bundle, **fields: Any) -> dict[str, Any]:
+    return {"do": "define", "op_type": "times", "sha256": source.sha256, "bundle": source.json(), **fields}
 
 
 def run_graph(session: Any, first: int, code: str | None = None) -> Any:

@@ -27,13 +27,13 @@ def by_executor(name, inputs, params):
     op = registry.get(name)
     parsed = op.parse(params)
     names = op.input_names(parsed)
-    variables = [Entry(Node(None, each)) for each in names]
+    variables = [Entry(Node(None, name)) for name in names]
     graph = Graph([Entry(Node(op, "node", params, parsed, tuple(variables)))])
-    arrays = {each: array.copy() for each, array in zip(names, inputs, strict=True)}
-    aux = {each: arrays.pop(each) for each in graph.auxiliary_names}
+    arrays = {name: array.copy() for name, array in zip(names, inputs, strict=True)}
+    aux = {name: arrays.pop(name) for name in graph.auxiliary_names}
     executor = bind(graph, args=arrays, aux=aux, backend=CPU, random=CPU.random(0))
     executor.forward()
-    return executor.outputs[0], [aux[each] for each in graph.auxiliary_names]
+    return executor.outputs[0], [aux[name] for name in graph.auxiliary_names]
 
 
 def floats(*shape, dtype=np.float32):

@@ -13,7 +13,7 @@ from opbox_ops import registry
 from opbox_ops.backend import backend_for
 from opbox_ops.cache import CACHE_BYTES
 from opbox_ops.elementwise.family import derivative
-from opbox_ops.expression.evaluate import Kernel, piece, scratch
+from opbox_ops.expression.evaluate import FormulaKernel, piece, scratch
 from opbox_ops.expression.language import Expression, read, write
 from opbox_ops.expression.pointwise import Pointwise, program_of
 
@@ -28,7 +28,7 @@ def _run(formula: Expression, arrays: list[Any], out: Any, planned: bool = False
     program, work = program_of(formulas, [array.dtype for array in arrays], [out.dtype], (0,))
     temp = [CPU.empty(t.shape, t.dtype) for t in scratch(program, work, out.shape, "cpu")] if planned else ()
     with np.errstate(all="ignore"):
-        Kernel(program, work, CPU.xp, CPU.special).bind(out.shape, arrays, [out], {}, temp)()
+        FormulaKernel(program, work, CPU.xp, CPU.special).bind(out.shape, arrays, [out], {}, temp)()
     return out
 
 

@@ -1,6 +1,5 @@
 """Data iterators: batches of host arrays for training and scoring, as `mx.io`. Nothing here talks to a server."""
 
-from ..absent import module_getattr
 from .csv import CSVIter
 from .desc import DataBatch, DataDesc, DataIter
 from .mnist import MNISTIter, read_idx
@@ -18,5 +17,3 @@ __all__ = [
     "ResizeIter",
     "read_idx",
 ]
-
-__getattr__ = module_getattr(__name__, __all__)

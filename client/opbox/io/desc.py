@@ -1,4 +1,4 @@
-"""What an iterator provides: descriptions of its arrays, batches, and the base class of iterators."""
+"""DataDesc, DataBatch and DataIter: the description of an iterator's arrays, its batches, and its base class."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an operator is run on: its own `lint_cases`, or shapes that it takes among usual ones.
+"""Test inputs for an operator: its own `lint_cases`, or those of some usual shapes that it accepts.
 
 A case is a dict: for each input (and auxiliary state) by name a shape, or values; `params` are the operator's keyword
 arguments, `types` element types of inputs, `loss` what backward is the derivative of, `gradient: False` says that it is

@@ -1,4 +1,4 @@
-"""The checks, one function each: AssertionError says what is wrong, a Verdict what was seen."""
+"""The checks, one function each: a check raises AssertionError with what is wrong, or returns a Verdict."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a check raises: AssertionError with the place where two arrays differ most."""
+"""Compares two arrays: AssertionError names the place where they differ most."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ __all__ = ["CaseReport", "OperatorReport", "Report", "Verdict"]
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a check came to.
+    """The result of a check.
 
     Attributes:
         verdict: "pass", "fail", "warn": what may be meant but seldom is, or "skip": the check does not apply.

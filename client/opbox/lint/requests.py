@@ -1,4 +1,4 @@
-"""Whether gradients, and a CustomOp's outputs, are written, added or left alone as is asked."""
+"""Checks of `req`: gradients, and a CustomOp's outputs, are written, added to or left alone as requested."""
 
 from __future__ import annotations
 

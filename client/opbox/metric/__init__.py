@@ -3,7 +3,6 @@
 Nothing here waits for a training step: an update holds on to the values under way, and reading the metric settles it.
 """
 
-from ..absent import module_getattr
 from .classification import (
     F1,
     MCC,
@@ -43,5 +42,3 @@ __all__ = [
     "np",
     "register",
 ]
-
-__getattr__ = module_getattr(__name__, __all__)

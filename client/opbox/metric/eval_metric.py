@@ -15,12 +15,22 @@ import numpy
 from .. import registry
 from ..io.host_array import HostArray
 
-__all__ = ["EvalMetric", "HostMetric", "Pending", "Values", "alias", "check_label_shapes", "host", "pairs", "register"]
+__all__ = [
+    "EvalMetric",
+    "HostMetric",
+    "PendingValue",
+    "Values",
+    "alias",
+    "check_label_shapes",
+    "host",
+    "pairs",
+    "register",
+]
 
 Array = numpy.ndarray[Any, Any]
 
 
-class Pending(Protocol):
+class PendingValue(Protocol):
     """A value on its way from the engine."""
 
     def done(self) -> bool:
@@ -30,7 +40,7 @@ class Pending(Protocol):
         """The value, waited for."""
 
 
-Values = Mapping[str, HostArray | Pending]
+Values = Mapping[str, HostArray | PendingValue]
 
 
 def host(array: Any) -> Array:
@@ -53,11 +63,6 @@ def check_label_shapes(labels: Any, preds: Any, wrap: bool = False, shape: bool 
         expected, got = labels.shape, preds.shape
     else:
         expected, got = len(labels), len(preds)
-    if expected == 0 and not shape:
-        raise ValueError(
-            f"metric: expected labels to compare {got} prediction{'' if got == 1 else 's'} with, got none: give the "
-            "iterator labels, as in mx.io.NDArrayIter(data, label)"
-        )
     if expected != got:
         raise ValueError(f"metric: expected as many predictions as labels, {expected}, got {got}")
     if wrap:

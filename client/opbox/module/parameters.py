@@ -16,7 +16,7 @@ Values = Mapping[str, Any]
 
 
 class Parameters:
-    """What a module has learnt, by name.
+    """A module's parameters and auxiliary states, by name.
 
     Args:
         names: the symbol's arguments, as the module sorts them.
@@ -57,10 +57,7 @@ class Parameters:
                 elif values is not None and not allow_missing:
                     raise RuntimeError(f"{name} is not presented")
                 elif initializer is not None:
-                    try:
-                        initializer(InitDesc(name, attrs.get(name)), arrays[name])
-                    except ValueError as error:
-                        raise self._names.label_error(name) or error from None
+                    initializer(InitDesc(name, attrs.get(name)), arrays[name])
         self.changed = True
 
     def check_known(self, arg_params: Values | None, aux_params: Values | None) -> None:

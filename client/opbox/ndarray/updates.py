@@ -13,10 +13,10 @@ from .. import _schema
 from ..session import Session
 from .handle import Handle
 
-__all__ = ["Call", "invoke_update"]
+__all__ = ["ArrayUpdate", "invoke_update"]
 
 
-class Call(Protocol):
+class ArrayUpdate(Protocol):
     """One update by an operator that writes its result to its first input, and its states in place.
 
     Attributes:
@@ -36,7 +36,7 @@ class Call(Protocol):
     def own(self) -> Mapping[str, Any]: ...
 
 
-def invoke_update(updates: Iterable[Call]) -> None:
+def invoke_update(updates: Iterable[ArrayUpdate]) -> None:
     """Run updates: neighbours of one operator, session and shared parameters travel in one command."""
     for (session, op, attrs), group in groupby(updates, key=_shared):
         calls: list[UpdateCall] = [
@@ -45,7 +45,7 @@ def invoke_update(updates: Iterable[Call]) -> None:
         session.record({"do": "update", "op": op, "attrs": attrs, "calls": calls})
 
 
-def _shared(update: Call) -> tuple[Session, str, dict[str, str]]:
+def _shared(update: ArrayUpdate) -> tuple[Session, str, dict[str, str]]:
     """What updates must have in common to be one command."""
     return update.inputs[0]._session, _schema.get(update.op).name, _text(update.attrs)
 

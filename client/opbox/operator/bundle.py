@@ -1,4 +1,4 @@
-"""Source that travels: what an operator needs, as readable pieces of the user's files, and how it runs elsewhere.
+"""Bundles: the source that an operator needs, as readable pieces of the user's files, and how to run it elsewhere.
 
     bundle = gather(SoftmaxProp)                 # see gather.py
     bundle.sha256, bundle.text()
@@ -21,7 +21,7 @@ from typing import Any
 
 from opbox_protocol.errors import MXNetError
 
-__all__ = ["Bundle", "Module", "Piece", "SourceError", "run", "shown_name"]
+__all__ = ["Bundle", "BundledModule", "Piece", "SourceError", "run", "shown_name"]
 
 
 class SourceError(MXNetError):
@@ -38,7 +38,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Module:
+class BundledModule:
     """A module that travels whole: its full name, whether it is a package, its file's name, its text."""
 
     name: str
@@ -59,7 +59,7 @@ class Bundle:
 
     pieces: tuple[Piece, ...]
     exports: tuple[str, ...]
-    modules: tuple[Module, ...] = ()
+    modules: tuple[BundledModule, ...] = ()
 
     def json(self) -> dict[str, Any]:
         """As it travels and is kept in `-ops.json` files."""
@@ -79,7 +79,7 @@ class Bundle:
         try:
             pieces = tuple(Piece(str(p["file"]), int(p["line"]), str(p["text"])) for p in entry["pieces"])
             modules = tuple(
-                Module(str(m["name"]), bool(m["package"]), str(m["file"]), str(m["text"]))
+                BundledModule(str(m["name"]), bool(m["package"]), str(m["file"]), str(m["text"]))
                 for m in entry.get("modules", ())
             )
             return cls(pieces, tuple(str(name) for name in entry["exports"]), modules)
@@ -114,7 +114,7 @@ def run(bundle: Bundle, namespace: dict[str, Any]) -> dict[str, Any]:
 class _Imports:
     """`__import__` for code that brings modules along."""
 
-    def __init__(self, modules: Iterable[Module]) -> None:
+    def __init__(self, modules: Iterable[BundledModule]) -> None:
         self._sources = {module.name: module for module in modules}
         self._modules: dict[str, ModuleType] = {}
         self.builtins = {**vars(builtins), "__import__": self._import}

@@ -17,7 +17,7 @@ from types import FunctionType
 from typing import Any
 
 from .bundle import SourceError
-from .statements import Definition, SourceFile, shown
+from .statements import DefiningStatement, SourceFile, shown
 
 __all__ = ["Closure", "standalone"]
 
@@ -47,7 +47,7 @@ class Closure(dict[str, Any]):
                 self.captured[name] = str(id(cell))
 
 
-def standalone(file: SourceFile, value: Any, line: int | None, namespace: Closure, wanted_by: str) -> Definition:
+def standalone(file: SourceFile, value: Any, line: int | None, namespace: Closure, wanted_by: str) -> DefiningStatement:
     """The statement of a class or function that was defined inside a function, to be run at the top level.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Whether this program will bring code of its own: its sessions are then opened in processes of their own.
+"""Detects whether this program uses operators of its own: its sessions then get a process each.
 
 A session's process is chosen when it opens, which may be long before the first operator is used.
 """

@@ -1,4 +1,4 @@
-"""What a node of the user's own operator stands on: a class that is here, or source that a file brought.
+"""The code behind a node of a user's operator: a class of this program, or source from a file.
 
 A `CustomOperator` takes the place of the catalogue's Operator in such a node: it names inputs and outputs. For a class
 that is here it asks the class; for source from a file it knows the names from the file, and runs nothing.

@@ -22,7 +22,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from .bundle import Bundle, Module, Piece, SourceError
+from .bundle import Bundle, BundledModule, Piece, SourceError
 from .closures import Closure, standalone
 from .custom import get_all_registered_operators, prop_class
 from .modules import is_bundled, is_installed, is_there, modules_of
@@ -57,7 +57,7 @@ class _Gatherer:
         self.taken: dict[tuple[str, int, int], Piece] = {}
         self.constants: dict[str, str] = {}
         self.imports: dict[str, str] = {}
-        self.modules: list[Module] = []
+        self.modules: list[BundledModule] = []
         self.seen: set[tuple[int, str]] = set()
         self.order: list[str] = []
         self.meanings: dict[str, dict[tuple[str, str], Any]] = {}

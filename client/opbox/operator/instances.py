@@ -1,4 +1,4 @@
-"""Instances of NumpyOp and NDArrayOp as text: what the engine makes an instance of its own of."""
+"""Writes instances of NumpyOp and NDArrayOp as text, from which the engine creates its own."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
 
-from .bundle import Module, SourceError
+from .bundle import BundledModule, SourceError
 
 __all__ = ["bundle", "is_bundled", "is_installed", "is_there", "modules_of"]
 
@@ -90,7 +90,7 @@ def _place(top: str) -> str | None:
     return None if spec is None else spec.origin or next(iter(spec.submodule_search_locations or []), "")
 
 
-def modules_of(name: str) -> list[Module]:
+def modules_of(name: str) -> list[BundledModule]:
     """The source of the named module `name`: itself, or all of its package.
 
     Raises:
@@ -98,7 +98,7 @@ def modules_of(name: str) -> list[Module]:
     """
     named = _named[name.split(".")[0]]
     files = [named.path] if named.path.is_file() else sorted(named.path.rglob("*.py"))
-    modules: list[Module] = []
+    modules: list[BundledModule] = []
     size = 0
     for file in files:
         try:
@@ -116,5 +116,5 @@ def modules_of(name: str) -> list[Module]:
         parts = inside.parts[:-1] if package else inside.parts
         if all(part.isidentifier() for part in parts):
             shown = file.relative_to(named.path.parent).as_posix()
-            modules.append(Module(".".join(parts), package, shown, text))
+            modules.append(BundledModule(".".join(parts), package, shown, text))
     return modules

@@ -15,11 +15,11 @@ from typing import Any, TypeAlias
 
 from .bundle import Piece
 
-__all__ = ["Definition", "SourceFile", "bound", "is_import", "parsed", "shown"]
+__all__ = ["DefiningStatement", "SourceFile", "bound", "is_import", "parsed", "shown"]
 
 _GLOBAL_READS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"})
 _RELATIVE = re.compile(r"^from\s*\.[.\s\w]*?\bimport\b")
-Definition: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+DefiningStatement: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
@@ -125,7 +125,7 @@ class SourceFile:
             chosen = [binder for binder in binders if isinstance(binder, ast.Assign)]
         return chosen[-1] if chosen else None
 
-    def within(self, name: str, line: int | None) -> tuple[Definition, set[str]] | None:
+    def within(self, name: str, line: int | None) -> tuple[DefiningStatement, set[str]] | None:
         """A class or function that is defined in functions, around `line`, and the names that those bind."""
         around = [
             node

@@ -1,6 +1,5 @@
 """Recurrent cells that unroll into symbols, as `mx.rnn`, and checkpoints with their weights unpacked."""
 
-from ..absent import module_getattr
 from .cell import BaseRNNCell, RNNParams
 from .cells import GRUCell, LSTMCell, RNNCell
 from .checkpoint import do_rnn_checkpoint, load_rnn_checkpoint, save_rnn_checkpoint
@@ -28,5 +27,3 @@ __all__ = [
     "load_rnn_checkpoint",
     "save_rnn_checkpoint",
 ]
-
-__getattr__ = module_getattr(__name__, __all__)

@@ -7,7 +7,7 @@ from typing import Any
 
 from opbox_protocol import symbol_json
 from opbox_protocol.errors import GraphError
-from opbox_protocol.symbol_json import Call, Row
+from opbox_protocol.symbol_json import ParsedCall, Row
 from opbox_protocol.symbol_text import text as file_text
 
 from .. import _schema
@@ -63,15 +63,15 @@ class _Maker:
     def __init__(self, operators: Mapping[str, Any] | None) -> None:
         self._operators = operators
 
-    def call(self, kind: str, name: str, attrs: Mapping[str, str]) -> Call:
+    def call(self, kind: str, name: str, attrs: Mapping[str, str]) -> ParsedCall:
         op = operator_of(kind, attrs, name, self._operators) or _schema.get(kind)
         op.check(attrs, name)
-        return Call(op.input_names(attrs), op.aux_indices(attrs), op)
+        return ParsedCall(op.input_names(attrs), op.aux_indices(attrs), op)
 
     def variable(self, name: str, attrs: dict[str, str], source: str | None) -> Node:
         return Node(None, name, attrs, [], source)
 
-    def node(self, call: Call, name: str, attrs: dict[str, str], inputs: list[Entry], source: str | None) -> Node:
+    def node(self, call: ParsedCall, name: str, attrs: dict[str, str], inputs: list[Entry], source: str | None) -> Node:
         return Node(call.spec, name, attrs, inputs, source)
 
     def outputs(self, node: Node) -> int:

@@ -23,14 +23,14 @@ from .functions import resolve
 from .language import number
 from .program import COPY, Program
 
-__all__ = ["Call", "Kernel", "nothing", "piece", "scratch"]
+__all__ = ["Call", "FormulaKernel", "nothing", "piece", "scratch"]
 
 _EXPANDED = ("maximum", "minimum")
 """NumPy has vector instructions for the larger of two arrays, and none for that of an array and a number."""
 
 
 def scratch(program: Program, work: np.dtype[Any], shape: tuple[int, ...], device: str) -> list[Temp]:
-    """The temporary space that a `Kernel` of `program` wants for arrays of `shape`."""
+    """The temporary space that a `FormulaKernel` of `program` wants for arrays of `shape`."""
     rows = piece(program, work, shape) if device == "cpu" else math.prod(shape)
     return [Temp((program.registers, rows), work), Temp((program.masks, rows), np.dtype(bool))]
 
@@ -44,7 +44,7 @@ def piece(program: Program, work: np.dtype[Any], shape: tuple[int, ...]) -> int:
 Call: TypeAlias = Callable[[], Any]
 
 
-class Kernel:
+class FormulaKernel:
     """A program with the library's functions in place.
 
     Args:

@@ -15,7 +15,7 @@ import numpy as np
 from ..accumulation import accumulation_type
 from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Reusable, ReusableRule, Temp
 from ..operator import Op
-from .evaluate import Call, Kernel, nothing, scratch
+from .evaluate import Call, FormulaKernel, nothing, scratch
 from .pointwise import ExpressionRule, Pointwise, program_of
 from .program import Program
 from .summing import stretched_axes, sum_to
@@ -110,8 +110,8 @@ def _scratch(
 
 
 @cache
-def _kernel(program: Program, work: np.dtype[Any], xp: Any, special: Any) -> Kernel:
-    return Kernel(program, work, xp, special)
+def _kernel(program: Program, work: np.dtype[Any], xp: Any, special: Any) -> FormulaKernel:
+    return FormulaKernel(program, work, xp, special)
 
 
 def _fused(formulas: Pointwise, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Call:
@@ -124,7 +124,9 @@ def _fused(formulas: Pointwise, ctx: OpContext, inputs: Arrays, outputs: Outputs
     return kernel.bind(shape, _aligned(formulas, inputs, len(shape)), targets, formulas.numbers, ctx.temp)
 
 
-def _kernel_for(formulas: Pointwise, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> tuple[Kernel, Sequence[int]]:
+def _kernel_for(
+    formulas: Pointwise, ctx: OpContext, inputs: Arrays, outputs: Outputs
+) -> tuple[FormulaKernel, Sequence[int]]:
     """The kernel of all formulas, and the outputs that it writes after the states, in its order."""
     ins = [array.dtype for array in inputs]
     outs = [ins[0] if array is None else array.dtype for array in outputs]
@@ -133,7 +135,7 @@ def _kernel_for(formulas: Pointwise, ctx: OpContext, inputs: Arrays, outputs: Ou
     out = outputs[last]
     over = tuple([i for i, array in enumerate(inputs) if out is not None and ctx.xp.may_share_memory(array, out)])
     key = (*ins, *outs, wanted, over, ctx.xp)
-    known: tuple[Kernel, Sequence[int]] | None = formulas.kernels.get(key)
+    known: tuple[FormulaKernel, Sequence[int]] | None = formulas.kernels.get(key)
     if known is None:
         kernel = _kernel(*program_of(formulas, ins, outs, wanted, frozenset(over)), ctx.xp, ctx.special)
         known = formulas.kernels[key] = kernel, sorted(wanted, key=lambda k: k == last)

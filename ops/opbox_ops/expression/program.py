@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from .functions import FUNCTIONS
 from .language import Term, leaves, read, substitute
 
-__all__ = ["COPY", "Program", "Step", "Target", "compile_terms"]
+__all__ = ["COPY", "Program", "Instruction", "Target", "compile_terms"]
 
 COPY = "copy"
 """The step that converts: an array to the type computed in, a mask to numbers, a value to its target's type."""
@@ -38,7 +38,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Instruction:
     """Slot `result` = function(slots `operands`)."""
 
     function: str
@@ -65,7 +65,7 @@ class Program:
     masks: int
     targets: int
     shared: int
-    steps: tuple[Step, ...]
+    steps: tuple[Instruction, ...]
 
 
 def compile_terms(
@@ -249,12 +249,12 @@ class _Compiler:
             return constants + self.constants.index(term)
 
         done = [
-            Step(name, (*map(slot, parts), *(start["row"] + k for k in scratch)), start[kind] + index)
+            Instruction(name, (*map(slot, parts), *(start["row"] + k for k in scratch)), start[kind] + index)
             for name, parts, (kind, index), scratch in steps
         ]
         for k, value in enumerate(values):
             if direct.get(value) != k:
-                done.append(Step(COPY, (slot(value),), start["target"] + k))
+                done.append(Instruction(COPY, (slot(value),), start["target"] + k))
         shared = sum(bool(target.over) for target in self.targets)
         return Program(constants, tuple(self.constants), rows, masks, len(values), shared, tuple(done))
 

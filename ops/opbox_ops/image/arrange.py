@@ -18,20 +18,20 @@ from ..registry import register, register_backward
 from .layout import colour_image, hand_on, image_or_batch
 
 
-class CropParams(Params):
+class ImageCropParams(Params):
     x: Int = Field(description="The first column.")
     y: Int = Field(description="The first row.")
     width: PositiveInt = Field(description="How many columns.")
     height: PositiveInt = Field(description="How many rows.")
 
 
-crop = register("_image_crop", CropParams, doc="A rectangle of an image.")
-crop_backward = register_backward("_backward_image_crop", CropParams, outputs=("data",))
+crop = register("_image_crop", ImageCropParams, doc="A rectangle of an image.")
+crop_backward = register_backward("_backward_image_crop", ImageCropParams, outputs=("data",))
 crop.set_attr("FGradient", grad_use_none("_backward_image_crop"))
 
 
 @crop.infer_shape
-def _(p: CropParams, ins: ShapeList, outs: ShapeList) -> None:
+def _(p: ImageCropParams, ins: ShapeList, outs: ShapeList) -> None:
     data = image_or_batch(ins)
     outs.rank(0, 3, 4)
     if data is None:
@@ -48,19 +48,19 @@ def _(p: CropParams, ins: ShapeList, outs: ShapeList) -> None:
     ins.merge(0, (*out[:-3], -1, -1, out[-1]))
 
 
-def _part(p: CropParams, image: Array) -> Array:
+def _part(p: ImageCropParams, image: Array) -> Array:
     return image[..., p.y : p.y + p.height, p.x : p.x + p.width, :]
 
 
 @crop.compute()
-def _(p: CropParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+def _(p: ImageCropParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     (data,), (out,) = inputs, outputs
     if out is not None:
         out[...] = _part(p, data)
 
 
 @crop_backward.compute()
-def _(p: CropParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+def _(p: ImageCropParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     (gout,), (gdata,) = inputs, outputs
     if gdata is not None:
         gdata[...] = 0

@@ -19,10 +19,10 @@ import numpy as np
 from opbox_protocol.errors import BadRequestError, UserCodeError
 
 from .building import Build, line_of
+from .launch_memory import LaunchArray, layout
 from .launching import checked_arguments, checked_shared, checked_sizes
-from .memory import Array, layout
 from .options import checked_options, definitions
-from .report import Report, described
+from .report import FaultReport, described
 from .signature import Argument
 from .translate import waits
 
@@ -143,7 +143,7 @@ class EmulatedKernel:
                 holders.append((ctypes.c_char * value.nbytes).from_buffer_copy(value.tobytes()))
         addresses = (ctypes.c_void_p * len(holders))(*(ctypes.addressof(holder) for holder in holders))
         arrays, places, offsets = layout(self.arguments, values)
-        report = Report()
+        report = FaultReport()
         triple = ctypes.c_uint32 * 3
         with self._library.lock:
             self._launch(
@@ -151,7 +151,7 @@ class EmulatedKernel:
                 ctypes.c_int32(len(holders)),
                 (ctypes.c_int32 * len(holders))(*places),
                 (ctypes.c_int64 * len(holders))(*offsets),
-                (Array * len(arrays))(*arrays),
+                (LaunchArray * len(arrays))(*arrays),
                 ctypes.c_int32(len(arrays)),
                 triple(*grid_size),
                 triple(*block_size),

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 from .signature import Argument
 
-__all__ = ["Report", "described"]
+__all__ = ["FaultReport", "described"]
 
 
-class Report(ctypes.Structure):
+class FaultReport(ctypes.Structure):
     """As runtime.hpp has it."""
 
     _fields_ = [
@@ -31,7 +31,7 @@ _SHARED, _ROOM, _DEEP = 13, 14, 15
 
 
 def described(
-    kernel: str, arguments: Sequence[Argument], report: Report, line: int, block: tuple[int, int, int]
+    kernel: str, arguments: Sequence[Argument], report: FaultReport, line: int, block: tuple[int, int, int]
 ) -> str:
     """The sentence; `line` is the user's."""
     text = report.text.decode(errors="replace")
@@ -73,7 +73,7 @@ def _of_type(name: str) -> str:
     return f"an array of {length[1]} elements ({name.strip(chr(39))})" if length else f"an array {name}"
 
 
-def _warp(report: Report, block: tuple[int, int, int]) -> str:
+def _warp(report: FaultReport, block: tuple[int, int, int]) -> str:
     mask = f"0x{report.mask:x}"
     if report.other_thread < 0:
         return f"a warp function's mask {mask} lacks the lane that calls it"

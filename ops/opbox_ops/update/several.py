@@ -38,12 +38,12 @@ class PreloadedMomentumParams(PreloadedSgdParams):
     momentum: Float = Field(0.0, description="How much of the last step is kept.")
 
 
-class SgdParams(PreloadedSgdParams):
+class MultiSgdParams(PreloadedSgdParams):
     lrs: FloatTuple = Field(description="Learning rates.")
     wds: FloatTuple = Field(description="Weight decays.")
 
 
-class MomentumParams(SgdParams):
+class MultiMomentumParams(MultiSgdParams):
     momentum: Float = Field(0.0, description="How much of the last step is kept.")
 
 
@@ -62,7 +62,7 @@ class LambParams(Params):
     num_tensors: Count = Field(1, description="How many weights.")
 
 
-class AdamWParams(Params):
+class MultiAdamWParams(Params):
     lrs: FloatTuple = Field(description="Learning rates.")
     beta1: Float = Field(0.9, description="How much of the mean is kept.")
     beta2: Float = Field(0.999, description="How much of the mean square is kept.")
@@ -73,7 +73,7 @@ class AdamWParams(Params):
     num_weights: Count = Field(1, description="How many weights.")
 
 
-Step = Callable[[Any, Any, int, Array, Array, list[Array], Array, Array, Arrays], None]
+UpdateFunction = Callable[[Any, Any, int, Array, Array, list[Array], Array, Array, Arrays], None]
 """`(xp, p, number, weight, narrow, states, d, scratch, last inputs)`: d is the gradient and becomes the new weight;
 `narrow` is the weight that `weight`, a float32 copy, was made of, or the same array."""
 
@@ -97,7 +97,15 @@ def _lamb(
 
 
 def _adamw(
-    xp: Any, p: AdamWParams, i: int, weight: Array, narrow: Array, states: list[Array], d: Array, t: Array, last: Arrays
+    xp: Any,
+    p: MultiAdamWParams,
+    i: int,
+    weight: Array,
+    narrow: Array,
+    states: list[Array],
+    d: Array,
+    t: Array,
+    last: Arrays,
 ) -> None:
     scale = float(last[0].reshape(-1)[0])
     if scale == 0 or not isfinite(scale):
@@ -127,21 +135,21 @@ class Family:
     count: str
     lists: tuple[str, ...]
     states: tuple[str, ...]
-    step: Step
+    step: UpdateFunction
     last: tuple[str, ...] = ()
 
 
 SGD_LISTS = ("lrs", "wds")
 LAMB_LISTS = ("learning_rates", "wds", "step_count")
 TABLE = (
-    Family("multi_{mp}sgd_update", SgdParams, "num_weights", SGD_LISTS, (), _sgd),
-    Family("multi_{mp}sgd_mom_update", MomentumParams, "num_weights", SGD_LISTS, ("mom",), _sgd),
+    Family("multi_{mp}sgd_update", MultiSgdParams, "num_weights", SGD_LISTS, (), _sgd),
+    Family("multi_{mp}sgd_mom_update", MultiMomentumParams, "num_weights", SGD_LISTS, ("mom",), _sgd),
     Family("preloaded_multi_{mp}sgd_update", PreloadedSgdParams, "num_weights", (), (), _sgd, SGD_LISTS),
     Family("preloaded_multi_{mp}sgd_mom_update", PreloadedMomentumParams, "num_weights", (), ("mom",), _sgd, SGD_LISTS),
     Family("_multi_{mp}lamb_update", LambParams, "num_tensors", LAMB_LISTS, ("mean", "var"), _lamb),
     Family(
         "_multi_{mp}adamw_update",
-        AdamWParams,
+        MultiAdamWParams,
         "num_weights",
         ("lrs", "wds", "etas"),
         ("mean", "var"),

@@ -27,7 +27,7 @@ from ..worker.pool import WorkerPool
 from .identity import Identity
 from .metrics import Metrics
 
-__all__ = ["ApiState", "Context", "Disconnected", "Endpoint", "Receive", "Scope", "Send", "content_length"]
+__all__ = ["ApiState", "RequestContext", "Disconnected", "Endpoint", "Receive", "Scope", "Send", "content_length"]
 
 Scope: TypeAlias = "MutableMapping[str, Any]"
 Receive: TypeAlias = "Callable[[], Awaitable[MutableMapping[str, Any]]]"
@@ -51,8 +51,8 @@ class Disconnected(Exception):
 
 
 @dataclass(slots=True)
-class Context:
-    """What is known of a request before it is read, and of its answer afterwards.
+class RequestContext:
+    """One request on its way through the API process: its id, caller and route, and what its answer was.
 
     Attributes:
         route, parameters: its route, and the parameters in its path; None when it has no route.
@@ -83,7 +83,7 @@ class Context:
 
 
 class ApiState(Place, Protocol):
-    """What the endpoint and the middleware ask of the API process."""
+    """The parts of the API process that the endpoint and the middleware use."""
 
     stopping: bool
 
@@ -109,13 +109,13 @@ class Endpoint:
         self._under_way: dict[tuple[str, str], RawRequest] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request whose `scope["opbox"]` is its Context, which has a route.
+        """Serve one request whose `scope["opbox"]` is its RequestContext, which has a route.
 
         Raises:
             MXNetError: the request was refused, or the call not brought to an end.
             Disconnected: the client is gone.
         """
-        context: Context = scope["opbox"]
+        context: RequestContext = scope["opbox"]
         headers, identity, route = context.headers, context.identity, context.route
         assert route is not None
         request = RawRequest(
@@ -325,7 +325,7 @@ def _sentence(body: memoryview | bytes) -> str:
         return "an answer that is no error's JSON object"
 
 
-async def _send_compressed(context: Context, response: RawResponse, send: Send) -> None:
+async def _send_compressed(context: RequestContext, response: RawResponse, send: Send) -> None:
     """Send JSON or text by gzip; it is made by a thread, as other requests are to have their turn meanwhile."""
     level = 6 if response.size < TAIL else 1
     body = await asyncio.to_thread(gzip.compress, response.body, level, mtime=0)
@@ -342,7 +342,7 @@ async def _send_compressed(context: Context, response: RawResponse, send: Send) 
     await send({"type": "http.response.body", "body": body})
 
 
-async def _send(context: Context, response: RawResponse, send: Send) -> None:
+async def _send(context: RequestContext, response: RawResponse, send: Send) -> None:
     body = response.body
     size = len(body)
     headers = [

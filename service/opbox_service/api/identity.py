@@ -1,4 +1,4 @@
-"""Who calls, and what they may: bearer tokens, their owners, scopes and expiry."""
+"""Authentication: bearer tokens, their owners, scopes and expiry."""
 
 from __future__ import annotations
 

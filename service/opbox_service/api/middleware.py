@@ -1,4 +1,4 @@
-"""In front of every route: request id, authentication, how many at a time, errors, metrics, logs.
+"""The middleware around every route: request ids, authentication, limits on concurrency, errors, metrics, logs.
 
 Hot routes go from here straight to the endpoint; FastAPI's own layers cost as much as the call.
 """
@@ -20,7 +20,7 @@ from opbox_protocol.wire import HEADER_LENGTH
 
 from ..routes.route import RouteTable
 from ..settings import Settings
-from .endpoint import ApiState, Context, Disconnected, Endpoint, Receive, Scope, Send
+from .endpoint import ApiState, Disconnected, Endpoint, Receive, RequestContext, Scope, Send
 from .hosts import Hosts
 from .identity import Identity, Tokens
 from .metrics import Metrics
@@ -78,7 +78,7 @@ class Middleware:
         begun = time.perf_counter()
         headers = dict(scope["headers"])
         route, parameters = self._routes.find(scope["method"], scope["path"]) or (None, {})
-        context = scope["opbox"] = Context(_request_id(headers), NOBODY, headers, route, parameters)
+        context = scope["opbox"] = RequestContext(_request_id(headers), NOBODY, headers, route, parameters)
         problem: BaseException | None = None
         try:
             await self._serve(scope, receive, send, context)
@@ -97,7 +97,7 @@ class Middleware:
             if context.status >= 400 or self._settings.log_requests:
                 _log_request(scope, context, seconds, problem)
 
-    async def _serve(self, scope: Scope, receive: Receive, send: Send, context: Context) -> None:
+    async def _serve(self, scope: Scope, receive: Receive, send: Send, context: RequestContext) -> None:
         route = context.route
         self._hosts.check(context.headers.get(b"host"))
         if route is None or route.token:
@@ -151,7 +151,7 @@ def _request_id(headers: dict[bytes, bytes]) -> str:
     return secrets.token_hex(8)
 
 
-def _noting(send: Send, context: Context) -> Send:
+def _noting(send: Send, context: RequestContext) -> Send:
     """`send`, which adds the request id and notes what is answered."""
 
     async def wrapped(message: Any) -> None:
@@ -167,7 +167,7 @@ def _noting(send: Send, context: Context) -> Send:
     return wrapped
 
 
-async def send_error(error: BaseException, context: Context, send: Send, status: int | None = None) -> None:
+async def send_error(error: BaseException, context: RequestContext, send: Send, status: int | None = None) -> None:
     """Answer with an error, in the one form that errors have; with another `status` than its own if one is given."""
     usual, header = error_to_json(error)
     context.error = header["error"]
@@ -184,7 +184,7 @@ async def send_error(error: BaseException, context: Context, send: Send, status:
     await send({"type": "http.response.body", "body": body})
 
 
-def _log_request(scope: Scope, context: Context, seconds: float, problem: BaseException | None) -> None:
+def _log_request(scope: Scope, context: RequestContext, seconds: float, problem: BaseException | None) -> None:
     level = _log.error if context.status >= 500 else _log.info
     entry: dict[str, Any] = {
         "request_id": context.request_id,

@@ -44,7 +44,7 @@ def add_routes(app: FastAPI, routes: RouteTable, endpoint: Endpoint) -> None:
     """Let FastAPI know the routes: it documents them, and hands what is not hot to the endpoint."""
 
     class ByEndpoint(Response):
-        """Serves the request by the endpoint when it is sent."""
+        """A response that hands the request to the endpoint when FastAPI sends it."""
 
         async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
             await endpoint(scope, receive, send)

@@ -1,4 +1,4 @@
-"""Arrays, executors and kernels by number: what commands work on."""
+"""Arrays, executors and kernels by id: the objects that commands work on."""
 
 from __future__ import annotations
 
@@ -14,12 +14,20 @@ from opbox_ops.rtc import KernelForm
 from opbox_protocol.errors import BadRequestError, ConflictError, NotFoundError, QuotaError, UnsupportedError
 from opbox_protocol.routes import GRAPH_PREFIX, SESSION_GRAPHS
 
-from ..executor import Executor
+from ..executor import BoundPlan
 from ..graph.ir import Graph
 from ..quota import Allocation, Budget
 from ..stateless.graph_cache import GraphCache, is_shareable
 
-__all__ = ["WRITES_TO_INPUT", "ArrayEntry", "ArrayTable", "Entry", "ExecutorEntry", "KeepDefinition", "KernelEntry"]
+__all__ = [
+    "WRITES_TO_INPUT",
+    "ArrayEntry",
+    "ArrayTable",
+    "TableEntry",
+    "ExecutorEntry",
+    "KeepDefinition",
+    "KernelEntry",
+]
 
 WRITES_TO_INPUT = "it writes to an input: expected inputs to be left as they are; write to the outputs, or to a copy"
 
@@ -30,8 +38,8 @@ class KeepDefinition(Protocol):
     def __call__(self, kind: str, op_type: str, code: str, bundle: Any = None, live: Any = None) -> object: ...
 
 
-class Entry(Protocol):
-    """What a number stands for."""
+class TableEntry(Protocol):
+    """What an id of an ArrayTable refers to: an array, an executor or a kernel."""
 
     kind: str
 
@@ -61,7 +69,7 @@ class ExecutorEntry:
     __slots__ = ("allocations", "executor")
     kind = "an executor"
 
-    def __init__(self, executor: Executor, allocations: Sequence[Allocation]) -> None:
+    def __init__(self, executor: BoundPlan, allocations: Sequence[Allocation]) -> None:
         self.executor = executor
         self.allocations = allocations
 
@@ -121,7 +129,7 @@ class ArrayTable:
         self.silent = False
         self._graphs = graphs
         self._max_entries = max_entries
-        self._entries: dict[int, Entry] = {}
+        self._entries: dict[int, TableEntry] = {}
         # Twice what clients rely on: a command that fails may count here and not there.
         self._recent_graphs: LRUCache[str, Graph] = LRUCache(2 * SESSION_GRAPHS)
         self._graphs_lock = Lock()
@@ -160,7 +168,7 @@ class ArrayTable:
             raise BadRequestError(WRITES_TO_INPUT)
         return entry.array
 
-    def executor(self, id: int) -> Executor:
+    def executor(self, id: int) -> BoundPlan:
         """The executor `id`; NotFoundError when there is none."""
         entry = self._entries.get(id)
         if type(entry) is ExecutorEntry:
@@ -212,7 +220,7 @@ class ArrayTable:
         """Give a number to a new array, and count its memory; QuotaError when there is no room."""
         self._entries[id] = ArrayEntry(array, Allocation(self.budget, int(array.nbytes)))
 
-    def add(self, id: int, entry: Entry) -> None:
+    def add(self, id: int, entry: TableEntry) -> None:
         """Give a number to an entry."""
         self._entries[id] = entry
 
@@ -229,7 +237,7 @@ class ArrayTable:
             entry.drop()
 
 
-def _absent(kind: str, id: int, entry: Entry | None) -> NotFoundError:
+def _absent(kind: str, id: int, entry: TableEntry | None) -> NotFoundError:
     origin = {"array": "of", "executor": "bound in", "kernel": "compiled in"}[kind]
     got = "nothing" if entry is None else entry.kind
     return NotFoundError(f"{kind} {id}: expected one {origin} this session, got {got}")

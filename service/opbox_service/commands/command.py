@@ -1,4 +1,4 @@
-"""What a command is: a model that says how it is written, and `run`, which says what it does."""
+"""The base of commands: a pydantic model of a command's JSON, with `run`, which executes it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Attrs = Annotated[dict[str, Any], Field(description="The operator's parameters, 
 
 
 class Exchange(Protocol):
-    """What travels with commands: the tensors that came, and what goes back."""
+    """The tensors that came with a batch of commands, and the results that go back."""
 
     def tensor(self, name: str) -> np.ndarray[Any, Any]:
         """A tensor that came with the commands; BadRequestError when there is none of that name."""

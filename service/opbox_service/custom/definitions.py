@@ -24,7 +24,7 @@ from ..quota import Budget
 from .local_session import LocalSession
 from .user_traceback import user_error
 
-__all__ = ["BASES", "Definition", "Definitions", "active"]
+__all__ = ["BASES", "UploadedOperator", "Definitions", "active"]
 
 BASES: Mapping[str, type] = {"Custom": CustomOpProp, "_NumpyOp": NumpyOp, "_NDArrayOp": NDArrayOp}
 MOST = 1000
@@ -33,7 +33,7 @@ _active: ContextVar[Definitions | None] = ContextVar("opbox_definitions", defaul
 _numbers = itertools.count(1)
 
 
-class Definition:
+class UploadedOperator:
     """The code of one operator.
 
     Args:
@@ -95,7 +95,7 @@ class Definition:
 
 
 class Definitions:
-    """What a session has been sent.
+    """The operators that a session has been sent, by hash and by name.
 
     Args:
         backend, random, device, budget: the session's, for the arrays that operators make.
@@ -103,8 +103,8 @@ class Definitions:
 
     def __init__(self, backend: Backend, random: RandomSource, device: str, budget: Budget) -> None:
         self.local = LocalSession(backend, random, device, budget, self._take)
-        self._by_code: dict[tuple[str, str, str], Definition] = {}
-        self._by_name: dict[tuple[str, str], Definition] = {}
+        self._by_code: dict[tuple[str, str, str], UploadedOperator] = {}
+        self._by_name: dict[tuple[str, str], UploadedOperator] = {}
 
     def __len__(self) -> int:
         return len(self._by_code)
@@ -120,7 +120,7 @@ class Definitions:
             raise BadRequestError(f"define {op_type!r}: op: expected one of {', '.join(BASES)}, got {kind!r}")
         self._by_name[kind, op_type] = self._take(kind, op_type, code, bundle, live)
 
-    def _take(self, kind: str, op_type: str, code: str, bundle: Any = None, live: Any = None) -> Definition:
+    def _take(self, kind: str, op_type: str, code: str, bundle: Any = None, live: Any = None) -> UploadedOperator:
         definition = self._by_code.get((kind, op_type, code))
         if definition is None:
             if len(self._by_code) >= MOST:
@@ -128,9 +128,9 @@ class Definitions:
             definition = self._by_code[kind, op_type, code] = self._read(kind, op_type, code, bundle, live)
         return definition
 
-    def _read(self, kind: str, op_type: str, code: str, bundle: Any, live: Any) -> Definition:
+    def _read(self, kind: str, op_type: str, code: str, bundle: Any, live: Any) -> UploadedOperator:
         if isinstance(live, type) and issubclass(live, BASES[kind]):
-            return Definition(kind, op_type, code, None, live)
+            return UploadedOperator(kind, op_type, code, None, live)
         try:
             source = Bundle.from_json(bundle)
         except SourceError as error:
@@ -139,9 +139,9 @@ class Definitions:
             raise BadRequestError(
                 f"define {op_type!r}: sha256: expected the bundle's, {source.sha256}, got {code[:64]!r}"
             )
-        return Definition(kind, op_type, code, source, None)
+        return UploadedOperator(kind, op_type, code, source, None)
 
-    def find(self, kind: str, op_type: str, code: str | None) -> Definition:
+    def find(self, kind: str, op_type: str, code: str | None) -> UploadedOperator:
         """By its hash, or else the last of that name; NotFoundError when there is none."""
         if code is None:
             definition = self._by_name.get((kind, op_type))

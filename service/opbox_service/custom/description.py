@@ -19,7 +19,7 @@ from opbox_protocol.errors import MXNetError, ParamError, UserCodeError
 from opbox_protocol.mxnet import numpy_dtype
 from opbox_protocol.shapes import from_mxnet, to_mxnet
 
-from .definitions import Definition
+from .definitions import UploadedOperator
 from .user_traceback import call, user_error
 
 __all__ = ["Description", "describe"]
@@ -36,7 +36,7 @@ class Description:
         arguments, auxiliary_states, outputs: names.
     """
 
-    def __init__(self, definition: Definition, user_object: Any) -> None:
+    def __init__(self, definition: UploadedOperator, user_object: Any) -> None:
         self.definition = definition
         self.user_object = user_object
         self.arguments = self._names("list_arguments")
@@ -133,7 +133,7 @@ class Description:
         return operator
 
 
-def describe(definition: Definition, parameters: Mapping[str, str]) -> Description:
+def describe(definition: UploadedOperator, parameters: Mapping[str, str]) -> Description:
     """The description of a node with these parameters.
 
     Raises:

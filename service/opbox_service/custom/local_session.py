@@ -1,4 +1,4 @@
-"""What `mx.nd` means inside an operator: the engine's own arrays, and operators that run at once.
+"""LocalSession: runs `mx.nd` inside a user's operator at once, on the engine's own arrays.
 
 A LocalSession takes a client session's place: the same NDArray, the same generated functions, and the same commands as
 in a session (`commands`), but `record` runs a command when it comes. Wrapping an array copies nothing.
@@ -14,8 +14,8 @@ import numpy as np
 
 from opbox.context import Context
 from opbox.known_graphs import KnownGraphs
-from opbox.local_session import SessionScope
 from opbox.ndarray import NDArray
+from opbox.session_scope import SessionScope
 from opbox_ops.backend import Backend, RandomSource, backend_for
 from opbox_ops.compute import Array
 from opbox_protocol.errors import MXNetError, error_from_json, error_to_json

@@ -4,6 +4,6 @@ from .bind import bind
 from .compile import compile_plan
 from .invoke import CallForm, form_of, invoke
 from .plan import Plan
-from .run import Executor, Memory
+from .run import BoundPlan, Memory
 
-__all__ = ["CallForm", "Executor", "Memory", "Plan", "bind", "compile_plan", "form_of", "invoke"]
+__all__ = ["BoundPlan", "CallForm", "Memory", "Plan", "bind", "compile_plan", "form_of", "invoke"]

@@ -13,7 +13,7 @@ from ..collector import collection_paused
 from ..graph.ir import Graph
 from ..task import graph_budget
 from .compile import compile_plan
-from .run import Executor
+from .run import BoundPlan
 
 __all__ = ["bind"]
 
@@ -31,7 +31,7 @@ def bind(
     max_bytes: int | None = None,
     share: bool = True,
     level: str | None = None,
-) -> Executor:
+) -> BoundPlan:
     """Compile `graph` for these arrays and bind it to them.
 
     Args:
@@ -80,7 +80,7 @@ def bind(
         )
     if max_bytes is not None and plan.allocates > max_bytes:
         raise LimitError(f"the executor needs {plan.allocates:,} bytes: expected at most {max_bytes:,}")
-    return Executor(plan, args, grads, aux, backend, random)
+    return BoundPlan(plan, args, grads, aux, backend, random)
 
 
 def _complete(what: str, names: list[str], arrays: Mapping[str, Array]) -> None:

@@ -21,7 +21,7 @@ from opbox_ops.operator import Op
 from opbox_ops.params import Params
 from opbox_protocol.errors import LimitError, MXNetError
 
-from .memory import allocate
+from .allocation import allocate
 from .prepared_call import PreparedCall, prepare, sentence_of
 from .run import at_node
 

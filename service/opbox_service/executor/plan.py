@@ -20,7 +20,7 @@ from opbox_ops.node import Node
 
 from ..graph.ir import Graph
 from ..graph.passes.memory import External, MemoryPlan, StepUse, plan_memory
-from .memory import bytes_of
+from .allocation import bytes_of
 
 __all__ = ["UNWANTED", "Plan", "Step", "Value"]
 

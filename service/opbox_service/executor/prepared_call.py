@@ -16,7 +16,7 @@ from opbox_protocol.errors import BadRequestError, MXNetError, ShapeError, Under
 from ..graph.passes.fixpoint import failed_rule, tell
 from ..graph.passes.infer_shape import apply_shape_rule
 from ..graph.passes.infer_type import apply_type_rule
-from .memory import allocate, bytes_of
+from .allocation import allocate, bytes_of
 
 __all__ = ["PreparedCall", "prepare", "sentence_of"]
 
@@ -161,31 +161,31 @@ def prepare(
     variables = tuple(Entry(Node(None, name)) for name in names)
     node = Node(op, op.name, {}, params, variables)
     count, visible = op.num_outputs(params), op.num_visible_outputs(params)
-    given = list(outputs or [])
-    if len(given) > count:
-        raise BadRequestError(f"{op.name}: expected at most {count} outputs, got {len(given)}")
-    given += [None] * (count - len(given))
-    out_shapes = [None if o is None else tuple(o.shape) for o in given] if counted is None else list(counted)
+    targets = list(outputs or [])
+    if len(targets) > count:
+        raise BadRequestError(f"{op.name}: expected at most {count} outputs, got {len(targets)}")
+    targets += [None] * (count - len(targets))
+    out_shapes = [None if o is None else tuple(o.shape) for o in targets] if counted is None else list(counted)
     try:
         # A list of the given outputs' shapes lets a rule check them, and complete what the inputs leave open.
         shapes = apply_shape_rule(node, [array.shape for array in inputs], out_shapes)
         types = apply_type_rule(
-            node, [array.dtype for array in inputs], [None if o is None else o.dtype for o in given]
+            node, [array.dtype for array in inputs], [None if o is None else o.dtype for o in targets]
         )
     except MXNetError as error:
         raise sentence_of(tell(error, node), op) from None
     except Exception as error:
         given_shapes = ", ".join(show_shape(tuple(array.shape)) for array in inputs)
         raise sentence_of(tell(failed_rule(error, given_shapes), node), op) from error
-    for side, each in zip(shapes, ("input", "output"), strict=True):
+    for side, side_name in zip(shapes, ("input", "output"), strict=True):
         if not all(map(known, side)):
             told_shapes = ", ".join(map(show_shape, side))
-            raise UnderdeterminedError(f"{op.name}: the shapes of its {each}s stay unknown: {told_shapes}")
+            raise UnderdeterminedError(f"{op.name}: the shapes of its {side_name}s stay unknown: {told_shapes}")
     settled = tuple(shape for shape in shapes[1] if shape is not None)
     dtypes = tuple(dtype for dtype in types[1] if dtype is not None)
     if len(dtypes) != count:
         raise UnderdeterminedError(f"{op.name}: the types of its outputs stay unknown")
-    for k, target in enumerate(given):
+    for k, target in enumerate(targets):
         if target is not None and tuple(target.shape) != settled[k]:
             raise ShapeError(
                 f"{op.name}: output {k}: expected {show_shape(settled[k])}, got {show_shape(target.shape)}"

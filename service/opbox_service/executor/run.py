@@ -17,10 +17,10 @@ from opbox_protocol.errors import BadRequestError, ConflictError, MXNetError, Sh
 
 from ..task import current
 from ..turns import NO_TURN
-from .memory import allocate
+from .allocation import allocate
 from .plan import UNWANTED, Plan, Step, Value
 
-__all__ = ["Executor", "Memory"]
+__all__ = ["BoundPlan", "Memory"]
 
 Call: TypeAlias = Callable[[], Any]
 """A compute with everything that it needs."""
@@ -47,7 +47,7 @@ class Memory:
     steps: int
 
 
-class Executor:
+class BoundPlan:
     """A plan bound to arrays.
 
     Attributes:

@@ -9,7 +9,7 @@ from opbox_ops import registry
 from opbox_ops.node import Entry, Node
 from opbox_protocol import symbol_json
 from opbox_protocol.errors import LimitError
-from opbox_protocol.symbol_json import Call, Row
+from opbox_protocol.symbol_json import ParsedCall, Row
 
 from ..collector import collection_paused
 from ..task import checkpoint
@@ -60,17 +60,17 @@ class _Maker:
     """
 
     def __init__(self, max_outputs: int | None) -> None:
-        self._calls: dict[tuple[Any, ...], Call] = {}
+        self._calls: dict[tuple[Any, ...], ParsedCall] = {}
         self._left = max_outputs
 
-    def call(self, kind: str, name: str, attrs: Mapping[str, str]) -> Call:
+    def call(self, kind: str, name: str, attrs: Mapping[str, str]) -> ParsedCall:
         checkpoint()
         key = (kind, *attrs.items())
         call = self._calls.get(key)
         if call is None:
             op = registry.get(kind)
             params = op.parse(attrs)
-            call = self._calls[key] = Call(op.input_names(params), op.aux_indices(params), (op, params))
+            call = self._calls[key] = ParsedCall(op.input_names(params), op.aux_indices(params), (op, params))
         return call
 
     def variable(self, name: str, attrs: dict[str, str], source: str | None) -> Node:
@@ -78,7 +78,7 @@ class _Maker:
         return Node(None, name, attrs, source=source)
 
     def node(
-        self, call: Call, name: str, attrs: dict[str, str], inputs: list[tuple[Node, int]], source: str | None
+        self, call: ParsedCall, name: str, attrs: dict[str, str], inputs: list[tuple[Node, int]], source: str | None
     ) -> Node:
         op, params = call.spec
         if self._left is not None:

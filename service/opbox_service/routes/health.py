@@ -1,4 +1,4 @@
-"""What the API process, or an engine in one's own process, says of itself: health, name, metrics, documentation."""
+"""Routes of the process itself: health, name and version, metrics, documentation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ += ["about", "cancel", "live", "metrics", "openapi", "ready"]
 
 
 class Place(Protocol):
-    """What these routes ask of the place that serves them."""
+    """The figures that these routes need from the process that serves them: an API process or an embedded engine."""
 
     @property
     def ready(self) -> bool:

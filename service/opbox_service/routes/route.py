@@ -1,4 +1,4 @@
-"""What a route is, and a table of them that finds the one of a request."""
+"""Route, and RouteTable, which finds a request's route by method and path."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ __all__ = [
 
 
 class SessionRequest(Body):
-    """What the session is to be like."""
+    """The device and the options of a new session."""
 
     device: Device | None = None
     ttl_s: Annotated[float | None, Expected("seconds above 0")] = Field(
@@ -102,7 +102,7 @@ class CommandsRequest(TensorBody):
 
 
 class CommandsAnswer(BaseModel):
-    """What the batch asked for."""
+    """The tensors and results that the batch asked for."""
 
     results: list[dict[str, Any]] = Field(description="Of describing commands, with their `command` number.")
     outputs: list[Tensor] = Field(default=[], description="What was fetched.")

@@ -1,1 +1,1 @@
-"""Sessions: arrays, executors and commands in order, quotas, time to live; and the calls that need no session."""
+"""Sessions: batches of commands in order, quotas, time to live, and the policy for code."""

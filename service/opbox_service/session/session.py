@@ -40,10 +40,10 @@ from ..task import Task, running
 from .batch import NO_LIMIT, Batch
 from .code_policy import CodePolicy
 
-__all__ = ["Session"]
+__all__ = ["ServerSession"]
 
 
-class Session:
+class ServerSession:
     """See the module.
 
     Args:

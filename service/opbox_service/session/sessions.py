@@ -18,7 +18,7 @@ from ..settings import SCOPES, UPLOADS, Scope, Settings
 from ..stateless.graph_cache import GraphCache
 from ..stateless.graph_runner import check_device
 from .code_policy import CodePolicy
-from .session import Session
+from .session import ServerSession
 
 __all__ = ["Sessions", "return_memory"]
 
@@ -39,7 +39,7 @@ class Sessions:
         self._code_policy = code_policy
         self._graphs = graphs
         self._device_times = device_times
-        self._sessions: dict[str, Session] = {}
+        self._sessions: dict[str, ServerSession] = {}
         self._gone: FIFOCache[str, tuple[str, str]] = FIFOCache(REMEMBERED)
         self._lock = threading.Lock()
         self._stop = threading.Event()
@@ -57,7 +57,7 @@ class Sessions:
         seed: int = 0,
         code: bool | None = None,
         scopes: frozenset[Scope] = SCOPES,
-    ) -> Session:
+    ) -> ServerSession:
         """A new session of `owner`.
 
         Args:
@@ -86,14 +86,14 @@ class Sessions:
             if count >= settings.max_sessions:
                 raise QuotaError(f"sessions: expected at most {settings.max_sessions} of an owner: delete one first")
             id = secrets.token_hex(16)
-            session = Session(
+            session = ServerSession(
                 id, owner, device, seed, float(ttl_s), self._graphs, settings, self._code_policy, self._device_times
             )
             self._sessions[id] = session
         self._start_sweeping()
         return session
 
-    def get(self, owner: str, id: str) -> Session:
+    def get(self, owner: str, id: str) -> ServerSession:
         """The owner's session; NotFoundError, or GoneError when it has ended."""
         session = self._sessions.get(id)
         if session is not None and session.owner == owner:
@@ -103,7 +103,7 @@ class Sessions:
             raise GoneError(ended[1])
         raise NotFoundError(f"session {id[:64]!r}: expected one of yours, got an id that is not: make a new session")
 
-    def of(self, owner: str) -> list[Session]:
+    def of(self, owner: str) -> list[ServerSession]:
         """The owner's sessions, oldest first."""
         return [session for session in list(self._sessions.values()) if session.owner == owner]
 
@@ -128,7 +128,7 @@ class Sessions:
         if self._sweeper is not None and self._sweeper is not threading.current_thread():
             self._sweeper.join(5)
 
-    def _end(self, session: Session, reason: str) -> None:
+    def _end(self, session: ServerSession, reason: str) -> None:
         with self._lock:
             self._sessions.pop(session.id, None)
             self._gone[session.id] = (session.owner, reason)

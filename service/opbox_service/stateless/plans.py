@@ -17,7 +17,7 @@ from cachetools import LRUCache
 from opbox_ops.backend import Backend, RandomSource
 from opbox_ops.compute import Array
 
-from ..executor import Executor, bind
+from ..executor import BoundPlan, bind
 from ..graph.ir import Graph
 
 __all__ = ["Compiled", "PlanCache"]
@@ -27,7 +27,7 @@ __all__ = ["Compiled", "PlanCache"]
 class Compiled:
     """An executor, the arrays that it is bound to, and the bytes of all."""
 
-    executor: Executor
+    executor: BoundPlan
     arrays: dict[str, Array]
     grads: dict[str, Array]
     random: RandomSource

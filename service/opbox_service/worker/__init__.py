@@ -1,1 +1,1 @@
-"""Where calls run: worker processes with their spawning, supervision and transport, or a pool of threads."""
+"""Worker pools: processes with their spawning, supervision and transport, or threads."""

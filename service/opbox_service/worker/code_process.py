@@ -1,8 +1,8 @@
-"""The process of a session that brings code: confined first, then a worker like any other.
+"""The program of a code worker's process: it confines itself, then serves calls like any other worker.
 
     python -m opbox_service.worker.code_process SOCKET PROGRESS TRACE
 
-The descriptors: its connection, the page where it tells its progress, and a file for the stack of a crash.
+The descriptors: its connection, the page where it writes its progress, and a file for the stack of a crash.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A worker for one session that brings code: confined, watched, and taken apart when it ends."""
+"""A worker process for one session that uploads code: confined, watched, and cleaned up after when it ends."""
 
 from __future__ import annotations
 

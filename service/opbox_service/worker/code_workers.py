@@ -1,4 +1,4 @@
-"""The workers with one session each: a few ready ahead, their sessions, and what became of those that have ended."""
+"""The pool of code workers: one for each session that uploads code, a few spare ones, and why the ended ones ended."""
 
 from __future__ import annotations
 

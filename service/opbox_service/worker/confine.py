@@ -1,4 +1,4 @@
-"""What a process gives up before it runs code of a session's own: its user, files, network, and what it could exhaust.
+"""Confines the process that runs a session's code: it drops its user, files and network, and limits its resources.
 
 Done before numpy is imported, hence before there are threads: what one gives up holds for those it starts.
 """
@@ -35,7 +35,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a code process may.
+    """The limits of a code process.
 
     Attributes:
         user: the user id that it takes on; 0 to keep its own.
@@ -61,8 +61,8 @@ class Bounds:
 def confine(bounds: Bounds) -> None:
     """Give it all up; OSError when that cannot be.
 
-    Two things are done as far as the system lets it, and told where not: Landlock needs a kernel that has it, and a
-    network namespace needs privilege.
+    Two things are done as far as the system allows, and reported where it does not: Landlock needs a kernel that has
+    it, and a network namespace needs privilege.
     """
     if not bounds.network and os.geteuid() == 0:
         _libc.unshare(_CLONE_NEWNET | _CLONE_NEWIPC)

@@ -1,4 +1,4 @@
-"""What passes between the API process and a worker, over a SOCK_SEQPACKET pair: one JSON object a message.
+"""The messages between the API process and a worker, over a SOCK_SEQPACKET pair: one JSON object each.
 
 From the API: `call` {id, method, path, owner, weight, interactive, rid, header_length, binary, size, segment | inline},
 `cancel` {id, status, error}, `drop` {segments}, `release` {segment}. From the worker: `ready`, `answer` {id, status,

@@ -1,4 +1,4 @@
-"""What a code process prints, on its way to the server's log: by a pipe, in lines, and no more than is well."""
+"""Copies what a code process prints from a pipe into the server's log, line by line, within a rate."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from collections.abc import Callable
 __all__ = ["Output"]
 
 BURST, RATE = 1 << 16, 1 << 13
-"""Bytes that are told at once, and in a second."""
+"""Bytes that are logged at once, and in a second."""
 LINE = 4096
-"""Bytes of a line; what is longer is told in parts."""
+"""Bytes of a line; what is longer is logged in parts."""
 READ, PAUSE_S = 1 << 20, 0.05
 """Bytes that are read at a time, and how long after that: whoever prints without an end neither fills a log nor keeps
 the server busy."""

@@ -1,4 +1,4 @@
-"""What the API process asks of the place where calls run, be it processes or threads."""
+"""WorkerPool: the interface that process_pool and thread_pool share."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Stats:
 
 
 class WorkerPool(Protocol):
-    """Where calls run."""
+    """Runs the calls of the API process, in processes or in threads."""
 
     @property
     def ready(self) -> bool:

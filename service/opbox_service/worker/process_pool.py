@@ -1,8 +1,8 @@
 """`--isolation process`: several workers behind one face, replaced when they end.
 
-A session lives in the worker that made it. When that ends, so does the session: its owner is told, and a new worker is
-spawned at once. Sessions that may bring code have a worker each (code_workers.py): those are told by the token that
-makes them, which has a scope to upload, unless the request says `"code": false`.
+A session lives in the worker that made it. When that ends, so does the session: its owner's next call says so, and a
+new worker is spawned at once. Sessions that may bring code have a worker each (code_workers.py): those are the sessions
+whose token has a scope to upload, unless the request says `"code": false`.
 """
 
 from __future__ import annotations

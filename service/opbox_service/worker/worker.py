@@ -116,7 +116,7 @@ class Worker:
         )
 
     def _further_settings(self) -> dict[str, Any]:
-        """What the process is told with the settings."""
+        """The arguments that the process gets beside the settings."""
         return {}
 
     def _verdict(self, code: int) -> MXNetError:

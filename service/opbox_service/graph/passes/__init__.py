@@ -1,1 +1,1 @@
-"""Passes over graphs: shapes, types, gradients and memory. Each is a function of a graph and returns new facts."""
+"""Passes over graphs: shapes, types, gradients and memory. Each is a function of a graph, which it leaves as it is."""

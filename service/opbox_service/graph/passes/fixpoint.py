@@ -68,7 +68,7 @@ def _equal(a: Any, b: Any) -> bool:
 
 
 class Learnt(NamedTuple):
-    """What a rule makes of some values.
+    """The values that a rule infers from some others.
 
     Attributes:
         ins, outs: the positions whose values it changes, with the new ones.

@@ -1,8 +1,8 @@
 """Shapes and types of the backward half of a graph, from those of the forward half, by the same rules.
 
-    made = gradient(graph, ["weight"])
-    shapes, types = infer_backward(made, graph.heads, infer_shape(graph, ...), infer_type(graph, ...))
-    shapes.of(made.grads["weight"])
+    backward = gradient(graph, ["weight"])
+    shapes, types = infer_backward(backward, graph.heads, infer_shape(graph, ...), infer_type(graph, ...))
+    shapes.of(backward.grads["weight"])
 
 A gradient's shape follows from what is known already, so one walk over the nodes in their order settles everything.
 """

@@ -1,4 +1,4 @@
-"""Which memory an emulated launch works on: the arrays given, joined where they overlap."""
+"""The memory that an emulated launch works on: its arrays, joined where they overlap."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 from .signature import Argument
 
-__all__ = ["Array", "layout"]
+__all__ = ["LaunchArray", "layout"]
 
 
-class Array(ctypes.Structure):
+class LaunchArray(ctypes.Structure):
     """As runtime.hpp has it."""
 
     _fields_ = [
@@ -23,20 +23,20 @@ class Array(ctypes.Structure):
     ]
 
 
-def layout(arguments: Sequence[Argument], values: Sequence[Any]) -> tuple[list[Array], list[int], list[int]]:
+def layout(arguments: Sequence[Argument], values: Sequence[Any]) -> tuple[list[LaunchArray], list[int], list[int]]:
     """The pieces of memory; for each argument its piece (-1 for a number) and where in it the array begins.
 
     Arrays that share memory (one given twice, a view and its base) stay together, so that what is written through one
     is read through the other.
     """
-    arrays: list[Array] = []
+    arrays: list[LaunchArray] = []
     places, offsets = [-1] * len(values), [0] * len(values)
     pointers = [position for position, argument in enumerate(arguments) if argument.is_pointer]
     end = -1
     for position in sorted(pointers, key=lambda position: (values[position].ctypes.data, position)):
         value, start = values[position], values[position].ctypes.data
         if not arrays or start >= end:
-            arrays.append(Array(start, 0, position, value.itemsize, 0))
+            arrays.append(LaunchArray(start, 0, position, value.itemsize, 0))
             end = start
         piece = arrays[-1]
         end = max(end, start + value.nbytes)
