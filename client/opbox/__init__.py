@@ -9,6 +9,7 @@ The names are MXNet's. OPBOX_URL and OPBOX_TOKEN name the server; without them t
 opbox-service is installed. A name's module is imported when the name is first used.
 """
 
+import sys as _sys
 from typing import TYPE_CHECKING
 
 from ._lazy import attach
@@ -140,3 +141,8 @@ __getattr__, __dir__ = attach(
         "waitall": "ndarray",
     },
 )
+
+if "IPython" in _sys.modules:
+    from .notebook import install as _install
+
+    _install()

@@ -31,7 +31,9 @@ def attach(
 
     def load(name: str) -> Any:
         if name not in names:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name)
+            from .absent import attribute_error
+
+            raise attribute_error(package, name, names)
         home = homes.get(name)
         place = home or modules.get(name, name)
         module = importlib.import_module(place if "." in place else f"{package}.{place}")

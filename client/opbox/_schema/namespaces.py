@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
+from ..absent import attribute_error
 from .functions import build
 from .operator import Operator, find, operators
 
@@ -78,11 +79,7 @@ def attach(
             return getattr(written, name)
         op = _operator(namespace, name)
         if op is None:
-            raise AttributeError(
-                f"module {module!r} has no attribute {name!r}; mx.refresh_operators() learns the engine's own "
-                "operators",
-                name=name,
-            )
+            raise attribute_error(module, name, listed())
         function = build(op, name, name.lower(), tensor)
         function.__module__ = module
         vars(sys.modules[module])[name] = function

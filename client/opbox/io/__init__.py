@@ -1,5 +1,6 @@
 """Data iterators: batches of host arrays for training and scoring, as `mx.io`. Nothing here talks to a server."""
 
+from ..absent import module_getattr
 from .csv import CSVIter
 from .desc import DataBatch, DataDesc, DataIter
 from .mnist import MNISTIter, read_idx
@@ -17,3 +18,5 @@ __all__ = [
     "ResizeIter",
     "read_idx",
 ]
+
+__getattr__ = module_getattr(__name__, __all__)

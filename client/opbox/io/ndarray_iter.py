@@ -21,7 +21,7 @@ LAST = ("pad", "discard", "roll_over")
 
 
 def named_arrays(arrays: Any, allow_empty: bool, default_name: str) -> list[tuple[str, Array]]:
-    """Arrays by name, sorted, from an array, a list or a dict; numpy input becomes float32 as it does in MXNet.
+    """Arrays by name, sorted, from an array, a list or a dict; what is no NDArray becomes float32 as in MXNet.
 
     Raises:
         TypeError: something else was given.
@@ -30,7 +30,7 @@ def named_arrays(arrays: Any, allow_empty: bool, default_name: str) -> list[tupl
         if not allow_empty:
             raise AssertionError(f"{default_name}: expected arrays, got None")
         return []
-    if isinstance(arrays, np.ndarray) or hasattr(arrays, "asnumpy"):
+    if hasattr(arrays, "asnumpy") or hasattr(arrays, "__array__"):
         arrays = [arrays]
     if isinstance(arrays, (list, tuple)):
         if not arrays and not allow_empty:
@@ -60,7 +60,8 @@ class NDArrayIter(DataIter):
     """Iterate over arrays in memory.
 
     Args:
-        data, label: an array, a list of arrays or a dict of them by name; all equally many samples.
+        data, label: an array, a list of arrays or a dict of them by name; all equally many samples. An array is what
+            numpy can read: NDArrays, numpy arrays, pandas data frames and series, tensors on the CPU.
         batch_size: samples of one batch.
         shuffle: draw a new order at each reset, with numpy's global generator (the same orders as MXNet's).
         last_batch_handle: what becomes of an incomplete last batch: "pad" (filled from the beginning, `batch.pad`

@@ -3,6 +3,7 @@
 Nothing here waits for a training step: an update holds on to the values under way, and reading the metric settles it.
 """
 
+from ..absent import module_getattr
 from .classification import (
     F1,
     MCC,
@@ -42,3 +43,5 @@ __all__ = [
     "np",
     "register",
 ]
+
+__getattr__ = module_getattr(__name__, __all__)

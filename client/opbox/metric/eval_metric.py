@@ -63,6 +63,11 @@ def check_label_shapes(labels: Any, preds: Any, wrap: bool = False, shape: bool 
         expected, got = labels.shape, preds.shape
     else:
         expected, got = len(labels), len(preds)
+    if expected == 0 and not shape:
+        raise ValueError(
+            f"metric: expected labels to compare {got} prediction{'' if got == 1 else 's'} with, got none: give the "
+            "iterator labels, as in mx.io.NDArrayIter(data, label)"
+        )
     if expected != got:
         raise ValueError(f"metric: expected as many predictions as labels, {expected}, got {got}")
     if wrap:

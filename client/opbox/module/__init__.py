@@ -1,7 +1,10 @@
 """Modules, as `mx.mod`: a symbol with its parameters, bound to shapes, that can be trained, scored and asked."""
 
+from ..absent import module_getattr
 from .base_module import BaseModule
 from .bucketing_module import BucketingModule
 from .module import Module
 
 __all__ = ["BaseModule", "BucketingModule", "Module"]
+
+__getattr__ = module_getattr(__name__, __all__)

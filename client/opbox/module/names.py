@@ -63,9 +63,21 @@ class ArgumentNames:
                     f"Module: {kind}_names has {name!r}, which is no argument of the symbol: expected some of "
                     f"{', '.join(candidates)}"
                 )
+                unfed = [one for one in candidates if one not in self.data]
+                if kind == "label" and len(unfed) == 1:
+                    message += f": make the module with label_names={unfed}"
                 if throw:
                     raise ValueError(message)
                 warnings.warn(message, stacklevel=4)
+
+    def label_error(self, name: str) -> ValueError | None:
+        """The error of an argument that would be trained and is the label, as far as can be seen; None if it is not."""
+        if name.endswith(_PARAMETER_ENDINGS) or any(label in self.arguments for label in self.labels):
+            return None
+        return ValueError(
+            f"Module: {name!r} is an input that nothing feeds, and no initializer has a rule for it: if it is the "
+            f"label, make the module with label_names=[{name!r}], got label_names={self.labels}"
+        )
 
     def requests(self, grad_req: Any, inputs_need_grad: bool) -> dict[str, str]:
         """The gradient request of each argument: "write", "add" or "null".
@@ -119,6 +131,10 @@ def _check_match(names: Sequence[str], shapes: Sequence[DataDesc], kind: str, th
         f"{kind}_shapes: expected the names of {kind}_names, {', '.join(names) or 'none'}, "
         f"got {', '.join(desc.name for desc in shapes) or 'none'}"
     )
+    if len(names) == len(shapes) == 1:
+        message += (
+            f": make the iterator with {kind}_name={names[0]!r}, or the module with {kind}_names={[shapes[0].name]}"
+        )
     if throw:
         raise ValueError(message)
     warnings.warn(message, stacklevel=5)

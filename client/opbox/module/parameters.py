@@ -57,7 +57,10 @@ class Parameters:
                 elif values is not None and not allow_missing:
                     raise RuntimeError(f"{name} is not presented")
                 elif initializer is not None:
-                    initializer(InitDesc(name, attrs.get(name)), arrays[name])
+                    try:
+                        initializer(InitDesc(name, attrs.get(name)), arrays[name])
+                    except ValueError as error:
+                        raise self._names.label_error(name) or error from None
         self.changed = True
 
     def check_known(self, arg_params: Values | None, aux_params: Values | None) -> None:

@@ -27,6 +27,7 @@ from .arithmetic import Arithmetic
 from .fluent import Fluent
 from .handle import Handle
 from .invoke_form import InvokeForm, form_of
+from .printing import values_text
 
 __all__ = ["NDArray", "array", "imperative", "invoke", "session_of", "waitall"]
 
@@ -48,7 +49,7 @@ class NDArray(Handle, Arithmetic, Fluent):
         return (self[i] for i in range(len(self)))
 
     def __repr__(self) -> str:
-        return f"\n{self.asnumpy()}\n<{type(self).__name__} {'x'.join(str(d) for d in self.shape)} @{self.context}>"
+        return f"\n{values_text(self)}\n<{type(self).__name__} {'x'.join(str(d) for d in self.shape)} @{self.context}>"
 
     def __reduce__(self) -> Any:
         return _unpickled, (self.asnumpy(),)

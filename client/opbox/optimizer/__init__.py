@@ -1,5 +1,6 @@
 """Optimizers, as `mx.optimizer`: rules that turn gradients into new weights, where the arrays live."""
 
+from ..absent import module_getattr
 from .adaptive import FTML, AdaDelta, AdaGrad, Adam, Adamax, Ftrl, Nadam, RMSProp
 from .gradient_descent import DCASGD, NAG, SGD, SGLD, Signum, Test, ccSGD
 from .optimizer import Optimizer, Update, create, register
@@ -28,3 +29,5 @@ __all__ = [
     "get_updater",
     "register",
 ]
+
+__getattr__ = module_getattr(__name__, __all__)

@@ -6,6 +6,8 @@ then sends the updates of all weights as one command. The others compute with ar
 
 from __future__ import annotations
 
+import difflib
+import inspect
 import math
 import warnings
 from collections.abc import Mapping, Sequence
@@ -19,6 +21,14 @@ from ..ndarray import NDArray
 
 __all__ = ["Optimizer", "Update", "create", "register"]
 
+ELSEWHERE = {
+    "lr": "learning_rate",
+    "weight_decay": "wd",
+    "eps": "epsilon",
+    "betas": "beta1",
+    "scheduler": "lr_scheduler",
+}
+"""What other frameworks call some arguments."""
 Index = int | str
 State = Any
 C = TypeVar("C", bound="type[Optimizer]")
@@ -123,11 +133,14 @@ class Optimizer:
 
         Raises:
             ValueError: nobody registered it.
+            TypeError: an argument that it does not take; what it takes.
         """
         if name.lower() not in Optimizer.opt_registry:
             known = ", ".join(sorted(Optimizer.opt_registry))
             raise ValueError(f"optimizer {name!r}: expected one of {known}")
-        return Optimizer.opt_registry[name.lower()](**kwargs)
+        klass = Optimizer.opt_registry[name.lower()]
+        _check_arguments(name, klass, kwargs)
+        return klass(**kwargs)
 
     @property
     def learning_rate(self) -> float:
@@ -272,3 +285,22 @@ def bias_corrected(rate: float, beta1: float, beta2: float, t: int) -> float:
 
 register = Optimizer.register
 create = Optimizer.create_optimizer
+
+
+def _check_arguments(name: str, klass: type[Optimizer], arguments: Mapping[str, Any]) -> None:
+    """TypeError for an argument that neither the class nor one that it hands the rest on to takes."""
+    taken: list[str] = []
+    for base in klass.__mro__[:-1]:
+        parameters = inspect.signature(vars(base).get("__init__", Optimizer.__init__)).parameters.values()
+        taken += [
+            one.name for one in parameters if one.kind is not one.VAR_KEYWORD and one.name not in ("self", *taken)
+        ]
+        if not any(one.kind is one.VAR_KEYWORD for one in parameters):
+            break
+    for argument in arguments:
+        if argument not in taken:
+            near = (
+                [ELSEWHERE[argument]] if argument in ELSEWHERE else difflib.get_close_matches(argument, taken, 1, 0.6)
+            )
+            expected = f"expected {near[0]}" if near and near[0] in taken else f"expected some of {', '.join(taken)}"
+            raise TypeError(f"optimizer {name!r}: {expected}, got {argument!r}")

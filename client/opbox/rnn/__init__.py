@@ -1,5 +1,6 @@
 """Recurrent cells that unroll into symbols, as `mx.rnn`, and checkpoints with their weights unpacked."""
 
+from ..absent import module_getattr
 from .cell import BaseRNNCell, RNNParams
 from .cells import GRUCell, LSTMCell, RNNCell
 from .checkpoint import do_rnn_checkpoint, load_rnn_checkpoint, save_rnn_checkpoint
@@ -27,3 +28,5 @@ __all__ = [
     "load_rnn_checkpoint",
     "save_rnn_checkpoint",
 ]
+
+__getattr__ = module_getattr(__name__, __all__)

@@ -1,0 +1,68 @@
+"""What is said of a name that a module has not: the names nearest to it, or why opbox lacks what MXNet has."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+__all__ = ["attribute_error", "module_getattr"]
+
+_SYMBOLIC = "opbox has MXNet's Symbol, NDArray and Module interfaces; networks are differentiated as symbols"
+_DENSE = "opbox's arrays are dense"
+_FILES = "decode images with another library, and feed arrays by mx.io.NDArrayIter"
+_ONE_DEVICE = "training runs where the arrays are, and nothing is exchanged between devices"
+_ABSENT: tuple[tuple[str, str, str], ...] = (
+    (r"", r"autograd|gluon|np|npx|numpy|numpy_extension|np_symbol|np_array|use_np\w*|is_np_\w+", _SYMBOLIC),
+    (r"", r"kv|kvstore|executor_manager", _ONE_DEVICE),
+    (r"", r"image|img|recordio", _FILES),
+    (r"", r"onnx|profiler|runtime|library|libinfo|tvmop|th|torch|notebook|log", "opbox runs on a server of its own"),
+    (r"(ndarray|symbol)(\.op)?", r"cast_storage|CachedOp|np|npx|numpy|numpy_extension", _SYMBOLIC),
+    (r"ndarray(\.op)?", r"imdecode", _FILES),
+    (r"(ndarray|symbol)\.sparse", r"[A-Za-z]\w*", _DENSE),
+    (r"(ndarray|symbol)\.contrib", r"dgl_\w+|edge_id|getnnz|SparseEmbedding", _DENSE),
+    (r"(ndarray|symbol)\.contrib", r"quantized_\w+|quantize_\w+|requantize|calibrate_entropy", "opbox has no int8"),
+    (r"io", r"Image\w*Iter\w*|MXDataIter", _FILES),
+    (r"io", r"LibSVMIter", _DENSE),
+    (r"optimizer", r"LAMB|LARS|LBSGD", "of optimizers for large batches, opbox has the operators so far"),
+    (r"module", r"PythonModule|PythonLossModule|SequentialModule", "opbox has Module and BucketingModule"),
+    (r"model", r"FeedForward", "mx.mod.Module has taken its place in MXNet too"),
+    (r"rnn", r"\w*Conv\w+Cell", "opbox has the cells on vectors"),
+)
+"""Modules and names of MXNet 1.9.1, as patterns, and where they stand here."""
+
+
+def attribute_error(module: str, name: str, names: Iterable[str]) -> AttributeError:
+    """The error of a name that `module` has not.
+
+    Args:
+        module: its full name, "opbox.symbol".
+        name: what was asked for.
+        names: what it has.
+    """
+    message = f"module {module!r} has no attribute {name!r}"
+    if name.startswith("_"):  # asked for by tools, again and again
+        return AttributeError(message, name=name)
+    place = module.partition(".")[2]
+    for where, pattern, reason in _ABSENT:
+        if re.fullmatch(where, place) and re.fullmatch(pattern, name):
+            return AttributeError(f"{message}, which MXNet has: {reason} (docs/differences.md)", name=name)
+    import difflib  # 10 ms, for whoever has misspelt something
+
+    public = sorted(known for known in names if not known.startswith("_"))
+    matches = difflib.get_close_matches(name.lower(), {known.lower() for known in public}, 3, 0.7)
+    near = [known for match in matches for known in public if known.lower() == match]
+    if near:
+        message += f": did you mean {' or '.join(near)}?"
+    elif place.startswith(("symbol", "ndarray")):
+        message += "; mx.refresh_operators() learns the engine's own operators"
+    return AttributeError(message, name=name)
+
+
+def module_getattr(module: str, names: Iterable[str]) -> Callable[[str], Any]:
+    """The `__getattr__` of a module whose names are all there from the start."""
+
+    def refuse(name: str) -> Any:
+        raise attribute_error(module, name, names)
+
+    return refuse

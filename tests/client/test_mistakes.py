@@ -1,0 +1,148 @@
+"""What newcomers get wrong is one sentence with the remedy; what they expect works: frames, large arrays shown."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+import opbox as mx
+from opbox.absent import attribute_error
+
+X = np.random.default_rng(0).random((20, 4), np.float32)
+Y = np.zeros(20, np.float32)
+
+
+def network(name: str = "softmax", **inputs: Any) -> mx.Symbol:
+    fc = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=3, name="fc")
+    return mx.sym.SoftmaxOutput(fc, name=name, **inputs)
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "near"),
+    [
+        (mx.sym, "FullyConected", "FullyConnected"),
+        (mx.sym, "fullyconnected", "FullyConnected"),
+        (mx.nd, "sofmax", "softmax"),
+        (mx.nd.linalg, "gem2", "gemm2"),
+        (mx, "Contex", "Context"),
+        (mx.io, "NDArrayIterator", "NDArrayIter"),
+        (mx.optimizer, "Adem", "Adam"),
+    ],
+)
+def test_a_misspelt_name_suggests_names(place: Any, name: str, near: str) -> None:
+    with pytest.raises(AttributeError, match=rf"has no attribute {name!r}: did you mean .*\b{near}\b"):
+        getattr(place, name)
+    assert not hasattr(place, name)
+
+
+@pytest.mark.parametrize(
+    ("place", "name"),
+    [
+        (mx, "gluon"),
+        (mx, "autograd"),
+        (mx, "np"),
+        (mx, "kvstore"),
+        (mx, "recordio"),
+        (mx.nd, "cast_storage"),
+        (mx.nd.sparse, "csr_matrix"),
+        (mx.nd.contrib, "quantized_conv"),
+        (mx.io, "ImageRecordIter"),
+        (mx.optimizer, "LBSGD"),
+        (mx.mod, "SequentialModule"),
+        (mx.rnn, "ConvLSTMCell"),
+    ],
+)
+def test_what_mxnet_has_and_opbox_has_not_says_so(place: Any, name: str) -> None:
+    with pytest.raises(AttributeError, match=rf"{name!r}, which MXNet has: .* \(docs/differences\.md\)$"):
+        getattr(place, name)
+
+
+def test_names_that_tools_ask_for_cost_nothing() -> None:
+    error = attribute_error("opbox.symbol", "_repr_nothing_", iter(()))
+    assert str(error) == "module 'opbox.symbol' has no attribute '_repr_nothing_'"
+
+
+def test_no_label() -> None:
+    with pytest.raises(ValueError, match=r"^metric: expected labels to compare 1 prediction with, got none: give the"):
+        mx.mod.Module(network()).fit(mx.io.NDArrayIter(X, None, 5), num_epoch=1)
+
+
+def test_a_label_of_another_name() -> None:
+    remedy = "make the iterator with label_name='softmax_label', or the module with label_names=['y']"
+    with pytest.warns(UserWarning, match=re.escape(remedy)):
+        mx.mod.Module(network()).bind([("data", (5, 4))], [("y", (5,))])
+
+
+@pytest.mark.parametrize(("name", "label"), [("out", None), ("softmax", "y")])
+def test_a_softmax_called_otherwise(name: str, label: str | None) -> None:
+    argument = label or f"{name}_label"
+    net = network(name) if label is None else network(name, label=mx.sym.Variable(label))
+    with pytest.warns(UserWarning, match=re.escape(f"make the module with label_names=[{argument!r}]")):
+        module = mx.mod.Module(net)
+    with pytest.raises(ValueError, match=re.escape(f"make the module with label_names=[{argument!r}]")):
+        module.fit(mx.io.NDArrayIter(X, Y, 5), num_epoch=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        right = mx.mod.Module(net, label_names=[argument])
+        right.fit(mx.io.NDArrayIter(X, Y, 5, label_name=argument), num_epoch=1)
+
+
+@pytest.mark.parametrize(
+    ("params", "sentence"),
+    [
+        ({"lr": 1}, "optimizer 'sgd': expected learning_rate, got 'lr'"),
+        ({"weight_decay": 1}, "optimizer 'sgd': expected wd, got 'weight_decay'"),
+        ({"momentun": 1}, "optimizer 'sgd': expected momentum, got 'momentun'"),
+        ({"colour": 1}, "optimizer 'sgd': expected some of momentum, lazy_update"),
+    ],
+)
+def test_a_wrong_argument_of_an_optimizer(params: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(TypeError, match=re.escape(sentence)):
+        mx.optimizer.create("sgd", **params)
+    module = mx.mod.Module(network())
+    with pytest.raises(TypeError, match=re.escape(sentence)):
+        module.fit(mx.io.NDArrayIter(X, Y, 5), num_epoch=1, optimizer_params=params)
+
+
+class Frame:
+    """What pandas' data frames and other libraries' tensors have in common."""
+
+    def __init__(self, values: np.ndarray) -> None:
+        self.values = values
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return self.values.astype(dtype or self.values.dtype)
+
+
+def test_frames_are_iterated_over_as_arrays_are() -> None:
+    table = Frame(np.arange(12).reshape(6, 2))
+    for data in (table, [table], {"data": table}):
+        batches = mx.io.NDArrayIter(data, Frame(np.arange(6)), batch_size=3)
+        assert [(desc.name, desc.shape) for desc in batches.provide_data] == [("data", (3, 2))]
+        first = next(iter(batches))
+        assert first.data[0].asnumpy().tolist() == [[0, 1], [2, 3], [4, 5]]
+        assert first.label[0].asnumpy().tolist() == [0, 1, 2]
+    np.testing.assert_array_equal(mx.nd.array(table).asnumpy(), table.values)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int32", "uint8", "bool"])
+@pytest.mark.parametrize("shape", [(2000,), (50, 60), (1, 5000), (10, 7, 300), (1001, 1), (4, 400, 2, 9)])
+def test_a_large_array_is_shown_by_its_corners(
+    shape: tuple[int, ...], dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = (np.random.default_rng(1).standard_normal(shape) * 100).astype(dtype)
+    array = mx.nd.array(values, dtype=dtype)
+    fetched: list[int] = []
+    fetch = mx.NDArray.asnumpy
+
+    def counting(self: mx.NDArray) -> np.ndarray:
+        fetched.append(self.size)
+        return fetch(self)
+
+    monkeypatch.setattr(mx.NDArray, "asnumpy", counting)
+    assert repr(array) == f"\n{values}\n<NDArray {'x'.join(map(str, shape))} @cpu(0)>"
+    assert sum(fetched) <= 7 ** len(shape) < values.size
