@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,8 @@ from .context import Context, current_context
 from .executor import Executor
 from .inference import infer_for_bind
 from .known_graphs import Document
-from .ndarray import NDArray, zeros
+from .ndarray import NDArray
+from .ndarray.creation import many_zeros
 from .operator.sending import graph_for
 
 if TYPE_CHECKING:
@@ -97,10 +99,10 @@ def simple_bind(
     assert aux_types is not None
     names = symbol.list_arguments()
     requests = _requests(names, grad_req)
-    args = [zeros(s, ctx, t or np.float32) for s, t in zip(arg_shapes, arg_types, strict=True)]
-    grads = [
-        zeros(s, ctx, t or np.float32) if requests[name] != "null" else None
-        for name, s, t in zip(names, arg_shapes, arg_types, strict=True)
-    ]
-    aux = [zeros(s, ctx, t or np.float32) for s, t in zip(aux_shapes, aux_types, strict=True)]
+    kinds = [(shape, dtype or np.float32) for shape, dtype in zip(arg_shapes, arg_types, strict=True)]
+    states = [(shape, dtype or np.float32) for shape, dtype in zip(aux_shapes, aux_types, strict=True)]
+    wanted = [requests[name] != "null" for name in names]
+    arrays = iter(many_zeros([*kinds, *states, *itertools.compress(kinds, wanted)], ctx))
+    args, aux = [next(arrays) for _ in kinds], [next(arrays) for _ in states]
+    grads = [next(arrays) if wants else None for wants in wanted]
     return Executor(symbol, ctx, args, grads, requests, aux, document)

@@ -38,6 +38,7 @@ __all__ = [
     "View",
     "ViewPart",
     "Write",
+    "Zeros",
 ]
 
 
@@ -51,6 +52,13 @@ class Write(TypedDict):
     do: Literal["write"]
     id: int
     tensor: NotRequired[str]
+
+
+class Zeros(TypedDict):
+    do: Literal["zeros"]
+    ids: Sequence[int]
+    shape: Sequence[int]
+    dtype: str
 
 
 Copy = TypedDict("Copy", {"do": Literal["copy"], "from": int, "to": int})
@@ -198,6 +206,7 @@ class InferType(TypedDict):
 Command: TypeAlias = (
     Put
     | Write
+    | Zeros
     | Copy
     | View
     | Fetch

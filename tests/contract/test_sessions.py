@@ -249,3 +249,15 @@ def test_a_batch_that_needs_a_graph_which_is_not_here_runs_no_command_and_keeps_
         assert "command" not in answer.header["detail"]
     assert server.call("GET", session.path).header["next_seq"] == 1
     assert server.call("POST", f"{session.path}/commands", {**body, "graphs": []}).status == 200
+
+
+def test_many_arrays_of_zeros_are_one_command(server: Live) -> None:
+    session = server.session()
+    zeros = {"do": "zeros", "ids": [1, 2], "shape": [2, 3], "dtype": "int32"}
+    answer = session.run(zeros, {"do": "invoke", "op": "_ones", "attrs": {"shape": "(2, 3)"}, "outputs": [3]}, fetch(2))
+    assert answer.tensors["y"].dtype == np.int32
+    assert not answer.tensors["y"].any()
+    assert server.call("GET", session.path).header["bytes"] == 3 * 24
+    assert session.run({**zeros, "ids": [4, 4]}).status == 409
+    assert session.run({**zeros, "ids": [4], "shape": [1 << 40, 1 << 40]}).status in (413, 429)
+    assert server.call("GET", session.path).header["objects"] == 3

@@ -22,6 +22,7 @@ __all__ = [
     "full",
     "histogram",
     "linspace",
+    "many_zeros",
     "moveaxis",
     "onehot_encode",
     "ones",
@@ -52,6 +53,27 @@ def _constant(op: str, shape: Any, ctx: Context | None, dtype: Any, out: Any = N
 def zeros(shape: Any, ctx: Context | None = None, dtype: Any = None, stype: Any = None, **kwargs: Any) -> NDArray:
     """Zeros."""
     return _constant("_zeros", shape, ctx, dtype, kwargs.get("out"))
+
+
+def many_zeros(kinds: Sequence[tuple[tuple[int, ...], Any]], ctx: Context) -> list[NDArray]:
+    """An array of zeros for each shape and type (as numpy's `dtype` takes it), in few commands for many arrays.
+
+    Example:
+        >>> weight, bias = many_zeros([((4, 3), np.float32), ((4,), np.float32)], mx.cpu())
+    """
+    session = ctx.session
+    alike: dict[tuple[tuple[int, ...], Any], list[NDArray]] = {}
+    arrays = []
+    for shape, dtype in kinds:
+        if not shape or 0 in shape:
+            arrays.append(zeros(shape, ctx, dtype))
+            continue
+        array = NDArray(session, session.new_id(), shape, np.dtype(dtype))
+        alike.setdefault((shape, dtype), []).append(array)
+        arrays.append(array)
+    for (shape, dtype), group in alike.items():
+        session.record({"do": "zeros", "ids": [x._id for x in group], "shape": list(shape), "dtype": dtype_name(dtype)})
+    return arrays
 
 
 def ones(shape: Any, ctx: Context | None = None, dtype: Any = None, **kwargs: Any) -> NDArray:

@@ -1,16 +1,20 @@
-"""Arrays: put, write, copy, view, fetch, describe, free."""
+"""Arrays: put, write, zeros, copy, view, fetch, describe, free."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from opbox_ops.compute import Array
 from opbox_ops.infer import show_shape
+from opbox_ops.params import AnyDType
 from opbox_protocol.datatypes import datatype_of
 from opbox_protocol.errors import BadRequestError, ShapeError
+from opbox_protocol.mxnet import numpy_dtype
 
+from ..executor.allocation import allocate
+from ..task import checkpoint
 from .array_table import ArrayEntry, ArrayTable
 from .command import Command, Exchange, Id
 
@@ -40,6 +44,27 @@ class Write(Command):
         target, host = table.writable(self.id), exchange.tensor(self.tensor)
         _check_shape(self.id, target.shape, host.shape)
         table.backend.write(target, host)
+
+
+class Zeros(Command):
+    """New arrays of zeros, all of one shape and type."""
+
+    do: Literal["zeros"]
+    ids: list[Id]
+    shape: list[Annotated[int, Field(ge=0)]]
+    dtype: AnyDType
+
+    def run(self, table: ArrayTable, exchange: Exchange) -> None:
+        table.reserve(*self.ids)
+        shape = tuple(self.shape)
+        if len(shape) > table.max_rank:
+            raise BadRequestError(f"zeros: expected at most {table.max_rank} dimensions, got {len(shape)}")
+        dtype = numpy_dtype(self.dtype)
+        for id in self.ids:
+            checkpoint()
+            array = allocate(table.backend, shape, dtype)
+            array.fill(0)
+            table.keep(id, array)
 
 
 class Copy(Command):
@@ -147,7 +172,7 @@ class Free(Command):
             table.drop(id)
 
 
-COMMANDS = (Put, Write, Copy, View, Fetch, Describe, Free)
+COMMANDS = (Put, Write, Zeros, Copy, View, Fetch, Describe, Free)
 
 
 def _check_shape(id: int, expected: Any, got: Any) -> None:
