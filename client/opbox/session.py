@@ -112,9 +112,9 @@ class Session:
         Raises:
             TransportError: the session is closed, or its server is gone.
         """
+        place = source_place()
         with self._lock:
-            batch = self._batch
-            if self._add(command, source_place(), tensor) + 1 >= BATCH_COMMANDS or batch.bytes >= BATCH_BYTES:
+            if self._add(command, place, tensor) + 1 >= BATCH_COMMANDS or self._batch.bytes >= BATCH_BYTES:
                 self._close_batch()
 
     def _add(self, command: Command, place: CodePlace, tensor: np.ndarray[Any, Any] | None = None) -> int:

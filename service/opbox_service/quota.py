@@ -57,6 +57,7 @@ class Allocation:
     Args:
         budget: where it is counted.
         nbytes: its size.
+        counted: whether the budget has counted it already.
 
     Raises:
         QuotaError: the budget has no room for it.
@@ -64,8 +65,9 @@ class Allocation:
 
     __slots__ = ("_budget", "_nbytes", "_users")
 
-    def __init__(self, budget: Budget, nbytes: int) -> None:
-        budget.take(nbytes)
+    def __init__(self, budget: Budget, nbytes: int, *, counted: bool = False) -> None:
+        if not counted:
+            budget.take(nbytes)
         self._budget = budget
         self._nbytes = nbytes
         self._users = 1
@@ -91,6 +93,7 @@ class MeteredBackend:
     def __init__(self, backend: Backend, budget: Budget) -> None:
         self._backend = backend
         self._budget = budget
+        self._empty = backend.empty
         self.device_type = backend.device_type
         self.xp = backend.xp
         self.special = backend.special
@@ -102,10 +105,11 @@ class MeteredBackend:
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
         """See Backend.empty; QuotaError when the budget has no room."""
-        budget, nbytes = self._budget, math.prod(shape) * np.dtype(dtype).itemsize
+        budget, dtype = self._budget, np.dtype(dtype)
+        nbytes = math.prod(shape) * dtype.itemsize
         if budget.used + nbytes > budget.limit:
             budget.check(nbytes)
-        return self._backend.empty(shape, dtype)
+        return self._empty(shape, dtype)
 
     def put(self, host: np.ndarray[Any, Any]) -> Any:
         """See Backend.put; QuotaError when the budget has no room."""

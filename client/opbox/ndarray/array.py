@@ -26,7 +26,7 @@ from . import indexing
 from .arithmetic import Arithmetic
 from .fluent import Fluent
 from .handle import Handle
-from .invoke_form import InvokeForm, form_of
+from .invoke_form import InvokeForm, form_of, plain_form
 from .printing import values_text
 
 __all__ = ["NDArray", "array", "imperative", "invoke", "session_of", "waitall"]
@@ -201,9 +201,7 @@ class NDArray(Handle, Arithmetic, Fluent):
 
     # -- what the modules below and beside this one call --------------------------------------------------------
 
-    @staticmethod
-    def _imperative(op: str, inputs: Sequence[Handle], params: Mapping[str, Any] | None = None, out: Any = None) -> Any:
-        return imperative(op, inputs, params, out)
+    _imperative: ClassVar[Callable[..., Any]]
 
     @staticmethod
     def _plain(op: _schema.Operator) -> tuple[int, Callable[[Sequence[Any]], Any]] | None:
@@ -274,8 +272,15 @@ def imperative(
     op: str, inputs: Sequence[Handle], params: Mapping[str, Any] | None = None, out: Any = None, ctx: Any = None
 ) -> Any:
     """Run the operator of that name; see `invoke`."""
+    if not params:
+        form = plain_form(op)
+        if form.op.result_shape != "given":
+            return _record(form, inputs, out, ctx)
     attrs = {key: attribute_text(value) for key, value in (params or {}).items()}
     return invoke(_schema.get(op), attrs, inputs, out, ctx)
+
+
+NDArray._imperative = staticmethod(imperative)
 
 
 def invoke(

@@ -15,10 +15,11 @@ from opbox_protocol.commands import Invoke
 from opbox_protocol.errors import MXNetError
 from opbox_protocol.mxnet import NP_SHAPE, attribute_value, numpy_dtype
 
-from .._schema import Operator
+from .._schema import Operator, get
+from .._schema.operator import when_learnt
 from .handle import Handle
 
-__all__ = ["InvokeForm", "form_of"]
+__all__ = ["InvokeForm", "form_of", "plain_form"]
 
 Shape = tuple[int, ...] | None
 DType = np.dtype[Any] | None
@@ -106,6 +107,22 @@ def form_of(op: Operator, attrs: Mapping[str, str]) -> InvokeForm:
         if len(_forms) >= MOST_FORMS:
             _forms.clear()
         form = _forms[key] = InvokeForm(op, dict(attrs))
+    return form
+
+
+_plain_forms: dict[str, InvokeForm] = {}
+when_learnt(lambda op: _plain_forms.clear())
+
+
+def plain_form(name: str) -> InvokeForm:
+    """The form of calls without parameters of the operator of that name.
+
+    Raises:
+        UnknownOperatorError: there is none.
+    """
+    form = _plain_forms.get(name)
+    if form is None:
+        form = _plain_forms[name] = InvokeForm(get(name), {})
     return form
 
 

@@ -48,19 +48,38 @@ class TableEntry(Protocol):
 
 
 class ArrayEntry:
-    """An array, and the memory that it uses; None where somebody else counts that."""
+    """An array, and the memory that it uses; a budget of None where somebody else counts that.
 
-    __slots__ = ("allocation", "array", "read_only")
+    Args:
+        array: the array.
+        budget: where its memory is counted already, for this entry alone; or
+        allocation: memory that it shares.
+        read_only: whether commands may not write to it.
+    """
+
+    __slots__ = ("_allocation", "_budget", "array", "read_only")
     kind = "an array"
 
-    def __init__(self, array: Array, allocation: Allocation | None, read_only: bool = False) -> None:
+    def __init__(
+        self, array: Array, budget: Budget | None, allocation: Allocation | None = None, read_only: bool = False
+    ) -> None:
         self.array = array
-        self.allocation = allocation
         self.read_only = read_only
+        self._budget = budget
+        self._allocation = allocation
+
+    @property
+    def allocation(self) -> Allocation | None:
+        """Its memory, for others to share; None where somebody else counts it."""
+        if self._budget is not None:
+            self._allocation, self._budget = Allocation(self._budget, int(self.array.nbytes), counted=True), None
+        return self._allocation
 
     def drop(self) -> None:
-        if self.allocation is not None:
-            self.allocation.drop()
+        if self._budget is not None:
+            self._budget.give(int(self.array.nbytes))
+        elif self._allocation is not None:
+            self._allocation.drop()
 
 
 class ExecutorEntry:
@@ -157,6 +176,8 @@ class ArrayTable:
         """The arrays `ids`; NotFoundError when one of them is none."""
         entries: Any = self._entries
         try:
+            if len(ids) == 1:
+                return [entries[ids[0]].array]
             return [entries[id].array for id in ids]
         except (KeyError, AttributeError):
             return [self.array(id) for id in ids]
@@ -218,7 +239,8 @@ class ArrayTable:
 
     def keep(self, id: int, array: Array) -> None:
         """Give a number to a new array, and count its memory; QuotaError when there is no room."""
-        self._entries[id] = ArrayEntry(array, Allocation(self.budget, int(array.nbytes)))
+        self.budget.take(int(array.nbytes))
+        self._entries[id] = ArrayEntry(array, self.budget)
 
     def add(self, id: int, entry: TableEntry) -> None:
         """Give a number to an entry."""
@@ -229,6 +251,14 @@ class ArrayTable:
         entry = self._entries.pop(id, None)
         if entry is not None:
             entry.drop()
+
+    def drop_all(self, ids: Sequence[int]) -> None:
+        """Let go of numbers, as `drop`."""
+        pop = self._entries.pop
+        for id in ids:
+            entry = pop(id, None)
+            if entry is not None:
+                entry.drop()
 
     def clear(self) -> None:
         """Let go of all numbers."""

@@ -105,7 +105,7 @@ class View(Command):
             raise BadRequestError(f"view {self.id}: expected either begin and end, or at, or shape")
         array = self._rows(entry.array) if self.shape is None else self._reshaped(entry.array, self.shape)
         shared = entry.allocation.share() if entry.allocation is not None else None
-        table.add(self.id, ArrayEntry(array, shared, entry.read_only))
+        table.add(self.id, ArrayEntry(array, None, shared, entry.read_only))
 
     def _reshaped(self, array: Array, shape: list[int]) -> Array:
         if not array.flags.c_contiguous:
@@ -168,8 +168,7 @@ class Free(Command):
     ids: list[Id]
 
     def run(self, table: ArrayTable, exchange: Exchange) -> None:
-        for id in self.ids:
-            table.drop(id)
+        table.drop_all(self.ids)
 
 
 COMMANDS = (Put, Write, Zeros, Copy, View, Fetch, Describe, Free)

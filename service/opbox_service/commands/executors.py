@@ -58,7 +58,7 @@ class Bind(Command):
         for number, array in zip(self.outputs, executor.outputs, strict=False):
             allocation = by_array[id(array)]
             if number is not None:
-                table.add(number, ArrayEntry(array, allocation.share() if allocation is not None else None))
+                table.add(number, ArrayEntry(array, None, allocation.share() if allocation is not None else None))
 
 
 class Forward(Command):

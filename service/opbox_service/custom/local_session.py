@@ -122,7 +122,7 @@ class LocalSession:
         if read_only and isinstance(array, np.ndarray):
             array = array.view()
             array.flags.writeable = False
-        self._table.add(id, ArrayEntry(array, None, read_only))
+        self._table.add(id, ArrayEntry(array, None, read_only=read_only))
         return NDArray(self, id, tuple(array.shape), array.dtype)  # type: ignore[arg-type]
 
     def missing(self, reason: str) -> NDArray:

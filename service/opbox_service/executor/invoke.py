@@ -152,7 +152,10 @@ class CallForm:
             raise LimitError(f"{call.node.name}: the call needs {call.nbytes:,} bytes: expected at most {max_bytes:,}")
         shared: tuple[tuple[int, int], ...] = _NOTHING_SHARED
         copies: Sequence[tuple[int, Array]] = ()
-        if outputs is None:
+        if outputs is None and len(call.outputs) == 1:
+            ((shape, dtype),) = call.outputs
+            targets = [allocate(backend, shape, dtype)]
+        elif outputs is None:
             targets = [allocate(backend, shape, dtype) for shape, dtype in call.outputs]
         else:
             targets, shared, copies = call.into(inputs, outputs, backend)
