@@ -5,13 +5,7 @@ Several NumPy calls in a row over a large array read it from memory as often; ov
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import numpy as np
-
-from .compute import Array
-
-__all__ = ["CACHE_BYTES", "elements", "pieces"]
+__all__ = ["CACHE_BYTES", "CHANNEL_BLOCK", "INDEX_PIECE", "REGION_PIECE", "SAMPLE_BLOCK", "WINDOW_TILE", "elements"]
 
 CACHE_BYTES = 1 << 19
 """What the arrays of one piece take together: half of a core's second-level cache of 1 MiB.
@@ -26,18 +20,13 @@ def elements(bytes_each: int) -> int:
     return max(CACHE_BYTES // max(bytes_each, 1), 1024) // 64 * 64
 
 
-def pieces(xp: object, *arrays: Array) -> Iterator[tuple[Array, ...]]:
-    """Views of the same part of each of `arrays`, which have one shape; all at once on a GPU or where not contiguous.
-
-    Example:
-        >>> for x, y in pieces(ctx.xp, data, out):
-        ...     np.exp(x, out=y)
-    """
-    size = arrays[0].size
-    step = elements(sum(array.itemsize for array in arrays))
-    if size <= step or xp is not np or not all(array.flags.c_contiguous for array in arrays):
-        yield arrays
-        return
-    flat = [array.reshape(-1) for array in arrays]
-    for start in range(0, size, step):
-        yield tuple([array[start : start + step] for array in flat])
+CHANNEL_BLOCK = elements(4)
+"""Elements of a block of channels: one array of float32, which later passes read again (batch normalization)."""
+WINDOW_TILE = elements(8)
+"""Output elements of a tile of windows: it and the inputs that the windows' taps read again, of float32 (pooling)."""
+INDEX_PIECE = elements(8)
+"""Positions, of int64, that are worked out at a time (sums at positions)."""
+REGION_PIECE = elements(2)
+"""Values of the regions that are compared at a time, of float16 (pooling of regions)."""
+SAMPLE_BLOCK = 32 * elements(4)
+"""Elements of the sampled columns of a few images (deformable convolution): for one product."""

@@ -66,7 +66,7 @@ def test_pooling_in_tiles(pool_type: str, monkeypatch: pytest.MonkeyPatch) -> No
     run = _run("Pooling", {"data": (3, 5, 9, 8)}, attrs)
     out, grad = run.forward()[0], run.backward()["data"]
     for size in (1, 60):
-        monkeypatch.setattr(taps, "TILE", size)
+        monkeypatch.setattr(taps, "WINDOW_TILE", size)
         again = _run("Pooling", {"data": (3, 5, 9, 8)}, attrs)
         np.testing.assert_array_equal(again.forward()[0], out)
         np.testing.assert_array_equal(again.backward()["data"], grad)

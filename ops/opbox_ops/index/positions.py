@@ -14,6 +14,7 @@ import scipy.sparse
 from opbox_protocol.errors import ShapeError
 
 from ..accumulation import accumulation_type
+from ..cache import INDEX_PIECE
 from ..compute import Array, Arrays, ArraySpec, Temp
 from ..infer import size_of
 from .counting import count_up
@@ -82,8 +83,6 @@ _FEW = 1 << 11
 """Numbers up to which they are added one by one: a sparse product takes SciPy longer to prepare."""
 _NARROW, _WIDE = 4, 256
 """Numbers of a row up to which they are added one by one all the same, and from which on a row is added on its own."""
-_PIECE = 1 << 16
-"""Positions of numbers that are worked out at a time."""
 
 
 def _one_by_one(count: int, width: int) -> bool:
@@ -97,7 +96,7 @@ def add_rows_temps(device: str, count: int, rows: ArraySpec, total: ArraySpec) -
     width = size_of(rows.shape) // count if count else 0
     numbers = device == "cpu" and width > 0 and _one_by_one(count, width)
     return [
-        Temp((width * min(count, _PIECE // width) if numbers else 0,), "int64"),
+        Temp((width * min(count, INDEX_PIECE // width) if numbers else 0,), "int64"),
         Temp((width if numbers else 0,), "int64"),
         Temp((size_of(rows.shape) if rows.dtype != wide else 0,), wide),
         Temp((size_of(total.shape) if total.dtype != wide else 0,), wide),

@@ -21,15 +21,13 @@ from typing import Any
 from opbox_protocol.mxnet import STATE_INITIALIZERS
 
 from ..accumulation import accumulation_type
+from ..cache import CHANNEL_BLOCK
 from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..gradient import backward_node
 from ..infer import ShapeList, TypeList, canonical_axis
 from ..node import Entry, Node
 from ..params import Bool, Field, Float, Int, OptFloat, Params
 from ..registry import Slot, register, register_backward, when
-
-BLOCK = 1 << 17
-"""Elements of the channels that the CPU works on at once: what later passes read again is still in the cache."""
 
 
 class BatchNormParams(Params):
@@ -103,7 +101,7 @@ class _Channels:
         self.count = self.shape[0] * self.shape[2]
         # Along the last axis, a block of few channels would read a little of each cache line.
         least = 1 if self.shape[2] >= 16 else 64
-        fits = max(least, BLOCK // max(1, self.count)) if device == "cpu" else self.shape[1]
+        fits = max(least, CHANNEL_BLOCK // max(1, self.count)) if device == "cpu" else self.shape[1]
         self.block = min(self.shape[1], fits)
         # NumPy sums products as it makes them.
         self.products = device != "cpu"

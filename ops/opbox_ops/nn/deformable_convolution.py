@@ -26,6 +26,7 @@ from pydantic import BeforeValidator
 from opbox_protocol.errors import ShapeError
 
 from ..accumulation import accumulation_type
+from ..cache import SAMPLE_BLOCK
 from ..compute import Array, Arrays, OpContext, Outputs
 from ..gradient import backward_node
 from ..infer import ShapeList, all_same_float
@@ -34,9 +35,6 @@ from ..params import Bool, Field, NonNegativeInt, Params, PositiveInt, Shape
 from ..registry import Op, Slot, register, register_backward, unless
 from .sampling import Corners, corners
 from .window import spatial
-
-BLOCK = 1 << 22
-"""Elements of the samples that are worked on at once: a few images of the batch."""
 
 
 class DeformableConvolutionParams(Params):
@@ -122,10 +120,10 @@ class _Call:
         self.modulated = mask is not None
 
     def blocks(self) -> Iterator[slice]:
-        """Images whose samples fit into BLOCK."""
+        """Images whose samples fit into SAMPLE_BLOCK."""
         batch, channels = self.data.shape[:2]
         sample_size = channels * self.taps * math.prod(self.out)
-        step = max(1, BLOCK // max(1, sample_size))
+        step = max(1, SAMPLE_BLOCK // max(1, sample_size))
         for start in range(0, batch if sample_size else 0, step):
             yield slice(start, min(start + step, batch))
 

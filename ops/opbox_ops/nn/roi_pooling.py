@@ -18,6 +18,7 @@ import numpy as np
 from opbox_protocol.errors import ShapeError
 
 from ..accumulation import accumulation_type
+from ..cache import REGION_PIECE
 from ..compute import Array, Arrays, OpContext, Outputs
 from ..gradient import backward_node
 from ..infer import ShapeList, all_same_float
@@ -25,9 +26,6 @@ from ..node import Entry, Node
 from ..params import Field, Float, Params, Shape
 from ..registry import register, register_backward
 from .sampling import added
-
-PIECE = 1 << 18
-"""Numbers that are looked at together."""
 
 
 class ROIPoolingParams(Params):
@@ -92,7 +90,7 @@ class _Parts:
         in_y, in_x = y < bottom[:, :, None], x < right[:, :, None]
         y = y * width + self.images[:, None, None] * (height * width)
         parts, places = top.shape[1] * left.shape[1], reach_y * reach_x
-        step = max(1, PIECE // max(parts * places * channels, 1))
+        step = max(1, REGION_PIECE // max(parts * places * channels, 1))
         for start in range(0, len(self.images) if places else 0, step):
             some = slice(start, start + step)
             inside = in_y[some, :, None, :, None] & in_x[some, None, :, None, :]

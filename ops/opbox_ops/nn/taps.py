@@ -15,14 +15,12 @@ from typing import Any
 
 import numpy as np
 
+from ..cache import WINDOW_TILE
 from ..compute import Array
 from .space import Space
 from .window import under
 
-__all__ = ["TILE", "Taps", "route", "spread", "tile_of", "tiles"]
-
-TILE = 1 << 16
-"""Output elements that the CPU works on at once: what the taps of a window read again is still in the cache."""
+__all__ = ["Taps", "route", "spread", "tile_of", "tiles"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +84,12 @@ def _counts(taps: Taps, xp: Any, include_pad: bool, dtype: Any) -> Array:
 
 
 def tile_of(shape: tuple[int, ...], device: str) -> tuple[int, int]:
-    """How many samples and channels of an output (batch, channel, *out) make about TILE elements; all on a GPU."""
+    """How many samples and channels of an output (batch, channel, *out) make WINDOW_TILE elements; all on a GPU."""
     channels, size = shape[1], math.prod(shape[2:])
     if device != "cpu":
         return shape[0], channels
-    samples = max(1, TILE // max(1, size * channels))
-    return min(shape[0], samples), channels if samples > 1 else min(channels, max(1, TILE // max(1, size)))
+    samples = max(1, WINDOW_TILE // max(1, size * channels))
+    return min(shape[0], samples), channels if samples > 1 else min(channels, max(1, WINDOW_TILE // max(1, size)))
 
 
 def tiles(device: str, shape: tuple[int, ...]) -> Iterator[tuple[slice, slice]]:

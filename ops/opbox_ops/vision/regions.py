@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 
 from opbox_protocol.errors import ShapeError
 
+from ..backend import backend_for
 from ..compute import Array
 from ..infer import ShapeList
 
@@ -69,7 +69,8 @@ class Samples:
     def _matrix(self, dtype: Any) -> Any:
         rows, columns = self.shape
         if rows * columns > FEW:
-            return scipy.sparse.coo_array((self.weights, (self.rows, self.columns)), self.shape).tocsr()
+            sparse = backend_for("cpu").sparse
+            return sparse.coo_array((self.weights, (self.rows, self.columns)), self.shape).tocsr()
         places = self.rows * columns + self.columns
         return np.bincount(places, self.weights, rows * columns).astype(dtype, copy=False).reshape(self.shape)
 
