@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from opbox_ops import registry
 from opbox_ops.backend import backend_for
+from opbox_ops.node import Entry, Node
 from opbox_protocol.errors import (
     BadRequestError,
     ConflictError,
@@ -142,19 +144,38 @@ def test_backward_needs_a_forward():
     ex.backward([np.ones(2)])
 
 
-def test_backward_again_gives_the_same_or_says_why_not():
-    graph = Graph([toy.call(toy.MUL, "b", toy.call(toy.TANH, "a", toy.var("x")), toy.var("y"))])
-    ex, _, grads = bound(graph, {"x": "write", "y": "write"}, x=[2, 3], y=[4, 5])
+def test_backward_again_gives_the_same():
+    entry = toy.var("x")
+    for i in range(6):
+        entry = toy.call(toy.MUL, f"m{i}", entry, toy.call(toy.TANH, f"s{i}", entry))
+    entry = toy.call(toy.MUL, "b", toy.call(toy.TANH, "a", entry), toy.var("y"))
+    ex, _, grads = bound(Graph([entry]), {"x": "write", "y": "write"}, x=[2, 3], y=[4, 5])
     ex.forward()
     ex.backward([np.ones(2)])
     before = {n: g.copy() for n, g in grads.items()}
-    try:
-        ex.backward([np.ones(2)])
-    except ConflictError:
-        assert ex.plan.memory.overwritten
-    else:
-        assert not ex.plan.memory.overwritten
+    ex.backward([np.ones(2)])
+    assert ex.plan.memory.overwritten
     assert all(np.array_equal(grads[n], before[n]) for n in grads)
+    ex.backward([np.full(2, 3.0)])
+    for name in grads:
+        np.testing.assert_allclose(grads[name], 3 * before[name], rtol=1e-12)
+
+
+def test_backward_again_drops_the_same():
+    entry = toy.var("x")
+    for i in range(6):
+        op = registry.get("Dropout")
+        entry = toy.call(toy.MUL, f"m{i}", entry, Entry(Node(op, f"d{i}", {}, op.parse({"p": "0.1"}), (entry,))))
+    ex, _, grads = bound(Graph([entry]), {"x": "write"}, x=np.linspace(0.5, 1.1, 40))
+    assert ex.plan.memory.overwritten
+    ex.forward(is_train=True)
+    ex.backward([np.ones(40)])
+    before, outputs = grads["x"].copy(), ex.outputs[0].copy()
+    ex.backward([np.ones(40)])
+    np.testing.assert_array_equal(grads["x"], before)
+    np.testing.assert_array_equal(ex.outputs[0], outputs)
+    ex.forward(is_train=True)
+    assert not np.array_equal(ex.outputs[0], outputs)
 
 
 def test_a_failure_names_the_node_and_the_line():

@@ -17,6 +17,12 @@ class RandomSource(Protocol):
 
     def seed(self, seed: int) -> None: ...
 
+    def state(self) -> Any:
+        """Where it is: what `restore` takes it back to."""
+
+    def restore(self, state: Any) -> None:
+        """Draw the same numbers again as after `state` was asked for; UnsupportedError where the library cannot."""
+
     def uniform(self, out: Any, low: Any = 0.0, high: Any = 1.0) -> None:
         """Fill `out` from [low, high)."""
 

@@ -11,6 +11,8 @@ import cupyx.scipy.sparse
 import cupyx.scipy.special
 import numpy as np
 
+from opbox_protocol.errors import UnsupportedError
+
 __all__ = ["CupyBackend", "CupyRandom"]
 
 
@@ -18,33 +20,44 @@ class CupyRandom:
     """Philox on the device."""
 
     def __init__(self, seed: int) -> None:
+        self._draws = 0
         self.seed(seed)
 
     def seed(self, seed: int) -> None:
         self._generator = cupy.random.Generator(cupy.random.Philox4x3210(seed))
+        self._draws += 1
+
+    def state(self) -> int:
+        """How often it was drawn from: CuPy's generators do not say where they are."""
+        return self._draws
+
+    def restore(self, state: int) -> None:
+        if state != self._draws:
+            raise UnsupportedError("random numbers on a GPU cannot be drawn again: run forward and backward in turn")
 
     @property
     def generator(self) -> Any:
+        self._draws += 1
         return self._generator
 
     def uniform(self, out: Any, low: Any = 0.0, high: Any = 1.0) -> None:
         if out.dtype in (np.float32, np.float64) and out.flags.c_contiguous:
-            self._generator.random(out=out, dtype=out.dtype)
+            self.generator.random(out=out, dtype=out.dtype)
             if not (isinstance(low, float) and low == 0.0 and isinstance(high, float) and high == 1.0):
                 out *= cupy.subtract(high, low, dtype=out.dtype)
                 out += low
         else:
-            drawn = self._generator.random(size=out.shape)
+            drawn = self.generator.random(size=out.shape)
             out[...] = drawn * (high - low) + low
 
     def normal(self, out: Any, loc: Any = 0.0, scale: Any = 1.0) -> None:
         if out.dtype in (np.float32, np.float64) and out.flags.c_contiguous:
-            self._generator.standard_normal(out=out, dtype=out.dtype)
+            self.generator.standard_normal(out=out, dtype=out.dtype)
             if not (isinstance(loc, float) and loc == 0.0 and isinstance(scale, float) and scale == 1.0):
                 out *= scale
                 out += loc
         else:
-            drawn = self._generator.standard_normal(size=out.shape)
+            drawn = self.generator.standard_normal(size=out.shape)
             out[...] = drawn * scale + loc
 
 

@@ -28,6 +28,14 @@ class NumpyRandom:
         self._seed = seed
         self._generator: np.random.Generator | None = None
 
+    def state(self) -> tuple[int, Any]:
+        return self._seed, None if self._generator is None else self._generator.bit_generator.state
+
+    def restore(self, state: tuple[int, Any]) -> None:
+        self.seed(state[0])
+        if state[1] is not None:
+            self.generator.bit_generator.state = state[1]
+
     @property
     def generator(self) -> np.random.Generator:
         if self._generator is None:

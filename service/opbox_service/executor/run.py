@@ -92,6 +92,7 @@ class BoundPlan:
         self.outputs: list[Array] = [self._arrays[value] for value in plan.outputs]
         self._zeros = [self._external["grad", name] for name in plan.zero_grads]
         self._fresh = False
+        self._started: tuple[bool, Any] | None = None
         self.memory = Memory(
             int(self._arena.nbytes),
             placed.naive_bytes,
@@ -114,6 +115,8 @@ class BoundPlan:
         """
         self._mode.is_train = is_train
         self._fresh = False
+        assert self.plan.memory is not None
+        self._started = (is_train, self._random.state()) if self.plan.memory.overwritten else None
         if monitor is None:
             self._forward.run()
         else:
@@ -130,19 +133,23 @@ class BoundPlan:
                 monitor(name, self._arrays[value])
 
     def backward(self, head_grads: Sequence[Array | None] = ()) -> None:
-        """Compute the gradients, into the arrays given for them.
+        """Compute the gradients, into the arrays given for them; again and again after one forward.
+
+        Where the memory of what forward left is used for gradients, forward is run once more before the second time,
+        with the same random numbers: the arguments must be as they were.
 
         Args:
             head_grads: the gradient of each output, shaped like it; None, or none at all, for outputs whose operator
                 needs none (losses).
 
         Raises:
-            ConflictError: forward has not run since the last backward, and its values are overwritten.
+            ConflictError: forward has not run.
+            UnsupportedError: forward would have to run once more, and a GPU's random numbers cannot be drawn again.
             BadRequestError: a head gradient is missing, or there are more than outputs.
             ShapeError: a head gradient has not the shape of its output.
         """
         if not self._fresh:
-            raise ConflictError("backward needs the values of a forward run: call forward(is_train=True) before it")
+            self._repeat()
         self._take_in(head_grads)
         self._mode.is_train = True
         assert self.plan.memory is not None
@@ -150,6 +157,16 @@ class BoundPlan:
         for array in self._zeros:
             array[...] = 0
         self._backward.run()
+
+    def _repeat(self) -> None:
+        """Run forward again as it ran last."""
+        if self._started is None:
+            raise ConflictError("backward needs the values of a forward run: call forward(is_train=True) before it")
+        self._mode.is_train, start = self._started
+        now = self._random.state()
+        self._random.restore(start)
+        self._forward.run()
+        self._random.restore(now)
 
     def _take_in(self, head_grads: Sequence[Array | None]) -> None:
         names = self.plan.graph.output_names
