@@ -50,6 +50,7 @@ __all__ = [
     "Outputs",
     "Reusable",
     "ReusableRule",
+    "SavesRule",
     "Temp",
     "TempsRule",
     "highest_level",
@@ -111,12 +112,14 @@ class CallSpec:
         device: "cpu" or "gpu".
         inputs, outputs: all of them, outputs that nobody wants too.
         unwanted: the positions of those.
+        nested: for an operator with subgraphs, what compiles them (`control_flow.subgraph.Compiler`).
     """
 
     device: str
     inputs: tuple[ArraySpec, ...]
     outputs: tuple[ArraySpec, ...]
     unwanted: frozenset[int] = frozenset()
+    nested: Any = None
 
     def wants(self, output: int) -> bool:
         """Whether somebody reads that output: the compute is given an array for it, and not None."""
@@ -149,6 +152,7 @@ class OpContext:
         backend: the device's backend.
         mode: shared by the executor's steps.
         temp: the arrays that the compute's temps rule asked for, in order.
+        saved: bytes that forward leaves for backward, as many as the compute's `saves` said; None without a backward.
         state: what FCreateOpState made for this node (a backward node sees its forward node's).
         call: shapes, types and layouts of all inputs and outputs, those that are None too.
         req: how each output is written: NULL where it is None, INPLACE where it is an input's memory, ADD only for a
@@ -161,6 +165,7 @@ class OpContext:
     backend: Any
     mode: Mode = field(default_factory=Mode)
     temp: tuple[Array, ...] = ()
+    saved: Array = None
     state: Any = None
     call: CallSpec = _NO_CALL
     req: tuple[OpReq, ...] = ()
@@ -176,6 +181,7 @@ Reusable: TypeAlias = Callable[[Arrays, Outputs], Any]
 """A prepared call that is given its arrays, inputs and outputs, each time."""
 ReusableRule: TypeAlias = Callable[[Any, OpContext, Arrays, Outputs], Reusable | None]
 TempsRule: TypeAlias = Callable[[Any, CallSpec], Sequence[Temp]]
+SavesRule: TypeAlias = Callable[[Any, CallSpec], int]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -193,6 +199,7 @@ class Compute:
         reusable: for operators that are called one by one: like `function`, for a call that is given its arrays each
             time, of these shapes and types and in each other's memory where these are. It reads of the context only
             `xp`, `special` and `temp`, and keeps `temp` for itself. None, also as its answer: there is no such call.
+        saves: `(p, call)` to the bytes that it leaves in `ctx.saved` for the backward node; None: it leaves none.
     """
 
     function: ComputeFunction
@@ -203,6 +210,7 @@ class Compute:
     prepares: bool = False
     allocates: str = ""
     reusable: ReusableRule | None = None
+    saves: SavesRule | None = None
 
     @property
     def rank(self) -> int:

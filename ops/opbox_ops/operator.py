@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from opbox_protocol.errors import ConflictError, ParamError, UnsupportedError
 
-from .compute import LEVELS, CallSpec, Compute, ReusableRule, Temp, TempsRule, checked_level, highest_level
+from .compute import LEVELS, CallSpec, Compute, ReusableRule, SavesRule, Temp, TempsRule, checked_level, highest_level
 from .infer import ShapeRule, TypeRule, all_same_type, show_shape
 from .node import Entry, Node
 from .params import Params
@@ -91,7 +91,7 @@ class Variadic:
 
     Where the condition `where` holds, they are those named `instead`. With `parts`, `count` counts groups of inputs,
     each named by its part and the group's number, `weight_0, grad_0, weight_1, …`; the parts in `aux` are states,
-    and the inputs named `last` follow once.
+    and the inputs named `last` follow once. `less` of what `count` counts are no inputs, but subgraphs.
     """
 
     count: str = "num_args"
@@ -101,11 +101,12 @@ class Variadic:
     parts: tuple[str, ...] = ()
     aux: tuple[str, ...] = ()
     last: tuple[str, ...] = ()
+    less: int = 0
 
     def names(self, params: Any) -> list[str]:
         if self.where is not None and self.where.holds(params):
             return list(self.instead)
-        numbers = range(getattr(params, self.count))
+        numbers = range(getattr(params, self.count) - self.less)
         if self.parts:
             return [*(f"{part}_{i}" for i in numbers for part in self.parts), *self.last]
         return [f"{self.prefix}{i}" for i in numbers]
@@ -122,6 +123,8 @@ class Variadic:
             declared |= {"instead": list(self.instead), "when": self.where.json()}
         if self.parts:
             declared |= {"parts": list(self.parts), "aux": list(self.aux), "last": list(self.last)}
+        if self.less:
+            declared["less"] = self.less
         return declared
 
 
@@ -130,23 +133,27 @@ class Counted:
     """As many outputs as the parameter `count` says, named `prefix` and their position: output0, output1, …
 
     Where `count` is 0, they begin at the positions in the parameter `begins`, and one at 0; a single one has no number.
+    With `alone`, a single one has no number either.
     """
 
     count: str
     prefix: str = "output"
     begins: str = ""
+    alone: bool = False
 
     def names(self, params: Any) -> list[str]:
         count = getattr(params, self.count)
         if self.begins:
             positions = getattr(params, self.begins)
             count = count or len(positions) + (0 if positions[:1] == (0,) else 1)
-            if count == 1:
-                return [self.prefix]
+        if count == 1 and (self.begins or self.alone):
+            return [self.prefix]
         return [f"{self.prefix}{i}" for i in range(count)]
 
     def json(self) -> dict[str, Any]:
-        declared = {"count": self.count, "prefix": self.prefix}
+        declared: dict[str, Any] = {"count": self.count, "prefix": self.prefix}
+        if self.alone:
+            declared["alone"] = True
         return {**declared, "begins": self.begins} if self.begins else declared
 
 
@@ -242,6 +249,7 @@ class Op:
         prepares: bool = False,
         allocates: str = "",
         reusable: ReusableRule | None = None,
+        saves: SavesRule | None = None,
     ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         """Decorator: a compute for `devices`; for both when none is named. See `compute` for the contract.
 
@@ -254,6 +262,7 @@ class Op:
             prepares: whether the function returns a call to run, made once for the arrays it is given.
             allocates: why the compute allocates memory when it runs; empty: it does not.
             reusable: makes a call for any arrays of the same shapes and types; see `Compute`.
+            saves: `(p, call)` to the bytes that forward leaves for backward in `ctx.saved`.
 
         Raises:
             ConflictError: a compute of this level takes every call already, so this one would never run.
@@ -271,7 +280,7 @@ class Op:
                     f"{self.name}: expected a compute of 4 arguments (p, ctx, inputs, outputs), got one of {count}"
                 )
             compute = Compute(
-                function, checked_level(level), accepts, temps, accumulates, prepares, allocates, reusable
+                function, checked_level(level), accepts, temps, accumulates, prepares, allocates, reusable, saves
             )
             for device in devices or DEVICES:
                 self._add_compute(device, compute)

@@ -10,6 +10,8 @@ Files of older versions are upgraded as MXNet 1.9.1 does: `attr` and `param` for
 version, hidden keys without underscores (`lr_mult`, and `weight_lr_mult` for the variable in that place), inputs that
 were implied (an 0.8 BatchNorm has no auxiliary inputs), `axis=-1` of argmax.
 
+A node of a control-flow operator has `"subgraphs": [graph, …]`, graphs like the whole but without `attrs`.
+
 Client and server have nodes of their own: `read` makes them through a `Maker`, `write` asks for a `Row` of each.
 """
 
@@ -19,8 +21,9 @@ import hashlib
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
+from .control_flow import MAX_LEVELS, SUBGRAPHS
 from .errors import GraphError, LimitError, MXNetError, UnsupportedError
 from .mxnet import LEGACY_KEYS, NP_SHAPE, STATE_INITIALIZERS, VERSION, is_hidden
 
@@ -33,6 +36,8 @@ DUMPED_ITEMS = 512
 """Items of a list that are written at a time."""
 
 N = TypeVar("N")
+Subgraph: TypeAlias = Sequence[tuple[N, int]]
+"""The heads of a graph inside a node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +58,8 @@ class ParsedCall:
 class Maker(Protocol[N]):
     """Makes the nodes of one side."""
 
-    def call(self, kind: str, name: str, attrs: Mapping[str, str]) -> ParsedCall:
-        """Read a node's parameters; UnknownOperatorError and ParamError as they come."""
+    def call(self, kind: str, name: str, attrs: Mapping[str, str], subgraphs: Sequence[Subgraph[N]]) -> ParsedCall:
+        """Read a node's parameters, and the heads of its subgraphs; UnknownOperatorError, ParamError as they come."""
 
     def variable(self, name: str, attrs: dict[str, str], source: str | None) -> N:
         """A variable."""
@@ -73,7 +78,10 @@ class Maker(Protocol[N]):
 
 @dataclass(frozen=True, slots=True)
 class Row(Generic[N]):
-    """A node as `write` needs it; `op` is None for a variable, `outputs` counts hidden ones too."""
+    """A node as `write` needs it; `op` is None for a variable, `outputs` counts hidden ones too.
+
+    `subgraphs` has the nodes of each of its subgraphs, inputs before their users, and the heads.
+    """
 
     op: str | None
     name: str
@@ -82,6 +90,7 @@ class Row(Generic[N]):
     aux: Collection[int]
     outputs: int
     source: str | None
+    subgraphs: Sequence[tuple[Iterable[N], Subgraph[N]]] = ()
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------
@@ -104,6 +113,16 @@ def write(
         sources: add the user's lines as `SOURCE`, for the engine's messages.
         np_shape: say that it is written in numpy mode; nodes that are marked with `NP_SHAPE` say so too.
     """
+    document, marked = _written(nodes, heads, row, sources)
+    mode = {"is_np_shape": ["int", 1]} if np_shape or marked else {}
+    return {**document, "attrs": {**mode, "mxnet_version": ["int", VERSION]}}
+
+
+def _written(
+    nodes: Iterable[N], heads: Iterable[tuple[N, int]], row: Callable[[N], Row[N]], sources: bool
+) -> tuple[dict[str, Any], bool]:
+    """A graph without `attrs`, and whether one of its nodes is marked with `NP_SHAPE`."""
+    marked = False
     number: dict[int, int] = {}
     versions: dict[int, int] = {}
     written: list[dict[str, Any]] = []
@@ -114,7 +133,7 @@ def write(
         this = row(node)
         entry: dict[str, Any] = {"op": this.op or "null", "name": this.name}
         attrs = dict(sorted(this.attrs.items()))
-        np_shape = attrs.pop(NP_SHAPE, None) is not None or np_shape
+        marked = attrs.pop(NP_SHAPE, None) is not None or marked
         if sources and this.source:
             attrs[SOURCE] = this.source
         if attrs:
@@ -125,17 +144,21 @@ def write(
                 versions[id(child)] = versions.get(id(child), 0) + 1
             inputs.append([number[id(child)], output, versions.get(id(child), 0)])
         entry["inputs"] = inputs
+        if this.subgraphs:
+            inside = [_written(*subgraph, row, sources) for subgraph in this.subgraphs]
+            entry["subgraphs"] = [graph for graph, _ in inside]
+            marked = marked or any(mark for _, mark in inside)
         written.append(entry)
         if this.op is None:
             arguments.append(i)
         pointers.append(pointers[-1] + this.outputs)
-    return {
+    document = {
         "nodes": written,
         "arg_nodes": arguments,
         "node_row_ptr": pointers,
         "heads": [[number[id(node)], output, 0] for node, output in heads],
-        "attrs": {**({"is_np_shape": ["int", 1]} if np_shape else {}), "mxnet_version": ["int", VERSION]},
     }
+    return document, marked
 
 
 def content_hash(document: str | bytes | Mapping[str, Any]) -> str:
@@ -192,41 +215,40 @@ def read(
 
     Raises:
         GraphError: the text is no JSON, or the JSON no graph: wrong types, a cycle, a dangling index.
-        LimitError: as `check_size`.
+        LimitError: as `check_size`, or subgraphs in too many subgraphs.
         UnknownOperatorError, ParamError: with the node's name and the user's line.
-        UnsupportedError: the file has control-flow subgraphs.
+        UnsupportedError: an operator that has no subgraphs comes with some.
     """
     graph = _mapping(_parse(document), "the graph")
     check_size(graph, max_nodes, max_edges)
-    listed = _list(graph.get("nodes"), "nodes")
     np_shape = keep_mode and _number(graph, "is_np_shape") not in (None, 0)
-    reader = _Reader(maker, _version(graph), {NP_SHAPE: "True"} if np_shape else {})
-    for i, entry in enumerate(listed):
-        reader.add(_mapping(entry, f"nodes[{i}]"))
-    count = len(reader.nodes)
-    heads = _list(graph.get("heads"), "heads")
-    if not heads:
-        raise GraphError("heads: expected at least one, got none")
-    for i, number in enumerate(_list(graph.get("arg_nodes", []), "arg_nodes")):
-        if not _is_int(number) or not 0 <= number < count:
-            raise GraphError(f"arg_nodes[{i}]: expected a node number below {count}, got {number!r}")
-    return [reader.entry(head, f"heads[{i}]") for i, head in enumerate(heads)]
+    return _Reader(maker, _version(graph), {NP_SHAPE: "True"} if np_shape else {}).read(graph)
 
 
 def check_size(graph: Mapping[str, Any], max_nodes: int | None, max_edges: int | None) -> None:
     """LimitError when the graph has more nodes than it may, or its nodes and heads more inputs together.
 
-    It looks at the lengths of lists alone; whatever is no list of the right kind passes, for `read` to refuse.
+    Those of its subgraphs count. It looks at the lengths of lists alone; whatever is no list of the right kind passes,
+    for `read` to refuse.
     """
-    nodes, heads = graph.get("nodes"), graph.get("heads")
-    if not isinstance(nodes, list):
-        return
-    if max_nodes is not None and len(nodes) > max_nodes:
-        raise LimitError(f"the graph has {len(nodes)} nodes: expected at most {max_nodes}")
-    if max_edges is not None:
-        lists = [heads, *(node.get("inputs") for node in nodes if isinstance(node, Mapping))]
-        edges = sum(len(entries) for entries in lists if isinstance(entries, list))
-        if edges > max_edges:
+    count = edges = 0
+    graphs: list[Any] = [graph]
+    while graphs:
+        inner = graphs.pop()
+        nodes = inner.get("nodes") if isinstance(inner, Mapping) else None
+        if not isinstance(nodes, list):
+            continue
+        count += len(nodes)
+        if max_nodes is not None and count > max_nodes:
+            raise LimitError(f"the graph has {count} nodes: expected at most {max_nodes}")
+        lists = [inner.get("heads")]
+        for node in nodes:
+            if isinstance(node, Mapping):
+                lists.append(node.get("inputs"))
+                subgraphs = node.get("subgraphs")
+                graphs += subgraphs if isinstance(subgraphs, list) else ()
+        edges += sum(len(entries) for entries in lists if isinstance(entries, list))
+        if max_edges is not None and edges > max_edges:
             raise LimitError(f"the graph's nodes and heads have {edges} inputs together: expected at most {max_edges}")
 
 
@@ -278,12 +300,27 @@ def _number(graph: Mapping[str, Any], key: str) -> int | None:
 class _Reader(Generic[N]):
     """The nodes of a file so far."""
 
-    def __init__(self, maker: Maker[N], version: int, marks: Mapping[str, str]) -> None:
+    def __init__(self, maker: Maker[N], version: int, marks: Mapping[str, str], level: int = 0) -> None:
         self.nodes: list[N] = []
         self._names: list[str] = []
         self._maker = maker
         self._version = version
         self._marks = marks
+        self._level = level
+
+    def read(self, graph: Mapping[str, Any]) -> list[tuple[N, int]]:
+        """The heads of a graph whose nodes come now."""
+        listed = _list(graph.get("nodes"), "nodes")
+        for i, entry in enumerate(listed):
+            self.add(_mapping(entry, f"nodes[{i}]"))
+        count = len(self.nodes)
+        heads = _list(graph.get("heads"), "heads")
+        if not heads:
+            raise GraphError("heads: expected at least one, got none")
+        for i, number in enumerate(_list(graph.get("arg_nodes", []), "arg_nodes")):
+            if not _is_int(number) or not 0 <= number < count:
+                raise GraphError(f"arg_nodes[{i}]: expected a node number below {count}, got {number!r}")
+        return [self.entry(head, f"heads[{i}]") for i, head in enumerate(heads)]
 
     def entry(self, value: Any, what: str) -> tuple[N, int]:
         """`[node, output, version]`, or what older versions wrote."""
@@ -304,10 +341,9 @@ class _Reader(Generic[N]):
         name, kind, number = entry.get("name"), entry.get("op"), len(self.nodes)
         if not isinstance(name, str) or not isinstance(kind, str):
             raise GraphError(f"nodes[{number}]: expected op and name as strings, got {kind!r} and {name!r}")
-        if entry.get("subgraphs"):
-            raise UnsupportedError(f"{name} ({kind}): control-flow subgraphs are not supported")
         attrs = {**_attributes(entry, name), **self._marks}
         source = attrs.pop(SOURCE, None)
+        subgraphs = self._subgraphs(entry, name, kind, source)
         listed = _list(entry.get("inputs", []), f"{name}.inputs")
         for value in listed:
             first = value[0] if isinstance(value, list | tuple) and value else value
@@ -324,17 +360,48 @@ class _Reader(Generic[N]):
             node = self._maker.variable(name, attrs, source)
         else:
             try:
-                node = self._call(kind, name, attrs, inputs, source)
+                node = self._call(kind, name, attrs, inputs, source, subgraphs)
             except MXNetError as error:
                 raise error.at(name, kind, source) from None
         self.nodes.append(node)
         self._names.append(name)
 
-    def _call(self, kind: str, name: str, attrs: dict[str, str], inputs: list[tuple[N, int]], source: str | None) -> N:
+    def _subgraphs(
+        self, entry: Mapping[str, Any], name: str, kind: str, source: str | None
+    ) -> list[list[tuple[N, int]]]:
+        """The heads of the graphs inside a node."""
+        listed = _list(entry.get("subgraphs") or [], f"{name}.subgraphs")
+        expected = SUBGRAPHS.get(kind, ())
+        if listed and not expected:
+            message = f"expected no subgraphs, got {len(listed)}: only {', '.join(SUBGRAPHS)} have some"
+            raise UnsupportedError(message).at(name, kind, source)
+        if len(listed) != len(expected):
+            raise GraphError(f"expected {len(expected)} subgraphs ({', '.join(expected)}), got {len(listed)}").at(
+                name, kind, source
+            )
+        if listed and self._level == MAX_LEVELS:
+            raise LimitError(f"expected subgraphs in at most {MAX_LEVELS} subgraphs, got one more").at(
+                name, kind, source
+            )
+        heads = []
+        for what, value in zip(expected, listed, strict=True):
+            graph = _mapping(value, f"{name}.subgraphs ({what})")
+            heads.append(_Reader(self._maker, self._version, self._marks, self._level + 1).read(graph))
+        return heads
+
+    def _call(
+        self,
+        kind: str,
+        name: str,
+        attrs: dict[str, str],
+        inputs: list[tuple[N, int]],
+        source: str | None,
+        subgraphs: Sequence[Subgraph[N]],
+    ) -> N:
         own, handed = _split(attrs)
         if self._version < 905 and kind in ("argmax", "argmin") and own.get("axis") == "-1":
             del own["axis"]
-        call = self._maker.call(kind, name, own)
+        call = self._maker.call(kind, name, own, subgraphs)
         names = call.inputs
         if self._version < 900:
             implied = (f"{name}_{argument}" if name else argument for argument in names[len(inputs) :])
@@ -351,7 +418,7 @@ class _Reader(Generic[N]):
         left = {key: value for key, value in handed.items() if not self._hand_down(key, value, names, inputs)}
         if left:  # then they are the operator's, or nobody's
             own |= left
-            call = self._maker.call(kind, name, own)
+            call = self._maker.call(kind, name, own, subgraphs)
         return self._maker.node(call, name, own, inputs, source)
 
     def _hand_down(self, key: str, value: str, names: Sequence[str], inputs: list[tuple[N, int]]) -> bool:

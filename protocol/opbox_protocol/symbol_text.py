@@ -13,22 +13,36 @@ _ESCAPES = str.maketrans({'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\
 
 def text(document: Mapping[str, Any]) -> str:
     """What `symbol_json.write` made, as a file's text."""
+    lines = _graph(document)
+    lines[-2] += ", "
+    attrs = [f'"{key}": {json.dumps(value)}' for key, value in document["attrs"].items()]
+    if len(attrs) == 1:
+        lines.insert(-1, f'  "attrs": {{{attrs[0]}}}')
+    else:
+        lines[-1:] = ['  "attrs": {', *_separated([" " * 4 + attr for attr in attrs]), "  }", "}"]
+    return "\n".join(lines)
+
+
+def _graph(document: Mapping[str, Any]) -> list[str]:
+    """The lines of a graph, without its version."""
     nodes = document["nodes"]
     lines = ["{", '  "nodes": [']
     for i, node in enumerate(nodes):
         lines += ["    {", f'      "op": {_string(node["op"])}, ', f'      "name": {_string(node["name"])}, ']
         if "attrs" in node:
             lines += _object("attrs", node["attrs"])
-        lines.append('      "inputs": ' + _array(node["inputs"], 6))
+        lines += ('      "inputs": ' + _array(node["inputs"], 6)).split("\n")
+        if "subgraphs" in node:
+            lines[-1] += ", "
+            lines.append('      "subgraphs": [')
+            for k, subgraph in enumerate(node["subgraphs"]):
+                lines += [" " * 8 + line for line in _graph(subgraph)]
+                lines[-1] += ", " if k + 1 < len(node["subgraphs"]) else ""
+            lines.append("      ]")
         lines.append("    }" + (", " if i + 1 < len(nodes) else ""))
     lines.append("  ], ")
-    lines += [f'  "{key}": {_array(document[key], 2)}, ' for key in ("arg_nodes", "node_row_ptr", "heads")]
-    attrs = [f'"{key}": {json.dumps(value)}' for key, value in document["attrs"].items()]
-    if len(attrs) == 1:
-        lines.append(f'  "attrs": {{{attrs[0]}}}')
-    else:
-        lines += ['  "attrs": {', *_separated([" " * 4 + attr for attr in attrs]), "  }"]
-    return "\n".join([*lines, "}"])
+    arrays = [f'  "{key}": {_array(document[key], 2)}' for key in ("arg_nodes", "node_row_ptr", "heads")]
+    return [*lines, *", \n".join(arrays).split("\n"), "}"]
 
 
 def _string(value: str) -> str:

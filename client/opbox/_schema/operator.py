@@ -110,7 +110,7 @@ class Operator:
         """The value of the parameter `count` for so many inputs."""
         if isinstance(self._in, dict) and "parts" in self._in:
             return max(inputs - len(self._in["last"]), 0) // len(self._in["parts"])
-        return inputs
+        return inputs + (self._in.get("less", 0) if isinstance(self._in, dict) else 0)
 
     def input_names(self, attrs: Attrs) -> list[str]:
         """The names of the inputs in order, auxiliary states included."""
@@ -122,7 +122,8 @@ class Operator:
                 if "parts" in self._in:
                     groups = [f"{part}_{i}" for i in range(int(number or 0)) for part in self._in["parts"]]
                     return [*groups, *self._in["last"]]
-                return [f"{self._in.get('prefix', 'arg')}{i}" for i in range(int(number or 0))]
+                number = int(number or 0) - self._in.get("less", 0)
+                return [f"{self._in.get('prefix', 'arg')}{i}" for i in range(number)]
             raise self._untold("inputs")
         return [slot["name"] for slot in self._in if self._holds(slot.get("when"), attrs)]
 
@@ -185,8 +186,8 @@ class Operator:
             if "begins" in self._out:
                 begins = tuple(self._value(attrs, self._out["begins"]) or ())
                 number = number or len(begins) + (begins[:1] != (0,))
-                if number == 1:
-                    return [prefix]
+            if number == 1 and ("begins" in self._out or "alone" in self._out):
+                return [prefix]
             return [f"{prefix}{i}" for i in range(number)]
         return [slot["name"] for slot in self._out if self._holds(slot.get("when"), attrs)]
 

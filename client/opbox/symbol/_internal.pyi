@@ -49,6 +49,7 @@ __all__ = [
     '_adamw_update',
     '_add',
     '_arange',
+    '_cond',
     '_contrib_AdaptiveAvgPooling2D',
     '_contrib_BatchNormWithReLU',
     '_contrib_BilinearResize2D',
@@ -99,6 +100,7 @@ __all__ = [
     '_equal',
     '_equal_scalar',
     '_eye',
+    '_foreach',
     '_full',
     '_grad_add',
     '_greater',
@@ -224,6 +226,7 @@ __all__ = [
     '_split_v2',
     '_sub',
     '_unravel_index',
+    '_while_loop',
     '_zeros',
 ]
 
@@ -355,6 +358,9 @@ def _add(lhs: Symbol | None = ..., rhs: Symbol | None = ..., name: str | None = 
 
 def _arange(start: float = ..., stop: float | None = None, step: float = 1.0, repeat: int = 1, infer_range: bool | int = False, ctx: str = '', dtype: Any = 'float32', name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """Evenly spaced numbers from start up to stop."""
+
+def _cond(*data: Symbol, num_args: int = ..., num_outputs: int = ..., cond_input_locs: Sequence[Any] | int = ..., then_input_locs: Sequence[Any] | int = ..., else_input_locs: Sequence[Any] | int = ..., name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """_cond: then_branch(…) where pred is not zero, else_branch(…) where it is: only one of them runs."""
 
 def _contrib_AdaptiveAvgPooling2D(data: Symbol | None = ..., output_size: Sequence[Any] | int = (), name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """Means over as many parts of each image as output_size says."""
@@ -505,6 +511,9 @@ def _equal_scalar(data: Symbol | None = ..., scalar: float = 1.0, is_int: bool |
 
 def _eye(N: int = ..., M: int = 0, k: int = 0, ctx: str = '', dtype: Any = 'float32', name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """A matrix of ones on a diagonal and zeros elsewhere."""
+
+def _foreach(*data: Symbol, num_args: int = ..., num_outputs: int = ..., num_out_data: int = ..., in_state_locs: Sequence[Any] | int = ..., in_data_locs: Sequence[Any] | int = ..., remain_locs: Sequence[Any] | int = ..., name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """_foreach: for t = 0 … T - 1: out[t], s(t + 1) = body(x[t], s(t), w); the outputs are out (T, …) and the last states."""
 
 def _full(shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'float32', value: float = ..., name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """An array of one value."""
@@ -880,6 +889,9 @@ def _sub(lhs: Symbol | None = ..., rhs: Symbol | None = ..., name: str | None = 
 
 def _unravel_index(data: Symbol | None = ..., shape: Sequence[Any] | int | None = None, name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """Positions in a flattened array as positions along its axes."""
+
+def _while_loop(*data: Symbol, num_args: int = ..., num_outputs: int = ..., num_out_data: int = ..., max_iterations: int = ..., cond_input_locs: Sequence[Any] | int = ..., func_input_locs: Sequence[Any] | int = ..., func_var_locs: Sequence[Any] | int = ..., name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
+    """_while_loop: while cond(s, w) is not zero, and at most max_iterations times: out[n], s = func(s, w), n = n + 1."""
 
 def _zeros(shape: Sequence[Any] | int | None = None, ctx: str = '', dtype: Any = 'float32', name: str | None = None, attr: Any = None, **kwargs: Any) -> Any:
     """An array of zeros."""

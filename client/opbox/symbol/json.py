@@ -13,7 +13,7 @@ from opbox_protocol.symbol_text import text as file_text
 from .. import _schema
 from ..operator.saved import operator_of
 from ..util import is_np_shape
-from .node import Entry, Node, ordered
+from .node import Entry, Node, ordered, subgraph_states
 
 __all__ = ["document", "parse", "text"]
 
@@ -37,7 +37,8 @@ def text(heads: Sequence[Entry]) -> str:
 
 def _row(node: Node) -> Row[Node]:
     kind = node.op.name if node.op is not None else None
-    return Row(kind, node.name, node.attrs, node.inputs, node.aux(), node.num_outputs(), node.source)
+    subgraphs = [(ordered(heads), heads) for heads in node.subgraphs]
+    return Row(kind, node.name, node.attrs, node.inputs, node.aux(), node.num_outputs(), node.source, subgraphs)
 
 
 def parse(document: str, operators: Mapping[str, Any] | None = None) -> list[Entry]:
@@ -63,16 +64,18 @@ class _Maker:
     def __init__(self, operators: Mapping[str, Any] | None) -> None:
         self._operators = operators
 
-    def call(self, kind: str, name: str, attrs: Mapping[str, str]) -> ParsedCall:
+    def call(self, kind: str, name: str, attrs: Mapping[str, str], subgraphs: Sequence[Sequence[Entry]]) -> ParsedCall:
         op = operator_of(kind, attrs, name, self._operators) or _schema.get(kind)
         op.check(attrs, name)
-        return ParsedCall(op.input_names(attrs), op.aux_indices(attrs), op)
+        states = subgraph_states(op, attrs, subgraphs) if subgraphs else op.aux_indices(attrs)
+        return ParsedCall(op.input_names(attrs), states, (op, subgraphs))
 
     def variable(self, name: str, attrs: dict[str, str], source: str | None) -> Node:
         return Node(None, name, attrs, [], source)
 
     def node(self, call: ParsedCall, name: str, attrs: dict[str, str], inputs: list[Entry], source: str | None) -> Node:
-        return Node(call.spec, name, attrs, inputs, source)
+        op, subgraphs = call.spec
+        return Node(op, name, attrs, inputs, source, subgraphs)
 
     def outputs(self, node: Node) -> int:
         return node.num_outputs()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
+
+from opbox_protocol.control_flow import aux_inputs, wiring
+from opbox_protocol.mxnet import attribute_value
 
 from .._schema import Operator
 
-__all__ = ["Entry", "Node", "copied", "ordered"]
+__all__ = ["Entry", "Node", "copied", "ordered", "subgraph_states"]
 
 
 class Node:
@@ -19,21 +22,31 @@ class Node:
         attrs: parameters and hidden attributes, as strings.
         inputs: what it reads: (node, output), auxiliary states included.
         source: the user's line that made it.
+        subgraphs: the heads of the graphs that a control-flow operator runs; never changed.
     """
 
-    __slots__ = ("attrs", "inputs", "name", "op", "source")
+    __slots__ = ("attrs", "inputs", "name", "op", "source", "subgraphs")
 
     def __init__(
-        self, op: Operator | None, name: str, attrs: dict[str, str], inputs: list[Entry], source: str | None = None
+        self,
+        op: Operator | None,
+        name: str,
+        attrs: dict[str, str],
+        inputs: list[Entry],
+        source: str | None = None,
+        subgraphs: Sequence[Sequence[Entry]] = (),
     ) -> None:
         self.op = op
         self.name = name
         self.attrs = attrs
         self.inputs = inputs
         self.source = source
+        self.subgraphs = subgraphs
 
     def aux(self) -> frozenset[int]:
         """Positions of auxiliary states among the inputs."""
+        if self.subgraphs and self.op is not None:
+            return subgraph_states(self.op, self.attrs, self.subgraphs)
         return self.op.aux_indices(self.attrs) if self.op is not None else frozenset()
 
     def num_outputs(self) -> int:
@@ -74,6 +87,27 @@ def ordered(heads: Iterable[Entry]) -> list[Node]:
     return nodes
 
 
+def subgraph_states(op: Operator, attrs: Mapping[str, str], subgraphs: Sequence[Sequence[Entry]]) -> frozenset[int]:
+    """Positions of the inputs of a control-flow operator that are auxiliary states inside.
+
+    Raises:
+        GraphError: the operator's positions do not fit its subgraphs.
+    """
+    variables, states = [], []
+    for heads in subgraphs:
+        nodes = ordered(heads)
+        written = {id(node.inputs[i][0]) for node in nodes for i in node.aux()}
+        variables.append([node for node in nodes if node.op is None])
+        states.append([k for k, node in enumerate(variables[-1]) if id(node) in written])
+    locs = {key: _positions(text) for key, text in attrs.items() if key.endswith("_locs")}
+    return aux_inputs(wiring(op.name, locs, [len(nodes) for nodes in variables]), states)
+
+
+def _positions(text: str) -> tuple[int, ...]:
+    value = attribute_value(text)
+    return value if isinstance(value, tuple) else (value,)
+
+
 def copied(heads: Iterable[Entry], replaced: dict[str, Entry] | None = None) -> list[Entry]:
     """The heads of a copy of the graph; variables named in `replaced` give way to what is given for them."""
     heads = list(heads)
@@ -86,5 +120,5 @@ def copied(heads: Iterable[Entry], replaced: dict[str, Entry] | None = None) -> 
         for child, index in node.inputs:
             copy, first = copies[id(child)]
             inputs.append((copy, first + index))
-        copies[id(node)] = (Node(node.op, node.name, dict(node.attrs), inputs, node.source), 0)
+        copies[id(node)] = (Node(node.op, node.name, dict(node.attrs), inputs, node.source, node.subgraphs), 0)
     return [(copies[id(node)][0], copies[id(node)][1] + index) for node, index in heads]

@@ -27,6 +27,7 @@ from ..task import checkpoint
 from .copying import copy_step, take_in_step
 from .passes import PASSES, PlanPass
 from .plan import UNWANTED, Plan, Step, Value
+from .subgraphs import SubgraphCompiler
 
 __all__ = ["compile_plan"]
 
@@ -42,6 +43,7 @@ def compile_plan(
     share: bool = True,
     level: str | None = None,
     passes: Sequence[PlanPass] = PASSES,
+    apart: bool = False,
 ) -> Plan:
     """Compile `graph` for these argument shapes and types.
 
@@ -55,6 +57,7 @@ def compile_plan(
         share: False gives every value memory of its own, for comparison.
         level: the highest level of computes to choose; by default what OPBOX_COMPUTE_LEVEL says.
         passes: what rewrites the plan before its memory is planned.
+        apart: for the body of a loop; see `Plan.place`.
 
     Raises:
         ShapeError, DTypeError, UnderdeterminedError: from inference.
@@ -63,7 +66,10 @@ def compile_plan(
     plan = _Compiler(graph, shapes, types, grad_req, device, strided, level).lower()
     for rewrite in passes:
         plan = rewrite(plan)
-    plan.memory = plan.place(share=share)
+    if apart:
+        # Gradients of one step are read when the head gradients of the next are there: none lies in another's array.
+        plan.external |= {v: External() for v in plan.external if (plan.values[v].array or ("",))[0] == "grad"}
+    plan.memory = plan.place(share=share, apart=apart)
     return plan
 
 
@@ -80,6 +86,20 @@ def _live(heads: Sequence[Entry]) -> set[Node]:
         if node.forward is not None and node.forward.op is not None and node.forward.op.get_attr("FCreateOpState"):
             stack.append(node.forward)
     return live
+
+
+def _gradients_wanted(backward: Gradient) -> dict[Node, frozenset[int]]:
+    """For each forward node that has a backward node, the inputs whose gradients are read."""
+    read = {entry for node in backward.nodes for entry in node.inputs}
+    read.update(entry for entry in backward.grads.values() if entry is not None)
+    wanted: dict[Node, frozenset[int]] = {}
+    for node in backward.nodes:
+        forward = node.forward
+        if forward is not None and forward.op is not None and forward.op.get_attr("TSubgraphs"):
+            states = set(forward.op.aux_indices(forward.params))
+            inputs = [i for i in range(len(forward.inputs)) if i not in states]
+            wanted[forward] = frozenset(i for i, entry in zip(inputs, node.entries(), strict=True) if entry in read)
+    return wanted
 
 
 class _Compiler:
@@ -102,12 +122,16 @@ class _Compiler:
         self.ids: dict[Entry, int] = {}
         self.specs: dict[tuple[Shape, Any], ArraySpec] = {}
         self.chosen: dict[Any, tuple[CallSpec, Compute, tuple[Temp, ...]]] = {}
+        self.wanted: dict[Node, frozenset[int]] = {}
+        self.saved: dict[Node, int] = {}
 
     def lower(self) -> Plan:
         """The plan as the graph says it: a step a node, each gradient copied to its array."""
         plan = self.plan
         wrt = [name for name in self.graph.argument_names if self.req.get(name)]
         backward = gradient(self.graph, wrt) if wrt else None
+        if backward is not None:
+            self.wanted = _gradients_wanted(backward)
         live = _live([*self.graph.heads, *(backward.graph.heads if backward is not None else ())])
         self._variables()
         for node in self.graph.nodes:
@@ -216,7 +240,16 @@ class _Compiler:
         call, compute, temps = self._choose(node, ins, outs, writes)
         req = [OpReq.WRITE if value >= 0 else OpReq.NULL for value in writes]
         view = bool(op.get_attr("TIsView")) and req[0] == OpReq.WRITE and self._viewable(reads[0])
-        plan.steps.append(Step(node, compute, call, reads, writes, req, temps, view))
+        saved = UNWANTED if compute.saves is None and node.forward is None else self._saved(node, compute, call)
+        plan.steps.append(Step(node, compute, call, reads, writes, req, temps, view, saved))
+
+    def _saved(self, node: Node, compute: Compute, call: CallSpec) -> int:
+        """The value that the step of `node` leaves for its backward, or that its forward has left for it."""
+        if compute.saves is not None and node in self.wanted:
+            spec = ArraySpec((compute.saves(node.params, call),), np.dtype(np.uint8))
+            self.saved[node] = self.plan.add(Value(spec))
+            return self.saved[node]
+        return UNWANTED if node.forward is None else self.saved.get(node.forward, UNWANTED)
 
     def _choose(
         self, node: Node, ins: tuple[ArraySpec, ...], outs: tuple[ArraySpec, ...], writes: Sequence[int]
@@ -224,17 +257,27 @@ class _Compiler:
         """The call, its compute and that one's temporaries: worked out once for nodes that are alike."""
         assert node.op is not None
         unwanted = frozenset([k for k, value in enumerate(writes) if value == UNWANTED])
-        key = (node.op, id(node.params), tuple(map(id, ins)), tuple(map(id, outs)), unwanted)
+        nested = self._nested(node)
+        gradients = None if nested is None else nested.gradients
+        key = (node.op, id(node.params), tuple(map(id, ins)), tuple(map(id, outs)), unwanted, gradients)
         choice = self.chosen.get(key)
         if choice is not None:
             return choice
-        call = CallSpec(self.plan.device, ins, outs, unwanted)
+        call = CallSpec(self.plan.device, ins, outs, unwanted, nested)
         try:
             compute = node.op.choose(node.params, call, self.level)
+            temps = node.op.temps(compute, node.params, call)
         except MXNetError as error:
             raise error.at(node.name, node.op.name, node.source) from None
-        self.chosen[key] = call, compute, node.op.temps(compute, node.params, call)
+        self.chosen[key] = call, compute, temps
         return self.chosen[key]
+
+    def _nested(self, node: Node) -> SubgraphCompiler | None:
+        """What compiles the subgraphs of a node."""
+        if node.op is None or not node.op.get_attr("TSubgraphs"):
+            return None
+        gradients = self.wanted.get(node if node.forward is None else node.forward, frozenset())
+        return SubgraphCompiler(self.plan.device, self.level, gradients, compile_plan)
 
     def _viewable(self, value: int) -> bool:
         array = self.plan.values[value].array

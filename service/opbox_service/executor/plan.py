@@ -67,6 +67,7 @@ class Step:
         req: how each output is written; ADD only into a user's gradient array.
         temps: the temporary arrays that the compute asks for.
         view: whether the output is input 0 under another shape, so that the step need not run.
+        saved: the value of what forward leaves for backward; UNWANTED where it leaves nothing.
     """
 
     node: Node
@@ -77,6 +78,7 @@ class Step:
     req: list[OpReq]
     temps: tuple[Temp, ...] = ()
     view: bool = False
+    saved: int = UNWANTED
 
 
 @dataclass(slots=True)
@@ -126,6 +128,11 @@ class Plan:
             counts[value] += 1
         return counts
 
+    def used(self, steps: Sequence[int]) -> set[int]:
+        """The values that these of the steps read and write."""
+        values = {value for t in steps for value in (*self.steps[t].reads, *self.steps[t].writes, self.steps[t].saved)}
+        return values - {UNWANTED}
+
     @property
     def arena_bytes(self) -> int:
         """The arena's size."""
@@ -142,14 +149,25 @@ class Plan:
         """All that an executor of this plan allocates."""
         return self.arena_bytes + self.output_bytes
 
-    def place(self, *, share: bool = True, temps: bool = True) -> MemoryPlan:
-        """Plan the memory; `share` and `temps` False leave sharing or temporaries out, for comparison."""
+    def place(self, *, share: bool = True, temps: bool = True, apart: bool = False) -> MemoryPlan:
+        """Plan the memory.
+
+        Args:
+            share, temps: False leave sharing or temporaries out, for comparison.
+            apart: put what forward leaves for backward first, so that it can be copied in one piece.
+        """
         uses = []
-        for step in self.steps:
+        for t, step in enumerate(self.steps):
             sizes = [bytes_of(temp.shape, temp.dtype) for temp in step.temps] if temps else []
-            uses.append(StepUse(step.reads, tuple(step.writes), _inplace(step), step.view, tuple(sizes)))
+            reads, writes = step.reads, tuple(step.writes)
+            if step.saved != UNWANTED:
+                if t < self.forward_steps:
+                    writes = (*writes, step.saved)
+                else:
+                    reads = (*reads, step.saved)
+            uses.append(StepUse(reads, writes, _inplace(step), step.view, tuple(sizes)))
         nbytes = [value.nbytes for value in self.values]
-        return plan_memory(uses, nbytes, self.external, boundary=self.forward_steps, share=share)
+        return plan_memory(uses, nbytes, self.external, boundary=self.forward_steps, share=share, apart=apart)
 
 
 def _inplace(step: Step) -> tuple[tuple[int, int], ...]:

@@ -47,8 +47,31 @@ class Memory:
     steps: int
 
 
+@dataclass(frozen=True, slots=True)
+class Half:
+    """One half of a plan, to be bound in memory of somebody else's: the body of a loop.
+
+    Attributes:
+        backward: which half.
+        arena: `plan.arena_bytes` bytes.
+        outputs: arrays of the executor's outputs, those that this half uses.
+        mode: the mode, shared with the steps around it.
+        states: the operators' states by node and step; the other half has the same.
+    """
+
+    backward: bool
+    arena: Array
+    outputs: Mapping[tuple[str, str | int], Array]
+    mode: Mode
+    states: Callable[[], dict[tuple[Node, int], Any]]
+
+
 class BoundPlan:
     """A plan bound to arrays.
+
+    Args:
+        plan, args, grads, aux, backend, random: see `bind`.
+        half: bind one half alone; by default both, in memory of the executor's own.
 
     Attributes:
         outputs: an array for each head, the same ones after every run. A head that is a variable is its array; a head
@@ -65,32 +88,44 @@ class BoundPlan:
         aux: Mapping[str, Array],
         backend: Backend,
         random: RandomSource,
+        half: Half | None = None,
     ) -> None:
         assert plan.memory is not None
         self.plan = plan
         self._backend = backend
         self._random = random
-        self._mode = Mode()
+        self._half = half
+        self._mode = Mode() if half is None else half.mode
         self._external: dict[tuple[str, str | int], Array] = {
             **{("arg", name): array for name, array in args.items()},
             **{("grad", name): array for name, array in grads.items()},
             **{("aux", name): array for name, array in aux.items()},
         }
         placed = plan.memory
-        self._arena = allocate(backend, (plan.arena_bytes,), np.uint8)
         self._views: dict[Any, Array] = {}
         self._temps: dict[Any, tuple[Array, ...]] = {}
-        for value in plan.values:
-            if value.array is not None and value.array[0] == "out":
-                self._external[value.array] = allocate(backend, value.shape, value.dtype)
-        self._arrays = [self._array(i, value) for i, value in enumerate(plan.values)]
         self._states: dict[Node, Any] = {}
+        self._stateful: list[tuple[Node, OpContext, Step]] = []
         self._forward, self._backward = _Calls(), _Calls()
-        for t, step in enumerate(plan.steps):
+        steps = range(len(plan.steps))
+        if half is None:
+            self._arena = allocate(backend, (plan.arena_bytes,), np.uint8)
+            for value in plan.values:
+                if value.array is not None and value.array[0] == "out":
+                    self._external[value.array] = allocate(backend, value.shape, value.dtype)
+            self._arrays = [self._array(i, value) for i, value in enumerate(plan.values)]
+        else:
+            self._arena = half.arena
+            self._external.update(half.outputs)
+            steps = steps[plan.forward_steps :] if half.backward else steps[: plan.forward_steps]
+            used = plan.used(steps)
+            self._arrays = [self._array(i, value) if i in used else None for i, value in enumerate(plan.values)]
+        for t in steps:
+            step = plan.steps[t]
             if t not in placed.elided:
                 (self._forward if t < plan.forward_steps else self._backward).add(self._call(t, step), step.node)
         self.outputs: list[Array] = [self._arrays[value] for value in plan.outputs]
-        self._zeros = [self._external["grad", name] for name in plan.zero_grads]
+        self._zeros = [self._external["grad", name] for name in plan.zero_grads if ("grad", name) in self._external]
         self._fresh = False
         self._started: tuple[bool, Any] | None = None
         self.memory = Memory(
@@ -168,6 +203,27 @@ class BoundPlan:
         self._forward.run()
         self._random.restore(now)
 
+    def run_half(self, number: int) -> None:
+        """Run the half that was bound, as the step `number` of a loop: operators' states are that step's."""
+        assert self._half is not None
+        if self._stateful:
+            states = self._half.states()
+            for node, context, step in self._stateful:
+                key = (node.forward or node, number)
+                if key not in states:
+                    states[key] = self._new_state(step, context)
+                context.state = states[key]
+        if self._half.backward:
+            for array in self._zeros:
+                array[...] = 0
+            self._backward.run()
+        else:
+            self._forward.run()
+
+    def arrays_of(self, values: Sequence[int]) -> list[Array]:
+        """The arrays of values; None for those that the half that was bound does not use."""
+        return [None if value == UNWANTED else self._arrays[value] for value in values]
+
     def _take_in(self, head_grads: Sequence[Array | None]) -> None:
         names = self.plan.graph.output_names
         if len(head_grads) > len(names):
@@ -226,7 +282,7 @@ class BoundPlan:
             temp = self._temps[key] = tuple([self._view(offset, temp.shape, temp.dtype) for offset, temp in places])
         return temp
 
-    def _call(self, t: int, step: Step) -> Call:
+    def _call(self, t: int, step: Step) -> ParsedCall:
         placed, backend = self.plan.memory, self._backend
         assert placed is not None
         context = OpContext(
@@ -237,6 +293,8 @@ class BoundPlan:
             self._mode,
             self._temp(step, placed.temps[t]) if step.temps else (),
         )
+        if step.saved != UNWANTED:
+            context.saved = self._arrays[step.saved]
         context.state = self._state(step, context)
         shared = placed.inplace[t]
         context.call = step.call
@@ -251,18 +309,27 @@ class BoundPlan:
     def _state(self, step: Step, context: OpContext) -> Any:
         """What FCreateOpState `(params, ctx, in_shapes, in_types)` makes, once; backward sees its forward node's."""
         node = step.node
-        if node.forward is not None:
-            return self._states.get(node.forward)
-        create = node.op.get_attr("FCreateOpState") if node.op is not None else None
-        if create is None:
+        owner = node.forward or node
+        if owner.op is None or owner.op.get_attr("FCreateOpState") is None:
             return None
+        if self._half is not None:
+            self._stateful.append((node, context, step))
+            return None
+        if node.forward is not None:
+            return self._states.get(owner)
+        state = self._states[node] = self._new_state(step, context)
+        return state
+
+    def _new_state(self, step: Step, context: OpContext) -> Any:
+        node = step.node
+        assert node.op is not None
         values = [self.plan.values[value] for value in step.reads]
         try:
-            state = create(node.params, context, [v.shape for v in values], [v.dtype for v in values])
+            return node.op.get_attr("FCreateOpState")(
+                node.params, context, [v.shape for v in values], [v.dtype for v in values]
+            )
         except Exception as error:
             raise at_node(error, node) from error
-        self._states[node] = state
-        return state
 
 
 class _Calls:
@@ -274,7 +341,7 @@ class _Calls:
         self.calls: list[Call] = calls or []
         self.nodes: list[Node] = nodes or []
 
-    def add(self, call: Call, node: Node) -> None:
+    def add(self, call: ParsedCall, node: Node) -> None:
         self.calls.append(call)
         self.nodes.append(node)
 

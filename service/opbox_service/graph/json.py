@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from opbox_ops import registry
+from opbox_ops.control_flow.subgraph import SubgraphParams
 from opbox_ops.node import Entry, Node
 from opbox_protocol import symbol_json
 from opbox_protocol.errors import LimitError
@@ -14,6 +15,7 @@ from opbox_protocol.symbol_json import ParsedCall, Row
 from ..collector import collection_paused
 from ..task import checkpoint
 from .ir import Graph
+from .subgraph import GraphSubgraph, subgraphs_of
 
 __all__ = ["dump", "load"]
 
@@ -30,18 +32,26 @@ def load(
 
     Raises:
         GraphError: the text is no JSON, or the JSON no graph: wrong types, a cycle, a dangling index, equal names.
-        LimitError: more than `max_nodes` nodes, or more inputs or outputs than `max_edges`.
+        LimitError: more than `max_nodes` nodes, or more inputs or outputs than `max_edges`, those of subgraphs counted;
+            or subgraphs in too many subgraphs.
         UnknownOperatorError, ParamError: with the node's name and the user's line.
-        UnsupportedError: the file has control-flow subgraphs.
+        UnsupportedError: an operator that has no subgraphs comes with some.
     """
     heads = symbol_json.read(document, _Maker(max_edges), max_nodes=max_nodes, max_edges=max_edges, keep_mode=True)
+    return _graph(heads)
+
+
+def _graph(heads: Sequence[tuple[Node, int]]) -> Graph:
     return Graph(tuple(Entry(node, output) for node, output in heads))
 
 
 def dump(graph: Graph) -> dict[str, Any]:
     """The graph as MXNet 1.9.1 writes it, the users' lines added; `json.dumps` of it loads in MXNet."""
-    heads = [(head.node, head.index) for head in graph.heads]
-    return symbol_json.write(graph.nodes, heads, _row, sources=True)
+    return symbol_json.write(graph.nodes, _heads(graph), _row, sources=True)
+
+
+def _heads(graph: Graph) -> list[tuple[Node, int]]:
+    return [(head.node, head.index) for head in graph.heads]
 
 
 def _row(node: Node) -> Row[Node]:
@@ -49,7 +59,8 @@ def _row(node: Node) -> Row[Node]:
     if node.op is None:
         return Row(None, node.name, node.attrs, inputs, (), 1, node.source)
     aux = node.op.aux_indices(node.params)
-    return Row(node.op.name, node.name, node.attrs, inputs, aux, node.num_outputs, node.source)
+    inside = [(subgraph.graph.nodes, _heads(subgraph.graph)) for subgraph in subgraphs_of(node)]
+    return Row(node.op.name, node.name, node.attrs, inputs, aux, node.num_outputs, node.source, inside)
 
 
 class _Maker:
@@ -63,14 +74,20 @@ class _Maker:
         self._calls: dict[tuple[Any, ...], ParsedCall] = {}
         self._left = max_outputs
 
-    def call(self, kind: str, name: str, attrs: Mapping[str, str]) -> ParsedCall:
+    def call(
+        self, kind: str, name: str, attrs: Mapping[str, str], subgraphs: Sequence[Sequence[tuple[Node, int]]]
+    ) -> ParsedCall:
         checkpoint()
         key = (kind, *attrs.items())
         call = self._calls.get(key)
         if call is None:
             op = registry.get(kind)
             params = op.parse(attrs)
-            call = self._calls[key] = ParsedCall(op.input_names(params), op.aux_indices(params), (op, params))
+            if isinstance(params, SubgraphParams):
+                params = params.having([GraphSubgraph(_graph(heads)) for heads in subgraphs])
+            call = ParsedCall(op.input_names(params), op.aux_indices(params), (op, params))
+            if not subgraphs:
+                self._calls[key] = call
         return call
 
     def variable(self, name: str, attrs: dict[str, str], source: str | None) -> Node:

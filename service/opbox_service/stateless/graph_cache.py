@@ -13,6 +13,7 @@ from opbox_protocol.symbol_json import check_size, content_hash
 
 from ..graph.ir import Graph
 from ..graph.json import load
+from ..graph.subgraph import subgraphs_of
 from ..task import graph_budget
 
 __all__ = ["GraphCache", "is_shareable"]
@@ -83,4 +84,8 @@ class GraphCache:
 
 def is_shareable(graph: Graph) -> bool:
     """Whether a graph may be kept: operators of a user's own are one session's, and may be defined anew there."""
-    return not any(node.op is not None and node.op.get_attr("TUserCode") for node in graph.nodes)
+    return not any(
+        (node.op is not None and node.op.get_attr("TUserCode"))
+        or not all(is_shareable(subgraph.graph) for subgraph in subgraphs_of(node))
+        for node in graph.nodes
+    )

@@ -55,7 +55,12 @@ class Shapes:
 
 
 def infer_shape(
-    graph: Graph, shapes: Mapping[str, Shape], *, partial: bool = False, trace: list[dict[str, Any]] | None = None
+    graph: Graph,
+    shapes: Mapping[str, Shape],
+    *,
+    partial: bool = False,
+    trace: list[dict[str, Any]] | None = None,
+    outs: Sequence[Shape] = (),
 ) -> Shapes:
     """The shapes of all entries of `graph`.
 
@@ -65,6 +70,7 @@ def infer_shape(
         partial: whether unknown shapes are left unknown instead of being an error.
         trace: a list that takes one record for each rule that learnt something: node, op, source, learnt, known; and
             one for each node where something stayed unknown: node, op, source, unknown.
+        outs: what is known of the heads' shapes.
 
     Raises:
         BadRequestError: `shapes` names no argument of the graph.
@@ -82,6 +88,9 @@ def infer_shape(
     values: list[Shape] = [None] * graph.num_entries
     for node in graph.variables:
         values[graph.entry_id(Entry(node))] = _starting(node, shapes.get(node.name))
+    for k, (head, shape) in enumerate(zip(graph.heads, outs, strict=False)):
+        at = graph.entry_id(head)
+        values[at] = _merge(head.node, "output", k, values[at], shape)
     work: Fixpoint[Shape] = Fixpoint(
         graph, apply_shape_rule, _merge, values, known, trace, lambda shape: None if shape is None else list(shape)
     )

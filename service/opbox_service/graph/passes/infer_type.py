@@ -51,7 +51,7 @@ class Types:
         return self.entries[self.graph.entry_id(entry)]
 
 
-def infer_type(graph: Graph, types: Mapping[str, Any], *, partial: bool = False) -> Types:
+def infer_type(graph: Graph, types: Mapping[str, Any], *, partial: bool = False, outs: Sequence[DType] = ()) -> Types:
     """The element types of all entries of `graph`.
 
     Args:
@@ -59,6 +59,7 @@ def infer_type(graph: Graph, types: Mapping[str, Any], *, partial: bool = False)
         types: by argument or auxiliary name: a numpy dtype, or what makes one ("float16", np.float16).
         partial: whether unknown types are left unknown; otherwise unknown variables become float32, one after the
             other in the order of the arguments.
+        outs: what is known of the heads' types.
 
     Raises:
         BadRequestError: `types` names no argument of the graph.
@@ -72,6 +73,9 @@ def infer_type(graph: Graph, types: Mapping[str, Any], *, partial: bool = False)
     values: list[DType] = [None] * graph.num_entries
     for node in graph.variables:
         values[graph.entry_id(Entry(node))] = _starting(node, types.get(node.name))
+    for k, (head, dtype) in enumerate(zip(graph.heads, outs, strict=False)):
+        at = graph.entry_id(head)
+        values[at] = _merge(head.node, "output", k, values[at], dtype)
     work: Fixpoint[DType] = Fixpoint(graph, apply_type_rule, _merge, values, lambda dtype: dtype is not None)
     work.run()
     if not partial:

@@ -80,6 +80,8 @@ class MemoryPlan:
         live_bytes: the most that is alive in any one step: no plan can do with less.
         temp_bytes: the temporaries of the greediest step.
         overwritten: whether the steps from `boundary` on overwrite what earlier ones left for them.
+        kept_bytes: with `apart`, the bytes at the arena's beginning that hold what earlier steps leave for those from
+            `boundary` on, and nothing else.
     """
 
     home: list[int | None]
@@ -92,6 +94,7 @@ class MemoryPlan:
     live_bytes: int
     temp_bytes: int
     overwritten: bool
+    kept_bytes: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -113,6 +116,7 @@ def plan_memory(
     *,
     boundary: int | None = None,
     share: bool = True,
+    apart: bool = False,
 ) -> MemoryPlan:
     """Place the values of `steps`.
 
@@ -122,6 +126,7 @@ def plan_memory(
         external: the values that have memory of their own; written at most once if `adopt`.
         boundary: the first step of the backward half: `overwritten` says whether it destroys what it reads.
         share: False gives every value memory of its own (for measuring and testing).
+        apart: give what lives across the boundary memory of its own, at the arena's beginning.
 
     Raises:
         LimitError: the sizes go beyond what can be addressed.
@@ -131,7 +136,7 @@ def plan_memory(
         raise LimitError(f"the graph's values take {total:,} bytes together: no memory holds them")
     planner = _Planner(steps, nbytes, external, share)
     planner.group()
-    return planner.place(boundary)
+    return planner.place(boundary, apart)
 
 
 class _Planner:
@@ -214,15 +219,20 @@ class _Planner:
         self.groups[value] = group
         return True
 
-    def place(self, boundary: int | None) -> MemoryPlan:
+    def place(self, boundary: int | None, apart: bool) -> MemoryPlan:
         groups = list(dict.fromkeys(g for g in self.groups if g is not None and g.external is None))
         temps = [[_Group(size, t, t) for size in step.temps] for t, step in enumerate(self.steps)]
         everything = [g for g in (*groups, *(g for step_groups in temps for g in step_groups)) if g.nbytes > 0]
         live = _peak(everything, len(self.steps))
-        if self.share:
-            arena = _best_fit(everything, live)
-        else:
-            arena = _stack(everything)
+        kept = [g for g in everything if apart and boundary is not None and g.first < boundary <= g.last]
+        kept_bytes = _stack(kept)
+        apart_from = set(map(id, kept))
+        others = [g for g in everything if id(g) not in apart_from] if kept else everything
+        arena = _best_fit(others, _peak(others, len(self.steps)) if kept else live) if self.share else _stack(others)
+        if kept_bytes:
+            arena += kept_bytes
+            for group in others:
+                group.offset += kept_bytes
         placed = [v for v, group in enumerate(self.groups) if group is not None and v not in self.external]
         return MemoryPlan(
             home=[None if g is None or g.external is not None else g.offset for g in self.groups],
@@ -235,6 +245,7 @@ class _Planner:
             live_bytes=live,
             temp_bytes=max((sum(step.temps) for step in self.steps), default=0),
             overwritten=boundary is not None and _overwritten(everything, boundary),
+            kept_bytes=kept_bytes,
         )
 
 

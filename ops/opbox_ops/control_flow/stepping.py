@@ -1,0 +1,102 @@
+"""What loops share: a step's slice of an array, and what forward keeps for backward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ..compute import Array, ArraySpec, OpContext, Outputs
+from ..operator import Op
+from .subgraph import SubgraphParams
+
+__all__ = ["HEADER", "Saved", "fill_zero", "gradients_of", "is_true", "rows", "runs_subgraphs", "states_needed"]
+
+HEADER = 64
+"""The bytes at the beginning of what is saved: how many steps ran, or which branch, as an int64."""
+
+
+def rows(spec: ArraySpec) -> ArraySpec:
+    """A step's slice of an array: without the first axis."""
+    return ArraySpec(spec.shape[1:], spec.dtype)
+
+
+def runs_subgraphs(op: Op, backward: Op) -> None:
+    """Declare an operator of SubgraphParams and its gradient as such."""
+    op.set_attr("TSubgraphs", True)
+    backward.set_attr("TSubgraphs", True)
+    # The states of operators inside the subgraphs, by node and step: forward makes them, backward finds them.
+    op.set_attr("FCreateOpState", lambda p, ctx, shapes, dtypes: {})
+    op.set_attr("FMutateInputs", lambda p: sorted(p.states))
+
+
+def gradients_of(p: SubgraphParams, outputs: Outputs) -> list[Array]:
+    """For each input, the array of its gradient; None where nobody wants one, and for auxiliary states."""
+    given = iter(outputs)
+    return [None if i in p.states else next(given) for i in range(p.num_inputs)]
+
+
+def fill_zero(arrays: Iterable[Array]) -> None:
+    """Zeros into all."""
+    for array in arrays:
+        array[...] = 0
+
+
+def states_needed(copy: Callable[..., Any], head: Array, grad: Array, ograd: Array, *, last: bool) -> None:
+    """Write the gradient of a state as it leaves a step.
+
+    It is the next step's `grad` of the state that came in, or the output's where no gradient flows between steps.
+    """
+    if grad is not None:
+        copy(head, grad)
+    elif last:
+        copy(head, ograd)
+    else:
+        head[...] = 0
+
+
+def is_true(ctx: OpContext, decision: Array) -> bool:
+    """Whether an array of one element is not zero: waits for the device."""
+    return bool(ctx.backend.get(decision).reshape(-1)[0])
+
+
+class Saved:
+    """What a call keeps for its backward: a header, and a row for each step.
+
+    Args:
+        ctx: the operator's; without `saved`, nothing is kept.
+        run: `Run.saved` of the body that is saved, or put back.
+    """
+
+    def __init__(self, ctx: OpContext, run: Array) -> None:
+        self._copy, self._backend, self._run = ctx.xp.copyto, ctx.backend, run
+        self._rows: Array = None
+        self._header: Array = None
+        if ctx.saved is not None:
+            self._header = ctx.saved[:8].view("int64")
+            if run.size:
+                kept = ctx.saved[HEADER:]
+                self._rows = kept[: kept.size // run.size * run.size].reshape(-1, run.size)
+
+    @staticmethod
+    def bytes(steps: int, size: int) -> int:
+        """How many bytes to save for so many steps of so many bytes."""
+        return HEADER + steps * size
+
+    def keep(self, t: int) -> None:
+        """Keep what step `t` has left."""
+        if self._rows is not None:
+            self._copy(self._rows[t], self._run)
+
+    def put_back(self, t: int) -> None:
+        """Give a backward run what step `t` had left."""
+        if self._rows is not None:
+            self._copy(self._run, self._rows[t])
+
+    def note(self, number: int) -> None:
+        """Write the header."""
+        if self._header is not None:
+            self._header[...] = number
+
+    def noted(self) -> int:
+        """The header."""
+        return int(self._backend.get(self._header)[0])
