@@ -87,7 +87,7 @@ def entry(op: registry.Op, agreement: dict[str, Any]) -> str:
     if op.aliases:
         lines += ["Also " + ", ".join(f"`{alias}`" for alias in op.aliases) + ".", ""]
     lines += [op.doc, "", f"Inputs: {slots(op.inputs, op.params)}. Outputs: {slots(op.outputs, op.params)}.", ""]
-    fields = [parameter(name, field) for name, field in op.params.model_fields.items()]
+    fields = [parameter(name, field) for name, field in op.params.model_fields.items() if not field.exclude]
     if fields:
         lines += [*fields, ""]
     if op.name in agreement:

@@ -25,7 +25,8 @@ def _symbol(asked: dict[str, Any]) -> Any:
     if "network" in asked:
         from importlib import import_module
 
-        build = getattr(import_module(f"examples.networks.{asked['network']}"), asked.get("builder", "build"))
+        package = asked.get("package", "examples.networks")
+        build = getattr(import_module(f"{package}.{asked['network']}"), asked.get("builder", "build"))
         return build(mx, **asked.get("options", {}))
     return call(asked["op"], asked["attrs"], [mx.sym.Variable(name) for name in asked["names"]])
 

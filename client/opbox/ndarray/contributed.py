@@ -1,4 +1,4 @@
-"""Functions of `mx.nd.contrib` that are more than one operator: Zipfian samples, checks of numbers, AdamW, LAMB."""
+"""Functions of `mx.nd.contrib` beside the operators': control flow, Zipfian samples, checks of numbers, AdamW…"""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from typing import Any
 from ..context import Context, current_context
 from . import random
 from .array import NDArray, imperative
+from .control_flow import cond, foreach, while_loop
 from .creation import full
 from .two_operands import logical_and
 
 __all__ = [
     "adamw_update",
+    "cond",
+    "foreach",
     "isfinite",
     "isinf",
     "isnan",
@@ -25,6 +28,7 @@ __all__ = [
     "multi_mp_lamb_update",
     "rand_zipfian",
     "uniform",
+    "while_loop",
 ]
 
 uniform = random.uniform

@@ -1,4 +1,4 @@
-"""Functions of `mx.sym.contrib` that are more than one operator: Zipfian samples, AdamW."""
+"""Functions of `mx.sym.contrib` beside the operators': control flow, Zipfian samples, AdamW."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Any
 from .. import _schema
 from . import random
 from .compose import create
+from .control_flow import cond, foreach, while_loop
 from .creation import full
 from .symbol import Symbol
 
-__all__ = ["adamw_update", "mp_adamw_update", "rand_zipfian", "uniform"]
+__all__ = ["adamw_update", "cond", "foreach", "mp_adamw_update", "rand_zipfian", "uniform", "while_loop"]
 
 uniform = random.uniform
 

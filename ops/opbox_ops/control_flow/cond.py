@@ -75,7 +75,7 @@ def _body(p: CondParams, call: CallSpec, number: int, first: int = 0) -> Body:
     return nested.compile(
         p.subgraphs[number],
         [call.inputs[first + i] for i in route],
-        lent_heads=frozenset(range(p.num_outputs)),
+        lent_heads=frozenset(range(p.subgraphs[number].num_outputs)),
         wrt=frozenset(k for k, i in enumerate(route) if i in nested.gradients and number in BRANCHES),
     )
 

@@ -20,7 +20,7 @@ from ..node import Entry, Node
 from ..params import Field, NonNegativeInt, PositiveInt, Shape
 from ..registry import Counted, Variadic, register, register_backward
 from .inference import through
-from .stepping import Saved, fill_zero, gradients_of, rows, runs_subgraphs, states_needed
+from .stepping import Saved, fill_zero, gradients_of, rows, runs_subgraphs, sliceable, states_needed
 from .subgraph import Body, Compiler, SubgraphParams, carried
 
 
@@ -154,7 +154,7 @@ def _(p: ForeachParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Cal
     run = _body(p, ctx.call).forward(ctx, ctx.temp[0], _arrays(p, inputs))
     saved = Saved(ctx, run.saved)
     copy, steps, first = ctx.xp.copyto, inputs[0].shape[0], p.first_state
-    data = [(run.inputs[variable], inputs[i]) for i, variable in enumerate(p.in_data_locs)]
+    data = [(run.inputs[variable], sliceable(inputs[i])) for i, variable in enumerate(p.in_data_locs)]
     states = [run.inputs[variable] for variable in p.in_state_locs]
     results = run.outputs[p.num_out_data :]
     stacked = [(outputs[k], run.outputs[k]) for k in range(p.num_out_data) if outputs[k] is not None]
@@ -192,10 +192,10 @@ def _(p: ForeachParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Cal
     run = body.backward(ctx, ctx.temp[0], _arrays(p, own), free)
     saved = Saved(ctx, run.saved)
     copy, steps = ctx.xp.copyto, own[0].shape[0]
-    slices = [(run.inputs[v], own[i]) for i, v in enumerate(p.in_data_locs) if run.inputs[v] is not None]
+    slices = [(run.inputs[v], sliceable(own[i])) for i, v in enumerate(p.in_data_locs) if run.inputs[v] is not None]
     slices += [(run.outputs[k], outs[k]) for k in range(p.num_out_data) if run.outputs[k] is not None]
     slices += [(run.heads[k], ograds[k]) for k in range(p.num_out_data) if run.heads[k] is not None]
-    data = [(wanted[i], run.grads[v]) for i, v in enumerate(p.in_data_locs) if wanted[i] is not None]
+    data = [(sliceable(wanted[i]), run.grads[v]) for i, v in enumerate(p.in_data_locs) if wanted[i] is not None]
     flows = [(k, run.grads[v], run.heads[k]) for k, v in enumerate(p.in_state_locs, p.num_out_data)]
 
     def call() -> None:

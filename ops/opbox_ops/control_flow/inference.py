@@ -35,13 +35,13 @@ def through(
     """
     subgraph, route = p.subgraphs[number], p.routes[number]
     is_shape = isinstance(ins, ShapeList)
-    inner_ins = [_inner(ins[i]) if is_shape and i in sliced else ins[i] for i in route]
-    inner_outs = [_inner(outs[k]) if is_shape and first is not None else outs[k] for k, first in heads]
+    inner_ins = [_slice(ins[i]) if is_shape and i in sliced else ins[i] for i in route]
+    inner_outs = [_row(outs[k]) if is_shape and first is not None else outs[k] for k, first in heads]
     inner_outs += [None] * (subgraph.num_outputs - len(inner_outs))
     infer: Any = subgraph.infer_shape if is_shape else subgraph.infer_type
     inner_ins, inner_outs = infer(inner_ins, inner_outs)
     for i, value in zip(route, inner_ins, strict=True):
-        ins.merge(i, (-1, *value) if is_shape and i in sliced and value is not None else value)
+        ins.merge(i, _whole(value, ins[i]) if is_shape and i in sliced else value)
     for (k, first), value in zip(heads, inner_outs, strict=False):
         outs.merge(k, (first, *value) if is_shape and first is not None and value is not None else value)
 
@@ -61,5 +61,15 @@ def one_element(p: SubgraphParams, number: int, ins: ShapeList) -> None:
         raise ShapeError(f"{what}: expected one element to decide by, got {show_shape(shape)}")
 
 
-def _inner(shape: Any) -> Any:
+def _row(shape: Any) -> Any:
     return None if shape is None else shape[1:]
+
+
+def _slice(shape: Any) -> Any:
+    """A slice of data; MXNet's arrays have one axis at least."""
+    return None if shape is None else shape[1:] or (1,)
+
+
+def _whole(shape: Any, data: Any) -> Any:
+    """What a slice tells of data: of one element, it may be of either rank."""
+    return data if shape is None or (shape == (1,) and (data is None or len(data) == 1)) else (-1, *shape)

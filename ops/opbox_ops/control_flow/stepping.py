@@ -9,15 +9,30 @@ from ..compute import Array, ArraySpec, OpContext, Outputs
 from ..operator import Op
 from .subgraph import SubgraphParams
 
-__all__ = ["HEADER", "Saved", "fill_zero", "gradients_of", "is_true", "rows", "runs_subgraphs", "states_needed"]
+__all__ = [
+    "HEADER",
+    "Saved",
+    "fill_zero",
+    "gradients_of",
+    "is_true",
+    "rows",
+    "runs_subgraphs",
+    "sliceable",
+    "states_needed",
+]
 
 HEADER = 64
 """The bytes at the beginning of what is saved: how many steps ran, or which branch, as an int64."""
 
 
 def rows(spec: ArraySpec) -> ArraySpec:
-    """A step's slice of an array: without the first axis."""
-    return ArraySpec(spec.shape[1:], spec.dtype)
+    """A step's slice of an array: without the first axis, and at least with one, as in MXNet."""
+    return ArraySpec(spec.shape[1:] or (1,), spec.dtype)
+
+
+def sliceable(array: Array) -> Array:
+    """An array whose slices have one axis at least."""
+    return array[:, None] if array is not None and array.ndim == 1 else array
 
 
 def runs_subgraphs(op: Op, backward: Op) -> None:

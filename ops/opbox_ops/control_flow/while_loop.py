@@ -29,7 +29,7 @@ class WhileLoopParams(SubgraphParams):
 
     num_outputs: PositiveInt = Field(description="Outputs of func: its data, then the loop variables.")
     num_out_data: NonNegativeInt = Field(description="How many of the outputs are data, stacked over the steps.")
-    max_iterations: NonNegativeInt = Field(description="The most steps, and the rows of the stacked outputs.")
+    max_iterations: PositiveInt = Field(description="The most steps, and the rows of the stacked outputs.")
     cond_input_locs: Shape = Field(description="For each variable of cond, the input that it is.")
     func_input_locs: Shape = Field(description="For each variable of func, the input that it is.")
     func_var_locs: Shape = Field(description="For each loop variable, the variable of func that it is.")

@@ -35,7 +35,7 @@ def _copy(p: Any, ctx: OpContext, inputs: Sequence[Array], outputs: Sequence[Arr
 
 
 def _take_in(p: Any, ctx: OpContext, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
-    """Head gradients are copied in by `Executor.backward` before the steps run; this step only marks their birth."""
+    """Head gradients are copied in by `BoundPlan.backward` before the steps run; this step only marks their birth."""
 
 
 _COPY = Compute(_copy, accumulates=True)

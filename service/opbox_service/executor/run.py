@@ -282,7 +282,7 @@ class BoundPlan:
             temp = self._temps[key] = tuple([self._view(offset, temp.shape, temp.dtype) for offset, temp in places])
         return temp
 
-    def _call(self, t: int, step: Step) -> ParsedCall:
+    def _call(self, t: int, step: Step) -> Call:
         placed, backend = self.plan.memory, self._backend
         assert placed is not None
         context = OpContext(
@@ -341,7 +341,7 @@ class _Calls:
         self.calls: list[Call] = calls or []
         self.nodes: list[Node] = nodes or []
 
-    def add(self, call: ParsedCall, node: Node) -> None:
+    def add(self, call: Call, node: Node) -> None:
         self.calls.append(call)
         self.nodes.append(node)
 

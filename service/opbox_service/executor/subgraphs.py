@@ -158,7 +158,7 @@ class PlanBody(Body):
         )
         plan = self.plan
         executor = BoundPlan(plan, kinds["arg"], kinds["grad"], kinds["aux"], ctx.backend, ctx.random, half)
-        heads = executor.arrays_of(plan.head_grads if backward else [UNWANTED] * len(plan.outputs))
+        heads = executor.arrays_of((backward and plan.head_grads) or [UNWANTED] * len(plan.outputs))
         return Run(
             [placed.get(place) for place in self._places],
             [placed.get(place) for place in self._heads],
