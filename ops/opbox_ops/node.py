@@ -53,7 +53,8 @@ class Node:
 
     def entries(self) -> tuple[Entry, ...]:
         """All outputs as entries."""
-        return tuple([Entry(self, i) for i in range(self.num_outputs)])
+        count = self.num_outputs
+        return (Entry(self, 0),) if count == 1 else tuple([Entry(self, i) for i in range(count)])
 
     @property
     def like(self) -> tuple[Entry, ...]:

@@ -11,7 +11,7 @@ has an FExpression like a forward one: the gradient of an operator is reached th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, TypeAlias
 
@@ -59,7 +59,18 @@ class Pointwise:
 
     def with_numbers(self, numbers: Mapping[str, float]) -> Pointwise:
         """The same formulas with other parameters."""
-        return replace(self, numbers=numbers)
+        return Pointwise(
+            self.inputs,
+            self.outputs,
+            self.states,
+            numbers,
+            self.conditions,
+            self.start,
+            self.summed,
+            self.start_out,
+            self.last,
+            self.kernels,
+        )
 
 
 ExpressionRule: TypeAlias = "Callable[[Any, Sequence[Any], Sequence[Any]], Pointwise | None]"

@@ -134,9 +134,9 @@ class _Compiler:
             self.wanted = _gradients_wanted(backward)
         live = _live([*self.graph.heads, *(backward.graph.heads if backward is not None else ())])
         self._variables()
-        for node in self.graph.nodes:
+        for i, node in enumerate(self.graph.nodes):
             if node.op is not None and node in live:
-                self._forward(node)
+                self._step(node, [self._value(entry, *at) for entry, at in self._entries(node, i)])
         self._heads()
         plan.forward_steps = len(plan.steps)
         if backward is not None:
@@ -153,9 +153,11 @@ class _Compiler:
                 self.plan.values[value].array = (kind, node.name)
                 self.plan.external[value] = External()
 
-    def _forward(self, node: Node) -> None:
-        writes = [self._value(entry, self.shapes.of(entry), self.types.of(entry)) for entry in node.entries()]
-        self._step(node, writes)
+    def _entries(self, node: Node, i: int) -> list[tuple[Entry, tuple[Shape, Any]]]:
+        """The outputs of node number `i` with their shapes and types."""
+        first = self.shapes.graph.row_ptr[i]
+        shapes, types = self.shapes.entries, self.types.entries
+        return [(entry, (shapes[first + k], types[first + k])) for k, entry in enumerate(node.entries())]
 
     def _heads(self) -> None:
         for i, head in enumerate(self.graph.heads):
@@ -186,18 +188,19 @@ class _Compiler:
                 wanted.setdefault(entry.node, []).append((name, entry))
             elif self.req[name] == OpReq.WRITE:
                 plan.zero_grads.append(name)
-        for node in backward.nodes:
-            self._backward_step(node, reads)
-            self._store(wanted.pop(node, ()))
+        for i, node in enumerate(backward.graph.nodes[backward.forward :], backward.forward):
+            if node.op is not None:
+                self._backward_step(node, i, reads)
+                self._store(wanted.pop(node, ()))
         for gradients in wanted.values():
             # A head gradient, or a forward value, is the gradient itself.
             self._store(gradients)
 
-    def _backward_step(self, node: Node, reads: Counter[Entry]) -> None:
-        entries = node.entries()
-        specs = [self._spec(self.shapes.of(entry), self.types.of(entry), node) for entry in entries]
+    def _backward_step(self, node: Node, i: int, reads: Counter[Entry]) -> None:
+        entries = self._entries(node, i)
+        specs = [self._spec(shape, dtype, node) for _, (shape, dtype) in entries]
         writes = []
-        for entry, spec in zip(entries, specs, strict=True):
+        for (entry, _), spec in zip(entries, specs, strict=True):
             if reads[entry]:
                 self.ids[entry] = self.plan.add(Value(spec))
             writes.append(self.ids[entry] if reads[entry] else UNWANTED)

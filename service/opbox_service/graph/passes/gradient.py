@@ -124,7 +124,8 @@ class _Pass:
 
     def _visit(self, node: Node) -> None:
         assert node.op is not None
-        arrived = [self.summed.get(entry) for entry in node.entries()]
+        entries = node.entries()
+        arrived = [self.summed.get(entry) for entry in entries]
         if node.op.is_backward and all(self._real(entry) is None for entry in arrived):
             return  # linear in what flows into it
         rule = node.op.get_attr("FGradient")
@@ -135,7 +136,7 @@ class _Pass:
             raise UnsupportedError(f"the {what} has no gradient: use BlockGrad to stop the gradient before it").at(
                 node.name, node.op.name, node.source
             )
-        ograds = [self._zero(e) if grad is None else grad for e, grad in zip(node.entries(), arrived, strict=True)]
+        ograds = [self._zero(e) if grad is None else grad for e, grad in zip(entries, arrived, strict=True)]
         grads = list(rule(node, ograds))
         if len(grads) != len(node.inputs):
             raise UnsupportedError(

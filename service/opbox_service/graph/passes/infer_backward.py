@@ -38,8 +38,12 @@ def infer_backward(backward: Gradient, heads: Sequence[Entry], shapes: Shapes, t
         ShapeError, DTypeError: a rule objects; it tells the node and the user's line.
     """
     like = dict(zip(backward.head_grads, heads, strict=True))
-    every_shape: list[Shape] = _extend(backward, like, shapes.entries, apply_shape_rule)
-    every_type: list[DType] = _extend(backward, like, types.entries, apply_type_rule)
+    number = backward.graph.entry_id
+    reads = [
+        [number(entry) for entry in (*node.inputs, *node.like)] for node in backward.graph.nodes[backward.forward :]
+    ]
+    every_shape: list[Shape] = _extend(backward, like, reads, shapes.entries, apply_shape_rule)
+    every_type: list[DType] = _extend(backward, like, reads, types.entries, apply_type_rule)
     graph = backward.graph
 
     def of(values: list[Any], entries: Sequence[Entry]) -> list[Any]:
@@ -53,14 +57,19 @@ def infer_backward(backward: Gradient, heads: Sequence[Entry], shapes: Shapes, t
     )
 
 
-def _extend(backward: Gradient, like: dict[Node, Entry], forward: Sequence[Any], rule: Rule) -> list[Any]:
-    """The values of all entries: the forward graph's entries have the same numbers in both graphs."""
+def _extend(
+    backward: Gradient, like: dict[Node, Entry], reads: list[list[int]], forward: Sequence[Any], rule: Rule
+) -> list[Any]:
+    """The values of all entries: the forward graph's entries have the same numbers in both graphs.
+
+    `reads` are the entries that each further node's rule reads.
+    """
     graph, values, rules = backward.graph, list(forward), Rules(rule, lambda value: value is not None)
-    for node in graph.nodes[backward.forward :]:
+    for node, read in zip(graph.nodes[backward.forward :], reads, strict=True):
         if node.op is None:
             values.append(values[graph.entry_id(like[node])])
             continue
-        ins = tuple([values[graph.entry_id(entry)] for entry in (*node.inputs, *node.like)])
+        ins = tuple([values[k] for k in read])
         outs: list[Any] = [None] * node.num_outputs
         try:
             for k, value in rules.run(node, ins, tuple(outs)).outs:
