@@ -12,7 +12,7 @@ UNCOMPARED: dict[str, str] = {
 
 UNCHECKED = "MXNet takes sizes that do not fit, and reads what lies beside its arrays."
 LENIENT = "MXNet takes values without a meaning, here they are refused."
-UNSET = "MXNet leaves a part of the output unset."
+UNSET = "MXNet leaves the output, or a part of it, unset."
 
 FULL = "Average pooling in the convention full: MXNet divides gradients by another count than values."
 ONE_LINE = "A grid of one row or column: MXNet divides by its length less 1."
@@ -108,5 +108,9 @@ DIFFERENT: dict[tuple[str, str], str] = {
     ("softmax", "req"): BEYOND,
     ("softmax", "raises"): "MXNet takes integers where there are none.",
     ("mp_lamb_update_phase1", "forward"): "MXNet rounds the scaled gradient to half precision.",
+    ("all_finite", "forward"): UNSET,
+    ("multi_all_finite", "forward"): UNSET,
+    ("clip", "forward"): "Limits that are the wrong way round: MXNet gives one or the other.",
+    ("clip", "gradient"): "Limits that are the wrong way round: MXNet gives one or the other.",
 }
 """Operators and aspects that differ, and why."""

@@ -13,7 +13,7 @@ from opbox_ops import registry
 from opbox_ops.backend import backend_for
 from opbox_ops.cache import CACHE_BYTES
 from opbox_ops.elementwise.family import derivative
-from opbox_ops.expression.evaluate import FormulaKernel, piece, scratch
+from opbox_ops.expression.evaluate import FEW_PIECES, FormulaKernel, piece, scratch
 from opbox_ops.expression.language import Expression, read, write
 from opbox_ops.expression.pointwise import Pointwise, program_of
 
@@ -100,7 +100,7 @@ PIECE = piece(_program(FORMULA.text, "a", "b"), F, (CACHE_BYTES,))
 
 @settings(max_examples=60, deadline=None)
 @given(
-    size=st.sampled_from([1, 7, PIECE - 1, PIECE, PIECE + 1, 2 * PIECE + 5]),
+    size=st.sampled_from([1, 7, PIECE - 1, PIECE, PIECE + 1, FEW_PIECES * PIECE + 5]),
     dtype=st.sampled_from(["float32", "float64", "float16", "int32"]),
     planned=st.booleans(),
     strided=st.booleans(),

@@ -10,6 +10,8 @@ import pytest
 from opbox_ops import registry
 from opbox_ops.infer import ShapeList, TypeList
 from opbox_protocol.errors import DTypeError, MXNetError, ParamError, ShapeError
+from opbox_service.graph.passes.infer_type import infer_type
+from tests.ops.one_call import call_graph
 
 CONV = {"kernel": (3, 3), "num_filter": 4}
 
@@ -170,3 +172,9 @@ def test_batch_norm_takes_floats() -> None:
     op = registry.get("BatchNorm")
     with pytest.raises(DTypeError, match="got int32"):
         op.type_rule(op.parse({}), TypeList([np.dtype("int32"), *[None] * 4], "input"), TypeList([None] * 3, "output"))
+
+
+def test_softmax_output_takes_no_integers() -> None:
+    graph = call_graph("SoftmaxOutput", {}, ["data", "label"])
+    with pytest.raises(DTypeError, match="data: expected float16 or float32 or float64 or bfloat16, got int8"):
+        infer_type(graph, {"data": "int8"})

@@ -24,7 +24,7 @@ from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Te
 from ..gradient import backward_node
 from ..index.counting import count_up
 from ..index.positions import put_rows, take_rows, whole
-from ..infer import Shape, ShapeList, known, show_shape, size_of, unify
+from ..infer import Shape, ShapeList, all_same_float, known, show_shape, size_of, unify
 from ..nn.softmax import softmax_into, softmax_temps
 from ..node import Entry, Node
 from ..params import Bool, Field, Float, Params
@@ -43,6 +43,7 @@ class SoftmaxOutputParams(Params):
 
 
 op = register("SoftmaxOutput", SoftmaxOutputParams, inputs=("data", "label"), aliases=("Softmax",)).inplace((0, 0))
+op.infer_type(all_same_float)
 backward = register_backward("_backward_SoftmaxOutput", SoftmaxOutputParams, outputs=("data",))
 
 
