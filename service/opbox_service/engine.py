@@ -25,6 +25,7 @@ from opbox_protocol.errors import BadRequestError, DeadlineError, NotFoundError,
 
 from .carriers import Answer, Call, Done, Rest, Tensors
 from .device_time import DeviceTimes
+from .quota import Ledger, machine_memory
 from .routes.models import Body
 from .routes.route import RouteTable
 from .routes.table import ROUTES
@@ -56,8 +57,9 @@ class Engine:
         self.settings = settings
         self.graphs = GraphCache(settings.graph_cache, settings.max_nodes, settings.max_edges)
         self.device_times = DeviceTimes()
-        self.runner = GraphRunner(settings, self.graphs, self.device_times)
-        self.sessions = Sessions(settings, self.graphs, code_policy, self.device_times)
+        self.ledger = ledger_of(settings)
+        self.runner = GraphRunner(settings, self.graphs, self.device_times, self.ledger)
+        self.sessions = Sessions(settings, self.graphs, code_policy, self.device_times, self.ledger)
         self._routes = routes
         self._behind: ThreadPoolExecutor | None = None
         self._closed = False
@@ -173,6 +175,13 @@ class Engine:
     def openapi(self) -> dict[str, Any]:
         """NotFoundError: an engine in one's own process has no document."""
         raise NotFoundError("GET /openapi.json: expected a server, got an engine in this process: use `opbox serve`")
+
+
+def ledger_of(settings: Settings) -> Ledger:
+    """Memory of this engine's owners on each device: its part of what there is, unless the settings say how much."""
+    whole = settings.max_device_bytes or machine_memory() * 3 // 4
+    share = whole // settings.workers if settings.isolation == "process" else whole
+    return Ledger(share, settings.max_owner_bytes or share)
 
 
 def load_plugin(path: Path) -> None:

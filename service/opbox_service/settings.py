@@ -86,6 +86,7 @@ class Settings(BaseSettings):
     max_body_bytes: int = Field(default=2 * GIB, ge=1024, description="The largest body of a request.")
     max_header_bytes: int = Field(default=16 << 20, ge=1024, description="The largest JSON part of a body.")
     max_buffer_bytes: int = Field(default=8 * GIB, ge=1 << 20, description="All bodies and answers held at a time.")
+    max_owner_buffer_bytes: int = Field(default=4 * GIB, ge=1 << 16, description="The same of an owner.")
     max_json_bytes: int = Field(default=64 << 20, ge=1024, description="The largest body, or answer, all of JSON.")
     max_json_values: int = Field(default=2_000_000, ge=1024, description="The most values in JSON.")
     max_json_keys: int = Field(default=1_000_000, ge=1024, description="The most keys in JSON.")
@@ -100,6 +101,10 @@ class Settings(BaseSettings):
     max_commands: int = Field(default=20_000, ge=1, description="The most commands of a batch.")
     max_sessions: int = Field(default=32, ge=1, description="The most sessions of an owner.")
     max_session_bytes: int = Field(default=8 * GIB, ge=1 << 16, description="The most device memory of a session.")
+    max_owner_bytes: int = Field(default=0, ge=0, description="The same of an owner on a device; 0: as the device.")
+    max_device_bytes: int = Field(
+        default=0, ge=0, description="The same of all sessions on a device; 0: three quarters of the machine's memory."
+    )
     max_session_objects: int = Field(default=100_000, ge=1, description="The most arrays and executors of a session.")
     max_waiting: int = Field(default=128, ge=1, description="The most batches of a session that wait for their turn.")
     max_in_flight: int = Field(default=1024, ge=1, description="The most requests at a time.")
@@ -108,6 +113,7 @@ class Settings(BaseSettings):
     session_ttl_s: float = Field(default=600, gt=0, description="How long an unused session is kept.")
     max_ttl_s: float = Field(default=86_400, gt=0, description="The longest time to live that may be asked for.")
     deadline_s: float = Field(default=300, gt=0, description="How long a request may take; then it is answered 504.")
+    stall_s: float = Field(default=60, gt=0, description="How long a client may leave its answer unread.")
     stop_grace_s: float = Field(default=20, ge=0, description="How long a stop waits for requests in flight.")
 
     code_sessions: int = Field(default=32, ge=0, description="The most sessions with a process of their own.")
@@ -177,6 +183,8 @@ class Settings(BaseSettings):
             max_commands=1 << 31,
             max_sessions=1 << 31,
             max_session_bytes=huge,
+            max_device_bytes=huge,
+            max_owner_buffer_bytes=huge,
             max_session_objects=1 << 31,
             session_ttl_s=1e9,
             max_ttl_s=1e9,

@@ -61,6 +61,10 @@ class Task:
                 return
         on_stop()
 
+    def end(self) -> None:
+        """Nothing is left to stop: what `when_stopped` was given is let go of."""
+        self._on_stop = None
+
     def check(self) -> None:
         """Raise what the call was stopped with; where others wait for their turn, let them have it."""
         if self.stopped is not None:
@@ -116,12 +120,17 @@ def current() -> Task | None:
 def running(task: Task | None) -> Iterator[None]:
     """The thread works on `task` in the block, in the turn of the task that it worked on before."""
     before, _running.task = _running.task, task
-    if task is not None and before is not None and before.turn is not None:
+    lends = task is not None and task is not before and before is not None and before.turn is not None
+    if lends:
+        assert task is not None
+        assert before is not None
         task.turn = before.turn
     try:
         yield
     finally:
         _running.task = before
+        if lends and task is not None:
+            task.turn = None
 
 
 def checkpoint() -> None:

@@ -7,14 +7,16 @@ wrote.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gzip
 import json
 import re
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
-from opbox_protocol.errors import BadRequestError, CancelledError, LimitError, MXNetError
+from opbox_protocol.errors import BadRequestError, CancelledError, LimitError, MXNetError, QuotaError
 from opbox_protocol.wire import HEADER_LENGTH, NonFinite
 
 from ..buffers import INLINE, Lease
@@ -33,6 +35,8 @@ Scope: TypeAlias = "MutableMapping[str, Any]"
 Receive: TypeAlias = "Callable[[], Awaitable[MutableMapping[str, Any]]]"
 Send: TypeAlias = "Callable[[MutableMapping[str, Any]], Awaitable[None]]"
 
+PIECE = 8 << 20
+"""Bytes of an answer that a client has `stall_s` to read."""
 TAIL = (1 << 16) + 1
 """More than the server's high-water mark for writing."""
 
@@ -107,6 +111,7 @@ class Endpoint:
         self._settings = settings
         self._metrics = metrics
         self._under_way: dict[tuple[str, str], RawRequest] = {}
+        self._held: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request whose `scope["opbox"]` is its RequestContext, which has a route.
@@ -130,11 +135,13 @@ class Endpoint:
             accept = headers.get(b"accept", b"")
             request.binary = request.header_length is not None or b"application/octet-stream" in accept
             request.non_finite = _non_finite(accept)
-            request.body = await self._body(request, length, headers, receive)
-            context.whole = True
-            context.received = len(request.view)
-            response = await self._answer(request, receive)
+            with self._holding(identity.owner, length or 0):
+                request.body = await self._body(request, length, headers, receive)
+                context.whole = True
+                context.received = len(request.view)
+                response = await self._answer(request, receive)
         try:
+            self._held[identity.owner] += response.size
             if response.commands:
                 self._metrics.count_commands(response.commands)
             context.status, context.sent = response.status, response.size
@@ -143,9 +150,30 @@ class Endpoint:
             elif response.size >= WORTH_COMPRESSING and response.header_length is None and _takes_gzip(headers):
                 await _send_compressed(context, response, send)
                 return
-            await _send(context, response, send)
+            await _send(context, response, send, self._settings.stall_s)
         finally:
+            self._let_go(identity.owner, response.size)
             response.release()
+
+    @contextlib.contextmanager
+    def _holding(self, owner: str, nbytes: int) -> Iterator[None]:
+        """Count a body as its owner's in the block; QuotaError when the owner's bodies and answers are too many."""
+        limit, held = self._settings.max_owner_buffer_bytes, self._held.get(owner, 0)
+        if held + nbytes > limit:
+            raise QuotaError(
+                f"transfer buffers: expected at most {limit} bytes of an owner's bodies and unread answers, got {held} "
+                f"and {nbytes} more: read the answers, or wait for other requests to end"
+            )
+        self._held[owner] += nbytes
+        try:
+            yield
+        finally:
+            self._let_go(owner, nbytes)
+
+    def _let_go(self, owner: str, nbytes: int) -> None:
+        self._held[owner] -= nbytes
+        if not self._held[owner]:
+            del self._held[owner]
 
     async def _answer(self, request: RawRequest, receive: Receive) -> RawResponse:
         """The worker's answer. A client that goes away meanwhile, or another request, stops the work."""
@@ -342,7 +370,7 @@ async def _send_compressed(context: RequestContext, response: RawResponse, send:
     await send({"type": "http.response.body", "body": body})
 
 
-async def _send(context: RequestContext, response: RawResponse, send: Send) -> None:
+async def _send(context: RequestContext, response: RawResponse, send: Send, stall_s: float) -> None:
     body = response.body
     size = len(body)
     headers = [
@@ -364,9 +392,21 @@ async def _send(context: RequestContext, response: RawResponse, send: Send) -> N
         return
     # The server may hold what it could not write yet, and the buffer is reused as soon as this returns. The end goes
     # as a copy, larger than what the server lets wait: when it has been taken in, all before it is on its way.
-    await send({"type": "http.response.body", "body": memoryview(body)[:-TAIL], "more_body": True})
-    await send({"type": "http.response.body", "body": bytes(body[-TAIL:]), "more_body": True})
-    await send({"type": "http.response.body", "body": b""})
+    view = memoryview(body)
+    pieces = [view[at : min(at + PIECE, size - TAIL)] for at in range(0, size - TAIL, PIECE)]
+    transport = getattr(getattr(send, "__self__", None), "transport", None)
+    for piece in (*pieces, bytes(view[-TAIL:]), b""):
+        message = {"type": "http.response.body", "body": piece, "more_body": bool(piece)}
+        if transport is None:
+            await send(message)
+            continue
+        try:
+            async with asyncio.timeout(stall_s):
+                await send(message)
+        except TimeoutError:
+            # What the server has not written yet lies in the buffer, which others use next: it must not go out later.
+            transport.abort()
+            raise Disconnected from None
 
 
 def _with_request_id(body: memoryview | bytes, request_id: str) -> bytes:

@@ -239,7 +239,7 @@ class ArrayTable:
 
     def keep(self, id: int, array: Array) -> None:
         """Give a number to a new array, and count its memory; QuotaError when there is no room."""
-        self.budget.take(int(array.nbytes))
+        self.budget.keep(int(array.nbytes))
         self._entries[id] = ArrayEntry(array, self.budget)
 
     def add(self, id: int, entry: TableEntry) -> None:

@@ -44,7 +44,7 @@ class Bind(Command):
             aux={name: entries[id].array for name, id in self.aux.items()},
             backend=table.backend,
             random=table.random,
-            max_bytes=budget.limit - budget.used,
+            max_bytes=budget.room,
         )
         # An output that is an argument's array, or a second head on the same entry, has its memory counted already.
         by_array = {id(entry.array): entry.allocation for entry in entries.values()}

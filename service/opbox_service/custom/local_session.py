@@ -177,7 +177,8 @@ class LocalSession:
     def _run(self, command: Mapping[str, Any], tensor: Any = None) -> _LocalExchange:
         exchange = _LocalExchange(tensor)
         try:
-            parse_one(command).run(self._table, exchange)
+            with self._table.budget.settling():
+                parse_one(command).run(self._table, exchange)
         except MXNetError as error:
             if any(phrase in error.message for phrase in READ_ONLY):
                 raise MXNetError(WRITES_TO_INPUT) from None

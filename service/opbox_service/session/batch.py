@@ -36,7 +36,7 @@ class Batch:
     Attributes:
         position: of the command at hand.
         since: when it came, by time.monotonic.
-        own_bytes: of the tensors that it has copied.
+        own_bytes: of its own tensors, as the session's budget counts them while it waits.
         waited_for: whether somebody waits for its answer, or did before it was stopped.
     """
 
@@ -75,7 +75,6 @@ class Batch:
             own = backend.empty(tensor.shape, tensor.dtype) if on_cpu else np.empty(tensor.shape, tensor.dtype)
             own[...] = tensor
             self._tensors[name] = own
-            self.own_bytes += int(tensor.nbytes)
         self._own = set(self._tensors)
 
     def tensor(self, name: str) -> np.ndarray[Any, Any]:
@@ -123,6 +122,8 @@ class Batch:
 
     def finish(self, error: BaseException | None) -> None:
         """Hand the answer, or the error, to who waits for it."""
+        if self.task is not None:
+            self.task.end()
         done, self.done = self.done, None
         if done is not None:
             count = 0 if isinstance(self.commands, BaseException) else len(self.commands)

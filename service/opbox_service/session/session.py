@@ -54,6 +54,7 @@ class ServerSession:
         graphs, settings: shared with the other sessions.
         code_policy: for code that it uploads.
         device_times: counts how long its batches wait and run.
+        memory: the owner's on the device, which it draws from.
 
     Attributes:
         table: its arrays, executors and kernels.
@@ -72,6 +73,7 @@ class ServerSession:
         settings: Settings,
         code_policy: CodePolicy,
         device_times: DeviceTimes,
+        memory: Budget | None = None,
     ) -> None:
         self.id = id
         self.owner = owner
@@ -80,7 +82,7 @@ class ServerSession:
         self.settings = settings
         self._code_policy = code_policy
         self._device_times = device_times
-        self.budget = Budget(settings.max_session_bytes)
+        self.budget = Budget(settings.max_session_bytes, memory)
         device_backend = backend_for(device)
         backend: Any = MeteredBackend(device_backend, self.budget)
         random = device_backend.random(seed)
@@ -102,7 +104,6 @@ class ServerSession:
         self._next = 1
         self._highest = 0
         self._waiting: dict[int, Batch] = {}
-        self._waiting_bytes = 0
         self._running = False
         self._current: Batch | None = None
         self._error: BaseException | None = None
@@ -151,28 +152,39 @@ class ServerSession:
             typed = error
         batch = Batch(0, typed, tensors, done, limit, task)
         if done is None:
-            self.budget.check(self._waiting_bytes + sum(int(tensor.nbytes) for tensor in tensors.values()))
-            batch.own_tensors(self.table.backend)
+            # Counted as long as they wait; what becomes an array is counted as one then.
+            nbytes = sum(int(tensor.nbytes) for tensor in tensors.values())
+            self.budget.take(nbytes)
+            batch.own_bytes = nbytes
+            batch.own_tensors(self.table.backend.unmetered)
         with self._lock:
-            if self.closed is not None:
-                raise GoneError(self.closed)
             batch.seq = self._highest + 1 if seq is None else seq
-            self._check_place(batch.seq)
+            try:
+                if self.closed is not None:
+                    raise GoneError(self.closed)
+                self._check_place(batch.seq)
+            except BaseException:
+                self._let_go_of(batch)
+                raise
             self._waiting[batch.seq] = batch
-            self._waiting_bytes += batch.own_bytes
             self._highest = max(self._highest, batch.seq)
             self.used = time.monotonic()
         if task is not None:
             task.when_stopped(lambda: self._stopped(batch))
         return batch.seq
 
+    def _let_go_of(self, batch: Batch) -> None:
+        """Count a waiting batch's own tensors no more."""
+        nbytes, batch.own_bytes = batch.own_bytes, 0
+        if nbytes:
+            self.budget.give(nbytes)
+
     def _stopped(self, batch: Batch) -> None:
         """Answer a batch that was stopped before its turn, and let go of its tensors; its place stays."""
         with self._lock:
             if self._waiting.get(batch.seq) is not batch:
                 return
-            self._waiting_bytes -= batch.own_bytes
-            batch.own_bytes = 0
+            self._let_go_of(batch)
         assert batch.task is not None
         batch.finish(batch.task.stopped)
 
@@ -204,7 +216,7 @@ class ServerSession:
                 if self._running or self.closed is not None or self._next not in self._waiting:
                     return
                 batch = self._waiting.pop(self._next)
-                self._waiting_bytes -= batch.own_bytes
+                self._let_go_of(batch)
                 self._running = True
                 self._current = batch
             begun = time.monotonic()
@@ -256,6 +268,7 @@ class ServerSession:
                     if watcher is not None:
                         watcher.began(command.scope != "run")
                     command.run(self.table, batch)
+                    self.budget.settle()
                     if watcher is not None:
                         watcher.ended()
                 except BaseException as error:
@@ -263,6 +276,7 @@ class ServerSession:
                         raise  # an engine in one's own process, which somebody wants to end
                     if watcher is not None:
                         watcher.ended()
+                    self.budget.settle()
                     self._run_promised(commands[i:], batch)
                     return _placed(error, batch, i)
         return None
@@ -290,7 +304,8 @@ class ServerSession:
                 return
             missing, self._next = self._next, max(batch.seq for batch in late) + 1
             given_up = [self._waiting.pop(seq) for seq in sorted(self._waiting) if seq < self._next]
-            self._waiting_bytes -= sum(batch.own_bytes for batch in given_up)
+            for batch in given_up:
+                self._let_go_of(batch)
         error = DeadlineError(f"batch {missing} did not come within {deadline_s:g} s: those behind it were given up")
         for batch in given_up:
             if batch.done is None:
@@ -305,6 +320,8 @@ class ServerSession:
                 return
             self.closed = reason
             waiting, self._waiting = list(self._waiting.values()), {}
+            for batch in waiting:
+                self._let_go_of(batch)
             running = self._running
             current = self._current
         if current is not None and current.task is not None:
@@ -317,6 +334,7 @@ class ServerSession:
     def _let_go(self) -> None:
         self.table.clear()
         self._definitions.close()
+        self.budget.close()
 
     def json(self) -> dict[str, Any]:
         """The session's state, as GET answers it."""

@@ -14,6 +14,7 @@ from cachetools import FIFOCache
 from opbox_protocol.errors import BadRequestError, ForbiddenError, GoneError, NotFoundError, QuotaError
 
 from ..device_time import DeviceTimes
+from ..quota import Ledger
 from ..settings import SCOPES, UPLOADS, Scope, Settings
 from ..stateless.graph_cache import GraphCache
 from ..stateless.graph_runner import check_device
@@ -33,13 +34,19 @@ class Sessions:
     """
 
     def __init__(
-        self, settings: Settings, graphs: GraphCache, code_policy: CodePolicy, device_times: DeviceTimes
+        self,
+        settings: Settings,
+        graphs: GraphCache,
+        code_policy: CodePolicy,
+        device_times: DeviceTimes,
+        ledger: Ledger,
     ) -> None:
         self._settings = settings
         self._code_policy = code_policy
         self._graphs = graphs
         self._device_times = device_times
         self._sessions: dict[str, ServerSession] = {}
+        self._ledger = ledger
         self._gone: FIFOCache[str, tuple[str, str]] = FIFOCache(REMEMBERED)
         self._lock = threading.Lock()
         self._stop = threading.Event()
@@ -87,7 +94,16 @@ class Sessions:
                 raise QuotaError(f"sessions: expected at most {settings.max_sessions} of an owner: delete one first")
             id = secrets.token_hex(16)
             session = ServerSession(
-                id, owner, device, seed, float(ttl_s), self._graphs, settings, self._code_policy, self._device_times
+                id,
+                owner,
+                device,
+                seed,
+                float(ttl_s),
+                self._graphs,
+                settings,
+                self._code_policy,
+                self._device_times,
+                self._ledger.of(owner, device),
             )
             self._sessions[id] = session
         self._start_sweeping()

@@ -16,7 +16,7 @@ from opbox_protocol.errors import BadRequestError, UnsupportedError
 from ..carriers import AnswerLimit
 from ..device_time import DeviceTimes
 from ..graph.ir import Graph
-from ..quota import Budget, MeteredBackend
+from ..quota import Budget, Ledger, MeteredBackend
 from ..settings import Settings
 from ..validation import Expected, RandomSeed, Strict
 from .graph_cache import GraphCache
@@ -57,10 +57,12 @@ class GraphRunner:
         settings: the limits, and the device of calls that name none.
         graphs: the graphs that calls name by hash.
         device_times: counts how long runs take.
+        ledger: counts the memory that they take.
     """
 
-    def __init__(self, settings: Settings, graphs: GraphCache, device_times: DeviceTimes) -> None:
+    def __init__(self, settings: Settings, graphs: GraphCache, device_times: DeviceTimes, ledger: Ledger) -> None:
         self._settings = settings
+        self._ledger = ledger
         self._graphs = graphs
         self._device_times = device_times
         self._plans = PlanCache(settings.plan_cache, settings.plan_cache_bytes, settings.max_session_bytes)
@@ -87,7 +89,7 @@ class GraphRunner:
             parameters: BackwardParameters for backward.
             tensors: by argument and auxiliary state; for backward head gradients too, as `head_grad:<output>`.
             limit: how large the outputs, and for backward the gradients, may be.
-            owner: for whom.
+            owner: for whom, and whose memory it takes meanwhile.
 
         Raises:
             BadRequestError: a tensor is missing, or is nobody's.
@@ -102,10 +104,11 @@ class GraphRunner:
         _check_names(graph, inputs, heads)
         wrt = _wanted(graph, parameters, inputs) if isinstance(parameters, BackwardParameters) else ()
         host = backend_for(device)
-        backend: Any = MeteredBackend(host, Budget(self._settings.max_session_bytes))
+        budget = Budget(self._settings.max_session_bytes, self._ledger.of(owner, device), "memory of the call")
+        backend: Any = MeteredBackend(host, budget)
         scope: Any = getattr(host, "device", None) or contextlib.nullcontext()
         begun = time.monotonic()
-        with scope, self._plans.borrow(key, graph, inputs, wrt, device, backend) as compiled:
+        with scope, budget.settling(), self._plans.borrow(key, graph, inputs, wrt, device, backend) as compiled:
             limit.check("the outputs", [*compiled.executor.outputs, *compiled.grads.values()])
             for name, array in compiled.arrays.items():
                 backend.write(array, inputs[name])

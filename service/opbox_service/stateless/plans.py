@@ -6,7 +6,7 @@ gives the executor back. Two calls at a time get two executors. What lies idle i
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Lock
@@ -14,7 +14,7 @@ from typing import Any
 
 from cachetools import LRUCache
 
-from opbox_ops.backend import Backend, RandomSource
+from opbox_ops.backend import RandomSource
 from opbox_ops.compute import Array
 
 from ..executor import BoundPlan, bind
@@ -25,13 +25,14 @@ __all__ = ["Compiled", "PlanCache"]
 
 @dataclass(slots=True)
 class Compiled:
-    """An executor, the arrays that it is bound to, and the bytes of all."""
+    """An executor, the arrays that it is bound to, the bytes of all, and what counts its temporaries no more."""
 
     executor: BoundPlan
     arrays: dict[str, Array]
     grads: dict[str, Array]
     random: RandomSource
     nbytes: int
+    settle: Callable[[], None]
 
 
 class PlanCache:
@@ -52,7 +53,7 @@ class PlanCache:
 
     @contextmanager
     def borrow(
-        self, key: str, graph: Graph, like: dict[str, Any], wrt: tuple[str, ...], device: str, backend: Backend
+        self, key: str, graph: Graph, like: dict[str, Any], wrt: tuple[str, ...], device: str, backend: Any
     ) -> Iterator[Compiled]:
         """An executor for arrays like these; the block has it for itself.
 
@@ -61,7 +62,7 @@ class PlanCache:
             graph: the graph.
             like: arrays by argument and auxiliary name, for their shapes and types.
             wrt: the arguments whose gradients are wanted.
-            device, backend: where it runs.
+            device, backend: where it runs; the backend is a MeteredBackend.
 
         Raises:
             BadRequestError, ShapeError, …: as `bind`.
@@ -70,7 +71,10 @@ class PlanCache:
         compiled = self._take(place)
         if compiled is None:
             compiled = self._compile(graph, like, wrt, backend)
-        yield compiled
+        try:
+            yield compiled
+        finally:
+            compiled.settle()
         # Not reached when the block failed: an executor in doubt is dropped.
         self._give(place, compiled)
 
@@ -80,7 +84,7 @@ class PlanCache:
             self._idle.clear()
             self._bytes = 0
 
-    def _compile(self, graph: Graph, like: dict[str, Any], wrt: tuple[str, ...], backend: Backend) -> Compiled:
+    def _compile(self, graph: Graph, like: dict[str, Any], wrt: tuple[str, ...], backend: Any) -> Compiled:
         arrays = {name: backend.empty(tuple(tensor.shape), tensor.dtype) for name, tensor in like.items()}
         auxiliary = set(graph.auxiliary_names)
         grads = {name: backend.empty(arrays[name].shape, arrays[name].dtype) for name in wrt if name in arrays}
@@ -96,7 +100,7 @@ class PlanCache:
         )
         nbytes = executor.memory.arena_bytes + executor.memory.output_bytes
         nbytes += sum(int(array.nbytes) for group in (arrays, grads) for array in group.values())
-        return Compiled(executor, arrays, grads, random, nbytes)
+        return Compiled(executor, arrays, grads, random, nbytes, backend.settle)
 
     def _take(self, place: Hashable) -> Compiled | None:
         with self._lock:

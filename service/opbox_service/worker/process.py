@@ -57,7 +57,7 @@ class WorkerProcess:
         self._limits = limits_of(settings)
         self._engine = Engine(settings, CodePolicy(progress, accepts_code=progress is not None))
         self._requests: dict[int, memoryview] = {}
-        self._answers = Pool(shared=True, limit=1 << 62, keep=settings.buffer_cache_bytes)
+        self._answers = Pool(shared=True, limit=settings.max_buffer_bytes, keep=settings.buffer_cache_bytes)
         self._lent: dict[int, Lease] = {}
         self._turns = Turns(settings.threads)
         self._tasks: dict[int, Task] = {}
@@ -161,6 +161,8 @@ class WorkerProcess:
                         rest()
             except Exception as error:
                 self._fail(header["id"], error)
+            finally:
+                task.turn = None  # which knows of this function: what refers to itself waits for the collector
 
         session = parameters.get("id", "") if route.runs_on is RunsOn.SESSION_WORKER else ""
         if route.method != "POST":

@@ -103,10 +103,13 @@ class ThreadPool:
 
         def work(turn: Turn) -> None:
             task.turn = turn
-            with running(task):
-                rest = serve(engine, request, self._limits, send, task)
-                if rest is not None:
-                    rest()
+            try:
+                with running(task):
+                    rest = serve(engine, request, self._limits, send, task)
+                    if rest is not None:
+                        rest()
+            finally:
+                task.turn = None  # which knows of this function: what refers to itself waits for the collector
 
         def late() -> None:
             error = DeadlineError(f"{request}: expected an answer within {deadline:g} s, got none")

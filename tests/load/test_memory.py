@@ -1,0 +1,151 @@
+"""Memory adds up: what all sessions of all owners take together is never more than there is."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from opbox_protocol.errors import QuotaError
+from opbox_service.quota import GRAIN, Allocation, Budget, Ledger, machine_memory
+from tests.contract.live import TOKENS, Live
+
+MIB = 1 << 20
+
+
+@pytest.fixture(params=["none", "process"], scope="module")
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    live = Live(
+        request.param,
+        tmp_path_factory.mktemp("memory"),
+        OPBOX_MAX_SESSION_BYTES=str(100 * MIB),
+        OPBOX_MAX_OWNER_BYTES=str(150 * MIB),
+        OPBOX_MAX_DEVICE_BYTES=str(200 * MIB),
+        OPBOX_MAX_OWNER_BUFFER_BYTES=str(40 * MIB),
+        OPBOX_STALL_S="1",
+    )
+    yield live
+    assert live.stop() == 0
+
+
+def zeros(id: int | None, mib: int) -> dict[str, Any]:
+    return {"do": "invoke", "op": "_zeros", "attrs": {"shape": [mib * MIB // 4]}, "outputs": [id]}
+
+
+def test_quotas_of_sessions_do_not_add_up_to_more_than_there_is(server: Live) -> None:
+    sessions = [server.session("ann"), server.session("ann"), server.session("bob")]
+    assert sessions[0].run(zeros(1, 90)).status == 200
+    full = sessions[0].run(zeros(2, 20))
+    assert (full.status, "session memory" in full.error) == (429, True)
+    owner = sessions[1].run(zeros(1, 90))
+    assert (owner.status, "all your sessions" in owner.error) == (429, True)
+    assert sessions[1].run(zeros(1, 30)).status == 200
+    device = sessions[2].run(zeros(1, 90))
+    assert (device.status, "all sessions" in device.error) == (429, True)
+    assert sessions[0].delete().status == 200
+    assert sessions[2].run(zeros(1, 90)).status == 200
+    for session in sessions[1:]:
+        assert session.delete().status == 200
+
+
+def test_what_a_command_takes_meanwhile_is_counted_and_given_back(server: Live) -> None:
+    session = server.session()
+    assert session.run(zeros(1, 40)).status == 200
+    joined = {"do": "invoke", "op": "Concat", "attrs": {"num_args": 2, "dim": 0}, "inputs": [1, 1], "outputs": [None]}
+    refused = session.run(joined)
+    assert (refused.status, "bytes" in refused.error) == (429, True)
+    for _ in range(10):
+        assert session.run(zeros(None, 50)).status == 200
+    assert server.json("GET", session.path).header["bytes"] == 40 * MIB
+    session.delete()
+
+
+def test_batches_that_wait_are_counted(server: Live) -> None:
+    session = server.session()
+    session.seq = 1  # the first never comes
+    x = np.zeros(30 * MIB // 4, np.float32)
+    put = {"do": "put", "id": 1, "tensor": "x"}
+    assert [session.run(put, wait=False, x=x).status for _ in range(4)] == [202, 202, 202, 429]
+    assert server.json("GET", session.path).header["bytes"] == 90 * MIB
+    session.delete()
+    fresh = server.session()
+    assert fresh.run(zeros(1, 90)).status == 200
+    fresh.delete()
+
+
+def test_an_owner_s_buffers_leave_room_for_others(server: Live) -> None:
+    slow = begin(server, f"POST /v1/forward HTTP/1.1\r\nContent-Length: {39 * MIB}\r\n")
+    time.sleep(0.5)
+    x = np.zeros(4 * MIB // 4, np.float32)
+    put = {"do": "put", "id": 1, "tensor": "x"}
+    refused = server.session("ann").run(put, x=x)
+    assert (refused.status, "transfer buffers" in refused.error) == (429, True)
+    assert refused.http["retry-after"]
+    assert server.session("bob").run(put, x=x).status == 200
+    slow.close()
+    until = time.monotonic() + 10
+    while server.session("ann").run(put, x=x).status != 200:
+        assert time.monotonic() < until
+        time.sleep(0.1)
+
+
+def test_a_client_that_does_not_read_is_cut_off(server: Live) -> None:
+    session = server.session("bob")
+    assert session.run(zeros(1, 36)).status == 200
+    body = b'{"commands":[{"do":"fetch","id":1,"as":"x"}]}'
+    head = (
+        f"POST {session.path}/commands HTTP/1.1\r\nAccept: application/octet-stream\r\nContent-Length: {len(body)}\r\n"
+    )
+    reader = begin(server, head, body, owner="bob")
+    time.sleep(4)
+    size = 0
+    try:
+        while part := reader.recv(1 << 20):
+            size += len(part)
+    except ConnectionError:
+        pass
+    assert size < 36 * MIB
+    reader.close()
+    session.seq += 1
+    assert session.run({"do": "fetch", "id": 1, "as": "x"}).status == 200
+    session.delete()
+
+
+def begin(server: Live, head: str, body: bytes = b"", owner: str = "ann") -> socket.socket:
+    """A request on a socket of its own."""
+    host, port = server.url.removeprefix("http://").split(":")
+    sock = socket.create_connection((host, int(port)), timeout=20)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+    sock.sendall(f"{head}Host: {host}:{port}\r\nAuthorization: Bearer {TOKENS[owner]}\r\n\r\n".encode() + body)
+    return sock
+
+
+def test_budgets_draw_from_each_other_and_give_all_back() -> None:
+    ledger = Ledger(10 * GRAIN, 8 * GRAIN)
+    owner = ledger.of("ann", "cpu")
+    first, second = Budget(6 * GRAIN, owner), Budget(6 * GRAIN, owner)
+    kept = Allocation(first, 5 * GRAIN)
+    with pytest.raises(QuotaError, match="all your sessions"):
+        second.take(4 * GRAIN)
+    second.take(2 * GRAIN)
+    assert second.room <= GRAIN
+    with second.settling():
+        second.reserve(GRAIN // 2)
+        assert second.reserved == GRAIN // 2
+    assert (second.reserved, second.used) == (0, 2 * GRAIN)
+    other = Budget(8 * GRAIN, ledger.of("bob", "cpu"))
+    with pytest.raises(QuotaError, match="all sessions"):
+        other.reserve(4 * GRAIN)
+    kept.drop()
+    second.close()
+    assert owner.used == 0
+    other.reserve(7 * GRAIN)
+    other.keep(7 * GRAIN)
+    assert (other.used, other.reserved) == (7 * GRAIN, 0)
+    other.close()
+    assert ledger.of("bob", "cpu").used == 0
+    assert machine_memory() > 64 * MIB
