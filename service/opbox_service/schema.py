@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import opbox
+from opbox import NDArray, Symbol
 from opbox._schema import stubs
 from opbox_ops import registry
 
@@ -34,8 +35,14 @@ def files() -> dict[Path, str]:
     root = Path(opbox.__file__).parent
     operators = catalogue()["operators"]
     lines = ",\n".join(json.dumps(operator, separators=(", ", ": "), ensure_ascii=False) for operator in operators)
+    methods = {package: _written_methods(kind) for package, kind in (("symbol", Symbol), ("ndarray", NDArray))}
     texts = {root / "_schema" / "operators.json": '{"operators": [\n' + lines + "\n]}\n"}
-    return texts | {root / name: text for name, text in stubs.files(operators).items()}
+    return texts | {root / name: text for name, text in stubs.files(operators, methods).items()}
+
+
+def _written_methods(tensor: type) -> set[str]:
+    """The methods of a class of tensors that are no operators of the catalogue."""
+    return {name for kind in tensor.__mro__[:-1] if kind.__name__ != "Fluent" for name in vars(kind)}
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -191,6 +191,13 @@ class Operator:
             return [f"{prefix}{i}" for i in range(number)]
         return [slot["name"] for slot in self._out if self._holds(slot.get("when"), attrs)]
 
+    @property
+    def makes_one(self) -> bool:
+        """Whether a call that gives no parameters but the required ones has one output."""
+        if isinstance(self._out, dict):
+            return False
+        return self.visible_outputs({}) == 1
+
     def num_outputs(self, attrs: Attrs) -> int:
         """How many outputs, hidden ones included."""
         return self._visible if self._visible is not None else len(self.output_names(attrs))

@@ -90,9 +90,13 @@ def type_name(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
     types: list[str] = []
     for kind in _kinds(schema, definitions):
         if "enum" in kind or "const" in kind:
-            types.append("str" if all(isinstance(choice, str) for choice in kind.get("enum", [""])) else "int")
+            choices = kind.get("enum", [kind.get("const")])
+            types.append(f"Literal[{', '.join(map(repr, choices))}]")
         elif kind.get("type") == "array":
-            types += ["Sequence[Any]", "int"]
+            items = [item for item in _kinds(kind.get("items", {}), definitions) if item.get("type") != "null"]
+            one = " | ".join(dict.fromkeys(names.get(str(item.get("type")), "Any") for item in items))
+            holes = " | None" if any(item.get("type") == "null" for item in _kinds(kind.get("items", {}), {})) else ""
+            types += [f"Sequence[{one}{holes}]", one]
         else:
             types.append(names.get(str(kind.get("type")), "Any"))
     return " | ".join(dict.fromkeys(types))

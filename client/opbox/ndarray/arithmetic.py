@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -43,23 +43,24 @@ class Arithmetic:
 
     __slots__ = ()
 
-    __add__, __radd__, __iadd__ = methods(apply, "add")
-    __sub__, __rsub__, __isub__ = methods(apply, "subtract")
-    __mul__, __rmul__, __imul__ = methods(apply, "multiply")
-    __truediv__, __rtruediv__, __itruediv__ = methods(apply, "divide")
-    __div__, __rdiv__, __idiv__ = __truediv__, __rtruediv__, __itruediv__
-    __mod__, __rmod__, __imod__ = methods(apply, "modulo")
-    __pow__, __rpow__, _ = methods(apply, "power")
+    if not TYPE_CHECKING:  # the stub of Fluent has their types
+        __add__, __radd__, __iadd__ = methods(apply, "add")
+        __sub__, __rsub__, __isub__ = methods(apply, "subtract")
+        __mul__, __rmul__, __imul__ = methods(apply, "multiply")
+        __truediv__, __rtruediv__, __itruediv__ = methods(apply, "divide")
+        __div__, __rdiv__, __idiv__ = __truediv__, __rtruediv__, __itruediv__
+        __mod__, __rmod__, __imod__ = methods(apply, "modulo")
+        __pow__, __rpow__, _ = methods(apply, "power")
 
-    __eq__ = comparison(apply, "equal", with_none=False)
-    __ne__ = comparison(apply, "not_equal", with_none=True)
-    __gt__ = comparison(apply, "greater")
-    __ge__ = comparison(apply, "greater_equal")
-    __lt__ = comparison(apply, "lesser")
-    __le__ = comparison(apply, "lesser_equal")
+        __eq__ = comparison(apply, "equal", with_none=False)
+        __ne__ = comparison(apply, "not_equal", with_none=True)
+        __gt__ = comparison(apply, "greater")
+        __ge__ = comparison(apply, "greater_equal")
+        __lt__ = comparison(apply, "lesser")
+        __le__ = comparison(apply, "lesser_equal")
 
-    def __neg__(self: Any) -> Any:
-        return self._imperative("negative", [self])
+        def __neg__(self: Any) -> Any:
+            return self._imperative("negative", [self])
 
-    def __abs__(self: Any) -> Any:
-        return self._imperative("abs", [self])
+        def __abs__(self: Any) -> Any:
+            return self._imperative("abs", [self])

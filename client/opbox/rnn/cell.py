@@ -199,5 +199,6 @@ class BaseRNNCell:
 
     def _get_activation(self, inputs: Symbol, activation: Any, **kwargs: Any) -> Symbol:
         if isinstance(activation, str):
-            return symbol.Activation(inputs, act_type=activation, **kwargs)
+            function: Any = activation  # the operator says which there are
+            return symbol.Activation(inputs, act_type=function, **kwargs)
         return activation(inputs, **kwargs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import _schema
 from ..base import NotImplementedForSymbol, is_number
@@ -48,40 +48,42 @@ class Arithmetic:
     __slots__ = ()
     __hash__ = None  # type: ignore[assignment]
 
-    __add__, __radd__, _ = methods(apply, "add")
-    __sub__, __rsub__, _ = methods(apply, "subtract")
-    __mul__, __rmul__, _ = methods(apply, "multiply")
-    __truediv__, __rtruediv__, _ = methods(apply, "divide")
-    __div__, __rdiv__ = __truediv__, __rtruediv__
-    __mod__, __rmod__, _ = methods(apply, "modulo")
-    __pow__, _, _ = methods(apply, "power")
+    if not TYPE_CHECKING:  # the stub of Fluent has their types
+        __add__, __radd__, _ = methods(apply, "add")
+        __sub__, __rsub__, _ = methods(apply, "subtract")
+        __mul__, __rmul__, _ = methods(apply, "multiply")
+        __truediv__, __rtruediv__, _ = methods(apply, "divide")
+        __div__, __rdiv__ = __truediv__, __rtruediv__
+        __mod__, __rmod__, _ = methods(apply, "modulo")
+        __pow__, _, _ = methods(apply, "power")
 
-    def __rpow__(self, other: Any) -> Any:
-        operation = TABLE["power"]
-        # MXNet names the nodes of `2 ** x` by the operator's whole name, and those of `pow(2, x)` as all others.
-        scalar, _ = operation.reflected
-        return apply(self, other, operation._replace(reflected=(scalar, scalar)), True)
+        def __rpow__(self, other: Any) -> Any:
+            operation = TABLE["power"]
+            # MXNet names the nodes of `2 ** x` by the operator's whole name, and those of `pow(2, x)` as all others.
+            scalar, _ = operation.reflected
+            return apply(self, other, operation._replace(reflected=(scalar, scalar)), True)
 
-    __eq__ = comparison(apply, "equal")
-    __ne__ = comparison(apply, "not_equal")
-    __gt__ = comparison(apply, "greater")
-    __ge__ = comparison(apply, "greater_equal")
-    __lt__ = comparison(apply, "lesser")
-    __le__ = comparison(apply, "lesser_equal")
+        __eq__ = comparison(apply, "equal")
+        __ne__ = comparison(apply, "not_equal")
+        __gt__ = comparison(apply, "greater")
+        __ge__ = comparison(apply, "greater_equal")
+        __lt__ = comparison(apply, "lesser")
+        __le__ = comparison(apply, "lesser_equal")
 
-    def __neg__(self: Any) -> Any:
-        return self * -1.0
+        def __neg__(self: Any) -> Any:
+            return self * -1.0
 
-    def __abs__(self) -> Any:
-        return type(self)(create(_schema.get("abs"), "abs", [self], {}, {}))  # type: ignore[call-arg]
+        def __abs__(self) -> Any:
+            return type(self)(create(_schema.get("abs"), "abs", [self], {}, {}))  # type: ignore[call-arg]
 
     def __bool__(self) -> bool:
         raise NotImplementedForSymbol("__bool__", "bool")
 
-    __iadd__ = _refused("__iadd__", "+=")
-    __isub__ = _refused("__isub__", "-=")
-    __imul__ = _refused("__imul__", "*=")
-    __itruediv__ = _refused("__itruediv__", "/=")
+    if not TYPE_CHECKING:
+        __iadd__ = _refused("__iadd__", "+=")
+        __isub__ = _refused("__isub__", "-=")
+        __imul__ = _refused("__imul__", "*=")
+        __itruediv__ = _refused("__itruediv__", "/=")
 
     def wait_to_read(self) -> None:
         """Not for symbols."""
