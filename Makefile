@@ -8,17 +8,24 @@ JOBS ?= 2
 PORT ?= 8000
 PARTS := protocol ops client service
 
-.PHONY: help demo test nvrtc lint format conformance record bench serve schema gpu-check gpu-wheels image clean
+.PHONY: help demo test nvrtc packages pythons lint format conformance record bench serve schema gpu-check gpu-wheels image clean
 
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
-$(READY): constraints.txt requirements-dev.txt $(foreach part,$(PARTS),$(part)/pyproject.toml)
+# What a demo needs: the packages, without bytecode that Python writes when it needs it, and the digits that scikit-learn has.
+$(VENV)/.packages: constraints.txt $(foreach part,$(PARTS),$(part)/pyproject.toml)
 	@PYTHON=$(PYTHON) sh .ci/make-venv.sh $(VENV)
-	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -r requirements-dev.txt $(foreach part,$(PARTS),-e $(part))
+	$(BIN)/python -m pip install -q --no-compile --disable-pip-version-check -c constraints.txt scikit-learn setuptools
+	$(BIN)/python -m pip install -q --no-compile --disable-pip-version-check -c constraints.txt --no-build-isolation \
+	  $(foreach part,$(PARTS),-e $(part))
 	@touch $@
 
-demo: $(READY)  ## train LeNet on handwritten digits through HTTP (DATA=folder of MNIST idx files)
+$(READY): $(VENV)/.packages requirements-dev.txt
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -r requirements-dev.txt
+	@touch $@
+
+demo: $(VENV)/.packages  ## train LeNet on handwritten digits through HTTP (DATA=folder of MNIST idx files)
 	$(BIN)/python examples/lenet_demo.py $(if $(DATA),--data $(DATA))
 
 test: $(READY)  ## all tests that need neither MXNet nor a GPU
@@ -30,6 +37,18 @@ $(VENV)/.nvrtc: $(READY) .ci/nvrtc.txt
 
 nvrtc: $(VENV)/.nvrtc  ## compile every CUDA kernel for sm_90, which needs no GPU (the compiler takes 225 MB)
 	$(BIN)/python -m pytest -m nvrtc tests/nvrtc $(ARGS)
+
+$(VENV)/.packaging: $(READY) .ci/packaging.txt
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -r .ci/packaging.txt
+	@touch $@
+
+packages: $(VENV)/.packaging  ## build the four distributions into dist, and check them as an index would
+	rm -rf dist
+	for part in $(PARTS); do $(BIN)/python -m build -q --outdir dist $$part || exit 1; done
+	$(BIN)/python -m twine check --strict dist/*
+
+pythons:  ## the tests that need no server, on Python 3.12 and 3.13 where this machine has them
+	sh .ci/pythons.sh -n $(JOBS) $(ARGS)
 
 lint: $(READY)  ## ruff and mypy --strict
 	$(BIN)/ruff check
@@ -72,4 +91,4 @@ image:  ## the CPU image
 	docker build -f docker/cpu.Dockerfile -t opbox:cpu .
 
 clean:  ## remove the virtual environments and build outputs
-	rm -rf $(VENV) $(ORACLE) .wheels build $(foreach part,$(PARTS),$(part)/build $(part)/*.egg-info)
+	rm -rf $(VENV) .venv-3* $(ORACLE) .wheels build dist $(foreach part,$(PARTS),$(part)/build $(part)/*.egg-info)

@@ -1,0 +1,87 @@
+"""The four distributions: their metadata agree, and an installation is found wherever a script runs."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PARTS = ("protocol", "ops", "client", "service")
+OURS = re.compile(r"(opbox[\w-]*)(\[\w+\])?(.*)")
+
+
+def project(part: str) -> dict[str, Any]:
+    document: dict[str, Any] = tomllib.loads((ROOT / part / "pyproject.toml").read_text())["project"]
+    return document
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_distribution_says_what_an_index_shows(part: str) -> None:
+    metadata = project(part)
+    assert metadata["license"] == "Apache-2.0"
+    assert metadata["license-files"] == ["LICENSE"]
+    assert (ROOT / part / "LICENSE").read_text() == (ROOT / "LICENSE").read_text()
+    readme = (ROOT / part / metadata["readme"]).read_text()
+    assert readme.startswith(f"# {metadata['name']}\n")
+    assert "](docs/" not in readme  # an index shows it where no such file is
+    assert {f"Programming Language :: Python :: 3.{minor}" for minor in (11, 12, 13)} <= set(metadata["classifiers"])
+    assert "Typing :: Typed" in metadata["classifiers"]
+
+
+def test_versions_are_one_and_pinned_to_each_other() -> None:
+    projects = [project(part) for part in PARTS]
+    (version,) = {metadata["version"] for metadata in projects}
+    names = {metadata["name"] for metadata in projects}
+    for metadata in projects:
+        extras = metadata.get("optional-dependencies", {}).values()
+        for requirement in [*metadata["dependencies"], *(one for extra in extras for one in extra)]:
+            match = OURS.fullmatch(requirement)
+            if match is not None:
+                assert match[1] in names
+                assert match[3] == f"=={version}", (metadata["name"], requirement)
+
+
+def test_the_client_has_extras() -> None:
+    assert {"server", "notebook", "viz"} <= set(project("client")["optional-dependencies"])
+
+
+def test_every_requirement_is_pinned() -> None:
+    pinned = {
+        line.partition("==")[0].lower().replace("_", "-")
+        for line in (ROOT / "constraints.txt").read_text().splitlines()
+        if "==" in line
+    }
+    wanted = {
+        re.split(r"[\[<>=;\s]", line)[0].lower().replace("_", "-")
+        for file in ("requirements-dev.txt", ".ci/packaging.txt", ".ci/nvrtc.txt")
+        for line in (ROOT / file).read_text().splitlines()
+        if line and not line.startswith("#")
+    }
+    for part in PARTS:
+        metadata = project(part)
+        extras = {name: one for name, one in metadata.get("optional-dependencies", {}).items() if "cuda" not in name}
+        for requirement in [*metadata["dependencies"], *(one for extra in extras.values() for one in extra)]:
+            if not requirement.startswith("opbox"):
+                wanted.add(re.split(r"[\[<>=;\s]", requirement)[0].lower().replace("_", "-"))
+    assert wanted - pinned == set()
+
+
+def test_a_folder_called_opbox_beside_a_script_hides_nothing(tmp_path: Path) -> None:
+    # As where the working folder is the one that this was cloned into.
+    for part, package in zip(PARTS, ("opbox_protocol", "opbox_ops", "opbox", "opbox_service"), strict=True):
+        (tmp_path / "opbox" / part / package).mkdir(parents=True)
+    (tmp_path / "opbox_ops").mkdir()
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import opbox as mx, opbox_ops, opbox_service\n"
+        "print(mx.sym.Variable('x').name, opbox_ops.__file__ is not None, opbox_service.__file__ is not None)\n"
+    )
+    for command in ([str(script)], ["-c", script.read_text()], ["-m", "script"]):
+        done = subprocess.run([sys.executable, *command], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.stdout == "x True True\n", done.stderr
