@@ -1,5 +1,5 @@
 #!/bin/sh
-# The stateless routes from curl, in plain JSON: infer_shape, forward, backward.
+# The server from curl, in plain JSON: infer_shape, forward and backward without a session, and a training step in one.
 #
 #     OPBOX_URL=http://127.0.0.1:8000 OPBOX_TOKEN=... sh examples/curl_session.sh
 #
@@ -44,3 +44,30 @@ post /v1/backward <<JSON
 {"graph": $GRAPH, "inputs": $INPUTS,
   {"name": "head_grad:fc_output", "shape": [2, 2], "datatype": "FP32", "data": [[1, 1], [1, 1]]}]}
 JSON
+
+echo "== a session: arrays that stay, and a step of gradient descent on them"
+SESSION=$(post /v1/sessions </dev/null | sed -n 's/.*"id":"\([0-9a-f]*\)".*/\1/p')
+trap 'curl --silent --request DELETE --header "Authorization: Bearer $OPBOX_TOKEN" "$OPBOX_URL/v1/sessions/$SESSION"; echo' EXIT
+
+echo "== put the arrays (1 to 3), room for the weight's gradient (4), and bind the graph to them (5)"
+post "/v1/sessions/$SESSION/commands" <<JSON
+{"inputs": $INPUTS, {"name": "room", "shape": [2, 3], "datatype": "FP32", "data": [[0, 0, 0], [0, 0, 0]]}],
+ "commands": [
+   {"do": "put", "id": 1, "tensor": "data"}, {"do": "put", "id": 2, "tensor": "fc_weight"},
+   {"do": "put", "id": 3, "tensor": "fc_bias"}, {"do": "put", "id": 4, "tensor": "room"},
+   {"do": "bind", "id": 5, "graph": $GRAPH, "args": {"data": 1, "fc_weight": 2, "fc_bias": 3},
+    "grads": {"fc_weight": 4}, "grad_req": {"data": "null", "fc_weight": "write", "fc_bias": "null"},
+    "outputs": [6]}]}
+JSON
+
+echo "== forward, backward for a head gradient of ones, weight -= 0.1 * gradient: expected 0.5, -0.7, -1.9, 0, -0.2, -0.4"
+post "/v1/sessions/$SESSION/commands" <<JSON
+{"inputs": [{"name": "ones", "shape": [2, 2], "datatype": "FP32", "data": [[1, 1], [1, 1]]}],
+ "commands": [
+   {"do": "put", "id": 7, "tensor": "ones"},
+   {"do": "forward", "executor": 5, "is_train": true}, {"do": "backward", "executor": 5, "head_grads": [7]},
+   {"do": "update", "op": "sgd_update", "attrs": {"lr": "0.1"}, "calls": [{"inputs": [2, 4]}]},
+   {"do": "fetch", "id": 2, "as": "fc_weight"}]}
+JSON
+
+echo "== end the session; all that it held is freed"

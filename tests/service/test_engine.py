@@ -198,3 +198,17 @@ def test_of_very_many_errors_the_first_is_told() -> None:
     with pytest.raises(BadRequestError, match=r"command 100 \(free\): ids.0: expected an integer"):
         engine.call("POST", f"/v1/sessions/{session}/commands", {"commands": commands})
     engine.close()
+
+
+def test_a_session_too_many_is_told_what_its_owner_can_do() -> None:
+    engine = Engine(Settings.embedded().model_copy(update={"max_sessions": 1}))
+    id = engine.call("POST", "/v1/sessions", {})[0]["id"]
+    with pytest.raises(
+        QuotaError, match=r"^sessions: expected at most 1 of an owner, got one more: end one of yours \("
+    ):
+        engine.call("POST", "/v1/sessions", {})
+    # What the sentence names works.
+    assert [session["id"] for session in engine.call("GET", "/v1/sessions")[0]["sessions"]] == [id]
+    engine.call("DELETE", f"/v1/sessions/{id}")
+    engine.call("POST", "/v1/sessions", {})
+    engine.close()

@@ -72,7 +72,8 @@ def server():
 @pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl here")
 def test_curl_session(server):
     printed = run("sh", str(EXAMPLES / "curl_session.sh"), **server)
-    shapes, forward, backward = (json.loads(line) for line in printed.splitlines() if line.startswith("{"))
+    lines = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
+    shapes, forward, backward, bound, step, deleted = lines
     assert dict(zip(shapes["arg_names"], shapes["arg_shapes"], strict=True)) == {
         "data": [2, 3],
         "fc_weight": [2, 3],
@@ -83,6 +84,9 @@ def test_curl_session(server):
     assert grads["grad:fc_bias"] == [2, 2]
     assert grads["grad:fc_weight"] == [5, 7, 9, 5, 7, 9]
     assert grads["grad:data"] == [1.5, 0.5, -0.5] * 2
+    assert bound["outputs"] == []
+    assert step["outputs"][0]["data"] == pytest.approx([0.5, -0.7, -1.9, 0, -0.2, -0.4], abs=1e-6)
+    assert set(deleted) == {"deleted"}
 
 
 def test_the_demo(server):

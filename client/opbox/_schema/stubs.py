@@ -115,7 +115,9 @@ def _fluent(package: str, written: Collection[str]) -> str:
         sides = ["", "r", "i"] if package == "ndarray" and key != "power" else ["", "r"]
         lines += [f"    def __{side}{name}__(self, other: {operand}) -> {tensor}: ...\n" for side in sides]
     for name in ("gt", "ge", "lt", "le"):
-        lines.append(f"    def __{name}__(self, other: {operand}) -> {tensor}: ...\n")
+        # numpy's arrays would have the mirrored comparison, and leave it to this one.
+        overlap = "  # type: ignore[misc]" if package == "ndarray" else ""
+        lines.append(f"    def __{name}__(self, other: {operand}) -> {tensor}: ...{overlap}\n")
     for name in ("eq", "ne"):  # elementwise, where object's answer yes or no
         lines.append(f"    def __{name}__(self, other: object) -> {tensor}: ...  # type: ignore[override]\n")
     lines += [f"    def __{name}__(self) -> {tensor}: ...\n" for name in ("neg", "abs")]

@@ -21,10 +21,18 @@ from ..stateless.graph_runner import check_device
 from .code_policy import CodePolicy
 from .session import ServerSession
 
-__all__ = ["Sessions", "return_memory"]
+__all__ = ["Sessions", "return_memory", "too_many"]
 
 REMEMBERED = 10_000
 """Ended sessions whose owners still learn what became of them."""
+
+
+def too_many(limit: int) -> str:
+    """What an owner with `limit` sessions is told, who asks for another."""
+    return (
+        f"sessions: expected at most {limit} of an owner, got one more: end one of yours (DELETE /v1/sessions/{{id}}; "
+        "GET /v1/sessions lists them), or try again when one has expired"
+    )
 
 
 class Sessions:
@@ -91,7 +99,7 @@ class Sessions:
         with self._lock:
             count = sum(1 for session in self._sessions.values() if session.owner == owner)
             if count >= settings.max_sessions:
-                raise QuotaError(f"sessions: expected at most {settings.max_sessions} of an owner: delete one first")
+                raise QuotaError(too_many(settings.max_sessions))
             id = secrets.token_hex(16)
             session = ServerSession(
                 id,

@@ -19,6 +19,7 @@ from opbox_protocol.errors import GoneError, MXNetError, NotReadyError, QuotaErr
 
 from ..carriers import RawRequest, RawResponse
 from ..device_time import DeviceTimes
+from ..session.sessions import too_many
 from ..settings import SCOPES, UPLOADS, Settings
 from . import landlock
 from .code_worker import CodeWorker, own_packages
@@ -164,11 +165,12 @@ class CodeWorkers:
         settings = self._settings
         mine = sum(1 for owner, _, _ in self._taken.values() if owner == request.owner)
         if mine >= settings.max_sessions:
-            raise QuotaError(f"sessions: expected at most {settings.max_sessions} of an owner: delete one first")
+            raise QuotaError(too_many(settings.max_sessions))
         if len(self._taken) + self._opening >= settings.code_sessions:
             raise QuotaError(
-                f"sessions: expected at most {settings.code_sessions} that may bring code: delete one, or make one "
-                'without ({"code": false})'
+                f"sessions: expected at most {settings.code_sessions} of all owners that may bring code, got one more: "
+                'ask for one that takes none ({"code": false}, or OPBOX_CODE=0 for the Python client), or try again '
+                "when one has ended"
             )
         self._opening += 1
         try:
