@@ -97,6 +97,18 @@ CASES = [
     _moments((3, 4, 5), (0, -1), keepdims=True),
     _moments((3, 4), (0, 1), zero_size=False),
     _moments((2, 3, 4, 5), (2, 3)),
+    *(
+        Case(
+            "moments",
+            {"data": Arg((5, 3), low, 4, kind="int")},
+            {"axes": (0,)},
+            dtypes,
+            numeric=False,
+            zero_size=False,
+            why="quotients of integers are cut off",
+        )
+        for low, dtypes in ((-4, ("int32", "int64", "int8")), (0, ("uint8",)))
+    ),
     *_batch("BatchNorm_v1", (3, 4, 5, 2)),
     *_batch("BatchNorm_v1", (3, 4), fix_gamma=False, eps=0.1),
     *_batch("BatchNorm_v1", (3, 4, 5, 2), fix_gamma=False, use_global_stats=True),

@@ -4,6 +4,8 @@ data is any shape; mean and var are what is left of it without axes, or with len
 n elements to a mean:
 
     mean = sum data / n        var = sum (data - mean)^2 / n        gdata = (gmean + 2 (data - mean) gvar) / n
+
+Of integers both are whole: each quotient is cut off.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from opbox_protocol.errors import ParamError
 from ..accumulation import accumulation_type
 from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..gradient import backward_node
-from ..infer import Shape, ShapeList, TypeList, canonical_axis
+from ..infer import FLOATS, Shape, ShapeList, TypeList, canonical_axis
 from ..node import Entry, Node
 from ..params import Bool, Field, OptShape, Params
 from ..registry import register, register_backward
@@ -58,7 +60,7 @@ def _(p: MomentsParams, ins: ShapeList, outs: ShapeList) -> None:
 
 @op.infer_type
 def _(p: MomentsParams, ins: TypeList, outs: TypeList) -> None:
-    dtype = ins.only(0, "float16", "float32", "float64", "bfloat16")
+    dtype = ins.only(0, *FLOATS, "int8", "uint8", "int32", "int64")
     for slots, k in ((outs, 0), (outs, 1), (ins, 0), (outs, 0)):
         dtype = slots.merge(k, dtype)
 
@@ -70,9 +72,18 @@ def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
 
 def _temps(data: int) -> Any:
     def rule(p: MomentsParams, call: CallSpec) -> Sequence[Temp]:
-        return [Temp(call.inputs[data].shape, accumulation_type(call.inputs[data].dtype))]
+        dtype = call.inputs[data].dtype
+        return [Temp(call.inputs[data].shape, "int64" if dtype.kind in "iu" else accumulation_type(dtype))]
 
     return rule
+
+
+def _divide(xp: Any, total: Array, n: int) -> None:
+    """total / n in place; whole numbers are cut off, as C does it."""
+    if total.dtype.kind == "i":
+        xp.copyto(total, xp.sign(total) * (abs(total) // n))
+    else:
+        total /= n
 
 
 def _centred(p: MomentsParams, xp: Any, data: Array, centred: Array) -> tuple[Array, tuple[int, ...], int]:
@@ -82,7 +93,7 @@ def _centred(p: MomentsParams, xp: Any, data: Array, centred: Array) -> tuple[Ar
     for axis in axes:
         n *= data.shape[axis]
     mean = data.sum(axis=axes, keepdims=True, dtype=centred.dtype)
-    mean /= max(1, n)
+    _divide(xp, mean, max(1, n))
     xp.subtract(data, mean, out=centred)
     return mean, axes, max(1, n)
 
@@ -95,7 +106,9 @@ def _(p: MomentsParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Non
         outputs[0][...] = mean.reshape(outputs[0].shape)
     if outputs[1] is not None:
         ctx.xp.multiply(centred, centred, out=centred)
-        outputs[1][...] = (centred.sum(axis=axes) / n).reshape(outputs[1].shape)
+        variance = centred.sum(axis=axes, keepdims=True, dtype=centred.dtype)
+        _divide(ctx.xp, variance, n)
+        outputs[1][...] = variance.reshape(outputs[1].shape)
 
 
 @backward.compute(temps=_temps(2), allocates="the means in the type that is summed in")
@@ -108,6 +121,8 @@ def _(p: MomentsParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Non
     shape = kept_dims(data.shape, axes)
     centred *= gvar.reshape(shape)
     centred *= 2
-    centred += gmean.reshape(shape)
-    centred /= n
+    _divide(ctx.xp, centred, n)
+    share = gmean.astype(centred.dtype).reshape(shape)
+    _divide(ctx.xp, share, n)
+    centred += share
     outputs[0][...] = centred
