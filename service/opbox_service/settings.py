@@ -44,6 +44,7 @@ class Token(BaseModel):
     name: str = Field(min_length=1, max_length=128)
     token: SecretStr = Field(min_length=8)
     scopes: frozenset[Scope] = frozenset({"run"})
+    weight: float = Field(default=1, gt=0, le=1000, description="Its owner's share of a worker's time, to others'.")
     expires: AwareDatetime | None = Field(
         default=None, description="When it ceases to be one, with its time zone: 2030-01-31T12:00:00Z."
     )

@@ -59,6 +59,10 @@ class Turn:
         self.since = time.monotonic()
         self.wanted = False
 
+    def outlook(self) -> tuple[int, float]:
+        """See Turns.outlook; for a new call of this one's owner."""
+        return self._turns.outlook(self._job.owner)
+
     def pass_on(self) -> None:
         """Let others run who have worked less, if the call has worked for a quantum; returns in its next turn."""
         if time.monotonic() - self.since >= QUANTUM_S:

@@ -46,6 +46,10 @@ WATCHED_S = 0.05
 """How long a request may take before its client is watched."""
 
 _NON_FINITE = re.compile(rb"non-finite\s*=\s*\"?(string|null)\b", re.IGNORECASE)
+USUAL_URGENCY = 3
+"""Of requests that state none (RFC 9218, header `Priority: u=3`); those of a greater number go behind."""
+
+_URGENCY = re.compile(rb"(?:^|[,\s])u=([0-7])(?![0-9])")
 _DIGITS = re.compile(rb"[0-9]{1,18}")
 _HEADER_LENGTH = HEADER_LENGTH.lower().encode()
 
@@ -135,6 +139,9 @@ class Endpoint:
             accept = headers.get(b"accept", b"")
             request.binary = request.header_length is not None or b"application/octet-stream" in accept
             request.non_finite = _non_finite(accept)
+            request.weight = identity.weight
+            urgency = _URGENCY.search(headers.get(b"priority", b""))
+            request.interactive = urgency is None or int(urgency[1]) <= USUAL_URGENCY
             with self._holding(identity.owner, length or 0):
                 request.body = await self._body(request, length, headers, receive)
                 context.whole = True
@@ -383,6 +390,8 @@ async def _send(context: RequestContext, response: RawResponse, send: Send, stal
         headers.append((b"content-type", b"application/octet-stream"))
         headers.append((_HEADER_LENGTH, b"%d" % response.header_length))
     context.started = True
+    if response.status in (429, 503):
+        headers.append((b"retry-after", b"1"))
     if response.status >= 400:
         body = _with_request_id(body, context.request_id)
         headers[0] = (b"content-length", b"%d" % len(body))

@@ -31,11 +31,13 @@ class Identity:
 
     Attributes:
         expires: when its token ceases to be one; None for never.
+        weight: the owner's share of a worker's time, to others'.
     """
 
     owner: str
     scopes: frozenset[Scope]
     expires: datetime | None = None
+    weight: float = 1.0
 
     def require(self, *scopes: Scope) -> None:
         """ForbiddenError unless the token has one of the scopes."""
@@ -104,7 +106,9 @@ class Tokens:
             further = [*further, *read_tokens(settings.tokens_file)]
         for token in further:
             expires = token.expires.astimezone(UTC) if token.expires is not None else None
-            known[_digest(token.token.get_secret_value().encode())] = Identity(token.name, token.scopes, expires)
+            known[_digest(token.token.get_secret_value().encode())] = Identity(
+                token.name, token.scopes, expires, token.weight
+            )
         return known
 
     def _read_changes(self) -> None:

@@ -62,6 +62,9 @@ class SessionState(SessionAnswer):
     idle_s: float
     created: float = Field(description="Seconds since 1970.")
     next_seq: int
+    waiting: int = Field(default=0, description="Batches that wait for their turn in the session.")
+    calls_before: int = Field(default=0, description="Calls that would go before a new one of yours on the worker.")
+    wait_s: float = Field(default=0, description="Seconds that it would wait for its turn, as far as can be told.")
     objects: int = Field(description="Arrays, executors and kernels.")
     bytes: int
     peak_bytes: int

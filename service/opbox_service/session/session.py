@@ -36,7 +36,7 @@ from ..device_time import DeviceTimes
 from ..quota import Budget, MeteredBackend
 from ..settings import SCOPES, Scope, Settings
 from ..stateless.graph_cache import GraphCache
-from ..task import Task, running
+from ..task import Task, current, running
 from .batch import NO_LIMIT, Batch
 from .code_policy import CodePolicy
 
@@ -338,6 +338,8 @@ class ServerSession:
 
     def json(self) -> dict[str, Any]:
         """The session's state, as GET answers it."""
+        task = current()
+        before, wait_s = task.turn.outlook() if task is not None and task.turn is not None else (0, 0.0)
         return {
             "id": self.id,
             "device": self.device,
@@ -345,6 +347,9 @@ class ServerSession:
             "idle_s": round(time.monotonic() - self.used, 3),
             "created": self.created,
             "next_seq": self._next,
+            "waiting": len(self._waiting),
+            "calls_before": before,
+            "wait_s": round(wait_s, 3),
             "objects": len(self.table),
             "bytes": self.budget.used,
             "peak_bytes": self.budget.peak,
