@@ -165,9 +165,16 @@ def content_hash(document: str | bytes | Mapping[str, Any]) -> str:
     """sha256, in hexadecimal, of the document's canonical JSON: keys sorted, no spaces, UTF-8."""
     parsed = _parse(document)
     digest = hashlib.sha256()
-    for piece in _canonical(parsed) if isinstance(parsed, Mapping) else [_dump(parsed)]:
+    for piece in _canonical(parsed) if _is_large(parsed) else [_dump(parsed)]:
         digest.update(piece.encode("utf-8", "surrogatepass"))
     return digest.hexdigest()
+
+
+def _is_large(document: Any) -> bool:
+    """Whether writing it takes so long that other threads should not wait for it."""
+    return isinstance(document, Mapping) and any(
+        type(value) is list and len(value) > DUMPED_ITEMS for value in document.values()
+    )
 
 
 def _dump(value: Any) -> str:

@@ -7,6 +7,7 @@ the calls that follow: a `CallForm` for an operator with its attributes, a `Prep
 
 from __future__ import annotations
 
+import contextlib
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from threading import Lock
@@ -166,17 +167,17 @@ class CallForm:
         except IndexError:
             run = None
         try:
-            if run is not None and ready is not None:
-                if silent:
-                    run(inputs, targets)
-                else:
-                    with np.errstate(all="ignore"):
-                        run(inputs, targets)
-                ready.append(run)
+            if silent and run is not None:
+                run(inputs, targets)
             else:
-                with np.errstate(all="ignore"):
-                    context = OpContext(backend.xp, backend.special, random, backend, Mode(is_train))
-                    call.first(inputs, targets, shared, context)
+                with contextlib.nullcontext() if silent else np.errstate(all="ignore"):
+                    if run is not None:
+                        run(inputs, targets)
+                    else:
+                        context = OpContext(backend.xp, backend.special, random, backend, Mode(is_train))
+                        call.first(inputs, targets, shared, context)
+            if run is not None and ready is not None:
+                ready.append(run)
         except Exception as error:
             raise sentence_of(at_node(error, call.node), self.op) from error
         for k, target in copies:
