@@ -8,7 +8,7 @@ JOBS ?= 2
 PORT ?= 8000
 PARTS := protocol ops client service
 
-.PHONY: help demo test nvrtc packages pythons lint format conformance record bench serve schema gpu-check gpu-wheels image clean
+.PHONY: help demo test fuzz nvrtc packages pythons lint format conformance record bench serve schema gpu-check gpu-wheels image clean
 
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -30,6 +30,10 @@ demo: $(VENV)/.packages  ## train LeNet on handwritten digits through HTTP (DATA
 
 test: $(READY)  ## all tests that need neither MXNet nor a GPU
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not conformance and not nvrtc" $(ARGS)
+
+fuzz: $(READY)  ## the generated campaigns over frames, JSON, graphs and commands, FUZZ (100) times as long as in make test
+	OPBOX_FUZZ=$(or $(FUZZ),100) $(BIN)/python -m pytest -n $(JOBS) --timeout 0 tests/service/test_wire_fuzz.py \
+	  tests/service/test_graph_fuzz.py $(ARGS)
 
 $(VENV)/.nvrtc: $(READY) .ci/nvrtc.txt
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -r .ci/nvrtc.txt

@@ -14,6 +14,7 @@ from opbox_service.graph.ir import Graph
 from opbox_service.graph.json import load
 from opbox_service.graph.passes.infer_shape import infer_shape
 from tests.contract.live import FC, symbol, var
+from tests.fuzzing import FUZZ
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-3, 9) | st.floats() | st.text(max_size=6) | st.just("null"),
@@ -77,20 +78,20 @@ def loaded(document: Any) -> Graph | None:
     return graph
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300 * FUZZ, deadline=None)
 @given(DOCUMENT | JSON)
 def test_any_document(document: Any) -> None:
     loaded(document)
     loaded(json.dumps(document))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100 * FUZZ, deadline=None)
 @given(st.text(max_size=60) | st.binary(max_size=60))
 def test_any_text(text: str | bytes) -> None:
     loaded(text)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300 * FUZZ, deadline=None)
 @given(st.sampled_from([FC, NET]), st.data())
 def test_a_graph_with_one_place_changed(graph: dict[str, Any], data: st.DataObject) -> None:
     changed = copy.deepcopy(graph)
@@ -116,7 +117,7 @@ def test_a_graph_with_one_place_changed(graph: dict[str, Any], data: st.DataObje
         one_sentence(error.message)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60 * FUZZ, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), min_size=1, max_size=40))
 def test_sums_of_anything_before_load_and_infer(pairs: list[tuple[int, int]]) -> None:
     nodes: list[Any] = [var("x")]

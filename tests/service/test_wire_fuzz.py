@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,13 @@ from hypothesis.extra import numpy as hnp
 from opbox_protocol import wire
 from opbox_protocol.datatypes import DATATYPES
 from opbox_protocol.errors import WireError
+from opbox_service import json_text
 from opbox_service.carriers import RawRequest, RawResponse
 from opbox_service.codec import limits_of, serve
 from opbox_service.engine import Engine
 from opbox_service.routes.table import ROUTES
 from opbox_service.settings import SCOPES, Settings
+from tests.fuzzing import FUZZ
 from tests.service.test_graph_fuzz import one_sentence
 
 LIMITS = wire.Limits(header_bytes=1 << 16, tensor_bytes=1 << 20, tensors=64, rank=8, json_depth=16)
@@ -69,13 +72,13 @@ def decoded(body: bytes, length: int | None) -> None:
         assert sum(tensor.nbytes for tensor in frame.tensors.values()) < 1 << 22
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150 * FUZZ, deadline=None)
 @given(st.binary(max_size=200), st.none() | st.integers(-5, 300))
 def test_any_bytes(body: bytes, length: int | None) -> None:
     decoded(body, length)
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=250 * FUZZ, deadline=None)
 @given(HEADER, st.binary(max_size=80), st.integers(-3, 3))
 def test_any_header(header: dict[str, Any], payload: bytes, lie: int) -> None:
     text = json.dumps(header).encode()
@@ -84,7 +87,7 @@ def test_any_header(header: dict[str, Any], payload: bytes, lie: int) -> None:
     decoded(text, None)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150 * FUZZ, deadline=None)
 @given(st.dictionaries(st.text(max_size=5), ARRAYS, max_size=4), st.data())
 def test_what_is_written_is_read_and_damage_is_noticed(tensors: dict[str, np.ndarray], data: st.DataObject) -> None:
     head, buffers = wire.encode({"graph": "g"}, tensors, "inputs")
@@ -119,7 +122,7 @@ def answered(method: str, path: str, body: bytes, length: int | None) -> RawResp
     return answer
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200 * FUZZ, deadline=None)
 @given(
     st.sampled_from(["/v1/forward", "/v1/backward", "/v1/infer_shape", "/v1/infer_type", "/v1/graphs"]),
     HEADER,
@@ -132,7 +135,7 @@ def test_the_engine_answers_whatever_comes(path: str, header: dict[str, Any], pa
     assert isinstance(json.loads(answer.body)["error"], str)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200 * FUZZ, deadline=None)
 @given(HEADER)
 def test_a_session_answers_whatever_comes(header: dict[str, Any]) -> None:
     session = json.loads(answered("POST", "/v1/sessions", b"{}", None).body)
@@ -144,3 +147,64 @@ def test_a_session_answers_whatever_comes(header: dict[str, Any]) -> None:
         assert description["objects"] == description["bytes"] == 0
     finally:
         answered("DELETE", path, b"", None)
+
+
+ID = st.integers(0, 5)
+SIZE = st.sampled_from([0, 1, 2, 3, 7, 1 << 20, 300_000_000, 1 << 31, 1 << 62, -1, -(1 << 40)])
+COMMAND = st.one_of(
+    st.fixed_dictionaries({"do": st.just("put"), "id": ID, "tensor": st.sampled_from(["x", "y"])}),
+    st.fixed_dictionaries({"do": st.just("copy"), "from": ID, "to": ID}),
+    st.fixed_dictionaries({"do": st.just("view"), "id": ID, "of": ID, "begin": SIZE, "end": SIZE}),
+    st.fixed_dictionaries({"do": st.just("view"), "id": ID, "of": ID, "shape": st.lists(SIZE, max_size=3)}),
+    st.fixed_dictionaries({"do": st.just("fetch"), "id": ID, "as": st.sampled_from(["a", "b"])}),
+    st.fixed_dictionaries({"do": st.just("free"), "ids": st.lists(ID, max_size=3)}),
+    st.fixed_dictionaries(
+        {
+            "do": st.just("invoke"),
+            "op": st.sampled_from(["Concat", "SliceChannel", "_split_v2", "_zeros", "add_n", "_copy", "stack"]),
+            "attrs": st.dictionaries(
+                st.sampled_from(["num_args", "num_outputs", "sections", "dim", "axis"]), SIZE, max_size=2
+            ),
+            "inputs": st.lists(ID, max_size=3),
+            "outputs": st.lists(ID, max_size=2),
+        }
+    ),
+)
+
+
+@settings(max_examples=150 * FUZZ, deadline=None)
+@given(st.lists(COMMAND, max_size=8))
+def test_commands_of_any_size_are_answered_and_all_is_given_back(commands: list[dict[str, Any]]) -> None:
+    session = json.loads(answered("POST", "/v1/sessions", b"{}", None).body)
+    path = f"/v1/sessions/{session['id']}"
+    try:
+        tensor = {"name": "x", "shape": [2, 3], "datatype": "FP32", "data": [0, 1, 2, 3, 4, 5]}
+        body = json.dumps({"commands": [*commands, {"do": "free", "ids": list(range(6))}], "inputs": [tensor]}).encode()
+        answer = answered("POST", f"{path}/commands", body, None)
+        assert answer.status == 200 or 400 <= answer.status < 500, answer.body
+        description = json.loads(answered("GET", path, b"", None).body)
+        assert description["objects"] == description["bytes"] == 0
+    finally:
+        answered("DELETE", path, b"", None)
+
+
+NUMBER = st.integers(-(1 << 63), (1 << 64) - 1) | st.floats() | st.booleans() | st.none()
+VALUE = st.recursive(NUMBER | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner))
+
+
+@settings(max_examples=200 * FUZZ, deadline=None)
+@given(VALUE, st.integers(0, 200), st.integers(0, 127))
+def test_json_is_read_as_python_reads_it(value: Any, at: int, character: int) -> None:
+    text = json.dumps(value, ensure_ascii=False)
+    try:
+        raw = text.encode()
+    except UnicodeEncodeError:
+        return
+    assert repr(json_text.parse(raw)) == repr(json.loads(text))
+    damaged = bytearray(raw)
+    damaged[at % len(damaged)] = character
+    try:
+        parsed = json_text.parse(bytes(damaged))
+    except ValueError:
+        return
+    assert repr(parsed) == repr(json.loads(damaged)) or any(len(part) > 18 for part in re.findall(rb"[0-9]+", damaged))
