@@ -396,7 +396,7 @@ def session_for(device: str) -> Session:
     """
     local = running()
     if local is not None:
-        return local.on(device)  # type: ignore[no-any-return]
+        return local.on(device)
     session = _sessions.get(device)
     if session is not None and not session.lost:
         return session

@@ -8,16 +8,27 @@ from __future__ import annotations
 
 import threading
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-__all__ = ["SessionScope", "running"]
+if TYPE_CHECKING:
+    from .session import Session
+
+__all__ = ["EngineSession", "SessionScope", "running"]
 
 _thread = threading.local()
 
 
-def running() -> Any:
+class EngineSession(Protocol):
+    """The session that the engine sets around an operator's code."""
+
+    def on(self, device: str) -> Session:
+        """The session of the same code on another device."""
+
+
+def running() -> EngineSession | None:
     """The engine's session for the operator that this thread runs; None outside of any."""
-    return getattr(_thread, "session", None)
+    session: EngineSession | None = getattr(_thread, "session", None)
+    return session
 
 
 class SessionScope:

@@ -14,9 +14,7 @@ As matrices, with the columns of `columns.py`:
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, Literal
-
-from pydantic import BeforeValidator
+from typing import Any
 
 from opbox_protocol.errors import ShapeError
 
@@ -29,7 +27,7 @@ from ..node import Entry, Node
 from ..params import Bool, Field, NonNegativeInt, Params, PositiveInt, Shape
 from ..registry import Slot, register, register_backward, unless
 from .columns import Block, Geometry
-from .window import ConvolutionLayout, channels_first, channels_last, check_layout, first, is_last, spatial
+from .window import ConvolutionLayout, CudnnTune, channels_first, channels_last, check_layout, first, is_last, spatial
 
 
 class ConvolutionParams(Params):
@@ -41,9 +39,7 @@ class ConvolutionParams(Params):
     num_group: PositiveInt = Field(1, description="Groups that channels and filters are split into.")
     workspace: NonNegativeInt = Field(1024, description="Has no effect; for MXNet's files.")
     no_bias: Bool = Field(False, description="Leave bias out.")
-    cudnn_tune: Annotated[
-        Literal["fastest", "limited_workspace", "off"] | None, BeforeValidator(lambda v: None if v == "None" else v)
-    ] = Field(None, description="Has no effect; for MXNet's files.")
+    cudnn_tune: CudnnTune = Field(None, description="Has no effect; for MXNet's files.")
     cudnn_off: Bool = Field(False, description="Has no effect; for MXNet's files.")
     layout: ConvolutionLayout = Field(None, description="Order of data's axes; by default the channels are second.")
 

@@ -17,9 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, Literal
-
-from pydantic import BeforeValidator
+from typing import Any
 
 from opbox_protocol.errors import ShapeError
 
@@ -31,7 +29,7 @@ from ..node import Entry, Node
 from ..params import Bool, Field, NonNegativeInt, Params, PositiveInt, Shape
 from ..registry import Slot, register, register_backward, unless
 from .columns import Block, Geometry
-from .window import ConvolutionLayout, channels_first, channels_last, check_layout, first, spatial
+from .window import ConvolutionLayout, CudnnTune, channels_first, channels_last, check_layout, first, spatial
 
 __all__ = ["DeconvolutionParams", "forward", "gradient_temporaries", "gradients", "shapes", "temporaries"]
 
@@ -47,9 +45,7 @@ class DeconvolutionParams(Params):
     num_group: PositiveInt = Field(1, description="Groups that channels and filters are split into.")
     workspace: NonNegativeInt = Field(512, description="Has no effect; for MXNet's files.")
     no_bias: Bool = Field(True, description="Leave bias out.")
-    cudnn_tune: Annotated[
-        Literal["fastest", "limited_workspace", "off"] | None, BeforeValidator(lambda v: None if v == "None" else v)
-    ] = Field(None, description="Has no effect; for MXNet's files.")
+    cudnn_tune: CudnnTune = Field(None, description="Has no effect; for MXNet's files.")
     cudnn_off: Bool = Field(False, description="Has no effect; for MXNet's files.")
     layout: ConvolutionLayout = Field(None, description="Order of data's axes; by default the channels are second.")
 

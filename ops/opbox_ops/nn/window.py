@@ -17,7 +17,9 @@ from ..infer import Shape
 
 __all__ = [
     "ConvolutionLayout",
+    "CudnnTune",
     "PoolingLayout",
+    "SpatialLayout",
     "channels_first",
     "channels_last",
     "check_layout",
@@ -34,6 +36,8 @@ def _none(value: Any) -> Any:
 
 ConvolutionLayout = Annotated[Literal["NCW", "NCHW", "NCDHW", "NHWC", "NDHWC"] | None, BeforeValidator(_none)]
 PoolingLayout = Annotated[Literal["NCW", "NCHW", "NCDHW", "NWC", "NHWC", "NDHWC"] | None, BeforeValidator(_none)]
+SpatialLayout = Annotated[Literal["NCHW", "NCDHW", "NHWC", "NDHWC"] | None, BeforeValidator(_none)]
+CudnnTune = Annotated[Literal["fastest", "limited_workspace", "off"] | None, BeforeValidator(_none)]
 
 
 def spatial(value: tuple[int, ...], ndim: int, default: int, what: str, least: int) -> tuple[int, ...]:
