@@ -24,11 +24,11 @@ RUN = [name for name, network in NETWORKS.items() if network.oracle in ("all", "
 
 def _theirs(oracle: Oracle, name: str, text: str) -> dict[str, Any]:
     arguments, heads = arrays_for(name)
-    given = {f"arg:{key}": value for key, value in arguments.items()}
-    given |= {f"head:{k}": head for k, head in enumerate(heads)}
+    request = {f"arg:{key}": value for key, value in arguments.items()}
+    request |= {f"head:{k}": head for k, head in enumerate(heads)}
     wanted = list(arguments) if NETWORKS[name].oracle == "all" else []
-    told = oracle.ask("run", given, json=text, wanted=wanted, is_train=True)[1]
-    return {key: filled(name, key, value) for key, value in told.items() if key.startswith(("out:", "grad:"))}
+    answer = oracle.ask("run", request, json=text, wanted=wanted, is_train=True)[1]
+    return {key: filled(name, key, value) for key, value in answer.items() if key.startswith(("out:", "grad:"))}
 
 
 @pytest.mark.parametrize("name", [name for name, network in NETWORKS.items() if network.oracle])

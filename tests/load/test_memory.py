@@ -128,7 +128,7 @@ def test_budgets_draw_from_each_other_and_give_all_back() -> None:
     ledger = Ledger(10 * GRAIN, 8 * GRAIN)
     owner = ledger.of("ann", "cpu")
     first, second = Budget(6 * GRAIN, owner), Budget(6 * GRAIN, owner)
-    kept = Allocation(first, 5 * GRAIN)
+    allocation = Allocation(first, 5 * GRAIN)
     with pytest.raises(QuotaError, match="all your sessions"):
         second.take(4 * GRAIN)
     second.take(2 * GRAIN)
@@ -140,7 +140,7 @@ def test_budgets_draw_from_each_other_and_give_all_back() -> None:
     other = Budget(8 * GRAIN, ledger.of("bob", "cpu"))
     with pytest.raises(QuotaError, match="all sessions"):
         other.reserve(4 * GRAIN)
-    kept.drop()
+    allocation.drop()
     second.close()
     assert owner.used == 0
     other.reserve(7 * GRAIN)

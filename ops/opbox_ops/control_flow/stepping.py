@@ -46,8 +46,8 @@ def runs_subgraphs(op: Op, backward: Op) -> None:
 
 def gradients_of(p: SubgraphParams, outputs: Outputs) -> list[Array]:
     """For each input, the array of its gradient; None where nobody wants one, and for auxiliary states."""
-    given = iter(outputs)
-    return [None if i in p.states else next(given) for i in range(p.num_inputs)]
+    gradients = iter(outputs)
+    return [None if i in p.states else next(gradients) for i in range(p.num_inputs)]
 
 
 def fill_zero(arrays: Iterable[Array]) -> None:
@@ -89,8 +89,8 @@ class Saved:
         if ctx.saved is not None:
             self._header = ctx.saved[:8].view("int64")
             if run.size:
-                kept = ctx.saved[HEADER:]
-                self._rows = kept[: kept.size // run.size * run.size].reshape(-1, run.size)
+                saved = ctx.saved[HEADER:]
+                self._rows = saved[: saved.size // run.size * run.size].reshape(-1, run.size)
 
     @staticmethod
     def bytes(steps: int, size: int) -> int:

@@ -115,7 +115,7 @@ class Endpoint:
         self._settings = settings
         self._metrics = metrics
         self._under_way: dict[tuple[str, str], RawRequest] = {}
-        self._held: Counter[str] = Counter()
+        self._bytes_of_owner: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request whose `scope["opbox"]` is its RequestContext, which has a route.
@@ -148,7 +148,7 @@ class Endpoint:
                 context.received = len(request.view)
                 response = await self._answer(request, receive)
         try:
-            self._held[identity.owner] += response.size
+            self._bytes_of_owner[identity.owner] += response.size
             if response.commands:
                 self._metrics.count_commands(response.commands)
             context.status, context.sent = response.status, response.size
@@ -165,22 +165,22 @@ class Endpoint:
     @contextlib.contextmanager
     def _holding(self, owner: str, nbytes: int) -> Iterator[None]:
         """Count a body as its owner's in the block; QuotaError when the owner's bodies and answers are too many."""
-        limit, held = self._settings.max_owner_buffer_bytes, self._held.get(owner, 0)
-        if held + nbytes > limit:
+        limit, used = self._settings.max_owner_buffer_bytes, self._bytes_of_owner.get(owner, 0)
+        if used + nbytes > limit:
             raise QuotaError(
-                f"transfer buffers: expected at most {limit} bytes of an owner's bodies and unread answers, got {held} "
+                f"transfer buffers: expected at most {limit} bytes of an owner's bodies and unread answers, got {used} "
                 f"and {nbytes} more: read the answers, or wait for other requests to end"
             )
-        self._held[owner] += nbytes
+        self._bytes_of_owner[owner] += nbytes
         try:
             yield
         finally:
             self._let_go(owner, nbytes)
 
     def _let_go(self, owner: str, nbytes: int) -> None:
-        self._held[owner] -= nbytes
-        if not self._held[owner]:
-            del self._held[owner]
+        self._bytes_of_owner[owner] -= nbytes
+        if not self._bytes_of_owner[owner]:
+            del self._bytes_of_owner[owner]
 
     async def _answer(self, request: RawRequest, receive: Receive) -> RawResponse:
         """The worker's answer. A client that goes away meanwhile, or another request, stops the work."""

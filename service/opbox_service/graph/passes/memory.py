@@ -224,11 +224,11 @@ class _Planner:
         temps = [[_Group(size, t, t) for size in step.temps] for t, step in enumerate(self.steps)]
         everything = [g for g in (*groups, *(g for step_groups in temps for g in step_groups)) if g.nbytes > 0]
         live = _peak(everything, len(self.steps))
-        kept = [g for g in everything if apart and boundary is not None and g.first < boundary <= g.last]
-        kept_bytes = _stack(kept)
-        apart_from = set(map(id, kept))
-        others = [g for g in everything if id(g) not in apart_from] if kept else everything
-        arena = _best_fit(others, _peak(others, len(self.steps)) if kept else live) if self.share else _stack(others)
+        across = [g for g in everything if apart and boundary is not None and g.first < boundary <= g.last]
+        kept_bytes = _stack(across)
+        apart_from = set(map(id, across))
+        others = [g for g in everything if id(g) not in apart_from] if across else everything
+        arena = _best_fit(others, _peak(others, len(self.steps)) if across else live) if self.share else _stack(others)
         if kept_bytes:
             arena += kept_bytes
             for group in others:
