@@ -180,6 +180,14 @@ def table(rows: list[Timed]) -> Iterator[str]:
                 )
 
 
+def without_mxnet(rows: list[Timed]) -> Iterator[str]:
+    """The operators that were not measured, and why."""
+    cases = {case.op: case for case in reversed(all_cases())}
+    for op in sorted(set(cases) - {row.op for row in rows}):
+        case = cases[op]
+        yield f"not measured: {op}: {'MXNet binds it in no graph' if case.imperative or not case.why else case.why}"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--only", default="", help="a regular expression that operators' names match")
@@ -202,7 +210,7 @@ def main() -> int:
                 with chosen.keep.open("a") as file:
                     file.write(json.dumps(asdict(row)) + "\n")
     rows = sorted(timed.values(), key=lambda row: -row.ratio)
-    print("\n".join(table(rows)))
+    print("\n".join([*table(rows), *(without_mxnet(rows) if not chosen.only or chosen.keep else ())]))
     return int(any(row.ratio > TOO_SLOW or (row.ratio > SLOW and row.op not in REASONS) for row in rows))
 
 

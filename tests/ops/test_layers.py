@@ -12,6 +12,7 @@ from opbox_ops.nn import columns, taps
 from tests.cases.case import Arg, Case
 
 from .harness import Run
+from .one_call import call_graph, run_call
 
 
 def _run(
@@ -206,3 +207,13 @@ def test_softmax_output_ignores_rows_without_numbers() -> None:
     shapes = {"data": (2, 2), "label": Arg((2,), grad=False)}
     run = _run("SoftmaxOutput", shapes, {"use_ignore": True, "normalization": "valid"}, values)
     np.testing.assert_array_equal(run.backward()["data"], [[0, 0], [0.5, -0.5]])
+
+
+@pytest.mark.parametrize(("kernel", "pad"), [((3, 3), (1, 1)), ((1, 1), (0, 0))])
+def test_a_convolution_of_no_channels_is_its_bias(kernel: tuple[int, ...], pad: tuple[int, ...]) -> None:
+    attrs = {"kernel": kernel, "pad": pad, "num_filter": 4}
+    arrays = {"data": np.ones((2, 0, 5, 6)), "weight": np.ones((4, 0, *kernel)), "bias": np.arange(4.0)}
+    results = run_call(call_graph("Convolution", attrs, list(arrays)), arrays, list(arrays), lambda k, out: out)
+    assert (results["out:0"] == arrays["bias"][:, None, None]).all()
+    assert results["grad:bias"].tolist() == [0, 60, 120, 180]
+    assert results["grad:data"].shape == (2, 0, 5, 6)

@@ -160,7 +160,12 @@ class _Blocks:
             return self.taken(self.data, block)
         rows = _cut(self.rows, geometry.rows_shape(block))
         columns = rows if geometry.kernel[0] == 1 else _cut(self.columns, geometry.columns_shape(block))
-        return geometry.gather(self.data, block, rows, columns).reshape(self.group, geometry.depth // self.group, -1)
+        return self.grouped(geometry.gather(self.data, block, rows, columns))
+
+    def grouped(self, columns: Array) -> Array:
+        """Columns (channel, *kernel, samples, *positions) as (group, depth / group, positions)."""
+        positions = math.prod(columns.shape[-len(self.geometry.kernel) - 1 :])
+        return columns.reshape(self.group, self.geometry.depth // self.group, positions)
 
     def plain(self, array: Array) -> bool:
         """Whether a matrix product can read and write the array as it is."""
@@ -168,7 +173,7 @@ class _Blocks:
 
     def taken(self, array: Array, block: Block) -> Array:
         """One sample's block of an array shaped as data or out, as a view (group, channel / group, positions)."""
-        flat = array[block.start].reshape(self.group, array.shape[1] // self.group, -1)
+        flat = array[block.start].reshape(self.group, array.shape[1] // self.group, math.prod(array.shape[2:]))
         return flat[:, :, block.top * self.geometry.row : block.bottom * self.geometry.row]
 
     def positions(self, array: Array, block: Block) -> Array:
@@ -256,9 +261,9 @@ def _(p: ConvolutionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) ->
                 xp.matmul(turned, g, out=blocks.taken(gdata.array, block))
                 continue
             columns = _cut(blocks.columns, geometry.columns_shape(block))
-            xp.matmul(turned, g, out=columns.reshape(p.num_group, geometry.depth // p.num_group, -1))
+            xp.matmul(turned, g, out=blocks.grouped(columns))
             if gdata.direct:
-                samples = columns.reshape(-1, block.samples, *gdata.array.shape[2:])
+                samples = columns.reshape(gdata.array.shape[1], block.samples, *gdata.array.shape[2:])
                 gdata.array[block.start : block.stop] = samples.swapaxes(0, 1)
             else:
                 geometry.scatter(columns, block, _cut(blocks.rows, geometry.rows_shape(block)), gdata.array)
