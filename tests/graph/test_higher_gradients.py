@@ -34,7 +34,7 @@ _linalg_sumlogdiag _linalg_syrk _linalg_trsm _random_pdf_dirichlet _random_pdf_e
 _random_pdf_normal _random_pdf_uniform khatri_rao moments nanprod softmax_cross_entropy sort topk
 """
 LACKING = frozenset(_LACKING.split())
-"""Operators whose gradient cannot be differentiated."""
+"""Operators whose gradient cannot be differentiated; nor can it in MXNet 1.9.1 (autograd.grad, create_graph=True)."""
 PARTLY = frozenset(("Pooling", "UpSampling", "norm"))
 """Those where it depends on the parameters: maxima, weighted upsampling, another output type."""
 
