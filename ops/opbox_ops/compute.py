@@ -199,7 +199,7 @@ class Compute:
         reusable: for operators that are called one by one: like `function`, for a call that is given its arrays each
             time, of these shapes and types and in each other's memory where these are. It reads of the context only
             `xp`, `special` and `temp`, and keeps `temp` for itself. None, also as its answer: there is no such call.
-        saves: `(p, call)` to the bytes that it leaves in `ctx.saved` for the backward node; None: it leaves none.
+        saves: for operators with subgraphs: `(p, call)` to the bytes that it leaves in `ctx.saved` for backward.
     """
 
     function: ComputeFunction

@@ -262,7 +262,7 @@ class Op:
             prepares: whether the function returns a call to run, made once for the arrays it is given.
             allocates: why the compute allocates memory when it runs; empty: it does not.
             reusable: makes a call for any arrays of the same shapes and types; see `Compute`.
-            saves: `(p, call)` to the bytes that forward leaves for backward in `ctx.saved`.
+            saves: for operators with subgraphs: `(p, call)` to the bytes that forward leaves for backward.
 
         Raises:
             ConflictError: a compute of this level takes every call already, so this one would never run.

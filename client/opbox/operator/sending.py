@@ -8,7 +8,7 @@ leaves graphs alone that were composed before.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from opbox_protocol.commands import Define, InferShape, InferType
@@ -48,7 +48,7 @@ def define(session: Session, definition: Definition, *, fresh: bool = True) -> s
 
 def has_own_code(symbol: Symbol) -> bool:
     """Whether operators of the user's own are in the graph."""
-    return any(isinstance(node.op, CustomOperator) for node in symbol._nodes())
+    return any(isinstance(node.op, CustomOperator) for node in symbol._every_node())
 
 
 def ask_about(session: Session, document: Document, queries: Sequence[InferShape | InferType]) -> list[dict[str, Any]]:
@@ -63,7 +63,17 @@ def graph_for(session: Session, symbol: Symbol) -> Document:
     """The symbol's graph for a session, which has been sent the code that it needs."""
     document = Document(symbol._document(), has_own_code(symbol))
     if document.own_code:
-        for row, node in zip(document["nodes"], symbol._nodes(), strict=True):
+        for row, node in zip(_rows(document), symbol._every_node(), strict=True):
             if isinstance(node.op, CustomOperator):
                 row["attrs"][CODE] = define(session, node.op.definition)
     return document
+
+
+def _rows(document: Mapping[str, Any]) -> list[Any]:
+    """The nodes of a document in the order of `Symbol._every_node`."""
+    rows: list[Any] = []
+    for row in document["nodes"]:
+        for subgraph in row.get("subgraphs", ()):
+            rows += _rows(subgraph)
+        rows.append(row)
+    return rows

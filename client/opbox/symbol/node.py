@@ -10,7 +10,7 @@ from opbox_protocol.mxnet import attribute_value
 
 from .._schema import Operator
 
-__all__ = ["Entry", "Node", "copied", "ordered", "subgraph_states"]
+__all__ = ["Entry", "Node", "copied", "ordered", "subgraph_states", "with_subgraphs"]
 
 
 class Node:
@@ -101,6 +101,16 @@ def subgraph_states(op: Operator, attrs: Mapping[str, str], subgraphs: Sequence[
         states.append([k for k, node in enumerate(variables[-1]) if id(node) in written])
     locs = {key: _positions(text) for key, text in attrs.items() if key.endswith("_locs")}
     return aux_inputs(wiring(op.name, locs, [len(nodes) for nodes in variables]), states)
+
+
+def with_subgraphs(nodes: Iterable[Node]) -> list[Node]:
+    """The nodes, each after those of its subgraphs."""
+    every: list[Node] = []
+    for node in nodes:
+        for heads in node.subgraphs:
+            every += with_subgraphs(ordered(heads))
+        every.append(node)
+    return every
 
 
 def _positions(text: str) -> tuple[int, ...]:

@@ -24,7 +24,7 @@ from . import json as files
 from .arithmetic import Arithmetic
 from .compose import create, recompose
 from .fluent import Fluent
-from .node import Entry, Node, copied, ordered
+from .node import Entry, Node, copied, ordered, with_subgraphs
 
 __all__ = ["Symbol", "load", "load_json"]
 
@@ -300,7 +300,11 @@ class Symbol(Arithmetic, Fluent):
         if not isinstance(fname, str | Path):
             raise TypeError(f"fname: expected a path, got {type(fname).__name__}")
         Path(fname).write_text(self.tojson(), encoding="utf-8")
-        saved.write(fname, self._nodes())
+        saved.write(fname, self._every_node())
+
+    def _every_node(self) -> list[Node]:
+        """All nodes, those of subgraphs before the nodes that they are in."""
+        return with_subgraphs(self._nodes())
 
     def _nodes(self) -> list[Node]:
         """All nodes, in the order of files. What nodes read never changes, so it is worked out once."""
