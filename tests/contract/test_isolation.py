@@ -41,7 +41,7 @@ KEPT_OUT = pytest.mark.skipif(
 def settings(**further: str) -> dict[str, str]:
     every = ["run", "upload-python", "upload-cuda"]
     tokens = [{"name": name, "token": f"{name}-secret-1", "scopes": every} for name in ("py", "cuda", "bob")]
-    tokens.append({"name": "ann", "token": "ann-secret-1", "scopes": ["run"]})
+    tokens.append({"name": "ann", "token": "ann-secret-1", "scopes": ["run", "metrics"]})
     return {
         "OPBOX_TOKENS": json.dumps(tokens),
         "OPBOX_CODE_SPARES": "1",

@@ -394,7 +394,8 @@ async def _send(context: RequestContext, response: RawResponse, send: Send, stal
         headers.append((b"retry-after", b"1"))
     if response.status >= 400:
         body = _with_request_id(body, context.request_id)
-        headers[0] = (b"content-length", b"%d" % len(body))
+        size = len(body)
+        headers[0] = (b"content-length", b"%d" % size)
     await send({"type": "http.response.start", "status": response.status, "headers": headers})
     if size <= 2 * TAIL:
         await send({"type": "http.response.body", "body": bytes(body)})
