@@ -84,7 +84,8 @@ def test_ctrl_c_waits_for_calls_and_the_second_does_not(start: Callable[..., Liv
     running.start()
     wait_for(lambda: server.metric("opbox_requests_in_flight") > 1)
     server.process.send_signal(signal.SIGINT)
-    wait_for(lambda: "waiting for 1 call, 20 s at most" in Path(server.log.name).read_text())
+    # The one for the metrics may not have ended either.
+    wait_for(lambda: re.search(r"waiting for [12] calls?, 20 s at most", Path(server.log.name).read_text()))
     time.sleep(0.3)
     assert server.process.poll() is None
     server.process.send_signal(signal.SIGINT)
@@ -148,9 +149,12 @@ def test_an_idle_server_sleeps(start: Callable[..., Live]) -> None:
     id = httpx.post(f"{server.url}/v1/sessions", headers=token, timeout=60).json()["id"]
     assert httpx.delete(f"{server.url}/v1/sessions/{id}", headers=token, timeout=60).status_code == 200
     wait_for(lambda: len(server.code_workers()) == 1)
-    time.sleep(3)
-    processes = [server.process.pid, *server.workers(), *server.code_workers()]
-    before = {pid: switches(pid) for pid in processes}
-    time.sleep(4)
-    # The API process once a second, and each of the others; ten and more times as often where it looks for strays.
-    assert {pid: switches(pid) - count for pid, count in before.items() if switches(pid) - count > 16} == {}
+
+    def asleep() -> bool:
+        processes = [server.process.pid, *server.workers(), *server.code_workers()]
+        before = {pid: switches(pid) for pid in processes}
+        time.sleep(4)
+        # The API process once a second, and each of the others; ten and more times as often where it looks for strays.
+        return all(switches(pid) - count <= 16 for pid, count in before.items())
+
+    wait_for(asleep, 60)  # when the session's process has been cleaned up, which takes a busy machine a while
