@@ -53,8 +53,11 @@ REASONS: dict[str, str] = {
     "_sample_multinomial": "large: sums of probabilities, and a search in them for each draw, in double precision",
     "_sample_negative_binomial": DRAWS,
     "_sample_unique_zipfian": "small: draws come in rounds until enough of them differ",
+    "_contrib_BatchNormWithReLU": SOME,
     "batch_take": SOME,
     "col2im": SOME,
     "im2col": SOME,
+    "one_hot": "large: zeros, and then a number at a position of each row, are two passes",
+    "pick": SOME,
     "softmax_cross_entropy": SOME,
 }

@@ -17,7 +17,10 @@ Jaderberg et al., "Spatial Transformer Networks" (2015).
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, Literal
+
+import numpy as np
 
 from opbox_protocol.errors import ShapeError
 
@@ -29,6 +32,9 @@ from ..node import Entry, Node
 from ..params import Field, OptBool, Params, Shape
 from ..registry import register, register_backward
 from .sampling import Corners, corners
+
+KEPT = 4096
+"""Elements of an image up to which its positions are kept: making them takes longer than a small call."""
 
 
 class GridGeneratorParams(Params):
@@ -118,9 +124,20 @@ def _flat(array: Array) -> Array:
 
 def _positions(xp: Any, size: tuple[int, ...], dtype: Any) -> Array:
     """(x, y, 1) of each element of an image of `size`: (3, h * w)."""
+    if xp is np and size[0] * size[1] <= KEPT:
+        return _kept_positions(tuple(size), np.dtype(dtype))
     y, x = (xp.linspace(-1, 1, n, dtype=dtype) if n > 1 else xp.full((1,), -1, dtype) for n in size)
     rows, columns = xp.meshgrid(y, x, indexing="ij")
     return xp.stack([columns.reshape(-1), rows.reshape(-1), xp.ones(columns.size, dtype)])
+
+
+@lru_cache(maxsize=64)
+def _kept_positions(size: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    y, x = (np.linspace(-1, 1, n, dtype=dtype) if n > 1 else np.full((1,), -1, dtype) for n in size)
+    positions = np.ones((3, size[0] * size[1]), dtype)
+    positions[0], positions[1] = np.tile(x, size[0]), np.repeat(y, size[1])
+    positions.flags.writeable = False
+    return positions
 
 
 def _affine(xp: Any, matrices: Array, size: tuple[int, ...], dtype: Any) -> Array:
