@@ -33,7 +33,7 @@ class CupyRandom:
 
     def restore(self, state: int) -> None:
         if state != self._draws:
-            raise UnsupportedError("random numbers on a GPU cannot be drawn again: run forward and backward in turn")
+            raise UnsupportedError("random numbers cannot be drawn again: run forward and backward in turn")
 
     @property
     def generator(self) -> Any:

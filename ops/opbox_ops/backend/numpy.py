@@ -9,6 +9,8 @@ import numpy as np
 import scipy.sparse
 import scipy.special
 
+from opbox_protocol.errors import UnsupportedError
+
 from .base import ALIGNMENT
 
 __all__ = ["NumpyBackend", "NumpyRandom"]
@@ -21,6 +23,7 @@ class NumpyRandom:
     """Philox on the host."""
 
     def __init__(self, seed: int) -> None:
+        self._draws = 0
         self.seed(seed)
 
     def seed(self, seed: int) -> None:
@@ -28,16 +31,17 @@ class NumpyRandom:
         self._seed = seed
         self._generator: np.random.Generator | None = None
 
-    def state(self) -> tuple[int, Any]:
-        return self._seed, None if self._generator is None else self._generator.bit_generator.state
+    def state(self) -> int:
+        """How often it was drawn from: to ask NumPy's generator where it is allocates memory."""
+        return self._draws
 
-    def restore(self, state: tuple[int, Any]) -> None:
-        self.seed(state[0])
-        if state[1] is not None:
-            self.generator.bit_generator.state = state[1]
+    def restore(self, state: int) -> None:
+        if state != self._draws:
+            raise UnsupportedError("random numbers cannot be drawn again: run forward and backward in turn")
 
     @property
     def generator(self) -> np.random.Generator:
+        self._draws += 1
         if self._generator is None:
             self._generator = np.random.Generator(np.random.Philox(self._seed))
         return self._generator

@@ -171,7 +171,7 @@ class BoundPlan:
         """Compute the gradients, into the arrays given for them; again and again after one forward.
 
         Where the memory of what forward left is used for gradients, forward is run once more before the second time,
-        with the same random numbers: the arguments must be as they were.
+        unless it draws random numbers: the arguments must be as they were.
 
         Args:
             head_grads: the gradient of each output, shaped like it; None, or none at all, for outputs whose operator
@@ -179,7 +179,7 @@ class BoundPlan:
 
         Raises:
             ConflictError: forward has not run.
-            UnsupportedError: forward would have to run once more, and a GPU's random numbers cannot be drawn again.
+            UnsupportedError: forward would have to run once more, and it draws random numbers.
             BadRequestError: a head gradient is missing, or there are more than outputs.
             ShapeError: a head gradient has not the shape of its output.
         """
