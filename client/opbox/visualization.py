@@ -26,10 +26,6 @@ def _output_shapes(symbol: Symbol, shape: Mapping[str, Sequence[int]] | None) ->
     return dict(zip(internals.list_outputs(), outputs, strict=True))
 
 
-def _is_input(node: Node, shape: Mapping[str, Any] | None) -> bool:
-    return node.op is None and (shape is None or node.name in shape)
-
-
 def print_summary(
     symbol: Symbol,
     shape: Mapping[str, Sequence[int]] | None = None,

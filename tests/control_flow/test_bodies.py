@@ -27,11 +27,11 @@ class Square(mx.operator.CustomOpProp):
 
 class SquareOperator(mx.operator.CustomOp):
     def forward(self, is_train: Any, req: Any, in_data: Any, out_data: Any, aux: Any) -> None:
-        self.kept = in_data[0].asnumpy()
+        self.inputs = in_data[0].asnumpy()
         self.assign(out_data[0], req[0], in_data[0] * in_data[0])
 
     def backward(self, req: Any, out_grad: Any, in_data: Any, out_data: Any, in_grad: Any, aux: Any) -> None:
-        self.assign(in_grad[0], req[0], 2 * mx.nd.array(self.kept) * out_grad[0])
+        self.assign(in_grad[0], req[0], 2 * mx.nd.array(self.inputs) * out_grad[0])
 
 
 def test_a_users_operator_has_an_instance_for_each_step(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def pyright(program: Path, folder: Path) -> dict[int, str]:
     )
     answer = json.loads(done.stdout)
     assert answer["summary"]["filesAnalyzed"] == 1, done.stdout
-    errors = (found for found in answer["generalDiagnostics"] if found["severity"] == "error")
+    errors = (diagnostic for diagnostic in answer["generalDiagnostics"] if diagnostic["severity"] == "error")
     return {error["range"]["start"]["line"] + 1: error["message"] for error in errors}
 
 
@@ -72,6 +72,6 @@ def test_every_mistake_is_found(checker: Callable[[Path, Path], dict[int, str]],
     lines = program.read_text().splitlines()
     wrong = {number for number, line in enumerate(lines, 1) if "  # " in line}
     assert len(wrong) == 20
-    found = checker(program, tmp_path)
-    assert {number: lines[number - 1] for number in wrong - set(found)} == {}
-    assert {number: message for number, message in found.items() if number not in wrong} == {}
+    mistakes = checker(program, tmp_path)
+    assert {number: lines[number - 1] for number in wrong - set(mistakes)} == {}
+    assert {number: message for number, message in mistakes.items() if number not in wrong} == {}
