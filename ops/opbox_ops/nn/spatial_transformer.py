@@ -33,7 +33,7 @@ from ..params import Field, OptBool, Params, Shape
 from ..registry import register, register_backward
 from .sampling import Corners, corners
 
-KEPT = 4096
+MAX_REMEMBERED = 4096
 """Elements of an image up to which its positions are kept: making them takes longer than a small call."""
 
 
@@ -124,7 +124,7 @@ def _flat(array: Array) -> Array:
 
 def _positions(xp: Any, size: tuple[int, ...], dtype: Any) -> Array:
     """(x, y, 1) of each element of an image of `size`: (3, h * w)."""
-    if xp is np and size[0] * size[1] <= KEPT:
+    if xp is np and size[0] * size[1] <= MAX_REMEMBERED:
         return _kept_positions(tuple(size), np.dtype(dtype))
     y, x = (xp.linspace(-1, 1, n, dtype=dtype) if n > 1 else xp.full((1,), -1, dtype) for n in size)
     rows, columns = xp.meshgrid(y, x, indexing="ij")
