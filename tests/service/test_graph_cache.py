@@ -1,0 +1,66 @@
+"""Graphs by content: what one spelling leads to, and what is looked up without being written again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from opbox_ops import registry
+from opbox_protocol.errors import GraphError, LimitError
+from opbox_service.stateless import graph_cache
+from opbox_service.stateless.graph_cache import GraphCache
+
+
+def document(name: str = "y", **more: Any) -> dict[str, Any]:
+    nodes = [{"op": "null", "name": "x", "inputs": []}, {"op": "relu", "name": name, "inputs": [[0, 0, 0]]}]
+    return {"nodes": nodes, "arg_nodes": [0], "heads": [[1, 0, 0]], **more}
+
+
+@pytest.fixture
+def cache() -> GraphCache:
+    registry.load()
+    return GraphCache(2, max_nodes=10)
+
+
+def test_a_spelling_that_came_before_is_not_hashed_again(cache: GraphCache, monkeypatch: pytest.MonkeyPatch) -> None:
+    name, graph = cache.put(document())
+    monkeypatch.setattr(graph_cache, "content_hash", lambda _: pytest.fail("hashed again"))
+    assert cache.put(document()) == (name, graph)
+
+
+def test_the_order_of_keys_changes_no_name(cache: GraphCache) -> None:
+    name, graph = cache.put(document())
+    turned = dict(reversed(document().items()))
+    assert list(turned) != list(document())
+    assert cache.put(turned) == (name, graph)
+
+
+def test_another_graph_has_another_name(cache: GraphCache) -> None:
+    assert cache.put(document("y"))[0] != cache.put(document("z"))[0]
+
+
+def test_a_graph_that_was_dropped_is_loaded_again(cache: GraphCache) -> None:
+    name, graph = cache.put(document("a"))
+    cache.put(document("b"))
+    cache.put(document("c"))
+    again, loaded = cache.put(document("a"))
+    assert again == name
+    assert loaded is not graph
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error"),
+    [
+        ({"nodes": [{"op": "null", "name": "x", "inputs": []}] * 11, "heads": []}, LimitError),
+        (document(attrs={"note": "\ud800"}, heads=[[7, 0, 0]]), GraphError),
+        (document(attrs={"note": 1 << 80}, heads=[[7, 0, 0]]), GraphError),
+        ({"nodes": None, "heads": []}, GraphError),
+    ],
+    ids=["too many nodes", "a lone surrogate", "an endless integer", "no nodes"],
+)
+def test_what_is_refused_is_refused_again(cache: GraphCache, wrong: dict[str, Any], error: type[Exception]) -> None:
+    for _ in range(2):
+        with pytest.raises(error):
+            cache.put(wrong)
+    assert len(cache) == 0
