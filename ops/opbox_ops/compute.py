@@ -157,6 +157,8 @@ class OpContext:
         call: shapes, types and layouts of all inputs and outputs, those that are None too.
         req: how each output is written: NULL where it is None, INPLACE where it is an input's memory, ADD only for a
             compute that declares `accumulates`.
+        prepared: what computes keep for calls that are alike, by `call`'s identity: one for the steps of a plan, whose
+            equal calls are one object; None elsewhere.
     """
 
     xp: Any
@@ -169,6 +171,7 @@ class OpContext:
     state: Any = None
     call: CallSpec = _NO_CALL
     req: tuple[OpReq, ...] = ()
+    prepared: dict[Any, Any] | None = None
 
     @property
     def is_train(self) -> bool:

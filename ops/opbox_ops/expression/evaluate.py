@@ -60,6 +60,7 @@ class FormulaKernel:
         self.program = program
         self.work = work
         self.xp = xp
+        self._last_constants: tuple[Mapping[str, float] | None, list[Any]] = (None, [])
         self.steps = [
             (xp.copyto if s.function == COPY else resolve(s.function, xp, special), s.operands, s.result, s.function)
             for s in program.steps
@@ -131,8 +132,12 @@ class FormulaKernel:
     def _constants(self, numbers: Mapping[str, float]) -> list[Any]:
         if not self.program.constants:
             return []
-        with np.errstate(all="ignore"):
-            return [_constant(number(term, numbers), self.work) for term in self.program.constants]
+        known, constants = self._last_constants
+        if known is not numbers:
+            with np.errstate(all="ignore"):
+                constants = [_constant(number(term, numbers), self.work) for term in self.program.constants]
+            self._last_constants = numbers, constants
+        return constants
 
     def _pieces(
         self,

@@ -36,9 +36,13 @@ def pointwise(op: Op, rule: ExpressionRule) -> Op:
 
 def prepare(rule: ExpressionRule, p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Call:
     """A call that writes the outputs that are not None, and the states, by the formulas of `rule`."""
-    ins = [array.dtype for array in inputs]
-    formulas = rule(p, ins, [ins[0] if array is None else array.dtype for array in outputs])
-    assert formulas is not None
+    formulas = None if ctx.prepared is None else ctx.prepared.get((rule, id(ctx.call)))
+    if formulas is None:
+        ins = [array.dtype for array in inputs]
+        formulas = rule(p, ins, [ins[0] if array is None else array.dtype for array in outputs])
+        assert formulas is not None
+        if ctx.prepared is not None:
+            ctx.prepared[rule, id(ctx.call)] = formulas
     return _summed(formulas, ctx, inputs, outputs) if formulas.summed else _fused(formulas, ctx, inputs, outputs)
 
 

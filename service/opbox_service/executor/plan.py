@@ -157,16 +157,19 @@ class Plan:
             apart: put what forward leaves for backward first, so that it can be copied in one piece.
         """
         uses = []
+        # Steps that are alike have one tuple of temporaries, and values that are alike one description.
+        of_temps = {id(step.temps): step.temps for step in self.steps} if temps else {}
+        temp_bytes = {key: tuple([bytes_of(x.shape, x.dtype) for x in group]) for key, group in of_temps.items()}
+        of_values = {id(value.spec): value.nbytes for value in self.values}
         for t, step in enumerate(self.steps):
-            sizes = [bytes_of(temp.shape, temp.dtype) for temp in step.temps] if temps else []
             reads, writes = step.reads, tuple(step.writes)
             if step.saved != UNWANTED:
                 if t < self.forward_steps:
                     writes = (*writes, step.saved)
                 else:
                     reads = (*reads, step.saved)
-            uses.append(StepUse(reads, writes, _inplace(step), step.view, tuple(sizes)))
-        nbytes = [value.nbytes for value in self.values]
+            uses.append(StepUse(reads, writes, _inplace(step), step.view, temp_bytes.get(id(step.temps), ())))
+        nbytes = [of_values[id(value.spec)] for value in self.values]
         return plan_memory(uses, nbytes, self.external, boundary=self.forward_steps, share=share, apart=apart)
 
 

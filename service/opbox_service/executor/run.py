@@ -104,6 +104,7 @@ class BoundPlan:
         placed = plan.memory
         self._views: dict[Any, Array] = {}
         self._temps: dict[Any, tuple[Array, ...]] = {}
+        self._prepared: dict[Any, Any] = {}
         self._states: dict[Node, Any] = {}
         self._stateful: list[tuple[Node, OpContext, Step]] = []
         self._forward, self._backward = _Calls(), _Calls()
@@ -297,7 +298,7 @@ class BoundPlan:
             context.saved = self._arrays[step.saved]
         context.state = self._state(step, context)
         shared = placed.inplace[t]
-        context.call = step.call
+        context.call, context.prepared = step.call, self._prepared
         context.req = tuple([OpReq.INPLACE if k in shared else req for k, req in enumerate(step.req)])
         inputs = [self._arrays[value] for value in step.reads]
         outputs = [None if value == UNWANTED else self._arrays[value] for value in step.writes]

@@ -19,6 +19,7 @@ import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,8 +35,7 @@ MANY = 4000
 """Groups beyond which only the quick way of placing them is tried."""
 
 
-@dataclass(frozen=True, slots=True)
-class StepUse:
+class StepUse(NamedTuple):
     """A step as the planner sees it; values are numbers.
 
     Attributes:
