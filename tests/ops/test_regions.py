@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from opbox_protocol.errors import MXNetError
 from tests.ops.one_call import call_graph, run_call
 
 SIZED = {"pooled_size": (2, 2), "spatial_scale": 1}
@@ -51,3 +52,44 @@ def test_a_region_beside_the_image_has_no_gradient() -> None:
     results = run_call(graph, arrays, ["data"], lambda k, out: np.ones_like(out))
     assert not results["out:0"].any()
     assert not results["grad:data"].any()
+
+
+PS_SIZED = {"output_dim": 4, "pooled_size": 3, "group_size": 2, "spatial_scale": 0.75}
+MOVED = {"part_size": 2, "sample_per_part": 2, "trans_std": 0.25}
+BY_MATRIX: list[tuple[str, dict[str, Any], dict[str, tuple[int, ...]]]] = [
+    ("_contrib_PSROIPooling", PS_SIZED, {}),
+    ("_contrib_DeformablePSROIPooling", PS_SIZED | {"no_trans": True}, {}),
+    ("_contrib_DeformablePSROIPooling", PS_SIZED | MOVED, {"trans": (4, 4, 2, 2)}),
+]
+
+
+@pytest.mark.parametrize(("op", "attrs", "more"), BY_MATRIX)
+def test_small_images_are_pooled_like_large_ones(
+    op: str, attrs: dict[str, Any], more: dict[str, tuple[int, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = np.random.default_rng(5)
+    rois = np.array([[0, 0.5, 1, 3.25, 4.75], [1, -9, 0.25, 7, 30], [5, 1, 1, 3, 3], [1, 4, 1, np.nan, 3]], np.float64)
+    shapes = {"data": (2, 16, 4, 5), **more}
+    arrays = {name: random.normal(size=shape) for name, shape in shapes.items()}
+    arrays = {"data": arrays["data"], "rois": rois, **{name: arrays[name] for name in more}}
+    graph = call_graph(op, attrs, list(arrays))
+
+    def results() -> dict[str, Any]:
+        heads = np.random.default_rng(6)
+        with np.errstate(invalid="ignore"):
+            return run_call(graph, arrays, ["data", *more], lambda k, out: heads.normal(size=out.shape))
+
+    monkeypatch.setattr("opbox_ops.vision.few_bins.FEW", 2**20)
+    small = results()
+    monkeypatch.setattr("opbox_ops.vision.few_bins.FEW", 0)
+    large = results()
+    for name, array in large.items():
+        np.testing.assert_allclose(small[name], array, rtol=1e-10, atol=1e-12, err_msg=name)
+        assert array.any()
+
+
+def test_a_proposal_without_anchors_is_refused_in_one_sentence() -> None:
+    arrays = {"cls_prob": np.ones((1, 2, 2, 2)), "bbox_pred": np.ones((1, 4, 2, 2)), "im_info": np.ones((1, 3))}
+    with pytest.raises(MXNetError, match="at least one scale and ratio") as raised:
+        run_call(call_graph("_contrib_Proposal", {"scales": ()}, list(arrays)), arrays, [], None)
+    assert str(raised.value).count("_contrib_Proposal") == 1

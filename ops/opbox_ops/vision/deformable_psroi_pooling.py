@@ -26,6 +26,8 @@ from ..infer import ShapeList, all_same_float, show_shape
 from ..node import Entry, Node
 from ..params import Bool, Field, Float, NonNegativeInt, Params, PositiveInt
 from ..registry import Slot, register, register_backward, unless
+from .few_bins import few
+from .few_deformed_bins import FewDeformedBins
 from .psroi_pooling import round_half_up
 from .regions import Samples, bilinear, images_of, infer_regions
 
@@ -152,7 +154,13 @@ def _(p: DeformablePSROIPoolingParams, ctx: OpContext, inputs: Arrays, outputs: 
     (out,) = outputs
     if out is None or not out.size:
         return
-    bins = _Bins(p, ctx.xp, rois, _trans(p, inputs), data.shape)
+    trans = _trans(p, inputs)
+    if few(ctx.xp, data.shape, rois, p.pooled_size, p.output_dim):
+        few_bins = FewDeformedBins(p, rois, trans, data.shape)
+        target = few_bins.by_class(out)
+        target[...] = few_bins.gather(few_bins.matrix(*few_bins.weights()), data).reshape(target.shape)
+        return
+    bins = _Bins(p, ctx.xp, rois, trans, data.shape)
     means = bins.samples(1).gather(bins.pixels(data))
     means = means.reshape(len(rois), bins.classes, p.pooled_size, p.pooled_size, -1).transpose(0, 1, 4, 2, 3)
     out[...] = means.reshape(out.shape)
@@ -167,7 +175,16 @@ def _(p: DeformablePSROIPoolingParams, ctx: OpContext, inputs: Arrays, outputs: 
     wanted = [array for array in (gdata, *gtrans) if array is not None and array.size]
     if not wanted:
         return
-    bins = _Bins(p, ctx.xp, rois, _trans(p, inputs), data.shape)
+    trans = _trans(p, inputs)
+    if few(ctx.xp, data.shape, rois, p.pooled_size, p.output_dim):
+        few_bins = FewDeformedBins(p, rois, trans, data.shape)
+        flat = few_bins.flat(gout, few_bins.share.dtype)
+        if gdata is not None:
+            few_bins.spread(few_bins.matrix(*few_bins.weights()), flat, gdata)
+        if gtrans and gtrans[0] is not None:
+            few_bins.move(p, data, flat, gtrans[0])
+        return
+    bins = _Bins(p, ctx.xp, rois, trans, data.shape)
     flat = bins.outputs(gout)
     if gdata is not None:
         batch, _, height, width = data.shape

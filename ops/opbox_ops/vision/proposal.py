@@ -15,7 +15,10 @@ The gradient is zero.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any
+
+import numpy as np
 
 from opbox_protocol.errors import ParamError, ShapeError
 
@@ -27,6 +30,9 @@ from ..params import Bool, Field, Float, FloatTuple, Int, Params
 from ..registry import Slot, register, when
 from .geometry import areas, overlap
 from .suppress import suppress
+
+MAX_REMEMBERED = 4096
+"""Anchors of an image up to which they are kept: making them takes longer than a small call."""
 
 
 class ProposalParams(Params):
@@ -56,11 +62,11 @@ proposal, multi_proposal = (
 )
 
 
-def _infer(name: str, p: ProposalParams, ins: ShapeList, outs: ShapeList) -> None:
+def _infer(p: ProposalParams, ins: ShapeList, outs: ShapeList) -> None:
     anchors = len(p.scales) * len(p.ratios)
     if not anchors or p.rpn_post_nms_top_n < 1 or p.feature_stride < 1:
         message = "expected at least one scale and ratio, and rpn_post_nms_top_n and feature_stride of at least 1"
-        raise ParamError(f"{name}: {message}, got {p.scales}, {p.ratios}, {p.rpn_post_nms_top_n}, {p.feature_stride}")
+        raise ParamError(f"{message}, got {p.scales}, {p.ratios}, {p.rpn_post_nms_top_n}, {p.feature_stride}")
     for i in (0, 1):
         ins.rank(i, 4)
     ins.rank(2, 2)
@@ -83,7 +89,7 @@ def _infer(name: str, p: ProposalParams, ins: ShapeList, outs: ShapeList) -> Non
 
 @multi_proposal.infer_shape
 def _(p: ProposalParams, ins: ShapeList, outs: ShapeList) -> None:
-    _infer("_contrib_MultiProposal", p, ins, outs)
+    _infer(p, ins, outs)
 
 
 @proposal.infer_shape
@@ -94,15 +100,17 @@ def _(p: ProposalParams, ins: ShapeList, outs: ShapeList) -> None:
             message = f"expected one image (MultiProposal takes several), got {show_shape(shape)}"
             raise ShapeError(message, side="input", index=i)
     ins.merge(0, (1, -1, -1, -1))
-    _infer("_contrib_Proposal", p, ins, outs)
+    _infer(p, ins, outs)
 
 
-def anchors_of(p: ProposalParams) -> list[tuple[float, float, float, float]]:
-    """The corners of the anchors around the first position, ratios first."""
-    side, anchors = p.feature_stride, []
-    for ratio in p.ratios:
+def anchors_of(
+    side: int, scales: tuple[float, ...], ratios: tuple[float, ...]
+) -> list[tuple[float, float, float, float]]:
+    """The corners of the anchors around the first position, ratios first; `side` is feature_stride."""
+    anchors = []
+    for ratio in ratios:
         width = math.floor(math.sqrt(math.floor(side * side / ratio)) + 0.5)
-        for scale in p.scales:
+        for scale in scales:
             half_width = 0.5 * (width * scale - 1)
             half_height = 0.5 * (math.floor(width * ratio + 0.5) * scale - 1)
             middle = 0.5 * (side - 1)
@@ -110,36 +118,59 @@ def anchors_of(p: ProposalParams) -> list[tuple[float, float, float, float]]:
     return anchors
 
 
-def _boxes(p: ProposalParams, xp: Any, prob: Array, pred: Array, info: Array) -> tuple[list[Array], Array]:
-    """Corners and scores of all boxes (batch, height, width, anchor)."""
-    _, _, height, width = pred.shape
+def _anchors(xp: Any, corners: tuple[Any, ...], height: int, width: int, dtype: Any) -> tuple[Array, ...]:
+    """First and last corner, size and middle of all anchors (x and y, 1, height, width, anchor).
+
+    Args:
+        corners: the arguments of `anchors_of`.
+    """
+    anchors = xp.asarray(anchors_of(*corners), dtype=dtype).T.reshape(2, 2, 1, 1, -1)
+    x, y = xp.arange(width)[None, :] * corners[0], xp.arange(height)[:, None] * corners[0]
+    shift = xp.stack(xp.broadcast_arrays(x, y))[..., None]
+    first, last = (anchors[0] + shift)[:, None], (anchors[1] + shift)[:, None]
+    size = last - first + 1
+    return first, last, size, first + 0.5 * (size - 1)
+
+
+@lru_cache(maxsize=64)
+def _kept_anchors(corners: tuple[Any, ...], height: int, width: int, dtype: Any) -> tuple[Array, ...]:
+    anchors = _anchors(np, corners, height, width, dtype)
+    for array in anchors:
+        array.flags.writeable = False
+    return anchors
+
+
+def _boxes(p: ProposalParams, xp: Any, prob: Array, pred: Array, info: Array) -> tuple[Array, Array]:
+    """Corners (4, batch, boxes) and scores (batch, height, width, anchor) of all boxes."""
+    batch, _, height, width = pred.shape
     count = len(p.scales) * len(p.ratios)
-    # (x and y, height, width, anchor), then with the batch for a second axis.
-    anchors = xp.asarray(anchors_of(p), dtype=pred.dtype).T.reshape(2, 2, 1, 1, count)
-    shift = xp.stack(xp.broadcast_arrays(*_grid(xp, p.feature_stride, height, width)))[..., None]
-    first, last = anchors[0] + shift, anchors[1] + shift
-    moves = pred.reshape(pred.shape[0], count, 2, 2, height, width).transpose(2, 3, 0, 4, 5, 1)
-    first, last = first[:, None], last[:, None]
+    corners = (p.feature_stride, tuple(p.scales), tuple(p.ratios))
+    small_image = xp is np and count * height * width <= MAX_REMEMBERED
+    anchors = _kept_anchors if small_image else lambda *call: _anchors(xp, *call)
+    first, last, size, middle = anchors(corners, height, width, pred.dtype)
+    moves = pred.reshape(batch, count, 2, 2, height, width).transpose(2, 3, 0, 4, 5, 1)
+    boxes = xp.empty((2, 2, batch, height, width, count), first.dtype)
     if p.iou_loss:
-        begin, end = first + moves[0], last + moves[1]
+        xp.add(first, moves[0], out=boxes[0])
+        xp.add(last, moves[1], out=boxes[1])
     else:
-        size = last - first + 1
-        middle = moves[0] * size + (first + 0.5 * (size - 1))
+        at = moves[0] * size + middle
         reach = 0.5 * (xp.exp(moves[1]) * size - 1)
-        begin, end = middle - reach, middle + reach
+        xp.subtract(at, reach, out=boxes[0])
+        xp.add(at, reach, out=boxes[1])
     edge = (info[:, 1::-1] - 1).T[:, :, None, None, None]
-    begin, end = (xp.maximum(xp.minimum(side, edge), 0) for side in (begin, end))
+    xp.minimum(boxes, edge, out=boxes)
+    xp.maximum(boxes, 0, out=boxes)
     real = (info[:, :2] / p.feature_stride).astype(xp.int64)[:, :, None, None, None]
     beyond = (xp.arange(height)[:, None, None] >= real[:, 0]) | (xp.arange(width)[:, None] >= real[:, 1])
     least = (p.rpn_min_size * info[:, 2])[:, None, None, None]
-    small = (end - begin + 1 < least).any(axis=0)
+    extent = boxes[1] - boxes[0] + 1
+    small = (extent[0] < least) | (extent[1] < least)
     widened = small * (least / 2)
+    boxes[0] -= widened
+    boxes[1] += widened
     score = xp.where(beyond | small, -1, prob[:, count:].transpose(0, 2, 3, 1))
-    return [*(begin - widened), *(end + widened)], score
-
-
-def _grid(xp: Any, stride: int, height: int, width: int) -> tuple[Array, Array]:
-    return xp.arange(width)[None, :] * stride, xp.arange(height)[:, None] * stride
+    return boxes.reshape(4, batch, -1), score
 
 
 @multi_proposal.compute(allocates="boxes, sorting, and pairs of boxes block by block")
@@ -153,12 +184,13 @@ def _(p: ProposalParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> No
             if out is not None:
                 out[...] = 0
         return
-    planes, score = _boxes(p, xp, prob, pred, info)
+    boxes, score = _boxes(p, xp, prob, pred, info)
     score = score.reshape(batch, -1)
     order = xp.argsort(-score, axis=1, kind="stable")
     if p.rpn_pre_nms_top_n > 0:
         order = order[:, : p.rpn_pre_nms_top_n]
-    box = [xp.take_along_axis(plane.reshape(batch, -1), order, axis=1) for plane in planes]
+    images = xp.arange(batch)[:, None]
+    box = list(boxes[:, images, order])
     alive = xp.ones(order.shape, dtype=bool)
     most = min(p.rpn_post_nms_top_n, order.shape[1])
 
@@ -168,15 +200,13 @@ def _(p: ProposalParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> No
     suppress(xp, [*box, areas(xp, box, 1)], alive, hits, most)
     count = xp.minimum(alive.sum(axis=1, keepdims=True), most)
     number = xp.arange(p.rpn_post_nms_top_n) % xp.maximum(count, 1)
-    best = xp.take_along_axis(xp.argsort(~alive, axis=1, kind="stable"), number, axis=1)
+    best = order[images, xp.argsort(~alive, axis=1, kind="stable")[images, number]]
     if outputs[0] is not None:
         rois = outputs[0].reshape(batch, -1, 5)
-        rois[:, :, 0] = xp.arange(batch)[:, None]
-        for i, plane in enumerate(box):
-            rois[:, :, i + 1] = xp.take_along_axis(plane, best, axis=1)
+        rois[:, :, 0] = images
+        rois[:, :, 1:] = boxes[:, images, best].transpose(1, 2, 0)
     if outputs[1] is not None:
-        scores = xp.take_along_axis(score, xp.take_along_axis(order, best, axis=1), axis=1)
-        outputs[1][...] = scores.reshape(outputs[1].shape)
+        outputs[1][...] = score[images, best].reshape(outputs[1].shape)
 
 
 for _op in (proposal, multi_proposal):

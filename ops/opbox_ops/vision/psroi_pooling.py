@@ -6,13 +6,15 @@ spatial_scale on data; out (n, output_dim, pooled_size, pooled_size). group_size
     out[n, c, i, j] = mean of data[image, (c group_size + gi) group_size + gj] over the pixels that bin (i, j) touches
     gi = floor(i group_size / pooled_size)        gdata = gout / pixels, on each of them
 
-Bins are summed from a table of the sums of all rectangles from the first pixel on, in double precision. An empty bin,
-and a region whose image is not in data, is 0. rois' gradient is zero.
+Bins are summed from a table of the sums of all rectangles from the first pixel on, in double precision; small images
+are multiplied with a matrix. An empty bin, and a region whose image is not in data, is 0. rois' gradient is zero.
 """
 
 from __future__ import annotations
 
 from typing import Any
+
+import numpy as np
 
 from ..accumulation import accumulation_type
 from ..compute import Array, Arrays, OpContext, Outputs
@@ -21,6 +23,7 @@ from ..infer import ShapeList, all_same_float
 from ..node import Entry, Node
 from ..params import Field, Float, NonNegativeInt, Params, PositiveInt
 from ..registry import register, register_backward
+from .few_bins import FewBins, bin_tables, few
 from .regions import Samples, images_of, infer_regions
 
 
@@ -94,6 +97,26 @@ def _corners(p: PSROIPoolingParams, xp: Any, rois: Array, data: tuple[int, ...])
     )
 
 
+def _few_means(p: PSROIPoolingParams, rois: Array, data: tuple[int, ...]) -> tuple[FewBins, Array]:
+    """The same means for few numbers, and their matrix."""
+    rois = rois.astype(accumulation_type(rois.dtype), copy=False)
+    tables = bin_tables(p.pooled_size, p.group_size or p.pooled_size, data[2:], rois.dtype)
+    edges = round_half_up(np, rois[:, 1:])
+    edges[:, 2:] += 1
+    edges *= p.spatial_scale
+    start = edges[:, :2]
+    step = (np.maximum(edges[:, 2:] - start, 0.1) / p.pooled_size)[:, :, None]
+    start = start[:, :, None]
+    begin = np.floor(tables.along * step + start)
+    stop = np.ceil((tables.along + 1) * step + start)
+    stop = np.minimum(stop, tables.last + 1)
+    weight = (tables.places >= begin[..., None]) & (tables.places < stop[..., None])
+    share = weight.astype(rois.dtype)
+    share /= np.maximum(share.sum(axis=3, keepdims=True), 1)
+    bins = FewBins(tables, rois, data)
+    return bins, bins.matrix(share[None, :, 0], share[None, :, 1])
+
+
 @op.compute(allocates="a table of sums")
 def _(p: PSROIPoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     data, rois = inputs
@@ -101,6 +124,11 @@ def _(p: PSROIPoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -
     if out is None or not out.size:
         return
     xp = ctx.xp
+    if few(xp, data.shape, rois, p.pooled_size, p.output_dim):
+        bins, matrix = _few_means(p, rois, data.shape)
+        target = bins.by_class(out)
+        target[...] = bins.gather(matrix, data).reshape(target.shape)
+        return
     batch, channels, height, width = data.shape
     sums = xp.zeros((batch, height + 1, width + 1, channels // p.output_dim, p.output_dim), xp.float64)
     by_group = data.reshape(batch, p.output_dim, channels // p.output_dim, height, width).transpose(0, 3, 4, 2, 1)
@@ -119,6 +147,10 @@ def _(p: PSROIPoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -
     if gdata is None or not gdata.size:
         return
     xp = ctx.xp
+    if few(xp, gdata.shape, rois, p.pooled_size, p.output_dim):
+        bins, matrix = _few_means(p, rois, gdata.shape)
+        bins.spread(matrix, bins.flat(gout, matrix.dtype), gdata)
+        return
     batch, channels, height, width = gdata.shape
     flat = gout.transpose(0, 2, 3, 1).reshape(-1, p.output_dim).astype(xp.float64)
     steps = _corners(p, xp, rois, gdata.shape).spread(flat)

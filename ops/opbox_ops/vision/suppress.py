@@ -8,7 +8,10 @@ block that stay strike all later boxes at once. Every array has the batch for it
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
+
+import numpy as np
 
 from ..compute import Array
 
@@ -61,10 +64,23 @@ def _columns(xp: Any, alive: Array) -> Array:
 def _settle(xp: Any, boxes: Sequence[Array], alive: Array, hits: Hits) -> Array:
     """Which boxes of a block stay."""
     struck = hits([plane[:, :, None] for plane in boxes], [plane[:, None] for plane in boxes])
-    struck &= xp.triu(xp.ones(struck.shape[1:], dtype=bool), 1)
+    count = struck.shape[1]
+    struck &= _kept_later(count) if xp is np else _later(xp, count)
     survivors = alive
     while True:
         after = alive & ~(struck & survivors[:, :, None]).any(axis=1)
         if bool((after == survivors).all()):
             return after
         survivors = after
+
+
+def _later(xp: Any, count: int) -> Array:
+    """Whether the second of two boxes comes later (count, count)."""
+    return xp.triu(xp.ones((count, count), dtype=bool), 1)
+
+
+@lru_cache(maxsize=BLOCK + 1)
+def _kept_later(count: int) -> Array:
+    later = _later(np, count)
+    later.flags.writeable = False
+    return later
