@@ -79,14 +79,13 @@ def _(p: MultiBoxDetectionParams, ctx: OpContext, inputs: Arrays, outputs: Outpu
     boxes = _decode(p, xp, loc.reshape(*score.shape, 4), anchor)
     rows = xp.stack([label.astype(out.dtype), score, *boxes], axis=2)
     first = xp.argsort(~valid, axis=1, kind="stable")
-    rows = xp.take_along_axis(rows, first[:, :, None], axis=1)
-    valid = xp.take_along_axis(valid, first, axis=1)
+    images = xp.arange(len(rows))[:, None]
+    rows, valid = rows[images, first], valid[images, first]
     if 0 < p.nms_threshold <= 1:
         order = xp.argsort(xp.where(valid, -rows[:, :, 1], xp.inf), axis=1, kind="stable")
         most = p.nms_topk if p.nms_topk > 0 else rows.shape[1]
         # What is beyond nms_topk keeps the place that it had before sorting, as in MXNet.
-        best = xp.take_along_axis(rows, order[:, :most, None], axis=1)
-        rows[:, :most] = best
+        rows[:, :most] = rows[images, order[:, :most]]
         stays = valid.copy()
         stays[:, most:] = False
         _suppress(p, xp, rows, stays)
@@ -102,7 +101,7 @@ def _decode(p: MultiBoxDetectionParams, xp: Any, loc: Array, anchor: Array) -> l
     half_width = xp.exp(loc[..., 2] * p.variances[2]) * width / 2
     half_height = xp.exp(loc[..., 3] * p.variances[3]) * height / 2
     corners = [moved_x - half_width, moved_y - half_height, moved_x + half_width, moved_y + half_height]
-    return [xp.clip(corner, 0, 1) for corner in corners] if p.clip else corners
+    return [xp.minimum(xp.maximum(corner, 0), 1) for corner in corners] if p.clip else corners
 
 
 def _suppress(p: MultiBoxDetectionParams, xp: Any, rows: Array, stays: Array) -> None:
