@@ -27,7 +27,7 @@ from opbox.http import HttpTransport
 from opbox.operator.definition import Definition
 from opbox_service.worker import landlock
 from tests.contract import mischief
-from tests.contract.live import IDENTITY, Got, Live, Session, symbol, var
+from tests.contract.live import IDENTITY, SCOPES, TOKENS, Got, Live, Session, symbol, var
 from tests.contract.test_workers import shared_memory, wait_for
 
 X = np.arange(6, dtype=np.float32)
@@ -41,7 +41,7 @@ KEPT_OUT = pytest.mark.skipif(
 def settings(**further: str) -> dict[str, str]:
     every = ["run", "upload-python", "upload-cuda"]
     tokens = [{"name": name, "token": f"{name}-secret-1", "scopes": every} for name in ("py", "cuda", "bob")]
-    tokens.append({"name": "ann", "token": "ann-secret-1", "scopes": ["run", "metrics"]})
+    tokens += [{"name": name, "token": TOKENS[name], "scopes": SCOPES[name]} for name in ("ann", "monitor")]
     return {
         "OPBOX_TOKENS": json.dumps(tokens),
         "OPBOX_CODE_SPARES": "1",

@@ -135,6 +135,7 @@ class Endpoint:
             context.whole = True
         else:
             length = content_length(headers)
+            self._check_length(length)
             request.header_length = _header_length(headers, length, self._settings)
             accept = headers.get(b"accept", b"")
             request.binary = request.header_length is not None or b"application/octet-stream" in accept
@@ -161,6 +162,12 @@ class Endpoint:
         finally:
             self._let_go(identity.owner, response.size)
             response.release()
+
+    def _check_length(self, length: int | None) -> None:
+        """LimitError for a body that is too large for anybody, whatever its owner may have just now."""
+        limit = self._settings.max_body_bytes
+        if length is not None and length > limit:
+            raise LimitError(f"body: expected at most {limit} bytes, got {length}")
 
     @contextlib.contextmanager
     def _holding(self, owner: str, nbytes: int) -> Iterator[None]:
@@ -225,8 +232,6 @@ class Endpoint:
             if b"transfer-encoding" not in headers:
                 return b""
             return self._leased(request, await _chunked(receive, limit))
-        if length > limit:
-            raise LimitError(f"body: expected at most {limit} bytes, got {length}")
         if length == 0:
             return b""
         if length <= INLINE:
