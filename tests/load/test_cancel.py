@@ -148,10 +148,15 @@ def test_an_interrupt_stops_the_work_on_the_server(server: Live) -> None:
     slow_calls(session)
     pending = session.fetch(3)
     session.flush()
+    # Where the tests themselves run in the background, SIGINT is ignored: a script in a terminal has this handler.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     interrupt = threading.Timer(1.0, signal.raise_signal, [signal.SIGINT])
     interrupt.start()
-    with pytest.raises(KeyboardInterrupt):
-        pending.result()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            pending.result()
+    finally:
+        signal.signal(signal.SIGINT, before)
     path = f"/v1/sessions/{session.id}"
     assert wait_for(lambda: server.json("GET", path).header["next_seq"] == session.requests + 1) < 5
     np.testing.assert_array_equal(session.fetch(1).result(), X)

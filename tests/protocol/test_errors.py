@@ -27,6 +27,7 @@ STATUSES = {
     "NotReadyError": 503,
     "ParamError": 400,
     "QuotaError": 429,
+    "CancelledError": 499,
     "ShapeError": 422,
     "UnderdeterminedError": 422,
     "UnknownOperatorError": 400,
