@@ -16,6 +16,7 @@ __all__ = [
     "COMMANDS",
     "Backward",
     "Bind",
+    "Checkpoint",
     "Command",
     "Compile",
     "Copy",
@@ -32,6 +33,7 @@ __all__ = [
     "KernelSource",
     "Launch",
     "Put",
+    "Restore",
     "Seed",
     "Update",
     "UpdateCall",
@@ -193,6 +195,7 @@ class InferShape(TypedDict):
     graph: NotRequired[Any]
     shapes: NotRequired[Mapping[str, Any]]
     partial: NotRequired[bool]
+    as_mxnet: NotRequired[bool]
     trace: NotRequired[bool]
 
 
@@ -201,6 +204,22 @@ class InferType(TypedDict):
     graph: NotRequired[Any]
     types: NotRequired[Mapping[str, Any]]
     partial: NotRequired[bool]
+
+
+class Checkpoint(TypedDict):
+    do: Literal["checkpoint"]
+    name: str
+    arrays: NotRequired[Mapping[str, int] | None]
+    executors: NotRequired[Sequence[int]]
+    every: NotRequired[int]
+    step: NotRequired[int]
+    position: NotRequired[Mapping[str, int | float | str]]
+
+
+class Restore(TypedDict):
+    do: Literal["restore"]
+    name: str
+    arrays: NotRequired[Mapping[str, int] | None]
 
 
 Command: TypeAlias = (
@@ -224,6 +243,8 @@ Command: TypeAlias = (
     | Define
     | InferShape
     | InferType
+    | Checkpoint
+    | Restore
 )
 
 COMMANDS: tuple[Any, ...] = get_args(Command)

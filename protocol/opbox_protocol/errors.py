@@ -17,12 +17,14 @@
     │   └── UnderdeterminedError        shapes or types that nothing determines
     ├── UserCodeError             422   an exception in an operator that the user wrote
     ├── QuotaError                429
+    │   └── StorageError          507   no room for a checkpoint: as a quota, or as the disk has it
     ├── CancelledError            499   a call that was ended before it was done
     ├── InternalError             500   a fault of the server's own
     ├── UnsupportedError          501
     ├── NotReadyError             503
     ├── WorkerDiedError           503
     ├── DeadlineError             504
+    ├── OutOfMemoryError          507   the system has refused the call memory
     └── TransportError                  no answer came: raised by the client alone
 
 The root has MXNet's name, and is a RuntimeError as MXNet's is, so that scripts which catch MXNet's errors catch all of
@@ -55,9 +57,11 @@ __all__ = [
     "MXNetError",
     "NotFoundError",
     "NotReadyError",
+    "OutOfMemoryError",
     "ParamError",
     "QuotaError",
     "ShapeError",
+    "StorageError",
     "TransportError",
     "UnderdeterminedError",
     "UnknownOperatorError",
@@ -85,9 +89,11 @@ class MXNetError(RuntimeError):
     Attributes:
         status: the HTTP status of an answer with this error.
         message, node, detail, request_id: as given.
+        retry_after: seconds after which the call may be made again, where the server has done nothing of it; or None.
     """
 
     status: int = 500
+    retry_after: float | None = None
 
     def __init__(
         self,
@@ -227,6 +233,12 @@ class QuotaError(MXNetError):
     status = 429
 
 
+class StorageError(QuotaError):
+    """No room for a checkpoint, in the owner's quota or on the disk: waiting makes none, deleting does."""
+
+    status = 507
+
+
 class CancelledError(MXNetError):
     """The call was ended on request, or because nobody waited for it any more, before it was done."""
 
@@ -261,6 +273,12 @@ class DeadlineError(MXNetError):
     status = 504
 
 
+class OutOfMemoryError(MXNetError):
+    """The system has refused the call memory: the machine, or its process, has no more. Nothing else is concerned."""
+
+    status = 507
+
+
 class TransportError(MXNetError):
     """The server could not be reached, or broke off its answer."""
 
@@ -287,7 +305,9 @@ def error_to_json(error: BaseException) -> tuple[int, dict[str, Any]]:
         (422, {'error': 'data: expected 4 axes, got 2', 'type': 'ShapeError', 'node': None, 'detail': {}})
     """
     if isinstance(error, MemoryError):
-        error = QuotaError("there is not enough memory for this call: use smaller arrays, or free some")
+        error = OutOfMemoryError(
+            "memory: expected the system to have enough for this call, got none: use smaller arrays, or free some"
+        )
     if not isinstance(error, MXNetError):
         error = InternalError("internal error: the server's log has the reason, under this request id")
     message = error.message

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 __all__ = [
     "ABOUT",
+    "ADMIN_SESSION",
+    "ADMIN_SESSIONS",
+    "ADMIN_USAGE",
     "BACKWARD",
+    "CHECKPOINT",
+    "CHECKPOINTS",
     "COMMANDS",
+    "DEVICES",
+    "EVENTS",
+    "EXECUTOR",
+    "EXECUTORS",
     "FORWARD",
     "GRAPHS",
     "GRAPH_PREFIX",
@@ -19,6 +28,7 @@ __all__ = [
     "SESSION",
     "SESSIONS",
     "SESSION_GRAPHS",
+    "USAGE",
 ]
 
 GRAPHS = "/v1/graphs"
@@ -31,7 +41,17 @@ OPERATOR = "/v1/ops/{name}"
 SESSIONS = "/v1/sessions"
 SESSION = "/v1/sessions/{id}"
 COMMANDS = "/v1/sessions/{id}/commands"
+CHECKPOINTS = "/v1/checkpoints"
+CHECKPOINT = "/v1/checkpoints/{checkpoint}"
+ADMIN_SESSIONS = "/v1/admin/sessions"
+ADMIN_SESSION = "/v1/admin/sessions/{id}"
+ADMIN_USAGE = "/v1/admin/usage"
+USAGE = "/v1/usage"
+EXECUTORS = "/v1/sessions/{id}/executors"
+EXECUTOR = "/v1/sessions/{id}/executors/{executor}"
 REQUEST = "/v1/requests/{request}"
+DEVICES = "/v1/devices"
+EVENTS = "/v1/events"
 ABOUT = "/v2"
 LIVE = "/v2/health/live"
 READY = "/v2/health/ready"

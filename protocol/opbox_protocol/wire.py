@@ -26,6 +26,7 @@ import numpy as np
 
 from .datatypes import DATATYPES, datatype_of, dtype_of
 from .errors import LimitError, WireError
+from .excerpt import excerpt
 
 __all__ = [
     "ALIGNMENT",
@@ -76,6 +77,8 @@ class Limits:
 
 
 NO_LIMITS = Limits(header_bytes=1 << 40, tensor_bytes=1 << 50, tensors=1 << 31, json_values=1 << 40, json_keys=1 << 40)
+LISTED = 1 << 15
+"""Values of JSON lists that become an array's at a time."""
 COUNTED_BYTES = 1 << 18
 """JSON is counted in pieces of this many bytes, between which other threads have their turn."""
 
@@ -327,9 +330,9 @@ def _described(entry: Any, where: str, limits: Limits) -> tuple[str, tuple[int, 
         raise WireError(f"{where}: expected an object with name, shape and datatype, got {type(entry).__name__}")
     name, shape = entry.get("name"), entry.get("shape")
     if not isinstance(name, str):
-        raise WireError(f"{where}: name: expected a string, got {name!r}")
+        raise WireError(f"{where}: name: expected a string, got {excerpt(name)}")
     if not isinstance(shape, list) or not all(type(d) is int and d >= 0 for d in shape):
-        raise WireError(f"tensor {name!r}: shape: expected a list of integers of 0 or more, got {shape!r}")
+        raise WireError(f"tensor {name!r}: shape: expected a list of integers of 0 or more, got {excerpt(shape)}")
     if len(shape) > limits.rank:
         raise WireError(f"tensor {name!r}: expected at most {limits.rank} dimensions, got {len(shape)}")
     dtype = dtype_of(entry.get("datatype"))
@@ -345,7 +348,9 @@ def _described(entry: Any, where: str, limits: Limits) -> tuple[str, tuple[int, 
     if "data" in entry:
         raise WireError(f"tensor {name!r}: expected either data or binary_data_size, got both")
     if type(size) is not int or size != nbytes:
-        raise WireError(f"tensor {name!r}: binary_data_size: expected {nbytes} by its shape and datatype, got {size!r}")
+        raise WireError(
+            f"tensor {name!r}: binary_data_size: expected {nbytes} by its shape and datatype, got {excerpt(size)}"
+        )
     return name, tuple(shape), dtype, size
 
 
@@ -353,14 +358,7 @@ def _listed(name: str, shape: tuple[int, ...], dtype: np.dtype[Any], data: Any) 
     if not isinstance(data, list):
         raise WireError(f"tensor {name!r}: expected a list under data, got {type(data).__name__}")
     try:
-        values = np.asarray(data, dtype=object if dtype.kind in "iub" else None)
-        if dtype.kind in "iub":
-            flat = [_whole(name, value, dtype) for value in values.reshape(-1).tolist()]
-            array = np.asarray(flat, dtype=dtype)
-        elif values.dtype.kind not in "fiub" and values.size:
-            array = np.asarray([_real(name, value) for value in np.asarray(data, dtype=object).reshape(-1)], dtype)
-        else:
-            array = values.astype(dtype).reshape(-1)
+        array = _array(name, data, dtype).reshape(-1)
     except (ValueError, TypeError, OverflowError):
         raise WireError(f"tensor {name!r}: expected numbers of {dtype} under data, in even rows") from None
     if array.size != math.prod(shape):
@@ -368,12 +366,42 @@ def _listed(name: str, shape: tuple[int, ...], dtype: np.dtype[Any], data: Any) 
     return array.reshape(shape)
 
 
+def _array(name: str, data: list[Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """Nested lists as an array, from pieces of at most LISTED values where it can be: others have turns in between.
+
+    Raises:
+        ValueError: rows of different lengths.
+    """
+    row, values = data[0] if data else None, 1
+    while type(row) is list:
+        values, row = values * max(len(row), 1), row[0] if row else None
+    if values > LISTED:
+        if not all(type(row) is list for row in data):
+            raise ValueError("rows and values side by side")
+        return np.stack([_array(name, row, dtype) for row in data])
+    rows = LISTED // values
+    if len(data) <= rows:
+        return _values(name, data, dtype)
+    return np.concatenate([_values(name, data[at : at + rows], dtype) for at in range(0, len(data), rows)])
+
+
+def _values(name: str, data: list[Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    values = np.asarray(data, dtype=object if dtype.kind in "iub" else None)
+    if dtype.kind in "iub":
+        whole = [_whole(name, value, dtype) for value in values.reshape(-1).tolist()]
+        return np.asarray(whole, dtype).reshape(values.shape)
+    if values.dtype.kind not in "fiub" and values.size:
+        values = np.asarray(data, dtype=object)
+        return np.asarray([_real(name, value) for value in values.reshape(-1)], dtype).reshape(values.shape)
+    return values.astype(dtype)
+
+
 def _real(name: str, value: Any) -> float:
     """A number, or the name of one that JSON has none for."""
     number = _SPELLED.get(value) if isinstance(value, str) else value
     if not isinstance(number, int | float):
         raise WireError(
-            f'tensor {name!r}: expected numbers under data, or "NaN", "Infinity", "-Infinity", got {value!r:.40}'
+            f'tensor {name!r}: expected numbers under data, or "NaN", "Infinity", "-Infinity", got {excerpt(value, 40)}'
         )
     return float(number)
 
@@ -382,11 +410,11 @@ def _whole(name: str, value: Any, dtype: np.dtype[Any]) -> Any:
     if dtype.kind == "b":
         if value in (0, 1):
             return bool(value)
-        raise WireError(f"tensor {name!r}: expected booleans under data, got {value!r}")
+        raise WireError(f"tensor {name!r}: expected booleans under data, got {excerpt(value, 40)}")
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if type(value) not in (int, bool):
-        raise WireError(f"tensor {name!r}: expected integers under data, got {value!r}")
+        raise WireError(f"tensor {name!r}: expected integers under data, got {excerpt(value, 40)}")
     bounds = np.iinfo(dtype)
     if not bounds.min <= value <= bounds.max:
         raise WireError(f"tensor {name!r}: expected values of {dtype} ({bounds.min} to {bounds.max}), got {value}")

@@ -25,8 +25,10 @@ STATUSES = {
     "MXNetError": 500,
     "NotFoundError": 404,
     "NotReadyError": 503,
+    "OutOfMemoryError": 507,
     "ParamError": 400,
     "QuotaError": 429,
+    "StorageError": 507,
     "CancelledError": 499,
     "ShapeError": 422,
     "UnderdeterminedError": 422,
@@ -91,7 +93,7 @@ def test_an_error_that_is_none_of_ours_travels_without_its_text() -> None:
     status, body = error_to_json(KeyError("/secret/path"))
     assert (status, body["type"]) == (500, "InternalError")
     assert "secret" not in str(body)
-    assert error_to_json(MemoryError())[0] == errors.QuotaError.status
+    assert error_to_json(MemoryError())[0] == errors.OutOfMemoryError.status
 
 
 def test_the_users_traceback_is_a_note() -> None:

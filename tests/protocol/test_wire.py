@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from opbox_protocol import wire
 from opbox_protocol.datatypes import DATATYPES
 from opbox_protocol.errors import WireError
+from opbox_protocol.excerpt import excerpt
 
 
 def frame(header: dict[str, Any], tensors: dict[str, Any], key: str = "inputs") -> tuple[bytes, int]:
@@ -195,3 +196,26 @@ def test_frames_with_one_byte_changed_are_read_or_refused(data: st.DataObject) -
     assert got
     if isinstance(got, wire.Frame):
         assert all(array.nbytes <= len(body) for array in got.tensors.values())
+
+
+@pytest.mark.parametrize("datatype", ["FP32", "INT32", "BOOL"])
+def test_long_lists_become_arrays_in_pieces(monkeypatch: pytest.MonkeyPatch, datatype: str) -> None:
+    monkeypatch.setattr(wire, "LISTED", 4)
+    values = (np.arange(42) % 2).reshape(7, 2, 3)
+    for data in (values.tolist(), values.reshape(-1).tolist(), values.reshape(1, 1, 42).tolist()):
+        entry = {"name": "x", "shape": [7, 2, 3], "datatype": datatype, "data": data}
+        read = wire.decode(json.dumps({"inputs": [entry]}).encode()).tensors["x"]
+        assert read.tolist() == values.tolist()
+    for uneven in ([[0] * 9, [0] * 8], [[[0] * 9], [0] * 9], [0] * 9 + [[0] * 9], [[0]] * 9 + [0] * 9):
+        entry = {"name": "x", "shape": [18], "datatype": datatype, "data": uneven}
+        with pytest.raises(WireError):
+            wire.decode(json.dumps({"inputs": [entry]}).encode())
+
+
+def test_an_error_shows_the_beginning_of_what_came() -> None:
+    shape = ["a"] * 100_000
+    with pytest.raises(WireError) as caught:
+        wire.decode(json.dumps({"inputs": [{"name": "x", "shape": shape, "datatype": "FP32"}]}).encode())
+    assert len(str(caught.value)) < 300
+    assert excerpt({"a": [1, (2,), ()], "b": None}) == repr({"a": [1, (2,), ()], "b": None})
+    assert excerpt("x" * 100, 5) == "'xxxx…"

@@ -1,0 +1,92 @@
+"""Python's garbage collector: it waits while a graph is made, and looks at what stays only once.
+
+Writing, loading or compiling a graph makes many objects that stay, and the collector looks at all that there are each
+time a quarter more has come. For a graph of 10,000 nodes that is a third of the time (`benchmarks/bind.py`), and there
+is nothing to collect. In a server it is worse: a whole collection keeps the interpreter's lock, so that everybody waits
+for it, and takes as long as there are objects: 0.2 s when only the operators are loaded. There (`begin_tending`) what
+stays is set aside ("frozen": it goes when nothing refers to it any more), and whole collections are rare.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+__all__ = ["begin_tending", "collection_paused", "tend"]
+
+MANY = 50_000
+"""Objects that a block has made, beyond which they are set aside at its end."""
+OLD = 64
+"""So many collections of young objects come before one of all that is not set aside."""
+GROWN = 4_000_000
+"""Objects set aside beyond which they are looked through for rings."""
+
+_lock = threading.Lock()
+_blocks = 0
+_enabled = False
+_tended = False
+_set_aside = 0
+
+
+@contextmanager
+def collection_paused() -> Iterator[None]:
+    """A block, or a decorated function, in which nothing is collected by itself; several may be at once, in threads.
+
+    A program that has switched the collector off finds it off afterwards.
+    """
+    global _blocks, _enabled, _set_aside
+    with _lock:
+        if not _blocks:
+            _enabled = gc.isenabled()
+            gc.disable()
+        _blocks += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _blocks -= 1
+            if not _blocks and _enabled:
+                young = gc.get_count()[0]
+                if young > MANY and (_tended or not gc.get_freeze_count()):
+                    _set_aside += young
+                    gc.freeze()  # or the next collection, which is due at once, would look at all of them
+                    if not _tended:
+                        _let_age()
+                gc.enable()
+
+
+def _let_age() -> None:
+    """In a user's own process, which nobody tends: what was set aside counts as old; seldom, look through all of it."""
+    global _set_aside
+    gc.unfreeze()
+    if _set_aside > GROWN:
+        _set_aside = 0
+        gc.collect()
+
+
+def begin_tending() -> None:
+    """For a server that is ready: set aside all that there is; by themselves only young objects are collected now.
+
+    Not for a process that is the user's own, whose objects are not ours to set aside.
+    """
+    global _tended
+    _tended = True
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*gc.get_threshold()[:2], 1 << 30)
+
+
+def tend() -> None:
+    """About once in a second: collect what has become old, and set the rest aside; seldom, look through all of it."""
+    global _set_aside
+    if _blocks:
+        return
+    if _set_aside > GROWN:
+        _set_aside = 0
+        gc.unfreeze()
+    elif gc.get_count()[2] < OLD:
+        return
+    gc.collect()
+    gc.freeze()
