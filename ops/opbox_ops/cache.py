@@ -5,7 +5,17 @@ Several NumPy calls in a row over a large array read it from memory as often; ov
 
 from __future__ import annotations
 
-__all__ = ["CACHE_BYTES", "CHANNEL_BLOCK", "INDEX_PIECE", "REGION_PIECE", "SAMPLE_BLOCK", "WINDOW_TILE", "elements"]
+__all__ = [
+    "CACHE_BYTES",
+    "CHANNEL_BLOCK",
+    "CHUNK_BYTES",
+    "COLUMN_BYTES",
+    "INDEX_PIECE",
+    "REGION_PIECE",
+    "SAMPLE_BLOCK",
+    "WINDOW_TILE",
+    "elements",
+]
 
 CACHE_BYTES = 1 << 19
 """What the arrays of one piece take together: half of a core's second-level cache of 1 MiB.
@@ -30,3 +40,8 @@ REGION_PIECE = elements(2)
 """Values of the regions that are compared at a time, of float16 (pooling of regions)."""
 SAMPLE_BLOCK = 32 * elements(4)
 """Elements of the sampled columns of a few images (deformable convolution): for one product."""
+
+COLUMN_BYTES = 8 << 20
+"""What a block's columns and output take, unless one output row of one sample already takes more (convolution)."""
+CHUNK_BYTES = 4 << 20
+"""Bytes of a chunk's windows: twice that is far below the cache that two cores share (gradient of a weight)."""

@@ -148,7 +148,7 @@ class OpContext:
     Attributes:
         xp: numpy or cupy.
         special: scipy.special or cupyx.scipy.special (erf, gammaln, …).
-        random: the device's random source (see backend).
+        random: the node's random numbers (see backend.random); of a call without a graph, the session's.
         backend: the device's backend.
         mode: shared by the executor's steps.
         temp: the arrays that the compute's temps rule asked for, in order.
@@ -159,6 +159,9 @@ class OpContext:
             compute that declares `accumulates`.
         prepared: what computes keep for calls that are alike, by `call`'s identity: one for the steps of a plan, whose
             equal calls are one object; None elsewhere.
+        alike: what a compute that `prepares` leaves for further steps of a plan with this very context, their arrays in
+            each other's memory as those of the first: `(inputs, outputs)` to the call, as `Compute.bound` would make
+            it; None: it is asked again for each.
     """
 
     xp: Any
@@ -172,6 +175,7 @@ class OpContext:
     call: CallSpec = _NO_CALL
     req: tuple[OpReq, ...] = ()
     prepared: dict[Any, Any] | None = None
+    alike: Callable[[Arrays, Outputs], Callable[[], Any]] | None = None
 
     @property
     def is_train(self) -> bool:

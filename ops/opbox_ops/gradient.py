@@ -74,27 +74,17 @@ def backward_node(op: str, node: Node, inputs: Sequence[Entry], outputs: int | N
         outputs: how many forward inputs have a gradient, counted from the first; by default all but auxiliary states.
     """
     assert node.op is not None
-    aux = set(node.op.aux_indices(node.params))
-    differentiable = len(node.inputs) - len(aux)
+    aux = node.op.aux_indices(node.params)
+    count = len(node.inputs) - len(aux)
+    if outputs is not None:
+        count = min(outputs, count)
     backward = Node(
-        op=registry.get(op),
-        name=f"{node.name}_backward",
-        attrs=node.attrs,
-        params=node.params,
-        inputs=tuple(inputs),
-        forward=node,
-        source=node.source,
-        outputs=differentiable if outputs is None else min(outputs, differentiable),
+        registry.get(op), f"{node.name}_backward", node.attrs, node.params, tuple(inputs), node, node.source, count
     )
-    grads: list[Entry | None] = []
-    produced = 0
-    for i in range(len(node.inputs)):
-        if i in aux or (outputs is not None and produced >= outputs):
-            grads.append(None)
-        else:
-            grads.append(Entry(backward, produced))
-            produced += 1
-    return grads
+    gradients = iter([Entry(backward, i) for i in range(count)])
+    if not aux and count == len(node.inputs):
+        return list(gradients)
+    return [None if i in aux else next(gradients, None) for i in range(len(node.inputs))]
 
 
 def grad_use_in(op: str) -> registry.GradientRule:

@@ -34,6 +34,8 @@ __all__ = [
     "broadcast_shapes",
     "canonical_axis",
     "known",
+    "not_bool",
+    "numeric_types",
     "show_shape",
     "size_of",
     "summary",
@@ -162,6 +164,20 @@ def all_same_float(p: Any, ins: TypeList, outs: TypeList) -> None:
     for i in range(len(ins)):
         ins.only(i, *FLOATS)
     _spread(ins, outs, None)
+
+
+@summary("first")
+def numeric_types(p: Any, ins: TypeList, outs: TypeList) -> None:
+    """One element type for everything, and not bool; DTypeError otherwise."""
+    all_same_type(p, ins, outs)
+    not_bool(ins)
+
+
+def not_bool(ins: TypeList) -> None:
+    """DTypeError when an input is bool."""
+    for index, dtype in enumerate(ins):
+        if dtype is not None and dtype.kind == "b":
+            raise DTypeError("expected a number type, got bool: Cast it first", side=ins.side, index=index)
 
 
 def _spread(ins: Any, outs: Any, value: Any) -> None:

@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from importlib.metadata import entry_points
 from pathlib import Path
 from threading import RLock
+from types import FrameType
 from typing import Any
 
 from opbox_protocol.errors import BadRequestError, ConflictError, MXNetError, NotFoundError, UnknownOperatorError
@@ -45,6 +46,7 @@ __all__ = [
     "get",
     "load",
     "loading",
+    "module",
     "names",
     "register",
     "register_backward",
@@ -58,6 +60,8 @@ _names: dict[str, Op] = {}
 _version = 0
 _homes: dict[str, str] = {}
 """The files that registered them."""
+_modules: dict[str, str] = {}
+"""The modules whose import registered them, which is another file where a family has a function for it."""
 _lock = RLock()
 _loaded = False
 _loading = False
@@ -101,6 +105,7 @@ def register(
                 )
         _ops[name] = op
         _homes[name] = Path(caller.get("__file__") or "").name or str(caller.get("__name__"))
+        _modules[name] = _importing(frame)
         for alias in (name, *aliases):
             _names[alias] = op
     return op
@@ -144,6 +149,11 @@ def names() -> list[str]:
     """Canonical names, sorted; without the operators whose code a user brings (attribute `TUserCode`)."""
     load()
     return sorted(name for name, op in _ops.items() if not op.get_attr("TUserCode"))
+
+
+def module(name: str) -> str:
+    """The module that declares an operator, for documents: its docstring says what is computed, and of what shapes."""
+    return _modules[get(name).name]
 
 
 def attribute(key: str) -> dict[str, Any]:
@@ -192,6 +202,13 @@ def load() -> None:
             raise
         finally:
             _loading = False
+
+
+def _importing(frame: FrameType | None) -> str:
+    """The module that is being imported, among those that called; "" where none is."""
+    while frame is not None and frame.f_code.co_name != "<module>":
+        frame = frame.f_back
+    return "" if frame is None else str(frame.f_globals.get("__name__", ""))
 
 
 def _import_all() -> None:

@@ -117,9 +117,9 @@ def test_wrong_shapes(make: Any, shapes: dict[str, Any], message: str) -> None:
 
 
 def _changed(name: str, change: Any) -> dict[str, Any]:
-    document = json.loads(symbol(name).tojson())
+    document: dict[str, Any] = json.loads(symbol(name).tojson())
     change(next(node for node in document["nodes"] if "subgraphs" in node))
-    return document  # type: ignore[no-any-return]
+    return document
 
 
 def _attr(**attrs: str) -> Any:

@@ -32,6 +32,27 @@ def test_state_belongs_to_the_executor_and_both_directions_share_it() -> None:
     assert first.aux_dict["op_calls"].asnumpy().tolist() == [4, 0, 0]
 
 
+@pytest.mark.parametrize("looped", [False, True])
+def test_a_second_backward_does_not_run_forward_again(looped: bool) -> None:
+    def body(x: Any, state: Any) -> Any:
+        return mx.sym.Custom(x, op_type="recording", name="op") * state, state
+
+    if looped:
+        net, _ = mx.sym.contrib.foreach(body, mx.sym.Variable("data"), mx.sym.ones(3))
+    else:
+        net = custom("recording")
+    for _ in range(6):
+        net = mx.sym.tanh(net) * net
+    executor = net.simple_bind(mx.cpu(), data=(2, 3))
+    executor.forward(is_train=True, data=X)
+    gradients = []
+    for _ in range(3):
+        executor.backward(mx.nd.ones((2, 3)))
+        gradients.append(executor.grad_dict["data"].asnumpy())
+        assert executor.aux_dict["op_calls"].asnumpy()[0] == 1  # a loop has an instance for each step
+    assert np.array_equal(gradients, [gradients[0]] * 3)
+
+
 @pytest.mark.parametrize("req", ["write", "add", "null"])
 def test_requests(req: str) -> None:
     net = custom("square_of_mine")

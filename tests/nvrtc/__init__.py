@@ -1,1 +1,1 @@
-"""Every CUDA kernel text of the repository, compiled for an H100's architecture without a GPU: make nvrtc."""
+"""The CUDA kernel texts of the repository, compiled for each architecture without a GPU: make nvrtc, make kernels."""

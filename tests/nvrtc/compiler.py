@@ -7,9 +7,10 @@ import importlib.util
 from functools import cache
 from pathlib import Path
 
-__all__ = ["ARCHITECTURE", "CompileError", "compile_cuda", "missing"]
+__all__ = ["ARCHITECTURES", "CompileError", "compile_cuda", "compile_for", "missing"]
 
-ARCHITECTURE = "sm_90"
+ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
+"""An A100's, an H100's and a B200's."""
 
 
 class CompileError(Exception):
@@ -43,27 +44,36 @@ def _library() -> ctypes.CDLL:
 
 
 def compile_cuda(source: str, options: tuple[str, ...] = ()) -> bytes:
-    """The machine code of a source.
+    """The machine code of a source for the last of ARCHITECTURES, when all of them take it.
+
+    Raises:
+        CompileError: the compiler's log.
+    """
+    return [compile_for(architecture, source, options)[0] for architecture in ARCHITECTURES][-1]
+
+
+def compile_for(architecture: str, source: str, options: tuple[str, ...] = ()) -> tuple[bytes, str]:
+    """The machine code of a source for an architecture, and what the compiler says of it.
 
     Raises:
         CompileError: the compiler's log.
     """
     nvrtc, program, size = _library(), ctypes.c_void_p(), ctypes.c_size_t()
     folder = _folder()
-    flag_texts = [f"--gpu-architecture={ARCHITECTURE}", f"-I{folder}/include", *options]
+    flag_texts = [f"--gpu-architecture={architecture}", f"-I{folder}/include", *options]
     flags = (ctypes.c_char_p * len(flag_texts))(*(flag.encode() for flag in flag_texts))
     _check(nvrtc.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"kernel.cu", 0, None, None))
     try:
         status = nvrtc.nvrtcCompileProgram(program, len(flag_texts), flags)
+        _check(nvrtc.nvrtcGetProgramLogSize(program, ctypes.byref(size)))
+        log = ctypes.create_string_buffer(size.value)
+        _check(nvrtc.nvrtcGetProgramLog(program, log))
         if status:
-            _check(nvrtc.nvrtcGetProgramLogSize(program, ctypes.byref(size)))
-            log = ctypes.create_string_buffer(size.value)
-            _check(nvrtc.nvrtcGetProgramLog(program, log))
             raise CompileError(log.value.decode())
         _check(nvrtc.nvrtcGetCUBINSize(program, ctypes.byref(size)))
         binary = ctypes.create_string_buffer(size.value)
         _check(nvrtc.nvrtcGetCUBIN(program, binary))
-        return binary.raw
+        return binary.raw, log.value.decode()
     finally:
         nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
 

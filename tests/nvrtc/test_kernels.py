@@ -1,4 +1,4 @@
-"""NVRTC takes every kernel text for sm_90: those of the examples and benchmarks, and the update operators'."""
+"""NVRTC takes every kernel text for each architecture: examples, benchmarks, the update operators."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from opbox_ops import registry
+from opbox_ops.cuda.kernel import KERNELS as OWN
+from opbox_ops.cuda.kernel import TYPES, Kernel
 from opbox_ops.rtc import decorate
+from opbox_ops.rtc.options import checked_options
 from opbox_ops.rtc.translate import for_nvrtc
 from tests.rtc.test_emulator import REDUCE
 from tests.rtc.test_rtc import AXPY
@@ -19,6 +23,7 @@ from .texts import elementwise_kernels, scripts, texts_in
 pytestmark = [pytest.mark.nvrtc, pytest.mark.skipif(missing() is not None, reason=missing() or "")]
 
 UPDATES = elementwise_kernels()
+registry.load()  # the families' files add their kernels
 
 
 @pytest.mark.parametrize("path", scripts(), ids=lambda path: path.name)
@@ -32,8 +37,16 @@ def test_update_operators(name: str) -> None:
     assert compile_cuda(UPDATES[name])
 
 
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("kernel", OWN, ids=lambda kernel: kernel.name)
+def test_kernels_of_our_own(kernel: Kernel, dtype: str) -> None:
+    # As CuPy compiles: with functions for the device where nothing is said.
+    assert compile_cuda(kernel.source(dtype), ("-default-device", "-ftz=true"))
+
+
 def test_there_are_kernels_to_compile() -> None:
     assert len(UPDATES) > 60
+    assert len(OWN) >= 7
     assert sum(1 for path in scripts() for _ in texts_in(path)) >= 4
 
 
@@ -58,6 +71,21 @@ def test_what_the_emulator_refuses(name: str) -> None:
 def test_a_body_on_arrays_of_every_type(dtype: str) -> None:
     source, _ = decorate("f", [("x", (3,), np.dtype(dtype))], [("y", (3,), np.dtype(dtype))], "y[0] = x[0];")
     assert compile_cuda(for_nvrtc(source))
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        *("-DN=3", "-D N=3", "-UN", "-std=c++17", "--std=c++11", "--std=c++20", "-use_fast_math", "--use_fast_math"),
+        *("-lineinfo", "--lineinfo", "--device-debug", "-device-debug", "--extended-lambda", "-extended-lambda"),
+        *("--extra-device-vectorization", "-extra-device-vectorization", "--device-as-default-execution-space"),
+        *("-device-as-default-execution-space", "-ftz=true", "--prec-div=false", "--prec-sqrt=true", "--fmad=false"),
+        *("-maxrregcount=32", "-I/usr/local/cuda/include"),
+    ],
+)
+def test_every_option_that_is_taken(option: str) -> None:
+    source = 'extern "C" __global__ void f(float *x) { x[0] = 1; }'
+    assert compile_cuda(source, checked_options("f", [option]))
 
 
 def test_a_mistake_is_found() -> None:

@@ -56,7 +56,7 @@ def test_convolution_in_blocks(size: int, monkeypatch: pytest.MonkeyPatch) -> No
     values = {name: rng.normal(size=dims) for name, dims in shape.items()}
     attrs = {"kernel": (3, 3), "num_filter": 6, "num_group": 2, "stride": (2, 1), "pad": (2, 1), "dilate": (1, 2)}
     whole = _convolution(values, attrs)
-    monkeypatch.setattr(columns, "BLOCK_BYTES", size)
+    monkeypatch.setattr(columns, "COLUMN_BYTES", size)
     for got, expected in zip(_convolution(values, attrs), whole, strict=True):
         np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-12)
 

@@ -12,6 +12,7 @@ from opbox_protocol.errors import BadRequestError, MXNetError
 from tests.cases.case import Arg, Case
 
 from .harness import Run
+from .one_call import call_graph, run_call
 
 SHAPES: list[tuple[str, dict[str, Any], list[Any], str]] = [
     ("_linalg_gemm2", {}, [(2, 3), (2, 3, 4)], "one number of dimensions, got (2, 3), (2, 3, 4)"),
@@ -67,3 +68,10 @@ def test_matrices_without_such_a_factor(name: str, values: Any, sentence: str) -
     with pytest.raises(BadRequestError) as caught:
         Run(case, "float64", backend_for("cpu")).forward()
     assert sentence in str(caught.value)
+
+
+@pytest.mark.parametrize(("offset", "side"), [(1, 1), (-2, 2), (0, 0)])
+def test_a_diagonal_of_nothing_is_laid_in_zeros(offset, side):
+    graph = call_graph("_linalg_makediag", {"offset": offset}, ["A"])
+    outputs = run_call(graph, {"A": np.zeros((0,), np.float32)}, [], None, is_train=False)
+    assert np.array_equal(outputs["out:0"], np.zeros((side, side), np.float32))

@@ -22,7 +22,7 @@ from tests.cases import all_cases, families
 from tests.cases.case import Case
 from tests.cases.values import arguments, is_float, stream
 from tests.conformance.recording import FOLDER, Entry, digest, read, source_dtype
-from tests.conftest import DEVICES, missing
+from tests.conftest import DEVICES, missing, of_each_operator
 
 from .checks import check_inplace, check_requests, close, same, tolerance, unmodified
 from .harness import Call, Run, infer_shapes, infer_types
@@ -37,10 +37,20 @@ def _rows(*, grads: bool = False) -> list[Any]:
         pytest.param(device, case, dtype, id=f"{device}-{dtype}-{case.id}", marks=_marks(device))
         for device in DEVICES
         if missing(device) is None
-        for case in CASES
-        for dtype in case.dtypes
-        if not grads or (case.grad and is_float(dtype))
+        for case, dtype in (_first_rows(grads) if of_each_operator(device) else _all_rows(grads))
     ]
+
+
+def _all_rows(grads: bool) -> list[tuple[Case, str]]:
+    return [(case, dtype) for case in CASES for dtype in case.dtypes if not grads or (case.grad and is_float(dtype))]
+
+
+def _first_rows(grads: bool) -> list[tuple[Case, str]]:
+    """Of each operator the first."""
+    rows: dict[str, tuple[Case, str]] = {}
+    for case, dtype in _all_rows(grads):
+        rows.setdefault(case.op, (case, dtype))
+    return list(rows.values())
 
 
 def _marks(device: str) -> list[pytest.MarkDecorator]:

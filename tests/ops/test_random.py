@@ -16,6 +16,7 @@ import scipy.stats as st
 from opbox_ops import registry
 from opbox_ops.backend import backend_for
 from opbox_ops.infer import ShapeList, TypeList
+from opbox_ops.random.distributions import TABLE
 from opbox_protocol.errors import BadRequestError
 
 from .harness import write_outputs
@@ -202,3 +203,14 @@ def test_counts_far_out(name: str, attrs: dict[str, Any], wanted: Any) -> None:
     points = np.quantile(sample, [0.05, 0.25, 0.5, 0.75, 0.95])
     fractions = (sample[:, None] <= points).mean(axis=0)
     assert np.abs(fractions - wanted.cdf(points)).max() < 2.2 / np.sqrt(N)
+
+
+@pytest.mark.parametrize("name", [f"_sample_{row.name}" for row in TABLE])
+def test_parameters_of_many_axes(name: str) -> None:
+    """NumPy's generators broadcast over 32 axes at most, an array may have more."""
+    params = np.full((2, *(1,) * 14), 0.5, np.float32)
+    attrs = {"shape": str((*(1,) * 20, 500))}
+    (out,) = run(name, attrs, [params for _ in registry.get(name).inputs])
+    assert out.shape == (2, *(1,) * 34, 500)
+    (flat,) = run(name, {"shape": "(500,)"}, [params.reshape(2) for _ in registry.get(name).inputs])
+    np.testing.assert_array_equal(out.reshape(2, 500), flat)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +15,10 @@ from opbox_ops import registry
 from opbox_ops.params import Bool, Int, Params
 from opbox_ops.registry import Counted, Op, Slot, Variadic, register, register_backward, unless, when
 from opbox_protocol.errors import ConflictError, NotFoundError, UnknownOperatorError
+from tests.cases import all_cases
+
+LISTED = Path(__file__).with_name("mxnet_operators.txt").read_text(encoding="utf-8").split()
+"""The operators of MXNet 1.9.1 that opbox serves."""
 
 
 class SomeParams(Params):
@@ -196,3 +203,29 @@ def test_every_forward_operator_infers_its_shape() -> None:
         name for name in registry.names() if not registry.get(name).is_backward and not registry.get(name).shape_rule
     ]
     assert not lacking, f"no FInferShape: {', '.join(lacking)}"
+
+
+def test_every_operator_tells_its_shapes() -> None:
+    """In the docstring of its file: in words, or as the sizes of an array's axes."""
+    shapes = re.compile(r"\bshapes?\b|\((?:[^()]|\([^()]*\))*[,…](?:[^()]|\([^()]*\))*\)")
+    files = {name: sys.modules[registry.module(name)].__doc__ or "" for name in registry.names()}
+    silent = [name for name, text in files.items() if not registry.get(name).is_backward and not shapes.search(text)]
+    assert not silent, f"no shapes in the files of {', '.join(silent)}"
+
+
+def test_every_operator_of_mxnet_has_rows() -> None:
+    rows = {case.op for case in all_cases()}
+    # Custom runs code of users, in the service, and has tests of its own (tests/custom).
+    lacking = [name for name in LISTED if name != "Custom" and registry.get(name).name not in rows]
+    assert not lacking, f"no row in tests/cases: {', '.join(lacking)}"
+
+
+def test_every_operator_has_rows() -> None:
+    rows = {case.op for case in all_cases()}
+    # What runs subgraphs has tests of its own (tests/control_flow), as no row can hold a graph.
+    lacking = [
+        name
+        for name in registry.names()
+        if not registry.get(name).is_backward and not registry.get(name).get_attr("TSubgraphs") and name not in rows
+    ]
+    assert not lacking, f"no row in tests/cases: {', '.join(lacking)}"

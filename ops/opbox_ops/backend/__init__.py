@@ -1,6 +1,8 @@
 """Device backends: arrays, arenas, copies to and from the host, random sources. One file a device library."""
 
-from .base import Backend, RandomSource
+from .base import Backend
+from .failure import device_error, lost
+from .random import NodeStream, NodeStreams, RandomSource
 from .select import backend_for
 
-__all__ = ["Backend", "RandomSource", "backend_for"]
+__all__ = ["Backend", "NodeStream", "NodeStreams", "RandomSource", "backend_for", "device_error", "lost"]

@@ -2,36 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import numpy as np
 
-__all__ = ["ALIGNMENT", "Backend", "RandomSource"]
+from .random import RandomSource
+
+__all__ = ["ALIGNMENT", "Backend"]
 
 ALIGNMENT = 64
 """Bytes: the arena's start and every array in it are aligned to this (a cache line, a vector register)."""
-
-
-class RandomSource(Protocol):
-    """Seeded random numbers, written into given arrays; the Philox generator on every device."""
-
-    def seed(self, seed: int) -> None: ...
-
-    def state(self) -> Any:
-        """Where it is: what `restore` takes it back to."""
-
-    def restore(self, state: Any) -> None:
-        """Draw the same numbers again as after `state` was asked for; UnsupportedError where the library cannot."""
-
-    def uniform(self, out: Any, low: Any = 0.0, high: Any = 1.0) -> None:
-        """Fill `out` from [low, high)."""
-
-    def normal(self, out: Any, loc: Any = 0.0, scale: Any = 1.0) -> None:
-        """Fill `out` from the normal distribution."""
-
-    @property
-    def generator(self) -> Any:
-        """The library's Generator, for other distributions."""
 
 
 class Backend(Protocol):
@@ -41,8 +22,6 @@ class Backend(Protocol):
     """"cpu" or "gpu": the key of FCompute."""
     xp: Any
     special: Any
-    sparse: Any
-    """scipy.sparse or its twin on the device."""
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
         """An uninitialised contiguous array; aligned, unless it is small."""
@@ -59,7 +38,17 @@ class Backend(Protocol):
     def get(self, array: Any) -> np.ndarray[Any, Any]:
         """A contiguous host copy (on the CPU the array itself when it is contiguous)."""
 
-    def random(self, seed: int) -> RandomSource: ...
+    def random(self, seed: int) -> RandomSource:
+        """Random numbers on this device."""
+
+    def memory(self) -> tuple[int, int]:
+        """Bytes of the device's memory that all programs have, and bytes that there are."""
 
     def synchronize(self) -> None:
         """Wait for everything that was queued on this device."""
+
+    def scope(self) -> AbstractContextManager[None]:
+        """The block in which this is the device that arrays are made on and kernels run on."""
+
+    def give_back(self) -> None:
+        """Return memory that this process keeps to spare to the device, for other processes."""

@@ -2,47 +2,50 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import cupy
 import cupyx
-import cupyx.scipy.sparse
 import cupyx.scipy.special
 import numpy as np
 
-from opbox_protocol.errors import UnsupportedError
+from .device_memory import DeviceMemory
+from .random import RandomSource
 
-__all__ = ["CupyBackend", "CupyRandom"]
+__all__ = ["CupyBackend", "CupyStream"]
+
+_MEMORY = DeviceMemory(cupy)
 
 
-class CupyRandom:
-    """Philox on the device."""
+class CupyStream:
+    """Philox on the device: CuPy's generators have neither key nor counter, so a place is a seed."""
 
-    def __init__(self, seed: int) -> None:
-        self._draws = 0
-        self.seed(seed)
+    def __init__(self) -> None:
+        self._seed: int | tuple[int, ...] = 0
+        self._generator: Any = None
 
     def seed(self, seed: int) -> None:
-        self._generator = cupy.random.Generator(cupy.random.Philox4x3210(seed))
-        self._draws += 1
+        # Made when it is first drawn from: it has a state for each thread of the device.
+        self._seed = seed
+        self._generator = None
 
-    def state(self) -> int:
-        """How often it was drawn from: CuPy's generators do not say where they are."""
-        return self._draws
-
-    def restore(self, state: int) -> None:
-        if state != self._draws:
-            raise UnsupportedError("random numbers cannot be drawn again: run forward and backward in turn")
+    def place(self, key: tuple[int, int], counter: tuple[int, int, int, int]) -> None:
+        self._seed = (*key, *counter)
+        self._generator = None
 
     @property
     def generator(self) -> Any:
-        self._draws += 1
+        if self._generator is None:
+            self._generator = cupy.random.Generator(cupy.random.Philox4x3210(self._seed))
         return self._generator
 
     def uniform(self, out: Any, low: Any = 0.0, high: Any = 1.0) -> None:
         if out.dtype in (np.float32, np.float64) and out.flags.c_contiguous:
-            self.generator.random(out=out, dtype=out.dtype)
+            # Without a size, CuPy draws one number for all of `out`.
+            self.generator.random(out.shape, dtype=out.dtype, out=out)
             if not (isinstance(low, float) and low == 0.0 and isinstance(high, float) and high == 1.0):
                 out *= cupy.subtract(high, low, dtype=out.dtype)
                 out += low
@@ -52,7 +55,7 @@ class CupyRandom:
 
     def normal(self, out: Any, loc: Any = 0.0, scale: Any = 1.0) -> None:
         if out.dtype in (np.float32, np.float64) and out.flags.c_contiguous:
-            self.generator.standard_normal(out=out, dtype=out.dtype)
+            self.generator.standard_normal(out.shape, dtype=out.dtype, out=out)
             if not (isinstance(loc, float) and loc == 0.0 and isinstance(scale, float) and scale == 1.0):
                 out *= scale
                 out += loc
@@ -67,11 +70,12 @@ class CupyBackend:
     device_type = "gpu"
     xp: Any = cupy
     special: Any = cupyx.scipy.special
-    sparse: Any = cupyx.scipy.sparse
 
     def __init__(self, device: int = 0) -> None:
         self.device = cupy.cuda.Device(device)
         self.device.use()
+        # Every kernel needs it, and a machine without it is to say so now.
+        cupy.cuda.nvrtc.getVersion()
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
         return cupy.empty(shape, dtype)
@@ -81,20 +85,39 @@ class CupyBackend:
         return arena[offset : offset + nbytes].view(dtype).reshape(shape)
 
     def put(self, host: np.ndarray[Any, Any]) -> Any:
-        return cupy.asarray(np.ascontiguousarray(host))
+        return cupy.asarray(np.asarray(host, order="C"))
 
     def write(self, target: Any, host: np.ndarray[Any, Any]) -> None:
         if target.flags.c_contiguous and host.dtype == target.dtype:
-            target.set(np.ascontiguousarray(host))
+            target.set(np.asarray(host, order="C"))
         else:
-            target[...] = cupy.asarray(np.ascontiguousarray(host))
+            target[...] = cupy.asarray(np.asarray(host, order="C"))
 
     def get(self, array: Any) -> np.ndarray[Any, Any]:
         host: np.ndarray[Any, Any] = cupy.asnumpy(array)
         return host
 
-    def random(self, seed: int) -> CupyRandom:
-        return CupyRandom(seed)
+    def random(self, seed: int) -> RandomSource:
+        return RandomSource(CupyStream, seed)
+
+    def memory(self) -> tuple[int, int]:
+        free, whole = self.device.mem_info
+        return int(whole - free), int(whole)
 
     def synchronize(self) -> None:
         cupy.cuda.Stream.null.synchronize()
+
+    @contextlib.contextmanager
+    def scope(self) -> Iterator[None]:
+        before = cupy.cuda.runtime.getDevice()
+        cupy.cuda.runtime.setDevice(self.device.id)
+        try:
+            yield
+        finally:
+            # After a failure of the device this call fails as every other: the error that matters is under way.
+            with contextlib.suppress(cupy.cuda.runtime.CUDARuntimeError):
+                cupy.cuda.runtime.setDevice(before)
+
+    def give_back(self) -> None:
+        with self.scope():
+            _MEMORY.give_back()

@@ -3,45 +3,48 @@
 from __future__ import annotations
 
 import math
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 import scipy.special
 
-from opbox_protocol.errors import UnsupportedError
-
 from .base import ALIGNMENT
+from .host_memory import machine_memory, memory_in_use
+from .random import RandomSource
 
-__all__ = ["NumpyBackend", "NumpyRandom"]
+__all__ = ["NumpyBackend", "NumpyStream"]
 
 ALIGNED_FROM = 4096
 """Bytes from which arrays are aligned: below, it costs 2 us, four times the array itself, and saves nothing."""
 
 
-class NumpyRandom:
+_ANYWHERE = nullcontext()
+_BEGINNING = {"bit_generator": "Philox", "buffer": (0, 0, 0, 0), "buffer_pos": 4, "has_uint32": 0, "uinteger": 0}
+"""The state of a generator, but for its place, that has no numbers left in its buffer."""
+
+
+class NumpyStream:
     """Philox on the host."""
 
-    def __init__(self, seed: int) -> None:
-        self._draws = 0
-        self.seed(seed)
+    def __init__(self) -> None:
+        self._seed = 0
+        self._generator: np.random.Generator | None = None
 
     def seed(self, seed: int) -> None:
         # Created when it is first drawn from: most calls that seed draw nothing, and it costs as much as a small call.
         self._seed = seed
-        self._generator: np.random.Generator | None = None
+        self._generator = None
 
-    def state(self) -> int:
-        """How often it was drawn from: to ask NumPy's generator where it is allocates memory."""
-        return self._draws
-
-    def restore(self, state: int) -> None:
-        if state != self._draws:
-            raise UnsupportedError("random numbers cannot be drawn again: run forward and backward in turn")
+    def place(self, key: tuple[int, int], counter: tuple[int, int, int, int]) -> None:
+        # Going to another place costs 1.5 us with tuples, 3.3 us with arrays, and another generator 21 us.
+        if self._generator is None:
+            self._generator = np.random.Generator(np.random.Philox(key=0))
+        place = {"counter": counter, "key": key}
+        self._generator.bit_generator.state = {**_BEGINNING, "state": place}
 
     @property
     def generator(self) -> np.random.Generator:
-        self._draws += 1
         if self._generator is None:
             self._generator = np.random.Generator(np.random.Philox(self._seed))
         return self._generator
@@ -50,7 +53,7 @@ class NumpyRandom:
         if out.dtype in (np.float32, np.float64) and out.flags.c_contiguous:
             self.generator.random(out=out, dtype=out.dtype.type)
             if not (isinstance(low, float) and low == 0.0 and isinstance(high, float) and high == 1.0):
-                np.multiply(out, np.subtract(high, low), out=out, casting="same_kind")
+                np.multiply(out, high - low, out=out, casting="same_kind")
                 np.add(out, low, out=out, casting="same_kind")
         else:
             out[...] = self.generator.uniform(low, high, out.shape)
@@ -71,7 +74,6 @@ class NumpyBackend:
     device_type = "cpu"
     xp: Any = np
     special: Any = scipy.special
-    sparse: Any = scipy.sparse
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray[Any, Any]:
         dtype = np.dtype(dtype)
@@ -96,8 +98,17 @@ class NumpyBackend:
     def get(self, array: Any) -> np.ndarray[Any, Any]:
         return np.ascontiguousarray(array) if array.ndim else array
 
-    def random(self, seed: int) -> NumpyRandom:
-        return NumpyRandom(seed)
+    def random(self, seed: int) -> RandomSource:
+        return RandomSource(NumpyStream, seed)
+
+    def memory(self) -> tuple[int, int]:
+        return memory_in_use(), machine_memory()
 
     def synchronize(self) -> None:
         """Nothing is queued on the CPU."""
+
+    def scope(self) -> AbstractContextManager[None]:
+        return _ANYWHERE
+
+    def give_back(self) -> None:
+        """Nothing is kept on the CPU."""

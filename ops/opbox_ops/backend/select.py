@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import cache
 
 from opbox_protocol.errors import UnsupportedError
@@ -20,13 +21,36 @@ def backend_for(device: str) -> Backend:
         return NumpyBackend()
     if kind != "gpu":
         raise UnsupportedError(f"device {device!r} is not known: use 'cpu' or 'gpu'")
+    # CUB allocates workspaces while plans run; and without it, what is tested without a GPU is what runs on one.
+    os.environ.setdefault("CUPY_ACCELERATORS", "")
     try:
         from .cupy import CupyBackend
-    except ImportError as error:
-        raise UnsupportedError(
-            f"device {device!r} is not available: CuPy is not installed (pip install 'opbox-service[cuda13]')"
-        ) from error
-    try:
+
         return CupyBackend(int(number or 0))
     except Exception as error:  # CuPy raises its own runtime errors when no driver or device is there
-        raise UnsupportedError(f"device {device!r} is not available: {error}") from error
+        raise UnsupportedError(f"device {device!r} is not available: {_reason(error)}") from error
+
+
+_INSUFFICIENT_DRIVER, _INVALID_DEVICE, _NO_DEVICE = 35, 101, 100
+"""CUDA's numbers of these errors."""
+_REMEDY = "pip install 'opbox-service[cuda13]'"
+
+
+def _reason(error: Exception) -> str:
+    """Why there is no such device, and what to do: nothing installed, too little of it, the driver, the device."""
+    status = getattr(error, "status", None)
+    if isinstance(error, ImportError) and (error.name or "").partition(".")[0] in ("cupy", "cupyx"):
+        return f"CuPy is not installed ({_REMEDY})"
+    if isinstance(error, ImportError) or type(error).__name__ == "DynamicLibNotFoundError":
+        return f"a library of CUDA is missing ({_first_line(error)}): install all of them ({_REMEDY})"
+    if status == _INSUFFICIENT_DRIVER:
+        return "the driver is too old for CuPy: install one from 580 on for CUDA 13, or 'opbox-service[cuda12]'"
+    if status == _NO_DEVICE:
+        return "this machine has no GPU that CUDA may use: look at nvidia-smi and CUDA_VISIBLE_DEVICES"
+    if status == _INVALID_DEVICE:
+        return "this machine has fewer GPUs: name one that nvidia-smi lists, counted from 0"
+    return _first_line(error)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -8,9 +8,10 @@ The gradient of an operand is the elementwise gradient, summed over the axes alo
 from __future__ import annotations
 
 from ..elementwise.binary import ARRAYS, TABLE, Row, gradient_rule, gradients, reads
-from ..elementwise.family import forward, gradient_formulas, zero_gradient
+from ..elementwise.family import forward, gradient_formulas
 from ..expression.gradient import pointwise_backward
 from ..expression.language import Expression
+from ..gradient import grad_zero
 from ..infer import ShapeList, broadcast_shapes, summary
 from ..params import NoParams
 from ..registry import Op, register, register_backward
@@ -29,7 +30,7 @@ def _register(row: Row) -> Op:
     op = register(f"broadcast_{row.suffix}", NoParams, inputs=("lhs", "rhs"), aliases=aliases, doc=doc)
     forward(op, Expression(row.formula, ARRAYS), shapes=_shapes)
     if row.derivatives is None:
-        op.set_attr("FGradient", zero_gradient)
+        op.set_attr("FGradient", grad_zero)
         return op
     pairs = gradients(row)
     inputs, name = reads(pairs), f"_backward_broadcast_{row.suffix}"

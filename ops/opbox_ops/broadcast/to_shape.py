@@ -1,5 +1,8 @@
 """Repeating an array along axes of length 1: broadcast_to, broadcast_axis, broadcast_like.
 
+out has as many axes as data: in broadcast_to the sizes of the parameter `shape` (0 keeps data's), in broadcast_axis
+`size` on each of `axis`, in broadcast_like those of lhs_axes and rhs_axes, or all of rhs's shape.
+
 The gradient of all three is `_broadcast_backward`: gout summed over the repeated axes.
 """
 

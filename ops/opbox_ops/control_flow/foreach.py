@@ -17,18 +17,16 @@ from ..compute import Arrays, CallSpec, OpContext, Outputs, Temp
 from ..gradient import backward_node
 from ..infer import ShapeList, TypeList
 from ..node import Entry, Node
-from ..params import Field, NonNegativeInt, PositiveInt, Shape
+from ..params import Field, Shape
 from ..registry import Counted, Variadic, register, register_backward
 from .inference import through
-from .stepping import Saved, fill_zero, gradients_of, rows, runs_subgraphs, sliceable, states_needed
-from .subgraph import Body, Compiler, SubgraphParams, carried
+from .stepping import Saved, fill_zero, gradients_of, loop_body, rows, run_back, runs_subgraphs, sliceable
+from .subgraph import Body, LoopParams
 
 
-class ForeachParams(SubgraphParams):
+class ForeachParams(LoopParams):
     op: ClassVar[str] = "_foreach"
 
-    num_outputs: PositiveInt = Field(description="Outputs of the body: its data, then the states.")
-    num_out_data: NonNegativeInt = Field(description="How many of the outputs are data, stacked over the steps.")
     in_state_locs: Shape = Field(description="For each state, the variable of the body that it is.")
     in_data_locs: Shape = Field(description="For each data input, the variable of the body that its slices are.")
     remain_locs: Shape = Field(description="For each further input, the variable of the body that it is.")
@@ -119,18 +117,7 @@ def _body(p: ForeachParams, call: CallSpec, first: int = 0) -> Body:
     """The body for a call whose inputs from `first` on are the operator's own."""
     specs = call.inputs[first : first + len(p.routes[0])]
     variables = [rows(specs[i]) if i < p.first_state else specs[i] for i in p.routes[0]]
-    nested: Compiler = call.nested
-    wanted = frozenset(k for k, i in enumerate(p.routes[0]) if i in nested.gradients)
-    states = {p.num_out_data + j: variable for j, variable in enumerate(p.in_state_locs)}
-    real = frozenset(k for k, spec in enumerate(variables) if spec.dtype.kind in "fV")
-    return nested.compile(
-        p.subgraphs[0],
-        variables,
-        own=frozenset((*p.in_data_locs, *p.in_state_locs)),
-        lent=frozenset(p.in_data_locs),
-        lent_heads=frozenset(range(p.num_out_data)),
-        wrt=carried(p.subgraphs[0], wanted, states, real) if wanted else wanted,
-    )
+    return loop_body(p, 0, call.nested, variables, p.in_state_locs, p.in_data_locs)
 
 
 def _saves(p: ForeachParams, call: CallSpec) -> int:
@@ -196,23 +183,15 @@ def _(p: ForeachParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Cal
     slices += [(run.outputs[k], outs[k]) for k in range(p.num_out_data) if run.outputs[k] is not None]
     slices += [(run.heads[k], ograds[k]) for k in range(p.num_out_data) if run.heads[k] is not None]
     data = [(sliceable(wanted[i]), run.grads[v]) for i, v in enumerate(p.in_data_locs) if wanted[i] is not None]
-    flows = [(k, run.grads[v], run.heads[k]) for k, v in enumerate(p.in_state_locs, p.num_out_data)]
+    flows = [(ograds[k], run.grads[v], run.heads[k]) for k, v in enumerate(p.in_state_locs, p.num_out_data)]
+
+    def after(t: int) -> None:
+        for array, grad in data:
+            copy(array[t, ...], grad)
 
     def call() -> None:
         fill_zero(free.values())
-        for k, grad, _ in flows:
-            if grad is not None:
-                copy(grad, ograds[k])
-        for t in reversed(range(steps)):
-            saved.put_back(t)
-            for slot, array in slices:
-                copy(slot, array[t])
-            for k, grad, head in flows:
-                if head is not None:
-                    states_needed(copy, head, grad, ograds[k], last=t + 1 == steps)
-            run.step(t)
-            for array, grad in data:
-                copy(array[t, ...], grad)
+        run_back(copy, run, saved, steps, slices, flows, after)
         for j, (_, grad, _) in enumerate(flows):
             if wanted[first + j] is not None:
                 copy(wanted[first + j], grad)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ..compute import Array, ArraySpec, OpContext, Outputs
 from ..operator import Op
-from .subgraph import SubgraphParams
+from .subgraph import Body, Compiler, LoopParams, Run, SubgraphParams, carried
 
 __all__ = [
     "HEADER",
@@ -15,10 +15,11 @@ __all__ = [
     "fill_zero",
     "gradients_of",
     "is_true",
+    "loop_body",
     "rows",
+    "run_back",
     "runs_subgraphs",
     "sliceable",
-    "states_needed",
 ]
 
 HEADER = 64
@@ -56,17 +57,79 @@ def fill_zero(arrays: Iterable[Array]) -> None:
         array[...] = 0
 
 
-def states_needed(copy: Callable[..., Any], head: Array, grad: Array, ograd: Array, *, last: bool) -> None:
-    """Write the gradient of a state as it leaves a step.
+def loop_body(
+    p: LoopParams,
+    number: int,
+    nested: Compiler,
+    variables: Sequence[ArraySpec],
+    states: Sequence[int],
+    slices: Sequence[int] = (),
+) -> Body:
+    """Subgraph `number`, compiled as the body of a loop.
 
-    It is the next step's `grad` of the state that came in, or the output's where no gradient flows between steps.
+    Args:
+        p: the operator's parameters.
+        number: which of its subgraphs.
+        nested: compiles it.
+        variables: shape and type of each of its variables.
+        states: the variables that a step passes on to the next one.
+        slices: those that each step gets another slice of.
     """
-    if grad is not None:
-        copy(head, grad)
-    elif last:
-        copy(head, ograd)
-    else:
-        head[...] = 0
+    subgraph = p.subgraphs[number]
+    wanted = frozenset(k for k, i in enumerate(p.routes[number]) if i in nested.gradients)
+    heads = {p.num_out_data + j: variable for j, variable in enumerate(states)}
+    real = frozenset(k for k, spec in enumerate(variables) if spec.dtype.kind in "fV")
+    return nested.compile(
+        subgraph,
+        variables,
+        own=frozenset((*slices, *states)),
+        lent=frozenset(slices),
+        lent_heads=frozenset(range(p.num_out_data)),
+        wrt=carried(subgraph, wanted, heads, real) if wanted else wanted,
+    )
+
+
+def run_back(
+    copy: Callable[..., Any],
+    run: Run,
+    saved: Saved,
+    steps: int,
+    slices: Sequence[tuple[Array, Array]],
+    flows: Sequence[tuple[Array, Array, Array]],
+    after: Callable[[int], None] | None = None,
+) -> None:
+    """Run a loop's backward from the last step to the first.
+
+    Args:
+        copy: the device's copyto.
+        run: the body's backward.
+        saved: what forward has kept.
+        steps: how many steps forward took.
+        slices: arrays of the body, and the arrays whose slices a step needs in them.
+        flows: for each state the gradient of the operator's output, the body's gradient of the state as it came in,
+            and that of the state as it left; the last two are None where no gradient flows.
+        after: called with a step's number when it has run.
+    """
+    for ograd, grad, _ in flows:
+        if grad is not None:
+            copy(grad, ograd)
+    for t in reversed(range(steps)):
+        saved.put_back(t)
+        for slot, array in slices:
+            copy(slot, array[t])
+        for ograd, grad, head in flows:
+            # A state's gradient as it leaves is the next step's as it came in; after the last step, the output's.
+            if head is None:
+                continue
+            if grad is not None:
+                copy(head, grad)
+            elif t + 1 == steps:
+                copy(head, ograd)
+            else:
+                head[...] = 0
+        run.step(t)
+        if after is not None:
+            after(t)
 
 
 def is_true(ctx: OpContext, decision: Array) -> bool:

@@ -26,9 +26,9 @@ from opbox_protocol.errors import GraphError
 
 from ..compute import Array, ArraySpec, OpContext
 from ..infer import DType, Shape
-from ..params import Field, Params, PositiveInt
+from ..params import Field, NonNegativeInt, Params, PositiveInt
 
-__all__ = ["Body", "Compiler", "Run", "Subgraph", "SubgraphParams", "carried"]
+__all__ = ["Body", "Compiler", "LoopParams", "Run", "Subgraph", "SubgraphParams", "carried"]
 
 
 class Subgraph(ABC):
@@ -198,6 +198,13 @@ class SubgraphParams(Params):
         outputs = self.subgraphs[number].num_outputs
         if outputs != count:
             raise GraphError(f"{SUBGRAPHS[self.op][number]}: expected a subgraph of {count} outputs, got {outputs}")
+
+
+class LoopParams(SubgraphParams):
+    """Parameters of an operator that runs a subgraph again and again."""
+
+    num_outputs: PositiveInt = Field(description="Outputs of the body: its data, then the states.")
+    num_out_data: NonNegativeInt = Field(description="How many of the outputs are data, stacked over the steps.")
 
 
 def carried(subgraph: Subgraph, wrt: frozenset[int], states: Mapping[int, int], real: frozenset[int]) -> frozenset[int]:

@@ -17,18 +17,16 @@ from ..compute import Arrays, CallSpec, OpContext, Outputs, Temp
 from ..gradient import backward_node
 from ..infer import ShapeList, TypeList
 from ..node import Entry, Node
-from ..params import Field, NonNegativeInt, PositiveInt, Shape
+from ..params import Field, PositiveInt, Shape
 from ..registry import Counted, Variadic, register, register_backward
 from .inference import one_element, through
-from .stepping import Saved, fill_zero, gradients_of, is_true, runs_subgraphs, states_needed
-from .subgraph import Body, Compiler, SubgraphParams, carried
+from .stepping import Saved, fill_zero, gradients_of, is_true, loop_body, run_back, runs_subgraphs
+from .subgraph import Body, Compiler, LoopParams
 
 
-class WhileLoopParams(SubgraphParams):
+class WhileLoopParams(LoopParams):
     op: ClassVar[str] = "_while_loop"
 
-    num_outputs: PositiveInt = Field(description="Outputs of func: its data, then the loop variables.")
-    num_out_data: NonNegativeInt = Field(description="How many of the outputs are data, stacked over the steps.")
     max_iterations: PositiveInt = Field(description="The most steps, and the rows of the stacked outputs.")
     cond_input_locs: Shape = Field(description="For each variable of cond, the input that it is.")
     func_input_locs: Shape = Field(description="For each variable of func, the input that it is.")
@@ -98,17 +96,7 @@ def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
 def _func(p: WhileLoopParams, call: CallSpec, first: int = 0) -> Body:
     """func's body for a call whose inputs from `first` on are the operator's own."""
     variables = [call.inputs[first + i] for i in p.routes[1]]
-    nested: Compiler = call.nested
-    wanted = frozenset(k for k, i in enumerate(p.routes[1]) if i in nested.gradients)
-    states = {p.num_out_data + j: variable for j, variable in enumerate(p.func_var_locs)}
-    real = frozenset(k for k, spec in enumerate(variables) if spec.dtype.kind in "fV")
-    return nested.compile(
-        p.subgraphs[1],
-        variables,
-        own=frozenset(p.func_var_locs),
-        lent_heads=frozenset(range(p.num_out_data)),
-        wrt=carried(p.subgraphs[1], wanted, states, real) if wanted else wanted,
-    )
+    return loop_body(p, 1, call.nested, variables, p.func_var_locs)
 
 
 def _cond(p: WhileLoopParams, call: CallSpec) -> Body:
@@ -183,24 +171,13 @@ def _(p: WhileLoopParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> C
     copy = ctx.xp.copyto
     slices = [(run.outputs[k], outs[k]) for k in range(p.num_out_data) if run.outputs[k] is not None]
     slices += [(run.heads[k], ograds[k]) for k in range(p.num_out_data) if run.heads[k] is not None]
-    flows = [(k, run.grads[v], run.heads[k]) for k, v in enumerate(p.func_var_locs, p.num_out_data)]
+    flows = [(ograds[k], run.grads[v], run.heads[k]) for k, v in enumerate(p.func_var_locs, p.num_out_data)]
     loop = {i: run.grads[v] for i, v in zip(p.first_values, p.func_var_locs, strict=True)}
     unread = [array for i, array in enumerate(wanted) if array is not None and i not in loop]
 
     def call() -> None:
         fill_zero(unread)
-        for k, grad, _ in flows:
-            if grad is not None:
-                copy(grad, ograds[k])
-        steps = saved.noted()
-        for t in reversed(range(steps)):
-            saved.put_back(t)
-            for slot, array in slices:
-                copy(slot, array[t])
-            for k, grad, head in flows:
-                if head is not None:
-                    states_needed(copy, head, grad, ograds[k], last=t + 1 == steps)
-            run.step(t)
+        run_back(copy, run, saved, saved.noted(), slices, flows)
         for i, grad in loop.items():
             if wanted[i] is not None:
                 copy(wanted[i], grad)

@@ -7,11 +7,10 @@ from functools import cache
 from ..expression.language import Expression
 from ..expression.operators import pointwise
 from ..expression.pointwise import Pointwise
-from ..infer import all_same_shape
+from ..infer import all_same_shape, numeric_types
 from ..node import Entry, Node
 from ..params import Count, Field, Params
 from ..registry import Variadic, register
-from .family import numeric_types
 
 
 class AddNParams(Params):

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from ..expression.language import Expression
-from ..gradient import make_node
+from ..gradient import grad_zero, make_node
 from ..node import Entry, Node
 from ..params import NoParams
 from ..registry import Op, register
-from .family import Derivative, Gradient, backward, backward_with, derivative, forward, zero_gradient
+from .family import Derivative, Gradient, backward, backward_with, derivative, forward
 
 __all__ = ["ARRAYS", "TABLE", "Row", "gradient_rule", "gradients", "reads"]
 
@@ -115,7 +115,7 @@ def _register(row: Row) -> Op:
 
 def _differentiate(op: Op, row: Row) -> None:
     if row.derivatives is None:
-        op.set_attr("FGradient", zero_gradient)
+        op.set_attr("FGradient", grad_zero)
     elif row.suffix == "add":
         op.set_attr("FGradient", _sum_gradient)
     elif row.suffix == "sub":
@@ -129,6 +129,5 @@ def _differentiate(op: Op, row: Row) -> None:
 for _row in TABLE:
     _differentiate(_register(_row), _row)
 # What adds up two gradients of one array.
-_register(Row("_grad_add", (), "add", "a + b", None, "lhs + rhs, of two gradients of one array.")).set_attr(
-    "FGradient", _sum_gradient
-)
+_grad_add = _register(Row("_grad_add", (), "add", "a + b", None, "lhs + rhs, of two gradients of one array."))
+_grad_add.set_attr("FGradient", _sum_gradient).set_attr("TGradientSum", True)

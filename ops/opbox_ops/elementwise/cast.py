@@ -1,7 +1,7 @@
 """Cast: out = data in another element type; gdata = gout in data's.
 
-A real number becomes an integer by truncation towards zero; what does not fit wraps as the processor converts it. Any
-number but 0 becomes True, NaN included.
+data and out have one shape. A real number becomes an integer by truncation towards zero; what does not fit wraps as the
+processor converts it. Any number but 0 becomes True, NaN included.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@
     gradientmultiplier  out = data                             gdata = scalar * gout
     div_sqrt_dim        out = data / sqrt(k), k the size of data's last axis; gdata = gout / sqrt(k)
 
-On integers quadratic is computed in float64 and truncated, and div_sqrt_dim divides by the truncated root.
+data and out have one shape. On integers quadratic is computed in float64 and truncated, and div_sqrt_dim divides by the
+truncated root.
 """
 
 from __future__ import annotations
@@ -16,12 +17,11 @@ import numpy as np
 
 from opbox_protocol.errors import ShapeError
 
-from ..compute import Arrays, OpContext, Outputs
+from ..compute import Arrays, CallSpec, OpContext, Outputs, Temp
 from ..gradient import grad_use_in, grad_use_none
-from ..infer import ShapeList, all_same_shape
+from ..infer import ShapeList, all_same_shape, numeric_types
 from ..params import Bool, Field, Float, NoParams, Params
 from ..registry import register, register_backward
-from .family import numeric_types
 
 
 class QuadraticParams(Params):
@@ -96,15 +96,22 @@ def _(p: MultiplierParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> 
     ctx.xp.multiply(inputs[0], trunc(p.scalar) if whole else p.scalar, out=outputs[0])
 
 
-@div_sqrt_dim.compute()
-@div_backward.compute()
+def _remainder(p: NoParams, call: CallSpec) -> list[Temp]:
+    data = call.inputs[0]
+    return [Temp(data.shape, data.dtype)] if data.dtype.kind in "iu" else []
+
+
+@div_sqrt_dim.compute(temps=_remainder)
+@div_backward.compute(temps=_remainder)
 def _(p: NoParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     (data,), (out,) = inputs, outputs
     size = data.shape[-1]
     if data.dtype.kind in "iu":
         # Without a remainder the division is exact; taking it off first truncates towards zero, as C does.
         divisor = max(isqrt(size), 1)
-        rest = ctx.xp.fmod(data, data.dtype.type(divisor))
-        ctx.xp.floor_divide(data - rest, data.dtype.type(divisor), out=out)
+        (whole,) = ctx.temp
+        ctx.xp.fmod(data, data.dtype.type(divisor), out=whole)
+        ctx.xp.subtract(data, whole, out=whole)
+        ctx.xp.floor_divide(whole, data.dtype.type(divisor), out=out)
     else:
         ctx.xp.divide(data, data.dtype.type(sqrt(max(size, 1))), out=out)

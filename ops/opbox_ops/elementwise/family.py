@@ -11,14 +11,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from opbox_protocol.errors import DTypeError
-
 from ..expression.gradient import pointwise_backward
 from ..expression.language import Expression
 from ..expression.operators import pointwise
 from ..expression.pointwise import ExpressionRule, Pointwise
 from ..gradient import backward_node
-from ..infer import ShapeRule, TypeList, TypeRule, all_same_shape, all_same_type, summary
+from ..infer import ShapeRule, TypeRule, all_same_shape, numeric_types
 from ..node import Entry, Node
 from ..params import Params
 from ..registry import Op, register_backward
@@ -32,29 +30,12 @@ __all__ = [
     "derivative",
     "forward",
     "gradient_formulas",
-    "not_bool",
-    "numeric_types",
-    "zero_gradient",
 ]
 
 Numbers: TypeAlias = "Callable[[Any, np.dtype[Any]], Mapping[str, float]]"
 """`(params, element type of the output gradient or output)` to the formula's parameters."""
 Derivative: TypeAlias = "str | tuple[str, str]"
 Gradient: TypeAlias = "tuple[Expression, Expression]"
-
-
-@summary("first")
-def numeric_types(p: Any, ins: TypeList, outs: TypeList) -> None:
-    """One element type for everything, and not bool; DTypeError otherwise."""
-    all_same_type(p, ins, outs)
-    not_bool(ins)
-
-
-def not_bool(ins: TypeList) -> None:
-    """DTypeError when an input is bool."""
-    for index, dtype in enumerate(ins):
-        if dtype is not None and dtype.kind == "b":
-            raise DTypeError("expected a number type, got bool: Cast it first", side=ins.side, index=index)
 
 
 def forward(
@@ -126,11 +107,6 @@ def gradient_formulas(
         return chosen if numbers is None else chosen.with_numbers(numbers(p, ins[0]))
 
     return rule
-
-
-def zero_gradient(node: Node, ograds: list[Entry]) -> list[Entry | None]:
-    """FGradient of a function that is constant almost everywhere."""
-    return [None] * len(node.inputs)
 
 
 def backward_with(op: str, reads: Sequence[Callable[[Node], Entry]]) -> Callable[[Node, list[Entry]], Any]:

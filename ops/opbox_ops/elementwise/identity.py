@@ -12,12 +12,11 @@ from ..compute import Arrays, OpContext, Outputs
 from ..expression.language import Expression
 from ..expression.operators import pointwise
 from ..expression.pointwise import Pointwise, fixed
-from ..gradient import backward_node
+from ..gradient import backward_node, grad_zero
 from ..infer import all_same_shape, all_same_type
 from ..node import Entry, Node
 from ..params import NoParams
 from ..registry import register, register_backward
-from .family import zero_gradient
 
 copy = register("_copy", aliases=("identity",), doc="data, unchanged.")
 like = register(
@@ -37,7 +36,7 @@ for _op in (copy, like, block, loss):
     _op.set_attr("TIsView", True)
     _op.inplace((0, 0))
 like.set_attr("FIgnoreInputs", (1,))
-block.set_attr("FGradient", zero_gradient)
+block.set_attr("FGradient", grad_zero)
 
 
 @copy.gradient

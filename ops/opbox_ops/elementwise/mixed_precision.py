@@ -11,12 +11,15 @@ Casts hand the gradient back in the input's type; the tests have no gradient.
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
+
+import numpy as np
 
 from opbox_protocol.errors import DTypeError
 from opbox_protocol.mxnet import numpy_dtype
 
-from ..compute import Arrays, OpContext, Outputs
+from ..compute import Arrays, CallSpec, OpContext, Outputs, Temp
 from ..gradient import backward_node, grad_use_none
 from ..infer import DType, ShapeList, TypeList, all_same_shape, all_same_type
 from ..node import Entry, Node
@@ -126,10 +129,16 @@ def _(p: Any, ins: TypeList, outs: TypeList) -> None:
             raise DTypeError(f"expected a float type, got {dtype}", side=ins.side, index=i)
 
 
-@all_finite.compute(allocates="whether each number is finite, before all are put together")
-@multi_all_finite.compute(allocates="whether each number is finite, before all are put together")
+def _largest(p: Any, call: CallSpec) -> list[Temp]:
+    return [Temp((max((math.prod(array.shape) for array in call.inputs), default=0),), np.bool_)]
+
+
+@all_finite.compute(temps=_largest)
+@multi_all_finite.compute(temps=_largest)
 def _(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     (out,) = outputs
     out.fill(1)
     for data in inputs:
-        out *= ctx.xp.isfinite(data).all()
+        finite = ctx.temp[0][: data.size].reshape(data.shape)
+        ctx.xp.isfinite(data, out=finite)
+        out *= finite.all()

@@ -94,6 +94,9 @@ def _(p: QuantizeParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> No
 
 @dequantize.compute()
 def _(p: DequantizeParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    data, low, high = inputs
-    wide = outputs[0].dtype.type(STEPS[data.dtype.name][1] + 0.5)
-    ctx.xp.multiply(data, (_largest(ctx.xp, low, high) / wide).reshape(()), out=outputs[0])
+    (data, low, high), (out,) = inputs, outputs
+    if out is None:
+        return
+    wide = out.dtype.type(STEPS[data.dtype.name][1] + 0.5)
+    ctx.xp.copyto(out, data)
+    ctx.xp.multiply(out, (_largest(ctx.xp, low, high) / wide).reshape(()), out=out)

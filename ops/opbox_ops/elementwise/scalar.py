@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 
 from ..expression.language import Expression
+from ..gradient import grad_zero
 from ..infer import TypeList, summary
 from ..node import Entry, Node
 from ..params import Bool, Field, Float, Params, as_int64
 from ..registry import Op, register
-from .family import Derivative, backward, backward_with, derivative, forward, zero_gradient
+from .family import Derivative, backward, backward_with, derivative, forward
 
 __all__ = ["TABLE", "Row", "ScalarParams"]
 
@@ -99,7 +100,7 @@ def _register(row: Row) -> Op:
     op = register(row.name, ScalarParams, aliases=(row.alias,), doc=row.doc)
     forward(op, Expression(row.formula, ("x",), ("s",)), numbers=_numbers, types=_types)
     if row.derivative is None:
-        op.set_attr("FGradient", zero_gradient)
+        op.set_attr("FGradient", grad_zero)
         return op
     pair = derivative(row.derivative, ("x", "y"), ("s",))
     name = f"_backward{row.name}"

@@ -1,7 +1,7 @@
 """_scatter_elemwise_div, _scatter_plus_scalar, _scatter_minus_scalar, _copyto: operators under a second name.
 
 In MXNet the _scatter_ forms leave out what a sparse array does not hold; every array here is dense, so that they
-compute what the plain ones do. They keep their own names in files.
+compute what the plain ones do. They keep their own names in files. All inputs and out have one shape.
 """
 
 from __future__ import annotations

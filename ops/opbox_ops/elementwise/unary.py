@@ -12,10 +12,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..expression.language import Expression
+from ..gradient import grad_zero
 from ..node import Entry, Node
 from ..params import NoParams
 from ..registry import Op, register
-from .family import backward, backward_with, derivative, forward, zero_gradient
+from .family import backward, backward_with, derivative, forward
 
 __all__ = ["TABLE", "Row"]
 
@@ -89,7 +90,7 @@ def _output(node: Node) -> Entry:
 def _register(row: Row) -> Op:
     op = forward(register(row.name, aliases=(), doc=row.doc), Expression(row.forward, ("x",)))
     if row.derivative == "0":
-        op.set_attr("FGradient", zero_gradient)
+        op.set_attr("FGradient", grad_zero)
         return op
     pair = derivative(row.derivative, ("x", "y"))
     name = f"_backward_{row.name}"

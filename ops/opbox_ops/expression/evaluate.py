@@ -13,12 +13,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
+from operator import itemgetter
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from ..cache import elements
 from ..compute import Array, Reusable, Temp
+from .cuda import expressible, formula_kernel
 from .functions import resolve
 from .language import number
 from .program import COPY, Program
@@ -33,6 +35,8 @@ _EXPANDED = ("maximum", "minimum")
 
 def scratch(program: Program, work: np.dtype[Any], shape: tuple[int, ...], device: str) -> list[Temp]:
     """The temporary space that a `FormulaKernel` of `program` wants for arrays of `shape`."""
+    if device != "cpu" and expressible(program, work):
+        return [Temp((0, 0), work), Temp((0, 0), np.dtype(bool))]
     rows = piece(program, work, shape) if device == "cpu" else math.prod(shape)
     return [Temp((program.registers, rows), work), Temp((program.masks, rows), np.dtype(bool))]
 
@@ -65,6 +69,8 @@ class FormulaKernel:
             (xp.copyto if s.function == COPY else resolve(s.function, xp, special), s.operands, s.result, s.function)
             for s in program.steps
         ]
+        self._cuda = None if xp is np else formula_kernel(program, work, xp)
+        self._all_ufuncs = all(isinstance(call, np.ufunc) and call.nin == len(used) for call, used, *_ in self.steps)
         first, last = program.arrays, program.arrays + len(program.constants)
         wide = (step for step in program.steps if step.function in _EXPANDED and xp is np and work.kind == "f")
         self.expanded = frozenset(slot for step in wide for slot in step.operands if first <= slot < last)
@@ -87,6 +93,8 @@ class FormulaKernel:
         constants = self._constants(numbers)
         if not size:
             return nothing
+        if self._cuda is not None:
+            return partial(self._cuda, *arrays, *constants, *targets)
         if len(program.steps) == 1 and not (self.expanded or program.registers or program.masks):
             return _sequence(self._calls([*arrays, *constants, *targets]))
         most = piece(program, self.work, shape) if self.xp is np else size
@@ -101,6 +109,44 @@ class FormulaKernel:
             return self._pieces(*flat, at, constants, rows, most)
         whole = [array if array.shape == shape else self.xp.broadcast_to(array, shape) for array in arrays]
         return self._pieces(whole, targets, list(_slices(shape, most)), constants, rows, most)
+
+    def between(self, shape: tuple[int, ...], numbers: Mapping[str, float], temp: Sequence[Array]) -> list[Any] | None:
+        """The constants and the scratch that `bind` would use; None where arrays of `shape` take several pieces.
+
+        The scratch is `temp` itself: calls with it do not run at once.
+        """
+        program, size = self.program, math.prod(shape)
+        constants = self._constants(numbers)
+        if not size:
+            return None
+        if self._cuda is not None:
+            return constants
+        if len(program.steps) == 1 and not (self.expanded or program.registers or program.masks):
+            return constants
+        most = piece(program, self.work, shape) if self.xp is np else size
+        if size > most or (len(temp) > 1 and temp[0].shape[-1] < most and (program.registers or program.masks)):
+            return None
+        rows = self._rows(temp, most) if program.registers or program.masks else []
+        return self._shaped(constants, rows, shape, most)
+
+    def call(self, values: Sequence[Any], one_type: bool = False) -> Call:
+        """A call on these values: the arrays, what `between` has made, and the targets.
+
+        Args:
+            one_type: all arrays and targets are of the type `work`, a floating one: nothing is converted.
+        """
+        if self._cuda is not None:
+            return partial(self._cuda, *values)
+        if one_type and self._all_ufuncs:
+            return _sequence(
+                [
+                    partial(call, *[values[slot] for slot in operands], out=values[result])
+                    if function in _EXPANDED  # NumPy wants the array to write by name
+                    else partial(call, *[values[slot] for slot in operands], values[result])
+                    for call, operands, result, function in self.steps
+                ]
+            )
+        return _sequence(self._calls(values))
 
     def reusable(self, shape: tuple[int, ...], numbers: Mapping[str, float], temp: Sequence[Array]) -> Reusable | None:
         """As `bind`: a call `(arrays, targets)`; None where the arrays are too large for one piece.
@@ -117,15 +163,21 @@ class FormulaKernel:
             values = self._shaped(values, self._rows(temp, size), shape, size)
         if len(self.steps) == 1:
             return _step(*self.steps[0], values, program.arrays)
-        steps = self.steps
+        # What a copy writes comes first, what a function writes last.
+        steps = [
+            (call, itemgetter(result, operands[0]), None)
+            if function == COPY
+            else (call, itemgetter(*operands) if len(operands) > 1 else _alone(operands[0]), result)
+            for call, operands, result, function in self.steps
+        ]
 
         def run(arrays: Sequence[Array], targets: Sequence[Array]) -> None:
-            slots = [*arrays, *values, *targets]
-            for call, operands, result, function in steps:
-                if function == COPY:
-                    call(slots[result], slots[operands[0]], casting="unsafe")
+            slots = (*arrays, *values, *targets)
+            for call, pick, result in steps:
+                if result is None:
+                    call(*pick(slots), casting="unsafe")
                 else:
-                    call(*[slots[slot] for slot in operands], out=slots[result], casting="unsafe")
+                    call(*pick(slots), out=slots[result], casting="unsafe")
 
         return run
 
@@ -230,6 +282,11 @@ def _step(
         call(*[slots[slot] for slot in operands], out=slots[result], casting="unsafe")
 
     return run
+
+
+def _alone(slot: int) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """What takes one slot, as a sequence."""
+    return itemgetter(slice(slot, slot + 1))
 
 
 def nothing() -> None:

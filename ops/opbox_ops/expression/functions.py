@@ -96,6 +96,8 @@ def resolve(name: str, xp: Any, special: Any) -> Ufunc:
     row = FUNCTIONS[name]
     if name == "zeta":
         return _zeta(special)
+    if name == "remainder" and xp is not np:
+        return _remainder(xp)
     if row.source == "own":
         return _select_bits if xp is np else _select_copies(xp)
     function: Ufunc = getattr(xp if row.source == "xp" else special, row.ufunc or row.name)
@@ -109,6 +111,21 @@ def _zeta(special: Any) -> Ufunc:
         special.zeta(a, b, out=out)
 
     return zeta
+
+
+def _remainder(xp: Any) -> Ufunc:
+    """NumPy's remainder for CuPy, whose own is NaN where the divisor is infinite."""
+    kernel = xp.ElementwiseKernel(
+        "T a, T b", "T y", "y = fmod(a, b); if (y != 0 && (y < 0) != (b < 0)) y += b;", "opbox_remainder"
+    )
+
+    def remainder(a: Any, b: Any, out: Array, casting: str = "unsafe") -> None:
+        if out.dtype.kind == "f":
+            kernel(a, b, out)
+        else:
+            xp.remainder(a, b, out=out, casting=casting)
+
+    return remainder
 
 
 _BITS = {1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}

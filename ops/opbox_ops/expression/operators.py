@@ -13,22 +13,35 @@ from typing import Any
 import numpy as np
 
 from ..accumulation import accumulation_type
-from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Reusable, ReusableRule, Temp
+from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Reusable, ReusableRule, Temp, TempsRule
 from ..operator import Op
 from .evaluate import Call, FormulaKernel, nothing, scratch
-from .pointwise import ExpressionRule, Pointwise, program_of
+from .pointwise import ExpressionRule, Pointwise, in_order, program_of
 from .program import Program
 from .summing import stretched_axes, sum_to
 
-__all__ = ["pointwise", "prepare", "reusable", "temps_for"]
+__all__ = ["pointwise", "prepare", "reusable", "temps_for", "temps_for_all"]
 
 
-def pointwise(op: Op, rule: ExpressionRule) -> Op:
-    """Give `op` its formulas and a compute that runs them; every call must have formulas."""
+def pointwise(op: Op, rule: ExpressionRule, temps: TempsRule | None = None) -> Op:
+    """Give `op` its formulas and a compute that runs them; every call must have formulas.
+
+    Args:
+        op, rule: the operator and its FExpression.
+        temps: the temporary space; by default what is enough whichever outputs turn out to be wanted.
+    """
     op.set_attr("FExpression", rule)
 
-    @op.compute(temps=temps_for(rule), prepares=True, reusable=reusable(rule))
+    @op.compute(temps=temps or temps_for(rule), prepares=True, reusable=reusable(rule))
     def compute(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Call:
+        prepared = ctx.prepared
+        if prepared is not None and (rule, id(ctx)) not in prepared:
+            prepared[rule, id(ctx)] = ctx
+        elif prepared is not None and ctx.alike is None:
+            # The second step with this context: it pays to have something ready for the third.
+            formulas: Pointwise = prepared[rule, id(ctx.call)]
+            if not formulas.summed and outputs[formulas.last % len(outputs)] is not None:
+                ctx.alike = _for_alike(formulas, ctx, inputs, outputs)
         return prepare(rule, p, ctx, inputs, outputs)
 
     return op
@@ -36,14 +49,39 @@ def pointwise(op: Op, rule: ExpressionRule) -> Op:
 
 def prepare(rule: ExpressionRule, p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Call:
     """A call that writes the outputs that are not None, and the states, by the formulas of `rule`."""
-    formulas = None if ctx.prepared is None else ctx.prepared.get((rule, id(ctx.call)))
+    prepared = ctx.prepared
+    formulas = None if prepared is None else prepared.get((rule, id(ctx.call)))
     if formulas is None:
         ins = [array.dtype for array in inputs]
         formulas = rule(p, ins, [ins[0] if array is None else array.dtype for array in outputs])
         assert formulas is not None
-        if ctx.prepared is not None:
-            ctx.prepared[rule, id(ctx.call)] = formulas
-    return _summed(formulas, ctx, inputs, outputs) if formulas.summed else _fused(formulas, ctx, inputs, outputs)
+        if prepared is not None:
+            prepared[rule, id(ctx.call)] = formulas
+    if formulas.summed:
+        return _summed(formulas, ctx, inputs, outputs)
+    return _fused(formulas, ctx, inputs, outputs)
+
+
+def _for_alike(
+    formulas: Pointwise, ctx: OpContext, inputs: Arrays, outputs: Outputs
+) -> Callable[[Arrays, Outputs], Call] | None:
+    """Makes the calls of further steps with this context, whose arrays lie in each other's memory as these do."""
+    kernel, wanted = _kernel_for(formulas, ctx, inputs, outputs)
+    between = kernel.between(outputs[wanted[-1]].shape, formulas.numbers, ctx.temp)
+    if between is None:
+        return None
+    arrays = [*inputs, *[outputs[k] for k in wanted]]
+    one_type = kernel.work.kind == "f" and all(array.dtype == kernel.work for array in arrays)
+    call = kernel.call
+    if not (formulas.states or formulas.start or len(outputs) > 1):
+        return lambda inputs, outputs: call([*inputs, *between, *outputs], one_type)
+    ndim = len(outputs[wanted[-1]].shape)
+
+    def bind(inputs: Arrays, outputs: Outputs) -> Call:
+        targets = [*[inputs[i] for i in formulas.states], *[outputs[k] for k in wanted]]
+        return call([*_aligned(formulas, inputs, ndim), *between, *targets], one_type)
+
+    return bind
 
 
 def reusable(rule: ExpressionRule) -> ReusableRule:
@@ -86,7 +124,7 @@ def temps_for(rule: ExpressionRule) -> Callable[[Any, CallSpec], list[Temp]]:
         ]
         wide = [accumulation_type(array.dtype) for array in call.outputs]
         return [
-            *_scratch(formulas, call, shape, [(k,) for k in range(len(call.outputs))]),
+            *_summed_scratch(formulas, call, shape),
             Temp(shape if summed else (0,), np.result_type(*wide)),
             *(
                 Temp(array.shape if dtype != array.dtype else (0,), dtype)
@@ -97,6 +135,11 @@ def temps_for(rule: ExpressionRule) -> Callable[[Any, CallSpec], list[Temp]]:
     return temps
 
 
+def temps_for_all(formulas: Pointwise, call: CallSpec) -> list[Temp]:
+    """The temporary space of formulas that are not summed and whose outputs are all wanted."""
+    return _scratch(formulas, call, call.outputs[0].shape, [tuple(range(len(call.outputs)))])
+
+
 def _subsets(count: int) -> list[tuple[int, ...]]:
     return [wanted for size in range(count, -1, -1) for wanted in combinations(range(count), size)]
 
@@ -104,9 +147,26 @@ def _subsets(count: int) -> list[tuple[int, ...]]:
 def _scratch(
     formulas: Pointwise, call: CallSpec, shape: tuple[int, ...], choices: Sequence[tuple[int, ...]]
 ) -> list[Temp]:
-    """Scratch that is enough for each of `choices` of outputs."""
+    """Scratch that is enough for each of `choices` of outputs; none where no formula needs any."""
     ins, outs = [array.dtype for array in call.inputs], [array.dtype for array in call.outputs]
     rows = [scratch(*program_of(formulas, ins, outs, wanted), shape, call.device) for wanted in choices]
+    return _largest(rows) if any(temp.shape[0] for temps in rows for temp in temps) else []
+
+
+def _summed_scratch(formulas: Pointwise, call: CallSpec, shape: tuple[int, ...]) -> list[Temp]:
+    """Scratch for the formulas one after the other, each written in the type that it is summed in."""
+    ins, rows = [array.dtype for array in call.inputs], []
+    for k, array in enumerate(call.outputs):
+        outs = [ins[0]] * len(call.outputs)
+        summed = _is_summed(formulas, k, array, shape)
+        outs[k] = accumulation_type(array.dtype) if summed else array.dtype
+        rows.append(scratch(*program_of(formulas, ins, outs, (k,)), shape, call.device))
+    return _largest(rows)
+
+
+def _largest(rows: Sequence[list[Temp]]) -> list[Temp]:
+    """Room for each of `rows`; of the type of those that need some."""
+    rows = [temps for temps in rows if any(temp.shape[0] for temp in temps)] or rows
     return [
         Temp((max(temps[i].shape[0] for temps in rows), max(temps[i].shape[1] for temps in rows)), rows[0][i].dtype)
         for i in range(2)
@@ -121,7 +181,9 @@ def _kernel(program: Program, work: np.dtype[Any], xp: Any, special: Any) -> For
 def _fused(formulas: Pointwise, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Call:
     """All formulas in one kernel."""
     kernel, wanted = _kernel_for(formulas, ctx, inputs, outputs)
-    targets = [*[inputs[i] for i in formulas.states], *[outputs[k] for k in wanted]]
+    targets = [outputs[k] for k in wanted]
+    if formulas.states:
+        targets = [*[inputs[i] for i in formulas.states], *targets]
     if not targets:
         return nothing
     shape = targets[-1].shape
@@ -134,15 +196,22 @@ def _kernel_for(
     """The kernel of all formulas, and the outputs that it writes after the states, in its order."""
     ins = [array.dtype for array in inputs]
     outs = [ins[0] if array is None else array.dtype for array in outputs]
-    wanted = tuple(k for k, array in enumerate(outputs) if array is not None)
-    last = formulas.last % len(outputs)
-    out = outputs[last]
-    over = tuple([i for i, array in enumerate(inputs) if out is not None and ctx.xp.may_share_memory(array, out)])
+    wanted = tuple([k for k, array in enumerate(outputs) if array is not None])
+    last, share = formulas.last % len(outputs), ctx.xp.may_share_memory
+    wanted = in_order(formulas, wanted) if len(wanted) > 1 else wanted
+    over = tuple(
+        [
+            tuple([i for i, array in enumerate(inputs) if share(array, outputs[k])])
+            if formulas.anywhere or k == last
+            else ()
+            for k in wanted
+        ]
+    )
     key = (*ins, *outs, wanted, over, ctx.xp)
     known: tuple[FormulaKernel, Sequence[int]] | None = formulas.kernels.get(key)
     if known is None:
-        kernel = _kernel(*program_of(formulas, ins, outs, wanted, frozenset(over)), ctx.xp, ctx.special)
-        known = formulas.kernels[key] = kernel, sorted(wanted, key=lambda k: k == last)
+        program = program_of(formulas, ins, outs, wanted, tuple(map(frozenset, over)))
+        known = formulas.kernels[key] = _kernel(*program, ctx.xp, ctx.special), wanted
     return known
 
 

@@ -21,7 +21,7 @@ from .functions import FUNCTIONS
 from .language import Expression
 from .program import Program, Target, compile_terms
 
-__all__ = ["ExpressionRule", "Pointwise", "fixed", "program_of", "working_type"]
+__all__ = ["ExpressionRule", "Pointwise", "fixed", "in_order", "program_of", "working_type"]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -42,7 +42,8 @@ class Pointwise:
         summed: whether each value is summed to the shape of its output, which an input had that was repeated: over
             the axes along which it was.
         start_out: as `start`, for outputs that are summed, by position.
-        last: the output that is written last: it alone may lie in an input's memory.
+        last: the output that is written last: it alone may lie in an input's memory, unless `anywhere`.
+        anywhere: whether every output may lie in an input's memory; none of them is an input as it is.
         kernels: what has been made of these formulas, for `operators`: they are looked up for each node of a graph.
     """
 
@@ -55,6 +56,7 @@ class Pointwise:
     summed: bool = False
     start_out: Mapping[int, int] = field(default_factory=dict)
     last: int = -1
+    anywhere: bool = False
     kernels: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     def with_numbers(self, numbers: Mapping[str, float]) -> Pointwise:
@@ -69,6 +71,7 @@ class Pointwise:
             self.summed,
             self.start_out,
             self.last,
+            self.anywhere,
             self.kernels,
         )
 
@@ -99,7 +102,8 @@ def _is_one_step(formula: Expression) -> bool:
     if not isinstance(term, tuple):
         return True
     row = FUNCTIONS[term[0]]
-    return row.source in ("xp", "special") and not row.mask and not any(isinstance(part, tuple) for part in term[1])
+    # SciPy's functions have no loops for half precision, and would convert into arrays of their own.
+    return row.source == "xp" and not row.mask and not any(isinstance(part, tuple) for part in term[1])
 
 
 def program_of(
@@ -107,22 +111,29 @@ def program_of(
     ins: Sequence[Any],
     outs: Sequence[Any],
     wanted: tuple[int, ...],
-    over: frozenset[int] | None = None,
+    over: tuple[frozenset[int], ...] | None = None,
 ) -> tuple[Program, np.dtype[Any]]:
     """The program that writes the states and the outputs `wanted`, and the type it computes in.
 
     Args:
         ins, outs: the types of the inputs and the outputs.
         wanted: positions of outputs.
-        over: the inputs whose memory the output that is written last may be; None: all.
+        over: for each output of `wanted` as `in_order` has them, the inputs whose memory it may be; None: all that
+            the formulas allow.
     """
-    last = formulas.last % len(outs)
-    # The output that is written last comes after all others.
-    wanted = (*(k for k in wanted if k != last), *(k for k in wanted if k == last))
+    wanted = in_order(formulas, wanted)
     states = tuple(formulas.states.items())
-    over = frozenset(range(len(ins))) if over is None else over
+    if over is None:
+        last, every = formulas.last % len(outs), frozenset(range(len(ins)))
+        over = tuple([every if formulas.anywhere or k == last else frozenset() for k in wanted])
     key = (formulas.inputs, formulas.outputs, states, formulas.conditions)
-    return _compiled(*key, tuple(ins), tuple(outs), wanted, last, over)
+    return _compiled(*key, tuple(ins), tuple(outs), wanted, over)
+
+
+def in_order(formulas: Pointwise, wanted: Sequence[int]) -> tuple[int, ...]:
+    """The outputs in the order they are written: that which is written last comes after all others."""
+    last = formulas.last % len(formulas.outputs)
+    return tuple(sorted(wanted, key=lambda k: k == last))
 
 
 @lru_cache(maxsize=4096)
@@ -134,18 +145,17 @@ def _compiled(
     ins: tuple[np.dtype[Any], ...],
     outs: tuple[np.dtype[Any], ...],
     wanted: tuple[int, ...],
-    last: int,
-    over: frozenset[int],
+    over: tuple[frozenset[int], ...],
 ) -> tuple[Program, np.dtype[Any]]:
     counted = [dtype for name, dtype in zip(inputs, ins, strict=True) if name not in conditions]
     work = working_type([*(formula for _, formula in states), *outputs], [*counted, *outs])
     targets = [Target(formula.term, ins[i] != work, frozenset((i,))) for i, formula in states]
-    targets += [Target(outputs[k].term, outs[k] != work, over if k == last else frozenset()) for k in wanted]
+    targets += [Target(outputs[k].term, outs[k] != work, may) for k, may in zip(wanted, over, strict=True)]
     names = {name: i for i, name in enumerate(inputs)}
     program = compile_terms(
         targets,
         names,
-        convert=frozenset(name for name, i in names.items() if ins[i] != work and name not in conditions),
+        convert=frozenset(name for name, i in names.items() if ins[i] != work),
         masks={name: ins[names[name]].kind == "b" for name in conditions},
         integers=work.kind in "iu",
     )

@@ -140,7 +140,9 @@ class _Compiler:
 
     def _mask(self, term: Term) -> Term:
         if isinstance(term, str) and term in self.masks:
-            return term if self.masks[term] else ("not_equal", (term, 0))
+            # With a number of another type, the library would convert the array first.
+            compared = ("logical_or", (term, term)) if term in self.convert else ("not_equal", (term, 0))
+            return term if self.masks[term] else compared
         lowered = self._lower(term)
         return lowered if self._is_mask(lowered) else ("not_equal", (lowered, 0))
 

@@ -75,6 +75,7 @@ def _declare(name: str, axis: int, reversed_axis: str) -> None:
     back = register_backward(f"_backward_image_flip_{name}", outputs=("data",))
     flip.set_attr("FGradient", grad_use_none(f"_backward_image_flip_{name}"))
     at_random.set_attr("FGradient", hand_on)
+    at_random.set_attr("TRandom", True)
 
     def flipped(p: NoParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
         (data,), (out,) = inputs, outputs

@@ -113,6 +113,7 @@ def _declare(name: str, params: type[Params], doc: str, change: Callable[..., Ar
     op = register(f"_image_{name}", params, doc=doc)
     op.infer_shape(colour_image)
     op.set_attr("FGradient", hand_on)
+    op.set_attr("TRandom", "random" in name)
 
     @op.compute(allocates="the image in float while its colours change")
     def _(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:

@@ -38,6 +38,6 @@ def turned(xp: Any, image: Array, degrees: float) -> Array:
     levels = (top, bottom, bottom + (top - bottom) * (1 - rise), bottom + (top - bottom) * rise)
     channels = []
     for i in range(3):
-        channel = xp.choose(sector.astype(xp.int64), [levels[kinds[i]] for kinds in SECTORS])
+        channel = xp.choose(sector.astype(xp.int64), xp.stack([levels[kinds[i]] for kinds in SECTORS]))
         channels.append(xp.where(strength > 0, channel, light) * 255)
     return xp.stack(channels, axis=-1)

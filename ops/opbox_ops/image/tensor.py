@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from opbox_protocol.errors import ParamError, ShapeError
 
-from ..compute import Array, Arrays, OpContext, Outputs
+from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..gradient import grad_use_none
 from ..infer import Shape, ShapeList, TypeList, show_shape
 from ..params import Field, FloatTuple, NoParams, Params
@@ -66,8 +68,11 @@ def _(p: NormalizeParams, ins: ShapeList, outs: ShapeList) -> None:
             raise ParamError(f"_image_normalize: parameter {name!r}: {message}")
 
 
-def _by_channel(xp: Any, values: tuple[float, ...], dtype: Any) -> Array:
-    return xp.asarray(values, dtype=dtype)[:, None, None]
+def _by_channel(space: Array, values: tuple[float, ...]) -> Array:
+    """The values in `space`, for arrays whose channels are ahead of height and width."""
+    for i, value in enumerate(values):
+        space[i] = value
+    return space[:, None, None]
 
 
 def _swapped(array: Array) -> Array:
@@ -89,23 +94,39 @@ def _(p: NoParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
         ctx.xp.divide(gout, ctx.xp.float32(255), out=_swapped(gdata), casting="unsafe")
 
 
-@normalize.compute(allocates="the difference, where data is of whole numbers")
+def _working_type(dtype: Any) -> Any:
+    """The type that whole numbers are normalized in."""
+    return np.result_type(dtype, np.float32) if dtype.kind in "iub" else dtype
+
+
+def _normalizing(p: NormalizeParams, call: CallSpec) -> list[Temp]:
+    data = call.inputs[0]
+    work = _working_type(data.dtype)
+    temps = [Temp((len(p.mean),), work), Temp((len(p.std),), work)]
+    return [*temps, Temp(data.shape, work), Temp(data.shape, np.int64)] if work != data.dtype else temps
+
+
+@normalize.compute(temps=_normalizing)
 def _(p: NormalizeParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     (data,), (out,) = inputs, outputs
     if out is None:
         return
-    xp = ctx.xp
-    if out.dtype.kind in "iub":
-        # Whole numbers are cut off, and wrap around as C's do.
-        value = (data - _by_channel(xp, p.mean, xp.float32)) / _by_channel(xp, p.std, xp.float32)
-        out[...] = value.astype(xp.int64)
+    xp, mean, std = ctx.xp, _by_channel(ctx.temp[0], p.mean), _by_channel(ctx.temp[1], p.std)
+    if len(ctx.temp) == 2:
+        xp.subtract(data, mean, out=out)
+        xp.divide(out, std, out=out)
     else:
-        xp.subtract(data, _by_channel(xp, p.mean, out.dtype), out=out)
-        xp.divide(out, _by_channel(xp, p.std, out.dtype), out=out)
+        # Whole numbers are cut off, and wrap around as C's do.
+        value, whole = ctx.temp[2:]
+        xp.copyto(value, data)
+        xp.subtract(value, mean, out=value)
+        xp.divide(value, std, out=value)
+        xp.copyto(whole, value, casting="unsafe")
+        xp.copyto(out, whole, casting="unsafe")
 
 
-@normalize_backward.compute()
+@normalize_backward.compute(temps=lambda p, call: [Temp((len(p.std),), call.outputs[0].dtype)])
 def _(p: NormalizeParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     (gout,), (gdata,) = inputs, outputs
     if gdata is not None:
-        ctx.xp.divide(gout, _by_channel(ctx.xp, p.std, gdata.dtype), out=gdata)
+        ctx.xp.divide(gout, _by_channel(ctx.temp[0], p.std), out=gdata)

@@ -144,6 +144,8 @@ def _row(p: Any, data: Array) -> tuple[Array, int]:
 
 def _order(xp: Any, data: Array, axis: int, ascend: bool) -> Array:
     """Positions in sorted order; equal elements stay in theirs, whatever the direction."""
+    if xp is not np and data.dtype.itemsize == 2 and data.dtype.kind == "V":
+        data = data.astype("float32")  # Thrust, which sorts on the GPU, has no bfloat16
     if ascend:
         return xp.argsort(data, axis=axis, kind="stable")
     turned = xp.argsort(xp.flip(data, axis), axis=axis, kind="stable")

@@ -3,6 +3,8 @@
 _arange: start, start + step, … up to but not including stop, each `repeat` times in a row
 _linspace: `num` numbers from start to stop, including stop unless endpoint is False
 With infer_range, _arange has no stop: it is as long as what it is used with.
+_contrib_arange_like: start, start + step, … in data's shape, or with an axis as many as data is long along it.
+The shapes are (repeat * ceil((stop - start) / step),), (num,), and data's or (size of the axis,).
 """
 
 from __future__ import annotations

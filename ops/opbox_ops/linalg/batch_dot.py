@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from opbox_protocol.errors import ShapeError
 
-from ..compute import Array, Arrays, OpContext, Outputs
+from ..compute import Arrays, OpContext, Outputs
 from ..gradient import backward_node
 from ..infer import ShapeList, show_shape
 from ..node import Entry, Node
 from ..registry import register, register_backward
 from .dot import DotParams, first_known
+from .matrix import turned
 from .product import backward_copies, product, wide_copies
 
 op = register("batch_dot", DotParams, inputs=("lhs", "rhs"))
@@ -48,22 +49,18 @@ def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
     return backward_node("_backward_batch_dot", node, [ograds[0], *node.inputs])
 
 
-def _turned(array: Array) -> Array:
-    return array.swapaxes(-1, -2)
-
-
 @op.compute(temps=lambda p, call: wide_copies(*call.inputs, *call.outputs))
 def _(p: DotParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     lhs, rhs = inputs
-    a, b = (_turned(lhs) if p.transpose_a else lhs), (_turned(rhs) if p.transpose_b else rhs)
+    a, b = (turned(lhs) if p.transpose_a else lhs), (turned(rhs) if p.transpose_b else rhs)
     product(ctx.xp, a, b, outputs[0], ctx.temp)
 
 
 @backward.compute(temps=backward_copies)
 def _(p: DotParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     g, lhs, rhs = inputs
-    a, b = (_turned(lhs) if p.transpose_a else lhs), (_turned(rhs) if p.transpose_b else rhs)
+    a, b = (turned(lhs) if p.transpose_a else lhs), (turned(rhs) if p.transpose_b else rhs)
     if outputs[0] is not None:
-        product(ctx.xp, *((b, _turned(g)) if p.transpose_a else (g, _turned(b))), outputs[0], ctx.temp[:3])
+        product(ctx.xp, *((b, turned(g)) if p.transpose_a else (g, turned(b))), outputs[0], ctx.temp[:3])
     if outputs[1] is not None:
-        product(ctx.xp, *((_turned(g), a) if p.transpose_b else (_turned(a), g)), outputs[1], ctx.temp[3:])
+        product(ctx.xp, *((turned(g), a) if p.transpose_b else (turned(a), g)), outputs[1], ctx.temp[3:])

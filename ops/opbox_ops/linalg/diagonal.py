@@ -82,12 +82,12 @@ def _triangle_side(count: int) -> int:
     return lines
 
 
-def _taken(p: Any, matrix: Shape, size: Callable[[int], int]) -> Shape:
-    """The shape of what is taken from matrices of this shape."""
+def _taken(p: Any, matrix: Shape, size: Callable[[int], int], *, empty: bool = False) -> Shape:
+    """The shape of what is taken from matrices of this shape; with `empty` it may be nothing."""
     if matrix is None:
         return None
     side = matrix[-1]
-    if 0 <= side <= abs(p.offset) and not 0 == side == p.offset:
+    if 0 <= side <= abs(p.offset) and not (side == abs(p.offset) and (empty or side == 0)):
         raise ShapeError(f"offset: expected between {1 - side} and {side - 1} for {show_shape(matrix)}, got {p.offset}")
     return (*matrix[:-2], -1 if side < 0 else size(side - abs(p.offset)))
 
@@ -120,7 +120,7 @@ def _declare(what: str, params: type[Params], where: Any, size: Any, side: Any, 
     @make.infer_shape
     def _(p: Any, ins: ShapeList, outs: ShapeList) -> None:
         outs.merge(0, _laid(p, ins[0], side))
-        ins.merge(0, _taken(p, square(outs, 0), size))
+        ins.merge(0, _taken(p, square(outs, 0), size, empty=True))
 
     @extract.compute(allocates="the positions")
     @make_backward.compute(allocates="the positions")

@@ -95,7 +95,7 @@ def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
     return backward_node("_backward_SoftmaxOutput", node, [node.inputs[1], Entry(node), *head], outputs=1)
 
 
-def _row_shape(p: SoftmaxOutputParams, shape: tuple[int, ...]) -> tuple[int, int, int]:
+def row_shape(p: SoftmaxOutputParams, shape: tuple[int, ...]) -> tuple[int, int, int]:
     """The shape of data, or of an array shaped like it, as (rows, classes, positions)."""
     if p.multi_output:
         return shape[0], shape[1], math.prod(shape[2:])
@@ -106,12 +106,12 @@ def _row_shape(p: SoftmaxOutputParams, shape: tuple[int, ...]) -> tuple[int, int
 
 def _forward_temps(p: SoftmaxOutputParams, call: CallSpec) -> list[Temp]:
     data = call.inputs[0]
-    return softmax_temps(ArraySpec(_row_shape(p, data.shape), data.dtype), call.outputs[0].dtype, 1)
+    return softmax_temps(ArraySpec(row_shape(p, data.shape), data.dtype), call.outputs[0].dtype, 1)
 
 
 @op.compute(temps=_forward_temps)
 def _(p: SoftmaxOutputParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    shape = _row_shape(p, inputs[0].shape)
+    shape = row_shape(p, inputs[0].shape)
     softmax_into(ctx.xp, outputs[0].reshape(shape), inputs[0].reshape(shape), 1, ctx.temp)
 
 
@@ -120,7 +120,7 @@ def _backward_temps(p: SoftmaxOutputParams, call: CallSpec) -> list[Temp]:
     label, out = call.inputs[:2]
     if label.shape == out.shape:
         return []
-    rows, _, positions = _row_shape(p, out.shape)
+    rows, _, positions = row_shape(p, out.shape)
     numbers, ones, elements = (Temp((rows, positions), dtype) for dtype in ("int64", "bool", out.dtype))
     counts = [Temp((rows,), "int64"), Temp((positions,), "int64")]
     every = size_of(label.shape) if p.normalization == "valid" else 0
@@ -136,9 +136,19 @@ def _(p: SoftmaxOutputParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) 
         xp.multiply(gdata, p.grad_scale, out=gdata)
     else:
         xp.copyto(gdata, out)
-        _of_classes(p, ctx, label, gdata.reshape(_row_shape(p, out.shape)))
+        _of_classes(p, ctx, label, gdata.reshape(row_shape(p, out.shape)))
     if p.out_grad:
         xp.multiply(gdata, gout[0], out=gdata)
+
+
+def divided_scale(p: SoftmaxOutputParams, labels: tuple[int, ...], positions: int) -> float:
+    """The factor on the gradient for labels of a shape; "valid" divides by their count besides."""
+    scale = p.grad_scale
+    if p.multi_output and p.normalization != "valid":
+        scale /= max(1, positions)
+    if p.normalization == "batch":
+        scale /= max(1, labels[0] if p.multi_output else math.prod(labels))
+    return scale
 
 
 def _of_classes(p: SoftmaxOutputParams, ctx: OpContext, label: Array, value: Array) -> None:
@@ -168,12 +178,8 @@ def _of_classes(p: SoftmaxOutputParams, ctx: OpContext, label: Array, value: Arr
     if p.use_ignore:
         xp.equal(numbers, int(p.ignore_label), out=hit)
         xp.copyto(value, 0, where=hit[:, None, :])
-    scale: Any = p.grad_scale
-    if p.multi_output and p.normalization != "valid":
-        scale = scale / max(1, positions)
-    if p.normalization == "batch":
-        scale = scale / max(1, label.shape[0] if p.multi_output else labels.size)
-    elif p.normalization == "valid":
+    scale: Any = divided_scale(p, label.shape, positions)
+    if p.normalization == "valid":
         every, mask, count, factor = valid
         xp.not_equal(whole(xp, labels, every), int(p.ignore_label), out=mask)
         xp.sum(mask, dtype="float64", out=count)

@@ -53,6 +53,8 @@ op = register(
 op.set_attr("FSetInputVarAttrOnCompose", STATE_INITIALIZERS)
 backward = register_backward("_backward_BatchNorm", BatchNormParams, outputs=("data", "gamma", "beta"))
 backward.inplace((0, 0))
+op.set_attr("FSpatialOperands", lambda p: ((0,), (0,)) if p.axis == 1 else None)
+backward.set_attr("FSpatialOperands", lambda p: ((0, 1), (0,)) if p.axis == 1 else None)
 
 
 @op.infer_shape
@@ -164,7 +166,7 @@ def forward(p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs
     mean, inverse = (unread.pop() if out is None else out for out in outputs[1:3])
     if not of_batch:
         xp.copyto(mean, moving_mean)
-        _invert(xp, moving_var, p.eps, inverse)
+        invert(xp, moving_var, p.eps, inverse)
     for block in channels:
         centred = channels.cut(ctx.temp[0], block)
         if of_batch:
@@ -174,7 +176,7 @@ def forward(p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs
             xp.subtract(centred, _column(mean[block]), out=centred)
             channels.total(ctx, centred, block, inverse, centred)
             inverse[block] /= n
-            _invert(xp, inverse[block], p.eps, inverse[block])
+            invert(xp, inverse[block], p.eps, inverse[block])
         else:
             xp.subtract(x[:, block], _column(mean[block]), out=centred)
         if value is not None or mask is not None:
@@ -186,7 +188,7 @@ def forward(p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs
                 value[:, block] = xp.maximum(centred, 0, out=centred) if relu else centred
 
 
-def _invert(xp: Any, variance: Array, eps: float, out: Array) -> None:
+def invert(xp: Any, variance: Array, eps: float, out: Array) -> None:
     """out = 1 / sqrt(variance + eps)"""
     xp.add(variance, eps, out=out)
     xp.sqrt(out, out=out)
@@ -246,13 +248,13 @@ def gradients(p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outpu
     if outputs[2] is not None:
         outputs[2][...] = gbeta
     if of_batch and channels.count:
-        _move(xp, moving_mean, mean, p.momentum, factor)
+        move(xp, moving_mean, mean, p.momentum, factor)
         xp.square(inverse, out=gbeta)
         xp.reciprocal(gbeta, out=gbeta)
         gbeta -= p.eps
-        _move(xp, moving_var, gbeta, p.momentum, factor)
+        move(xp, moving_var, gbeta, p.momentum, factor)
 
 
-def _move(xp: Any, moving: Array, batch: Array, momentum: float, room: Array) -> None:
+def move(xp: Any, moving: Array, batch: Array, momentum: float, room: Array) -> None:
     moving *= momentum
     moving += xp.multiply(batch, 1 - momentum, out=room)

@@ -21,13 +21,11 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ..cache import COLUMN_BYTES
 from ..compute import Array
 from .window import under
 
-__all__ = ["BLOCK_BYTES", "Block", "Geometry"]
-
-BLOCK_BYTES = 8 << 20
-"""What a block's columns and output take, unless one output row of one sample already takes more."""
+__all__ = ["Block", "Geometry"]
 
 ENOUGH = 256
 """Positions of a sample at which a matrix product over them alone is worth more than putting samples side by side."""
@@ -80,7 +78,7 @@ class Geometry:
 
     def largest(self, itemsize: int) -> Block:
         """The largest block."""
-        fits = max(1, BLOCK_BYTES // max(1, itemsize * (self.depth + self.filters) * self.row))
+        fits = max(1, COLUMN_BYTES // max(1, itemsize * (self.depth + self.filters) * self.row))
         batch, height = self.data[0], self.out[0]
         if self.pointwise and height * self.row >= ENOUGH:
             # The product reads the data and writes the output in place.

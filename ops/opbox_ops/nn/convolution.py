@@ -50,6 +50,13 @@ op = register("Convolution", ConvolutionParams, inputs=_ARGUMENTS)
 backward = register_backward("_backward_Convolution", ConvolutionParams, outputs=_ARGUMENTS)
 
 
+# Arrays (batch, channel, *spatial) that may lie with the channels last, all of them or none.
+op.set_attr("FSpatialOperands", lambda p: None if is_last(p.layout) else ((0,), (0,)))
+backward.set_attr("FSpatialOperands", lambda p: None if is_last(p.layout) else ((0, 1), (0,)))
+for _one in (op, backward):
+    _one.set_attr("TPrefersChannelsLast", True)
+
+
 @op.infer_shape
 def _(p: ConvolutionParams, ins: ShapeList, outs: ShapeList) -> None:
     ndim = len(p.kernel)
@@ -58,7 +65,7 @@ def _(p: ConvolutionParams, ins: ShapeList, outs: ShapeList) -> None:
     if p.num_filter % p.num_group:
         raise ShapeError(f"num_filter: expected a multiple of num_group {p.num_group}, got {p.num_filter}")
     check_layout(p.layout, ndim)
-    stride, dilate, pad = _strides(p)
+    stride, dilate, pad = strides(p)
     data = channels_first(ins.rank(0, ndim + 2), p.layout) or (-1,) * (ndim + 2)
     if data[1] % p.num_group and data[1] >= 0:
         raise ShapeError(
@@ -97,7 +104,7 @@ def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
     return backward_node("_backward_Convolution", node, [ograds[0], *node.inputs[:2]])
 
 
-def _strides(p: ConvolutionParams) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+def strides(p: ConvolutionParams) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
     ndim = len(p.kernel)
     stride, dilate = spatial(p.stride, ndim, 1, "stride", 1), spatial(p.dilate, ndim, 1, "dilate", 1)
     return stride, dilate, spatial(p.pad, ndim, 0, "pad", 0)
@@ -105,7 +112,7 @@ def _strides(p: ConvolutionParams) -> tuple[tuple[int, ...], tuple[int, ...], tu
 
 def _geometry(p: ConvolutionParams, data: tuple[int, ...], out: tuple[int, ...]) -> Geometry:
     """From shapes with the channels second."""
-    return Geometry(data, p.num_filter, out[2:], p.kernel, *_strides(p))
+    return Geometry(data, p.num_filter, out[2:], p.kernel, *strides(p))
 
 
 def _block_temps(p: ConvolutionParams, data: ArraySpec, weight: ArraySpec, out: ArraySpec) -> list[Temp]:

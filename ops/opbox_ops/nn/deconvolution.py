@@ -22,14 +22,14 @@ from typing import Any
 from opbox_protocol.errors import ShapeError
 
 from ..accumulation import accumulation_type
-from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
+from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
 from ..gradient import backward_node
 from ..infer import ShapeList, all_same_float
 from ..node import Entry, Node
 from ..params import Bool, Field, NonNegativeInt, Params, PositiveInt, Shape
 from ..registry import Slot, register, register_backward, unless
 from .columns import Block, Geometry
-from .window import ConvolutionLayout, CudnnTune, channels_first, channels_last, check_layout, first, spatial
+from .window import ConvolutionLayout, CudnnTune, channels_first, channels_last, check_layout, first, is_last, spatial
 
 __all__ = ["DeconvolutionParams", "forward", "gradient_temporaries", "gradients", "shapes", "temporaries"]
 
@@ -161,24 +161,43 @@ def _cut(space: Array, shape: tuple[int, ...]) -> Array:
     return space[: math.prod(shape)].reshape(shape)
 
 
-def _grouped(p: DeconvolutionParams, weight: Array, dtype: Any) -> Array:
-    """weight as (group, channel / group, depth / group)."""
-    wide = first(weight, p.layout).astype(dtype, copy=False)
+def _grouped(p: DeconvolutionParams, weight: Array, space: Array) -> Array:
+    """weight as (group, channel / group, depth / group), in `space` where it is not laid out so, or of another type."""
+    wide = first(weight, p.layout)
+    if space.size:
+        copy = space.reshape(wide.shape)
+        copy[...] = wide
+        wide = copy
     return wide.reshape(p.num_group, wide.shape[0] // p.num_group, math.prod(wide.shape[1:]))
+
+
+def _weight_temp(p: DeconvolutionParams, weight: ArraySpec, dtype: Any) -> Temp:
+    """The space of `_grouped`."""
+    as_it_is = weight.dtype == dtype and not is_last(p.layout)
+    return Temp((0 if as_it_is else math.prod(weight.shape),), dtype)
 
 
 def temporaries(p: DeconvolutionParams, call: CallSpec) -> Sequence[Temp]:
     """What `forward` finds in ctx.temp."""
     data, out = channels_first(call.inputs[0].shape, p.layout), channels_first(call.outputs[0].shape, p.layout)
     dtype = accumulation_type(call.inputs[0].dtype)
-    return [*_Blocks(p, data or (), out or ()).temps(dtype), Temp(out or (), dtype)]
+    return [
+        *_Blocks(p, data or (), out or ()).temps(dtype),
+        Temp(out or (), dtype),
+        _weight_temp(p, call.inputs[1], dtype),
+    ]
 
 
 def gradient_temporaries(p: DeconvolutionParams, call: CallSpec) -> Sequence[Temp]:
     """What `gradients` finds in ctx.temp."""
     out, data = channels_first(call.inputs[0].shape, p.layout), channels_first(call.inputs[1].shape, p.layout)
     dtype, weight = accumulation_type(call.inputs[0].dtype), (math.prod(call.inputs[2].shape),)
-    return [*_Blocks(p, data or (), out or ()).temps(dtype), Temp(weight, dtype), Temp(weight, dtype)]
+    return [
+        *_Blocks(p, data or (), out or ()).temps(dtype),
+        Temp(weight, dtype),
+        Temp(weight, dtype),
+        _weight_temp(p, call.inputs[2], dtype),
+    ]
 
 
 def forward(p: DeconvolutionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
@@ -187,7 +206,7 @@ def forward(p: DeconvolutionParams, ctx: OpContext, inputs: Arrays, outputs: Out
         return
     data, total = first(inputs[0], p.layout), ctx.temp[3]
     blocks = _Blocks(p, data.shape, total.shape)
-    weight = _grouped(p, inputs[1], total.dtype).swapaxes(1, 2)
+    weight = _grouped(p, inputs[1], ctx.temp[4]).swapaxes(1, 2)
     total[...] = 0 if p.no_bias else inputs[2].reshape(-1, *(1,) * len(p.kernel))
     for block, rows, columns, space in blocks.cut(ctx.temp):
         part = blocks.part(data, block)
@@ -201,9 +220,9 @@ def gradients(p: DeconvolutionParams, ctx: OpContext, inputs: Arrays, outputs: O
     """Write (gdata, gweight, gbias) from (gout, data, weight)."""
     xp, gout, data = ctx.xp, first(inputs[0], p.layout), first(inputs[1], p.layout)
     blocks = _Blocks(p, data.shape, gout.shape)
-    weight = _grouped(p, inputs[2], ctx.temp[0].dtype)
+    weight = _grouped(p, inputs[2], ctx.temp[5])
     gdata = None if outputs[0] is None else first(outputs[0], p.layout)
-    gweight, share = (temp.reshape(weight.shape) for temp in ctx.temp[3:])
+    gweight, share = (temp.reshape(weight.shape) for temp in ctx.temp[3:5])
     gweight[...] = 0
     for block, rows, columns, space in blocks.cut(ctx.temp):
         gcolumns = blocks.matrix(blocks.geometry.gather(gout, block, rows, columns))
@@ -220,7 +239,9 @@ def gradients(p: DeconvolutionParams, ctx: OpContext, inputs: Arrays, outputs: O
         target = first(outputs[1], p.layout)
         target[...] = gweight.reshape(target.shape)
     if not p.no_bias and outputs[2] is not None:
-        outputs[2][...] = gout.sum(axis=(0, *range(2, gout.ndim)), dtype=ctx.temp[0].dtype)
+        total = ctx.temp[4][: p.num_filter]
+        xp.sum(gout, axis=(0, *range(2, gout.ndim)), dtype=total.dtype, out=total)
+        outputs[2][...] = total
 
 
 op.infer_shape(shapes)

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from opbox_protocol.errors import ShapeError
 
-from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
+from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Reusable, Temp
 from ..gradient import backward_node
 from ..infer import ShapeList, size_of
 from ..linalg.product import is_narrow, product, wide_copies
 from ..node import Entry, Node
 from ..params import Bool, Field, Params, PositiveInt
 from ..registry import Slot, register, register_backward, unless
+from .shared_product import STACKED, SUMMED
 
 
 class FullyConnectedParams(Params):
@@ -29,6 +30,8 @@ _ARGUMENTS = ("data", "weight", Slot("bias", unless("no_bias")))
 
 op = register("FullyConnected", FullyConnectedParams, inputs=_ARGUMENTS)
 backward = register_backward("_backward_FullyConnected", FullyConnectedParams, outputs=_ARGUMENTS)
+op.set_attr("TSharedProduct", STACKED)
+backward.set_attr("TSharedProduct", SUMMED)
 
 
 @op.infer_shape
@@ -75,7 +78,21 @@ def _matrix(p: FullyConnectedParams, data: Array) -> Array:
     return data.reshape(size_of(data.shape[:-1]), data.shape[-1])
 
 
-@op.compute(temps=lambda p, call: wide_copies(*call.inputs, *call.outputs))
+def _reusable(p: FullyConnectedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Reusable | None:
+    if inputs[0].ndim != 2 or is_narrow(outputs[0].dtype):
+        return None
+    matmul, add = ctx.xp.matmul, ctx.xp.add
+
+    def run(inputs: Arrays, outputs: Outputs) -> None:
+        (out,) = outputs
+        matmul(inputs[0], inputs[1].T, out=out)
+        if len(inputs) > 2:
+            add(out, inputs[2], out=out)
+
+    return run
+
+
+@op.compute(temps=lambda p, call: wide_copies(*call.inputs, *call.outputs), reusable=_reusable)
 def _(p: FullyConnectedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     data, weight = _matrix(p, inputs[0]), inputs[1]
     out = outputs[0].reshape(data.shape[0], p.num_hidden)

@@ -47,6 +47,7 @@ _INPUTS = ("data", Slot("gamma", when("act_type", "prelu")))
 _OUTPUTS = ("output", Slot("mask", when("act_type", "rrelu"), doc="The slopes that were drawn."))
 
 op = register("LeakyReLU", LeakyReLUParams, inputs=_INPUTS, outputs=_OUTPUTS).inplace((0, 0))
+op.set_attr("TRandom", True)
 op.set_attr("FSetInputVarAttrOnCompose", {"gamma": '["Constant", {"value": 0.25}]'})
 backward = register_backward("_backward_LeakyReLU", LeakyReLUParams, outputs=_INPUTS).inplace((0, 0))
 
@@ -160,7 +161,7 @@ def _temps(p: LeakyReLUParams, call: CallSpec) -> list[Temp]:
 def _(p: LeakyReLUParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], None]:
     if p.act_type != "rrelu":
         return prepare(_formulas, p, ctx, inputs, outputs)
-    slopes = ctx.temp[2]
+    slopes = ctx.temp[-1]
     write = prepare(_DRAWN, p, ctx, (inputs[0], slopes), outputs[:1])
 
     def run() -> None:

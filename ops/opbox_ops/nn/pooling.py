@@ -29,7 +29,7 @@ from ..registry import register, register_backward
 from .phases import Phases
 from .space import Space, bytes_for
 from .taps import Taps, route, spread, tile_of, tiles
-from .window import PoolingLayout, channels_first, channels_last, check_layout, first, spatial
+from .window import PoolingLayout, channels_first, channels_last, check_layout, first, is_last, spatial
 
 
 class PoolingParams(Params):
@@ -48,6 +48,13 @@ class PoolingParams(Params):
 op = register("Pooling", PoolingParams)
 op.infer_type(all_same_float)
 backward = register_backward("_backward_Pooling", PoolingParams, outputs=("data",))
+
+
+op.set_attr("FSpatialOperands", lambda p: None if is_last(p.layout) else ((0,), (0,)))
+backward.set_attr(
+    "FSpatialOperands",
+    lambda p: None if is_last(p.layout) else ((0,) if p.pool_type in ("avg", "sum") else (0, 1, 2), (0,)),
+)
 
 
 def _window(p: PoolingParams, ndim: int) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
@@ -104,7 +111,7 @@ def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
     return backward_node("_backward_Pooling", node, ograds if linear else [*ograds, node.inputs[0], *node.entries()])
 
 
-def _taps(p: PoolingParams, data: tuple[int, ...], out: tuple[int, ...]) -> Taps:
+def taps_of(p: PoolingParams, data: tuple[int, ...], out: tuple[int, ...]) -> Taps:
     """From shapes with the channels second."""
     size, ndim = data[2:], len(data) - 2
     if p.global_pool:
@@ -120,7 +127,7 @@ def _wide(p: PoolingParams, dtype: Any) -> Any:
 def _room(p: PoolingParams, device: str, data: ArraySpec, out: tuple[int, ...]) -> list[Temp]:
     """Bytes for all that a tile's pooling, or its gradient, takes of its space; an upper bound."""
     shape, out = channels_first(data.shape, p.layout) or (), channels_first(out, p.layout) or ()
-    taps, wide = _taps(p, shape, out), _wide(p, data.dtype)
+    taps, wide = taps_of(p, shape, out), _wide(p, data.dtype)
     if not math.prod(out):
         return [Temp((0,), np.uint8)]
     outer = (shape[0], shape[1]) if taps.whole else tile_of(out, device)
@@ -139,7 +146,7 @@ def _room(p: PoolingParams, device: str, data: ArraySpec, out: tuple[int, ...]) 
 @op.compute(temps=lambda p, call: _room(p, call.device, call.inputs[0], call.outputs[0].shape))
 def _(p: PoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     xp, data, out = ctx.xp, first(inputs[0], p.layout), first(outputs[0], p.layout)
-    taps = _taps(p, data.shape, out.shape)
+    taps = taps_of(p, data.shape, out.shape)
     if taps.whole:
         _pool_whole(p, xp, data, out, Space(ctx.temp[0]))
         return
@@ -225,7 +232,7 @@ def _(p: PoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Non
     xp = ctx.xp
     gdata, gout = first(outputs[0], p.layout), first(inputs[0], p.layout)
     arrays = [first(array, p.layout) for array in inputs[1:]]
-    taps = _taps(p, gdata.shape, gout.shape)
+    taps = taps_of(p, gdata.shape, gout.shape)
     if taps.whole and p.pool_type != "max":
         space = Space(ctx.temp[0])
         share = (

@@ -197,7 +197,6 @@ def _product(ctx: OpContext, height: Array, width: Array, source: Array, target:
     target[...] = product
 
 
-for op in (resize, pool):
-    op.compute(temps=_temps, allocates="on a GPU: the matrices, copied there")(_forward)
-for op in (resize_backward, pool_backward):
-    op.compute(temps=_temps, allocates="on a GPU: the matrices, copied there")(_backward)
+for op, compute in ((resize, _forward), (pool, _forward), (resize_backward, _backward), (pool_backward, _backward)):
+    op.compute("cpu", temps=_temps)(compute)
+    op.compute("gpu", temps=_temps, allocates="the matrices, copied there")(compute)

@@ -2,7 +2,8 @@
 
 data (batch, channel, height, width), rois (regions, 5) with rows (image, x1, y1, x2, y2), out (regions, channel,
 *pooled_size). A region's corners are multiplied by spatial_scale and rounded, both ends counted; it is cut into
-pooled_size parts that may share rows and columns, and out is each part's maximum, 0 where a part is outside of data.
+pooled_size parts that may share rows and columns, and out is each part's maximum, 0 where a part is outside of data
+or its image is not there.
 
 gdata is gout at the first maximum (row by row) of each part, and 0 elsewhere; rois' gradient is 0.
 Girshick, "Fast R-CNN" (2015).
@@ -25,6 +26,7 @@ from ..infer import ShapeList, all_same_float
 from ..node import Entry, Node
 from ..params import Field, Float, Params, Shape
 from ..registry import register, register_backward
+from ..vision.regions import images_of
 from .sampling import added
 
 
@@ -61,12 +63,13 @@ class _Parts:
     def __init__(self, p: ROIPoolingParams, xp: Any, rois: Array, data: tuple[int, ...]) -> None:
         self.xp, self.shape = xp, data
         rois = rois.astype(accumulation_type(rois.dtype), copy=False)
-        self.images = xp.clip(rois[:, 0].astype(int), 0, data[0] - 1)
+        self.images, nowhere = images_of(xp, rois, data[0])
         # Half is rounded away from zero, as C does.
         scaled = rois[:, 1:] * rois.dtype.type(p.spatial_scale)
         ends = xp.trunc(scaled + xp.copysign(rois.dtype.type(0.5), scaled))
         x1, y1, x2, y2 = ends.T
         self.rows = self._cut(y1, y2, p.pooled_size[0], data[2])
+        xp.copyto(self.rows[1], self.rows[0], where=nowhere[:, None])  # nothing is in a part without rows
         self.columns = self._cut(x1, x2, p.pooled_size[1], data[3])
 
     def _cut(self, first: Array, last: Array, count: int, size: int) -> tuple[Array, Array]:

@@ -1,9 +1,10 @@
 """Bilinear sampling: images read between their elements, and the gradients of that.
 
 An image's value at (y, x) is that of its four neighbours, weighted by their nearness; what lies outside of the image
-counts as 0, unless its edges are extended over the last half-open element (`clamp`). All images' samples are one
-product with a sparse matrix, a row of four weights for each position, and the images' gradient is one with its
-transpose. Images are (m, channel, height * width), positions (m, n), samples (m, channel, n).
+counts as 0, unless its edges are extended over the last half-open element (`clamp`). On the CPU all images' samples are
+one product with a sparse matrix, a row of four weights for each position, and the images' gradient is one with its
+transpose; on the GPU neighbours are taken, weighted and added up. Images are (m, channel, height * width), positions
+(m, n), samples (m, channel, n).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 
 from ..compute import Array, OpContext
 
@@ -25,36 +27,38 @@ FEW = 2**14
 
 @dataclass(frozen=True, slots=True)
 class Corners:
-    """The four neighbours of m * n positions: each attribute but `size` and `sparse` is (m * n * 4,).
+    """The four neighbours of m * n positions: each attribute but `size` is (m * n * 4,).
 
     Attributes:
-        sparse: scipy.sparse or its twin on the GPU.
         size: (m, n, height * width).
         places: where the neighbours are, among the elements of all images.
         weights: their weights; 0 where they do not count.
         down, right: the derivatives of the weights by y and x.
     """
 
-    sparse: Any
     size: tuple[int, int, int]
     places: Array
     weights: Array
     down: Array
     right: Array
 
-    def _matrix(self, xp: Any) -> Any:
+    def _matrix(self) -> Any:
         """A row for each position, with the weights at its neighbours."""
         m, n, elements = self.size
-        if xp is np and m * n * m * elements <= FEW:
+        if m * n * m * elements <= FEW:
             rows = np.repeat(np.arange(0, m * n * m * elements, m * elements), 4)
             dense = np.bincount(rows + self.places, self.weights, m * n * m * elements)
             return dense.astype(self.weights.dtype, copy=False).reshape(m * n, m * elements)
-        rows = xp.arange(0, 4 * m * n + 1, 4, dtype=self.places.dtype)
-        return self.sparse.csr_matrix((self.weights, self.places, rows), shape=(m * n, m * elements))
+        rows = np.arange(0, 4 * m * n + 1, 4, dtype=self.places.dtype)
+        return scipy.sparse.csr_matrix((self.weights, self.places, rows), shape=(m * n, m * elements))
 
     def sample(self, xp: Any, images: Array) -> Array:
         """The samples (m, channel, n)."""
-        samples = self._matrix(xp) @ _columns(xp, images)
+        if xp is np:
+            samples = self._matrix() @ _columns(xp, images)
+        else:
+            neighbours = _columns(xp, images).take(self.places, axis=0) * self.weights[:, None]
+            samples = neighbours.reshape(self.size[0] * self.size[1], 4, -1).sum(axis=1)
         return samples.reshape(*self.size[:2], -1).swapaxes(1, 2)
 
     def slopes(self, xp: Any, images: Array, gsamples: Array) -> tuple[Array, Array]:
@@ -67,8 +71,14 @@ class Corners:
 
     def spread(self, xp: Any, gsamples: Array) -> Array:
         """The gradient of the images, from those of the samples."""
-        m, _, elements = self.size
-        total = self._matrix(xp).T @ _columns(xp, gsamples)
+        m, n, elements = self.size
+        gcolumns = _columns(xp, gsamples)
+        if xp is np:
+            total = self._matrix().T @ gcolumns
+        else:
+            total = xp.zeros((m * elements, gcolumns.shape[1]), gcolumns.dtype)
+            shares = gcolumns[:, None] * self.weights.reshape(m * n, 4, 1)
+            xp.add.at(total, self.places, shares.reshape(4 * m * n, -1))
         return total.reshape(m, elements, -1).swapaxes(1, 2)
 
 
@@ -108,4 +118,4 @@ def corners(ctx: OpContext, y: Array, x: Array, height: int, width: int, *, clam
     weights, down, right = near_y * near_x, near_x * signs[:, None], near_y * counts * signs
     shape = (m, n, 2, 2)
     flat = (xp.broadcast_to(array, shape).reshape(-1) for array in (places, weights, down, right))
-    return Corners(ctx.backend.sparse, (m, n, elements), *flat)
+    return Corners((m, n, elements), *flat)

@@ -77,6 +77,8 @@ def softmax_into(
         return
     rows, *rooms = temps
     wide = rows.dtype
+    if xp is not np and data.dtype == out.dtype and data.shape == out.shape and data.data.ptr == out.data.ptr:
+        data = out  # CuPy copies an input first that is the output's memory, unless it is the same object
     result = rooms.pop() if out.dtype != wide else out
     source = data
     if factor != 1 or left_out is not None or data.dtype != wide:

@@ -50,7 +50,7 @@ class Density:
     Attributes:
         name: as it appears in the operator's name.
         inputs: the parameters' names.
-        logarithm: `(ctx, x, *params)` to the density's logarithm.
+        logarithm: `(ctx, x, *params)` to the density's logarithm; of fewer elements where it does not depend on x.
         slopes: the same arguments to its derivatives by x and each parameter; None where there is none.
         vector: whether the last axis of x and of the parameters is one outcome.
     """
@@ -63,11 +63,11 @@ class Density:
 
 
 def _uniform(ctx: OpContext, x: Array, low: Array, high: Array) -> Array:
-    return ctx.xp.zeros_like(x) - ctx.xp.log(high - low)
+    return -ctx.xp.log(high - low)
 
 
 def _uniform_slopes(ctx: OpContext, x: Array, low: Array, high: Array) -> Sequence[Array | None]:
-    slope = ctx.xp.zeros_like(x) + 1 / (high - low)
+    slope = 1 / (high - low)
     return None, slope, -slope
 
 

@@ -22,9 +22,9 @@ from opbox_protocol.errors import BadRequestError, ParamError
 from opbox_protocol.mxnet import numpy_dtype
 
 from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
-from ..infer import ShapeList, TypeList, all_same_shape, summary
+from ..gradient import grad_zero
+from ..infer import ShapeList, TypeList, all_same_shape, size_of, summary
 from ..init.fill import fixed_shape
-from ..node import Entry, Node
 from ..params import Field, Float, Int, Params, PartialShape, Shape
 from ..registry import Op, register
 
@@ -170,15 +170,12 @@ def _wide(p: Any, call: CallSpec) -> list[Temp]:
     return [] if out.dtype in (np.float32, np.float64) else [Temp(out.shape, "float32")]
 
 
-def _draw(ctx: OpContext, row: Distribution, out: Array, *params: Any) -> None:
+def _draw(ctx: OpContext, row: Distribution, out: Array, shape: tuple[int, ...], *params: Any) -> None:
+    """Fill `out`, drawing in `shape`: generators broadcast over fewer axes than an array may have."""
     drawn = ctx.temp[0] if ctx.temp else out
-    row.fill(ctx.random, drawn, *params)
+    row.fill(ctx.random, drawn.reshape(shape), *params)
     if drawn is not out:
         ctx.xp.copyto(out, drawn, casting="unsafe")
-
-
-def _no_gradient(node: Node, ograds: list[Entry]) -> list[Entry | None]:
-    return [None] * len(node.inputs)
 
 
 @summary("given")
@@ -227,7 +224,9 @@ def _declare(row: Distribution) -> None:
         _model(row, Params, "Like"),
         doc=f"Numbers of the {row.name} distribution in data's shape and element type.",
     )
-    like.set_attr("FGradient", _no_gradient)
+    like.set_attr("FGradient", grad_zero)
+    for drawing in (plain, like):
+        drawing.set_attr("TRandom", True)
     plain.infer_type(_wanted_type)
 
     @plain.infer_shape
@@ -246,7 +245,7 @@ def _declare(row: Distribution) -> None:
     @like.compute(temps=_wide if row.direct else None, allocates="" if row.direct else _DRAWN)
     def _(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
         try:
-            _draw(ctx, row, outputs[0], *_numbers(row, p))
+            _draw(ctx, row, outputs[0], (outputs[0].size,), *_numbers(row, p))
         except ValueError as error:  # too large for the library's generator, such as a mean above 2**63
             raise _unusable(row, p, "numbers that can be drawn") from error
 
@@ -261,7 +260,8 @@ def _declare_sample(row: Distribution) -> Op:
         aliases=(f"sample_{row.name}",),
         doc=f"Numbers of {row.name} distributions whose parameters are arrays.",
     )
-    op.set_attr("FGradient", _no_gradient)
+    op.set_attr("FGradient", grad_zero)
+    op.set_attr("TRandom", True)
 
     @op.infer_shape
     def _(p: SampleParams, ins: ShapeList, outs: ShapeList) -> None:
@@ -284,9 +284,9 @@ def _declare_sample(row: Distribution) -> Op:
 
     @op.compute(temps=_wide if row.direct else None, allocates=scaled if row.direct else _DRAWN)
     def _(p: SampleParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-        wide = [array.reshape((*array.shape, *(1,) * len(p.shape))) for array in inputs]
+        columns = [array.reshape(array.size, 1) for array in inputs]
         try:
-            _draw(ctx, row, outputs[0], *wide)
+            _draw(ctx, row, outputs[0], (inputs[0].size, size_of(p.shape)), *columns)
         except ValueError as error:
             raise BadRequestError(
                 f"{', '.join(row.inputs)}: expected {row.expected} everywhere, got numbers that are not"
@@ -302,6 +302,7 @@ for _row in TABLE:
 randint = register(
     "_random_randint", RandintParams, inputs=(), aliases=("random_randint",), doc="Whole numbers from low up to high."
 )
+randint.set_attr("TRandom", True)
 
 
 @randint.infer_shape

@@ -39,6 +39,7 @@ op = register(
     ),
     aliases=("sample_multinomial",),
 )
+op.set_attr("TRandom", True)
 backward = register_backward("_backward_sample_multinomial", MultinomialParams)
 
 

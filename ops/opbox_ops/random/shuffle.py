@@ -1,4 +1,7 @@
-"""_shuffle: data's slices along its first axis, in a random order. It has no gradient."""
+"""_shuffle: data's slices along its first axis, in a random order. It has no gradient.
+
+data and out have one shape, of one axis at least.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from ..params import NoParams
 from ..registry import register
 
 op = register("_shuffle", aliases=("shuffle",))
+op.set_attr("TRandom", True)
 
 
 @op.infer_shape

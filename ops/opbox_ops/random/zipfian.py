@@ -33,6 +33,7 @@ op = register(
     outputs=("output0", "output1"),
     doc="Different classes, drawn with log-uniform frequencies, and how many draws they took.",
 )
+op.set_attr("TRandom", True)
 
 
 @op.infer_shape

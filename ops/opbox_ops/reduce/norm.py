@@ -1,5 +1,7 @@
 """norm: the length of data along axes: out = sqrt(sum(data**2)) for ord 2, sum(abs(data)) for ord 1.
 
+out has data's shape without the axes, or with 1 in their places (keepdims); without axis (1,).
+
 gdata = gout * data / out  (ord 2; NaN where out is 0)        gdata = gout * sign(data)  (ord 1)
 """
 
@@ -11,15 +13,14 @@ import numpy as np
 from pydantic import BeforeValidator
 
 from ..accumulation import accumulation_type
-from ..compute import Arrays, CallSpec, OpContext, Outputs, Temp
-from ..elementwise.family import not_bool
+from ..compute import Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
 from ..gradient import backward_node
-from ..infer import TypeList
+from ..infer import TypeList, not_bool
 from ..node import Entry, Node
 from ..params import Bool, Field, OptShape, Params
 from ..registry import register, register_backward
 from .axes import axes_of, kept_dims, shapes
-from .exact import divide, sign
+from .exact import divide, quotient_space, sign
 
 RealOrInt = Literal["float16", "float32", "float64", "int8", "int32", "int64"]
 Order = Annotated[Literal[1, 2], BeforeValidator(lambda value: int(value) if value in ("1", "2") else value)]
@@ -75,12 +76,20 @@ def _(p: NormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     xp.copyto(outputs[0], total.reshape(outputs[0].shape), casting="unsafe")
 
 
-@backward.compute()
+def _back_temps(p: NormParams, call: CallSpec) -> list[Temp]:
+    _, x, y = call.inputs
+    if p.ord == 2:
+        # The quotient, and what is multiplied with g, have x's shape.
+        return quotient_space(x, ArraySpec(x.shape, y.dtype), call.outputs[0])
+    return [Temp(x.shape, np.bool_)]
+
+
+@backward.compute(temps=_back_temps)
 def _(p: NormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     (g, x, y), (out,) = inputs, outputs
     small = kept_dims(x.shape, axes_of(p, x.ndim))
     if p.ord == 2:
-        divide(ctx.xp, x, y.reshape(small), out)
+        divide(ctx.xp, x, y.reshape(small), out, ctx.temp)
     else:
-        sign(ctx.xp, x, out)
+        sign(ctx.xp, x, out, ctx.temp[0])
     ctx.xp.multiply(out, g.reshape(small), out=out, casting="unsafe")

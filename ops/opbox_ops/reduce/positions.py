@@ -2,6 +2,7 @@
 
 The positions come in data's element type, as MXNet gives them: half precision is exact up to 2048 only. Without an
 axis they count through the flattened array. argmax_channel takes axis 1 away.
+out has data's shape without the axis, or with 1 in its place (keepdims); without an axis it is (1,).
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ import numpy as np
 from opbox_protocol.errors import ShapeError
 
 from ..compute import Arrays, CallSpec, OpContext, Outputs, Temp
-from ..elementwise.family import numeric_types, zero_gradient
-from ..infer import ShapeList, canonical_axis
+from ..gradient import grad_zero
+from ..infer import ShapeList, canonical_axis, numeric_types
 from ..params import Bool, Field, NoParams, OptInt, Params
 from ..registry import Op, register
 from .axes import reduced
@@ -88,7 +89,7 @@ def _register(name: str, params: type[Params], search: str, doc: str) -> Op:
     op.set_attr("FInferShape", _shapes if params is ArgParams else _channel_shapes)
     op.set_attr("FInferType", numeric_types)
     if params is ArgParams:  # argmax_channel has none in MXNet either
-        op.set_attr("FGradient", zero_gradient)
+        op.set_attr("FGradient", grad_zero)
     op.compute(temps=_search_temps)(_search(search))
     return op
 

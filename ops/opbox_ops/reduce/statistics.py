@@ -3,6 +3,8 @@
 One table: how to reduce, and the gradient of one element in terms of `g` (the output gradient), `x` (the element) and
 `y` (the result). Where several elements tie for the maximum, each gets the whole gradient, as in MXNet. Half precision
 is added up in float32; integers keep their type, and their mean is truncated.
+
+out has data's shape without the reduced axes; with keepdims they stay, with size 1. Without axis all are reduced: (1,).
 """
 
 from __future__ import annotations
@@ -17,9 +19,8 @@ import numpy as np
 
 from ..accumulation import accumulation_type
 from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
-from ..elementwise.family import numeric_types
 from ..gradient import backward_node, grad_use_none
-from ..infer import all_same_type
+from ..infer import all_same_type, numeric_types
 from ..node import Entry, Node
 from ..registry import Op, register, register_backward
 from .axes import ReduceParams, axes_of, kept_dims, shapes
@@ -46,27 +47,30 @@ def _library(name: str) -> Reduce:
     """A reduction that the array library has, such as `xp.sum`; into a wider type first where `ctx.temp` has one."""
 
     def reduce(ctx: OpContext, x: Array, axes: tuple[int, ...], out: Array) -> None:
-        total = ctx.temp[0] if ctx.temp else out
-        getattr(ctx.xp, name)(x, axis=axes, dtype=total.dtype, keepdims=True, out=total)
-        if total is not out:
-            ctx.xp.copyto(out, total, casting="unsafe")
+        _into(ctx, name, x, axes, ctx.temp[0] if ctx.temp else out, out)
 
     return reduce
 
 
+def _into(ctx: OpContext, name: str, x: Array, axes: tuple[int, ...], total: Array, out: Array) -> None:
+    """A reduction of the array library, computed in `total`, which may be `out`."""
+    getattr(ctx.xp, name)(x, axis=axes, dtype=total.dtype, keepdims=True, out=total)
+    if total is not out:
+        ctx.xp.copyto(out, total, casting="unsafe")
+
+
 def _without_nan(name: str, instead: int) -> Reduce:
     """The same of x with `instead` in place of each NaN."""
-    library = _library(name)
 
     def reduce(ctx: OpContext, x: Array, axes: tuple[int, ...], out: Array) -> None:
+        sums = list(ctx.temp)
         if x.dtype.kind not in "iub":
-            *total, clean, missing = ctx.temp
-            ctx.temp = tuple(total)
+            *sums, clean, missing = sums
             ctx.xp.not_equal(x, x, out=missing)
             ctx.xp.copyto(clean, x)
             ctx.xp.copyto(clean, instead, where=missing)
             x = clean
-        library(ctx, x, axes, out)
+        _into(ctx, name, x, axes, sums[0] if sums else out, out)
 
     return reduce
 

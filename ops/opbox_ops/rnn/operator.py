@@ -71,6 +71,7 @@ op = register(
         Slot("reserve", visible=False),
     ),
 )
+op.set_attr("TRandom", True)
 backward = register_backward("_backward_RNN", RNNParams, outputs=_INPUTS)
 
 

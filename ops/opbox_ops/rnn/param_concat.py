@@ -1,8 +1,8 @@
 """_rnn_param_concat: vectors joined into the packed parameters of RNN.
 
-arg0, arg1, … are arrays that agree in all dimensions but `dim`; out is as long along it as they are together. The size
-of the one input that is not known, a first layer's weights, follows from out's. Each input's gradient is its part of
-gout.
+arg0, arg1, … are arrays whose shapes agree in all dimensions but `dim`; out is as long along it as they are together.
+The size of the one input that is not known, a first layer's weights, follows from out's. Each input's gradient is its
+part of gout.
 """
 
 from __future__ import annotations

@@ -116,11 +116,13 @@ class Direction:
         half, rest = self._half((True, True, False, True))
         recurrent = (self.weights.h2h * half[:, None]).T
         self.gates *= half
-        product, small = xp.empty_like(self.gates[0]), xp.empty_like(self.extra[0])  # type: ignore[index]
+        assert self.extra is not None
+        cells = self.extra
+        product, small = xp.empty_like(self.gates[0]), xp.empty_like(cells[0])
         projection = None if self.weights.h2r is None else self.weights.h2r.T
 
         def step(t: int, before: Array, before_cell: Array) -> Array:
-            gate, cell = self.gates[t], self.extra[t]  # type: ignore[index]
+            gate, cell = self.gates[t], cells[t]
             xp.matmul(before, recurrent, out=product)
             gate += product
             xp.tanh(gate, out=gate)
@@ -157,10 +159,12 @@ class Direction:
         recurrent = (self.weights.h2h * half[:, None]).T
         bias = self.weights.h2h_bias[2 * n :]
         self.gates *= half
-        product, small = xp.empty_like(self.gates[0]), xp.empty_like(self.extra[0])  # type: ignore[index]
+        assert self.extra is not None
+        products = self.extra
+        product, small = xp.empty_like(self.gates[0]), xp.empty_like(products[0])
 
         def step(t: int, before: Array, _: Any) -> None:
-            gate, again = self.gates[t], self.extra[t]  # type: ignore[index]
+            gate, again = self.gates[t], products[t]
             xp.matmul(before, recurrent, out=product)
             both, new = gate[:, : 2 * n], gate[:, 2 * n :]
             both += product[:, : 2 * n]
@@ -249,12 +253,12 @@ class Direction:
         for t in reversed(self._times()):
             total = gstates[t] + gstate
             ghidden = total
-            if projection is not None:
+            if projection is not None and projected is not None:
                 if self.valid is not None:
                     total_valid = total * self.valid[t]
                 else:
                     total_valid = total
-                projected[t] = total_valid  # type: ignore[index]
+                projected[t] = total_valid
                 ghidden = total_valid @ projection
             gcell = gcell + ghidden * of_cell[t]
             inner = factors[t, :, : 3 * n].reshape(-1, 3, n)

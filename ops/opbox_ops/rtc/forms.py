@@ -105,7 +105,8 @@ def read_kernel(device_type: str, command: Mapping[str, Any], array: Any) -> Ker
 
     Args:
         device_type: "cpu" or "gpu".
-        told: `kernel`; `source`, `signature`, `options` and `exports`, or `body`, `inputs` and `outputs` (ids by name).
+        command: `kernel`; `source`, `signature`, `options` and `exports`, or `body`, `inputs` and `outputs` (ids by
+            name).
         array: the array of an id.
 
     Raises:

@@ -43,8 +43,18 @@ def checked_options(kernel: str, options: Sequence[str]) -> tuple[str, ...]:
                 "--ftz=, --prec-div=, --prec-sqrt=, --fmad=, --maxrregcount=, --extended-lambda, "
                 "--device-as-default-execution-space, --lineinfo or --device-debug"
             )
-        accepted.append(option)
+        accepted += _for_nvrtc(option)
     return tuple(accepted)
+
+
+def _for_nvrtc(option: str) -> list[str]:
+    """An option of nvcc as NVRTC spells it: with two dashes; none where NVRTC has nothing that it would change."""
+    if option.startswith(("-D", "-U")):
+        return [option]
+    name = option.lstrip("-")
+    if name == "extended-lambda":
+        return []
+    return ["--generate-line-info" if name == "lineinfo" else f"--{name}"]
 
 
 def definitions(options: Sequence[str]) -> str:

@@ -2,6 +2,7 @@
 
 slice: data[begin[0]:end[0]:step[0], …], None for an open end, negative steps allowed
 slice_axis: data[:, …, begin:end] on one axis        slice_like: data cut to shape_like's sizes
+out's shape has for each axis the length of its part, ceil((end - begin) / step).
 gdata = zeros with gout in the part
 """
 

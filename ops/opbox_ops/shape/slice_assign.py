@@ -1,6 +1,6 @@
 """_slice_assign and _slice_assign_scalar: an array with a regular part replaced; what `x[1:3] = y` runs.
 
-out = lhs, but out[begin:end:step] = rhs (or a scalar)
+out = lhs, but out[begin:end:step] = rhs (or a scalar); out has lhs's shape, and rhs that of the part.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """transpose and SwapAxis: the same elements with their axes in another order.
 
 transpose: out's axis i is data's axis axes[i] (all reversed when axes is empty)    SwapAxis: two axes trade places
+out's shape is data's in the new order, (d1, d2) becomes (d2, d1).
 gdata = gout with the inverse order
 """
 

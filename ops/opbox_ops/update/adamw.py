@@ -1,7 +1,8 @@
 """_adamw_update: Adam whose weight decay acts on the weight and not through the gradient (Loshchilov and Hutter 2017).
 
-rescale_grad is an array of one element, so that a loss scale can be computed on the device; where it is zero or not
-finite (an overflow in mixed precision), the step is left out and weight and state stay as they are.
+weight, grad, mean, var and the output have one shape; rescale_grad is an array of one element, so that a loss scale can
+be computed on the device; where it is zero or not finite (an overflow in mixed precision), the step is left out and
+weight and state stay as they are.
 
     d = clip(rescale_grad * grad);  mean = beta1 * mean + (1 - beta1) * d;  var = beta2 * var + (1 - beta2) * d^2
     weight - eta * (lr * mean / (sqrt(var) + epsilon) + wd * weight)

@@ -14,6 +14,8 @@ ftrl_update takes d = clip(rescale_grad * grad) (McMahan 2013):
 
     z += d - (sqrt(n + d^2) - sqrt(n)) * weight / lr;  n += d^2
     (sign(z) * lamda1 - z) / ((beta + sqrt(n)) / lr + wd) where |z| > lamda1, else 0
+
+All arrays and the output, the new weight, have one shape.
 """
 
 from __future__ import annotations

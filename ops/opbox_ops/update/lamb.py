@@ -100,7 +100,7 @@ def _phase2(name: str, mixed: bool) -> Op:
     if mixed:
         op.infer_type(lambda p, ins, outs: _wide_type(ins, outs, (0,), narrow_out=True))
 
-    @op.compute(temps=lambda p, call: _temps(p, call)[:1], allocates="the ratio of the norms")
+    @op.compute(temps=lambda p, call: _temps(p, call)[:1])
     def _(p: Phase2Params, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
         xp, (d,), (weight, g, r1, r2) = ctx.xp, ctx.temp, inputs[:4]
         weight = inputs[4] if mixed else weight

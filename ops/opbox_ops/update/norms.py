@@ -10,8 +10,10 @@ group_adagrad  d = clip(rescale_grad * grad);  history (rows, 1) += mean(d^2) of
 
 from __future__ import annotations
 
+import numpy as np
+
 from ..accumulation import accumulation_type
-from ..compute import Arrays, OpContext, Outputs
+from ..compute import Arrays, CallSpec, OpContext, Outputs, Temp
 from ..infer import ShapeList, TypeList, all_same_shape
 from ..params import Field, Float, Params, PositiveInt
 from ..registry import Slot, Variadic, register
@@ -91,12 +93,26 @@ def _(p: CountParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
         outputs[0][i] = flat @ flat
 
 
-@lars.compute(allocates="norms and ratios: a number for each weight")
+def _lars_temps(p: LarsParams, call: CallSpec) -> list[Temp]:
+    lrs = call.inputs[0]
+    return [*[Temp(lrs.shape, lrs.dtype)] * 4, Temp(lrs.shape, np.bool_)]
+
+
+@lars.compute(temps=_lars_temps)
 def _(p: LarsParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    xp, (lrs, weights, grads, wds) = ctx.xp, inputs
-    w, g = xp.sqrt(weights), xp.sqrt(grads)
-    ratios = p.eta * w / (g * p.rescale_grad + wds * w + p.eps)
-    outputs[0][...] = xp.where((w > 0) & (g > 0), lrs * ratios, lrs)
+    xp, (lrs, weights, grads, wds), (out,) = ctx.xp, inputs, outputs
+    w, g, divisor, rate, positive = ctx.temp
+    xp.sqrt(weights, out=w)
+    xp.sqrt(grads, out=g)
+    # rate = lrs * (eta * w / (g * rescale_grad + wds * w + eps)) where both norms are positive.
+    xp.multiply(g, p.rescale_grad, out=divisor)
+    divisor += xp.multiply(wds, w, out=rate)
+    divisor += p.eps
+    xp.divide(xp.multiply(w, p.eta, out=rate), divisor, out=rate)
+    rate *= lrs
+    xp.greater(xp.minimum(w, g, out=divisor), 0, out=positive)
+    xp.copyto(out, lrs)
+    xp.copyto(out, rate, where=positive)
 
 
 @reset.compute()

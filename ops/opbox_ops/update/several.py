@@ -128,6 +128,7 @@ class Family:
         states: names of a weight's states.
         last: names of the inputs after all weights', and whether each has a number for each weight (or one for all).
         step: one weight's step.
+        reads_halves: whether it reads half precision that is not the gradient, with a float32 copy too.
     """
 
     name: str
@@ -137,16 +138,18 @@ class Family:
     states: tuple[str, ...]
     step: UpdateFunction
     last: tuple[str, ...] = ()
+    reads_halves: bool = False
 
 
 SGD_LISTS = ("lrs", "wds")
+_HALVES = "arrays of half precision are converted as they are read"
 LAMB_LISTS = ("learning_rates", "wds", "step_count")
 TABLE = (
     Family("multi_{mp}sgd_update", MultiSgdParams, "num_weights", SGD_LISTS, (), _sgd),
     Family("multi_{mp}sgd_mom_update", MultiMomentumParams, "num_weights", SGD_LISTS, ("mom",), _sgd),
     Family("preloaded_multi_{mp}sgd_update", PreloadedSgdParams, "num_weights", (), (), _sgd, SGD_LISTS),
     Family("preloaded_multi_{mp}sgd_mom_update", PreloadedMomentumParams, "num_weights", (), ("mom",), _sgd, SGD_LISTS),
-    Family("_multi_{mp}lamb_update", LambParams, "num_tensors", LAMB_LISTS, ("mean", "var"), _lamb),
+    Family("_multi_{mp}lamb_update", LambParams, "num_tensors", LAMB_LISTS, ("mean", "var"), _lamb, (), True),
     Family(
         "_multi_{mp}adamw_update",
         MultiAdamWParams,
@@ -205,7 +208,7 @@ def _declare(row: Family, mixed: bool) -> None:
         dtype = accumulation_type(call.outputs[0].dtype)
         return [Temp((largest,), dtype), Temp((largest,), dtype)]
 
-    @op.compute(temps=temps, allocates="norms of whole weights")
+    @op.compute(temps=temps, allocates=_HALVES if row.reads_halves or not mixed else "")
     def _(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
         last = inputs[len(outputs) * len(group) :]
         for i, out in enumerate(outputs):

@@ -8,6 +8,8 @@ With d = clip(rescale_grad * grad) + wd * weight:
     signsgd_update     (1 - lr * wd) * weight - lr * sign(grad)
     signum_update      mom = momentum * mom - (1 - momentum) * d;  (1 - lr * wd_lh) * weight + lr * sign(mom)
 
+All arrays and the output, the new weight, have one shape.
+
 The mp_ forms keep weight32, a float32 copy of a float16 weight, and compute with it.
 """
 

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 
 from opbox_protocol.errors import ShapeError
 
-from ..backend import backend_for
 from ..compute import Array
 from ..infer import ShapeList
 
@@ -69,8 +69,7 @@ class Samples:
     def _matrix(self, dtype: Any) -> Any:
         rows, columns = self.shape
         if rows * columns > FEW:
-            sparse = backend_for("cpu").sparse
-            return sparse.coo_array((self.weights, (self.rows, self.columns)), self.shape).tocsr()
+            return scipy.sparse.coo_array((self.weights, (self.rows, self.columns)), self.shape).tocsr()
         places = self.rows * columns + self.columns
         return np.bincount(places, self.weights, rows * columns).astype(dtype, copy=False).reshape(self.shape)
 
@@ -134,8 +133,8 @@ def bilinear(xp: Any, y: Array, x: Array, height: int, width: int) -> list[tuple
     ]
 
 
-def check_size(op: str, size: Sequence[int]) -> tuple[int, int]:
+def check_size(size: Sequence[int]) -> tuple[int, int]:
     """The pooled height and width."""
     if len(size) != 2 or min(size) < 1:
-        raise ShapeError(f"{op}: pooled_size: expected two positive numbers (height, width), got {tuple(size)}")
+        raise ShapeError(f"pooled_size: expected two positive numbers (height, width), got {tuple(size)}")
     return size[0], size[1]

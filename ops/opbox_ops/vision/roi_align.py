@@ -59,7 +59,7 @@ for _op in (align, rotated):
 
 @align.infer_shape
 def _(p: ROIAlignParams, ins: ShapeList, outs: ShapeList) -> None:
-    pooled = check_size("_contrib_ROIAlign", p.pooled_size)
+    pooled = check_size(p.pooled_size)
     bins = pooled[0] * pooled[1] if p.position_sensitive else 1
     channels = ins[0][1] if ins[0] is not None and len(ins[0]) == 4 else -1
     if channels % bins and channels >= 0:
@@ -73,7 +73,7 @@ def _(p: ROIAlignParams, ins: ShapeList, outs: ShapeList) -> None:
 @rotated.infer_shape
 def _(p: RotatedParams, ins: ShapeList, outs: ShapeList) -> None:
     channels = ins[0][1] if ins[0] is not None and len(ins[0]) == 4 else -1
-    infer_regions(ins, outs, channels, check_size("_contrib_RROIAlign", p.pooled_size), 6)
+    infer_regions(ins, outs, channels, check_size(p.pooled_size), 6)
     ins.merge(0, (-1, outs[0][1] if outs[0] is not None else -1, -1, -1))
 
 

@@ -1,0 +1,58 @@
+"""The memory of this process's GPUs: one pool, and errors that tell what holds the memory that is asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from opbox_protocol.errors import LimitError
+
+__all__ = ["DeviceMemory"]
+
+
+class DeviceMemory:
+    """CuPy's memory pool, as the allocator of all arrays.
+
+    Blocks that are free stay with the process, for the next array of their size, until `give_back`.
+
+    Args:
+        cupy: the module.
+    """
+
+    def __init__(self, cupy: Any) -> None:
+        self._cuda = cupy.cuda
+        self._pool = cupy.cuda.MemoryPool()
+        cupy.cuda.set_allocator(self.malloc)
+
+    def malloc(self, nbytes: int) -> Any:
+        """A block on the current device.
+
+        Raises:
+            LimitError: there is not enough memory, also when what this process keeps to spare is given back.
+        """
+        try:
+            return self._pool.malloc(nbytes)
+        except self._cuda.memory.OutOfMemoryError:
+            raise LimitError(self._shortage(nbytes)) from None
+
+    def give_back(self) -> None:
+        """Return what is free to the device, for other processes."""
+        self._pool.free_all_blocks()
+
+    @property
+    def used_bytes(self) -> int:
+        """What arrays on the current device take."""
+        return int(self._pool.used_bytes())
+
+    @property
+    def spare_bytes(self) -> int:
+        """What this process keeps of the current device and does not use."""
+        return int(self._pool.free_bytes())
+
+    def _shortage(self, nbytes: int) -> str:
+        free, total = self._cuda.runtime.memGetInfo()
+        own = self.used_bytes + self.spare_bytes
+        return (
+            f"gpu:{self._cuda.runtime.getDevice()} has not enough memory: {nbytes:,} bytes asked for, {free:,} of "
+            f"{total:,} free, {self.used_bytes:,} in arrays of this worker, {self.spare_bytes:,} kept by it, "
+            f"{max(total - free - own, 0):,} used by other processes: free arrays, or use smaller ones"
+        )

@@ -1,0 +1,134 @@
+"""A kernel of our own: its text for an element type, compiled by CuPy when a plan is bound, and calls of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+
+from ..accumulation import accumulation_type
+from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext
+
+__all__ = ["KERNELS", "TYPES", "Kernel", "Moved", "bound", "contiguous", "fits", "scalar", "threads_for"]
+
+TYPES = {"float16": "__half", "float32": "float", "float64": "double"}
+"""Element types that kernels take, and their names in CUDA."""
+MOST = 2**31 - 1
+"""Elements of an array: kernels count in int."""
+_PRELUDE = """#include <cuda_fp16.h>
+typedef {T} T;
+typedef {A} A;
+__device__ A block_sum(A value, A *room) {{
+  room[threadIdx.x] = value;
+  __syncthreads();
+  for (int half = blockDim.x / 2; half > 0; half /= 2) {{
+    if (threadIdx.x < half) room[threadIdx.x] += room[threadIdx.x + half];
+    __syncthreads();
+  }}
+  const A total = room[0];
+  __syncthreads();
+  return total;
+}}
+"""
+"""Before each text. block_sum: the sum over a block of 2^k threads, in one order, for each of them; room is as long."""
+
+
+@dataclass(frozen=True)
+class Moved:
+    """Bytes of device memory that a call reads and writes, and the least that any kernel could."""
+
+    bytes: int
+    least: int
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel.
+
+    Attributes:
+        name: in the text.
+        parameters: as the text declares them.
+        body: what it does.
+        example: for the report: what it is, and what it moves for arrays of a size that networks have.
+    """
+
+    name: str
+    parameters: str
+    body: str
+    example: tuple[str, Callable[[], Moved]]
+
+    def source(self, dtype: Any) -> str:
+        """The CUDA text for elements of a type of TYPES."""
+        prelude = _PRELUDE.format(T=TYPES[np.dtype(dtype).name], A=TYPES[accumulation_type(dtype).name])
+        return f'{prelude}extern "C" __global__ void {self.name}({self.parameters}) {{\n{self.body}}}\n'
+
+    def call(
+        self, ctx: OpContext, dtype: Any, grid: int, block: int, arguments: Sequence[Any], shared_bytes: int = 0
+    ) -> Callable[[], Any]:
+        """A call that launches it on these arrays and numbers."""
+        function = _compiled(ctx.xp, self, np.dtype(dtype).name)
+        return partial(function, (grid,), (block,), tuple(arguments), shared_mem=shared_bytes)
+
+
+KERNELS: list[Kernel] = []
+"""All kernels, for the tests and for `make kernels`; a family's file adds its own."""
+
+
+@cache
+def _compiled(xp: Any, kernel: Kernel, dtype: str) -> Callable[..., Any]:
+    function: Callable[..., Any] = xp.RawKernel(kernel.source(dtype), kernel.name)
+    return function
+
+
+def fits(call: CallSpec, *arrays: ArraySpec) -> bool:
+    """Whether kernels take a call whose `arrays` are of one element type: plain, not empty, not too large."""
+    return (
+        call.plain
+        and arrays[0].dtype.name in TYPES
+        and all(array.dtype == arrays[0].dtype and 0 < _size(array) <= MOST for array in arrays)
+    )
+
+
+def _size(array: ArraySpec) -> int:
+    size = 1
+    for dimension in array.shape:
+        size *= dimension
+    return size
+
+
+def scalar(value: float, dtype: Any) -> Any:
+    """A number in the type that elements of `dtype` are computed in, as a kernel's argument."""
+    return accumulation_type(dtype).type(value)
+
+
+def threads_for(elements: int, most: int = 256) -> int:
+    """The power of two that has a thread for each of so many elements, from a warp to `most`."""
+    return min(most, max(32, 1 << (elements - 1).bit_length()))
+
+
+def contiguous(ctx: OpContext, arrays: Arrays) -> tuple[list[Array], list[Callable[[], Any]]]:
+    """The arrays as kernels want them, and the copies that are to run before: of arrays that are not contiguous."""
+    copies: list[Callable[[], Any]] = []
+    plain = []
+    for array in arrays:
+        if not array.flags.c_contiguous:
+            target = ctx.backend.empty(array.shape, array.dtype)
+            copies.append(partial(ctx.xp.copyto, target, array))
+            array = target
+        plain.append(array)
+    return plain, copies
+
+
+def bound(calls: Sequence[Callable[[], Any]]) -> Callable[[], Any]:
+    """One call that runs several."""
+    if len(calls) == 1:
+        return calls[0]
+
+    def run() -> None:
+        for call in calls:
+            call()
+
+    return run

@@ -1,0 +1,3 @@
+"""How many recipes a function that makes them keeps: some times as many as the training of a large network has."""
+
+RECIPES = 2048

@@ -1,0 +1,192 @@
+"""Convolution by oneDNN: one to three dimensions, groups, dilation, channels second or last; forward and gradients.
+
+oneDNN lays the weight out for its kernels, data and out stay as they are: so the weight is reordered in each run, and
+its gradient back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice
+from typing import Any
+
+from ..compute import Arrays, CallSpec, OpContext, Outputs, Temp
+from ..nn.convolution import ConvolutionParams, backward, op, strides
+from ..nn.window import is_last
+from .cache import RECIPES
+from .library import Algorithm, Argument, Propagation, Query, dims
+from .primitive import Memory, Operand, Recipe, Runs, laid, lie, memory_of, takes
+from .weight_gradient import WeightGradient, weight_gradient
+
+_Window = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+"""Stride, dilation and padding."""
+
+
+@lru_cache(maxsize=RECIPES)
+def _forward(data: Memory, weight: Memory, bias: Memory | None, out: Memory, window: _Window) -> Recipe | None:
+    operands = [
+        Operand(Argument.SOURCE, data),
+        Operand(Argument.WEIGHTS, weight, Query.WEIGHTS, free=True),
+        Operand(Argument.DESTINATION, out, written=True),
+        *([] if bias is None else [Operand(Argument.BIAS, bias)]),
+    ]
+
+    def arguments(source: int, weights: int, target: int, added: int | None = None) -> tuple[Any, ...]:
+        kind = (Propagation.TRAINING, Algorithm.CONVOLUTION_DIRECT)
+        return (*kind, source, weights, added, target, *_window(window))
+
+    return Recipe.of("convolution_forward", operands, arguments)
+
+
+@lru_cache(maxsize=RECIPES)
+def _backward_data(gout: Memory, weight: Memory, data: Memory, window: _Window) -> Recipe | None:
+    operands = [
+        Operand(Argument.DIFF_DESTINATION, gout),
+        Operand(Argument.WEIGHTS, weight, Query.WEIGHTS, free=True),
+        Operand(Argument.DIFF_SOURCE, data, written=True),
+    ]
+
+    def arguments(target: int, weights: int, source: int) -> tuple[Any, ...]:
+        return (Algorithm.CONVOLUTION_DIRECT, source, weights, target, *_window(window))
+
+    hint = _forward(data, weight, None, gout, window)
+    return None if hint is None else Recipe.of("convolution_backward_data", operands, arguments, hint)
+
+
+@lru_cache(maxsize=RECIPES)
+def _backward_weight(gout: Memory, data: Memory, weight: Memory, bias: Memory | None, window: _Window) -> Recipe | None:
+    operands = [
+        Operand(Argument.DIFF_DESTINATION, gout),
+        Operand(Argument.SOURCE, data),
+        Operand(Argument.DIFF_WEIGHTS, weight, Query.DIFF_WEIGHTS, free=True, written=True),
+        *([] if bias is None else [Operand(Argument.DIFF_BIAS, bias, written=True)]),
+    ]
+
+    def arguments(target: int, source: int, weights: int, added: int | None = None) -> tuple[Any, ...]:
+        return (Algorithm.CONVOLUTION_DIRECT, source, weights, added, target, *_window(window))
+
+    hint = _forward(data, weight, bias, gout, window)
+    return None if hint is None else Recipe.of("convolution_backward_weights", operands, arguments, hint)
+
+
+def _window(window: _Window) -> list[Any]:
+    """Stride, dilation, padding before and after, as oneDNN takes them: a dilation of 0 skips nothing."""
+    stride, dilate, pad = window
+    return [dims(numbers) for numbers in (stride, tuple(d - 1 for d in dilate), pad, pad)]
+
+
+def _weight(p: ConvolutionParams, weight: Memory) -> Memory:
+    """The weight with its groups as an axis of their own, in front."""
+    if p.num_group == 1:
+        return weight
+    filters = p.num_filter // p.num_group
+    shape = (p.num_group, filters, *weight.shape[1:])
+    return Memory(shape, (filters * weight.strides[0], *weight.strides), weight.dtype)
+
+
+def _memories(p: ConvolutionParams, call: CallSpec, data: int, out: int) -> tuple[Memory, Memory, Memory]:
+    """Those of data, the weight, which follows it, and out; the latter is an output in forward, else input 0."""
+    order = (0, len(p.kernel) + 1, *range(1, len(p.kernel) + 1)) if is_last(p.layout) else None
+    target = call.outputs[0] if out < 0 else call.inputs[out]
+    weight = _weight(p, memory_of(call.inputs[data + 1], order))
+    return memory_of(call.inputs[data], order), weight, memory_of(target, order)
+
+
+def forward_recipe(p: ConvolutionParams, call: CallSpec) -> Recipe | None:
+    """The recipe of a forward call; None where there is none."""
+    if not lie(call, (0,), (0,)) or not takes(*call.inputs, *call.outputs):
+        return None
+    data, weight, out = _memories(p, call, 0, -1)
+    bias = None if p.no_bias else memory_of(call.inputs[2])
+    return _forward(data, weight, bias, out, strides(p))
+
+
+@dataclass(frozen=True, slots=True)
+class _Gradients:
+    """What computes the gradients that a backward call wants; None for one that it does not.
+
+    Attributes:
+        data: data's.
+        weight: weight's and bias's.
+        unread: whether bias's is wanted and weight's, which comes with it, is not.
+    """
+
+    data: Recipe | None
+    weight: Recipe | WeightGradient | None
+    unread: Temp | None
+
+    @property
+    def temps(self) -> list[Temp]:
+        rooms = [temp for part in (self.data, self.weight) if part is not None for temp in part.temps]
+        return rooms if self.unread is None else [*rooms, self.unread]
+
+
+def gradients(p: ConvolutionParams, call: CallSpec) -> _Gradients | None:
+    """What computes the gradients of a backward call; None where oneDNN has no implementation."""
+    wants_bias = not p.no_bias and call.wants(2)
+    if not lie(call, (0, 1), (0,)) or not takes(*call.inputs):
+        return None
+    data, weight, out = _memories(p, call, 1, 0)
+    window = strides(p)
+    of_data = _backward_data(out, weight, data, window) if call.wants(0) else None
+    of_weight: Recipe | WeightGradient | None = None
+    if call.wants(1) or wants_bias:
+        of_weight = own = _backward_weight(
+            out, data, weight, memory_of(call.outputs[2]) if wants_bias else None, window
+        )
+        if own is not None and p.num_group == 1:
+            last = is_last(p.layout)
+            of_weight = weight_gradient(data, out, window, p.kernel, last, own.implementation) or own
+        if of_weight is None:
+            return None
+    if call.wants(0) and of_data is None:
+        return None
+    unread = wants_bias and not call.wants(1)
+    return _Gradients(of_data, of_weight, Temp(call.outputs[1].shape, call.outputs[1].dtype) if unread else None)
+
+
+@op.compute(
+    "cpu",
+    level="library",
+    accepts=lambda p, call: forward_recipe(p, call) is not None,
+    temps=lambda p, call: getattr(forward_recipe(p, call), "temps", ()),
+    prepares=True,
+)
+def _(p: ConvolutionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Runs:
+    recipe = forward_recipe(p, ctx.call)
+    assert recipe is not None
+    inputs, outputs = laid(ctx.call, inputs, outputs)
+    return recipe.bind(ctx.temp, (*inputs[:2], outputs[0], *inputs[2:3]))
+
+
+@backward.compute(
+    "cpu",
+    level="library",
+    accepts=lambda p, call: gradients(p, call) is not None,
+    temps=lambda p, call: getattr(gradients(p, call), "temps", ()),
+    prepares=True,
+)
+def _(p: ConvolutionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Any:
+    parts = gradients(p, ctx.call)
+    assert parts is not None
+    (gout, data, weight), outputs = laid(ctx.call, inputs, outputs)
+    rooms = iter(ctx.temp)
+    runs: list[Callable[[], None]] = []
+    if parts.data is not None:
+        runs.append(parts.data.bind(list(islice(rooms, len(parts.data.temps))), (gout, weight, outputs[0])))
+    if parts.weight is not None:
+        temps = list(islice(rooms, len(parts.weight.temps)))
+        gweight = next(rooms) if parts.unread is not None else outputs[1]
+        gbias = None if p.no_bias else outputs[2]
+        if isinstance(parts.weight, WeightGradient):
+            runs.append(parts.weight.bind(temps, gout, data, gweight, gbias))
+        else:
+            runs.append(parts.weight.bind(temps, (gout, data, gweight, *([] if gbias is None else [gbias]))))
+
+    def call() -> None:
+        for run in runs:
+            run()
+
+    return call

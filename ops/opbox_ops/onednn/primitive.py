@@ -1,0 +1,307 @@
+"""oneDNN's primitives, made from shapes and bound to arrays.
+
+A `Recipe` is a primitive for given shapes, types and layouts, with the reorders around it where oneDNN wants an array
+to lie otherwise than it does. It is made when a plan is compiled, says what room it needs (`temps`, planned in the
+arena), and is bound to arrays once (`bind`): a run executes prepared arguments, and allocates nothing.
+
+    recipe = Recipe.of("pooling_forward", operands, lambda source, target: (…, source, target, *window))
+    call = recipe.bind(temps, arrays)
+    call()
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..compute import PLAIN, Array, Arrays, ArraySpec, CallSpec, Outputs, Temp
+from ..layout import CHANNELS_LAST, as_laid, physical
+from .library import ANY, DATA_TYPES, Argument, ExecutionArgument, Library, Query, dims, failed, library
+
+__all__ = ["Memory", "Operand", "Recipe", "Runs", "laid", "lie", "memory_of", "takes"]
+
+_USER_SCRATCHPAD = 1
+"""`dnnl_scratchpad_mode_user`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """How an array lies: shape and strides (in elements) in oneDNN's order of axes, channels second."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: str
+
+    @classmethod
+    def plain(cls, shape: Sequence[int], dtype: Any, order: Sequence[int] | None = None) -> Memory:
+        """An array of `shape`, row-major, whose axes oneDNN takes in `order`."""
+        strides = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
+        axes = range(len(shape)) if order is None else order
+        return cls(tuple(shape[i] for i in axes), tuple(strides[i] for i in axes), np.dtype(dtype).name)
+
+    def create(self, dnnl: Library, free: bool) -> int:
+        """A description of it, to be destroyed; with `free`, one whose layout oneDNN chooses."""
+        shape, dtype = dims(self.shape), DATA_TYPES[self.dtype]
+        if free:
+            return dnnl.create("memory_desc_create_with_tag", len(self.shape), shape, dtype, ANY)
+        return dnnl.create("memory_desc_create_with_strides", len(self.shape), shape, dtype, dims(self.strides))
+
+
+def memory_of(spec: ArraySpec, order: Sequence[int] | None = None) -> Memory:
+    """That of an array to come, whose axes oneDNN takes in `order`; one whose layout is not "plain" has its own."""
+    if spec.layout != PLAIN:
+        ndim = len(spec.shape)
+        order = (0, ndim - 1, *range(1, ndim - 1))
+    return Memory.plain(as_laid(spec), spec.dtype, order)
+
+
+def lie(call: CallSpec, ins: Sequence[int], outs: Sequence[int]) -> bool:
+    """Whether the inputs `ins` and outputs `outs` have one layout, and all other arrays are "plain"."""
+    data = {call.inputs[i].layout for i in ins} | {call.outputs[k].layout for k in outs}
+    others = [spec for i, spec in enumerate(call.inputs) if i not in ins]
+    others += [spec for k, spec in enumerate(call.outputs) if k not in outs]
+    return len(data) == 1 and data <= {PLAIN, CHANNELS_LAST} and all(spec.layout == PLAIN for spec in others)
+
+
+def laid(call: CallSpec, inputs: Arrays, outputs: Outputs) -> tuple[list[Array], list[Array]]:
+    """The arrays of a call as they lie in memory; None for an output that nobody wants."""
+    ins = [physical(array, spec.layout) for array, spec in zip(inputs, call.inputs, strict=True)]
+    pairs = zip(outputs, call.outputs, strict=True)
+    return ins, [None if array is None else physical(array, spec.layout) for array, spec in pairs]
+
+
+def takes(*arrays: ArraySpec) -> bool:
+    """Whether oneDNN is there and may take arrays like these: of a type that it has, all with elements."""
+    return all(array.dtype.name in DATA_TYPES and math.prod(array.shape) for array in arrays) and library() is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """An array that a primitive reads or writes.
+
+    Attributes:
+        argument: which one.
+        memory: how it lies.
+        query: what the primitive's description calls it, for its layout there; None: as it lies.
+        free: whether oneDNN chooses a layout; the array is then reordered before or after.
+        written: whether the primitive writes it.
+    """
+
+    argument: Argument
+    memory: Memory
+    query: Query | None = None
+    free: bool = False
+    written: bool = False
+
+
+class Runs:
+    """Primitives with their arguments, to be executed one after the other."""
+
+    __slots__ = ("_calls", "_copies", "_execute", "_keep", "_stream")
+
+    def __init__(self, dnnl: Library) -> None:
+        self._execute, self._stream = dnnl.execute, dnnl.stream
+        self._copies: list[tuple[Array, Array]] = []
+        self._calls: list[tuple[int, int, Any]] = []
+        self._keep: list[Any] = []
+
+    def __call__(self) -> None:
+        execute, stream = self._execute, self._stream
+        for target, source in self._copies:
+            np.copyto(target, source)
+        for primitive, count, arguments in self._calls:
+            status = execute(primitive, stream, count, arguments)
+            if status:
+                failed("primitive_execute", status)
+
+    def add(self, primitive: _Primitive, memories: dict[Argument, _Bound], scratchpad: Array) -> None:
+        """Append an execution of `primitive` on these arrays, which stay alive with it."""
+        if primitive.scratchpad:
+            wanted = primitive.memory(Query.SCRATCHPAD)
+            assert wanted is not None
+            memories[Argument.SCRATCHPAD] = _Bound(primitive.dnnl, wanted, _address(scratchpad))
+        arguments = (ExecutionArgument * len(memories))()
+        for slot, (argument, memory) in zip(arguments, memories.items(), strict=True):
+            slot.argument, slot.memory = argument, memory.handle
+        self._calls.append((primitive.handle, len(memories), arguments))
+        self._keep += (primitive, memories)
+
+    def keep(self, array: Array) -> Array:
+        """The array, kept alive as long as these, or a contiguous one that it is copied to before they run."""
+        if not array.flags.c_contiguous:
+            strided, array = array, np.empty(array.shape, array.dtype)
+            self._copies.append((array, strided))
+        self._keep.append(array)
+        return array
+
+
+class _Primitive:
+    """A primitive and its description, destroyed with this object."""
+
+    def __init__(self, dnnl: Library, description: int) -> None:
+        self.dnnl, self.description = dnnl, description
+        self.handle = dnnl.create("primitive_create", description)
+        self.scratchpad = dnnl.bytes_of(self.memory(Query.SCRATCHPAD))
+        weakref.finalize(self, _destroy, dnnl, description, self.handle)
+
+    def memory(self, query: Query) -> int | None:
+        return self.dnnl.memory_of(self.description, query)
+
+
+def _destroy(dnnl: Library, description: int, primitive: int) -> None:
+    dnnl.call("primitive_destroy", primitive)
+    dnnl.call("primitive_desc_destroy", description)
+
+
+class _Bound:
+    """oneDNN's memory object over an array."""
+
+    def __init__(self, dnnl: Library, memory: int, address: int) -> None:
+        self.handle = dnnl.create("memory_create", memory, dnnl.engine, address)
+        weakref.finalize(self, dnnl.call, "memory_destroy", self.handle)
+
+
+class Recipe:
+    """A primitive with the reorders around it; see the module.
+
+    Attributes:
+        operands: its arrays, in the order in which `bind` takes them.
+        temps: the temporary arrays it needs: scratchpad, workspace, and an array for each operand that is reordered.
+    """
+
+    def __init__(self, dnnl: Library, primitive: _Primitive, operands: Sequence[Operand], plain: list[int]) -> None:
+        self._dnnl, self._primitive = dnnl, primitive
+        self.operands = tuple(operands)
+        self._inner: list[int | None] = []
+        for operand, description in zip(operands, plain, strict=True):
+            wanted = primitive.memory(operand.query) if operand.free and operand.query is not None else None
+            self._inner.append(None if wanted is None or dnnl.same(wanted, description) else wanted)
+        self._reorders = [
+            None if inner is None else self._reorder(operand, inner)
+            for operand, inner in zip(operands, self._inner, strict=True)
+        ]
+        scratchpad = max(p.scratchpad for p in (primitive, *self._reorders) if p is not None)
+        sizes = [scratchpad, *(dnnl.bytes_of(inner) for inner in self._inner if inner is not None)]
+        self.temps = tuple([Temp((size,), np.uint8) for size in sizes])
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        operands: Sequence[Operand],
+        arguments: Callable[..., Sequence[Any]],
+        hint: Recipe | None = None,
+    ) -> Recipe | None:
+        """A recipe of the primitive `name`.
+
+        Args:
+            name: as in `dnnl_<name>_primitive_desc_create`.
+            operands: its arrays.
+            arguments: from the descriptions of the operands to the arguments of that function between the engine and
+                the attributes, less the hint.
+            hint: for a backward primitive, the forward one.
+
+        Returns:
+            None where oneDNN has no implementation, or is not installed.
+        """
+        dnnl = library()
+        if dnnl is None:
+            return None
+        handles = [operand.memory.create(dnnl, operand.free) for operand in operands]
+        plain = [operand.memory.create(dnnl, free=False) for operand in operands]
+        attributes = _attributes(dnnl)
+        try:
+            hints = () if hint is None else (hint._primitive.description,)
+            description = dnnl.describe(name, *arguments(*handles), *hints, attributes)
+            if description is None:
+                return None
+            return cls(dnnl, _Primitive(dnnl, description), operands, plain)
+        finally:
+            dnnl.call("primitive_attr_destroy", attributes)
+            for handle in (*handles, *plain):
+                dnnl.call("memory_desc_destroy", handle)
+
+    @property
+    def implementation(self) -> str:
+        """The name of the implementation that oneDNN chose."""
+        return self._dnnl.implementation(self._primitive.description)
+
+    @property
+    def reordered(self) -> int:
+        """How many of its arrays are reordered in a run."""
+        return sum(inner is not None for inner in self._inner)
+
+    @property
+    def workspace(self) -> Temp:
+        """What a forward primitive leaves for its backward one; of no bytes where that is nothing."""
+        return Temp((self._dnnl.bytes_of(self._primitive.memory(Query.WORKSPACE)),), np.uint8)
+
+    def bind(
+        self, temps: Sequence[Array], arrays: Sequence[Array], runs: Runs | None = None, workspace: Array | None = None
+    ) -> Runs:
+        """What runs it on these arrays.
+
+        Args:
+            temps: arrays as `temps` says.
+            arrays: for each operand an array of as many elements, in C order, or with the strides of the operand's
+                memory; one that is read may have others.
+            runs: where to append it; by default it stands alone.
+            workspace: an array as `workspace` says: written by a forward primitive, read by its backward one.
+        """
+        runs = Runs(self._dnnl) if runs is None else runs
+        rooms = iter(temps[1:])
+        arguments: dict[Argument, _Bound] = {}
+        after: list[tuple[_Primitive, dict[Argument, _Bound]]] = []
+        for operand, inner, reorder, array in zip(self.operands, self._inner, self._reorders, arrays, strict=True):
+            if inner is None or reorder is None:
+                arguments[operand.argument] = self._plain(operand, array, runs)
+                continue
+            outside, inside = self._plain(operand, array, runs), _Bound(self._dnnl, inner, _address(next(rooms)))
+            arguments[operand.argument] = inside
+            if operand.written:
+                after.append((reorder, {Argument.SOURCE: inside, Argument.DESTINATION: outside}))
+            else:
+                runs.add(reorder, {Argument.SOURCE: outside, Argument.DESTINATION: inside}, temps[0])
+        wanted = self._primitive.memory(Query.WORKSPACE)
+        if wanted is not None and workspace is not None:
+            arguments[Argument.WORKSPACE] = _Bound(self._dnnl, wanted, _address(workspace))
+        runs.add(self._primitive, arguments, temps[0])
+        for primitive, pair in after:
+            runs.add(primitive, pair, temps[0])
+        return runs
+
+    def _plain(self, operand: Operand, array: Array, runs: Runs) -> _Bound:
+        """The memory object of an operand's array as it lies."""
+        memory = operand.memory.create(self._dnnl, free=False)
+        try:
+            return _Bound(self._dnnl, memory, _address(runs.keep(array)))
+        finally:
+            self._dnnl.call("memory_desc_destroy", memory)
+
+    def _reorder(self, operand: Operand, inner: int) -> _Primitive:
+        plain = operand.memory.create(self._dnnl, free=False)
+        attributes = _attributes(self._dnnl)
+        try:
+            source, target = (inner, plain) if operand.written else (plain, inner)
+            engine = self._dnnl.engine
+            description = self._dnnl.describe("reorder", source, engine, target, engine, attributes)
+            assert description is not None
+            return _Primitive(self._dnnl, description)
+        finally:
+            self._dnnl.call("primitive_attr_destroy", attributes)
+            self._dnnl.call("memory_desc_destroy", plain)
+
+
+def _attributes(dnnl: Library) -> int:
+    attributes = dnnl.create("primitive_attr_create")
+    dnnl.call("primitive_attr_set_scratchpad_mode", attributes, _USER_SCRATCHPAD)
+    return attributes
+
+
+def _address(array: Array) -> int:
+    return int(array.ctypes.data)

@@ -1,0 +1,210 @@
+"""The gradient of a convolution's weight as matrix products over arrays whose channels lie last.
+
+For each chunk of output positions, the windows of data are laid out as the rows of a matrix, and
+
+    gweight += gout.T @ windows        gweight (filters, taps * channels)
+
+goes through oneDNN's `sgemm`. Without AVX-512, oneDNN 3.2's own kernels for this gradient take two to seven times as
+long as forward's where an image is large; with it they are the better ones. A chunk stays in the cache.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from ..cache import CHUNK_BYTES
+from ..compute import Array, Temp
+from .cache import RECIPES
+from .library import library
+from .primitive import Memory, Recipe
+from .reorder import reorder
+
+__all__ = ["WeightGradient", "weight_gradient"]
+
+FEWEST_CHANNELS = 8
+"""With fewer a row of windows is so short that laying it out takes as long as the product."""
+
+_Pair = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class WeightGradient:
+    """How the gradient of one convolution's weight is computed: made of shapes, to be bound to arrays.
+
+    Attributes:
+        data, out: shapes as they lie: (batch, height, width, channels), (batch, height, width, filters).
+        kernel, stride, dilate, pad: the convolution's.
+        last: whether the weight lies as (filters, *kernel, channels), and not as (filters, channels, *kernel).
+    """
+
+    data: tuple[int, int, int, int]
+    out: tuple[int, int, int, int]
+    kernel: _Pair
+    stride: _Pair
+    dilate: _Pair
+    pad: _Pair
+    last: bool
+
+    @property
+    def _columns(self) -> int:
+        return math.prod(self.kernel) * self.data[3]
+
+    @property
+    def _chunk(self) -> _Pair:
+        """Images and rows of the output in one chunk: whole images where one fits."""
+        batch, height, width, _ = self.out
+        rows = max(1, CHUNK_BYTES // (4 * width * self._columns))
+        return (min(batch, max(1, rows // height)), height) if rows >= height else (1, rows)
+
+    @property
+    def _is_product(self) -> bool:
+        """Whether data is the matrix of windows as it lies."""
+        return self.kernel == self.stride == (1, 1) and self.pad == (0, 0)
+
+    @property
+    def _reordered(self) -> bool:
+        return not self.last and self.kernel != (1, 1)
+
+    def _strip(self, rows: int) -> _Pair:
+        """Rows and columns of the data, with its padding, under `rows` rows of the output."""
+        height, width = (
+            (n - 1) * s + (k - 1) * d + 1
+            for n, s, k, d in zip((rows, self.out[2]), self.stride, self.kernel, self.dilate, strict=True)
+        )
+        return height, width
+
+    @property
+    def temps(self) -> list[Temp]:
+        """The padded strip of data, the matrix of windows, the gradient before it is reordered, and the reorder's."""
+        images, rows = self._chunk
+        filters, channels = self.out[3], self.data[3]
+        padded = self.pad != (0, 0)
+        return [
+            Temp((images, *self._strip(rows), channels) if padded else (0,)),
+            Temp((0,) if self._is_product else (images * rows * self.out[2] * self._columns,)),
+            Temp((filters * self._columns,) if self._reordered else (0,)),
+            *(self._reorder.temps if self._reordered else ()),
+        ]
+
+    def bind(self, temps: Sequence[Array], gout: Array, data: Array, weight: Array, bias: Array | None) -> Runs:
+        """What writes the gradients of weight and, where it is not None, of bias."""
+        strip, matrix, gradient, *rooms = temps
+        filters, channels = self.out[3], self.data[3]
+        runs = Runs()
+        gout, data = runs.contiguous(gout).reshape(-1, filters), runs.contiguous(data)
+        target = gradient if self._reordered else weight
+        if self._is_product:
+            x, g, into = data.reshape(-1, channels), gout.T, target.reshape(filters, channels)
+            runs.calls.append(lambda: np.dot(g, x, out=into))
+        else:
+            self._windows(runs, strip, matrix, gout, data, target)
+        if self._reordered:
+            runs.calls.append(self._reorder.bind(rooms, (target, weight)))
+        if bias is not None:
+            runs.calls.append(lambda: np.add.reduce(gout, axis=0, out=bias))
+        return runs
+
+    @property
+    def _reorder(self) -> Recipe:
+        """From the gradient as the products write it to the gradient as the weight lies."""
+        filters, channels = self.out[3], self.data[3]
+        inside = Memory.plain((filters, *self.kernel, channels), "float32", (0, 3, 1, 2))
+        recipe = reorder(inside, Memory.plain((filters, channels, *self.kernel), "float32"))
+        assert recipe is not None
+        return recipe
+
+    def _windows(self, runs: Runs, strip: Array, matrix: Array, gout: Array, data: Array, target: Array) -> None:
+        """Append the calls of each chunk: lay out its windows, and add its product."""
+        batch, height, width, filters = self.out
+        images, rows = self._chunk
+        dnnl = library()
+        assert dnnl is not None
+        first = True
+        for n in range(0, batch, images):
+            count = min(images, batch - n)
+            for row in range(0, height, rows):
+                size = min(rows, height - row)
+                source = self._under(runs, strip, data[n : n + count], row, size)
+                shape = (count, size, width, *self.kernel, self.data[3])
+                s = source.strides
+                steps = [a * b for a, b in zip(s[1:3], self.stride, strict=True)]
+                taps = [a * b for a, b in zip(s[1:3], self.dilate, strict=True)]
+                windows = as_strided(source, shape, (s[0], *steps, *taps, s[3]), writeable=False)
+                laid = matrix[: math.prod(shape)].reshape(shape)
+                runs.copies(laid, windows)
+                start, positions = (n * height + row) * width, count * size * width
+                runs.calls.append(
+                    dnnl.product(
+                        gout[start : start + positions],
+                        laid.reshape(positions, self._columns),
+                        target.reshape(filters, self._columns),
+                        add=not first,
+                    )
+                )
+                first = False
+
+    def _under(self, runs: Runs, strip: Array, data: Array, row: int, size: int) -> Array:
+        """The data under `size` rows of the output: with its padding, which calls write to `strip`, or as it lies."""
+        top = row * self.stride[0] - self.pad[0]
+        if self.pad == (0, 0):
+            return data[:, top:]
+        height, width = self._strip(size)
+        inside = strip[: data.shape[0], :height]
+        above, before = max(0, -top), self.pad[1]
+        below = min(height, data.shape[1] - top)
+        after = min(width, before + data.shape[2])
+        runs.calls.append(lambda: inside.fill(0))
+        runs.copies(inside[:, above:below, before:after], data[:, top + above : top + below, : after - before])
+        return inside
+
+
+class Runs:
+    """Calls, made one after the other."""
+
+    __slots__ = ("calls",)
+
+    def __init__(self) -> None:
+        self.calls: list[Callable[[], object]] = []
+
+    def copies(self, target: Array, source: Array) -> None:
+        """Append a copy."""
+        self.calls.append(lambda: np.copyto(target, source))
+
+    def contiguous(self, array: Array) -> Array:
+        """The array, or a contiguous one that it is copied to before they run."""
+        if array.flags.c_contiguous:
+            return array
+        copy = np.empty(array.shape, array.dtype)
+        self.copies(copy, array)
+        return copy
+
+    def __call__(self) -> None:
+        for call in self.calls:
+            call()
+
+
+@lru_cache(maxsize=RECIPES)
+def weight_gradient(
+    data: Memory, out: Memory, window: tuple[tuple[int, ...], ...], kernel: tuple[int, ...], last: bool, own: str
+) -> WeightGradient | None:
+    """How products compute this gradient; None where oneDNN's own kernel, the implementation `own`, is the better one.
+
+    data and out are as oneDNN takes them, the channels second; `window` is stride, dilation and padding.
+    """
+    if "avx512" in own or "amx" in own or len(kernel) != 2 or data.dtype != "float32":
+        return None
+    if data.shape[1] < FEWEST_CHANNELS or not (_is_last(data) and _is_last(out)):
+        return None
+    lying = [(m.shape[0], m.shape[2], m.shape[3], m.shape[1]) for m in (data, out)]
+    size, stride, dilate, pad = [(sizes[0], sizes[1]) for sizes in (kernel, *window)]
+    return WeightGradient(lying[0], lying[1], size, stride, dilate, pad, last)
+
+
+def _is_last(memory: Memory) -> bool:
+    return memory.strides[1] == 1 and memory.strides[3] == memory.shape[1]

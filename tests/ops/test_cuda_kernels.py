@@ -1,0 +1,130 @@
+"""Kernels of our own: on the CPU's emulator, which checks every access, and where plans choose them on a GPU."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import opbox as mx
+from opbox_ops import registry
+from opbox_ops.backend import Backend, backend_for
+from opbox_ops.compute import Mode, OpContext
+from opbox_ops.cuda.kernel import KERNELS, TYPES, Kernel
+from opbox_ops.rtc import parse_signature
+from opbox_ops.rtc.emulator import EmulatedModule
+from opbox_service.executor import bind
+from opbox_service.graph.json import load
+from tests.cases import families
+from tests.cases.case import Case
+from tests.ops.harness import Run
+
+FAMILIES = ("softmax", "loss", "normalization")
+COVERED = {
+    "softmax",
+    "softmin",
+    "log_softmax",
+    "SoftmaxActivation",
+    "SoftmaxOutput",
+    "BatchNorm",
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("kernels")
+
+
+class Emulated:
+    """NumPy, with kernels that the emulator runs."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(np, name)
+
+    def RawKernel(self, source: str, name: str) -> Any:
+        [kernel] = [kernel for kernel in KERNELS if kernel.name == name]
+        double = "typedef double A;" in source
+        element = next(c for c in TYPES.values() if f"typedef {c} T;" in source)
+        parameters = kernel.parameters.replace("A ", "double " if double else "float ").replace("T ", f"{element} ")
+        module = EmulatedModule(source, cache=self._folder)
+        compiled = module.kernel(name, parse_signature(name, parameters.replace("__half", "float16")))
+
+        def launch(grid: Any, block: Any, arguments: Any, shared_mem: int = 0) -> None:
+            compiled.launch(list(arguments), (*grid, 1, 1)[:3], (*block, 1, 1)[:3], shared_mem)
+
+        return launch
+
+
+def rows() -> list[Any]:
+    """The rows of the operator table in single precision whose operators have kernels here."""
+    cases = [case for family in FAMILIES for case in families()[family]]
+    return [pytest.param(c, id=f"{c.op}-{i}") for i, c in enumerate(cases) if c.op in COVERED and "float32" in c.dtypes]
+
+
+def as_gpu(call: Any) -> Any:
+    """The compute that a plan on a GPU would choose for a call, and its spec."""
+    spec = replace(call.spec(), device="gpu")
+    return call.node.op.choose(call.node.params, spec), spec
+
+
+@pytest.mark.compiler
+@pytest.mark.parametrize("case", rows())
+def test_a_kernel_has_the_references_values_and_stays_in_its_arrays(case: Case, folder: Path) -> None:
+    backend = backend_for("cpu")
+    run = Run(case, "float32", backend)
+    run.forward()
+    if case.grad and run.wanted():
+        run.backward()
+    own = 0
+    for call in run.calls:
+        compute, spec = as_gpu(call)
+        if compute.level != "generated" or call.node.op.name.removeprefix("_backward_") not in COVERED:
+            continue
+        own += 1
+        inputs, outputs = call.fresh(), call.empty()
+        temps = call.node.op.temps(compute, call.node.params, spec)
+        context = OpContext(Emulated(folder), None, None, backend, Mode(case.is_train))
+        context.temp = tuple(np.full(t.shape, 7, t.dtype) for t in temps)
+        context.call = spec
+        with np.errstate(all="ignore"):
+            compute.bound(call.node.params, context, inputs, outputs)()
+        for expected, result in zip(call.outputs, outputs, strict=True):
+            np.testing.assert_allclose(result, expected, rtol=max(case.rtol, 1e-5), atol=max(case.atol, 1e-6))
+    # The reference casts, and leaves elements out.
+    assert own or case.attrs.keys() & {"dtype", "use_length"}, "no kernel accepts the row"
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
+def test_a_kernel_moves_no_less_than_it_must(kernel: Kernel) -> None:
+    what, moved = kernel.example
+    assert what
+    assert moved().bytes >= moved().least > 0
+
+
+def test_operators_have_kernels_of_their_own() -> None:
+    own = {name for name in registry.names() if "generated" in registry.get(name).json()["levels"].get("gpu", ())}
+    assert own >= COVERED
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("device", ["gpu"], indirect=True)
+@pytest.mark.parametrize("dtype", TYPES)
+def test_a_plan_on_a_gpu_chooses_them(dtype: str, backend: Backend) -> None:
+    x = np.random.default_rng(0).normal(size=(5, 70)).astype(dtype)
+    data = backend.put(x)
+    executor = bind(
+        load(mx.sym.softmax(mx.sym.Variable("data")).tojson()),
+        args={"data": data},
+        backend=backend,
+        random=backend.random(0),
+    )
+    [out] = executor.forward(is_train=False) or executor.outputs
+    expected = np.exp(x.astype("d")) / np.exp(x.astype("d")).sum(axis=1, keepdims=True)
+    # A rounding to the type, and some of the type that it is computed in.
+    np.testing.assert_allclose(backend.get(out), expected, rtol=4 * np.finfo(dtype).eps)

@@ -1,0 +1,118 @@
+"""The operator table once more, for operators that have computes above the reference's: with the reference's forced.
+
+The table itself runs what an executor would choose, so that both are compared with MXNet's values.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from opbox_ops import registry
+from opbox_ops.compute import LEVELS, ArraySpec, CallSpec, highest_level
+from opbox_ops.onednn.library import library
+from tests.cases import all_cases
+from tests.cases.case import Case
+from tests.cases.values import is_float
+
+from . import test_operator_table as table
+
+LIBRARY = ("BatchNorm", "Convolution", "Pooling")
+"""Operators with computes of level "library" for the CPU."""
+
+ROWS = [
+    pytest.param(case, dtype, id=f"{dtype}-{case.id}")
+    for case in all_cases()
+    if case.op in LIBRARY
+    for dtype in case.dtypes
+    if dtype in ("float32", "bfloat16")
+]
+
+
+@pytest.fixture
+def reference(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Only reference computes are chosen."""
+    monkeypatch.setenv("OPBOX_COMPUTE_LEVEL", LEVELS[0])
+    highest_level.cache_clear()
+    yield
+    highest_level.cache_clear()
+
+
+def call_of(op: str, attrs: dict[str, Any], *shapes: tuple[int, ...], out: tuple[int, ...], dtype: str) -> CallSpec:
+    ins = tuple(ArraySpec(shape, np.dtype(dtype)) for shape in shapes)
+    return CallSpec("cpu", ins, (ArraySpec(out, np.dtype(dtype)),) * registry.get(op).num_outputs(parsed(op, attrs)))
+
+
+def parsed(op: str, attrs: dict[str, Any]) -> Any:
+    return registry.get(op).parse({key: str(value) for key, value in attrs.items()})
+
+
+def test_the_operators_with_library_computes() -> None:
+    """The list above is the registry's."""
+    forward = {name for name in registry.names() if not name.startswith("_backward")}
+    levels = {name: {compute.level for compute in registry.get(name).computes("cpu")} for name in forward}
+    assert {name for name, those in levels.items() if "library" in those} == set(LIBRARY)
+
+
+@pytest.mark.usefixtures("reference")
+@pytest.mark.parametrize(("case", "dtype"), ROWS)
+def test_the_reference(case: Case, dtype: str) -> None:
+    table.test_forward("cpu", case, dtype)
+    if case.grad and is_float(dtype):
+        table.test_gradient("cpu", case, dtype)
+    table.test_requests("cpu", case, dtype)
+
+
+CONVOLUTION = {"kernel": (3, 3), "num_filter": 4, "no_bias": True}
+
+
+def chosen(dtype: str, samples: int = 2) -> str:
+    """The level of the compute that a convolution gets."""
+    call = call_of("Convolution", CONVOLUTION, (samples, 3, 8, 8), (4, 3, 3, 3), out=(samples, 4, 6, 6), dtype=dtype)
+    return registry.get("Convolution").choose(parsed("Convolution", CONVOLUTION), call).level
+
+
+def test_onednn_takes_what_it_has() -> None:
+    """float32 always; float64 and arrays without elements never."""
+    assert library() is not None, "install onednn-cpu-gomp (make test does)"
+    assert chosen("float32") == "library"
+    assert chosen("float64") == "reference"
+    assert chosen("float32", samples=0) == "reference"
+
+
+@pytest.mark.usefixtures("reference")
+def test_a_level_is_forced() -> None:
+    assert chosen("float32") == "reference"
+
+
+def test_without_the_library_the_reference_runs() -> None:
+    script = "import tests.ops.test_levels as levels; print(levels.chosen('float32'), levels.library())"
+    environment = {**os.environ, "OPBOX_ONEDNN": "/nowhere/libdnnl.so.3"}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["reference", "None"]
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({}, "1000"),
+        ({"GOMP_SPINCOUNT": "7"}, "7"),
+        ({"OMP_WAIT_POLICY": "ACTIVE"}, None),
+    ],
+    ids=["by default", "set by the user", "another policy"],
+)
+def test_threads_without_work_sleep_soon(
+    environment: dict[str, str], expected: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    library.__wrapped__()
+    assert os.environ.get("GOMP_SPINCOUNT") == expected

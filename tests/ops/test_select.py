@@ -1,0 +1,48 @@
+"""Why a device is not available, in one sentence with what to do: 501."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from opbox_ops.backend.select import backend_for
+from opbox_protocol.errors import UnsupportedError
+
+
+class DriverError(RuntimeError):
+    """As CuPy's, with CUDA's number."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(f"CUDA error {status}: what CUDA says\nand more of it")
+        self.status = status
+
+
+class DynamicLibNotFoundError(RuntimeError):
+    """As cuda-pathfinder's."""
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (ModuleNotFoundError("No module named 'cupy'", name="cupy"), r"CuPy is not installed \(pip install"),
+        (
+            ImportError("libcublas.so.13: cannot open"),
+            r"a library of CUDA is missing \(libcublas.*\): install all of them",
+        ),
+        (DynamicLibNotFoundError("nvrtc\nsearched in"), r"a library of CUDA is missing \(nvrtc\): install all"),
+        (DriverError(35), "the driver is too old for CuPy: install one from 580 on"),
+        (DriverError(100), "this machine has no GPU that CUDA may use: look at nvidia-smi"),
+        (DriverError(101), "this machine has fewer GPUs: name one that nvidia-smi lists"),
+        (DriverError(999), "CUDA error 999: what CUDA says$"),
+    ],
+)
+def test_a_device_that_is_not_there_says_why(error: Exception, sentence: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def backend(number: int) -> None:
+        raise error
+
+    monkeypatch.setitem(sys.modules, "opbox_ops.backend.cupy", SimpleNamespace(CupyBackend=backend))
+    with pytest.raises(UnsupportedError, match=f"^device 'gpu:7' is not available: {sentence}") as caught:
+        backend_for.__wrapped__("gpu:7")
+    assert "\n" not in caught.value.message

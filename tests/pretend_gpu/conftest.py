@@ -1,0 +1,38 @@
+"""What these tests are given: the pretend devices' state, fresh for each test."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.conftest import missing, pretend
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """They run where CuPy finds the pretend GPU, which make test-gpu-pretend arranges."""
+    there = pretend()
+    for item in items:
+        if "pretend_gpu" in item.path.parts:
+            item.add_marker(pytest.mark.gpu)
+            if not there:
+                item.add_marker(pytest.mark.skip(reason="no pretend GPU: make test-gpu-pretend"))
+
+
+@pytest.fixture
+def gpu() -> Iterator[Any]:
+    """`device`, with no error to come and no damage done; what the test wrote outside its memory fails it."""
+    assert missing("gpu") is None
+    module: Any = importlib.import_module("pretend_gpu.device")
+    module.reset()
+    yield module
+    module.reset()
+    module.check_guards()
+
+
+@pytest.fixture
+def cupy(gpu: Any) -> Any:
+    """CuPy, on the pretend device."""
+    return importlib.import_module("cupy")

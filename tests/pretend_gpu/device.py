@@ -1,0 +1,268 @@
+"""The pretend devices: memory, streams, captures, errors to come, and a record of what was called.
+
+    with device.recorded() as calls:
+        executor.forward()
+    assert calls["malloc"] == 0
+
+Memory is filled with PATTERN, so that nothing is zero by luck; around each allocation lie guards, looked at when it is
+freed and by `check_guards`. What stream capture refuses raises the error that CUDA raises. While a stream captures, its
+launches, copies and fills are noted and not run; `replay` runs them, as a graph's launch does.
+"""
+
+from __future__ import annotations
+
+import bisect
+import ctypes
+import itertools
+import os
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+__all__ = [
+    "CudaError",
+    "Recorder",
+    "allocate",
+    "check_guards",
+    "fail_next",
+    "free",
+    "next_id",
+    "note",
+    "reset",
+    "recorded",
+]
+
+DEVICES = int(os.environ.get("PRETEND_GPU_DEVICES", "2"))
+BYTES = int(os.environ.get("PRETEND_GPU_BYTES", str(4 << 30)))
+"""The memory of each device."""
+FAULT = os.environ.get("PRETEND_GPU_FAULT")
+"""Part of the name of kernels whose launches fail with ILLEGAL_ADDRESS: for processes that a test cannot reach into."""
+PATTERN, FREED, GUARD, GUARD_BYTES = 0xAB, 0xCD, 0xEF, 512
+QUARANTINE = 64 << 20
+"""Bytes of freed memory that are kept, full of FREED, so that a stale pointer shows."""
+
+OUT_OF_MEMORY, INVALID_VALUE, ILLEGAL_ADDRESS, LAUNCH_FAILURE, ASSERT = 2, 1, 700, 719, 710
+CAPTURE_UNSUPPORTED, CAPTURE_INVALIDATED = 900, 901
+STICKY = {ILLEGAL_ADDRESS, LAUNCH_FAILURE, ASSERT, 214, 701, 702, 714, 715, 716, 717, 718}
+"""Errors after which every call of the process fails with the same one."""
+
+_libc = ctypes.CDLL(None)
+_libc.aligned_alloc.restype = ctypes.c_void_p
+_libc.aligned_alloc.argtypes = [ctypes.c_size_t] * 2
+_libc.free.argtypes = [ctypes.c_void_p]
+
+_ids = itertools.count(1)
+
+
+class CudaError(Exception):
+    """A status that a call answers; `runtime` makes CuPy's own error of it."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(f"CUDA status {status}")
+        self.status = status
+
+
+class Recorder(Counter[str]):
+    """Calls by kind, and their order with details in `events`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.events: list[tuple[str, object]] = []
+
+
+@dataclass
+class _State:
+    current: int = 0
+    live: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Size and device by address."""
+    starts: list[int] = field(default_factory=list)
+    used: Counter[int] = field(default_factory=Counter)
+    freed: deque[tuple[int, int]] = field(default_factory=deque)
+    freed_bytes: int = 0
+    recorders: list[Recorder] = field(default_factory=list)
+    capturing: dict[int, list[Callable[[], None]]] = field(default_factory=dict)
+    relaxed: set[int] = field(default_factory=set)
+    broken: set[int] = field(default_factory=set)
+    graphs: dict[int, list[Callable[[], None]]] = field(default_factory=dict)
+    sticky: int = 0
+    planned: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """By the name of a call: how many of it still succeed, and the status of the one after."""
+    damage: list[str] = field(default_factory=list)
+
+
+state = _State()
+
+
+def next_id() -> int:
+    """A number for a stream, an event, a module or a graph."""
+    return next(_ids)
+
+
+def note(kind: str, detail: object = None) -> None:
+    """Record a call."""
+    for recorder in state.recorders:
+        recorder[kind] += 1
+        recorder.events.append((kind, detail))
+
+
+@contextmanager
+def recorded() -> Iterator[Recorder]:
+    """The calls made inside."""
+    recorder = Recorder()
+    state.recorders.append(recorder)
+    try:
+        yield recorder
+    finally:
+        state.recorders.remove(recorder)
+
+
+def enter(name: str) -> None:
+    """What every call does first: fail as planned, or with the sticky error that came before."""
+    if state.sticky and name not in ("free", "freeHost", "freeAsync"):
+        raise CudaError(state.sticky)
+    if name in state.planned:
+        left, status = state.planned[name]
+        if left:
+            state.planned[name] = (left - 1, status)
+            return
+        del state.planned[name]
+        fail(status)
+
+
+def fail(status: int) -> None:
+    """Raise a status; from then on a sticky one is every call's."""
+    if status in STICKY:
+        state.sticky = status
+    raise CudaError(status)
+
+
+def fail_next(name: str, status: int, after: int = 0) -> None:
+    """Let a coming call fail.
+
+    Args:
+        name: of the call, as CuPy has it: "malloc", "launchKernel".
+        status: CUDA's number.
+        after: how many of these calls succeed before.
+    """
+    state.planned[name] = (after, status)
+
+
+def reset() -> None:
+    """Forget injected errors and captures; memory stays."""
+    state.sticky = 0
+    state.planned.clear()
+    state.capturing.clear()
+    state.broken.clear()
+    state.damage.clear()
+
+
+# -- memory -----------------------------------------------------------------------------------------------------------
+
+
+def allocate(size: int) -> int:
+    """Memory on the current device; OUT_OF_MEMORY when there is not enough."""
+    if state.used[state.current] + size > BYTES:
+        raise CudaError(OUT_OF_MEMORY)
+    room = -(-max(size, 1) // 512) * 512 + 2 * GUARD_BYTES
+    base = _libc.aligned_alloc(512, room)
+    if not base:
+        raise CudaError(OUT_OF_MEMORY)
+    address = int(base) + GUARD_BYTES
+    ctypes.memset(base, GUARD, room)
+    ctypes.memset(address, PATTERN, size)
+    state.live[address] = (size, state.current)
+    bisect.insort(state.starts, address)
+    state.used[state.current] += size
+    return address
+
+
+def free(address: int) -> None:
+    """Give memory back; a guard that was written to is noted."""
+    if not address or address not in state.live:
+        return
+    _look_at(address)
+    size, device = state.live.pop(address)
+    del state.starts[bisect.bisect_left(state.starts, address)]
+    state.used[device] -= size
+    ctypes.memset(address, FREED, size)
+    state.freed.append((address, size))
+    state.freed_bytes += size
+    while state.freed_bytes > QUARANTINE:
+        oldest, freed = state.freed.popleft()
+        state.freed_bytes -= freed
+        _libc.free(oldest - GUARD_BYTES)
+
+
+def _look_at(address: int) -> None:
+    size, device = state.live[address]
+    guard = bytes([GUARD]) * GUARD_BYTES
+    if ctypes.string_at(address - GUARD_BYTES, GUARD_BYTES) != guard:
+        state.damage.append(f"something wrote before an allocation of {size} bytes on device {device}")
+    if ctypes.string_at(address + size, GUARD_BYTES) != guard:
+        state.damage.append(f"something wrote behind an allocation of {size} bytes on device {device}")
+
+
+def check_guards() -> None:
+    """Fail when something was written outside an allocation."""
+    for address in list(state.live):
+        _look_at(address)
+    damage, state.damage = state.damage, []
+    assert not damage, f"{len(damage)} allocations: {damage[0]}"
+
+
+def device_of(address: int) -> int | None:
+    """The device whose memory an address lies in; None for what is no device's."""
+    k = bisect.bisect_right(state.starts, address) - 1
+    if k < 0:
+        return None
+    size, device = state.live[state.starts[k]]
+    return device if address < state.starts[k] + max(size, 1) else None
+
+
+# -- streams and capture ----------------------------------------------------------------------------------------------
+
+
+def queue(stream: int, work: Callable[[], None]) -> None:
+    """Run work at once, or note it where its stream captures."""
+    if stream in state.capturing:
+        state.capturing[stream].append(work)
+        return
+    if state.capturing and stream == 0 and any(s not in state.relaxed for s in state.capturing):
+        refuse("the default stream")
+    work()
+
+
+def refuse(what: str) -> None:
+    """What may not be called while a stream captures: the capture is over."""
+    if state.capturing:
+        note("refused", what)
+        state.broken.update(state.capturing)
+        raise CudaError(CAPTURE_UNSUPPORTED)
+
+
+def begin_capture(stream: int, relaxed: bool) -> None:
+    """From now on what is queued on the stream is noted."""
+    if stream == 0 or stream in state.capturing:
+        raise CudaError(CAPTURE_UNSUPPORTED)
+    state.capturing[stream] = []
+    if relaxed:
+        state.relaxed.add(stream)
+
+
+def end_capture(stream: int) -> int:
+    """The graph of what was noted."""
+    work = state.capturing.pop(stream)
+    state.relaxed.discard(stream)
+    if stream in state.broken:
+        state.broken.discard(stream)
+        raise CudaError(CAPTURE_INVALIDATED)
+    graph = next_id()
+    state.graphs[graph] = work
+    return graph
+
+
+def replay(graph: int) -> None:
+    """Run a graph."""
+    for work in state.graphs[graph]:
+        work()

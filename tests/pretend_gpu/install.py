@@ -1,0 +1,74 @@
+"""Puts the pretend devices below CuPy, and g++ in NVRTC's place."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import types
+from typing import Any
+
+__all__ = ["above", "below"]
+
+
+def below() -> None:
+    """Before CuPy is imported: put the pretend devices and libraries below it."""
+    os.environ.setdefault("CUPY_ACCELERATORS", "")
+    runtime: Any = importlib.import_module("cupy_backends.cuda.api.runtime")
+    driver: Any = importlib.import_module("cupy_backends.cuda.api.driver")
+    from .capsules import exchange
+    from .libraries import cublas, thrust
+    from .runtime import driver_functions, runtime_functions
+
+    class DriverError(driver.CUDADriverError):  # type: ignore[misc, name-defined]
+        """Its own constructor asks the driver for the error's name."""
+
+        def __init__(self, status: int) -> None:
+            self.status = status
+            RuntimeError.__init__(self, f"CUDA_ERROR_{status}")
+
+    exchange(runtime, runtime_functions(runtime.CUDARuntimeError))
+    exchange(driver, driver_functions(DriverError))
+    libraries = importlib.import_module("cupy_backends.cuda.libs")
+    _module("cupy_backends.cuda.libs.cublas", cublas.functions(), libraries)
+    _module("cupy.cuda.thrust", thrust.functions())
+    nvrtc: Any = importlib.import_module("cupy_backends.cuda.libs.nvrtc")
+    nvrtc.getVersion = lambda: (13, 0)
+
+
+def above(cupy: Any) -> None:
+    """After CuPy is imported: exchange its compiler and its generators."""
+    from .libraries import factors, generators
+
+    _compile_by_gcc()
+    generators.replace(cupy)
+    factors.replace(cupy)
+
+
+def _module(name: str, functions: dict[str, Any], parent: Any = None) -> None:
+    module = types.ModuleType(name)
+    vars(module).update(functions)
+    sys.modules[name] = module
+    if parent is not None:
+        setattr(parent, name.rpartition(".")[2], module)
+
+
+def _compile_by_gcc() -> None:
+    compiler: Any = importlib.import_module("cupy.cuda.compiler")
+    function: Any = importlib.import_module("cupy.cuda.function")
+    from .compiler import CompileError, kernel_library
+
+    def compile_module(
+        source: str, options: tuple[str, ...] = (), *, name_expressions: Any = None, **others: Any
+    ) -> Any:
+        try:
+            path = kernel_library(source, options, name_expressions or ())
+        except CompileError as error:
+            raise compiler.CompileException(str(error), source, "kernel.cu", options, "nvrtc") from None
+        module = function.Module()
+        module.load(str(path).encode())
+        if name_expressions:
+            module._set_mapping({name: name for name in name_expressions})
+        return module
+
+    compiler._compile_module_with_cache = compile_module

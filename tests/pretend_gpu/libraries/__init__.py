@@ -1,0 +1,1 @@
+"""CUDA's libraries by NumPy, with the argument checks of CuPy's modules that they stand for."""

@@ -1,0 +1,312 @@
+"""CUDA's runtime and driver calls as CuPy names them, on the pretend devices."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeAlias
+
+from . import device
+from .compiler import runtime_library, tag
+from .device import CudaError, allocate, next_id, note, queue, refuse, state
+
+__all__ = ["driver_functions", "runtime_functions"]
+
+_ATTRIBUTES = {75: 9, 76: 0, 16: 132, 1: 1024, 10: 32, 81: 233472, 97: 232448, 8: 49152, 115: 1, 2: 1024, 39: 2048}
+"""By CUDA's numbers: compute capability 9.0, 132 multiprocessors, and an H100's sizes."""
+_TO_DEVICE, _TO_HOST, _ON_DEVICE = 1, 2, 3
+_RELAXED = 2
+
+
+Functions: TypeAlias = dict[str, Callable[..., Any]]
+
+
+def _calls(error: Callable[[int], Exception], functions: Functions) -> Functions:
+    """Each function with what every call does first, and its errors as CuPy's."""
+
+    def call(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def run(*args: Any) -> Any:
+            try:
+                device.enter(name)
+                return function(*args)
+            except CudaError as failed:
+                raise error(failed.status) from None
+
+        return run
+
+    return {name: call(name, function) for name, function in functions.items()}
+
+
+# -- memory -----------------------------------------------------------------------------------------------------------
+
+
+def _malloc(size: int) -> int:
+    note("malloc", size)
+    if any(stream not in state.relaxed for stream in state.capturing):
+        refuse("malloc")
+    return allocate(size)
+
+
+def _free(address: int) -> None:
+    note("free")
+    device.free(address)
+
+
+def _host_alloc(size: int, flags: int = 0) -> int:
+    note("hostAlloc", size)
+    refuse("hostAlloc")
+    return _pinned(size)
+
+
+def _pinned(size: int) -> int:
+    buffer = ctypes.create_string_buffer(max(size, 1))
+    ctypes.memset(buffer, device.PATTERN, size)
+    address = ctypes.addressof(buffer)
+    _host[address] = buffer
+    return address
+
+
+_host: dict[int, Any] = {}
+
+
+def _memcpy(to: int, source: int, size: int, kind: int) -> None:
+    note("memcpy", size)
+    refuse("memcpy")
+    ctypes.memmove(to, source, size)
+
+
+def _memcpy_async(to: int, source: int, size: int, kind: int, stream: int) -> None:
+    on_device = device.device_of(to) is not None and device.device_of(source) is not None
+    note("copy" if on_device else "transfer", size)
+    if not on_device and stream in state.capturing and not (to in _host or source in _host):
+        refuse("a copy of pageable memory")
+    queue(stream, lambda: ctypes.memmove(to, source, size) and None)
+
+
+def _memset(address: int, value: int, size: int) -> None:
+    note("memset", size)
+    queue(0, lambda: ctypes.memset(address, value, size) and None)
+
+
+def _memset_async(address: int, value: int, size: int, stream: int) -> None:
+    note("memset", size)
+    queue(stream, lambda: ctypes.memset(address, value, size) and None)
+
+
+# -- devices, streams, events -----------------------------------------------------------------------------------------
+
+
+def _set_device(number: int) -> None:
+    if not 0 <= number < device.DEVICES:
+        raise CudaError(101)
+    state.current = number
+
+
+def _waits(kind: str) -> Callable[..., None]:
+    def wait(*args: int) -> None:
+        note("synchronize", kind)
+        if kind != "streamSynchronize" or args[0] in state.capturing or args[0] == 0:
+            refuse(kind)
+
+    return wait
+
+
+def _new(*args: int) -> int:
+    return next_id()
+
+
+def _nothing(*args: Any) -> None:
+    return None
+
+
+def _begin(stream: int, mode: int = _RELAXED) -> None:
+    device.begin_capture(stream, mode == _RELAXED)
+
+
+def _instantiate(graph: int) -> int:
+    instance = next_id()
+    state.graphs[instance] = state.graphs[graph]
+    return instance
+
+
+def _graph_launch(graph: int, stream: int) -> None:
+    note("graphLaunch", len(state.graphs[graph]))
+    queue(stream, lambda: device.replay(graph))
+
+
+def _drop_graph(graph: int) -> None:
+    state.graphs.pop(graph, None)
+
+
+def _event_query(event: int) -> None:
+    refuse("eventQuery")
+
+
+_RUNTIME: Functions = {
+    "driverGetVersion": lambda: 13000,
+    "runtimeGetVersion": lambda: 13000,
+    "_getCUDAMajorVersion": lambda: 13,
+    "getDevice": lambda: state.current,
+    "setDevice": _set_device,
+    "getDeviceCount": lambda: device.DEVICES,
+    "deviceGetAttribute": lambda attribute, number: _ATTRIBUTES.get(attribute, 0),
+    "getDeviceProperties": lambda number: {
+        "name": b"pretend",
+        "major": 9,
+        "minor": 0,
+        "warpSize": 32,
+        "multiProcessorCount": 132,
+        "totalGlobalMem": device.BYTES,
+        "sharedMemPerBlock": 49152,
+        "maxThreadsPerBlock": 1024,
+    },
+    "deviceGetPCIBusId": lambda number: f"0000:{number:02x}:00.0",
+    "deviceCanAccessPeer": lambda one, other: 0,
+    "deviceSynchronize": _waits("deviceSynchronize"),
+    "_ensure_context": _nothing,
+    "malloc": _malloc,
+    "mallocAsync": lambda size, stream: _malloc(size),
+    "free": _free,
+    "freeAsync": lambda address, stream: _free(address),
+    "hostAlloc": _host_alloc,
+    "freeHost": lambda address: _host.pop(address, None) and None,
+    "memGetInfo": lambda: (device.BYTES - state.used[state.current], device.BYTES),
+    "memcpy": _memcpy,
+    "memcpyAsync": _memcpy_async,
+    "memcpyPeer": lambda to, to_device, source, from_device, size: _memcpy(to, source, size, _ON_DEVICE),
+    "memcpyPeerAsync": lambda to, to_device, source, from_device, size, stream: _memcpy_async(
+        to, source, size, _ON_DEVICE, stream
+    ),
+    "memset": _memset,
+    "memsetAsync": _memset_async,
+    "pointerGetMemoryType": lambda address: 2 if device.device_of(address) is not None else 0,
+    "streamCreate": _new,
+    "streamCreateWithFlags": _new,
+    "streamCreateWithPriority": _new,
+    "streamDestroy": _nothing,
+    "streamSynchronize": _waits("streamSynchronize"),
+    "streamIsCapturing": lambda stream: int(stream in state.capturing),
+    "streamQuery": _nothing,
+    "streamWaitEvent": _nothing,
+    "streamBeginCapture": _begin,
+    "streamEndCapture": lambda stream: device.end_capture(stream),
+    "graphInstantiate": _instantiate,
+    "graphLaunch": _graph_launch,
+    "graphUpload": _nothing,
+    "graphDestroy": _drop_graph,
+    "graphExecDestroy": _drop_graph,
+    "eventCreate": _new,
+    "eventCreateWithFlags": _new,
+    "eventDestroy": _nothing,
+    "eventRecord": lambda event, stream: note("eventRecord"),
+    "eventQuery": _event_query,
+    "eventSynchronize": _waits("eventSynchronize"),
+    "eventElapsedTime": lambda start, end: 0.0,
+    "profilerStart": _nothing,
+    "profilerStop": _nothing,
+}
+
+
+# -- modules and kernels ----------------------------------------------------------------------------------------------
+
+
+class _Kernel:
+    """A kernel of a loaded library."""
+
+    def __init__(self, library: ctypes.CDLL, name: str) -> None:
+        part = tag(name)
+        try:
+            self.address = ctypes.c_void_p.in_dll(library, f"launch_{part}")
+        except ValueError:
+            raise CudaError(500) from None
+        self.name = name
+        self.waits = ctypes.c_int.in_dll(library, f"waits_{part}").value
+        sizes = (ctypes.c_int * 256)()
+        self.sizes = list(sizes[: getattr(library, f"sizes_{part}")(sizes)])
+
+
+_modules: dict[int, ctypes.CDLL] = {}
+_kernels: dict[int, _Kernel] = {}
+_device_library: list[Any] = []
+
+
+def _launcher() -> Any:
+    """`pretend_launch`; kernels find what they share with it among the process's global names."""
+    if not _device_library:
+        library = ctypes.PyDLL(str(runtime_library()), ctypes.RTLD_GLOBAL)
+        library.pretend_launch.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p]
+        _device_library.append(library.pretend_launch)
+    return _device_library[0]
+
+
+def _load_data(data: bytes) -> int:
+    _launcher()
+    number = next_id()
+    _modules[number] = ctypes.PyDLL(bytes(data).decode())
+    return number
+
+
+def _get_function(module: int, name: str) -> int:
+    number = next_id()
+    _kernels[number] = _Kernel(_modules[module], name)
+    return number
+
+
+def _get_global(module: int, name: str) -> int:
+    return ctypes.addressof(ctypes.c_char.in_dll(_modules[module], name))
+
+
+def _launch(function: int, *rest: int) -> None:
+    *sizes, stream, params, _extra = rest
+    kernel = _kernels[function]
+    note("launch", kernel.name)
+    if device.FAULT and device.FAULT in kernel.name:
+        device.fail(device.ILLEGAL_ADDRESS)
+    pointers = (ctypes.c_void_p * len(kernel.sizes)).from_address(params) if kernel.sizes else ()
+    # Arguments are copied, as a launch copies them: a replay passes what they were when the graph was captured.
+    values = [ctypes.string_at(place, size) for place, size in zip(pointers, kernel.sizes, strict=True)]
+    for value in values:
+        if len(value) >= 8:
+            place = device.device_of(int.from_bytes(value[:8], "little"))
+            if place is not None and place != state.current:
+                device.fail(device.ILLEGAL_ADDRESS)
+    size_array = (ctypes.c_uint * 7)(*sizes)
+
+    def run() -> None:
+        buffers = [ctypes.create_string_buffer(value, len(value)) for value in values]
+        passed = (ctypes.c_void_p * (len(buffers) + 1))(*[ctypes.addressof(buffer) for buffer in buffers])
+        status = _launcher()(kernel.address, kernel.waits, size_array, passed)
+        if status:
+            device.fail(status)
+
+    queue(stream, run)
+
+
+_DRIVER: Functions = {
+    "get_build_version": lambda: 13000,
+    "ctxGetCurrent": lambda: state.current + 1,
+    "ctxSetCurrent": _nothing,
+    "ctxGetDevice": lambda: state.current,
+    "devicePrimaryCtxRelease": _nothing,
+    "moduleLoadData": _load_data,
+    "moduleUnload": _nothing,
+    "moduleGetFunction": _get_function,
+    "moduleGetGlobal": _get_global,
+    "launchKernel": _launch,
+    "funcGetAttribute": lambda attribute, function: 0,
+    "funcSetAttribute": _nothing,
+    "occupancyMaxActiveBlocksPerMultiprocessor": lambda function, block, shared: 2,
+    "occupancyMaxPotentialBlockSize": lambda function, shared, limit: (132, 256),
+}
+
+
+def runtime_functions(error: Callable[[int], Exception]) -> Functions:
+    """The runtime's calls; `error` makes CuPy's error of a status."""
+    return _calls(error, _RUNTIME)
+
+
+def driver_functions(error: Callable[[int], Exception]) -> Functions:
+    """The driver's calls."""
+    return _calls(error, _DRIVER)

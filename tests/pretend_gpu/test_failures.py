@@ -1,0 +1,134 @@
+"""A device that has no memory left, or fails: what users read, and what goes on."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from opbox_ops.backend import backend_for, failure
+from opbox_protocol.errors import LimitError, MXNetError, WorkerDiedError
+from opbox_service.executor import invoke
+from tests.contract.live import Live
+
+
+@pytest.fixture(autouse=True)
+def _found_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(failure, "_lost", [])
+
+
+def test_too_little_memory_says_what_holds_the_rest(gpu: Any) -> None:
+    backend = backend_for("gpu:0")
+    array = backend.put(np.arange(1 << 20, dtype="f"))
+    with pytest.raises(LimitError) as raised:
+        backend.empty((1 << 40,), "uint8")
+    assert raised.value.message.startswith("gpu:0 has not enough memory: 1,099,511,627,776 bytes asked for, ")
+    assert "in arrays of this worker" in raised.value.message
+    # Nothing is lost.
+    assert float(backend.get(array[-1:])[0]) == (1 << 20) - 1
+
+
+def test_too_little_memory_in_an_operator_names_it(gpu: Any, cupy: Any) -> None:
+    backend = backend_for("gpu:0")
+    x = backend.put(np.arange(1 << 22, dtype="f")[::-1].copy())
+    random = backend.random(0)
+    backend.give_back()
+    real = gpu.BYTES
+    gpu.BYTES = gpu.state.used[0]
+    try:
+        with pytest.raises(MXNetError, match=r"^sort: gpu:0 has not enough memory: [\d,]+ bytes asked for"):
+            invoke("sort", {}, [x], backend=backend, random=random, outputs=[x])
+    finally:
+        gpu.BYTES = real
+        gpu.reset()
+    (sorted_x,) = invoke("sort", {}, [x], backend=backend, random=backend.random(0))
+    assert float(backend.get(sorted_x)[-1]) == (1 << 22) - 1
+
+
+def test_memory_goes_back_to_the_device(gpu: Any, cupy: Any) -> None:
+    backend = backend_for("gpu:0")
+    backend.give_back()
+    before = gpu.state.used[0]
+    array = backend.empty((1 << 22,), "f")
+    assert gpu.state.used[0] >= before + (1 << 24)
+    del array
+    backend.give_back()
+    assert gpu.state.used[0] == before
+
+
+def test_a_sticky_error_in_an_operator(gpu: Any) -> None:
+    backend = backend_for("gpu:0")
+    x = backend.put(np.ones(4, "f"))
+    gpu.fail_next("launchKernel", gpu.ILLEGAL_ADDRESS)
+    with pytest.raises(WorkerDiedError, match=r"^exp: the GPU failed, CUDA error 700: a kernel accessed memory"):
+        invoke("exp", {}, [x], backend=backend, random=backend.random(0))
+    assert failure.lost() is not None
+
+
+def test_another_error_of_the_device_is_no_end(gpu: Any) -> None:
+    backend = backend_for("gpu:0")
+    x = backend.put(np.ones(4, "f"))
+    gpu.fail_next("launchKernel", 9)
+    with pytest.raises(MXNetError, match=r"^exp: the GPU refused a call: CUDA error 9"):
+        invoke("exp", {}, [x], backend=backend, random=backend.random(0))
+    assert failure.lost() is None
+
+
+# -- through HTTP -----------------------------------------------------------------------------------------------------
+
+
+def put(id: int) -> dict[str, Any]:
+    return {"do": "put", "id": id, "tensor": "x"}
+
+
+def call(op: str, result: int) -> dict[str, Any]:
+    return {"do": "invoke", "op": op, "inputs": [1], "outputs": [result]}
+
+
+def test_a_lost_device_ends_its_worker_and_no_other(tmp_path: Path) -> None:
+    settings = {"OPBOX_WORKERS": "2", "OPBOX_DEVICES": '["gpu:0", "gpu:1"]', "PRETEND_GPU_FAULT": "cupy_sum"}
+    server = Live("process", tmp_path, **settings)
+    try:
+        # Workers take turns.
+        sessions = [server.session(device=device) for device in ("gpu:0", "gpu:1", "gpu:1", "gpu:0")]
+        x = np.full(4, 0.5, "f")
+        for session in sessions:
+            assert session.run(put(1), call("exp", 2), x=x).status == 200
+        refusal = sessions[0].run(call("sum", 3))
+        assert (refusal.status, refusal.header["type"]) == (503, "WorkerDiedError")
+        assert "sum: the GPU failed, CUDA error 700: a kernel accessed memory" in refusal.error
+        lost = time.monotonic()
+        fetch = {"do": "fetch", "id": 2, "as": "y"}
+        while (first := sessions[0].run(fetch)).status == 503:  # it is about to end
+            assert time.monotonic() < lost + 30
+        gone = [first, *[session.run(fetch) for session in sessions[1:]]]
+        assert [answer.status for answer in gone] == [410, 200, 410, 200]
+        assert "ended (its GPU failed); make a new session" in gone[0].error
+        np.testing.assert_allclose(gone[1].tensors["y"], np.exp(x), rtol=1e-6)
+        while (
+            len(server.workers()) < 2 or server.session(device="gpu:1").run(put(1), call("exp", 2), x=x).status != 200
+        ):
+            assert time.monotonic() < lost + 30, "no worker has come up"
+            time.sleep(0.05)
+    finally:
+        server.stop()
+
+
+def test_too_little_memory_leaves_the_session_as_it_was(tmp_path: Path) -> None:
+    settings = {"PRETEND_GPU_BYTES": str(64 << 20), "OPBOX_MAX_SESSION_BYTES": str(256 << 20)}
+    server = Live("process", tmp_path, OPBOX_DEVICES='["gpu:0"]', **settings)
+    try:
+        session = server.session(device="gpu:0")
+        assert session.run(put(1), x=np.arange(8 << 18, dtype="f")).status == 200
+        zeros = {"do": "invoke", "op": "_zeros", "attrs": {"shape": "(100, 1024, 256)"}, "inputs": [], "outputs": [2]}
+        refusal = session.run(zeros)
+        assert refusal.status == 413
+        assert "gpu:0 has not enough memory: 104,857,600 bytes asked for" in refusal.error
+        answer = session.run(call("exp", 3), {"do": "fetch", "id": 1, "as": "y"})
+        assert answer.status == 200
+        assert answer.tensors["y"][-1] == (8 << 18) - 1
+    finally:
+        server.stop()
