@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from opbox_ops.backend import backend_for
 from opbox_ops.node import Entry
-from opbox_service.executor import bind
+from opbox_service.executor import bind, compile_plan
 from opbox_service.graph import Graph
 from opbox_service.graph.passes.infer_shape import infer_shape
 
@@ -69,7 +69,11 @@ def _run(graph, shapes, reqs, share, seed):
         ex._arena.view(np.uint8)[...] = 0xFF
         ex.forward(is_train=True)
         values += [out.copy() for out in ex.outputs]
-        ex.backward([np.cos(np.arange(o.size, dtype=float)).reshape(o.shape) for o in ex.outputs])
+        heads = [np.cos(np.arange(o.size, dtype=float)).reshape(o.shape) for o in ex.outputs]
+        ex.backward(heads)
+        first = {name: grad.copy() for name, grad in grads.items()}
+        ex.backward(heads)
+        assert all(np.array_equal(grads[name], first[name]) for name in grads if reqs[name] == "write")
         values += [grad.copy() for grad in grads.values()]
         for out, early in zip(ex.outputs, values[-len(grads) - len(ex.outputs) :], strict=False):
             assert np.array_equal(out, early), "backward changed an output"
@@ -87,6 +91,16 @@ def test_sharing_memory_changes_no_result(drawn, reqs):
     assert all(np.array_equal(a, b) for a, b in zip(planned, plain, strict=True))
     assert memory.arena_bytes <= naive.arena_bytes
     assert memory.live_bytes <= memory.arena_bytes
+
+
+@settings(max_examples=100, deadline=None)
+@given(graphs())
+def test_backward_overwrites_nothing_that_forward_has_left_for_it(drawn):
+    graph, shapes = drawn
+    shapes = {name: shapes[name] for name in graph.argument_names}
+    plan = compile_plan(graph, shapes, dict.fromkeys(shapes, "float64"), dict.fromkeys(shapes, "write"))
+    assert plan.memory is not None
+    assert not plan.memory.overwritten
 
 
 @settings(max_examples=100, deadline=None)
@@ -170,7 +184,7 @@ def test_a_gradient_is_added_from_the_arena_unless_its_compute_adds_itself():
     values, memory = _run(graph, {"x": (4, 2)}, {"x": "add"}, True, 0)
     assert memory.steps == 3
     assert memory.naive_bytes == 8
-    np.testing.assert_allclose(values[3] - values[1], 1)
+    np.testing.assert_allclose(values[3] - values[1], 2)  # backward has run twice between
 
 
 def test_forward_does_not_touch_gradient_arrays():

@@ -57,10 +57,30 @@ CALLS = {
     "a number alone": ("ones_like", {}, lambda: [floats(2, 2)]),
     "a selection": ("where", {}, lambda: [ints(4) % 2, floats(4), floats(4)]),
     "a slope for each channel": ("LeakyReLU", {"act_type": "prelu"}, lambda: [floats(2, 3, 4), floats(3)]),
+    "a sum without NaN": ("nansum", {"axis": "1"}, lambda: [floats(4, 3)]),
+    "a product without NaN, in a wider type": ("nanprod", {}, lambda: [floats(4, 3, dtype=np.float16)]),
     "no elements": ("sigmoid", {}, lambda: [floats(0, 3)]),
     "no axes": ("sigmoid", {}, lambda: [floats()]),
     "strides": ("broadcast_add", {}, lambda: [floats(4, 6)[:, ::2], floats(3, 4).T]),
     "a state": ("sgd_mom_update", {"lr": "0.1", "momentum": "0.9"}, lambda: [floats(4), floats(4), floats(4)]),
+    "a product and a bias": ("FullyConnected", {"num_hidden": "2"}, lambda: [floats(3, 4), floats(2, 4), floats(2)]),
+    "a product in half precision": (
+        "FullyConnected",
+        {"num_hidden": "2", "no_bias": "True"},
+        lambda: [floats(3, 4, dtype=np.float16), floats(2, 4, dtype=np.float16)],
+    ),
+    "a product of flattened rows": (
+        "FullyConnected",
+        {"num_hidden": "2", "no_bias": "True"},
+        lambda: [floats(3, 2, 2), floats(2, 4)],
+    ),
+    "a kept context": ("softmax", {}, lambda: [floats(3, 4)]),
+    "a kept context with temporaries": ("softmax", {}, lambda: [floats(3, 4, dtype=np.float16)]),
+    "a state that writes itself": (
+        "BatchNorm",
+        {"fix_gamma": "False"},
+        lambda: [floats(3, 2), floats(2), floats(2), floats(2), abs(floats(2))],
+    ),
     "no formula": ("FullyConnected", {"num_hidden": "2", "no_bias": "True"}, lambda: [floats(3, 4), floats(2, 4)]),
 }
 
@@ -134,7 +154,40 @@ def test_values_that_are_equal_and_not_the_same_are_different_forms():
         form_of(op, {"axis": 1.0})
 
 
+def test_a_kept_context_has_the_session_of_its_call():
+    """Random numbers and the mode are the caller's, whoever has called before."""
+    x = np.ones((8, 8), np.float32)
+
+    def drop(source, is_train):
+        (out,) = invoke("Dropout", {"p": "0.5"}, [x], backend=CPU, random=source, is_train=is_train)[:1]
+        return out
+
+    draws = [[drop(source, True) for _ in range(4)] for source in (CPU.random(1), CPU.random(2), CPU.random(1))]
+    for first, second, again in zip(*draws, strict=True):
+        np.testing.assert_array_equal(first, again)
+        assert (first != second).any()
+        np.testing.assert_array_equal(drop(CPU.random(1), False), x)
+
+
 def test_nan_is_silent_the_second_time_too(recwarn):
     for _ in range(3):
         assert np.isnan(run("log", [np.full(2, -1.0)])[0]).all()
     assert not recwarn.list
+
+
+@pytest.mark.parametrize("name", ["relu", "_maximum_scalar", "_minimum_scalar", "tanh"])
+def test_steps_of_a_plan_that_are_alike(name):
+    """The third of them is made by the maker that the second has left."""
+    op = registry.get(name)
+    params = {"scalar": "0.5"} if "scalar" in name else {}
+    parsed = op.parse(params)
+    entry = Entry(Node(None, "x"))
+    for number in range(5):
+        entry = Entry(Node(op, f"node{number}", params, parsed, (entry,)))
+    array = floats(7)
+    executor = bind(Graph([entry]), args={"x": array}, backend=CPU, random=CPU.random(0))
+    executor.forward()
+    expected = array
+    for _ in range(5):
+        expected = run(op, [expected], params)[0]
+    np.testing.assert_array_equal(executor.outputs[0], expected)

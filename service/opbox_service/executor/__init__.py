@@ -3,7 +3,8 @@
 from .bind import bind
 from .compile import compile_plan
 from .invoke import CallForm, form_of, invoke
+from .network import network
 from .plan import Plan
 from .run import BoundPlan, Memory
 
-__all__ = ["BoundPlan", "CallForm", "Memory", "Plan", "bind", "compile_plan", "form_of", "invoke"]
+__all__ = ["BoundPlan", "CallForm", "Memory", "Plan", "bind", "compile_plan", "form_of", "invoke", "network"]

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from opbox_ops.backend import Backend, RandomSource
 from opbox_ops.compute import Array
 from opbox_ops.infer import show_shape
+from opbox_protocol.collector import collection_paused
 from opbox_protocol.errors import BadRequestError, DTypeError, LimitError, ShapeError
 
-from ..collector import collection_paused
 from ..graph.ir import Graph
 from ..task import graph_budget
 from .compile import compile_plan

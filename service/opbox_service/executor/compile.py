@@ -6,9 +6,9 @@ that accepts its call: the plan. Plan passes rewrite it (`passes`), and then the
 
 from __future__ import annotations
 
-from collections import Counter
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence, Set
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,13 +23,17 @@ from ..graph.passes.infer_backward import infer_backward
 from ..graph.passes.infer_shape import infer_shape
 from ..graph.passes.infer_type import infer_type
 from ..graph.passes.memory import External
-from ..task import checkpoint
+from ..graph.subgraph import is_stateful
+from ..task import NODES, checkpoint
 from .copying import copy_step, take_in_step
 from .passes import PASSES, PlanPass
 from .plan import UNWANTED, Plan, Step, Value
 from .subgraphs import SubgraphCompiler
 
 __all__ = ["compile_plan"]
+
+OWN_MEMORY = External()
+"""Of the user's arrays: one for all."""
 
 
 def compile_plan(
@@ -68,8 +72,10 @@ def compile_plan(
         plan = rewrite(plan)
     if apart:
         # Gradients of one step are read when the head gradients of the next are there: none lies in another's array.
-        plan.external |= {v: External() for v in plan.external if (plan.values[v].array or ("",))[0] == "grad"}
-    plan.memory = plan.place(share=share, apart=apart)
+        plan.external |= {v: OWN_MEMORY for v in plan.external if (plan.values[v].array or ("",))[0] == "grad"}
+    # Backward may run again after one forward: it finds what it reads. A loop puts that back before each step itself.
+    keep = not apart or any(is_stateful(step.node) for step in plan.steps)
+    plan.memory = plan.place(share=share, apart=apart, keep=keep)
     return plan
 
 
@@ -90,6 +96,8 @@ def _live(heads: Sequence[Entry]) -> set[Node]:
 
 def _gradients_wanted(backward: Gradient) -> dict[Node, frozenset[int]]:
     """For each forward node that has a backward node, the inputs whose gradients are read."""
+    if not any(node.op is not None and node.op.get_attr("TSubgraphs") for node in backward.graph.calls.values()):
+        return {}
     read = {entry for node in backward.nodes for entry in node.inputs}
     read.update(entry for entry in backward.grads.values() if entry is not None)
     wanted: dict[Node, frozenset[int]] = {}
@@ -100,6 +108,24 @@ def _gradients_wanted(backward: Gradient) -> dict[Node, frozenset[int]]:
             inputs = [i for i in range(len(forward.inputs)) if i not in states]
             wanted[forward] = frozenset(i for i, entry in zip(inputs, node.entries(), strict=True) if entry in read)
     return wanted
+
+
+class _Choice(NamedTuple):
+    """What the steps of nodes that are alike have in common; see `Step`."""
+
+    call: CallSpec
+    compute: Compute
+    temps: tuple[Temp, ...]
+    req: tuple[OpReq, ...]
+    inplace: tuple[tuple[int, int], ...]
+
+
+def _inplace_pairs(node: Node, inputs: int, writes: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """The pairs (input, output) of a node that may share memory, of outputs that somebody wants."""
+    assert node.op is not None
+    option = node.op.get_attr("FInplaceOption", ())
+    pairs = option(node.params) if callable(option) else option
+    return tuple([(i, o) for i, o in pairs if i < inputs and o < len(writes) and writes[o] >= 0])
 
 
 class _Compiler:
@@ -119,9 +145,14 @@ class _Compiler:
         self.shapes = infer_shape(graph, shapes)
         self.types = infer_type(graph, types)
         self.plan = Plan(graph, device, frozenset(strided))
-        self.ids: dict[Entry, int] = {}
-        self.specs: dict[tuple[Shape, Any], ArraySpec] = {}
-        self.chosen: dict[Any, tuple[CallSpec, Compute, tuple[Temp, ...]]] = {}
+        self.ids = [UNWANTED] * graph.num_entries
+        """The value of each entry."""
+        self.specs: list[ArraySpec] = []
+        """The shape and type of each entry: one object for equal ones."""
+        self.kinds: list[int] = []
+        """A number for each of `specs`, so that calls are told apart by numbers."""
+        self.known_specs: dict[tuple[Shape, Any], tuple[int, ArraySpec]] = {}
+        self.choices: dict[Any, _Choice] = {}
         self.wanted: dict[Node, frozenset[int]] = {}
         self.saved: dict[Node, int] = {}
 
@@ -133,35 +164,46 @@ class _Compiler:
         if backward is not None:
             self.wanted = _gradients_wanted(backward)
         live = _live([*self.graph.heads, *(backward.graph.heads if backward is not None else ())])
+        self._describe(self.graph)
         self._variables()
         for i, node in enumerate(self.graph.nodes):
             if node.op is not None and node in live:
-                self._step(node, [self._value(entry, *at) for entry, at in self._entries(node, i)])
+                self._step(self.graph, i, node)
         self._heads()
         plan.forward_steps = len(plan.steps)
         if backward is not None:
             self._backward(backward)
         return plan
 
+    def _describe(self, graph: Graph) -> None:
+        """Append to `specs` and `kinds` for the entries of `graph` that are not there yet."""
+        first, seen = len(self.specs), self.known_specs
+        for at, key in enumerate(zip(self.shapes.entries[first:], self.types.entries[first:], strict=True), first):
+            known_spec = seen.get(key)
+            if known_spec is None:
+                shape, dtype = key
+                if shape is None or dtype is None or not known(shape):
+                    what, value = ("type", dtype) if dtype is None else ("shape", shape)
+                    node = graph.nodes[bisect_right(graph.row_ptr, at) - 1]
+                    raise ShapeError(f"expected its {what} rule to settle the gradient's {what}, got {value}").at(
+                        node.name, node.op.name if node.op else None, node.source
+                    )
+                known_spec = seen[key] = len(seen), ArraySpec(shape, np.dtype(dtype))
+            self.kinds.append(known_spec[0])
+            self.specs.append(known_spec[1])
+
     # -- forward ------------------------------------------------------------------------------------------------
 
     def _variables(self) -> None:
         for kind, nodes in (("arg", self.graph.arguments), ("aux", self.graph.auxiliary_states)):
             for node in nodes:
-                entry = Entry(node)
-                value = self._value(entry, self.shapes.of(entry), self.types.of(entry))
+                value = self._value(self.graph.entry_id(Entry(node)))
                 self.plan.values[value].array = (kind, node.name)
-                self.plan.external[value] = External()
-
-    def _entries(self, node: Node, i: int) -> list[tuple[Entry, tuple[Shape, Any]]]:
-        """The outputs of node number `i` with their shapes and types."""
-        first = self.shapes.graph.row_ptr[i]
-        shapes, types = self.shapes.entries, self.types.entries
-        return [(entry, (shapes[first + k], types[first + k])) for k, entry in enumerate(node.entries())]
+                self.plan.external[value] = OWN_MEMORY
 
     def _heads(self) -> None:
         for i, head in enumerate(self.graph.heads):
-            value = self.ids[head]
+            value = self.ids[self.graph.entry_id(head)]
             self.plan.outputs.append(value)
             if value not in self.plan.external:
                 self.plan.values[value].array = ("out", i)
@@ -172,79 +214,76 @@ class _Compiler:
     def _backward(self, backward: Gradient) -> None:
         plan = self.plan
         self.shapes, self.types = infer_backward(backward, self.graph.heads, self.shapes, self.types)
+        graph, ids = backward.graph, self.ids
+        self._describe(graph)
+        ids += [UNWANTED] * (graph.num_entries - len(ids))
         for i, node in enumerate(backward.head_grads):
-            value = UNWANTED
-            if i in backward.needed:
-                value = self._value(Entry(node), self.shapes.of(Entry(node)), self.types.of(Entry(node)))
-            plan.head_grads.append(value)
+            plan.head_grads.append(self._value(graph.entry_id(Entry(node))) if i in backward.needed else UNWANTED)
         taken = [value for value in plan.head_grads if value >= 0]
         if taken:
             plan.steps.append(take_in_step(plan, taken))
-        reads = Counter(entry for node in backward.nodes for entry in node.inputs)
-        wanted: dict[Node, list[tuple[str, Entry]]] = {}
+        read = {
+            entry
+            for node, entries in zip(graph.nodes[backward.forward :], graph.reads[backward.forward :], strict=True)
+            for entry in entries[: len(node.inputs)]
+        }
+        wanted: dict[Node, list[tuple[str, int]]] = {}
         for name, entry in backward.grads.items():
             if entry is not None:
-                reads[entry] += 1
-                wanted.setdefault(entry.node, []).append((name, entry))
+                read.add(graph.entry_id(entry))
+                wanted.setdefault(entry.node, []).append((name, graph.entry_id(entry)))
             elif self.req[name] == OpReq.WRITE:
                 plan.zero_grads.append(name)
-        for i, node in enumerate(backward.graph.nodes[backward.forward :], backward.forward):
+        for i, node in enumerate(graph.nodes[backward.forward :], backward.forward):
             if node.op is not None:
-                self._backward_step(node, i, reads)
-                self._store(wanted.pop(node, ()))
+                self._step(graph, i, node, read)
+                if node in wanted:
+                    self._store(wanted.pop(node))
         for gradients in wanted.values():
             # A head gradient, or a forward value, is the gradient itself.
             self._store(gradients)
 
-    def _backward_step(self, node: Node, i: int, reads: Counter[Entry]) -> None:
-        entries = self._entries(node, i)
-        specs = [self._spec(shape, dtype, node) for _, (shape, dtype) in entries]
-        writes = []
-        for (entry, _), spec in zip(entries, specs, strict=True):
-            if reads[entry]:
-                self.ids[entry] = self.plan.add(Value(spec))
-            writes.append(self.ids[entry] if reads[entry] else UNWANTED)
-        self._step(node, writes, tuple(specs))
-
-    def _store(self, gradients: Sequence[tuple[str, Entry]]) -> None:
-        """Copy gradients to the arrays of their arguments."""
+    def _store(self, gradients: Sequence[tuple[str, int]]) -> None:
+        """Copy entries, which are gradients, to the arrays of their arguments."""
         for name, entry in gradients:
-            source = self.ids[entry]
-            target = self.plan.add(Value(self.plan.values[source].spec, ("grad", name)))
-            self.plan.external[target] = External()
-            self.plan.steps.append(copy_step(self.plan, f"grad of {name}", source, target, self.req[name]))
+            target = self.plan.add(Value(self.specs[entry], ("grad", name)))
+            self.plan.external[target] = OWN_MEMORY
+            self.plan.steps.append(copy_step(self.plan, f"grad of {name}", self.ids[entry], target, self.req[name]))
 
     # -- both ---------------------------------------------------------------------------------------------------
 
-    def _value(self, entry: Entry, shape: Shape, dtype: Any) -> int:
-        value = self.ids[entry] = self.plan.add(Value(self._spec(shape, dtype, entry.node)))
+    def _value(self, entry: int) -> int:
+        value = self.ids[entry] = len(self.plan.values)
+        self.plan.values.append(Value(self.specs[entry]))
         return value
 
-    def _spec(self, shape: Shape, dtype: Any, node: Node) -> ArraySpec:
-        """One object for equal shapes and types, so that calls can be told apart by identity."""
-        spec = self.specs.get((shape, dtype))
-        if spec is None:
-            if shape is None or dtype is None or not known(shape):
-                what, got = ("type", dtype) if dtype is None else ("shape", shape)
-                raise ShapeError(f"expected its {what} rule to settle the gradient's {what}, got {got}").at(
-                    node.name, node.op.name if node.op else None, node.source
-                )
-            spec = self.specs[shape, dtype] = ArraySpec(shape, np.dtype(dtype))
-        return spec
-
-    def _step(self, node: Node, writes: list[int], outs: tuple[ArraySpec, ...] | None = None) -> None:
-        """Append the step of `node`; `outs` describes its outputs where some of `writes` are unwanted."""
-        checkpoint()
-        plan, op = self.plan, node.op
+    def _step(self, graph: Graph, i: int, node: Node, read: Set[int] | None = None) -> None:
+        """Append the step of `node`, the node number `i`; only entries in `read` are written, by default all."""
+        if not i % NODES:
+            checkpoint(NODES)
+        op, params = node.op, node.params
         assert op is not None
-        reads = tuple([self.ids[entry] for entry in node.inputs])
-        ins = plan.specs(reads)
-        outs = plan.specs(writes) if outs is None else outs
-        call, compute, temps = self._choose(node, ins, outs, writes)
-        req = [OpReq.WRITE if value >= 0 else OpReq.NULL for value in writes]
-        view = bool(op.get_attr("TIsView")) and req[0] == OpReq.WRITE and self._viewable(reads[0])
+        inputs = graph.reads[i]
+        if node.forward is not None:
+            inputs = inputs[: len(node.inputs)]
+        outputs = range(graph.row_ptr[i], graph.row_ptr[i + 1])
+        writes = [self._value(entry) if read is None or entry in read else UNWANTED for entry in outputs]
+        kinds = self.kinds
+        # Outputs that nobody wants are told apart from those that somebody does by a negative number.
+        outs = [kinds[e] if value >= 0 else ~kinds[e] for e, value in zip(outputs, writes, strict=True)]
+        nested = self._nested(node) if op.get_attr("TSubgraphs") else None
+        gradients = None if nested is None else nested.gradients
+        key = (op, id(params), tuple([kinds[entry] for entry in inputs]), tuple(outs), gradients)
+        choice = self.choices.get(key)
+        if choice is None:
+            choice = self.choices[key] = self._choose(node, inputs, outputs, writes, nested)
+        ids = self.ids
+        reads = tuple([ids[entry] for entry in inputs])
+        compute, call = choice.compute, choice.call
         saved = UNWANTED if compute.saves is None and node.forward is None else self._saved(node, compute, call)
-        plan.steps.append(Step(node, compute, call, reads, writes, req, temps, view, saved))
+        self.plan.steps.append(
+            Step(node, compute, call, reads, writes, choice.req, choice.temps, False, saved, choice.inplace)
+        )
 
     def _saved(self, node: Node, compute: Compute, call: CallSpec) -> int:
         """The value that the step of `node` leaves for its backward, or that its forward has left for it."""
@@ -255,25 +294,26 @@ class _Compiler:
         return UNWANTED if node.forward is None else self.saved.get(node.forward, UNWANTED)
 
     def _choose(
-        self, node: Node, ins: tuple[ArraySpec, ...], outs: tuple[ArraySpec, ...], writes: Sequence[int]
-    ) -> tuple[CallSpec, Compute, tuple[Temp, ...]]:
-        """The call, its compute and that one's temporaries: worked out once for nodes that are alike."""
+        self,
+        node: Node,
+        inputs: Sequence[int],
+        outputs: Sequence[int],
+        writes: Sequence[int],
+        nested: SubgraphCompiler | None,
+    ) -> _Choice:
+        """What nodes that are alike have in common."""
         assert node.op is not None
+        specs = self.specs
         unwanted = frozenset([k for k, value in enumerate(writes) if value == UNWANTED])
-        nested = self._nested(node)
-        gradients = None if nested is None else nested.gradients
-        key = (node.op, id(node.params), tuple(map(id, ins)), tuple(map(id, outs)), unwanted, gradients)
-        choice = self.chosen.get(key)
-        if choice is not None:
-            return choice
+        ins, outs = tuple([specs[entry] for entry in inputs]), tuple([specs[entry] for entry in outputs])
         call = CallSpec(self.plan.device, ins, outs, unwanted, nested)
         try:
             compute = node.op.choose(node.params, call, self.level)
             temps = node.op.temps(compute, node.params, call)
         except MXNetError as error:
             raise error.at(node.name, node.op.name, node.source) from None
-        self.chosen[key] = call, compute, temps
-        return self.chosen[key]
+        req = tuple([OpReq.WRITE if value >= 0 else OpReq.NULL for value in writes])
+        return _Choice(call, compute, temps, req, _inplace_pairs(node, len(inputs), writes))
 
     def _nested(self, node: Node) -> SubgraphCompiler | None:
         """What compiles the subgraphs of a node."""
@@ -281,7 +321,3 @@ class _Compiler:
             return None
         gradients = self.wanted.get(node if node.forward is None else node.forward, frozenset())
         return SubgraphCompiler(self.plan.device, self.level, gradients, compile_plan)
-
-    def _viewable(self, value: int) -> bool:
-        array = self.plan.values[value].array
-        return array is None or array not in self.plan.strided

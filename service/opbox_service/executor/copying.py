@@ -13,10 +13,11 @@ import numpy as np
 
 from opbox_ops.compute import Array, CallSpec, Compute, OpContext, OpReq
 from opbox_ops.node import Node
+from opbox_ops.onednn.reorder import REORDER
 
 from .plan import Plan, Step
 
-__all__ = ["add_to", "copy_step", "is_copy", "take_in_step"]
+__all__ = ["add_to", "copy_step", "is_copy", "reorder_step", "take_in_step"]
 
 
 def add_to(xp: Any, target: Array, value: Array) -> None:
@@ -45,7 +46,15 @@ _TAKE_IN = Compute(_take_in)
 def copy_step(plan: Plan, name: str, source: int, target: int, req: OpReq) -> Step:
     """The step that writes or adds value `source` to value `target`."""
     call = CallSpec(plan.device, plan.specs((source,)), plan.specs((target,)))
-    return Step(Node(None, name), _COPY, call, (source,), [target], [req])
+    return Step(Node(None, name), _COPY, call, (source,), [target], (req,))
+
+
+def reorder_step(plan: Plan, name: str, source: int, target: int) -> Step:
+    """The step that writes value `source` to value `target`, which has another layout."""
+    call = CallSpec(plan.device, plan.specs((source,)), plan.specs((target,)))
+    compute = REORDER if REORDER.takes(None, call) else _COPY
+    temps = tuple(compute.temps(None, call)) if compute.temps is not None else ()
+    return Step(Node(None, name), compute, call, (source,), [target], (OpReq.WRITE,), temps)
 
 
 def is_copy(step: Step) -> bool:
@@ -56,4 +65,4 @@ def is_copy(step: Step) -> bool:
 def take_in_step(plan: Plan, values: Sequence[int]) -> Step:
     """The step in which the head gradients `values` come to be."""
     call = CallSpec(plan.device, (), plan.specs(values))
-    return Step(Node(None, "head gradients"), _TAKE_IN, call, (), list(values), [OpReq.WRITE] * len(values))
+    return Step(Node(None, "head gradients"), _TAKE_IN, call, (), list(values), (OpReq.WRITE,) * len(values))

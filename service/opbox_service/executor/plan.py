@@ -36,10 +36,12 @@ class Value:
         spec: its shape, type and layout.
         array: where it lies outside the arena: ("arg", name), ("aux", name), ("grad", name) or ("out", number of the
             first head that it is); None: the memory plan knows.
+        part: it is some rows of another value, which one step writes for several: that value, and at which byte.
     """
 
     spec: ArraySpec
     array: tuple[str, str | int] | None = None
+    part: tuple[int, int] | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -68,6 +70,9 @@ class Step:
         temps: the temporary arrays that the compute asks for.
         view: whether the output is input 0 under another shape, so that the step need not run.
         saved: the value of what forward leaves for backward; UNWANTED where it leaves nothing.
+        inplace: pairs (position in `reads`, position in `writes`) that may share memory, where the output is written.
+        as_laid: whether the compute gets arrays as they lie in memory, whatever their layout.
+        members: the steps that this one stands for, in their order; empty for a step of the graph's own.
     """
 
     node: Node
@@ -75,10 +80,13 @@ class Step:
     call: CallSpec
     reads: tuple[int, ...]
     writes: list[int]
-    req: list[OpReq]
+    req: tuple[OpReq, ...]
     temps: tuple[Temp, ...] = ()
     view: bool = False
     saved: int = UNWANTED
+    inplace: tuple[tuple[int, int], ...] = ()
+    as_laid: bool = False
+    members: tuple[Step, ...] = ()
 
 
 @dataclass(slots=True)
@@ -149,18 +157,20 @@ class Plan:
         """All that an executor of this plan allocates."""
         return self.arena_bytes + self.output_bytes
 
-    def place(self, *, share: bool = True, temps: bool = True, apart: bool = False) -> MemoryPlan:
+    def place(self, *, share: bool = True, temps: bool = True, apart: bool = False, keep: bool = False) -> MemoryPlan:
         """Plan the memory.
 
         Args:
             share, temps: False leave sharing or temporaries out, for comparison.
             apart: put what forward leaves for backward first, so that it can be copied in one piece.
+            keep: let backward overwrite nothing that forward has left for it.
         """
         uses = []
         # Steps that are alike have one tuple of temporaries, and values that are alike one description.
         of_temps = {id(step.temps): step.temps for step in self.steps} if temps else {}
         temp_bytes = {key: tuple([bytes_of(x.shape, x.dtype) for x in group]) for key, group in of_temps.items()}
         of_values = {id(value.spec): value.nbytes for value in self.values}
+        whole = {v: value.part[0] for v, value in enumerate(self.values) if value.part is not None}
         for t, step in enumerate(self.steps):
             reads, writes = step.reads, tuple(step.writes)
             if step.saved != UNWANTED:
@@ -168,20 +178,15 @@ class Plan:
                     writes = (*writes, step.saved)
                 else:
                     reads = (*reads, step.saved)
-            uses.append(StepUse(reads, writes, _inplace(step), step.view, temp_bytes.get(id(step.temps), ())))
+            inplace = step.inplace
+            if whole and not whole.keys().isdisjoint(reads):
+                # Parts have no memory of their own: none is written over.
+                inplace = tuple([(i, o) for i, o in inplace if reads[i] not in whole])
+                reads = tuple([whole.get(value, value) for value in reads])
+            if inplace and OpReq.ADD in step.req:
+                inplace = tuple([(i, o) for i, o in inplace if step.req[o] == OpReq.WRITE])
+            uses.append(StepUse(reads, writes, inplace, step.view, temp_bytes.get(id(step.temps), ())))
         nbytes = [of_values[id(value.spec)] for value in self.values]
-        return plan_memory(uses, nbytes, self.external, boundary=self.forward_steps, share=share, apart=apart)
-
-
-def _inplace(step: Step) -> tuple[tuple[int, int], ...]:
-    if step.node.op is None:
-        return ()
-    option = step.node.op.get_attr("FInplaceOption", ())
-    if not option:
-        return ()
-    pairs = option(step.node.params) if callable(option) else option
-    return tuple(
-        (i, o)
-        for i, o in pairs
-        if i < len(step.reads) and o < len(step.writes) and step.req[o] == OpReq.WRITE and step.writes[o] >= 0
-    )
+        return plan_memory(
+            uses, nbytes, self.external, boundary=self.forward_steps, share=share, apart=apart, keep=keep
+        )

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from opbox_ops.backend import Backend
+from opbox_ops.backend import Backend, RandomSource
 from opbox_ops.compute import Array, ArraySpec, CallSpec, Compute, OpContext, OpReq, Reusable, Temp
 from opbox_ops.infer import known, show_shape
 from opbox_ops.node import Entry, Node
@@ -45,6 +45,8 @@ class PreparedCall:
         ready: calls that take their arrays, none of which is running, by the memory that arrays share; an empty list
             where it has run once, or the compute has none such.
         spare: temporaries that no call uses.
+        contexts: for computes of which no call can be made ready, contexts that no call uses, by the memory that arrays
+            share.
     """
 
     node: Node
@@ -58,6 +60,35 @@ class PreparedCall:
     inplace: Mapping[int, tuple[int, ...]]
     ready: dict[Shared, list[Reusable]] = field(default_factory=dict)
     spare: list[tuple[Array, ...]] = field(default_factory=list)
+    contexts: dict[Shared, list[OpContext]] = field(default_factory=dict)
+
+    def again(
+        self,
+        inputs: Sequence[Array],
+        targets: Sequence[Array],
+        shared: Shared,
+        random: RandomSource,
+        backend: Backend,
+        is_train: bool,
+    ) -> bool:
+        """Run it in a context that an earlier call has left; False when there is none."""
+        contexts = self.contexts.get(shared)
+        if not contexts:
+            return False
+        try:
+            context = contexts.pop()
+        except IndexError:
+            return False  # another thread has taken it
+        context.random, context.backend, context.mode.is_train = random, backend, is_train
+        self.compute.function(self.node.params, context, inputs, targets)
+        self._leave(context, contexts)
+        return True
+
+    @staticmethod
+    def _leave(context: OpContext, contexts: list[OpContext]) -> None:
+        """Keep a context for the next call, without what is the session's."""
+        context.random = context.backend = None
+        contexts.append(context)
 
     def first(self, inputs: Sequence[Array], targets: Sequence[Array], shared: Shared, context: OpContext) -> None:
         """Run it on arrays for which no call is ready; the second time, make one ready if the compute can."""
@@ -72,7 +103,8 @@ class PreparedCall:
         create_state = self.node.op.get_attr("FCreateOpState") if self.node.op is not None else None
         if create_state is not None:
             context.state = create_state(params, context, [x.shape for x in inputs], [x.dtype for x in inputs])
-        if shared not in self.ready:
+        asked = shared in self.ready
+        if not asked:
             self.ready[shared] = []
         elif self.keeps and compute.reusable is not None:
             run = compute.reusable(params, context, inputs, targets)
@@ -81,7 +113,9 @@ class PreparedCall:
                 self.ready[shared].append(run)
                 return
         compute(params, context, inputs, targets)
-        if self.keeps and self.temps:
+        if self.keeps and create_state is None and not compute.prepares and (asked or compute.reusable is None):
+            self._leave(context, self.contexts.setdefault(shared, []))
+        elif self.keeps and self.temps:
             self.spare.append(context.temp)
 
     def with_params(self, params: Any) -> PreparedCall:
@@ -114,8 +148,11 @@ class PreparedCall:
             if target is None:
                 targets.append(allocate(backend, shape, dtype))
                 continue
+            own = target.base is None  # two arrays that have memory of their own share none
             touching = [
-                i for i, array in enumerate(inputs) if array is target or backend.xp.may_share_memory(array, target)
+                i
+                for i, array in enumerate(inputs)
+                if array is target or (not (own and array.base is None) and backend.xp.may_share_memory(array, target))
             ]
             direct = target.flags.c_contiguous and target.dtype == dtype
             if direct and not touching:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from opbox_ops.backend import Backend, RandomSource
-from opbox_ops.compute import Array, Mode, OpContext, OpReq
+from opbox_ops.backend import Backend, NodeStream, NodeStreams, RandomSource, device_error
+from opbox_ops.compute import PLAIN, Array, ArraySpec, Mode, OpContext, OpReq
 from opbox_ops.infer import show_shape
+from opbox_ops.layout import as_laid, logical
 from opbox_ops.node import Node
 from opbox_ops.user_line import user_line
-from opbox_protocol.errors import BadRequestError, ConflictError, MXNetError, ShapeError
+from opbox_protocol.errors import BadRequestError, ConflictError, MXNetError, OutOfMemoryError, ShapeError
 
 from ..task import current
 from ..turns import NO_TURN
@@ -70,7 +72,7 @@ class BoundPlan:
     """A plan bound to arrays.
 
     Args:
-        plan, args, grads, aux, backend, random: see `bind`.
+        plan, args, grads, aux, backend, random: see `bind`; for a half, the random stream of the node that runs it.
         half: bind one half alone; by default both, in memory of the executor's own.
 
     Attributes:
@@ -78,6 +80,7 @@ class BoundPlan:
             that is there twice is one array.
         memory: see `Memory`.
         plan: what it runs.
+        forwards, backwards: how often each was called.
     """
 
     def __init__(
@@ -87,13 +90,18 @@ class BoundPlan:
         grads: Mapping[str, Array],
         aux: Mapping[str, Array],
         backend: Backend,
-        random: RandomSource,
+        random: RandomSource | NodeStream,
         half: Half | None = None,
     ) -> None:
         assert plan.memory is not None
         self.plan = plan
         self._backend = backend
-        self._random = random
+        # Steps that draw are numbered among themselves: what a pass adds between them changes no stream.
+        drawing = [
+            t for t, step in enumerate(plan.steps) if step.node.op is not None and step.node.op.get_attr("TRandom")
+        ]
+        self._numbers = {t: number for number, t in enumerate(drawing)}
+        self.streams = NodeStreams(random) if isinstance(random, RandomSource) else random.inside()
         self._half = half
         self._mode = Mode() if half is None else half.mode
         self._external: dict[tuple[str, str | int], Array] = {
@@ -105,6 +113,7 @@ class BoundPlan:
         self._views: dict[Any, Array] = {}
         self._temps: dict[Any, tuple[Array, ...]] = {}
         self._prepared: dict[Any, Any] = {}
+        self._contexts: dict[Any, OpContext] = {}
         self._states: dict[Node, Any] = {}
         self._stateful: list[tuple[Node, OpContext, Step]] = []
         self._forward, self._backward = _Calls(), _Calls()
@@ -121,14 +130,18 @@ class BoundPlan:
             steps = steps[plan.forward_steps :] if half.backward else steps[: plan.forward_steps]
             used = plan.used(steps)
             self._arrays = [self._array(i, value) if i in used else None for i, value in enumerate(plan.values)]
+        self._apart = _written_apart(self._external)
         for t in steps:
-            step = plan.steps[t]
             if t not in placed.elided:
-                (self._forward if t < plan.forward_steps else self._backward).add(self._call(t, step), step.node)
+                step = plan.steps[t]
+                calls = self._forward if t < plan.forward_steps else self._backward
+                calls.calls.append(self._call(t, step))
+                calls.nodes.append(step.node)
         self.outputs: list[Array] = [self._arrays[value] for value in plan.outputs]
         self._zeros = [self._external["grad", name] for name in plan.zero_grads if ("grad", name) in self._external]
-        self._fresh = False
-        self._started: tuple[bool, Any] | None = None
+        self._ready = False
+        """Whether forward has left what backward reads."""
+        self.forwards = self.backwards = 0
         self.memory = Memory(
             int(self._arena.nbytes),
             placed.naive_bytes,
@@ -150,29 +163,58 @@ class BoundPlan:
             MXNetError: an operator failed; it tells the node, the operator and the user's line.
         """
         self._mode.is_train = is_train
-        self._fresh = False
-        assert self.plan.memory is not None
-        self._started = (is_train, self._random.state()) if self.plan.memory.overwritten else None
+        self.forwards += 1
+        self._ready = False
+        self.streams.begin()
         if monitor is None:
             self._forward.run()
         else:
             self._watch(monitor)
-        self._fresh = True
+        self._ready = True
 
     def _watch(self, monitor: Callable[[str, Array], None]) -> None:
         calls = dict(zip(self._forward.nodes, self._forward.calls, strict=True))
-        for step in self.plan.steps[: self.plan.forward_steps]:
+        steps = self.plan.steps[: self.plan.forward_steps]
+        nodes = [member.node for step in steps for member in step.members or (step,) if member.node.op is not None]
+        shown = _InOrder(sorted(nodes, key=self.plan.graph.index.__getitem__), monitor)
+        for step in steps:
+            members = step.members or (step,)
+            if any(self._arrays[value] is None for member in step.members for value in member.writes):
+                # What the step computes on its way is in no array: its members show it.
+                self._run_members(step, shown)
+                members = ()
             # A view has no call: its values are there as soon as its input's are.
             if step.node in calls:
                 _Calls([calls[step.node]], [step.node]).run()
-            for name, value in zip(step.node.output_names(), step.writes, strict=True):
-                monitor(name, self._arrays[value])
+            for member in members:
+                if member.node.op is not None:  # the others are the executor's own
+                    shown.add(member.node, self.arrays_of(member.writes))
+
+    def _run_members(self, step: Step, shown: _InOrder) -> None:
+        """Run the steps that `step` stands for, in memory of their own."""
+        arrays: dict[int, Array] = {}
+        for member in step.members:
+            targets = [allocate(self._backend, spec.shape, spec.dtype) for spec in member.call.outputs]
+            temps = tuple([allocate(self._backend, temp.shape, temp.dtype) for temp in member.temps])
+            context = OpContext(
+                self._backend.xp, self._backend.special, self.streams.stream(0), self._backend, self._mode, temps
+            )
+            context.call = member.call
+            placed = self._laid if member.as_laid else self.arrays_of
+            inputs = [arrays[v] if v in arrays else placed((v,))[0] for v in member.reads]
+            arrays.update(zip(member.writes, targets, strict=True))
+            _Calls([member.compute.bound(member.node.params, context, inputs, targets)], [member.node]).run()
+            outputs = [
+                array if array.shape == self.plan.values[v].shape else logical(array, self.plan.values[v].spec.layout)
+                for v, array in zip(member.writes, targets, strict=True)
+            ]
+            shown.add(member.node, outputs)
 
     def backward(self, head_grads: Sequence[Array | None] = ()) -> None:
         """Compute the gradients, into the arrays given for them; again and again after one forward.
 
-        Where the memory of what forward left is used for gradients, forward is run once more before the second time,
-        unless it draws random numbers: the arguments must be as they were.
+        The plan keeps what backward reads: only arguments, outputs and auxiliary states that the caller has overwritten
+        since forward, and that a gradient is computed from, are read as they are now.
 
         Args:
             head_grads: the gradient of each output, shaped like it; None, or none at all, for outputs whose operator
@@ -180,33 +222,22 @@ class BoundPlan:
 
         Raises:
             ConflictError: forward has not run.
-            UnsupportedError: forward would have to run once more, and it draws random numbers.
             BadRequestError: a head gradient is missing, or there are more than outputs.
             ShapeError: a head gradient has not the shape of its output.
         """
-        if not self._fresh:
-            self._repeat()
+        self.backwards += 1
+        if not self._ready:
+            raise ConflictError("backward needs the values of a forward run: call forward(is_train=True) before it")
         self._take_in(head_grads)
         self._mode.is_train = True
-        assert self.plan.memory is not None
-        self._fresh = not self.plan.memory.overwritten
         for array in self._zeros:
             array[...] = 0
         self._backward.run()
 
-    def _repeat(self) -> None:
-        """Run forward again as it ran last."""
-        if self._started is None:
-            raise ConflictError("backward needs the values of a forward run: call forward(is_train=True) before it")
-        self._mode.is_train, start = self._started
-        now = self._random.state()
-        self._random.restore(start)
-        self._forward.run()
-        self._random.restore(now)
-
     def run_half(self, number: int) -> None:
         """Run the half that was bound, as the step `number` of a loop: operators' states are that step's."""
         assert self._half is not None
+        self.streams.advance()
         if self._stateful:
             states = self._half.states()
             for node, context, step in self._stateful:
@@ -256,7 +287,15 @@ class BoundPlan:
         assert placed is not None
         if value.array is not None:
             return self._external[value.array]
-        owner, home = placed.owner[number], placed.home[number]
+        if value.part is not None:
+            base, begin = value.part
+            home = placed.home[base]
+            assert home is not None
+            return self._view(home + begin, value.shape, value.dtype)
+        home = placed.home[number]
+        if home is not None:
+            return self._placed(home, value.spec)
+        owner = placed.owner[number]
         if owner is not None:
             external = self.plan.values[owner].array
             assert external is not None
@@ -265,7 +304,17 @@ class BoundPlan:
                 # NumPy views nothing as elements of another size: an empty array is one of its own.
                 array = array.view(value.dtype) if array.size else self._backend.empty(value.shape, value.dtype)
             return array.reshape(value.shape)
-        return None if home is None else self._view(home, value.shape, value.dtype)
+        return None
+
+    def _placed(self, home: int, spec: ArraySpec) -> Array:
+        """The array of a value at this place of the arena: one for all values that are there one after the other."""
+        if spec.layout == PLAIN:
+            return self._view(home, spec.shape, spec.dtype)
+        key = (home, spec.shape, spec.dtype, spec.layout)
+        array = self._views.get(key)
+        if array is None:
+            array = self._views[key] = logical(self._view(home, as_laid(spec), spec.dtype), spec.layout)
+        return array
 
     def _view(self, offset: int, shape: tuple[int, ...], dtype: Any) -> Array:
         """The array at this place of the arena: one for all values that are there one after the other."""
@@ -284,40 +333,71 @@ class BoundPlan:
         return temp
 
     def _call(self, t: int, step: Step) -> Call:
-        placed, backend = self.plan.memory, self._backend
+        placed = self.plan.memory
         assert placed is not None
-        context = OpContext(
-            backend.xp,
-            backend.special,
-            self._random,
-            backend,
-            self._mode,
-            self._temp(step, placed.temps[t]) if step.temps else (),
-        )
-        if step.saved != UNWANTED:
-            context.saved = self._arrays[step.saved]
-        context.state = self._state(step, context)
-        shared = placed.inplace[t]
-        context.call, context.prepared = step.call, self._prepared
-        context.req = tuple([OpReq.INPLACE if k in shared else req for k, req in enumerate(step.req)])
-        inputs = [self._arrays[value] for value in step.reads]
-        outputs = [None if value == UNWANTED else self._arrays[value] for value in step.writes]
+        arrays = self._arrays
+        temp = self._temp(step, placed.temps[t]) if step.temps else ()
+        context = self._context(t, step, temp, placed.inplace[t])
+        inputs = [arrays[value] for value in step.reads]
+        outputs = [None if value == UNWANTED else arrays[value] for value in step.writes]
+        if step.as_laid:
+            inputs, outputs = self._laid(step.reads), self._laid(step.writes)
         try:
+            if context.alike is not None and self._apart:
+                return context.alike(inputs, outputs)
             return step.compute.bound(step.node.params, context, inputs, outputs)
         except Exception as error:
             raise at_node(error, step.node) from error
 
+    def _laid(self, values: Sequence[int]) -> list[Array]:
+        """The arrays of values as they lie in memory, one object for each; None for those that nobody wants."""
+        arrays = []
+        for value in values:
+            spec = None if value == UNWANTED else self.plan.values[value].spec
+            array = None if spec is None else self._arrays[value]
+            if spec is not None and spec.layout != PLAIN:
+                assert self.plan.memory is not None
+                home = self.plan.memory.home[value]
+                assert home is not None
+                array = self._view(home, as_laid(spec), spec.dtype)
+            arrays.append(array)
+        return arrays
+
+    def _context(self, t: int, step: Step, temp: tuple[Array, ...], shared: Mapping[int, int]) -> OpContext:
+        """One for all steps that are alike, unless they have a state, draw, or leave something for backward."""
+        key = (id(step.call), id(temp), tuple(shared.items()), step.req)
+        context = self._contexts.get(key)
+        if context is not None:
+            return context
+        backend = self._backend
+        context = OpContext(
+            backend.xp,
+            backend.special,
+            self.streams.stream(self._numbers.get(t, len(self._numbers) + t)),
+            backend,
+            self._mode,
+            temp,
+        )
+        context.call, context.prepared = step.call, self._prepared
+        context.req = tuple([OpReq.INPLACE if k in shared else req for k, req in enumerate(step.req)])
+        owner = step.node.forward or step.node
+        stateful = owner.op is not None and owner.op.get_attr("FCreateOpState") is not None
+        if step.saved != UNWANTED:
+            context.saved = self._arrays[step.saved]
+        elif not stateful and not (owner.op is not None and owner.op.get_attr("TRandom")):
+            self._contexts[key] = context
+        if stateful:
+            context.state = self._state(step, context)
+        return context
+
     def _state(self, step: Step, context: OpContext) -> Any:
         """What FCreateOpState `(params, ctx, in_shapes, in_types)` makes, once; backward sees its forward node's."""
         node = step.node
-        owner = node.forward or node
-        if owner.op is None or owner.op.get_attr("FCreateOpState") is None:
-            return None
         if self._half is not None:
             self._stateful.append((node, context, step))
             return None
         if node.forward is not None:
-            return self._states.get(owner)
+            return self._states.get(node.forward)
         state = self._states[node] = self._new_state(step, context)
         return state
 
@@ -333,6 +413,35 @@ class BoundPlan:
             raise at_node(error, node) from error
 
 
+class _InOrder:
+    """Shows a monitor the outputs of nodes in one order, whatever the order they come in.
+
+    Args:
+        nodes: the nodes that will come, in the order to show them.
+        monitor: called with each output's name and array.
+    """
+
+    def __init__(self, nodes: Sequence[Node], monitor: Callable[[str, Array], None]) -> None:
+        self._nodes = nodes
+        self._next = 0
+        self._monitor = monitor
+        self._early: dict[Node, list[Array]] = {}
+
+    def add(self, node: Node, arrays: Sequence[Array]) -> None:
+        """Show the outputs of `node`, or note them until its turn: their arrays may be used for others meanwhile."""
+        if node is not self._nodes[self._next]:
+            self._early[node] = [array.copy() for array in arrays]
+            return
+        self._show(node, arrays)
+        while self._early and self._nodes[self._next] in self._early:
+            self._show(self._nodes[self._next], self._early.pop(self._nodes[self._next]))
+
+    def _show(self, node: Node, arrays: Sequence[Array]) -> None:
+        self._next += 1
+        for name, array in zip(node.output_names(), arrays, strict=True):
+            self._monitor(name, array)
+
+
 class _Calls:
     """Prepared calls and, for errors, the node of each."""
 
@@ -341,10 +450,6 @@ class _Calls:
     def __init__(self, calls: list[Call] | None = None, nodes: list[Node] | None = None) -> None:
         self.calls: list[Call] = calls or []
         self.nodes: list[Node] = nodes or []
-
-    def add(self, call: Call, node: Node) -> None:
-        self.calls.append(call)
-        self.nodes.append(node)
 
     def run(self) -> None:
         call: Any = None
@@ -365,8 +470,26 @@ class _Calls:
                 raise at_node(error, self.nodes[self.calls.index(call)]) from error
 
 
+def _written_apart(arrays: Mapping[tuple[str, str | int], Array]) -> bool:
+    """Whether none of the arrays that a plan writes outside its arena is in the memory of another; False in doubt."""
+    owners: Counter[int] = Counter()
+    written = []
+    for (kind, _), array in arrays.items():
+        owner = array
+        while getattr(owner, "base", None) is not None:
+            owner = owner.base
+        owners[id(owner)] += 1
+        if kind != "arg":
+            written.append(id(owner))
+    return all(owners[owner] == 1 for owner in written)
+
+
 def at_node(error: Exception, node: Node) -> MXNetError:
     """`error`, raised inside an operator, with the name of its node."""
+    if isinstance(error, MemoryError):
+        error = OutOfMemoryError("memory: expected enough for this step, got none from the system: use smaller arrays")
     if not isinstance(error, MXNetError):
-        error = MXNetError(f"the operator failed: {type(error).__name__}: {error}{user_line(error)}")
+        error = device_error(error) or MXNetError(
+            f"the operator failed: {type(error).__name__}: {error}{user_line(error)}"
+        )
     return error.at(node.name, node.op.name if node.op is not None else None, node.source)

@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
 
-from opbox_ops.backend.base import ALIGNMENT
 from opbox_ops.compute import Array, ArraySpec, OpContext
 from opbox_ops.control_flow.subgraph import Body, Run, Subgraph
 
 from ..graph.ir import Graph
+from ..graph.passes.memory import aligned
 from ..graph.subgraph import GraphSubgraph
 from .plan import UNWANTED, Plan, Value
 from .run import BoundPlan, Half
@@ -190,7 +190,7 @@ class _Layout:
         self._values = values
         self._offsets: dict[tuple[str, str | int], int] = {}
         self._end = self._stack(saved, 0)
-        self._arena = self._end, self._end + _aligned(plan.arena_bytes)
+        self._arena = self._end, self._end + aligned(plan.arena_bytes)
         self.saved_bytes = self._end + plan.memory.kept_bytes
         self.total = self._stack(others, self._arena[1])
 
@@ -198,7 +198,7 @@ class _Layout:
         for place in places:
             if place in self._values and place not in self._offsets:
                 self._offsets[place] = offset
-                offset += _aligned(self._values[place].nbytes)
+                offset += aligned(self._values[place].nbytes)
         return offset
 
     def arrays(self, ctx: OpContext, room: Array) -> dict[tuple[str, str | int], Array]:
@@ -211,7 +211,3 @@ class _Layout:
     def arena(self, room: Array) -> Array:
         """The arena in a room."""
         return room[self._arena[0] : self._arena[1]]
-
-
-def _aligned(nbytes: int) -> int:
-    return -(-nbytes // ALIGNMENT) * ALIGNMENT

@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from opbox_ops.node import Entry, Node
 from opbox_protocol.errors import GraphError
+
+if TYPE_CHECKING:
+    from opbox_ops.operator import Op
 
 __all__ = ["Graph", "post_order"]
 
@@ -28,12 +31,15 @@ def post_order(heads: Iterable[Entry]) -> tuple[Node, ...]:
         stack = [(head.node, 0)]
         while stack:
             node, position = stack.pop()
-            if position > len(node.inputs) or (position == len(node.inputs) and node.forward is None):
+            inputs = node.inputs
+            if position < len(inputs):
+                child = inputs[position].node
+            elif position > len(inputs) or node.forward is None:
                 ordered.append(node)
                 continue
+            else:
+                child = node.forward
             stack.append((node, position + 1))
-            child = node.inputs[position].node if position < len(node.inputs) else node.forward
-            assert child is not None
             if child not in seen:
                 seen.add(child)
                 stack.append((child, 0))
@@ -46,8 +52,12 @@ class Graph:
     Args:
         heads: the outputs, in order; the same entry may be there twice, and a variable may be a head.
         nodes: the nodes in an order of the caller's, each after its inputs; by default NNVM's.
+        begins: a graph whose nodes are the first of `nodes`: what is known of these is not worked out again.
 
     Attributes:
+        index: the number of each node.
+        row_ptr: the number of each node's first output, counted over all nodes in order; and of all outputs.
+        calls: a node for each operator and parameters in the graph.
         inferred: what inference found out last, "shapes" and "types": the values of the variables, and those of all
             entries. A graph that is asked about and bound afterwards is not inferred twice.
 
@@ -59,19 +69,60 @@ class Graph:
         ['data', 'fc1_weight', 'fc1_bias']
     """
 
-    def __init__(self, heads: Sequence[Entry], nodes: Sequence[Node] | None = None) -> None:
+    def __init__(
+        self, heads: Sequence[Entry], nodes: Sequence[Node] | None = None, begins: Graph | None = None
+    ) -> None:
         self.heads = tuple(heads)
         self.nodes = post_order(self.heads) if nodes is None else tuple(nodes)
-        self.index = {node: i for i, node in enumerate(self.nodes)}
         self.inferred: dict[str, tuple[list[Any], list[Any]]] = {}
-        self.row_ptr = [0]
-        for node in self.nodes:
-            self.row_ptr.append(self.row_ptr[-1] + node.num_outputs)
-        self._auxiliary = self._find_auxiliary()
+        self._begins = begins
+        if begins is None:
+            self.index: dict[Node, int] = {}
+            self.row_ptr = [0]
+            self.calls: dict[tuple[Op, int], Node] = {}
+            self._auxiliary: set[Node] = set()
+        else:
+            self.index, self.row_ptr = begins.index.copy(), begins.row_ptr.copy()
+            self.calls, self._auxiliary = begins.calls.copy(), begins._auxiliary.copy()
+        self._number(len(self.index))
         self._check_names()
 
     def __repr__(self) -> str:
         return f"<Graph {', '.join(self.output_names[:3])}: {len(self.nodes)} nodes>"
+
+    def _number(self, start: int) -> None:
+        """Number the nodes from `start` on, and their outputs; find out which variables are auxiliary states."""
+        index, row_ptr, calls = self.index, self.row_ptr, self.calls
+        # By operator and parameters: how many outputs a call has, and the positions of its auxiliary states.
+        forms: dict[tuple[Op, int], tuple[int, list[int]]] = {}
+        end = row_ptr[-1]
+        for i, node in enumerate(self.nodes[start:] if start else self.nodes, start):
+            index[node] = i
+            op = node.op
+            if op is None:
+                end += 1
+            else:
+                key = (op, id(node.params))
+                form = forms.get(key)
+                if form is None:
+                    form = forms[key] = (op.num_outputs(node.params), op.aux_indices(node.params))
+                    calls.setdefault(key, node)
+                end += form[0] if node.outputs is None else node.outputs
+                if form[1]:
+                    self._note_states(node, form[1])
+            row_ptr.append(end)
+
+    def _note_states(self, node: Node, positions: Sequence[int]) -> None:
+        for i in positions:
+            if i >= len(node.inputs):
+                continue
+            state = node.inputs[i].node
+            if state.op is not None and node.op is not None:
+                name = node.op.input_names(node.params)[i]
+                raise GraphError(
+                    f"{name} is an auxiliary state: expected a variable, got the output of {state.name!r}"
+                ).at(node.name, node.op.name, node.source)
+            self._auxiliary.add(state)
 
     @property
     def num_entries(self) -> int:
@@ -83,23 +134,42 @@ class Graph:
         return self.row_ptr[self.index[entry.node]] + entry.index
 
     @cached_property
-    def touched(self) -> tuple[list[list[int]], list[list[int]]]:
-        """What rules run over: for each node the entries that its rule reads, for each entry the nodes that touch it.
-
-        A rule reads the node's inputs, and after them those of `node.like`; a node touches these and its outputs.
-        """
+    def reads(self) -> list[tuple[int, ...]]:
+        """For each node the numbers of the entries that its rules read: its inputs, and after them `node.like`."""
         index, row_ptr = self.index, self.row_ptr
-        reads: list[list[int]] = []
+        reads = [] if self._begins is None else self._begins.reads.copy()
+        for node in self.nodes[len(reads) :] if reads else self.nodes:
+            inputs = node.inputs
+            if node.forward is not None:
+                inputs += node.like
+            if len(inputs) == 1:
+                child, k = inputs[0]
+                reads.append((row_ptr[index[child]] + k,))
+            else:
+                reads.append(tuple([row_ptr[index[child]] + k for child, k in inputs]))
+        return reads
+
+    @cached_property
+    def first_touching(self) -> list[int]:
+        """For each entry the first operator's node whose rules read it or make it; beyond all where there is none."""
+        first = [len(self.nodes)] * self.num_entries
+        for i in range(len(self.nodes) - 1, -1, -1):
+            if self.nodes[i].op is not None:
+                for entry in self.reads[i]:
+                    first[entry] = i
+                for entry in range(self.row_ptr[i], self.row_ptr[i + 1]):
+                    first[entry] = i
+        return first
+
+    @cached_property
+    def touching(self) -> list[list[int]]:
+        """For each entry the operators' nodes whose rules read it or make it, in their order."""
         touching: list[list[int]] = [[] for _ in range(self.num_entries)]
         for i, node in enumerate(self.nodes):
-            entries = [row_ptr[index[entry.node]] + entry.index for entry in node.inputs]
-            if node.forward is not None:
-                entries += [self.entry_id(entry) for entry in node.like]
-            reads.append(entries)
             if node.op is not None:
-                for entry in {*entries, *range(row_ptr[i], row_ptr[i + 1])}:
+                for entry in {*self.reads[i], *range(self.row_ptr[i], self.row_ptr[i + 1])}:
                     touching[entry].append(i)
-        return reads, touching
+        return touching
 
     @cached_property
     def variables(self) -> list[Node]:
@@ -128,23 +198,6 @@ class Graph:
     def output_names(self) -> list[str]:
         """As MXNet's `list_outputs`: `fc1_output`, `bn_mean`; a variable's is its own name."""
         return [head.node.output_names()[head.index] for head in self.heads]
-
-    def _find_auxiliary(self) -> set[Node]:
-        states: set[Node] = set()
-        for node in self.nodes:
-            if node.op is None:
-                continue
-            for i in node.op.aux_indices(node.params):
-                if i >= len(node.inputs):
-                    continue
-                state = node.inputs[i].node
-                if state.op is not None:
-                    name = node.op.input_names(node.params)[i]
-                    raise GraphError(
-                        f"{name} is an auxiliary state: expected a variable, got the output of {state.name!r}"
-                    ).at(node.name, node.op.name, node.source)
-                states.add(state)
-        return states
 
     def _check_names(self) -> None:
         counts = Counter(node.name for node in self.variables)

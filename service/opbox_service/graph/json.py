@@ -9,10 +9,10 @@ from opbox_ops import registry
 from opbox_ops.control_flow.subgraph import SubgraphParams
 from opbox_ops.node import Entry, Node
 from opbox_protocol import symbol_json
+from opbox_protocol.collector import collection_paused
 from opbox_protocol.errors import LimitError
 from opbox_protocol.symbol_json import ParsedCall, Row
 
-from ..collector import collection_paused
 from ..task import checkpoint
 from .ir import Graph
 from .subgraph import GraphSubgraph, subgraphs_of
@@ -104,7 +104,7 @@ class _Maker:
                 raise LimitError(
                     "the graph's nodes have too many outputs together: expected as many as its limit of edges"
                 )
-        return Node(op, name, attrs, params, tuple(Entry(node, output) for node, output in inputs), source=source)
+        return Node(op, name, attrs, params, tuple([Entry(node, output) for node, output in inputs]), source=source)
 
     def outputs(self, node: Node) -> int:
         return node.num_outputs

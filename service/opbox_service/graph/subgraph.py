@@ -19,7 +19,7 @@ from .ir import Graph
 from .passes.infer_shape import infer_shape
 from .passes.infer_type import infer_type
 
-__all__ = ["GraphSubgraph", "subgraphs_of"]
+__all__ = ["GraphSubgraph", "is_stateful", "subgraphs_of"]
 
 INFERENCES = 64
 """How many answers of inference a subgraph remembers: rules are run again whenever a neighbour learns something."""
@@ -41,7 +41,7 @@ class GraphSubgraph(Subgraph):
         states = set(graph.auxiliary_states)
         self.states = frozenset(k for k, node in enumerate(graph.variables) if node in states)
         self.num_outputs = len(graph.heads)
-        self.stateful = any(map(_is_stateful, graph.nodes))
+        self.stateful = any(map(is_stateful, graph.nodes))
         self.bodies: LRUCache[Any, Body] = LRUCache(PLANS)
         self._shapes: LRUCache[Any, Any] = LRUCache(INFERENCES)
         self._types: LRUCache[Any, Any] = LRUCache(INFERENCES)
@@ -106,7 +106,8 @@ def subgraphs_of(node: Node) -> tuple[GraphSubgraph, ...]:
     return getattr(node.params, "subgraphs", ())
 
 
-def _is_stateful(node: Node) -> bool:
+def is_stateful(node: Node) -> bool:
+    """Whether an operator, or one in its subgraphs, keeps a state for backward that is not an array."""
     if node.op is None or node.op.get_attr("FCreateOpState") is None:
         return False
     inside = subgraphs_of(node)

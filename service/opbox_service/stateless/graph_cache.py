@@ -121,8 +121,9 @@ def _spelling(document: dict[str, Any]) -> bytes | None:
 
 def is_shareable(graph: Graph) -> bool:
     """Whether a graph may be kept: operators of a user's own are one session's, and may be defined anew there."""
-    return not any(
-        (node.op is not None and node.op.get_attr("TUserCode"))
-        or not all(is_shareable(subgraph.graph) for subgraph in subgraphs_of(node))
-        for node in graph.nodes
-    )
+    for node in graph.calls.values():
+        if node.op is not None and node.op.get_attr("TUserCode"):
+            return False
+        if not all(is_shareable(subgraph.graph) for subgraph in subgraphs_of(node)):
+            return False
+    return True

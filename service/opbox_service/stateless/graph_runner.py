@@ -13,10 +13,10 @@ from pydantic import Field
 from opbox_ops.backend import backend_for
 from opbox_protocol.errors import BadRequestError, UnsupportedError
 
-from ..carriers import AnswerLimit
+from ..carriers import AnswerLimit, OwnerQuota
 from ..device_time import DeviceTimes
 from ..graph.ir import Graph
-from ..quota import Budget, Ledger, MeteredBackend
+from ..quota import Ledger
 from ..settings import Settings
 from ..validation import Expected, RandomSeed, Strict
 from .graph_cache import GraphCache
@@ -65,7 +65,8 @@ class GraphRunner:
         self._ledger = ledger
         self._graphs = graphs
         self._device_times = device_times
-        self._plans = PlanCache(settings.plan_cache, settings.plan_cache_bytes, settings.max_session_bytes)
+        self._plans = PlanCache(settings.plan_cache, settings.plan_cache_bytes)
+        ledger.give_up = self._plans.clear
 
     def close(self) -> None:
         """Drop all compiled plans."""
@@ -81,6 +82,7 @@ class GraphRunner:
         *,
         backward: bool,
         owner: str,
+        quota: OwnerQuota | None = None,
     ) -> Iterator[dict[str, Array]]:
         """Run a graph forward, and backward if asked; its outputs, valid in the block.
 
@@ -90,6 +92,7 @@ class GraphRunner:
             tensors: by argument and auxiliary state; for backward head gradients too, as `head_grad:<output>`.
             limit: how large the outputs, and for backward the gradients, may be.
             owner: for whom, and whose memory it takes meanwhile.
+            quota: of the owner; None for the settings'.
 
         Raises:
             BadRequestError: a tensor is missing, or is nobody's.
@@ -104,11 +107,11 @@ class GraphRunner:
         _check_names(graph, inputs, heads)
         wrt = _wanted(graph, parameters, inputs) if isinstance(parameters, BackwardParameters) else ()
         host = backend_for(device)
-        budget = Budget(self._settings.max_session_bytes, self._ledger.of(owner, device), "memory of the call")
-        backend: Any = MeteredBackend(host, budget)
-        scope: Any = getattr(host, "device", None) or contextlib.nullcontext()
+        limit_bytes = self._settings.max_session_bytes if quota is None else quota.session_bytes
+        memory = self._ledger.of(owner, device)
         begun = time.monotonic()
-        with scope, budget.settling(), self._plans.borrow(key, graph, inputs, wrt, device, backend) as compiled:
+        with host.scope(), self._plans.borrow(key, graph, inputs, wrt, device, host, memory, limit_bytes) as compiled:
+            backend: Any = compiled.backend
             limit.check("the outputs", [*compiled.executor.outputs, *compiled.grads.values()])
             for name, array in compiled.arrays.items():
                 backend.write(array, inputs[name])
@@ -119,6 +122,7 @@ class GraphRunner:
             outputs = {name: backend.get(array) for name, array in zip(names, executor.outputs, strict=True)}
             if backward:
                 # Backward may write over an output that is an input's array, or that it needs no more.
+                compiled.budget.reserve(sum(int(array.nbytes) for array in outputs.values()))
                 outputs = {name: array.copy() for name, array in outputs.items()}
                 executor.backward([backend.put(heads[name]) if name in heads else None for name in names])
                 outputs |= {GRAD + name: backend.get(array) for name, array in compiled.grads.items()}

@@ -13,7 +13,7 @@ from ..graph.ir import Graph
 from ..graph.passes.infer_shape import infer_shape
 from ..graph.passes.infer_type import infer_type
 from ..task import graph_budget
-from ..validation import Expected, Strict
+from ..validation import Expected, InPieces, Strict
 
 __all__ = ["GraphReference", "Shape", "ShapeQuery", "TypeQuery", "infer_shapes", "infer_types"]
 
@@ -22,6 +22,7 @@ GraphReference = Annotated[
     Field(description='Symbol JSON, or "sha256:<hex>" of one sent before.'),
     Expected('symbol JSON as an object, or "sha256:<hex>" of one sent before'),
 ]
+TypeName = Annotated[str | None, Expected("numpy's name of a type, or null")]
 Shape = Annotated[list[int] | None, Expected("a list of integers or null")]
 
 
@@ -29,8 +30,13 @@ class ShapeQuery(Strict):
     """A graph whose shapes are asked for, and the shapes that are known."""
 
     graph: GraphReference
-    shapes: dict[str, Shape] = Field(default={}, description="By argument; -1 an unknown dimension, null all unknown.")
+    shapes: Annotated[dict[str, Shape], InPieces()] = Field(
+        default={}, description="By argument; -1 an unknown dimension, null all unknown."
+    )
     partial: bool = Field(default=False, description="Leave unknown what the given shapes do not determine.")
+    as_mxnet: bool = Field(
+        default=False, description="With partial: infer no more than MXNet 1.9.1 does while shapes are unknown."
+    )
     trace: bool = Field(default=False, description="Tell which rule learnt what, and what stayed unknown.")
 
 
@@ -38,7 +44,7 @@ class TypeQuery(Strict):
     """A graph whose element types are asked for, and the types that are known."""
 
     graph: GraphReference
-    types: dict[str, Annotated[str | None, Expected("numpy's name of a type, or null")]] = Field(
+    types: Annotated[dict[str, TypeName], InPieces()] = Field(
         default={}, description="numpy's names by argument; null is unknown."
     )
     partial: bool = Field(default=False, description="Leave unknown what the given types do not determine.")
@@ -57,7 +63,7 @@ def infer_shapes(graph: Graph, query: ShapeQuery, max_rank: int) -> dict[str, An
     shapes = {name: None if shape is None else tuple(shape) for name, shape in query.shapes.items()}
     trace: list[dict[str, Any]] | None = [] if query.trace else None
     with graph_budget():
-        inferred = infer_shape(graph, shapes, partial=query.partial, trace=trace)
+        inferred = infer_shape(graph, shapes, partial=query.partial, as_mxnet=query.as_mxnet, trace=trace)
     sides = (
         [None if shape is None else list(shape) for shape in side]
         for side in (inferred.arg_shapes, inferred.out_shapes, inferred.aux_shapes)

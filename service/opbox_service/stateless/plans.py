@@ -6,7 +6,7 @@ gives the executor back. Two calls at a time get two executors. What lies idle i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Lock
@@ -14,25 +14,32 @@ from typing import Any
 
 from cachetools import LRUCache
 
-from opbox_ops.backend import RandomSource
+from opbox_ops.backend import Backend, RandomSource
 from opbox_ops.compute import Array
 
 from ..executor import BoundPlan, bind
 from ..graph.ir import Graph
+from ..quota import Budget, MeteredBackend
 
 __all__ = ["Compiled", "PlanCache"]
 
 
 @dataclass(slots=True)
 class Compiled:
-    """An executor, the arrays that it is bound to, the bytes of all, and what counts its temporaries no more."""
+    """An executor, the arrays that it is bound to, and its backend.
+
+    Attributes:
+        budget: counts the memory of all, for whoever uses it now or did last.
+        nbytes: of all.
+    """
 
     executor: BoundPlan
     arrays: dict[str, Array]
     grads: dict[str, Array]
     random: RandomSource
+    backend: MeteredBackend
+    budget: Budget
     nbytes: int
-    settle: Callable[[], None]
 
 
 class PlanCache:
@@ -41,19 +48,25 @@ class PlanCache:
     Args:
         size: how many kinds to keep.
         nbytes: how much memory they may keep.
-        max_bytes: the most memory of one executor.
     """
 
-    def __init__(self, size: int, nbytes: int, max_bytes: int) -> None:
+    def __init__(self, size: int, nbytes: int) -> None:
         self._limit = nbytes
-        self._max_bytes = max_bytes
         self._idle: LRUCache[Hashable, list[Compiled]] = LRUCache(size)
         self._bytes = 0
         self._lock = Lock()
 
     @contextmanager
     def borrow(
-        self, key: str, graph: Graph, like: dict[str, Any], wrt: tuple[str, ...], device: str, backend: Any
+        self,
+        key: str,
+        graph: Graph,
+        like: dict[str, Any],
+        wrt: tuple[str, ...],
+        device: str,
+        backend: Backend,
+        memory: Budget,
+        limit: int,
     ) -> Iterator[Compiled]:
         """An executor for arrays like these; the block has it for itself.
 
@@ -62,29 +75,48 @@ class PlanCache:
             graph: the graph.
             like: arrays by argument and auxiliary name, for their shapes and types.
             wrt: the arguments whose gradients are wanted.
-            device, backend: where it runs; the backend is a MeteredBackend.
+            device, backend: where it runs.
+            limit: the most memory of the call.
+            memory: of whom it is for. An idle executor is counted for who used it last, and goes when anybody needs it.
 
         Raises:
+            QuotaError: there is no room in `memory`.
             BadRequestError, ShapeError, …: as `bind`.
         """
         place = (key, device, wrt, tuple((name, tensor.shape, tensor.dtype) for name, tensor in like.items()))
         compiled = self._take(place)
-        if compiled is None:
-            compiled = self._compile(graph, like, wrt, backend)
         try:
+            if compiled is None:
+                compiled = self._compile(graph, like, wrt, backend, memory, limit)
+            else:
+                compiled.budget.wake(memory, limit)
             yield compiled
-        finally:
-            compiled.settle()
-        # Not reached when the block failed: an executor in doubt is dropped.
+        except BaseException:  # an executor in doubt is dropped
+            if compiled is not None:
+                compiled.budget.close()
+            raise
         self._give(place, compiled)
 
     def clear(self) -> None:
         """Drop all that is idle."""
         with self._lock:
-            self._idle.clear()
-            self._bytes = 0
+            while self._idle:
+                self._drop_oldest()
 
-    def _compile(self, graph: Graph, like: dict[str, Any], wrt: tuple[str, ...], backend: Any) -> Compiled:
+    def _compile(
+        self, graph: Graph, like: dict[str, Any], wrt: tuple[str, ...], device: Backend, memory: Budget, limit: int
+    ) -> Compiled:
+        budget = Budget(limit, memory, "memory of the call")
+        try:
+            return self._bind(graph, like, wrt, MeteredBackend(device, budget), budget)
+        except BaseException:
+            budget.close()
+            raise
+
+    def _bind(
+        self, graph: Graph, like: dict[str, Any], wrt: tuple[str, ...], metered: MeteredBackend, budget: Budget
+    ) -> Compiled:
+        backend: Any = metered
         arrays = {name: backend.empty(tuple(tensor.shape), tensor.dtype) for name, tensor in like.items()}
         auxiliary = set(graph.auxiliary_names)
         grads = {name: backend.empty(arrays[name].shape, arrays[name].dtype) for name in wrt if name in arrays}
@@ -96,11 +128,13 @@ class PlanCache:
             aux={name: array for name, array in arrays.items() if name in auxiliary},
             backend=backend,
             random=random,
-            max_bytes=self._max_bytes,
+            max_bytes=budget.limit,
         )
         nbytes = executor.memory.arena_bytes + executor.memory.output_bytes
         nbytes += sum(int(array.nbytes) for group in (arrays, grads) for array in group.values())
-        return Compiled(executor, arrays, grads, random, nbytes, backend.settle)
+        budget.keep(nbytes)
+        budget.settle()
+        return Compiled(executor, arrays, grads, random, metered, budget, nbytes)
 
     def _take(self, place: Hashable) -> Compiled | None:
         with self._lock:
@@ -115,7 +149,9 @@ class PlanCache:
 
     def _give(self, place: Hashable, compiled: Compiled) -> None:
         if compiled.nbytes > self._limit:
+            compiled.budget.close()
             return
+        compiled.budget.rest()
         with self._lock:
             idle = self._idle.get(place, [])
             if not idle and len(self._idle) == self._idle.maxsize:
@@ -128,4 +164,6 @@ class PlanCache:
 
     def _drop_oldest(self) -> None:
         _, dropped = self._idle.popitem()
-        self._bytes -= sum(compiled.nbytes for compiled in dropped)
+        for compiled in dropped:
+            self._bytes -= compiled.nbytes
+            compiled.budget.close()

@@ -11,11 +11,15 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from ..plan import Plan
+from .channels_last import channels_last
 from .direct_gradients import direct_gradients
+from .fusion import fusion
+from .shared_products import shared_products
+from .views import views
 
 __all__ = ["PASSES", "PlanPass"]
 
 PlanPass: TypeAlias = Callable[[Plan], Plan]
 
-PASSES: tuple[PlanPass, ...] = (direct_gradients,)
+PASSES: tuple[PlanPass, ...] = (views, shared_products, direct_gradients, channels_last, fusion)
 """What every plan goes through, in this order."""

@@ -42,7 +42,8 @@ def direct_gradients(plan: Plan) -> Plan:
         if step.req[0] == OpReq.ADD:
             if readers[source] > 1 or not plan.steps[maker].compute.accumulates or plan.steps[maker].view:
                 continue
-            plan.steps[maker].req[k] = OpReq.ADD
+            req = plan.steps[maker].req
+            plan.steps[maker].req = (*req[:k], OpReq.ADD, *req[k + 1 :])
         plan.values[source].array = array
         plan.external[source] = External(adopt=step.req[0] == OpReq.WRITE, since=plan.forward_steps)
         plan.external.pop(target, None)

@@ -16,7 +16,7 @@ from opbox_ops.node import Entry, Node
 from opbox_ops.user_line import user_line
 from opbox_protocol.errors import BadRequestError, MXNetError, ShapeError
 
-from ...task import checkpoint
+from ...task import NODES, checkpoint
 from ..ir import Graph
 
 __all__ = ["Fixpoint", "Rules", "check_names", "failed_rule", "inferred_before", "tell"]
@@ -72,12 +72,12 @@ class Learnt(NamedTuple):
 
     Attributes:
         ins, outs: the positions whose values it changes, with the new ones.
-        complete: whether it was given complete values only.
+        settles: whether it has nothing to add afterwards, and nothing to object.
     """
 
     ins: tuple[tuple[int, Any], ...]
     outs: tuple[tuple[int, Any], ...]
-    complete: bool
+    settles: bool
 
 
 class Rules(Generic[T]):
@@ -102,9 +102,21 @@ class Rules(Generic[T]):
         learnt = self._learnt.get(key)
         if learnt is None:
             after_ins, after_outs = self._apply(node, ins, outs)
-            complete = all(map(self._complete, ins)) and all(map(self._complete, outs))
-            learnt = self._learnt[key] = Learnt(_changes(ins, after_ins), _changes(outs, after_outs), complete)
+            changes = _changes(ins, after_ins), _changes(outs, after_outs)
+            learnt = self._learnt[key] = Learnt(*changes, self._settles(node, changes, after_ins, after_outs))
         return learnt
+
+    def _settles(self, node: Node, changes: Sequence[Any], ins: Sequence[T], outs: Sequence[T]) -> bool:
+        """Whether the rule is done with the node: it has run on complete values, or would change nothing in these."""
+        if not (all(map(self._complete, ins)) and all(map(self._complete, outs))):
+            return False
+        if not any(changes):
+            return True
+        try:
+            after_ins, after_outs = self._apply(node, tuple(ins), tuple(outs))
+        except Exception:
+            return False  # it is raised when the node's turn comes again
+        return not (_changes(ins, after_ins) or _changes(outs, after_outs))
 
 
 def _changes(before: Sequence[T], after: Sequence[T]) -> tuple[tuple[int, T], ...]:
@@ -141,21 +153,36 @@ class Fixpoint(Generic[T]):
         self._rules = Rules(apply, complete)
         self._trace = trace
         self._show = show
-        self._ins, self._touching = graph.touched
 
-    def run(self, due: Iterable[int] | None = None) -> None:
-        """Apply rules until nothing changes, from all operator nodes or from those in `due`."""
-        nodes = self.graph.nodes
-        heap = [i for i in (range(len(nodes)) if due is None else due) if nodes[i].op is not None]
+    def run(self) -> None:
+        """Apply the rules of all nodes until nothing changes: in their order, and again those before a change."""
+        first = self.graph.first_touching
+        for i, node in enumerate(self.graph.nodes):
+            if node.op is None:
+                continue
+            if not i % NODES:
+                checkpoint(NODES)
+            changed = self._visit(i)
+            if not changed:
+                continue
+            if any(first[entry] < i for entry in changed):
+                self._again({other for entry in changed for other in self.graph.touching[entry] if other <= i}, i)
+            elif i not in self._settled:
+                self._again([i], i)
+
+    def _again(self, due: Iterable[int], last: int) -> None:
+        """Apply the rules of those in `due` that have not settled, and of those that changes make due, up to `last`."""
+        heap = [i for i in due if i not in self._settled]
         heapq.heapify(heap)
         waiting = set(heap)
+        touching = self.graph.touching
         while heap:
             checkpoint()
             i = heapq.heappop(heap)
             waiting.discard(i)
             for changed in self._visit(i):
-                for other in self._touching[changed]:
-                    if other not in waiting and other not in self._settled:
+                for other in touching[changed]:
+                    if other <= last and other not in waiting and other not in self._settled:
                         waiting.add(other)
                         heapq.heappush(heap, other)
 
@@ -163,27 +190,26 @@ class Fixpoint(Generic[T]):
         """Settle `entry` and whatever follows from it."""
         at = self.graph.entry_id(entry)
         self.values[at] = value
-        self.run(self._touching[at])
+        self._again(self.graph.touching[at], len(self.graph.nodes))
 
     def _visit(self, i: int) -> list[int]:
-        node, ins = self.graph.nodes[i], self._ins[i]
-        outs = range(self.graph.row_ptr[i], self.graph.row_ptr[i + 1])
-        before_in = tuple([self.values[e] for e in ins])
-        before_out = tuple([self.values[e] for e in outs])
+        node, ins, values = self.graph.nodes[i], self.graph.reads[i], self.values
+        start, end = self.graph.row_ptr[i], self.graph.row_ptr[i + 1]
+        before_in = (values[ins[0]],) if len(ins) == 1 else tuple([values[e] for e in ins])
+        before_out = tuple(values[start:end])
         try:
             learnt = self._rules.run(node, before_in, before_out)
-            # Once a rule has run on complete values, it can neither learn nor object again.
-            if learnt.complete:
+            changed = self._keep(node, "input", ins, learnt.ins) if learnt.ins else []
+            if learnt.outs:
+                changed += self._keep(node, "output", range(start, end), learnt.outs)
+            # An entry that is read twice and changed twice may have become something else.
+            if learnt.settles and len(changed) == len(learnt.ins) + len(learnt.outs):
                 self._settled.add(i)
-            if not learnt.ins and not learnt.outs:
-                return []
-            changed = self._keep(node, "input", ins, learnt.ins)
-            changed += self._keep(node, "output", outs, learnt.outs)
         except MXNetError as error:
             raise tell(error, node) from None
         except Exception as error:
-            values = ", ".join(str(self._show(value)) for value in (*before_in, *before_out))
-            raise tell(failed_rule(error, values), node) from error
+            shown = ", ".join(str(self._show(value)) for value in (*before_in, *before_out))
+            raise tell(failed_rule(error, shown), node) from error
         if changed and self._trace is not None:
             self._record(node, i, set(changed))
         return changed
@@ -192,8 +218,13 @@ class Fixpoint(Generic[T]):
         changed = []
         for k, value in news:
             entry = entries[k]
-            merged = self._merge(node, side, k, self.values[entry], value)
-            if not _equal(merged, self.values[entry]):
+            before = self.values[entry]
+            if before is None and value is not None:
+                self.values[entry] = value
+                changed.append(entry)
+                continue
+            merged = self._merge(node, side, k, before, value)
+            if not _equal(merged, before):
                 self.values[entry] = merged
                 changed.append(entry)
         return changed
@@ -201,7 +232,7 @@ class Fixpoint(Generic[T]):
     def named(self, node: Node, i: int) -> Mapping[str, int]:
         """The node's argument and output names, and their entry numbers."""
         assert node.op is not None
-        names = dict(zip(node.op.input_names(node.params), self._ins[i], strict=False))
+        names = dict(zip(node.op.input_names(node.params), self.graph.reads[i], strict=False))
         outs = zip(
             node.op.output_names(node.params), range(self.graph.row_ptr[i], self.graph.row_ptr[i + 1]), strict=True
         )

@@ -26,7 +26,7 @@ from opbox_ops.node import Entry, Node
 from opbox_ops.params import NoParams
 from opbox_protocol.errors import UnsupportedError
 
-from ...task import checkpoint
+from ...task import NODES, checkpoint
 from ..ir import Graph
 
 __all__ = ["Gradient", "gradient"]
@@ -86,9 +86,10 @@ class _Pass:
         for head, node in zip(self.graph.heads, head_grads, strict=True):
             self.known.add(node)
             self._add(head, Entry(node))
-        for node in reversed(self.graph.nodes):
+        for i, node in enumerate(reversed(self.graph.nodes)):
+            if not i % NODES:
+                checkpoint(NODES)
             if node.op is not None and node in self.reaching:
-                checkpoint()
                 self._visit(node)
         variables = {node.name: node for node in self.graph.variables}
         grads = {name: self._real(self.summed.get(Entry(variables[name]))) for name in self.wrt}
@@ -97,7 +98,7 @@ class _Pass:
         read = {entry.node for node in nodes for entry in node.inputs}
         read.update(entry.node for entry in heads)
         needed = tuple(i for i, node in enumerate(head_grads) if node in read)
-        graph = Graph(heads, (*self.graph.nodes, *(head_grads[i] for i in needed), *nodes))
+        graph = Graph(heads, (*self.graph.nodes, *(head_grads[i] for i in needed), *nodes), begins=self.graph)
         return Gradient(graph, len(self.graph.nodes), head_grads, needed, grads)
 
     def _head_names(self) -> list[str]:
@@ -118,52 +119,52 @@ class _Pass:
         """The nodes that a wanted argument flows into: the others need no gradient."""
         reaching: set[Node] = set()
         for node in self.graph.nodes:
-            if (node.op is None and node.name in wanted) or any(entry.node in reaching for entry in node.inputs):
-                reaching.add(node)
+            if node.op is None:
+                if node.name in wanted:
+                    reaching.add(node)
+                continue
+            for child, _ in node.inputs:
+                if child in reaching:
+                    reaching.add(node)
+                    break
         return reaching
 
     def _visit(self, node: Node) -> None:
         assert node.op is not None
         entries = node.entries()
         arrived = [self.summed.get(entry) for entry in entries]
-        if node.op.is_backward and all(self._real(entry) is None for entry in arrived):
-            return  # linear in what flows into it
         rule = node.op.get_attr("FGradient")
+        # A backward operator is linear in what flows into it.
+        if (rule is None or node.op.is_backward) and all(self._real(entry) is None for entry in arrived):
+            return
         if rule is None:
-            if all(self._real(entry) is None for entry in arrived):
-                return
             what = "gradient of the operator" if node.op.is_backward else "operator"
             raise UnsupportedError(f"the {what} has no gradient: use BlockGrad to stop the gradient before it").at(
                 node.name, node.op.name, node.source
             )
-        ograds = [self._zero(e) if grad is None else grad for e, grad in zip(entries, arrived, strict=True)]
-        grads = list(rule(node, ograds))
+        grads = rule(node, [self._zero(e) if grad is None else grad for e, grad in zip(entries, arrived, strict=True)])
         if len(grads) != len(node.inputs):
             raise UnsupportedError(
                 f"its gradient rule returned {len(grads)} entries: expected one for each of {len(node.inputs)} inputs"
             ).at(node.name, node.op.name, node.source)
-        fresh = self._new_nodes([grad for grad in grads if grad is not None])
-        if not node.op.get_attr("TNonlinearGradient"):
+        fresh: list[Node] = []
+        for grad in grads:
+            if grad is not None and grad.node not in self.known:
+                self._know(grad.node, fresh)
+        self.new_nodes += fresh
+        if self.zero_nodes and not node.op.get_attr("TNonlinearGradient"):
             self._note_zeros(fresh)
         for entry, grad in zip(node.inputs, grads, strict=True):
             if grad is not None and entry.node in self.reaching and grad.node not in self.zero_nodes:
                 self._add(entry, grad)
 
-    def _new_nodes(self, grads: list[Entry]) -> list[Node]:
-        """The nodes that a rule has just made, inputs first, noted in `made`."""
-        fresh: list[Node] = []
-
-        def walk(node: Node) -> None:
-            if node not in self.known:
-                self.known.add(node)
-                for entry in node.inputs:
-                    walk(entry.node)
-                fresh.append(node)
-
-        for grad in grads:
-            walk(grad.node)
-        self.new_nodes += fresh
-        return fresh
+    def _know(self, node: Node, fresh: list[Node]) -> None:
+        """Append a node that a rule has just made to `fresh`, behind those that it reads."""
+        self.known.add(node)
+        for child, _ in node.inputs:
+            if child not in self.known:
+                self._know(child, fresh)
+        fresh.append(node)
 
     def _note_zeros(self, fresh: list[Node]) -> None:
         """Note those of `fresh` that are zero because all they read of the output gradients is zero."""

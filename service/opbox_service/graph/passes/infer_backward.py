@@ -27,10 +27,10 @@ Rule = Callable[[Node, Sequence[Any], Sequence[Any]], tuple[Sequence[Any], Seque
 
 
 def infer_backward(backward: Gradient, heads: Sequence[Entry], shapes: Shapes, types: Types) -> tuple[Shapes, Types]:
-    """Shapes and types of all entries of `made.graph`.
+    """Shapes and types of all entries of `backward.graph`.
 
     Args:
-        made: the graph with its gradients.
+        backward: the graph with its gradients.
         heads: the heads of the graph that was differentiated: a head gradient has its head's shape and type.
         shapes, types: of that graph's entries.
 
@@ -38,12 +38,8 @@ def infer_backward(backward: Gradient, heads: Sequence[Entry], shapes: Shapes, t
         ShapeError, DTypeError: a rule objects; it tells the node and the user's line.
     """
     like = dict(zip(backward.head_grads, heads, strict=True))
-    number = backward.graph.entry_id
-    reads = [
-        [number(entry) for entry in (*node.inputs, *node.like)] for node in backward.graph.nodes[backward.forward :]
-    ]
-    every_shape: list[Shape] = _extend(backward, like, reads, shapes.entries, apply_shape_rule)
-    every_type: list[DType] = _extend(backward, like, reads, types.entries, apply_type_rule)
+    every_shape: list[Shape] = _extend(backward, like, shapes.entries, apply_shape_rule)
+    every_type: list[DType] = _extend(backward, like, types.entries, apply_type_rule)
     graph = backward.graph
 
     def of(values: list[Any], entries: Sequence[Entry]) -> list[Any]:
@@ -57,24 +53,21 @@ def infer_backward(backward: Gradient, heads: Sequence[Entry], shapes: Shapes, t
     )
 
 
-def _extend(
-    backward: Gradient, like: dict[Node, Entry], reads: list[list[int]], forward: Sequence[Any], rule: Rule
-) -> list[Any]:
-    """The values of all entries: the forward graph's entries have the same numbers in both graphs.
-
-    `reads` are the entries that each further node's rule reads.
-    """
+def _extend(backward: Gradient, like: dict[Node, Entry], forward: Sequence[Any], rule: Rule) -> list[Any]:
+    """The values of all entries: the forward graph's entries have the same numbers in both graphs."""
     graph, values, rules = backward.graph, list(forward), Rules(rule, lambda value: value is not None)
-    for node, read in zip(graph.nodes[backward.forward :], reads, strict=True):
+    row_ptr = graph.row_ptr
+    for i, node in enumerate(graph.nodes[backward.forward :], backward.forward):
         if node.op is None:
             values.append(values[graph.entry_id(like[node])])
             continue
-        ins = tuple([values[k] for k in read])
-        outs: list[Any] = [None] * node.num_outputs
+        ins = tuple([values[k] for k in graph.reads[i]])
+        outs = (None,) * (row_ptr[i + 1] - row_ptr[i])
         try:
-            for k, value in rules.run(node, ins, tuple(outs)).outs:
-                outs[k] = value
+            learnt = rules.run(node, ins, outs).outs
             values += outs
+            for k, value in learnt:
+                values[row_ptr[i] + k] = value
         except MXNetError as error:
             raise tell(error, node) from None
         except Exception as error:

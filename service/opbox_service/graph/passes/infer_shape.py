@@ -12,8 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial as with_arguments
 from typing import Any
 
+from opbox_ops.in_part import infer_in_part
 from opbox_ops.infer import Shape, ShapeList, known, show_shape, unify
 from opbox_ops.node import Entry, Node
 from opbox_protocol.errors import GraphError, MXNetError, ShapeError, UnderdeterminedError
@@ -59,6 +61,7 @@ def infer_shape(
     shapes: Mapping[str, Shape],
     *,
     partial: bool = False,
+    as_mxnet: bool = False,
     trace: list[dict[str, Any]] | None = None,
     outs: Sequence[Shape] = (),
 ) -> Shapes:
@@ -68,6 +71,7 @@ def infer_shape(
         graph: the graph.
         shapes: by argument or auxiliary name; -1 for an unknown dimension, None for an unknown rank.
         partial: whether unknown shapes are left unknown instead of being an error.
+        as_mxnet: infer no more than MXNet 1.9.1's rules do while shapes are unknown.
         trace: a list that takes one record for each rule that learnt something: node, op, source, learnt, known; and
             one for each node where something stayed unknown: node, op, source, unknown.
         outs: what is known of the heads' shapes.
@@ -92,7 +96,13 @@ def infer_shape(
         at = graph.entry_id(head)
         values[at] = _merge(head.node, "output", k, values[at], shape)
     work: Fixpoint[Shape] = Fixpoint(
-        graph, apply_shape_rule, _merge, values, known, trace, lambda shape: None if shape is None else list(shape)
+        graph,
+        _apply_as_mxnet if as_mxnet else apply_shape_rule,
+        _merge,
+        values,
+        known,
+        trace,
+        lambda shape: None if shape is None else list(shape),
     )
     work.run()
     inferred = _by_side(graph, values)
@@ -127,6 +137,11 @@ def apply_shape_rule(node: Node, ins: Sequence[Shape], outs: Sequence[Shape]) ->
         for k, shape in enumerate(ins[len(node.inputs) :]):
             outside.merge(k, shape)
     return inside, outside
+
+
+def _apply_as_mxnet(node: Node, ins: Sequence[Shape], outs: Sequence[Shape]) -> tuple[Sequence[Shape], Sequence[Shape]]:
+    assert node.op is not None
+    return infer_in_part(node.op.name, with_arguments(apply_shape_rule, node), ins, outs)
 
 
 def _merge(node: Node, side: str, index: int, old: Shape, new: Shape) -> Shape:

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import bisect
 import heapq
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -28,7 +28,7 @@ from opbox_protocol.errors import LimitError
 
 from ...task import checkpoint
 
-__all__ = ["External", "MemoryPlan", "StepUse", "plan_memory"]
+__all__ = ["External", "MemoryPlan", "StepUse", "aligned", "plan_memory"]
 
 FOREVER = 1 << 60
 MANY = 4000
@@ -117,6 +117,7 @@ def plan_memory(
     boundary: int | None = None,
     share: bool = True,
     apart: bool = False,
+    keep: bool = False,
 ) -> MemoryPlan:
     """Place the values of `steps`.
 
@@ -127,15 +128,16 @@ def plan_memory(
         boundary: the first step of the backward half: `overwritten` says whether it destroys what it reads.
         share: False gives every value memory of its own (for measuring and testing).
         apart: give what lives across the boundary memory of its own, at the arena's beginning.
+        keep: let nothing from the boundary on overwrite what was left for it.
 
     Raises:
         LimitError: the sizes go beyond what can be addressed.
     """
-    total = sum(nbytes) + sum(sum(step.temps) for step in steps)
+    total = sum(nbytes) + sum([sum(step.temps) for step in steps if step.temps])
     if total >= FOREVER:
         raise LimitError(f"the graph's values take {total:,} bytes together: no memory holds them")
     planner = _Planner(steps, nbytes, external, share)
-    planner.group()
+    planner.group(boundary if keep else None)
     return planner.place(boundary, apart)
 
 
@@ -148,31 +150,39 @@ class _Planner:
         self.external = external
         self.share = share
         self.last = [-1] * len(nbytes)
+        last = self.last
         for t, step in enumerate(steps):
-            for value in (*step.reads, *step.writes):
+            for value in step.reads:
+                last[value] = t
+            for value in step.writes:
                 if value >= 0:
-                    self.last[value] = t
+                    last[value] = t
         self.groups: list[_Group | None] = [None] * len(nbytes)
         for value in external:
             self.groups[value] = _Group(nbytes[value], -1, FOREVER, value)
         self.inplace: list[dict[int, int]] = [{} for _ in steps]
         self.elided: set[int] = set()
 
-    def group(self) -> None:
+    def group(self, kept_from: int | None) -> None:
+        """Make the groups; those alive at step `kept_from` live to the end."""
         for t, step in enumerate(self.steps):
+            if t == kept_from:
+                for group in self.groups:
+                    if group is not None and group.last >= t:
+                        group.last = FOREVER
             if step.view and self.share and self._alias(t, step):
                 self.elided.add(t)
                 continue
-            taken: set[int] = set()
-            for read, write in step.inplace if self.share else ():
-                if (
-                    read not in taken
-                    and step.writes[write] >= 0
-                    and write not in self.inplace[t]
-                    and self._join(t, step, read, write)
-                ):
-                    taken.add(read)
-                    self.inplace[t][write] = read
+            if step.inplace and self.share:
+                shared = self.inplace[t]
+                for read, write in step.inplace:
+                    if (
+                        write not in shared
+                        and step.writes[write] >= 0
+                        and read not in shared.values()
+                        and self._join(t, step, read, write)
+                    ):
+                        shared[write] = read
             for value in step.writes:
                 if value < 0:
                     continue
@@ -199,7 +209,7 @@ class _Planner:
         group, target = self.groups[source], self.groups[value]
         if group is None or group.external is not None or group.last != t or group.nbytes != self.nbytes[value]:
             return False
-        if sum(self.groups[read] is group for read in step.reads) != 1:
+        if len(step.reads) > 1 and sum([self.groups[read] is group for read in step.reads]) != 1:
             return False
         if target is None:
             self.groups[value] = group
@@ -221,8 +231,8 @@ class _Planner:
 
     def place(self, boundary: int | None, apart: bool) -> MemoryPlan:
         groups = list(dict.fromkeys(g for g in self.groups if g is not None and g.external is None))
-        temps = [[_Group(size, t, t) for size in step.temps] for t, step in enumerate(self.steps)]
-        everything = [g for g in (*groups, *(g for step_groups in temps for g in step_groups)) if g.nbytes > 0]
+        temps = {t: [_Group(size, t, t) for size in step.temps] for t, step in enumerate(self.steps) if step.temps}
+        everything = [g for g in itertools.chain(groups, *temps.values()) if g.nbytes > 0]
         live = _peak(everything, len(self.steps))
         across = [g for g in everything if apart and boundary is not None and g.first < boundary <= g.last]
         kept_bytes = _stack(across)
@@ -237,7 +247,7 @@ class _Planner:
         return MemoryPlan(
             home=[None if g is None or g.external is not None else g.offset for g in self.groups],
             owner=[None if g is None else g.external for g in self.groups],
-            temps=[tuple(g.offset for g in step_groups) for step_groups in temps],
+            temps=[tuple([g.offset for g in temps[t]]) if step.temps else () for t, step in enumerate(self.steps)],
             inplace=self.inplace,
             elided=frozenset(self.elided),
             arena_bytes=arena,
@@ -289,7 +299,7 @@ def _fit_in_time(groups: list[_Group]) -> int:
             else:
                 begins.insert(at, begin)
                 ends.insert(at, end)
-        size = _aligned(group.nbytes)
+        size = aligned(group.nbytes)
         best = min(
             (k for k in range(len(begins)) if ends[k] - begins[k] >= size),
             key=lambda k: ends[k] - begins[k],
@@ -313,7 +323,7 @@ def _fit(groups: list[_Group], order: Callable[[_Group], tuple[int, ...]]) -> in
     total = 0
     for k, group in enumerate(sorted(groups, key=order)):
         checkpoint()
-        size = _aligned(group.nbytes)
+        size = aligned(group.nbytes)
         alive = (first[:k] <= group.last) & (last[:k] >= group.first)
         begins, ends = begin[:k][alive], end[:k][alive]
         by_offset = np.argsort(begins, kind="stable")
@@ -327,7 +337,8 @@ def _fit(groups: list[_Group], order: Callable[[_Group], tuple[int, ...]]) -> in
     return total
 
 
-def _aligned(nbytes: int) -> int:
+def aligned(nbytes: int) -> int:
+    """The bytes that a value takes in an arena, where each begins at a multiple of ALIGNMENT."""
     return -(-nbytes // ALIGNMENT) * ALIGNMENT
 
 
@@ -341,16 +352,16 @@ def _stack(groups: list[_Group]) -> int:
     total = 0
     for group in groups:
         group.offset = total
-        total += _aligned(group.nbytes)
+        total += aligned(group.nbytes)
     return total
 
 
 def _peak(groups: list[_Group], steps: int) -> int:
     change = [0] * (steps + 1)
     for group in groups:
-        change[group.first] += _aligned(group.nbytes)
-        change[group.last + 1] -= _aligned(group.nbytes)
-    return max(accumulate(change), default=0)
+        change[group.first] += aligned(group.nbytes)
+        change[min(group.last + 1, steps)] -= aligned(group.nbytes)
+    return max(itertools.accumulate(change), default=0)
 
 
 def _overwritten(groups: list[_Group], boundary: int) -> bool:

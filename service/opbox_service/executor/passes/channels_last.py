@@ -1,0 +1,232 @@
+"""Regions of channels last: convolutions, and what stands between them, compute on arrays whose channels lie last.
+
+oneDNN's convolutions take such arrays much faster than those with the channels second. The pass goes through the steps
+in order, forward and backward alike:
+
+- a step that prefers the layout (`TPrefersChannelsLast`), and has a compute for it, gets it;
+- a step that can do with it (`FSpatialOperands`: pooling, batch normalisation), or that computes element by element
+  (`FExpression`), or is a view of the same shape, gets it where one of its inputs has it;
+- a copy step reads either;
+- all others get arrays as they were.
+
+At the edges of a region arrays are reordered: once for a value, however many steps read it. What the user sees stays as
+it was: arguments, gradients, outputs, and what a monitor is shown.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import Any
+
+from opbox_ops.compute import PLAIN, ArraySpec, CallSpec, Compute, OpReq, Temp
+from opbox_ops.layout import CHANNELS_LAST, as_laid
+
+from ..copying import copy_step, is_copy, reorder_step
+from ..plan import UNWANTED, Plan, Step, Value
+
+__all__ = ["channels_last"]
+
+_Operands = tuple[tuple[int, ...], tuple[int, ...]]
+"""Positions among a step's inputs and among its outputs."""
+
+_log = logging.getLogger(__name__)
+
+
+def channels_last(plan: Plan) -> Plan:
+    """The plan with its regions; it logs how many steps they have, and how many reorders stand at their edges."""
+    if plan.device != "cpu" or not any(_prefers(step) for step in plan.steps):
+        return plan
+    region = _Region(plan)
+    for t, step in enumerate(plan.steps):
+        if t == plan.forward_steps:
+            region.forward_steps = len(region.steps)
+        region.take(step)
+    if not region.converted:
+        return plan
+    plan.forward_steps = min(region.forward_steps, len(region.steps))
+    plan.steps = region.steps
+    _log.debug("channels last: %d steps, %d reorders", region.converted, region.reorders)
+    return plan
+
+
+def _prefers(step: Step) -> bool:
+    return step.node.op is not None and bool(step.node.op.get_attr("TPrefersChannelsLast"))
+
+
+class _Region:
+    """The steps as they become, and where each value lies with its channels last.
+
+    Attributes:
+        steps: those so far.
+        forward_steps: how many of them are forward's.
+        converted: how many steps compute on channels last.
+        reorders: how many steps reorder.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.steps: list[Step] = []
+        self.forward_steps = 1 << 60
+        self.converted = self.reorders = 0
+        self._last: dict[int, int] = {}
+        self._plain: dict[int, int] = {}
+        self._specs: dict[int, ArraySpec] = {}
+        self._calls: dict[tuple[int, str], CallSpec] = {}
+        self._choices: dict[Any, tuple[Compute, tuple[Temp, ...]] | None] = {}
+
+    def take(self, step: Step) -> None:
+        """Append a step, in the layout that suits it."""
+        operands = self._operands(step)
+        if operands is None or not (self._spatial(step, operands) or self._element_wise(step, operands)):
+            if not is_copy(step):
+                step.reads = tuple([self._as_plain(value) for value in step.reads])
+            self.steps.append(step)
+
+    # -- what a step is -----------------------------------------------------------------------------------------
+
+    def _operands(self, step: Step) -> _Operands | None:
+        """The positions of the arrays that have one layout, where the step may have another: inputs and outputs."""
+        op = step.node.op
+        if op is None:
+            return None
+        rule = op.get_attr("FSpatialOperands")
+        operands: _Operands | None = rule(step.node.params) if rule is not None else None
+        if operands is None and (op.get_attr("FExpression") is not None or step.view):
+            operands = tuple(range(len(step.reads))), tuple(range(len(step.writes)))
+        if operands is None or not (_prefers(step) or any(step.reads[i] in self._last for i in operands[0])):
+            return None
+        shapes = [step.call.inputs[i].shape for i in operands[0]] + [step.call.outputs[k].shape for k in operands[1]]
+        return operands if all(len(shape) >= 3 and 0 not in shape for shape in shapes) else None
+
+    def _spatial(self, step: Step, operands: _Operands) -> bool:
+        """Append the step on channels last where its operator names the arrays and has a compute for them."""
+        op = step.node.op
+        assert op is not None
+        if op.get_attr("FSpatialOperands") is None:
+            return False
+        ins, outs = operands
+        call = self._call(step.call, ins, outs)
+        choice = self._choice(step, call)
+        if choice is None:
+            return False
+        self._append(step, ins, outs, call, as_laid=False)
+        step.compute, step.temps = choice
+        return True
+
+    def _element_wise(self, step: Step, operands: _Operands) -> bool:
+        """Append the step on the memory of its arrays where it computes element by element, all of one shape."""
+        op = step.node.op
+        assert op is not None
+        if op.get_attr("FSpatialOperands") is not None:
+            return False
+        call, (ins, outs) = step.call, operands
+        shapes = {spec.shape for spec in (*call.inputs, *call.outputs)}
+        if len(shapes) != 1:
+            return False
+        laid = self._laid(call)
+        choice = self._choice(step, laid)
+        if choice is None or not (step.view or self._has_formulas(step)):
+            return False
+        self._append(step, ins, outs, laid, as_laid=True)
+        step.compute, step.temps = choice
+        return True
+
+    def _has_formulas(self, step: Step) -> bool:
+        """Whether formulas of the elements at one place are all that the step computes."""
+        op, call = step.node.op, step.call
+        assert op is not None
+        types = [spec.dtype for spec in call.inputs], [spec.dtype for spec in call.outputs]
+        formulas = op.get_attr("FExpression")(step.node.params, *types)
+        return formulas is not None and not formulas.summed and not formulas.states
+
+    def _choice(self, step: Step, call: CallSpec) -> tuple[Compute, tuple[Temp, ...]] | None:
+        """The compute for `call`, of the level that the step has now at most, and its temporaries."""
+        op = step.node.op
+        assert op is not None
+        key = (op, id(step.node.params), id(call))
+        if key not in self._choices:
+            takes = [c for c in op.computes("cpu") if c.rank <= step.compute.rank and c.takes(step.node.params, call)]
+            self._choices[key] = (takes[0], op.temps(takes[0], step.node.params, call)) if takes else None
+        return self._choices[key]
+
+    # -- rewriting ----------------------------------------------------------------------------------------------
+
+    def _append(
+        self, step: Step, ins: tuple[int, ...], outs: tuple[int, ...], call: CallSpec, *, as_laid: bool
+    ) -> None:
+        """Append `step`, its operands with the channels last, and behind it what writes those that lie outside."""
+        plan, after = self.plan, []
+        step.reads = tuple(
+            [self._as_last(value) if i in ins else self._as_plain(value) for i, value in enumerate(step.reads)]
+        )
+        for k in outs:
+            value = step.writes[k]
+            if value == UNWANTED:
+                continue
+            spec = self._spec(plan.values[value].spec)
+            if plan.values[value].array is None and value not in plan.external:
+                plan.values[value].spec = spec
+                self._last[value] = value
+                continue
+            step.writes[k] = inside = plan.add(Value(spec))
+            self._last[value] = inside
+            if step.req[k] == OpReq.ADD:
+                after.append(copy_step(plan, step.node.name, inside, value, OpReq.ADD))
+            else:
+                after.append(reorder_step(plan, step.node.name, inside, value))
+            step.req = (*step.req[:k], OpReq.WRITE, *step.req[k + 1 :])
+            self.reorders += 1
+        step.call, step.as_laid, step.view = call, as_laid, step.view and not after
+        self.converted += 1
+        self.steps += [step, *after]
+
+    def _as_last(self, value: int) -> int:
+        """The value with its channels last: reordered before this step where there is none yet."""
+        inside = self._last.get(value)
+        if inside is None:
+            inside = self._last[value] = self._reordered(value, self._spec(self.plan.values[value].spec))
+        return inside
+
+    def _as_plain(self, value: int) -> int:
+        """The value as it was: reordered before this step where it lies with its channels last."""
+        spec = self.plan.values[value].spec
+        if spec.layout == PLAIN:
+            return value
+        outside = self._plain.get(value)
+        if outside is None:
+            outside = self._plain[value] = self._reordered(value, replace(spec, layout=PLAIN))
+        return outside
+
+    def _reordered(self, value: int, spec: ArraySpec) -> int:
+        target = self.plan.add(Value(spec))
+        self.steps.append(reorder_step(self.plan, "reorder", value, target))
+        self.reorders += 1
+        return target
+
+    # -- descriptions, one for all that are alike ----------------------------------------------------------------
+
+    def _spec(self, spec: ArraySpec) -> ArraySpec:
+        if spec.layout != PLAIN:
+            return spec
+        if id(spec) not in self._specs:
+            self._specs[id(spec)] = replace(spec, layout=CHANNELS_LAST)
+        return self._specs[id(spec)]
+
+    def _call(self, call: CallSpec, ins: tuple[int, ...], outs: tuple[int, ...]) -> CallSpec:
+        key = (id(call), "spatial")
+        if key not in self._calls:
+            self._calls[key] = replace(
+                call,
+                inputs=tuple([self._spec(spec) if i in ins else spec for i, spec in enumerate(call.inputs)]),
+                outputs=tuple([self._spec(spec) if k in outs else spec for k, spec in enumerate(call.outputs)]),
+            )
+        return self._calls[key]
+
+    def _laid(self, call: CallSpec) -> CallSpec:
+        key = (id(call), "laid")
+        if key not in self._calls:
+            sides = call.inputs, call.outputs
+            ins, outs = (tuple([ArraySpec(as_laid(self._spec(s)), s.dtype) for s in side]) for side in sides)
+            self._calls[key] = replace(call, inputs=ins, outputs=outs)
+        return self._calls[key]

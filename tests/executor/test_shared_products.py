@@ -1,0 +1,120 @@
+"""Products that share a weight: the same numbers with and without, fewer of them, and nothing that a user could see."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import opbox as mx
+from opbox_ops.backend import backend_for
+from opbox_ops.nn.shared_product import ROWS, STACKED, SUMMED
+from opbox_service.executor import compile_plan
+from opbox_service.executor.passes import PASSES
+from opbox_service.executor.passes.shared_products import GROWTH, shared_products
+from opbox_service.executor.run import BoundPlan
+from opbox_service.graph.json import load
+from opbox_service.graph.passes.infer_shape import infer_shape
+
+CPU = backend_for("cpu")
+WITHOUT = tuple(rewrite for rewrite in PASSES if rewrite is not shared_products)
+NEAR = {"rtol": 1e-4, "atol": 1e-5}
+"""float32, sums of up to 60 products in another order, through six steps."""
+STEPS, BATCH, WIDTH, HIDDEN = 6, 4, 5, 7
+
+
+def unrolled(bias=True):
+    data = mx.sym.SliceChannel(mx.sym.Variable("data"), num_outputs=STEPS, axis=1, squeeze_axis=True, name="steps")
+    weights = {"weight": mx.sym.Variable("w")} | ({"bias": mx.sym.Variable("b")} if bias else {"no_bias": True})
+    again = {"weight": mx.sym.Variable("v"), "no_bias": True}
+    h = mx.sym.Variable("h")
+    for t in range(STEPS):
+        x = mx.sym.FullyConnected(data[t], num_hidden=HIDDEN, name=f"in{t}", **weights)
+        h = mx.sym.tanh(x + mx.sym.FullyConnected(h, num_hidden=HIDDEN, name=f"back{t}", **again), name=f"h{t}")
+    return mx.sym.MakeLoss(mx.sym.sum(h * h), name="loss")
+
+
+def compiled(symbol, shapes, passes, dtype="float32", req="write"):
+    graph = load(json.loads(symbol.tojson()))
+    inferred = infer_shape(graph, shapes)
+    rng = np.random.default_rng(0)
+    args = {n.name: rng.normal(size=inferred.of(n.entries()[0])).astype(dtype) for n in graph.arguments}
+    reqs = {name: req for name in args if name != "data"}
+    plan = compile_plan(
+        graph, {n: a.shape for n, a in args.items()}, {n: a.dtype for n, a in args.items()}, reqs, passes=passes
+    )
+    grads = {name: np.ones_like(args[name]) for name in reqs}
+    return BoundPlan(plan, args, grads, {}, CPU, CPU.random(0)), grads
+
+
+def both(symbol, shapes, **options):
+    executors = [compiled(symbol, shapes, passes, **options) for passes in (PASSES, WITHOUT)]
+    for executor, _ in executors:
+        executor.forward(is_train=True)
+        executor.backward()
+    return executors
+
+
+def operators(executor):
+    return [step.node.op.name for step in executor.plan.steps if step.node.op is not None]
+
+
+SHAPES = {"data": (BATCH, STEPS, WIDTH), "h": (BATCH, HIDDEN)}
+
+
+@pytest.mark.parametrize("req", ["write", "add"])
+@pytest.mark.parametrize("bias", [True, False])
+def test_one_product_forward_and_one_for_each_weight_gradient(bias, req):
+    (shared, grads), (plain, expected) = both(unrolled(bias), SHAPES, req=req)
+    names = operators(shared)
+    assert names.count(STACKED.name) == 1
+    assert names.count(SUMMED.name) == 2
+    assert names.count("FullyConnected") == STEPS
+    assert names.count("_backward_FullyConnected") == STEPS
+    assert operators(plain).count("FullyConnected") == 2 * STEPS
+    for _ in range(2):
+        for name, array in grads.items():
+            np.testing.assert_allclose(array, expected[name], **NEAR, err_msg=name)
+        np.testing.assert_allclose(shared.outputs[0], plain.outputs[0], **NEAR)
+        for executor in (shared, plain):
+            executor.forward(is_train=True)
+            executor.backward()
+
+
+def test_products_of_many_rows_are_cut():
+    shapes = {"data": (ROWS // 2 - 1, STEPS, WIDTH), "h": (ROWS // 2 - 1, HIDDEN)}
+    (shared, grads), (plain, expected) = both(unrolled(), shapes, dtype="float64")
+    assert operators(shared).count(STACKED.name) == STEPS // 2
+    for name, array in grads.items():
+        np.testing.assert_allclose(array, expected[name], rtol=1e-9, err_msg=name)  # float64: as NEAR, fewer bits lost
+    np.testing.assert_allclose(shared.outputs[0], plain.outputs[0], rtol=1e-9)
+
+
+def test_half_precision_rounds_after_each_step_as_before():
+    (shared, _), _ = both(unrolled(), SHAPES, dtype="float16")
+    assert not {STACKED.name, SUMMED.name} & set(operators(shared))
+
+
+def test_a_monitor_sees_every_product_in_the_order_of_the_graph():
+    (shared, _), (plain, _) = both(unrolled(), SHAPES)
+    seen: list[list[tuple[str, np.ndarray]]] = [[], []]
+    for executor, rows in zip((shared, plain), seen, strict=True):
+        executor.forward(is_train=True, monitor=lambda name, array, rows=rows: rows.append((name, array.copy())))
+    assert [name for name, _ in seen[0]] == [name for name, _ in seen[1]]
+    for (name, array), (_, expected) in zip(*seen, strict=True):
+        np.testing.assert_allclose(array, expected, **NEAR, err_msg=name)
+
+
+def test_an_output_of_the_executor_is_an_array_of_its_own():
+    x, w = mx.sym.Variable("x"), mx.sym.Variable("w")
+    calls = [mx.sym.FullyConnected(x * k, weight=w, no_bias=True, num_hidden=3, name=f"fc{k}") for k in (1, 2, 3)]
+    group = mx.sym.Group([calls[0], calls[1] + calls[2]])
+    executor, _ = compiled(group, {"x": (2, 4)}, PASSES)
+    executor.forward()
+    np.testing.assert_allclose(5 * executor.outputs[0], executor.outputs[1], **NEAR)
+
+
+def test_the_memory_plan_stays_as_large():
+    (shared, _), (plain, _) = both(unrolled(), {"data": (64, STEPS, WIDTH), "h": (64, HIDDEN)})
+    assert shared.plan.memory.live_bytes <= GROWTH * plain.plan.memory.live_bytes + shared.memory.temp_bytes
