@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping
 from threading import Lock
 from typing import Any
 
 import numpy as np
 
 from opbox_ops.backend import Backend
-from opbox_protocol.errors import QuotaError
+from opbox_protocol.errors import GoneError, QuotaError
 
-__all__ = ["Allocation", "Budget", "Ledger", "MeteredBackend", "machine_memory"]
+__all__ = ["NO_LIMIT", "Allocation", "Budget", "Ledger", "MeteredBackend"]
 
 
 GRAIN = 16 << 20
 """Bytes that a budget draws from its parent at a time, so that most allocations ask nobody else."""
+NO_LIMIT: tuple[int, Mapping[str, int]] = (0, {})
+"""Of an owner who may have as much as the others."""
 SMALL = 1 << 16
 """Arrays up to this size are checked, and not counted before somebody keeps them."""
 
@@ -37,6 +37,7 @@ class Budget:
 
     Attributes:
         limit, used, peak: bytes.
+        idle: of `used`, what is given up as soon as somebody wants it.
         reserved: of `used`, what has been admitted and not yet been kept by an Allocation.
     """
 
@@ -44,31 +45,61 @@ class Budget:
         self.limit = limit
         self.used = 0
         self.peak = 0
+        self.idle = self._resting = 0
         self.reserved = 0
+        self.give_up: Callable[[], object] = parent.give_up if parent is not None else lambda: None
         self._parent = parent
         self._drawn = limit if parent is None else 0
+        self._closed = False
         self._name = name
         self._lock = Lock()
 
     @property
     def room(self) -> int:
-        """How many bytes more there may be, as things are."""
-        own = self.limit - self.used
+        """How many bytes more there may be, as things are, without what is idle."""
+        own = self.limit - self.used + self.idle
         return own if self._parent is None else min(own, self._drawn - self.used + self._parent.room)
 
+    @property
+    def _free(self) -> int:
+        """The same, with what is idle staying."""
+        own = self.limit - self.used
+        return own if self._parent is None else min(own, self._drawn - self.used + self._parent._free)
+
     def check(self, nbytes: int) -> None:
-        """QuotaError when `nbytes` more would be too many."""
+        """QuotaError when `nbytes` more would be too many, even when nothing is idle."""
+        try:
+            self._check(nbytes)
+        except QuotaError:
+            self.give_up()
+            self._check(nbytes)
+
+    def _check(self, nbytes: int) -> None:
         if self.used + nbytes > self.limit:
             raise QuotaError(
                 f"{self._name}: expected at most {self.limit} bytes, got {self.used} in use and {nbytes} more: "
                 "free arrays, or ask for a larger quota"
             )
         if self._parent is not None and self.used + nbytes > self._drawn:
-            self._parent.check(self.used + nbytes - self._drawn)
+            self._parent._check(self.used + nbytes - self._drawn)
 
     def take(self, nbytes: int) -> None:
-        """Count `nbytes` more; QuotaError when they would be too many."""
+        """Count `nbytes` more.
+
+        Raises:
+            QuotaError: they would be too many, even when nothing is idle.
+            GoneError: the budget has been closed.
+        """
+        try:
+            self._take(nbytes)
+        except QuotaError:
+            self.give_up()  # not by who has the lock of a parent, which this gives to
+            self._take(nbytes)
+
+    def _take(self, nbytes: int) -> None:
         with self._lock:
+            if self._closed:
+                raise GoneError(f"{self._name}: expected a session to count {nbytes} bytes in, got one that has ended")
             used = self.used + nbytes
             if used > self.limit or used > self._drawn:
                 self._draw(nbytes)
@@ -78,30 +109,68 @@ class Budget:
 
     def _draw(self, nbytes: int) -> None:
         """Draw from the parent what `nbytes` more need; QuotaError when they would be too many."""
-        self.check(nbytes)
+        self._check(nbytes)
         if self._parent is None:
             return
         nbytes += self.used - self._drawn
-        drawn = max(nbytes, min(GRAIN, self._parent.room))
-        self._parent.take(drawn)
+        drawn = max(nbytes, min(GRAIN, self._parent._free))
+        self._parent._take(drawn)
         self._drawn += drawn
 
     def give(self, nbytes: int) -> None:
-        """Count `nbytes` less."""
+        """Count `nbytes` less; what has been closed counts nothing any more."""
         with self._lock:
+            if self._closed:
+                return
             self.used -= nbytes
             spare = self._drawn - self.used
             if self._parent is not None and (spare > 2 * GRAIN or not self.used):
                 self._parent.give(spare)
                 self._drawn = self.used
 
+    def rest(self) -> None:
+        """What is counted here is idle from now on, until `wake` or `close`."""
+        self.settle()
+        with self._lock:
+            if self._parent is not None:
+                self._parent.give(self._drawn - self.used)
+                self._drawn = self.used
+        self._mark_idle(self.used - self._resting)
+
+    def wake(self, parent: Budget, limit: int) -> None:
+        """What is counted here is in use again, and of `parent`, with another limit.
+
+        Raises:
+            QuotaError: that one has no room for it. Nothing has changed then.
+        """
+        before, nbytes = self._parent, self._drawn
+        assert before is not None
+        self.limit = limit
+        self._check(0)
+        if parent is not before:
+            parent.take(nbytes)
+        self._mark_idle(-self._resting)
+        if parent is not before:
+            self._parent = parent
+            before.give(nbytes)
+
+    def _mark_idle(self, nbytes: int) -> None:
+        self._resting += nbytes
+        above = self._parent
+        while above is not None:
+            with above._lock:
+                above.idle += nbytes
+            above = above._parent
+
     def close(self) -> None:
         """Give back all that is counted here: its memory is gone."""
+        self._mark_idle(-self._resting)
         with self._lock:
             if self._parent is not None:
                 self._parent.give(self._drawn)
                 self._drawn = 0
             self.used = self.reserved = 0
+            self._closed = True
 
     def reserve(self, nbytes: int) -> None:
         """Count what is about to be allocated, until it is kept or `settle` is called."""
@@ -187,6 +256,8 @@ class MeteredBackend:
         self.get = backend.get
         self.random = backend.random
         self.synchronize = backend.synchronize
+        self.scope = backend.scope
+        self.give_back = backend.give_back
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
         """See Backend.empty; QuotaError when the budget has no room."""
@@ -219,14 +290,30 @@ class Ledger:
     Args:
         device_bytes: that all may have together.
         owner_bytes: that one owner may have.
+
+    Attributes:
+        give_up: lets go of all that is idle.
     """
 
     def __init__(self, device_bytes: int, owner_bytes: int) -> None:
         self._owner_bytes = owner_bytes
         self._device_bytes = device_bytes
+        self.give_up: Callable[[], object] = lambda: None
         self._devices: dict[str, Budget] = {}
         self._owners: dict[tuple[str, str], Budget] = {}
+        self._limits: dict[str, tuple[int, Mapping[str, int]]] = {}
         self._lock = Lock()
+
+    @property
+    def devices(self) -> list[str]:
+        """The devices that anybody has asked for."""
+        with self._lock:
+            return list(self._devices)
+
+    @property
+    def device_bytes(self) -> int:
+        """What all may have together on each device."""
+        return self._device_bytes
 
     def of(self, owner: str, device: str) -> Budget:
         """The owner's budget on a device."""
@@ -236,18 +323,21 @@ class Ledger:
                 whole = self._devices.get(device)
                 if whole is None:
                     whole = self._devices[device] = Budget(self._device_bytes, name="memory of all sessions")
-                budget = self._owners[owner, device] = Budget(self._owner_bytes, whole, "memory of all your sessions")
+                    whole.give_up = lambda: self.give_up()
+                limit = self._limit_of(owner, device)
+                budget = self._owners[owner, device] = Budget(limit, whole, "memory of all your sessions")
             return budget
 
+    def limit(self, owner: str, nbytes: int, elsewhere: Mapping[str, int]) -> None:
+        """Let an owner have so many bytes on each device (0: as many as others), with what it has elsewhere of them."""
+        if self._limits.get(owner, NO_LIMIT) == (nbytes, elsewhere):
+            return
+        with self._lock:
+            self._limits[owner] = nbytes, elsewhere
+            for (name, device), budget in self._owners.items():
+                if name == owner:
+                    budget.limit = self._limit_of(owner, device)
 
-def machine_memory() -> int:
-    """Bytes of memory that this machine, or the control group that the process is in, has."""
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    for place in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        try:
-            text = Path(place).read_text().strip()
-        except OSError:
-            continue
-        if text.isdigit():
-            total = min(total, int(text))
-    return total
+    def _limit_of(self, owner: str, device: str) -> int:
+        nbytes, elsewhere = self._limits.get(owner, NO_LIMIT)
+        return max(0, nbytes - elsewhere.get(device, 0)) if nbytes else self._owner_bytes

@@ -20,7 +20,9 @@ import structlog
 
 from opbox_protocol.errors import DeadlineError, GoneError, MXNetError, UserCodeError, WorkerDiedError
 
+from ..accounting.books import Books
 from ..carriers import RawRequest, RawResponse
+from ..checkpoint_store import FileCheckpoints
 from ..device_time import DeviceTimes
 from ..settings import Settings
 from .confine import Bounds
@@ -53,6 +55,8 @@ class CodeWorker(Worker):
         settings: of the server.
         on_end: called when it has ended.
         user: whom it becomes; None to stay the server's.
+        books: learn what its session has and is sent.
+        checkpoints: where its session's are saved.
 
     Attributes:
         session: the id of its session, once it has one.
@@ -62,9 +66,15 @@ class CodeWorker(Worker):
     """
 
     def __init__(
-        self, settings: Settings, on_end: Callable[[Worker], None], device_times: DeviceTimes, user: User | None
+        self,
+        settings: Settings,
+        on_end: Callable[[Worker], None],
+        device_times: DeviceTimes,
+        user: User | None,
+        books: Books,
+        checkpoints: FileCheckpoints | None = None,
     ) -> None:
-        super().__init__(settings, on_end, device_times)
+        super().__init__(settings, on_end, device_times, books, checkpoints)
         self._user = user
         self.user = user.id if user is not None else 0
         self.session: str | None = None
@@ -124,18 +134,8 @@ class CodeWorker(Worker):
 
     def begin(self) -> None:
         """Start; `up` waits until it has."""
-        self._starting = asyncio.create_task(self._start_whole())
+        self._starting = asyncio.create_task(self.start())
         self._starting.add_done_callback(lambda task: task.cancelled() or task.exception())
-
-    async def _start_whole(self) -> None:
-        try:
-            await self.start()
-        except BaseException:
-            if self._process is None and not self.ended:
-                self.ended = True
-                self._close()
-                self._on_end(self)
-            raise
 
     async def up(self) -> None:
         """Wait until it takes calls; MXNetError when it does not come to that."""
@@ -271,7 +271,6 @@ class CodeWorker(Worker):
         return kind(f"{what}; make a new session", detail=detail)
 
     def _close(self) -> None:
-        """Let go of what was shared with the process."""
         self._page.close()
         os.close(self._trace)
         self._output.close()

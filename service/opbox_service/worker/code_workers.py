@@ -17,9 +17,12 @@ from cachetools import FIFOCache
 
 from opbox_protocol.errors import GoneError, MXNetError, NotReadyError, QuotaError
 
+from ..accounting.books import Books
 from ..carriers import RawRequest, RawResponse
+from ..checkpoint_store import FileCheckpoints
 from ..device_time import DeviceTimes
-from ..session.sessions import too_many
+from ..routes.sessions import SessionState
+from ..session.sessions import ended_by_admin
 from ..settings import SCOPES, UPLOADS, Settings
 from . import landlock
 from .code_worker import CodeWorker, own_packages
@@ -50,14 +53,25 @@ class CodeWorkers:
         device_times: counts how long sessions' calls wait and run.
         root: whether the processes can take on users of their own.
         siblings: the processes that the server has started besides.
+        books: learn what sessions have, are sent and come to.
+        checkpoints: where sessions' are saved; None where there is no place.
     """
 
     def __init__(
-        self, settings: Settings, device_times: DeviceTimes, *, root: bool, siblings: Callable[[], list[int]]
+        self,
+        settings: Settings,
+        device_times: DeviceTimes,
+        *,
+        root: bool,
+        siblings: Callable[[], list[int]],
+        books: Books,
+        checkpoints: FileCheckpoints | None = None,
     ) -> None:
         self._settings = settings
         self._device_times = device_times
         self._siblings = siblings
+        self._books = books
+        self._checkpoints = checkpoints
         self._users = bool(root and settings.code_user)
         self._wanted = settings.code_sessions > 0 and any(
             UPLOADS & scopes and "run" in scopes
@@ -118,8 +132,7 @@ class CodeWorkers:
     async def stop(self, grace_s: float) -> None:
         """End all of them, and wait until nothing of them is left."""
         self._running = False
-        workers = [*self._spares, *(worker for _, worker, _ in self._taken.values())]
-        await asyncio.gather(*(worker.stop(grace_s) for worker in workers))
+        await asyncio.gather(*(worker.stop(grace_s) for worker in self._alive))
         cleaning = [task for task in self._tasks if task.get_name() == "cleaning"]
         for task in self._tasks.difference(cleaning):
             task.cancel()
@@ -139,19 +152,23 @@ class CodeWorkers:
         """Those that have a session."""
         return [worker for _, worker, _ in self._taken.values()]
 
+    def sessions_of(self, owner: str) -> int:
+        """How many sessions an owner has."""
+        return sum(1 for name, _, _ in self._taken.values() if name == owner)
+
     # -- sessions -----------------------------------------------------------------------------------------------
 
-    def worker_of(self, owner: str, id: str) -> CodeWorker | None:
-        """The worker of an owner's session; None when it is none of these.
+    def worker_of(self, owner: str | None, id: str) -> CodeWorker | None:
+        """The worker of an owner's session, or of anybody's for the owner None; None when it is none of these.
 
         Raises:
             GoneError: it has ended; why.
         """
         taken = self._taken.get(id)
         if taken is not None:
-            return taken[1] if taken[0] == owner else None
+            return taken[1] if owner in (None, taken[0]) else None
         ended = self._ended_sessions.get(id)
-        if ended is not None and ended[0] == owner:
+        if ended is not None and owner in (None, ended[0]):
             raise GoneError(ended[1])
         return None
 
@@ -159,13 +176,10 @@ class CodeWorkers:
         """Make a session in a process of its own.
 
         Raises:
-            QuotaError: the owner, or the server, has too many.
+            QuotaError: the server has too many.
             NotReadyError: the process did not start.
         """
         settings = self._settings
-        mine = sum(1 for owner, _, _ in self._taken.values() if owner == request.owner)
-        if mine >= settings.max_sessions:
-            raise QuotaError(too_many(settings.max_sessions))
         if len(self._taken) + self._opening >= settings.code_sessions:
             raise QuotaError(
                 f"sessions: expected at most {settings.code_sessions} of all owners that may bring code, got one more: "
@@ -175,7 +189,11 @@ class CodeWorkers:
         self._opening += 1
         try:
             worker = await self._take()
-            response = await worker.call(request, settings.deadline_s)
+            try:
+                response = await worker.call(request, settings.deadline_s)
+            except BaseException:
+                worker.retire("nobody waited for the session: make a new one")  # which it may have by now
+                raise
             if response.status != 201:
                 self._spares.append(worker)  # it has run nothing
                 return response
@@ -183,6 +201,7 @@ class CodeWorkers:
             worker.session, worker.ttl_s = session["id"], session["ttl_s"]
             worker.whose = (request.owner, session["device"])
             self._taken[session["id"]] = (request.owner, worker, session)
+            self._books.session_made(request.owner, session["id"], session["device"], code=True)
             self._busy.set()
             if worker.ended:
                 self._on_end(worker)
@@ -190,30 +209,34 @@ class CodeWorkers:
         finally:
             self._opening -= 1
 
-    async def delete(self, owner: str, id: str) -> RawResponse:
+    async def delete(self, worker: CodeWorker, *, by_admin: bool) -> RawResponse:
         """End a session and its process at once, whatever that is at."""
-        worker = self.worker_of(owner, id)
-        assert worker is not None
-        worker.retire(f"session {id} was deleted: make a new one")
+        id = str(worker.session)
+        owner = self._taken[id][0]
+        worker.retire(ended_by_admin(id) if by_admin else f"session {id} was deleted: make a new one")
         await worker.gone()
-        return RawResponse(200, [json.dumps({"deleted": id}).encode()])
+        return RawResponse(200, [json.dumps({"ended": id, "owner": owner} if by_admin else {"deleted": id}).encode()])
 
     async def listed(self, request: RawRequest) -> list[Any]:
-        """The owner's sessions, as GET tells them."""
-        mine = [taken for taken in self._taken.values() if taken[0] == request.owner]
-        return list(await asyncio.gather(*(self._state(request, *taken[1:]) for taken in mine)))
+        """The sessions that the route lists, as it tells them."""
+        listed = [taken for taken in self._taken.values() if request.route.all_owners or taken[0] == request.owner]
+        return list(await asyncio.gather(*(self._state(request, *taken) for taken in listed)))
 
-    async def _state(self, request: RawRequest, worker: CodeWorker, opened: dict[str, Any]) -> Any:
+    async def _state(self, request: RawRequest, owner: str, worker: CodeWorker, opened: dict[str, Any]) -> Any:
+        whose = {"owner": owner} if request.route.all_owners else {}
         # What its process answers may be of its code's making.
         with contextlib.suppress(MXNetError, ValueError, LookupError, TypeError, RecursionError):
-            response = await worker.call(replace(request, body=b"", header_length=None), LIST_S)
+            quota = self._books.quota(request.owner, worker)
+            call = replace(request, body=b"", header_length=None, quota=quota)
+            response = await worker.call(call, LIST_S)
             try:
                 if response.status == 200:
-                    return json.loads(bytes(response.body))["sessions"][0]
+                    row = json.loads(bytes(response.body))["sessions"][0]
+                    return {**SessionState.model_validate({**row, **opened}).model_dump(), **whose}
             finally:
                 response.release()
         unknown = dict.fromkeys(("idle_s", "created", "next_seq", "objects", "bytes", "peak_bytes"), 0)
-        return {**unknown, **opened}
+        return {**SessionState.model_validate({**unknown, **opened}).model_dump(), **whose}
 
     # -- processes ----------------------------------------------------------------------------------------------
 
@@ -232,6 +255,9 @@ class CodeWorkers:
                 await worker.up()
             except MXNetError as error:
                 raise NotReadyError(f"the session's own process did not start: {error.message}") from None
+            except asyncio.CancelledError:
+                worker.retire("nobody waited for it")
+                raise
             if worker.ready:
                 return worker
 
@@ -247,7 +273,7 @@ class CodeWorkers:
         """A process that starts; NotReadyError when the system has no room for one."""
         user = User(self._settings.code_user) if self._users else None
         try:
-            worker = CodeWorker(self._settings, self._on_end, self._device_times, user)
+            worker = CodeWorker(self._settings, self._on_end, self._device_times, user, self._books, self._checkpoints)
         except OSError as error:
             if user is not None:
                 user.release()
@@ -267,6 +293,7 @@ class CodeWorkers:
             if taken is None:
                 return
             self._ended_sessions[worker.session] = (taken[0], worker.epitaph)
+            self._books.session_ended(taken[0], worker.session, worker.epitaph)
         elif not worker.stopping:
             self._failures += 1
         if worker.cause and not worker.stopping and worker.session is not None:

@@ -1,10 +1,13 @@
 """The messages between the API process and a worker, over a SOCK_SEQPACKET pair: one JSON object each.
 
-From the API: `call` {id, method, path, owner, weight, interactive, rid, header_length, binary, size, segment | inline},
-`cancel` {id, status, error}, `drop` {segments}, `release` {segment}. From the worker: `ready`, `answer` {id, status,
-header_length, commands, size, segment | inline}, `drop` {segments}. Bodies up to buffers.INLINE bytes follow the JSON
-in the message; larger ones lie in a shared buffer, known by its number; its file descriptor travels once, with the
-first message that speaks of it.
+From the API: `call` {id, method, path, owner, weight, interactive, quota, rid, header_length, binary, size,
+segment | inline}, `cancel` {id, status, error}, `drop` {segments}, `release` {segment}, `stop`, `stored` {id, status,
+error}. From the worker: `ready`, `answer` {id, status, header_length, commands, size, segment | inline}, `drop`
+{segments}, `account` {ended, memory}: sessions that ended, and what owners have on a device now where that changed;
+`uploaded` {owner, session, rows, more}: code, before it runs; `save` and `load` {id, owner, name}: a checkpoint, whose
+file is the descriptor that comes with `save`, or with its `stored`.
+Bodies up to buffers.INLINE bytes follow the JSON in the message; larger ones lie in a shared buffer, known by its
+number; its file descriptor travels once, with the first message that speaks of it.
 """
 
 from __future__ import annotations
@@ -14,8 +17,10 @@ import socket
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["LARGEST", "read", "receive", "send", "write"]
+__all__ = ["DEVICE_LOST", "LARGEST", "read", "receive", "send", "write"]
 
+DEVICE_LOST = 79
+"""The exit status of a worker whose GPU failed so that every further call of the process would."""
 LARGEST = 1 << 17
 """No message is longer; the kernel's buffer for one such socket holds two hundred thousand bytes."""
 

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from ..buffers import Lease
 from ..carriers import RawRequest, RawResponse
+from ..checkpoint_store import FileCheckpoints
 from ..device_time import DeviceTime
 
 __all__ = ["Stats", "WorkerPool"]
@@ -21,6 +22,7 @@ class Stats:
         restarts: workers replaced after they ended.
         resident: bytes of memory by process.
         buffer_bytes: of transfer buffers in use.
+        sessions_of: open sessions by process.
         code_workers: processes of sessions with code.
         code_deaths: such processes that were ended, by cause.
         device_times: how long calls waited and ran, by owner and device.
@@ -30,6 +32,7 @@ class Stats:
     restarts: int
     resident: dict[str, int]
     buffer_bytes: int
+    sessions_of: dict[str, int] = field(default_factory=dict)
     code_workers: int = 0
     code_deaths: dict[str, int] = field(default_factory=dict)
     device_times: dict[tuple[str, str], DeviceTime] = field(default_factory=dict)
@@ -45,7 +48,14 @@ class WorkerPool(Protocol):
     async def start(self) -> None:
         """Get ready; raises when that cannot be."""
 
-    async def stop(self) -> None:
+    @property
+    def checkpoints(self) -> FileCheckpoints | None:
+        """Where checkpoints are saved; None where there is no place."""
+
+    def announce_stop(self) -> None:
+        """Have the sessions that asked for checkpoints saved: it will stop soon."""
+
+    async def stop(self, grace_s: float) -> None:
         """Finish what is accepted, within the grace period, and end."""
 
     def lease(self, request: RawRequest, nbytes: int) -> Lease:
@@ -53,6 +63,12 @@ class WorkerPool(Protocol):
 
     async def call(self, request: RawRequest) -> RawResponse:
         """Make a call, and release its body. MXNetError when it could not be made or brought to an end."""
+
+    def sessions_of(self, owner: str) -> int:
+        """How many sessions an owner has."""
+
+    def device_times(self) -> dict[tuple[str, str], DeviceTime]:
+        """How long calls waited and ran, by owner and device."""
 
     def abandon(self) -> None:
         """End all processes at once, whatever they are at."""

@@ -17,17 +17,22 @@ import signal
 import socket
 import sys
 import threading
+from dataclasses import dataclass
 from typing import Any
 
 import structlog
 
-from opbox_protocol.errors import MXNetError, NotReadyError, error_from_json
+from opbox_ops.backend import lost
+from opbox_protocol.collector import begin_tending, tend
+from opbox_protocol.errors import MXNetError, NotReadyError, QuotaError, error_from_json
 
-from ..buffers import INLINE, Lease, Pool, map_shared
-from ..carriers import RawRequest, RawResponse
-from ..codec import error_response, limits_of, serve
+from ..allocator import cap_memory, tune_allocator
+from ..buffers import INLINE, Lease, Pool, map_shared, unmap
+from ..carriers import OwnerQuota, RawRequest, RawResponse
+from ..codec import HOST, error_response, limits_of, serve
 from ..engine import Engine
 from ..logs import configure
+from ..quota import Budget
 from ..routes.route import RunsOn
 from ..routes.table import ROUTES
 from ..session.code_policy import CodePolicy
@@ -35,12 +40,26 @@ from ..settings import Settings
 from ..task import Task, running
 from ..turns import Job, Turn, Turns
 from . import messages
-from .allocator import tune_allocator
 from .progress import Progress
+from .remote_checkpoints import RemoteCheckpoints
 
 __all__ = ["main", "run"]
 
+LISTED = 64
+"""Rows of a message; there is room for more."""
+SWITCH_S = 0.001
+"""How long a thread may keep the interpreter's lock while others want it: a small call takes it a few times."""
+
 _log = structlog.get_logger("opbox.worker")
+
+
+@dataclass(frozen=True, slots=True)
+class LentAnswer:
+    """A buffer with an answer that the API process sends, and whose memory it counts as."""
+
+    lease: Lease
+    memory: Budget
+    size: int
 
 
 class WorkerProcess:
@@ -55,16 +74,29 @@ class WorkerProcess:
         self._settings = settings
         self._progress = progress
         self._limits = limits_of(settings)
-        self._engine = Engine(settings, CodePolicy(progress, accepts_code=progress is not None))
+        self._checkpoints = RemoteCheckpoints(lambda message, fds: self._send(message, fds=fds))
+        self._engine = Engine(
+            settings,
+            CodePolicy(progress, accepts_code=progress is not None, on_upload=self._uploaded),
+            checkpoints=self._checkpoints if settings.state_dir is not None else None,
+        )
         self._requests: dict[int, memoryview] = {}
         self._answers = Pool(shared=True, limit=settings.max_buffer_bytes, keep=settings.buffer_cache_bytes)
-        self._lent: dict[int, Lease] = {}
+        self._lent: dict[int, LentAnswer] = {}
         self._turns = Turns(settings.threads)
         self._tasks: dict[int, Task] = {}
         self._sessions_sent = 0
+        self._memory_sent: dict[tuple[str, str], int] = {}
+        self._account_lock = threading.Lock()
+
+    @property
+    def sessions_bytes(self) -> int:
+        """Memory that its sessions, calls and answers may take together."""
+        return self._engine.ledger.device_bytes
 
     def run(self) -> None:
         """Serve until the API process closes its end."""
+        begin_tending()
         threads = [
             threading.Thread(target=self._take_calls, name=f"opbox-call-{i}", daemon=True)
             for i in range(self._settings.threads + 1)
@@ -73,6 +105,7 @@ class WorkerProcess:
             thread.start()
         messages.send(self._sock, messages.write({"kind": "ready", "pid": os.getpid()}))
         self._wait_for_the_end()
+        self._checkpoints.close()
         for thread in threads:
             thread.join(self._settings.stop_grace_s)
         self._engine.close()
@@ -83,11 +116,25 @@ class WorkerProcess:
         while not poll.poll(1_000):
             if self._progress is not None:
                 self._progress.beat()
+            tend()
             dropped, sessions = self._answers.sweep(), len(self._engine.sessions)
             times = self._engine.device_times.take()
             if dropped or times or sessions != self._sessions_sent:
                 self._sessions_sent = sessions
                 self._send({"kind": "drop", "segments": dropped, "sessions": sessions, "times": times})
+            self._send_account()
+
+    def _send_account(self) -> None:
+        """Tell which sessions have ended, and what memory has changed whose."""
+        with self._account_lock:
+            ended = [(id, reason) for id, _, reason in self._engine.sessions.take_ended()]
+            memory = {(owner, device): nbytes for owner, device, nbytes in self._engine.sessions.memory()}
+            changed = [(*key, n) for key, n in memory.items() if self._memory_sent.get(key, 0) != n]
+            changed += [(*key, 0) for key in self._memory_sent if key not in memory]
+            self._memory_sent = memory
+            for start in range(0, max(len(ended), len(changed)), LISTED):
+                part = slice(start, start + LISTED)
+                self._send({"kind": "account", "ended": ended[part], "memory": changed[part]})
 
     def _take_calls(self) -> None:
         while True:
@@ -109,12 +156,20 @@ class WorkerProcess:
                 if task is not None:
                     task.stop(error_from_json(header["status"], header["error"]))
             elif header["kind"] == "release":
-                lease = self._lent.pop(header["segment"], None)
-                if lease is not None:
-                    lease.release()
+                lent = self._lent.pop(header["segment"], None)
+                if lent is not None:
+                    lent.lease.release()
+                    lent.memory.give(lent.size)
+            elif header["kind"] == "stored":
+                self._checkpoints.answered(header, fd)
+            elif header["kind"] == "stop":
+                # Not by this thread: it reads what the saving waits for.
+                threading.Thread(target=self._engine.sessions.save_at_stop, name="opbox-save", daemon=True).start()
             elif header["kind"] == "drop":
                 for number in header["segments"]:
-                    self._requests.pop(number, None)
+                    view = self._requests.pop(number, None)
+                    if view is not None:
+                        unmap(view)
 
     def _fail(self, id: int, error: Exception) -> None:
         if not isinstance(error, MXNetError):
@@ -143,12 +198,15 @@ class WorkerProcess:
             header["header_length"],
             header["binary"],
             header["non_finite"],
+            quota=OwnerQuota(*header["quota"]) if header["quota"] is not None else None,
         )
 
         def send(response: RawResponse) -> None:
             if response.problem is not None:
                 _log.error("internal error", request_id=request.request_id, exc_info=response.problem)
-            self._answer(header["id"], response)
+            if route.method == "DELETE" or (request.quota is not None and request.quota.memory_bytes):
+                self._send_account()  # before the answer, so that who has it may count on it
+            self._answer(header["id"], response, request.owner)
 
         task = self._tasks[header["id"]] = Task(self._settings.graph_seconds)
 
@@ -162,6 +220,8 @@ class WorkerProcess:
             except Exception as error:
                 self._fail(header["id"], error)
             finally:
+                if lost() is not None:
+                    self._leave()
                 task.turn = None  # which knows of this function: what refers to itself waits for the collector
 
         session = parameters.get("id", "") if route.runs_on is RunsOn.SESSION_WORKER else ""
@@ -173,7 +233,16 @@ class WorkerProcess:
         if turn is not None:
             self._turns.run(turn, job)
 
-    def _answer(self, id: int, response: RawResponse) -> None:
+    def _uploaded(self, owner: str, session: str, rows: list[tuple[str, str, str]], more: int) -> None:
+        self._send({"kind": "uploaded", "owner": owner, "session": session, "rows": rows, "more": more})
+
+    def _leave(self) -> None:
+        """End the process: what it has on its device cannot be reached any more."""
+        _log.error("the device is lost; the worker ends", reason=lost(), sessions=len(self._engine.sessions))
+        os._exit(messages.DEVICE_LOST)
+
+    def _answer(self, id: int, response: RawResponse, owner: str = "") -> None:
+        """Send an answer; a large one is counted as its owner's until the API process gives its buffer back."""
         self._tasks.pop(id, None)
         size = response.size
         self._sessions_sent = len(self._engine.sessions)
@@ -186,19 +255,27 @@ class WorkerProcess:
             "size": size,
             "segment": None,
             "sessions": self._sessions_sent,
+            "queue": response.queue,
         }
         if size <= INLINE:
             self._send(message, b"".join(response.parts))
             return
+        memory = self._engine.ledger.of(owner, HOST)
+        try:
+            memory.take(size)
+        except QuotaError as error:
+            self._fail(id, error)
+            return
         try:
             lease = self._answers.lease(size)
         except NotReadyError as error:
+            memory.give(size)
             self._fail(id, error)
             return
         response.write_to(lease.view)
         segment = lease.segment
         message["segment"] = segment.number
-        self._lent[segment.number] = lease
+        self._lent[segment.number] = LentAnswer(lease, memory, size)
         fds = () if segment.sent or segment.fd is None else (segment.fd,)
         segment.sent = True
         self._send(message, fds=fds)
@@ -223,6 +300,7 @@ def run(sock: socket.socket, values: dict[str, Any], progress: Progress | None =
     """Serve over a socket, with these settings, until the other side closes it; then end the process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     tune_allocator()
+    sys.setswitchinterval(SWITCH_S)
     settings = Settings.model_validate(values)
     configure(settings)
     try:
@@ -234,6 +312,8 @@ def run(sock: socket.socket, values: dict[str, Any], progress: Progress | None =
             reason = f"{type(error).__name__}: {error}"
         messages.send(sock, messages.write({"kind": "failed", "reason": reason[:2000]}))
         raise SystemExit(1) from None
+    if progress is None and all(name == HOST for name in (settings.device, *settings.devices)):
+        cap_memory(process.sessions_bytes)
     process.run()
     # Threads that are still busy past the grace period end here.
     sys.stdout.flush()

@@ -1,8 +1,9 @@
 """`--isolation process`: several workers behind one face, replaced when they end.
 
 A session lives in the worker that made it. When that ends, so does the session: its owner's next call says so, and a
-new worker is spawned at once. Sessions that may bring code have a worker each (code_workers.py): those are the sessions
-whose token has a scope to upload, unless the request says `"code": false`.
+new worker is spawned at once. With `auto` owners have a worker each (owner_workers.py). Sessions that may bring code
+have one of their own (code_workers.py): those are the sessions whose token has a scope to upload, unless the request
+says `"code": false`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import contextlib
 import json
 import os
 import time
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -21,19 +23,25 @@ from cachetools import FIFOCache
 from opbox_protocol.errors import GoneError, NotFoundError, NotReadyError
 from opbox_protocol.wire import strict_json
 
+from ..accounting.books import Books
 from ..buffers import Lease
-from ..carriers import RawRequest, RawResponse
-from ..device_time import DeviceTimes
+from ..carriers import OwnerQuota, RawRequest, RawResponse
+from ..checkpoint_store import FileCheckpoints
+from ..device_time import DeviceTime, DeviceTimes
 from ..routes.route import RunsOn
+from ..session.sessions import no_such
 from ..settings import UPLOADS, Settings
 from .code_worker import CodeWorker
 from .code_workers import CodeWorkers
+from .owner_workers import OwnerWorkers
 from .pool import Stats
 from .processes import resident_bytes
 from .worker import Worker
 
 __all__ = ["ProcessPool"]
 
+ENDED_FIRST = 1000
+"""Sessions that ended before it was known that they had begun."""
 REMEMBERED = 100_000
 """Sessions whose worker is known; those of the longest ago are forgotten first, when they have ended."""
 
@@ -43,76 +51,109 @@ _log = structlog.get_logger("opbox.workers")
 class ProcessPool:
     """See WorkerPool."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, books: Books, checkpoints: FileCheckpoints | None = None) -> None:
         self._settings = settings
+        self._books = books
         self._workers: list[Worker] = []
         self._sessions: FIFOCache[str, tuple[str, Worker]] = FIFOCache(REMEMBERED)
+        self._open: dict[str, tuple[str, Worker]] = {}
+        self._opening: Counter[str] = Counter()
+        self._ended_first: FIFOCache[str, str] = FIFOCache(ENDED_FIRST)
         self._tasks: set[asyncio.Task[None]] = set()
         self._supervising = False
         self._turn = 0
+        self._own: OwnerWorkers | None = None
+        self._reasons: FIFOCache[str, str] = FIFOCache(REMEMBERED)
         self._early_ends: list[float] = []
         self.restarts = 0
         self._device_times = DeviceTimes()
-        self._code = CodeWorkers(settings, self._device_times, root=os.geteuid() == 0, siblings=lambda: self.pids)
+        self.checkpoints = checkpoints
+        self._code = CodeWorkers(
+            settings,
+            self._device_times,
+            root=os.geteuid() == 0,
+            siblings=lambda: self.pids,
+            books=books,
+            checkpoints=self.checkpoints,
+        )
 
     @property
     def ready(self) -> bool:
         return self._supervising and any(worker.ready for worker in self._workers)
 
     async def start(self) -> None:
-        self._workers = [self._new_worker() for _ in range(self._settings.workers)]
+        settings = self._settings
+        if settings.workers == "auto":
+            self._own = OwnerWorkers(settings, self._books, self._new_worker, self._spawn)
+            shared = settings.model_copy(update={"max_device_bytes": self._own.shared_bytes})
+            self._workers = [self._new_worker(shared)]
+        else:
+            self._workers = [self._new_worker() for _ in range(settings.workers)]
         try:
             ended = await asyncio.gather(
                 *(worker.start() for worker in self._workers), self._code.start(), return_exceptions=True
             )
         except BaseException:
-            await self.stop()
+            await self.stop(0)
             raise
         # What the workers say goes before what the processes for code say of the same trouble.
         failed = [error for error in ended if isinstance(error, BaseException)]
         if failed:
-            await self.stop()
+            await self.stop(0)
             raise failed[0]
         self._supervising = True
         self._spawn(self._sweep())
 
-    async def stop(self) -> None:
+    async def stop(self, grace_s: float) -> None:
         self._supervising = False
-        grace = self._settings.stop_grace_s
-        await asyncio.gather(self._code.stop(grace), *(worker.stop(grace) for worker in self._workers))
+        await asyncio.gather(self._code.stop(grace_s), *(worker.stop(grace_s) for worker in self._all()))
         for task in list(self._tasks):
             task.cancel()
 
+    def announce_stop(self) -> None:
+        for worker in (*self._all(), *self._code.workers()):
+            worker.announce_stop()
+
     def abandon(self) -> None:
         self._supervising = False
-        for worker in self._workers:
+        for worker in self._all():
             worker.kill()
         self._code.abandon()
 
     def lease(self, request: RawRequest, nbytes: int) -> Lease:
-        return self._worker(request).lease(nbytes)
+        worker = self._worker(request)
+        request.worker = worker
+        return worker.lease(nbytes)
+
+    def sessions_of(self, owner: str) -> int:
+        return sum(1 for name, _ in self._open.values() if name == owner) + self._code.sessions_of(owner)
+
+    def device_times(self) -> dict[tuple[str, str], DeviceTime]:
+        return self._device_times.sums()
 
     async def call(self, request: RawRequest) -> RawResponse:
         runs_on = request.route.runs_on
         if runs_on is RunsOn.ALL_WORKERS:
-            return await self._list_sessions(request)
+            return await self._join(request)
         if runs_on is RunsOn.NEW_SESSION_WORKER:
             return await self._open_session(request)
         try:
             worker = self._worker(request)
-            if request.route.method == "DELETE" and isinstance(worker, CodeWorker):
+            request.quota = self._quota(request.owner, worker)
+            if request.route.ends_session and isinstance(worker, CodeWorker):
                 request.release()
-                return await self._code.delete(request.owner, str(worker.session))
+                return await self._code.delete(worker, by_admin=request.route.all_owners)
         except Exception:
             request.release()
             raise
         return await worker.call(request, self._settings.deadline_s)
 
     def stats(self) -> Stats:
-        memory = [worker.memory() for worker in self._workers]
+        workers = self._all()
+        memory = [worker.memory() for worker in workers]
         sessions = len(self._code.workers())
         return Stats(
-            sessions=sum(worker.sessions for worker in self._workers) + sessions,
+            sessions=sum(worker.sessions for worker in workers) + sessions,
             restarts=self.restarts,
             resident={
                 "api": resident_bytes(),
@@ -120,36 +161,58 @@ class ProcessPool:
                 **self._code.resident(),
             },
             buffer_bytes=sum(lent for _, lent in memory),
+            sessions_of={
+                **{f"worker{i}": worker.sessions for i, worker in enumerate(workers)},
+                **{f"code{i}": 1 for i in range(sessions)},
+            },
             code_workers=sessions,
             code_deaths=dict(self._code.deaths),
-            device_times=self._device_times.sums(),
+            device_times=self.device_times(),
         )
 
     @property
     def pids(self) -> list[int]:
         """The worker processes."""
-        return [worker.pid for worker in self._workers]
+        return [worker.pid for worker in self._all()]
+
+    def _all(self) -> list[Worker]:
+        """Those that owners share, and those of one each."""
+        return [*self._workers, *(self._own.workers if self._own is not None else ())]
+
+    def _quota(self, owner: str, worker: Worker) -> OwnerQuota | None:
+        return self._books.quota(owner, worker) if self._own is None else self._own.quota(owner, worker)
 
     # -- which worker -------------------------------------------------------------------------------------------
 
     def _worker(self, request: RawRequest) -> Worker:
         """The worker that a call belongs to."""
         if request.route.runs_on is not RunsOn.SESSION_WORKER:
-            return self._next_worker()
+            # A body that is there lies in a buffer which only one of them knows.
+            return request.worker if isinstance(request.worker, Worker) else self._next_worker(request.owner)
         id = request.parameters["id"]
-        own = self._code.worker_of(request.owner, id)
+        caller = None if request.route.all_owners else request.owner
+        own = self._code.worker_of(caller, id)
         if own is not None:
             return own
         owner, worker = self._sessions.get(id, ("", None))
-        if worker is None or owner != request.owner:
+        if worker is None and caller is None:
+            raise no_such(id)
+        if worker is None or caller not in (None, owner):
             raise NotFoundError(
                 f"session {id[:64]!r}: expected one of yours, got an id that is not: make a new session"
             )
+        if id in self._reasons and not worker.ready:
+            raise GoneError(self._reasons[id])
         if worker.ended:
-            raise GoneError(f"session {id} is gone: the worker process that held it ended; make a new session")
+            raise GoneError(
+                f"session {id} is gone: the worker process that held it ended ({worker.reason}); make a new session"
+            )
         return worker
 
-    def _next_worker(self) -> Worker:
+    def _next_worker(self, owner: str) -> Worker:
+        own = self._own.of(owner) if self._own is not None else None
+        if own is not None:
+            return own
         ready = [worker for worker in self._workers if worker.ready]
         if not ready:
             raise NotReadyError("no worker is ready: try again in a moment")
@@ -157,39 +220,91 @@ class ProcessPool:
         return ready[self._turn % len(ready)]
 
     async def _open_session(self, request: RawRequest) -> RawResponse:
-        if _takes_code(request):
-            return await self._code.open(request)
+        owner = request.owner
         try:
-            worker = self._next_worker()
+            self._books.check_sessions(owner, self._opening[owner])
+            self._opening[owner] += 1
         except Exception:
             request.release()
             raise
+        try:
+            request.quota = self._books.quota(owner)
+            return await (self._code.open(request) if _takes_code(request) else self._open_shared(request))
+        finally:
+            self._opening[owner] -= 1
+            if not self._opening[owner]:
+                del self._opening[owner]
+
+    async def _open_shared(self, request: RawRequest) -> RawResponse:
+        owner = request.owner
+        try:
+            own = await self._own.open(owner) if self._own is not None and request.worker is None else None
+            worker = own or self._worker(request)
+        except BaseException:
+            request.release()
+            raise
+        request.quota = self._quota(owner, worker)
         response = await worker.call(request, self._settings.deadline_s)
         if response.status == 201:
-            self._sessions[json.loads(bytes(response.body))["id"]] = (request.owner, worker)
+            opened = json.loads(bytes(response.body))
+            id = opened["id"]
+            self._sessions[id] = self._open[id] = (request.owner, worker)
+            self._books.session_made(request.owner, id, opened["device"], code=False)
+            reason = _ended_with(worker) if worker.ended else self._ended_first.pop(id, None)
+            if reason is not None:
+                self._session_ended(id, reason, worker_ended=worker.ended)
         return response
 
-    async def _list_sessions(self, request: RawRequest) -> RawResponse:
+    def _session_ended(self, id: str, reason: str, *, worker_ended: bool = False) -> None:
+        owner, _ = self._open.pop(id, ("", None))
+        if owner:
+            self._books.session_ended(owner, id, reason)
+            if not worker_ended:
+                self._reasons[id] = reason
+        else:
+            self._ended_first[id] = reason  # its worker was faster than the answer to who made it
+
+    async def _join(self, request: RawRequest) -> RawResponse:
+        """The lists that the workers answer, one behind the other."""
         request.release()
-        sessions: list[Any] = []
-        for worker in [worker for worker in self._workers if worker.ready]:
-            response = await worker.call(replace(request, body=b"", header_length=None), self._settings.deadline_s)
+        joined: dict[str, list[Any]] = {}
+        for worker in [worker for worker in self._all() if worker.ready]:
+            # Without it a worker would take the owner for one that may have as much as its settings say.
+            quota = self._quota(request.owner, worker)
+            call = replace(request, body=b"", header_length=None, quota=quota)
+            response = await worker.call(call, self._settings.deadline_s)
             if response.status != 200:
                 return response
-            sessions += json.loads(bytes(response.body))["sessions"]
+            for key, rows in json.loads(bytes(response.body)).items():
+                joined.setdefault(key, []).extend(rows)
             response.release()
-        sessions += await self._code.listed(request)
-        return RawResponse(200, [strict_json({"sessions": sessions}).encode()])
+        if request.route.tag in ("sessions", "admin"):
+            joined.setdefault("sessions", []).extend(await self._code.listed(request))
+        return RawResponse(200, [strict_json(joined).encode()])
 
     # -- supervision --------------------------------------------------------------------------------------------
 
-    def _new_worker(self) -> Worker:
-        return Worker(self._settings, self._ended, self._device_times)
+    def _new_worker(self, settings: Settings | None = None) -> Worker:
+        return Worker(
+            settings or self._settings,
+            self._ended,
+            self._device_times,
+            self._books,
+            self.checkpoints,
+            self._session_ended,
+        )
 
     def _ended(self, worker: Worker) -> None:
+        for id in [id for id, (_, where) in self._open.items() if where is worker]:
+            self._session_ended(id, _ended_with(worker), worker_ended=True)
+        if self._own is not None and self._own.remove(worker):
+            if self._supervising and not worker.stopping:
+                _log.error("an owner's worker process ended", pid=worker.pid, reason=worker.reason)
+                self.restarts += 1
+            return
         if not self._supervising or worker not in self._workers:
             return
-        _log.error("a worker process ended; starting another", pid=worker.pid)
+        _log.error("a worker process ended; starting another", pid=worker.pid, reason=worker.reason)
         self.restarts += 1
         self._spawn(self._replace(worker))
 
@@ -198,22 +313,29 @@ class ProcessPool:
         self._early_ends = [at for at in self._early_ends if now - at < 60] + [now]
         # At once; but a worker that ends again and again must not keep the machine busy.
         await asyncio.sleep(min(10.0, 0.5 * max(0, len(self._early_ends) - 3)))
-        fresh = self._new_worker()
+        fresh = self._new_worker(worker.settings)
         self._workers[self._workers.index(worker)] = fresh
         with contextlib.suppress(Exception):  # it has ended at its start: `_ended` tries again
             await fresh.start()
 
     async def _sweep(self) -> None:
         while True:
-            await asyncio.sleep(10)
-            for worker in self._workers:
+            await asyncio.sleep(min(10.0, self._settings.worker_idle_s / 2))
+            if self._own is not None:
+                self._own.end_idle(lambda owner: self._opening[owner])
+            for worker in self._all():
                 if worker.ready:
                     worker.sweep()
 
-    def _spawn(self, work: Any) -> None:
+    def _spawn(self, work: Any) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
+
+
+def _ended_with(worker: Worker) -> str:
+    return f"the worker process that held it ended ({worker.reason})"
 
 
 def _takes_code(request: RawRequest) -> bool:

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import structlog
 
 from opbox_protocol.errors import DeadlineError, NotReadyError
 
+from ..accounting.books import Books
 from ..buffers import INLINE, Lease, Pool
 from ..carriers import RawRequest, RawResponse
-from ..codec import limits_of, serve
+from ..checkpoint_store import FileCheckpoints
+from ..codec import HOST, limits_of, serve
+from ..device_time import DeviceTime, DeviceTimes
 from ..engine import Engine
+from ..quota import Budget
 from ..routes.route import RouteTable, RunsOn
 from ..session.code_policy import UNWATCHED
 from ..settings import Settings
@@ -33,10 +40,18 @@ class ThreadPool:
     Args:
         settings: of the server.
         routes: the engine's calls.
+        books: learn what sessions have, are sent and come to.
+        checkpoints: where sessions' are saved; None where there is no place.
     """
 
-    def __init__(self, settings: Settings, routes: RouteTable) -> None:
+    def __init__(
+        self, settings: Settings, routes: RouteTable, books: Books, checkpoints: FileCheckpoints | None = None
+    ) -> None:
         self._settings = settings
+        self._books = books
+        self._checkpoints = checkpoints
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._times: DeviceTimes | None = None
         self._routes = routes
         self._limits = limits_of(settings)
         self._pool = Pool(shared=False, limit=settings.max_buffer_bytes, keep=settings.buffer_cache_bytes)
@@ -51,11 +66,15 @@ class ThreadPool:
         return self._engine is not None
 
     async def start(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._engine = await loop.run_in_executor(self._threads, Engine, self._settings, UNWATCHED, self._routes)
+        loop = self._loop = asyncio.get_running_loop()
+        policy = replace(UNWATCHED, on_upload=self._uploaded)
+        self._engine = await loop.run_in_executor(
+            self._threads, Engine, self._settings, policy, self._routes, self._checkpoints
+        )
+        self._times = self._engine.device_times
         self._sweeping = asyncio.create_task(self._sweep())
 
-    async def stop(self) -> None:
+    async def stop(self, grace_s: float) -> None:
         engine, self._engine = self._engine, None
         if self._sweeping is not None:
             self._sweeping.cancel()
@@ -64,6 +83,20 @@ class ThreadPool:
         if engine is not None:
             await loop.run_in_executor(None, engine.close)
         self._pool.close()
+
+    def announce_stop(self) -> None:
+        if self._engine is not None:
+            self._start(self._engine.sessions.save_at_stop)
+
+    @property
+    def checkpoints(self) -> FileCheckpoints | None:
+        return self._checkpoints
+
+    def sessions_of(self, owner: str) -> int:
+        return len(self._engine.sessions.of(owner)) if self._engine is not None else 0
+
+    def device_times(self) -> dict[tuple[str, str], DeviceTime]:
+        return self._times.sums() if self._times is not None else {}
 
     def abandon(self) -> None:
         """Nothing: threads end with the process that they are in."""
@@ -93,11 +126,19 @@ class ThreadPool:
             if response.problem is not None:
                 _log.error("internal error", request_id=request.request_id, exc_info=response.problem)
             try:
-                own: RawResponse | BaseException = self._copied(response)
+                own: RawResponse | BaseException = self._copied(response, engine.ledger.of(request.owner, HOST))
             except Exception as error:
                 own = error
             loop.call_soon_threadsafe(settle, own)
 
+        new_session = request.route.runs_on is RunsOn.NEW_SESSION_WORKER
+        try:
+            if new_session:
+                self._books.check_sessions(request.owner)
+        except Exception:
+            request.release()
+            raise
+        request.quota = self._books.quota(request.owner, self)
         task = Task(self._settings.graph_seconds)
         request.cancel = task.stop
 
@@ -130,9 +171,14 @@ class ThreadPool:
             except RuntimeError:  # the pool has been shut down
                 request.release()
                 raise NotReadyError("the server is stopping: try again when it is back") from None
-            return await answered
+            response = await answered
         finally:
             timer.cancel()
+        if new_session and response.status == 201:
+            opened = json.loads(bytes(response.body))
+            self._books.session_made(request.owner, opened["id"], opened["device"], code=False)
+        self._look()
+        return response
 
     def _start(self, work: Callable[[], None]) -> None:
         self._threads.submit(work)
@@ -147,22 +193,49 @@ class ThreadPool:
             sessions=len(self._engine.sessions) if self._engine is not None else 0,
             restarts=0,
             resident={"api": resident_bytes()},
+            sessions_of={"api": len(self._engine.sessions) if self._engine is not None else 0},
             buffer_bytes=self._pool.lent_bytes,
-            device_times=self._engine.device_times.sums() if self._engine is not None else {},
+            device_times=self.device_times(),
         )
 
-    def _copied(self, response: RawResponse) -> RawResponse:
-        """The answer in memory of its own: what its parts point to is reused as soon as this returns."""
+    def _copied(self, response: RawResponse, memory: Budget) -> RawResponse:
+        """The answer in memory of its own, its owner's: what its parts point to is reused as soon as this returns."""
         size = response.size
         if size <= INLINE:
             response.parts = [b"".join(response.parts)]
             return response
-        lease = self._pool.lease(size)
+        memory.take(size)
+        try:
+            lease = self._pool.lease(size)
+        except NotReadyError:
+            memory.give(size)
+            raise
         response.write_to(lease.view)
-        response.parts, response.release = [lease.view], lease.release
+
+        def release() -> None:
+            lease.release()
+            memory.give(size)
+
+        response.parts, response.release = [lease.view], release
         return response
 
+    def _uploaded(self, owner: str, session: str, rows: list[tuple[str, str, str]], more: int) -> None:
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._books.uploaded, owner, session, rows, more)
+
+    def _look(self) -> None:
+        """Tell the books of sessions' memory, and of those that have ended."""
+        engine = self._engine
+        if engine is not None:
+            for id, owner, reason in engine.sessions.take_ended():
+                self._books.session_ended(owner, id, reason)
+            self._books.take_memory(self, engine.sessions.memory())
+
     async def _sweep(self) -> None:
+        swept = time.monotonic()
         while True:
-            await asyncio.sleep(10)
-            self._pool.sweep()
+            await asyncio.sleep(1)
+            self._look()
+            if time.monotonic() - swept > 10:
+                swept = time.monotonic()
+                self._pool.sweep()

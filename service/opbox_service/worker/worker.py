@@ -18,8 +18,10 @@ import structlog
 
 from opbox_protocol.errors import DeadlineError, MXNetError, NotReadyError, WorkerDiedError, error_to_json
 
-from ..buffers import Lease, Pool, map_shared
+from ..accounting.books import Books
+from ..buffers import Lease, Pool, map_shared, unmap
 from ..carriers import RawRequest, RawResponse
+from ..checkpoint_store import FileCheckpoints, check_available
 from ..device_time import DeviceTimes
 from ..settings import Settings
 from . import messages
@@ -34,8 +36,18 @@ LAST_S = 0.2
 TURN, DRAIN = 64, 4096
 """Messages that are read before others have their turn, and at the end."""
 
+STORING = 256
+"""Checkpoints of one worker that are saved or loaded at a time: one for each of its sessions, and some."""
+PASSED_S = 10.0
+"""How long a descriptor stays open that is on its way to the worker."""
+
 DROPS_S = 0.2
 """Between two messages that nobody asked for, at the least; they come once in a second or seldom."""
+
+UPLOADS, UPLOADS_S = 1000, 60.0
+"""Pieces of code of one worker that are told one by one, in so many seconds."""
+TEXT = 512
+"""Characters of an owner's, a session's or an operator's name."""
 
 _log = structlog.get_logger("opbox.workers")
 
@@ -46,16 +58,36 @@ class Worker:
     Buffers are its own: what one worker can read, no other can.
 
     Attributes:
+        settings: its own.
+        reason: why the process ended, in words.
         whose: the owner and the device that its time is counted for; None where sessions share it, which tells.
 
     Args:
         settings: passed on, without the tokens.
         on_end: called once when the process has ended, asked to or not.
         device_times: counts how long its calls wait and run.
+        books: learn what its sessions have and are sent.
+        checkpoints: where its sessions' are saved; None where there is no place.
+        on_session_end: called with a session's id and why it ended.
     """
 
-    def __init__(self, settings: Settings, on_end: Callable[[Worker], None], device_times: DeviceTimes) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        on_end: Callable[[Worker], None],
+        device_times: DeviceTimes,
+        books: Books,
+        checkpoints: FileCheckpoints | None = None,
+        on_session_end: Callable[[str, str], None] = lambda session, reason: None,
+    ) -> None:
         self._settings = settings
+        self.settings = settings
+        self._books = books
+        self._memory: dict[tuple[str, str], int] = {}
+        self._uploads = (0, 0.0)
+        self._on_session_end = on_session_end
+        self._checkpoints = checkpoints
+        self._storing: set[asyncio.Task[None]] = set()
         self._on_end = on_end
         self._device_times = device_times
         self.whose: tuple[str, str] | None = None
@@ -71,6 +103,7 @@ class Worker:
         self._sock: socket.socket | None = None
         self._pidfd: int | None = None
         self._reason = ""
+        self.reason = ""
         self._dropped_at = float("-inf")
         self.sessions = 0
         self.ended = False
@@ -85,17 +118,20 @@ class Worker:
         """Whether it takes calls."""
         return self._started.done() and not self.ended and not self.stopping
 
+    @property
+    def busy(self) -> bool:
+        """Whether calls are under way, or bodies of calls to be are being received."""
+        return bool(self._pending or self._pool.lent_bytes)
+
     # -- life ---------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Spawn the process and wait until its engine is up; WorkerDiedError when it ends before that."""
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        ours.setblocking(False)
-        self._sock = ours
-        with theirs:
-            self._process = self._spawn(theirs.fileno())
-        self._loop.add_reader(ours.fileno(), self._read)
-        self._watch()
+        try:
+            self._connect()
+        except OSError as error:
+            self._give_up(error)
+            raise WorkerDiedError(f"the worker process {self.reason}: try again later") from None
         settings = self._settings.model_dump(mode="json", exclude={"token", "tokens", "token_file", "tokens_file"})
         self._send(messages.write({"kind": "settings", **self._further_settings()}, json.dumps(settings).encode()))
         try:
@@ -103,6 +139,35 @@ class Worker:
         except TimeoutError:
             self.kill()
             raise WorkerDiedError(f"the worker process did not start within {START_S:g} s") from None
+
+    def _connect(self) -> None:
+        """Spawn the process, and read what it sends; OSError when the system has no room."""
+        self._sock, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._sock.setblocking(False)
+            self._process = self._spawn(theirs.fileno())
+        self._watch()
+        self._loop.add_reader(self._sock.fileno(), self._read)
+
+    def _give_up(self, error: OSError) -> None:
+        """End it before it has begun: there is no process, or none that can be watched."""
+        self.ended = True
+        self.reason = f"could not be started ({error})"
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        if self._pidfd is not None:
+            self._loop.remove_reader(self._pidfd)
+            os.close(self._pidfd)
+        if self._sock is not None:
+            self._sock.close()
+        self._close()
+        self._pool.close()
+        self._exited.set_result(None)
+        self._on_end(self)
+
+    def _close(self) -> None:
+        """Let go of what was shared with the process, beside the connection and buffers."""
 
     def _spawn(self, fd: int) -> subprocess.Popen[bytes]:
         """The process, which gets this end of the connection."""
@@ -135,6 +200,12 @@ class Worker:
         except TimeoutError:
             self.kill()
             await self._exited
+        await asyncio.gather(*self._storing, return_exceptions=True)
+
+    def announce_stop(self) -> None:
+        """Have the sessions that asked for checkpoints saved: the server stops soon."""
+        if self.ready:
+            self._send(messages.write({"kind": "stop"}))
 
     def kill(self) -> None:
         """End it now."""
@@ -164,6 +235,7 @@ class Worker:
             # The connection ended first: the process may be a moment behind.
             self._process.kill()
         code = self._process.wait()
+        self.reason = reason_of(code)
         error = self._verdict(code)
         pending, self._pending = self._pending, {}
         for answered, request in pending.values():
@@ -173,8 +245,9 @@ class Worker:
         if not self._started.done():
             reason = self._reason or f"the worker process ended at its start ({reason_of(code)})"
             self._started.set_exception(WorkerDiedError(reason))
-        self._answers.clear()
+        self._forget(list(self._answers))
         self._pool.close()
+        self._books.forget(self)
         self._exited.set_result(None)
         self._on_end(self)
 
@@ -216,6 +289,7 @@ class Worker:
             "non_finite": request.non_finite,
             "weight": request.weight,
             "interactive": request.interactive,
+            "quota": request.quota,
             "size": len(request.view),
             "segment": segment,
         }
@@ -307,6 +381,9 @@ class Worker:
 
     def _take(self, message: bytes, fd: int | None) -> None:
         header, inline = messages.read(message)
+        if header["kind"] in ("save", "load"):
+            self._store(header, fd)
+            return
         if fd is not None and header["kind"] != "answer":
             os.close(fd)
         self.sessions = header.get("sessions", self.sessions)
@@ -319,11 +396,46 @@ class Worker:
             _log.error("a worker could not start", reason=self._reason)
         elif header["kind"] == "drop" and self._loop.time() > self._dropped_at + DROPS_S:
             self._dropped_at = self._loop.time()
-            for number in header["segments"]:
-                self._answers.pop(number, None)
+            self._forget(header["segments"])
             self._device_times.add_rows(header["times"], self.whose)
+        elif header["kind"] == "account":
+            self._take_account(header)
+        elif header["kind"] == "uploaded":
+            self._take_uploads(header)
         else:
             raise ValueError(f"unexpected message {header['kind']!r}")
+
+    def _forget(self, segments: list[int]) -> None:
+        """Unmap buffers of answers that the process has dropped."""
+        for number in segments:
+            view = self._answers.pop(number, None)
+            if view is not None:
+                unmap(view)
+
+    def _take_account(self, header: dict[str, Any]) -> None:
+        for row in header["memory"]:
+            owner, device, nbytes = row
+            place = (_check_text(owner), _check_text(device)) if self.whose is None else self.whose
+            self._memory[place] = _check_count(nbytes)
+            if not nbytes:
+                del self._memory[place]
+        if header["memory"] and not self.ended:
+            self._books.take_memory(self, [(*place, nbytes) for place, nbytes in self._memory.items()])
+        if self.whose is None:
+            for id, reason in header["ended"]:
+                self._on_session_end(id, reason)
+
+    def _take_uploads(self, header: dict[str, Any]) -> None:
+        number, since = self._uploads
+        if self._loop.time() - since > UPLOADS_S:
+            number, since = 0, self._loop.time()
+        self._uploads = number + len(header["rows"]), since
+        owner = _check_text(header["owner"]) if self.whose is None else self.whose[0]
+        rows = [[_check_text(text) for text in row] for row in header["rows"]]
+        more = _check_count(header["more"])
+        if number > UPLOADS:  # of a process that runs somebody's code, which may write what it likes
+            rows, more = [], more + len(rows)
+        self._books.uploaded(owner, _check_text(header["session"]), rows, more)
 
     def _take_answer(self, header: dict[str, Any], inline: memoryview, fd: int | None) -> None:
         number = header["segment"]
@@ -335,6 +447,9 @@ class Worker:
         response = RawResponse(
             _check_count(header["status"]), [inline], header_length, _check_count(header["commands"])
         )
+        if header.get("queue") is not None:
+            before, wait_s = header["queue"]
+            response.queue = _check_count(before), float(wait_s)
         if number is not None:
             response.parts = [self._answers[number][: header["size"]]]
             response.release = partial(self._give_back, number)
@@ -344,6 +459,38 @@ class Worker:
             response.release()
         else:
             answered.set_result(response)
+
+    def _store(self, header: dict[str, Any], fd: int | None) -> None:
+        """Save or load a checkpoint, by a thread."""
+        id, name = header["id"], header["name"]
+        owner = self.whose[0] if self.whose is not None else header["owner"]
+        if type(id) is not int or type(name) is not str or type(owner) is not str or len(self._storing) >= STORING:
+            if fd is not None:
+                os.close(fd)
+            raise ValueError(f"expected a checkpoint to {header['kind']}, got {name!r:.80}")
+        task = self._loop.create_task(self._stored(header["kind"], id, owner, name, fd))
+        self._storing.add(task)
+        task.add_done_callback(self._storing.discard)
+
+    async def _stored(self, kind: str, id: int, owner: str, name: str, fd: int | None) -> None:
+        status, fds = 200, list[int]()
+        error: dict[str, Any] = {}
+        try:
+            store = check_available(self._checkpoints)
+            if kind == "load":
+                fds.append(await asyncio.to_thread(store.open, owner, name))
+            elif fd is not None:
+                await asyncio.to_thread(store.save_file, owner, name, fd)
+        except Exception as problem:
+            if not isinstance(problem, MXNetError):
+                _log.error("a checkpoint failed", kind=kind, exc_info=problem)
+            status, error = error_to_json(problem)
+        if fd is not None:
+            os.close(fd)
+        if id and not self.ended and not self.stopping:
+            self._send(messages.write({"kind": "stored", "id": id, "status": status, "error": error}), tuple(fds))
+        if fds:
+            self._loop.call_later(PASSED_S, os.close, fds[0])  # it may wait in the outbox
 
     def _give_back(self, number: int) -> None:
         if not self.ended:
@@ -357,6 +504,13 @@ def _check_count(value: Any) -> int:
     return value
 
 
+def _check_text(value: Any) -> str:
+    """A short text that a worker sent; ValueError when it is none."""
+    if type(value) is not str or len(value) > TEXT:
+        raise ValueError(f"expected a text, got {value!r:.100}")
+    return value
+
+
 def _too_late(answered: asyncio.Future[RawResponse], request: RawRequest, deadline_s: float) -> None:
     if not answered.done():
         error = DeadlineError(f"{request}: expected an answer within {deadline_s:g} s, got none")
@@ -366,6 +520,8 @@ def _too_late(answered: asyncio.Future[RawResponse], request: RawRequest, deadli
 
 def reason_of(code: int) -> str:
     """An exit status in words."""
+    if code == messages.DEVICE_LOST:
+        return "its GPU failed"
     if code >= 0:
         return f"exit status {code}"
     try:
@@ -379,7 +535,8 @@ def environment(settings: Settings) -> dict[str, str]:
     variables = {key: value for key, value in os.environ.items() if not key.startswith("OPBOX_TOKEN")}
     # One core stays with the API process and, on one machine, the client: BLAS threads wait for each other by spinning,
     # and small products take many times as long when one of them has no core.
-    cores = str(max(1, ((os.cpu_count() or 2) - 1) // settings.workers))
+    workers = 2 if settings.workers == "auto" else settings.workers
+    cores = str(max(1, ((os.cpu_count() or 2) - 1) // workers))
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         variables.setdefault(name, cores)
     return variables

@@ -1,0 +1,224 @@
+"""The books of one server: its owners' accounts, what they use, and the audit log."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import structlog
+
+from opbox_protocol.errors import NotReadyError, QuotaError
+
+from ..carriers import OwnerQuota
+from ..device_time import DeviceTime
+from ..settings import Settings
+from .accounts import Accounts, too_many_sessions
+from .audit import AuditLog
+from .usage import FLUSH_S, UsageLedger, seconds_to_tomorrow
+
+__all__ = ["Books"]
+
+LEDGER, LOG = "usage.sqlite", "audit.log"
+TICK_S = 1.0
+AT_ONCE = 32
+"""Owners that are described before the loop has its turn."""
+
+_log = structlog.get_logger("opbox.books")
+
+
+class Books:
+    """See the module. Used by the API process's loop.
+
+    Args:
+        settings: the quotas of everybody, and the directory for ledger and log.
+        accounts: those of owners with terms of their own.
+        storage: bytes of an owner's checkpoints; None where there are none.
+
+    Raises:
+        NotReadyError: ledger or log cannot be written.
+
+    Attributes:
+        accounts, usage, audit: see their classes.
+        in_flight: requests being answered, by owner.
+        sessions_of: how many sessions an owner has now; the pool of workers knows.
+    """
+
+    def __init__(self, settings: Settings, accounts: Accounts, storage: Callable[[str], int] | None = None) -> None:
+        folder = settings.state_dir
+        if folder is not None:
+            try:
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            except OSError as error:
+                raise NotReadyError(f"state_dir: cannot make {folder}: {error.strerror}") from None
+        self.accounts = accounts
+        self.usage = UsageLedger(folder / LEDGER if folder is not None else None, settings.usage_days, storage)
+        self.audit = AuditLog(folder / LOG if folder is not None else None, settings.audit_bytes, settings.audit_files)
+        self.in_flight: Counter[str] = Counter()
+        self.sessions_of: Callable[[str], int] = lambda owner: 0
+        self._memory: dict[object, dict[tuple[str, str], int]] = {}
+        self._ticking: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._problem = ""
+
+    # -- quotas -------------------------------------------------------------------------------------------------
+
+    def check_in_flight(self, owner: str) -> None:
+        """QuotaError when the owner has as many requests as may be at a time."""
+        limit = self.accounts.of(owner).in_flight
+        if self.in_flight[owner] >= limit:
+            raise QuotaError(f"requests: expected at most {limit} of an owner at a time: wait for one to end")
+
+    def check_time(self, owner: str) -> None:
+        """QuotaError when the owner has used up today's seconds of workers' time; until when that is so."""
+        limit = self.accounts.of(owner).worker_seconds
+        if not limit:
+            return
+        used = self.usage.worker_seconds(owner)
+        if used >= limit:
+            wait_s = math.ceil(seconds_to_tomorrow(time.time()))
+            raise QuotaError(
+                f"worker seconds: expected at most {limit:g} of an owner in a day, got {used:.1f}: try again after "
+                f"midnight UTC, in {wait_s} s, or ask for a larger quota",
+                detail={"retry_after_s": wait_s},
+            )
+
+    def quota(self, owner: str, worker: object = None) -> OwnerQuota | None:
+        """What the owner may have in a worker, beside what it has in others; None where the settings say all of it."""
+        account = self.accounts.of(owner)
+        if account is self.accounts.usual and not account.memory_bytes:
+            return None
+        elsewhere: Counter[str] = Counter()
+        if account.memory_bytes:
+            for place, rows in self._memory.items():
+                for (name, device), nbytes in rows.items():
+                    if name == owner and place is not worker:
+                        elsewhere[device] += nbytes
+        return OwnerQuota(account.sessions, account.session_bytes, account.memory_bytes, dict(elsewhere))
+
+    # -- what is used -------------------------------------------------------------------------------------------
+
+    def check_sessions(self, owner: str, opening: int = 0) -> None:
+        """QuotaError when the owner has as many sessions as may be, with so many that are being made."""
+        limit = self.accounts.of(owner).sessions
+        if self.sessions_of(owner) + opening >= limit:
+            raise QuotaError(too_many_sessions(limit))
+
+    def take_memory(self, worker: object, rows: Sequence[tuple[str, str, int]]) -> None:
+        """A worker's sessions have so many bytes: owner, device, bytes. Those that are not listed have none."""
+        before = self._memory.get(worker, {})
+        now = {(owner, device): nbytes for owner, device, nbytes in rows if nbytes}
+        if now:
+            self._memory[worker] = now
+        else:
+            self._memory.pop(worker, None)
+        for owner, device in now:
+            if now[owner, device] > before.get((owner, device), 0):
+                self.usage.count(owner, peak_bytes=self.memory(owner))
+
+    def memory(self, owner: str) -> int:
+        """Bytes of device memory that all sessions of an owner have."""
+        return sum(n for rows in self._memory.values() for (name, _), n in rows.items() if name == owner)
+
+    def forget(self, worker: object) -> None:
+        """A worker has ended."""
+        self._memory.pop(worker, None)
+
+    # -- what happens -------------------------------------------------------------------------------------------
+
+    def session_made(self, owner: str, session: str, device: str, *, code: bool) -> None:
+        """An owner has a session more."""
+        self.usage.count(owner, sessions=1)
+        self.audit.note("session.made", owner, session=session, device=device, code=code)
+
+    def session_ended(self, owner: str, session: str, reason: str) -> None:
+        """An owner has a session less."""
+        self.audit.note("session.ended", owner, session=session, reason=reason)
+
+    def uploaded(self, owner: str, session: str, rows: Sequence[Sequence[str]], more: int = 0) -> None:
+        """A session was sent code: the command, the name of operator or kernel, the sha256; `more` are not listed."""
+        for command, name, sha256 in rows:
+            self.audit.note("code.uploaded", owner, session=session, command=command, name=name, sha256=sha256)
+        if more:
+            self.audit.note("code.uploaded", owner, session=session, more=more)
+
+    def tokens_read(self, tokens: int, wrong: str) -> None:
+        """The files of tokens were read again; what was wrong with them, if anything was."""
+        if wrong:
+            self.audit.note("accounts.refused", "", error=wrong)
+        else:
+            self.audit.note("accounts.read", "", tokens=tokens, owners=len(self.accounts.names))
+
+    # -- life ---------------------------------------------------------------------------------------------------
+
+    def start(self, times: Callable[[], Mapping[tuple[str, str], DeviceTime]]) -> None:
+        """Begin to write; the sums of device time are taken from `times`."""
+        self._loop = asyncio.get_running_loop()
+        self.audit.note("server.started", "")
+        self._ticking = asyncio.create_task(self._tick(times))
+
+    async def stop(self, times: Callable[[], Mapping[tuple[str, str], DeviceTime]]) -> None:
+        """Write what is left, and end."""
+        if self._ticking is not None:
+            self._ticking.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._ticking
+        self._do(lambda: self.usage.take_times(times()))
+        ends = await asyncio.gather(
+            asyncio.to_thread(self.usage.close),
+            asyncio.to_thread(self.audit.close, "server.stopped"),
+            return_exceptions=True,
+        )
+        for error in ends:
+            if error is not None:
+                _log.error("the books were not closed", error=repr(error))
+
+    async def _tick(self, times: Callable[[], Mapping[tuple[str, str], DeviceTime]]) -> None:
+        flushed = time.monotonic()
+        while True:
+            await asyncio.sleep(TICK_S)
+            self._do(lambda: self.usage.take_times(times()))
+            self._do(self.audit.tick)
+            if time.monotonic() - flushed >= FLUSH_S - TICK_S / 2:
+                flushed = time.monotonic()
+                self._do(self.usage.flush)
+
+    def _do(self, work: Callable[[], object]) -> None:
+        """Do some of the books' work: the next tick does what goes wrong again, and a problem is logged once."""
+        try:
+            work()
+        except Exception as error:
+            if repr(error) != self._problem:
+                _log.error("the books were not brought up to date; it is tried again", error=repr(error))
+            self._problem = repr(error)
+
+    def json_of(self, owners: Iterable[str]) -> dict[str, dict[str, Any]]:
+        """`json` of these owners, for another thread: the loop makes it, which has its turn in between."""
+        if self._loop is None:
+            return {owner: self.json(owner) for owner in owners}
+        return asyncio.run_coroutine_threadsafe(self._json_of(list(owners)), self._loop).result()
+
+    async def _json_of(self, owners: Sequence[str]) -> dict[str, dict[str, Any]]:
+        listed = {}
+        for number, owner in enumerate(owners, 1):
+            listed[owner] = self.json(owner)
+            if not number % AT_ONCE:
+                await asyncio.sleep(0)
+        return listed
+
+    def json(self, owner: str) -> dict[str, Any]:
+        """An owner's quotas, and what it has now."""
+        return {
+            "owner": owner,
+            "quotas": self.accounts.of(owner).quotas(),
+            "now": {
+                "sessions": self.sessions_of(owner),
+                "in_flight": self.in_flight[owner],
+                "memory_bytes": self.memory(owner),
+                "worker_seconds": round(self.usage.worker_seconds(owner), 3),
+            },
+        }

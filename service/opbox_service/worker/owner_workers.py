@@ -1,0 +1,159 @@
+"""`OPBOX_WORKERS=auto`: a worker process for each owner who has sessions, while memory allows.
+
+A death costs the sessions of one owner. Each such worker has a part of the device's memory: the owner's quota where
+there is one, half of what is left otherwise; what nobody has stays with the worker that the others share. Where the
+part would be too small, or the machine has too little memory free, the owner's sessions go there too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+import structlog
+
+from opbox_protocol.errors import MXNetError
+
+from ..accounting.books import Books
+from ..carriers import OwnerQuota
+from ..engine import device_bytes_of
+from ..settings import Settings
+from .worker import Worker
+
+__all__ = ["OwnerWorkers"]
+
+SHARED = 4
+"""The worker that owners share has this part of the device's memory, a fourth."""
+SMALLEST = 16
+"""No owner gets a worker with less than this part of it, unless its quota is less."""
+FREE_BYTES = 256 << 20
+"""What the machine must have free for another process."""
+MOST = 64
+"""Workers of owners at a time."""
+
+_log = structlog.get_logger("opbox.workers")
+
+
+@dataclass(slots=True)
+class _Entry:
+    worker: Worker
+    nbytes: int
+    starting: asyncio.Task[None]
+    used: float
+
+
+class OwnerWorkers:
+    """See the module.
+
+    Args:
+        settings: of the server.
+        books: the owners' quotas.
+        new_worker: a process with these settings that is yet to be started.
+        run: runs a coroutine beside.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        books: Books,
+        new_worker: Callable[[Settings], Worker],
+        run: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
+    ) -> None:
+        self._settings = settings
+        self._books = books
+        self._new_worker = new_worker
+        self._run = run
+        self._whole = device_bytes_of(settings)
+        self._entries: dict[str, _Entry] = {}
+        self._ending: list[_Entry] = []
+
+    @property
+    def shared_bytes(self) -> int:
+        """Device memory of the worker that owners share."""
+        return self._whole // SHARED
+
+    @property
+    def workers(self) -> list[Worker]:
+        """Those that there are, with those that are ending."""
+        return [entry.worker for entry in self._all()]
+
+    def of(self, owner: str) -> Worker | None:
+        """The owner's worker, if it has one that takes calls."""
+        entry = self._entries.get(owner)
+        if entry is None or not entry.worker.ready:
+            return None
+        entry.used = time.monotonic()
+        return entry.worker
+
+    async def open(self, owner: str) -> Worker | None:
+        """The owner's worker, started if need be; None where there is no room for one."""
+        entry = self._entries.get(owner)
+        if entry is None:
+            nbytes = self._part(owner)
+            if not nbytes:
+                return None
+            worker = self._new_worker(self._settings.model_copy(update={"max_device_bytes": nbytes}))
+            entry = self._entries[owner] = _Entry(worker, nbytes, self._run(worker.start()), time.monotonic())
+        try:
+            await asyncio.shield(entry.starting)
+        except MXNetError as error:
+            _log.error("an owner's worker did not start", owner=owner, reason=error.message)
+            return None
+        return self.of(owner)
+
+    def quota(self, owner: str, worker: Worker) -> OwnerQuota | None:
+        """What the owner may have in a worker: no more than its own has, where it is that."""
+        quota, entry = self._books.quota(owner, worker), self._entries.get(owner)
+        if entry is None or entry.worker is not worker:
+            return quota
+        account = self._books.accounts.of(owner)
+        if quota is not None and quota.memory_bytes:
+            rest = quota.memory_bytes - max(quota.elsewhere.values(), default=0)
+            if rest <= entry.nbytes:
+                return quota
+        return OwnerQuota(account.sessions, account.session_bytes, entry.nbytes)
+
+    def remove(self, worker: Worker) -> bool:
+        """A process has ended; whether it was one of these."""
+        for owner, entry in self._entries.items():
+            if entry.worker is worker:
+                del self._entries[owner]
+                return True
+        for entry in self._ending:
+            if entry.worker is worker:
+                self._ending.remove(entry)
+                return True
+        return False
+
+    def end_idle(self, opening: Callable[[str], int]) -> None:
+        """End the workers that have had no session and no call for a while.
+
+        Args:
+            opening: how many sessions an owner is about to have.
+        """
+        now = time.monotonic()
+        for owner, entry in list(self._entries.items()):
+            worker = entry.worker
+            if worker.sessions or worker.busy or opening(owner) or not entry.starting.done():
+                entry.used = now
+            elif now - entry.used >= self._settings.worker_idle_s:
+                # Its memory is nobody else's before it has ended.
+                self._ending.append(self._entries.pop(owner))
+                self._run(worker.stop(self._settings.stop_grace_s))
+
+    def _all(self) -> list[_Entry]:
+        return [*self._entries.values(), *self._ending]
+
+    def _part(self, owner: str) -> int:
+        """Device memory for a worker of the owner's; 0 where there is no room for one."""
+        left = self._whole - self.shared_bytes - sum(entry.nbytes for entry in self._all())
+        quota = self._books.accounts.of(owner).memory_bytes
+        part = quota or left // 2
+        fits = part <= left and (quota or part >= self._whole // SMALLEST)
+        if not fits or len(self._all()) >= MOST or psutil.virtual_memory().available < FREE_BYTES:
+            return 0
+        return part

@@ -1,0 +1,94 @@
+"""A worker's way to checkpoints: it has no files, so the API process, which knows whose they are, keeps them."""
+
+from __future__ import annotations
+
+import itertools
+import mmap
+import os
+from collections.abc import Callable, Sequence
+from threading import Event
+from typing import Any
+
+from opbox_protocol.errors import DeadlineError, NotReadyError, error_from_json
+
+from ..checkpoint_store import Buffer
+
+__all__ = ["RemoteCheckpoints"]
+
+ANSWER_S = 120.0
+"""How long a write to the disk may take."""
+
+
+class RemoteCheckpoints:
+    """See CheckpointStore.
+
+    Args:
+        send: sends a message to the API process, with descriptors.
+
+    Attributes:
+        closing: whether the API process answers no more, though it still takes what is saved.
+    """
+
+    def __init__(self, send: Callable[[dict[str, Any], tuple[int, ...]], None]) -> None:
+        self._send = send
+        self._new_id = itertools.count(1).__next__
+        self._waiting: dict[int, tuple[Event, list[tuple[dict[str, Any], int | None]]]] = {}
+        self.closing = False
+
+    def save(self, owner: str, name: str, parts: Sequence[Buffer]) -> None:
+        """See CheckpointStore."""
+        fd = os.memfd_create("opbox-checkpoint", os.MFD_CLOEXEC)
+        try:
+            with open(os.dup(fd), "wb") as file:
+                for part in parts:
+                    file.write(part)
+            if self.closing:
+                self._send({"kind": "save", "id": 0, "owner": owner, "name": name}, (fd,))
+                return
+            self._ask({"kind": "save", "owner": owner, "name": name}, (fd,))
+        finally:
+            os.close(fd)
+
+    def load(self, owner: str, name: str) -> Buffer:
+        """See CheckpointStore."""
+        fd = self._ask({"kind": "load", "owner": owner, "name": name}, ())
+        if fd is None:
+            raise NotReadyError(f"checkpoint {name!r}: no more files can be opened in this process: close some")
+        try:
+            return memoryview(mmap.mmap(fd, 0, access=mmap.ACCESS_READ))
+        finally:
+            os.close(fd)
+
+    def close(self) -> None:
+        """The API process answers no more: what it has been sent, it saves all the same."""
+        self.closing = True
+        for event, answers in list(self._waiting.values()):
+            answers.append(({"status": 200}, None))
+            event.set()
+
+    def answered(self, header: dict[str, Any], fd: int | None) -> None:
+        """Take the API process's answer."""
+        waiting = self._waiting.pop(header["id"], None)
+        if waiting is None:
+            if fd is not None:
+                os.close(fd)
+            return
+        waiting[1].append((header, fd))
+        waiting[0].set()
+
+    def _ask(self, message: dict[str, Any], fds: tuple[int, ...]) -> int | None:
+        id, event = self._new_id(), Event()
+        answers: list[tuple[dict[str, Any], int | None]] = []
+        self._waiting[id] = (event, answers)
+        self._send({**message, "id": id}, fds)
+        if not event.wait(ANSWER_S):
+            self._waiting.pop(id, None)
+            raise DeadlineError(
+                f"checkpoint {message['name']!r}: expected the disk within {ANSWER_S:g} s, got no answer"
+            )
+        header, fd = answers[0]
+        if header["status"] != 200:
+            if fd is not None:
+                os.close(fd)
+            raise error_from_json(header["status"], header["error"])
+        return fd
