@@ -9,19 +9,23 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import itertools
 import mmap
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 from threading import Lock
 
 from opbox_protocol.errors import NotReadyError
 
-__all__ = ["INLINE", "Lease", "Pool", "Segment", "map_shared"]
+__all__ = ["INLINE", "Lease", "Pool", "Segment", "map_shared", "unmap"]
 
 SMALLEST = 1 << 16
 INLINE = 1 << 15
 """Bodies up to this many bytes travel inside a message, and take no buffer."""
+LARGE = 4 << 20
+"""Bytes of a buffer from which on a thread unmaps it."""
 KEEP_S = 30.0
 """How long an unused buffer is kept."""
 
@@ -60,11 +64,8 @@ class Segment:
 
     def discard(self) -> None:
         """Let go. The memory goes at once, or with the last view of it that somebody still has."""
-        if self.fd is not None:
-            os.close(self.fd)
-            self.fd = None
-        with contextlib.suppress(BufferError):
-            self.memory.close()
+        fd, self.fd = self.fd, None
+        _free(self.memory, fd)
 
 
 class Lease:
@@ -173,6 +174,36 @@ class Pool:
     def _drop(self, segment: Segment) -> None:
         self._dropped.append(segment.number)
         segment.discard()
+
+
+def unmap(view: memoryview) -> None:
+    """Let go of what `map_shared` gave, or with the last view of it that somebody still has."""
+    memory = view.obj
+    with contextlib.suppress(BufferError):
+        view.release()
+    if isinstance(memory, mmap.mmap):
+        _free(memory, None)
+
+
+def _free(memory: mmap.mmap, fd: int | None) -> None:
+    """Unmap, by a thread where that takes long: a tenth of a second for a GiB."""
+
+    def work() -> None:
+        if fd is not None:
+            os.close(fd)
+        with contextlib.suppress(BufferError):
+            memory.close()
+
+    if len(memory) < LARGE:
+        work()
+        return
+    with contextlib.suppress(RuntimeError):  # the program ends, and all memory with it
+        _freeing().submit(work)
+
+
+@functools.cache
+def _freeing() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(1, "opbox-unmap")
 
 
 def map_shared(fd: int) -> memoryview:

@@ -7,9 +7,9 @@ side reads them. An engine in one's own process is called with Call and Answer a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -23,9 +23,28 @@ from .task import Task
 if TYPE_CHECKING:
     from .routes.route import Route
 
-__all__ = ["Answer", "AnswerLimit", "Call", "Done", "RawRequest", "RawResponse", "Rest", "Tensors"]
+__all__ = ["Answer", "AnswerLimit", "Call", "Done", "Headers", "OwnerQuota", "RawRequest", "RawResponse", "Rest"]
+__all__ += ["Tensors"]
 
 Tensors: TypeAlias = "Mapping[str, np.ndarray[Any, Any]]"
+Headers: TypeAlias = "tuple[tuple[bytes, bytes], ...]"
+"""HTTP headers: names in lower case, and values."""
+
+
+class OwnerQuota(NamedTuple):
+    """What the owner of a call may have in the worker that runs it.
+
+    Attributes:
+        sessions: how many.
+        session_bytes: device memory of one.
+        memory_bytes: of all, on each device and in all workers; 0: as the device has.
+        elsewhere: what of that it has in other workers, by device.
+    """
+
+    sessions: int
+    session_bytes: int
+    memory_bytes: int = 0
+    elsewhere: Mapping[str, int] = {}
 
 
 @dataclass(slots=True)
@@ -43,6 +62,8 @@ class RawRequest:
         binary: whether the answer's tensors may travel as bytes.
         non_finite: how JSON answers have NaN and the infinities.
         weight, interactive: of the owner, and of the call: see `turns`.
+        quota: of the owner; None where it is as the settings have it.
+        worker: which has its body already, in a buffer of its own; None where any will do.
         cancel: stops the call, once it has been made.
     """
 
@@ -58,6 +79,8 @@ class RawRequest:
     non_finite: NonFinite = "string"
     weight: float = 1.0
     interactive: bool = True
+    quota: OwnerQuota | None = None
+    worker: object = None
     cancel: Callable[[MXNetError], None] = field(default=lambda error: None)
 
     def __str__(self) -> str:
@@ -83,6 +106,10 @@ class RawResponse:
         commands: how many commands of a session were run or accepted.
         problem: the unexpected exception that it reports, for the log; None for a user's error.
         content_type: of the body.
+        headers: further ones.
+        queue: of a call that waits or was refused for being too many: the calls before a new one, and its wait in
+            seconds.
+        stream: a body that comes in pieces, instead of `parts`.
     """
 
     status: int
@@ -91,6 +118,9 @@ class RawResponse:
     commands: int = 0
     problem: BaseException | None = None
     content_type: str = "application/json"
+    headers: Headers = ()
+    queue: tuple[int, float] | None = None
+    stream: AsyncIterator[bytes] | None = None
     release: Callable[[], None] = field(default=lambda: None)
 
     @property
@@ -152,6 +182,8 @@ class Call:
         body: the JSON of the body, as the route's model.
         limit: how large the answer may be.
         task: stops the work.
+        quota: of the owner; None where it is as the settings have it.
+        json_bytes: of memory that the body's JSON takes at most, where that is counted.
     """
 
     route: Route
@@ -162,6 +194,8 @@ class Call:
     scopes: frozenset[Scope] = SCOPES
     limit: AnswerLimit = AnswerLimit()
     task: Task | None = None
+    quota: OwnerQuota | None = None
+    json_bytes: int = 0
 
 
 @dataclass(slots=True)
@@ -172,6 +206,8 @@ class Answer:
         header: the JSON object of the body.
         commands: how many commands of a session were run or accepted.
         text: a body of another `content_type`, instead of JSON.
+        stream: the same in pieces, for as long as the client reads; from the API process only.
+        headers: further ones of HTTP.
     """
 
     header: dict[str, Any]
@@ -180,6 +216,8 @@ class Answer:
     commands: int = 0
     text: bytes | None = None
     content_type: str = "application/json"
+    stream: AsyncIterator[bytes] | None = None
+    headers: Headers = ()
 
 
 Done: TypeAlias = "Callable[[Answer | BaseException], None]"

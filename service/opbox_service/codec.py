@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeAlias
 
+from opbox_ops.backend import device_error
 from opbox_protocol import wire
 from opbox_protocol.errors import LimitError, error_to_json
 
@@ -17,8 +18,10 @@ from .settings import Settings
 from .task import Task
 from .validation import validate
 
-__all__ = ["answer_limit_of", "error_response", "lay_out", "limits_of", "read", "serve"]
+__all__ = ["HOST", "answer_limit_of", "error_response", "lay_out", "limits_of", "read", "serve"]
 
+HOST = "cpu"
+"""The device whose memory JSON and answers take, wherever the call runs."""
 Send: TypeAlias = "Callable[[RawResponse], None]"
 
 
@@ -54,20 +57,40 @@ def serve(engine: Engine, request: RawRequest, limits: wire.Limits, send: Send, 
         task: stops the work.
     """
     settings = engine.settings
+    memory = engine.ledger.of(request.owner, HOST)
+    json_bytes = 0
 
     def done(answer: Answer | BaseException) -> None:
-        send(lay_out(answer, request, settings))
+        nonlocal json_bytes
+        response = lay_out(answer, request, settings)
+        memory.give(json_bytes)
+        json_bytes = 0
+        if response.status in (202, 429) and task is not None and task.turn is not None:
+            response.queue = task.turn.outlook()
+        send(response)
 
     try:
-        call = read(request, limits, settings, task)
+        taken = _parsed_bytes(request, settings)
+        memory.take(taken)
+        json_bytes = taken
+        call = read(request, limits, settings, task, json_bytes)
     except Exception as error:
         done(error)
         return None
     return engine.begin(call, done)
 
 
-def read(request: RawRequest, limits: wire.Limits, settings: Settings, task: Task | None = None) -> Call:
-    """The call that a raw request makes.
+def _parsed_bytes(request: RawRequest, settings: Settings) -> int:
+    """Bytes of memory that the request's JSON takes at most; 0 where it is to be refused for its size."""
+    size = len(request.view) if request.header_length is None else request.header_length
+    most = settings.max_json_bytes if request.header_length is None else settings.max_header_bytes
+    return 0 if size > most else json_text.parsed_bytes(size, settings.max_json_values, settings.max_json_keys)
+
+
+def read(
+    request: RawRequest, limits: wire.Limits, settings: Settings, task: Task | None = None, json_bytes: int = 0
+) -> Call:
+    """The call that a raw request makes, whose JSON takes `json_bytes` at most.
 
     Raises:
         WireError, BadRequestError, LimitError: what does not fit, in one sentence.
@@ -99,6 +122,8 @@ def read(request: RawRequest, limits: wire.Limits, settings: Settings, task: Tas
         request.scopes,
         answer_limit_of(settings, request.binary),
         task,
+        request.quota,
+        json_bytes,
     )
 
 
@@ -107,8 +132,14 @@ def lay_out(answer: Answer | BaseException, request: RawRequest, settings: Setti
     try:
         if isinstance(answer, BaseException):
             return error_response(answer)
-        if answer.text is not None:
-            return RawResponse(answer.status, [answer.text], content_type=answer.content_type)
+        if answer.text is not None or answer.stream is not None:
+            return RawResponse(
+                answer.status,
+                [answer.text or b""],
+                content_type=answer.content_type,
+                headers=answer.headers,
+                stream=answer.stream,
+            )
         answer_limit_of(settings, request.binary).check("the answer", answer.tensors.values())
         if answer.tensors and request.binary:
             head, buffers = wire.encode(answer.header, answer.tensors)
@@ -129,5 +160,6 @@ def lay_out(answer: Answer | BaseException, request: RawRequest, settings: Setti
 
 def error_response(error: BaseException) -> RawResponse:
     """An error's answer, without the request's id, which the API process adds."""
+    error = device_error(error) or error
     status, header = error_to_json(error)
     return RawResponse(status, [json_text.write(header)], problem=error if status == 500 else None)

@@ -12,6 +12,7 @@ import numpy as np
 from opbox_protocol.errors import InternalError, error_from_json, error_to_json
 from opbox_protocol.transport import Reply
 
+from .allocator import tune_allocator
 from .engine import Engine
 from .settings import Settings
 
@@ -22,10 +23,11 @@ _lock = Lock()
 
 
 def engine() -> Engine:
-    """This process's engine, made on first use."""
+    """This process's engine, made on first use; the allocator is tuned with it, as in a worker."""
     global _engine
     with _lock:
         if _engine is None:
+            tune_allocator()
             _engine = Engine(Settings.embedded())
             atexit.register(_engine.close)
         return _engine

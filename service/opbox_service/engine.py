@@ -10,8 +10,9 @@ process (`opbox_service.embedded`). Who the caller is (`owner`) has been settled
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
@@ -21,11 +22,13 @@ import numpy as np
 
 from opbox_ops import registry
 from opbox_ops.backend import backend_for
+from opbox_ops.backend.host_memory import machine_memory
 from opbox_protocol.errors import BadRequestError, DeadlineError, NotFoundError, NotReadyError
 
 from .carriers import Answer, Call, Done, Rest, Tensors
+from .checkpoint_store import CheckpointStore, store_of
 from .device_time import DeviceTimes
-from .quota import Ledger, machine_memory
+from .quota import NO_LIMIT, Ledger
 from .routes.models import Body
 from .routes.route import RouteTable
 from .routes.table import ROUTES
@@ -37,7 +40,7 @@ from .stateless.graph_runner import GraphRunner
 from .task import Task, running
 from .validation import validate
 
-__all__ = ["Engine", "load_plugin"]
+__all__ = ["Engine", "device_bytes_of", "load_plugin"]
 
 
 class Engine:
@@ -47,19 +50,29 @@ class Engine:
         settings: the limits.
         code_policy: for code that sessions upload.
         routes: the calls that it takes.
+        checkpoints: where sessions save them; by default the settings' state directory.
 
     Attributes:
         graphs, runner, sessions: what the handlers of routes work on.
         device_times: how long calls waited and ran.
     """
 
-    def __init__(self, settings: Settings, code_policy: CodePolicy = UNWATCHED, routes: RouteTable = ROUTES) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        code_policy: CodePolicy = UNWATCHED,
+        routes: RouteTable = ROUTES,
+        checkpoints: CheckpointStore | None = None,
+    ) -> None:
         self.settings = settings
+        self.checkpoints = store_of(settings) if checkpoints is None else None
         self.graphs = GraphCache(settings.graph_cache, settings.max_nodes, settings.max_edges)
         self.device_times = DeviceTimes()
         self.ledger = ledger_of(settings)
         self.runner = GraphRunner(settings, self.graphs, self.device_times, self.ledger)
-        self.sessions = Sessions(settings, self.graphs, code_policy, self.device_times, self.ledger)
+        self.sessions = Sessions(
+            settings, self.graphs, code_policy, self.device_times, self.ledger, checkpoints or self.checkpoints
+        )
         self._routes = routes
         self._behind: ThreadPoolExecutor | None = None
         self._closed = False
@@ -138,11 +151,31 @@ class Engine:
         try:
             if self._closed:
                 raise NotReadyError("the server is stopping: try again when it is back")
+            own = call.quota
+            self.ledger.limit(call.owner, *(NO_LIMIT if own is None else (own.memory_bytes, own.elsewhere)))
             with running(call.task):
                 return call.route.handler(self, call, done)
         except Exception as error:
             done(error)
             return None
+
+    def devices(self) -> list[dict[str, Any]]:
+        """The devices in use, and those that the settings name, with their memory (routes/devices)."""
+        names = dict.fromkeys([self.settings.device, *self.settings.devices])
+        # Somebody may have asked for a device that this machine lacks.
+        asked = [name for name in self.ledger.devices if any(s.device == name for s in self.sessions.all())]
+        return [self._device(name) for name in dict.fromkeys([*names, *asked])]
+
+    def _device(self, name: str) -> dict[str, Any]:
+        used, whole = backend_for(name).memory()
+        return {
+            "device": name,
+            "worker": os.getpid(),
+            "used_bytes": sum(session.budget.used for session in self.sessions.all() if session.device == name),
+            "limit_bytes": self.ledger.device_bytes,
+            "memory_used_bytes": used,
+            "memory_bytes": whole,
+        }
 
     def close(self) -> None:
         """End all sessions; no call is taken any more."""
@@ -164,9 +197,16 @@ class Engine:
         """Whether calls can be taken."""
         return not self._closed
 
+    books = None
+    """Nobody counts what an engine in one's own process is used for."""
+
     def metrics(self) -> tuple[bytes, str]:
         """NotFoundError: an engine in one's own process counts nothing."""
         raise NotFoundError("GET /metrics: expected a server, got an engine in this process: use `opbox serve`")
+
+    def events(self, owner: str, scopes: frozenset[Scope]) -> AsyncIterator[bytes]:
+        """NotFoundError: nobody watches an engine in one's own process."""
+        raise NotFoundError("GET /v1/events: expected a server, got an engine in this process: use `opbox serve`")
 
     def cancel(self, owner: str, request_id: str) -> bool:
         """False: calls have no ids here."""
@@ -177,10 +217,17 @@ class Engine:
         raise NotFoundError("GET /openapi.json: expected a server, got an engine in this process: use `opbox serve`")
 
 
+def device_bytes_of(settings: Settings) -> int:
+    """What all sessions together may have on each device."""
+    return settings.max_device_bytes or machine_memory() * 3 // 4
+
+
 def ledger_of(settings: Settings) -> Ledger:
     """Memory of this engine's owners on each device: its part of what there is, unless the settings say how much."""
-    whole = settings.max_device_bytes or machine_memory() * 3 // 4
-    share = whole // settings.workers if settings.isolation == "process" else whole
+    whole = device_bytes_of(settings)
+    # Of auto, the pool of workers says what each may have.
+    parts = settings.workers if settings.isolation == "process" and settings.workers != "auto" else 1
+    share = whole // parts
     return Ledger(share, settings.max_owner_bytes or share)
 
 

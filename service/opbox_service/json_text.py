@@ -13,17 +13,44 @@ import ml_dtypes
 import numpy as np
 import orjson
 
+from opbox_protocol.collector import collection_paused
 from opbox_protocol.datatypes import datatype_of
 from opbox_protocol.wire import NonFinite, json_values, strict_json
 
-__all__ = ["parse", "write", "write_tensors"]
+from .json_pieces import PIECE as PARSED_BYTES
+from .json_pieces import parse_in_pieces
 
+__all__ = ["parse", "parsed_bytes", "write", "write_tensors"]
+
+SMALL = 1 << 16
+"""Bytes of JSON up to which nobody counts what it takes."""
+OBJECT_BYTES, VALUE_BYTES, TEXT_BYTES = 184, 72, 2
+"""Of memory, at most: by a key, each being of an object of its own; by another value; by a character of strings."""
 PIECE = 1 << 15
 """Values that are written at a time: other threads have their turn in between."""
 
 
+def parsed_bytes(size: int, values: int, keys: int) -> int:
+    """Bytes of memory that JSON of `size` bytes takes at most when it has been parsed, the text's copy included.
+
+    Args:
+        size: of the text.
+        values, keys: the most that it may have; a value takes 2 bytes of the text at the least, a key 4.
+    """
+    if size <= SMALL:
+        return 0
+    return TEXT_BYTES * size + VALUE_BYTES * min(values, size // 2) + OBJECT_BYTES * min(keys, size // 4)
+
+
 def parse(text: bytes) -> Any:
     """What a JSON text says; ValueError when it is none, RecursionError when it is nested too deep for its reader."""
+    if len(text) <= PARSED_BYTES:
+        return _parse(text)
+    with collection_paused():
+        return parse_in_pieces(text, _parse)
+
+
+def _parse(text: bytes) -> Any:
     try:
         return orjson.loads(text)
     except ValueError as error:

@@ -16,6 +16,7 @@ import secrets
 import signal
 import socket
 import sys
+import time
 from collections.abc import Sequence
 from types import FrameType
 from typing import Any, NoReturn
@@ -26,19 +27,23 @@ from pydantic import SecretStr, ValidationError
 from pydantic_settings import CliSettingsSource, SettingsError
 
 from opbox import token_store
+from opbox_protocol.collector import begin_tending, tend
 from opbox_protocol.errors import MXNetError
 
+from .allocator import tune_allocator
 from .api.token_files import read_token, read_tokens
 from .app import create_app
+from .listening import listen, notify
 from .logs import configure
 from .settings import Settings, check_environment
 from .validation import explain
-from .worker.allocator import tune_allocator
 from .worker.orphans import adopt_strays
 
 __all__ = ["Server", "main"]
 
 
+LINGER_S = 1.0
+"""How long connections stay open to be told of a stop, where another server listens on the same port."""
 _log = structlog.get_logger("opbox.serve")
 
 
@@ -46,12 +51,14 @@ class Server(uvicorn.Server):
     """A uvicorn server that prints where it listens, and turns unready as soon as it is asked to stop."""
 
     def __init__(self, settings: Settings, *, announce: bool = True) -> None:
+        self.socket, self._shared = listen(settings)
+        if self._shared:
+            settings = settings.model_copy(update={"host": str(self.socket.getsockname()[0])})
         self.settings, self._made_token = _with_token(settings)
         self.middleware = create_app(self.settings)
         self._announce = announce
         self._stopped = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self.socket = _listen(self.settings)
         super().__init__(
             uvicorn.Config(
                 self.middleware,
@@ -81,8 +88,18 @@ class Server(uvicorn.Server):
             return settings.token.get_secret_value()
         if settings.token_file is not None:
             return read_token(settings.token_file)
-        further = settings.tokens or (read_tokens(settings.tokens_file) if settings.tokens_file is not None else ())
+        further = settings.tokens or (
+            read_tokens(settings.tokens_file).tokens if settings.tokens_file is not None else ()
+        )
         return further[0].token.get_secret_value()
+
+    @property
+    def page(self) -> str:
+        """The page's address, which signs in by itself where the token was made here: nobody knows it yet."""
+        host, port = self.socket.getsockname()[:2]
+        address = ipaddress.ip_address(host)
+        name = socket.gethostname() if address.is_unspecified else f"[{host}]" if address.version == 6 else host
+        return f"http://{name}:{port}/" + (f"?token={self.token}" if self._made_token else "")
 
     @property
     def place(self) -> str:
@@ -90,6 +107,8 @@ class Server(uvicorn.Server):
         settings = self.settings
         if settings.isolation == "none":
             return f"in this process, on {settings.device}"
+        if settings.workers == "auto":
+            return f"in a worker process for each owner, on {settings.device}"
         return f"in {settings.workers} worker process{'es' if settings.workers > 1 else ''}, on {settings.device}"
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
@@ -106,11 +125,15 @@ class Server(uvicorn.Server):
         except MXNetError as error:
             raise SystemExit(f"opbox serve: {error}") from None
         await super().startup(sockets)
+        begin_tending()
         if self._made_token:
             token_store.write(self.url, self.token)
         if self._announce:
             print(f"opbox serving on {self.url}", flush=True)
             print(f"token: {self.token}" if self._made_token else "token: as configured", flush=True)
+            if self.settings.page:
+                print(f"page: {self.page}", flush=True)
+        notify("READY=1")
 
     async def main_loop(self) -> None:
         """Wait for a signal; uvicorn itself looks ten times a second, which is most of what an idle server does."""
@@ -118,12 +141,36 @@ class Server(uvicorn.Server):
         while not await self.on_tick(0):  # once a second, for the Date header
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopped.wait(), 1)
+            tend()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self.middleware.server.stopping = True
+        server = self.middleware.server
+        server.stopping = True
+        notify("STOPPING=1")
+        server.pool.announce_stop()
+        server.stop_by = until = time.monotonic() + self.settings.stop_grace_s
         if self._made_token:
             token_store.remove(self.url)
+        await self._drain(until, sockets or [])
+        self.config.timeout_graceful_shutdown = max(1, round(until - time.monotonic()))
         await super().shutdown(sockets)
+
+    async def _drain(self, until: float, sockets: list[socket.socket]) -> None:
+        """Wait for the requests that have been accepted; what comes meanwhile is answered 503."""
+        linger = 0.0
+        if self._shared:
+            # Whoever else listens takes new connections. On those that are open, a client may be about to write.
+            linger = min(until, time.monotonic() + LINGER_S)
+            if not self.settings.reuse_port:
+                for server in self.servers:
+                    server.close()
+                for sock in sockets:
+                    sock.close()
+        while time.monotonic() < until:
+            waiting = self.server_state.connections and time.monotonic() < linger
+            if not waiting and not self.middleware.in_flight:
+                return
+            await asyncio.sleep(0.02)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         server = self.middleware.server
@@ -157,25 +204,7 @@ def _with_token(settings: Settings) -> tuple[Settings, bool]:
     """The settings with a token; whether it was made here."""
     if settings.token is not None or settings.tokens or settings.token_file or settings.tokens_file:
         return settings, False
-    return settings.model_copy(update={"token": SecretStr(secrets.token_urlsafe(32))}), True
-
-
-def _listen(settings: Settings) -> socket.socket:
-    family = socket.AF_INET
-    try:
-        if ipaddress.ip_address(settings.host).version == 6:
-            family = socket.AF_INET6
-    except ValueError:
-        family = socket.getaddrinfo(settings.host, settings.port)[0][0]
-    sock = socket.socket(family, socket.SOCK_STREAM)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        sock.bind((settings.host, settings.port))
-    except OSError as error:
-        sock.close()
-        raise SystemExit(f"opbox serve: cannot listen on {settings.host}:{settings.port}: {error.strerror}") from None
-    sock.set_inheritable(False)
-    return sock
+    return settings.model_copy(update={"token": SecretStr(secrets.token_hex(32))}), True
 
 
 def main(argv: Sequence[str] | None = None) -> int:

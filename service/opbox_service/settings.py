@@ -20,16 +20,32 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from opbox_protocol.errors import BadRequestError
 
-__all__ = ["SCOPES", "UPLOADS", "Scope", "Settings", "Token", "check_environment"]
+__all__ = ["SCOPES", "UPLOADS", "OwnerTerms", "Scope", "Settings", "Token", "check_environment"]
 
 Scope = Literal["run", "upload-python", "upload-cuda", "metrics", "admin"]
 SCOPES: frozenset[Scope] = frozenset({"run", "upload-python", "upload-cuda", "metrics", "admin"})
 UPLOADS: frozenset[Scope] = frozenset({"upload-python", "upload-cuda"})
 GIB = 1 << 30
+MOST_WORKERS = 64
 
 
 ELSEWHERE = frozenset(
-    {"URL", "TIMEOUT", "CODE", "DEBUG", "RUNTIME_DIR", "COMPUTE_LEVEL", "MNIST", "ORACLE_PYTHON", "TEST_REQUIRE_GPU"}
+    {
+        "URL",
+        "TIMEOUT",
+        "PATIENCE",
+        "CODE",
+        "DEBUG",
+        "RUNTIME_DIR",
+        "COMPUTE_LEVEL",
+        "FUSION",
+        "PROGRESS",
+        "ONEDNN",
+        "MNIST",
+        "ORACLE_PYTHON",
+        "TEST_REQUIRE_GPU",
+        "TEST_REQUIRE_TORCH",
+    }
 )
 """Variables (after OPBOX_) that the client, the operators or the tests read, and the server does not."""
 _ORCHESTRATED = re.compile(r"OPBOX_(\w+_)?(SERVICE_(HOST|PORT\w*)|PORT_\d+_(TCP|UDP)\w*)")
@@ -44,10 +60,29 @@ class Token(BaseModel):
     name: str = Field(min_length=1, max_length=128)
     token: SecretStr = Field(min_length=8)
     scopes: frozenset[Scope] = frozenset({"run"})
-    weight: float = Field(default=1, gt=0, le=1000, description="Its owner's share of a worker's time, to others'.")
+    weight: float | None = Field(
+        default=None, gt=0, le=1000, description="Its owner's share of a worker's time, to others'."
+    )
     expires: AwareDatetime | None = Field(
         default=None, description="When it ceases to be one, with its time zone: 2030-01-31T12:00:00Z."
     )
+
+
+class OwnerTerms(BaseModel):
+    """Quotas, weight and urgency of one owner; what is left out is as the settings have it for everybody."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    weight: float | None = Field(default=None, gt=0, le=1000, description="Share of a worker's time, to others'.")
+    urgency: int | None = Field(default=None, ge=0, le=7, description="Of requests that state none; 4 to 7 go behind.")
+    sessions: int | None = Field(default=None, ge=0, description="The most sessions.")
+    session_bytes: int | None = Field(default=None, ge=1 << 16, description="The most device memory of a session.")
+    memory_bytes: int | None = Field(default=None, ge=1 << 16, description="The same of all sessions on a device.")
+    worker_seconds: float | None = Field(default=None, ge=0, description="Seconds of workers' time in a day (UTC).")
+    in_flight: int | None = Field(default=None, ge=1, description="The most requests at a time.")
+    buffer_bytes: int | None = Field(default=None, ge=1 << 16, description="Bodies and answers on their way.")
+    checkpoints: int | None = Field(default=None, ge=0, description="The most checkpoints.")
+    checkpoint_bytes: int | None = Field(default=None, ge=0, description="Bytes of all checkpoints.")
 
 
 class Settings(BaseSettings):
@@ -57,6 +92,10 @@ class Settings(BaseSettings):
 
     host: str = Field(default="127.0.0.1", description="Address to listen on.")
     port: int = Field(default=8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one and prints it.")
+    reuse_port: bool = Field(
+        default=False,
+        description="Share the port with other servers (SO_REUSEPORT), as with the next at a restart.",
+    )
     token: SecretStr | None = Field(
         default=None, min_length=8, description="The one token, with every scope; made and printed when none is given."
     )
@@ -64,7 +103,9 @@ class Settings(BaseSettings):
     token_file: Path | None = Field(
         default=None, description="File with the one token; read again when it changes, as the next one."
     )
-    tokens_file: Path | None = Field(default=None, description="File with further tokens, as a JSON list.")
+    tokens_file: Path | None = Field(
+        default=None, description="File with further tokens, as a JSON list, and perhaps quotas of their owners."
+    )
     allowed_hosts: tuple[str, ...] = Field(
         default=(),
         description="Names that a request's Host may have, as box.example.org, *.example.org or *; "
@@ -74,11 +115,17 @@ class Settings(BaseSettings):
         default=(), description="Origins whose pages may call it, as https://example.org, or *; empty: none."
     )
 
+    page: bool = Field(default=True, description="Serve the page for browsers at /.")
+
     isolation: Literal["process", "none"] = Field(
         default="process" if hasattr(os, "memfd_create") else "none",
         description="process: device work in worker processes; none: all in one process.",
     )
-    workers: int = Field(default=1, ge=1, le=64, description="Worker processes that share sessions among them.")
+    workers: int | Literal["auto"] = Field(
+        default=1,
+        description="Worker processes that share sessions among them; auto: one for each owner while memory allows.",
+    )
+    worker_idle_s: float = Field(default=60, gt=0, description="How long an owner's worker of auto stays unused.")
     threads: int = Field(default=8, ge=1, le=256, description="Calls that a worker runs at a time.")
     device: str = Field(default="cpu", description="The device of calls that name none: cpu, gpu or gpu:1.")
     devices: tuple[str, ...] = Field(default=(), description="The devices that may be named; empty: any that is there.")
@@ -110,6 +157,18 @@ class Settings(BaseSettings):
     max_waiting: int = Field(default=128, ge=1, description="The most batches of a session that wait for their turn.")
     max_in_flight: int = Field(default=1024, ge=1, description="The most requests at a time.")
     max_in_flight_per_owner: int = Field(default=128, ge=1, description="The most requests of an owner at a time.")
+    max_owner_seconds: float = Field(
+        default=0, ge=0, description="Seconds of workers' time that an owner may use in a day (UTC); 0: no limit."
+    )
+
+    state_dir: Path | None = Field(
+        default=None, description="Directory for checkpoints, the usage ledger and the audit log; none: there are none."
+    )
+    usage_days: int = Field(default=400, ge=1, description="Days that the usage ledger goes back.")
+    audit_bytes: int = Field(default=16 << 20, ge=1 << 16, description="The audit log's size before it is rotated.")
+    audit_files: int = Field(default=8, ge=1, le=1000, description="Rotated audit logs that stay.")
+    max_checkpoints: int = Field(default=32, ge=0, description="The most checkpoints of an owner.")
+    max_checkpoint_bytes: int = Field(default=4 * GIB, ge=0, description="Bytes of an owner's checkpoints.")
 
     session_ttl_s: float = Field(default=600, gt=0, description="How long an unused session is kept.")
     max_ttl_s: float = Field(default=86_400, gt=0, description="The longest time to live that may be asked for.")
@@ -143,6 +202,14 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="What is logged.")
     log_requests: bool = Field(default=False, description="Log every request, not only those that fail.")
 
+    @field_validator("workers", mode="before")
+    @classmethod
+    def _number_or_auto(cls, workers: object) -> object:
+        number = int(workers) if isinstance(workers, str) and workers.isdecimal() else workers
+        if number != "auto" and not (type(number) is int and 1 <= number <= MOST_WORKERS):
+            raise ValueError(f"a number from 1 to {MOST_WORKERS}, or auto")
+        return number
+
     @field_validator("cors_origins")
     @classmethod
     def _origins(cls, origins: tuple[str, ...]) -> tuple[str, ...]:
@@ -151,7 +218,7 @@ class Settings(BaseSettings):
                 raise ValueError("origins such as https://example.org, without a path, or *")
         return origins
 
-    @field_validator("token_file", "tokens_file")
+    @field_validator("token_file", "tokens_file", "state_dir")
     @classmethod
     def _absolute_file(cls, path: Path | None) -> Path | None:
         return None if path is None else path.expanduser().absolute()
@@ -186,6 +253,7 @@ class Settings(BaseSettings):
             max_session_bytes=huge,
             max_device_bytes=huge,
             max_owner_buffer_bytes=huge,
+            max_owner_seconds=0,
             max_session_objects=1 << 31,
             session_ttl_s=1e9,
             max_ttl_s=1e9,

@@ -1,6 +1,6 @@
 """A call at work, as other threads see it: it can be stopped, and its graphs may take only so much time.
 
-The engine's loops come by a checkpoint: once a step of a plan (`Task.check`), once a node where graphs are read,
+The engine's loops come by a checkpoint: once a step of a plan (`Task.check`), at the nodes where graphs are read,
 inferred and compiled (`checkpoint`). Code that is not run for a call, as in a test or a script, has no task, and all of
 this costs it nothing.
 """
@@ -16,10 +16,12 @@ from opbox_protocol.errors import LimitError, MXNetError
 
 from .turns import Turn
 
-__all__ = ["Task", "checkpoint", "current", "graph_budget", "running"]
+__all__ = ["NODES", "Task", "checkpoint", "current", "graph_budget", "running"]
 
 NODES = 64
 """The clock is read once in so many nodes."""
+LOOK_SECONDS = 0.01
+"""A thread's processor time is read once in so many seconds at most: beside other threads that takes up to 0.1 ms."""
 
 
 class Task:
@@ -33,7 +35,7 @@ class Task:
         turn: the turn that it runs in, where calls take turns.
     """
 
-    __slots__ = ("_graph_end", "_lock", "_nodes", "_on_stop", "graph_seconds", "stopped", "turn")
+    __slots__ = ("_graph_end", "_lock", "_look", "_nodes", "_on_stop", "graph_seconds", "stopped", "turn")
 
     def __init__(self, graph_seconds: float = float("inf")) -> None:
         self.graph_seconds = graph_seconds
@@ -42,6 +44,7 @@ class Task:
         self._on_stop: Callable[[], None] | None = None
         self._lock = threading.Lock()
         self._graph_end: float | None = None
+        self._look = 0.0
         self._nodes = 0
 
     def stop(self, error: MXNetError) -> None:
@@ -74,18 +77,22 @@ class Task:
             if self.stopped is not None:
                 raise self.stopped
 
-    def node(self) -> None:
-        """A node of a graph has been worked on.
+    def nodes(self, count: int) -> None:
+        """So many nodes of a graph have been worked on, at most NODES.
 
         Raises:
             MXNetError: the call has been stopped.
             LimitError: its graph has taken longer than it may.
         """
-        self._nodes += 1
-        if self._nodes % NODES:
+        self._nodes += count
+        if self._nodes < NODES:
             return
+        self._nodes = 0
         self.check()
-        if self._graph_end is not None and time.thread_time() > self._graph_end:
+        if self._graph_end is None or time.perf_counter() < self._look:
+            return
+        self._look = time.perf_counter() + LOOK_SECONDS
+        if time.thread_time() > self._graph_end:
             raise LimitError(
                 f"the graph: expected to be read, inferred or compiled in {self.graph_seconds:g} s of processor time, "
                 "got one that takes longer: use a smaller one"
@@ -133,11 +140,11 @@ def running(task: Task | None) -> Iterator[None]:
             task.turn = None
 
 
-def checkpoint() -> None:
-    """Called once a node by what works on graphs; see `Task.node`."""
+def checkpoint(nodes: int = 1) -> None:
+    """Called once a node, or once in NODES nodes, by what works on graphs; see `Task.nodes`."""
     task = _running.task
     if task is not None:
-        task.node()
+        task.nodes(nodes)
 
 
 def graph_budget() -> contextlib.AbstractContextManager[None]:

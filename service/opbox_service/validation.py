@@ -12,15 +12,18 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import SkipJsonSchema
-from pydantic_core import CoreSchema, core_schema
+from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
 from opbox_protocol.errors import BadRequestError
+from opbox_protocol.excerpt import excerpt
 
-__all__ = ["Expected", "RandomSeed", "Strict", "explain", "first_error", "validate"]
+__all__ = ["Expected", "InPieces", "RandomSeed", "Strict", "explain", "first_error", "validate"]
 
 M = TypeVar("M", bound=BaseModel)
 SHOWN = 80
 """Characters of a wrong value that an error shows."""
+PIECE = 8192
+"""Items of a list or an object that are validated at a time."""
 MANY = 64
 """Errors beyond which the first is looked for in a part of the values."""
 
@@ -66,10 +69,47 @@ class Expected:
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         # In pydantic's compiled part, so that a right value costs nothing.
-        message = self.phrase.replace("{", "{{").replace("}", "}}")
         return core_schema.custom_error_schema(
-            handler(source), custom_error_type="expected", custom_error_message=message
+            handler(source), custom_error_type="expected", custom_error_message=self.phrase
         )
+
+
+class InPieces:
+    """An annotation of a list or an object that may be very long: it is validated in pieces, up to the first error.
+
+    A validator keeps the interpreter's lock, and remembers all errors; between two pieces other threads have turns.
+
+    Example:
+        Ids = Annotated[list[Id], InPieces()]
+    """
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_wrap_validator_function(_in_pieces, handler(source))
+
+
+def _in_pieces(values: Any, validate: Callable[[Any], Any]) -> Any:
+    if not isinstance(values, dict | list) or len(values) <= PIECE:
+        return validate(values)
+    if isinstance(values, dict):
+        items = iter(values.items())
+        pieces = iter(lambda: dict(islice(items, PIECE)), {})
+        return {key: value for piece in pieces for key, value in validate(piece).items()}
+    valid: list[Any] = []
+    for start in range(0, len(values), PIECE):
+        try:
+            valid += validate(values[start : start + PIECE])
+        except ValidationError as error:
+            raise _moved(error, start) from None
+    return valid
+
+
+def _moved(error: ValidationError, by: int) -> ValidationError:
+    """The first error on a piece of a list, with its position in the whole."""
+    item = error.errors(include_url=False)[0]
+    number, *place = item["loc"]
+    kind = PydanticCustomError(item["type"], item["msg"], item.get("ctx"))
+    detail = InitErrorDetails(type=kind, loc=(int(number) + by, *place), input=item["input"])
+    return ValidationError.from_exception_data(error.title, [detail])
 
 
 RandomSeed = Annotated[int, Field(ge=0, lt=1 << 64), Expected("an integer from 0 to 2**64 - 1")]
@@ -82,7 +122,8 @@ def validate(model: type[M], values: Mapping[str, Any]) -> M:
         BadRequestError: which field, what it expects, what it got.
     """
     try:
-        return model.__pydantic_validator__.validate_python(values)  # type: ignore[no-any-return]
+        validated: M = model.__pydantic_validator__.validate_python(values)
+        return validated
     except ValidationError as error:
         item = first_error(error, values, model.__pydantic_validator__.validate_python)
         raise BadRequestError(explain(item, model, item["loc"])) from None
@@ -133,9 +174,7 @@ def explain(item: Mapping[str, Any], model: type[BaseModel], place: Sequence[str
     message = str(item["msg"]).removeprefix("Input should be ").removeprefix("Value error, ")
     expected = phrase.format(**item.get("ctx", {})) if phrase else message
     value = item.get("input")
-    got = "nothing" if value is None else repr(value)
-    if len(got) > SHOWN:
-        got = f"{got[:SHOWN]}…"
+    got = "nothing" if value is None else excerpt(value, SHOWN)
     return f"{field or 'the request'}: expected {expected}, got {got}"
 
 

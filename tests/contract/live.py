@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import httpx
 import numpy as np
+import psutil
 
 from opbox_protocol import wire
 
@@ -47,7 +49,9 @@ class Got:
 class Live:
     """`opbox serve` with small limits."""
 
-    def __init__(self, isolation: str, folder: Path, **settings: str) -> None:
+    def __init__(
+        self, isolation: str, folder: Path, *, options: Sequence[str] = ("--port", "0"), **settings: str
+    ) -> None:
         self.isolation = isolation
         self.folder = folder
         env = {key: value for key, value in os.environ.items() if not key.startswith("OPBOX_")}
@@ -68,7 +72,7 @@ class Live:
         }
         self.log = (folder / f"log-{isolation}-{os.getpid()}").open("w+")
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "opbox_service.serve", "--port", "0", "--isolation", isolation],
+            [sys.executable, "-m", "opbox_service.serve", *options, "--isolation", isolation],
             stdout=subprocess.PIPE,
             stderr=self.log,
             text=True,
@@ -141,8 +145,12 @@ class Live:
         return self._children("opbox_service.worker.code_process")
 
     def _children(self, module: str) -> list[int]:
-        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
-        return [int(pid) for pid in children if module in Path(f"/proc/{pid}/cmdline").read_text().split("\0")]
+        pids = []
+        for child in psutil.Process(self.process.pid).children():
+            with contextlib.suppress(psutil.NoSuchProcess):  # it ended while they were listed
+                if module in child.cmdline():
+                    pids.append(child.pid)
+        return pids
 
     def stop(self) -> int:
         for client in self.clients.values():

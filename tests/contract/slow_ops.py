@@ -7,6 +7,8 @@ import signal
 import time
 from typing import Any
 
+import numpy as np
+
 from opbox_ops.compute import Arrays, OpContext, Outputs
 from opbox_ops.infer import all_same_shape
 from opbox_ops.params import Float, Params
@@ -19,7 +21,8 @@ class SlowParams(Params):
 
 slow = register("_test_slow", SlowParams)
 fatal = register("_test_fatal")
-for _op in (slow, fatal):
+greedy = register("_test_greedy")
+for _op in (slow, fatal, greedy):
     _op.infer_shape(all_same_shape)
 
 
@@ -32,3 +35,9 @@ def _(p: SlowParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
 @fatal.compute()
 def _(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+@greedy.compute()
+def _(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    np.empty(6 << 30, np.uint8)  # which no budget has been asked for
+    outputs[0][...] = inputs[0]

@@ -19,6 +19,7 @@ from tests.contract.live import TOKENS, Got, Live, symbol, var
 
 X = np.ones(16, np.float32)
 STEPS = 40
+PATIENCE_S = 30
 SLOW = symbol(var("x"), *(("_test_slow", f"y{i}", {"seconds": "0.25"}, [i]) for i in range(STEPS)))
 """Ten seconds, in steps of a quarter."""
 
@@ -87,6 +88,19 @@ def test_a_session_is_cancelled_and_goes_on(server: Live) -> None:
     np.testing.assert_array_equal(again.tensors["x"], X)
     assert session.run({"do": "fetch", "id": 7, "as": "x"}).status == 404
     session.delete()
+
+
+def test_a_session_of_one_s_own_process_is_cancelled_and_goes_on(start: Callable[..., Live]) -> None:
+    server = start("process")
+    session = server.session("py")
+    slow_executor(session)
+    running, answers = in_thread(lambda: session.run({"do": "forward", "executor": 2}))
+    cancel = lambda: server.call("DELETE", f"{session.path}/commands", owner="py").header  # noqa: E731
+    wait_for(lambda: cancel() == {"cancelled": [2]}, PATIENCE_S)
+    running.join(PATIENCE_S)
+    assert answers[0].status == 499
+    assert session.run({"do": "fetch", "id": 1, "as": "x"}).status == 200
+    assert session.delete().status == 200
 
 
 def test_deleting_a_session_ends_what_it_runs(server: Live) -> None:

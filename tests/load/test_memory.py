@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opbox_protocol.errors import QuotaError
-from opbox_service.quota import GRAIN, Allocation, Budget, Ledger, machine_memory
+from opbox_ops.backend.host_memory import machine_memory
+from opbox_protocol.errors import GoneError, QuotaError
+from opbox_service.quota import GRAIN, Allocation, Budget, Ledger
 from tests.contract.live import TOKENS, Live
 
 MIB = 1 << 20
@@ -149,3 +150,19 @@ def test_budgets_draw_from_each_other_and_give_all_back() -> None:
     other.close()
     assert ledger.of("bob", "cpu").used == 0
     assert machine_memory() > 64 * MIB
+
+
+def test_what_an_ended_session_still_gives_back_is_not_taken_off_twice() -> None:
+    ledger = Ledger(10 * GRAIN, 8 * GRAIN)
+    owner = ledger.of("ann", "cpu")
+    ended, other = Budget(6 * GRAIN, owner), Budget(6 * GRAIN, owner)
+    ended.take(2 * GRAIN)
+    other.take(3 * GRAIN)
+    ended.close()
+    counted = owner.used
+    ended.give(2 * GRAIN)  # a batch that was on its way into the session when it ended
+    assert owner.used == counted >= 3 * GRAIN
+    with pytest.raises(GoneError, match="got one that has ended"):
+        ended.take(1)
+    other.close()
+    assert owner.used == 0

@@ -36,6 +36,10 @@ def test_a_small_call_goes_before_another_s_queue(start: Callable[..., Live], is
     time.sleep(0.7)
     state = server.json("GET", session.path).header
     assert state["calls_before"] >= 1
+    accepted = session.run({"do": "seed", "seed": 1}, wait=False)
+    assert accepted.status == 202
+    assert float(accepted.http["opbox-wait"]) >= 0
+    assert int(accepted.http["opbox-calls-before"]) >= 0
     call("bob", IDENTITY)
     call("ann", IDENTITY)
     for thread in flood:

@@ -182,7 +182,7 @@ def test_an_error_of_ours_tells_nothing_of_us(engine: Engine, monkeypatch: pytes
     status, body = error_to_json(RuntimeError("/secret/path"))
     assert status == 500
     assert "secret" not in str(body)
-    assert error_to_json(MemoryError())[0] == 429
+    assert error_to_json(MemoryError())[0] == 507
 
 
 def test_of_very_many_errors_the_first_is_told() -> None:

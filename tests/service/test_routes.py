@@ -61,9 +61,11 @@ SCALE = Route(
 
 
 @pytest.fixture(scope="module")
-def client() -> Iterator[httpx.Client]:
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     """A client of a live server with one route more."""
-    app = create_app(Settings(token=SecretStr(TOKEN), isolation="none"), RouteTable([*ROUTES, SCALE]))
+    state = tmp_path_factory.mktemp("state")
+    settings = Settings(token=SecretStr(TOKEN), isolation="none", state_dir=state)
+    app = create_app(settings, RouteTable([*ROUTES, SCALE]))
     config = uvicorn.Config(app, http="httptools", lifespan="on", log_config=None, access_log=False)
     server = uvicorn.Server(config)
     with socket.create_server(("127.0.0.1", 0)) as sock:
@@ -160,8 +162,9 @@ def test_every_entry_is_whole(route: Route) -> None:
     assert route.handler.__doc__
     assert "\n" not in route.handler.__doc__.strip()
     assert ("{id}" in route.path) == (route.runs_on is RunsOn.SESSION_WORKER)
-    assert (route.answer is None) == (route.path in ("/metrics", "/openapi.json"))
-    assert route.token or route.path in ("/v2/health/live", "/v2/health/ready")
+    page = ("/", "/page/{file}", "/docs", "/docs/{file}")
+    assert (route.answer is None) == (route.path in ("/metrics", "/openapi.json", "/v1/events", *page))
+    assert route.token or route.path in ("/v2/health/live", "/v2/health/ready", *page)
     assert validate(Body, {}) is not None
 
 
@@ -178,14 +181,31 @@ def test_answers_are_what_their_models_say(client: httpx.Client) -> None:
         "/v1/infer_type": {"graph": graph, "types": {"x": None}},
         "/v1/forward": {"graph": graph, "inputs": [tensor]},
         "/v1/backward": {"graph": graph, "inputs": [tensor, {**tensor, "name": "head_grad:y_output"}]},
-        "/v1/sessions/{id}/commands": {"commands": []},
+        "/v1/sessions/{id}/commands": {
+            "commands": [
+                {"do": "zeros", "ids": [1], "shape": [2], "dtype": "float32"},
+                {"do": "bind", "id": 2, "graph": graph, "args": {"x": 1}},
+            ]
+        },
     }
-    id = client.post("/v1/sessions", json={}).json()["id"]
-    for route in sorted(ROUTES, key=lambda route: route.method, reverse=True):
-        path = route.path.replace("{id}", id).replace("{name}", "dot")
+    commands = bodies["/v1/sessions/{id}/commands"]
+    for route in ROUTES:
+        id = client.post("/v1/sessions", json={}).json()["id"] if "{id}" in route.path else ""
+        if "{executor}" in route.path:
+            assert client.post(f"/v1/sessions/{id}/commands", json=commands).status_code == 200
+        path = (
+            route.path.replace("{id}", id)
+            .replace("{name}", "dot")
+            .replace("{executor}", "2")
+            .replace("{file}", "swagger-ui.css" if route.path.startswith("/docs") else "main.js")
+        )
+        if route.media_type == "text/event-stream":
+            with client.stream("GET", path) as stream:
+                assert stream.headers["content-type"] == route.media_type
+            continue  # it has no end
         answer = client.request(route.method, path, json=bodies.get(route.path) if route.method != "DELETE" else None)
-        if route.path == "/v1/requests/{request}":
-            assert answer.status_code == 404, answer.text  # none is under way
+        if route.path in ("/v1/requests/{request}", "/v1/checkpoints/{checkpoint}"):
+            assert answer.status_code == 404, answer.text  # none is under way, and none saved
             continue
         assert answer.status_code == route.status, (route.path, answer.text)
         if route.answer is not None:

@@ -80,7 +80,7 @@ def test_options_win_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> No
     ("options", "sentence"),
     [
         (["--port", "70000"], "opbox serve: port: expected 65535 or less, got '70000'"),
-        (["--workers", "many"], "opbox serve: workers: expected an integer, got 'many'"),
+        (["--workers", "many"], "opbox serve: workers: expected a number from 1 to 64, or auto, got 'many'"),
         (["--isolation", "some"], "opbox serve: isolation: expected one of 'process' or 'none', got 'some'"),
     ],
 )

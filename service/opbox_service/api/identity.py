@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,8 +14,9 @@ import structlog
 
 from opbox_protocol.errors import AuthenticationError, BadRequestError, ForbiddenError
 
-from ..settings import SCOPES, Scope, Settings, Token
-from .token_files import read_token, read_tokens
+from ..accounting.accounts import Accounts
+from ..settings import SCOPES, Scope, Settings
+from .token_files import TokensFile, read_token, read_tokens
 
 __all__ = ["Identity", "Tokens"]
 
@@ -31,13 +32,13 @@ class Identity:
 
     Attributes:
         expires: when its token ceases to be one; None for never.
-        weight: the owner's share of a worker's time, to others'.
+        weight: the token's own for its owner; None where it states none.
     """
 
     owner: str
     scopes: frozenset[Scope]
     expires: datetime | None = None
-    weight: float = 1.0
+    weight: float | None = None
 
     def require(self, *scopes: Scope) -> None:
         """ForbiddenError unless the token has one of the scopes."""
@@ -50,17 +51,24 @@ class Identity:
 class Tokens:
     """The tokens of the settings and of their files, known by digest, so that comparing tells nothing by its time.
 
-    A file that changes is read again; what cannot be read then is logged, and the tokens from before stay.
+    A file that changes is read again; what cannot be read then is logged, and the tokens from before stay. The terms of
+    owners that it has go to the accounts.
 
     Args:
         settings: of the server.
+        accounts: of its owners.
+        on_read: learns that files were read again: how many tokens there are, or what was wrong.
 
     Raises:
         BadRequestError: a file that cannot be read, or says something else than tokens.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(
+        self, settings: Settings, accounts: Accounts, on_read: Callable[[int, str], None] = lambda tokens, wrong: None
+    ) -> None:
         self._settings = settings
+        self._accounts = accounts
+        self._on_read = on_read
         self._files = [path for path in (settings.token_file, settings.tokens_file) if path is not None]
         self._looked = time.monotonic()
         self._stamps = self._now_stamped()
@@ -96,19 +104,20 @@ class Tokens:
     def _read(self) -> dict[bytes, Identity]:
         settings = self._settings
         known: dict[bytes, Identity] = {}
+        file = TokensFile() if settings.tokens_file is None else read_tokens(settings.tokens_file)
         everything = [settings.token.get_secret_value()] if settings.token is not None else []
         if settings.token_file is not None:
             everything.append(read_token(settings.token_file))
         for secret in everything:
             known[_digest(secret.encode())] = Identity("default", SCOPES)
-        further: Iterable[Token] = settings.tokens
-        if settings.tokens_file is not None:
-            further = [*further, *read_tokens(settings.tokens_file)]
-        for token in further:
+        for token in (*settings.tokens, *file.tokens):
             expires = token.expires.astimezone(UTC) if token.expires is not None else None
             known[_digest(token.token.get_secret_value().encode())] = Identity(
                 token.name, token.scopes, expires, token.weight
             )
+        if settings.tokens_file is not None:
+            _check_owners(settings.tokens_file, file, known)
+        self._accounts.replace(file.owners)
         return known
 
     def _read_changes(self) -> None:
@@ -124,11 +133,29 @@ class Tokens:
             self._known = self._read()
         except BadRequestError as error:
             _log.error("the tokens of before stay", error=error.message)
+            self._on_read(len(self._known), error.message)
         else:
             _log.info("tokens were read again", tokens=len(self._known))
+            self._on_read(len(self._known), "")
 
     def _now_stamped(self) -> list[tuple[int, ...]]:
         return [_stamp(path) for path in self._files]
+
+
+def _check_owners(path: Path, file: TokensFile, known: Mapping[bytes, Identity]) -> None:
+    """BadRequestError for terms of nobody, which a misspelt name makes them, and for two weights of one owner."""
+    names = {identity.owner for identity in known.values()}
+    for owner, terms in file.owners.items():
+        if owner not in names:
+            raise BadRequestError(
+                f"{path}: owners.{owner}: expected the name of a token ({', '.join(sorted(names)[:20])}), got one that "
+                "none has"
+            )
+        weights = [identity.weight for identity in known.values() if identity.owner == owner]
+        if terms.weight is not None and any(weight is not None for weight in weights):
+            raise BadRequestError(
+                f"{path}: owners.{owner}: expected one weight, got one here and one at a token: remove the token's"
+            )
 
 
 def _stamp(path: Path) -> tuple[int, ...]:

@@ -28,6 +28,7 @@ from ..worker.pool import Stats
 __all__ = ["Metrics"]
 
 BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 60, 300, 1800)
+LAGS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
 OWNERS = 100
 """Owners that have labels of their own; tokens come and go, and a label stays for as long as the server."""
 OTHERS = "others"
@@ -57,6 +58,18 @@ class Metrics:
         self._sent = Counter("opbox_sent_bytes", "Bytes of answers.", registry=registry)
         self._commands = Counter("opbox_commands", "Session commands taken.", registry=registry)
         self.in_flight = Gauge("opbox_requests_in_flight", "Requests being answered.", registry=registry)
+        self.loop_lag = Histogram(
+            "opbox_api_loop_lag_seconds",
+            "How late the API process's loop came to a timer of 5 ms, while requests were answered.",
+            buckets=LAGS,
+            registry=registry,
+        )
+        self.longest_lag = Gauge(
+            "opbox_api_loop_longest_lag_seconds",
+            "The longest of them; by the loop's processor time, only what it worked meanwhile.",
+            ("clock",),
+            registry=registry,
+        )
         build = Info("opbox_build", "The server that runs.", registry=registry)
         build.info({"version": version("opbox-service"), "python": platform.python_version()})
         ProcessCollector(registry=registry)

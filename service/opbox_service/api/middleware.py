@@ -9,26 +9,35 @@ import json
 import re
 import secrets
 import time
-from collections import Counter
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import structlog
 from starlette.middleware.cors import CORSMiddleware
 
-from opbox_protocol.errors import NotReadyError, QuotaError, error_to_json
+from opbox_protocol.errors import NotReadyError, error_to_json
 from opbox_protocol.wire import HEADER_LENGTH
 
+from ..accounting.books import Books
 from ..routes.route import RouteTable
 from ..settings import Settings
-from .endpoint import ApiState, Disconnected, Endpoint, Receive, RequestContext, Scope, Send
+from .endpoint import ApiState, Endpoint
 from .hosts import Hosts
 from .identity import Identity, Tokens
+from .loop_lag import LoopLag
 from .metrics import Metrics
+from .request_context import Disconnected, Receive, RequestContext, Scope, Send
+from .traffic import Traffic
 
 __all__ = ["Middleware", "send_error"]
 
 
 NOBODY = Identity("", frozenset())
+REFUSED = (401, 403, 429, 507)
+"""Statuses that the audit log has: who was not let in, and who wanted more than a quota has."""
+NEW_WORK = ("POST", "PUT")
+"""What a server that is stopping refuses; sessions and requests can be looked at, and ended, to the last."""
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:+/=-]{1,128}")
 _log = structlog.get_logger("opbox.requests")
@@ -43,6 +52,9 @@ class Middleware:
         routes: finds the route of a request.
         settings, metrics: of the server.
         server: the API process.
+        traffic: takes note of what is answered.
+        tokens: the callers.
+        books: takes note of what owners use and do.
     """
 
     def __init__(
@@ -53,18 +65,26 @@ class Middleware:
         settings: Settings,
         metrics: Metrics,
         server: ApiState,
+        traffic: Traffic,
+        tokens: Tokens,
+        books: Books,
     ) -> None:
+        self._traffic = traffic
         self.app = app
         self.server = server
         self._endpoint = endpoint
         self._routes = routes
         self._settings = settings
         self._metrics = metrics
-        self._tokens = Tokens(settings)
+        self._tokens = tokens
+        self._books = books
         self._hosts = Hosts(settings)
         self._cors = _cors(self._answer, settings.cors_origins) if settings.cors_origins else None
-        self._in_flight: Counter[str] = Counter()
+        self._in_flight = books.in_flight
         self._total = 0
+        self._lag = LoopLag(lambda: self.in_flight, metrics.loop_lag.observe)
+        metrics.longest_lag.labels("wall").set_function(lambda: self._lag.longest)
+        metrics.longest_lag.labels("processor").set_function(lambda: self._lag.longest_busy)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -76,9 +96,11 @@ class Middleware:
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         begun = time.perf_counter()
+        self._lag.request_began()
         headers = dict(scope["headers"])
         route, parameters = self._routes.find(scope["method"], scope["path"]) or (None, {})
         context = scope["opbox"] = RequestContext(_request_id(headers), NOBODY, headers, route, parameters)
+        context.last = self.server.stopping
         problem: BaseException | None = None
         try:
             await self._serve(scope, receive, send, context)
@@ -94,16 +116,47 @@ class Middleware:
             label = "other" if route is None else route.path
             owner = context.identity.owner
             self._metrics.count(scope["method"], label, context.status, seconds, context.received, context.sent, owner)
-            if context.status >= 400 or self._settings.log_requests:
-                _log_request(scope, context, seconds, problem)
+            self._enter(scope, context, label)
+            if self._traffic.watchers and not context.streamed:
+                self._traffic.note(owner, f"{scope['method']} {label}", context.status, seconds)
+            if context.status >= 400:
+                reason = _reason(context, problem)
+                self._traffic.note_error(
+                    owner, context.request_id, scope["method"], scope["path"], context.status, reason
+                )
+                _log_request(scope, context, seconds, problem, reason)
+            elif self._settings.log_requests:
+                _log_request(scope, context, seconds)
+
+    def _enter(self, scope: Scope, context: RequestContext, label: str) -> None:
+        """Enter an answered request into the books."""
+        owner, status, books = context.identity.owner, context.status, self._books
+        route = f"{scope['method']} {label}"
+        if owner:
+            books.usage.count(
+                owner,
+                requests=1,
+                refused=int(status in (429, 507)),
+                received_bytes=context.received,
+                sent_bytes=context.sent,
+            )
+        fields = {"route": route, "status": status, "request_id": context.request_id, "address": _address(scope)}
+        if status in REFUSED:
+            books.audit.refusal(owner, **fields, error=context.error)
+        elif context.route is not None and context.route.scopes == ("admin",):
+            books.audit.note("admin", owner, **fields, path=scope["path"])
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send, context: RequestContext) -> None:
         route = context.route
         self._hosts.check(context.headers.get(b"host"))
         if route is None or route.token:
-            identity = context.identity = self._tokens.identify(context.headers.get(b"authorization"))
+            authorization = context.headers.get(b"authorization")
+            identity = context.identity = self._tokens.identify(authorization)
+            context.identify_again = partial(self._tokens.identify, authorization)
             if route is not None and route.scopes:
                 identity.require(*route.scopes)
+        if context.last and scope["method"] in NEW_WORK:
+            raise NotReadyError("the server is stopping: try again when it, or the one in its place, is ready")
         owner = context.identity.owner
         self._check_in_flight(owner)
         self._in_flight[owner] += 1
@@ -120,16 +173,20 @@ class Middleware:
                 del self._in_flight[owner]
 
     def _check_in_flight(self, owner: str) -> None:
-        limit, limit_of_all = self._settings.max_in_flight_per_owner, self._settings.max_in_flight
-        if self._in_flight[owner] >= limit:
-            raise QuotaError(f"requests: expected at most {limit} of an owner at a time: wait for one to end")
+        limit_of_all = self._settings.max_in_flight
+        self._books.check_in_flight(owner)
         if self._total >= limit_of_all:
             raise NotReadyError(f"requests: expected at most {limit_of_all} at a time: try again in a moment")
 
     @property
     def in_flight(self) -> int:
-        """Requests being answered."""
-        return self._total
+        """Requests being answered; those who watch events wait for nothing."""
+        return self._total - self._traffic.watchers
+
+
+def _address(scope: Scope) -> str:
+    client = scope.get("client")
+    return str(client[0]) if client else ""
 
 
 def _cors(app: Any, origins: tuple[str, ...]) -> CORSMiddleware:
@@ -159,6 +216,8 @@ def _noting(send: Send, context: RequestContext) -> Send:
             context.status = message["status"]
             context.started = True
             others = [pair for pair in message.get("headers", []) if pair[0].lower() != b"x-request-id"]
+            if context.last and not any(name.lower() == b"connection" for name, _ in others):
+                others.append((b"connection", b"close"))
             message = {**message, "headers": [*others, (b"x-request-id", context.request_id.encode())]}
         else:
             context.sent += len(message.get("body", b""))
@@ -167,8 +226,22 @@ def _noting(send: Send, context: RequestContext) -> Send:
     return wrapped
 
 
-async def send_error(error: BaseException, context: RequestContext, send: Send, status: int | None = None) -> None:
-    """Answer with an error, in the one form that errors have; with another `status` than its own if one is given."""
+async def send_error(
+    error: BaseException,
+    context: RequestContext,
+    send: Send,
+    status: int | None = None,
+    allowed: Sequence[str] = (),
+) -> None:
+    """Answer with an error, in the one form that errors have.
+
+    Args:
+        error: what to tell.
+        context: of the request.
+        send: takes the answer.
+        status: another than the error's own.
+        allowed: the methods that the path has, where the request's is none of them.
+    """
     usual, header = error_to_json(error)
     context.error = header["error"]
     status = status or usual
@@ -176,15 +249,25 @@ async def send_error(error: BaseException, context: RequestContext, send: Send, 
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     if status == 401:
         headers.append((b"www-authenticate", b"Bearer"))
+    if allowed:
+        headers.append((b"allow", ", ".join(allowed).encode()))
     if context.closes:
         headers.append((b"connection", b"close"))
     if status in (429, 503):
-        headers.append((b"retry-after", b"1"))
+        headers.append((b"retry-after", b"%d" % int(header["detail"].get("retry_after_s", 1))))
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
 
-def _log_request(scope: Scope, context: RequestContext, seconds: float, problem: BaseException | None) -> None:
+def _reason(context: RequestContext, problem: BaseException | None) -> str:
+    """The sentence that an error was answered with."""
+    reason = str(problem) if problem is not None else context.error
+    return (reason or f"answered {context.status} without a reason")[:500]
+
+
+def _log_request(
+    scope: Scope, context: RequestContext, seconds: float, problem: BaseException | None = None, reason: str = ""
+) -> None:
     level = _log.error if context.status >= 500 else _log.info
     entry: dict[str, Any] = {
         "request_id": context.request_id,
@@ -196,9 +279,8 @@ def _log_request(scope: Scope, context: RequestContext, seconds: float, problem:
         "received": context.received,
         "sent": context.sent,
     }
-    if context.status >= 400:
-        reason = str(problem) if problem is not None else context.error
-        entry["error"] = (reason or f"answered {context.status} without a reason")[:500]
+    if reason:
+        entry["error"] = reason
     if problem is not None and context.status == 500:
         entry["exc_info"] = problem
     level("request", **entry)

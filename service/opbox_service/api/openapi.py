@@ -13,7 +13,9 @@ from opbox_protocol.wire import HEADER_LENGTH
 
 from ..routes.models import Error
 from ..routes.route import Route, RouteTable
-from .endpoint import Endpoint, Receive, Scope, Send
+from .endpoint import Endpoint
+from .examples import EXAMPLES
+from .request_context import Receive, Scope, Send
 
 __all__ = ["add_routes", "document"]
 
@@ -22,7 +24,6 @@ FRAME = (
     "tensors' bytes, little-endian and row-major, each from a 64-byte boundary on."
 )
 BINARY = {"application/octet-stream": {"schema": {"type": "string", "format": "binary", "description": FRAME}}}
-TEXT = {"text/plain": {"schema": {"type": "string"}}}
 STATUSES = {
     400: "Malformed, or unknown names.",
     401: "No token, or a wrong one.",
@@ -33,10 +34,12 @@ STATUSES = {
     413: "Larger than a limit.",
     422: "Shapes or types that do not fit.",
     429: "More than the owner may have.",
+    499: "Cancelled by request.",
     500: "An error of the server's own.",
     501: "Not supported here.",
     503: "Busy, starting, stopping, or a worker that ended.",
     504: "It took too long.",
+    507: "No room for a checkpoint, in the owner's quota or on the disk, or no memory, as the system says.",
 }
 
 
@@ -53,12 +56,15 @@ def add_routes(app: FastAPI, routes: RouteTable, endpoint: Endpoint) -> None:
         return ByEndpoint()
 
     for route in routes:
+        description = route.handler.__doc__ or ""
         app.add_api_route(
             route.path,
             serve,
             methods=[route.method],
-            name=route.handler.__name__,
-            description=route.handler.__doc__,
+            name=route.operation_id,
+            operation_id=route.operation_id,
+            summary=description.partition(". ")[0].removesuffix("."),
+            description=description,
             tags=[route.tag],
             status_code=route.status,
             response_model=None,
@@ -80,9 +86,10 @@ def document(app: FastAPI, routes: RouteTable) -> dict[str, Any]:
         components = schema.setdefault("components", {})
         components["schemas"] = {**bodies["$defs"], **components.get("schemas", {})}
         components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+        schema["servers"] = [{"url": "/", "description": "The server that this document comes from."}]
         schema["security"] = [{"token": []}]
         for route in routes:
-            if not route.token:
+            if not route.token and route.documented:
                 schema["paths"][route.path][route.method.lower()]["security"] = []
         app.openapi_schema = schema
     return app.openapi_schema
@@ -93,9 +100,13 @@ def _responses(route: Route) -> dict[int | str, dict[str, Any]]:
     success: dict[str, Any] = {"description": "Done."}
     if route.answer is not None:
         success["model"] = route.answer
-    content: dict[str, Any] = {**(BINARY if route.tensors else {}), **(TEXT if route.answer is None else {})}
+    text = {route.media_type: {"schema": {"type": "string"}}} if route.answer is None else {}
+    content: dict[str, Any] = {**(BINARY if route.tensors else {}), **text}
     if content:
         success["content"] = content
+    example = EXAMPLES.get((route.method, route.path))
+    if example is not None and example.answer is not None:
+        success.setdefault("content", {}).setdefault("application/json", {})["example"] = example.answer
     responses: dict[int | str, dict[str, Any]] = {route.status: success}
     if route.accepted is not None:
         responses[202] = {"model": route.accepted, "description": "Taken; it runs in its turn."}
@@ -114,8 +125,13 @@ def _request(route: Route) -> dict[str, Any]:
     ]
     extra: dict[str, Any] = {}
     if route.request is not None:
-        content = {"application/json": {"schema": _reference(route.request)}, **(BINARY if route.tensors else {})}
-        extra["requestBody"] = {"required": True, "content": content}
+        json: dict[str, Any] = {"schema": _reference(route.request)}
+        example = EXAMPLES.get((route.method, route.path))
+        if example is not None:
+            json["example"] = example.request
+        content = {"application/json": json, **(BINARY if route.tensors else {})}
+        required = bool(route.request.model_json_schema().get("required"))
+        extra["requestBody"] = {"required": required, "content": content}
     if route.tensors:
         parameters.append(
             {

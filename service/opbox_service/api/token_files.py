@@ -1,20 +1,46 @@
-"""Reads files of tokens: one token as it stands, or a JSON list of tokens with owners, scopes and expiry."""
+"""Reads files of tokens: one token as it stands, or a JSON list of tokens, perhaps with the terms of their owners."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated, Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from opbox_protocol.errors import BadRequestError
 
-from ..settings import Settings, Token
+from ..settings import OwnerTerms, Token
 from ..validation import explain
 
-__all__ = ["read_token", "read_tokens"]
+__all__ = ["TokensFile", "read_token", "read_tokens"]
 
 SHORTEST = 8
+OwnerName = Annotated[str, Field(min_length=1, max_length=128)]
+
+
+class _Document(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    tokens: tuple[Token, ...]
+    owners: dict[OwnerName, OwnerTerms] = {}
+
+
 _TOKENS = TypeAdapter(tuple[Token, ...])
+
+
+@dataclass(frozen=True, slots=True)
+class TokensFile:
+    """What a file of tokens says.
+
+    Attributes:
+        tokens: with their owners, scopes and expiry.
+        owners: the terms of owners who have some of their own.
+    """
+
+    tokens: tuple[Token, ...] = ()
+    owners: dict[str, OwnerTerms] = field(default_factory=dict)
 
 
 def read_token(path: Path) -> str:
@@ -32,22 +58,41 @@ def read_token(path: Path) -> str:
     return token
 
 
-def read_tokens(path: Path) -> tuple[Token, ...]:
-    """The tokens that a file lists, as OPBOX_TOKENS would.
+def read_tokens(path: Path) -> TokensFile:
+    """The tokens that a file lists, as OPBOX_TOKENS would; in an object there may be terms of their owners too.
 
-        [{"name": "ann", "token": "…", "scopes": ["run"], "expires": "2030-01-31T00:00:00Z"}]
+        {"tokens": [{"name": "ann", "token": "…", "scopes": ["run"], "expires": "2030-01-31T00:00:00Z"}],
+         "owners": {"ann": {"sessions": 4, "weight": 2}}}
 
     Raises:
-        BadRequestError: it cannot be read, or lists something else; nothing of a token is shown.
+        BadRequestError: it cannot be read, or says something else; nothing of a token is shown.
     """
+    text = _text(path)
     try:
-        return _TOKENS.validate_json(_text(path))
+        if text.lstrip().startswith("{"):
+            document = _Document.model_validate_json(text)
+            return TokensFile(document.tokens, document.owners)
+        return TokensFile(_TOKENS.validate_json(text))
     except ValidationError as error:
         item = error.errors(include_url=False)[0]
         if item["type"] == "json_invalid":
             raise BadRequestError(f"{path}: expected a JSON list of tokens, got malformed JSON") from None
-        sentence = explain(item, Settings, ("tokens", *item["loc"])).rpartition(", got ")[0]
-        raise BadRequestError(f"{path}: {sentence or 'unknown field: expected name, token, scopes, expires'}") from None
+        place = item["loc"] if text.lstrip().startswith("{") else ("tokens", *item["loc"])
+        raise BadRequestError(f"{path}: {_sentence(item, place)}") from None
+
+
+def _sentence(item: Mapping[str, Any], place: tuple[str | int, ...]) -> str:
+    """What is wrong, without anything of a token."""
+    if "[key]" in place:
+        return "owners: expected names of 1 to 128 characters, got another"
+    if place[0] == "owners" and len(place) > 2:
+        # An owner's name is no field's.
+        return f"owners.{place[1]}: {explain(item, OwnerTerms, place[2:])}"
+    if item["type"] == "extra_forbidden" and len(place) > 1 and place[0] == "tokens":
+        return f"tokens.{place[1]}: unknown field: expected {', '.join(Token.model_fields)}"
+    if place[0] == "owners" or item["type"] == "extra_forbidden":
+        return explain(item, _Document, place)
+    return explain(item, _Document, place).rpartition(", got ")[0]
 
 
 def _text(path: Path) -> str:

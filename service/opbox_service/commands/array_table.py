@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from threading import Lock
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from cachetools import LRUCache
 
@@ -14,10 +14,14 @@ from opbox_ops.rtc import KernelForm
 from opbox_protocol.errors import BadRequestError, ConflictError, NotFoundError, QuotaError, UnsupportedError
 from opbox_protocol.routes import GRAPH_PREFIX, SESSION_GRAPHS
 
+from ..checkpoint_store import Buffer
 from ..executor import BoundPlan
 from ..graph.ir import Graph
 from ..quota import Allocation, Budget
 from ..stateless.graph_cache import GraphCache, is_shareable
+
+if TYPE_CHECKING:
+    from .checkpoints import CheckpointPlan
 
 __all__ = [
     "WRITES_TO_INPUT",
@@ -27,6 +31,7 @@ __all__ = [
     "ExecutorEntry",
     "KeepDefinition",
     "KernelEntry",
+    "OwnCheckpoints",
 ]
 
 WRITES_TO_INPUT = "it writes to an input: expected inputs to be left as they are; write to the outputs, or to a copy"
@@ -36,6 +41,14 @@ class KeepDefinition(Protocol):
     """Keeps the source, or the class, of a user's operator."""
 
     def __call__(self, kind: str, op_type: str, code: str, bundle: Any = None, live: Any = None) -> object: ...
+
+
+class OwnCheckpoints(Protocol):
+    """The checkpoints of a session's owner; see checkpoint_store.CheckpointStore."""
+
+    def save(self, name: str, parts: Sequence[Buffer]) -> None: ...
+
+    def load(self, name: str) -> Buffer: ...
 
 
 class TableEntry(Protocol):
@@ -83,13 +96,22 @@ class ArrayEntry:
 
 
 class ExecutorEntry:
-    """An executor, and the memory that it uses: its own, and that of the arrays that it is bound to."""
+    """An executor, and the memory that it uses: its own, and that of the arrays that it is bound to.
 
-    __slots__ = ("allocations", "executor")
+    Attributes:
+        graph: that it runs.
+        places: the numbers of its arrays, as `bind` had them.
+    """
+
+    __slots__ = ("allocations", "executor", "graph", "places")
     kind = "an executor"
 
-    def __init__(self, executor: BoundPlan, allocations: Sequence[Allocation]) -> None:
+    def __init__(
+        self, executor: BoundPlan, allocations: Sequence[Allocation], graph: Graph, places: Mapping[str, Any]
+    ) -> None:
         self.executor = executor
+        self.graph = graph
+        self.places = places
         self.allocations = allocations
 
     def drop(self) -> None:
@@ -124,6 +146,9 @@ class ArrayTable:
         max_rank: the most dimensions of a shape.
 
     Attributes:
+        steps: backward passes that have run.
+        checkpoints: where they are saved; None where none can be.
+        plan: what the session saves; None while nobody has asked for it.
         silent: whether NumPy has been told to be silent about NaN and infinity while commands run.
     """
 
@@ -146,6 +171,9 @@ class ArrayTable:
         self.define = define
         self.max_rank = max_rank
         self.silent = False
+        self.steps = 0
+        self.checkpoints: OwnCheckpoints | None = None
+        self.plan: CheckpointPlan | None = None
         self._graphs = graphs
         self._max_entries = max_entries
         self._entries: dict[int, TableEntry] = {}
@@ -155,6 +183,11 @@ class ArrayTable:
 
     def __len__(self) -> int:
         return len(self._entries)
+
+    @property
+    def executors(self) -> int:
+        """How many of the entries are executors."""
+        return sum(type(entry) is ExecutorEntry for entry in list(self._entries.values()))
 
     def __contains__(self, id: int) -> bool:
         return id in self._entries
@@ -178,6 +211,8 @@ class ArrayTable:
         try:
             if len(ids) == 1:
                 return [entries[ids[0]].array]
+            if len(ids) == 2:
+                return [entries[ids[0]].array, entries[ids[1]].array]
             return [entries[id].array for id in ids]
         except (KeyError, AttributeError):
             return [self.array(id) for id in ids]
@@ -191,10 +226,19 @@ class ArrayTable:
 
     def executor(self, id: int) -> BoundPlan:
         """The executor `id`; NotFoundError when there is none."""
+        return self.executor_entry(id).executor
+
+    def executor_entry(self, id: int) -> ExecutorEntry:
+        """The executor `id` and what it was bound to; NotFoundError when there is none."""
         entry = self._entries.get(id)
         if type(entry) is ExecutorEntry:
-            return entry.executor
+            return entry
         raise _absent("executor", id, entry)
+
+    def bound_plans(self) -> list[tuple[int, BoundPlan]]:
+        """All executors with their ids."""
+        entries = list(self._entries.items())
+        return [(id, entry.executor) for id, entry in entries if type(entry) is ExecutorEntry]
 
     def kernel(self, id: int) -> KernelForm:
         """The kernel `id`; NotFoundError when there is none."""

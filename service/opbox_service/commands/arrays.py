@@ -16,7 +16,7 @@ from opbox_protocol.mxnet import numpy_dtype
 from ..executor.allocation import allocate
 from ..task import checkpoint
 from .array_table import ArrayEntry, ArrayTable
-from .command import Command, Exchange, Id
+from .command import Command, Exchange, Id, Ids
 
 __all__ = ["COMMANDS"]
 
@@ -50,7 +50,7 @@ class Zeros(Command):
     """New arrays of zeros, all of one shape and type."""
 
     do: Literal["zeros"]
-    ids: list[Id]
+    ids: Ids
     shape: list[Annotated[int, Field(ge=0)]]
     dtype: AnyDType
 
@@ -165,7 +165,7 @@ class Free(Command):
     always_runs: ClassVar[bool] = True
 
     do: Literal["free"]
-    ids: list[Id]
+    ids: Ids
 
     def run(self, table: ArrayTable, exchange: Exchange) -> None:
         table.drop_all(self.ids)

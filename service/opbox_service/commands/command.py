@@ -12,12 +12,12 @@ from opbox_ops.backend import Backend
 from opbox_ops.compute import Array
 
 from ..settings import Scope
-from ..validation import Expected, Strict
+from ..validation import Expected, InPieces, Strict
 
 if TYPE_CHECKING:
     from .array_table import ArrayTable
 
-__all__ = ["ID_END", "Attrs", "Command", "Exchange", "Id", "TypedCommand"]
+__all__ = ["ID_END", "Attrs", "Command", "Exchange", "Id", "Ids", "IdsByName", "IdsOrNone", "TypedCommand"]
 
 ID_END = 1 << 63
 """Ids are below it."""
@@ -27,6 +27,9 @@ Id = Annotated[
     Field(ge=0, lt=ID_END, description="Chosen by the client; arrays, executors and kernels share the numbers."),
     Expected("an integer from 0 to 2**63 - 1"),
 ]
+Ids = Annotated[list[Id], InPieces()]
+IdsOrNone = Annotated[list[Id | None], InPieces()]
+IdsByName = Annotated[dict[str, Id], InPieces()]
 Attrs = Annotated[dict[str, Any], Field(description="The operator's parameters, typed or as MXNet's strings.")]
 
 

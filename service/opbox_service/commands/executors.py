@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from opbox_protocol.errors import BadRequestError
 
 from ..executor import bind
 from ..quota import Allocation
 from ..stateless.inference import GraphReference
+from ..validation import InPieces
 from .array_table import ArrayEntry, ArrayTable, ExecutorEntry
-from .command import Command, Exchange, Id
+from .command import Command, Exchange, Id, IdsByName, IdsOrNone
 
 __all__ = ["COMMANDS"]
 
@@ -22,11 +23,11 @@ class Bind(Command):
     do: Literal["bind"]
     id: Id
     graph: GraphReference
-    args: dict[str, Id] = {}
-    grads: dict[str, Id] = {}
-    grad_req: dict[str, Literal["write", "add", "null"]] = {}
-    aux: dict[str, Id] = {}
-    outputs: list[Id | None] = []
+    args: IdsByName = {}
+    grads: IdsByName = {}
+    grad_req: Annotated[dict[str, Literal["write", "add", "null"]], InPieces()] = {}
+    aux: IdsByName = {}
+    outputs: IdsOrNone = []
 
     def run(self, table: ArrayTable, exchange: Exchange) -> None:
         table.reserve(self.id, *self.outputs)
@@ -54,7 +55,8 @@ class Bind(Command):
             if id(array) not in by_array:
                 own = by_array[id(array)] = Allocation(budget, int(array.nbytes))
                 allocations.append(own)
-        table.add(self.id, ExecutorEntry(executor, allocations))
+        places = {"args": self.args, "grads": self.grads, "grad_req": self.grad_req, "aux": self.aux}
+        table.add(self.id, ExecutorEntry(executor, allocations, graph, {**places, "outputs": self.outputs}))
         for number, array in zip(self.outputs, executor.outputs, strict=False):
             allocation = by_array[id(array)]
             if number is not None:
@@ -77,11 +79,12 @@ class Backward(Command):
 
     do: Literal["backward"]
     executor: Id
-    head_grads: list[Id | None] = []
+    head_grads: IdsOrNone = []
 
     def run(self, table: ArrayTable, exchange: Exchange) -> None:
         executor = table.executor(self.executor)
         executor.backward([None if id is None else table.array(id) for id in self.head_grads])
+        table.steps += 1
 
 
 class DescribeExecutor(Command):

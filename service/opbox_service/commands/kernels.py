@@ -13,7 +13,7 @@ from opbox_protocol.errors import BadRequestError
 from ..settings import Scope
 from ..validation import Expected, Strict
 from .array_table import WRITES_TO_INPUT, ArrayTable, KernelEntry
-from .command import Command, Exchange, Id
+from .command import Command, Exchange, Id, IdsByName
 
 __all__ = ["COMMANDS"]
 
@@ -36,8 +36,8 @@ class Compile(Command):
     options: list[str] = Field(default=[], max_length=64, description="For the compiler: -DNAME=VALUE and the like.")
     exports: list[str] = Field(default=[], max_length=64, description="Instances of templates that the source has.")
     body: str | None = None
-    inputs: dict[str, Id] = {}
-    outputs: dict[str, Id] = {}
+    inputs: IdsByName = {}
+    outputs: IdsByName = {}
 
     def run(self, table: ArrayTable, exchange: Exchange) -> None:
         table.reserve(self.id)

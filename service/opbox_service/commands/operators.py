@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -14,9 +14,9 @@ from opbox_protocol.errors import BadRequestError
 
 from ..executor import CallForm, form_of
 from ..settings import Scope
-from ..validation import RandomSeed, Strict
+from ..validation import InPieces, RandomSeed, Strict
 from .array_table import ArrayTable
-from .command import ID_END, Attrs, Command, Exchange, Id
+from .command import ID_END, Attrs, Command, Exchange, Id, Ids, IdsOrNone
 
 __all__ = ["COMMANDS", "recurring"]
 
@@ -30,8 +30,8 @@ class Invoke(Command):
     do: Literal["invoke"]
     op: str
     attrs: Attrs = {}
-    inputs: list[Id] = []
-    outputs: list[Id | None] = []
+    inputs: Ids = []
+    outputs: IdsOrNone = []
     into: bool = Field(default=False, description="The outputs exist and are written in place.")
     is_train: bool = False
 
@@ -77,7 +77,8 @@ class Recurring:
         form, outputs = self._form, self._outputs
         inputs = table.arrays(self._inputs)
         if self._into:
-            form.run(inputs, table.backend, table.random, False, [table.writable(id) for id in outputs])
+            targets = [table.writable(id) for id in outputs]
+            form.run(inputs, table.backend, table.random, False, targets, silent=table.silent)
             return
         table.reserve(*outputs)
         arrays = form.run(inputs, table.backend, table.random, silent=table.silent)
@@ -87,6 +88,7 @@ class Recurring:
             _keep(form, arrays, outputs, table)
 
 
+# No cachetools: as with the forms of `executor.invoke`, each call looks it up.
 _known_forms: OrderedDict[tuple[Any, ...], CallForm] = OrderedDict()
 _registry_version = registry.version()
 
@@ -143,7 +145,7 @@ class Update(Command):
     do: Literal["update"]
     op: str
     attrs: Attrs = {}
-    calls: list[UpdateCall]
+    calls: Annotated[list[UpdateCall], InPieces()]
 
     def run(self, table: ArrayTable, exchange: Exchange) -> None:
         op = registry.get(self.op)

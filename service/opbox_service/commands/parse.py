@@ -6,15 +6,17 @@ A new command is a class in one of the subjects' files, listed in that file's CO
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Annotated, Any, TypeAlias, Union, get_args
 
 from pydantic import Field, TypeAdapter, ValidationError
 
 from opbox_protocol.errors import BadRequestError, ForbiddenError, LimitError
+from opbox_protocol.excerpt import excerpt
 
 from ..settings import Scope
 from ..validation import explain, first_error
-from . import arrays, custom_operators, executors, kernels, operators
+from . import arrays, checkpoints, custom_operators, executors, kernels, operators
 from .command import Command, TypedCommand
 from .operators import recurring
 
@@ -22,12 +24,14 @@ __all__ = ["COMMANDS", "AnyCommand", "check_scopes", "name_of", "parse", "parse_
 
 COMMANDS: Mapping[str, type[Command]] = {
     get_args(command.model_fields["do"].annotation)[0]: command
-    for subject in (arrays, operators, executors, kernels, custom_operators)
+    for subject in (arrays, operators, executors, kernels, custom_operators, checkpoints)
     for command in subject.COMMANDS
 }
 """Every command by its name, the field `do`."""
 
 AnyCommand: TypeAlias = Annotated[Union[tuple(COMMANDS.values())], Field(discriminator="do")]  # type: ignore[valid-type]  # noqa: UP007
+PIECE = 512
+"""Commands that are validated at a time: other threads have their turn in between."""
 _BATCH: TypeAdapter[list[Command]] = TypeAdapter(list[AnyCommand])
 _ONE: TypeAdapter[Command] = TypeAdapter(AnyCommand)
 
@@ -47,11 +51,14 @@ def parse(commands: Any, limit: int) -> Sequence[TypedCommand]:
     typed: list[Any] = [recurring(command) for command in commands]
     if None not in typed:
         return typed
+    unknown = [c for c, known in zip(commands, typed, strict=True) if known is None]
     try:
-        rest = iter(_BATCH.validate_python([c for c, known in zip(commands, typed, strict=True) if known is None]))
+        rest = chain.from_iterable(
+            _BATCH.validate_python(unknown[start : start + PIECE]) for start in range(0, len(unknown), PIECE)
+        )
+        return [next(rest) if known is None else known for known in typed]
     except ValidationError:
         raise _refusal(commands) from None
-    return [next(rest) if known is None else known for known in typed]
 
 
 def parse_one(command: Mapping[str, Any]) -> TypedCommand:
@@ -83,18 +90,23 @@ def name_of(command: TypedCommand) -> str:
 
 
 def _refusal(commands: list[Any]) -> BadRequestError:
-    try:
-        _BATCH.validate_python(commands)
-    except ValidationError as error:
-        item = first_error(error, commands, _BATCH.validate_python)
+    """The error on the first command that is wrong."""
+    for start in range(0, len(commands), PIECE):
+        piece = commands[start : start + PIECE]
+        try:
+            _BATCH.validate_python(piece)
+        except ValidationError as error:
+            item = first_error(error, piece, _BATCH.validate_python)
+            break
     number, *place = item["loc"]
+    number = start + number if isinstance(number, int) else number
     command = commands[number] if isinstance(number, int) else None
     do = command.get("do") if isinstance(command, dict) else None
     detail = {"command": number}
     if not isinstance(command, dict):
-        return BadRequestError(f"command {number}: expected an object, got {command!r:.80}", detail=detail)
+        return BadRequestError(f"command {number}: expected an object, got {excerpt(command)}", detail=detail)
     if not isinstance(do, str) or do not in COMMANDS:
         listed = ", ".join(COMMANDS)
-        return BadRequestError(f"command {number}: do: expected one of {listed}, got {do!r}", detail=detail)
+        return BadRequestError(f"command {number}: do: expected one of {listed}, got {excerpt(do)}", detail=detail)
     sentence = explain(item, COMMANDS[do], place[1:])
     return BadRequestError(f"command {number} ({do}): {sentence}", detail=detail)

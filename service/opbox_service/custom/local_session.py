@@ -144,7 +144,7 @@ class LocalSession:
         """Run a command.
 
         Raises:
-            RemoteError: as a session would; MXNetError when an operator writes to its input.
+            MXNetError: of the class that a session would raise; also when an operator writes to its input.
         """
         self._run(command if tensor is None else {**command, "tensor": TENSOR}, tensor)
 

@@ -123,17 +123,17 @@ def infer_type(engine: Engine, call: Call, done: Done) -> None:
 
 def forward(engine: Engine, call: Call, done: Done) -> None:
     """Run a graph on the given tensors; its outputs."""
-    body, owner = call.body, call.owner
+    body = call.body
     with engine.runner.run(
-        body.graph, body.parameters, call.tensors, call.limit, backward=False, owner=owner
+        body.graph, body.parameters, call.tensors, call.limit, backward=False, owner=call.owner, quota=call.quota
     ) as outputs:
         done(Answer({}, outputs))
 
 
 def backward(engine: Engine, call: Call, done: Done) -> None:
     """Run a graph forward and backward; its outputs and the gradients of its arguments."""
-    body, owner = call.body, call.owner
+    body = call.body
     with engine.runner.run(
-        body.graph, body.parameters, call.tensors, call.limit, backward=True, owner=owner
+        body.graph, body.parameters, call.tensors, call.limit, backward=True, owner=call.owner, quota=call.quota
     ) as outputs:
         done(Answer({}, outputs))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from importlib.metadata import version
 from typing import Any, Protocol
 
@@ -9,21 +10,35 @@ from pydantic import BaseModel
 
 from opbox_protocol.errors import NotFoundError, NotReadyError
 
+from ..accounting.books import Books
 from ..carriers import Answer, Call, Done
+from ..checkpoint_store import FileCheckpoints
+from ..settings import Scope
 
 __all__ = ["About", "CancelledRequest", "Live", "Place", "Ready"]
-__all__ += ["about", "cancel", "live", "metrics", "openapi", "ready"]
+__all__ += ["about", "cancel", "events", "live", "metrics", "openapi", "ready"]
 
 
 class Place(Protocol):
     """The figures that these routes need from the process that serves them: an API process or an embedded engine."""
 
     @property
+    def checkpoints(self) -> FileCheckpoints | None:
+        """Where they are saved; None where there is no place."""
+
+    @property
     def ready(self) -> bool:
         """Whether calls can be taken."""
 
+    @property
+    def books(self) -> Books | None:
+        """Accounts and usage; None in an engine in one's own process."""
+
     def metrics(self) -> tuple[bytes, str]:
         """Prometheus metrics, and their content type."""
+
+    def events(self, owner: str, scopes: frozenset[Scope]) -> AsyncIterator[bytes]:
+        """What goes on, told by server-sent events to an owner with these scopes."""
 
     def openapi(self) -> dict[str, Any]:
         """The OpenAPI document."""
@@ -87,6 +102,12 @@ def metrics(place: Place, call: Call, done: Done) -> None:
     """Prometheus metrics."""
     text, content_type = place.metrics()
     done(Answer({}, text=text, content_type=content_type))
+
+
+def events(place: Place, call: Call, done: Done) -> None:
+    """What goes on, by server-sent events: `state` at once and then every second, with a JSON object."""
+    stream = place.events(call.owner, call.scopes)
+    done(Answer({}, stream=stream, content_type="text/event-stream", headers=((b"cache-control", b"no-store"),)))
 
 
 def openapi(place: Place, call: Call, done: Done) -> None:

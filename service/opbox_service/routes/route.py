@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Handler", "Route", "RouteTable", "RunsOn"]
 
+METHODS = ("DELETE", "GET", "POST", "PUT")
 RECENT_PATHS = 1024
 """Paths with parameters that are found without matching them again: those of the sessions at work."""
 RECENT_LENGTH = 100
@@ -30,7 +31,7 @@ class Handler(Protocol):
     """Serves a route.
 
     Args:
-        place: the engine, or for RunsOn.API the server (`health.Place`).
+        place: the engine, or for RunsOn.API and API_THREAD the server (`health.Place`).
         call: the request, its body a model of the route's.
         done: takes the answer, once; its tensors need to be valid while it runs.
 
@@ -47,6 +48,7 @@ class RunsOn(Enum):
     """Where a route is served."""
 
     API = "the API process"
+    API_THREAD = "a thread of the API process, as it reads files or takes its time"
     ANY_WORKER = "a worker that is free"
     SESSION_WORKER = "the worker that has the session {id}"
     NEW_SESSION_WORKER = "a worker that gets a new session"
@@ -61,8 +63,10 @@ class Route:
         method, path: as in "GET", "/v1/ops/{name}".
         handler: serves it; its docstring documents it.
         tag: its subject, for the documentation.
+        operation: what generated clients call it; "" where that is the handler's name.
         request: the model that bodies are validated by.
         answer: the model of the answer's JSON; None where that is text.
+        media_type: of such text.
         runs_on: where it is served.
         scope: what the token needs, one of several where they are listed; None where any token will do.
         token: whether a token is needed at all.
@@ -70,6 +74,8 @@ class Route:
         tensors: whether tensors travel both ways, which may be bytes behind the JSON.
         status: of success.
         accepted: the model of an answer with status 202.
+        ends_session: whether it ends the session {id}.
+        all_owners: whether it is about sessions of every owner, and not the caller's alone.
         errors: statuses that it may answer beside those of every route.
         documented: whether OpenAPI has it.
     """
@@ -78,8 +84,10 @@ class Route:
     path: str
     handler: Handler
     tag: str
+    operation: str = ""
     request: type[Body] | None = None
     answer: type[BaseModel] | None
+    media_type: str = "text/plain"
     runs_on: RunsOn = RunsOn.ANY_WORKER
     scope: Scope | tuple[Scope, ...] | None = "run"
     token: bool = True
@@ -87,8 +95,15 @@ class Route:
     tensors: bool = False
     status: int = 200
     accepted: type[BaseModel] | None = None
+    ends_session: bool = False
+    all_owners: bool = False
     errors: tuple[int, ...] = ()
     documented: bool = True
+
+    @property
+    def operation_id(self) -> str:
+        """The name that OpenAPI has for it: a verb and what it is done to."""
+        return self.operation or self.handler.__name__
 
     @property
     def scopes(self) -> tuple[Scope, ...]:
@@ -139,6 +154,10 @@ class RouteTable:
                     self._recent[method, path] = match
                 return match
         return None
+
+    def methods(self, path: str) -> list[str]:
+        """The methods that a path has, for the header Allow."""
+        return [method for method in METHODS if self.find(method, path) is not None]
 
     def match(self, method: str, path: str) -> tuple[Route, Mapping[str, str]]:
         """As `find`; NotFoundError when there is none."""

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, SkipValidation
 from ..carriers import Answer, Call, Done, Rest
 from ..commands import AnyCommand
 from ..stateless.graph_runner import Device
-from ..validation import Expected, RandomSeed
+from ..validation import Expected, InPieces, RandomSeed
 from .models import Body, Tensor, TensorBody
 
 if TYPE_CHECKING:
@@ -60,12 +60,15 @@ class SessionState(SessionAnswer):
     """A session as it is now."""
 
     idle_s: float
+    age_s: float = 0
     created: float = Field(description="Seconds since 1970.")
     next_seq: int
     waiting: int = Field(default=0, description="Batches that wait for their turn in the session.")
     calls_before: int = Field(default=0, description="Calls that would go before a new one of yours on the worker.")
     wait_s: float = Field(default=0, description="Seconds that it would wait for its turn, as far as can be told.")
     objects: int = Field(description="Arrays, executors and kernels.")
+    executors: int = 0
+    steps: int = Field(default=0, description="Backward passes that have run: the steps of a training.")
     bytes: int
     peak_bytes: int
 
@@ -98,7 +101,7 @@ class CommandsRequest(TensorBody):
     )
     commands: SkipValidation[list[AnyCommand]] = Field(default=None)  # type: ignore[arg-type]
     wait: bool = Field(default=True, description="false: answer 202 at once; an error is told to the next that waits.")
-    graphs: list[str] = Field(
+    graphs: Annotated[list[str], InPieces()] = Field(
         default=[], description="Names of graphs that must be here: where one is not, nothing runs and seq stays free."
     )
     inputs: SkipValidation[list[Tensor]] = []
@@ -121,7 +124,13 @@ def create(engine: Engine, call: Call, done: Done) -> None:
     """Open a session on a device."""
     body: SessionRequest = call.body
     session = engine.sessions.create(
-        call.owner, device=body.device, ttl_s=body.ttl_s, seed=body.seed, code=body.code, scopes=call.scopes
+        call.owner,
+        device=body.device,
+        ttl_s=body.ttl_s,
+        seed=body.seed,
+        code=body.code,
+        scopes=call.scopes,
+        quota=call.quota,
     )
     opened = {"id": session.id, "device": session.device, "ttl_s": session.ttl_s, "limits": session.limits()}
     done(Answer(opened, status=201))
@@ -162,6 +171,7 @@ def run_commands(engine: Engine, call: Call, done: Done) -> Rest:
         call.limit,
         call.task,
         body.graphs,
+        call.json_bytes,
     )
     if not body.wait:
         count = len(body.commands) if isinstance(body.commands, list) else 0

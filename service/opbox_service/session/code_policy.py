@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from opbox_protocol.errors import ConflictError
 
 from ..commands import TypedCommand, name_of
 
 __all__ = ["UNWATCHED", "CodePolicy", "Watcher"]
+
+BRINGING = ("define", "compile")
+"""Commands that bring code."""
+LISTED = 100
+"""Pieces of a batch that are told one by one."""
 
 
 class Watcher(Protocol):
@@ -30,10 +36,13 @@ class CodePolicy:
     Attributes:
         watcher: learns of each command.
         accepts_code: whether sessions may upload code.
+        on_upload: learns what a session is sent before any of it runs: the owner, the session, command and name and
+            sha256 of each piece, and how many more there are.
     """
 
     watcher: Watcher | None = None
     accepts_code: bool = True
+    on_upload: Callable[[str, str, list[tuple[str, str, str]], int], None] | None = None
 
     def check(self, commands: Sequence[TypedCommand]) -> None:
         """ConflictError when a command uploads code where none is accepted."""
@@ -46,6 +55,28 @@ class CodePolicy:
                     'own, got one that shares its: make a session with {"code": true}; nothing ran',
                     detail={"command": number},
                 )
+
+    def note_uploads(self, owner: str, session: str, commands: Sequence[TypedCommand]) -> None:
+        """Tell `on_upload` what code these commands bring."""
+        if self.on_upload is None or all(command.scope == "run" for command in commands):
+            return
+        uploads = [command for command in commands if name_of(command) in BRINGING and _text(command)]
+        if uploads:
+            rows = [(name_of(command), _name(command), _digest(command)) for command in uploads[:LISTED]]
+            self.on_upload(owner, session, rows, len(uploads) - len(rows))
+
+
+def _text(command: Any) -> Any:
+    return getattr(command, "bundle", None) or getattr(command, "source", None) or getattr(command, "body", None)
+
+
+def _name(command: Any) -> str:
+    return str(getattr(command, "op_type", None) or getattr(command, "kernel", ""))[:100]
+
+
+def _digest(command: Any) -> str:
+    named = getattr(command, "sha256", None)
+    return str(named or hashlib.sha256(str(_text(command)).encode(errors="replace")).hexdigest())[:80]
 
 
 UNWATCHED = CodePolicy()

@@ -15,8 +15,9 @@ from threading import Lock
 from typing import Any
 
 import numpy as np
+import structlog
 
-from opbox_ops.backend import backend_for
+from opbox_ops.backend import backend_for, device_error
 from opbox_protocol.errors import (
     BadRequestError,
     CancelledError,
@@ -26,11 +27,14 @@ from opbox_protocol.errors import (
     GoneError,
     LimitError,
     MXNetError,
+    OutOfMemoryError,
     QuotaError,
 )
 
 from ..carriers import AnswerLimit, Done, Tensors
+from ..checkpoint_store import CheckpointStore, OwnersCheckpoints
 from ..commands import ArrayTable, TypedCommand, check_scopes, parse
+from ..commands.checkpoints import Checkpoint, CheckpointPlan, save
 from ..custom import Definitions
 from ..device_time import DeviceTimes
 from ..quota import Budget, MeteredBackend
@@ -41,6 +45,8 @@ from .batch import NO_LIMIT, Batch
 from .code_policy import CodePolicy
 
 __all__ = ["ServerSession"]
+
+_log = structlog.get_logger("opbox.sessions")
 
 
 class ServerSession:
@@ -55,6 +61,8 @@ class ServerSession:
         code_policy: for code that it uploads.
         device_times: counts how long its batches wait and run.
         memory: the owner's on the device, which it draws from.
+        checkpoints: where it may save some; None where there is no place.
+        limit_bytes: of device memory; None for the settings'.
 
     Attributes:
         table: its arrays, executors and kernels.
@@ -74,6 +82,8 @@ class ServerSession:
         code_policy: CodePolicy,
         device_times: DeviceTimes,
         memory: Budget | None = None,
+        checkpoints: CheckpointStore | None = None,
+        limit_bytes: int | None = None,
     ) -> None:
         self.id = id
         self.owner = owner
@@ -82,10 +92,11 @@ class ServerSession:
         self.settings = settings
         self._code_policy = code_policy
         self._device_times = device_times
-        self.budget = Budget(settings.max_session_bytes, memory)
+        self.budget = Budget(settings.max_session_bytes if limit_bytes is None else limit_bytes, memory)
         device_backend = backend_for(device)
         backend: Any = MeteredBackend(device_backend, self.budget)
-        random = device_backend.random(seed)
+        with device_backend.scope():
+            random = device_backend.random(seed)
         self._definitions = Definitions(backend, random, device, self.budget)
         self.table = ArrayTable(
             backend,
@@ -97,10 +108,11 @@ class ServerSession:
             max_entries=settings.max_session_objects,
             max_rank=settings.max_rank,
         )
+        self.table.checkpoints = OwnersCheckpoints(checkpoints, owner) if checkpoints is not None else None
+        self._stopping = False
         self.created = time.time()
         self.used = time.monotonic()
         self.closed: str | None = None
-        self._device_scope: Any = getattr(device_backend, "device", None)
         self._next = 1
         self._highest = 0
         self._waiting: dict[int, Batch] = {}
@@ -121,6 +133,7 @@ class ServerSession:
         limit: AnswerLimit = NO_LIMIT,
         task: Task | None = None,
         graphs: Sequence[str] = (),
+        json_bytes: int = 0,
     ) -> int:
         """Queue a batch; `drain` runs what is ready. Returns its seq.
 
@@ -133,6 +146,7 @@ class ServerSession:
             limit: how large the answer may be.
             task: stops the work.
             graphs: the names of graphs that must be here, or nothing of it runs.
+            json_bytes: of memory that the commands take at most, while it waits and its call has been answered.
 
         Raises:
             ConflictError: the seq has come before.
@@ -147,16 +161,21 @@ class ServerSession:
             typed = parse(commands, self.settings.max_commands)
             check_scopes(typed, scopes)
             self._code_policy.check(typed)
+            self._code_policy.note_uploads(self.owner, self.id, typed)
         except (BadRequestError, LimitError, ForbiddenError, ConflictError) as error:
             # The batch keeps its place, or those behind it would wait for ever.
             typed = error
         batch = Batch(0, typed, tensors, done, limit, task)
         if done is None:
             # Counted as long as they wait; what becomes an array is counted as one then.
-            nbytes = sum(int(tensor.nbytes) for tensor in tensors.values())
+            nbytes = json_bytes + sum(int(tensor.nbytes) for tensor in tensors.values())
             self.budget.take(nbytes)
             batch.own_bytes = nbytes
-            batch.own_tensors(self.table.backend.unmetered)
+            try:
+                batch.own_tensors(self.table.backend.unmetered)
+            except BaseException:
+                self._let_go_of(batch)
+                raise
         with self._lock:
             batch.seq = self._highest + 1 if seq is None else seq
             try:
@@ -222,6 +241,8 @@ class ServerSession:
             begun = time.monotonic()
             try:
                 self._run(batch)
+                if self._stopping:
+                    self._save()
             finally:
                 self._device_times.add(self.owner, self.device, begun - batch.since, time.monotonic() - begun)
                 with self._lock:
@@ -243,6 +264,8 @@ class ServerSession:
             assert not isinstance(commands, BaseException)
             with running(batch.task):
                 error = self._commands(commands, batch)
+            if self.table.plan is not None:
+                self._note_changes(self.table.plan, commands, error)
         elif not isinstance(commands, BaseException):
             self._run_promised(commands, batch)
         # Who cancels knows; an error that nobody waited for is told to the next who does.
@@ -257,7 +280,7 @@ class ServerSession:
         silent = not len(self._definitions) and all(command.scope == "run" for command in commands)
         silence: Any = np.errstate(all="ignore") if silent else contextlib.nullcontext()
         self.table.silent = silent
-        with self._device_scope or contextlib.nullcontext(), self._definitions.scope(), silence:
+        with self.table.backend.scope(), self._definitions.scope(), silence:
             for i, command in enumerate(commands):
                 batch.position = i
                 try:
@@ -287,6 +310,44 @@ class ServerSession:
             if command.always_runs:
                 with contextlib.suppress(MXNetError):
                     command.run(self.table, batch)
+
+    # -- checkpoints --------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def _note_changes(plan: CheckpointPlan, commands: Sequence[TypedCommand], error: BaseException | None) -> None:
+        """Note whether arrays have changed since the last `checkpoint` command."""
+        if error is not None:
+            plan.current = False
+            return
+        for command in reversed(commands):
+            if isinstance(command, Checkpoint):
+                return
+            if command.changes_arrays:
+                plan.current = False
+                return
+
+    def save_at_stop(self) -> None:
+        """Save where the program is, if it asked for checkpoints: now, or behind the batch that runs."""
+        with self._lock:
+            self._stopping = True
+            if self._running or self.closed is not None:
+                return
+            self._running = True
+        try:
+            self._save()
+        finally:
+            with self._lock:
+                self._running = False
+        self.drain()
+
+    def _save(self) -> None:
+        plan = self.table.plan
+        if plan is None or not plan.every or not plan.current or plan.saved == plan.step:
+            return
+        try:
+            save(self.table, plan)
+        except MXNetError as error:
+            _log.error("a checkpoint was not saved", session=self.id, error=error.message)
 
     # -- its end ------------------------------------------------------------------------------------------------
 
@@ -335,6 +396,7 @@ class ServerSession:
         self.table.clear()
         self._definitions.close()
         self.budget.close()
+        self.table.backend.give_back()
 
     def json(self) -> dict[str, Any]:
         """The session's state, as GET answers it."""
@@ -345,12 +407,15 @@ class ServerSession:
             "device": self.device,
             "ttl_s": self.ttl_s,
             "idle_s": round(time.monotonic() - self.used, 3),
+            "age_s": round(time.time() - self.created, 3),
             "created": self.created,
             "next_seq": self._next,
             "waiting": len(self._waiting),
             "calls_before": before,
             "wait_s": round(wait_s, 3),
             "objects": len(self.table),
+            "executors": self.table.executors,
+            "steps": self.table.steps,
             "bytes": self.budget.used,
             "peak_bytes": self.budget.peak,
             "limits": self.limits(),
@@ -360,7 +425,7 @@ class ServerSession:
         """What it may use."""
         settings = self.settings
         return {
-            "bytes": settings.max_session_bytes,
+            "bytes": self.budget.limit,
             "objects": settings.max_session_objects,
             "commands": settings.max_commands,
             "waiting": settings.max_waiting,
@@ -370,8 +435,11 @@ class ServerSession:
 
 def _placed(error: BaseException, batch: Batch, command: int | None) -> BaseException:
     """The error with the batch and the command that it came from."""
+    error = device_error(error) or error
     if isinstance(error, MemoryError):
-        error = QuotaError("the device has not enough memory for this command: free arrays, or use smaller ones")
+        error = OutOfMemoryError(
+            "memory: expected the system to have enough for this command, got none: free arrays, or use smaller ones"
+        )
     if isinstance(error, MXNetError):
         place: dict[str, Any] = {"seq": batch.seq}
         if command is not None:

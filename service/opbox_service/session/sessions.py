@@ -8,11 +8,15 @@ import secrets
 import sys
 import threading
 import time
+from collections import Counter, deque
 
 from cachetools import FIFOCache
 
 from opbox_protocol.errors import BadRequestError, ForbiddenError, GoneError, NotFoundError, QuotaError
 
+from ..accounting.accounts import too_many_sessions
+from ..carriers import OwnerQuota
+from ..checkpoint_store import CheckpointStore
 from ..device_time import DeviceTimes
 from ..quota import Ledger
 from ..settings import SCOPES, UPLOADS, Scope, Settings
@@ -21,18 +25,20 @@ from ..stateless.graph_runner import check_device
 from .code_policy import CodePolicy
 from .session import ServerSession
 
-__all__ = ["Sessions", "return_memory", "too_many"]
+__all__ = ["Sessions", "ended_by_admin", "no_such", "return_memory"]
 
 REMEMBERED = 10_000
 """Ended sessions whose owners still learn what became of them."""
 
 
-def too_many(limit: int) -> str:
-    """What an owner with `limit` sessions is told, who asks for another."""
-    return (
-        f"sessions: expected at most {limit} of an owner, got one more: end one of yours (DELETE /v1/sessions/{{id}}; "
-        "GET /v1/sessions lists them), or try again when one has expired"
-    )
+def no_such(id: str) -> NotFoundError:
+    """What an administrator is answered who names a session that is not there."""
+    return NotFoundError(f"session {id[:64]!r}: expected one of GET /v1/admin/sessions, got an id that is none")
+
+
+def ended_by_admin(id: str) -> str:
+    """What the owner of a session learns that an administrator has ended."""
+    return f"session {id} was ended by an administrator of the server: make a new one"
 
 
 class Sessions:
@@ -48,6 +54,7 @@ class Sessions:
         code_policy: CodePolicy,
         device_times: DeviceTimes,
         ledger: Ledger,
+        checkpoints: CheckpointStore | None = None,
     ) -> None:
         self._settings = settings
         self._code_policy = code_policy
@@ -55,7 +62,9 @@ class Sessions:
         self._device_times = device_times
         self._sessions: dict[str, ServerSession] = {}
         self._ledger = ledger
+        self._checkpoints = checkpoints
         self._gone: FIFOCache[str, tuple[str, str]] = FIFOCache(REMEMBERED)
+        self._ended: deque[tuple[str, str, str]] = deque(maxlen=REMEMBERED)
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._sweeper: threading.Thread | None = None
@@ -72,6 +81,7 @@ class Sessions:
         seed: int = 0,
         code: bool | None = None,
         scopes: frozenset[Scope] = SCOPES,
+        quota: OwnerQuota | None = None,
     ) -> ServerSession:
         """A new session of `owner`.
 
@@ -82,6 +92,7 @@ class Sessions:
             seed: of its random source.
             code: whether it may bring code.
             scopes: what the token that asks for it may.
+            quota: of the owner; None for the settings'.
 
         Raises:
             BadRequestError: a time to live out of range.
@@ -98,8 +109,9 @@ class Sessions:
             raise BadRequestError(f"ttl_s: expected seconds above 0 and up to {settings.max_ttl_s:g}, got {ttl_s!r}")
         with self._lock:
             count = sum(1 for session in self._sessions.values() if session.owner == owner)
-            if count >= settings.max_sessions:
-                raise QuotaError(too_many(settings.max_sessions))
+            limit = settings.max_sessions if quota is None else quota.sessions
+            if count >= limit:
+                raise QuotaError(too_many_sessions(limit))
             id = secrets.token_hex(16)
             session = ServerSession(
                 id,
@@ -112,6 +124,8 @@ class Sessions:
                 self._code_policy,
                 self._device_times,
                 self._ledger.of(owner, device),
+                self._checkpoints,
+                settings.max_session_bytes if quota is None else quota.session_bytes,
             )
             self._sessions[id] = session
         self._start_sweeping()
@@ -131,9 +145,42 @@ class Sessions:
         """The owner's sessions, oldest first."""
         return [session for session in list(self._sessions.values()) if session.owner == owner]
 
+    def all(self) -> list[ServerSession]:
+        """Everybody's sessions, oldest first."""
+        return list(self._sessions.values())
+
+    def take_ended(self) -> list[tuple[str, str, str]]:
+        """The sessions that ended since the last time: id, owner and why."""
+        ended = []
+        while self._ended:
+            ended.append(self._ended.popleft())
+        return ended
+
+    def memory(self) -> list[tuple[str, str, int]]:
+        """Owner, device and bytes of all its sessions there."""
+        sums: Counter[tuple[str, str]] = Counter()
+        for session in self.all():
+            sums[session.owner, session.device] += session.budget.used
+        return [(owner, device, nbytes) for (owner, device), nbytes in sums.items()]
+
     def delete(self, owner: str, id: str) -> None:
         """End a session."""
         self._end(self.get(owner, id), f"session {id} was deleted: make a new one")
+
+    def end(self, id: str) -> str:
+        """End anybody's session, for an administrator, and say whose it was.
+
+        Raises:
+            NotFoundError: there is no such session.
+            GoneError: it has ended already.
+        """
+        session = self._sessions.get(id)
+        if session is None and id in self._gone:
+            raise GoneError(self._gone[id][1])
+        if session is None:
+            raise no_such(id)
+        self._end(session, ended_by_admin(id))
+        return session.owner
 
     def sweep(self) -> None:
         """End the sessions that nobody has used for their time to live, and batches that wait for what never comes."""
@@ -144,9 +191,15 @@ class Sessions:
             else:
                 session.expire_waiting(now, self._settings.deadline_s)
 
+    def save_at_stop(self) -> None:
+        """Save the checkpoints of those sessions that asked for some: the server is about to stop."""
+        for session in list(self._sessions.values()):
+            session.save_at_stop()
+
     def close(self) -> None:
         """End all of them."""
         self._stop.set()
+        self.save_at_stop()
         for session in list(self._sessions.values()):
             self._end(session, "the server has stopped: make a new session when it is back")
         if self._sweeper is not None and self._sweeper is not threading.current_thread():
@@ -156,6 +209,7 @@ class Sessions:
         with self._lock:
             self._sessions.pop(session.id, None)
             self._gone[session.id] = (session.owner, reason)
+            self._ended.append((session.id, session.owner, reason))
         session.close(reason)
         return_memory()
 

@@ -1,0 +1,138 @@
+"""What goes on, told once a second to those who watch (`GET /v1/events`), and put together only while somebody does."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from importlib.metadata import version
+from typing import Any
+
+from opbox_protocol import routes as paths
+from opbox_protocol.errors import MXNetError
+
+from ..carriers import RawRequest
+from ..json_text import write
+from ..routes.route import RouteTable
+from ..settings import Scope, Settings
+from ..worker.pool import WorkerPool
+from .traffic import Traffic
+
+__all__ = ["Events"]
+
+INTERVAL_S = 1.0
+ANSWER_S = 2.0
+"""How long workers may take to tell what they have; what they told before is told again then."""
+
+
+class Events:
+    """The streams of one server.
+
+    Args:
+        pool: the workers.
+        routes: with the calls that are made to them.
+        settings: of the server.
+        traffic: the requests.
+    """
+
+    def __init__(self, pool: WorkerPool, routes: RouteTable, settings: Settings, traffic: Traffic) -> None:
+        self._pool = pool
+        self._routes = routes
+        self._settings = settings
+        self._traffic = traffic
+        self._begun = time.monotonic()
+        self._closed = False
+        self._close: Callable[[], object] = lambda: None
+        self._closing: asyncio.Event | None = None
+        self._messages: dict[tuple[str, frozenset[Scope]], tuple[float, asyncio.Task[bytes]]] = {}
+        self._lists: dict[tuple[str, str], list[Any]] = {}
+
+    def close(self) -> None:
+        """End all streams: the server stops. Any thread, and any handler of a signal, may call this."""
+        self._closed = True
+        self._close()
+
+    async def stream(self, owner: str, scopes: frozenset[Scope]) -> AsyncIterator[bytes]:
+        """The events for an owner with these scopes; it ends with the server."""
+        closing = self._closing = self._closing or asyncio.Event()
+        self._close = partial(asyncio.get_running_loop().call_soon_threadsafe, closing.set)
+        self._traffic.watch()
+        try:
+            yield b"retry: 2000\n\n"
+            while not self._closed:
+                yield await self._message(owner, scopes)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(closing.wait(), INTERVAL_S)
+        finally:
+            self._traffic.unwatch()
+            if not self._traffic.watchers:
+                self._messages.clear()
+                self._lists.clear()
+
+    async def _message(self, owner: str, scopes: frozenset[Scope]) -> bytes:
+        """The event of now; those who may see the same share it."""
+        key, now = (owner, scopes), time.monotonic()
+        at, task = self._messages.get(key, (float("-inf"), None))
+        if task is None or now - at > INTERVAL_S / 2:
+            task = asyncio.create_task(self._described(owner, scopes))
+            self._messages[key] = (now, task)
+        return await asyncio.shield(task)
+
+    async def _described(self, owner: str, scopes: frozenset[Scope]) -> bytes:
+        data = await asyncio.to_thread(write, await self.state(owner, scopes), "null")
+        return b"event: state\ndata: %b\n\n" % data
+
+    async def state(self, owner: str, scopes: frozenset[Scope]) -> dict[str, Any]:
+        """What an owner with these scopes may see."""
+        administers = "admin" in scopes
+        sees_all = administers or "metrics" in scopes
+        path = paths.ADMIN_SESSIONS if administers else paths.SESSIONS
+        sessions, devices = await asyncio.gather(
+            self._listed(path, "sessions", owner, scopes), self._listed(paths.DEVICES, "devices", owner, scopes)
+        )
+        stats = self._pool.stats()
+        state: dict[str, Any] = {
+            "time": time.time(),
+            "you": {"owner": owner, "scopes": sorted(scopes)},
+            "server": {
+                "version": version("opbox-service"),
+                "ready": self._pool.ready,
+                "uptime_s": round(time.monotonic() - self._begun, 1),
+                "isolation": self._settings.isolation,
+                "device": self._settings.device,
+            },
+            "devices": devices,
+            "sessions": [{"owner": owner, **session} for session in sessions],
+            "requests": await asyncio.to_thread(self._traffic.requests, None if sees_all else owner),
+            "errors": self._traffic.errors(None if administers else owner),
+        }
+        if sees_all:
+            state["workers"] = [
+                {"name": name, "resident_bytes": resident, "sessions": stats.sessions_of.get(name)}
+                for name, resident in stats.resident.items()
+            ]
+            state["server"] |= {
+                "sessions": stats.sessions,
+                "restarts": stats.restarts,
+                "buffer_bytes": stats.buffer_bytes,
+                "code_deaths": stats.code_deaths,
+            }
+        return state
+
+    async def _listed(self, path: str, key: str, owner: str, scopes: frozenset[Scope]) -> list[Any]:
+        """What the workers answer to a GET, or answered last time where one of them is too busy."""
+        route, parameters = self._routes.match("GET", path)
+        request = RawRequest(route, parameters, path, owner, scopes, "events")
+        try:
+            response = await asyncio.wait_for(self._pool.call(request), ANSWER_S)
+        except (MXNetError, TimeoutError):
+            return self._lists.get((path, owner), [])
+        try:
+            rows: list[Any] = json.loads(bytes(response.body)).get(key, [])
+        finally:
+            response.release()
+        self._lists[path, owner] = rows
+        return rows

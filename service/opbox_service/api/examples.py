@@ -1,0 +1,110 @@
+"""Examples of the OpenAPI document: bodies that work as they stand, and what they are answered.
+
+A test sends each of them to a server and compares the answer (`tests/contract/test_openapi.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from opbox_protocol import routes as paths
+
+__all__ = ["EXAMPLES", "Example"]
+
+GRAPH: dict[str, Any] = {
+    "nodes": [
+        {"op": "null", "name": "data", "inputs": []},
+        {"op": "null", "name": "fc_weight", "inputs": []},
+        {"op": "null", "name": "fc_bias", "inputs": []},
+        {
+            "op": "FullyConnected",
+            "name": "fc",
+            "attrs": {"num_hidden": "2"},
+            "inputs": [[0, 0, 0], [1, 0, 0], [2, 0, 0]],
+        },
+    ],
+    "arg_nodes": [0, 1, 2],
+    "heads": [[3, 0, 0]],
+}
+"""out = data x weight^T + bias, with data (2, 3) and 2 hidden units."""
+
+
+def _tensor(name: str, shape: list[int], *data: float) -> dict[str, Any]:
+    return {"name": name, "shape": shape, "datatype": "FP32", "data": list(data)}
+
+
+INPUTS = [
+    _tensor("data", [2, 3], 1, 2, 3, 4, 5, 6),
+    _tensor("fc_weight", [2, 3], 1, 0, -1, 0.5, 0.5, 0.5),
+    _tensor("fc_bias", [2], 10, 20),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A body of a request, and the answer's; None where nothing is sent, or where every server answers otherwise."""
+
+    request: dict[str, Any] | None = None
+    answer: dict[str, Any] | None = None
+
+
+EXAMPLES: dict[tuple[str, str], Example] = {
+    ("POST", paths.INFER_SHAPE): Example(
+        {"graph": GRAPH, "shapes": {"data": [2, 3]}},
+        {
+            "arg_names": ["data", "fc_weight", "fc_bias"],
+            "arg_shapes": [[2, 3], [2, 3], [2]],
+            "out_names": ["fc_output"],
+            "out_shapes": [[2, 2]],
+            "aux_names": [],
+            "aux_shapes": [],
+            "complete": True,
+        },
+    ),
+    ("POST", paths.INFER_TYPE): Example(
+        {"graph": GRAPH, "types": {"data": "float16"}},
+        {
+            "arg_names": ["data", "fc_weight", "fc_bias"],
+            "arg_types": ["float16", "float16", "float16"],
+            "out_names": ["fc_output"],
+            "out_types": ["float16"],
+            "aux_names": [],
+            "aux_types": [],
+            "complete": True,
+        },
+    ),
+    ("PUT", paths.GRAPHS): Example({"graph": GRAPH}),
+    ("POST", paths.FORWARD): Example(
+        {"graph": GRAPH, "inputs": INPUTS},
+        {"outputs": [_tensor("fc_output", [2, 2], 8, 23, 8, 27.5)]},
+    ),
+    ("POST", paths.BACKWARD): Example(
+        {
+            "graph": GRAPH,
+            "inputs": [*INPUTS, _tensor("head_grad:fc_output", [2, 2], 1, 1, 1, 1)],
+            "parameters": {"grads": ["fc_weight"]},
+        },
+        {
+            "outputs": [
+                _tensor("fc_output", [2, 2], 8, 23, 8, 27.5),
+                _tensor("grad:fc_weight", [2, 3], 5, 7, 9, 5, 7, 9),
+            ]
+        },
+    ),
+    ("POST", paths.SESSIONS): Example({"device": "cpu", "ttl_s": 60}),
+    ("POST", paths.COMMANDS): Example(
+        {
+            "inputs": [_tensor("x", [3], 1, 2, 3)],
+            "commands": [
+                {"do": "put", "id": 1, "tensor": "x"},
+                {"do": "invoke", "op": "square", "inputs": [1], "outputs": [2]},
+                {"do": "fetch", "id": 2, "as": "y"},
+            ],
+        },
+        {"results": [], "outputs": [_tensor("y", [3], 1, 4, 9)]},
+    ),
+    ("GET", paths.LIVE): Example(answer={"live": True}),
+    ("GET", paths.READY): Example(answer={"ready": True}),
+}
+"""By method and path."""

@@ -1,0 +1,99 @@
+"""What a request says of its body, and the body itself, received into memory that is there."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+from opbox_protocol.errors import BadRequestError, LimitError
+from opbox_protocol.wire import HEADER_LENGTH, NonFinite
+
+from ..settings import Settings
+from .request_context import Disconnected, Receive
+
+__all__ = ["content_length", "copy", "header_length", "non_finite", "receive_into", "receive_small"]
+
+COPIED = 1 << 18
+"""Bytes that are copied at a time."""
+
+_NON_FINITE = re.compile(rb"non-finite\s*=\s*\"?(string|null)\b", re.IGNORECASE)
+_DIGITS = re.compile(rb"[0-9]{1,18}")
+_HEADER_LENGTH = HEADER_LENGTH.lower().encode()
+
+
+def content_length(headers: dict[bytes, bytes]) -> int | None:
+    """The Content-Length; None when there is none."""
+    text = headers.get(b"content-length")
+    if text is None:
+        return None
+    if not _DIGITS.fullmatch(text):
+        raise BadRequestError(f"Content-Length: expected a number of bytes, got {text[:40]!r}")
+    return int(text)
+
+
+def header_length(headers: dict[bytes, bytes], length: int | None, settings: Settings) -> int | None:
+    text = headers.get(_HEADER_LENGTH)
+    if text is None:
+        return None
+    if not _DIGITS.fullmatch(text):
+        raise BadRequestError(f"{HEADER_LENGTH}: expected a number of bytes, got {text.decode('latin-1')[:40]!r}")
+    header_length = int(text)
+    if header_length > settings.max_header_bytes:
+        raise LimitError(f"{HEADER_LENGTH}: expected at most {settings.max_header_bytes} bytes, got {header_length}")
+    if length is not None and header_length > length:
+        raise BadRequestError(f"{HEADER_LENGTH}: expected at most the body's {length} bytes, got {header_length}")
+    return header_length
+
+
+async def receive_small(receive: Receive, length: int) -> bytes:
+    message = await receive()
+    if message["type"] == "http.disconnect":
+        raise Disconnected
+    body: bytes = message.get("body", b"")
+    while message.get("more_body", False):
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Disconnected
+        body += message.get("body", b"")
+    if len(body) != length:
+        raise BadRequestError(f"body: expected {length} bytes, as Content-Length says, got {len(body)}")
+    return body
+
+
+async def receive_into(view: memoryview, receive: Receive) -> None:
+    at, size = 0, len(view)
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Disconnected
+        chunk = message.get("body", b"")
+        end = at + len(chunk)
+        if end > size:
+            raise BadRequestError(f"body: expected {size} bytes, as Content-Length says, got more")
+        view[at:end] = chunk
+        at = end
+        if not message.get("more_body", False):
+            break
+    if at != size:
+        raise BadRequestError(f"body: expected {size} bytes, as Content-Length says, got {at}")
+
+
+async def copy(source: memoryview, target: memoryview) -> None:
+    """Copy to the beginning of another buffer, by pieces: others have their turn in between."""
+    for at in range(0, len(source), COPIED):
+        piece = source[at : at + COPIED]
+        target[at : at + len(piece)] = piece
+        await asyncio.sleep(0)
+
+
+def non_finite(accept: bytes) -> NonFinite:
+    """How the client wants NaN and the infinities in JSON: `Accept: application/json;non-finite=null`."""
+    if b"non-finite" not in accept:
+        return "string"
+    wanted = _NON_FINITE.search(accept)
+    if wanted is None:
+        raise BadRequestError(
+            "Accept: expected non-finite=string or non-finite=null, as in application/json;non-finite=null, "
+            f"got {accept.decode('latin-1')[:80]!r}"
+        )
+    return "null" if wanted[1].lower() == b"null" else "string"

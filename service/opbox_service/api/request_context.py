@@ -1,0 +1,58 @@
+"""One request on its way through the API process, and the ASGI calls that it comes by."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from ..routes.route import Route
+from .identity import Identity
+
+__all__ = ["Disconnected", "Receive", "RequestContext", "Scope", "Send"]
+
+Scope: TypeAlias = "MutableMapping[str, Any]"
+Receive: TypeAlias = "Callable[[], Awaitable[MutableMapping[str, Any]]]"
+Send: TypeAlias = "Callable[[MutableMapping[str, Any]], Awaitable[None]]"
+
+
+class Disconnected(Exception):
+    """The client went away before its request was whole."""
+
+
+@dataclass(slots=True)
+class RequestContext:
+    """One request on its way through the API process: its id, caller and route, and what its answer was.
+
+    Attributes:
+        route, parameters: its route, and the parameters in its path; None when it has no route.
+        received, sent: bytes of the bodies.
+        started: whether the answer has been begun.
+        last: whether its connection ends with the answer, as the server is stopping.
+        whole: whether all of the request's body has been read.
+        error: the sentence that it is answered with, for the log.
+        streamed: whether the answer comes in pieces for as long as the client reads.
+        identify_again: raises AuthenticationError when the token is none any more.
+    """
+
+    request_id: str
+    identity: Identity
+    headers: dict[bytes, bytes]
+    route: Route | None
+    parameters: Mapping[str, str]
+    status: int = 0
+    received: int = 0
+    sent: int = 0
+    started: bool = False
+    last: bool = False
+    whole: bool = False
+    error: str = ""
+    streamed: bool = False
+    identify_again: Callable[[], Identity] | None = None
+
+    @property
+    def closes(self) -> bool:
+        """Whether the connection ends with the answer: the server stops, or much that nobody wants is still to come."""
+        length = self.headers.get(b"content-length", b"0")
+        much = b"transfer-encoding" in self.headers or len(length) > 6
+        return self.last or (much and not self.whole)

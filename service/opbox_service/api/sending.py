@@ -1,0 +1,175 @@
+"""Answers sent: at once, compressed, in pieces that a client may take its time to read, or as a stream."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import math
+from collections.abc import AsyncGenerator
+
+from opbox_protocol.errors import AuthenticationError
+from opbox_protocol.wire import HEADER_LENGTH
+
+from ..carriers import RawResponse
+from .request_context import Disconnected, Receive, RequestContext, Send
+
+__all__ = ["WORTH_COMPRESSING", "send_answer", "send_compressed", "send_stream", "sentence", "takes_gzip"]
+
+PIECE = 8 << 20
+"""Bytes of an answer that a client has `stall_s` to read."""
+WRITTEN = 1 << 18
+"""Bytes of it that are written at a time, as a write is not interrupted."""
+TAIL = (1 << 16) + 1
+"""More than the server's high-water mark for writing."""
+
+WORTH_COMPRESSING = 4096
+"""Bytes of an answer from which on it is compressed for a client that asks."""
+LARGEST_ERROR = 1 << 20
+"""Bytes of an error's JSON object: only a process that runs somebody's code writes larger ones."""
+LONGEST_RETRY_S = 60.0
+"""The longest that a client is asked to wait before it tries again."""
+
+_HEADER_LENGTH = HEADER_LENGTH.lower().encode()
+
+
+def takes_gzip(headers: dict[bytes, bytes]) -> bool:
+    """Whether Accept-Encoding names gzip, and not to refuse it."""
+    for coding in headers.get(b"accept-encoding", b"").lower().split(b","):
+        name, _, quality = coding.partition(b";")
+        if name.strip() in (b"gzip", b"*"):
+            return quality.strip() not in (b"q=0", b"q=0.0", b"q=0.00", b"q=0.000")
+    return False
+
+
+def sentence(body: memoryview | bytes) -> str:
+    """What an error's JSON object says, for the log."""
+    if len(body) > LARGEST_ERROR:
+        return "an answer that is larger than any error"
+    try:
+        return str(json.loads(bytes(body))["error"])
+    except (ValueError, LookupError, TypeError, RecursionError):  # a process that runs somebody's code may write this
+        return "an answer that is no error's JSON object"
+
+
+async def send_compressed(context: RequestContext, response: RawResponse, send: Send) -> None:
+    """Send JSON or text by gzip; it is made by a thread, as other requests are to have their turn meanwhile."""
+    level = 6 if response.size < TAIL else 1
+    body = await asyncio.to_thread(gzip.compress, response.body, level, mtime=0)
+    context.sent = len(body)
+    headers = [
+        (b"content-length", b"%d" % len(body)),
+        (b"x-request-id", context.request_id.encode()),
+        (b"content-type", response.content_type.encode()),
+        (b"content-encoding", b"gzip"),
+        (b"vary", b"Accept-Encoding"),
+        *response.headers,
+    ]
+    context.started = True
+    await send({"type": "http.response.start", "status": response.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def send_stream(
+    context: RequestContext, response: RawResponse, receive: Receive, send: Send, stall_s: float
+) -> None:
+    """Send what a stream yields until it ends, the client goes away, does not read, or its token is none any more."""
+    stream = response.stream
+    assert stream is not None
+    headers = [
+        (b"content-type", response.content_type.encode()),
+        (b"x-request-id", context.request_id.encode()),
+        (b"x-accel-buffering", b"no"),  # nginx would collect it
+        *response.headers,
+    ]
+    context.started = context.streamed = True
+    gone = asyncio.create_task(_disconnect(receive))
+    try:
+        await send({"type": "http.response.start", "status": response.status, "headers": headers})
+        async for piece in stream:
+            if gone.done() or not _still_known(context):
+                break
+            context.sent += len(piece)
+            async with asyncio.timeout(stall_s):
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+    except TimeoutError:
+        raise Disconnected from None
+    finally:
+        gone.cancel()
+        if isinstance(stream, AsyncGenerator):
+            await stream.aclose()
+
+
+def _still_known(context: RequestContext) -> bool:
+    """Whether the token that a stream was asked for with is one still."""
+    try:
+        if context.identify_again is not None:
+            context.identify_again()
+    except AuthenticationError:
+        return False
+    return True
+
+
+async def _disconnect(receive: Receive) -> None:
+    """Return when the client has gone away."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def send_answer(context: RequestContext, response: RawResponse, send: Send, stall_s: float) -> None:
+    body = response.body
+    size = len(body)
+    headers = [
+        (b"content-length", b"%d" % size),
+        (b"x-request-id", context.request_id.encode()),
+        *response.headers,
+    ]
+    if response.header_length is None:
+        headers.append((b"content-type", response.content_type.encode()))
+    else:
+        headers.append((b"content-type", b"application/octet-stream"))
+        headers.append((_HEADER_LENGTH, b"%d" % response.header_length))
+    context.started = True
+    if context.last:
+        headers.append((b"connection", b"close"))
+    before, wait_s = response.queue or (0, 0.0)
+    if response.queue is not None:
+        headers += [(b"opbox-calls-before", b"%d" % before), (b"opbox-wait", b"%.3f" % wait_s)]
+    if response.status in (429, 503):
+        headers.append((b"retry-after", b"%d" % max(1, math.ceil(min(wait_s, LONGEST_RETRY_S)))))
+    if response.status >= 400 and size <= LARGEST_ERROR:
+        body = _with_request_id(body, context.request_id)
+        size = len(body)
+        headers[0] = (b"content-length", b"%d" % size)
+    await send({"type": "http.response.start", "status": response.status, "headers": headers})
+    if size <= 2 * TAIL:
+        await send({"type": "http.response.body", "body": bytes(body)})
+        return
+    # The server may hold what it could not write yet, and the buffer is reused as soon as this returns. The end goes
+    # as a copy, larger than what the server lets wait: when it has been taken in, all before it is on its way.
+    view = memoryview(body)
+    pieces = [view[at : min(at + WRITTEN, size - TAIL)] for at in range(0, size - TAIL, WRITTEN)]
+    transport = getattr(getattr(send, "__self__", None), "transport", None)
+    loop = asyncio.get_running_loop()
+    until, sent = 0.0, 0
+    for piece in (*pieces, bytes(view[-TAIL:]), b""):
+        message = {"type": "http.response.body", "body": piece, "more_body": bool(piece)}
+        if transport is None:
+            await send(message)
+            continue
+        if sent % PIECE == 0 or not piece:
+            until = loop.time() + stall_s
+        sent += len(piece)
+        try:
+            async with asyncio.timeout_at(until):
+                await send(message)
+        except TimeoutError:
+            # What the server has not written yet lies in the buffer, which others use next: it must not go out later.
+            transport.abort()
+            raise Disconnected from None
+
+
+def _with_request_id(body: memoryview | bytes, request_id: str) -> bytes:
+    """An error's JSON object with the request's id in it."""
+    return bytes(body).rstrip()[:-1] + b',"request_id":"%b"}' % request_id.encode()

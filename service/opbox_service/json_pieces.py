@@ -1,0 +1,188 @@
+"""Large JSON is parsed in pieces, between which other threads have their turn.
+
+A compiled parser keeps the interpreter's lock until it is done: for the largest body that is longer than anybody should
+wait. So the text is cut where a list or an object has a comma, each piece is parsed for itself, and the pieces are put
+together. NumPy finds the commas and brackets, without the lock.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+__all__ = ["PIECE", "parse_in_pieces"]
+
+PIECE = 1 << 17
+"""Bytes that are parsed at a time; shorter texts are parsed whole."""
+SCANNED = 1 << 18
+"""Bytes that are looked through at a time."""
+DEEPEST = 500
+"""Nesting beyond which nothing is parsed, as settings.max_json_depth has it."""
+
+COMMA, OPENING, CLOSING = 1, 2, 3
+_KINDS = np.zeros(256, np.uint8)
+for _kind, _characters in ((COMMA, b","), (OPENING, b"[{"), (CLOSING, b"]}")):
+    _KINDS[list(_characters)] = _kind
+_STEPS = np.array([0, 0, 1, -1], np.int16)
+_KEY = re.compile(rb'[ \t\n\r]*("(?:[^"\\]|\\.){0,65536}")[ \t\n\r]*:', re.DOTALL)
+_SPACES = b" \t\n\r"
+
+
+def parse_in_pieces(text: bytes, parse: Callable[[bytes], Any]) -> Any:
+    """What `parse` makes of a JSON text, called for one piece of it at a time.
+
+    Args:
+        text: UTF-8.
+        parse: reads JSON; ValueError where it is none.
+
+    Raises:
+        ValueError: the text is no JSON; with the number of the byte at which the piece in question begins.
+        RecursionError: nested deeper than anything that is accepted.
+
+    Example:
+        >>> parse_in_pieces(b'{"a": [1, 2]}', json.loads)
+        {'a': [1, 2]}
+    """
+    if len(text) <= PIECE or text.lstrip(_SPACES)[:1] not in (b"[", b"{"):
+        return parse(text)
+    marks = _Marks(text)
+    return _Pieces(text, marks, parse).container(0, len(marks.places) - 1)
+
+
+class _Marks:
+    """The commas and brackets of a text that are not in strings.
+
+    Attributes:
+        places: of their bytes.
+        kinds: COMMA, OPENING or CLOSING.
+        depths: of the list or object that they belong to; 1 for the outermost.
+    """
+
+    def __init__(self, text: bytes) -> None:
+        characters = np.frombuffer(text, np.uint8)
+        places, kinds, depths = [], [], []
+        depth, inside, escaped = 0, 0, False
+        for start in range(0, len(text), SCANNED):
+            piece = characters[start : start + SCANNED]
+            quotes, escaped = _quotes(piece, escaped)
+            lower = piece | 0x20  # which makes {} of []
+            at = np.flatnonzero((lower == ord("{")) | (lower == ord("}")) | (piece == ord(",")))
+            at = at[(np.searchsorted(quotes, at) + inside) % 2 == 0]
+            inside = (inside + len(quotes)) % 2
+            kind = _KINDS[piece[at]]
+            after = np.cumsum(_STEPS[kind], dtype=np.int32)
+            after += depth
+            if len(after):
+                depth = int(after[-1])
+                if int(after.max()) > DEEPEST:
+                    raise RecursionError
+                if int(after.min()) < 0:
+                    raise ValueError("a bracket closes what none has opened")
+            places.append(at + start)
+            kinds.append(kind)
+            depths.append((after + (kind == CLOSING)).astype(np.int16))
+        if inside:
+            raise ValueError("a string does not end")
+        if depth:
+            raise ValueError("a bracket is not closed")
+        self.places = np.concatenate(places)
+        self.kinds = np.concatenate(kinds)
+        self.depths = np.concatenate(depths)
+
+
+def _quotes(piece: np.ndarray[Any, Any], escaped: bool) -> tuple[np.ndarray[Any, Any], bool]:
+    """Where the quotes are that begin or end a string, and whether the next piece's first character is escaped.
+
+    A quote behind an odd number of backslashes is a character of its string.
+    """
+    quotes = np.flatnonzero(piece == ord('"'))
+    slashes = np.flatnonzero(piece == ord("\\"))
+    if not len(slashes):
+        return quotes[1:] if escaped and len(quotes) and quotes[0] == 0 else quotes, False
+    # The first backslash of the row that each belongs to; a row that the piece before began is one longer.
+    begins = np.diff(slashes, prepend=-2) != 1
+    first = np.maximum.accumulate(np.where(begins, slashes, 0))
+    if escaped:
+        first[first == 0] = -1
+    row = np.searchsorted(slashes, quotes) - 1
+    behind = (row >= 0) & (slashes[row] == quotes - 1)
+    count = np.where(behind, quotes - first[row], (quotes == 0) & escaped)
+    last = len(piece) - 1
+    return quotes[count % 2 == 0], bool(slashes[-1] == last and (last - first[-1]) % 2 == 0)
+
+
+class _Pieces:
+    """Puts a text's lists and objects together.
+
+    Args:
+        text, parse: see parse_in_pieces.
+        marks: of the text.
+    """
+
+    def __init__(self, text: bytes, marks: _Marks, parse: Callable[[bytes], Any]) -> None:
+        self._text = text
+        self._parse = parse
+        self._places, self._kinds, self._depths = marks.places, marks.kinds, marks.depths
+        if text[: int(self._places[0])].strip(_SPACES) or text[int(self._places[-1]) + 1 :].strip(_SPACES):
+            raise ValueError("expected nothing before and behind the outermost brackets")
+
+    def container(self, first: int, last: int) -> Any:
+        """The list or object from one mark to another, which are its brackets."""
+        begin, end = int(self._places[first]), int(self._places[last])
+        opening, closing = self._text[begin : begin + 1], self._text[end : end + 1]
+        if self._kinds[last] != CLOSING or closing != (b"]" if opening == b"[" else b"}"):
+            raise ValueError(f"a bracket of another kind closes what byte {begin} opens")
+        if end - begin <= PIECE:
+            return self._parsed(begin, self._text[begin : end + 1])
+        depth = self._depths[first]
+        own = first + 1 + np.flatnonzero(self._depths[first + 1 : last] == depth)
+        if not (self._kinds[own] == COMMA).all():
+            raise ValueError(f"byte {end}: a bracket closes what it should not")
+        value: Any = [] if opening == b"[" else {}
+        add = value.extend if opening == b"[" else value.update
+        for start, stop, mark, behind in self._groups(first, last, own):
+            add(self._group(opening, closing, start, stop, mark, behind))
+        return value
+
+    def _groups(self, first: int, last: int, commas: np.ndarray[Any, Any]) -> Iterator[tuple[int, int, int, int]]:
+        """Runs of members of at most a piece's size, or one larger one: where it begins and ends, its marks between."""
+        ends = np.append(self._places[commas], self._places[last])
+        marks = np.append(commas, last)
+        start, mark, member = int(self._places[first]) + 1, first + 1, 0
+        while member < len(ends):
+            following = max(int(np.searchsorted(ends, start + PIECE)), member + 1)
+            stop = int(ends[following - 1])
+            yield start, stop, mark, int(marks[following - 1])
+            start, mark, member = stop + 1, int(marks[following - 1]) + 1, following
+
+    def _group(self, opening: bytes, closing: bytes, start: int, stop: int, mark: int, behind: int) -> Any:
+        text = self._text[start:stop]
+        if not text.strip(_SPACES):
+            raise ValueError(f"byte {start}: expected a value between two commas or brackets")
+        if stop - start <= PIECE:
+            return self._parsed(start, b"".join((opening, text, closing)))
+        if opening == b"[":
+            return [self._member(start, stop, mark, behind)]
+        key = _KEY.match(text)
+        if key is None:
+            return self._parsed(start, b"".join((opening, text, closing)))
+        return {self._parsed(start, key[1]): self._member(start + key.end(), stop, mark, behind)}
+
+    def _member(self, start: int, stop: int, mark: int, behind: int) -> Any:
+        """A value that is larger than a piece: a list or an object, or one long string or number."""
+        if mark == behind:
+            return self._parsed(start, self._text[start:stop])
+        begin, end = int(self._places[mark]), int(self._places[behind - 1])
+        if self._text[start:begin].strip(_SPACES) or self._text[end + 1 : stop].strip(_SPACES):
+            raise ValueError(f"byte {start}: expected one value between two commas or brackets")
+        return self.container(mark, behind - 1)
+
+    def _parsed(self, start: int, text: bytes) -> Any:
+        try:
+            return self._parse(text)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{error.msg} (in the piece from byte {start} on)") from None

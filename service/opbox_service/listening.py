@@ -1,0 +1,68 @@
+"""The socket that a server listens on: its own, or one that systemd has opened for it; and what systemd is told."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import os
+import socket
+
+from .settings import Settings
+
+__all__ = ["listen", "notify"]
+
+FIRST_FD = 3
+"""Where systemd's sockets begin (sd_listen_fds)."""
+
+
+def listen(settings: Settings) -> tuple[socket.socket, bool]:
+    """The socket to listen on, and whether other servers may listen on the same port.
+
+    A socket that systemd passes (`LISTEN_FDS`, `LISTEN_PID`) is taken before `host` and `port`.
+
+    Raises:
+        SystemExit: the port cannot be had, or what systemd passes is no TCP socket.
+    """
+    passed = int(os.environ.get("LISTEN_FDS", "0")) if os.environ.get("LISTEN_PID") == str(os.getpid()) else 0
+    for name in ("LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES"):
+        os.environ.pop(name, None)  # they are not for the workers
+    if passed:
+        return _activated(passed), True
+    family = socket.AF_INET
+    try:
+        if ipaddress.ip_address(settings.host).version == 6:
+            family = socket.AF_INET6
+    except ValueError:
+        family = socket.getaddrinfo(settings.host, settings.port)[0][0]
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if settings.reuse_port:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    try:
+        sock.bind((settings.host, settings.port))
+    except OSError as error:
+        sock.close()
+        raise SystemExit(f"opbox serve: cannot listen on {settings.host}:{settings.port}: {error.strerror}") from None
+    sock.set_inheritable(False)
+    return sock, settings.reuse_port
+
+
+def _activated(number: int) -> socket.socket:
+    """The one socket that systemd passes."""
+    if number != 1:
+        raise SystemExit(f"opbox serve: LISTEN_FDS: expected one socket, got {number}: use one ListenStream")
+    sock = socket.socket(fileno=FIRST_FD)
+    sock.set_inheritable(False)
+    if sock.family not in (socket.AF_INET, socket.AF_INET6) or sock.type != socket.SOCK_STREAM:
+        raise SystemExit("opbox serve: LISTEN_FDS: expected a TCP socket: use ListenStream with an address and a port")
+    return sock
+
+
+def notify(state: str) -> None:
+    """Tell systemd of a state, `READY=1` or `STOPPING=1`, where it asks to be told (sd_notify)."""
+    place = os.environ.get("NOTIFY_SOCKET")
+    if not place:
+        return
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        sock.connect("\0" + place[1:] if place.startswith("@") else place)
+        sock.send(state.encode())

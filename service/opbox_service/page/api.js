@@ -1,0 +1,95 @@
+// The server: the token, calls in JSON, and the stream of events. The only file that sends anything, and only home.
+
+const KEY = "opbox.token";
+
+export const PATHS = {
+  events: "/v1/events",
+  openapi: "/openapi.json",
+  operators: "/v1/ops",
+  inferShape: "/v1/infer_shape",
+  forward: "/v1/forward",
+  backward: "/v1/backward",
+  session: "/v1/sessions/{id}",
+  adminSession: "/v1/admin/sessions/{id}",
+  executors: "/v1/sessions/{id}/executors",
+  executor: "/v1/sessions/{id}/executors/{executor}",
+};
+
+/** A path with its parameters filled in. */
+export function path(template, parameters) {
+  return template.replace(/\{(\w+)\}/g, (_, name) => encodeURIComponent(parameters[name]));
+}
+
+/** What the server answered instead; `message` is its sentence. */
+export class CallError extends Error {
+  constructor(status, message) {
+    super(message);
+    this.status = status;
+  }
+}
+
+/** The token is this tab's, and this origin's: other ports of the machine see nothing of it, as they would of a cookie. */
+export const token = {
+  get: () => sessionStorage.getItem(KEY),
+  set: (text) => sessionStorage.setItem(KEY, text),
+  clear: () => sessionStorage.removeItem(KEY),
+};
+
+/** Take the token out of the page's address (?token=… or #token=…), and out of the browser's history with it. */
+export function takeTokenFromAddress() {
+  const address = new URL(location.href);
+  const inHash = new URLSearchParams(address.hash.startsWith("#/") ? "" : address.hash.slice(1));
+  const text = address.searchParams.get("token") ?? inHash.get("token");
+  if (text === null) return;
+  if (text) token.set(text);
+  history.replaceState(null, "", address.pathname + (address.hash.startsWith("#/") ? address.hash : ""));
+}
+
+async function send(method, address, body, signal) {
+  const headers = { Authorization: `Bearer ${token.get()}`, Accept: "application/json" };
+  if (body !== undefined) headers["Content-Type"] = "application/json";
+  try {
+    return await fetch(address, {
+      method,
+      headers,
+      body: body === undefined ? undefined : JSON.stringify(body),
+      signal,
+      credentials: "omit",
+      redirect: "error",
+      cache: "no-store",
+    });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new CallError(0, "The server cannot be reached: it may have stopped, or the network is down.");
+  }
+}
+
+async function refuse(response) {
+  const answer = await response.json().catch(() => ({}));
+  throw new CallError(response.status, answer.error ?? `The server answered ${response.status}.`);
+}
+
+/** Make a call; its JSON answer, or a CallError. */
+export async function call(method, address, body) {
+  const response = await send(method, address, body);
+  return response.ok ? response.json() : refuse(response);
+}
+
+/** Read the stream of events until it ends or `signal` stops it; each state goes to `onState`. */
+export async function watch(onState, signal) {
+  const response = await send("GET", PATHS.events, undefined, signal);
+  if (!response.ok) return refuse(response);
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let text = "";
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return undefined;
+    text += value;
+    const messages = text.split("\n\n");
+    text = messages.pop();
+    for (const message of messages) {
+      const fields = Object.fromEntries(message.split("\n").map((line) => line.split(/: (.*)/s, 2)));
+      if (fields.event === "state") onState(JSON.parse(fields.data));
+    }
+  }
+}

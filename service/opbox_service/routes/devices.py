@@ -1,0 +1,36 @@
+"""The devices that calls may run on, and their memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel, Field
+
+from ..carriers import Answer, Call, Done
+
+if TYPE_CHECKING:
+    from ..engine import Engine
+
+__all__ = ["DeviceList", "DeviceState", "devices"]
+
+
+class DeviceState(BaseModel):
+    """A device as one worker has it."""
+
+    device: str = Field(description="cpu, gpu:0, …")
+    worker: int = Field(description="The process's id: each has a part of the memory for its sessions.")
+    used_bytes: int = Field(description="What arrays and executors of the worker's sessions take.")
+    limit_bytes: int = Field(description="What they may take.")
+    memory_used_bytes: int = Field(description="What all programs take on the device, or on the machine for cpu.")
+    memory_bytes: int = Field(description="What it has.")
+
+
+class DeviceList(BaseModel):
+    """Devices, of every worker."""
+
+    devices: list[DeviceState]
+
+
+def devices(engine: Engine, call: Call, done: Done) -> None:
+    """The devices that are in use or may be named, and their memory: a row for each and each worker."""
+    done(Answer({"devices": engine.devices()}))

@@ -1,0 +1,94 @@
+"""A session's executors: their memory and runs, and the networks that they run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import BaseModel, Field
+
+from opbox_protocol.errors import NotFoundError
+
+from ..carriers import Answer, Call, Done
+from ..executor import network
+
+if TYPE_CHECKING:
+    from ..engine import Engine
+
+__all__ = ["ExecutorList", "ExecutorState", "Network", "executor", "executors"]
+
+
+class NetworkOutput(BaseModel):
+    """What a node puts out: its name, and its shape and type as far as they follow."""
+
+    name: str
+    shape: list[int] | None
+    datatype: str | None
+
+
+class NetworkNode(BaseModel):
+    """A node: a call of an operator, or a variable."""
+
+    name: str
+    op: str | None
+    kind: Literal["operator", "argument", "auxiliary"]
+    attrs: dict[str, str]
+    source: str | None = Field(description="The user's line that made it, where it is known.")
+    inputs: list[tuple[int, int]] = Field(description="Pairs of a node's number and which of its outputs.")
+    outputs: list[NetworkOutput]
+
+
+class ExecutorState(BaseModel):
+    """An executor of a session: its size, and how often it ran."""
+
+    id: int
+    nodes: int
+    outputs: list[str]
+    forwards: int
+    backwards: int
+    arena_bytes: int
+    output_bytes: int
+    steps: int = Field(description="Calls of operators in forward and backward together.")
+
+
+class ExecutorList(BaseModel):
+    """Executors, by their ids."""
+
+    executors: list[ExecutorState]
+
+
+class Network(ExecutorState):
+    """An executor and its network; no tensor's values."""
+
+    network: list[NetworkNode] = Field(description="Each after its inputs.")
+    heads: list[tuple[int, int]]
+
+
+def executors(engine: Engine, call: Call, done: Done) -> None:
+    """The executors of a session: how large they are, and how often they ran."""
+    table = engine.sessions.get(call.owner, call.parameters["id"]).table
+    done(Answer({"executors": [_state(id, bound) for id, bound in table.bound_plans()]}))
+
+
+def executor(engine: Engine, call: Call, done: Done) -> None:
+    """The network of an executor: its nodes, and the shapes and types of what they put out."""
+    table = engine.sessions.get(call.owner, call.parameters["id"]).table
+    text = call.parameters["executor"]
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        raise NotFoundError(f"executor {text[:40]!r}: expected the number of one of this session's, got another text")
+    bound = table.executor(int(text))
+    drawn = network(bound.plan)
+    done(Answer({**_state(int(text), bound), "network": drawn["nodes"], "heads": drawn["heads"]}))
+
+
+def _state(id: int, bound: Any) -> dict[str, Any]:
+    graph, memory = bound.plan.graph, bound.memory
+    return {
+        "id": id,
+        "nodes": len(graph.nodes),
+        "outputs": graph.output_names,
+        "forwards": bound.forwards,
+        "backwards": bound.backwards,
+        "arena_bytes": memory.arena_bytes,
+        "output_bytes": memory.output_bytes,
+        "steps": memory.steps,
+    }

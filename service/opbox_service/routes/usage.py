@@ -1,0 +1,97 @@
+"""What owners used, day by day, and their quotas."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+from opbox_protocol.errors import NotFoundError
+
+from ..accounting.books import Books
+from ..carriers import Answer, Call, Done
+from .health import Place
+
+__all__ = ["OwnerUsage", "UsageList", "all_usage", "usage"]
+
+
+class Quotas(BaseModel):
+    """An owner's quotas, weight and urgency."""
+
+    weight: float = Field(description="Share of a worker's time, to others'.")
+    urgency: int = Field(description="Of requests that state none.")
+    sessions: int
+    session_bytes: int = Field(description="Device memory of a session.")
+    memory_bytes: int = Field(description="Of all sessions on a device; 0: as the device has.")
+    worker_seconds: float = Field(description="Of workers' time in a day (UTC); 0: no limit.")
+    in_flight: int = Field(description="Requests at a time.")
+    buffer_bytes: int = Field(description="Bodies and unread answers.")
+    checkpoints: int
+    checkpoint_bytes: int
+
+
+class Present(BaseModel):
+    """What an owner has now."""
+
+    sessions: int
+    in_flight: int = Field(description="Requests, this one included.")
+    memory_bytes: int = Field(description="Device memory of all sessions.")
+    worker_seconds: float = Field(description="Today.")
+
+
+class Day(BaseModel):
+    """What an owner used on a day of UTC."""
+
+    day: str = Field(description="As in 2030-01-31.")
+    worker_seconds: float = Field(description="That calls ran.")
+    queue_seconds: float = Field(description="That they waited for their turn.")
+    runs: int = Field(description="Batches of commands, and calls without a session.")
+    requests: int
+    refused: int = Field(description="Requests that a quota refused.")
+    received_bytes: int
+    sent_bytes: int
+    sessions: int = Field(description="That were made.")
+    peak_bytes: int = Field(description="Device memory, the most at a time.")
+    storage_bytes: int = Field(description="Checkpoints, the most at a time.")
+
+
+class OwnerUsage(BaseModel):
+    """An owner's quotas, what it has now, and what it used on the last days, the newest first."""
+
+    owner: str
+    quotas: Quotas
+    now: Present
+    days: list[Day]
+
+
+class UsageList(BaseModel):
+    """The usage of every owner who used anything."""
+
+    owners: list[OwnerUsage]
+
+
+def usage(place: Place, call: Call, done: Done) -> None:
+    """Your quotas, what you have now, and what you used on each of the last 31 days."""
+    books = _books(place, call)
+    days = books.usage.days(call.owner).get(call.owner, {})
+    done(Answer(_described(books.json(call.owner), days)))
+
+
+def all_usage(place: Place, call: Call, done: Done) -> None:
+    """The same of every owner who used anything in that time."""
+    books = _books(place, call)
+    days = books.usage.days()
+    done(Answer({"owners": [_described(owner, days[name]) for name, owner in books.json_of(days).items()]}))
+
+
+def _described(owner: dict[str, Any], days: dict[str, Any]) -> dict[str, Any]:
+    return {**owner, "days": [{"day": day, **usage.json()} for day, usage in days.items()]}
+
+
+def _books(place: Place, call: Call) -> Books:
+    if place.books is None:
+        raise NotFoundError(
+            f"{call.route.method} {call.route.path}: expected a server, got an engine in this process: use "
+            "`opbox serve`"
+        )
+    return place.books

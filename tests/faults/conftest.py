@@ -1,0 +1,7 @@
+"""Servers of a test's own."""
+
+from __future__ import annotations
+
+from tests.contract.conftest import start
+
+__all__ = ["start"]

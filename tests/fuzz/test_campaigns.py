@@ -1,0 +1,42 @@
+"""A slice of each campaign: no fault by any input; and those that a campaign has shown once."""
+
+from __future__ import annotations
+
+import pytest
+
+from opbox_service.session import sessions
+from tests.fuzz.campaign import GROWTH, inputs, run
+from tests.fuzz.targets import TARGETS, Fault, check
+from tests.fuzzing import FUZZ
+
+SLICE = {"frames": 400, "json": 400, "graphs": 60, "commands": 40, "operators": 120}
+"""Inputs of each campaign: about five seconds."""
+SHOWN: list[tuple[str, str]] = []
+"""Inputs that came to a fault before it was mended."""
+
+
+@pytest.fixture(autouse=True)
+def no_collections(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of a session collects garbage: in a process with all tests that takes longer than the input."""
+    monkeypatch.setattr(sessions, "return_memory", lambda: None)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_slice(target: str) -> None:
+    outcome = run(target, inputs(target, FUZZ, SLICE[target] * FUZZ))
+    assert outcome.count == SLICE[target] * FUZZ
+    assert not outcome.faults, "\n".join(
+        f"{place}: {sentence} --input {piece.hex()}" for place, (piece, sentence) in outcome.faults.items()
+    )
+    # The operators' slice, which takes most, takes 30 MB, even without any collection of garbage.
+    assert outcome.growth <= GROWTH, f"the process grew by {outcome.growth >> 20} MB"
+
+
+def test_faults_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(data: bytes) -> None:
+        raise KeyError(data[0])
+
+    monkeypatch.setitem(TARGETS, "frames", failing)  # type: ignore[arg-type]
+    with pytest.raises(Fault, match="KeyError"):
+        check("frames", b"\x01")
+    assert [piece for piece, _ in run("frames", [b"\x01", b"\x02"]).faults.values()] == [b"\x01"]

@@ -1,0 +1,115 @@
+"""Checks that need no network, as lighthouse has them: axe-core's rules, a phone's width, titles, the order of tabs."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.contract.live import FC, TOKENS, Live, Session
+from tests.page.browser import DESKTOP, PHONE, prefer, resize
+from tests.page.user import Key, User
+
+RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]
+RUN = """
+    const done = arguments[arguments.length - 1];
+    axe.run(document, { runOnly: arguments[0], resultTypes: ["violations"] }).then(
+      (results) => done(results.violations.map((rule) =>
+        `${rule.id}: ${rule.help}: ${rule.nodes.map((node) => node.html.slice(0, 160)).slice(0, 3).join(" ")}`)),
+      (error) => done([String(error)]));
+"""
+VIEWS = {
+    "sign in": ("", "", "h1"),
+    "overview": ("boss", "#/", ".figures"),
+    "operators": ("ann", "#/ops", ".operators a"),
+    "operator": ("ann", "#/ops/BatchNorm", "form.operator"),
+    "session": ("ann", "#/sessions/{id}", ".drawing svg .node"),
+}
+
+
+@pytest.fixture(scope="module")
+def session(server: Live) -> Session:
+    """A session of ann's with an executor."""
+    one = server.session()
+    shapes = {1: [2, 3], 2: [4, 3], 3: [4]}
+    zeros = [{"do": "zeros", "ids": [id], "shape": shape, "dtype": "float32"} for id, shape in shapes.items()]
+    bind = {"do": "bind", "id": 5, "graph": FC, "args": {"x": 1, "w": 2, "b": 3}}
+    assert one.run(*zeros, bind).status == 200
+    return one
+
+
+def show(user: User, view: str, session: Session) -> None:
+    owner, address, sign = VIEWS[view]
+    if owner:
+        user.sign_in(owner, address.replace("{id}", session.id))
+    else:
+        user.open()
+    user.wait_for(sign)
+
+
+def violations(driver: Any) -> list[str]:
+    package = find_spec("axe_core_python")
+    assert package is not None
+    assert package.origin is not None
+    driver.execute_script((Path(package.origin).parent / "axe.min.js").read_text(encoding="utf-8"))
+    return list(driver.execute_async_script(RUN, RULES))
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("view", VIEWS)
+def test_no_rule_of_axe_is_broken(user: User, session: Session, view: str, scheme: str) -> None:
+    prefer(user.driver, scheme)
+    show(user, view, session)
+    try:
+        assert violations(user.driver) == []
+        resize(user.driver, PHONE)
+        assert violations(user.driver) == []
+        width = user.driver.execute_script("return document.documentElement.scrollWidth")
+        assert width <= PHONE[0], f"{width - PHONE[0]} pixels too wide for a phone"
+    finally:
+        resize(user.driver, DESKTOP)
+        prefer(user.driver, "light")
+
+
+def test_dark_is_dark(user: User) -> None:
+    colours = []
+    for scheme in ("light", "dark"):
+        prefer(user.driver, scheme)
+        user.open()
+        user.wait_for("h1")
+        colours.append(user.driver.execute_script("return getComputedStyle(document.body).backgroundColor"))
+    prefer(user.driver, "light")
+    assert colours == ["rgb(244, 246, 249)", "rgb(17, 21, 28)"]
+
+
+def test_views_have_titles_and_take_the_focus(user: User, session: Session) -> None:
+    user.sign_in("ann")
+    titles = []
+    for view in ("#/ops", "#/ops/relu", f"#/sessions/{session.id}", "#/"):
+        user.driver.execute_script("location.hash = arguments[0]", view)
+        user.wait(lambda: "H1" in user.driver.execute_script("return document.activeElement.tagName"), "focus")
+        titles.append(user.driver.title)
+    expected = [
+        "Operators · opbox",
+        "relu · Operators · opbox",
+        f"Session {session.id[:8]} · opbox",
+        "Overview · opbox",
+    ]
+    assert titles == expected
+
+
+def test_keys_alone_lead_through_the_page(user: User) -> None:
+    user.open(f"/?token={TOKENS['ann']}")
+    user.wait_for("#connection.live")
+    user.driver.execute_script("document.activeElement.blur()")
+    stops = []
+    for _ in range(6):
+        user.driver.switch_to.active_element.send_keys(Key.TAB)
+        stops.append(user.focused.strip("|").strip())
+    assert stops == ["Skip to the content", "opbox", "Overview", "Operators", "HTTP API", "sign-out|Sign out"]
+    user.driver.execute_script("document.querySelector('.skip').focus()")
+    user.keys(Key.ENTER)
+    assert user.focused.startswith("main|")
+    assert user.driver.current_url.endswith(("/", "#/"))

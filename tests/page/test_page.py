@@ -1,0 +1,230 @@
+"""The page as somebody uses it: signing in, watching a training run, running an operator, ending sessions."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.contract.live import TOKENS, Live
+from tests.page.conftest import Training
+from tests.page.user import Key, User
+
+Train = Callable[[str], Training]
+
+
+def test_a_link_signs_in_and_leaves_no_token_behind(user: User, server: Live) -> None:
+    user.sign_in("ann")
+    assert user.driver.current_url == f"{server.url}/#/"
+    assert user.text("#owner") == "ann"
+    assert user.driver.get_cookies() == []
+    assert user.driver.execute_script("return localStorage.length") == 0
+    user.driver.refresh()
+    user.wait_for("#connection.live")
+    assert TOKENS["ann"] not in Path(server.log.name).read_text()
+    user.press("#sign-out")
+    user.wait_for("h1", "Sign in")
+    user.driver.refresh()
+    user.wait_for("h1", "Sign in")
+    assert user.text("#owner") in ("", "ann")
+    assert not user.all("#who:not([hidden])")
+
+
+def test_a_wrong_token_is_told_so_and_a_right_one_typed(user: User) -> None:
+    user.open()
+    assert user.wait(lambda: "token" in user.focused, "focus on the field")
+    user.keys("wrong-secret", Key.ENTER)
+    user.wait_for(".sign-in .error", "expected one that this server knows")
+    user.type("#token", TOKENS["ann"])
+    user.keys(Key.ENTER)
+    user.wait_for("#connection.live")
+
+
+def test_a_token_that_may_not_watch_is_told_the_scopes(user: User) -> None:
+    user.open(f"/?token={TOKENS['cuda']}")
+    user.wait_for(".sign-in .error", "'run'")
+
+
+def test_a_training_run_is_watched_and_its_network_drawn(user: User, train: Train) -> None:
+    session = train("ann").session
+    user.sign_in("ann")
+    before = user.wait(lambda: user.steps(session) > 0 and user.steps(session), "steps")
+    user.wait(lambda: user.steps(session) > before, "more steps")
+    user.wait(lambda: user.cell(session, "Steps/s") > 0, "steps per second")
+    user.wait_for('th[data-label="Route"]', "POST /v1/sessions/{id}/commands")
+    user.press(f'a[href="#/sessions/{session}"]')
+    user.wait_for(".drawing svg .node", "Convolution")
+    assert session[:8] in user.driver.title
+    nodes = user.text(".drawing .node").split("\n")
+    assert "data20 × 1 × 8 × 8" in nodes
+    assert "Convolutionconv120 × 20 × 8 × 8" in nodes
+    assert "SoftmaxOutputsoftmax20 × 10" in nodes
+    assert not any("weight" in node for node in nodes)
+    user.press(".tools .check")
+    user.wait_for(".drawing .node", "conv1_weight")
+    user.wait(lambda: re.search(r"\d+ runs forward, \d+ backward", user.text("section .note")), "runs")
+    assert float(user.text(".figure .value").split("\n")[0]) > 0
+
+
+def test_a_network_is_read_by_keys_and_as_a_table(user: User, train: Train) -> None:
+    user.sign_in("ann", f"#/sessions/{train('ann').session}")
+    user.wait_for(".drawing svg .node", "Convolution")
+    user.driver.execute_script("document.querySelector('.drawing .node[tabindex=\"0\"]').focus()")
+    assert user.focused.startswith("data, 20 × 1 × 8 × 8 float32")
+    user.keys(Key.DOWN)
+    assert user.focused.startswith("Convolution conv1")
+    user.wait_for(".node-details", "num_filter")
+    user.keys(Key.UP)
+    assert user.focused.startswith("data")
+    user.press("details summary", "table")
+    user.wait_for('details th[data-label="Node"]', "conv1_weight")
+
+
+def test_an_operator_is_searched_and_run(user: User) -> None:
+    user.sign_in("ann", "#/ops")
+    user.wait_for(".note", "operators")
+    user.type("#search", "fully conn")
+    user.wait_for(".operators a", "FullyConnected")
+    assert len(user.all(".operators li")) < 5
+    user.press(".operators a", "FullyConnected")
+    user.wait_for("form.operator h2", "FullyConnected")
+    user.type("#input-data-shape", "2, 3")
+    user.press("button", "Infer shapes")
+    user.wait_for(".results", "weight")
+    assert "2 × 3" in user.text(".results tbody")
+    user.type("#input-data-values", "[[1, 2, 3], [4, 5, 6]]")
+    user.type("#input-weight-values", "[[1, 0, -1], [0.5, 0.5, 0.5]]")
+    user.type("#input-bias-values", "10 20")
+    user.press("button", "Forward")
+    user.wait_for(".results figcaption", "out_output: 2 × 2 FP32")
+    data, weight = np.array([[1, 2, 3], [4, 5, 6]]), np.array([[1, 0, -1], [0.5, 0.5, 0.5]])
+    assert json.loads(user.text(".results figure pre")) == (data @ weight.T + [10, 20]).tolist()
+    user.press("button", "Backward")
+    user.wait_for(".results figcaption", "gradient of weight: 2 × 3 FP32")
+    gradient = json.loads(user.text(".results figure:nth-of-type(3) pre"))
+    assert gradient == (np.ones((2, 2)).T @ data).tolist()
+    assert TOKENS["ann"] not in user.text("main")
+    assert "$OPBOX_TOKEN" in user.text(".results details pre")
+
+
+def test_empty_inputs_are_filled_and_parameters_decide_which_there_are(user: User) -> None:
+    user.sign_in("ann", "#/ops/FullyConnected")
+    user.wait_for("#input-bias-values")
+    user.driver.execute_script(
+        "const e = document.getElementById('param-no_bias'); e.value = 'True'; "
+        "e.dispatchEvent(new Event('input', { bubbles: true }))"
+    )
+    user.wait(lambda: not user.all("#input-bias-values"), "no bias")
+    user.press("button", "Forward")
+    user.wait_for(".results figcaption", "out_output: 2 × 2 FP32")
+    weight = user.driver.execute_script("return document.getElementById('input-weight-values').value")
+    assert np.array(json.loads(weight)).shape == (2, 3)
+
+
+def test_what_is_wrong_is_said_in_a_sentence(user: User) -> None:
+    user.sign_in("ann", "#/ops/FullyConnected")
+    for values, sentence in (
+        ("[[1, 2], [3]]", "expected lists of equal lengths"),
+        ("1 2 x 4 5 6", 'expected numbers, got "x"'),
+        ("1 2 3", "expected 6 values for the shape 2, 3, got 3"),
+    ):
+        user.type("#input-data-values", values)
+        user.press("button", "Forward")
+        user.wait_for("form.operator > .error", sentence)
+    user.type("#input-data-values", "1 2 3 4 5 6")
+    user.type("#input-weight-values", "[[1, 2], [3, 4]]")
+    user.press("button", "Forward")
+    user.wait_for("form.operator > .error", "weight")
+    user.open(f"/?token={TOKENS['ann']}#/ops/NoSuchThing")
+    user.wait_for("main .error", "No operator is called NoSuchThing")
+
+
+def test_an_owner_ends_a_session_after_a_question(user: User, train: Train) -> None:
+    run = train("ann")
+    session, program = run.session, run.program
+    user.sign_in("ann")
+    user.wait(lambda: user.steps(session) > 0, "steps")
+    button = f'button[aria-label="End session {session}"]'
+    user.press(button)
+    user.wait_for("dialog[open] h2", session[:8])
+    assert "Cancel" in user.focused
+    user.keys(Key.ESCAPE)
+    user.wait(lambda: not user.all("dialog"), "no question")
+    assert user.steps(session) > 0
+    user.press(button)
+    user.press("dialog[open] .danger")
+    user.wait(lambda: user.steps(session) == -1, "the session's end")
+    assert program.wait(60) != 0
+    assert program.stderr is not None
+    assert "was deleted" in program.stderr.read()
+
+
+def test_an_administrator_ends_somebody_s_and_a_user_does_not_see_it(user: User, server: Live) -> None:
+    session = server.session(owner="bob")
+    user.sign_in("ann")
+    user.wait_for("h2", "Sessions")
+    assert user.steps(session.id) == -1
+    user.sign_in("boss", f"#/sessions/{session.id}")
+    user.wait_for(".facts", "bob")
+    user.wait_for("section .note", "shown to its owner, bob")
+    user.press(".heading .danger")
+    user.wait_for("dialog[open]", "a session of bob")
+    user.press("dialog[open] .danger")
+    user.wait_for("h2", "Devices")
+    answer = session.run()
+    assert (answer.status, "administrator" in answer.error) == (410, True)
+    user.wait_for('th[data-label="Error"]', "ended by an administrator")
+
+
+def test_the_page_asks_no_other_host_and_breaks_no_rule_of_its_own(user: User) -> None:
+    user.driver.get_log("performance")
+    user.sign_in("ann")
+    for view in ("#/ops", "#/ops/relu", "#/"):
+        user.driver.execute_script("location.hash = arguments[0]", view)
+        user.wait_for("h1")
+    asked_home_only(user)
+
+
+def test_the_http_api_is_listed_and_tried(user: User, server: Live) -> None:
+    document = server.json("GET", "/openapi.json").header
+    operations = [operation["operationId"] for path in document["paths"].values() for operation in path.values()]
+    user.driver.get_log("performance")
+    user.open("/docs")
+    user.wait_for("h1", "Sign in")
+    user.type("#token", TOKENS["ann"])
+    user.keys(Key.ENTER)
+    user.wait_for(".opblock")
+    assert len(user.all(".opblock")) == len(operations)
+    infer = "#operations-graphs-infer_shape"
+    user.press(f"{infer} .opblock-summary-control")
+    user.press(f"{infer} .try-out__btn")
+    user.press(f"{infer} .execute")
+    user.wait_for(f"{infer} .live-responses-table .response-col_status", "200")
+    assert '"complete": true' in user.text(f"{infer} .live-responses-table")
+    assert '"Authorization: Bearer $OPBOX_TOKEN"' in user.text(f"{infer} .curl-command, {infer} .request-snippets")
+    assert TOKENS["ann"] not in user.text("body")
+    asked_home_only(user)
+
+
+def asked_home_only(user: User) -> None:
+    """Nothing was asked of another host since the log was last read, and the browser has nothing to complain of."""
+    events: list[dict[str, Any]] = [
+        json.loads(entry["message"])["message"] for entry in user.driver.get_log("performance")
+    ]
+    urls = [e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"]
+    assert urls
+    own = (user.server.url, "about:", "data:", "chrome://")
+    assert {url for url in urls if not url.startswith(own)} == set()
+    assert [entry for entry in user.driver.get_log("browser") if entry["level"] == "SEVERE"] == []
+
+
+def test_the_page_waits_for_a_server_that_comes_back(user: User, tmp_path: Path) -> None:
+    passing = Live("none", tmp_path)
+    other = User(user.driver, passing)
+    other.sign_in("ann")
+    passing.stop()
+    other.wait_for("#connection.lost", "Connecting")

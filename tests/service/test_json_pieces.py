@@ -1,0 +1,96 @@
+"""Large JSON in pieces says the same as JSON that is read at once."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from opbox_service import json_pieces, json_text
+from opbox_service.json_pieces import parse_in_pieces
+from tests.fuzzing import FUZZ
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(1 << 60), 1 << 60) | st.text(max_size=12) | st.floats(allow_nan=False),
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=9), inner, max_size=5),
+    max_leaves=20,
+)
+CHANGES = st.lists(st.tuples(st.integers(0, 999), st.sampled_from(b',[]{}":\\1 a'), st.integers(0, 2)), max_size=4)
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_pieces, "PIECE", 8)
+    monkeypatch.setattr(json_pieces, "SCANNED", 7)
+
+
+def outcome(read: Any, text: bytes) -> str:
+    try:
+        return repr(read(text))
+    except ValueError:
+        return "no JSON"
+
+
+@settings(max_examples=300 * FUZZ, deadline=None)
+@given(VALUES, st.booleans(), CHANGES)
+def test_any_text(value: Any, ascii_only: bool, changes: list[tuple[int, int, int]]) -> None:
+    text = bytearray(json.dumps(value, ensure_ascii=ascii_only).encode("utf-8", "replace"))
+    for place, character, kind in changes:
+        at = place % len(text)
+        if kind == 0:
+            text[at] = character
+        elif kind == 1:
+            text.insert(at, character)
+        elif len(text) > 1:
+            del text[at]
+    whole = bytes(text)
+    assert outcome(lambda text: parse_in_pieces(text, orjson.loads), whole) == outcome(orjson.loads, whole)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (b'["aaaaaaaaaaaa", , 1]', "byte 16"),
+        (b'["aaaaaaaaaaaaaaaaa"}', "another kind"),
+        (b'["aaaaaaaaaaaaaaaaa"', "not closed"),
+        (b'["aaaaaaaaaaaaaaaaa]', "string does not end"),
+        (b'["aaaaaaaaaaaaaaaaa"]]', "none has opened"),
+        (b'["aaaaaaaaaaaaaaaaa"][]', "should not"),
+        (b'["aaaaaaaaaaaa", 1 2, 3]', "from byte 16 on"),
+        (b'["aaaaaaaaaaaa", {"b": [1, 2, 3, 4]} 5]', "one value"),
+    ],
+)
+def test_what_is_no_json_is_told_with_its_place(text: bytes, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        parse_in_pieces(text, orjson.loads)
+
+
+def test_no_piece_is_much_larger_than_it_should_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_pieces, "PIECE", 1000)
+    lengths = []
+
+    def parse(text: bytes) -> Any:
+        lengths.append(len(text))
+        return orjson.loads(text)
+
+    value = {"graph": {"nodes": [{"name": f"n{i}", "inputs": [[i, 0, 0]]} for i in range(2000)]}, "data": [0.5] * 9999}
+    assert parse_in_pieces(json.dumps(value).encode(), parse) == value
+    assert max(lengths) <= 1002
+
+
+def test_deep_nesting_is_refused_before_it_is_read() -> None:
+    with pytest.raises(RecursionError):
+        parse_in_pieces(b"[" * 600 + b"1" + b"]" * 600, orjson.loads)
+
+
+def test_the_server_s_parser_reads_large_texts_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = random.Random(1)
+    value = {"x": [generator.random() for _ in range(20_000)], "nan": float("nan")}
+    monkeypatch.setattr(json_text, "PARSED_BYTES", 1000)
+    monkeypatch.setattr(json_pieces, "PIECE", 1000)
+    assert repr(json_text.parse(json.dumps(value).encode())) == repr(value)

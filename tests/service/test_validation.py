@@ -1,0 +1,60 @@
+"""Very long lists and objects are validated in pieces, and their first error is told as that of short ones."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import pytest
+from pydantic import Field
+
+from opbox_protocol.errors import BadRequestError
+from opbox_service import validation
+from opbox_service.commands.parse import PIECE, parse
+from opbox_service.validation import Expected, InPieces, Strict, validate
+
+
+class Row(Strict):
+    size: Annotated[int, Field(ge=2)]
+
+
+class Long(Strict):
+    """A model with fields that may be long."""
+
+    rows: Annotated[list[Row], InPieces()] = []
+    names: Annotated[dict[str, Annotated[str, Expected("a {name}")]], InPieces()] = {}
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(validation, "PIECE", 4)
+
+
+@pytest.mark.parametrize("count", [0, 4, 5, 13])
+def test_long_values(count: int) -> None:
+    model = validate(
+        Long, {"rows": [{"size": i + 2} for i in range(count)], "names": {str(i): "" for i in range(count)}}
+    )
+    assert [row.size for row in model.rows] == list(range(2, count + 2))
+    assert len(model.names) == count
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({"rows": 3}, "rows: expected a list, got 3"),
+        ({"rows": [{"size": 2}] * 9 + [{"size": 1}] * 9}, "rows.9.size: expected 2 or more, got 1"),
+        ({"rows": [{"size": 2}] * 9 + [{}]}, "rows.9.size: expected a value, got nothing"),
+        ({"names": {str(i): i for i in range(3, 30)}}, "names.3: expected a {name}, got 3"),
+    ],
+)
+def test_the_first_error(values: dict[str, Any], says: str) -> None:
+    with pytest.raises(BadRequestError) as caught:
+        validate(Long, values)
+    assert str(caught.value) == says
+
+
+def test_a_wrong_command_late_in_a_batch_has_its_number() -> None:
+    commands = [{"do": "seed", "seed": 1}] * (PIECE + 3) + [{"do": "seed", "seed": -1}, {"do": "nonsense"}]
+    with pytest.raises(BadRequestError, match=rf"command {PIECE + 3} \(seed\): seed: expected an integer") as caught:
+        parse(commands, 10_000)
+    assert caught.value.detail == {"command": PIECE + 3}
