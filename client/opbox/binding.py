@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from opbox_protocol.collector import collection_paused
 from opbox_protocol.errors import MXNetError
 from opbox_protocol.mxnet import GRAD_REQS
 
@@ -83,6 +84,7 @@ def bind(
     return Executor(symbol, ctx, arrays, grads, requests, aux, document)
 
 
+@collection_paused()
 def simple_bind(
     symbol: Symbol, ctx: Any, grad_req: Any, type_dict: Mapping[str, Any] | None, kwargs: Mapping[str, Any]
 ) -> Executor:

@@ -16,6 +16,7 @@ import numpy as np
 from opbox_protocol.errors import MXNetError
 
 from .context import Context
+from .html import shape_text, table
 from .known_graphs import Document
 from .ndarray import NDArray, zeros
 from .operator.sending import graph_for
@@ -79,6 +80,18 @@ class Executor:
         if session is not None and hasattr(self, "_id"):
             session.free(self._id)
 
+    def _repr_html_(self) -> str:
+        """The arrays for a notebook, without their values."""
+        rows = [
+            (name, shape_text(array.shape), np.dtype(array.dtype).name, f"argument, {self._grad_req.get(name, 'null')}")
+            for name, array in self.arg_dict.items()
+        ]
+        rows += [(n, shape_text(x.shape), np.dtype(x.dtype).name, "auxiliary state") for n, x in self.aux_dict.items()]
+        rows += [(n, shape_text(x._shape), "", "output") for n, x in zip(self._names[2], self.outputs, strict=True)]
+        return table(
+            f"Executor of {self._symbol.name or 'a group'} on {self._ctx}", ("array", "shape", "type", ""), rows
+        )
+
     # -- running ----------------------------------------------------------------------------------------------
 
     def forward(self, is_train: bool = False, **kwargs: Any) -> list[NDArray]:
@@ -126,6 +139,11 @@ class Executor:
         for grad in grads:
             if grad is not None and not isinstance(grad, NDArray):
                 raise TypeError(f"out_grads: expected NDArrays, got {type(grad).__name__}")
+        # Arrays of another context are of another session, where their numbers mean others.
+        grads = [
+            grad if grad is None or grad._session is self._session else grad.as_in_context(self.outputs[0].context)
+            for grad in grads
+        ]
         heads = [None if grad is None else grad._id for grad in grads]
         self._session.record({"do": "backward", "executor": self._id, "head_grads": heads})
 

@@ -13,13 +13,14 @@ import os
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from opbox_protocol import wire
-from opbox_protocol.errors import AuthenticationError, MXNetError, TransportError, error_from_json
+from opbox_protocol.errors import AuthenticationError, MXNetError, NotReadyError, TransportError, error_from_json
 from opbox_protocol.transport import Reply
 
 from . import address
@@ -27,6 +28,10 @@ from .proxies import proxy_for
 
 __all__ = ["HttpTransport"]
 
+RESTART_S = 0.25
+"""Between two tries to reach a server that has been there and is not."""
+LONGEST_PAUSE_S = 10.0
+"""The longest time that a server's Retry-After is taken for."""
 SMALL = 1 << 16
 """Frames up to this many bytes leave in one write."""
 
@@ -38,6 +43,8 @@ class HttpTransport:
         url: "http://host:port" or "https://…".
         token: the bearer token, or None.
         timeout: seconds to wait for an answer; by default OPBOX_TIMEOUT or 600.
+        patience: seconds to try again when the server restarts (it answers 503 and Retry-After, or nothing listens
+            where it did before); by default OPBOX_PATIENCE or 30.
         read_token: asked for another token when the server refuses this one, as after its restart.
 
     A proxy that the environment names (HTTP_PROXY, HTTPS_PROXY, NO_PROXY) is used for servers on other machines.
@@ -58,6 +65,7 @@ class HttpTransport:
         token: str | None = None,
         timeout: float | None = None,
         read_token: Callable[[], str | None] | None = None,
+        patience: float | None = None,
     ) -> None:
         parts = address.split(url)
         assert parts.hostname is not None
@@ -74,6 +82,8 @@ class HttpTransport:
             self._prefix = f"http://{self._headers['Host']}{self._prefix}"
             self._headers |= self._proxy.headers
         self._timeout = timeout if timeout is not None else float(os.environ.get("OPBOX_TIMEOUT", "600"))
+        self._patience = patience if patience is not None else float(os.environ.get("OPBOX_PATIENCE", "30"))
+        self._reached = False
         self._idle: list[socket.socket] = []
         self._lock = threading.Lock()
         self._closed = False
@@ -89,14 +99,24 @@ class HttpTransport:
         header: Mapping[str, Any] | None = None,
         tensors: Mapping[str, np.ndarray[Any, Any]] | None = None,
     ) -> Reply:
-        """Make one call; see `Transport`. Safe to call from several threads, each on a connection of its own."""
-        token = self._token
-        try:
-            return self._call(method, path, header, tensors)
-        except AuthenticationError:
-            if not self._has_another_token(token):
-                raise
-        return self._call(method, path, header, tensors)
+        """Make one call; see `Transport`. Safe to call from several threads, each on a connection of its own.
+
+        While the server restarts it waits, and tries again: up to `patience` seconds, and not for a DELETE, as what
+        that ends is gone with the server.
+        """
+        token, renewed, until = self._token, False, time.monotonic() + self._patience
+        while True:
+            try:
+                return self._call(method, path, header, tensors)
+            except AuthenticationError:
+                if renewed or not self._has_another_token(token):
+                    raise
+                renewed = True
+            except (NotReadyError, TransportError) as error:
+                pause = error.retry_after
+                if pause is None or method == "DELETE" or time.monotonic() + pause > until:
+                    raise
+                time.sleep(pause)
 
     def _use_token(self, token: str | None) -> None:
         if token is not None and not (token.isascii() and token.isprintable()):
@@ -143,6 +163,7 @@ class HttpTransport:
             connection.close()
         else:
             self._keep(connection)
+        self._reached = True
         return _reply(response, body)
 
     def _exchange(
@@ -178,7 +199,9 @@ class HttpTransport:
             way = f"not reached through the proxy {self._proxy}: {error!r}"
             return TransportError(f"{self.address}: {way}; NO_PROXY names hosts that need none")
         if isinstance(error, ConnectionRefusedError):
-            return TransportError(f"{self.address}: nothing listens there; start a server with `opbox serve`")
+            refused = TransportError(f"{self.address}: nothing listens there; start a server with `opbox serve`")
+            refused.retry_after = RESTART_S if self._reached else None
+            return refused
         return TransportError(f"{self.address}: the server could not be reached: {error!r}")
 
     def _connection(self) -> tuple[socket.socket, bool]:
@@ -264,7 +287,11 @@ def _reply(response: http.client.HTTPResponse, body: Any) -> Reply:
             error = json.loads(bytes(body[: int(header_length)]) if header_length else bytes(body))
         except ValueError:
             error = unexplained
-        raise error_from_json(response.status, error if isinstance(error, dict) else {"error": str(error)})
+        refusal = error_from_json(response.status, error if isinstance(error, dict) else {"error": str(error)})
+        pause = response.getheader("Retry-After", "")
+        if pause.isdecimal():
+            refusal.retry_after = min(float(pause), LONGEST_PAUSE_S)
+        raise refusal
     if header_length is None:
         # Tensors are asked for as bytes, so there are none; an operator of the catalogue has other "outputs".
         return Reply(wire.decode_header(body))

@@ -72,13 +72,16 @@ def _session() -> Session:
     return context.session
 
 
-def infer_shape(symbol: Symbol, partial: bool, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Shapes:
+def infer_shape(
+    symbol: Symbol, partial: bool, args: Sequence[Any], kwargs: Mapping[str, Any], *, as_mxnet: bool = False
+) -> Shapes:
     """The shapes of arguments, outputs and auxiliary states.
 
     Args:
         symbol: the graph.
         partial: return what can be known.
         args, kwargs: known shapes, by position of the arguments or by name.
+        as_mxnet: with `partial`, infer no more than MXNet 1.9.1 does while shapes are unknown.
 
     Returns:
         Three lists of tuples; three times None when shapes stay unknown and `partial` is not set.
@@ -86,7 +89,10 @@ def infer_shape(symbol: Symbol, partial: bool, args: Sequence[Any], kwargs: Mapp
     Raises:
         ShapeError: shapes contradict each other; names the node and the user's line.
     """
-    return _shapes(_ask(symbol, _shape_query(symbol, args, kwargs)), partial)
+    query = _shape_query(symbol, args, kwargs)
+    if as_mxnet:
+        query["as_mxnet"] = True
+    return _shapes(_ask(symbol, query), partial)
 
 
 def infer_for_bind(

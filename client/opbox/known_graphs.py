@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from typing import Any, TypeVar
+
+from cachetools import LRUCache
 
 from opbox_protocol.errors import MXNetError, NotFoundError
 from opbox_protocol.routes import GRAPH_PREFIX
@@ -62,7 +63,7 @@ class KnownGraphs:
     """
 
     def __init__(self) -> None:
-        self._names: OrderedDict[str, None] = OrderedDict()
+        self._names: LRUCache[str, None] = LRUCache(KEPT_NAMES)
         self._lock = threading.Lock()
 
     def reference(self, document: Document) -> GraphName | Document:
@@ -74,9 +75,6 @@ class KnownGraphs:
             known = name in self._names
             # Without the graph that the name remembers.
             self._names[str(name)] = None
-            self._names.move_to_end(name)
-            if len(self._names) > KEPT_NAMES:
-                self._names.popitem(last=False)
         return name if known else document
 
     def ask(self, document: Document, call: Callable[[Any], T]) -> T:

@@ -27,7 +27,7 @@ class Monitor:
         stat_func: from an array to an array or a list of arrays; the root mean square when None.
         pattern: a regular expression; names that it matches at their start are collected.
         sort: order the result by name.
-        monitor_all: also the inputs of each operator, not only its outputs.
+        monitor_all: also the arguments while the network runs, not only its outputs.
 
     Example:
         >>> mod.fit(train, monitor=mx.mon.Monitor(100, pattern=".*weight"), num_epoch=1)
@@ -52,7 +52,7 @@ class Monitor:
         self.exes: list[Any] = []
 
     def stat_helper(self, name: str, array: NDArray) -> None:
-        """Called by an executor with each value that it computes."""
+        """Called by an executor with each of its outputs, and with `monitor_all` its arguments."""
         if self.activated and self.re_prog.match(name):
             self.queue.append((self.step, name, self.stat_func(array)))
 

@@ -61,10 +61,22 @@ class Pending:
 class CommandBatch:
     """Commands that travel together, and who waits for what of them."""
 
-    __slots__ = ("about_graphs", "bytes", "commands", "described", "fetched", "places", "seq", "synced", "tensors")
+    __slots__ = (
+        "about_graphs",
+        "bytes",
+        "commands",
+        "described",
+        "fetched",
+        "path",
+        "places",
+        "seq",
+        "synced",
+        "tensors",
+    )
 
     def __init__(self) -> None:
         self.seq = 0
+        self.path = ""
         self.commands: list[Command] = []
         self.about_graphs: list[dict[str, Any]] = []
         self.places: list[CodePlace] = []

@@ -32,7 +32,7 @@ from .operator.code_detection import will_bring_code
 from .pending import CommandBatch, Pending
 from .session_scope import running
 
-__all__ = ["Pending", "Session", "close_all", "open_session", "session_for", "sessions"]
+__all__ = ["Pending", "Session", "adopt", "close_all", "open_session", "session_for", "sessions"]
 
 BATCH_COMMANDS = 1024
 BATCH_BYTES = 64 << 20
@@ -76,13 +76,12 @@ class Session:
         self._places: dict[int, list[CodePlace]] = {}
         self._error: Exception | None = None
         self._broken: Exception | None = None
+        self._loss = ""
+        self._loss_lock = threading.Lock()
         self._closed = False
         self._sealed = 0
         self._cancelled = 0
-        answer = open_session(transport, device)
-        self.id: str = answer["id"]
-        self._ttl = float(answer.get("ttl_s", 600))
-        self._path = routes.COMMANDS.format(id=self.id)
+        self._open()
         self._queue: queue.Queue[CommandBatch | None] = queue.Queue(maxsize=WINDOW)
         count = transport.connections
         self._senders = [
@@ -90,6 +89,27 @@ class Session:
         ]
         for thread in self._senders:
             thread.start()
+
+    def _open(self) -> None:
+        answer = open_session(self._transport, self.device)
+        self.id: str = answer["id"]
+        self._ttl = float(answer.get("ttl_s", 600))
+        self._path = routes.COMMANDS.format(id=self.id)
+
+    def reopen(self) -> None:
+        """Begin anew on the engine, which has lost the session; what was on its way fails with the loss.
+
+        Ids go on, so that what is restored may have the ids that it had.
+        """
+        self._open()
+        with self._lock, self._loss_lock:
+            lost = self._broken or TransportError("the session was begun anew")
+            batch, self._batch = self._batch, CommandBatch()
+            batch.fail(lost)
+            self._seq = itertools.count(1)
+            self._sealed = self._cancelled = 0
+            self._places.clear()
+            self._error = self._broken = None
 
     def __repr__(self) -> str:
         return f"<Session {self.id} on {self.device}>"
@@ -103,6 +123,11 @@ class Session:
     def lost(self) -> bool:
         """Whether the engine has ended it (a crash of the user's own code, a restart): its arrays are gone."""
         return self._broken is not None
+
+    @property
+    def loss(self) -> str:
+        """Why the engine has ended it, or did before it was begun anew; empty while it has not."""
+        return self._loss
 
     # -- recording --------------------------------------------------------------------------------------------
 
@@ -248,6 +273,7 @@ class Session:
             self._batch.places.append(None)
         batch, self._batch = self._batch, CommandBatch()
         batch.seq = self._sealed = next(self._seq)
+        batch.path = self._path
         self._places[batch.seq] = batch.places
         self._places.pop(batch.seq - KEPT_BATCHES, None)
         self.requests += 1
@@ -271,8 +297,8 @@ class Session:
 
     def _send(self, batch: CommandBatch) -> None:
         """Send a batch and give out what comes back; errors go to those who wait."""
-        if self._broken is not None:
-            batch.fail(self._broken)
+        if self._broken is not None or batch.path != self._path:
+            batch.fail(self._broken or TransportError("the session was begun anew: its arrays are gone"))
             return
         if batch.seq <= self._cancelled:
             self._cut(batch)
@@ -299,7 +325,7 @@ class Session:
             if batch.about_graphs:
                 header["graphs"] = needed_names(command["graph"] for command in batch.about_graphs)
             try:
-                return self._transport.call("POST", self._path, header, batch.tensors)
+                return self._transport.call("POST", batch.path, header, batch.tensors)
             except MXNetError as error:
                 if _with_text(batch, error):
                     continue
@@ -312,12 +338,15 @@ class Session:
         """Send an empty batch for one that was refused whole: those behind it wait for its number."""
         if "command" not in error.detail and error.status in (400, 413, 422, 429):
             with contextlib.suppress(MXNetError):  # a conflict: the number was taken after all
-                self._transport.call("POST", self._path, {"seq": batch.seq, "commands": [], "wait": False})
+                self._transport.call("POST", batch.path, {"seq": batch.seq, "commands": [], "wait": False})
 
     def _failed(self, batch: CommandBatch, error: Exception, fatal: bool) -> None:
-        if fatal and not self._about_arrays(error):
-            self._broken = error
-        self._error = error
+        with self._loss_lock:  # whoever records holds the other while it waits for the senders
+            if batch.path == self._path:
+                if fatal and not self._about_arrays(error):
+                    self._loss = self._loss if self._broken is not None else str(error)
+                    self._broken = error
+                self._error = error
         batch.fail(error)
 
     @staticmethod
@@ -410,6 +439,14 @@ def session_for(device: str) -> Session:
 def sessions() -> Mapping[str, Session]:
     """The open sessions by device."""
     return dict(_sessions)
+
+
+def adopt(session: Session) -> None:
+    """Make a session that was begun anew the one of its device again; another in its place is closed."""
+    with _sessions_lock:
+        other, _sessions[session.device] = _sessions.get(session.device), session
+    if other is not None and other is not session:
+        other.close()
 
 
 def close_all() -> None:

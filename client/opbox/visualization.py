@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from opbox_protocol.errors import MXNetError
-
+from .drawing import Drawing, draw
+from .drawing.labels import dims_text
+from .live_plot import LivePlot
 from .symbol import Symbol
-from .symbol.node import Node, ordered
+from .symbol.node import Node
 
-__all__ = ["plot_network", "print_summary"]
-
-Shapes = dict[tuple[int, int], tuple[int, ...]]
+__all__ = ["Layer", "LivePlot", "layers", "plot_network", "print_summary"]
 
 
 def _output_shapes(symbol: Symbol, shape: Mapping[str, Sequence[int]] | None) -> dict[str, tuple[int, ...]]:
@@ -24,6 +23,17 @@ def _output_shapes(symbol: Symbol, shape: Mapping[str, Sequence[int]] | None) ->
     if outputs is None:
         raise ValueError("shape: expected shapes that determine all others, got too few: give those of all inputs")
     return dict(zip(internals.list_outputs(), outputs, strict=True))
+
+
+def _output_types(symbol: Symbol, dtype: Mapping[str, Any] | None) -> dict[str, str]:
+    """The names of the types of everything inside, by output name."""
+    if dtype is None:
+        return {}
+    internals = symbol.get_internals()
+    _, outputs, _ = internals.infer_type(**dtype)
+    if outputs is None:
+        raise ValueError("dtype: expected types that determine all others, got too few: give those of all inputs")
+    return {name: kind.__name__ for name, kind in zip(internals.list_outputs(), outputs, strict=True)}
 
 
 def print_summary(
@@ -40,33 +50,62 @@ def print_summary(
         line_length: characters of a line.
         positions: where the columns end, as parts of the line.
 
+    Parameters are counted from the shapes of what is learnt, so that there are none without shapes, and those of every
+    operator with them (MXNet knows five, by formulas).
+
     Raises:
         TypeError: `symbol` is none.
         ValueError: the shapes given do not determine the others.
     """
+    ends = [int(line_length * p) for p in positions] if positions[-1] <= 1 else [int(p) for p in positions]
+    rows = layers(symbol, shape)
+    print("_" * line_length)
+    print(_row(["Layer (type)", "Output Shape", "Param #", "Previous Layer"], ends))
+    print("=" * line_length)
+    for i, row in enumerate(rows):
+        before = row.inputs or [""]
+        dims = "x".join(str(d) for d in row.shape[1:])
+        print(_row([f"{row.name}({row.op or 'null'})", dims, str(row.parameters), before[0]], ends))
+        for input_name in before[1:]:
+            print(_row(["", "", "", input_name], ends))
+        print(("=" if i + 1 == len(rows) else "_") * line_length)
+    print(f"Total params: {sum(row.parameters for row in rows)}")
+    print("_" * line_length)
+
+
+class Layer(NamedTuple):
+    """A line of a summary: an operator, or the graph's first variable (whose `op` is None).
+
+    `shape` is that of its first output, () where it is unknown; `parameters` counts numbers that are learnt, and
+    `inputs` names the layers before it.
+    """
+
+    name: str
+    op: str | None
+    shape: tuple[int, ...]
+    parameters: int
+    inputs: list[str]
+
+
+def layers(symbol: Symbol, shape: Mapping[str, Sequence[int]] | None = None) -> list[Layer]:
+    """The lines of a network's summary; arguments and errors are those of `print_summary`."""
     if not isinstance(symbol, Symbol):
         raise TypeError(f"symbol: expected a Symbol, got {type(symbol).__name__}")
     shapes = _output_shapes(symbol, shape)
     inputs = set(shape or ())
-    ends = [int(line_length * p) for p in positions] if positions[-1] <= 1 else [int(p) for p in positions]
-    print("_" * line_length)
-    print(_row(["Layer (type)", "Output Shape", "Param #", "Previous Layer"], ends))
-    print("=" * line_length)
-    total = 0
-    shown = [node for node in ordered(symbol._heads) if node.op is not None or node.name in inputs]
-    for i, node in enumerate(shown):
-        count = _parameters(node, shapes, inputs)
-        total += count
-        kind = node.op.name if node.op is not None else "null"
-        dims = shapes.get(node.output_name(0), ())
-        before = [c.name for c, _ in node.inputs if c.op is not None or c.name in inputs] or [""]
-        shape_text = "x".join(str(d) for d in dims[1:])
-        print(_row([f"{node.name}({kind})", shape_text, str(count), before[0]], ends))
-        for input_name in before[1:]:
-            print(_row(["", "", "", input_name], ends))
-        print(("=" if i + 1 == len(shown) else "_") * line_length)
-    print(f"Total params: {total}")
-    print("_" * line_length)
+    nodes = symbol._nodes()
+    # As MXNet does it, a graph's first variable has a line of its own, and others have none.
+    return [
+        Layer(
+            node.name,
+            None if node.op is None else node.op.name,
+            shapes.get(node.output_name(0), ()),
+            _parameters(node, shapes, inputs),
+            [child.name for child, _ in node.inputs if child.op is not None or child is nodes[0]],
+        )
+        for i, node in enumerate(nodes)
+        if node.op is not None or i == 0
+    ]
 
 
 def _row(fields: Sequence[str], ends: Sequence[int]) -> str:
@@ -89,62 +128,49 @@ def _parameters(node: Node, shapes: Mapping[str, tuple[int, ...]], inputs: set[s
     return total
 
 
-_COLORS = {
-    "Convolution": "#fb8072",
-    "Deconvolution": "#fb8072",
-    "FullyConnected": "#fb8072",
-    "BatchNorm": "#bebada",
-    "Activation": "#ffffb3",
-    "LeakyReLU": "#ffffb3",
-    "Pooling": "#80b1d3",
-    "Concat": "#fdb462",
-    "Flatten": "#fdb462",
-    "Reshape": "#fdb462",
-    "SoftmaxOutput": "#b3de69",
-}
-
-
 def plot_network(
     symbol: Symbol,
     title: str = "plot",
     save_format: str = "pdf",
     shape: Mapping[str, Sequence[int]] | None = None,
-    dtype: Any = None,
+    dtype: Mapping[str, Any] | None = None,
     node_attrs: Mapping[str, str] | None = None,
     hide_weights: bool = True,
-) -> Any:
-    """A drawing of the network, as the `Digraph` of the package graphviz.
+    fold: bool = True,
+) -> Drawing:
+    """A drawing of the network, as a notebook shows a symbol; `render` writes it to a file. It needs no other program.
 
     Args:
         symbol: the network.
-        title, save_format: of the file that `render` writes.
-        shape: shapes of its inputs, to be written at the edges.
-        dtype: has no effect.
-        node_attrs: graphviz attributes of all nodes.
-        hide_weights: leave learned variables out.
+        title: the name of the drawing, and of the file that `render` writes.
+        save_format: the format of that file: "pdf", "svg", "png" (which needs `opbox[viz]`) or "dot".
+        shape: shapes of its inputs, for those of all values to be written at the edges.
+        dtype: types of its inputs, for those of all values.
+        node_attrs: graphviz's attributes of all nodes: shape, style, fillcolor, color, fontcolor, fontname, fontsize,
+            penwidth, width, height and fixedsize change the picture, others only `Drawing.source`.
+        hide_weights: leave learnt variables out.
+        fold: draw blocks that repeat once, in a frame that says how often.
 
     Raises:
-        MXNetError: graphviz is not installed.
+        TypeError: `symbol` is none.
+        ValueError: the shapes or types do not determine the others; an unknown format; a size that is no number.
+
+    Example:
+        >>> mx.viz.plot_network(net, shape={"data": (1, 3, 224, 224)}, save_format="svg").render("resnet")
+        'resnet.svg'
     """
-    try:
-        from graphviz import Digraph  # type: ignore[import-not-found,unused-ignore]
-    except ImportError:
-        raise MXNetError("plot_network: needs the Python package graphviz: pip install graphviz") from None
-    shapes = _output_shapes(symbol, shape)
-    drawing = Digraph(name=title, format=save_format)
-    look = {"shape": "box", "fixedsize": "false", "style": "filled", **(node_attrs or {})}
-    nodes = ordered(symbol._heads)
-    written = {id(node.inputs[i][0]) for node in nodes for i in node.aux()}
-    learned = ("_weight", "_bias", "_gamma", "_beta", "_moving_mean", "_moving_var", "_running_mean", "_running_var")
-    hidden = {id(n) for n in nodes if n.op is None and (n.name.endswith(learned) or id(n) in written)}
-    for node in nodes:
-        if hide_weights and id(node) in hidden:
-            continue
-        kind = node.op.name if node.op is not None else ""
-        label = f"{node.name}\n{kind}" if kind else node.name
-        drawing.node(node.name, label=label, fillcolor=_COLORS.get(kind, "#fccde5" if kind else "#8dd3c7"), **look)
-        for child, index in node.inputs:
-            if not (hide_weights and id(child) in hidden):
-                dims = shapes.get(child.output_name(index), ())
-                drawing.edge(node.name, child.name, dir="back", arrowtail="open", label="x".join(map(str, dims[1:])))
-    return drawing
+    if not isinstance(symbol, Symbol):
+        raise TypeError(f"symbol: expected a Symbol, got {type(symbol).__name__}")
+    values: dict[str, str] = {name: dims_text(dims) for name, dims in _output_shapes(symbol, shape).items()}
+    for name, kind in _output_types(symbol, dtype).items():
+        values[name] = f"{values.get(name, '')} {kind}".strip()
+    return draw(
+        symbol._nodes(),
+        symbol._heads,
+        values,
+        title=title,
+        format=save_format,
+        node_attrs=node_attrs,
+        hide_weights=hide_weights,
+        fold=fold,
+    )

@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from ptyprocess import PtyProcess
 
 import opbox as mx
-from opbox.cli import main
+from opbox.cli import commands, main
+from tests.contract.live import TOKENS, Live
+
+
+def printed(*words: str) -> Any:
+    """What a command prints with --json."""
+    text = io.StringIO()
+    with contextlib.redirect_stdout(text):
+        assert main([*words, "--json"]) == 0
+    return json.loads(text.getvalue())
 
 
 @pytest.fixture
@@ -50,7 +67,7 @@ def test_what_infer_shape_refuses(
 
 def test_a_file_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["infer-shape", "/nowhere.json"]) == 1
-    assert "nowhere.json" in capsys.readouterr().err
+    assert capsys.readouterr().err == "opbox: /nowhere.json: expected a file, got a name that is not there\n"
 
 
 def test_ops(capsys: pytest.CaptureFixture[str]) -> None:
@@ -74,3 +91,225 @@ def test_a_reader_that_has_seen_enough() -> None:
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
     assert done.stdout.count("\n") == 1
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--version"], ["plot", "--hlp"], ["frobnicate"]])
+def test_what_asks_nothing_of_opbox_loads_nothing(words: list[str]) -> None:
+    code = (
+        f"import sys\nfrom opbox.cli import main\nmain({words!r})\n"
+        "print('importlib.metadata' in sys.modules)\n"
+        "print(*(m for m in sys.modules if m.partition('.')[0] in ('opbox', 'numpy', 'rich', 'opbox_service')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    *_, metadata, names = done.stdout.splitlines()
+    loaded = set(names.split())
+    # Only the option of a command needs that command.
+    assert words[0] == "plot" or loaded == {"opbox", "opbox._lazy", "opbox.cli", "opbox.cli.commands"}
+    assert "rich" not in loaded
+    assert metadata == str(words == ["--version"])  # the time of a fifth of --help
+
+
+def test_help_has_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    shown = capsys.readouterr().out
+    for name, (place, line) in commands.COMMANDS.items():
+        assert f"  {name} " in shown
+        assert line in shown
+        if place:
+            assert main([name, "--help"]) == 0
+            assert f"Usage: opbox {name}" in capsys.readouterr().out
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"opbox {mx.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["statsu"], "opbox: expected a command, got 'statsu': did you mean status?"),
+        (["xyzzy"], "opbox: expected a command, got 'xyzzy': see opbox --help"),
+        (["plot"], "opbox plot: Missing argument 'FILE': see opbox plot --help"),
+        (["status", "--live", "--json"], "opbox status: expected --live or --json, got both: see opbox status --help"),
+        (["sessions", "end"], "opbox sessions end: Missing argument 'ID...': see opbox sessions end --help"),
+        (["completion"], "opbox completion: Missing argument '{bash|zsh|fish}'. Choose from: bash, zsh, fish: see"),
+        (["completion", "cmd"], "opbox completion: Invalid value for '{bash|zsh|fish}': 'cmd' is not one of"),
+    ],
+)
+def test_words_that_are_wrong(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 2
+    shown = capsys.readouterr()
+    assert shown.err.startswith(message)
+    assert shown.err.count("\n") == 1
+    assert shown.out == ""
+
+
+def test_serve_without_the_service(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: [])
+    assert main(["serve", "--port", "0"]) == 1
+    assert capsys.readouterr().err == "opbox serve: needs opbox-service: pip install 'opbox[server]'\n"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", shell]) == 0
+    assert "_OPBOX_COMPLETE" in capsys.readouterr().out
+
+
+def test_names_are_completed() -> None:
+    environment = os.environ | {"_OPBOX_COMPLETE": "bash_complete", "COMP_WORDS": "opbox ops fullyc", "COMP_CWORD": "2"}
+    done = subprocess.run([sys.executable, "-m", "opbox.cli"], capture_output=True, text=True, env=environment)
+    assert done.stdout.splitlines() == ["plain,FullyConnected"]
+
+
+@pytest.mark.usefixtures("engine")
+def test_json_of_every_command(file: str, tmp_path: Path) -> None:
+    mx.nd.ones((2,)).asnumpy()
+    state = printed("status")
+    assert state["ready"]
+    assert len(state["sessions"]) == len(printed("sessions")["sessions"]) == 1
+    assert {
+        "name": "Flatten",
+        "doc": next(op["doc"] for op in printed("ops")["operators"] if op["name"] == "Flatten"),
+    } in (printed("ops")["operators"])
+    assert printed("ops", "flatten")["name"] == "Flatten"
+    shapes = {row["name"]: row["shape"] for row in printed("infer-shape", file, "data=2,5")["shapes"]}
+    assert shapes["f_weight"] == [3, 5]
+    assert printed("summary", file, "data=2,5")["parameters"] == 18 + 6
+    assert Path(printed("plot", file, "data=2,5", "-o", str(tmp_path / "x.svg"))["file"]).exists()
+    timed = printed("bench", file, "data=2,5", "--seconds", "0.05", "--train")
+    assert timed["steps"] >= 3
+    assert timed["samples_per_s"] > 0
+    (session,) = printed("sessions")["sessions"]
+    assert printed("sessions", "end", session["id"]) == {"ended": [session["id"]]}
+    assert printed("sessions") == {"sessions": []}
+
+
+@pytest.mark.usefixtures("engine")
+def test_run(file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = np.arange(10, dtype=np.float32).reshape(2, 5)
+    np.save(tmp_path / "data.npy", data)
+    assert main(["run", file, f"data={tmp_path / 'data.npy'}"]) == 1
+    assert "run: expected values for f_weight, f_bias, bn_gamma, bn_beta, bn_moving_mean, …: give --params FILE" in (
+        capsys.readouterr().err
+    )
+    weight = np.random.default_rng(1).standard_normal((3, 5)).astype(np.float32)
+    params = {"arg:f_weight": weight, "arg:f_bias": np.zeros(3), "arg:bn_gamma": np.ones(3), "arg:bn_beta": np.ones(3)}
+    params |= {"aux:bn_moving_mean": np.zeros(3), "aux:bn_moving_var": np.ones(3)}
+    mx.nd.save(str(tmp_path / "net.params"), {name: mx.nd.array(value) for name, value in params.items()})
+    words = ["run", file, f"data={tmp_path / 'data.npy'}", "--params", str(tmp_path / "net.params")]
+    (row,) = printed(*words, "-o", str(tmp_path / "out.npz"))["outputs"]
+    expected = data @ weight.T / np.sqrt(1.001) + 1
+    assert row["shape"] == [2, 3]
+    assert row["mean"] == pytest.approx(expected.mean(), rel=1e-5)
+    np.testing.assert_allclose(np.load(tmp_path / "out.npz")["bn_output"], expected, rtol=1e-5)
+    assert main([*words[:2], "data=random:4,5", "--draw-params"]) == 0
+    assert "(4, 3)" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("embedded")
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["run", "data=x.txt"],
+            "opbox: data: expected a .npy file, or zeros:, ones: or random: and a shape, got 'x.txt'",
+        ),
+        (["run", "data"], "opbox: inputs: expected name=file.npy or name=random:1,3,224,224, got 'data'"),
+        (["run", "data=ones:2,5", "--device", "tpu"], "opbox: device: expected cpu, gpu or gpu:1, got 'tpu'"),
+        (["run", "data=ones:2,5", "--params", "/nowhere.params"], "/nowhere.params"),
+        (["plot", "-o", "net.bmp"], "opbox: plot: expected a .svg, .pdf, .png or .dot file, got 'net.bmp'"),
+        (["plot", "-o", "net.svg", "dta=2,5"], "opbox: infer_shape: keyword argument 'dta' not found"),
+        (["summary", "data=x"], "opbox: shape of data: expected whole numbers with commas, got 'x'"),
+    ],
+)
+def test_values_that_are_wrong(words: list[str], message: str, file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([words[0], file, *words[1:]]) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_bench_needs_a_shape(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", file]) == 2
+    assert "expected the shape of an input, as data=1,3,224,224, got none" in capsys.readouterr().err
+
+
+def test_the_program_at_a_live_server(live: Live) -> None:
+    def opbox(*words: str, token: str = "ann") -> subprocess.CompletedProcess[str]:
+        environment = os.environ | {"OPBOX_URL": live.url, "OPBOX_TOKEN": TOKENS[token]}
+        return subprocess.run(
+            [sys.executable, "-m", "opbox.cli", *words], capture_output=True, text=True, env=environment
+        )
+
+    mx.connect(live.url, TOKENS["ann"])
+    try:
+        array = mx.nd.ones((256, 256))
+        array.wait_to_read()
+        session = json.loads(opbox("sessions", "--json").stdout)["sessions"][0]["id"]
+        shown = opbox("status").stdout
+        assert f"at {live.url}" in shown
+        assert "256.0 KiB" in shown
+        assert session in opbox("sessions", "--all", token="boss").stdout
+        refused = opbox("sessions", "--all")
+        assert (refused.returncode, refused.stdout) == (1, "")
+        assert "admin" in refused.stderr
+        assert opbox("sessions", "end", "nobodys").returncode == 1
+        assert opbox("sessions", "--all", "end", session, token="boss").stdout == f"ended {session}\n"
+        assert json.loads(opbox("sessions", "--json").stdout) == {"sessions": []}
+    finally:
+        with contextlib.suppress(mx.MXNetError):
+            mx.disconnect()
+
+
+def test_usage_at_a_live_server(live: Live) -> None:
+    def opbox(*words: str, token: str = "py") -> subprocess.CompletedProcess[str]:
+        environment = os.environ | {"OPBOX_URL": live.url, "OPBOX_TOKEN": TOKENS[token]}
+        return subprocess.run(
+            [sys.executable, "-m", "opbox.cli", "usage", *words], capture_output=True, text=True, env=environment
+        )
+
+    before = live.json("GET", "/v1/usage", owner="py").header
+    session = live.session("py")
+    assert session.run({"do": "zeros", "ids": [1], "shape": [1 << 20], "dtype": "float32"}).status == 200
+    mine = json.loads(opbox("--json").stdout)
+    assert (mine["owner"], mine["now"]["sessions"]) == ("py", before["now"]["sessions"] + 1)
+    assert mine["quotas"] == before["quotas"]
+    counts = [sum(day["sessions"] for day in answer["days"]) for answer in (before, mine)]
+    assert counts[1] == counts[0] + 1
+
+    present, head, *rows = opbox("--days", "31").stdout.splitlines()
+    assert present.startswith("py: ")
+    assert f"{mine['now']['sessions']} of {mine['quotas']['sessions']} sessions, 4.0 MiB" in present
+    assert head.lower().split()[:3] == ["day", "worker", "time"]
+    days = [row.split()[0] for row in rows]
+    assert days[-len(mine["days"]) :] == [day["day"] for day in mine["days"]]  # and a new one, past midnight
+
+    shown = opbox("--all", token="boss").stdout.splitlines()
+    assert shown[0].split()[1] in ("owner", "owners")
+    assert shown[1].lower().split()[:2] == ["owner", "day"]
+    assert any(row.split()[:2] == ["py", mine["days"][0]["day"]] for row in shown)
+    listed = json.loads(opbox("--all", "--json", token="boss").stdout)["owners"]
+    assert next(owner["quotas"] for owner in listed if owner["owner"] == "py") == mine["quotas"]
+    refused = opbox("--all")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "admin" in refused.stderr
+    assert session.delete().status == 200
+
+
+def test_a_terminal_gets_a_table_that_follows(live: Live) -> None:
+    environment = os.environ | {"OPBOX_URL": live.url, "OPBOX_TOKEN": TOKENS["bob"], "TERM": "xterm-256color"}
+    command = [sys.executable, "-m", "opbox.cli", "status", "--live", "--interval", "0.1"]
+    # Where the tests themselves run in the background, SIGINT is ignored, and would be by the program.
+    process = PtyProcess.spawn(
+        command, env=environment, dimensions=(30, 140), preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
+    )
+    shown = ""
+    try:
+        while shown.count("Ctrl-C ends this") < 3:
+            shown += process.read().decode()
+        process.sendintr()
+        with contextlib.suppress(EOFError):
+            while True:
+                shown += process.read().decode()
+        assert process.wait() == 130
+    finally:
+        process.terminate(force=True)
+    assert "0 sessions of yours" in shown
+    assert "Traceback" not in shown

@@ -14,8 +14,8 @@ CLIENT = Path(__file__).resolve().parents[2] / "client"
 
 LAYERS = (
     # What knows nothing of operators and engines.
-    "_lazy absent address attribute base http known_graphs lr_scheduler name nesting notebook proxies "
-    "registry session_scope token_store util",
+    "_lazy absent address attribute base drawing foreign html http known_graphs live_display "
+    "lr_scheduler name nesting notebook proxies registry session_scope token_store util",
     "_schema python_operators",
     # The source of operators that users write.
     "operator.bundle operator.closures operator.code_detection operator.custom operator.definition operator.gather "
@@ -23,10 +23,10 @@ LAYERS = (
     "operator.values",
     "connection context inference pending session",
     "ndarray",
-    "binding executor",
+    "binding executor recovery",
     "symbol",
     "operator contrib random rtc",
-    "callback initializer io metric model monitor optimizer rnn visualization",
+    "callback initializer io live_plot metric model monitor optimizer progress rnn visualization",
     "module",
     "test_utils",
     "lint",

@@ -24,7 +24,7 @@ ABSENT = {
     "quantized_conv quantized_elemwise_add quantized_elemwise_mul quantized_embedding quantized_flatten "
     "quantized_fully_connected quantized_pooling quantized_rnn requantize",
     "no operators of the list": "cumsum hawkesll imdecode round_ste sign_ste _imdecode",
-    "memory of other libraries": "from_dlpack to_dlpack_for_read to_dlpack_for_write",
+    "memory of other libraries": "to_dlpack_for_write",
     "control flow": "cond foreach while_loop _cond _foreach _while_loop",
     "in the module above": "Custom",
     "MXNet's own workings": "check_call current_context get_indexing_dispatch_code get_oshape_of_gather_nd_op "

@@ -86,3 +86,37 @@ def test_arrays_of_two_sessions_are_not_mixed(embedded: None) -> None:
                 first + second
     finally:
         other.close()
+
+
+def test_parameters_that_are_equal_and_not_the_same_are_other_calls(embedded: None) -> None:
+    x = mx.nd.array([-2.0, 3.0])
+    for _ in range(4):
+        assert mx.nd._internal._plus_scalar(x, scalar=1).asnumpy().tolist() == [-1, 4]
+        assert str((mx.nd._internal._rdiv_scalar(mx.nd.ones(1), scalar=-0.0)).asscalar()) == "-0.0"
+        assert str((mx.nd._internal._rdiv_scalar(mx.nd.ones(1), scalar=0.0)).asscalar()) == "0.0"
+        assert mx.nd.sum(x, axis=0).shape == (1,)
+        with pytest.raises(ParamError, match="keepdims"):
+            mx.nd.sum(x, axis=0, keepdims="maybe")
+
+
+def test_a_recurring_call_writes_where_it_is_asked_to(embedded: None) -> None:
+    x, w = mx.nd.ones((2, 3)), mx.nd.ones((4, 3))
+    for i in range(4):
+        out = mx.nd.zeros((2, 4))
+        assert mx.nd.FullyConnected(x * i, w, num_hidden=4, no_bias=True, out=out) is out
+        assert (out.asnumpy() == 3 * i).all()
+        assert (mx.nd.FullyConnected(x * i, w, num_hidden=4, no_bias=True).asnumpy() == 3 * i).all()
+        assert (mx.nd.add_n(x, x, x, num_args=3).asnumpy() == 3).all()
+        first, second = mx.nd.split(mx.nd.ones((2, 4)), num_outputs=2, axis=1)
+        assert first.shape == second.shape == (2, 2)
+
+
+def test_arrays_among_the_arguments_are_let_go_of(embedded: None) -> None:
+    session = mx.nd.ones((2, 3))._session
+    mx.nd.waitall()
+    for _ in range(3):
+        w = mx.nd.ones((4, 3))
+        mx.nd.FullyConnected(mx.nd.ones((2, 3)), weight=w, num_hidden=4, no_bias=True).wait_to_read()
+        number = w._id
+        del w
+        assert number in session._freed

@@ -220,7 +220,7 @@ def test_large_arrays_go_both_ways() -> None:
 
 def test_a_server_that_ends_is_told(tmp_path: Path) -> None:
     server = Live("none", tmp_path)
-    connection.use(HttpTransport(server.url, TOKENS["ann"]))
+    connection.use(HttpTransport(server.url, TOKENS["ann"], patience=0.1))
     x: Any = mx.nd.ones((2,))
     x.asnumpy()
     server.stop()

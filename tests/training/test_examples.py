@@ -91,7 +91,7 @@ def test_curl_session(server):
 
 def test_the_demo(server):
     program = str(EXAMPLES / "lenet_demo.py")
-    arguments = ("--url", server["OPBOX_URL"], "--token", server["OPBOX_TOKEN"])
+    arguments = ("--url", server["OPBOX_URL"], f"--token={server['OPBOX_TOKEN']}")
     printed = run(sys.executable, program, *arguments)
     assert float(re.search(r"validation accuracy +([\d.]+)", printed)[1]) >= 0.97
     assert float(re.search(r"requests per training step +([\d.]+)", printed)[1]) <= 1.05
@@ -102,8 +102,7 @@ def test_the_demo_says_when_it_has_not_learned(server):
     arguments = (
         "--url",
         server["OPBOX_URL"],
-        "--token",
-        server["OPBOX_TOKEN"],
+        f"--token={server['OPBOX_TOKEN']}",
         "--learning-rate",
         "0",
         "--epochs",

@@ -44,6 +44,12 @@ assert_type(x.exp().sum(axis=0), mx.NDArray)
 assert_type(x.transpose((1, 0)), mx.NDArray)
 assert_type(mx.nd.cast(x, dtype=np.float16), mx.NDArray)
 mx.nd.relu(x, out=x)
+assert_type(mx.nd.from_dlpack(np.zeros(3)), mx.NDArray)
 
 module = mx.mod.Module(loss, context=mx.cpu())
 module.fit(mx.io.NDArrayIter(np.zeros((4, 3)), np.zeros(4), batch_size=2), num_epoch=1, optimizer="sgd")
+plot = mx.viz.LivePlot(frequent=10)
+module.fit(
+    mx.io.NDArrayIter(np.zeros((4, 3)), np.zeros(4), batch_size=2), num_epoch=1, progress=False, batch_end_callback=plot
+)
+assert_type(mx.viz.plot_network(loss, shape={"data": (2, 3)}).render("net.svg"), str)

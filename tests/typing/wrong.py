@@ -29,3 +29,5 @@ mx.nd.relu(x, outs=x)  # no such parameter
 x.sum(axis="rows")  # integers
 x - "one"  # neither an array nor a number
 x.expp()  # no such method
+mx.viz.LivePlot(frequent="often")  # a number
+mx.viz.plot_network(data, shapes={"data": (2, 3)})  # no such parameter

@@ -32,17 +32,10 @@ def build(op: Operator, name: str, hint: str, tensor: Any) -> Callable[..., Any]
         hint: what automatic names of its nodes begin with.
         tensor: Symbol or NDArray.
     """
-    # A call with nothing but tensors, of which there are as many as the operator has inputs, needs no arranging.
     order = (*op.tensors, *op.params)
     inputs = frozenset(op.tensors)
 
-    plain: tuple[int, Callable[[Any], Any]] | None = tensor._plain(op)
-    count, call = plain or (-1, list)
-    tensors_alone = {tensor}
-
-    def function(*args: Any, **kwargs: Any) -> Any:
-        if not kwargs and len(args) == count and {*map(type, args)} == tensors_alone:
-            return call(args)
+    def sorted_call(*args: Any, **kwargs: Any) -> Any:
         keywords = {key: kwargs.pop(key) for key in KEYWORDS if key in kwargs}
         tensors: list[Any] = []
         named: dict[str, Any] = {}
@@ -81,10 +74,12 @@ def build(op: Operator, name: str, hint: str, tensor: Any) -> Callable[..., Any]
             return value
         raise TypeError(f"{name}: argument {key} must be a {tensor.__name__}, got {value!r}")
 
+    function: Any = tensor._shortened(op, sorted_call)
     function.__name__ = function.__qualname__ = name
     function.__doc__ = docstring(op, name)
-    function.__signature__ = signature(op)  # type: ignore[attr-defined]
-    return function
+    function.__signature__ = signature(op)
+    result: Callable[..., Any] = function
+    return result
 
 
 _signatures: dict[str, inspect.Signature] = {}

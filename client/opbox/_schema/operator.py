@@ -81,7 +81,8 @@ class Operator:
         self.count: str | None = self._in.get("count") if isinstance(self._in, dict) else None
         # Most operators' inputs and outputs depend on no parameter.
         self._aux = None
-        if isinstance(self._in, list) and not any("when" in slot for slot in self._in):
+        slots = self._in if isinstance(self._in, list) else ()
+        if slots and (not any("aux" in slot for slot in slots) or not any("when" in slot for slot in slots)):
             self._aux = frozenset(i for i, slot in enumerate(self._in) if slot.get("aux"))
 
     def __repr__(self) -> str:

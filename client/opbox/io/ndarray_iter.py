@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ..foreign import host_values, is_array
 from .desc import DataBatch, DataDesc, DataIter
 from .host_array import HostArray
 
@@ -30,7 +31,7 @@ def named_arrays(arrays: Any, allow_empty: bool, default_name: str) -> list[tupl
         if not allow_empty:
             raise AssertionError(f"{default_name}: expected arrays, got None")
         return []
-    if hasattr(arrays, "asnumpy") or hasattr(arrays, "__array__"):
+    if is_array(arrays):
         arrays = [arrays]
     if isinstance(arrays, (list, tuple)):
         if not arrays and not allow_empty:
@@ -51,7 +52,7 @@ def _numpy(name: str, value: Any) -> Array:
     if hasattr(value, "asnumpy"):
         return np.ascontiguousarray(value.asnumpy())
     try:
-        return np.ascontiguousarray(value, dtype=np.float32)
+        return np.ascontiguousarray(host_values(value), dtype=np.float32)
     except (TypeError, ValueError):
         raise TypeError(f"{name}: expected an NDArray or a numpy.ndarray, got {type(value).__name__}") from None
 
@@ -61,7 +62,7 @@ class NDArrayIter(DataIter):
 
     Args:
         data, label: an array, a list of arrays or a dict of them by name; all equally many samples. An array is what
-            numpy can read: NDArrays, numpy arrays, pandas data frames and series, tensors on the CPU.
+            numpy can read: NDArrays, numpy arrays, pandas data frames and series, tensors of torch.
         batch_size: samples of one batch.
         shuffle: draw a new order at each reset, with numpy's global generator (the same orders as MXNet's).
         last_batch_handle: what becomes of an incomplete last batch: "pad" (filled from the beginning, `batch.pad`

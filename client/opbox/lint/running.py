@@ -10,6 +10,7 @@ import numpy as np
 from opbox_protocol.errors import MXNetError, UnsupportedError
 
 from .. import ndarray, random
+from ..inference import infer_shape
 from ..operator import CustomOp
 from ..symbol.node import ordered
 from ..test_utils import default_context
@@ -66,7 +67,7 @@ class Trial:
     ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         """Shapes of arguments, outputs and states; ValueError when they stay unknown."""
         known = {name: shape for name, shape in known_shapes.items() if name in self.arguments}
-        arguments, outputs, states = self.symbol.infer_shape_partial(**known)
+        arguments, outputs, states = infer_shape(self.symbol, True, (), known)
         groups = []
         for names, shapes in ((self.arguments, arguments), (self.outputs, outputs), (self.states, states)):
             by_name = dict(zip(names, map(tuple, shapes or ()), strict=False))

@@ -73,6 +73,10 @@ class CompositeEvalMetric(EvalMetric):
         for metric in self.metrics:
             metric.update_later(label, pred)
 
+    def drop_lost(self) -> None:
+        for metric in self.metrics:
+            metric.drop_lost()
+
     def reset(self) -> None:
         for metric in self.metrics:
             metric.reset()

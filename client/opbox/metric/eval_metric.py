@@ -6,11 +6,14 @@ each line of the log.
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Protocol
 
 import numpy
+
+from opbox_protocol.errors import MXNetError
 
 from .. import registry
 from ..io.host_array import HostArray
@@ -178,6 +181,12 @@ class EvalMetric:
                 self.update_dict(_arrays(label), _arrays(pred))
         finally:
             self._pending = queue or None
+
+    def drop_lost(self) -> None:
+        """Leave out the updates held back whose values were lost with their session; the others are made up for."""
+        while self._pending:
+            with contextlib.suppress(MXNetError):
+                self._settle()
 
     def reset(self) -> None:
         """Forget everything."""

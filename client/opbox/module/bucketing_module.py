@@ -57,6 +57,10 @@ class BucketingModule(BaseModule):
         self._current: Module = self._new(default_bucket_key)
         self._default: Module = self._current
 
+    def _parts(self) -> list[Module]:
+        """The modules that a training's checkpoint is of."""
+        return [self._default, *(module for module in self._buckets.values() if module is not self._default)]
+
     def _new(self, bucket_key: Any) -> Module:
         symbol, data_names, label_names = self._sym_gen(bucket_key)
         return Module(symbol, data_names, label_names, **self._options)

@@ -6,11 +6,11 @@ size costs a bind, not a copy, and going back costs nothing.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from cachetools import LRUCache
 
 from opbox_protocol.errors import MXNetError
 
@@ -54,7 +54,7 @@ class Executors:
         self.args: dict[str, NDArray] = dict(shared.args) if shared else {}
         self.grads: dict[str, NDArray] = dict(shared.grads) if shared else {}
         self.aux: dict[str, NDArray] = dict(shared.aux) if shared else {}
-        self._bound: OrderedDict[Any, Any] = OrderedDict()
+        self._bound: LRUCache[Any, Any] = LRUCache(MAX_BOUND)
         self.current: Any = None
 
     def select(self, shapes: Sequence[DataDesc]) -> Any:
@@ -66,11 +66,15 @@ class Executors:
         key = tuple((desc.name, tuple(desc.shape), np.dtype(desc.dtype).name) for desc in shapes)
         if key not in self._bound:
             self._bound[key] = self._bind(shapes)
-            if len(self._bound) > MAX_BOUND:
-                self._bound.popitem(last=False)
-        self._bound.move_to_end(key)
         self.current = self._bound[key]
         return self.current
+
+    def __len__(self) -> int:
+        return len(self._bound)
+
+    def all(self) -> list[Any]:
+        """All executors that are bound."""
+        return list(self._bound.values())
 
     def _bind(self, shapes: Sequence[DataDesc]) -> Any:
         known_shapes = {desc.name: tuple(desc.shape) for desc in shapes if desc.name in self._arguments}

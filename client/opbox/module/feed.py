@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..foreign import host_values
 from ..io import DataDesc
 from ..io.host_array import HostArray
 from ..ndarray import NDArray
@@ -40,4 +41,4 @@ def label_value(label: Any) -> Any:
         return label
     if isinstance(label, NDArray):
         return label._fetch_async()
-    return HostArray(np.array(label))
+    return HostArray(np.array(host_values(label)))

@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
-import numpy as np
+from opbox_protocol.errors import MXNetError
 
 from .. import metric as metrics
+from ..foreign import host_values, is_array
 from ..initializer import Uniform
 from ..io import DataBatch, DataIter
 from ..model import BatchEndParam
 from ..ndarray import NDArray, concatenate
+from ..progress import training_bar
+from .training_recovery import TrainingRecovery, attempt
 
 __all__ = ["fit", "iter_predict", "predict", "score", "train_epoch"]
 
@@ -127,8 +132,8 @@ def predict(
     Raises:
         ValueError: `eval_data` is neither.
     """
-    if isinstance(eval_data, (NDArray, np.ndarray)) or hasattr(eval_data, "asnumpy"):
-        self.forward(DataBatch([eval_data]))
+    if is_array(eval_data) and not isinstance(eval_data, DataIter):
+        self.forward(DataBatch([host_values(eval_data) if not isinstance(eval_data, NDArray) else eval_data]))
         return self.get_outputs()[0]
     if not isinstance(eval_data, DataIter):
         raise ValueError(f"eval_data: expected a DataIter or an array, got {type(eval_data).__name__}")
@@ -169,6 +174,9 @@ def fit(
     validation_metric: Any = None,
     monitor: Any = None,
     sparse_row_id_fn: Any = None,
+    checkpoint_every: int | None = None,
+    checkpoint_name: str = "fit",
+    progress: bool | None = None,
 ) -> None:
     """Bind, initialize and train.
 
@@ -184,6 +192,13 @@ def fit(
         force_rebind: as of `bind`.
         begin_epoch, num_epoch: the epochs are begin_epoch to num_epoch - 1.
         monitor: a `Monitor` to install.
+        checkpoint_every: have the server save the training every so many steps, and go on from there when the session
+            is lost (its worker has died, the server has been restarted): so many steps are lost at the most, and a
+            warning says how many. Not in MXNet. The server needs OPBOX_STATE_DIR.
+        checkpoint_name: of that checkpoint, among the user's: trainings at the same time take different ones.
+        progress: whether to show a bar with the time left, samples per second and metrics (plain lines where standard
+            error is no terminal); None for OPBOX_PROGRESS (1 or 0), and without it for a bar at a terminal or in a
+            notebook unless there is a `batch_end_callback`. What is logged stays as it is.
 
     Example:
         >>> mod = mx.mod.Module(symbol)
@@ -212,30 +227,50 @@ def fit(
         validation_metric = eval_metric
     if not isinstance(eval_metric, metrics.EvalMetric):
         eval_metric = metrics.create(eval_metric)
-    for epoch in range(begin_epoch, num_epoch):
-        tic = time.time()
-        train_epoch(self, epoch, train_data, eval_metric, batch_end_callback, monitor)
-        self.logger.info("Epoch[%d] Time cost=%.3f", epoch, time.time() - tic)
-        arg_params, aux_params = self.get_params()
-        for callback in _listed(epoch_end_callback):
-            callback(epoch, self.symbol, arg_params, aux_params)
-        if eval_data is not None:
-            values = self.score(
-                eval_data,
-                validation_metric,
-                score_end_callback=eval_end_callback,
-                batch_end_callback=eval_batch_end_callback,
-                epoch=epoch,
-            )
-            for name, value in values:
-                self.logger.info("Epoch[%d] Validation-%s=%f", epoch, name, value)
-        train_data.reset()
+    recovery = None
+    if checkpoint_every is not None:
+        recovery = TrainingRecovery(self, checkpoint_name, checkpoint_every, eval_metric)
+    epochs = range(begin_epoch, num_epoch)
+    bar = training_bar(progress, batch_end_callback, epochs, train_data)
+    callbacks = batch_end_callback if bar is None else [*_listed(batch_end_callback), bar]
+    with nullcontext() if bar is None else bar.beside_logs(self.logger):
+        for epoch in epochs:
+            tic = time.time()
+            batches = train_epoch(self, epoch, train_data, eval_metric, callbacks, monitor, recovery)
+            if bar is not None:
+                bar.epoch_ended(batches)
+            self.logger.info("Epoch[%d] Time cost=%.3f", epoch, time.time() - tic)
+            arg_params, aux_params = attempt(recovery, self.get_params)
+            for callback in _listed(epoch_end_callback):
+                callback(epoch, self.symbol, arg_params, aux_params)
+            if eval_data is not None:
+                scored = partial(
+                    self.score,
+                    eval_data,
+                    validation_metric,
+                    score_end_callback=eval_end_callback,
+                    batch_end_callback=eval_batch_end_callback,
+                    epoch=epoch,
+                )
+                values = attempt(recovery, scored)
+                for name, value in values:
+                    self.logger.info("Epoch[%d] Validation-%s=%f", epoch, name, value)
+            train_data.reset()
 
 
 def train_epoch(
-    self: Any, epoch: int, train_data: Any, eval_metric: Any, batch_end_callback: Callbacks, monitor: Any
-) -> None:
-    """One pass over the data, and its metric in the log."""
+    self: Any,
+    epoch: int,
+    train_data: Any,
+    eval_metric: Any,
+    batch_end_callback: Callbacks,
+    monitor: Any,
+    recovery: TrainingRecovery | None = None,
+) -> int:
+    """One pass over the data, and its metric in the log; returns the number of its batches.
+
+    A step that is lost with its session is passed over.
+    """
     eval_metric.reset()
     batches = iter(train_data)
     next_batch = next(batches, None)
@@ -245,18 +280,27 @@ def train_epoch(
         data_batch = next_batch
         if monitor is not None:
             monitor.tic()
-        self.forward_backward(data_batch)
-        self.update()
-        self.update_metric(eval_metric, data_batch.label)
-        self._flush()
+        try:
+            if recovery is not None:
+                recovery.begin()
+            self.forward_backward(data_batch)
+            self.update()
+            if recovery is not None:
+                recovery.step()
+            self.update_metric(eval_metric, data_batch.label)
+            self._flush()
+        except MXNetError as error:
+            if recovery is None:
+                raise
+            recovery.recover(error)
         next_batch = next(batches, None)
         if next_batch is not None:
-            self.prepare(next_batch)
+            attempt(recovery, partial(self.prepare, next_batch))
         if monitor is not None:
             monitor.toc_print()
         if next_batch is None:
             # Before the callbacks: one of them may reset the metric.
-            totals = eval_metric.get_global_name_value()
+            totals = attempt(recovery, eval_metric.get_global_name_value)
         if batch_end_callback is not None:
             param = BatchEndParam(epoch=epoch, nbatch=nbatch, eval_metric=eval_metric, locals=locals())
             for callback in _listed(batch_end_callback):
@@ -264,3 +308,4 @@ def train_epoch(
         nbatch += 1
     for name, value in totals:
         self.logger.info("Epoch[%d] Train-%s=%f", epoch, name, value)
+    return nbatch

@@ -8,16 +8,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..context import Context, current_context
-from ..initializer import Uniform
 from ..io import DataDesc
 from ..model import load_checkpoint
-from ..ndarray import NDArray
 from ..optimizer import Optimizer, Updater
+from . import checkpoints, initialization, results
 from .base_module import BaseModule
 from .binding import Binding
-from .feed import label_value
 from .names import ArgumentNames
 from .parameters import Parameters
+from .showing import html
 from .training import Training
 
 __all__ = ["Module"]
@@ -67,6 +66,10 @@ class Module(BaseModule):
         self._binding: Binding | None = None
         self._training: Training | None = None
         self._states_file: str | None = None
+
+    def _repr_html_(self) -> str:
+        """What it is fed with, its parameters and outputs, for a notebook."""
+        return html(self)
 
     # ---- what it is
 
@@ -139,26 +142,9 @@ class Module(BaseModule):
             mod._states_file = f"{prefix}-{epoch:04d}.states"
         return mod
 
-    def save_checkpoint(
-        self, prefix: str, epoch: int, save_optimizer_states: bool = False, remove_amp_cast: bool = True
-    ) -> None:
-        """Write `<prefix>-symbol.json` and `<prefix>-<epoch>.params`, and if asked `.states`."""
-        self._symbol.save(f"{prefix}-symbol.json")
-        param_name = f"{prefix}-{epoch:04d}.params"
-        self.save_params(param_name)
-        logging.info("checkpoint written: %s", param_name)
-        if save_optimizer_states:
-            state_name = f"{prefix}-{epoch:04d}.states"
-            self.save_optimizer_states(state_name)
-            logging.info("optimizer states written: %s", state_name)
-
-    def save_optimizer_states(self, fname: str) -> None:
-        """Write the optimizer's states to a file (see `optimizer.Updater.get_states`)."""
-        self._trained.save_states(fname)
-
-    def load_optimizer_states(self, fname: str) -> None:
-        """Take the optimizer's states from a file."""
-        self._trained.load_states(fname)
+    save_checkpoint = checkpoints.save_checkpoint
+    save_optimizer_states = checkpoints.save_optimizer_states
+    load_optimizer_states = checkpoints.load_optimizer_states
 
     # ---- binding
 
@@ -225,40 +211,7 @@ class Module(BaseModule):
 
     # ---- parameters
 
-    def init_params(
-        self,
-        initializer: Any = Uniform(0.01),  # noqa: B008  (it holds no state)
-        arg_params: Mapping[str, Any] | None = None,
-        aux_params: Mapping[str, Any] | None = None,
-        allow_missing: bool = False,
-        force_init: bool = False,
-        allow_extra: bool = False,
-    ) -> None:
-        """Fill parameters and auxiliary states: from those given, the rest by the initializer.
-
-        Args:
-            initializer: for what `arg_params` and `aux_params` do not have.
-            arg_params, aux_params: values by name; None for none.
-            allow_missing: whether the given ones may be incomplete.
-            force_init: do it again.
-            allow_extra: whether the given ones may hold names that the symbol lacks.
-
-        Raises:
-            RuntimeError: a given dict lacks a name, without `allow_missing`.
-            ValueError: it has a name too many, without `allow_extra`; or the initializer has no rule for a name.
-        """
-        if self.params_initialized and not force_init:
-            warnings.warn(
-                "init_params: the parameters are set already, and stay: give force_init=True to set them anew",
-                stacklevel=2,
-            )
-            return
-        if not allow_extra:
-            self._parameters.check_known(arg_params, aux_params)
-        attrs = self._symbol.attr_dict()
-        self._parameters.initialize(self._bound.executors, attrs, initializer, arg_params, aux_params, allow_missing)
-        self.params_initialized = True
-        self._flush()
+    init_params = initialization.init_params
 
     def set_params(
         self,
@@ -286,32 +239,7 @@ class Module(BaseModule):
 
     # ---- the optimizer
 
-    def init_optimizer(
-        self,
-        kvstore: Any = "local",
-        optimizer: Any = "sgd",
-        optimizer_params: Any = (("learning_rate", 0.01),),
-        force_init: bool = False,
-    ) -> None:
-        """Make the optimizer. Gradients are rescaled by 1 / batch size unless `optimizer_params` says otherwise.
-
-        Args:
-            kvstore: taken for its callers' sake.
-            optimizer: a name, or an `Optimizer`.
-            optimizer_params: its arguments: a dict, or pairs.
-            force_init: do it again.
-        """
-        self._check_ready()
-        if self.optimizer_initialized and not force_init:
-            self.logger.warning(
-                "init_optimizer: there is an optimizer already, and it stays: force_init=True makes a new one"
-            )
-            return
-        self._training = Training(optimizer, optimizer_params, self.symbol, self._names, self._bound.batch_size())
-        self.optimizer_initialized = True
-        if self._states_file is not None:
-            self.load_optimizer_states(self._states_file)
-            self._states_file = None
+    init_optimizer = initialization.init_optimizer
 
     def borrow_optimizer(self, shared_module: Module) -> None:
         """Use another module's optimizer, states included."""
@@ -348,50 +276,19 @@ class Module(BaseModule):
             raise AssertionError("backward: the module was bound without gradients: bind it with for_training=True")
         self._bound.backward(out_grads)
 
-    def get_outputs(self, merge_multi_context: bool = True) -> list[NDArray]:
-        """The outputs of the batch run last; each belongs to the executor, and changes with the next batch."""
-        self._check_ready()
-        return list(self._exec.outputs)
-
-    def get_input_grads(self, merge_multi_context: bool = True) -> list[NDArray]:
-        """The gradients of the data of the batch run last, in the order of `data_shapes`."""
-        self._check_ready()
-        if not self.inputs_need_grad:
-            raise AssertionError("re-bind with inputs_need_grad=True to have gradients of the inputs")
-        return [self._exec.grad_dict[desc.name] for desc in self.data_shapes]
-
-    def get_states(self, merge_multi_context: bool = True) -> list[NDArray]:
-        """The arrays of `state_names`."""
-        self._check_ready()
-        return [self._exec.arg_dict[name] for name in self._names.states]
-
-    def set_states(self, states: Any = None, value: Any = None) -> None:
-        """Set the arrays of `state_names`: each to one of `states`, or all to `value`."""
-        self._check_ready()
-        if (states is None) == (value is None):
-            raise AssertionError("set_states: expected either states or value")
-        for position, state in enumerate(self.get_states()):
-            state[:] = value if states is None else states[position]
-
-    def update_metric(self, eval_metric: Any, labels: Any, pre_sliced: bool = False) -> None:
-        """Take the outputs of the batch run last into a metric, without waiting for them.
-
-        Args:
-            eval_metric: an `EvalMetric`.
-            labels: the batch's labels.
-            pre_sliced: concerns several devices; must be False.
-        """
-        if pre_sliced:
-            raise AssertionError("pre_sliced: there is one device, and no slices")
-        names = [desc.name for desc in self._bound.labels or ()]
-        values = {name: label_value(label) for name, label in zip(names, labels or (), strict=False)}
-        wanted = eval_metric.output_names if eval_metric.output_names is not None else self._names.outputs
-        outputs = zip(self._names.outputs, self._exec.outputs, strict=True)
-        eval_metric.update_later(values, {name: out._fetch_async() for name, out in outputs if name in wanted})
+    get_outputs = results.get_outputs
+    get_input_grads = results.get_input_grads
+    get_states = results.get_states
+    set_states = results.set_states
+    update_metric = results.update_metric
 
     def install_monitor(self, mon: Any) -> None:
         """Let a `Monitor` see the executor's arrays."""
         mon.install(self._exec)
+
+    def _parts(self) -> list[Module]:
+        """The modules that a training's checkpoint is of."""
+        return [self]
 
     def _flush(self) -> None:
         self._context.session.flush()

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 from .._schema.namespaces import attach, install
 from . import contributed, random
-from .array import NDArray, array, imperative, invoke, waitall
+from .array import NDArray, array
 from .creation import (
     arange,
     concatenate,
     empty,
     eye,
+    from_dlpack,
     from_numpy,
     full,
     histogram,
@@ -21,10 +22,12 @@ from .creation import (
     onehot_encode,
     ones,
     split_v2,
+    to_dlpack_for_read,
     zeros,
 )
 from .custom import Custom
 from .files import load, load_frombuffer, save
+from .invocation import imperative, invoke, waitall
 from .two_operands import (
     add,
     divide,
@@ -69,6 +72,7 @@ __all__ = [
     "empty",
     "equal",
     "eye",
+    "from_dlpack",
     "from_numpy",
     "full",
     "greater",
@@ -102,6 +106,7 @@ __all__ = [
     "sparse",
     "split_v2",
     "subtract",
+    "to_dlpack_for_read",
     "true_divide",
     "waitall",
     "zeros",

@@ -8,28 +8,27 @@ Shape and element type are known here where they follow without asking; else the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Unpack
 
 import numpy as np
 
 from opbox_protocol.commands import ViewPart
 from opbox_protocol.errors import MXNetError
-from opbox_protocol.mxnet import NP_SHAPE, attribute_text, dtype_name
+from opbox_protocol.mxnet import dtype_name
 
 from .. import _schema
 from ..context import Context, current_context
-from ..session import Session, sessions
-from ..util import is_np_shape
+from ..foreign import host_values
+from ..html import preformatted, shape_text
+from ..session import Session
 from . import indexing
 from .arithmetic import Arithmetic
 from .fluent import Fluent
 from .handle import Handle
-from .invoke_form import InvokeForm, form_of, plain_form
 from .printing import values_text
 
-__all__ = ["NDArray", "array", "imperative", "invoke", "session_of", "waitall"]
+__all__ = ["NDArray", "array", "from_host"]
 
 
 class NDArray(Handle, Arithmetic, Fluent):
@@ -43,13 +42,18 @@ class NDArray(Handle, Arithmetic, Fluent):
     @property
     def T(self) -> NDArray:
         """The transpose: axes in reverse order."""
-        return self if self.ndim < 2 else _one(imperative("transpose", [self]))
+        return self if self.ndim < 2 else _one(self._imperative("transpose", [self]))
 
     def __iter__(self) -> Iterator[NDArray]:
         return (self[i] for i in range(len(self)))
 
     def __repr__(self) -> str:
         return f"\n{values_text(self)}\n<{type(self).__name__} {'x'.join(str(d) for d in self.shape)} @{self.context}>"
+
+    def _repr_html_(self) -> str:
+        """The values for a notebook; of a large array only the corners are fetched."""
+        caption = f"{type(self).__name__} {shape_text(self.shape)}, {self._numpy_dtype.name}, {self.context}"
+        return preformatted(values_text(self), caption)
 
     def __reduce__(self) -> Any:
         return _unpickled, (self.asnumpy(),)
@@ -106,24 +110,24 @@ class NDArray(Handle, Arithmetic, Fluent):
 
     def flatten(self, inplace: bool = False) -> NDArray:
         """A matrix: all axes but the first in one."""
-        return self.reshape((self.shape[0], -1)) if inplace else _one(imperative("Flatten", [self]))
+        return self.reshape((self.shape[0], -1)) if inplace else _one(self._imperative("Flatten", [self]))
 
     def expand_dims(self, axis: int, inplace: bool = False) -> NDArray:
         """With a new axis of size 1 at `axis`."""
-        return _one(imperative("expand_dims", [self], {"axis": axis}))
+        return _one(self._imperative("expand_dims", [self], {"axis": axis}))
 
     def squeeze(self, axis: Any = None, inplace: bool = False) -> NDArray:
         """Without the axes of size 1, or without the given ones of them."""
-        return _one(imperative("squeeze", [self], {} if axis is None else {"axis": axis}))
+        return _one(self._imperative("squeeze", [self], {} if axis is None else {"axis": axis}))
 
     def broadcast_to(self, shape: Any) -> NDArray:
         """Repeated along axes of size 1, up to `shape`."""
-        return _one(imperative("broadcast_to", [self], {"shape": tuple(shape)}))
+        return _one(self._imperative("broadcast_to", [self], {"shape": tuple(shape)}))
 
     def transpose(self, *axes: Any, **kwargs: Any) -> NDArray:
         """With axes in another order; reversed when none is given."""
         wanted = kwargs.get("axes", axes[0] if len(axes) == 1 and isinstance(axes[0], tuple | list) else axes)
-        return _one(imperative("transpose", [self], {"axes": tuple(wanted)} if wanted else {}))
+        return _one(self._imperative("transpose", [self], {"axes": tuple(wanted)} if wanted else {}))
 
     def split_v2(self, indices_or_sections: Any, axis: int = 0, squeeze_axis: bool = False) -> Any:
         """Parts along an axis: a number of equal ones, or those between indices."""
@@ -134,24 +138,24 @@ class NDArray(Handle, Arithmetic, Fluent):
         else:
             raise ValueError(f"split_v2: expected a number of parts or a list of indices, got {indices_or_sections!r}")
         params = {"indices": tuple(indices), "axis": axis, "squeeze_axis": squeeze_axis, "sections": sections}
-        return imperative("_split_v2", [self], params)
+        return self._imperative("_split_v2", [self], params)
 
     def diag(self, k: int = 0, **kwargs: Any) -> NDArray:
         """The diagonal `k` of a matrix, or a matrix with this as its diagonal."""
-        return _one(imperative("diag", [self], {"k": k, **kwargs}))
+        return _one(self._imperative("diag", [self], {"k": k, **kwargs}))
 
     # -- copies -----------------------------------------------------------------------------------------------
 
     def copy(self) -> NDArray:
         """A copy on the same device."""
-        return _one(imperative("_copy", [self]))
+        return _one(self._imperative("_copy", [self]))
 
     def astype(self, dtype: Any, copy: bool = True) -> NDArray:
         """With another element type; this array itself when `copy` is False and it has the type."""
         name = dtype_name(dtype)
         if not copy and self._numpy_dtype.name == name:
             return self
-        return _one(imperative("Cast", [self], {"dtype": name}))
+        return _one(self._imperative("Cast", [self], {"dtype": name}))
 
     def copyto(self, other: Any) -> NDArray:
         """Written to another array (of any device and type), or to a new one on a `Context`.
@@ -201,33 +205,10 @@ class NDArray(Handle, Arithmetic, Fluent):
 
     # -- what the modules below and beside this one call --------------------------------------------------------
 
+    # `invocation` sets these.
     _imperative: ClassVar[Callable[..., Any]]
-
-    @staticmethod
-    def _plain(op: _schema.Operator) -> tuple[int, Callable[[Sequence[Any]], Any]] | None:
-        """The number of inputs that `op` has without parameters, and what runs it on so many arrays; None: it must
-        have parameters, or its result depends on more than its arrays."""
-        if op.count is not None or op.required or op.result_shape == "given" or not op.tensors:
-            return None
-        names = op.input_names({})
-        return (len(names), partial(_record, InvokeForm(op, {}))) if names == op.tensors[: len(names)] else None
-
-    @classmethod
-    def _apply(
-        cls,
-        op: _schema.Operator,
-        hint: str,
-        tensors: Sequence[Any],
-        named: Mapping[str, Any],
-        params: Mapping[str, Any],
-        keywords: Mapping[str, Any],
-    ) -> Any:
-        """What the functions made from the catalogue call."""
-        attrs = dict(params)
-        ctx = _context(attrs.pop("ctx", None))
-        attrs, inputs = op.arranged(tensors, named, attrs)
-        arrays = [x if isinstance(x, NDArray) else array(x, ctx, getattr(x, "dtype", None)) for x in inputs]
-        return invoke(op, attrs, arrays, keywords.get("out"), ctx)
+    _shortened: ClassVar[Callable[[_schema.Operator, Callable[..., Any]], Callable[..., Any]]]
+    _apply: ClassVar[Callable[..., Any]]
 
     def _new(self, values: np.ndarray[Any, Any]) -> NDArray:
         """A new array on this one's device, of host values that nobody changes afterwards."""
@@ -235,6 +216,7 @@ class NDArray(Handle, Arithmetic, Fluent):
 
     def _beside(self, values: Any) -> NDArray:
         """A copy of an array of another library on this one's device, in its own type."""
+        values = host_values(values)
         return array(values, self.context, getattr(values, "dtype", None))
 
 
@@ -252,7 +234,8 @@ def array(source_array: Any, ctx: Context | None = None, dtype: Any = None) -> N
     """A new array of the given values, which are copied.
 
     Args:
-        source_array: an array of any kind, a number, or nested lists.
+        source_array: an array of any library (numpy's, a tensor of torch on any device, a data frame, what speaks
+            DLPack), a number, or nested lists.
         ctx: the device; the current one when None.
         dtype: the element type; by default that of an NDArray, and float32 for anything else.
     """
@@ -263,99 +246,10 @@ def array(source_array: Any, ctx: Context | None = None, dtype: Any = None) -> N
             return moved.astype(dtype)
         return moved.copy() if moved is source_array else moved
     if hasattr(source_array, "asnumpy"):
-        source_array, dtype = source_array.asnumpy(), dtype or source_array.dtype
+        dtype = dtype or source_array.dtype
+    source_array = host_values(source_array)
     wanted = np.dtype(np.float32 if dtype is None else dtype)
     return from_host(np.array(source_array, dtype=wanted, order="C", copy=True), ctx.session)
-
-
-def imperative(
-    op: str, inputs: Sequence[Handle], params: Mapping[str, Any] | None = None, out: Any = None, ctx: Any = None
-) -> Any:
-    """Run the operator of that name; see `invoke`."""
-    if not params:
-        form = plain_form(op)
-        if form.op.result_shape != "given":
-            return _record(form, inputs, out, ctx)
-    attrs = {key: attribute_text(value) for key, value in (params or {}).items()}
-    return invoke(_schema.get(op), attrs, inputs, out, ctx)
-
-
-NDArray._imperative = staticmethod(imperative)
-
-
-def invoke(
-    op: _schema.Operator, attrs: Mapping[str, str], inputs: Sequence[Handle], out: Any = None, ctx: Any = None
-) -> Any:
-    """Run an operator.
-
-    Args:
-        op: the operator.
-        attrs: its parameters, as strings.
-        inputs: its inputs in order.
-        out: an array, or several, to write to.
-        ctx: the device, when there are no inputs.
-
-    Returns:
-        The visible output, or a list when there are several; `out` when it was given.
-
-    Raises:
-        MXNetError: inputs on different devices. What the operator itself refuses is raised at the next wait.
-    """
-    if op.result_shape == "given" and is_np_shape():
-        attrs = {**attrs, NP_SHAPE: "True"}
-    return _record(form_of(op, attrs), inputs, out, ctx)
-
-
-def _record(form: InvokeForm, inputs: Sequence[Handle], out: Any = None, ctx: Any = None) -> Any:
-    """Have the session run an operator; see `invoke`."""
-    session = inputs[0]._session if inputs and out is None else session_of(form.op, inputs, out, ctx)
-    numbers = []
-    for array in inputs:
-        if array._session is not session:
-            session_of(form.op, inputs, out, ctx)  # raises
-        numbers.append(array._id)
-    if out is not None:
-        targets = [array._id for array in (out if isinstance(out, list | tuple) else [out])]
-        session.record(form.command(numbers, targets, into=True))
-        return out
-    shape, dtype = form.result(inputs)
-    if form.outputs == 1:
-        id = session.new_id()
-        session.record(form.command(numbers, [id]))
-        return NDArray(session, id, shape, dtype)
-    count = form.op.visible_outputs(form.attrs)
-    outputs = [NDArray(session, session.new_id(), shape, dtype) for _ in range(count)]
-    session.record(form.command(numbers, [array._id for array in outputs]))
-    return outputs[0] if count == 1 else outputs
-
-
-def session_of(op: _schema.Operator, inputs: Sequence[Handle], out: Any, ctx: Any) -> Session:
-    """The session that runs an operator: that of its arrays, or of `ctx` when there are none.
-
-    Raises:
-        MXNetError: the arrays are on different devices.
-    """
-    arrays = list(inputs)
-    if out is not None:
-        arrays += list(out) if isinstance(out, list | tuple) else [out]
-    if not arrays:
-        context: Context = ctx if ctx is not None else current_context()
-        return context.session
-    session = arrays[0]._session
-    for other in arrays:
-        if other._session is not session:
-            raise MXNetError(
-                f"{op.name}: expected all arrays on {session.device}, got one on {other._session.device}; move it with "
-                "as_in_context"
-            )
-    return session
-
-
-def _context(ctx: Any) -> Context | None:
-    if ctx is None or isinstance(ctx, Context):
-        return ctx
-    kind, _, number = str(ctx).rstrip(")").partition("(")
-    return Context(kind, int(number or 0))
 
 
 def _one(result: Any) -> NDArray:
@@ -365,9 +259,3 @@ def _one(result: Any) -> NDArray:
 
 def _unpickled(values: np.ndarray[Any, Any]) -> NDArray:
     return from_host(values, current_context().session)
-
-
-def waitall() -> None:
-    """Wait until every session has run what was asked for; raises the first thing that failed."""
-    for session in sessions().values():
-        session.wait()

@@ -9,9 +9,10 @@ from typing import Any
 
 from ..context import Context, current_context
 from . import random
-from .array import NDArray, imperative
+from .array import NDArray
 from .control_flow import cond, foreach, while_loop
 from .creation import full
+from .invocation import imperative
 from .two_operands import logical_and
 
 __all__ = [

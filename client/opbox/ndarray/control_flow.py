@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..nesting import flatten, regroup
-from .array import NDArray, imperative
+from .array import NDArray
 from .creation import zeros
+from .invocation import imperative
 
 __all__ = ["cond", "foreach", "while_loop"]
 

@@ -9,15 +9,18 @@ import numpy as np
 
 from opbox_protocol.mxnet import dtype_name
 
+from .. import foreign
 from ..base import is_number
 from ..context import Context, current_context
-from .array import NDArray, array, from_host, imperative
+from .array import NDArray, array, from_host
+from .invocation import imperative
 
 __all__ = [
     "arange",
     "concatenate",
     "empty",
     "eye",
+    "from_dlpack",
     "from_numpy",
     "full",
     "histogram",
@@ -27,6 +30,7 @@ __all__ = [
     "onehot_encode",
     "ones",
     "split_v2",
+    "to_dlpack_for_read",
     "zeros",
 ]
 
@@ -34,6 +38,29 @@ __all__ = [
 def from_numpy(ndarray: np.ndarray[Any, Any], zero_copy: bool = True) -> NDArray:
     """An array of the values of a numpy array, in its type."""
     return array(ndarray, dtype=ndarray.dtype)
+
+
+def from_dlpack(dlpack: Any) -> NDArray:
+    """An array of the values of another library's, in its type: what has `__dlpack__`, or a capsule of it.
+
+    Raises:
+        TypeError: something else, or values that numpy cannot have.
+
+    Example:
+        >>> mx.nd.from_dlpack(torch.arange(3))
+    """
+    if hasattr(dlpack, "__dlpack__"):
+        values = foreign.from_dlpack(dlpack)
+    elif type(dlpack).__name__ == "PyCapsule":
+        values = foreign.from_capsule(dlpack)
+    else:
+        raise TypeError(f"from_dlpack: expected an array with __dlpack__ or a capsule, got {type(dlpack).__name__}")
+    return array(values, dtype=values.dtype)
+
+
+def to_dlpack_for_read(data: NDArray) -> Any:
+    """A DLPack capsule of a copy of an array's values."""
+    return data.to_dlpack_for_read()
 
 
 def _shape(shape: Any) -> tuple[int, ...]:

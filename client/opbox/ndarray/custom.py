@@ -9,7 +9,8 @@ from opbox_protocol.mxnet import attribute_text
 
 from ..operator.definition import registered
 from ..operator.sending import define
-from .array import NDArray, invoke, session_of
+from .array import NDArray
+from .invocation import invoke, session_of
 
 __all__ = ["Custom"]
 

@@ -109,7 +109,8 @@ class Handle:
         Raises:
             MXNetError: something that the values rest on failed; the message has the user's line.
         """
-        return self._fetch_async().result()  # type: ignore[no-any-return]
+        values: np.ndarray[Any, Any] = self._fetch_async().result()
+        return values
 
     def _fetch_async(self) -> Pending:
         """The values that the array has at this point of the program, when they have come: `.result()` waits."""
@@ -138,9 +139,50 @@ class Handle:
 
     wait_to_write = wait_to_read
 
+    # -- other libraries --------------------------------------------------------------------------------------
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        """The values for numpy, which are always a copy.
+
+        Raises:
+            ValueError: `copy` is False.
+        """
+        if copy is False:
+            raise ValueError("array: expected leave to copy, got copy=False: the values are on a device of the engine")
         values = self.asnumpy()
-        return values if dtype is None else values.astype(dtype)
+        return values if dtype is None else values.astype(dtype, copy=False)
+
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """The values for another library by DLPack, `torch.from_dlpack(x)`: always a copy, in this process's memory.
+
+        Raises:
+            BufferError: `copy` is False, `dl_device` is no CPU, or DLPack has no such element type.
+        """
+        if copy is False:
+            raise BufferError("dlpack: expected leave to copy, got copy=False: the values are on the engine")
+        if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
+            raise BufferError(f"dlpack: expected device {self.__dlpack_device__()}, the CPU, got {tuple(dl_device)}")
+        values = np.array(self.asnumpy(), copy=True)
+        if values.dtype.kind == "V":
+            raise BufferError(
+                f"dlpack: expected an element type of numpy's own, got {values.dtype}: cast it with astype"
+            )
+        return values.__dlpack__() if max_version is None else values.__dlpack__(max_version=max_version)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """Where DLPack's copy of the values is: (1, 0), the CPU."""
+        return (1, 0)
+
+    def to_dlpack_for_read(self) -> Any:
+        """A DLPack capsule of a copy of the values; newer libraries take the array itself."""
+        return self.__dlpack__()
 
     def __bool__(self) -> bool:
         if self.size == 0:

@@ -16,6 +16,7 @@ from opbox_protocol.reshape import reshape_target
 from opbox_protocol.shapes import known, size_of
 
 from ..base import is_number
+from ..foreign import host_values
 from .handle import Handle
 
 if TYPE_CHECKING:
@@ -174,7 +175,7 @@ def _valued(x: NDArray, value: Any, shape: tuple[int, ...]) -> NDArray:
         leading = (1,) * (len(shape) - array.ndim) + array.shape
         _fits(leading, shape, array.shape)
         return _formed(array, leading).broadcast_to(shape)
-    host = value.asnumpy() if hasattr(value, "asnumpy") else np.asarray(value)
+    host = np.asarray(host_values(value))
     return x._new(_broadcast(host, shape, x._numpy_dtype))
 
 
@@ -211,7 +212,7 @@ def _assign(x: NDArray, value: Any) -> None:
             value = _valued(x, value, x.shape)
         x._session.record({"do": "copy", "from": value._id, "to": x._id})
     else:
-        host = value.asnumpy() if hasattr(value, "asnumpy") else np.asarray(value)
+        host = np.asarray(host_values(value))
         x._write(_broadcast(host, x.shape, x._numpy_dtype))
 
 

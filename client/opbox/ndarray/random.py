@@ -9,7 +9,8 @@ from opbox_protocol.mxnet import dtype_name
 from .._schema.namespaces import attach
 from ..base import is_number
 from ..context import Context
-from .array import NDArray, imperative
+from .array import NDArray
+from .invocation import imperative
 
 __all__ = [
     "exponential",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..session import Session
     from ..symbol import Symbol
 
-__all__ = ["CODE", "ask_about", "define", "graph_for", "has_own_code"]
+__all__ = ["CODE", "ask_about", "define", "forget_sent", "graph_for", "has_own_code"]
 
 CODE = "__code__"
 _sent: weakref.WeakKeyDictionary[Any, set[tuple[str, str, str]]] = weakref.WeakKeyDictionary()
@@ -44,6 +44,11 @@ def define(session: Session, definition: Definition, *, fresh: bool = True) -> s
         session.record({**command, "sha256": code})
         sent.add(named)
     return code
+
+
+def forget_sent(session: Session) -> None:
+    """The engine has nothing of what the session was sent: it has begun anew."""
+    _sent.pop(session, None)
 
 
 def has_own_code(symbol: Symbol) -> bool:

@@ -73,8 +73,8 @@ class Arithmetic:
         def __neg__(self: Any) -> Any:
             return self * -1.0
 
-        def __abs__(self) -> Any:
-            return type(self)(create(_schema.get("abs"), "abs", [self], {}, {}))  # type: ignore[call-arg]
+        def __abs__(self: Any) -> Any:
+            return type(self)(create(_schema.get("abs"), "abs", [self], {}, {}))
 
     def __bool__(self) -> bool:
         raise NotImplementedForSymbol("__bool__", "bool")

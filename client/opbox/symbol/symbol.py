@@ -9,7 +9,7 @@ net.infer_shape(data=(32, 20))
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -25,6 +25,7 @@ from .arithmetic import Arithmetic
 from .compose import create, recompose
 from .fluent import Fluent
 from .node import Entry, Node, copied, ordered, with_subgraphs
+from .showing import mimebundle
 
 __all__ = ["Symbol", "load", "load_json"]
 
@@ -57,6 +58,10 @@ class Symbol(Arithmetic, Fluent):
         if name is None:
             return f"<{type(self).__name__} group [{', '.join(str(output.name) for output in self)}]>"
         return f"<{type(self).__name__} {name}>"
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        """The network drawn, for a notebook."""
+        return mimebundle(self)
 
     def __copy__(self) -> Symbol:
         return Symbol(copied(self._heads))
@@ -118,7 +123,7 @@ class Symbol(Arithmetic, Fluent):
 
     def _variables(self) -> tuple[list[Node], set[int]]:
         nodes = self._nodes()
-        states = {id(node.inputs[i][0]) for node in nodes for i in node.aux()}
+        states = {id(node.inputs[i][0]) for node in nodes if node.op is not None for i in node.aux()}
         return [node for node in nodes if node.op is None], states
 
     def get_internals(self) -> Symbol:
@@ -201,8 +206,9 @@ class Symbol(Arithmetic, Fluent):
         return self._operator("squeeze", "squeeze", {"axis": axis, **kwargs})
 
     @staticmethod
-    def _plain(op: _schema.Operator) -> None:
-        """No call of an operator recurs: each makes a node of its own."""
+    def _shortened(op: _schema.Operator, function: Callable[..., Any]) -> Callable[..., Any]:
+        """`function`: no call of an operator recurs, for each makes a node of its own."""
+        return function
 
     @classmethod
     def _apply(
@@ -237,8 +243,8 @@ class Symbol(Arithmetic, Fluent):
         return inference.infer_shape(self, False, args, kwargs)
 
     def infer_shape_partial(self, *args: Any, **kwargs: Any) -> inference.Shapes:
-        """As `infer_shape`, with what can be known: 0 for unknown dimensions, () for unknown shapes."""
-        return inference.infer_shape(self, True, args, kwargs)
+        """As `infer_shape`, and what MXNet 1.9.1 tells of the rest: 0 for unknown dimensions, () for unknown shapes."""
+        return inference.infer_shape(self, True, args, kwargs, as_mxnet=True)
 
     def infer_type(self, *args: Any, **kwargs: Any) -> inference.Shapes:
         """Element types of arguments, outputs and auxiliary states from some known ones."""

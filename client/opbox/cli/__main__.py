@@ -1,0 +1,7 @@
+"""`python -m opbox.cli`."""
+
+import sys
+
+from .commands import main
+
+sys.exit(main())

@@ -1,0 +1,56 @@
+"""Outputs, gradients and states after a batch, and a metric's update. `Module` has these functions as its methods."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..ndarray import NDArray
+from .feed import label_value
+
+__all__ = ["get_input_grads", "get_outputs", "get_states", "set_states", "update_metric"]
+
+
+def get_outputs(self: Any, merge_multi_context: bool = True) -> list[NDArray]:
+    """The outputs of the batch run last; each belongs to the executor, and changes with the next batch."""
+    self._check_ready()
+    return list(self._exec.outputs)
+
+
+def get_input_grads(self: Any, merge_multi_context: bool = True) -> list[NDArray]:
+    """The gradients of the data of the batch run last, in the order of `data_shapes`."""
+    self._check_ready()
+    if not self.inputs_need_grad:
+        raise AssertionError("re-bind with inputs_need_grad=True to have gradients of the inputs")
+    return [self._exec.grad_dict[desc.name] for desc in self.data_shapes]
+
+
+def get_states(self: Any, merge_multi_context: bool = True) -> list[NDArray]:
+    """The arrays of `state_names`."""
+    self._check_ready()
+    return [self._exec.arg_dict[name] for name in self._names.states]
+
+
+def set_states(self: Any, states: Any = None, value: Any = None) -> None:
+    """Set the arrays of `state_names`: each to one of `states`, or all to `value`."""
+    self._check_ready()
+    if (states is None) == (value is None):
+        raise AssertionError("set_states: expected either states or value")
+    for position, state in enumerate(self.get_states()):
+        state[:] = value if states is None else states[position]
+
+
+def update_metric(self: Any, eval_metric: Any, labels: Any, pre_sliced: bool = False) -> None:
+    """Take the outputs of the batch run last into a metric, without waiting for them.
+
+    Args:
+        eval_metric: an `EvalMetric`.
+        labels: the batch's labels.
+        pre_sliced: concerns several devices; must be False.
+    """
+    if pre_sliced:
+        raise AssertionError("pre_sliced: there is one device, and no slices")
+    names = [desc.name for desc in self._bound.labels or ()]
+    values = {name: label_value(label) for name, label in zip(names, labels or (), strict=False)}
+    wanted = eval_metric.output_names if eval_metric.output_names is not None else self._names.outputs
+    outputs = zip(self._names.outputs, self._exec.outputs, strict=True)
+    eval_metric.update_later(values, {name: out._fetch_async() for name, out in outputs if name in wanted})

@@ -1,0 +1,146 @@
+"""Operators run on arrays: what the functions and methods of `mx.nd` come to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from opbox_protocol.errors import MXNetError
+from opbox_protocol.mxnet import NP_SHAPE, attribute_text
+
+from .. import _schema
+from ..context import Context, current_context
+from ..foreign import host_values
+from ..session import Session, sessions
+from ..util import is_np_shape
+from .array import NDArray, array
+from .handle import Handle
+from .invoke_form import InvokeForm, form_of, plain_form
+from .shortcuts import with_shortcut
+
+__all__ = ["imperative", "invoke", "session_of", "waitall"]
+
+
+def imperative(
+    op: str, inputs: Sequence[Handle], params: Mapping[str, Any] | None = None, out: Any = None, ctx: Any = None
+) -> Any:
+    """Run the operator of that name; see `invoke`."""
+    if not params:
+        form = plain_form(op)
+        if form.op.result_shape != "given":
+            return _record(form, inputs, out, ctx)
+    attrs = {key: attribute_text(value) for key, value in (params or {}).items()}
+    return invoke(_schema.get(op), attrs, inputs, out, ctx)
+
+
+def invoke(
+    op: _schema.Operator, attrs: Mapping[str, str], inputs: Sequence[Handle], out: Any = None, ctx: Any = None
+) -> Any:
+    """Run an operator.
+
+    Args:
+        op: the operator.
+        attrs: its parameters, as strings.
+        inputs: its inputs in order.
+        out: an array, or several, to write to.
+        ctx: the device, when there are no inputs.
+
+    Returns:
+        The visible output, or a list when there are several; `out` when it was given.
+
+    Raises:
+        MXNetError: inputs on different devices. What the operator itself refuses is raised at the next wait.
+    """
+    if op.result_shape == "given" and is_np_shape():
+        attrs = {**attrs, NP_SHAPE: "True"}
+    return _record(form_of(op, attrs), inputs, out, ctx)
+
+
+def _record(form: InvokeForm, inputs: Sequence[Handle], out: Any = None, ctx: Any = None) -> Any:
+    """Have the session run an operator; see `invoke`."""
+    session = inputs[0]._session if inputs and out is None else session_of(form.op, inputs, out, ctx)
+    numbers = []
+    for handle in inputs:
+        if handle._session is not session:
+            session_of(form.op, inputs, out, ctx)  # raises
+        numbers.append(handle._id)
+    if out is not None:
+        targets = [target._id for target in (out if isinstance(out, list | tuple) else [out])]
+        session.record(form.command(numbers, targets, into=True))
+        return out
+    shape, dtype = form.result(inputs)
+    if form.outputs == 1:
+        id = session.new_id()
+        session.record(form.command(numbers, [id]))
+        return NDArray(session, id, shape, dtype)
+    count = form.op.visible_outputs(form.attrs)
+    outputs = [NDArray(session, session.new_id(), shape, dtype) for _ in range(count)]
+    session.record(form.command(numbers, [output._id for output in outputs]))
+    return outputs[0] if count == 1 else outputs
+
+
+def session_of(op: _schema.Operator, inputs: Sequence[Handle], out: Any, ctx: Any) -> Session:
+    """The session that runs an operator: that of its arrays, or of `ctx` when there are none.
+
+    Raises:
+        MXNetError: the arrays are on different devices.
+    """
+    arrays = list(inputs)
+    if out is not None:
+        arrays += list(out) if isinstance(out, list | tuple) else [out]
+    if not arrays:
+        context: Context = ctx if ctx is not None else current_context()
+        return context.session
+    session = arrays[0]._session
+    for other in arrays:
+        if other._session is not session:
+            raise MXNetError(
+                f"{op.name}: expected all arrays on {session.device}, got one on {other._session.device}; move it with "
+                "as_in_context"
+            )
+    return session
+
+
+def _context(ctx: Any) -> Context | None:
+    if ctx is None or isinstance(ctx, Context):
+        return ctx
+    kind, _, number = str(ctx).rstrip(")").partition("(")
+    return Context(kind, int(number or 0))
+
+
+def _shortened(op: _schema.Operator, function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function`, with a shorter way for calls that recur."""
+    return with_shortcut(op, function, _record)
+
+
+def _apply(
+    op: _schema.Operator,
+    hint: str,
+    tensors: Sequence[Any],
+    named: Mapping[str, Any],
+    params: Mapping[str, Any],
+    keywords: Mapping[str, Any],
+) -> Any:
+    """What the functions made from the catalogue call."""
+    attrs = dict(params)
+    ctx = _context(attrs.pop("ctx", None))
+    attrs, inputs = op.arranged(tensors, named, attrs)
+    arrays = [x if isinstance(x, NDArray) else _copied(x, ctx) for x in inputs]
+    return invoke(op, attrs, arrays, keywords.get("out"), ctx)
+
+
+def _copied(values: Any, ctx: Context | None) -> NDArray:
+    """An array of another library, or numbers, on a device, in its own type."""
+    values = host_values(values)
+    return array(values, ctx, getattr(values, "dtype", None))
+
+
+NDArray._imperative = staticmethod(imperative)
+NDArray._shortened = staticmethod(_shortened)
+NDArray._apply = staticmethod(_apply)
+
+
+def waitall() -> None:
+    """Wait until every session has run what was asked for; raises the first thing that failed."""
+    for session in sessions().values():
+        session.wait()

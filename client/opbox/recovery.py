@@ -1,0 +1,160 @@
+"""Recovery: the server saves a program's arrays every so many steps, and the program goes on from there after a loss.
+
+saved = mx.Recovery("run", every=50)
+saved.watch({"w": w}, [executor])
+for batch in batches:
+    try:
+        ...                      # a step
+        saved.step()
+    except mx.MXNetError as error:
+        saved.recover(error)     # raises it again unless the session is lost
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from opbox_protocol.commands import Checkpoint
+from opbox_protocol.errors import MXNetError, NotFoundError, NotReadyError, TransportError, WorkerDiedError
+
+from .executor import Executor
+from .ndarray import NDArray
+from .operator.sending import forget_sent, graph_for
+from .session import Session, adopt
+
+__all__ = ["Recovery"]
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+PATIENCE_S = 120.0
+"""How long a server may take to be there again, with its workers."""
+PAUSE_S = 0.5
+
+
+class Recovery:
+    """Checkpoints of arrays on the server (it needs OPBOX_STATE_DIR), from which a program goes on after a loss.
+
+    The handles stay good: arrays and executors have the numbers in the new session that they had in the lost one. What
+    is neither watched nor bound in a watched executor is gone.
+
+    Args:
+        name: of the checkpoint: up to 64 letters, digits, dots, dashes and underlines.
+        every: steps between two checkpoints, and the most that a loss costs.
+        logger: says in a sentence what was lost.
+
+    Raises:
+        ValueError: a name or a number that is none.
+    """
+
+    def __init__(self, name: str, every: int, logger: Any = logging) -> None:
+        if not NAME.fullmatch(name):
+            raise ValueError(f"name: expected up to 64 letters, digits, dots, dashes and underlines, got {name!r}")
+        if not isinstance(every, int) or every < 1:
+            raise ValueError(f"every: expected a number of steps from 1, got {every!r}")
+        self.name = name
+        self.every = every
+        self.steps = 0
+        self._confirmed = 0
+        self._logger = logger
+        self._session: Session | None = None
+        self._executors: list[Executor] = []
+        self._command: dict[str, Any] = {}
+
+    def watch(self, arrays: Mapping[str, NDArray], executors: Sequence[Executor] = ()) -> None:
+        """Save these arrays from here on, and bind these executors anew after a loss; the first time now, and waits.
+
+        Raises:
+            MXNetError: the server has no place for checkpoints, or no more of it.
+            ValueError: no arrays, or arrays of several devices.
+        """
+        first, sessions = self._session is None, {array._session for array in arrays.values()}
+        if len(sessions) != 1:
+            raise ValueError(f"watch: expected arrays of one device, got {len(sessions)}: save those of one")
+        self._session = sessions.pop()
+        self._executors = list(executors)
+        self._command = {
+            "arrays": {name: array._id for name, array in arrays.items()},
+            "executors": [executor._id for executor in executors],
+        }
+        self._record()
+        if first:
+            self._session.wait()
+
+    def step(self) -> None:
+        """Note that a step is complete. Every `every` steps this waits for the checkpoint, so that no more are lost.
+
+        Raises:
+            ValueError: nothing is watched.
+            MXNetError: what has failed since the last time; for `recover`.
+        """
+        self.steps += 1
+        self._record()
+        if self._session is not None and self.steps - self._confirmed >= self.every:
+            self._session.wait()
+            self._confirmed = self.steps
+
+    def _record(self) -> None:
+        if self._session is None:
+            raise ValueError("step: expected arrays to be watched first: call watch")
+        command: Checkpoint = {"do": "checkpoint", "name": self.name, "every": self.every, "step": self.steps}
+        further, self._command = self._command, {}
+        command.update(further)  # type: ignore[typeddict-item]
+        self._session.record(command)
+
+    @property
+    def lost(self) -> bool:
+        """Whether the session has been lost."""
+        return self._session is not None and self._session.lost
+
+    def recover(self, error: MXNetError, passed_over: int = 0) -> tuple[int, frozenset[str]]:
+        """Go on from the last checkpoint, in a new session; waits for a server that restarts.
+
+        Args:
+            error: what a step raised.
+            passed_over: steps that were begun, and not noted as complete, and that the program does not do again.
+
+        Returns:
+            The steps that are lost, and the names of the arrays that were saved.
+
+        Raises:
+            MXNetError: `error` itself, unless the session is lost; or there is no checkpoint.
+        """
+        session = self._session
+        if session is None or not session.lost:
+            raise error
+        report = self._reopened(session, error)
+        step = int(report["step"])
+        lost = self.steps + passed_over - step
+        self.steps = self._confirmed = step
+        self._logger.warning(
+            "the session on %s was lost (%s): going on from the checkpoint %r of step %d, %d step%s lost",
+            session.device,
+            session.loss,
+            self.name,
+            self.steps,
+            lost,
+            " is" if lost == 1 else "s are",
+        )
+        return lost, frozenset(report["arrays"])
+
+    def _reopened(self, session: Session, error: MXNetError) -> dict[str, Any]:
+        """The answer to `restore`; tried again while the server, or its worker, is not there."""
+        until = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                session.reopen()
+                forget_sent(session)
+                for executor in self._executors:
+                    graph_for(session, executor._symbol)  # brings the operators of one's own that it needs
+                report = session.ask({"do": "restore", "name": self.name})
+                adopt(session)
+                return report
+            except (NotReadyError, WorkerDiedError, TransportError):
+                if time.monotonic() > until:
+                    raise
+                time.sleep(PAUSE_S)
+            except NotFoundError as missing:
+                raise error from missing
