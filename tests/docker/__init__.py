@@ -1,0 +1,1 @@
+"""The image, compose.yaml and what they mount: their files, and a container that serves."""

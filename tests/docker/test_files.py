@@ -1,0 +1,124 @@
+"""The Dockerfile by hadolint, compose.yaml by its schema, and what the two say of each other and of what is mounted."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.compose
+
+ROOT = Path(__file__).parents[2]
+DOCKERFILE = ROOT / "docker" / "Dockerfile"
+TOOLS = Path(sys.executable).parent
+
+
+def yaml(path: Path) -> Any:
+    from ruamel.yaml import YAML
+
+    return YAML(typ="safe").load(path.read_text("utf-8"))
+
+
+def compose() -> dict[str, Any]:
+    document: dict[str, Any] = yaml(ROOT / "compose.yaml")
+    return document
+
+
+def run(*command: str | Path, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False, cwd=cwd)
+
+
+def test_hadolint_has_no_remarks() -> None:
+    done = run(TOOLS / "hadolint", DOCKERFILE)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_compose_agrees_with_its_specification(tmp_path: Path) -> None:
+    check = (TOOLS / "check-jsonschema", "--builtin-schema", "vendor.compose-spec")
+    done = run(*check, ROOT / "compose.yaml")
+    assert done.returncode == 0, done.stdout
+    wrong = tmp_path / "compose.yaml"
+    wrong.write_text((ROOT / "compose.yaml").read_text("utf-8").replace("read_only: true", "readonly: true"), "utf-8")
+    assert run(*check, wrong).returncode == 1
+
+
+def test_each_profile_has_its_services() -> None:
+    profiles = {name: service["profiles"] for name, service in compose()["services"].items()}
+    assert profiles == {"cpu": ["cpu"], "gpu": ["gpu"], "prometheus": ["monitoring"], "grafana": ["monitoring"]}
+
+
+@pytest.mark.parametrize("name", ["cpu", "gpu", "prometheus", "grafana"])
+def test_a_service_can_do_no_more_than_it_must(name: str) -> None:
+    service = compose()["services"][name]
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert {"memory", "pids"} <= service["deploy"]["resources"]["limits"].keys()
+    for port in service.get("ports", []):
+        assert port.startswith("127.0.0.1:")
+    for variable, value in service.get("environment", {}).items():
+        assert not re.search(r"TOKEN|PASSWORD", variable) or value.startswith("/run/secrets/"), variable
+
+
+def test_the_gpu_is_reserved_by_one_service_alone() -> None:
+    reserving = {
+        name: service["deploy"]["resources"]["reservations"]["devices"]
+        for name, service in compose()["services"].items()
+        if "reservations" in service["deploy"]["resources"]
+    }
+    assert reserving.keys() == {"gpu"}
+    [device] = reserving["gpu"]
+    assert device["driver"] == "nvidia"
+    assert device["capabilities"] == ["gpu"]
+    assert compose()["services"]["gpu"]["build"]["args"]["VARIANT"] == "cuda"
+
+
+def test_what_is_mounted_is_there() -> None:
+    document = compose()
+    for service in document["services"].values():
+        for volume in service["volumes"]:
+            source = volume.partition(":")[0]
+            assert source in document["volumes"] or (ROOT / source).exists(), source
+        assert set(service["secrets"]) <= document["secrets"].keys()
+
+
+def test_prometheus_finds_the_server() -> None:
+    document, config = compose(), yaml(ROOT / "docker" / "monitoring" / "prometheus.yml")
+    [job] = config["scrape_configs"]
+    host, _, port = job["static_configs"][0]["targets"][0].partition(":")
+    for name in ("cpu", "gpu"):
+        assert host in document["services"][name]["networks"]["default"]["aliases"]
+    assert f"OPBOX_PORT={port}" in DOCKERFILE.read_text("utf-8")
+    secret = job["authorization"]["credentials_file"].removeprefix("/run/secrets/")
+    assert secret in document["services"]["prometheus"]["secrets"]
+    assert yaml(ROOT / "docker" / "monitoring" / "alerts.yml")["groups"]
+
+
+def test_images_of_others_have_versions() -> None:
+    for service in compose()["services"].values():
+        if "build" not in service:
+            assert re.fullmatch(r"docker\.io/[\w/]+:v?\d+\.\d+\.\d+", service["image"])
+    assert not re.search(r"(?m)^FROM \S+:latest", DOCKERFILE.read_text("utf-8"))
+
+
+def test_secrets_are_written_once_and_the_server_takes_them(tmp_path: Path) -> None:
+    from opbox_service.api.token_files import read_token, read_tokens
+
+    (tmp_path / "docker").mkdir()
+    script = tmp_path / "docker" / "make-secrets.sh"
+    script.write_text((ROOT / "docker" / "make-secrets.sh").read_text("utf-8"), "utf-8")
+    assert run("sh", script).returncode == 0
+    folder = tmp_path / "secrets"
+    assert folder.stat().st_mode & 0o777 == 0o700
+    before = {path.name: path.read_text("utf-8") for path in folder.iterdir()}
+    assert {f"./secrets/{name}" for name in before} == {secret["file"] for secret in compose()["secrets"].values()}
+    assert run("sh", script).returncode == 0
+    assert {path.name: path.read_text("utf-8") for path in folder.iterdir()} == before
+    assert read_token(folder / "token") == before["token"]
+    [prometheus] = read_tokens(folder / "tokens.json").tokens
+    assert prometheus.scopes == {"metrics"}
+    assert prometheus.token.get_secret_value() == before["metrics-token"]
