@@ -74,7 +74,7 @@ def server(isolation="process"):
     """A server of its own on a free port, ended with the program; yields (url, token)."""
     command = shutil.which("opbox", path=str(Path(sys.executable).parent)) or "opbox"
     arguments = [command, "serve", "--host", "127.0.0.1", "--port", "0", "--isolation", isolation]
-    token = secrets.token_urlsafe(24)
+    token = secrets.token_hex(24)
     environment = {**os.environ, "OPBOX_TOKEN": token, "OPBOX_URL": ""}
     with (
         tempfile.TemporaryFile("w+") as log,
@@ -87,6 +87,7 @@ def server(isolation="process"):
                 process.wait(10)
                 log.seek(0)
                 sys.exit(f"the server ended with status {process.returncode}:\n{log.read()}")
+            print(f"Watch it in a browser: {address[0]}/?token={token}")
             yield address[0], token
         finally:
             process.terminate()

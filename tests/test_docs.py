@@ -37,10 +37,12 @@ def test_the_catalogue_is_the_registrys() -> None:
     [
         ("README.md", 1, "accuracy"),
         ("docs/tutorials/training.md", 0, "accuracy"),
+        ("docs/tutorials/pytorch.md", 0, "accuracy"),
         ("docs/writing-operators.md", 0, None),
         ("docs/custom-operators.md", 0, None),
         pytest.param("docs/rtc.md", 0, None, marks=pytest.mark.compiler),
         ("docs/lint.md", 0, None),
+        ("docs/notebooks.md", 0, None),
     ],
 )
 def test_the_code_of_a_page_runs(page: str, first: int, prints: str | None, tmp_path: Path) -> None:
@@ -59,7 +61,7 @@ def test_the_code_of_a_page_runs(page: str, first: int, prints: str | None, tmp_
 
 
 def test_the_image_runs_as_a_user_with_a_number() -> None:
-    lines = (ROOT / "docker" / "cpu.Dockerfile").read_text().splitlines()
+    lines = (ROOT / "docker" / "Dockerfile").read_text().splitlines()
     (user,) = [line.split()[1] for line in lines if line.startswith("USER ")]
     assert user.isdigit()
     assert int(user) > 0

@@ -1,0 +1,115 @@
+"""Take the pictures of the page that stand in the documents: `make screenshots`.
+
+python docs/make_screenshots.py       writes docs/images/page-*.png
+
+A server and two programs that train are started for it, and ended.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from tests.contract.live import FC, TOKENS, Live  # noqa: E402
+from tests.page.browser import PHONE, chromium, missing, prefer, resize  # noqa: E402
+from tests.page.conftest import EXAMPLES, TRAINING  # noqa: E402
+from tests.page.user import User  # noqa: E402
+
+IMAGES = ROOT / "docs" / "images"
+WATCHED_S = 45
+"""How long the page watches before its picture is taken: its curves are to be seen."""
+
+
+@contextmanager
+def training(server: Live, owner: str) -> Iterator[None]:
+    """A program that trains LeNet for an owner."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("OPBOX_")}
+    environment |= {"OPBOX_URL": server.url, "OPBOX_TOKEN": TOKENS[owner], "PYTHONPATH": str(EXAMPLES)}
+    program = subprocess.Popen([sys.executable, "-c", TRAINING], env=environment, stderr=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        program.kill()
+        program.wait()
+
+
+def mistakes(server: Live) -> None:
+    """Requests of the kind that people send, to be seen among the errors."""
+    server.json("POST", "/v1/infer_shape", {"graph": FC, "shapes": {"x": [2, 3], "w": [5, 3]}})
+    server.json("POST", "/v1/forward", {"graph": FC, "inputs": []}, owner="bob")
+    server.json("GET", "/v1/ops/FullyConected", owner="bob")
+
+
+def take(driver: Any, name: str, size: tuple[int, int]) -> None:
+    """Write docs/images/page-NAME.png."""
+    resize(driver, size)
+    driver.execute_script("document.activeElement.blur(); scrollTo(0, 0)")
+    time.sleep(1.5)
+    shot = driver.execute_cdp_cmd("Page.captureScreenshot", {"format": "png"})
+    path = IMAGES / f"page-{name}.png"
+    path.write_bytes(base64.b64decode(shot["data"]))
+    print(f"{path.relative_to(ROOT)}: {path.stat().st_size:,} bytes")
+
+
+def main() -> None:
+    reason = missing()
+    if reason is not None:
+        raise SystemExit(reason)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        server = Live("process", folder, OPBOX_WORKERS="2", OPBOX_MAX_SESSION_BYTES=str(8 << 30))
+        stack.callback(server.stop)
+        for owner in ("ann", "bob"):
+            stack.enter_context(training(server, owner))
+        driver = stack.enter_context(chromium(folder / "profile"))
+        user = User(driver, server)
+        user.sign_in("boss")
+        mistakes(server)
+        user.wait_for("tbody a")
+        time.sleep(WATCHED_S)
+        take(driver, "overview", (1280, 1010))
+        prefer(driver, "dark")
+        take(driver, "overview-dark", (1280, 1010))
+        prefer(driver, "light")
+        take(driver, "overview-phone", PHONE)
+
+        resize(driver, (1280, 1200))
+        (session,) = server.json("GET", "/v1/sessions").header["sessions"]
+        user.sign_in("ann", f"#/sessions/{session['id']}")
+        user.wait_for(".drawing svg .node")
+        time.sleep(WATCHED_S)
+        user.press(".drawing .node", "Convolution")
+        take(driver, "session", (1280, 1320))
+
+        user.sign_in("ann", "#/ops/Pooling")
+        user.type("#input-data-shape", "1, 1, 3, 3")
+        user.type("#input-data-values", "[[[[1, 2, 3], [4, 5, 6], [7, 8, 9]]]]")
+        user.type("#param-kernel", "(2, 2)")
+        user.press("button", "Backward")
+        user.wait_for(".results figcaption", "gradient of data")
+        prefer(driver, "dark")
+        take(driver, "operator-dark", (1280, 1500))
+
+        prefer(driver, "light")
+        user.open("/docs")
+        infer = "#operations-graphs-infer_shape"
+        user.press(f"{infer} .opblock-summary-control")
+        user.press(f"{infer} .try-out__btn")
+        user.press(f"{infer} .execute")
+        user.wait_for(f"{infer} .live-responses-table")
+        take(driver, "docs", (1280, 1250))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Clients that generators make of the OpenAPI document: each runs a program against a live server."""
