@@ -48,7 +48,6 @@ REASONS: dict[str, str] = {
     "_linalg_syevd": LAPACK,
     "_linalg_trsm": "a call of BLAS for each matrix of a batch",
     "_random_pdf_generalized_negative_binomial": SOME,
-    "_random_pdf_uniform": "large: whether a number is within the limits is computed in steps over whole arrays",
     "_sample_generalized_negative_binomial": DRAWS,
     "_sample_multinomial": "large: sums of probabilities, and a search in them for each draw, in double precision",
     "_sample_negative_binomial": DRAWS,

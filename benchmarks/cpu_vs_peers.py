@@ -1,0 +1,149 @@
+"""Networks in float32 on the CPU beside MXNet 1.9.1 and PyTorch, alternating in one run with the same threads.
+
+    make bench-peers                                     # the peers' environments, and this
+    python benchmarks/cpu_vs_peers.py --threads 2 --rounds 5 --only resnet
+
+Forward is inference; forward and backward is a training step without the update. Medians in ms over all rounds, and
+opbox's time over the faster of the two peers, PyTorch being taken with channels first or last, whichever is faster.
+`--http` adds opbox through a server of its own, worker process and all. MXNet is found in .venv-mxnet, PyTorch in
+.venv-torch, or where OPBOX_ORACLE_PYTHON and OPBOX_TORCH_PYTHON say; without one its columns stay empty.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+sys.path.append(str(HERE.parent / "examples"))
+
+import peer_networks as networks  # noqa: E402
+from lenet_demo import server  # noqa: E402
+
+
+def task(network: str, batch: int, data: tuple[int, ...], runs: int, **shapes: tuple[int, ...]) -> dict[str, Any]:
+    symbol = networks.lstm(49) if network == "lstm" else getattr(networks, network)()
+    return {
+        "name": f"{network} b{batch}",
+        "network": network,
+        "symbol": symbol,
+        "shapes": {"data": (batch, *data), **shapes},
+        "runs": runs,
+    }
+
+
+TASKS = [
+    task("mlp", 128, (784,), 20),
+    task("lenet", 100, (1, 28, 28), 5),
+    task("resnet50", 1, (3, 224, 224), 2),
+    task("resnet50", 8, (3, 224, 224), 1),
+    task("vgg16", 1, (3, 224, 224), 1),
+    task("lstm", 32, (49, 128), 2, h=(32, 256), c=(32, 256)),
+]
+GOALS = {
+    "mlp b128": (0.8, 0.8),
+    "lenet b100": (0.7, 0.7),
+    "resnet50 b1": (0.5, 0.7),
+    "resnet50 b8": (0.7, 0.7),
+    "vgg16 b1": (0.7, 0.7),
+    "lstm b32": (1.0, 1.0),
+}
+
+
+class Peer:
+    """A process that answers tasks with seconds."""
+
+    def __init__(self, python: str, script: str, *arguments: str, threads: int, **environment: str) -> None:
+        counts = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
+        self.process = subprocess.Popen(
+            [python, str(HERE / "peers" / script), *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env={**os.environ, **counts, **environment},
+        )
+
+    def ask(self, question: dict[str, Any]) -> list[list[float]]:
+        """Seconds of each run of forward, and of forward with backward."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps(question) + "\n")
+        self.process.stdin.flush()
+        answer: list[list[float]] = json.loads(self.process.stdout.readline())
+        return answer
+
+
+@contextmanager
+def started(threads: int, http: bool) -> Iterator[dict[str, Peer]]:
+    """The peers that this machine has, by name."""
+    peers = {"opbox": Peer(sys.executable, "symbols.py", "opbox", threads=threads, OPBOX_URL="")}
+    mxnet = os.environ.get("OPBOX_ORACLE_PYTHON", ".venv-mxnet/bin/python")
+    torch = os.environ.get("OPBOX_TORCH_PYTHON", ".venv-torch/bin/python")
+    if Path(mxnet).exists():
+        peers["MXNet"] = Peer(mxnet, "symbols.py", "mxnet", threads=threads)
+    if Path(torch).exists():
+        peers["PyTorch"] = Peer(torch, "modules.py", threads=threads)
+        peers["PyTorch, last"] = Peer(torch, "modules.py", "last", threads=threads)
+    try:
+        if not http:
+            yield peers
+            return
+        os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = str(threads)
+        with server() as (url, token):
+            peers["HTTP"] = Peer(
+                sys.executable, "symbols.py", "opbox", threads=threads, OPBOX_URL=url, OPBOX_TOKEN=token
+            )
+            yield peers
+    finally:
+        for peer in peers.values():
+            peer.process.kill()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", default="", help="networks whose name contains this")
+    parser.add_argument("--http", action="store_true", help="ResNet-50 through a server too")
+    options = parser.parse_args()
+    with started(options.threads, options.http) as peers:
+        names = list(peers)
+        print(f"{options.threads} threads; forward / forward and backward, ms")
+        print(f"{'':14}" + "".join(f"{name:>22}" for name in names) + f"{'over the faster peer':>24}{'goal':>14}")
+        for question in TASKS:
+            if options.only in question["name"]:
+                compare(question, peers, options.rounds)
+
+
+def compare(question: dict[str, Any], peers: dict[str, Peer], rounds: int) -> None:
+    """Print a line of the table."""
+    name = question["name"]
+    taking = {peer: process for peer, process in peers.items() if peer != "HTTP" or "resnet" in name}
+    seconds: dict[str, list[list[float]]] = {peer: [[], []] for peer in taking}
+    for _ in range(rounds):
+        for peer, process in taking.items():
+            for kind, times in enumerate(process.ask(question)):
+                seconds[peer][kind] += times
+    medians = {peer: [statistics.median(times) for times in both] for peer, both in seconds.items()}
+    line = f"{name:14}"
+    for peer in peers:
+        both = medians.get(peer)
+        line += f"{'' if both is None else f'{both[0] * 1e3:.2f} / {both[1] * 1e3:.2f}':>22}"
+    others = [both for peer, both in medians.items() if peer not in ("opbox", "HTTP")]
+    if others:
+        ratios = [medians["opbox"][kind] / min(both[kind] for both in others) for kind in (0, 1)]
+        line += f"{f'{ratios[0]:.2f} / {ratios[1]:.2f}':>24}"
+    print(line + f"{'{} / {}'.format(*GOALS[name]):>14}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,157 @@
+"""Networks on a GPU beside PyTorch, eager and as CUDA graphs, alternating in one run; in process and through HTTP.
+
+    python benchmarks/gpu_vs_peers.py [--seconds 300] [--only resnet] [--json FILE]
+
+Forward is inference; forward and backward is a training step without the update, each until the device has finished.
+Medians in ms over all rounds, and the faster PyTorch form's time over opbox's: above 1, opbox is the faster. The GPU is
+shared by the processes, of which one works at a time. PyTorch comes from this Python, or from where OPBOX_TORCH_PYTHON
+says; without one its columns stay empty. TF32 is PyTorch's alone: opbox computes float32 in float32.
+--device cpu tries the script where there is no GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+sys.path.append(str(HERE.parent / "examples"))
+
+import peer_networks as networks  # noqa: E402
+from lenet_demo import server  # noqa: E402
+
+
+def task(network: str, batch: int, data: tuple[int, ...], runs: int, **shapes: tuple[int, ...]) -> dict[str, Any]:
+    symbol = networks.lstm(49) if network == "lstm" else getattr(networks, network)()
+    sizes = {"data": (batch, *data), **shapes}
+    return {"name": f"{network} b{batch}", "network": network, "symbol": symbol, "shapes": sizes, "runs": runs}
+
+
+IMAGE = (3, 224, 224)
+TASKS = [
+    task("mlp", 128, (784,), 20),
+    task("lenet", 100, (1, 28, 28), 20),
+    task("resnet50", 1, IMAGE, 5),
+    task("resnet50", 32, IMAGE, 3),
+    task("resnet50", 128, IMAGE, 1),
+    task("vgg16", 32, IMAGE, 2),
+    task("lstm", 32, (49, 128), 5, h=(32, 256), c=(32, 256)),
+    task("pointwise", 64, (1024,), 5),
+]
+TYPES = ("float32", "float16")
+
+
+class Peer:
+    """A process that answers tasks with seconds; None once it has ended."""
+
+    def __init__(self, python: str, script: str, *arguments: str, **environment: str) -> None:
+        self.process = subprocess.Popen(
+            [python, str(HERE / "peers" / script), *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env={**os.environ, **environment},
+        )
+
+    def ask(self, question: dict[str, Any]) -> list[list[float]] | None:
+        """Seconds of each run of forward, and of forward with backward."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        try:
+            self.process.stdin.write(json.dumps(question) + "\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            return None
+        line = self.process.stdout.readline()
+        answer: list[list[float]] | None = json.loads(line) if line else None
+        return answer
+
+
+@contextmanager
+def started(device: str) -> Iterator[dict[str, Peer]]:
+    """The peers that this machine has, by name."""
+    torch = os.environ.get("OPBOX_TORCH_PYTHON") or (sys.executable if importlib.util.find_spec("torch") else "")
+    on = ("cuda",) if device == "gpu" else ()
+    with ExitStack() as stack:
+        url, token = stack.enter_context(server())
+        peers = {
+            "opbox": Peer(sys.executable, "symbols.py", "opbox", device, OPBOX_URL=""),
+            "opbox, HTTP": Peer(sys.executable, "symbols.py", "opbox", device, OPBOX_URL=url, OPBOX_TOKEN=token),
+        }
+        if torch:
+            peers["eager"] = Peer(torch, "modules.py", *on)
+            peers["eager, last"] = Peer(torch, "modules.py", "last", *on)
+        if torch and on:
+            peers["graphs"] = Peer(torch, "modules.py", "last", "graphs", *on)
+            peers["graphs, TF32"] = Peer(torch, "modules.py", "last", "graphs", "tf32", *on)
+        for peer in peers.values():
+            stack.callback(peer.process.wait)
+            stack.callback(peer.process.kill)
+        yield peers
+
+
+def compare(question: dict[str, Any], peers: dict[str, Peer], until: float) -> dict[str, Any]:
+    """Milliseconds of each peer, forward and with backward, and the ratios; one round at least, more until a time."""
+    seconds: dict[str, list[list[float]]] = {name: [[], []] for name in peers}
+    while True:
+        for name, peer in peers.items():
+            for kind, times in enumerate(peer.ask(question) or ()):
+                seconds[name][kind] += times
+        if time.monotonic() >= until:
+            break
+    medians = {
+        name: [round(statistics.median(times) * 1e3, 4) for times in both] for name, both in seconds.items() if both[0]
+    }
+    others = [both for name, both in medians.items() if not name.startswith("opbox") and "TF32" not in name]
+    result: dict[str, Any] = {"milliseconds": medians}
+    if others and "opbox" in medians:
+        result["over opbox"] = [
+            round(min(both[kind] for both in others) / medians["opbox"][kind], 3) for kind in (0, 1)
+        ]
+    return result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=300, help="for all networks and types together")
+    parser.add_argument("--only", default="", help="networks whose name contains this")
+    parser.add_argument("--types", nargs="+", default=TYPES, choices=TYPES)
+    parser.add_argument("--json", type=Path, help="a file for the figures, written anew with each network")
+    parser.add_argument("--device", default="gpu", choices=("gpu", "cpu"))
+    options = parser.parse_args()
+    questions = [
+        {**question, "name": f"{question['name']} {dtype}", "dtype": dtype}
+        for question in TASKS
+        for dtype in options.types
+        if options.only in question["name"]
+    ]
+    figures: dict[str, Any] = {}
+    begin = time.monotonic()
+    with started(options.device) as peers:
+        print("forward / forward and backward, ms")
+        print(f"{'':22}" + "".join(f"{name:>20}" for name in peers) + f"{'faster PyTorch over opbox':>28}")
+        for number, question in enumerate(questions, 1):
+            until = begin + options.seconds * number / len(questions)
+            figures[question["name"]] = result = compare(question, peers, until)
+            line = f"{question['name']:22}"
+            for name in peers:
+                both = result["milliseconds"].get(name)
+                line += f"{'-' if both is None else f'{both[0]:.2f} / {both[1]:.2f}':>20}"
+            print(line + f"{' / '.join(map(str, result.get('over opbox', ['-']))):>28}", flush=True)
+            if options.json is not None:
+                options.json.write_text(json.dumps({"networks": figures}, indent=1), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,157 @@
+"""A process that times PyTorch modules for `cpu_vs_peers.py` and `gpu_vs_peers.py`.
+
+    python modules.py [last] [cuda] [graphs] [tf32]
+
+Eager, channels first; `last`: channels last; `cuda`: on a GPU; `graphs`: as CUDA graphs; `tf32`: products of float32 in
+TF32. Tasks and answers are those of `symbols.py`; the networks are the same ones, as PyTorch's users write them.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+
+import torch
+from torch import nn
+
+LAST, CUDA, GRAPHS = ("last" in sys.argv), ("cuda" in sys.argv), ("graphs" in sys.argv)
+DEVICE = "cuda" if CUDA else "cpu"
+torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = "tf32" in sys.argv
+torch.backends.cudnn.benchmark = CUDA
+
+
+class Unit(nn.Module):
+    """BN-ReLU-convolution three times, and a shortcut around them."""
+
+    def __init__(self, channels: int, filters: int, stride: int, first: bool) -> None:
+        super().__init__()
+        inner = filters // 4
+        self.norm1, self.conv1 = nn.BatchNorm2d(channels), nn.Conv2d(channels, inner, 1, bias=False)
+        self.norm2, self.conv2 = nn.BatchNorm2d(inner), nn.Conv2d(inner, inner, 3, stride, 1, bias=False)
+        self.norm3, self.conv3 = nn.BatchNorm2d(inner), nn.Conv2d(inner, filters, 1, bias=False)
+        self.shortcut = nn.Conv2d(channels, filters, 1, stride, bias=False) if first else None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        first = torch.relu(self.norm1(x))
+        y = torch.relu(self.norm2(self.conv1(first)))
+        y = self.conv3(torch.relu(self.norm3(self.conv2(y))))
+        return y + (x if self.shortcut is None else self.shortcut(first))
+
+
+def resnet50() -> nn.Module:
+    layers: list = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(3, 2, 1)]
+    channels = 64
+    for stage, (units, filters) in enumerate(((3, 256), (4, 512), (6, 1024), (3, 2048))):
+        for unit in range(units):
+            layers.append(Unit(channels, filters, 2 if stage and not unit else 1, not unit))
+            channels = filters
+    layers += [nn.BatchNorm2d(2048), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2048, 1000)]
+    return nn.Sequential(*layers)
+
+
+def vgg16() -> nn.Module:
+    layers: list = []
+    channels = 3
+    for count, filters in ((2, 64), (2, 128), (3, 256), (3, 512), (3, 512)):
+        for _ in range(count):
+            layers += [nn.Conv2d(channels, filters, 3, padding=1), nn.ReLU()]
+            channels = filters
+        layers.append(nn.MaxPool2d(2))
+    head = [nn.Linear(25088, 4096), nn.ReLU(), nn.Linear(4096, 4096), nn.ReLU(), nn.Linear(4096, 1000)]
+    return nn.Sequential(*layers, nn.Flatten(), *head)
+
+
+def lenet() -> nn.Module:
+    convolutions = [nn.Conv2d(1, 20, 5), nn.Tanh(), nn.MaxPool2d(2), nn.Conv2d(20, 50, 5), nn.Tanh(), nn.MaxPool2d(2)]
+    return nn.Sequential(*convolutions, nn.Flatten(), nn.Linear(800, 500), nn.Tanh(), nn.Linear(500, 10))
+
+
+def mlp() -> nn.Module:
+    return nn.Sequential(nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 64), nn.ReLU(), nn.Linear(64, 10))
+
+
+class Lstm(nn.Module):
+    """PyTorch's fused LSTM, its last state classified."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm, self.out = nn.LSTM(128, 256, batch_first=True), nn.Linear(256, 1000)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.out(self.lstm(x)[0][:, -1])
+
+
+class Pointwise(nn.Module):
+    """The chain of `peer_networks.pointwise`, then classes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.out = nn.Linear(1024, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        first = x
+        for _ in range(250):
+            x = torch.tanh(x) * first + first
+            x = torch.relu(x)
+        return self.out(x)
+
+
+BUILDERS = {"resnet50": resnet50, "vgg16": vgg16, "lenet": lenet, "mlp": mlp, "lstm": Lstm, "pointwise": Pointwise}
+
+
+def work(module: nn.Module, data: torch.Tensor, labels: torch.Tensor, backward: bool) -> None:
+    module.train(backward)
+    if backward:
+        nn.functional.cross_entropy(module(data), labels).backward()
+    else:
+        with torch.inference_mode():
+            torch.softmax(module(data), 1)
+
+
+def captured(module: nn.Module, data: torch.Tensor, labels: torch.Tensor, backward: bool) -> torch.cuda.CUDAGraph:
+    """A graph of the work, after the runs on a stream of their own that PyTorch asks for."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            module.zero_grad(set_to_none=True)
+            work(module, data, labels, backward)
+    torch.cuda.current_stream().wait_stream(stream)
+    module.zero_grad(set_to_none=True)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        work(module, data, labels, backward)
+    return graph
+
+
+def seconds(prepared: tuple, backward: bool) -> float:
+    *arrays, graphs = prepared
+    start = time.perf_counter()
+    if graphs:
+        graphs[backward].replay()
+    else:
+        arrays[0].zero_grad(set_to_none=True)
+        work(*arrays, backward)
+    if CUDA:
+        torch.cuda.synchronize()
+    return time.perf_counter() - start
+
+
+name, prepared = "", ()
+for line in sys.stdin:
+    task = json.loads(line)
+    if name != task["name"]:
+        name, prepared = task["name"], ()
+        dtype = getattr(torch, task.get("dtype", "float32"))
+        data = torch.ones(*task["shapes"]["data"], device=DEVICE, dtype=dtype)
+        module = BUILDERS[task["network"]]().to(DEVICE, dtype)
+        if LAST and data.ndim == 4:
+            data, module = data.to(memory_format=torch.channels_last), module.to(memory_format=torch.channels_last)
+        arrays = (module, data, torch.zeros(len(data), dtype=torch.long, device=DEVICE))
+        graphs = [captured(*arrays, backward) for backward in (False, True)] if GRAPHS else None
+        prepared = (*arrays, graphs)
+        for backward in (False, True):
+            seconds(prepared, backward)
+    answer = [[seconds(prepared, backward) for _ in range(task["runs"])] for backward in (False, True)]
+    print(json.dumps(answer), flush=True)

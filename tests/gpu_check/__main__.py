@@ -1,0 +1,66 @@
+"""python -m tests.gpu_check [--output FOLDER] [--only NAME]...: run the stages on this machine's GPU."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from .machine import facts
+from .stages import Stage, run
+
+__all__ = ["stages"]
+
+ROOT = Path(__file__).parents[2]
+OUTPUT = ROOT / "build" / "gpu-check"
+
+
+def stages() -> list[Stage]:
+    """The stages, in order; their limits add up to 8 minutes."""
+    python = sys.executable
+    parallel = ["-n", str(min(8, os.cpu_count() or 1))] if importlib.util.find_spec("xdist") else []
+    pytest = [python, "-m", "pytest", "-rs", "--junit-xml={report}", *parallel]
+    own = ["-m", "gpu", "tests/ops/test_cuda_kernels.py"]
+    sanitizer = shutil.which("compute-sanitizer")
+    # Jobs share one GPU, whose memory a pool each would fill.
+    return [
+        Stage("smoke", [python, "-m", "tests.gpu_check.smoke", "{figures}"], 60),
+        Stage("operators", [*pytest, "-m", "gpu", "tests/ops"], 140, ["smoke"]),
+        Stage(
+            "system",
+            [*pytest, "-m", "not conformance and not image and not compose", "tests/executor", "tests/contract"],
+            110,
+            ["smoke"],
+        ),
+        Stage(
+            "sanitizer",
+            [str(sanitizer), "--error-exitcode", "9", python, "-m", "pytest", "--junit-xml={report}", *own],
+            50,
+            ["smoke"],
+            "" if sanitizer else "compute-sanitizer is not installed",
+        ),
+        Stage("custom", [python, "benchmarks/custom_op_paths.py", "--gpu"], 30, ["smoke"], requires=False),
+        Stage(
+            "peers",
+            [python, "benchmarks/gpu_vs_peers.py", "--seconds", "75", "--json", "{figures}"],
+            90,
+            ["smoke"],
+            requires=False,
+        ),
+    ]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--output", type=Path, default=OUTPUT)
+    parser.add_argument("--only", action="append", help="a stage; smoke always runs")
+    options = parser.parse_args()
+    chosen = [s for s in stages() if not options.only or s.name in (*options.only, "smoke")]
+    return run(chosen, options.output, facts(), {"OPBOX_TEST_REQUIRE_GPU": "1"})
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,118 @@
+"""The first minute on a GPU: memory, a product, a formula, random numbers, a network beside the CPU's, a kernel.
+
+    python -m tests.gpu_check.smoke [FIGURES.json]
+
+It prints a line for each, ends with 1 at the first that is wrong, and writes milliseconds, warm, of each.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+import opbox as mx
+from opbox_ops.backend import backend_for
+
+__all__ = ["CHECKS", "main"]
+
+REPEATS = 5
+"""Runs after the first; the fastest counts."""
+
+
+def memory() -> None:
+    x = np.arange(1 << 20, dtype="f")
+    array = mx.nd.array(x, mx.gpu(0))
+    np.testing.assert_array_equal(array.asnumpy(), x)
+    np.testing.assert_array_equal(array.copyto(mx.cpu()).asnumpy(), x)
+
+
+def product() -> None:
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(256, 300)).astype("f"), rng.normal(size=(300, 200)).astype("f")
+    result = mx.nd.dot(mx.nd.array(a, mx.gpu(0)), mx.nd.array(b, mx.gpu(0))).asnumpy()
+    # 300 products in float32, in another order.
+    np.testing.assert_allclose(result, a.astype("d") @ b, rtol=1e-4, atol=1e-4)
+
+
+def formula() -> None:
+    x = np.linspace(-3, 3, 10_001, dtype="f")
+    array = mx.nd.array(x, mx.gpu(0))
+    # CUDA's exp and tanh are within 2 units in the last place.
+    np.testing.assert_allclose((array.tanh() * array.exp()).asnumpy(), np.tanh(x) * np.exp(x), rtol=1e-5, atol=1e-6)
+
+
+def random() -> None:
+    mx.random.seed(7, mx.gpu(0))
+    drawn = mx.nd.random.normal(shape=(100_000,), ctx=mx.gpu(0)).asnumpy()
+    assert abs(drawn.mean()) < 0.02, drawn.mean()  # 6 standard errors
+    assert abs(drawn.std() - 1) < 0.02, drawn.std()
+    assert len(np.unique(drawn[:1000])) > 990
+
+
+def network() -> None:
+    data = mx.sym.Variable("data")
+    net = mx.sym.Pooling(
+        mx.sym.Convolution(data, num_filter=4, kernel=(3, 3), name="conv"), kernel=(2, 2), stride=(2, 2)
+    )
+    net = mx.sym.FullyConnected(
+        mx.sym.Activation(mx.sym.BatchNorm(net, name="bn"), act_type="relu"), num_hidden=10, name="fc"
+    )
+    net = mx.sym.SoftmaxOutput(net, name="softmax")
+    rng = np.random.default_rng(0)
+    shapes, _, _ = net.infer_shape(data=(8, 1, 14, 14))
+    values = {n: rng.normal(0, 0.3, s).astype("f") for n, s in zip(net.list_arguments(), shapes, strict=True)}
+    values["softmax_label"] = np.arange(8, dtype="f")
+    results = []
+    for context in (mx.cpu(), mx.gpu(0)):
+        executor = net.simple_bind(context, data=(8, 1, 14, 14))
+        for name, value in values.items():
+            executor.arg_dict[name][:] = value
+        executor.forward(is_train=True)
+        executor.backward()
+        results.append([executor.outputs[0].asnumpy(), *(executor.grad_dict[n].asnumpy() for n in sorted(values))])
+    for expected, result in zip(*results, strict=True):
+        # Sums of some hundreds of products in another order, divided by deviations of as few.
+        np.testing.assert_allclose(result, expected, rtol=1e-3, atol=1e-4)
+
+
+def kernel() -> None:
+    source = """extern "C" __global__ void twice(float *x, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) x[i] *= 2;
+}"""
+    function = mx.rtc.CudaModule(source).get_kernel("twice", "float *x, int n")
+    x = mx.nd.ones((1000,), mx.gpu(0))
+    function.launch([x, 1000], mx.gpu(0), (4, 1, 1), (256, 1, 1))
+    np.testing.assert_array_equal(x.asnumpy(), 2)
+
+
+CHECKS: dict[str, Callable[[], None]] = {
+    check.__name__: check for check in (memory, product, formula, random, network, kernel)
+}
+
+
+def main(arguments: list[str]) -> int:
+    """Run the checks; see the module."""
+    backend_for("gpu")
+    milliseconds: dict[str, float] = {}
+    for name, check in CHECKS.items():
+        check()  # compiles
+        times = []
+        for _ in range(REPEATS):
+            start = time.perf_counter()
+            check()
+            times.append(time.perf_counter() - start)
+        milliseconds[name] = round(min(times) * 1e3, 3)
+        print(f"{name}: {milliseconds[name]} ms", flush=True)
+        if arguments:
+            Path(arguments[0]).write_text(json.dumps({"milliseconds": milliseconds}), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,121 @@
+"""The runner of make gpu-check's stages, with stages of its own; the real list is looked at too."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .__main__ import ROOT, stages
+from .machine import facts
+from .stages import Stage, run
+
+
+def python(program: str, *arguments: str) -> list[str]:
+    # A brace is a place in a command.
+    return [sys.executable, "-c", program, *arguments]
+
+
+def records(folder: Path) -> dict[str, dict[str, Any]]:
+    return {path.name: json.loads(path.read_text("utf-8")) for path in sorted(folder.glob("*.json"))}
+
+
+def test_each_stage_leaves_its_file_whatever_it_comes_to(tmp_path: Path) -> None:
+    look = "import pathlib, sys; sys.exit(len(list(pathlib.Path(sys.argv[1]).glob('*.json'))))"
+    status = run(
+        [
+            Stage("good", python("print('fine')"), 60),
+            Stage("counts", python(look, str(tmp_path)), 60, ["good"]),
+            Stage("after", python("pass"), 60, ["counts"]),
+            Stage("last", python("pass"), 60, ["good"]),
+        ],
+        tmp_path,
+        {"device": "pretended"},
+        {},
+    )
+    assert status == 1
+    files = records(tmp_path)
+    assert list(files) == ["1-good.json", "2-counts.json", "3-after.json", "4-last.json"]
+    assert [record["outcome"] for record in files.values()] == ["passed", "failed", "left out", "passed"]
+    assert files["1-good.json"]["output"] == "fine\n"
+    assert files["2-counts.json"]["status"] == 1  # one file was there while the second ran
+    assert files["3-after.json"]["reason"] == "counts did not pass"
+    assert all(record["device"] == "pretended" for record in files.values())
+
+
+def test_a_stage_that_takes_too_long_is_ended_with_what_it_started(tmp_path: Path) -> None:
+    program = (
+        "import subprocess, sys, time\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+        "print(child.pid, flush=True)\ntime.sleep(600)"
+    )
+    assert run([Stage("slow", python(program), 3)], tmp_path, {}, {}) == 1
+    [record] = records(tmp_path).values()
+    assert record["outcome"] == "too slow"
+    child = int(record["output"])
+    deadline = time.monotonic() + 60
+    while Path(f"/proc/{child}").exists() and "Z" not in Path(f"/proc/{child}/stat").read_text().split()[2]:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_tests_are_counted_and_figures_taken(tmp_path: Path) -> None:
+    tests = tmp_path / "test_some.py"
+    tests.write_text(
+        "import pytest\ndef test_a(): pass\ndef test_b(): pytest.skip('no')\ndef test_c(): assert 0\n", "utf-8"
+    )
+    figures = "import json, sys; json.dump(dict(milliseconds=dict(step=2.5)), open(sys.argv[1], 'w'))"
+    pytest_command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "no:cacheprovider",
+        "-c",
+        os.devnull,
+        "--junit-xml={report}",
+    ]
+    outcome = run(
+        [Stage("tests", [*pytest_command, str(tests)], 120), Stage("figures", python(figures, "{figures}"), 60)],
+        tmp_path / "out",
+        {},
+        {},
+    )
+    assert outcome == 1
+    first, second = records(tmp_path / "out").values()
+    assert first["tests"] == {"passed": 1, "failed": 1, "skipped": 1}
+    assert second["figures"] == {"milliseconds": {"step": 2.5}}
+
+
+def test_what_is_absent_or_only_measures_fails_nothing(tmp_path: Path) -> None:
+    absent = Stage("sanitizer", ["no-such-program"], 60, absent="compute-sanitizer is not installed")
+    measures = Stage("peers", python("raise SystemExit(3)"), 60, requires=False)
+    assert run([absent, measures], tmp_path, {}, {}) == 0
+    assert [record["outcome"] for record in records(tmp_path).values()] == ["absent", "failed"]
+
+
+def test_files_of_an_earlier_run_do_not_stay(tmp_path: Path) -> None:
+    (tmp_path / "7-old.json").write_text("{}", "utf-8")
+    run([Stage("new", python("pass"), 60)], tmp_path, {}, {})
+    assert list(records(tmp_path)) == ["1-new.json"]
+
+
+def test_the_stages_take_under_eight_minutes_and_name_what_there_is() -> None:
+    real = stages()
+    assert [stage.name for stage in real] == ["smoke", "operators", "system", "sanitizer", "custom", "peers"]
+    assert sum(stage.limit_s for stage in real) <= 8 * 60
+    for stage in real:
+        for part in stage.command:
+            if part.startswith(("tests/", "benchmarks/")):
+                assert (ROOT / part).exists(), part
+
+
+@pytest.mark.parametrize("key", ["device", "driver", "python", "versions", "commit"])
+def test_a_machine_without_a_device_says_so(key: str) -> None:
+    assert key in facts()
+    assert facts()["versions"]["opbox-service"]
