@@ -4,11 +4,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 ORACLE := .venv-mxnet
+TORCH := .venv-torch
 JOBS ?= 2
 PORT ?= 8000
 PARTS := protocol ops client service
 
-.PHONY: help demo test fuzz nvrtc packages pythons lint format conformance record bench serve schema gpu-check gpu-wheels image clean
+.PHONY: help demo test fuzz soak schemas test-gpu-pretend test-torch kernels gpu-counts nvrtc docs clients browser test-page screenshots packages pythons lint format conformance record bench bench-peers serve schema gpu-check gpu-wheels image check-compose test-image clean
 
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -29,18 +30,100 @@ demo: $(VENV)/.packages  ## train LeNet on handwritten digits through HTTP (DATA
 	$(BIN)/python examples/lenet_demo.py $(if $(DATA),--data $(DATA))
 
 test: $(READY)  ## all tests that need neither MXNet nor a GPU
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not conformance and not nvrtc" $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not conformance and not nvrtc and not compose and not image and not docs and not clients and not browser" $(ARGS)
 
-fuzz: $(READY)  ## the generated campaigns over frames, JSON, graphs and commands, FUZZ (100) times as long as in make test
+# A minute of each campaign that coverage guides, and a million generated inputs where FUZZ is about 1000.
+$(VENV)/.fuzzing: $(READY) .ci/fuzzing.txt
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -r .ci/fuzzing.txt
+	@touch $@
+
+fuzz: $(VENV)/.fuzzing  ## hostile frames, JSON, graphs, commands and operators, FUZZ (100) times as long as in make test
 	OPBOX_FUZZ=$(or $(FUZZ),100) $(BIN)/python -m pytest -n $(JOBS) --timeout 0 tests/service/test_wire_fuzz.py \
-	  tests/service/test_graph_fuzz.py $(ARGS)
+	  tests/service/test_graph_fuzz.py tests/service/test_json_pieces.py tests/fuzz $(ARGS)
+	for target in frames json graphs commands operators; do mkdir -p .fuzz/$$target && $(BIN)/python \
+	  -m tests.fuzz.coverage $$target .fuzz/$$target -max_total_time=$(or $(FUZZ),60) -rss_limit_mb=4096 \
+	  -artifact_prefix=.fuzz/ || exit 1; done
 
 $(VENV)/.nvrtc: $(READY) .ci/nvrtc.txt
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -r .ci/nvrtc.txt
 	@touch $@
 
-nvrtc: $(VENV)/.nvrtc  ## compile every CUDA kernel for sm_90, which needs no GPU (the compiler takes 225 MB)
+nvrtc: $(VENV)/.nvrtc  ## compile every CUDA kernel for sm_80, sm_90 and sm_100 without a GPU (the compiler takes 225 MB)
 	$(BIN)/python -m pytest -m nvrtc tests/nvrtc $(ARGS)
+
+# In a folder of its own: with CuPy among the packages, the type checker and the CPU's tests would see it.
+PRETEND := .pretend-gpu
+$(PRETEND)/.ready: $(READY) constraints.txt .ci/pretend-gpu.txt
+	rm -rf $(PRETEND)/site
+	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --target $(PRETEND)/site -c constraints.txt \
+	  -r .ci/pretend-gpu.txt
+	@touch $@
+
+PRETEND_PATH = PYTHONPATH=$(CURDIR)/tests/pretend_gpu/site:$(CURDIR)/$(PRETEND)/site
+PRETEND_TESTS := tests/pretend_gpu tests/ops tests/contract/test_devices.py
+
+test-gpu-pretend: $(PRETEND)/.ready  ## the device's tests on a pretend GPU: real CuPy, its kernels run by g++ (WHOLE=1: every row)
+	$(PRETEND_PATH) OPBOX_PRETEND_GPU=$(if $(WHOLE),whole,part) \
+	  $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m gpu $(PRETEND_TESTS) $(ARGS)
+
+kernels: $(PRETEND)/.ready  ## registers, spills, shared memory of every kernel that the tests on the pretend GPU make, by NVRTC
+	rm -rf $(PRETEND)/sources
+	PRETEND_GPU_SOURCES=$(CURDIR)/$(PRETEND)/sources $(MAKE) --no-print-directory test-gpu-pretend
+	$(PRETEND_PATH) $(BIN)/python -m tests.nvrtc.report $(PRETEND)/sources
+
+gpu-counts: $(PRETEND)/.ready  ## launches, allocations and what capture refuses in a training step, on the pretend GPU
+	$(PRETEND_PATH) $(BIN)/python -m tests.pretend_gpu.counts
+
+# In a folder of its own too: a wheel of 190 MB to 900 MB that a few tests need. Elsewhere they are skipped, and say so.
+TENSORS := .torch
+$(TENSORS)/.ready: $(READY) constraints.txt .ci/torch.txt
+	rm -rf $(TENSORS)/site
+	$(BIN)/python -m pip install -q --no-compile --disable-pip-version-check --target $(TENSORS)/site -c constraints.txt \
+	  -r .ci/torch.txt
+	@touch $@
+
+test-torch: $(TENSORS)/.ready  ## tensors of PyTorch as inputs, and arrays as tensors (the package takes 880 MB)
+	PYTHONPATH=$(CURDIR)/$(TENSORS)/site OPBOX_TEST_REQUIRE_TORCH=1 $(BIN)/python -m pytest -k torch tests/client/test_foreign.py $(ARGS)
+
+$(VENV)/.page: $(READY) .ci/page.txt
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -r .ci/page.txt
+	@touch $@
+
+browser:  ## Chromium from Debian, for the tests of the page; needs root where it is missing
+	@sh .ci/browser.sh
+
+test-page: $(VENV)/.page browser  ## the page in a real browser: signing in, watching, running, ending; accessibility
+	$(BIN)/python -m pytest -m browser tests/page $(ARGS)
+
+screenshots: $(VENV)/.page browser  ## take the pictures of the page in docs/images anew
+	$(BIN)/python docs/make_screenshots.py
+
+$(VENV)/.docs: $(READY) .ci/docs.txt
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -r .ci/docs.txt
+	@touch $@
+
+docs: $(VENV)/.docs  ## the documentation's site into build/site, warnings being errors, and its checks
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build -q
+	$(BIN)/python -m pytest -m docs tests/docs $(ARGS)
+
+$(VENV)/.clients: $(READY) .ci/clients.txt $(wildcard tests/clients/typescript/package*.json)
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -r .ci/clients.txt
+	mkdir -p .clients && cp tests/clients/typescript/package*.json .clients
+	cd .clients && npm ci --no-audit --no-fund --loglevel=error || echo "clients: no TypeScript tools, so their tests are skipped"
+	@touch $@
+
+clients: $(VENV)/.clients  ## make clients of the OpenAPI document, for Python and TypeScript, and run a program on each
+	$(BIN)/python -m pytest -rs -m clients tests/clients $(ARGS)
+
+soak: $(READY)  ## 20,000 training steps and 200,000 forwards at a server: memory and descriptors stay as they were
+	OPBOX_SOAK=$(or $(STEPS),20000) $(BIN)/python -m pytest -n 0 tests/faults -k long_use $(ARGS)
+
+$(VENV)/.schemas: $(READY) .ci/schemas.txt
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -r .ci/schemas.txt
+	@touch $@
+
+schemas: $(VENV)/.schemas  ## schemathesis at a server: what OpenAPI says of requests and answers is so
+	sh .ci/schemas.sh $(ARGS)
 
 $(VENV)/.packaging: $(READY) .ci/packaging.txt
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -r .ci/packaging.txt
@@ -70,6 +153,7 @@ $(ORACLE)/.ready:
 
 conformance: $(READY) $(ORACLE)/.ready  ## the operator table and generated cases, live against MXNet 1.9.1 (Python 3.11)
 	$(BIN)/python -m pytest -n $(JOBS) -m conformance $(ARGS)
+	$(MAKE) --no-print-directory test-gpu-pretend WHOLE=1
 
 record: $(ORACLE)/.ready  ## record MXNet's values for the operator table again
 	$(ORACLE)/bin/python -m tests.conformance.record
@@ -77,6 +161,14 @@ record: $(ORACLE)/.ready  ## record MXNet's values for the operator table again
 schema: $(READY)  ## write the client's operator schema, its stubs and the catalogue anew from the registry
 	$(BIN)/python -m opbox_service.schema
 	$(BIN)/python docs/make_operators_page.py
+
+$(TORCH)/.ready:
+	@PYTHON=$(PYTHON) sh .ci/make-venv.sh $(TORCH)
+	$(TORCH)/bin/python -m pip install -q --disable-pip-version-check torch==2.13.0 numpy
+	@touch $@
+
+bench-peers: $(READY) $(ORACLE)/.ready $(TORCH)/.ready  ## networks on the CPU beside MXNet and PyTorch, in one run
+	$(BIN)/python benchmarks/cpu_vs_peers.py --http $(ARGS)
 
 bench: $(READY)  ## every benchmark, one after the other
 	@for each in benchmarks/*.py; do echo "== $$each"; $(BIN)/python $$each || exit 1; done
@@ -88,11 +180,23 @@ gpu-wheels:  ## the packages that an offline GPU machine lacks, into .wheels
 	$(PYTHON) -m pip download -q -d .wheels --only-binary=:all: --no-deps --python-version 3.12 --implementation cp \
 	  $(foreach tag,2_28 2_27 2_17,--platform manylinux_$(tag)_x86_64) --platform manylinux2014_x86_64 -r .ci/gpu-wheels.txt
 
-gpu-check:  ## all GPU tests and benchmarks, with the machine's own PYTHON (and .wheels, when it is there)
-	PYTHON=$(PYTHON) sh .ci/gpu-check.sh
+gpu-check:  ## stages of GPU tests and benchmarks into build/gpu-check, with the machine's own PYTHON (and .wheels, if any)
+	PYTHON=$(PYTHON) sh .ci/gpu-check.sh $(ARGS)
 
-image:  ## the CPU image
-	docker build -f docker/cpu.Dockerfile -t opbox:cpu .
+image:  ## the image, VARIANT=cpu or cuda
+	docker build -f docker/Dockerfile -t opbox:$(or $(VARIANT),cpu) --build-arg VARIANT=$(or $(VARIANT),cpu) \
+	  --build-arg REVISION=$$(git rev-parse HEAD) .
+
+$(VENV)/.compose: $(READY) .ci/compose.txt
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -r .ci/compose.txt
+	@touch $@
+
+check-compose: $(VENV)/.compose  ## the Dockerfile by hadolint, compose.yaml by its schema, and what is mounted
+	$(BIN)/python -m pytest -m compose tests/docker $(ARGS)
+
+# IMAGE_BUILDER names a program where there is no Docker: tests/docker/engine.py says how it is called.
+test-image: $(READY)  ## build the CPU image, start it, train with a client, stop it; with Docker, or IMAGE_BUILDER=program
+	$(BIN)/python -m pytest -m image tests/docker $(ARGS)
 
 clean:  ## remove the virtual environments and build outputs
-	rm -rf $(VENV) .venv-3* $(ORACLE) .wheels build dist $(foreach part,$(PARTS),$(part)/build $(part)/*.egg-info)
+	rm -rf $(VENV) .venv-3* $(ORACLE) $(TENSORS) .clients .wheels build dist $(foreach part,$(PARTS),$(part)/build $(part)/*.egg-info)

@@ -18,7 +18,7 @@ for version in 3.12 3.13; do
   "$folder/bin/python" -m pip install -q --disable-pip-version-check -c constraints.txt -r requirements-dev.txt \
     -e protocol -e ops -e client -e service
   echo "== $("$folder/bin/python" --version)"
-  "$folder/bin/python" -m pytest -p no:cacheprovider -m "not conformance and not nvrtc" "$@" tests/protocol tests/graph \
+  "$folder/bin/python" -m pytest -p no:cacheprovider -m "not conformance and not nvrtc and not docs and not clients" "$@" tests/protocol tests/graph \
     tests/executor/test_executor.py tests/client/test_symbol.py tests/client/test_ndarray.py tests/service/test_settings.py
 done
 echo "Pythons beside this one tried: $tried"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from functools import cache
 from typing import Any
 
@@ -27,6 +28,16 @@ def missing(device: str) -> str | None:
     except UnsupportedError as error:
         return error.message
     return None
+
+
+def pretend() -> bool:
+    """Whether the GPU here is the pretend one, on which CuPy's kernels run on the CPU (tests/pretend_gpu)."""
+    return missing("gpu") is None and "pretend_gpu" in sys.modules
+
+
+def of_each_operator(device: str) -> bool:
+    """Whether one row of each operator has to do: on the pretend GPU, where every new kernel is compiled by g++."""
+    return device == "gpu" and pretend() and os.environ.get("OPBOX_PRETEND_GPU") != "whole"
 
 
 def pytest_sessionstart() -> None:

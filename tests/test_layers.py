@@ -16,11 +16,24 @@ ALLOWED = {
     "opbox_service": set(PACKAGES),
 }
 # The service's folders and modules, each importing only what stands before it.
-SERVICE = ["__init__", "settings", "validation", "json_text", "logs", "buffers", "quota", "device_time", "turns"]
+SERVICE = [
+    "__init__",
+    "allocator",
+    "settings",
+    "validation",
+    "json_pieces",
+    "json_text",
+    "logs",
+    "buffers",
+    "quota",
+    "device_time",
+    "turns",
+]
 SERVICE += [
-    "collector",
     "task",
     "carriers",
+    "accounting",
+    "checkpoint_store",
     "graph",
     "executor",
     "stateless",
@@ -29,7 +42,7 @@ SERVICE += [
     "session",
     "routes",
 ]
-SERVICE += ["engine", "codec", "embedded", "worker", "api", "app", "serve", "schema"]
+SERVICE += ["engine", "codec", "embedded", "worker", "api", "app", "listening", "serve", "schema"]
 
 
 def _imports(path: Path, package: str) -> list[str]:
