@@ -6,6 +6,7 @@ name, so that the count of skipped tests tells what a machine with a GPU would r
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import sys
@@ -55,6 +56,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("compiler") is not None:
             item.add_marker(skip)
+
+
+def pytest_collection_finish() -> None:
+    """What stays for the whole run is set aside: the end of a session collects garbage, a second with 32,000 tests."""
+    gc.collect()
+    gc.freeze()
 
 
 def device_params() -> list[Any]:

@@ -96,9 +96,10 @@ def test_what_it_holds_together_is_bounded(start: Callable[..., Live], what: str
     wait_for(lambda: len(own_folders(server)) <= 1)
 
 
-def test_what_children_share_with_their_parent_is_counted_once(server: Live) -> None:
+def test_what_children_share_with_their_parent_is_counted_once(start: Callable[..., Live]) -> None:
     if not OWN_USER:
         pytest.skip("needs root to see what processes share")
+    server = start("process", **settings(**{**LIMITS, "OPBOX_CODE_DEADLINE_S": "60"}))  # 480 MB take their time
     session, answer = run(server, "children_that_share")
     assert answer.status == 200, answer.header
     session.delete()
