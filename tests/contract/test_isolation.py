@@ -27,7 +27,7 @@ from opbox.http import HttpTransport
 from opbox.operator.definition import Definition
 from opbox_service.worker import landlock
 from tests.contract import mischief
-from tests.contract.live import IDENTITY, SCOPES, TOKENS, Got, Live, Session, symbol, var
+from tests.contract.live import SCOPES, TOKENS, Got, Live, Session, symbol, var
 from tests.contract.test_workers import shared_memory, wait_for
 
 X = np.arange(6, dtype=np.float32)
@@ -354,17 +354,17 @@ def test_their_number_is_limited(start: Callable[..., Live]) -> None:
     assert server.session("py").run(*step("nothing"), x=X).status == 200
 
 
-def test_a_session_that_loops_can_be_listed_and_deleted(server: Live) -> None:
+def test_a_session_that_loops_can_be_listed_and_deleted(start: Callable[..., Live]) -> None:
+    server = start("process", **settings(OPBOX_CODE_DEADLINE_S="120"))
     session = server.session("py")
     running = threading.Thread(target=session.run, args=step("loop_with_the_lock"), kwargs={"x": X})
     running.start()
     time.sleep(0.5)
     listed = server.call("GET", "/v1/sessions", owner="py").header["sessions"]
     assert session.id in {row["id"] for row in listed}
-    begun = time.monotonic()
     assert server.call("DELETE", session.path, owner="py").status == 200
-    assert time.monotonic() - begun < 2
-    running.join(10)
+    running.join(60)
+    assert not running.is_alive(), "it goes on until its deadline"
     assert "deleted" in session.run({"do": "describe", "id": 1}).error
 
 
@@ -524,18 +524,3 @@ def test_the_client_goes_on_in_a_new_session(server: Live, monkeypatch: pytest.M
         np.testing.assert_array_equal(output("nothing"), X + 1)
     finally:
         connection.use(None)
-
-
-def test_the_first_step_is_soon_done(server: Live) -> None:
-    """Printed, not judged: the time of a session's first custom step, its process being ready or not."""
-    wait_for(lambda: len(server.code_workers()) > server.metric("opbox_code_workers"))
-    time.sleep(4)
-    times = []
-    for _ in range(2):
-        begun = time.perf_counter()
-        session, answer = run(server, "nothing")
-        times.append(time.perf_counter() - begun)
-        assert answer.status == 200
-        session.delete()
-    print(f"first custom step: {times[0]:.3f} s with a spare process, {times[1]:.3f} s right after")
-    assert server.call("POST", "/v1/forward", {"graph": IDENTITY}, {"x": X}, owner="ann").status == 200

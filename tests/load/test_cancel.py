@@ -18,10 +18,11 @@ from opbox_protocol.errors import CancelledError
 from tests.contract.live import TOKENS, Got, Live, symbol, var
 
 X = np.ones(16, np.float32)
-STEPS = 40
+STEPS = 240
 PATIENCE_S = 30
+"""Half of what the work would take, were it not stopped."""
 SLOW = symbol(var("x"), *(("_test_slow", f"y{i}", {"seconds": "0.25"}, [i]) for i in range(STEPS)))
-"""Ten seconds, in steps of a quarter."""
+"""A minute, in steps of a quarter of a second."""
 
 
 @pytest.fixture(params=["none", "process"], scope="module")
@@ -46,12 +47,11 @@ def in_thread(work: Callable[[], Got]) -> tuple[threading.Thread, list[Any]]:
     return thread, answers
 
 
-def wait_for(condition: Callable[[], object], seconds: float = 8) -> float:
+def wait_for(condition: Callable[[], object]) -> None:
     begun = time.monotonic()
     while not condition():
-        assert time.monotonic() < begun + seconds, "it did not come to pass"
+        assert time.monotonic() < begun + PATIENCE_S, "it did not come to pass"
         time.sleep(0.05)
-    return time.monotonic() - begun
 
 
 def slow_executor(session: Any) -> None:
@@ -64,7 +64,7 @@ def test_a_request_is_cancelled_by_its_id(server: Live) -> None:
     running, answers = in_thread(call)
     assert server.call("DELETE", "/v1/requests/mine", owner="bob").status == 404
     assert server.call("DELETE", "/v1/requests/mine").header == {"cancelled": "mine"}
-    running.join(5)
+    running.join(PATIENCE_S)
     assert (answers[0].status, answers[0].header["type"]) == (499, "CancelledError")
     assert "y" in answers[0].header["node"]
     assert server.call("DELETE", "/v1/requests/mine").status == 404
@@ -80,7 +80,7 @@ def test_a_session_is_cancelled_and_goes_on(server: Live) -> None:
     assert server.call("DELETE", f"{session.path}/commands", owner="bob").status == 404
     assert server.call("DELETE", f"{session.path}/commands").header == {"cancelled": [2, 3, 4]}
     for thread in (running, waiting):
-        thread.join(5)
+        thread.join(PATIENCE_S)
     assert [answer.status for answer in (*answers, *later)] == [499, 499]
     assert server.call("DELETE", f"{session.path}/commands").header == {"cancelled": []}
     again = session.run({"do": "fetch", "id": 1, "as": "x"})
@@ -96,7 +96,7 @@ def test_a_session_of_one_s_own_process_is_cancelled_and_goes_on(start: Callable
     slow_executor(session)
     running, answers = in_thread(lambda: session.run({"do": "forward", "executor": 2}))
     cancel = lambda: server.call("DELETE", f"{session.path}/commands", owner="py").header  # noqa: E731
-    wait_for(lambda: cancel() == {"cancelled": [2]}, PATIENCE_S)
+    wait_for(lambda: cancel() == {"cancelled": [2]})
     running.join(PATIENCE_S)
     assert answers[0].status == 499
     assert session.run({"do": "fetch", "id": 1, "as": "x"}).status == 200
@@ -108,7 +108,7 @@ def test_deleting_a_session_ends_what_it_runs(server: Live) -> None:
     slow_executor(session)
     running, answers = in_thread(lambda: session.run({"do": "forward", "executor": 2}))
     assert session.delete().status == 200
-    running.join(5)
+    running.join(PATIENCE_S)
     assert answers[0].status == 410
 
 
@@ -119,7 +119,7 @@ def test_a_client_that_goes_away_stops_its_work(server: Live) -> None:
     url, token = f"{server.url}{session.path}/commands", {"Authorization": f"Bearer {TOKENS['ann']}"}
     with pytest.raises(httpx.ReadTimeout):
         httpx.post(url, json={"commands": [{"do": "forward", "executor": 2}]}, headers=token, timeout=1)
-    assert wait_for(lambda: server.json("GET", session.path).header["next_seq"] == 3) < 5
+    wait_for(lambda: server.json("GET", session.path).header["next_seq"] == 3)
     assert session.seq == 1
     assert other.run({"do": "put", "id": 1, "tensor": "x"}, x=X).status == 200
     session.delete()
@@ -127,11 +127,11 @@ def test_a_client_that_goes_away_stops_its_work(server: Live) -> None:
 
 
 def test_the_deadline_stops_the_work(start: Callable[..., Live]) -> None:
-    server = start("process", OPBOX_DEADLINE_S="1")
+    server = start("process", OPBOX_DEADLINE_S="3")
     session = server.session()
     slow_executor(session)
     assert session.run({"do": "forward", "executor": 2}).status == 504
-    assert wait_for(lambda: server.json("GET", session.path).header["next_seq"] == 3) < 5
+    wait_for(lambda: server.json("GET", session.path).header["next_seq"] == 3)
     assert session.run({"do": "fetch", "id": 1, "as": "x"}).status == 200
 
 
@@ -148,7 +148,7 @@ def test_a_script_cancels_and_goes_on(server: Live) -> None:
     session.cancel()
     with pytest.raises(CancelledError):
         pending.result()
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < PATIENCE_S
     np.testing.assert_array_equal(session.fetch(1).result(), X)
     session.wait()
     session.close()
@@ -172,7 +172,7 @@ def test_an_interrupt_stops_the_work_on_the_server(server: Live) -> None:
     finally:
         signal.signal(signal.SIGINT, before)
     path = f"/v1/sessions/{session.id}"
-    assert wait_for(lambda: server.json("GET", path).header["next_seq"] == session.requests + 1) < 5
+    wait_for(lambda: server.json("GET", path).header["next_seq"] == session.requests + 1)
     np.testing.assert_array_equal(session.fetch(1).result(), X)
     session.close()
     transport.close()
@@ -183,7 +183,7 @@ def put(session: Session, id: int) -> None:
 
 
 def slow_calls(session: Session) -> None:
-    """Calls of ten seconds together, the first of whose results is array 3."""
+    """Calls of a minute together, the first of whose results is array 3."""
     for i in range(STEPS):
         session.record(
             {"do": "invoke", "op": "_test_slow", "attrs": {"seconds": "0.25"}, "inputs": [1], "outputs": [3 + i]}
