@@ -8,16 +8,18 @@ executor.grad_dict["fc1_weight"]
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from opbox_protocol.commands import Forward
 from opbox_protocol.errors import MXNetError
 
 from .context import Context
 from .html import shape_text, table
 from .known_graphs import Document
+from .monitoring import Callback, MonitorCallback
 from .ndarray import NDArray, zeros
 from .operator.sending import graph_for
 
@@ -60,7 +62,7 @@ class Executor:
         self._grad_req = dict(grad_req)
         self._id = self._session.new_id()
         self.outputs = [NDArray(self._session, self._session.new_id()) for _ in self._names[2]]
-        self._monitor: tuple[Any, bool] | None = None
+        self._monitor: MonitorCallback | None = None
         arguments = self._names[0]
         self._session.record(
             {
@@ -116,9 +118,13 @@ class Executor:
                     f"argument {name!r}: expected shape {arguments[name].shape}, as bound, got {tuple(array.shape)}"
                 )
             arguments[name][:] = array
-        self._session.record({"do": "forward", "executor": self._id, "is_train": bool(is_train)})
+        watch = {} if self._monitor is None else self._monitor.begin(self._session)
+        command: Forward = {"do": "forward", "executor": self._id, "is_train": bool(is_train)}
+        if watch:
+            command["watch"] = {name: array._id for name, array in watch.items()}
+        self._session.record(command)
         if self._monitor is not None:
-            self._observe(self._monitor[0])
+            self._monitor.show({**watch, **self.arg_dict, **self.aux_dict})
         return self.outputs
 
     def backward(self, out_grads: Any = None, is_train: bool = True) -> None:
@@ -226,17 +232,20 @@ class Executor:
 
     # -- watching ---------------------------------------------------------------------------------------------
 
-    def set_monitor_callback(self, callback: Any, monitor_all: bool = False) -> None:
-        """Call `callback(name, array)` for each output after every forward; `monitor_all`: arguments too."""
-        self._monitor = (callback, monitor_all)
+    def set_monitor_callback(
+        self, callback: Callback | None, monitor_all: bool = False, wanted: Callable[[str], bool] | None = None
+    ) -> None:
+        """Call `callback(name, array)` after every forward for each operator's outputs, in the graph's order.
 
-    def _observe(self, callback: Any) -> None:
-        assert self._monitor is not None
-        if self._monitor[1]:
-            for name, array in self.arg_dict.items():
-                callback(name, array)
-        for name, array in zip(self._names[2], self.outputs, strict=True):
-            callback(name, array)
+        The engine copies each array that is shown, so that a forward without a callback, or one of which nothing is
+        wanted, costs nothing more.
+
+        Args:
+            callback: called with names such as "fc1_output" and NDArrays; None ends it.
+            monitor_all: each operator's inputs too, before its outputs: "fc1_data", a variable by its own name first.
+            wanted: by an array's name, whether `callback` is to be called with it in the run to come; all when None.
+        """
+        self._monitor = None if callback is None else MonitorCallback(self._symbol, callback, monitor_all, wanted)
 
     def debug_str(self) -> str:
         """The graph as text, and the memory that the plan takes."""

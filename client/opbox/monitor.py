@@ -20,14 +20,14 @@ def _rms(array: NDArray) -> NDArray:
 
 
 class Monitor:
-    """Collect a statistic of outputs, arguments and auxiliary states.
+    """Collect a statistic of every operator's outputs, of arguments and of auxiliary states.
 
     Args:
         interval: batches between two collections.
         stat_func: from an array to an array or a list of arrays; the root mean square when None.
         pattern: a regular expression; names that it matches at their start are collected.
         sort: order the result by name.
-        monitor_all: also the arguments while the network runs, not only its outputs.
+        monitor_all: also every operator's inputs, not only its outputs.
 
     Example:
         >>> mod.fit(train, monitor=mx.mon.Monitor(100, pattern=".*weight"), num_epoch=1)
@@ -52,13 +52,16 @@ class Monitor:
         self.exes: list[Any] = []
 
     def stat_helper(self, name: str, array: NDArray) -> None:
-        """Called by an executor with each of its outputs, and with `monitor_all` its arguments."""
-        if self.activated and self.re_prog.match(name):
+        """Called by an executor with each operator's outputs, and with `monitor_all` its inputs."""
+        if self._collects(name):
             self.queue.append((self.step, name, self.stat_func(array)))
+
+    def _collects(self, name: str) -> bool:
+        return self.activated and self.re_prog.match(name) is not None
 
     def install(self, exe: Any) -> None:
         """Watch an executor."""
-        exe.set_monitor_callback(self.stat_helper, self.monitor_all)
+        exe.set_monitor_callback(self.stat_helper, self.monitor_all, self._collects)
         self.exes.append(exe)
 
     def tic(self) -> None:

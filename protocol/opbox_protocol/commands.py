@@ -136,6 +136,7 @@ class Forward(TypedDict):
     do: Literal["forward"]
     executor: int
     is_train: NotRequired[bool]
+    watch: NotRequired[Mapping[str, int]]
 
 
 class Backward(TypedDict):

@@ -167,4 +167,69 @@ def test_a_monitor_sees_the_outputs() -> None:
     executor = mlp().simple_bind(mx.cpu(), data=(4, 5))
     executor.set_monitor_callback(lambda name, array: seen.append(name), monitor_all=True)
     executor.forward()
-    assert seen == ["data", "fc_weight", "fc_bias", "softmax_label", "softmax_output"]
+    fc = ["data", "fc_data", "fc_weight", "fc_weight", "fc_bias", "fc_bias", "fc_output"]
+    assert seen == [*fc, "softmax_data", "softmax_label", "softmax_label", "softmax_output"]
+
+
+def test_a_monitor_sees_every_operator_inside() -> None:
+    """Names as MXNet 1.9.1 shows them for this network, bn_mean and bn_var included."""
+    net = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=3, name="fc")
+    net = mx.sym.relu(mx.sym.BatchNorm(net, fix_gamma=False, name="bn"), name="act")
+    parts = mx.sym.SliceChannel(mx.sym.exp(net * 2, name="ex"), num_outputs=3, name="sl")
+    executor = mx.sym.MakeLoss(parts[0] + parts[2], name="out").simple_bind(mx.cpu(), data=(4, 5))
+    executor.arg_dict["fc_weight"][:] = mx.nd.array(np.arange(15).reshape(3, 5) % 4)
+    executor.arg_dict["bn_gamma"][:] = 1
+    shown: dict[str, np.ndarray] = {}
+    executor.set_monitor_callback(lambda name, array: shown.update({name: array.asnumpy()}))
+    data = mx.nd.array(np.random.default_rng(0).standard_normal((4, 5)))
+    outputs = executor.forward(is_train=True, data=data)
+    outer = " ".join(name for name in shown if not name.startswith(("_mul", "_plus")))
+    inner = "fc_output bn_output bn_mean bn_var act_output ex_output sl_output0 sl_output1 sl_output2"
+    assert outer == f"{inner} out_output"
+    rows = data.asnumpy() @ executor.arg_dict["fc_weight"].asnumpy().T
+    np.testing.assert_allclose(shown["fc_output"], rows, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(shown["bn_mean"], rows.mean(0), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(shown["ex_output"], np.exp(2 * shown["act_output"]), rtol=1e-5)
+    np.testing.assert_allclose(shown["sl_output2"], shown["ex_output"][:, 2:], rtol=1e-6)
+    np.testing.assert_array_equal(shown["out_output"], outputs[0].asnumpy())
+    # What is run is the same, and the gradients follow from it.
+    executor.backward()
+    expected = executor.grad_dict["fc_weight"].asnumpy()
+    executor.set_monitor_callback(None)
+    shown.clear()
+    executor.forward(is_train=True)
+    executor.backward()
+    assert not shown
+    np.testing.assert_allclose(executor.grad_dict["fc_weight"].asnumpy(), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_monitor_has_copied_only_what_it_collects() -> None:
+    seen: list[str] = []
+
+    def note(array: mx.NDArray) -> mx.NDArray:
+        seen.append(str(array.shape))
+        return array
+
+    executor = mlp().simple_bind(mx.cpu(), data=(4, 5))
+    session = mx.cpu().session
+    monitor = mx.mon.Monitor(2, note, pattern="fc_output")
+    monitor.install(executor)
+    executor.forward()
+    session.flush()
+    requests = session.requests
+    for step in range(3):
+        monitor.tic()
+        executor.forward()
+        assert [name for _, name, _ in monitor.toc()] == ([] if step == 1 else ["fc_output"])
+    assert seen == ["(4, 3)"] * 2
+    assert session.requests > requests
+
+
+def test_what_cannot_be_watched() -> None:
+    executor = mlp().simple_bind(mx.cpu(), data=(4, 5))
+    session = mx.cpu().session
+    command = {"do": "forward", "executor": executor._id, "watch": {"fc_outptu": session.new_id()}}
+    with pytest.raises(
+        MXNetError, match="watch: expected names of operators' outputs in the executor's graph, got 'fc_out"
+    ):
+        session.ask(command)

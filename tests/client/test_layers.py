@@ -23,7 +23,7 @@ LAYERS = (
     "operator.values",
     "connection context inference pending session",
     "ndarray",
-    "binding executor recovery",
+    "binding executor monitoring recovery",
     "symbol",
     "operator contrib random rtc",
     "callback initializer io live_plot metric model monitor optimizer progress rnn visualization",

@@ -327,6 +327,23 @@ def test_a_monitor_sees_weights(caplog):
     assert {line.split()[1] for line in lines} == {"1", "3"}
 
 
+def test_a_monitor_sees_buckets_that_come_later():
+    def network_for(length):
+        data = mx.sym.Variable("data")
+        net = mx.sym.FullyConnected(mx.sym.mean(data, axis=1, keepdims=True), num_hidden=2, name="fc")
+        return mx.sym.SoftmaxOutput(net, name="softmax"), ["data"], ["softmax_label"]
+
+    mod = mx.mod.BucketingModule(network_for, default_bucket_key=4)
+    mod.bind([("data", (3, 4))], [("softmax_label", (3,))])
+    mod.init_params()
+    monitor = mx.mon.Monitor(1, pattern="fc_output")
+    mod.install_monitor(monitor)
+    monitor.tic()
+    mod.switch_bucket(2, [("data", (3, 2))], [("softmax_label", (3,))])
+    mod.forward(mx.io.DataBatch([mx.nd.ones((3, 2))], [mx.nd.zeros((3,))]), is_train=False)
+    assert [name for _, name, _ in monitor.toc()] == ["fc_output"]
+
+
 def test_what_needs_something_first():
     mod = mx.mod.Module(network())
     with pytest.raises(AssertionError, match="not bound yet"):

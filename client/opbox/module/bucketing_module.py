@@ -53,6 +53,7 @@ class BucketingModule(BaseModule):
             "state_names": state_names,
         }
         self._buckets: dict[Any, Module] = {}
+        self._monitor: Any = None
         self._bound_for: dict[str, Any] = {}
         self._current: Module = self._new(default_bucket_key)
         self._default: Module = self._current
@@ -127,6 +128,8 @@ class BucketingModule(BaseModule):
         if bucket_key not in self._buckets:
             fresh = self._new(bucket_key)
             fresh.bind(data_shapes, label_shapes, shared_module=self._default, **self._bound_for)
+            if self._monitor is not None:
+                fresh.install_monitor(self._monitor)
             self._buckets[bucket_key] = fresh
         self._current = self._buckets[bucket_key]
 
@@ -213,8 +216,9 @@ class BucketingModule(BaseModule):
         self._current.update_metric(eval_metric, labels, pre_sliced)
 
     def install_monitor(self, mon: Any) -> None:
-        """Let a monitor see the executors of the buckets bound so far."""
+        """Let a monitor see the executors of all buckets, those to come included."""
         self._check_ready(params=False)
+        self._monitor = mon
         for module in self._buckets.values():
             module.install_monitor(mon)
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Annotated, ClassVar, Literal
 
+from opbox_ops.compute import Array
 from opbox_protocol.errors import BadRequestError
 
 from ..executor import bind
+from ..executor.allocation import allocate
 from ..quota import Allocation
 from ..stateless.inference import GraphReference
 from ..validation import InPieces
@@ -64,14 +66,38 @@ class Bind(Command):
 
 
 class Forward(Command):
-    """Run an executor forward."""
+    """Run an executor forward; copies of operators' outputs that `watch` names become new arrays."""
 
     do: Literal["forward"]
     executor: Id
     is_train: bool = False
+    watch: IdsByName = {}
 
     def run(self, table: ArrayTable, exchange: Exchange) -> None:
-        table.executor(self.executor).forward(is_train=self.is_train)
+        if self.watch:
+            self._run_watched(table)
+        else:
+            table.executor(self.executor).forward(is_train=self.is_train)
+
+    def _run_watched(self, table: ArrayTable) -> None:
+        table.reserve(*self.watch.values())
+        entry = table.executor_entry(self.executor)
+        names = {name for node in entry.graph.nodes if node.op is not None for name in node.output_names()}
+        for name in self.watch:
+            if name not in names:
+                raise BadRequestError(
+                    f"watch: expected names of operators' outputs in the executor's graph, got {name!r}"
+                )
+        copies: dict[str, Array] = {}
+
+        def copy(name: str, array: Array) -> None:
+            if name in self.watch:
+                copies[name] = allocate(table.backend, tuple(array.shape), array.dtype)
+                copies[name][...] = array
+
+        entry.executor.forward(self.is_train, copy)
+        for name, array in copies.items():
+            table.keep(self.watch[name], array)
 
 
 class Backward(Command):

@@ -1,0 +1,65 @@
+"""A monitored forward: which of a graph's arrays a callback is shown, under which names and in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from .ndarray import NDArray
+
+if TYPE_CHECKING:
+    from .session import Session
+    from .symbol import Symbol
+    from .symbol.node import Entry, Node
+
+__all__ = ["Callback", "MonitorCallback"]
+
+Callback: TypeAlias = Callable[[str, NDArray], Any]
+
+
+class MonitorCallback:
+    """The callback of an executor, and what it is shown; for the arguments see `Executor.set_monitor_callback`."""
+
+    def __init__(
+        self, symbol: Symbol, callback: Callback, monitor_all: bool, wanted: Callable[[str], bool] | None
+    ) -> None:
+        self._nodes = [node for node in symbol._nodes() if node.op is not None]
+        self._callback = callback
+        self._monitor_all = monitor_all
+        self._wanted = wanted
+        self._shown: list[tuple[str, Entry]] = []
+
+    def begin(self, session: Session) -> dict[str, NDArray]:
+        """Begin a forward.
+
+        Returns:
+            new arrays for copies of the outputs that the callback is to be shown, by the outputs' names.
+        """
+        self._shown = [(name, entry) for name, entry in self._entries() if self._wanted is None or self._wanted(name)]
+        outputs = dict.fromkeys(node.output_name(index) for _, (node, index) in self._shown if node.op is not None)
+        return {name: NDArray(session, session.new_id()) for name in outputs}
+
+    def show(self, arrays: Mapping[str, NDArray]) -> None:
+        """End a forward: call the callback.
+
+        Args:
+            arrays: variables, and the outputs that the engine has copied, by name.
+        """
+        for name, (node, index) in self._shown:
+            self._callback(name, arrays[node.output_name(index)])
+
+    def _entries(self) -> Iterator[tuple[str, Entry]]:
+        """Names, and what they are of, in the order of MXNet's executor."""
+        for node in self._nodes:
+            if self._monitor_all:
+                yield from _inputs(node)
+            for index in range(node.num_outputs()):
+                yield node.output_name(index), (node, index)
+
+
+def _inputs(node: Node) -> Iterator[tuple[str, Entry]]:
+    assert node.op is not None
+    for name, entry in zip(node.op.input_names(node.attrs), node.inputs, strict=True):
+        if entry[0].op is None:
+            yield entry[0].name, entry
+        yield f"{node.name}_{name}", entry
