@@ -9,6 +9,7 @@ in docs/operators.md. `python -m tests.conformance.reporting` prints the table o
 
 from __future__ import annotations
 
+import fcntl
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -78,14 +79,19 @@ def recorded_rows() -> dict[str, dict[str, Any]]:
     return rows
 
 
-def write(tallies: Iterable[Mapping[str, Any]]) -> None:
+def write(tallies: Iterable[Mapping[str, Any]], page: Path = PAGE) -> None:
     """Keep the report for the operators' page, beside what is there of other operators."""
     rows = {row["op"]: {key: value for key, value in row.items() if key != "op"} for row in tallies}
     if not rows:
         return
-    after = recorded_rows() | rows
-    text = ",\n".join(f"  {json.dumps(op)}: {json.dumps(row, sort_keys=True)}" for op, row in sorted(after.items()))
-    PAGE.write_text("{\n" + text + "\n}\n")
+    with page.open("a+", encoding="utf-8") as file:
+        # The workers of a run that is spread over processes write here, one after the other.
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0)
+        after = json.loads(file.read() or "{}") | rows
+        text = ",\n".join(f"  {json.dumps(op)}: {json.dumps(row, sort_keys=True)}" for op, row in sorted(after.items()))
+        file.truncate(0)
+        file.write("{\n" + text + "\n}\n")
 
 
 if __name__ == "__main__":
