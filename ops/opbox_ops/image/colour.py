@@ -65,7 +65,7 @@ Change = Callable[[Any, Array, float], Array]
 
 
 def _gray(xp: Any, image: Array) -> Array:
-    return image if image.shape[-1] == 1 else (image @ xp.asarray(GRAY, dtype=image.dtype))[..., None]
+    return image if image.shape[-1] == 1 else image @ xp.asarray(GRAY, dtype=image.dtype)
 
 
 def _brightness(xp: Any, image: Array, a: float) -> Array:
@@ -77,7 +77,7 @@ def _contrast(xp: Any, image: Array, a: float) -> Array:
 
 
 def _saturation(xp: Any, image: Array, a: float) -> Array:
-    return image if image.shape[-1] == 1 else image * a + ((1 - a) * GRAY[2]) * image[..., 2:]
+    return image if image.shape[-1] == 1 else image * a + image[..., 2:] * ((1 - a) * GRAY[2])
 
 
 def _hue(xp: Any, image: Array, a: float) -> Array:
@@ -133,12 +133,12 @@ for _name, _change in CHANGES.items():
 
 
 def _jitter(p: JitterParams, ctx: OpContext, image: Array) -> Array:
-    for number in np.asarray(ctx.random.generator.random(size=4).tolist()).argsort():
-        name = list(CHANGES)[number]
+    places, amounts = ctx.random.generator.random(size=(2, 4)).tolist()
+    for _, name, amount in sorted(zip(places, CHANGES, amounts, strict=True)):
         width = getattr(p, name)
         if width > 0:
             middle = 0.0 if name == "hue" else 1.0
-            image = CHANGES[name](ctx.xp, image, _drawn(ctx, middle - width, middle + width))
+            image = CHANGES[name](ctx.xp, image, middle - width + 2 * width * amount)
     return image
 
 

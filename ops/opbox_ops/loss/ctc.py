@@ -94,10 +94,10 @@ class _Alignments:
     """The labels written with blanks, and how far they and the data count.
 
     Attributes:
-        written: (batch, positions) classes, blank, label, blank, …; 0 beyond the label.
+        written: (batch, positions) classes, blank, label, blank, …; blanks beyond the label.
         ends: (batch,) the last position of each label, a blank.
         steps: (batch,) how many steps count.
-        jumps: (batch, positions) where a position can follow the one before the blank before it.
+        fits: (batch,) whether there is an alignment.
     """
 
     def __init__(self, p: CTCLossParams, xp: Any, inputs: Arrays) -> None:
@@ -105,83 +105,92 @@ class _Alignments:
         label, rest = inputs[1].astype(int), list(inputs[2:])
         blank, padding = (0, 0) if p.blank_label == "first" else (classes - 1, -1)
         self.steps = xp.clip(rest.pop(0).astype(int), 0, time) if p.use_data_lengths else xp.full((batch,), time)
-        inside = xp.cumsum(label == padding, axis=1) == 0
         if p.use_label_lengths:
             inside = xp.arange(label.shape[1]) < rest.pop(0).astype(int)[:, None]
+        else:
+            inside = xp.cumsum(label == padding, axis=1) == 0
         counts = inside.sum(axis=1)
         self.ends = 2 * counts
+        strange = inside & ((label < 0) | (label >= classes))
         self.written = xp.full((batch, 2 * label.shape[1] + 1), blank)
-        self.written[:, 1::2] = xp.where(inside, xp.clip(label, 0, classes - 1), blank)
-        odd = self.written[:, 1::2]
-        self.jumps = xp.zeros(self.written.shape, bool)
-        self.jumps[:, 3::2] = odd[:, 1:] != odd[:, :-1]
-        repeats = ((odd[:, 1:] == odd[:, :-1]) & inside[:, 1:]).sum(axis=1)
-        strange = (inside & ((label < 0) | (label >= classes))).any(axis=1)
-        self.fits = (counts + repeats <= self.steps) & (self.steps > 0) & ~strange
+        xp.copyto(self.written[:, 1::2], label, where=inside ^ strange)
+        repeats = ((label[:, 1:] == label[:, :-1]) & inside[:, 1:]).sum(axis=1)
+        self.fits = (counts + repeats <= self.steps) & (self.steps > 0) & ~strange.any(axis=1)
+
+    def both_ways(self, xp: Any, time: int) -> tuple[Array, Array, Array, Array]:
+        """What the recursion goes along: the samples, and behind them each once more from its end to its beginning.
+
+        Returns:
+            Numbers of steps (time, 2 * batch), of samples (2 * batch,), of positions (2 * batch, positions), and the
+            classes at these (2 * batch, positions). What lies beyond a sample's end comes after its beginning.
+        """
+        batch, positions = self.written.shape
+        step, position, sample = xp.arange(time)[:, None], xp.arange(positions), xp.arange(batch)
+        steps, places = xp.empty((time, 2 * batch), int), xp.empty((2 * batch, positions), int)
+        steps[:, :batch], places[:batch] = step, position
+        xp.remainder(self.steps - 1 - step, time, out=steps[:, batch:])
+        xp.remainder(self.ends[:, None] - position, positions, out=places[batch:])
+        samples = xp.concatenate([sample, sample])
+        return steps, samples, places, self.written[samples[:, None], places]
 
 
-def _forwards(xp: Any, emitted: Array, ways: _Alignments) -> Array:
-    """log alpha (time, batch, positions), from the logarithms of what each position emits."""
-    alpha = xp.full(emitted.shape, -np.inf, emitted.dtype)
-    alpha[0, :, :2] = emitted[0, :, :2]
-    for t in range(1, len(alpha)):
-        row, before = alpha[t], alpha[t - 1]
-        row[...] = before
-        row[:, 1:] = xp.logaddexp(before[:, 1:], before[:, :-1])
-        jumped = xp.where(ways.jumps[:, 2:], before[:, :-2], -np.inf)
-        row[:, 2:] = xp.logaddexp(row[:, 2:], jumped)
-        row += emitted[t]
-    return alpha
-
-
-def _backwards(xp: Any, emitted: Array, ways: _Alignments) -> Array:
-    """log beta (time, batch, positions): what follows a position, without what it emits itself."""
-    beta = xp.full(emitted.shape, -np.inf, emitted.dtype)
-    positions = xp.arange(emitted.shape[2])
-    final = xp.where((positions == ways.ends[:, None]) | (positions == ways.ends[:, None] - 1), 0.0, -np.inf)
-    for t in range(len(beta) - 1, -1, -1):
-        row = beta[t]
-        if t + 1 < len(beta):
-            after = beta[t + 1] + emitted[t + 1]
-            row[...] = after
-            row[:, :-1] = xp.logaddexp(after[:, :-1], after[:, 1:])
-            jumped = xp.where(ways.jumps[:, 2:], after[:, 2:], -np.inf)
-            row[:, :-2] = xp.logaddexp(row[:, :-2], jumped)
-        xp.copyto(row, final.astype(row.dtype), where=(ways.steps == t + 1)[:, None])
-    return beta
+def _ways_there(xp: Any, emitted: Array, written: Array) -> Array:
+    """The logarithms (time, samples, positions) of all ways to a position, without what it emits itself."""
+    ways = xp.full(emitted.shape, -np.inf, emitted.dtype)
+    ways[0, :, :2] = 0
+    # Two positions that no way goes through spare the first two an exception.
+    before = xp.full((*written.shape[:1], written.shape[1] + 2), -np.inf, emitted.dtype)
+    stay, move, skip, jump = before[:, 2:], before[:, 1:-1], before[:, :-2], xp.empty_like(emitted[0])
+    barred = xp.zeros_like(jump)
+    # A position never follows the one before the blank before it where both are one class; blanks all are.
+    barred[:, 2:][written[:, 2:] == written[:, :-2]] = -np.inf
+    for t in range(1, len(ways)):
+        row = ways[t]
+        xp.add(ways[t - 1], emitted[t - 1], out=stay)
+        xp.logaddexp(stay, move, out=row)
+        xp.add(skip, barred, out=jump)
+        xp.logaddexp(row, jump, out=row)
+    return ways
 
 
 @op.compute(allocates="the recursions' logarithms, for all steps and positions")
 def _(p: CTCLossParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     xp, data = ctx.xp, inputs[0].astype(accumulation_type(inputs[0].dtype))
-    time, batch, _ = data.shape
-    for target in outputs:
-        if target is not None:
-            target[...] = 0
+    time, batch, classes = data.shape
     if not data.size:
+        for target in outputs:
+            if target is not None:
+                target[...] = 0
         return
-    ways = _Alignments(p, xp, inputs)
+    samples = _Alignments(p, xp, inputs)
+    fits, ends = samples.fits, samples.ends
     data -= data.max(axis=2, keepdims=True)
     data -= xp.log(xp.exp(data).sum(axis=2, keepdims=True))
-    rows = xp.arange(batch)
-    emitted = data[:, rows[:, None], ways.written]
-    alpha = _forwards(xp, emitted, ways)
-    last = alpha[xp.maximum(ways.steps - 1, 0), rows]
-    before = xp.where(ways.ends > 0, last[rows, xp.maximum(ways.ends - 1, 0)], -np.inf)
-    total = xp.logaddexp(last[rows, ways.ends], before.astype(last.dtype))
+    steps, numbers, places, written = samples.both_ways(xp, time)
+    if outputs[1] is None:
+        steps, numbers, places, written = steps[:, :batch], numbers[:batch], places[:batch], written[:batch]
+    element = ((steps * batch + numbers) * classes)[..., None] + written
+    emitted = data.reshape(-1)[element]
+    xp.copyto(emitted, -np.inf, where=places > ends[numbers][:, None])
+    ways = _ways_there(xp, emitted, written)
+    rows = numbers[:batch]
+    last = xp.maximum(samples.steps - 1, 0)
+    blank = ways[last, rows, ends] + emitted[last, rows, ends]
+    symbol = ways[last, rows, ends - 1] + emitted[last, rows, ends - 1]
+    total = xp.logaddexp(blank, xp.where(ends > 0, symbol, -np.inf).astype(data.dtype, copy=False))
     if outputs[0] is not None:
-        outputs[0][...] = xp.where(ways.fits, -total, 0)
+        outputs[0][...] = xp.where(fits, -total, 0)
     if outputs[1] is None:
         return
-    alpha += _backwards(xp, emitted, ways)
-    alpha -= xp.where(ways.fits, total, 0)[:, None]
-    shares = xp.exp(alpha, out=alpha)
+    # Ways from the beginning and ways from the end meet at a position, which emits once.
+    shares = ways[steps[:, batch:, None], numbers[batch:, None] + batch, places[batch:]]
+    shares += ways[:, :batch]
+    shares += emitted[:, :batch]
+    shares -= xp.where(fits, total, 0)[:, None]
+    xp.exp(shares, out=shares)
     grad = xp.exp(data, out=data)
-    steps = xp.arange(time)[:, None]
-    for position in range(ways.written.shape[1]):
-        # One class a sample: no element is in it twice.
-        grad[steps, rows, ways.written[:, position]] -= shares[:, :, position]
-    outputs[1][...] = xp.where(((steps < ways.steps) & ways.fits)[:, :, None], grad, 0)
+    grad -= xp.bincount(element[:, :batch].ravel(), shares.ravel(), grad.size).reshape(grad.shape)
+    outputs[1][...] = xp.where(((steps[:, :batch] < samples.steps) & fits)[:, :, None], grad, 0)
 
 
 @backward.compute()
