@@ -23,6 +23,7 @@ CASES = [
         numeric=False,
         why="The bounds themselves pass the gradient on.",
     ),
+    Case("clip", {"data": Arg((2, 3, 4), -3, 3, kind="distinct")}, {"a_min": 1.25, "a_max": -1.0}),
     Case("clip", {"data": Arg((2, 3))}, {"a_min": -1.5, "a_max": 2.7}, dtypes=WHOLE[:3], numeric=False),
     Case("clip", {"data": Arg((2, 3), 0, 9, kind="int")}, {"a_min": -1, "a_max": 4}, dtypes=("uint8",), numeric=False),
     Case("hard_sigmoid", {"data": Arg((2, 3, 4), -4, 4)}),

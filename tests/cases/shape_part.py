@@ -48,6 +48,7 @@ CASES = [
     Case("repeat", {"data": (2, 3, 2)}, {"repeats": 2, "axis": -2}),
     Case("reverse", {"data": (2, 3)}, {"axis": 1}, dtypes=ALL),
     Case("reverse", {"data": (2, 3, 4)}, {"axis": (0, 2)}),
+    Case("reverse", {"data": (2, 3, 4)}, {"axis": (0, 2, 0)}),
     Case(
         "Pad", {"data": (1, 2, 3, 4)}, {"mode": "constant", "pad_width": (0, 0, 0, 0, 1, 2, 3, 1), "constant_value": 2}
     ),

@@ -119,4 +119,5 @@ CASES = [
     _crop((2, 3, 5, 6), h_w=(3, 3), center_crop=True),
     _crop((2, 3, 5, 6), (1, 2, 3, 4), offset=(2, 1)),
     _crop((2, 3, 5, 6), (2, 1, 2, 4), center_crop=True),
+    _crop((2, 3, 5, 6), (1, 2, 3, 4), center_crop=True, offset=(-2, 1, 7), h_w=(3, -1)),
 ]

@@ -119,7 +119,9 @@ def calls(draw: st.DrawFn, rows: Sequence[Case], declared: Mapping[str, str]) ->
     if not is_float(dtype) and not all(np.isfinite(value).all() for value in values):
         # No whole number stands for infinity.
         dtype = case.dtypes[0]
-    changed = replace(case, inputs=inputs, attrs=attrs, dtypes=(dtype,))
+    # What is drawn between two limits that are not one is random.
+    drawn = float(attrs.get("min_factor", 0)) != float(attrs.get("max_factor", 0))
+    changed = replace(case, inputs=inputs, attrs=attrs, dtypes=(dtype,), random=case.random or drawn)
     return Drawn(changed, dtype, draw(st.sampled_from(["write", "write", "add"])))
 
 

@@ -1,6 +1,6 @@
 """Functions of one array with parameters, and a kink: clip, hard_sigmoid, smooth_l1.
 
-clip           out = a_min below a_min, a_max above a_max, else data; gdata = gout where data was not cut off
+clip           out = a_max above a_max, else a_min below a_min, else data; gdata = gout where data was not cut off
 hard_sigmoid   out = min(max(alpha * data + beta, 0), 1)
 smooth_l1      out = (scalar * data)**2 / 2 where |data| < 1 / scalar**2, else |data| - 0.5 / scalar**2
                (Girshick, "Fast R-CNN", 2015, equation 3, with sigma = scalar)
@@ -9,7 +9,7 @@ smooth_l1      out = (scalar * data)**2 / 2 where |data| < 1 / scalar**2, else |
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,9 @@ import numpy as np
 from opbox_protocol.errors import DTypeError, ParamError
 
 from ..expression.language import Expression
-from ..infer import TypeList, all_same_type
+from ..expression.operators import pointwise
+from ..expression.pointwise import Pointwise
+from ..infer import TypeList, all_same_shape, all_same_type, numeric_types
 from ..node import Entry, Node
 from ..params import Field, Float, Params
 from ..registry import register
@@ -62,7 +64,19 @@ def _bounds(p: ClipParams, dtype: np.dtype[Any]) -> Mapping[str, float]:
 
 
 clip = register("clip", ClipParams, doc="data, cut off at a_min and a_max.")
-forward(clip, Expression("minimum(maximum(x, low), high)", ("x",), ("low", "high")), numbers=_bounds)
+_between = Pointwise(("x",), (Expression("minimum(maximum(x, low), high)", ("x",), ("low", "high")),))
+# Bounds that are the wrong way round: a_max comes first, as in MXNet.
+_crossed = Pointwise(("x",), (Expression("where(x > high, high, maximum(x, low))", ("x",), ("low", "high")),))
+
+
+def _clipped(p: ClipParams, ins: Sequence[Any], outs: Sequence[Any]) -> Pointwise:
+    return (_crossed if p.a_min > p.a_max else _between).with_numbers(_bounds(p, outs[0]))
+
+
+clip.infer_shape(all_same_shape)
+clip.infer_type(numeric_types)
+clip.inplace((0, 0))
+pointwise(clip, _clipped)
 _clip_gradient = derivative("where((x > high) + (x < low), 0, g)", ("x",), ("low", "high"))
 backward("_backward_clip", ClipParams, [_clip_gradient], inputs=("g", "x"), numbers=_bounds)
 clip.set_attr("FGradient", backward_with("_backward_clip", [_input]))

@@ -34,9 +34,10 @@ backward = register_backward("_backward_Crop", CropParams, outputs=lambda p: [f"
 def _(p: CropParams, ins: ShapeList, outs: ShapeList) -> None:
     if p.num_args > 2:
         raise ParamError(f"Crop: parameter 'num_args': expected 1 or 2, got {p.num_args}")
-    if len(p.offset) != 2 or len(p.h_w) != 2 or min(*p.offset, *p.h_w) < 0:
-        raise ShapeError(f"offset and h_w: expected two numbers of at least 0, got {p.offset} and {p.h_w}")
-    if p.num_args == 1 and min(p.h_w) < 1:
+    # A parameter that has no effect may be anything.
+    if not p.center_crop and (len(p.offset) != 2 or min(p.offset) < 0):
+        raise ShapeError(f"offset: expected two numbers of at least 0, got {p.offset}")
+    if p.num_args == 1 and (len(p.h_w) != 2 or min(p.h_w) < 1):
         raise ShapeError(f"h_w: expected a height and a width with one input, got {p.h_w}")
     data = ins.rank(0, 4) or (-1,) * 4
     like = ins.rank(1, 4) if p.num_args == 2 else None

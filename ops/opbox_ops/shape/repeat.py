@@ -28,7 +28,7 @@ class RepeatParams(Params):
 
 
 class ReverseParams(Params):
-    axis: Shape = Field(description="The axes to reverse.")
+    axis: Shape = Field(description="The axes to reverse; one that is named twice is reversed twice.")
 
 
 tile = register("tile", TileParams, doc="data as a whole, again and again on each axis.")
@@ -150,8 +150,8 @@ def _(p: RepeatParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None
 
 
 def _reversed(p: ReverseParams, data: Array) -> Array:
-    axes = {axis % data.ndim for axis in p.axis}
-    return data[tuple(slice(None, None, -1) if axis in axes else slice(None) for axis in range(data.ndim))]
+    axes = [axis % data.ndim for axis in p.axis]
+    return data[tuple(slice(None, None, -1) if axes.count(axis) % 2 else slice(None) for axis in range(data.ndim))]
 
 
 def _flip(p: ReverseParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
