@@ -10,6 +10,7 @@ __all__ = [
     "CHANNEL_BLOCK",
     "CHUNK_BYTES",
     "COLUMN_BYTES",
+    "GPU_COLUMN_BYTES",
     "INDEX_PIECE",
     "REGION_PIECE",
     "SAMPLE_BLOCK",
@@ -43,5 +44,7 @@ SAMPLE_BLOCK = 32 * elements(4)
 
 COLUMN_BYTES = 8 << 20
 """What a block's columns and output take, unless one output row of one sample already takes more (convolution)."""
+GPU_COLUMN_BYTES = 256 << 20
+"""The same on a GPU, which has no such cache and wants few large products."""
 CHUNK_BYTES = 4 << 20
 """Bytes of a chunk's windows: twice that is far below the cache that two cores share (gradient of a weight)."""

@@ -13,6 +13,7 @@ import opbox as mx
 from opbox_ops import registry
 from opbox_ops.backend import Backend, backend_for
 from opbox_ops.compute import Mode, OpContext
+from opbox_ops.cuda import convolution
 from opbox_ops.cuda.kernel import KERNELS, TYPES, Kernel
 from opbox_ops.rtc import parse_signature
 from opbox_ops.rtc.emulator import EmulatedModule
@@ -22,7 +23,7 @@ from tests.cases import families
 from tests.cases.case import Case
 from tests.ops.harness import Run
 
-FAMILIES = ("softmax", "loss", "normalization")
+FAMILIES = ("softmax", "loss", "normalization", "convolution", "pooling")
 COVERED = {
     "softmax",
     "softmin",
@@ -30,6 +31,8 @@ COVERED = {
     "SoftmaxActivation",
     "SoftmaxOutput",
     "BatchNorm",
+    "Convolution",
+    "Pooling",
 }
 
 
@@ -76,6 +79,18 @@ def as_gpu(call: Any) -> Any:
 @pytest.mark.compiler
 @pytest.mark.parametrize("case", rows())
 def test_a_kernel_has_the_references_values_and_stays_in_its_arrays(case: Case, folder: Path) -> None:
+    compare_with_the_reference(case, folder)
+
+
+@pytest.mark.compiler
+@pytest.mark.parametrize("case", [row.values[0] for row in rows() if row.values[0].op == "Convolution"][::8])
+def test_a_convolution_a_sample_at_a_time(case: Case, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(convolution, "GPU_COLUMN_BYTES", 1)
+    compare_with_the_reference(case, folder)
+
+
+def compare_with_the_reference(case: Case, folder: Path) -> None:
+    """The values of the kernels that a row's operator and its gradient have, on the emulator."""
     backend = backend_for("cpu")
     run = Run(case, "float32", backend)
     run.forward()
@@ -95,9 +110,10 @@ def test_a_kernel_has_the_references_values_and_stays_in_its_arrays(case: Case, 
         with np.errstate(all="ignore"):
             compute.bound(call.node.params, context, inputs, outputs)()
         for expected, result in zip(call.outputs, outputs, strict=True):
-            np.testing.assert_allclose(result, expected, rtol=max(case.rtol, 1e-5), atol=max(case.atol, 1e-6))
-    # The reference casts, and leaves elements out.
-    assert own or case.attrs.keys() & {"dtype", "use_length"}, "no kernel accepts the row"
+            np.testing.assert_allclose(result, expected, rtol=max(case.rtol or 0, 1e-5), atol=max(case.atol or 0, 1e-6))
+    # The reference casts, leaves elements out, and has the channels last.
+    refused = case.attrs.keys() & {"dtype", "use_length"} or str(case.attrs.get("layout")).endswith("C")
+    assert own or refused, "no kernel accepts the row"
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)

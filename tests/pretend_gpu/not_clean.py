@@ -17,7 +17,6 @@ ALLOCATE = {
         "_contrib_interleaved_matmul_selfatt_qk _contrib_interleaved_matmul_selfatt_valatt _contrib_quadratic "
         "_contrib_quantize _onehot_encode all_finite fill_element_0index multi_all_finite"
     ),
-    "convolution": "_backward_Convolution",
     "counting": "_histogram _ravel_multi_index _unravel_index",
     "densities": (
         "_backward_random_pdf_dirichlet _backward_random_pdf_exponential _backward_random_pdf_gamma "
@@ -79,14 +78,12 @@ ALLOCATE = {
         "mp_lamb_update_phase2  multi_sum_sq"
     ),
     "windows": (
-        "Deconvolution _backward_Convolution _backward_Deconvolution _backward_Pooling_v1 "
+        "Deconvolution _backward_Deconvolution _backward_Pooling_v1 "
         "_backward_contrib_AdaptiveAvgPooling2D _backward_contrib_BilinearResize2D "
         "_contrib_AdaptiveAvgPooling2D _contrib_BilinearResize2D"
     ),
-    # In networks alone: the first row of its operator is clean.
-    "plan lenet": "_backward_Pooling",
 }
-"""Operators that ask for memory in the first row of their operator, by family; or in a network."""
+"""Operators that ask for memory in the first row of their operator, by family."""
 
 REFUSED = {
     "boxes": "_backward_contrib_box_nms _contrib_bipartite_matching _contrib_box_nms",

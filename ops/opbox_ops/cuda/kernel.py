@@ -16,8 +16,8 @@ __all__ = ["KERNELS", "TYPES", "Kernel", "Moved", "bound", "contiguous", "fits",
 
 TYPES = {"float16": "__half", "float32": "float", "float64": "double"}
 """Element types that kernels take, and their names in CUDA."""
-MOST = 2**31 - 1
-"""Elements of an array: kernels count in int."""
+MOST = 2**31 - 1025
+"""Elements of an array: kernels count in int, up to the last thread of the last block."""
 _PRELUDE = """#include <cuda_fp16.h>
 typedef {T} T;
 typedef {A} A;

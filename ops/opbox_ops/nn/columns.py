@@ -1,8 +1,8 @@
 """The columns of a convolution: one for each output position, with the input values under the kernel.
 
 A convolution is then a matrix product, weight (filters, channels * taps) by columns (channels * taps, positions). All
-columns of a batch would be large, so they are made a block at a time, sized to stay in the cache: a few samples, or a
-few output rows of one sample.
+columns of a batch would be large, so they are made a block at a time, sized to stay in the cache, on a GPU to a share
+of its memory: a few samples, or a few output rows of one sample.
 
 Columns are made in two copies, which keeps NumPy's inner loops long: `rows` holds the input shifted by each tap of
 the kernel but its first axis, padding included; the taps of the first axis are then whole runs of it.
@@ -21,7 +21,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..cache import COLUMN_BYTES
+from ..cache import COLUMN_BYTES, GPU_COLUMN_BYTES
 from ..compute import Array
 from .window import under
 
@@ -51,7 +51,10 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """A convolution's sizes: `data` (batch, channel, *spatial), `out` (*spatial), and a number a spatial dimension."""
+    """A convolution's sizes: `data` (batch, channel, *spatial), `out` (*spatial), and a number a spatial dimension.
+
+    `device` ("cpu" or "gpu") says how large a block is.
+    """
 
     data: tuple[int, ...]
     filters: int
@@ -60,6 +63,7 @@ class Geometry:
     stride: tuple[int, ...]
     dilate: tuple[int, ...]
     pad: tuple[int, ...]
+    device: str
 
     @property
     def pointwise(self) -> bool:
@@ -78,7 +82,8 @@ class Geometry:
 
     def largest(self, itemsize: int) -> Block:
         """The largest block."""
-        fits = max(1, COLUMN_BYTES // max(1, itemsize * (self.depth + self.filters) * self.row))
+        room = COLUMN_BYTES if self.device == "cpu" else GPU_COLUMN_BYTES
+        fits = max(1, room // max(1, itemsize * (self.depth + self.filters) * self.row))
         batch, height = self.data[0], self.out[0]
         if self.pointwise and height * self.row >= ENOUGH:
             # The product reads the data and writes the output in place.

@@ -110,14 +110,15 @@ def strides(p: ConvolutionParams) -> tuple[tuple[int, ...], tuple[int, ...], tup
     return stride, dilate, spatial(p.pad, ndim, 0, "pad", 0)
 
 
-def _geometry(p: ConvolutionParams, data: tuple[int, ...], out: tuple[int, ...]) -> Geometry:
+def _geometry(p: ConvolutionParams, data: tuple[int, ...], out: tuple[int, ...], device: str) -> Geometry:
     """From shapes with the channels second."""
-    return Geometry(data, p.num_filter, out[2:], p.kernel, *strides(p))
+    return Geometry(data, p.num_filter, out[2:], p.kernel, *strides(p), device)
 
 
-def _block_temps(p: ConvolutionParams, data: ArraySpec, weight: ArraySpec, out: ArraySpec) -> list[Temp]:
+def _block_temps(p: ConvolutionParams, data: ArraySpec, weight: ArraySpec, out: ArraySpec, device: str) -> list[Temp]:
     """Rows, columns and product of the largest block; the weight, where it is not computed with as it lies."""
-    geometry = _geometry(p, channels_first(data.shape, p.layout) or (), channels_first(out.shape, p.layout) or ())
+    first_shape, out_shape = (channels_first(spec.shape, p.layout) or () for spec in (data, out))
+    geometry = _geometry(p, first_shape, out_shape, device)
     dtype = accumulation_type(data.dtype)
     block = geometry.largest(dtype.itemsize)
     rows, columns = geometry.rows_shape(block), geometry.columns_shape(block)
@@ -132,7 +133,7 @@ def _backward_temps(p: ConvolutionParams, call: CallSpec) -> list[Temp]:
     The gradient's columns take the place of `rows` where the kernel is one row high.
     """
     gout, data, weight = call.inputs
-    rows, columns, product, turned = _block_temps(p, data, weight, gout)
+    rows, columns, product, turned = _block_temps(p, data, weight, gout, call.device)
     dtype, bias = rows.dtype, not p.no_bias and call.wants(2)
     narrow = data.dtype != dtype
     shapes = [
@@ -151,7 +152,7 @@ class _Blocks:
 
     def __init__(self, p: ConvolutionParams, ctx: OpContext, data: Array, out: Array) -> None:
         self.data = data
-        self.geometry = _geometry(p, data.shape, out.shape)
+        self.geometry = _geometry(p, data.shape, out.shape, ctx.backend.device_type)
         self.group = p.num_group
         self.filters = p.num_filter
         self.rows, self.columns, self.product = ctx.temp[:3]
@@ -217,7 +218,7 @@ def _grouped(p: ConvolutionParams, ctx: OpContext, weight: Array) -> Array:
     return weight.reshape(p.num_group, p.num_filter // p.num_group, math.prod(weight.shape[1:]))
 
 
-@op.compute(temps=lambda p, call: _block_temps(p, call.inputs[0], call.inputs[1], call.outputs[0]))
+@op.compute(temps=lambda p, call: _block_temps(p, call.inputs[0], call.inputs[1], call.outputs[0], call.device))
 def _(p: ConvolutionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     xp, out = ctx.xp, first(outputs[0], p.layout)
     blocks = _Blocks(p, ctx, first(inputs[0], p.layout), out)

@@ -1,0 +1,200 @@
+"""Pooling on a GPU, channels second: a thread a window forward, and a thread an element of data backward.
+
+A window over all of data has a block of threads. Each array is read and written once, as far as the cache keeps what
+neighbouring windows share. Backward adds nothing to memory: the thread of an element looks at the windows that it is
+in, in one order, and for max at the window's elements before it, where it equals the maximum.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..compute import Arrays, ArraySpec, CallSpec, OpContext, Outputs
+from ..nn.pooling import PoolingParams, backward, op, taps_of
+from ..nn.taps import Taps
+from ..nn.window import is_last
+from .kernel import KERNELS, Kernel, Moved, bound, contiguous, fits, scalar, threads_for
+
+_THREADS = 256
+_KINDS = ("max", "avg", "sum", "lp")
+_SIZES = (
+    "int d, int h, int w, int od, int oh, int ow, int kd, int kh, int kw, "
+    "int sd, int sh, int sw, int pd, int ph, int pw"
+)
+"""Data, windows, kernel, stride and padding along three dimensions."""
+_WHAT = "32 images of 64 channels, 112 x 112, by 3 x 3"
+_DATA, _OUT = 32 * 64 * 112 * 112, 32 * 64 * 56 * 56
+
+_TERM = "kind != 3 || power == 1 ? v : power == 2 ? v * v : v * v * v"
+_ROOT = "kind != 3 || power == 1 ? value : power == 2 ? sqrt(value) : cbrt(value)"
+# Elements that avg divides by: what lies beyond the padding is never counted, padding where `padded` says so.
+_COUNT = """    A count = 1;
+    const int at[3] = {o0 * sd - pd, o1 * sh - ph, o2 * sw - pw}, reach[3] = {kd, kh, kw}, size[3] = {d, h, w};
+    const int pads[3] = {pd, ph, pw};
+    for (int axis = 0; axis < 3; ++axis) {
+      int first = at[axis], end = min(at[axis] + reach[axis], size[axis] + pads[axis]);
+      if (!padded) first = max(first, 0), end = min(end, size[axis]);
+      count *= max(end - first, 1);
+    }
+"""
+
+FORWARD = Kernel(
+    "opbox_pool",
+    f"const T *data, T *out, int elements, int kind, int power, int padded, A lowest, {_SIZES}",
+    f"""  const int number = blockIdx.x * blockDim.x + threadIdx.x;
+  if (number >= elements) return;
+  const int o2 = number % ow, o1 = number / ow % oh, o0 = number / (ow * oh) % od;
+  const T *image = data + (long long)(number / (ow * oh * od)) * d * h * w;
+  A value = kind == 0 ? lowest : A(0);
+  for (int z = max(o0 * sd - pd, 0); z < min(o0 * sd - pd + kd, d); ++z)
+    for (int y = max(o1 * sh - ph, 0); y < min(o1 * sh - ph + kh, h); ++y)
+      for (int x = max(o2 * sw - pw, 0); x < min(o2 * sw - pw + kw, w); ++x) {{
+        const A v = A(image[(z * h + y) * w + x]);
+        if (kind == 0) {{
+          if (v > value || v != v) value = v;
+        }} else {{
+          value += {_TERM};
+        }}
+      }}
+  if (kind == 1) {{
+{_COUNT}    value /= count;
+  }}
+  out[number] = T({_ROOT});
+""",
+    (_WHAT, lambda: Moved(4 * (_DATA + _OUT), 4 * (_DATA + _OUT))),
+)
+WHOLE = Kernel(
+    "opbox_pool_whole",
+    "const T *data, T *out, int size, int kind, int power, A lowest",
+    f"""  extern __shared__ A room[];
+  const long long start = (long long)blockIdx.x * size;
+  A value = kind == 0 ? lowest : A(0);
+  for (int i = threadIdx.x; i < size; i += blockDim.x) {{
+    const A v = A(data[start + i]);
+    if (kind == 0) {{
+      if (v > value || v != v) value = v;
+    }} else {{
+      value += {_TERM};
+    }}
+  }}
+  if (kind == 0) {{
+    room[threadIdx.x] = value;
+    __syncthreads();
+    for (int half = blockDim.x / 2; half > 0; half /= 2) {{
+      if (threadIdx.x < half) {{
+        const A other = room[threadIdx.x + half];
+        if (other > room[threadIdx.x] || other != other) room[threadIdx.x] = other;
+      }}
+      __syncthreads();
+    }}
+    value = room[0];
+  }} else {{
+    value = block_sum(value, room);
+  }}
+  if (kind == 1) value /= A(size);
+  if (threadIdx.x == 0) out[blockIdx.x] = T({_ROOT});
+""",
+    ("32 images of 2,048 channels, 7 x 7", lambda: Moved(4 * 65536 * 50, 4 * 65536 * 50)),
+)
+BACKWARD = Kernel(
+    "opbox_pool_back",
+    f"const T *gout, const T *data, const T *out, T *gdata, int elements, int kind, int power, int padded, {_SIZES}",
+    f"""  const int number = blockIdx.x * blockDim.x + threadIdx.x;
+  if (number >= elements) return;
+  const int x = number % w, y = number / w % h, z = number / (w * h) % d, plane = number / (w * h * d);
+  const T *image = kind == 0 ? data + (long long)plane * d * h * w : data;
+  const A v = kind == 0 || kind == 3 ? A(data[number]) : A(0);
+  A sum = 0;
+  for (int o0 = max((z + pd - kd + sd) / sd, 0); o0 < od && o0 * sd <= z + pd; ++o0)
+    for (int o1 = max((y + ph - kh + sh) / sh, 0); o1 < oh && o1 * sh <= y + ph; ++o1)
+      for (int o2 = max((x + pw - kw + sw) / sw, 0); o2 < ow && o2 * sw <= x + pw; ++o2) {{
+    const int o = ((plane * od + o0) * oh + o1) * ow + o2;
+    const A g = A(gout[o]);
+    if (kind == 2 || kind == 3 && power == 1) {{
+      sum += g;
+      continue;
+    }}
+    if (kind == 1) {{
+{_COUNT}      sum += g / count;
+      continue;
+    }}
+    const A top = A(out[o]);
+    if (kind == 3) {{
+      const A ratio = top == 0 ? A(0) : v / top;
+      sum += g * (power == 2 ? ratio : ratio * ratio);
+      continue;
+    }}
+    if (v != top) continue;
+    bool first = true;
+    for (int c = max(o0 * sd - pd, 0); first && c <= z; ++c)
+      for (int b = max(o1 * sh - ph, 0); first && b < (c < z ? min(o1 * sh - ph + kh, h) : y + 1); ++b)
+        for (int a = max(o2 * sw - pw, 0); first && a < (c < z || b < y ? min(o2 * sw - pw + kw, w) : x); ++a)
+          first = A(image[(c * h + b) * w + a]) != top;
+    if (first) sum += g;
+  }}
+  gdata[number] = T(sum);
+""",
+    (_WHAT, lambda: Moved(4 * 2 * (_DATA + _OUT), 4 * 2 * (_DATA + _OUT))),
+)
+KERNELS += [FORWARD, WHOLE, BACKWARD]
+
+
+def _numbers(p: PoolingParams) -> tuple[Any, ...]:
+    """kind and power."""
+    return np.int32(_KINDS.index(p.pool_type)), np.int32(p.p_value or 1)
+
+
+def _sizes(taps: Taps) -> tuple[Any, ...]:
+    """The numbers that _SIZES declares."""
+    lists = (taps.data, taps.out, taps.kernel, taps.stride, taps.pad)
+    fill = (1, 1, 1, 1, 0)
+    return tuple(np.int32(n) for values, k in zip(lists, fill, strict=True) for n in (k,) * (3 - len(values)) + values)
+
+
+def _accepts(p: PoolingParams, call: CallSpec, *arrays: ArraySpec) -> bool:
+    return not is_last(p.layout) and fits(call, *arrays)
+
+
+@op.compute(
+    "gpu",
+    level="generated",
+    prepares=True,
+    accepts=lambda p, call: _accepts(p, call, call.inputs[0], call.outputs[0]),
+)
+def _(p: PoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
+    (data,), calls = contiguous(ctx, inputs)
+    out, taps = outputs[0], taps_of(p, data.shape, outputs[0].shape)
+    # Where a window reaches over the edge, its maximum is of the padding too, which is the least finite number.
+    lowest = scalar(-math.inf if taps.whole or taps.covered else float(np.finfo(data.dtype).min), data.dtype)
+    if taps.whole:
+        size = math.prod(taps.data)
+        threads = threads_for(size, _THREADS)
+        room = threads * lowest.dtype.itemsize
+        arguments = (data, out, np.int32(size), *_numbers(p), lowest)
+        return bound([*calls, WHOLE.call(ctx, data.dtype, out.size, threads, arguments, room)])
+    arguments = (data, out, np.int32(out.size), *_numbers(p), _padded(p), lowest, *_sizes(taps))
+    return bound([*calls, FORWARD.call(ctx, data.dtype, -(-out.size // _THREADS), _THREADS, arguments)])
+
+
+@backward.compute(
+    "gpu",
+    level="generated",
+    prepares=True,
+    accepts=lambda p, call: _accepts(p, call, *call.inputs, call.outputs[0]),
+)
+def _(p: PoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
+    (gout, *forward), calls = contiguous(ctx, inputs)
+    gdata = outputs[0]
+    data, out = forward or (gout, gout)
+    taps = taps_of(p, gdata.shape, gout.shape)
+    arguments = (gout, data, out, gdata, np.int32(gdata.size), *_numbers(p), _padded(p), *_sizes(taps))
+    return bound([*calls, BACKWARD.call(ctx, gdata.dtype, -(-gdata.size // _THREADS), _THREADS, arguments)])
+
+
+def _padded(p: PoolingParams) -> Any:
+    """Whether avg counts padding."""
+    return np.int32(p.count_include_pad is not False)
