@@ -35,9 +35,10 @@ class Handle:
         self._dtype = dtype
 
     def __del__(self) -> None:
-        session = getattr(self, "_session", None)
-        if session is not None:
-            session.free(self._id)
+        try:
+            self._session.free(self._id)
+        except AttributeError:
+            pass  # it was not made: its arguments were wrong
 
     # -- what it is -------------------------------------------------------------------------------------------
 

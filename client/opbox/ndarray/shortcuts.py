@@ -34,11 +34,13 @@ def with_shortcut(
         return function
     forms: dict[Any, InvokeForm] = {}
     once: set[Any] = set()
-    arrays = {NDArray}
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        if {*map(type, args)} != arrays:
-            return function(*args, **kwargs)
+        for tensor in args:
+            if type(tensor) is not NDArray:
+                return function(*args, **kwargs)
+        if not args:
+            return function(**kwargs)
         out = kwargs.pop("out", None) if kwargs else None
         # Types too: 1, 1.0 and True are one key, and three texts.
         key = (len(args), *kwargs.items(), *map(type, kwargs.values())) if kwargs else len(args)

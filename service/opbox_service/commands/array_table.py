@@ -56,8 +56,8 @@ class TableEntry(Protocol):
 
     kind: str
 
-    def drop(self) -> None:
-        """Give back its memory."""
+    def drop(self) -> int:
+        """Give back its memory. Returns the bytes that are the table's own to give back."""
 
 
 class ArrayEntry:
@@ -88,11 +88,12 @@ class ArrayEntry:
             self._allocation, self._budget = Allocation(self._budget, int(self.array.nbytes), counted=True), None
         return self._allocation
 
-    def drop(self) -> None:
+    def drop(self) -> int:
         if self._budget is not None:
-            self._budget.give(int(self.array.nbytes))
-        elif self._allocation is not None:
+            return int(self.array.nbytes)
+        if self._allocation is not None:
             self._allocation.drop()
+        return 0
 
 
 class ExecutorEntry:
@@ -114,9 +115,10 @@ class ExecutorEntry:
         self.places = places
         self.allocations = allocations
 
-    def drop(self) -> None:
+    def drop(self) -> int:
         for allocation in self.allocations:
             allocation.drop()
+        return 0
 
 
 class KernelEntry:
@@ -128,8 +130,9 @@ class KernelEntry:
     def __init__(self, form: KernelForm) -> None:
         self.form = form
 
-    def drop(self) -> None:
+    def drop(self) -> int:
         """See the class."""
+        return 0
 
 
 class ArrayTable:
@@ -292,23 +295,20 @@ class ArrayTable:
 
     def drop(self, id: int) -> None:
         """Let go of a number; nothing happens when it is not in use."""
-        entry = self._entries.pop(id, None)
-        if entry is not None:
-            entry.drop()
+        self.drop_all((id,))
 
     def drop_all(self, ids: Sequence[int]) -> None:
-        """Let go of numbers, as `drop`."""
-        pop = self._entries.pop
+        """Let go of numbers, as `drop`; what is counted here is given back at once for all."""
+        pop, nbytes = self._entries.pop, 0
         for id in ids:
             entry = pop(id, None)
             if entry is not None:
-                entry.drop()
+                nbytes += entry.drop()
+        self.budget.give(nbytes)
 
     def clear(self) -> None:
         """Let go of all numbers."""
-        entries, self._entries = list(self._entries.values()), {}
-        for entry in entries:
-            entry.drop()
+        self.drop_all(list(self._entries))
 
 
 def _absent(kind: str, id: int, entry: TableEntry | None) -> NotFoundError:

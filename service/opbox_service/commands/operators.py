@@ -93,11 +93,17 @@ _known_forms: OrderedDict[tuple[Any, ...], CallForm] = OrderedDict()
 _registry_version = registry.version()
 
 
-def recurring(command: Any) -> Recurring | None:
-    """An `invoke` as clients write it, of a form that has run before; None for anything else, right or wrong.
+def recurring(commands: Sequence[Any]) -> list[Recurring | None]:
+    """In the place of each `invoke` as clients write it, of a form that has run before, what runs it.
 
-    It takes a sixth of the time of validating the command as a model.
+    None for anything else, right or wrong. It takes a sixth of the time of validating the command as a model.
     """
+    if registry.version() != _registry_version:
+        return [None] * len(commands)
+    return [_recurring(command) for command in commands]
+
+
+def _recurring(command: Any) -> Recurring | None:
     try:
         if command["do"] != "invoke" or len(command) != 6:
             return None
@@ -107,7 +113,7 @@ def recurring(command: Any) -> Recurring | None:
         form = _known_forms.get((command["op"], *attrs.items()))
     except (KeyError, TypeError, IndexError):
         return None
-    if form is None or registry.version() != _registry_version:
+    if form is None:
         return None
     for id in inputs:
         if type(id) is not int or not 0 <= id < ID_END:

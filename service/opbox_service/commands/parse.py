@@ -48,7 +48,7 @@ def parse(commands: Any, limit: int) -> Sequence[TypedCommand]:
         raise BadRequestError(f"commands: expected a list of commands, got {kind}")
     if len(commands) > limit:
         raise LimitError(f"commands: expected at most {limit} in a batch, got {len(commands)}: send several batches")
-    typed: list[Any] = [recurring(command) for command in commands]
+    typed: list[Any] = recurring(commands)
     if None not in typed:
         return typed
     unknown = [c for c, known in zip(commands, typed, strict=True) if known is None]
@@ -63,7 +63,7 @@ def parse(commands: Any, limit: int) -> Sequence[TypedCommand]:
 
 def parse_one(command: Mapping[str, Any]) -> TypedCommand:
     """One typed command; BadRequestError as `parse`."""
-    known = recurring(command)
+    (known,) = recurring([command])
     if known is not None:
         return known
     try:

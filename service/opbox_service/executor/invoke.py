@@ -115,7 +115,7 @@ class CallForm:
         ParamError: the parameters are not the operator's.
     """
 
-    __slots__ = ("_counts", "_level", "_others", "op", "params", "recurs")
+    __slots__ = ("_counts", "_last", "_level", "_others", "op", "params", "recurs")
 
     def __init__(
         self, op: Op, params: Params | Mapping[str, Any], level: str | None = None, recurs: bool = True
@@ -125,6 +125,7 @@ class CallForm:
         self._level = level
         self.recurs = recurs
         self._counts = op.get_attr("FOutputShapes")
+        self._last: tuple[Any, PreparedCall] | None = None
         numbers = op.get_attr("TNumbers")
         self._others: Any = None
         if recurs and numbers and not isinstance(params, Params):
@@ -155,7 +156,8 @@ class CallForm:
         try:
             if outputs is None and len(call.outputs) == 1:
                 ((shape, dtype),) = call.outputs
-                targets = [allocate(backend, shape, dtype)]
+                # Who keeps it counts it, as with all small arrays (quota.MeteredBackend).
+                targets = [np.empty(shape, dtype) if call.tiny else allocate(backend, shape, dtype)]
             elif outputs is None:
                 targets = [allocate(backend, shape, dtype) for shape, dtype in call.outputs]
             else:
@@ -205,8 +207,12 @@ class CallForm:
         if self._counts is not None:
             counted = _counted_shapes(self._counts, self.params, inputs)
             signature = (signature, counted)
+        last = self._last
+        if last is not None and last[0] == signature:
+            return last[1]
         call = _calls.get((self, signature))
         if call is not None:
+            self._last = signature, call
             return call
         like = _calls.get((self._others, signature)) if self._others else None
         if like is not None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from opbox_ops.backend import Backend, RandomSource
+from opbox_ops.backend.numpy import ALIGNED_FROM
 from opbox_ops.compute import Array, ArraySpec, CallSpec, Compute, OpContext, OpReq, Reusable, Temp
 from opbox_ops.infer import known, show_shape
 from opbox_ops.node import Entry, Node
@@ -41,6 +42,7 @@ class PreparedCall:
         nbytes: of the outputs and the temporaries.
         temps: the temporaries.
         keeps: whether what is made for one call is kept for the next.
+        tiny: whether its outputs are so small that any place in the CPU's memory will do.
         inplace: the inputs whose memory an output may be, by output.
         ready: calls that take their arrays, none of which is running, by the memory that arrays share; an empty list
             where it has run once, or the compute has none such.
@@ -57,6 +59,7 @@ class PreparedCall:
     nbytes: int
     temps: tuple[Temp, ...]
     keeps: bool
+    tiny: bool
     inplace: Mapping[int, tuple[int, ...]]
     ready: dict[Shared, list[Reusable]] = field(default_factory=dict)
     spare: list[tuple[Array, ...]] = field(default_factory=list)
@@ -121,8 +124,8 @@ class PreparedCall:
     def with_params(self, params: Any) -> PreparedCall:
         """The same with parameters that differ in numbers of which nothing that is prepared depends."""
         node = Node(self.node.op, self.node.name, {}, params, self.node.inputs)
-        same = (self.compute, self.spec, self.outputs, self.visible, self.nbytes, self.temps, self.keeps, self.inplace)
-        return PreparedCall(node, *same, {}, self.spare)
+        same = (self.compute, self.spec, self.outputs, self.visible, self.nbytes, self.temps, self.keeps)
+        return PreparedCall(node, *same, self.tiny, self.inplace, {}, self.spare)
 
     def _temporaries(self, backend: Backend) -> tuple[Array, ...]:
         if self.spare:
@@ -252,6 +255,7 @@ def prepare(
         nbytes,
         temps,
         device == "cpu" and nbytes <= KEPT_BYTES,
+        device == "cpu" and nbytes < ALIGNED_FROM,
         inplace,
     )
 

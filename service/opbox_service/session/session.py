@@ -277,21 +277,23 @@ class ServerSession:
         """Run them in order; the error that stopped them, or None."""
         watcher = self._code_policy.watcher
         # NaN and infinity are values like others here: no warnings, but for those of code that users bring.
-        silent = not len(self._definitions) and all(command.scope == "run" for command in commands)
+        silent = not len(self._definitions) and {command.scope for command in commands} <= {"run"}
         silence: Any = np.errstate(all="ignore") if silent else contextlib.nullcontext()
         self.table.silent = silent
+        task, budget = batch.task, self.budget
         with self.table.backend.scope(), self._definitions.scope(), silence:
             for i, command in enumerate(commands):
                 batch.position = i
                 try:
                     if self.closed is not None:
                         raise GoneError(self.closed)
-                    if batch.task is not None:
-                        batch.task.check()
+                    if task is not None:
+                        task.check()
                     if watcher is not None:
                         watcher.began(command.scope != "run")
                     command.run(self.table, batch)
-                    self.budget.settle()
+                    if budget.reserved:
+                        budget.settle()
                     if watcher is not None:
                         watcher.ended()
                 except BaseException as error:
