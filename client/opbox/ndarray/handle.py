@@ -35,10 +35,9 @@ class Handle:
         self._dtype = dtype
 
     def __del__(self) -> None:
-        try:
-            self._session.free(self._id)
-        except AttributeError:
-            pass  # it was not made: its arguments were wrong
+        session = getattr(self, "_session", None)
+        if session is not None:
+            session.free(self._id)
 
     # -- what it is -------------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from ..validation import InPieces, RandomSeed, Strict
 from .array_table import ArrayTable
 from .command import ID_END, Attrs, Command, Exchange, Id, Ids, IdsOrNone
 
-__all__ = ["COMMANDS", "recurring"]
+__all__ = ["COMMANDS", "forget_replaced", "recurring"]
 
 KNOWN_FORMS = 4096
 """Forms of `invoke` that are recognised when they come again; what came first is forgotten first."""
@@ -93,17 +93,19 @@ _known_forms: OrderedDict[tuple[Any, ...], CallForm] = OrderedDict()
 _registry_version = registry.version()
 
 
-def recurring(commands: Sequence[Any]) -> list[Recurring | None]:
-    """In the place of each `invoke` as clients write it, of a form that has run before, what runs it.
+def forget_replaced() -> None:
+    """Forget the recurring forms when names of operators stand for others now; before commands are read."""
+    global _registry_version
+    if _registry_version != registry.version():
+        _known_forms.clear()
+        _registry_version = registry.version()
 
-    None for anything else, right or wrong. It takes a sixth of the time of validating the command as a model.
+
+def recurring(command: Any) -> Recurring | None:
+    """An `invoke` as clients write it, of a form that has run before; None for anything else, right or wrong.
+
+    It takes a sixth of the time of validating the command as a model.
     """
-    if registry.version() != _registry_version:
-        return [None] * len(commands)
-    return [_recurring(command) for command in commands]
-
-
-def _recurring(command: Any) -> Recurring | None:
     try:
         if command["do"] != "invoke" or len(command) != 6:
             return None
@@ -126,12 +128,9 @@ def _recurring(command: Any) -> Recurring | None:
 
 def _remembered(op: Op, name: str, attrs: dict[str, Any]) -> CallForm:
     """The form of a call, which `recurring` knows from here on: by its attributes as text, which need no parsing."""
-    global _registry_version
     form = form_of(op, attrs)
     if form.recurs and all(type(value) is str for value in attrs.values()):
-        if _registry_version != registry.version():
-            _known_forms.clear()
-            _registry_version = registry.version()
+        forget_replaced()
         _known_forms[name, *attrs.items()] = form
         while len(_known_forms) > KNOWN_FORMS:
             _known_forms.popitem(last=False)

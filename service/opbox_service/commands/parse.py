@@ -18,7 +18,7 @@ from ..settings import Scope
 from ..validation import explain, first_error
 from . import arrays, checkpoints, custom_operators, executors, kernels, operators
 from .command import Command, TypedCommand
-from .operators import recurring
+from .operators import forget_replaced, recurring
 
 __all__ = ["COMMANDS", "AnyCommand", "check_scopes", "name_of", "parse", "parse_one"]
 
@@ -48,7 +48,8 @@ def parse(commands: Any, limit: int) -> Sequence[TypedCommand]:
         raise BadRequestError(f"commands: expected a list of commands, got {kind}")
     if len(commands) > limit:
         raise LimitError(f"commands: expected at most {limit} in a batch, got {len(commands)}: send several batches")
-    typed: list[Any] = recurring(commands)
+    forget_replaced()
+    typed: list[Any] = [recurring(command) for command in commands]
     if None not in typed:
         return typed
     unknown = [c for c, known in zip(commands, typed, strict=True) if known is None]
@@ -63,7 +64,8 @@ def parse(commands: Any, limit: int) -> Sequence[TypedCommand]:
 
 def parse_one(command: Mapping[str, Any]) -> TypedCommand:
     """One typed command; BadRequestError as `parse`."""
-    (known,) = recurring([command])
+    forget_replaced()
+    known = recurring(command)
     if known is not None:
         return known
     try:
