@@ -1,8 +1,24 @@
 #!/bin/sh
 # The packages on the other Pythons that they are made for, as far as this machine has them: installed with the pinned
-# versions, and the tests that take little run.
+# versions, and a slice of the tests runs: what an import loads, the wire, the executor, symbols, settings, and a client at a live
+# server, once with threads and once with a worker process. All Pythons at once, each on a core. Arguments are pytest's.
 set -eu
-tried=0
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+try() {  # VERSION PYTHON [pytest's arguments]
+  folder=.venv-$1
+  PYTHON=$2 sh .ci/make-venv.sh "$folder"
+  shift 2
+  "$folder/bin/python" -m pip install -q --no-compile --disable-pip-version-check -c constraints.txt -r .ci/pythons.txt \
+    -e protocol -e ops -e client -e service
+  echo "== $("$folder/bin/python" --version)"
+  "$folder/bin/python" -m pytest -p no:cacheprovider -n 0 -k "not modules_of_operators and not declares_reaches" "$@" \
+    tests/client/test_lazy_imports.py tests/client/test_symbol.py tests/protocol tests/executor/test_executor.py \
+    tests/service/test_settings.py tests/contract/test_json.py
+}
+
+tried=
 for version in 3.12 3.13; do
   python=
   for candidate in "$HOME"/.pyenv/versions/"$version".*/bin/python "python$version"; do
@@ -12,13 +28,14 @@ for version in 3.12 3.13; do
     echo "Python $version: not on this machine, not tried"
     continue
   fi
-  tried=$((tried + 1))
-  folder=.venv-$version
-  PYTHON=$python sh .ci/make-venv.sh "$folder"
-  "$folder/bin/python" -m pip install -q --disable-pip-version-check -c constraints.txt -r requirements-dev.txt \
-    -e protocol -e ops -e client -e service
-  echo "== $("$folder/bin/python" --version)"
-  "$folder/bin/python" -m pytest -p no:cacheprovider -m "not conformance and not nvrtc and not docs and not clients" "$@" tests/protocol tests/graph \
-    tests/executor/test_executor.py tests/client/test_symbol.py tests/client/test_ndarray.py tests/service/test_settings.py
+  tried="$tried $version"
+  (try "$version" "$python" "$@"; touch "$scratch/passed-$version") >"$scratch/log-$version" 2>&1 &
 done
-echo "Pythons beside this one tried: $tried"
+wait
+failed=0
+for version in $tried; do
+  cat "$scratch/log-$version"
+  [ -e "$scratch/passed-$version" ] || { echo "Python $version: failed" >&2; failed=1; }
+done
+echo "Pythons beside this one tried:${tried:- none}"
+exit "$failed"

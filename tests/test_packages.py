@@ -59,7 +59,14 @@ def test_every_requirement_is_pinned() -> None:
     }
     wanted = {
         re.split(r"[\[<>=;\s]", line)[0].lower().replace("_", "-")
-        for file in ("requirements-dev.txt", ".ci/packaging.txt", ".ci/nvrtc.txt", ".ci/page.txt", ".ci/torch.txt")
+        for file in (
+            "requirements-dev.txt",
+            ".ci/packaging.txt",
+            ".ci/nvrtc.txt",
+            ".ci/page.txt",
+            ".ci/torch.txt",
+            ".ci/pythons.txt",
+        )
         for line in (ROOT / file).read_text().splitlines()
         if line and not line.startswith("#")
     }
