@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from opbox_service.api.metrics import OTHERS, OWNERS, Metrics
 from opbox_service.device_time import DeviceTime, DeviceTimes
 from opbox_service.worker.pool import Stats
-from tests.contract.live import IDENTITY, TOKENS, Live
+from tests.contract.live import FATAL, FC, IDENTITY, SLOW, TOKENS, Got, Live, symbol, var
 from tests.contract.test_access import wait_for
 
 X = np.ones((2, 3), np.float32)
@@ -35,6 +35,17 @@ def entries(server: Live, request_id: str) -> list[dict[str, Any]]:
         ("GET", "/v1/ops/Nothing", None, "ann", 404, "Nothing"),
         ("GET", "/v1/ops", None, "monitor", 403, "scope: expected a token with 'run'"),
         ("GET", "/nowhere", None, "ann", 404, "GET /nowhere: expected one of the routes"),
+        ("PUT", "/v1/forward", None, "ann", 405, "PUT /v1/forward: expected"),
+        ("POST", "/v1/infer_shape", {"graph": symbol(*(var(f"v{i}") for i in range(2001)))}, "ann", 413, "2001"),
+        (
+            "POST",
+            "/v1/infer_shape",
+            {"graph": FC, "shapes": {"x": [2, 3], "w": [5, 3]}},
+            "ann",
+            422,
+            "weight: expected",
+        ),
+        ("POST", "/v1/sessions", {"device": "gpu:77"}, "ann", 501, "device 'gpu:77' is not available"),
     ],
 )
 def test_the_log_has_the_reason_of_what_is_refused(
@@ -48,6 +59,35 @@ def test_the_log_has_the_reason_of_what_is_refused(
     assert entry["status"] == status
     assert reason in entry["error"]
     assert entry["error"] == answer.json()["error"]
+
+
+def logged(server: Live, answer: Got, status: int, reason: str) -> None:
+    """The log has the status and the reason of an answer."""
+    assert (answer.status, reason in answer.error) == (status, True), answer.header
+    id = answer.http["x-request-id"]
+    wait_for(lambda: entries(server, id))
+    (entry,) = entries(server, id)
+    assert (entry["status"], entry["error"]) == (status, answer.error)
+
+
+def test_the_log_has_the_reason_of_what_a_session_is_refused(server: Live) -> None:
+    session = server.session()
+    zeros = {"do": "zeros", "ids": [1], "shape": [2], "dtype": "float32"}
+    assert session.run(zeros).status == 200
+    logged(server, session.run(zeros), 409, "id 1 is taken")
+    assert session.delete().status == 200
+    logged(server, session.run(zeros), 410, "was deleted")
+
+
+def test_the_log_has_the_reason_of_what_a_server_cannot_do(start: Callable[..., Live], tmp_path: Path) -> None:
+    limits = {"OPBOX_DEADLINE_S": "0.5", "OPBOX_MAX_SESSIONS": "1", "OPBOX_MAX_CHECKPOINTS": "0"}
+    server = start("process", OPBOX_STATE_DIR=str(tmp_path), **limits)
+    session = server.session()
+    logged(server, server.call("POST", "/v1/sessions", {}), 429, "sessions: expected at most 1")
+    saved = session.run({"do": "checkpoint", "name": "a", "arrays": {}})
+    logged(server, saved, 507, "checkpoint 'a': expected at most 0")
+    logged(server, server.call("POST", "/v1/forward", {"graph": SLOW}, {"x": X}), 504, "0.5 s")
+    logged(server, server.call("POST", "/v1/forward", {"graph": FATAL}, {"x": X}), 503, "worker")
 
 
 def families(server: Live) -> dict[str, Any]:
