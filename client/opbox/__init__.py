@@ -12,7 +12,7 @@ opbox-service is installed. A name's module is imported when the name is first u
 import sys as _sys
 from typing import TYPE_CHECKING
 
-from ._lazy import attach
+from ._lazy import AbsentModules, attach
 
 if TYPE_CHECKING:
     from opbox_protocol import errors
@@ -143,6 +143,9 @@ __getattr__, __dir__ = attach(
         "waitall": "ndarray",
     },
 )
+
+if AbsentModules not in _sys.meta_path:
+    _sys.meta_path.append(AbsentModules)
 
 if "IPython" in _sys.modules:
     from .notebook import install as _install

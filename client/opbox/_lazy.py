@@ -10,7 +10,19 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-__all__ = ["attach"]
+__all__ = ["AbsentModules", "attach"]
+
+
+class AbsentModules:
+    """The last finder of modules: `import opbox.gluon` says why there is no such module, as `mx.gluon` does."""
+
+    @staticmethod
+    def find_spec(fullname: str, path: object = None, target: object = None) -> None:
+        package, _, name = fullname.rpartition(".")
+        if package in ("opbox", "opbox.contrib"):
+            from .absent import refuse_module
+
+            refuse_module(package, name)
 
 
 def attach(

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
-__all__ = ["attribute_error", "module_getattr"]
+__all__ = ["attribute_error", "module_getattr", "refuse_module"]
 
 _SYMBOLIC = "opbox has MXNet's Symbol, NDArray and Module interfaces; networks are differentiated as symbols"
 _DENSE = "opbox's arrays are dense"
@@ -14,9 +14,28 @@ _FILES = "decode images with another library, and feed arrays by mx.io.NDArrayIt
 _ONE_DEVICE = "training runs where the arrays are, and nothing is exchanged between devices"
 _ABSENT: tuple[tuple[str, str, str], ...] = (
     (r"", r"autograd|gluon|np|npx|numpy|numpy_extension|np_symbol|np_array|use_np\w*|is_np_\w+", _SYMBOLIC),
-    (r"", r"kv|kvstore|executor_manager", _ONE_DEVICE),
+    (r"", r"kv|kvstore|kvstore_server|executor_manager", _ONE_DEVICE),
     (r"", r"image|img|recordio", _FILES),
-    (r"", r"onnx|profiler|runtime|library|libinfo|tvmop|th|torch|notebook|log", "opbox runs on a server of its own"),
+    (r"", r"profiler", "mx.callback.Speedometer, opbox bench and the server's GET /metrics tell where time goes"),
+    (r"", r"runtime|library|libinfo|tvmop|th|torch|notebook|log", "opbox runs on a server of its own"),
+    (r"", r"engine", "the server orders what it runs; mx.nd.waitall() waits for it"),
+    (r"", r"gpu_memory_info", "opbox status and GET /v1/devices tell the memory of each device"),
+    (r"", r"amp", "parameters say their type (mx.sym.Cast, dtype=), and multi_precision=True keeps float32 copies"),
+    (r"(contrib)?", r"onnx|onnx_mxnet|tensorrt", "networks go to MXNet as -symbol.json and .params, which writes ONNX"),
+    (
+        r"contrib",
+        r"amp",
+        "parameters say their type (mx.sym.Cast, dtype=), and multi_precision=True keeps float32 copies",
+    ),
+    (r"contrib", r"quantization", "opbox has no int8"),
+    (r"contrib", r"autograd", _SYMBOLIC),
+    (
+        r"contrib",
+        r"text|svrg_optimization",
+        "opbox has operators and what trains with them, and no data sets or models",
+    ),
+    (r"contrib", r"tensorboard", "mx.viz.LivePlot draws metrics, and a callback of yours may write them anywhere"),
+    (r"contrib", r"io", "mx.io has the iterators"),
     (r"(ndarray|symbol)(\.op)?", r"cast_storage|CachedOp|np|npx|numpy|numpy_extension", _SYMBOLIC),
     (r"ndarray(\.op)?", r"imdecode", _FILES),
     (r"(ndarray|symbol)\.sparse", r"[A-Za-z]\w*", _DENSE),
@@ -44,9 +63,9 @@ def attribute_error(module: str, name: str, names: Iterable[str]) -> AttributeEr
     if name.startswith("_"):  # asked for by tools, again and again
         return AttributeError(message, name=name)
     place = module.partition(".")[2]
-    for where, pattern, reason in _ABSENT:
-        if re.fullmatch(where, place) and re.fullmatch(pattern, name):
-            return AttributeError(f"{message}, which MXNet has: {reason} (docs/differences.md)", name=name)
+    reason = _reason(place, name)
+    if reason is not None:
+        return AttributeError(f"{message}, which MXNet has: {reason} (docs/differences.md)", name=name)
     import difflib  # 10 ms, for whoever has misspelt something
 
     public = sorted(known for known in names if not known.startswith("_"))
@@ -57,6 +76,25 @@ def attribute_error(module: str, name: str, names: Iterable[str]) -> AttributeEr
     elif place.startswith(("symbol", "ndarray")):
         message += "; mx.refresh_operators() learns the engine's own operators"
     return AttributeError(message, name=name)
+
+
+def _reason(place: str, name: str) -> str | None:
+    """Why opbox lacks what MXNet has under this name; None for what MXNet has not either."""
+    return next(
+        (why for where, names, why in _ABSENT if re.fullmatch(where, place) and re.fullmatch(names, name)), None
+    )
+
+
+def refuse_module(package: str, name: str) -> None:
+    """Say why `package` has no module `name`, if MXNet has one.
+
+    Raises:
+        ModuleNotFoundError: without the module's name: `from opbox import gluon` would pass over one that has it.
+    """
+    reason = _reason(package.partition(".")[2], name)
+    if reason is not None:
+        message = f"no module named '{package}.{name}', which MXNet has: {reason} (docs/differences.md)"
+        raise ModuleNotFoundError(message)
 
 
 def module_getattr(module: str, names: Iterable[str]) -> Callable[[str], Any]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from . import ndarray as nd
 from . import symbol as sym
+from .absent import module_getattr
 
 __all__ = ["BatchEndParam", "load_checkpoint", "load_params", "save_checkpoint"]
 
@@ -74,3 +75,6 @@ def load_checkpoint(prefix: str, epoch: int) -> tuple[Any, dict[str, Any], dict[
         >>> symbol, arg_params, aux_params = mx.model.load_checkpoint("lenet", 10)
     """
     return (sym.load(f"{prefix}-symbol.json"), *load_params(prefix, epoch))
+
+
+__getattr__ = module_getattr(__name__, __all__)

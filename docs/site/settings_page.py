@@ -7,7 +7,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
-from opbox_service.settings import Settings, Token
+from opbox_service.settings import OwnerTerms, Settings, Token
 
 __all__ = ["page"]
 
@@ -19,11 +19,19 @@ these stops the server at its start with a sentence, and so does a value that do
 
 """
 
+TERMS = """## Terms of owners
+
+`OPBOX_TOKENS_FILE` may be a list of such entries, or an object with the list under `tokens` and terms under `owners`,
+by the names of the tokens. What terms leave out is as the settings above have it for everybody
+([Serve a team](tutorials/team.md) has an example).
+
+"""
+
 
 def page() -> str:
     """The page, in Markdown."""
     tokens = f"## Tokens\n\nAn entry of `OPBOX_TOKENS`, or of its file:\n\n{_table(Token, '')}"
-    return f"{HEAD}{_table(Settings, 'OPBOX_')}\n{tokens}"
+    return f"{HEAD}{_table(Settings, 'OPBOX_')}\n{tokens}\n{TERMS}{_table(OwnerTerms, '')}"
 
 
 def _table(model: type[BaseModel], prefix: str) -> str:

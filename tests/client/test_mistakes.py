@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import warnings
 from typing import Any
@@ -47,6 +48,18 @@ def test_a_misspelt_name_suggests_names(place: Any, name: str, near: str) -> Non
         (mx, "np"),
         (mx, "kvstore"),
         (mx, "recordio"),
+        (mx, "image"),
+        (mx, "kv"),
+        (mx, "profiler"),
+        (mx, "engine"),
+        (mx, "gpu_memory_info"),
+        (mx, "amp"),
+        (mx.contrib, "onnx"),
+        (mx.contrib, "quantization"),
+        (mx.contrib, "amp"),
+        (mx.contrib, "tensorboard"),
+        (mx.contrib, "text"),
+        (mx.model, "FeedForward"),
         (mx.nd, "cast_storage"),
         (mx.nd.sparse, "csr_matrix"),
         (mx.nd.contrib, "quantized_conv"),
@@ -59,6 +72,30 @@ def test_a_misspelt_name_suggests_names(place: Any, name: str, near: str) -> Non
 def test_what_mxnet_has_and_opbox_has_not_says_so(place: Any, name: str) -> None:
     with pytest.raises(AttributeError, match=rf"{name!r}, which MXNet has: .* \(docs/differences\.md\)$"):
         getattr(place, name)
+
+
+@pytest.mark.parametrize(
+    ("statement", "name"),
+    [
+        ("import opbox.gluon", "opbox.gluon"),
+        ("from opbox import gluon", "opbox.gluon"),
+        ("from opbox import nd, autograd", "opbox.autograd"),
+        ("from opbox.gluon import nn", "opbox.gluon"),
+        ("import opbox.contrib.onnx as onnx_mxnet", "opbox.contrib.onnx"),
+        ("from opbox.contrib import onnx", "opbox.contrib.onnx"),
+    ],
+)
+def test_imports_of_what_mxnet_has_and_opbox_has_not_say_so(statement: str, name: str) -> None:
+    with pytest.raises(ImportError, match=rf"no module named '{name}', which MXNet has: .* \(docs/differences\.md\)$"):
+        exec(statement, {})
+
+
+def test_other_modules_are_not_there_as_anywhere() -> None:
+    with pytest.raises(ModuleNotFoundError, match=r"^No module named 'opbox\.nothing'$"):
+        importlib.import_module("opbox.nothing")
+    with pytest.raises(ImportError, match="cannot import name 'Nothing'"):
+        exec("from opbox import Nothing", {})
+    assert not hasattr(mx, "gluon")
 
 
 def test_names_that_tools_ask_for_cost_nothing() -> None:

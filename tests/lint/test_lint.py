@@ -260,6 +260,15 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert main([str(empty)]) == 2
     assert "loading empty.py failed: RuntimeError: on purpose" in capsys.readouterr().err
     assert main([str(tmp_path / "none.py")]) == 2
+    capsys.readouterr()
+    for words in ([], [file, "--onyl", "right"]):
+        with pytest.raises(SystemExit) as ended:
+            main(words)
+        assert ended.value.code == 2
+        said = capsys.readouterr().err
+        assert said.startswith("opbox lint: ")
+        assert said.endswith(": see opbox lint --help\n")
+        assert said.count("\n") == 1
 
 
 @pytest.mark.compiler

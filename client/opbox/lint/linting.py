@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from opbox_protocol.errors import MXNetError
 
@@ -80,9 +81,17 @@ def _sentence(error: Exception) -> str:
     return text if isinstance(error, MXNetError | ValueError | AssertionError) else f"{type(error).__name__}: {text}"
 
 
+class _Parser(argparse.ArgumentParser):
+    """One whose errors are one line, as those of the other commands are."""
+
+    def error(self, message: str) -> NoReturn:
+        print(f"{self.prog}: {message}: see {self.prog} --help", file=sys.stderr)
+        raise SystemExit(2)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """`opbox lint FILE`: 0 when all is well, 1 when a check failed, 2 when the file cannot be checked."""
-    parser = argparse.ArgumentParser(prog="opbox lint", description="Run the operators of a file and check them.")
+    parser = _Parser(prog="opbox lint", description="Run the operators of a file and check them.")
     parser.add_argument("file", help="a Python file with operators; it is loaded")
     parser.add_argument("--json", action="store_true", help="print the verdicts as JSON")
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help="this operator (may be repeated)")
