@@ -6,7 +6,9 @@
 
 A server with its default limits, in worker processes. While "ann" sends each of the requests, "bob" runs a small
 forward and a small training step again and again, in a process of his own; the worst of each is printed, in
-milliseconds. `tests/load` has the requests, and `LOADS` here what many requests at a time do.
+milliseconds, and the longest that the API process's loop was held up, in milliseconds of its thread's processor time,
+which other programs do not change. Memory is that of all the server's processes, shared buffers once: the most
+at a time, and what is there at the end. `tests/load` has the requests, `LOADS` here what many requests at a time do.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ import psutil
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tests.contract.live import FC, TOKENS, Live, symbol, var  # noqa: E402
+from tests.contract.live import FC, SCOPES, TOKENS, Live, symbol, var  # noqa: E402
 from tests.load.attacks import ATTACKS, Attack  # noqa: E402
 
 from opbox_protocol import wire  # noqa: E402
@@ -43,6 +45,7 @@ LIMITS = ("BODY_BYTES", "HEADER_BYTES", "NODES", "RANK", "SESSIONS", "SESSION_BY
 PAUSE_S = 0.01
 PATIENCE_S = 300.0
 LOAD_S = 3.0
+SAMPLED_S = 0.5
 X = {"x": np.ones((8, 16), np.float32), "w": np.ones((4, 16), np.float32), "b": np.zeros(4, np.float32)}
 WIDE = symbol(
     var("x"),
@@ -186,7 +189,7 @@ class Setting:
         with tempfile.TemporaryDirectory(prefix="opbox") as folder:
             where = Path(folder)
         where.mkdir()
-        tokens = [{"name": name, "token": TOKENS[name], "scopes": ["run"]} for name in ("ann", "bob")]
+        tokens = [{"name": name, "token": TOKENS[name], "scopes": SCOPES[name]} for name in ("ann", "bob", "monitor")]
         usual = {f"OPBOX_MAX_{n}": "" for n in LIMITS}
         self.server = Live("process", where, **usual, OPBOX_TOKENS=json.dumps(tokens), OPBOX_OPS="", PYTHONPATH=parts)
         for client in self.server.clients.values():
@@ -196,27 +199,48 @@ class Setting:
             time.sleep(alone_s)
         self.alone = wait
 
-    def resident(self) -> int:
+    def memory(self) -> int:
         """Bytes of the server's processes."""
         process = psutil.Process(self.server.process.pid)
         total = 0
         for one in (process, *process.children(recursive=True)):
             with contextlib.suppress(psutil.NoSuchProcess):
-                total += one.memory_info().rss
+                total += one.memory_full_info().pss
         return total
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[list[int]]:
+        """The server's memory, again and again while the block lasts."""
+        samples, ended = [self.memory()], threading.Event()
+
+        def watch() -> None:
+            while not ended.wait(SAMPLED_S):
+                samples.append(self.memory())
+
+        thread = threading.Thread(target=watch)
+        thread.start()
+        try:
+            yield samples
+        finally:
+            ended.set()
+            thread.join()
 
     def row(self, attack: Attack) -> str:
         """What an attack came to."""
-        before, begun = self.resident(), time.perf_counter()
-        with self.bob.runs() as wait:
+        begun = time.perf_counter()
+        with self.watched() as samples, self.bob.runs() as wait:
             try:
                 answer = str(attack(self.server).status)
             except Exception as error:
                 answer = type(error).__name__
             seconds = time.perf_counter() - begun
-        growth = (self.resident() - before) / 2**20
+        growths = [(sample - samples[0]) / 2**20 for sample in (max(samples), self.memory())]
         worst = [max(times, default=float("nan")) * 1e3 for times in (wait.forward, wait.step)]
-        return f"{answer:>14}{seconds:9.2f}{growth:9.0f}{worst[0]:9.0f}{worst[1]:9.0f}{wait.failed:7}"
+        lag = self.server.metric('opbox_api_loop_longest_lag_seconds{clock="processor"}') * 1e3
+        return (
+            f"{answer:>14}{seconds:9.2f}{growths[0]:9.0f}{growths[1]:9.0f}{worst[0]:9.0f}{worst[1]:9.0f}"
+            f"{wait.failed:8}{lag:7.0f}"
+        )
 
     def stop(self) -> None:
         self.bob.stop()
@@ -240,13 +264,16 @@ def main() -> None:
         ]
         setting.stop()
         print(f"{label}: bob alone, median ms: forward {alone[0]}; training step {alone[1]}")
-        print(f"{'request':36}{'answer':>14}{'seconds':>9}{'kept MB':>9}{'forward':>9}{'step':>9}{'failed':>7}")
+        columns = (
+            f"{'answer':>14}{'seconds':>9}{'peak MB':>9}{'kept MB':>9}{'forward':>9}{'step':>9}{'failed':>8}{'loop':>7}"
+        )
+        print(f"{'request':40}{columns}")
         for name, attack in {**ATTACKS, **LOADS}.items():
             if options.words and not any(word in name for word in options.words):
                 continue
             setting = Setting(tree, options.patience, alone_s=1)  # what the row before left behind is not this one's
             try:
-                print(f"{name:36}{setting.row(attack)}", flush=True)
+                print(f"{name:40}{setting.row(attack)}", flush=True)
             finally:
                 setting.stop()
 

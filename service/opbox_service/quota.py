@@ -13,6 +13,8 @@ import numpy as np
 from opbox_ops.backend import Backend
 from opbox_protocol.errors import GoneError, QuotaError
 
+from .settings import LARGER_QUOTA
+
 __all__ = ["NO_LIMIT", "Allocation", "Budget", "Ledger", "MeteredBackend"]
 
 
@@ -78,7 +80,7 @@ class Budget:
         if self.used + nbytes > self.limit:
             raise QuotaError(
                 f"{self._name}: expected at most {self.limit} bytes, got {self.used} in use and {nbytes} more: "
-                "free arrays, or ask for a larger quota"
+                f"free arrays, or {LARGER_QUOTA}"
             )
         if self._parent is not None and self.used + nbytes > self._drawn:
             self._parent._check(self.used + nbytes - self._drawn)

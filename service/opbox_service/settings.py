@@ -20,13 +20,15 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from opbox_protocol.errors import BadRequestError
 
-__all__ = ["SCOPES", "UPLOADS", "OwnerTerms", "Scope", "Settings", "Token", "check_environment"]
+__all__ = ["LARGER_QUOTA", "SCOPES", "UPLOADS", "OwnerTerms", "Scope", "Settings", "Token", "check_environment"]
 
 Scope = Literal["run", "upload-python", "upload-cuda", "metrics", "admin"]
 SCOPES: frozenset[Scope] = frozenset({"run", "upload-python", "upload-cuda", "metrics", "admin"})
 UPLOADS: frozenset[Scope] = frozenset({"upload-python", "upload-cuda"})
 GIB = 1 << 30
 MOST_WORKERS = 64
+LARGER_QUOTA = "ask the server's administrator for a larger quota (owners in OPBOX_TOKENS_FILE)"
+"""What remains to who has used up his quota, for errors."""
 
 
 ELSEWHERE = frozenset(
@@ -179,6 +181,11 @@ class Settings(BaseSettings):
     code_sessions: int = Field(default=32, ge=0, description="The most sessions with a process of their own.")
     code_spares: int = Field(default=1, ge=0, le=16, description="Processes kept ready for such sessions.")
     code_memory_bytes: int = Field(default=16 * GIB, ge=GIB, description="Memory of such a process.")
+    max_code_bytes: int = Field(
+        default=0,
+        ge=0,
+        description="Memory of all such processes together; 0: what sessions leave of three quarters of the machine's.",
+    )
     code_open_files: int = Field(default=512, ge=64, description="Files that it may have open.")
     code_file_bytes: int = Field(default=4 * GIB, ge=1 << 20, description="The largest file, or answer, of its making.")
     code_disk_bytes: int = Field(default=16 * GIB, ge=1 << 20, description="All files of its making.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import httpx
 import numpy as np
 
-from tests.contract.live import FC, Live
+from tests.contract.live import FC, Live, symbol, var
 
 
 def states(server: Live, owner: str, **headers: str) -> Iterator[dict[str, Any]]:
@@ -52,6 +53,35 @@ def test_a_user_is_told_of_their_own(server: Live) -> None:
     stream.close()
     mine.delete()
     other.delete()
+
+
+def test_a_user_is_told_of_the_queue(start: Callable[..., Live]) -> None:
+    server = start("process", OPBOX_THREADS="1")
+    server.session()
+    state = next(states(server, "ann"))
+    place = {"calls_before": 0, "wait_s": 0.0, "waiting": 0}
+    assert place.items() <= state["sessions"][0].items()
+    slow = symbol(var("x"), *(("_test_slow", f"y{i}", {"seconds": "0.1"}, [i]) for i in range(10)))
+    x = {"x": np.ones(4, np.float32)}
+    seen = threading.Event()
+
+    def work() -> None:
+        while not seen.is_set():
+            server.call("POST", "/v1/forward", {"graph": slow}, x, "bob")
+
+    callers = [threading.Thread(target=work) for _ in range(3)]
+    for caller in callers:
+        caller.start()
+    until = time.monotonic() + 60
+    try:
+        for state in states(server, "ann"):
+            if state["sessions"][0]["calls_before"] >= 1:
+                break
+            assert time.monotonic() < until, "nothing of the queue was told"
+    finally:
+        seen.set()
+        for caller in callers:
+            caller.join()
 
 
 def test_an_administrator_is_told_of_everybody_s(server: Live) -> None:

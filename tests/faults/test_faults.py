@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -58,6 +60,26 @@ def test_a_worker_killed_in_mid_step(start: Callable[..., Live]) -> None:
     assert session.run({"do": "fetch", "id": 1, "as": "x"}).status == 410
     wait_until(lambda: works(server))
     assert server.metric("opbox_worker_restarts_total") >= 1
+
+
+def test_a_process_for_code_killed_in_mid_step(start: Callable[..., Live]) -> None:
+    server = start("process")
+    session = server.session("py")
+    bind = {"do": "bind", "id": 2, "graph": SLOW_STEPS, "args": {"x": 1}, "outputs": [3]}
+    assert session.run({"do": "put", "id": 1, "tensor": "x"}, bind, x=X).status == 200
+    answers: list[Any] = []
+    long = threading.Thread(target=lambda: answers.append(session.run({"do": "forward", "executor": 2})))
+    long.start()
+    time.sleep(0.5)
+    for pid in server.code_workers():
+        os.kill(pid, signal.SIGKILL)
+    long.join(PATIENCE_S)
+    assert (answers[0].status, answers[0].header["type"]) == (503, "WorkerDiedError")
+    gone = session.run({"do": "fetch", "id": 1, "as": "x"})
+    assert (gone.status, "process ended" in gone.error) == (410, True), gone.error
+    assert works(server)
+    fresh = server.session("py")
+    assert fresh.run({"do": "put", "id": 1, "tensor": "x"}, x=X).status == 200
 
 
 def test_the_server_killed_in_mid_step_leaves_no_worker(start: Callable[..., Live]) -> None:
@@ -115,6 +137,17 @@ def test_clients_that_vanish(start: Callable[..., Live], isolation: str) -> None
     wait_until(lambda: server.metric("opbox_buffer_bytes") == 0)
     assert works(server)
     assert descriptors(server) <= before + 16
+    for number in range(6):
+        for path, further in (("/v1/events", ""), ("/openapi.json", "Accept-Encoding: gzip\r\n")):
+            with connection(server) as sock:
+                sock.sendall(f"GET {path} HTTP/1.1\r\n{lines[1]}\r\n{lines[2]}\r\n{further}\r\n".encode())
+                if number % 2:
+                    assert sock.recv(100)
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")  # closes by a reset
+    time.sleep(1.5)  # an event is written every second
+    assert works(server)
+    log = Path(server.log.name).read_text()
+    assert not re.search("Traceback|exception|Error", log), log[-3000:]
 
 
 def test_a_full_disk(start: Callable[..., Live]) -> None:
@@ -129,6 +162,41 @@ def test_a_full_disk(start: Callable[..., Live]) -> None:
     server.process.send_signal(signal.SIGTERM)
     assert server.process.wait(2 * PATIENCE_S) in (0, 120), "120: Python could not flush the stream of the log"
     server.process.returncode = 0
+
+
+def limit_files(server: Live, nbytes: str) -> None:
+    """Let the API process write so many bytes to a file; it has the ledger, the log and the checkpoints."""
+    subprocess.run(["prlimit", f"--pid={server.process.pid}", f"--fsize={nbytes}:unlimited"], check=True)
+
+
+def test_a_full_state_directory(start: Callable[..., Live], tmp_path: Path) -> None:
+    """A checkpoint that has no room is an error, the last one stays; figures and lines wait until there is some."""
+    state = tmp_path / "state"
+    server = start("process", OPBOX_STATE_DIR=str(state))
+    session = server.session()
+    save = {"do": "checkpoint", "name": "run", "arrays": {"x": 1}, "step": 1}
+    assert session.run({"do": "put", "id": 1, "tensor": "x"}, save, x=X).status == 200
+    limit_files(server, "0")
+    second = {**save, "arrays": {"x": 2}, "step": 2}
+    full = session.run({"do": "put", "id": 2, "tensor": "x"}, second, x=2 * X)
+    assert (full.status, full.header["type"], "the last one stays" in full.error) == (507, "StorageError", True)
+    for _ in range(5):
+        assert works(server)
+    assert server.json("POST", "/v1/infer_shape", {}, owner="monitor").status == 403
+    time.sleep(3)  # a ledger's write comes every two seconds
+    assert works(server)
+    limit_files(server, "unlimited")
+    fresh = server.session()
+    restored = fresh.run({"do": "restore", "name": "run"}, {"do": "fetch", "id": 1, "as": "x"})
+    assert restored.status == 200, restored.header
+    assert np.array_equal(restored.tensors["x"], X)
+    assert session.run(second).status == 200
+    assert server.stop() == 0
+    with contextlib.closing(sqlite3.connect(state / "usage.sqlite")) as database:
+        requests, runs = database.execute("SELECT sum(requests), sum(runs) FROM usage WHERE owner = 'bob'").fetchone()
+    assert (requests, runs) == (6, 6), "no figure was lost"
+    actions = [json.loads(line)["action"] for line in (state / "audit.log").read_text().splitlines()]
+    assert actions[-1] == "server.stopped"
 
 
 CLOCK = """

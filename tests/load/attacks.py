@@ -5,16 +5,20 @@ Each is a function of a `Live` server and a size; it sends its request as "ann" 
 
 from __future__ import annotations
 
+import contextlib
 import json
+import socket
+import time
 from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from tests.contract.live import Got, Live, got, symbol, var
+from tests.contract.live import TOKENS, Got, Live, Session, got, symbol, var
 
-__all__ = ["ATTACKS", "Attack"]
+__all__ = ["ATTACKS", "Attack", "begin", "chain", "readers", "sessions", "temporaries", "waiting"]
 
 Attack = Callable[[Live], Got]
+MIB = 1 << 20
 
 
 def post(server: Live, path: str, body: bytes) -> Got:
@@ -71,6 +75,71 @@ def fetches(server: Live, elements: int, times: int, *, binary: bool) -> Got:
         session.delete()
 
 
+def begin(server: Live, head: str, body: bytes = b"", owner: str = "ann") -> socket.socket:
+    """A request on a socket of its own, whose answer nobody has begun to read."""
+    host, port = server.url.removeprefix("http://").split(":")
+    sock = socket.create_connection((host, int(port)), timeout=20)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+    sock.sendall(f"{head}Host: {host}:{port}\r\nAuthorization: Bearer {TOKENS[owner]}\r\n\r\n".encode() + body)
+    return sock
+
+
+def zeros(session: Session, id: int, mib: int) -> Got:
+    return session.run({"do": "invoke", "op": "_zeros", "attrs": {"shape": [mib * MIB // 4]}, "outputs": [id]})
+
+
+def readers(server: Live, count: int, mib: int, seconds: float) -> Got:
+    """`count` clients ask for an array and do not read it; the answer of one who reads a little one meanwhile."""
+    session = server.session()
+    try:
+        assert zeros(session, 1, mib).status == 200
+        body = b'{"commands":[{"do":"fetch","id":1,"as":"x"}]}'
+        head = f"POST {session.path}/commands HTTP/1.1\r\nAccept: application/octet-stream\r\n"
+        with contextlib.ExitStack() as open_sockets:
+            for _ in range(count):
+                open_sockets.enter_context(begin(server, f"{head}Content-Length: {len(body)}\r\n", body))
+            time.sleep(seconds)
+            return server.json("GET", "/v1/sessions")
+    finally:
+        session.delete()
+
+
+def waiting(server: Live, count: int, mib: int) -> Got:
+    """Batches behind one that never comes; the last answer."""
+    session = server.session()
+    session.seq = 1
+    try:
+        x = np.zeros(mib * MIB // 4, np.float32)
+        for id in range(count):
+            answer = session.run({"do": "put", "id": id, "tensor": "x"}, wait=False, x=x)
+            if answer.status != 202:
+                break
+        return answer
+    finally:
+        session.delete()
+
+
+def temporaries(server: Live, mib: int, times: int) -> Got:
+    """An array `times` times in a row, which nobody keeps; the answer where it is too large for the session."""
+    session = server.session()
+    try:
+        assert zeros(session, 1, mib).status == 200
+        attrs = {"num_args": times, "dim": 0}
+        return session.run({"do": "invoke", "op": "Concat", "attrs": attrs, "inputs": [1] * times, "outputs": [None]})
+    finally:
+        session.delete()
+
+
+def sessions(server: Live, count: int, mib: int) -> Got:
+    """Sessions that fill their quotas; the last one's answer."""
+    opened = [server.session() for _ in range(count)]
+    try:
+        return [zeros(session, 1, mib) for session in opened][-1]
+    finally:
+        for session in opened:
+            session.delete()
+
+
 def numbers(server: Live, count: int) -> Got:
     graph = symbol(var("x"), ("_copy", "y", {}, [0]))
     data = b",".join([b"0.1234567"] * count)
@@ -93,10 +162,15 @@ ATTACKS: Mapping[str, Attack] = {
     "a chain of 99,999 nodes": lambda s: chain(s, 99_999),
     "600,000 edges": lambda s: edges(s, 12, 50_000),
     "5 million edges": lambda s: edges(s, 100, 50_000),
+    "10 million edges": lambda s: edges(s, 200, 50_000),
     "19,000 unknown variables": lambda s: underdetermined(s, 19_000),
     "an answer of 8 GiB as JSON": lambda s: fetches(s, 1 << 28, 8, binary=False),
     "one array 200 times": lambda s: fetches(s, 12_000_000, 200, binary=True),
     "one array 200 times as JSON": lambda s: fetches(s, 1_000_000, 200, binary=False),
     "512 MB as JSON": lambda s: fetches(s, 128 << 20, 1, binary=False),
+    "20 readers of 256 MB that do not read": lambda s: readers(s, 20, 256, 5),
+    "40 waiting batches of 70 MB": lambda s: waiting(s, 40, 70),
+    "8 GB of temporaries": lambda s: temporaries(s, 1024, 8),
+    "three sessions of 7 GB": lambda s: sessions(s, 3, 7 * 1024),
 }
 """By what they are; sizes are those that broke a server with its default settings."""

@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 from tests.contract.live import Live
-from tests.load.attacks import ATTACKS
+from tests.load.attacks import ATTACKS, chain
 
 REFUSED = {
     "Concat of 300 million arrays": (400, "65536"),
@@ -22,6 +22,7 @@ REFUSED = {
     "a million wrong fields": (400, "shapes"),
     "600,000 edges": (413, "inputs together"),
     "5 million edges": (413, "values"),
+    "10 million edges": (413, "values"),
     "19,000 unknown variables": (422, "unknown"),
     "an answer of 8 GiB as JSON": (413, "octet-stream"),
     "one array 200 times": (413, "the answer"),
@@ -57,3 +58,10 @@ def test_large_counts_are_refused_in_a_sentence(server: Live) -> None:
     assert server.workers() == workers
     assert server.metric("opbox_worker_restarts_total") == 0
     assert resident(server) - before < GROWTH
+
+
+def test_a_long_chain_has_its_answer(server: Live) -> None:
+    """Shorter than the attack's, which takes its share of some ten seconds."""
+    answer = chain(server, 10_000)
+    assert (answer.status, answer.header["out_shapes"]) == (200, [[2]])
+    assert server.metric("opbox_worker_restarts_total") == 0

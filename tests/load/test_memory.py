@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,8 @@ import pytest
 from opbox_ops.backend.host_memory import machine_memory
 from opbox_protocol.errors import GoneError, QuotaError
 from opbox_service.quota import GRAIN, Allocation, Budget, Ledger
-from tests.contract.live import TOKENS, Live
+from tests.contract.live import Live
+from tests.load.attacks import begin, readers, sessions, temporaries, waiting
 
 MIB = 1 << 20
 
@@ -94,6 +94,36 @@ def test_an_owner_s_buffers_leave_room_for_others(server: Live) -> None:
         time.sleep(0.1)
 
 
+def test_the_buffers_of_all_owners_are_bounded_together(start: Callable[..., Live]) -> None:
+    server = start("none", OPBOX_MAX_BUFFER_BYTES=str(40 * MIB))
+    slow = begin(server, f"POST /v1/forward HTTP/1.1\r\nContent-Length: {28 * MIB}\r\n")
+    session, put = server.session("bob"), {"do": "put", "id": 1, "tensor": "x"}
+    time.sleep(0.5)
+    refused = session.run(put, x=np.zeros(14 * MIB // 4, np.float32))
+    assert (refused.status, "of all bodies and unread answers" in refused.error) == (503, True), refused.header
+    session.seq -= 1
+    assert session.run(put, x=np.zeros(4 * MIB // 4, np.float32)).status == 200
+    alone = server.session("ann").run(put, x=np.zeros(MIB, np.float32))
+    assert (alone.status, "of an owner's bodies" in alone.error) == (429, True), "three quarters are one owner's"
+    slow.close()
+
+
+def test_processes_for_code_are_bounded_together(start: Callable[..., Live]) -> None:
+    limits = {"OPBOX_MAX_CODE_BYTES": str(700 * MIB), "OPBOX_MAX_SESSION_BYTES": str(1024 * MIB)}
+    server = start("process", **limits)
+    small, large = server.session("py"), server.session("py")
+    put = {"do": "put", "id": 1, "tensor": "x"}
+    assert [session.run(put, x=np.ones(4)).status for session in (small, large)] == [200, 200]
+    ones = {"do": "invoke", "op": "_ones", "attrs": {"shape": [600 * MIB // 4]}, "outputs": [2]}
+    until = time.monotonic() + 60
+    while (answer := large.run(ones)).status == 200:
+        assert time.monotonic() < until, "it goes on"
+        ones = {"do": "describe", "id": 2}
+        time.sleep(0.2)
+    assert "held the most memory" in large.run({"do": "describe", "id": 1}).error, answer.header
+    assert small.run({"do": "fetch", "id": 1, "as": "x"}).status == 200
+
+
 def test_a_client_that_does_not_read_is_cut_off(server: Live) -> None:
     session = server.session("bob")
     assert session.run(zeros(1, 36)).status == 200
@@ -116,13 +146,25 @@ def test_a_client_that_does_not_read_is_cut_off(server: Live) -> None:
     session.delete()
 
 
-def begin(server: Live, head: str, body: bytes = b"", owner: str = "ann") -> socket.socket:
-    """A request on a socket of its own."""
-    host, port = server.url.removeprefix("http://").split(":")
-    sock = socket.create_connection((host, int(port)), timeout=20)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
-    sock.sendall(f"{head}Host: {host}:{port}\r\nAuthorization: Bearer {TOKENS[owner]}\r\n\r\n".encode() + body)
-    return sock
+def test_nothing_stays_of_what_was_refused(server: Live) -> None:
+    workers = server.workers()
+    for attack, status, words in (
+        (lambda: temporaries(server, 40, 8), 429, "session memory"),
+        (lambda: sessions(server, 3, 70), 429, "all your sessions"),
+        (lambda: waiting(server, 5, 30), 429, "session memory"),
+        (lambda: readers(server, 20, 4, 0.5), 200, ""),
+    ):
+        answer = attack()
+        assert (answer.status, words in answer.header.get("error", "")) == (status, True), answer.header
+        until = time.monotonic() + 30
+        while server.metric("opbox_buffer_bytes"):
+            assert time.monotonic() < until
+            time.sleep(0.1)
+        fresh = server.session()
+        assert fresh.run(zeros(1, 90)).status == 200
+        assert fresh.delete().status == 200
+    assert server.workers() == workers
+    assert server.metric("opbox_worker_restarts_total") == 0
 
 
 def test_budgets_draw_from_each_other_and_give_all_back() -> None:

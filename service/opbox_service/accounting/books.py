@@ -7,7 +7,7 @@ import contextlib
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import structlog
@@ -16,7 +16,7 @@ from opbox_protocol.errors import NotReadyError, QuotaError
 
 from ..carriers import OwnerQuota
 from ..device_time import DeviceTime
-from ..settings import Settings
+from ..settings import LARGER_QUOTA, Settings
 from .accounts import Accounts, too_many_sessions
 from .audit import AuditLog
 from .usage import FLUSH_S, UsageLedger, seconds_to_tomorrow
@@ -83,7 +83,7 @@ class Books:
             wait_s = math.ceil(seconds_to_tomorrow(time.time()))
             raise QuotaError(
                 f"worker seconds: expected at most {limit:g} of an owner in a day, got {used:.1f}: try again after "
-                f"midnight UTC, in {wait_s} s, or ask for a larger quota",
+                f"midnight UTC, in {wait_s} s, or {LARGER_QUOTA}",
                 detail={"retry_after_s": wait_s},
             )
 
@@ -123,6 +123,16 @@ class Books:
     def memory(self, owner: str) -> int:
         """Bytes of device memory that all sessions of an owner have."""
         return sum(n for rows in self._memory.values() for (name, _), n in rows.items() if name == owner)
+
+    def memory_beside(self, workers: Collection[object], device: str) -> int:
+        """Bytes of a device that all sessions have in other workers than these."""
+        return sum(
+            nbytes
+            for worker, rows in self._memory.items()
+            if worker not in workers
+            for (_, where), nbytes in rows.items()
+            if where == device
+        )
 
     def forget(self, worker: object) -> None:
         """A worker has ended."""

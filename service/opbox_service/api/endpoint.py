@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
+from opbox_ops.backend.host_memory import machine_memory
 from opbox_protocol.errors import CancelledError, LimitError, MXNetError, NotReadyError, QuotaError
 
 from ..accounting.accounts import USUAL_URGENCY
@@ -66,6 +67,9 @@ class Endpoint:
         self._metrics = metrics
         self._under_way: dict[tuple[str, str], RawRequest] = {}
         self._bytes_of_owner: Counter[str] = Counter()
+        self._bytes = 0
+        # What arrays do not have of the machine's memory: bodies and answers come on top of the ledger's.
+        self._most_bytes = min(settings.max_buffer_bytes, machine_memory() // 4)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request whose `scope["opbox"]` is its RequestContext, which has a route.
@@ -105,7 +109,7 @@ class Endpoint:
                 context.received = len(request.view)
                 response = await self._answer(request, receive)
         try:
-            self._bytes_of_owner[identity.owner] += response.size
+            self._count(identity.owner, response.size)
             if response.commands:
                 self._metrics.count_commands(response.commands)
             context.status, context.sent = response.status, response.size
@@ -119,7 +123,7 @@ class Endpoint:
                 return
             await send_answer(context, response, send, self._settings.stall_s)
         finally:
-            self._let_go(identity.owner, response.size)
+            self._count(identity.owner, -response.size)
             response.release()
 
     def _check_length(self, length: int | None) -> None:
@@ -134,28 +138,37 @@ class Endpoint:
 
         Raises:
             QuotaError: the owner's bodies and answers are too many.
+            NotReadyError: those of all owners are.
         """
-        limit, counted = self._books.accounts.of(owner).buffer_bytes, 0
+        # One owner alone leaves some to the others.
+        limit, counted = min(self._books.accounts.of(owner).buffer_bytes, self._most_bytes * 3 // 4), 0
 
         def take(nbytes: int) -> None:
             nonlocal counted
             used = self._bytes_of_owner.get(owner, 0)
-            if used + nbytes > limit:
+            if nbytes and used + nbytes > limit:  # without a body it may be what ends the others
                 raise QuotaError(
                     f"transfer buffers: expected at most {limit} bytes of an owner's bodies and unread answers, got "
                     f"{used} and {nbytes} more: read the answers, or wait for other requests to end"
                 )
-            self._bytes_of_owner[owner] += nbytes
+            if nbytes and self._bytes + nbytes > self._most_bytes:
+                raise NotReadyError(
+                    f"transfer buffers: expected at most {self._most_bytes} bytes of all bodies and unread answers, "
+                    f"got {self._bytes} and {nbytes} more: try again in a moment"
+                )
+            self._count(owner, nbytes)
             counted += nbytes
 
         take(nbytes)
         try:
             yield take
         finally:
-            self._let_go(owner, counted)
+            self._count(owner, -counted)
 
-    def _let_go(self, owner: str, nbytes: int) -> None:
-        self._bytes_of_owner[owner] -= nbytes
+    def _count(self, owner: str, nbytes: int) -> None:
+        """Count so many bytes more, or less, as an owner's."""
+        self._bytes += nbytes
+        self._bytes_of_owner[owner] += nbytes
         if not self._bytes_of_owner[owner]:
             del self._bytes_of_owner[owner]
 

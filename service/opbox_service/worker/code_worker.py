@@ -209,6 +209,11 @@ class CodeWorker(Worker):
                 self._condemn(cause, kind, what.format(most))
                 return
 
+    def end_for_others(self, most: int) -> None:
+        """End it because it has the most, and all such processes more than they may have together."""
+        what = f"held the most memory where all sessions with code held more than {most} bytes together"
+        self._condemn("memory", UserCodeError, what)
+
     @property
     def watched(self) -> bool:
         """Whether it has a process that could do harm, and has not been condemned."""

@@ -15,11 +15,13 @@ from typing import Any
 import structlog
 from cachetools import FIFOCache
 
+from opbox_ops.backend.host_memory import machine_memory
 from opbox_protocol.errors import GoneError, MXNetError, NotReadyError, QuotaError
 
 from ..accounting.books import Books
 from ..carriers import RawRequest, RawResponse
 from ..checkpoint_store import FileCheckpoints
+from ..codec import HOST
 from ..device_time import DeviceTimes
 from ..routes.sessions import SessionState
 from ..session.sessions import ended_by_admin
@@ -39,6 +41,8 @@ REMEMBERED = 10_000
 WATCH_S, MEASURE_S = 0.1, 0.5
 STRAYS_S = 0.5
 """How often strays are looked for, while there are sessions to leave any."""
+LEAST = 16
+"""This part of the memory of sessions is there for processes with code, whatever other sessions have."""
 LIST_S = 1.0
 """How long a session that is listed may take to tell of itself; it may be in code that lets nothing else run."""
 
@@ -328,9 +332,26 @@ class CodeWorkers:
             await self._busy.wait()
             begun = time.monotonic()
             workers = [worker for worker in self.workers() if worker.watched]
-            for worker, usage, files in await asyncio.to_thread(self._measured, workers) if workers else ():
+            measured = await asyncio.to_thread(self._measured, workers) if workers else []
+            for worker, usage, files in measured:
                 worker.judge(usage, files)
+            self._judge_together({worker: usage.memory for worker, usage, _ in measured if worker.watched})
             await asyncio.sleep(max(MEASURE_S, 19 * (time.monotonic() - begun)))
+
+    def _judge_together(self, memory: dict[CodeWorker, int]) -> None:
+        """End the largest process of the owner who has most, where all of them hold more than there is for them."""
+        most = self._settings.max_code_bytes
+        if not most:
+            whole = machine_memory() * 3 // 4
+            most = max(whole - self._books.memory_beside(self._alive, HOST), whole // LEAST)
+        if sum(memory.values()) <= most:
+            return
+        of_owner: Counter[str] = Counter()
+        for worker, nbytes in memory.items():
+            of_owner[_owner_of(worker)] += nbytes
+        (owner, _), *_ = of_owner.most_common(1)
+        largest = max((worker for worker in memory if _owner_of(worker) == owner), key=memory.__getitem__)
+        largest.end_for_others(most)
 
     def _measured(self, workers: list[CodeWorker]) -> list[tuple[CodeWorker, Usage, tuple[int, int]]]:
         settings, processes = self._settings, list(all_processes())
@@ -348,3 +369,7 @@ class CodeWorkers:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+def _owner_of(worker: CodeWorker) -> str:
+    return worker.whose[0] if worker.whose is not None else ""

@@ -108,6 +108,7 @@ class WorkerProcess:
         self._checkpoints.close()
         for thread in threads:
             thread.join(self._settings.stop_grace_s)
+        self._send_times()  # of the last second
         self._engine.close()
 
     def _wait_for_the_end(self) -> None:
@@ -117,12 +118,16 @@ class WorkerProcess:
             if self._progress is not None:
                 self._progress.beat()
             tend()
-            dropped, sessions = self._answers.sweep(), len(self._engine.sessions)
-            times = self._engine.device_times.take()
-            if dropped or times or sessions != self._sessions_sent:
-                self._sessions_sent = sessions
-                self._send({"kind": "drop", "segments": dropped, "sessions": sessions, "times": times})
+            self._send_times()
             self._send_account()
+
+    def _send_times(self) -> None:
+        """Tell how long calls have waited and run, and which buffers are no more."""
+        dropped, sessions = self._answers.sweep(), len(self._engine.sessions)
+        times = self._engine.device_times.take()
+        if dropped or times or sessions != self._sessions_sent:
+            self._sessions_sent = sessions
+            self._send({"kind": "drop", "segments": dropped, "sessions": sessions, "times": times})
 
     def _send_account(self) -> None:
         """Tell which sessions have ended, and what memory has changed whose."""

@@ -394,7 +394,7 @@ class Worker:
         elif header["kind"] == "failed" and not self._started.done():
             self._reason = header["reason"]
             _log.error("a worker could not start", reason=self._reason)
-        elif header["kind"] == "drop" and self._loop.time() > self._dropped_at + DROPS_S:
+        elif header["kind"] == "drop" and (self.stopping or self._loop.time() > self._dropped_at + DROPS_S):
             self._dropped_at = self._loop.time()
             self._forget(header["segments"])
             self._device_times.add_rows(header["times"], self.whose)
