@@ -2,8 +2,8 @@
 
     make gpu-counts
 
-A step is forward and backward, warm, without the update: of LeNet at batch 4, and of ResNet-50 at batch 1 with images
-of 32 by 32. Counts depend on these sizes only where an operator works in pieces.
+A step is forward and backward, warm, of LeNet at batch 4, and of ResNet-50 at batch 1 with images of 32 by 32. Counts
+depend on these sizes only where an operator works in pieces. The update is one of SGD with momentum over all weights.
 """
 
 from __future__ import annotations
@@ -18,20 +18,43 @@ import opbox as mx
 from .spy import watched
 from .test_plans import executor_of
 
-__all__ = ["NETWORKS", "counts"]
+__all__ = ["NETWORKS", "counts", "update_counts"]
 
 NETWORKS = {"lenet": (4, 1, 28, 28), "resnet50": (1, 3, 32, 32)}
 
 
-def counts(name: str, data: tuple[int, ...]) -> dict[str, int]:
-    """Calls by kind of a step of one of `benchmarks/peer_networks.py`, and allocations."""
+def update_counts(name: str, data: tuple[int, ...]) -> dict[str, int]:
+    """Calls by kind of an optimizer's step over a network's weights."""
+    symbol = _network(name)
+    shapes, _, _ = symbol.infer_shape(data=data, softmax_label=data[:1])
+    sizes = [shape for key, shape in zip(symbol.list_arguments(), shapes, strict=True) if key not in _FED]
+    weights, grads = ([mx.nd.ones(size, ctx=mx.gpu(0)) for size in sizes] for _ in range(2))
+    updater = mx.optimizer.get_updater(mx.optimizer.create("sgd", learning_rate=0.1, momentum=0.9))
+    for _ in range(2):
+        mx.nd.waitall()
+        with watched() as watch:
+            updater(list(range(len(sizes))), grads, weights)
+            mx.nd.waitall()
+    return {"allocations": watch.allocations, **dict(watch.calls)}
+
+
+_FED = ("data", "softmax_label")
+
+
+def _network(name: str) -> Any:
+    """One of `benchmarks/peer_networks.py`."""
     path = Path(__file__).parents[2] / "benchmarks" / "peer_networks.py"
     spec = importlib.util.spec_from_file_location("peer_networks", path)
     assert spec is not None
     assert spec.loader is not None
     networks: Any = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(networks)
-    symbol = mx.sym.load_json(json.dumps(getattr(networks, name)()))
+    return mx.sym.load_json(json.dumps(getattr(networks, name)()))
+
+
+def counts(name: str, data: tuple[int, ...]) -> dict[str, int]:
+    """Calls by kind of a network's step, and allocations."""
+    symbol = _network(name)
     executor, _, _ = executor_of(lambda: (symbol, {"data": data, "softmax_label": data[:1]}), "gpu:0", "write")
 
     def step() -> None:
@@ -46,8 +69,9 @@ def counts(name: str, data: tuple[int, ...]) -> dict[str, int]:
 
 def main() -> None:
     for name, data in NETWORKS.items():
-        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(counts(name, data).items()))
-        print(f"{name} {data}: {kinds}", flush=True)
+        for what, counted in (("step", counts(name, data)), ("update", update_counts(name, data))):
+            kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(counted.items()))
+            print(f"{name} {data} {what}: {kinds}", flush=True)
 
 
 if __name__ == "__main__":

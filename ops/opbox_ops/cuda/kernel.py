@@ -12,7 +12,19 @@ import numpy as np
 from ..accumulation import accumulation_type
 from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext
 
-__all__ = ["KERNELS", "TYPES", "Kernel", "Moved", "bound", "contiguous", "fits", "scalar", "threads_for"]
+__all__ = [
+    "KERNELS",
+    "MOST",
+    "TYPES",
+    "Kernel",
+    "Moved",
+    "bound",
+    "compiled",
+    "contiguous",
+    "fits",
+    "scalar",
+    "threads_for",
+]
 
 TYPES = {"float16": "__half", "float32": "float", "float64": "double"}
 """Element types that kernels take, and their names in CUDA."""
@@ -53,23 +65,25 @@ class Kernel:
         parameters: as the text declares them.
         body: what it does.
         example: for the report: what it is, and what it moves for arrays of a size that networks have.
+        declares: what stands before it: types of its parameters.
     """
 
     name: str
     parameters: str
     body: str
     example: tuple[str, Callable[[], Moved]]
+    declares: str = ""
 
     def source(self, dtype: Any) -> str:
         """The CUDA text for elements of a type of TYPES."""
         prelude = _PRELUDE.format(T=TYPES[np.dtype(dtype).name], A=TYPES[accumulation_type(dtype).name])
-        return f'{prelude}extern "C" __global__ void {self.name}({self.parameters}) {{\n{self.body}}}\n'
+        return f'{prelude}{self.declares}extern "C" __global__ void {self.name}({self.parameters}) {{\n{self.body}}}\n'
 
     def call(
         self, ctx: OpContext, dtype: Any, grid: int, block: int, arguments: Sequence[Any], shared_bytes: int = 0
     ) -> Callable[[], Any]:
         """A call that launches it on these arrays and numbers."""
-        function = _compiled(ctx.xp, self, np.dtype(dtype).name)
+        function = compiled(ctx.xp, self, np.dtype(dtype).name)
         return partial(function, (grid,), (block,), tuple(arguments), shared_mem=shared_bytes)
 
 
@@ -78,7 +92,8 @@ KERNELS: list[Kernel] = []
 
 
 @cache
-def _compiled(xp: Any, kernel: Kernel, dtype: str) -> Callable[..., Any]:
+def compiled(xp: Any, kernel: Kernel, dtype: str) -> Callable[..., Any]:
+    """A kernel for elements of a type, as CuPy's, called with grid, block and arguments."""
     function: Callable[..., Any] = xp.RawKernel(kernel.source(dtype), kernel.name)
     return function
 

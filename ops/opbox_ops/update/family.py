@@ -19,6 +19,7 @@ from functools import cache
 from typing import Any, Literal, TypeAlias
 
 from ..compute import Arrays, OpContext, Outputs
+from ..cuda.updates import ManySteps
 from ..expression.evaluate import Call
 from ..expression.language import Expression, definitions
 from ..expression.operators import prepare, reusable, temps_for
@@ -129,7 +130,16 @@ def declare(
         kernel = _kernel(ctx.xp, name, code, tuple(names), tuple(numbers), types)
         kernel(inputs[0], inputs[1], *numbers.values(), out, *inputs[2:])
 
+    if name in _MANY:
+        fields = tuple(key for key, field in params.model_fields.items() if key != "lazy_update")
+        many = ManySteps(name, tuple(names), fields, _cuda(cuda, order, tuple(names), fields, "A", mixed), mixed)
+        many.enlist()
+        op.set_attr("FManySteps", lambda xp, calls: many.prepare(xp, [(arrays, _numbers(p)) for arrays, p in calls]))
     return op
+
+
+_MANY = ("sgd_update", "mp_sgd_update", "sgd_mom_update", "mp_sgd_mom_update", "adam_update")
+"""Operators that take the steps of many weights in one launch on a GPU: `FManySteps`."""
 
 
 def _numbers(p: Any) -> dict[str, float]:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from opbox_ops import registry
+from opbox_ops.compute import highest_level
 from opbox_ops.operator import Op
 from opbox_protocol.errors import BadRequestError
 
@@ -158,8 +159,16 @@ class Update(Command):
             (table.writable(call.inputs[0]), table.arrays(call.inputs), {**self.attrs, **call.attrs})
             for call in self.calls
         ]
-        for weight, inputs, attrs in calls:
-            form_of(op, attrs).run(inputs, table.backend, table.random, True, [weight])
+        forms = [form_of(op, attrs) for _, _, attrs in calls]
+        if len(calls) > 1 and table.backend.device_type == "gpu":
+            many = op.get_attr("FManySteps")
+            steps = [(inputs, form.params) for (_, inputs, _), form in zip(calls, forms, strict=True)]
+            together = None if many is None or highest_level() == "reference" else many(table.backend.xp, steps)
+            if together is not None:
+                together()
+                return
+        for (weight, inputs, _), form in zip(calls, forms, strict=True):
+            form.run(inputs, table.backend, table.random, True, [weight])
 
 
 class Seed(Command):
