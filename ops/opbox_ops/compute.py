@@ -48,6 +48,7 @@ __all__ = [
     "OpContext",
     "OpReq",
     "Outputs",
+    "PacksRule",
     "Reusable",
     "ReusableRule",
     "SavesRule",
@@ -136,9 +137,16 @@ _NO_CALL = CallSpec("", (), ())
 
 @dataclass(slots=True)
 class Mode:
-    """The mode of a run, shared by every step of an executor."""
+    """The mode of a run, shared by every step of an executor.
+
+    Attributes:
+        is_train: whether it trains.
+        parameters: a number that is another one whenever packed inputs may have been written to (see `Compute.packs`);
+            None: nobody knows whether they have.
+    """
 
     is_train: bool = False
+    parameters: int | None = None
 
 
 @dataclass(slots=True)
@@ -159,6 +167,7 @@ class OpContext:
             compute that declares `accumulates`.
         prepared: what computes keep for calls that are alike, by `call`'s identity: one for the steps of a plan, whose
             equal calls are one object; None elsewhere.
+        packs: whether the temporaries that the compute's `packs` rule names are the step's own, between runs too.
         alike: what a compute that `prepares` leaves for further steps of a plan with this very context, their arrays in
             each other's memory as those of the first: `(inputs, outputs)` to the call, as `Compute.bound` would make
             it; None: it is asked again for each.
@@ -175,6 +184,7 @@ class OpContext:
     call: CallSpec = _NO_CALL
     req: tuple[OpReq, ...] = ()
     prepared: dict[Any, Any] | None = None
+    packs: bool = False
     alike: Callable[[Arrays, Outputs], Callable[[], Any]] | None = None
 
     @property
@@ -188,6 +198,7 @@ Reusable: TypeAlias = Callable[[Arrays, Outputs], Any]
 """A prepared call that is given its arrays, inputs and outputs, each time."""
 ReusableRule: TypeAlias = Callable[[Any, OpContext, Arrays, Outputs], Reusable | None]
 TempsRule: TypeAlias = Callable[[Any, CallSpec], Sequence[Temp]]
+PacksRule: TypeAlias = Callable[[Any, CallSpec], Sequence[tuple[int, int]]]
 SavesRule: TypeAlias = Callable[[Any, CallSpec], int]
 
 
@@ -207,6 +218,8 @@ class Compute:
             time, of these shapes and types and in each other's memory where these are. It reads of the context only
             `xp`, `special` and `temp`, and keeps `temp` for itself. None, also as its answer: there is no such call.
         saves: for operators with subgraphs: `(p, call)` to the bytes that it leaves in `ctx.saved` for backward.
+        packs: for a compute that `prepares`: `(p, call)` to pairs (input, temporary): the temporary is a copy of that
+            input alone, laid out otherwise. Where `ctx.packs` says so, it stays as long as `ctx.mode.parameters` does.
     """
 
     function: ComputeFunction
@@ -218,6 +231,7 @@ class Compute:
     allocates: str = ""
     reusable: ReusableRule | None = None
     saves: SavesRule | None = None
+    packs: PacksRule | None = None
 
     @property
     def rank(self) -> int:

@@ -13,7 +13,18 @@ from typing import Any, TypeAlias
 
 from opbox_protocol.errors import ConflictError, ParamError, UnsupportedError
 
-from .compute import LEVELS, CallSpec, Compute, ReusableRule, SavesRule, Temp, TempsRule, checked_level, highest_level
+from .compute import (
+    LEVELS,
+    CallSpec,
+    Compute,
+    PacksRule,
+    ReusableRule,
+    SavesRule,
+    Temp,
+    TempsRule,
+    checked_level,
+    highest_level,
+)
 from .infer import ShapeRule, TypeRule, all_same_type, show_shape
 from .node import Entry, Node
 from .params import Params
@@ -250,6 +261,7 @@ class Op:
         allocates: str = "",
         reusable: ReusableRule | None = None,
         saves: SavesRule | None = None,
+        packs: PacksRule | None = None,
     ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         """Decorator: a compute for `devices`; for both when none is named. See `compute` for the contract.
 
@@ -263,6 +275,7 @@ class Op:
             allocates: why the compute allocates memory when it runs; empty: it does not.
             reusable: makes a call for any arrays of the same shapes and types; see `Compute`.
             saves: for operators with subgraphs: `(p, call)` to the bytes that forward leaves for backward.
+            packs: which temporaries are copies of inputs, for the next run to find; see `Compute`.
 
         Raises:
             ConflictError: a compute of this level takes every call already, so this one would never run.
@@ -280,7 +293,7 @@ class Op:
                     f"{self.name}: expected a compute of 4 arguments (p, ctx, inputs, outputs), got one of {count}"
                 )
             compute = Compute(
-                function, checked_level(level), accepts, temps, accumulates, prepares, allocates, reusable, saves
+                function, checked_level(level), accepts, temps, accumulates, prepares, allocates, reusable, saves, packs
             )
             for device in devices or DEVICES:
                 self._add_compute(device, compute)

@@ -41,6 +41,7 @@ ELSEWHERE = frozenset(
         "RUNTIME_DIR",
         "COMPUTE_LEVEL",
         "FUSION",
+        "PACKED_WEIGHTS",
         "PROGRESS",
         "ONEDNN",
         "MNIST",

@@ -1,7 +1,7 @@
 """Convolution by oneDNN: one to three dimensions, groups, dilation, channels second or last; forward and gradients.
 
-oneDNN lays the weight out for its kernels, data and out stay as they are: so the weight is reordered in each run, and
-its gradient back.
+oneDNN lays the weight out for its kernels, data and out stay as they are: so the weight is reordered in each run, but
+for one that is known to be as it was (`packs`), and its gradient back.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..nn.convolution import ConvolutionParams, backward, op, strides
 from ..nn.window import is_last
 from .cache import RECIPES
 from .library import Algorithm, Argument, Propagation, Query, dims
-from .primitive import Memory, Operand, Recipe, Runs, laid, lie, memory_of, takes
+from .primitive import Memory, Operand, PackedRuns, Recipe, Runs, laid, lie, memory_of, takes
 from .weight_gradient import WeightGradient, weight_gradient
 
 _Window = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
@@ -153,12 +153,14 @@ def gradients(p: ConvolutionParams, call: CallSpec) -> _Gradients | None:
     accepts=lambda p, call: forward_recipe(p, call) is not None,
     temps=lambda p, call: getattr(forward_recipe(p, call), "temps", ()),
     prepares=True,
+    packs=lambda p, call: getattr(forward_recipe(p, call), "packs", ()),
 )
-def _(p: ConvolutionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Runs:
+def _(p: ConvolutionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Runs | PackedRuns:
     recipe = forward_recipe(p, ctx.call)
     assert recipe is not None
     inputs, outputs = laid(ctx.call, inputs, outputs)
-    return recipe.bind(ctx.temp, (*inputs[:2], outputs[0], *inputs[2:3]))
+    arrays = (*inputs[:2], outputs[0], *inputs[2:3])
+    return recipe.packed(ctx.temp, arrays, ctx.mode) if ctx.packs else recipe.bind(ctx.temp, arrays)
 
 
 @backward.compute(

@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from ..compute import PLAIN, Array, Arrays, ArraySpec, CallSpec, Outputs, Temp
+from ..compute import PLAIN, Array, Arrays, ArraySpec, CallSpec, Mode, Outputs, Temp
 from ..layout import CHANNELS_LAST, as_laid, physical
 from .library import ANY, DATA_TYPES, Argument, ExecutionArgument, Library, Query, dims, failed, library
 
-__all__ = ["Memory", "Operand", "Recipe", "Runs", "laid", "lie", "memory_of", "takes"]
+__all__ = ["Memory", "Operand", "PackedRuns", "Recipe", "Runs", "laid", "lie", "memory_of", "takes"]
 
 _USER_SCRATCHPAD = 1
 """`dnnl_scratchpad_mode_user`."""
@@ -140,6 +140,30 @@ class Runs:
         return array
 
 
+class PackedRuns:
+    """Primitives that read packed inputs, which are packed anew where they may have been written to since.
+
+    Args:
+        packing: packs the inputs.
+        runs: what is to be run.
+        mode: whose `parameters` tell whether the inputs may have been written to.
+    """
+
+    __slots__ = ("_mode", "_packed", "_packing", "_runs")
+
+    def __init__(self, packing: Runs, runs: Runs, mode: Mode) -> None:
+        self._packing, self._runs, self._mode = packing, runs, mode
+        self._packed: int | None = None
+
+    def __call__(self) -> None:
+        parameters = self._mode.parameters
+        if parameters is None or parameters != self._packed:
+            self._packed = None  # until it is done
+            self._packing()
+            self._packed = parameters
+        self._runs()
+
+
 class _Primitive:
     """A primitive and its description, destroyed with this object."""
 
@@ -237,12 +261,23 @@ class Recipe:
         return sum(inner is not None for inner in self._inner)
 
     @property
+    def packs(self) -> tuple[tuple[int, int], ...]:
+        """The operands that are read and reordered, each with the position in `temps` of its reordered copy."""
+        rooms = [k for k, inner in enumerate(self._inner) if inner is not None]
+        return tuple([(k, t) for t, k in enumerate(rooms, 1) if not self.operands[k].written])
+
+    @property
     def workspace(self) -> Temp:
         """What a forward primitive leaves for its backward one; of no bytes where that is nothing."""
         return Temp((self._dnnl.bytes_of(self._primitive.memory(Query.WORKSPACE)),), np.uint8)
 
     def bind(
-        self, temps: Sequence[Array], arrays: Sequence[Array], runs: Runs | None = None, workspace: Array | None = None
+        self,
+        temps: Sequence[Array],
+        arrays: Sequence[Array],
+        runs: Runs | None = None,
+        workspace: Array | None = None,
+        packing: Runs | None = None,
     ) -> Runs:
         """What runs it on these arrays.
 
@@ -252,8 +287,10 @@ class Recipe:
                 memory; one that is read may have others.
             runs: where to append it; by default it stands alone.
             workspace: an array as `workspace` says: written by a forward primitive, read by its backward one.
+            packing: where to append the reorders of what is read, to be run before; by default with the rest.
         """
         runs = Runs(self._dnnl) if runs is None else runs
+        before = runs if packing is None else packing
         rooms = iter(temps[1:])
         arguments: dict[Argument, _Bound] = {}
         after: list[tuple[_Primitive, dict[Argument, _Bound]]] = []
@@ -261,12 +298,13 @@ class Recipe:
             if inner is None or reorder is None:
                 arguments[operand.argument] = self._plain(operand, array, runs)
                 continue
-            outside, inside = self._plain(operand, array, runs), _Bound(self._dnnl, inner, _address(next(rooms)))
+            outside = self._plain(operand, array, runs if operand.written else before)
+            inside = _Bound(self._dnnl, inner, _address(next(rooms)))
             arguments[operand.argument] = inside
             if operand.written:
                 after.append((reorder, {Argument.SOURCE: inside, Argument.DESTINATION: outside}))
             else:
-                runs.add(reorder, {Argument.SOURCE: outside, Argument.DESTINATION: inside}, temps[0])
+                before.add(reorder, {Argument.SOURCE: outside, Argument.DESTINATION: inside}, temps[0])
         wanted = self._primitive.memory(Query.WORKSPACE)
         if wanted is not None and workspace is not None:
             arguments[Argument.WORKSPACE] = _Bound(self._dnnl, wanted, _address(workspace))
@@ -274,6 +312,11 @@ class Recipe:
         for primitive, pair in after:
             runs.add(primitive, pair, temps[0])
         return runs
+
+    def packed(self, temps: Sequence[Array], arrays: Sequence[Array], mode: Mode) -> PackedRuns:
+        """The same as `bind`, with what is read and reordered packed only where `mode` says that it is to be."""
+        packing = Runs(self._dnnl)
+        return PackedRuns(packing, self.bind(temps, arrays, packing=packing), mode)
 
     def _plain(self, operand: Operand, array: Array, runs: Runs) -> _Bound:
         """The memory object of an operand's array as it lies."""

@@ -15,7 +15,7 @@ from opbox_protocol.errors import BadRequestError, ConflictError, NotFoundError,
 from opbox_protocol.routes import GRAPH_PREFIX, SESSION_GRAPHS
 
 from ..checkpoint_store import Buffer
-from ..executor import BoundPlan
+from ..executor import BoundPlan, Watched
 from ..graph.ir import Graph
 from ..quota import Allocation, Budget
 from ..stateless.graph_cache import GraphCache, is_shareable
@@ -175,6 +175,8 @@ class ArrayTable:
         self.max_rank = max_rank
         self.silent = False
         self.steps = 0
+        self._watched: Watched | None = None
+        self._trusted = True
         self.checkpoints: OwnCheckpoints | None = None
         self.plan: CheckpointPlan | None = None
         self._graphs = graphs
@@ -198,19 +200,31 @@ class ArrayTable:
     # -- looking up ---------------------------------------------------------------------------------------------
 
     def entry(self, id: int) -> ArrayEntry:
-        """The array `id` and its memory; NotFoundError when there is none."""
+        """The array `id` and its memory; NotFoundError when there is none. It counts as written to."""
+        entry = self._array_entry(id)
+        if self._watched is not None:
+            self._watched.touch(entry.array)
+        return entry
+
+    def _array_entry(self, id: int) -> ArrayEntry:
         entry = self._entries.get(id)
         if type(entry) is ArrayEntry:
             return entry
         raise _absent("array", id, entry)
 
     def array(self, id: int) -> Array:
-        """The array `id`; NotFoundError when there is none."""
+        """The array `id`; NotFoundError when there is none. It counts as written to: `read` is for who does not."""
         return self.entry(id).array
+
+    def read(self, id: int) -> Array:
+        """The array `id`, for a command that writes nothing to it; NotFoundError when there is none."""
+        return self._array_entry(id).array
 
     def arrays(self, ids: Sequence[int]) -> list[Array]:
         """The arrays `ids`; NotFoundError when one of them is none."""
         entries: Any = self._entries
+        if self._watched is not None:
+            return [self.array(id) for id in ids]
         try:
             if len(ids) == 1:
                 return [entries[ids[0]].array]
@@ -228,8 +242,20 @@ class ArrayTable:
         return entry.array
 
     def executor(self, id: int) -> BoundPlan:
-        """The executor `id`; NotFoundError when there is none."""
-        return self.executor_entry(id).executor
+        """The executor `id`, to be run; NotFoundError when there is none. What it may write counts as written to."""
+        executor = self.executor_entry(id).executor
+        if self._watched is not None:
+            self._watched.touch_all(id, executor.writable)
+        return executor
+
+    @property
+    def parameters(self) -> int | None:
+        """What executors are to be given as the version of their parameters; see `BoundPlan.forward`."""
+        return None if self._watched is None else self._watched.version
+
+    def distrust(self) -> None:
+        """From now on any array may be written to at any time: there is code of a user's."""
+        self._trusted, self._watched = False, None
 
     def executor_entry(self, id: int) -> ExecutorEntry:
         """The executor `id` and what it was bound to; NotFoundError when there is none."""
@@ -292,6 +318,10 @@ class ArrayTable:
     def add(self, id: int, entry: TableEntry) -> None:
         """Give a number to an entry."""
         self._entries[id] = entry
+        if type(entry) is ExecutorEntry and entry.executor.packed and self._trusted:
+            if self._watched is None:
+                self._watched = Watched()
+            self._watched.add(id, entry.executor.packed)
 
     def drop(self, id: int) -> None:
         """Let go of a number; nothing happens when it is not in use."""
@@ -303,6 +333,8 @@ class ArrayTable:
         for id in ids:
             entry = pop(id, None)
             if entry is not None:
+                if self._watched is not None and type(entry) is ExecutorEntry and not self._watched.discard(id):
+                    self._watched = None
                 nbytes += entry.drop()
         self.budget.give(nbytes)
 

@@ -75,7 +75,7 @@ class Copy(Command):
     to: Id
 
     def run(self, table: ArrayTable, exchange: Exchange) -> None:
-        source = table.array(self.source)
+        source = table.read(self.source)
         if self.to in table:
             target = table.writable(self.to)
             _check_shape(self.to, target.shape, source.shape)
@@ -142,7 +142,7 @@ class Fetch(Command):
     name: str = Field(alias="as")
 
     def run(self, table: ArrayTable, exchange: Exchange) -> None:
-        exchange.send(self.name, table.array(self.id), table.backend)
+        exchange.send(self.name, table.read(self.id), table.backend)
 
 
 class Describe(Command):
@@ -154,7 +154,7 @@ class Describe(Command):
     id: Id
 
     def run(self, table: ArrayTable, exchange: Exchange) -> None:
-        array = table.array(self.id)
+        array = table.read(self.id)
         exchange.report(shape=list(array.shape), datatype=datatype_of(array.dtype), device=table.device)
 
 

@@ -82,9 +82,10 @@ class Checkpoint(Command):
         check_available(table.checkpoints)
         plan = table.plan
         if self.arrays is not None:
-            table.arrays(list(self.arrays.values()))
+            for id in self.arrays.values():
+                table.read(id)
             for id in self.executors:
-                table.executor(id)
+                table.executor_entry(id)
             saved = plan.saved if plan is not None and plan.name == self.name else None
             plan = table.plan = CheckpointPlan(self.name, self.arrays, self.executors, self.every, saved=saved)
         elif plan is None or plan.name != self.name:
@@ -111,7 +112,7 @@ def save(table: ArrayTable, plan: CheckpointPlan) -> int:
         for group in ("args", "grads", "aux"):
             for number in entry.places[group].values():
                 if number not in saved_ids and number not in blank:
-                    array = table.array(number)
+                    array = table.read(number)
                     blank[number] = [list(array.shape), datatype_of(array.dtype)]
     header = {
         "format": "opbox checkpoint",
@@ -124,7 +125,7 @@ def save(table: ArrayTable, plan: CheckpointPlan) -> int:
         "executors": executors,
     }
     with table.budget.settling():
-        arrays = {name: table.array(id) for name, id in plan.arrays.items()}
+        arrays = {name: table.read(id) for name, id in plan.arrays.items()}
         if table.backend.device_type != "cpu":
             table.budget.reserve(sum(int(array.nbytes) for array in arrays.values()))
         tensors = {name: table.backend.get(array) for name, array in arrays.items()}
@@ -189,7 +190,7 @@ def _everything(
     for executor, place in zip(header["executors"], header["random"]["executors"], strict=True):
         Bind.model_validate({"do": "bind", **executor}).run(table, exchange)
         if place is not None:
-            table.executor(executor["id"]).streams.resume(place)
+            table.executor_entry(executor["id"]).executor.streams.resume(place)
     executors = [executor["id"] for executor in header["executors"]]
     step = header["step"]
     table.plan = CheckpointPlan(name, dict(header["ids"]), executors, step=step, saved=step)

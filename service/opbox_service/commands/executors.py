@@ -51,7 +51,7 @@ class Bind(Command):
         )
         # An output that is an argument's array, or a second head on the same entry, has its memory counted already.
         by_array = {id(entry.array): entry.allocation for entry in entries.values()}
-        allocations = [Allocation(budget, executor.memory.arena_bytes)]
+        allocations = [Allocation(budget, executor.memory.arena_bytes + executor.memory.packed_bytes)]
         allocations += [allocation.share() for allocation in by_array.values() if allocation is not None]
         for array in executor.outputs:
             if id(array) not in by_array:
@@ -77,7 +77,8 @@ class Forward(Command):
         if self.watch:
             self._run_watched(table)
         else:
-            table.executor(self.executor).forward(is_train=self.is_train)
+            executor = table.executor(self.executor)
+            executor.forward(is_train=self.is_train, parameters=table.parameters)
 
     def _run_watched(self, table: ArrayTable) -> None:
         table.reserve(*self.watch.values())
@@ -95,7 +96,7 @@ class Forward(Command):
                 copies[name] = allocate(table.backend, tuple(array.shape), array.dtype)
                 copies[name][...] = array
 
-        entry.executor.forward(self.is_train, copy)
+        table.executor(self.executor).forward(self.is_train, copy, table.parameters)
         for name, array in copies.items():
             table.keep(self.watch[name], array)
 
@@ -109,7 +110,7 @@ class Backward(Command):
 
     def run(self, table: ArrayTable, exchange: Exchange) -> None:
         executor = table.executor(self.executor)
-        executor.backward([None if id is None else table.array(id) for id in self.head_grads])
+        executor.backward([None if id is None else table.read(id) for id in self.head_grads])
         table.steps += 1
 
 
@@ -122,7 +123,7 @@ class DescribeExecutor(Command):
     id: Id
 
     def run(self, table: ArrayTable, exchange: Exchange) -> None:
-        exchange.report(**asdict(table.executor(self.id).memory))
+        exchange.report(**asdict(table.executor_entry(self.id).executor.memory))
 
 
 COMMANDS = (Bind, Forward, Backward, DescribeExecutor)

@@ -6,5 +6,6 @@ from .invoke import CallForm, form_of, invoke
 from .network import network
 from .plan import Plan
 from .run import BoundPlan, Memory
+from .watched import Watched
 
-__all__ = ["BoundPlan", "CallForm", "Memory", "Plan", "bind", "compile_plan", "form_of", "invoke", "network"]
+__all__ = ["BoundPlan", "CallForm", "Memory", "Plan", "Watched", "bind", "compile_plan", "form_of", "invoke", "network"]

@@ -77,6 +77,7 @@ def bind(
             },
             share=share,
             level=level,
+            room=max_bytes,
         )
     if max_bytes is not None and plan.allocates > max_bytes:
         raise LimitError(f"the executor needs {plan.allocates:,} bytes: expected at most {max_bytes:,}")

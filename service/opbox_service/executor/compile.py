@@ -27,6 +27,7 @@ from ..graph.subgraph import is_stateful
 from ..task import NODES, checkpoint
 from .copying import copy_step, take_in_step
 from .passes import PASSES, PlanPass
+from .passes.packed_weights import packed_weights, without_packed_weights
 from .plan import UNWANTED, Plan, Step, Value
 from .subgraphs import SubgraphCompiler
 
@@ -48,6 +49,7 @@ def compile_plan(
     level: str | None = None,
     passes: Sequence[PlanPass] = PASSES,
     apart: bool = False,
+    room: int | None = None,
 ) -> Plan:
     """Compile `graph` for these argument shapes and types.
 
@@ -62,6 +64,8 @@ def compile_plan(
         level: the highest level of computes to choose; by default what OPBOX_COMPUTE_LEVEL says.
         passes: what rewrites the plan before its memory is planned.
         apart: for the body of a loop; see `Plan.place`.
+        room: bytes that an executor may allocate: copies of weights that would not leave as much again as they take
+            are made anew in each run. What does not fit at all is for the caller to refuse.
 
     Raises:
         ShapeError, DTypeError, UnderdeterminedError: from inference.
@@ -70,12 +74,17 @@ def compile_plan(
     plan = _Compiler(graph, shapes, types, grad_req, device, strided, level).lower()
     for rewrite in passes:
         plan = rewrite(plan)
-    if apart:
+    if not apart:
+        plan = packed_weights(plan)
+    else:
         # Gradients of one step are read when the head gradients of the next are there: none lies in another's array.
         plan.external |= {v: OWN_MEMORY for v in plan.external if (plan.values[v].array or ("",))[0] == "grad"}
     # Backward may run again after one forward: it finds what it reads. A loop puts that back before each step itself.
     keep = not apart or any(is_stateful(step.node) for step in plan.steps)
     plan.memory = plan.place(share=share, apart=apart, keep=keep)
+    if room is not None and plan.packed_bytes and plan.allocates + plan.packed_bytes > room:
+        plan = without_packed_weights(plan)
+        plan.memory = plan.place(share=share, apart=apart, keep=keep)
     return plan
 
 

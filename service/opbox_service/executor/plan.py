@@ -72,6 +72,7 @@ class Step:
         saved: the value of what forward leaves for backward; UNWANTED where it leaves nothing.
         inplace: pairs (position in `reads`, position in `writes`) that may share memory, where the output is written.
         as_laid: whether the compute gets arrays as they lie in memory, whatever their layout.
+        packed: positions in `temps` of copies of arguments that stay from run to run, in memory of their own.
         members: the steps that this one stands for, in their order; empty for a step of the graph's own.
     """
 
@@ -86,6 +87,7 @@ class Step:
     saved: int = UNWANTED
     inplace: tuple[tuple[int, int], ...] = ()
     as_laid: bool = False
+    packed: tuple[int, ...] = ()
     members: tuple[Step, ...] = ()
 
 
@@ -153,9 +155,25 @@ class Plan:
         return sum(value.nbytes for value in self.values if value.array is not None and value.array[0] == "out")
 
     @property
+    def packed_bytes(self) -> int:
+        """What copies of arguments take that stay from run to run, outside the arena."""
+        return sum(bytes_of(step.temps[k].shape, step.temps[k].dtype) for step in self.steps for k in step.packed)
+
+    @property
+    def packed_arguments(self) -> list[str]:
+        """The names of the arguments that such copies are of."""
+        arrays = [
+            self.values[step.reads[i]].array
+            for step in self.steps
+            if step.packed and step.compute.packs is not None
+            for i, _ in step.compute.packs(step.node.params, step.call)
+        ]
+        return list(dict.fromkeys([str(array[1]) for array in arrays if array is not None]))
+
+    @property
     def allocates(self) -> int:
         """All that an executor of this plan allocates."""
-        return self.arena_bytes + self.output_bytes
+        return self.arena_bytes + self.output_bytes + self.packed_bytes
 
     def place(self, *, share: bool = True, temps: bool = True, apart: bool = False, keep: bool = False) -> MemoryPlan:
         """Plan the memory.
@@ -185,7 +203,10 @@ class Plan:
                 reads = tuple([whole.get(value, value) for value in reads])
             if inplace and OpReq.ADD in step.req:
                 inplace = tuple([(i, o) for i, o in inplace if step.req[o] == OpReq.WRITE])
-            uses.append(StepUse(reads, writes, inplace, step.view, temp_bytes.get(id(step.temps), ())))
+            sizes = temp_bytes.get(id(step.temps), ())
+            if step.packed:
+                sizes = tuple([0 if k in step.packed else size for k, size in enumerate(sizes)])
+            uses.append(StepUse(reads, writes, inplace, step.view, sizes))
         nbytes = [of_values[id(value.spec)] for value in self.values]
         return plan_memory(
             uses, nbytes, self.external, boundary=self.forward_steps, share=share, apart=apart, keep=keep

@@ -21,6 +21,7 @@ from ..task import current
 from ..turns import NO_TURN
 from .allocation import allocate
 from .plan import UNWANTED, Plan, Step, Value
+from .watched import Watched
 
 __all__ = ["BoundPlan", "Memory"]
 
@@ -38,6 +39,7 @@ class Memory:
         live_bytes: the most that is alive at once: the least that any arena could take.
         temp_bytes: the temporaries of the step that needs most; within arena_bytes.
         output_bytes: the executor's outputs, outside the arena.
+        packed_bytes: copies of weights that stay from run to run, outside the arena.
         steps: calls in forward and backward together.
     """
 
@@ -46,6 +48,7 @@ class Memory:
     live_bytes: int
     temp_bytes: int
     output_bytes: int
+    packed_bytes: int
     steps: int
 
 
@@ -80,6 +83,8 @@ class BoundPlan:
             that is there twice is one array.
         memory: see `Memory`.
         plan: what it runs.
+        packed: arrays that it has copies of which stay from run to run: arguments that it does not write.
+        writable: all other arrays that it was bound to.
         forwards, backwards: how often each was called.
     """
 
@@ -131,6 +136,11 @@ class BoundPlan:
             used = plan.used(steps)
             self._arrays = [self._array(i, value) if i in used else None for i, value in enumerate(plan.values)]
         self._apart = _written_apart(self._external)
+        packs = {("arg", name) for name in plan.packed_arguments}
+        self.packed: list[Array] = [array for key, array in self._external.items() if key in packs]
+        self.writable: list[Array] = [array for key, array in self._external.items() if key not in packs]
+        if self.packed and Watched(self.packed).overlaps(self.writable):
+            self.writable, self.packed = [*self.writable, *self.packed], []
         for t in steps:
             if t not in placed.elided:
                 step = plan.steps[t]
@@ -148,21 +158,30 @@ class BoundPlan:
             placed.live_bytes,
             placed.temp_bytes,
             plan.output_bytes,
+            plan.packed_bytes,
             len(self._forward.calls) + len(self._backward.calls),
         )
 
-    def forward(self, is_train: bool = False, monitor: Callable[[str, Array], None] | None = None) -> None:
+    def forward(
+        self,
+        is_train: bool = False,
+        monitor: Callable[[str, Array], None] | None = None,
+        parameters: int | None = None,
+    ) -> None:
         """Compute the outputs, in the arrays of `outputs`.
 
         Args:
             is_train: the mode: dropout drops, batch normalisation uses and notes the batch.
             monitor: called after each operator with each output's name and array. The array is valid during the call
                 only: later steps reuse its memory.
+            parameters: a number; the same one as in an earlier run says that nobody has written to the arrays of
+                `packed` since. None: somebody may have.
 
         Raises:
             MXNetError: an operator failed; it tells the node, the operator and the user's line.
         """
         self._mode.is_train = is_train
+        self._mode.parameters = parameters if self.packed else None
         self.forwards += 1
         self._ready = False
         self.streams.begin()
@@ -325,6 +344,15 @@ class BoundPlan:
         return array
 
     def _temp(self, step: Step, offsets: tuple[int, ...]) -> tuple[Array, ...]:
+        if step.packed:
+            return tuple(
+                [
+                    allocate(self._backend, temp.shape, temp.dtype)
+                    if k in step.packed
+                    else self._view(offset, temp.shape, temp.dtype)
+                    for k, (offset, temp) in enumerate(zip(offsets, step.temps, strict=True))
+                ]
+            )
         key = (id(step.temps), offsets)
         temp = self._temps.get(key)
         if temp is None:
@@ -378,7 +406,7 @@ class BoundPlan:
             self._mode,
             temp,
         )
-        context.call, context.prepared = step.call, self._prepared
+        context.call, context.prepared, context.packs = step.call, self._prepared, bool(step.packed)
         context.req = tuple([OpReq.INPLACE if k in shared else req for k, req in enumerate(step.req)])
         owner = step.node.forward or step.node
         stateful = owner.op is not None and owner.op.get_attr("FCreateOpState") is not None

@@ -47,6 +47,7 @@ class ExecutorState(BaseModel):
     backwards: int
     arena_bytes: int
     output_bytes: int
+    packed_bytes: int = Field(description="Copies of weights that stay from run to run, as the kernels read them.")
     steps: int = Field(description="Calls of operators in forward and backward together.")
 
 
@@ -75,7 +76,7 @@ def executor(engine: Engine, call: Call, done: Done) -> None:
     text = call.parameters["executor"]
     if not (text.isascii() and text.isdigit() and len(text) < 20):
         raise NotFoundError(f"executor {text[:40]!r}: expected the number of one of this session's, got another text")
-    bound = table.executor(int(text))
+    bound = table.executor_entry(int(text)).executor
     drawn = network(bound.plan)
     done(Answer({**_state(int(text), bound), "network": drawn["nodes"], "heads": drawn["heads"]}))
 
@@ -90,5 +91,6 @@ def _state(id: int, bound: Any) -> dict[str, Any]:
         "backwards": bound.backwards,
         "arena_bytes": memory.arena_bytes,
         "output_bytes": memory.output_bytes,
+        "packed_bytes": memory.packed_bytes,
         "steps": memory.steps,
     }

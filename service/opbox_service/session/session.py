@@ -291,6 +291,8 @@ class ServerSession:
                         task.check()
                     if watcher is not None:
                         watcher.began(command.scope != "run")
+                    if command.scope != "run":
+                        self.table.distrust()
                     command.run(self.table, batch)
                     if budget.reserved:
                         budget.settle()

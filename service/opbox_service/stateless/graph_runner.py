@@ -113,11 +113,11 @@ class GraphRunner:
         with host.scope(), self._plans.borrow(key, graph, inputs, wrt, device, host, memory, limit_bytes) as compiled:
             backend: Any = compiled.backend
             limit.check("the outputs", [*compiled.executor.outputs, *compiled.grads.values()])
-            for name, array in compiled.arrays.items():
-                backend.write(array, inputs[name])
+            compiled.write(inputs)
             compiled.random.seed(parameters.seed)
             executor = compiled.executor
-            executor.forward(is_train=backward if parameters.is_train is None else parameters.is_train)
+            is_train = backward if parameters.is_train is None else parameters.is_train
+            executor.forward(is_train=is_train, parameters=compiled.version)
             names = graph.output_names
             outputs = {name: backend.get(array) for name, array in zip(names, executor.outputs, strict=True)}
             if backward:

@@ -6,15 +6,17 @@ gives the executor back. Two calls at a time get two executors. What lies idle i
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
+import numpy as np
 from cachetools import LRUCache
 
 from opbox_ops.backend import Backend, RandomSource
+from opbox_ops.cache import CACHE_BYTES
 from opbox_ops.compute import Array
 
 from ..executor import BoundPlan, bind
@@ -31,6 +33,7 @@ class Compiled:
     Attributes:
         budget: counts the memory of all, for whoever uses it now or did last.
         nbytes: of all.
+        version: another number whenever an array that the executor has a packed copy of is written to.
     """
 
     executor: BoundPlan
@@ -40,6 +43,32 @@ class Compiled:
     backend: MeteredBackend
     budget: Budget
     nbytes: int
+    version: int = 0
+
+    def write(self, inputs: Mapping[str, Any]) -> None:
+        """Copy a call's tensors into the arrays; weights that are there already stay, packed as they are."""
+        packed = set(map(id, self.executor.packed))
+        backend: Any = self.backend
+        for name, array in self.arrays.items():
+            if id(array) in packed:
+                if _same_bytes(array, inputs[name]):
+                    continue
+                self.version += 1
+            backend.write(array, inputs[name])
+
+
+def _same_bytes(array: Array, tensor: Array) -> bool:
+    """Whether a tensor has the very bytes of an array of its shape and type; it stops at the first that differ."""
+    if not array.flags.c_contiguous or not tensor.flags.c_contiguous:
+        return False
+    one, other = (x.reshape(-1).view(np.uint8) for x in (array, tensor))
+    for begin in range(0, one.size, CACHE_BYTES):
+        a, b = one[begin : begin + CACHE_BYTES], other[begin : begin + CACHE_BYTES]
+        if a.size % 8 == 0:
+            a, b = a.view(np.uint64), b.view(np.uint64)
+        if not np.array_equal(a, b):
+            return False
+    return True
 
 
 class PlanCache:
@@ -130,7 +159,8 @@ class PlanCache:
             random=random,
             max_bytes=budget.limit,
         )
-        nbytes = executor.memory.arena_bytes + executor.memory.output_bytes
+        memory = executor.memory
+        nbytes = memory.arena_bytes + memory.output_bytes + memory.packed_bytes
         nbytes += sum(int(array.nbytes) for group in (arrays, grads) for array in group.values())
         budget.keep(nbytes)
         budget.settle()

@@ -1,0 +1,50 @@
+"""Packed weights: in a plan without a backward, a compute's copies of weights stay from run to run.
+
+oneDNN wants a convolution's weight laid out for its kernel. A compute says which of its temporaries are such copies
+(`packs`), and where the weight is an argument that is read for nothing else, the temporary gets memory of its own in
+place of a piece of the arena. Whether the copy is still the weight's is for who runs the plan to say, by the number
+that `BoundPlan.forward` is given: without one it is made anew in each run.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from dataclasses import replace
+
+from ..plan import Plan
+
+__all__ = ["packed_weights", "without_packed_weights"]
+
+
+def packed_weights(plan: Plan) -> Plan:
+    """The plan with the steps that have packed weights marked: `Step.packed`; `OPBOX_PACKED_WEIGHTS=0` marks none."""
+    if os.environ.get("OPBOX_PACKED_WEIGHTS") == "0" or plan.device != "cpu" or plan.forward_steps != len(plan.steps):
+        return plan
+    packing: Counter[int] = Counter()
+    pairs = {}
+    for t, step in enumerate(plan.steps):
+        if step.compute.packs is not None:
+            pairs[t] = step.compute.packs(step.node.params, step.call)
+            packing.update([step.reads[i] for i, _ in pairs[t]])
+    if not packing:
+        return plan
+    readers = plan.readers()
+    fit = {
+        value
+        for value, count in packing.items()
+        if count == readers[value] and (plan.values[value].array or ("",))[0] == "arg"
+    }
+    for t, pair in pairs.items():
+        step = plan.steps[t]
+        rooms = tuple([k for i, k in pair if step.reads[i] in fit])
+        # All or none: the compute makes its copies together.
+        if rooms and len(rooms) == len(pair):
+            plan.steps[t] = replace(step, packed=rooms)
+    return plan
+
+
+def without_packed_weights(plan: Plan) -> Plan:
+    """The plan with no step marked."""
+    plan.steps = [replace(step, packed=()) if step.packed else step for step in plan.steps]
+    return plan
