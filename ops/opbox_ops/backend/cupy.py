@@ -13,11 +13,13 @@ import cupyx.scipy.special
 import numpy as np
 
 from .device_memory import DeviceMemory
+from .kernel_cache import read_shared_kernels
 from .random import RandomSource
 
 __all__ = ["CupyBackend", "CupyStream"]
 
 _MEMORY = DeviceMemory(cupy)
+read_shared_kernels(cupy.cuda.compiler)
 
 
 class CupyStream:

@@ -18,6 +18,7 @@ from typing import Any
 
 import structlog
 
+from opbox_ops.backend.kernel_cache import SHARED as SHARED_KERNELS
 from opbox_protocol.errors import DeadlineError, GoneError, MXNetError, UserCodeError, WorkerDiedError
 
 from ..accounting.books import Books
@@ -121,6 +122,7 @@ class CodeWorker(Worker):
             read=(
                 *map(str, own_packages()),
                 *map(str, settings.code_reads),
+                *(map(str, kernel_folders()) if gpu else ()),
                 *(str(path.absolute().parent) for path in settings.ops),
             ),
             memory=settings.code_memory_bytes,
@@ -307,7 +309,16 @@ def _environment(settings: Settings, folder: str) -> dict[str, str]:
         key: value for key, value in environment(settings).items() if key in PASSED or key.startswith(PASSED_BEGINNINGS)
     }
     homes = dict.fromkeys(("HOME", "TMPDIR", "XDG_CACHE_HOME", "CUPY_CACHE_DIR"), folder)
+    if _gpu(settings):
+        variables[SHARED_KERNELS] = os.pathsep.join(map(str, kernel_folders()))
     return {**variables, **homes, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONNOUSERSITE": "1"}
+
+
+def kernel_folders() -> list[Path]:
+    """Where kernels are that this server's workers, or whoever made its image, have compiled."""
+    own = os.environ.get("CUPY_CACHE_DIR") or "~/.cupy/kernel_cache"
+    further = os.environ.get(SHARED_KERNELS, "").split(os.pathsep)
+    return [Path(name).expanduser() for name in (own, *further) if name]
 
 
 def own_packages() -> list[Path]:

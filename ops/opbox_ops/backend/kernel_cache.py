@@ -1,0 +1,43 @@
+"""Compiled kernels on disk: CuPy's own folder, and behind it folders that this process only reads.
+
+A session with code has a folder of its own for what it compiles, and would compile every kernel anew.
+CUPY_SHARED_CACHE_DIR names folders (with `:` between them) where it finds what others have compiled.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+__all__ = ["SHARED", "read_shared_kernels"]
+
+SHARED = "CUPY_SHARED_CACHE_DIR"
+
+
+def read_shared_kernels(compiler: Any) -> None:
+    """Let CuPy's compiler look into the shared folders for what its own folder lacks.
+
+    Args:
+        compiler: `cupy.cuda.compiler`.
+    """
+    folders = [Path(name) for name in os.environ.get(SHARED, "").split(os.pathsep) if name]
+    # CuPy before 14 has no such place.
+    if not folders or not hasattr(compiler, "_set_kernel_cache_backend"):
+        return
+
+    class SharedKernels(compiler._DiskKernelCacheBackend):  # type: ignore[misc]
+        def load(self, name: str) -> bytes | None:
+            own: bytes | None = super().load(name)
+            if own is not None:
+                return own
+            for folder in folders:
+                try:
+                    kernel: bytes | None = self._decode_cubin((folder / name).read_bytes())
+                except OSError:  # it is not there, or not ours to read
+                    continue
+                if kernel is not None:
+                    return kernel
+            return None
+
+    compiler._set_kernel_cache_backend(SharedKernels())
