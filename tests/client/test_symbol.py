@@ -185,3 +185,12 @@ def test_help_tells_parameters() -> None:
     assert text is not None
     assert "num_filter: an integer of at least 1; required" in text
     assert mx.sym.Convolution.__name__ == "Convolution"
+
+
+def test_split_v2_is_a_method_too() -> None:
+    x = mx.sym.Variable("x")
+    parts = x.split_v2((1, 3), axis=1)
+    assert parts.infer_shape(x=(2, 6))[1] == [(2, 1), (2, 2), (2, 3)]
+    assert len(mx.sym.split_v2(x, 3).list_outputs()) == len(x.split_v2(3).list_outputs()) == 3
+    with pytest.raises(ValueError, match="expected a number or a tuple of numbers, got \\[1\\]"):
+        x.split_v2([1])

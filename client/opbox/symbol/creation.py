@@ -93,14 +93,7 @@ def histogram(a: Symbol, bins: Any = 10, range: Any = None, **kwargs: Any) -> Sy
 
 def split_v2(ary: Symbol, indices_or_sections: Any, axis: int = 0, squeeze_axis: bool = False) -> Symbol:
     """Parts of an array along `axis`: a number of equal ones, or those between given indices."""
-    if isinstance(indices_or_sections, int):
-        indices, sections = [], indices_or_sections
-    elif isinstance(indices_or_sections, tuple):
-        indices, sections = [0, *indices_or_sections], 0
-    else:
-        raise ValueError(f"indices_or_sections: expected a number or a tuple of numbers, got {indices_or_sections!r}")
-    params = {"indices": indices, "axis": axis, "squeeze_axis": squeeze_axis, "sections": sections}
-    return _new("_split_v2", params, None, None, [ary])
+    return ary.split_v2(indices_or_sections, axis, squeeze_axis)
 
 
 def pow(base: Any, exp: Any) -> Any:

@@ -205,6 +205,19 @@ class Symbol(Arithmetic, Fluent):
         """Without the axes of size 1, or without the given ones of them."""
         return self._operator("squeeze", "squeeze", {"axis": axis, **kwargs})
 
+    def split_v2(self, indices_or_sections: Any, axis: int = 0, squeeze_axis: bool = False) -> Symbol:
+        """Parts along an axis: a number of equal ones, or those between indices."""
+        if isinstance(indices_or_sections, int):
+            indices, sections = [], indices_or_sections
+        elif isinstance(indices_or_sections, tuple):
+            indices, sections = [0, *indices_or_sections], 0
+        else:
+            raise ValueError(
+                f"indices_or_sections: expected a number or a tuple of numbers, got {indices_or_sections!r}"
+            )
+        params = {"indices": indices, "axis": axis, "squeeze_axis": squeeze_axis, "sections": sections}
+        return self._operator("_split_v2", "_split_v2", params)
+
     @staticmethod
     def _shortened(op: _schema.Operator, function: Callable[..., Any]) -> Callable[..., Any]:
         """`function`: no call of an operator recurs, for each makes a node of its own."""

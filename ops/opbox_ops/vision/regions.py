@@ -18,7 +18,7 @@ from opbox_protocol.errors import ShapeError
 from ..compute import Array
 from ..infer import ShapeList
 
-__all__ = ["FEW", "FewSamples", "Samples", "bilinear", "images_of", "infer_regions"]
+__all__ = ["FEW", "FewSamples", "Samples", "bilinear", "images_of", "infer_regions", "near"]
 
 FEW = 2**14
 """Elements up to which the matrix is a dense one: making a sparse one takes SciPy longer than such a product."""
@@ -85,19 +85,12 @@ class FewSamples:
     Args:
         xp: numpy or cupy.
         image: the number of each region's image (n,).
-        y, x: positions of the samples (n, bins, samples), in pixels.
-        weights: their weights, in the same shape; 0 for those that do not count.
-        data: batch, height and width of the images.
+        matrix: the regions' weights (n, bins, pixels of an image).
+        batch: how many images there are.
     """
 
-    def __init__(self, xp: Any, image: Array, y: Array, x: Array, weights: Array, data: tuple[int, int, int]) -> None:
-        self.xp, self.image, self.batch = xp, image, data[0]
-        near_y, near_x = (
-            xp.maximum(1 - xp.abs(xp.clip(at, 0, size - 1)[..., None] - xp.arange(size, dtype=at.dtype)), 0)
-            for at, size in ((y, data[1]), (x, data[2]))
-        )
-        matrix = (near_y * weights[..., None]).swapaxes(2, 3) @ near_x
-        self.matrix = matrix.reshape(*y.shape[:2], data[1] * data[2])
+    def __init__(self, xp: Any, image: Array, matrix: Array, batch: int) -> None:
+        self.xp, self.image, self.matrix, self.batch = xp, image, matrix, batch
 
     def gather(self, pixels: Array) -> Array:
         """The weighted sums: (batch * pixels, channels) to (n * bins, channels)."""
@@ -110,6 +103,15 @@ class FewSamples:
         total = self.xp.zeros((self.batch, pixels, gout.shape[1]), gout.dtype)
         self.xp.add.at(total, self.image, self.matrix.swapaxes(1, 2) @ gout.reshape(regions, bins, -1))
         return total.reshape(-1, gout.shape[1])
+
+
+def near(xp: Any, at: Array, last: Array | int, size: int) -> Array:
+    """The bilinear weights of `size` pixels along an axis (…, size), for positions clamped to 0 and `last`."""
+    distance = xp.clip(at, 0, last)[..., None] - xp.arange(size, dtype=at.dtype)
+    xp.abs(distance, out=distance)
+    xp.subtract(1, distance, out=distance)
+    weights: Array = xp.maximum(distance, 0, out=distance)
+    return weights
 
 
 def bilinear(xp: Any, y: Array, x: Array, height: int, width: int) -> list[tuple[Array, Array, Array, Array]]:

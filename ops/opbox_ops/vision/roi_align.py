@@ -26,7 +26,7 @@ from ..infer import ShapeList, all_same_float, show_shape
 from ..node import Entry, Node
 from ..params import Bool, Field, Float, Int, Params, Shape
 from ..registry import register, register_backward
-from .regions import FEW, FewSamples, Samples, bilinear, check_size, images_of, infer_regions
+from .regions import FEW, FewSamples, Samples, bilinear, check_size, images_of, infer_regions, near
 
 MAX_SAMPLES = 1 << 27
 """The most samples that the regions of a call may have together."""
@@ -82,15 +82,26 @@ def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
     return backward_node("_backward_ROIAlign", node, [ograds[0], node.inputs[1]])
 
 
-def _grid(xp: Any, start: Array, extent: Array, bins: int, ratio: int) -> tuple[Array, Array, Array]:
-    """Positions of the samples along an axis (n, bins, samples), which of them exist, and how many a bin has (n,)."""
-    step = extent / bins
+def _grid(xp: Any, start: Array, extent: Array, bins: tuple[int, ...], ratio: int) -> tuple[Array, Array, Array]:
+    """Positions of the samples along axes with so many bins each.
+
+    Args:
+        xp: numpy or cupy.
+        start, extent: where regions begin and how long they are (n, axes).
+        bins: of each axis.
+        ratio: how many samples a bin has; less than 1: about one a pixel.
+
+    Returns:
+        The positions (n, axes, most bins, most samples), which of the samples exist (n, axes, 1, most samples), and
+        how many a bin has (n, axes).
+    """
+    step = extent / xp.asarray(bins, dtype=extent.dtype)
     count = xp.full(start.shape, ratio) if ratio > 0 else xp.ceil(step).astype(xp.int64)
     most = ratio if ratio > 0 else max(int(count.max()), 0) if count.size else 0
-    _check_samples(most * start.size * bins)
-    sample, number = xp.arange(most), count[:, None, None]
-    parts = xp.arange(bins)[:, None] + (sample + 0.5) / xp.maximum(number, 1)
-    at = (start[:, None, None] + parts * step[:, None, None]).astype(start.dtype)
+    _check_samples(most * start.size * max(bins))
+    sample, number = xp.arange(most), count[..., None, None]
+    parts = xp.arange(max(bins))[:, None] + (sample + 0.5) / xp.maximum(number, 1)
+    at = (start[..., None, None] + parts * step[..., None, None]).astype(start.dtype)
     return at, sample < number, count
 
 
@@ -100,24 +111,47 @@ def _check_samples(count: int) -> None:
         raise LimitError(f"rois: expected regions of at most {MAX_SAMPLES:,} samples in all, got {count:,}")
 
 
+def _straight(p: ROIAlignParams, xp: Any, rois: Array) -> tuple[Array, Array]:
+    """Beginnings and lengths (n, 2) of regions whose sides are parallel to the image's, along x and y."""
+    place = rois[:, 1:5] * rois.dtype.type(p.spatial_scale)
+    start = place[:, :2]
+    extent = place[:, 2:] - start
+    return (start - 0.5, extent) if p.aligned else (start, xp.maximum(extent, 1))
+
+
+def _few_samples(p: ROIAlignParams, xp: Any, rois: Array, data: tuple[int, ...]) -> FewSamples:
+    """The matrix of a few regions: a bin's weights are a product of those along y and along x, as its samples are."""
+    batch, _, height, width = data
+    (bins_y, bins_x), last = p.pooled_size, xp.asarray([[width - 1], [height - 1]], dtype=rois.dtype)[..., None]
+    at, real, count = _grid(xp, *_straight(p, xp, rois), (bins_x, bins_y), p.sample_ratio)
+    weights = near(xp, at, last, max(width, height)) * (real & (at >= -1) & (at <= last + 1))[..., None]
+    image, nowhere = images_of(xp, rois, batch)
+    share = ~nowhere[:, None] / xp.maximum(count, 1).astype(rois.dtype)
+    along = weights.sum(axis=3) * share[..., None, None]
+    matrix = along[:, 1, :bins_y, None, :height, None] * along[:, 0, None, :bins_x, None, :width]
+    return FewSamples(xp, image, matrix.reshape(len(rois), bins_y * bins_x, height * width), batch)
+
+
 def _samples(p: Any, xp: Any, rois: Array, data: tuple[int, ...]) -> Samples | FewSamples:
     """The matrix of the regions: a row for each region and bin, a column for each pixel (and bin)."""
     batch, _, height, width = data
     rois = rois.astype(accumulation_type(rois.dtype), copy=False)
-    image, nowhere = images_of(xp, rois, batch)
     bins_y, bins_x = p.pooled_size
-    place = rois[:, 1:5] * rois.dtype.type(p.spatial_scale)
+    bins = bins_y * bins_x
+    spread = bins if getattr(p, "position_sensitive", False) else 1
+    few = spread == 1 and 0 < batch * rois.shape[0] * bins * height * width <= FEW
     if isinstance(p, ROIAlignParams):
-        place -= 0.5 * p.aligned
-        start_x, start_y, extent_x, extent_y = place[:, 0], place[:, 1], place[:, 2], place[:, 3]
-        extent_x, extent_y, ratio = extent_x - start_x, extent_y - start_y, p.sample_ratio
-        if not p.aligned:
-            extent_x, extent_y = xp.maximum(extent_x, 1), xp.maximum(extent_y, 1)
+        if few:
+            return _few_samples(p, xp, rois, data)
+        start, extent = _straight(p, xp, rois)
+        ratio = p.sample_ratio
     else:
-        extent_x, extent_y = xp.maximum(place[:, 2], 1), xp.maximum(place[:, 3], 1)
-        start_x, start_y, ratio = -extent_x / 2, -extent_y / 2, p.sampling_ratio
-    x, real_x, count_x = _grid(xp, start_x, extent_x, bins_x, ratio)
-    y, real_y, count_y = _grid(xp, start_y, extent_y, bins_y, ratio)
+        place = rois[:, 1:5] * rois.dtype.type(p.spatial_scale)
+        extent = xp.maximum(place[:, 2:], 1)
+        start, ratio = -extent / 2, p.sampling_ratio
+    image, nowhere = images_of(xp, rois, batch)
+    x, real_x, count_x = (array[:, 0] for array in _grid(xp, start[:, :1], extent[:, :1], (bins_x,), ratio))
+    y, real_y, count_y = (array[:, 0] for array in _grid(xp, start[:, 1:], extent[:, 1:], (bins_y,), ratio))
     _check_samples(x.size * math.prod(y.shape[1:]))
     # (n, bin row, bin column, sample row, sample column)
     x, real_x = x[:, None, :, None, :], real_x[:, None, :, None, :]
@@ -129,14 +163,13 @@ def _samples(p: Any, xp: Any, rois: Array, data: tuple[int, ...]) -> Samples | F
         x, y = x * cos + y * sin + center[:, 0], y * cos - x * sin + center[:, 1]
     real = real_x & real_y & ~nowhere[:, None, None, None, None]
     real = real & (y >= -1) & (y <= height) & (x >= -1) & (x <= width)
-    bins = bins_y * bins_x
     share = 1 / xp.maximum(count_x * count_y, 1).astype(rois.dtype)
-    spread = bins if getattr(p, "position_sensitive", False) else 1
-    if spread == 1 and 0 < batch * rois.shape[0] * bins * height * width <= FEW:
+    if few:
         regions = (rois.shape[0], bins, real.shape[3] * real.shape[4])
         y, x = (xp.broadcast_to(positions, real.shape).reshape(regions) for positions in (y, x))
         weights = real.reshape(regions) * share[:, None, None]
-        return FewSamples(xp, image, y, x, weights, (batch, height, width))
+        matrix = (near(xp, y, height - 1, height) * weights[..., None]).swapaxes(2, 3) @ near(xp, x, width - 1, width)
+        return FewSamples(xp, image, matrix.reshape(*regions[:2], height * width), batch)
     region, row, column, *_ = at = xp.nonzero(real)
     x, y = xp.broadcast_to(x, real.shape)[at], xp.broadcast_to(y, real.shape)[at]
     bin_ = row * bins_x + column
