@@ -40,7 +40,7 @@ REASONS: dict[str, str] = {
     "_contrib_box_nms": SORTED,
     "_image_random_color_jitter": "a pass of NumPy calls for each of brightness, contrast, saturation and hue",
     "_image_random_contrast": "products and a mean of their own, where MXNet does one pass",
-    "_image_random_hue": "a colour matrix is made, and multiplied with pixels that have three numbers",
+    "_image_random_hue": "dozens of NumPy passes turn colours into hue, lightness and saturation, and back",
     "_linalg_det": "large: the gradient factorises once more, for no factors are kept",
     "_linalg_gelqf": LAPACK,
     "_linalg_potri": LAPACK,

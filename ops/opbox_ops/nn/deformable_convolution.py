@@ -33,7 +33,7 @@ from ..infer import ShapeList, all_same_float
 from ..node import Entry, Node
 from ..params import Bool, Field, NonNegativeInt, Params, PositiveInt, Shape
 from ..registry import Op, Slot, register, register_backward, unless
-from .sampling import Corners, corners
+from .sampling import Corners, FewCorners, corners
 from .window import spatial
 
 
@@ -139,7 +139,7 @@ class _Call:
         part = self.mask[block].astype(self.dtype, copy=False)
         return part.reshape(part.shape[0] * self.p.num_deformable_group, 1, -1)
 
-    def read(self, block: slice) -> Corners:
+    def read(self, block: slice) -> Corners | FewCorners:
         """The neighbours of every tap at every place: (images * deformable groups, taps * places)."""
         xp, p = self.ctx.xp, self.p
         part = self.offset[block].astype(self.dtype, copy=False)

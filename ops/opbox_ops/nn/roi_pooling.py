@@ -58,7 +58,7 @@ def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
 
 
 class _Parts:
-    """The parts of all regions: rows and columns where each begins and ends, and the images."""
+    """The parts of all regions: rows and columns (regions, parts) where each begins and ends, and the images."""
 
     def __init__(self, p: ROIPoolingParams, xp: Any, rois: Array, data: tuple[int, ...]) -> None:
         self.xp, self.shape = xp, data
@@ -67,19 +67,19 @@ class _Parts:
         # Half is rounded away from zero, as C does.
         scaled = rois[:, 1:] * rois.dtype.type(p.spatial_scale)
         ends = xp.trunc(scaled + xp.copysign(rois.dtype.type(0.5), scaled))
-        x1, y1, x2, y2 = ends.T
-        self.rows = self._cut(y1, y2, p.pooled_size[0], data[2])
+        # Along x and y in one; the axis with fewer parts has some in vain.
+        first, length = ends[:, :2, None], xp.maximum(ends[:, 2:] - ends[:, :2] + 1, 1)
+        pooled_y, pooled_x = p.pooled_size
+        length = (length / xp.asarray((pooled_x, pooled_y), dtype=ends.dtype))[..., None]
+        steps = xp.arange(max(p.pooled_size) + 1, dtype=ends.dtype)
+        size = xp.asarray(((data[3],), (data[2],)), dtype=ends.dtype)
+        begin, end = (
+            xp.minimum(xp.maximum(edge + first, 0), size).astype(int)
+            for edge in (xp.floor(steps[:-1] * length), xp.ceil(steps[1:] * length))
+        )
+        self.columns = begin[:, 0, :pooled_x], end[:, 0, :pooled_x]
+        self.rows = begin[:, 1, :pooled_y], end[:, 1, :pooled_y]
         xp.copyto(self.rows[1], self.rows[0], where=nowhere[:, None])  # nothing is in a part without rows
-        self.columns = self._cut(x1, x2, p.pooled_size[1], data[3])
-
-    def _cut(self, first: Array, last: Array, count: int, size: int) -> tuple[Array, Array]:
-        """Beginnings and ends (regions, count) along one dimension."""
-        xp = self.xp
-        length = xp.maximum(last - first + 1, 1) / first.dtype.type(count)
-        steps = xp.arange(count + 1).astype(first.dtype)
-        begin = xp.floor(steps[:-1] * length[:, None]) + first[:, None]
-        end = xp.ceil(steps[1:] * length[:, None]) + first[:, None]
-        return xp.clip(begin, 0, size).astype(int), xp.clip(end, 0, size).astype(int)
 
     def pieces(self, channels: int) -> Iterator[tuple[slice, Array]]:
         """Some regions at a time: their parts, and (parts, places) positions in all images, row by row.

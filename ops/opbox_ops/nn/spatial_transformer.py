@@ -31,7 +31,7 @@ from ..infer import ShapeList, all_same_float
 from ..node import Entry, Node
 from ..params import Field, OptBool, Params, Shape
 from ..registry import register, register_backward
-from .sampling import Corners, corners
+from .sampling import Corners, FewCorners, corners
 
 MAX_REMEMBERED = 4096
 """Elements of an image up to which its positions are kept: making them takes longer than a small call."""
@@ -181,7 +181,7 @@ def _back_to_matrices(xp: Any, ggrid: Array, dtype: Any) -> Array:
     return (flat @ _positions(xp, ggrid.shape[2:], dtype).T).reshape(ggrid.shape[0], 6)
 
 
-def _neighbours(ctx: OpContext, grid: Array, data: Array) -> Corners:
+def _neighbours(ctx: OpContext, grid: Array, data: Array) -> Corners | FewCorners:
     """Of the grid's (batch, 2, n) positions in data."""
     height, width = data.shape[2:]
     return corners(ctx, (grid[:, 1] + 1) * ((height - 1) / 2), (grid[:, 0] + 1) * ((width - 1) / 2), height, width)

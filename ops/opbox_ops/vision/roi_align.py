@@ -150,8 +150,10 @@ def _samples(p: Any, xp: Any, rois: Array, data: tuple[int, ...]) -> Samples | F
         extent = xp.maximum(place[:, 2:], 1)
         start, ratio = -extent / 2, p.sampling_ratio
     image, nowhere = images_of(xp, rois, batch)
-    x, real_x, count_x = (array[:, 0] for array in _grid(xp, start[:, :1], extent[:, :1], (bins_x,), ratio))
-    y, real_y, count_y = (array[:, 0] for array in _grid(xp, start[:, 1:], extent[:, 1:], (bins_y,), ratio))
+    at, exists, count = _grid(xp, start, extent, (bins_x, bins_y), ratio)
+    most_x, most_y = xp.maximum(count.max(axis=0), 0).tolist() if count.size else (0, 0)
+    x, real_x = at[:, 0, :bins_x, :most_x], exists[:, 0, :, :most_x]
+    y, real_y = at[:, 1, :bins_y, :most_y], exists[:, 1, :, :most_y]
     _check_samples(x.size * math.prod(y.shape[1:]))
     # (n, bin row, bin column, sample row, sample column)
     x, real_x = x[:, None, :, None, :], real_x[:, None, :, None, :]
@@ -163,12 +165,13 @@ def _samples(p: Any, xp: Any, rois: Array, data: tuple[int, ...]) -> Samples | F
         x, y = x * cos + y * sin + center[:, 0], y * cos - x * sin + center[:, 1]
     real = real_x & real_y & ~nowhere[:, None, None, None, None]
     real = real & (y >= -1) & (y <= height) & (x >= -1) & (x <= width)
-    share = 1 / xp.maximum(count_x * count_y, 1).astype(rois.dtype)
+    share = 1 / xp.maximum(count.prod(axis=1), 1).astype(rois.dtype)
     if few:
         regions = (rois.shape[0], bins, real.shape[3] * real.shape[4])
-        y, x = (xp.broadcast_to(positions, real.shape).reshape(regions) for positions in (y, x))
         weights = real.reshape(regions) * share[:, None, None]
-        matrix = (near(xp, y, height - 1, height) * weights[..., None]).swapaxes(2, 3) @ near(xp, x, width - 1, width)
+        last = xp.asarray((height - 1, width - 1), dtype=rois.dtype)[:, None, None, None]
+        near_y, near_x = near(xp, xp.stack([y, x]).reshape(2, *regions), last, max(height, width))
+        matrix = (near_y[..., :height] * weights[..., None]).swapaxes(2, 3) @ near_x[..., :width]
         return FewSamples(xp, image, matrix.reshape(*regions[:2], height * width), batch)
     region, row, column, *_ = at = xp.nonzero(real)
     x, y = xp.broadcast_to(x, real.shape)[at], xp.broadcast_to(y, real.shape)[at]
