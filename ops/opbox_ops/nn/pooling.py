@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from typing import Any, Literal
 
+import ml_dtypes
 import numpy as np
 
 from opbox_protocol.errors import ParamError, ShapeError
@@ -197,7 +198,8 @@ def _pool(p: PoolingParams, xp: Any, taps: Taps, data: Array, pooled: Array, spa
     """Pool `data` into `pooled`, one dimension after the other: a window of k by k takes 2 k passes, not k k."""
     function = xp.maximum if p.pool_type == "max" else xp.add
     source = _power(p, xp, data, pooled.dtype, space) if p.pool_type == "lp" else data
-    margin = np.finfo(pooled.dtype).min if p.pool_type == "max" else 0
+    # NumPy's finfo does not know bfloat16.
+    margin = ml_dtypes.finfo(pooled.dtype).min if p.pool_type == "max" else 0  # type: ignore[no-untyped-call]
     if Phases.pay(taps):
         phases = Phases(xp, taps, data.shape[:2], space)
         pooled[...] = phases.narrowed(phases.reduce(function, phases.cut(source, margin, pooled.dtype)))
