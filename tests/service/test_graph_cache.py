@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from opbox_ops import registry
-from opbox_protocol.errors import GraphError, LimitError
+from opbox_protocol.errors import GraphError, LimitError, NotFoundError
 from opbox_service.stateless import graph_cache
 from opbox_service.stateless.graph_cache import GraphCache
 
@@ -47,6 +47,33 @@ def test_a_graph_that_was_dropped_is_loaded_again(cache: GraphCache) -> None:
     again, loaded = cache.put(document("a"))
     assert again == name
     assert loaded is not graph
+
+
+def chain(name: str, nodes: int) -> dict[str, Any]:
+    first = {"op": "null", "name": "x", "inputs": []}
+    rows = [{"op": "relu", "name": f"{name}{i}", "inputs": [[i, 0, 0]]} for i in range(nodes - 1)]
+    return {"nodes": [first, *rows], "arg_nodes": [0], "heads": [[nodes - 1, 0, 0]]}
+
+
+def test_who_has_most_loses_first() -> None:
+    registry.load()
+    cache = GraphCache(3, max_nodes=10)
+    own, _ = cache.put(document("own"), "bob")
+    many = [cache.put(document(f"y{i}"), "ann")[0] for i in range(5)]
+    assert cache.resolve(f"sha256:{own}")[0] == own
+    with pytest.raises(NotFoundError):
+        cache.resolve(f"sha256:{many[2]}")
+    assert [cache.resolve(f"sha256:{name}")[0] for name in many[3:]] == many[3:]
+
+
+def test_large_graphs_are_fewer() -> None:
+    registry.load()
+    cache = GraphCache(100, max_nodes=10)
+    own, _ = cache.put(document("own"), "bob")
+    large = [cache.put(chain(f"{i}", 10), "ann")[0] for i in range(6)]
+    assert len(cache) == 1 + (graph_cache.LARGEST_GRAPHS * 10 - 2) // 10
+    assert cache.resolve(f"sha256:{own}")[0] == own
+    assert cache.resolve(f"sha256:{large[-1]}")[0] == large[-1]
 
 
 @pytest.mark.parametrize(

@@ -145,6 +145,7 @@ class ArrayTable:
         budget: counts the memory of the arrays.
         define: keeps operators' sources.
         graphs: the graphs that executors may be bound to; None where none may.
+        owner: whose they are that come with its commands.
         max_entries: how many numbers may be in use.
         max_rank: the most dimensions of a shape.
 
@@ -164,6 +165,7 @@ class ArrayTable:
         define: KeepDefinition,
         *,
         graphs: GraphCache | None = None,
+        owner: str = "",
         max_entries: int = 1 << 31,
         max_rank: int = 32,
     ) -> None:
@@ -180,6 +182,7 @@ class ArrayTable:
         self.checkpoints: OwnCheckpoints | None = None
         self.plan: CheckpointPlan | None = None
         self._graphs = graphs
+        self._owner = owner
         self._max_entries = max_entries
         self._entries: dict[int, TableEntry] = {}
         # Twice what clients rely on: a command that fails may count here and not there.
@@ -284,7 +287,7 @@ class ArrayTable:
             recent = self._recent_graphs.get(reference) if isinstance(reference, str) else None
         if recent is not None:
             return recent
-        key, graph = self._graphs.resolve(reference)
+        key, graph = self._graphs.resolve(reference, self._owner)
         if is_shareable(graph):
             with self._graphs_lock:
                 self._recent_graphs[GRAPH_PREFIX + key] = graph

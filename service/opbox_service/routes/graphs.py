@@ -106,18 +106,18 @@ class TensorsAnswer(BaseModel):
 
 def put_graph(engine: Engine, call: Call, done: Done) -> None:
     """Send a graph once; other calls may then name it `sha256:<hex>`."""
-    done(Answer({"sha256": engine.graphs.put(call.body.graph)[0]}))
+    done(Answer({"sha256": engine.graphs.put(call.body.graph, call.owner)[0]}))
 
 
 def infer_shape(engine: Engine, call: Call, done: Done) -> None:
     """Infer the shapes of arguments, outputs and auxiliary states, in both directions."""
-    _, graph = engine.graphs.resolve(call.body.graph)
+    _, graph = engine.graphs.resolve(call.body.graph, call.owner)
     done(Answer(infer_shapes(graph, call.body, engine.settings.max_rank)))
 
 
 def infer_type(engine: Engine, call: Call, done: Done) -> None:
     """Infer the element types of arguments, outputs and auxiliary states."""
-    _, graph = engine.graphs.resolve(call.body.graph)
+    _, graph = engine.graphs.resolve(call.body.graph, call.owner)
     done(Answer(infer_types(graph, call.body)))
 
 

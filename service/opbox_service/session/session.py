@@ -105,6 +105,7 @@ class ServerSession:
             self.budget,
             self._definitions.add,
             graphs=graphs,
+            owner=owner,
             max_entries=settings.max_session_objects,
             max_rank=settings.max_rank,
         )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter, OrderedDict
+from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
@@ -22,11 +24,21 @@ __all__ = ["GraphCache", "is_shareable"]
 
 SPELT_NODES = 10_000
 """Larger documents are not looked up by their spelling: writing one would hold up other threads."""
+LARGEST_GRAPHS = 4
+"""So many of the largest graphs may be kept, or more smaller ones that have no more nodes together."""
 PLAIN = orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 
 
+@dataclass(slots=True)
+class _Entry:
+    """A graph, and the owner who sent it first."""
+
+    graph: Graph
+    owner: str
+
+
 class GraphCache:
-    """Loaded graphs, the least recently used dropped first.
+    """Loaded graphs. Where they are too many, the owner with most nodes loses the least recently used of his.
 
     A graph is named by the hash of its content, so who knows the name has had the graph: owners may share entries.
 
@@ -38,12 +50,13 @@ class GraphCache:
     def __init__(self, size: int, max_nodes: int, max_edges: int | None = None) -> None:
         self._max_nodes = max_nodes
         self._max_edges = max_edges
-        self._graphs: LRUCache[str, Graph] = LRUCache(size)
+        self._size = size
+        self._graphs: OrderedDict[str, _Entry] = OrderedDict()
         self._spelt: LRUCache[bytes, str] = LRUCache(size)
         self._lock = Lock()
 
-    def put(self, document: Any) -> tuple[str, Graph]:
-        """Load a graph unless it is here; its sha256 and the graph.
+    def put(self, document: Any, owner: str = "") -> tuple[str, Graph]:
+        """Load a graph of an owner's unless it is here; its sha256 and the graph.
 
         Raises:
             GraphError, UnknownOperatorError, ParamError, LimitError: as `graph.json.load`.
@@ -64,20 +77,21 @@ class GraphCache:
             if not is_shareable(graph):
                 return key, graph
             with self._lock:
-                self._graphs[key] = graph
+                self._graphs[key] = _Entry(graph, owner)
+                self._make_room(key)
         if spelling is not None:
             with self._lock:
                 self._spelt[spelling] = key
         return key, graph
 
-    def resolve(self, reference: Any) -> tuple[str, Graph]:
+    def resolve(self, reference: Any, owner: str = "") -> tuple[str, Graph]:
         """The graph that a request names or holds: "sha256:<hex>", or symbol JSON as an object.
 
         Raises:
             NotFoundError: no such graph is here (any more); send it again.
         """
         if not isinstance(reference, str):
-            return self.put(reference)
+            return self.put(reference, owner)
         if not reference.startswith(GRAPH_PREFIX):
             raise BadRequestError(f'graph: expected an object or "sha256:<hex>", got {reference[:80]!r}')
         key = reference[len(GRAPH_PREFIX) :]
@@ -97,12 +111,30 @@ class GraphCache:
             return None
         with self._lock:
             key = self._spelt.get(spelling)
-            graph = None if key is None else self._graphs.get(key)
+        graph = None if key is None else self._get(key)
         return None if key is None or graph is None else (key, graph)
 
     def _get(self, key: str) -> Graph | None:
         with self._lock:
-            return self._graphs.get(key)
+            entry = self._graphs.get(key)
+            if entry is None:
+                return None
+            self._graphs.move_to_end(key)
+            return entry.graph
+
+    def _make_room(self, newest: str) -> None:
+        """Drop graphs until they are not too many, nor have too many nodes together; not the newest."""
+        nodes: Counter[str] = Counter()
+        for entry in self._graphs.values():
+            nodes[entry.owner] += len(entry.graph.nodes)
+        while len(self._graphs) > 1 and (
+            len(self._graphs) > self._size or nodes.total() > LARGEST_GRAPHS * self._max_nodes
+        ):
+            ((owner, _),) = nodes.most_common(1)
+            old = (key for key, entry in self._graphs.items() if entry.owner == owner and key != newest)
+            dropped = next(old, None) or next(key for key in self._graphs if key != newest)
+            entry = self._graphs.pop(dropped)
+            nodes[entry.owner] -= len(entry.graph.nodes)
 
 
 def _spelling(document: dict[str, Any]) -> bytes | None:

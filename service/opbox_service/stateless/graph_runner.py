@@ -101,7 +101,7 @@ class GraphRunner:
         """
         device = self._settings.device if parameters.device is None else parameters.device
         check_device(device, self._settings)
-        key, graph = self._graphs.resolve(reference)
+        key, graph = self._graphs.resolve(reference, owner)
         heads = {n.removeprefix(HEAD_GRAD): t for n, t in tensors.items() if backward and n.startswith(HEAD_GRAD)}
         inputs = {n: t for n, t in tensors.items() if not (backward and n.startswith(HEAD_GRAD))}
         _check_names(graph, inputs, heads)
