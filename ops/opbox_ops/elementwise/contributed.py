@@ -35,7 +35,6 @@ class MultiplierParams(Params):
     is_int: Bool = Field(True, description="Accepted; the gradient keeps its type.")
 
 
-TERMS = "the terms of a polynomial"
 quadratic = register("_contrib_quadratic", QuadraticParams, doc="a * data^2 + b * data + c").inplace((0, 0))
 quadratic_backward = register_backward("_backward_contrib_quadratic", QuadraticParams)
 multiplier = register(
@@ -66,20 +65,28 @@ def _computed_in(array: Any) -> Any:
     return {"f": array.dtype, "i": np.float64, "u": np.float64}.get(array.dtype.kind, np.float32)
 
 
-@quadratic.compute(allocates=TERMS)
+def _wide(p: QuadraticParams, call: CallSpec) -> list[Temp]:
+    return [Temp(call.inputs[0].shape, _computed_in(call.inputs[0]))]
+
+
+def _slope(p: QuadraticParams, call: CallSpec) -> list[Temp]:
+    return [Temp(call.inputs[1].shape, call.inputs[1].dtype)]
+
+
+@quadratic.compute(temps=_wide)
 def _(p: QuadraticParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    data = inputs[0].astype(_computed_in(inputs[0]), copy=False)
-    value = p.a * data
+    (data,), (value,) = inputs, ctx.temp
+    ctx.xp.multiply(data, p.a, out=value, dtype=value.dtype)
     value += p.b
     value *= data
     value += p.c
     ctx.xp.copyto(outputs[0], value, casting="unsafe")
 
 
-@quadratic_backward.compute(allocates=TERMS)
+@quadratic_backward.compute(temps=_slope)
 def _(p: QuadraticParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    gout, data = inputs
-    slope = (2 * p.a) * data
+    (gout, data), (slope,) = inputs, ctx.temp
+    ctx.xp.multiply(data, 2 * p.a, out=slope)
     slope += p.b
     ctx.xp.multiply(gout, slope, out=outputs[0])
 

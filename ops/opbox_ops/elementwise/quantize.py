@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from ..compute import Array, Arrays, OpContext, Outputs
+from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..infer import ShapeList, TypeList
 from ..params import Field, Params
 from ..registry import register
@@ -76,13 +76,17 @@ def _largest(xp: Any, low: Array, high: Array) -> Array:
     return xp.maximum(xp.abs(low), xp.abs(high))
 
 
-@quantize.compute(allocates="the numbers before they are rounded to integers")
+def _steps(p: QuantizeParams, call: CallSpec) -> list[Temp]:
+    return [Temp(call.inputs[0].shape, call.inputs[0].dtype)]
+
+
+@quantize.compute(temps=_steps)
 def _(p: QuantizeParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     xp, (data, low, high) = ctx.xp, inputs
     largest = _largest(xp, low, high)
     least, greatest = STEPS[p.out_type]
     if outputs[0] is not None:
-        steps = data * (data.dtype.type(greatest) / largest)
+        steps = xp.multiply(data, (data.dtype.type(greatest) / largest).reshape(()), out=ctx.temp[0])
         xp.rint(steps, out=steps)
         xp.clip(steps, least, greatest, out=steps)
         xp.copyto(outputs[0], steps, casting="unsafe")

@@ -27,7 +27,10 @@ from ..params import Bool, Field, Int, Params
 from ..registry import register, register_backward
 from .matrix import real_types, square
 
-Where: TypeAlias = "tuple[Array, Array]"
+Take: TypeAlias = "Callable[[Any, Any, Array, Array], None]"
+"""`(xp, p, matrices, packed)`: write what is taken from the matrices."""
+Lay: TypeAlias = "Callable[[Any, Any, Array, Array], None]"
+"""`(xp, p, packed, matrices)`: write the matrices, which are 0 beside what is packed."""
 
 
 class DiagonalParams(Params):
@@ -44,13 +47,15 @@ class DiagParams(Params):
     axis2: Int = Field(1, description="The axis that counts the columns.")
 
 
-def _diagonal(xp: Any, p: DiagonalParams, count: int) -> Where:
-    """Rows and columns of a diagonal's `count` numbers."""
-    index = xp.arange(count)
-    return index + max(-p.offset, 0), index + max(p.offset, 0)
+def _take_diagonal(xp: Any, p: DiagonalParams, matrices: Array, packed: Array) -> None:
+    packed[...] = matrices.diagonal(p.offset, -2, -1)
 
 
-def _triangle(xp: Any, p: TriangleParams, count: int) -> Where:
+def _lay_diagonal(xp: Any, p: DiagonalParams, packed: Array, matrices: Array) -> None:
+    _lay(xp, p.offset, packed, matrices)
+
+
+def _triangle(xp: Any, p: TriangleParams, count: int) -> tuple[Array, Array]:
     """Rows and columns of a triangle's `count` numbers: row i of the packed lower triangle has i + 1 of them."""
     lines = _lines(count)
     index = xp.arange(count)
@@ -60,6 +65,17 @@ def _triangle(xp: Any, p: TriangleParams, count: int) -> Where:
     if p.offset < 0 or (p.offset == 0 and p.lower):
         return line - p.offset, place
     return place, line + p.offset
+
+
+def _take_triangle(xp: Any, p: TriangleParams, matrices: Array, packed: Array) -> None:
+    rows, columns = _triangle(xp, p, packed.shape[-1])
+    packed[...] = matrices[..., rows, columns]
+
+
+def _lay_triangle(xp: Any, p: TriangleParams, packed: Array, matrices: Array) -> None:
+    rows, columns = _triangle(xp, p, packed.shape[-1])
+    matrices.fill(0)
+    matrices[..., rows, columns] = packed
 
 
 def _lines(count: int) -> int:
@@ -102,7 +118,9 @@ def _laid(p: Any, packed: Shape, side: Callable[[int], int]) -> Shape:
     return (*packed[:-1], n, n)
 
 
-def _declare(what: str, params: type[Params], where: Any, size: Any, side: Any, docs: tuple[str, str]) -> None:
+def _declare(
+    what: str, params: type[Params], take: Take, lay: Lay, size: Any, side: Any, docs: tuple[str, str], allocates: str
+) -> None:
     extract = register(f"_linalg_extract{what}", params, inputs=("A",), aliases=(f"linalg_extract{what}",), doc=docs[0])
     make = register(f"_linalg_make{what}", params, inputs=("A",), aliases=(f"linalg_make{what}",), doc=docs[1])
     extract_backward = register_backward(f"_backward_linalg_extract{what}", params, outputs=("A",))
@@ -122,37 +140,36 @@ def _declare(what: str, params: type[Params], where: Any, size: Any, side: Any, 
         outs.merge(0, _laid(p, ins[0], side))
         ins.merge(0, _taken(p, square(outs, 0), size, empty=True))
 
-    @extract.compute(allocates="the positions")
-    @make_backward.compute(allocates="the positions")
+    @extract.compute(allocates=allocates)
+    @make_backward.compute(allocates=allocates)
     def _(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-        (out,) = outputs
-        rows, columns = where(ctx.xp, p, out.shape[-1])
-        out[...] = inputs[0][..., rows, columns]
+        take(ctx.xp, p, inputs[0], outputs[0])
 
-    @make.compute(allocates="the positions")
-    @extract_backward.compute(allocates="the positions")
+    @make.compute(allocates=allocates)
+    @extract_backward.compute(allocates=allocates)
     def _(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-        (data,), (out,) = inputs, outputs
-        rows, columns = where(ctx.xp, p, data.shape[-1])
-        out.fill(0)
-        out[..., rows, columns] = data
+        lay(ctx.xp, p, inputs[0], outputs[0])
 
 
 _declare(
     "diag",
     DiagonalParams,
-    _diagonal,
+    _take_diagonal,
+    _lay_diagonal,
     _diagonal_size,
     _diagonal_size,
     ("A diagonal of square matrices.", "Square matrices with A on a diagonal."),
+    allocates="",
 )
 _declare(
     "trian",
     TriangleParams,
-    _triangle,
+    _take_triangle,
+    _lay_triangle,
     _triangle_size,
     _triangle_side,
     ("A triangle of square matrices, packed.", "Square matrices with a packed triangle unpacked."),
+    allocates="the positions",
 )
 
 diag = register("diag", DiagParams, doc="A diagonal of an array, or the matrix with a vector on a diagonal.")
@@ -187,13 +204,14 @@ def _(p: DiagParams, ins: ShapeList, outs: ShapeList) -> None:
     ins.merge(0, tuple(dims))
 
 
-def _lay(xp: Any, p: DiagParams, data: Array, matrices: Array) -> None:
+def _lay(xp: Any, k: int, data: Array, matrices: Array) -> None:
+    """Write matrices whose diagonal `k` is data, and 0 beside it."""
     rows, columns = matrices.shape[-2:]
-    length = max(min(rows + min(p.k, 0), columns - max(p.k, 0)), 0)
+    length = max(min(rows + min(k, 0), columns - max(k, 0)), 0)
     line = slice(0, length)
     matrices[...] = 0
     # The diagonal of a view that begins at its first number is its main one.
-    part = matrices[..., max(-p.k, 0) :, max(p.k, 0) :]
+    part = matrices[..., max(-k, 0) :, max(k, 0) :]
     part = part[..., line, line]
     steps = (*part.strides[:-2], part.strides[-2] + part.strides[-1])
     xp.lib.stride_tricks.as_strided(part, (*part.shape[:-2], length), steps)[...] = data
@@ -203,7 +221,7 @@ def _lay(xp: Any, p: DiagParams, data: Array, matrices: Array) -> None:
 def _(p: DiagParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     (data,), (out,) = inputs, outputs
     if data.ndim == 1:
-        _lay(ctx.xp, p, data, out)
+        _lay(ctx.xp, p.k, data, out)
     else:
         out[...] = data.diagonal(p.k, p.axis1, p.axis2)
 
@@ -215,4 +233,4 @@ def _(p: DiagParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
         out[...] = g.diagonal(p.k)
     else:
         axes = (p.axis1 % out.ndim, p.axis2 % out.ndim)
-        _lay(ctx.xp, p, g, ctx.xp.moveaxis(out, axes, (-2, -1)))
+        _lay(ctx.xp, p.k, g, ctx.xp.moveaxis(out, axes, (-2, -1)))

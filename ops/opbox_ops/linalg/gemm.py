@@ -17,7 +17,7 @@ from typing import Any
 
 from opbox_protocol.errors import ShapeError
 
-from ..compute import Array, Arrays, OpContext, Outputs
+from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
 from ..gradient import grad_use_in
 from ..infer import ShapeList, canonical_axis, show_shape
 from ..params import Bool, Field, Float, Int, Params
@@ -46,7 +46,6 @@ class SyrkParams(Params):
     alpha: Float = Field(1.0, description="Factor on the product.")
 
 
-SUM = "a factor and a term need the product on its own"
 gemm = register(
     "_linalg_gemm", GemmParams, inputs=("A", "B", "C"), aliases=("linalg_gemm",), doc="alpha * A @ B + beta * C."
 )
@@ -117,30 +116,51 @@ def _operands(p: Any, arrays: Arrays) -> list[Array]:
     return [array.swapaxes(axis, -2) for array in arrays]
 
 
-@gemm.compute(allocates=SUM)
-@gemm2.compute(allocates=SUM)
+def _moved(p: Any, spec: ArraySpec) -> Temp:
+    """A temporary array for matrices of an array like `spec`, one after the other."""
+    shape, axis = list(spec.shape), canonical_axis(p.axis, len(spec.shape))
+    shape[axis], shape[-2] = shape[-2], shape[axis]
+    return Temp(tuple(shape), spec.dtype)
+
+
+def _product(p: Any, call: CallSpec) -> list[Temp]:
+    return [_moved(p, call.outputs[0])]
+
+
+def _factors(p: Any, call: CallSpec) -> list[Temp]:
+    return [_moved(p, spec) for spec in call.outputs[:2]]
+
+
+@gemm.compute(temps=_product)
+@gemm2.compute(temps=_product)
 def _(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    xp, (product,) = ctx.xp, ctx.temp
     a, b, *c, out = _operands(p, [*inputs, outputs[0]])
-    product = (turned(a) if p.transpose_a else a) @ (turned(b) if p.transpose_b else b)
-    product *= p.alpha
+    xp.matmul(turned(a) if p.transpose_a else a, turned(b) if p.transpose_b else b, out=product)
     if c:
-        product += p.beta * c[0]
-    out[...] = product
+        product *= p.alpha
+        xp.multiply(c[0], p.beta, out=out)
+        out += product
+    else:
+        xp.multiply(product, p.alpha, out=out)
 
 
-@gemm_backward.compute(allocates=SUM)
-@gemm2_backward.compute(allocates=SUM)
+@gemm_backward.compute(temps=_factors)
+@gemm2_backward.compute(temps=_factors)
 def _(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    xp, (left_product, right_product) = ctx.xp, ctx.temp
     g, a, b = _operands(p, inputs[:3])
     ga, gb = (None if out is None else _operands(p, [out])[0] for out in outputs[:2])
     if ga is not None:
         right = b if p.transpose_b else turned(b)
-        ga[...] = p.alpha * (turned(right) @ turned(g) if p.transpose_a else g @ right)
+        xp.matmul(*((turned(right), turned(g)) if p.transpose_a else (g, right)), out=left_product)
+        xp.multiply(left_product, p.alpha, out=ga)
     if gb is not None:
         left = a if p.transpose_a else turned(a)
-        gb[...] = p.alpha * (turned(g) @ turned(left) if p.transpose_b else left @ g)
+        xp.matmul(*((turned(g), turned(left)) if p.transpose_b else (left, g)), out=right_product)
+        xp.multiply(right_product, p.alpha, out=gb)
     if len(outputs) == 3 and outputs[2] is not None:
-        ctx.xp.multiply(inputs[0], p.beta, out=outputs[2])
+        xp.multiply(inputs[0], p.beta, out=outputs[2])
 
 
 @syrk.compute()
@@ -150,8 +170,13 @@ def _(p: SyrkParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     out *= p.alpha
 
 
-@syrk_backward.compute(allocates=SUM)
+def _both(p: SyrkParams, call: CallSpec) -> list[Temp]:
+    return [Temp(call.inputs[0].shape, call.inputs[0].dtype)]
+
+
+@syrk_backward.compute(temps=_both)
 def _(p: SyrkParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    (g, a), (out,) = inputs, outputs
-    both = p.alpha * (g + turned(g))
+    (g, a), (out,), (both,) = inputs, outputs, ctx.temp
+    ctx.xp.add(g, turned(g), out=both)
+    both *= p.alpha
     ctx.xp.matmul(*((a, both) if p.transpose else (both, a)), out=out)

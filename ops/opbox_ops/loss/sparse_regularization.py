@@ -17,7 +17,8 @@ from pydantic import Field as Range
 
 from opbox_protocol.errors import ShapeError
 
-from ..compute import Array, Arrays, OpContext, Outputs
+from ..accumulation import accumulation_type
+from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..gradient import backward_node
 from ..infer import ShapeList, all_same_float, show_shape
 from ..node import Entry, Node
@@ -68,12 +69,25 @@ def _(p: SparseRegularizationParams, ctx: OpContext, inputs: Arrays, outputs: Ou
         outputs[0][...] = inputs[0]
 
 
-@backward.compute(allocates="means, one value a unit")
+def _back_temps(p: SparseRegularizationParams, call: CallSpec) -> list[Temp]:
+    moving = call.inputs[2]
+    own = Temp(moving.shape, moving.dtype)
+    return [Temp(moving.shape, accumulation_type(moving.dtype)), own, own]
+
+
+@backward.compute(temps=_back_temps)
 def _(p: SparseRegularizationParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    gout, data, moving = inputs
+    xp, (gout, data, moving), (mean, pull, term) = ctx.xp, inputs, ctx.temp
     if data.size:
+        xp.sum(data, axis=(0, *range(2, data.ndim)), dtype=mean.dtype, out=mean)
+        mean /= data.size // len(mean)
+        pull[...] = mean
+        pull *= 1 - p.momentum
         moving *= p.momentum
-        moving += (1 - p.momentum) * data.mean(axis=(0, *range(2, data.ndim)))
+        moving += pull
     if outputs[0] is not None:
-        pull = p.penalty * ((1 - p.sparseness_target) / (1 - moving) - p.sparseness_target / moving)
-        ctx.xp.add(gout, _spread(pull, data.ndim), out=outputs[0], casting="same_kind")
+        xp.subtract(1, moving, out=pull)
+        xp.divide(1 - p.sparseness_target, pull, out=pull)
+        pull -= xp.divide(p.sparseness_target, moving, out=term)
+        pull *= p.penalty
+        xp.add(gout, _spread(pull, data.ndim), out=outputs[0], casting="same_kind")

@@ -76,27 +76,35 @@ def _types(p: BatchNormV1Params, ins: TypeList, outs: TypeList) -> None:
 
 
 def _temps(data: int) -> Any:
+    """Two arrays like data and three of a value a channel, in the type of the statistics."""
+
     def rule(p: BatchNormV1Params, call: CallSpec) -> Sequence[Temp]:
-        return [Temp(call.inputs[data].shape, accumulation_type(call.inputs[data].dtype))] * 2
+        shape, dtype = call.inputs[data].shape, accumulation_type(call.inputs[data].dtype)
+        return [Temp(shape, dtype)] * 2 + [Temp(shape[1:2], dtype)] * 3
 
     return rule
 
 
 def _forward(p: BatchNormV1Params, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    xp, (data, gamma, beta, moving_mean, moving_var), (x, square) = ctx.xp, inputs, ctx.temp
+    xp, (data, gamma, beta, moving_mean, moving_var) = ctx.xp, inputs
+    x, square, mean, var, scale = ctx.temp
     if p.fix_gamma and getattr(gamma.flags, "writeable", True):
         gamma[...] = 1
-    mean, var = moving_mean, moving_var
     if ctx.is_train and not p.use_global_stats:
         axes, n = _channels(data.ndim), max(1, data.size // max(1, data.shape[1]))
-        mean = data.sum(axis=axes, dtype=x.dtype) / n
+        xp.sum(data, axis=axes, dtype=x.dtype, out=mean)
+        mean /= n
         xp.subtract(data, _spread(mean, data.ndim), out=x)
         xp.multiply(x, x, out=square)
-        var = square.sum(axis=axes) / n
+        xp.sum(square, axis=axes, out=var)
+        var /= n
     else:
+        mean, var = moving_mean, moving_var
         xp.subtract(data, _spread(mean, data.ndim), out=x)
     if outputs[0] is not None:
-        scale = 1 / xp.sqrt(var + p.eps) if p.fix_gamma else gamma / xp.sqrt(var + p.eps)
+        xp.add(var, p.eps, out=scale)
+        xp.sqrt(scale, out=scale)
+        xp.divide(1 if p.fix_gamma else gamma, scale, out=scale)
         x *= _spread(scale, data.ndim)
         x += _spread(beta, data.ndim)
         outputs[0][...] = x
@@ -106,32 +114,39 @@ def _forward(p: BatchNormV1Params, ctx: OpContext, inputs: Arrays, outputs: Outp
 
 
 def _backward(p: BatchNormV1Params, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    xp, (x, product) = ctx.xp, ctx.temp
+    xp, (x, product, inverse, ggamma, gbeta) = ctx.xp, ctx.temp
     gout, data, gamma, mean, var, moving_mean, moving_var = inputs
     axes, n = _channels(data.ndim), max(1, data.size // max(1, data.shape[1]))
     of_batch = ctx.is_train and not p.use_global_stats
-    inverse = 1 / xp.sqrt(var + p.eps)
+    xp.add(var, p.eps, out=inverse)
+    xp.sqrt(inverse, out=inverse)
+    xp.divide(1, inverse, out=inverse)
     xp.subtract(data, _spread(mean, data.ndim), out=x)
     x *= _spread(inverse, data.ndim)
     xp.multiply(gout, x, out=product)
-    ggamma, gbeta = product.sum(axis=axes), gout.sum(axis=axes, dtype=x.dtype)
-    if outputs[0] is not None:
-        if of_batch:
-            x *= _spread(ggamma / -n, data.ndim)
-            x += gout
-            x -= _spread(gbeta / n, data.ndim)
-        else:
-            x[...] = gout
-        x *= _spread(inverse if p.fix_gamma else inverse * gamma, data.ndim)
-        outputs[0][...] = x
+    xp.sum(product, axis=axes, out=ggamma)
+    xp.sum(gout, axis=axes, dtype=x.dtype, out=gbeta)
     if outputs[1] is not None:
         outputs[1][...] = 0 if p.fix_gamma else ggamma
     if outputs[2] is not None:
         outputs[2][...] = gbeta
+    if outputs[0] is not None:
+        if of_batch:
+            ggamma /= -n
+            gbeta /= n
+            x *= _spread(ggamma, data.ndim)
+            x += gout
+            x -= _spread(gbeta, data.ndim)
+        else:
+            x[...] = gout
+        if not p.fix_gamma:
+            inverse *= gamma
+        x *= _spread(inverse, data.ndim)
+        outputs[0][...] = x
     if of_batch and data.size:
         for moving, batch in ((moving_mean, mean), (moving_var, var)):
             moving *= p.momentum
-            moving += batch * (1 - p.momentum)
+            moving += xp.multiply(batch, 1 - p.momentum, out=gbeta)
 
 
 def _register(name: str, params: type[BatchNormV1Params], aliases: tuple[str, ...] = ()) -> Op:
@@ -156,8 +171,8 @@ def _register(name: str, params: type[BatchNormV1Params], aliases: tuple[str, ..
         inputs = [ograds[0], data, gamma, Entry(node, 1), Entry(node, 2), *moving]
         return backward_node(f"_backward_{name}", node, inputs)
 
-    op.compute(temps=_temps(0), allocates="statistics, one value a channel")(_forward)
-    backward.compute(temps=_temps(1), allocates="statistics, one value a channel")(_backward)
+    op.compute(temps=_temps(0))(_forward)
+    backward.compute(temps=_temps(1))(_backward)
     return op
 
 

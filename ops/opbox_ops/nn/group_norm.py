@@ -14,18 +14,18 @@ Wu and He, "Group Normalization" (2018); Ulyanov et al., "Instance Normalization
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from opbox_protocol.errors import ShapeError
 
 from ..accumulation import accumulation_type
-from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
+from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
 from ..gradient import backward_node
-from ..infer import ShapeList, TypeList, show_shape
+from ..infer import ShapeList, TypeList, show_shape, size_of
 from ..node import Entry, Node
 from ..params import Bool, Field, Float, Params, PositiveInt
 from ..registry import Op, Slot, register, register_backward, when
-from .standardise import gradient, standardise
+from .standardise import Work, gradient, standardise
 
 
 class GroupNormParams(Params):
@@ -92,18 +92,29 @@ def _grouped(array: Array, groups: int) -> Array:
     return array.reshape(batch, groups, array.size // (batch * groups) if batch and groups else 0)
 
 
-def _temps(data: int, count: int) -> Any:
-    def rule(p: AnyParams, call: CallSpec) -> Sequence[Temp]:
-        return [Temp(call.inputs[data].shape, accumulation_type(call.inputs[0].dtype))] * count
+def _work(data: ArraySpec, gamma: ArraySpec) -> list[Temp]:
+    """What `standardise` works in."""
+    dtype, groups = accumulation_type(data.dtype), size_of(gamma.shape)
+    statistic = Temp((data.shape[0], groups, 1), dtype)
+    return [Temp(data.shape, dtype), Temp(data.shape, dtype), statistic, statistic]
 
-    return rule
+
+def _temps(p: AnyParams, call: CallSpec) -> Sequence[Temp]:
+    return _work(call.inputs[0], call.inputs[1])
+
+
+def _back_temps(p: AnyParams, call: CallSpec) -> Sequence[Temp]:
+    work = _work(call.inputs[1], call.inputs[2])
+    return [*work, work[0], work[2], Temp(call.inputs[2].shape, work[0].dtype)]
 
 
 def _forward(p: AnyParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     groups = inputs[1].size
-    x, square = (_grouped(temp, groups) for temp in ctx.temp)
-    mean, std = standardise(ctx.xp, _grouped(inputs[0], groups), p.eps, x, square)
+    x, product, mean, std = ctx.temp
+    work = Work(_grouped(x, groups), _grouped(product, groups), mean, std)
+    standardise(ctx.xp, _grouped(inputs[0], groups), p.eps, work)
     if outputs[0] is not None:
+        x = work.x
         x *= inputs[1][:, None]
         ctx.xp.add(x, inputs[2][:, None], out=_grouped(outputs[0], groups), casting="same_kind")
     for target, values in zip(outputs[1:], (mean, std), strict=False):
@@ -115,16 +126,17 @@ def _backward(p: AnyParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) ->
     xp, gamma = ctx.xp, inputs[2]
     groups = gamma.size
     gout, data = (_grouped(array, groups) for array in inputs[:2])
-    x, product, g = (_grouped(temp, groups) for temp in ctx.temp)
-    _, std = standardise(xp, data, p.eps, x, product)
+    x, product, mean, std, wide_g, middle, total = ctx.temp
+    work, g = Work(_grouped(x, groups), _grouped(product, groups), mean, std), _grouped(wide_g, groups)
+    standardise(xp, data, p.eps, work)
     if outputs[1] is not None:
-        xp.multiply(gout, x, out=product)
-        outputs[1][...] = product.sum(axis=(0, 2))
+        xp.multiply(gout, work.x, out=work.product)
+        outputs[1][...] = xp.sum(work.product, axis=(0, 2), out=total)
     if outputs[2] is not None:
-        outputs[2][...] = gout.sum(axis=(0, 2), dtype=x.dtype)
+        outputs[2][...] = xp.sum(gout, axis=(0, 2), dtype=total.dtype, out=total)
     if outputs[0] is not None:
         xp.multiply(gout, gamma[:, None], out=g)
-        gradient(xp, g, x, std, product)
+        gradient(xp, g, work, middle)
         _grouped(outputs[0], groups)[...] = g
 
 
@@ -137,8 +149,8 @@ def _attach(op: Op, params: type[Params]) -> None:
     def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
         return backward_node(name, node, [ograds[0], *node.inputs[:2]])
 
-    op.compute(temps=_temps(0, 2), allocates="mean and std, one value a group")(_forward)
-    backward.compute(temps=_temps(1, 3), allocates="mean and std, one value a group")(_backward)
+    op.compute(temps=_temps)(_forward)
+    backward.compute(temps=_back_temps)(_backward)
 
 
 _attach(group_norm, GroupNormParams)

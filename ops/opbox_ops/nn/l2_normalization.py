@@ -18,7 +18,7 @@ from typing import Literal
 from opbox_protocol.errors import ShapeError
 
 from ..accumulation import accumulation_type
-from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
+from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
 from ..gradient import backward_node
 from ..infer import ShapeList, all_same_float, show_shape
 from ..node import Entry, Node
@@ -61,12 +61,14 @@ def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
     return backward_node("_backward_L2Normalization", node, [ograds[0], *node.entries()])
 
 
+def _work(p: L2NormalizationParams, data: ArraySpec) -> list[Temp]:
+    """An array like data and one like the norms, in the type that is summed in."""
+    axes, dtype = _axes(p, len(data.shape)), accumulation_type(data.dtype)
+    return [Temp(data.shape, dtype), Temp(tuple(1 if a in axes else d for a, d in enumerate(data.shape)), dtype)]
+
+
 def _temps(p: L2NormalizationParams, call: CallSpec) -> Sequence[Temp]:
-    return [Temp(call.outputs[0].shape, accumulation_type(call.inputs[0].dtype))]
-
-
-def _back_temps(p: L2NormalizationParams, call: CallSpec) -> Sequence[Temp]:
-    return [Temp(call.inputs[0].shape, accumulation_type(call.inputs[0].dtype))]
+    return _work(p, call.inputs[0])
 
 
 def _spread(p: L2NormalizationParams, norm: Array, ndim: int) -> Array:
@@ -76,11 +78,11 @@ def _spread(p: L2NormalizationParams, norm: Array, ndim: int) -> Array:
     return norm.reshape(tuple(1 if a in axes else next(lengths) for a in range(ndim)))
 
 
-@op.compute(temps=_temps, allocates="the norms, one value a part")
+@op.compute(temps=_temps)
 def _(p: L2NormalizationParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    xp, data, square = ctx.xp, inputs[0], ctx.temp[0]
+    xp, data, (square, norm) = ctx.xp, inputs[0], ctx.temp
     xp.multiply(data, data, out=square, dtype=square.dtype)
-    norm = square.sum(axis=_axes(p, data.ndim), keepdims=True)
+    xp.sum(square, axis=_axes(p, data.ndim), keepdims=True, out=norm)
     norm += p.eps
     xp.sqrt(norm, out=norm)
     if outputs[0] is not None:
@@ -90,14 +92,14 @@ def _(p: L2NormalizationParams, ctx: OpContext, inputs: Arrays, outputs: Outputs
         outputs[1][...] = norm.reshape(outputs[1].shape)
 
 
-@backward.compute(temps=_back_temps, allocates="a sum for each part")
+@backward.compute(temps=_temps)
 def _(p: L2NormalizationParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     if outputs[0] is None:
         return
     gout, out, norm = inputs
-    product = ctx.temp[0]
+    product, total = ctx.temp
     ctx.xp.multiply(gout, out, out=product, dtype=product.dtype)
-    total = product.sum(axis=_axes(p, out.ndim), keepdims=True)
+    ctx.xp.sum(product, axis=_axes(p, out.ndim), keepdims=True, out=total)
     ctx.xp.multiply(out, total, out=product)
     ctx.xp.subtract(gout, product, out=product)
     product /= _spread(p, norm, out.ndim)

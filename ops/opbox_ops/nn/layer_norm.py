@@ -14,13 +14,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..accumulation import accumulation_type
-from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
+from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
 from ..gradient import backward_node
 from ..infer import ShapeList, TypeList, canonical_axis
 from ..node import Entry, Node
 from ..params import Bool, Field, Float, Int, Params
 from ..registry import Slot, register, register_backward, when
-from .standardise import gradient, standardise
+from .standardise import Work, gradient, standardise, widened
 
 
 class LayerNormParams(Params):
@@ -73,12 +73,21 @@ def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
     return backward_node("_backward_LayerNorm", node, [ograds[0], *node.inputs[:2]])
 
 
-def _two(p: LayerNormParams, call: CallSpec) -> Sequence[Temp]:
-    return [Temp(call.outputs[0].shape, accumulation_type(call.inputs[0].dtype))] * 2
+def _work(p: LayerNormParams, data: ArraySpec) -> list[Temp]:
+    """What `standardise` works in."""
+    axis, dtype = canonical_axis(p.axis, len(data.shape)), accumulation_type(data.dtype)
+    statistic = tuple(1 if a == axis else d for a, d in enumerate(data.shape))
+    return [Temp(data.shape, dtype), Temp(data.shape, dtype), Temp(statistic, dtype), Temp(statistic, dtype)]
 
 
-def _three(p: LayerNormParams, call: CallSpec) -> Sequence[Temp]:
-    return [Temp(call.inputs[1].shape, accumulation_type(call.inputs[0].dtype))] * 3
+def _temps(p: LayerNormParams, call: CallSpec) -> Sequence[Temp]:
+    work = _work(p, call.inputs[0])
+    return [*work, Temp(call.inputs[1].shape, work[0].dtype)]
+
+
+def _back_temps(p: LayerNormParams, call: CallSpec) -> Sequence[Temp]:
+    work = _work(p, call.inputs[1])
+    return [*work, work[0], work[2], Temp(call.inputs[2].shape, work[0].dtype)]
 
 
 def _rows(p: LayerNormParams, array: Array) -> Array:
@@ -86,32 +95,34 @@ def _rows(p: LayerNormParams, array: Array) -> Array:
     return array if p.axis in (-1, array.ndim - 1) else array.swapaxes(p.axis, -1)
 
 
-@op.compute(temps=_two, allocates="mean and std, where they are hidden")
+@op.compute(temps=_temps)
 def _(p: LayerNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     data, gamma, beta = _rows(p, inputs[0]), inputs[1], inputs[2]
-    x, square = (_rows(p, temp) for temp in ctx.temp)
-    mean, std = standardise(ctx.xp, data, p.eps, x, square)
+    work, parameter = Work(*(_rows(p, temp) for temp in ctx.temp[:4])), ctx.temp[4]
+    standardise(ctx.xp, data, p.eps, work)
     if outputs[0] is not None:
-        x *= gamma
-        ctx.xp.add(x, beta, out=_rows(p, outputs[0]), casting="same_kind")
-    for target, values in ((outputs[1], mean), (outputs[2], std)):
+        x = work.x
+        x *= widened(gamma, parameter)
+        ctx.xp.add(x, widened(beta, parameter), out=_rows(p, outputs[0]), casting="same_kind")
+    for target, values in ((outputs[1], work.mean), (outputs[2], work.std)):
         if target is not None:
             _rows(p, target)[...] = values
 
 
-@backward.compute(temps=_three, allocates="mean and std")
+@backward.compute(temps=_back_temps)
 def _(p: LayerNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     xp = ctx.xp
     gout, data, gamma = _rows(p, inputs[0]), _rows(p, inputs[1]), inputs[2]
-    x, product, g = (_rows(p, temp) for temp in ctx.temp)
-    _, std = standardise(xp, data, p.eps, x, product)
-    leading = tuple(range(data.ndim - 1))
+    *work_temps, g, middle = (_rows(p, temp) for temp in ctx.temp[:6])
+    work, total = Work(*work_temps), ctx.temp[6]
+    standardise(xp, data, p.eps, work)
+    leading, gout = tuple(range(data.ndim - 1)), widened(gout, g)
     if outputs[1] is not None:
-        xp.multiply(gout, x, out=product)
-        outputs[1][...] = product.sum(axis=leading)
+        xp.multiply(gout, work.x, out=work.product)
+        outputs[1][...] = xp.sum(work.product, axis=leading, out=total)
     if outputs[2] is not None:
-        outputs[2][...] = gout.sum(axis=leading, dtype=x.dtype)
+        outputs[2][...] = xp.sum(gout, axis=leading, out=total)
     if outputs[0] is not None:
-        xp.multiply(gout, gamma, out=g)
-        gradient(xp, g, x, std, product)
+        xp.multiply(gout, widened(gamma, total), out=g)
+        gradient(xp, g, work, middle)
         _rows(p, outputs[0])[...] = g

@@ -8,40 +8,62 @@ g, the gradient of x:
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..compute import Array
 
-__all__ = ["gradient", "standardise"]
+__all__ = ["Work", "gradient", "standardise", "widened"]
 
 
-def standardise(xp: Any, data: Array, eps: float, x: Array, square: Array) -> tuple[Array, Array]:
-    """Write the standardised `data` (…, n) to `x`, and return mean and std (…, 1).
+class Work(NamedTuple):
+    """Arrays to work in, of data's wide type.
 
-    `x` and `square`, which is worked in, are arrays of data's shape in its wide type.
+    Attributes:
+        x, product: of data's shape (…, n).
+        mean, std: (…, 1).
     """
-    n = max(1, data.shape[-1])
-    mean = xp.sum(data, axis=-1, keepdims=True, dtype=x.dtype)
+
+    x: Array
+    product: Array
+    mean: Array
+    std: Array
+
+
+def widened(array: Array, wide: Array) -> Array:
+    """The array, or `wide` with its values where the types differ: NumPy would convert it in memory of its own."""
+    if array.dtype == wide.dtype:
+        return array
+    wide[...] = array
+    return wide
+
+
+def standardise(xp: Any, data: Array, eps: float, work: Work) -> None:
+    """Write the standardised `data` to `work.x`, its mean and std to `work.mean` and `work.std`."""
+    n, x, mean, std = max(1, data.shape[-1]), work.x, work.mean, work.std
+    data = widened(data, x)
+    xp.sum(data, axis=-1, keepdims=True, out=mean)
     mean /= n
     xp.subtract(data, mean, out=x)
-    xp.multiply(x, x, out=square)
-    std = xp.sum(square, axis=-1, keepdims=True)
+    xp.multiply(x, x, out=work.product)
+    xp.sum(work.product, axis=-1, keepdims=True, out=std)
     std /= n
     std += eps
     xp.sqrt(std, out=std)
     x /= std
-    return mean, std
 
 
-def gradient(xp: Any, g: Array, x: Array, std: Array, product: Array) -> None:
-    """Overwrite `g` (…, n), the gradient of `x`, with that of data; `product` is worked in."""
-    n = max(1, g.shape[-1])
-    xp.multiply(g, x, out=product)
-    along = xp.sum(product, axis=-1, keepdims=True)
+def gradient(xp: Any, g: Array, work: Work, middle: Array) -> None:
+    """Overwrite `g` (…, n), the gradient of `work.x`, with that of data.
+
+    `middle` (…, 1) is worked in, and so are the mean and the product of `work`.
+    """
+    n, product, along = max(1, g.shape[-1]), work.product, work.mean
+    xp.multiply(g, work.x, out=product)
+    xp.sum(product, axis=-1, keepdims=True, out=along)
     along /= n
-    middle = xp.sum(g, axis=-1, keepdims=True)
+    xp.sum(g, axis=-1, keepdims=True, out=middle)
     middle /= n
-    xp.multiply(x, along, out=product)
+    xp.multiply(work.x, along, out=product)
     g -= middle
     g -= product
-    g /= std
+    g /= work.std

@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from opbox_protocol.errors import ParamError
 
 from ..accumulation import accumulation_type
@@ -71,58 +73,67 @@ def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
 
 
 def _temps(data: int) -> Any:
+    """An array like data, one of its means, and for whole numbers one more like data, to divide in."""
+
     def rule(p: MomentsParams, call: CallSpec) -> Sequence[Temp]:
-        dtype = call.inputs[data].dtype
-        return [Temp(call.inputs[data].shape, "int64" if dtype.kind in "iu" else accumulation_type(dtype))]
+        shape, dtype = call.inputs[data].shape, call.inputs[data].dtype
+        whole = dtype.kind in "iu"
+        wide = np.dtype(np.int64) if whole else accumulation_type(dtype)
+        mean = kept_dims(shape, _axes(p, len(shape)))
+        return [Temp(shape, wide), Temp(mean, wide), *[Temp(shape, wide)] * whole]
 
     return rule
 
 
-def _divide(xp: Any, total: Array, n: int) -> None:
-    """total / n in place; whole numbers are cut off, as C does it."""
-    if total.dtype.kind == "i":
-        xp.copyto(total, xp.sign(total) * (abs(total) // n))
+def _divide(xp: Any, total: Array, n: int, scratch: Arrays) -> None:
+    """total / n in place; whole numbers are cut off, as C does it, in `scratch`, which is no smaller."""
+    if scratch:
+        quotient = scratch[0].reshape(-1)[: total.size].reshape(total.shape)
+        xp.absolute(total, out=quotient)
+        quotient //= n
+        xp.sign(total, out=total)
+        total *= quotient
     else:
         total /= n
 
 
-def _centred(p: MomentsParams, xp: Any, data: Array, centred: Array) -> tuple[Array, tuple[int, ...], int]:
-    """Write data - mean; the mean, the axes, and how many elements a mean is taken over."""
+def _centre(p: MomentsParams, xp: Any, data: Array, work: Arrays) -> tuple[tuple[int, ...], int]:
+    """Write data - mean and the mean to `work`; the axes, and how many elements a mean is taken over."""
     axes = _axes(p, data.ndim)
     n = 1
     for axis in axes:
         n *= data.shape[axis]
-    mean = data.sum(axis=axes, keepdims=True, dtype=centred.dtype)
-    _divide(xp, mean, max(1, n))
+    centred, mean, *scratch = work
+    xp.sum(data, axis=axes, keepdims=True, dtype=centred.dtype, out=mean)
+    _divide(xp, mean, max(1, n), scratch)
     xp.subtract(data, mean, out=centred)
-    return mean, axes, max(1, n)
+    return axes, max(1, n)
 
 
-@op.compute(temps=_temps(0), allocates="the means in the type that is summed in")
+@op.compute(temps=_temps(0))
 def _(p: MomentsParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    centred = ctx.temp[0]
-    mean, axes, n = _centred(p, ctx.xp, inputs[0], centred)
+    xp, (centred, mean, *scratch) = ctx.xp, ctx.temp
+    axes, n = _centre(p, xp, inputs[0], ctx.temp)
     if outputs[0] is not None:
         outputs[0][...] = mean.reshape(outputs[0].shape)
     if outputs[1] is not None:
-        ctx.xp.multiply(centred, centred, out=centred)
-        variance = centred.sum(axis=axes, keepdims=True, dtype=centred.dtype)
-        _divide(ctx.xp, variance, n)
+        xp.multiply(centred, centred, out=centred)
+        variance = xp.sum(centred, axis=axes, keepdims=True, dtype=centred.dtype, out=mean)
+        _divide(xp, variance, n, scratch)
         outputs[1][...] = variance.reshape(outputs[1].shape)
 
 
-@backward.compute(temps=_temps(2), allocates="the means in the type that is summed in")
+@backward.compute(temps=_temps(2))
 def _(p: MomentsParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     if outputs[0] is None:
         return
     gmean, gvar, data = inputs
-    centred = ctx.temp[0]
-    _, axes, n = _centred(p, ctx.xp, data, centred)
-    shape = kept_dims(data.shape, axes)
-    centred *= gvar.reshape(shape)
+    xp, (centred, share, *scratch) = ctx.xp, ctx.temp
+    _, n = _centre(p, xp, data, ctx.temp)
+    centred *= gvar.reshape(share.shape)
     centred *= 2
-    _divide(ctx.xp, centred, n)
-    share = gmean.astype(centred.dtype).reshape(shape)
-    _divide(ctx.xp, share, n)
+    _divide(xp, centred, n, scratch)
+    share[...] = gmean.reshape(share.shape)
+    _divide(xp, share, n, scratch)
     centred += share
     outputs[0][...] = centred

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..accumulation import accumulation_type
 from ..compute import Arrays, CallSpec, OpContext, Outputs, Temp
-from ..infer import ShapeList, TypeList, all_same_shape
+from ..infer import ShapeList, TypeList, all_same_shape, size_of
 from ..params import Field, Float, Params, PositiveInt
 from ..registry import Slot, Variadic, register
 from .steps import scaled
@@ -86,10 +86,21 @@ def _(p: CountParams, ins: TypeList, outs: TypeList) -> None:
             dtype = ins.merge(i, dtype)
 
 
-@sum_sq.compute(allocates="the products of numbers that are not float32")
+def _sum_temps(p: CountParams, call: CallSpec) -> list[Temp]:
+    """Room for the largest array in the type that is summed in, where that is another than the arrays'."""
+    dtype = call.inputs[0].dtype
+    wide = accumulation_type(dtype)
+    return [] if wide == dtype else [Temp((max(size_of(array.shape) for array in call.inputs),), wide)]
+
+
+@sum_sq.compute(temps=_sum_temps)
 def _(p: CountParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     for i, array in enumerate(inputs):
-        flat = array.reshape(-1).astype(accumulation_type(array.dtype), copy=False)
+        flat = array.reshape(-1)
+        if ctx.temp:
+            wide = ctx.temp[0][: flat.size]
+            wide[...] = flat
+            flat = wide
         outputs[0][i] = flat @ flat
 
 
@@ -134,15 +145,25 @@ def _(p: GroupAdagradParams, ins: ShapeList, outs: ShapeList) -> None:
     ins.merge(2, (rows, 1))
 
 
-@adagrad.compute(allocates="the means of rows")
+def _adagrad_temps(p: GroupAdagradParams, call: CallSpec) -> list[Temp]:
+    weight = call.inputs[0]
+    rows = weight.shape[0] if weight.shape else 0
+    dtype = accumulation_type(weight.dtype)
+    whole = Temp((rows, size_of(weight.shape) // max(rows, 1)), dtype)
+    return [whole, whole, Temp((rows, 1), dtype)]
+
+
+@adagrad.compute(temps=_adagrad_temps)
 def _(p: GroupAdagradParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    xp, (weight, grad, history) = ctx.xp, inputs
-    rows = len(weight)
-    d = xp.empty((rows, weight.size // max(rows, 1)), accumulation_type(weight.dtype))
+    xp, (weight, grad, history), (d, square, row) = ctx.xp, inputs, ctx.temp
     scaled(xp, grad.reshape(d.shape), p.rescale_grad, p.clip_gradient, d)
     if d.size:
-        history += (d * d).mean(axis=1, keepdims=True)
+        xp.multiply(d, d, out=square)
+        xp.sum(square, axis=1, keepdims=True, out=row)
+        row /= d.shape[1]
+        history += row
     d *= p.lr
-    d /= xp.sqrt(history.astype(d.dtype, copy=False) + p.epsilon)
+    xp.add(history, p.epsilon, out=row, dtype=row.dtype)
+    d /= xp.sqrt(row, out=row)
     if outputs[0] is not None:
-        outputs[0][...] = weight - d.reshape(weight.shape)
+        outputs[0][...] = xp.subtract(weight.reshape(d.shape), d, out=d).reshape(weight.shape)
