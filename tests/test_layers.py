@@ -92,6 +92,32 @@ def test_service_folders_import_downwards() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def _modules_imported(path: Path, package: str, modules: dict[str, Path]) -> set[str]:
+    """The modules of its own package that a file imports; a name that is none is looked for in the module above."""
+    names = set()
+    for name in _imports(path, package):
+        while name and name not in modules:
+            name = name.rpartition(".")[0]
+        names.add(name)
+    return names
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_circles(package: str) -> None:
+    root = ROOT / PACKAGES[package]
+    modules = {}
+    for path in sorted((root / package).rglob("*.py")):
+        parts = path.relative_to(root).with_suffix("").parts
+        modules[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    above = {name: _modules_imported(path, package, modules) - {name, ""} for name, path in modules.items()}
+    while True:
+        bottom = {name for name, imports in above.items() if not imports}
+        if not bottom:
+            break
+        above = {name: imports - bottom for name, imports in above.items() if name not in bottom}
+    assert not above, "import one another: " + "; ".join(f"{name}: {', '.join(sorted(above[name]))}" for name in above)
+
+
 def test_only_the_cupy_backend_imports_cupy() -> None:
     wrong = []
     for package, folder in PACKAGES.items():

@@ -39,7 +39,6 @@ __all__ = [
     "encode",
     "frame_size",
     "json_values",
-    "plain_json",
     "strict_json",
 ]
 
@@ -133,26 +132,6 @@ def encode(
 def frame_size(head: bytes, buffers: Sequence[memoryview]) -> int:
     """Bytes of an encoded frame."""
     return len(head) + sum(len(buffer) for buffer in buffers)
-
-
-def plain_json(
-    header: Mapping[str, Any],
-    tensors: Mapping[str, np.ndarray[Any, Any]],
-    key: str = "outputs",
-    non_finite: NonFinite = "string",
-) -> dict[str, Any]:
-    """The frame as one JSON object, tensors as flat `data` lists, for curl and browsers."""
-    complete = dict(header)
-    complete[key] = [
-        {
-            "name": name,
-            "shape": list(array.shape),
-            "datatype": datatype_of(array.dtype),
-            "data": json_values(array.reshape(-1), non_finite),
-        }
-        for name, array in tensors.items()
-    ]
-    return complete
 
 
 def json_values(flat: np.ndarray[Any, Any], non_finite: NonFinite) -> list[Any]:

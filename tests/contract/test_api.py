@@ -8,6 +8,7 @@ import pytest
 from opbox_protocol import wire
 from opbox_protocol.datatypes import DATATYPES
 from tests.contract.live import FC, IDENTITY, Live
+from tests.plain_json import plain_tensors
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 W = np.arange(12, dtype=np.float32).reshape(4, 3) / 7
@@ -21,7 +22,7 @@ def test_forward_runs_a_graph_on_tensors_sent_as_bytes(server: Live) -> None:
 
 
 def test_forward_runs_a_graph_on_numbers_in_json(server: Live) -> None:
-    inputs = wire.plain_json({}, {"x": X, "w": W, "b": B}, "inputs")["inputs"]
+    inputs = plain_tensors({"x": X, "w": W, "b": B})
     answer = server.json("POST", "/v1/forward", {"graph": FC, "inputs": inputs})
     assert answer.http["content-type"] == "application/json"
     assert wire.HEADER_LENGTH not in answer.http
@@ -29,7 +30,7 @@ def test_forward_runs_a_graph_on_numbers_in_json(server: Live) -> None:
 
 
 def test_accept_asks_for_bytes_where_the_request_was_json(server: Live) -> None:
-    inputs = wire.plain_json({}, {"x": X}, "inputs")["inputs"]
+    inputs = plain_tensors({"x": X})
     answer = server.clients["ann"].post(
         "/v1/forward", json={"graph": IDENTITY, "inputs": inputs}, headers={"Accept": "application/octet-stream"}
     )

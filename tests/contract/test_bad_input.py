@@ -14,6 +14,7 @@ import pytest
 
 from opbox_protocol import wire
 from tests.contract.live import FC, IDENTITY, SLOW, TOKENS, Got, Live, got, symbol, var
+from tests.plain_json import plain_tensors
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 W = np.ones((4, 3), np.float32)
@@ -280,7 +281,7 @@ def test_nan_and_infinity_pass_through_unharmed(server: Live) -> None:
     x = np.array([np.nan, np.inf, -np.inf, -0.0, 1e-45], np.float32)
     answer = server.call("POST", "/v1/forward", {"graph": IDENTITY}, {"x": x})
     assert answer.tensors["y_output"].tobytes() == x.tobytes()
-    inputs = wire.plain_json({}, {"x": x}, "inputs")["inputs"]
+    inputs = plain_tensors({"x": x})
     body = json.dumps({"graph": IDENTITY, "inputs": inputs}).encode()
     plain = post(server, body)
     np.testing.assert_array_equal(plain.tensors["y_output"], x)

@@ -93,8 +93,8 @@ SIZED_BY_VALUES = frozenset(
         "_sample_unique_zipfian",
     ]
 )
-"""How much memory these need follows from the values of inputs, which no plan knows: rows that a mask leaves, draws that
-repeat, boxes that remain, the parts of a region."""
+"""How much memory these need follows from the values of inputs, which no plan knows: rows that a mask leaves, draws
+that repeat, boxes that remain, the parts of a region."""
 
 NOT_PLANNED_YET = frozenset(
     [

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from opbox_ops import registry
 from opbox_ops.backend import backend_for
 from opbox_ops.cache import CACHE_BYTES
-from opbox_ops.elementwise.family import derivative
 from opbox_ops.expression.evaluate import FEW_PIECES, FormulaKernel, piece, scratch
+from opbox_ops.expression.family import derivative
 from opbox_ops.expression.language import Expression, read, write
 from opbox_ops.expression.pointwise import Pointwise, program_of
 

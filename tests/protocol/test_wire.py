@@ -15,6 +15,7 @@ from opbox_protocol import wire
 from opbox_protocol.datatypes import DATATYPES
 from opbox_protocol.errors import WireError
 from opbox_protocol.excerpt import excerpt
+from tests.plain_json import plain_tensors
 
 
 def frame(header: dict[str, Any], tensors: dict[str, Any], key: str = "inputs") -> tuple[bytes, int]:
@@ -45,7 +46,7 @@ def test_every_datatype_goes_both_ways(datatype: str, shape: tuple[int, ...]) ->
     assert got.dtype == values.dtype
     assert got.shape == shape
     np.testing.assert_array_equal(got, values)
-    listed = wire.decode(json.dumps(wire.plain_json({}, {"x": values}, "inputs")).encode()).tensors["x"]
+    listed = wire.decode(json.dumps({"inputs": plain_tensors({"x": values})}).encode()).tensors["x"]
     assert listed.dtype == values.dtype
     np.testing.assert_array_equal(listed, values)
 
@@ -83,7 +84,7 @@ def test_not_a_number_passes_unharmed() -> None:
     values = np.array([np.nan, np.inf, -np.inf], np.float32)
     body, length = frame({}, {"x": values})
     np.testing.assert_array_equal(wire.decode(body, length).tensors["x"], values)
-    text = json.dumps(wire.plain_json({}, {"x": values}, "inputs")).encode()
+    text = json.dumps({"inputs": plain_tensors({"x": values})}).encode()
     np.testing.assert_array_equal(wire.decode(text).tensors["x"], values)
 
 

@@ -1,4 +1,4 @@
-"""Functions of two arrays whose shapes broadcast together: out = f(lhs, rhs), from the rows of `elementwise.binary`.
+"""Functions of two arrays whose shapes broadcast together: out = f(lhs, rhs), of the rows of `binary_functions`.
 
     (batch, channel, 1, 1) with (channel, height, width) -> (batch, channel, height, width)
 
@@ -7,8 +7,8 @@ The gradient of an operand is the elementwise gradient, summed over the axes alo
 
 from __future__ import annotations
 
-from ..elementwise.binary import ARRAYS, TABLE, Row, gradient_rule, gradients, reads
-from ..elementwise.family import forward, gradient_formulas
+from ..expression.binary_functions import ARRAYS, TABLE, Row, gradient_rule, gradients, reads
+from ..expression.family import forward, gradient_formulas
 from ..expression.gradient import pointwise_backward
 from ..expression.language import Expression
 from ..gradient import grad_zero

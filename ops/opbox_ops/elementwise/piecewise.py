@@ -16,6 +16,7 @@ import numpy as np
 
 from opbox_protocol.errors import DTypeError, ParamError
 
+from ..expression.family import backward, backward_with, derivative, forward
 from ..expression.language import Expression
 from ..expression.operators import pointwise
 from ..expression.pointwise import Pointwise
@@ -23,7 +24,6 @@ from ..infer import TypeList, all_same_shape, all_same_type, numeric_types
 from ..node import Entry, Node
 from ..params import Field, Float, Params
 from ..registry import register
-from .family import backward, backward_with, derivative, forward
 
 
 class ClipParams(Params):

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from ..expression.family import Derivative, backward, backward_with, derivative, forward
 from ..expression.language import Expression
 from ..gradient import grad_zero
 from ..infer import TypeList, summary
 from ..node import Entry, Node
 from ..params import Bool, Field, Float, Params, as_int64
 from ..registry import Op, register
-from .family import Derivative, backward, backward_with, derivative, forward
 
 __all__ = ["TABLE", "Row", "ScalarParams"]
 

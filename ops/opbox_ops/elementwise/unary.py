@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..expression.family import backward, backward_with, derivative, forward
 from ..expression.language import Expression
 from ..gradient import grad_zero
 from ..node import Entry, Node
 from ..params import NoParams
 from ..registry import Op, register
-from .family import backward, backward_with, derivative, forward
 
 __all__ = ["TABLE", "Row"]
 

@@ -1,7 +1,7 @@
 """Making operators of formulas: the forward operator and its gradient from one row of a table.
 
 A family (unary, binary, scalar, …) declares its inputs and formulas and calls `forward` and `backward`; what is
-common to all of them is here: type and shape rules, in-place options. `expression.pointwise` runs the formulas.
+common to all of them is here: type and shape rules, in-place options. `evaluate` runs the formulas.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ..expression.gradient import pointwise_backward
-from ..expression.language import Expression
-from ..expression.operators import pointwise
-from ..expression.pointwise import ExpressionRule, Pointwise
 from ..gradient import backward_node
 from ..infer import ShapeRule, TypeRule, all_same_shape, numeric_types
 from ..node import Entry, Node
 from ..params import Params
 from ..registry import Op, register_backward
+from .gradient import pointwise_backward
+from .language import Expression
+from .operators import pointwise
+from .pointwise import ExpressionRule, Pointwise
 
 __all__ = [
     "Derivative",
