@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Any, TypeAlias
 
-__all__ = ["DeviceTime", "DeviceTimes", "Row"]
+__all__ = ["DeviceTime", "DeviceTimes", "DeviceTimeRow"]
 
-Row: TypeAlias = "tuple[str, str, float, float, int]"
+DeviceTimeRow: TypeAlias = "tuple[str, str, float, float, int]"
 """Owner, device, seconds of waiting, seconds of running, number of runs."""
 DAY_S = 86_400.0
 
@@ -45,7 +45,7 @@ class DeviceTimes:
             sums.compute_s += compute_s
             sums.runs += runs
 
-    def take(self) -> list[Row]:
+    def take(self) -> list[DeviceTimeRow]:
         """The sums since the last time, for `add_rows` elsewhere."""
         with self._lock:
             taken, self._sums = self._sums, {}
@@ -71,7 +71,7 @@ class DeviceTimes:
             return dict(self._sums)
 
 
-def _checked(rows: Any) -> Iterable[Row]:
+def _checked(rows: Any) -> Iterable[DeviceTimeRow]:
     for row in rows:
         owner, device, queue_s, compute_s, runs = row
         numbers = (queue_s, compute_s, runs)

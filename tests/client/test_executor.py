@@ -52,6 +52,12 @@ def test_infer_type() -> None:
     assert net.infer_type_partial() == ([None] * 3, [None], [])
 
 
+def test_the_engine_knows_every_type_that_a_variable_may_have() -> None:
+    for dtype in ("int16", "uint16", "uint32", "uint64"):
+        data = mx.sym.Variable("x", shape=(2, 3), dtype=dtype)
+        assert mx.sym.Flatten(data).infer_type() == ([np.dtype(dtype).type], [np.dtype(dtype).type], [])
+
+
 def test_forward_and_backward_against_numpy() -> None:
     rng = np.random.default_rng(0)
     x, w = rng.standard_normal((4, 5)).astype("f"), rng.standard_normal((3, 5)).astype("f")

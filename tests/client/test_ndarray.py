@@ -182,6 +182,11 @@ def test_reshape_to_another_size(x: mx.NDArray) -> None:
     with pytest.raises(MXNetError, match="expected a shape of 6 elements"):
         x.reshape((4, 2))
     assert x.reshape((1, -1), reverse=True).shape == (1, 6)
+    # A code that splits an axis is read from the right too, by the method as by the operator.
+    y = mx.nd.zeros((6, 4))
+    assert y.reshape((-4, 2, 3, 0), reverse=True).shape == (2, 3, 4)
+    assert mx.nd.reshape(y, (-4, 2, 3, 0), reverse=True).shape == (2, 3, 4)
+    assert mx.nd.reshape(y.reshape((-1,))[:6], (-4, 2, 3), reverse=True).shape == (2, 3)
 
 
 def test_copies(x: mx.NDArray) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from opbox_ops import registry
 from opbox_ops.cuda.kernel import KERNELS as OWN
-from opbox_ops.cuda.kernel import TYPES, Kernel
+from opbox_ops.cuda.kernel import TYPES, KernelTemplate
 from opbox_ops.rtc import decorate
 from opbox_ops.rtc.options import checked_options
 from opbox_ops.rtc.translate import for_nvrtc
@@ -39,7 +39,7 @@ def test_update_operators(name: str) -> None:
 
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("kernel", OWN, ids=lambda kernel: kernel.name)
-def test_kernels_of_our_own(kernel: Kernel, dtype: str) -> None:
+def test_kernels_of_our_own(kernel: KernelTemplate, dtype: str) -> None:
     # As CuPy compiles: with functions for the device where nothing is said.
     assert compile_cuda(kernel.source(dtype), ("-default-device", "-ftz=true"))
 

@@ -14,7 +14,7 @@ from opbox_ops import registry
 from opbox_ops.backend import Backend, backend_for
 from opbox_ops.compute import Mode, OpContext
 from opbox_ops.cuda import convolution
-from opbox_ops.cuda.kernel import KERNELS, TYPES, Kernel
+from opbox_ops.cuda.kernel import KERNELS, TYPES, KernelTemplate
 from opbox_ops.rtc import parse_signature
 from opbox_ops.rtc.emulator import EmulatedModule
 from opbox_service.executor import bind
@@ -117,7 +117,7 @@ def compare_with_the_reference(case: Case, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
-def test_a_kernel_moves_no_less_than_it_must(kernel: Kernel) -> None:
+def test_a_kernel_moves_no_less_than_it_must(kernel: KernelTemplate) -> None:
     what, moved = kernel.example
     assert what
     assert moved().bytes >= moved().least > 0

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from opbox_ops.onednn import weight_gradient as module
-from opbox_ops.onednn.primitive import Memory
+from opbox_ops.onednn.primitive import MemoryFormat
 from opbox_ops.onednn.weight_gradient import weight_gradient
 from tests.allocations import counted
 
@@ -40,7 +40,7 @@ def gradient_of(window, last=False, own="jit:avx2", channels=CHANNELS):
     sizes = zip(SIZE, kernel, stride, dilate, pad, strict=True)
     out = tuple((n + 2 * q - d * (k - 1) - 1) // s + 1 for n, k, s, d, q in sizes)
     shapes = (BATCH, *SIZE, channels), (BATCH, *out, FILTERS)
-    memories = [Memory.plain(shape, "float32", (0, 3, 1, 2)) for shape in shapes]
+    memories = [MemoryFormat.plain(shape, "float32", (0, 3, 1, 2)) for shape in shapes]
     return weight_gradient(*memories, (stride, dilate, pad), kernel, last, own), shapes
 
 

@@ -9,12 +9,12 @@ ALLOCATE = {
     ),
     "contrib": (
         "_backward_contrib_count_sketch _backward_contrib_fft _backward_contrib_ifft "
-        "_backward_contrib_index_copy _backward_contrib_quadratic _backward_interleaved_matmul_encdec_qk "
+        "_backward_contrib_index_copy _backward_interleaved_matmul_encdec_qk "
         "_backward_interleaved_matmul_encdec_valatt _backward_interleaved_matmul_selfatt_qk "
         "_backward_interleaved_matmul_selfatt_valatt _contrib_allclose _contrib_boolean_mask "
         "_contrib_count_sketch _contrib_dequantize _contrib_fft _contrib_ifft _contrib_index_array "
         "_contrib_index_copy _contrib_interleaved_matmul_encdec_qk _contrib_interleaved_matmul_encdec_valatt "
-        "_contrib_interleaved_matmul_selfatt_qk _contrib_interleaved_matmul_selfatt_valatt _contrib_quadratic "
+        "_contrib_interleaved_matmul_selfatt_qk _contrib_interleaved_matmul_selfatt_valatt "
         "_contrib_quantize _onehot_encode all_finite fill_element_0index multi_all_finite"
     ),
     "counting": "_histogram _ravel_multi_index _unravel_index",
@@ -36,22 +36,17 @@ ALLOCATE = {
     "index": "_backward_sort argsort sort topk",
     "linalg": "_backward_batch_dot",
     "matrices": (
-        "_backward_linalg_det _backward_linalg_extractdiag _backward_linalg_extracttrian "
-        "_backward_linalg_gelqf _backward_linalg_gemm _backward_linalg_gemm2 _backward_linalg_inverse "
-        "_backward_linalg_makediag _backward_linalg_maketrian _backward_linalg_potrf _backward_linalg_potri "
-        "_backward_linalg_slogdet _backward_linalg_sumlogdiag _backward_linalg_syevd _backward_linalg_syrk "
-        "_backward_linalg_trmm _backward_linalg_trsm _linalg_det _linalg_extractdiag _linalg_extracttrian "
-        "_linalg_gelqf _linalg_gemm _linalg_gemm2 _linalg_inverse _linalg_makediag _linalg_maketrian "
+        "_backward_linalg_det _backward_linalg_extracttrian "
+        "_backward_linalg_gelqf _backward_linalg_inverse "
+        "_backward_linalg_maketrian _backward_linalg_potrf _backward_linalg_potri "
+        "_backward_linalg_slogdet _backward_linalg_sumlogdiag _backward_linalg_syevd "
+        "_backward_linalg_trmm _backward_linalg_trsm _linalg_det _linalg_extracttrian "
+        "_linalg_gelqf _linalg_inverse _linalg_maketrian "
         "_linalg_potrf _linalg_potri _linalg_slogdet _linalg_sumlogdiag _linalg_syevd _linalg_trmm "
         "_linalg_trsm"
     ),
     "multibox": "_contrib_MultiBoxDetection _contrib_MultiBoxPrior _contrib_MultiBoxTarget",
     "normalization": "_contrib_BatchNormWithReLU",
-    "normalization_layers": (
-        "BatchNorm_v1 GroupNorm InstanceNorm L2Normalization LayerNorm _backward_BatchNorm_v1 "
-        "_backward_GroupNorm _backward_InstanceNorm _backward_L2Normalization _backward_LayerNorm "
-        "_backward__contrib_SyncBatchNorm _backward_moments _contrib_SyncBatchNorm moments"
-    ),
     "random": (
         "_random_exponential _random_exponential_like _random_gamma _random_gamma_like "
         "_random_generalized_negative_binomial _random_generalized_negative_binomial_like "
@@ -72,11 +67,8 @@ ALLOCATE = {
         "_backward__contrib_DeformableConvolution _backward__contrib_ModulatedDeformableConvolution "
         "_contrib_DeformableConvolution _contrib_ModulatedDeformableConvolution"
     ),
-    "sequence": "CTCLoss SequenceLast _backward_IdentityAttachKLSparseReg _backward_SequenceLast",
-    "update_many": (
-        "_contrib_group_adagrad_update _multi_lamb_update _multi_mp_lamb_update lamb_update_phase2 "
-        "mp_lamb_update_phase2  multi_sum_sq"
-    ),
+    "sequence": "CTCLoss SequenceLast _backward_SequenceLast",
+    "update_many": ("_multi_lamb_update _multi_mp_lamb_update lamb_update_phase2 mp_lamb_update_phase2  multi_sum_sq"),
     "windows": (
         "Deconvolution _backward_Deconvolution _backward_Pooling_v1 "
         "_backward_contrib_AdaptiveAvgPooling2D _backward_contrib_BilinearResize2D "

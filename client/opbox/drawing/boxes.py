@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from .folding import Repeat, find_repeats
-from .network import Link, Network
+from .network import DrawnNetwork, Link
 
 __all__ = ["Card", "Edge", "Frame", "boxes_of"]
 
@@ -53,7 +53,7 @@ class Edge:
     target: int | None
 
 
-def boxes_of(network: Network, *, fold: bool = True) -> tuple[Frame, list[Edge]]:
+def boxes_of(network: DrawnNetwork, *, fold: bool = True) -> tuple[Frame, list[Edge]]:
     """The outermost scope of a network, and the edges between the vertices that are shown.
 
     Args:
@@ -64,7 +64,7 @@ def boxes_of(network: Network, *, fold: bool = True) -> tuple[Frame, list[Edge]]
 
 
 class _Boxes:
-    def __init__(self, network: Network, repeats: Sequence[Repeat]) -> None:
+    def __init__(self, network: DrawnNetwork, repeats: Sequence[Repeat]) -> None:
         self.network = network
         self.operators = [i for i, vertex in enumerate(network.vertices) if vertex.inputs]
         # The vertex that stands for another one, and the frame that it is in.

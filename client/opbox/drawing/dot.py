@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from .look import FAMILY_COLORS
-from .network import Network
+from .network import DrawnNetwork
 
 __all__ = ["dot"]
 
 
-def dot(network: Network, title: str, node_attrs: Mapping[str, str]) -> str:
+def dot(network: DrawnNetwork, title: str, node_attrs: Mapping[str, str]) -> str:
     """The whole network as a digraph, with `node_attrs` at every node."""
     common = {"shape": "box", "style": "filled", "fontname": "Helvetica", **node_attrs}
     lines = [f"digraph {_quoted(title)} {{", f"\tnode [{_attributes(common)}]"]

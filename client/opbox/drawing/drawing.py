@@ -14,7 +14,7 @@ from .boxes import Frame, boxes_of
 from .dot import dot
 from .layout import lay_out
 from .look import BoxLook
-from .network import Network, network_of
+from .network import DrawnNetwork, network_of
 from .pdf import pdf
 from .picture import Picture, paint
 from .svg import svg
@@ -44,7 +44,7 @@ class Drawing:
 
     def __init__(
         self,
-        network: Network,
+        network: DrawnNetwork,
         title: str = "plot",
         format: str = "pdf",
         node_attrs: Mapping[str, str] | None = None,

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .network import Network
+from .network import DrawnNetwork
 
 __all__ = ["Repeat", "find_repeats"]
 
@@ -55,7 +55,7 @@ class Repeat(NamedTuple):
         return range(self.start + number * self.period, self.start + (number + 1) * self.period)
 
 
-def find_repeats(network: Network) -> list[Repeat]:
+def find_repeats(network: DrawnNetwork) -> list[Repeat]:
     """The repeats of a network, in their order; positions count its operators, without the variables."""
     return _Search(network).between(0, None)
 
@@ -63,7 +63,7 @@ def find_repeats(network: Network) -> list[Repeat]:
 class _Search:
     """The operators of a network in their order, as numbers that can be compared."""
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: DrawnNetwork) -> None:
         self.vertices = network.vertices
         operators = [i for i, vertex in enumerate(network.vertices) if vertex.inputs]
         position = {number: i for i, number in enumerate(operators)}

@@ -13,7 +13,7 @@ from .boxes import Card, Edge, Frame
 from .columns import place
 from .crossings import untangle
 from .look import BoxLook, row_width
-from .network import Link, Network
+from .network import DrawnNetwork, Link
 from .ranks import Arc, Item, in_rows
 from .text import text_width
 
@@ -92,7 +92,7 @@ class Placed:
         other.labels += [(x + dx, y + dy, text) for x, y, text in self.labels]
 
 
-def lay_out(network: Network, top: Frame, edges: Sequence[Edge], look: BoxLook) -> Placed:
+def lay_out(network: DrawnNetwork, top: Frame, edges: Sequence[Edge], look: BoxLook) -> Placed:
     """Places for a network's boxes and edges."""
     return _Scope(network, top, edges, look).placed()
 
@@ -106,7 +106,7 @@ class _Scope:
         edges: those of the network; the ones that have an end in the frame count.
     """
 
-    def __init__(self, network: Network, frame: Frame, edges: Sequence[Edge], look: BoxLook) -> None:
+    def __init__(self, network: DrawnNetwork, frame: Frame, edges: Sequence[Edge], look: BoxLook) -> None:
         self.network, self.frame, self.look = network, frame, look
         self.outermost = frame.count == 1
         self.inner: dict[int, Placed] = {}

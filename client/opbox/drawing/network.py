@@ -13,7 +13,7 @@ from . import labels
 if TYPE_CHECKING:
     from ..symbol.node import Entry, Node
 
-__all__ = ["Link", "Network", "Vertex", "network_of"]
+__all__ = ["Link", "DrawnNetwork", "Vertex", "network_of"]
 
 LEARNT = (
     *("_weight", "_bias", "_gamma", "_beta", "_parameters"),
@@ -56,7 +56,7 @@ class Vertex:
 
 
 @dataclass
-class Network:
+class DrawnNetwork:
     """The vertices in the graph's order, inputs before users, and what of them the graph returns."""
 
     vertices: list[Vertex]
@@ -69,7 +69,7 @@ def network_of(
     values: Mapping[str, str] | None = None,
     *,
     hide_weights: bool = True,
-) -> Network:
+) -> DrawnNetwork:
     """What is drawn of a graph.
 
     Args:
@@ -90,7 +90,7 @@ def network_of(
         vertex = _vertex(node, values)
         vertex.inputs = [Link(numbers[id(child)], index) for child, index in node.inputs if id(child) in numbers]
         vertices.append(vertex)
-    return Network(vertices, [Link(numbers[id(node)], index) for node, index in heads if id(node) in numbers])
+    return DrawnNetwork(vertices, [Link(numbers[id(node)], index) for node, index in heads if id(node) in numbers])
 
 
 def _in_blocks(nodes: Sequence[Node], heads: Iterable[Entry]) -> list[Node]:

@@ -9,7 +9,7 @@ from itertools import pairwise
 from .labels import FAMILIES
 from .layout import LABEL, Path, Placed, PlacedCard, PlacedFrame
 from .look import DARK, FAMILY_COLORS, LIGHT, BoxLook
-from .network import Network
+from .network import DrawnNetwork
 
 __all__ = ["Group", "Line", "Paint", "Picture", "Rect", "Text", "paint", "paints"]
 
@@ -106,7 +106,7 @@ def paints(look: BoxLook, *, dark: bool) -> Mapping[str, Paint]:
     return table
 
 
-def paint(network: Network, placed: Placed, look: BoxLook, title: str) -> Picture:
+def paint(network: DrawnNetwork, placed: Placed, look: BoxLook, title: str) -> Picture:
     """The shapes of a drawing.
 
     Args:
@@ -127,7 +127,7 @@ def paint(network: Network, placed: Placed, look: BoxLook, title: str) -> Pictur
     return Picture(*size, title, description, tuple(_moved(group) for group in groups), look)
 
 
-def _card(network: Network, card: PlacedCard, look: BoxLook) -> list[Group]:
+def _card(network: DrawnNetwork, card: PlacedCard, look: BoxLook) -> list[Group]:
     groups = []
     height = card.row_height
     for row, number in enumerate(card.card.rows):

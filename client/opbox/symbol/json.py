@@ -7,7 +7,7 @@ from typing import Any
 
 from opbox_protocol import symbol_json
 from opbox_protocol.errors import GraphError
-from opbox_protocol.symbol_json import ParsedCall, Row
+from opbox_protocol.symbol_json import NodeRow, ParsedCall
 from opbox_protocol.symbol_text import text as file_text
 
 from .. import _schema
@@ -35,10 +35,10 @@ def text(heads: Sequence[Entry]) -> str:
     return file_text(document(heads))
 
 
-def _row(node: Node) -> Row[Node]:
+def _row(node: Node) -> NodeRow[Node]:
     kind = node.op.name if node.op is not None else None
     subgraphs = [(ordered(heads), heads) for heads in node.subgraphs]
-    return Row(kind, node.name, node.attrs, node.inputs, node.aux(), node.num_outputs(), node.source, subgraphs)
+    return NodeRow(kind, node.name, node.attrs, node.inputs, node.aux(), node.num_outputs(), node.source, subgraphs)
 
 
 def parse(document: str, operators: Mapping[str, Any] | None = None) -> list[Entry]:

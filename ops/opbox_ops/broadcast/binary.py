@@ -7,7 +7,7 @@ The gradient of an operand is the elementwise gradient, summed over the axes alo
 
 from __future__ import annotations
 
-from ..expression.binary_functions import ARRAYS, TABLE, Row, gradient_rule, gradients, reads
+from ..expression.binary_functions import ARRAYS, TABLE, BinaryRow, gradient_rule, gradients, reads
 from ..expression.family import forward, gradient_formulas
 from ..expression.gradient import pointwise_backward
 from ..expression.language import Expression
@@ -24,7 +24,7 @@ def _shapes(p: NoParams, ins: ShapeList, outs: ShapeList) -> None:
     outs.merge(0, broadcast_shapes(*ins))
 
 
-def _register(row: Row) -> Op:
+def _register(row: BinaryRow) -> Op:
     aliases = _ALIASES.get(row.suffix, ())
     doc = f"{row.doc.rstrip('.')}; the shapes are broadcast."
     op = register(f"broadcast_{row.suffix}", NoParams, inputs=("lhs", "rhs"), aliases=aliases, doc=doc)

@@ -19,14 +19,14 @@ import numpy as np
 from ..accumulation import accumulation_type
 from ..compute import Arrays, CallSpec, OpContext, Outputs, Temp
 from ..nn.batch_norm import BatchNormParams, backward, op
-from .kernel import KERNELS, Kernel, Moved, bound, contiguous, fits, scalar, threads_for
+from .kernel import KERNELS, KernelTemplate, Moved, bound, contiguous, fits, scalar, threads_for
 
 _THREADS = 512
 _ELEMENTS = 32 * 64 * 112 * 112
 
 _PLACE = "const int i = (k / after * channels + c) * after + k % after;"
 
-FORWARD = Kernel(
+FORWARD = KernelTemplate(
     "opbox_batch_norm",
     "const T *data, A *gamma, const A *beta, const A *moving_mean, const A *moving_var, T *out, A *means, A *inverses, "
     "int before, int channels, int after, A eps, int of_batch, int fix_gamma, int writes",
@@ -75,7 +75,7 @@ FORWARD = Kernel(
 """,
     ("32 images of 64 channels, 112 x 112", lambda: Moved(3 * 4 * _ELEMENTS, 3 * 4 * _ELEMENTS)),
 )
-BACKWARD = Kernel(
+BACKWARD = KernelTemplate(
     "opbox_batch_norm_back",
     "const T *gout, const T *data, const A *gamma, const A *means, const A *inverses, A *moving_mean, A *moving_var, "
     "T *gdata, A *ggamma, A *gbeta, int before, int channels, int after, A eps, A momentum, int of_batch, "

@@ -26,7 +26,7 @@ from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Te
 from ..nn.columns import Geometry
 from ..nn.convolution import ConvolutionParams, backward, op, strides
 from ..nn.window import is_last
-from .kernel import KERNELS, Kernel, Moved, bound, contiguous, fits, threads_for
+from .kernel import KERNELS, KernelTemplate, Moved, bound, contiguous, fits, threads_for
 from .product import product
 
 _MOST_COLUMNS = 1 << 30
@@ -41,7 +41,7 @@ _DATA = 32 * 64 * 56 * 56
 _WHAT = "32 images of 64 channels, 56 x 56, by 3 x 3"
 
 
-COLUMNS = Kernel(
+COLUMNS = KernelTemplate(
     "opbox_columns",
     f"const T *data, A *columns, int elements, int row_step, int sample_step, {_SIZES}",
     """  const int number = blockIdx.x * blockDim.x + threadIdx.x;
@@ -58,7 +58,7 @@ COLUMNS = Kernel(
 """,
     (_WHAT, lambda: Moved(4 * (_DATA + 9 * _DATA), 4 * (_DATA + 9 * _DATA))),
 )
-COLUMNS_BACK = Kernel(
+COLUMNS_BACK = KernelTemplate(
     "opbox_columns_back",
     f"const A *columns, T *gdata, int elements, {_SIZES}",
     """  const int number = blockIdx.x * blockDim.x + threadIdx.x;
@@ -84,7 +84,7 @@ COLUMNS_BACK = Kernel(
 """,
     (_WHAT, lambda: Moved(4 * (_DATA + 9 * _DATA), 4 * (_DATA + 9 * _DATA))),
 )
-BIAS = Kernel(
+BIAS = KernelTemplate(
     "opbox_convolution_bias",
     "const A *product, const T *bias, T *out, int elements, int filters, int positions, int with_bias",
     """  const int number = blockIdx.x * blockDim.x + threadIdx.x;
@@ -93,7 +93,7 @@ BIAS = Kernel(
 """,
     ("32 images of 64 channels, 56 x 56", lambda: Moved(4 * (2 * _DATA + 64), 4 * (2 * _DATA + 64))),
 )
-BIAS_BACK = Kernel(
+BIAS_BACK = KernelTemplate(
     "opbox_convolution_bias_back",
     "const T *gout, T *gbias, int samples, int filters, int positions",
     """  extern __shared__ A room[];
@@ -106,7 +106,7 @@ BIAS_BACK = Kernel(
 """,
     ("32 images of 64 channels, 56 x 56", lambda: Moved(4 * (_DATA + 64), 4 * (_DATA + 64))),
 )
-SIDE_BY_SIDE = Kernel(
+SIDE_BY_SIDE = KernelTemplate(
     "opbox_side_by_side",
     "const T *gout, A *matrix, int elements, int samples, int filters, int positions",
     """  const int number = blockIdx.x * blockDim.x + threadIdx.x;
@@ -170,7 +170,7 @@ class _Plan:
 
 
 def _by_element(
-    ctx: OpContext, kernel: Kernel, dtype: Any, elements: int, arguments: tuple[Any, ...]
+    ctx: OpContext, kernel: KernelTemplate, dtype: Any, elements: int, arguments: tuple[Any, ...]
 ) -> Callable[[], Any]:
     """A thread for each element."""
     return kernel.call(ctx, dtype, -(-elements // _THREADS), _THREADS, arguments)

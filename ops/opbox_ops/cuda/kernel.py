@@ -16,7 +16,7 @@ __all__ = [
     "KERNELS",
     "MOST",
     "TYPES",
-    "Kernel",
+    "KernelTemplate",
     "Moved",
     "bound",
     "compiled",
@@ -57,7 +57,7 @@ class Moved:
 
 
 @dataclass(frozen=True)
-class Kernel:
+class KernelTemplate:
     """A kernel.
 
     Attributes:
@@ -87,12 +87,12 @@ class Kernel:
         return partial(function, (grid,), (block,), tuple(arguments), shared_mem=shared_bytes)
 
 
-KERNELS: list[Kernel] = []
+KERNELS: list[KernelTemplate] = []
 """All kernels, for the tests and for `make kernels`; a family's file adds its own."""
 
 
 @cache
-def compiled(xp: Any, kernel: Kernel, dtype: str) -> Callable[..., Any]:
+def compiled(xp: Any, kernel: KernelTemplate, dtype: str) -> Callable[..., Any]:
     """A kernel for elements of a type, as CuPy's, called with grid, block and arguments."""
     function: Callable[..., Any] = xp.RawKernel(kernel.source(dtype), kernel.name)
     return function

@@ -17,7 +17,7 @@ from ..compute import Arrays, ArraySpec, CallSpec, OpContext, Outputs
 from ..nn.pooling import PoolingParams, backward, op, taps_of
 from ..nn.taps import Taps
 from ..nn.window import is_last
-from .kernel import KERNELS, Kernel, Moved, bound, contiguous, fits, scalar, threads_for
+from .kernel import KERNELS, KernelTemplate, Moved, bound, contiguous, fits, scalar, threads_for
 
 _THREADS = 256
 _KINDS = ("max", "avg", "sum", "lp")
@@ -42,7 +42,7 @@ _COUNT = """    A count = 1;
     }
 """
 
-FORWARD = Kernel(
+FORWARD = KernelTemplate(
     "opbox_pool",
     f"const T *data, T *out, int elements, int kind, int power, int padded, A lowest, {_SIZES}",
     f"""  const int number = blockIdx.x * blockDim.x + threadIdx.x;
@@ -67,7 +67,7 @@ FORWARD = Kernel(
 """,
     (_WHAT, lambda: Moved(4 * (_DATA + _OUT), 4 * (_DATA + _OUT))),
 )
-WHOLE = Kernel(
+WHOLE = KernelTemplate(
     "opbox_pool_whole",
     "const T *data, T *out, int size, int kind, int power, A lowest",
     f"""  extern __shared__ A room[];
@@ -100,7 +100,7 @@ WHOLE = Kernel(
 """,
     ("32 images of 2,048 channels, 7 x 7", lambda: Moved(4 * 65536 * 50, 4 * 65536 * 50)),
 )
-BACKWARD = Kernel(
+BACKWARD = KernelTemplate(
     "opbox_pool_back",
     f"const T *gout, const T *data, const T *out, T *gdata, int elements, int kind, int power, int padded, {_SIZES}",
     f"""  const int number = blockIdx.x * blockDim.x + threadIdx.x;

@@ -22,7 +22,7 @@ from ..compute import Arrays, CallSpec, OpContext, Outputs
 from ..loss import softmax_output
 from ..nn import softmax
 from ..registry import get
-from .kernel import KERNELS, Kernel, Moved, bound, contiguous, fits, scalar, threads_for
+from .kernel import KERNELS, KernelTemplate, Moved, bound, contiguous, fits, scalar, threads_for
 
 __all__ = ["SHARED"]
 
@@ -35,7 +35,7 @@ def _moved(passes: int, least: int, elements: int = 128 * 50_000, itemsize: int 
     return lambda: Moved(passes * elements * itemsize, least * elements * itemsize)
 
 
-ROWS = Kernel(
+ROWS = KernelTemplate(
     "opbox_softmax_rows",
     "const T *data, T *out, int n, int cached, A factor, int logarithm",
     """  extern __shared__ A room[];
@@ -67,7 +67,7 @@ ROWS = Kernel(
 """,
     ("128 rows of 1,000", _moved(2, 2, 128 * 1000)),
 )
-COLUMNS = Kernel(
+COLUMNS = KernelTemplate(
     "opbox_softmax_columns",
     "const T *data, T *out, int n, int inner, int rows, A factor, int logarithm",
     """  const int number = blockIdx.x * blockDim.x + threadIdx.x;
@@ -92,7 +92,7 @@ COLUMNS = Kernel(
 """,
     ("32 images of 21 classes, 128 x 128", _moved(3, 2, 32 * 21 * 128 * 128)),
 )
-ROWS_BACK = Kernel(
+ROWS_BACK = KernelTemplate(
     "opbox_softmax_rows_back",
     "const T *gout, const T *out, T *gdata, int n, int cached, A factor, int logarithm",
     """  extern __shared__ A room[];
@@ -115,7 +115,7 @@ ROWS_BACK = Kernel(
 """,
     ("128 rows of 1,000", _moved(3, 3, 128 * 1000)),
 )
-COLUMNS_BACK = Kernel(
+COLUMNS_BACK = KernelTemplate(
     "opbox_softmax_columns_back",
     "const T *gout, const T *out, T *gdata, int n, int inner, int rows, A factor, int logarithm",
     """  const int number = blockIdx.x * blockDim.x + threadIdx.x;
@@ -134,7 +134,7 @@ COLUMNS_BACK = Kernel(
 """,
     ("32 images of 21 classes, 128 x 128", _moved(5, 3, 32 * 21 * 128 * 128)),
 )
-LOSS_BACK = Kernel(
+LOSS_BACK = KernelTemplate(
     "opbox_softmax_loss_back",
     "const T *out, const T *label, T *gdata, int classes, int positions, int elements, A scale, A hit, A spread, "
     "int ignores, A ignored",
@@ -154,7 +154,7 @@ KERNELS += [ROWS, COLUMNS, ROWS_BACK, COLUMNS_BACK, LOSS_BACK]
 
 def _launch(
     ctx: OpContext,
-    kernels: tuple[Kernel, Kernel],
+    kernels: tuple[KernelTemplate, KernelTemplate],
     inputs: Arrays,
     output: Any,
     shape: tuple[int, int, int],

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..accumulation import accumulation_type
 from ..compute import Array, Arrays
-from .kernel import KERNELS, MOST, TYPES, Kernel, Moved, compiled
+from .kernel import KERNELS, MOST, TYPES, KernelTemplate, Moved, compiled
 
 __all__ = ["ManySteps"]
 
@@ -62,7 +62,7 @@ class ManySteps:
         return _ARGUMENTS // (8 * (2 + len(self.states)) + 2 * 4 + 8 * len(self._own)) // 2 * 2
 
     @cached_property
-    def kernel(self) -> Kernel:
+    def kernel(self) -> KernelTemplate:
         """The kernel; its table has places, sizes, first blocks and numbers of weights."""
         state = "A" if self.mixed else "T"
         table = (
@@ -93,7 +93,7 @@ class ManySteps:
         arrays = 3 + 2 * len(self.states)
         parameters = ", ".join(("const Table table", "int count", *(f"A {name}" for name in self._shared)))
         example = ("25,600,000 weights", lambda: Moved(4 * arrays * _WEIGHTS, 4 * arrays * _WEIGHTS))
-        return Kernel(f"opbox_many_{self.name}", parameters, body, example, table)
+        return KernelTemplate(f"opbox_many_{self.name}", parameters, body, example, table)
 
     def enlist(self) -> None:
         """Put the kernel among those that are tested and reported."""

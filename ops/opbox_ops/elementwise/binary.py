@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..expression.binary_functions import ARRAYS, TABLE, Row, gradient_rule, gradients, reads
+from ..expression.binary_functions import ARRAYS, TABLE, BinaryRow, gradient_rule, gradients, reads
 from ..expression.family import backward, forward
 from ..expression.language import Expression
 from ..gradient import grad_zero, make_node
@@ -19,12 +19,12 @@ def _difference_gradient(node: Node, ograds: list[Entry]) -> list[Entry | None]:
     return [ograds[0], make_node("negative", f"{node.name}_backward", [ograds[0]])]
 
 
-def _register(row: Row) -> Op:
+def _register(row: BinaryRow) -> Op:
     op = register(row.name, NoParams, inputs=("lhs", "rhs"), aliases=row.aliases, doc=row.doc)
     return forward(op, Expression(row.formula, ARRAYS))
 
 
-def _differentiate(op: Op, row: Row) -> None:
+def _differentiate(op: Op, row: BinaryRow) -> None:
     if row.derivatives is None:
         op.set_attr("FGradient", grad_zero)
     elif row.suffix == "add":
@@ -40,5 +40,5 @@ def _differentiate(op: Op, row: Row) -> None:
 for _row in TABLE:
     _differentiate(_register(_row), _row)
 # What adds up two gradients of one array.
-_grad_add = _register(Row("_grad_add", (), "add", "a + b", None, "lhs + rhs, of two gradients of one array."))
+_grad_add = _register(BinaryRow("_grad_add", (), "add", "a + b", None, "lhs + rhs, of two gradients of one array."))
 _grad_add.set_attr("FGradient", _sum_gradient).set_attr("TGradientSum", True)

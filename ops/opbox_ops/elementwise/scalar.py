@@ -21,7 +21,7 @@ from ..node import Entry, Node
 from ..params import Bool, Field, Float, Params, as_int64
 from ..registry import Op, register
 
-__all__ = ["TABLE", "Row", "ScalarParams"]
+__all__ = ["TABLE", "ScalarRow", "ScalarParams"]
 
 
 class ScalarParams(Params):
@@ -30,7 +30,7 @@ class ScalarParams(Params):
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ScalarRow:
     """One function: `derivative` by `x`; None: zero wherever it is defined."""
 
     name: str
@@ -41,28 +41,30 @@ class Row:
 
 
 TABLE = (
-    Row("_plus_scalar", "_PlusScalar", "x + s", "1", "data + scalar"),
-    Row("_minus_scalar", "_MinusScalar", "x - s", "1", "data - scalar"),
-    Row("_rminus_scalar", "_RMinusScalar", "s - x", "-1", "scalar - data"),
-    Row("_mul_scalar", "_MulScalar", "x * s", "s", "data * scalar"),
-    Row("_div_scalar", "_DivScalar", "x / s", "g / s", "data / scalar"),
-    Row("_rdiv_scalar", "_RDivScalar", "s / x", "-s / square(x)", "scalar / data"),
-    Row("_mod_scalar", "_ModScalar", "x % s", ("1", "g * 0"), "The remainder of data / scalar, with scalar's sign."),
-    Row("_rmod_scalar", "_RModScalar", "s % x", ("-floor(s / x)", "g * 0"), "The remainder of scalar / data."),
-    Row("_power_scalar", "_PowerScalar", "x ** s", "s * x ** (s - 1)", "data to the power of scalar."),
-    Row("_rpower_scalar", "_RPowerScalar", "s ** x", "y * log(s)", "scalar to the power of data."),
-    Row("_maximum_scalar", "_MaximumScalar", "maximum(x, s)", "x >= s", "The larger of data and scalar."),
-    Row("_minimum_scalar", "_MinimumScalar", "minimum(x, s)", "x <= s", "The smaller of data and scalar."),
-    Row("_hypot_scalar", "_HypotScalar", "hypot(x, s)", "x / hypot(x, s)", "sqrt(data**2 + scalar**2)"),
-    Row("_equal_scalar", "_EqualScalar", "x == s", None, "1 where data == scalar, elsewhere 0."),
-    Row("_not_equal_scalar", "_NotEqualScalar", "x != s", None, "1 where data != scalar, elsewhere 0."),
-    Row("_greater_scalar", "_GreaterScalar", "x > s", None, "1 where data > scalar, elsewhere 0."),
-    Row("_greater_equal_scalar", "_GreaterEqualScalar", "x >= s", None, "1 where data >= scalar, elsewhere 0."),
-    Row("_lesser_scalar", "_LesserScalar", "x < s", None, "1 where data < scalar, elsewhere 0."),
-    Row("_lesser_equal_scalar", "_LesserEqualScalar", "x <= s", None, "1 where data <= scalar, elsewhere 0."),
-    Row("_logical_and_scalar", "_LogicalAndScalar", "logical_and(x, s)", None, "1 where both are not 0."),
-    Row("_logical_or_scalar", "_LogicalOrScalar", "logical_or(x, s)", None, "1 where either is not 0."),
-    Row("_logical_xor_scalar", "_LogicalXorScalar", "logical_xor(x, s)", None, "1 where just one is not 0."),
+    ScalarRow("_plus_scalar", "_PlusScalar", "x + s", "1", "data + scalar"),
+    ScalarRow("_minus_scalar", "_MinusScalar", "x - s", "1", "data - scalar"),
+    ScalarRow("_rminus_scalar", "_RMinusScalar", "s - x", "-1", "scalar - data"),
+    ScalarRow("_mul_scalar", "_MulScalar", "x * s", "s", "data * scalar"),
+    ScalarRow("_div_scalar", "_DivScalar", "x / s", "g / s", "data / scalar"),
+    ScalarRow("_rdiv_scalar", "_RDivScalar", "s / x", "-s / square(x)", "scalar / data"),
+    ScalarRow(
+        "_mod_scalar", "_ModScalar", "x % s", ("1", "g * 0"), "The remainder of data / scalar, with scalar's sign."
+    ),
+    ScalarRow("_rmod_scalar", "_RModScalar", "s % x", ("-floor(s / x)", "g * 0"), "The remainder of scalar / data."),
+    ScalarRow("_power_scalar", "_PowerScalar", "x ** s", "s * x ** (s - 1)", "data to the power of scalar."),
+    ScalarRow("_rpower_scalar", "_RPowerScalar", "s ** x", "y * log(s)", "scalar to the power of data."),
+    ScalarRow("_maximum_scalar", "_MaximumScalar", "maximum(x, s)", "x >= s", "The larger of data and scalar."),
+    ScalarRow("_minimum_scalar", "_MinimumScalar", "minimum(x, s)", "x <= s", "The smaller of data and scalar."),
+    ScalarRow("_hypot_scalar", "_HypotScalar", "hypot(x, s)", "x / hypot(x, s)", "sqrt(data**2 + scalar**2)"),
+    ScalarRow("_equal_scalar", "_EqualScalar", "x == s", None, "1 where data == scalar, elsewhere 0."),
+    ScalarRow("_not_equal_scalar", "_NotEqualScalar", "x != s", None, "1 where data != scalar, elsewhere 0."),
+    ScalarRow("_greater_scalar", "_GreaterScalar", "x > s", None, "1 where data > scalar, elsewhere 0."),
+    ScalarRow("_greater_equal_scalar", "_GreaterEqualScalar", "x >= s", None, "1 where data >= scalar, elsewhere 0."),
+    ScalarRow("_lesser_scalar", "_LesserScalar", "x < s", None, "1 where data < scalar, elsewhere 0."),
+    ScalarRow("_lesser_equal_scalar", "_LesserEqualScalar", "x <= s", None, "1 where data <= scalar, elsewhere 0."),
+    ScalarRow("_logical_and_scalar", "_LogicalAndScalar", "logical_and(x, s)", None, "1 where both are not 0."),
+    ScalarRow("_logical_or_scalar", "_LogicalOrScalar", "logical_or(x, s)", None, "1 where either is not 0."),
+    ScalarRow("_logical_xor_scalar", "_LogicalXorScalar", "logical_xor(x, s)", None, "1 where just one is not 0."),
 )
 
 
@@ -96,7 +98,7 @@ def _output(node: Node) -> Entry:
     return Entry(node, 0)
 
 
-def _register(row: Row) -> Op:
+def _register(row: ScalarRow) -> Op:
     op = register(row.name, ScalarParams, aliases=(row.alias,), doc=row.doc)
     forward(op, Expression(row.formula, ("x",), ("s",)), numbers=_numbers, types=_types)
     if row.derivative is None:

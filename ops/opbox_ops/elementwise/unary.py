@@ -18,11 +18,11 @@ from ..node import Entry, Node
 from ..params import NoParams
 from ..registry import Op, register
 
-__all__ = ["TABLE", "Row"]
+__all__ = ["TABLE", "UnaryRow"]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class UnaryRow:
     """One function: `derivative` is "0" when it is zero wherever it is defined."""
 
     name: str
@@ -32,50 +32,52 @@ class Row:
 
 
 TABLE = (
-    Row("negative", "-x", "-1", "-data"),
-    Row("abs", "abs(x)", "sign(x)", "The absolute value."),
-    Row("sign", "sign(x)", "0", "-1, 0 or 1: the sign; 0 for NaN."),
-    Row("round", "trunc(x) + sign(x) * (abs(x - trunc(x)) >= 0.5)", "0", "To the nearest integer; halves away from 0."),
-    Row("rint", "floor(x) + (x - floor(x) > 0.5)", "0", "To the nearest integer; halves downwards."),
-    Row("ceil", "ceil(x)", "0", "The smallest integer that is not smaller."),
-    Row("floor", "floor(x)", "0", "The largest integer that is not larger."),
-    Row("trunc", "trunc(x)", "0", "The integer part: towards zero."),
-    Row("fix", "trunc(x)", "0", "To the nearest integer towards zero."),
-    Row("square", "square(x)", "2 * x", "data * data"),
-    Row("sqrt", "sqrt(x)", "0.5 / y", "The square root; NaN below 0."),
-    Row("rsqrt", "1 / sqrt(x)", "-0.5 / (x * sqrt(x))", "1 / sqrt(data)"),
-    Row("cbrt", "cbrt(x)", "1 / (3 * square(y))", "The cube root."),
-    Row("rcbrt", "1 / cbrt(x)", "-1 / (3 * (x * cbrt(x)))", "1 / cbrt(data)"),
-    Row("reciprocal", "1 / x", "-1 / square(x)", "1 / data"),
-    Row("exp", "exp(x)", "y", "e to the power of data."),
-    Row("expm1", "expm1(x)", "exp(x)", "exp(data) - 1, accurate near 0."),
-    Row("log", "log(x)", "1 / x", "The natural logarithm."),
-    Row("log10", "log10(x)", "(1 / log(10)) / x", "The logarithm to base 10."),
-    Row("log2", "log2(x)", "(1 / log(2)) / x", "The logarithm to base 2."),
-    Row("log1p", "log1p(x)", "1 / (1 + x)", "log(1 + data), accurate near 0."),
-    Row("sin", "sin(x)", "cos(x)", "The sine of radians."),
-    Row("cos", "cos(x)", "-sin(x)", "The cosine of radians."),
-    Row("tan", "tan(x)", "square(y) + 1", "The tangent of radians."),
-    Row("arcsin", "arcsin(x)", "1 / sqrt(1 - square(x))", "The inverse sine, in [-pi/2, pi/2]."),
-    Row("arccos", "arccos(x)", "-1 / sqrt(1 - square(x))", "The inverse cosine, in [0, pi]."),
-    Row("arctan", "arctan(x)", "1 / (square(x) + 1)", "The inverse tangent, in [-pi/2, pi/2]."),
-    Row("sinh", "sinh(x)", "cosh(x)", "The hyperbolic sine."),
-    Row("cosh", "cosh(x)", "sinh(x)", "The hyperbolic cosine."),
-    Row("tanh", "tanh(x)", "1 - square(y)", "The hyperbolic tangent."),
-    Row("arcsinh", "arcsinh(x)", "1 / hypot(x, 1)", "The inverse hyperbolic sine."),
-    Row("arccosh", "arccosh(x)", "1 / sqrt(square(x) - 1)", "The inverse hyperbolic cosine; NaN below 1."),
-    Row("arctanh", "arctanh(x)", "1 / (1 - square(x))", "The inverse hyperbolic tangent."),
-    Row("degrees", "x * (180 / pi)", "180 / pi", "Radians to degrees."),
-    Row("radians", "x * (pi / 180)", "pi / 180", "Degrees to radians."),
+    UnaryRow("negative", "-x", "-1", "-data"),
+    UnaryRow("abs", "abs(x)", "sign(x)", "The absolute value."),
+    UnaryRow("sign", "sign(x)", "0", "-1, 0 or 1: the sign; 0 for NaN."),
+    UnaryRow(
+        "round", "trunc(x) + sign(x) * (abs(x - trunc(x)) >= 0.5)", "0", "To the nearest integer; halves away from 0."
+    ),
+    UnaryRow("rint", "floor(x) + (x - floor(x) > 0.5)", "0", "To the nearest integer; halves downwards."),
+    UnaryRow("ceil", "ceil(x)", "0", "The smallest integer that is not smaller."),
+    UnaryRow("floor", "floor(x)", "0", "The largest integer that is not larger."),
+    UnaryRow("trunc", "trunc(x)", "0", "The integer part: towards zero."),
+    UnaryRow("fix", "trunc(x)", "0", "To the nearest integer towards zero."),
+    UnaryRow("square", "square(x)", "2 * x", "data * data"),
+    UnaryRow("sqrt", "sqrt(x)", "0.5 / y", "The square root; NaN below 0."),
+    UnaryRow("rsqrt", "1 / sqrt(x)", "-0.5 / (x * sqrt(x))", "1 / sqrt(data)"),
+    UnaryRow("cbrt", "cbrt(x)", "1 / (3 * square(y))", "The cube root."),
+    UnaryRow("rcbrt", "1 / cbrt(x)", "-1 / (3 * (x * cbrt(x)))", "1 / cbrt(data)"),
+    UnaryRow("reciprocal", "1 / x", "-1 / square(x)", "1 / data"),
+    UnaryRow("exp", "exp(x)", "y", "e to the power of data."),
+    UnaryRow("expm1", "expm1(x)", "exp(x)", "exp(data) - 1, accurate near 0."),
+    UnaryRow("log", "log(x)", "1 / x", "The natural logarithm."),
+    UnaryRow("log10", "log10(x)", "(1 / log(10)) / x", "The logarithm to base 10."),
+    UnaryRow("log2", "log2(x)", "(1 / log(2)) / x", "The logarithm to base 2."),
+    UnaryRow("log1p", "log1p(x)", "1 / (1 + x)", "log(1 + data), accurate near 0."),
+    UnaryRow("sin", "sin(x)", "cos(x)", "The sine of radians."),
+    UnaryRow("cos", "cos(x)", "-sin(x)", "The cosine of radians."),
+    UnaryRow("tan", "tan(x)", "square(y) + 1", "The tangent of radians."),
+    UnaryRow("arcsin", "arcsin(x)", "1 / sqrt(1 - square(x))", "The inverse sine, in [-pi/2, pi/2]."),
+    UnaryRow("arccos", "arccos(x)", "-1 / sqrt(1 - square(x))", "The inverse cosine, in [0, pi]."),
+    UnaryRow("arctan", "arctan(x)", "1 / (square(x) + 1)", "The inverse tangent, in [-pi/2, pi/2]."),
+    UnaryRow("sinh", "sinh(x)", "cosh(x)", "The hyperbolic sine."),
+    UnaryRow("cosh", "cosh(x)", "sinh(x)", "The hyperbolic cosine."),
+    UnaryRow("tanh", "tanh(x)", "1 - square(y)", "The hyperbolic tangent."),
+    UnaryRow("arcsinh", "arcsinh(x)", "1 / hypot(x, 1)", "The inverse hyperbolic sine."),
+    UnaryRow("arccosh", "arccosh(x)", "1 / sqrt(square(x) - 1)", "The inverse hyperbolic cosine; NaN below 1."),
+    UnaryRow("arctanh", "arctanh(x)", "1 / (1 - square(x))", "The inverse hyperbolic tangent."),
+    UnaryRow("degrees", "x * (180 / pi)", "180 / pi", "Radians to degrees."),
+    UnaryRow("radians", "x * (pi / 180)", "pi / 180", "Degrees to radians."),
     # y is not negative: this is 1 where it is positive, else 0, and NaN where it is NaN.
-    Row("relu", "maximum(x, 0)", "minimum(ceil(y), 1)", "max(data, 0); NaN stays NaN."),
-    Row("sigmoid", "1 / (1 + exp(-x))", "y * (1 - y)", "1 / (1 + exp(-data))"),
-    Row("softsign", "x / (1 + abs(x))", "1 / square(1 + abs(x))", "data / (1 + abs(data))"),
-    Row("erf", "erf(x)", "(2 / sqrt(pi)) * exp(-square(x))", "The error function."),
-    Row("erfinv", "erfinv(x)", "(0.5 * sqrt(pi)) * exp(square(y))", "The inverse of the error function."),
-    Row("gamma", "gamma(x)", "y * digamma(x)", "The gamma function."),
-    Row("gammaln", "gammaln(x)", "digamma(x)", "The logarithm of the absolute value of the gamma function."),
-    Row("logical_not", "logical_not(x)", "0", "1 where data is 0, elsewhere 0."),
+    UnaryRow("relu", "maximum(x, 0)", "minimum(ceil(y), 1)", "max(data, 0); NaN stays NaN."),
+    UnaryRow("sigmoid", "1 / (1 + exp(-x))", "y * (1 - y)", "1 / (1 + exp(-data))"),
+    UnaryRow("softsign", "x / (1 + abs(x))", "1 / square(1 + abs(x))", "data / (1 + abs(data))"),
+    UnaryRow("erf", "erf(x)", "(2 / sqrt(pi)) * exp(-square(x))", "The error function."),
+    UnaryRow("erfinv", "erfinv(x)", "(0.5 * sqrt(pi)) * exp(square(y))", "The inverse of the error function."),
+    UnaryRow("gamma", "gamma(x)", "y * digamma(x)", "The gamma function."),
+    UnaryRow("gammaln", "gammaln(x)", "digamma(x)", "The logarithm of the absolute value of the gamma function."),
+    UnaryRow("logical_not", "logical_not(x)", "0", "1 where data is 0, elsewhere 0."),
 )
 
 
@@ -87,7 +89,7 @@ def _output(node: Node) -> Entry:
     return Entry(node, 0)
 
 
-def _register(row: Row) -> Op:
+def _register(row: UnaryRow) -> Op:
     op = forward(register(row.name, aliases=(), doc=row.doc), Expression(row.forward, ("x",)))
     if row.derivative == "0":
         op.set_attr("FGradient", grad_zero)

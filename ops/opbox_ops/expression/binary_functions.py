@@ -14,7 +14,7 @@ from typing import TypeAlias
 from ..node import Entry, Node
 from .family import Derivative, Gradient, backward_with, derivative
 
-__all__ = ["ARRAYS", "TABLE", "Row", "gradient_rule", "gradients", "reads"]
+__all__ = ["ARRAYS", "TABLE", "BinaryRow", "gradient_rule", "gradients", "reads"]
 
 ARRAYS = ("a", "b")
 
@@ -22,7 +22,7 @@ GradientRule: TypeAlias = "Callable[[Node, list[Entry]], list[Entry | None]]"
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class BinaryRow:
     """One function.
 
     Attributes:
@@ -48,28 +48,34 @@ _POWER = ("b * a ** (b - 1)", "a ** b * log(a)")
 _HYPOT = ("a / hypot(a, b)", "b / hypot(a, b)")
 
 TABLE = (
-    Row("elemwise_add", ("_add", "_plus", "_Plus"), "add", "a + b", ("1", "1"), "lhs + rhs"),
-    Row("elemwise_sub", ("_sub", "_minus", "_Minus"), "sub", "a - b", ("1", "-1"), "lhs - rhs"),
-    Row("elemwise_mul", ("_mul", "_Mul"), "mul", "a * b", ("b", "a"), "lhs * rhs"),
-    Row("elemwise_div", ("_div", "_Div"), "div", "a / b", _DIV, "lhs / rhs"),
-    Row("_mod", ("_Mod",), "mod", "a % b", _MOD, "The remainder of lhs / rhs, with the sign of rhs."),
-    Row("_power", ("_Power",), "power", "a ** b", _POWER, "lhs to the power of rhs."),
-    Row("_maximum", ("_Maximum",), "maximum", "maximum(a, b)", ("a >= b", "a < b"), "The larger of lhs and rhs."),
-    Row("_minimum", ("_Minimum",), "minimum", "minimum(a, b)", ("a <= b", "a > b"), "The smaller of lhs and rhs."),
-    Row("_hypot", ("_Hypot",), "hypot", "hypot(a, b)", _HYPOT, "The length of the vector (lhs, rhs)."),
-    Row("_equal", ("_Equal",), "equal", "a == b", None, "1 where lhs == rhs, elsewhere 0."),
-    Row("_not_equal", ("_Not_Equal",), "not_equal", "a != b", None, "1 where lhs != rhs, elsewhere 0."),
-    Row("_greater", ("_Greater",), "greater", "a > b", None, "1 where lhs > rhs, elsewhere 0."),
-    Row("_greater_equal", ("_Greater_Equal",), "greater_equal", "a >= b", None, "1 where lhs >= rhs, elsewhere 0."),
-    Row("_lesser", ("_Lesser",), "lesser", "a < b", None, "1 where lhs < rhs, elsewhere 0."),
-    Row("_lesser_equal", ("_Lesser_Equal",), "lesser_equal", "a <= b", None, "1 where lhs <= rhs, elsewhere 0."),
-    Row("_logical_and", ("_Logical_And",), "logical_and", "logical_and(a, b)", None, "1 where both are not 0."),
-    Row("_logical_or", ("_Logical_Or",), "logical_or", "logical_or(a, b)", None, "1 where either is not 0."),
-    Row("_logical_xor", ("_Logical_Xor",), "logical_xor", "logical_xor(a, b)", None, "1 where just one is not 0."),
+    BinaryRow("elemwise_add", ("_add", "_plus", "_Plus"), "add", "a + b", ("1", "1"), "lhs + rhs"),
+    BinaryRow("elemwise_sub", ("_sub", "_minus", "_Minus"), "sub", "a - b", ("1", "-1"), "lhs - rhs"),
+    BinaryRow("elemwise_mul", ("_mul", "_Mul"), "mul", "a * b", ("b", "a"), "lhs * rhs"),
+    BinaryRow("elemwise_div", ("_div", "_Div"), "div", "a / b", _DIV, "lhs / rhs"),
+    BinaryRow("_mod", ("_Mod",), "mod", "a % b", _MOD, "The remainder of lhs / rhs, with the sign of rhs."),
+    BinaryRow("_power", ("_Power",), "power", "a ** b", _POWER, "lhs to the power of rhs."),
+    BinaryRow("_maximum", ("_Maximum",), "maximum", "maximum(a, b)", ("a >= b", "a < b"), "The larger of lhs and rhs."),
+    BinaryRow(
+        "_minimum", ("_Minimum",), "minimum", "minimum(a, b)", ("a <= b", "a > b"), "The smaller of lhs and rhs."
+    ),
+    BinaryRow("_hypot", ("_Hypot",), "hypot", "hypot(a, b)", _HYPOT, "The length of the vector (lhs, rhs)."),
+    BinaryRow("_equal", ("_Equal",), "equal", "a == b", None, "1 where lhs == rhs, elsewhere 0."),
+    BinaryRow("_not_equal", ("_Not_Equal",), "not_equal", "a != b", None, "1 where lhs != rhs, elsewhere 0."),
+    BinaryRow("_greater", ("_Greater",), "greater", "a > b", None, "1 where lhs > rhs, elsewhere 0."),
+    BinaryRow(
+        "_greater_equal", ("_Greater_Equal",), "greater_equal", "a >= b", None, "1 where lhs >= rhs, elsewhere 0."
+    ),
+    BinaryRow("_lesser", ("_Lesser",), "lesser", "a < b", None, "1 where lhs < rhs, elsewhere 0."),
+    BinaryRow("_lesser_equal", ("_Lesser_Equal",), "lesser_equal", "a <= b", None, "1 where lhs <= rhs, elsewhere 0."),
+    BinaryRow("_logical_and", ("_Logical_And",), "logical_and", "logical_and(a, b)", None, "1 where both are not 0."),
+    BinaryRow("_logical_or", ("_Logical_Or",), "logical_or", "logical_or(a, b)", None, "1 where either is not 0."),
+    BinaryRow(
+        "_logical_xor", ("_Logical_Xor",), "logical_xor", "logical_xor(a, b)", None, "1 where just one is not 0."
+    ),
 )
 
 
-def gradients(row: Row) -> tuple[Gradient, Gradient]:
+def gradients(row: BinaryRow) -> tuple[Gradient, Gradient]:
     """The formulas of both gradients, each of `g` and those arrays that it reads."""
     assert row.derivatives is not None
     return derivative(row.derivatives[0], ARRAYS), derivative(row.derivatives[1], ARRAYS)

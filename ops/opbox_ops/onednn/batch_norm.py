@@ -14,20 +14,20 @@ from ..compute import PLAIN, Array, Arrays, ArraySpec, CallSpec, OpContext, Outp
 from ..layout import as_laid
 from ..nn.batch_norm import BatchNormParams, backward, invert, move, op
 from .cache import RECIPES
-from .library import Argument, Flag, Propagation
-from .primitive import Memory, Operand, Recipe, Runs, laid, lie, memory_of, takes
+from .library import ArgumentNumber, Flag, Propagation
+from .primitive import MemoryFormat, Operand, Recipe, Runs, laid, lie, memory_of, takes
 
 
 @lru_cache(maxsize=RECIPES)
-def _forward(data: Memory, eps: float, scale: bool, of_batch: bool) -> Recipe | None:
-    channels = Memory.plain(data.shape[1:2], "float32")
+def _forward(data: MemoryFormat, eps: float, scale: bool, of_batch: bool) -> Recipe | None:
+    channels = MemoryFormat.plain(data.shape[1:2], "float32")
     operands = [
-        Operand(Argument.SOURCE, data),
-        Operand(Argument.DESTINATION, data, written=True),
-        Operand(Argument.MEAN, channels, written=of_batch),
-        Operand(Argument.VARIANCE, channels, written=of_batch),
-        Operand(Argument.SHIFT, channels),
-        *([Operand(Argument.SCALE, channels)] if scale else []),
+        Operand(ArgumentNumber.SOURCE, data),
+        Operand(ArgumentNumber.DESTINATION, data, written=True),
+        Operand(ArgumentNumber.MEAN, channels, written=of_batch),
+        Operand(ArgumentNumber.VARIANCE, channels, written=of_batch),
+        Operand(ArgumentNumber.SHIFT, channels),
+        *([Operand(ArgumentNumber.SCALE, channels)] if scale else []),
     ]
 
     def arguments(source: int, target: int, *_: int) -> tuple[Any, ...]:
@@ -37,16 +37,20 @@ def _forward(data: Memory, eps: float, scale: bool, of_batch: bool) -> Recipe | 
 
 
 @lru_cache(maxsize=RECIPES)
-def _backward(data: Memory, eps: float, scale: bool, of_batch: bool) -> Recipe | None:
-    channels = Memory.plain(data.shape[1:2], "float32")
+def _backward(data: MemoryFormat, eps: float, scale: bool, of_batch: bool) -> Recipe | None:
+    channels = MemoryFormat.plain(data.shape[1:2], "float32")
     operands = [
-        Operand(Argument.DIFF_DESTINATION, data),
-        Operand(Argument.SOURCE, data),
-        Operand(Argument.DIFF_SOURCE, data, written=True),
-        Operand(Argument.MEAN, channels),
-        Operand(Argument.VARIANCE, channels),
-        Operand(Argument.DIFF_SHIFT, channels, written=True),
-        *([Operand(Argument.SCALE, channels), Operand(Argument.DIFF_SCALE, channels, written=True)] if scale else []),
+        Operand(ArgumentNumber.DIFF_DESTINATION, data),
+        Operand(ArgumentNumber.SOURCE, data),
+        Operand(ArgumentNumber.DIFF_SOURCE, data, written=True),
+        Operand(ArgumentNumber.MEAN, channels),
+        Operand(ArgumentNumber.VARIANCE, channels),
+        Operand(ArgumentNumber.DIFF_SHIFT, channels, written=True),
+        *(
+            [Operand(ArgumentNumber.SCALE, channels), Operand(ArgumentNumber.DIFF_SCALE, channels, written=True)]
+            if scale
+            else []
+        ),
     ]
 
     def arguments(target: int, source: int, into: int, *_: int) -> tuple[Any, ...]:

@@ -16,8 +16,8 @@ from ..compute import Arrays, CallSpec, OpContext, Outputs, Temp
 from ..nn.convolution import ConvolutionParams, backward, op, strides
 from ..nn.window import is_last
 from .cache import RECIPES
-from .library import Algorithm, Argument, Propagation, Query, dims
-from .primitive import Memory, Operand, PackedRuns, Recipe, Runs, laid, lie, memory_of, takes
+from .library import Algorithm, ArgumentNumber, Propagation, Query, dims
+from .primitive import MemoryFormat, Operand, PackedRuns, Recipe, Runs, laid, lie, memory_of, takes
 from .weight_gradient import WeightGradient, weight_gradient
 
 _Window = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
@@ -25,12 +25,14 @@ _Window = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 
 @lru_cache(maxsize=RECIPES)
-def _forward(data: Memory, weight: Memory, bias: Memory | None, out: Memory, window: _Window) -> Recipe | None:
+def _forward(
+    data: MemoryFormat, weight: MemoryFormat, bias: MemoryFormat | None, out: MemoryFormat, window: _Window
+) -> Recipe | None:
     operands = [
-        Operand(Argument.SOURCE, data),
-        Operand(Argument.WEIGHTS, weight, Query.WEIGHTS, free=True),
-        Operand(Argument.DESTINATION, out, written=True),
-        *([] if bias is None else [Operand(Argument.BIAS, bias)]),
+        Operand(ArgumentNumber.SOURCE, data),
+        Operand(ArgumentNumber.WEIGHTS, weight, Query.WEIGHTS, free=True),
+        Operand(ArgumentNumber.DESTINATION, out, written=True),
+        *([] if bias is None else [Operand(ArgumentNumber.BIAS, bias)]),
     ]
 
     def arguments(source: int, weights: int, target: int, added: int | None = None) -> tuple[Any, ...]:
@@ -41,11 +43,11 @@ def _forward(data: Memory, weight: Memory, bias: Memory | None, out: Memory, win
 
 
 @lru_cache(maxsize=RECIPES)
-def _backward_data(gout: Memory, weight: Memory, data: Memory, window: _Window) -> Recipe | None:
+def _backward_data(gout: MemoryFormat, weight: MemoryFormat, data: MemoryFormat, window: _Window) -> Recipe | None:
     operands = [
-        Operand(Argument.DIFF_DESTINATION, gout),
-        Operand(Argument.WEIGHTS, weight, Query.WEIGHTS, free=True),
-        Operand(Argument.DIFF_SOURCE, data, written=True),
+        Operand(ArgumentNumber.DIFF_DESTINATION, gout),
+        Operand(ArgumentNumber.WEIGHTS, weight, Query.WEIGHTS, free=True),
+        Operand(ArgumentNumber.DIFF_SOURCE, data, written=True),
     ]
 
     def arguments(target: int, weights: int, source: int) -> tuple[Any, ...]:
@@ -56,12 +58,14 @@ def _backward_data(gout: Memory, weight: Memory, data: Memory, window: _Window) 
 
 
 @lru_cache(maxsize=RECIPES)
-def _backward_weight(gout: Memory, data: Memory, weight: Memory, bias: Memory | None, window: _Window) -> Recipe | None:
+def _backward_weight(
+    gout: MemoryFormat, data: MemoryFormat, weight: MemoryFormat, bias: MemoryFormat | None, window: _Window
+) -> Recipe | None:
     operands = [
-        Operand(Argument.DIFF_DESTINATION, gout),
-        Operand(Argument.SOURCE, data),
-        Operand(Argument.DIFF_WEIGHTS, weight, Query.DIFF_WEIGHTS, free=True, written=True),
-        *([] if bias is None else [Operand(Argument.DIFF_BIAS, bias, written=True)]),
+        Operand(ArgumentNumber.DIFF_DESTINATION, gout),
+        Operand(ArgumentNumber.SOURCE, data),
+        Operand(ArgumentNumber.DIFF_WEIGHTS, weight, Query.DIFF_WEIGHTS, free=True, written=True),
+        *([] if bias is None else [Operand(ArgumentNumber.DIFF_BIAS, bias, written=True)]),
     ]
 
     def arguments(target: int, source: int, weights: int, added: int | None = None) -> tuple[Any, ...]:
@@ -77,16 +81,18 @@ def _window(window: _Window) -> list[Any]:
     return [dims(numbers) for numbers in (stride, tuple(d - 1 for d in dilate), pad, pad)]
 
 
-def _weight(p: ConvolutionParams, weight: Memory) -> Memory:
+def _weight(p: ConvolutionParams, weight: MemoryFormat) -> MemoryFormat:
     """The weight with its groups as an axis of their own, in front."""
     if p.num_group == 1:
         return weight
     filters = p.num_filter // p.num_group
     shape = (p.num_group, filters, *weight.shape[1:])
-    return Memory(shape, (filters * weight.strides[0], *weight.strides), weight.dtype)
+    return MemoryFormat(shape, (filters * weight.strides[0], *weight.strides), weight.dtype)
 
 
-def _memories(p: ConvolutionParams, call: CallSpec, data: int, out: int) -> tuple[Memory, Memory, Memory]:
+def _memories(
+    p: ConvolutionParams, call: CallSpec, data: int, out: int
+) -> tuple[MemoryFormat, MemoryFormat, MemoryFormat]:
     """Those of data, the weight, which follows it, and out; the latter is an output in forward, else input 0."""
     order = (0, len(p.kernel) + 1, *range(1, len(p.kernel) + 1)) if is_last(p.layout) else None
     target = call.outputs[0] if out < 0 else call.inputs[out]

@@ -12,22 +12,22 @@ from typing import Any
 from ..compute import Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
 from ..nn.layer_norm import LayerNormParams, backward, op
 from .cache import RECIPES
-from .library import Argument, Flag, Propagation
-from .primitive import Memory, Operand, Recipe, takes
+from .library import ArgumentNumber, Flag, Propagation
+from .primitive import MemoryFormat, Operand, Recipe, takes
 
 _FLAGS = Flag.SCALE | Flag.SHIFT
 
 
 @lru_cache(maxsize=RECIPES)
-def _forward(data: Memory, eps: float) -> Recipe | None:
-    rows, columns = Memory.plain(data.shape[:1], "float32"), Memory.plain(data.shape[1:], "float32")
+def _forward(data: MemoryFormat, eps: float) -> Recipe | None:
+    rows, columns = MemoryFormat.plain(data.shape[:1], "float32"), MemoryFormat.plain(data.shape[1:], "float32")
     operands = [
-        Operand(Argument.SOURCE, data),
-        Operand(Argument.DESTINATION, data, written=True),
-        Operand(Argument.MEAN, rows, written=True),
-        Operand(Argument.VARIANCE, rows, written=True),
-        Operand(Argument.SCALE, columns),
-        Operand(Argument.SHIFT, columns),
+        Operand(ArgumentNumber.SOURCE, data),
+        Operand(ArgumentNumber.DESTINATION, data, written=True),
+        Operand(ArgumentNumber.MEAN, rows, written=True),
+        Operand(ArgumentNumber.VARIANCE, rows, written=True),
+        Operand(ArgumentNumber.SCALE, columns),
+        Operand(ArgumentNumber.SHIFT, columns),
     ]
 
     def arguments(source: int, target: int, statistics: int, *_: int) -> tuple[Any, ...]:
@@ -37,18 +37,18 @@ def _forward(data: Memory, eps: float) -> Recipe | None:
 
 
 @lru_cache(maxsize=RECIPES)
-def _backward(data: Memory, eps: float) -> Recipe | None:
-    rows, columns = Memory.plain(data.shape[:1], "float32"), Memory.plain(data.shape[1:], "float32")
+def _backward(data: MemoryFormat, eps: float) -> Recipe | None:
+    rows, columns = MemoryFormat.plain(data.shape[:1], "float32"), MemoryFormat.plain(data.shape[1:], "float32")
     operands = [
-        Operand(Argument.DIFF_DESTINATION, data),
-        Operand(Argument.SOURCE, data),
-        Operand(Argument.DIFF_SOURCE, data, written=True),
-        Operand(Argument.MEAN, rows),
-        Operand(Argument.VARIANCE, rows),
-        Operand(Argument.SCALE, columns),
-        Operand(Argument.SHIFT, columns),
-        Operand(Argument.DIFF_SCALE, columns, written=True),
-        Operand(Argument.DIFF_SHIFT, columns, written=True),
+        Operand(ArgumentNumber.DIFF_DESTINATION, data),
+        Operand(ArgumentNumber.SOURCE, data),
+        Operand(ArgumentNumber.DIFF_SOURCE, data, written=True),
+        Operand(ArgumentNumber.MEAN, rows),
+        Operand(ArgumentNumber.VARIANCE, rows),
+        Operand(ArgumentNumber.SCALE, columns),
+        Operand(ArgumentNumber.SHIFT, columns),
+        Operand(ArgumentNumber.DIFF_SCALE, columns, written=True),
+        Operand(ArgumentNumber.DIFF_SHIFT, columns, written=True),
     ]
 
     def arguments(target: int, source: int, into: int, statistics: int, *_: int) -> tuple[Any, ...]:
@@ -58,14 +58,14 @@ def _backward(data: Memory, eps: float) -> Recipe | None:
     return None if hint is None else Recipe.of("layer_normalization_backward", operands, arguments, hint)
 
 
-def _memory(p: LayerNormParams, call: CallSpec, data: ArraySpec) -> Memory | None:
+def _memory(p: LayerNormParams, call: CallSpec, data: ArraySpec) -> MemoryFormat | None:
     arrays = (*call.inputs, *call.outputs)
     if not call.plain or any(array.dtype.name != "float32" for array in arrays) or not takes(*arrays):
         return None
     shape = data.shape
     if p.axis not in (-1, len(shape) - 1):
         return None
-    return Memory.plain((math.prod(shape[:-1]), shape[-1]), "float32")
+    return MemoryFormat.plain((math.prod(shape[:-1]), shape[-1]), "float32")
 
 
 def _forward_recipe(p: LayerNormParams, call: CallSpec) -> Recipe | None:

@@ -24,7 +24,7 @@ __all__ = [
     "ANY",
     "DATA_TYPES",
     "Algorithm",
-    "Argument",
+    "ArgumentNumber",
     "Dims",
     "ExecutionArgument",
     "Flag",
@@ -82,7 +82,7 @@ class Query(IntEnum):
     SCRATCHPAD = 136
 
 
-class Argument(IntEnum):
+class ArgumentNumber(IntEnum):
     """The arguments of a primitive's execution."""
 
     SOURCE = 1

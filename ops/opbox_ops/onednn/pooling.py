@@ -15,13 +15,13 @@ from ..nn.pooling import PoolingParams, backward, op, taps_of
 from ..nn.taps import Taps
 from ..nn.window import channels_first, is_last
 from .cache import RECIPES
-from .library import Algorithm, Argument, Propagation, dims
-from .primitive import Memory, Operand, Recipe, Runs, laid, lie, memory_of, takes
+from .library import Algorithm, ArgumentNumber, Propagation, dims
+from .primitive import MemoryFormat, Operand, Recipe, Runs, laid, lie, memory_of, takes
 
 
 @lru_cache(maxsize=RECIPES)
-def _forward(data: Memory, out: Memory, algorithm: Algorithm, taps: Taps) -> Recipe | None:
-    operands = [Operand(Argument.SOURCE, data), Operand(Argument.DESTINATION, out, written=True)]
+def _forward(data: MemoryFormat, out: MemoryFormat, algorithm: Algorithm, taps: Taps) -> Recipe | None:
+    operands = [Operand(ArgumentNumber.SOURCE, data), Operand(ArgumentNumber.DESTINATION, out, written=True)]
 
     def arguments(source: int, target: int) -> tuple[Any, ...]:
         return (Propagation.TRAINING, algorithm, source, target, *_window(taps))
@@ -30,8 +30,11 @@ def _forward(data: Memory, out: Memory, algorithm: Algorithm, taps: Taps) -> Rec
 
 
 @lru_cache(maxsize=RECIPES)
-def _backward(gout: Memory, gdata: Memory, algorithm: Algorithm, taps: Taps) -> Recipe | None:
-    operands = [Operand(Argument.DIFF_DESTINATION, gout), Operand(Argument.DIFF_SOURCE, gdata, written=True)]
+def _backward(gout: MemoryFormat, gdata: MemoryFormat, algorithm: Algorithm, taps: Taps) -> Recipe | None:
+    operands = [
+        Operand(ArgumentNumber.DIFF_DESTINATION, gout),
+        Operand(ArgumentNumber.DIFF_SOURCE, gdata, written=True),
+    ]
 
     def arguments(target: int, source: int) -> tuple[Any, ...]:
         return (algorithm, source, target, *_window(taps))

@@ -21,16 +21,16 @@ import numpy as np
 
 from ..compute import PLAIN, Array, Arrays, ArraySpec, CallSpec, Mode, Outputs, Temp
 from ..layout import CHANNELS_LAST, as_laid, physical
-from .library import ANY, DATA_TYPES, Argument, ExecutionArgument, Library, Query, dims, failed, library
+from .library import ANY, DATA_TYPES, ArgumentNumber, ExecutionArgument, Library, Query, dims, failed, library
 
-__all__ = ["Memory", "Operand", "PackedRuns", "Recipe", "Runs", "laid", "lie", "memory_of", "takes"]
+__all__ = ["MemoryFormat", "Operand", "PackedRuns", "Recipe", "Runs", "laid", "lie", "memory_of", "takes"]
 
 _USER_SCRATCHPAD = 1
 """`dnnl_scratchpad_mode_user`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class MemoryFormat:
     """How an array lies: shape and strides (in elements) in oneDNN's order of axes, channels second."""
 
     shape: tuple[int, ...]
@@ -38,7 +38,7 @@ class Memory:
     dtype: str
 
     @classmethod
-    def plain(cls, shape: Sequence[int], dtype: Any, order: Sequence[int] | None = None) -> Memory:
+    def plain(cls, shape: Sequence[int], dtype: Any, order: Sequence[int] | None = None) -> MemoryFormat:
         """An array of `shape`, row-major, whose axes oneDNN takes in `order`."""
         strides = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
         axes = range(len(shape)) if order is None else order
@@ -52,12 +52,12 @@ class Memory:
         return dnnl.create("memory_desc_create_with_strides", len(self.shape), shape, dtype, dims(self.strides))
 
 
-def memory_of(spec: ArraySpec, order: Sequence[int] | None = None) -> Memory:
+def memory_of(spec: ArraySpec, order: Sequence[int] | None = None) -> MemoryFormat:
     """That of an array to come, whose axes oneDNN takes in `order`; one whose layout is not "plain" has its own."""
     if spec.layout != PLAIN:
         ndim = len(spec.shape)
         order = (0, ndim - 1, *range(1, ndim - 1))
-    return Memory.plain(as_laid(spec), spec.dtype, order)
+    return MemoryFormat.plain(as_laid(spec), spec.dtype, order)
 
 
 def lie(call: CallSpec, ins: Sequence[int], outs: Sequence[int]) -> bool:
@@ -92,8 +92,8 @@ class Operand:
         written: whether the primitive writes it.
     """
 
-    argument: Argument
-    memory: Memory
+    argument: ArgumentNumber
+    memory: MemoryFormat
     query: Query | None = None
     free: bool = False
     written: bool = False
@@ -119,12 +119,12 @@ class Runs:
             if status:
                 failed("primitive_execute", status)
 
-    def add(self, primitive: _Primitive, memories: dict[Argument, _Bound], scratchpad: Array) -> None:
+    def add(self, primitive: _Primitive, memories: dict[ArgumentNumber, _Bound], scratchpad: Array) -> None:
         """Append an execution of `primitive` on these arrays, which stay alive with it."""
         if primitive.scratchpad:
             wanted = primitive.memory(Query.SCRATCHPAD)
             assert wanted is not None
-            memories[Argument.SCRATCHPAD] = _Bound(primitive.dnnl, wanted, _address(scratchpad))
+            memories[ArgumentNumber.SCRATCHPAD] = _Bound(primitive.dnnl, wanted, _address(scratchpad))
         arguments = (ExecutionArgument * len(memories))()
         for slot, (argument, memory) in zip(arguments, memories.items(), strict=True):
             slot.argument, slot.memory = argument, memory.handle
@@ -292,8 +292,8 @@ class Recipe:
         runs = Runs(self._dnnl) if runs is None else runs
         before = runs if packing is None else packing
         rooms = iter(temps[1:])
-        arguments: dict[Argument, _Bound] = {}
-        after: list[tuple[_Primitive, dict[Argument, _Bound]]] = []
+        arguments: dict[ArgumentNumber, _Bound] = {}
+        after: list[tuple[_Primitive, dict[ArgumentNumber, _Bound]]] = []
         for operand, inner, reorder, array in zip(self.operands, self._inner, self._reorders, arrays, strict=True):
             if inner is None or reorder is None:
                 arguments[operand.argument] = self._plain(operand, array, runs)
@@ -302,12 +302,12 @@ class Recipe:
             inside = _Bound(self._dnnl, inner, _address(next(rooms)))
             arguments[operand.argument] = inside
             if operand.written:
-                after.append((reorder, {Argument.SOURCE: inside, Argument.DESTINATION: outside}))
+                after.append((reorder, {ArgumentNumber.SOURCE: inside, ArgumentNumber.DESTINATION: outside}))
             else:
-                before.add(reorder, {Argument.SOURCE: outside, Argument.DESTINATION: inside}, temps[0])
+                before.add(reorder, {ArgumentNumber.SOURCE: outside, ArgumentNumber.DESTINATION: inside}, temps[0])
         wanted = self._primitive.memory(Query.WORKSPACE)
         if wanted is not None and workspace is not None:
-            arguments[Argument.WORKSPACE] = _Bound(self._dnnl, wanted, _address(workspace))
+            arguments[ArgumentNumber.WORKSPACE] = _Bound(self._dnnl, wanted, _address(workspace))
         runs.add(self._primitive, arguments, temps[0])
         for primitive, pair in after:
             runs.add(primitive, pair, temps[0])

@@ -8,16 +8,16 @@ from typing import Any
 from ..compute import Arrays, CallSpec, Compute, OpContext, Outputs, Temp
 from ..layout import physical
 from .cache import RECIPES
-from .library import Argument, library
-from .primitive import Memory, Operand, Recipe, Runs, memory_of, takes
+from .library import ArgumentNumber, library
+from .primitive import MemoryFormat, Operand, Recipe, Runs, memory_of, takes
 
 __all__ = ["REORDER", "reorder"]
 
 
 @lru_cache(maxsize=RECIPES)
-def reorder(source: Memory, target: Memory) -> Recipe | None:
+def reorder(source: MemoryFormat, target: MemoryFormat) -> Recipe | None:
     """What copies an array to one that lies otherwise."""
-    operands = [Operand(Argument.SOURCE, source), Operand(Argument.DESTINATION, target, written=True)]
+    operands = [Operand(ArgumentNumber.SOURCE, source), Operand(ArgumentNumber.DESTINATION, target, written=True)]
 
     def arguments(from_memory: int, to_memory: int) -> tuple[Any, ...]:
         dnnl = library()

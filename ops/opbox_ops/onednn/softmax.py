@@ -18,32 +18,32 @@ from ..loss import softmax_output
 from ..nn import softmax
 from ..registry import get
 from .cache import RECIPES
-from .library import Algorithm, Argument, Propagation
-from .primitive import Memory, Operand, Recipe, Runs, takes
+from .library import Algorithm, ArgumentNumber, Propagation
+from .primitive import MemoryFormat, Operand, Recipe, Runs, takes
 
 _RowsRule = Callable[[Any, CallSpec], tuple[int, int] | None]
 """Rows and their length; None where they are not rows, or there is more to compute than softmax along them."""
 
 
 @lru_cache(maxsize=RECIPES)
-def _forward(rows: Memory) -> Recipe | None:
+def _forward(rows: MemoryFormat) -> Recipe | None:
     def arguments(source: int, target: int) -> tuple[Any, ...]:
         return (Propagation.INFERENCE, Algorithm.SOFTMAX, source, target, 1)
 
-    operands = [Operand(Argument.SOURCE, rows), Operand(Argument.DESTINATION, rows, written=True)]
+    operands = [Operand(ArgumentNumber.SOURCE, rows), Operand(ArgumentNumber.DESTINATION, rows, written=True)]
     return Recipe.of("softmax_forward", operands, arguments)
 
 
 @lru_cache(maxsize=RECIPES)
-def _backward(rows: Memory) -> Recipe | None:
+def _backward(rows: MemoryFormat) -> Recipe | None:
     def arguments(gout: int, out: int, gdata: int) -> tuple[Any, ...]:
         return (Algorithm.SOFTMAX, gdata, gout, out, 1)
 
     hint = _forward(rows)
     operands = [
-        Operand(Argument.DIFF_DESTINATION, rows),
-        Operand(Argument.DESTINATION, rows),
-        Operand(Argument.DIFF_SOURCE, rows, written=True),
+        Operand(ArgumentNumber.DIFF_DESTINATION, rows),
+        Operand(ArgumentNumber.DESTINATION, rows),
+        Operand(ArgumentNumber.DIFF_SOURCE, rows, written=True),
     ]
     return None if hint is None else Recipe.of("softmax_backward", operands, arguments, hint)
 
@@ -61,7 +61,7 @@ def _with_whole_rows(run: Runs, out: Array) -> Callable[[], None]:
     return call
 
 
-def _attach(name: str, rows_of: _RowsRule, make: Callable[[Memory], Recipe | None]) -> None:
+def _attach(name: str, rows_of: _RowsRule, make: Callable[[MemoryFormat], Recipe | None]) -> None:
     """A compute of the operator `name` by the recipe that `make` has for its rows."""
 
     def recipe_of(p: Any, call: CallSpec) -> Recipe | None:
@@ -69,7 +69,7 @@ def _attach(name: str, rows_of: _RowsRule, make: Callable[[Memory], Recipe | Non
         if not call.plain or any(array.dtype.name != "float32" for array in arrays) or not takes(*arrays):
             return None
         rows = rows_of(p, call)
-        return None if rows is None else make(Memory.plain(rows, "float32"))
+        return None if rows is None else make(MemoryFormat.plain(rows, "float32"))
 
     def temps(p: Any, call: CallSpec) -> tuple[Temp, ...]:
         recipe = recipe_of(p, call)

@@ -22,7 +22,7 @@ from ..cache import CHUNK_BYTES
 from ..compute import Array, Temp
 from .cache import RECIPES
 from .library import library
-from .primitive import Memory, Recipe
+from .primitive import MemoryFormat, Recipe
 from .reorder import reorder
 
 __all__ = ["WeightGradient", "weight_gradient"]
@@ -92,11 +92,11 @@ class WeightGradient:
             *(self._reorder.temps if self._reordered else ()),
         ]
 
-    def bind(self, temps: Sequence[Array], gout: Array, data: Array, weight: Array, bias: Array | None) -> Runs:
+    def bind(self, temps: Sequence[Array], gout: Array, data: Array, weight: Array, bias: Array | None) -> CallList:
         """What writes the gradients of weight and, where it is not None, of bias."""
         strip, matrix, gradient, *rooms = temps
         filters, channels = self.out[3], self.data[3]
-        runs = Runs()
+        runs = CallList()
         gout, data = runs.contiguous(gout).reshape(-1, filters), runs.contiguous(data)
         target = gradient if self._reordered else weight
         if self._is_product:
@@ -114,12 +114,12 @@ class WeightGradient:
     def _reorder(self) -> Recipe:
         """From the gradient as the products write it to the gradient as the weight lies."""
         filters, channels = self.out[3], self.data[3]
-        inside = Memory.plain((filters, *self.kernel, channels), "float32", (0, 3, 1, 2))
-        recipe = reorder(inside, Memory.plain((filters, channels, *self.kernel), "float32"))
+        inside = MemoryFormat.plain((filters, *self.kernel, channels), "float32", (0, 3, 1, 2))
+        recipe = reorder(inside, MemoryFormat.plain((filters, channels, *self.kernel), "float32"))
         assert recipe is not None
         return recipe
 
-    def _windows(self, runs: Runs, strip: Array, matrix: Array, gout: Array, data: Array, target: Array) -> None:
+    def _windows(self, runs: CallList, strip: Array, matrix: Array, gout: Array, data: Array, target: Array) -> None:
         """Append the calls of each chunk: lay out its windows, and add its product."""
         batch, height, width, filters = self.out
         images, rows = self._chunk
@@ -149,7 +149,7 @@ class WeightGradient:
                 )
                 first = False
 
-    def _under(self, runs: Runs, strip: Array, data: Array, row: int, size: int) -> Array:
+    def _under(self, runs: CallList, strip: Array, data: Array, row: int, size: int) -> Array:
         """The data under `size` rows of the output: with its padding, which calls write to `strip`, or as it lies."""
         top = row * self.stride[0] - self.pad[0]
         if self.pad == (0, 0):
@@ -164,7 +164,7 @@ class WeightGradient:
         return inside
 
 
-class Runs:
+class CallList:
     """Calls, made one after the other."""
 
     __slots__ = ("calls",)
@@ -191,7 +191,12 @@ class Runs:
 
 @lru_cache(maxsize=RECIPES)
 def weight_gradient(
-    data: Memory, out: Memory, window: tuple[tuple[int, ...], ...], kernel: tuple[int, ...], last: bool, own: str
+    data: MemoryFormat,
+    out: MemoryFormat,
+    window: tuple[tuple[int, ...], ...],
+    kernel: tuple[int, ...],
+    last: bool,
+    own: str,
 ) -> WeightGradient | None:
     """How products compute this gradient; None where oneDNN's own kernel, the implementation `own`, is the better one.
 
@@ -206,5 +211,5 @@ def weight_gradient(
     return WeightGradient(lying[0], lying[1], size, stride, dilate, pad, last)
 
 
-def _is_last(memory: Memory) -> bool:
+def _is_last(memory: MemoryFormat) -> bool:
     return memory.strides[1] == 1 and memory.strides[3] == memory.shape[1]

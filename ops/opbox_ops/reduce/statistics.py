@@ -33,7 +33,7 @@ Spread: TypeAlias = "Callable[[OpContext, Array, Array, Array, Array], None]"
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class StatisticRow:
     """One reduction; `spread` is None where the gradient reads the output gradient alone."""
 
     name: str
@@ -132,13 +132,13 @@ def _spread_nanprod(ctx: OpContext, g: Array, x: Array, y: Array, out: Array) ->
 
 
 TABLE = (
-    Row("sum", ("sum_axis",), _library("sum"), None, "The sum."),
-    Row("mean", (), _mean, None, "The mean."),
-    Row("prod", (), _library("prod"), _spread_prod, "The product."),
-    Row("nansum", (), _without_nan("sum", 0), _spread_nansum, "The sum of what is not NaN."),
-    Row("nanprod", (), _without_nan("prod", 1), _spread_nanprod, "The product of what is not NaN."),
-    Row("max", ("max_axis",), _extreme("max"), _spread_extreme, "The maximum; NaN if there is one."),
-    Row("min", ("min_axis",), _extreme("min"), _spread_extreme, "The minimum; NaN if there is one."),
+    StatisticRow("sum", ("sum_axis",), _library("sum"), None, "The sum."),
+    StatisticRow("mean", (), _mean, None, "The mean."),
+    StatisticRow("prod", (), _library("prod"), _spread_prod, "The product."),
+    StatisticRow("nansum", (), _without_nan("sum", 0), _spread_nansum, "The sum of what is not NaN."),
+    StatisticRow("nanprod", (), _without_nan("prod", 1), _spread_nanprod, "The product of what is not NaN."),
+    StatisticRow("max", ("max_axis",), _extreme("max"), _spread_extreme, "The maximum; NaN if there is one."),
+    StatisticRow("min", ("min_axis",), _extreme("min"), _spread_extreme, "The minimum; NaN if there is one."),
 )
 
 
@@ -160,7 +160,7 @@ def _missing(p: ReduceParams, call: CallSpec) -> list[Temp]:
     return [Temp(call.outputs[0].shape, "bool")]
 
 
-def _register(row: Row) -> Op:
+def _register(row: StatisticRow) -> Op:
     op = register(row.name, ReduceParams, aliases=row.aliases, doc=row.doc)
     op.set_attr("FInferShape", shapes)
     op.set_attr("FInferType", all_same_type if row.name == "sum" else numeric_types)

@@ -12,14 +12,14 @@ were implied (an 0.8 BatchNorm has no auxiliary inputs), `axis=-1` of argmax.
 
 A node of a control-flow operator has `"subgraphs": [graph, …]`, graphs like the whole but without `attrs`.
 
-Client and server have nodes of their own: `read` makes them through a `Maker`, `write` asks for a `Row` of each.
+Client and server have nodes of their own: `read` makes them through a `Maker`, `write` asks for a `NodeRow` of each.
 """
 
 from __future__ import annotations
 
 from .content import check_size, content_hash
-from .nodes import SOURCE, Maker, ParsedCall, Row
+from .nodes import SOURCE, Maker, NodeRow, ParsedCall
 from .reading import read
 from .writing import write
 
-__all__ = ["SOURCE", "Maker", "ParsedCall", "Row", "check_size", "content_hash", "read", "write"]
+__all__ = ["SOURCE", "Maker", "ParsedCall", "NodeRow", "check_size", "content_hash", "read", "write"]

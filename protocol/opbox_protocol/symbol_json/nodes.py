@@ -1,4 +1,4 @@
-"""What reader and writer ask of either side's nodes: `Maker` makes them, and a `Row` describes one."""
+"""What reader and writer ask of either side's nodes: `Maker` makes them, and a `NodeRow` describes one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
-__all__ = ["SOURCE", "Maker", "N", "ParsedCall", "Row", "Subgraph"]
+__all__ = ["SOURCE", "Maker", "N", "ParsedCall", "NodeRow", "Subgraph"]
 
 SOURCE = "__source__"
 """The hidden attribute with the user's line; it travels to the engine, and is in no file."""
@@ -53,7 +53,7 @@ class Maker(Protocol[N]):
 
 
 @dataclass(slots=True)
-class Row(Generic[N]):
+class NodeRow(Generic[N]):
     """A node as `write` needs it; `op` is None for a variable, `outputs` counts hidden ones too.
 
     `subgraphs` has the nodes of each of its subgraphs, inputs before their users, and the heads.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..mxnet import NP_SHAPE, VERSION
-from .nodes import SOURCE, N, Row
+from .nodes import SOURCE, N, NodeRow
 
 __all__ = ["write"]
 
@@ -14,7 +14,7 @@ __all__ = ["write"]
 def write(
     nodes: Iterable[N],
     heads: Iterable[tuple[N, int]],
-    row: Callable[[N], Row[N]],
+    row: Callable[[N], NodeRow[N]],
     *,
     sources: bool = False,
     np_shape: bool = False,
@@ -34,7 +34,7 @@ def write(
 
 
 def _written(
-    nodes: Iterable[N], heads: Iterable[tuple[N, int]], row: Callable[[N], Row[N]], sources: bool
+    nodes: Iterable[N], heads: Iterable[tuple[N, int]], row: Callable[[N], NodeRow[N]], sources: bool
 ) -> tuple[dict[str, Any], bool]:
     """A graph without `attrs`, and whether one of its nodes is marked with `NP_SHAPE`."""
     marked = False

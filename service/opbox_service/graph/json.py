@@ -11,7 +11,7 @@ from opbox_ops.node import Entry, Node
 from opbox_protocol import symbol_json
 from opbox_protocol.collector import collection_paused
 from opbox_protocol.errors import LimitError
-from opbox_protocol.symbol_json import ParsedCall, Row
+from opbox_protocol.symbol_json import NodeRow, ParsedCall
 
 from ..task import checkpoint
 from .ir import Graph
@@ -54,13 +54,13 @@ def _heads(graph: Graph) -> list[tuple[Node, int]]:
     return [(head.node, head.index) for head in graph.heads]
 
 
-def _row(node: Node) -> Row[Node]:
+def _row(node: Node) -> NodeRow[Node]:
     inputs = [(entry.node, entry.index) for entry in node.inputs]
     if node.op is None:
-        return Row(None, node.name, node.attrs, inputs, (), 1, node.source)
+        return NodeRow(None, node.name, node.attrs, inputs, (), 1, node.source)
     aux = node.op.aux_indices(node.params)
     inside = [(subgraph.graph.nodes, _heads(subgraph.graph)) for subgraph in subgraphs_of(node)]
-    return Row(node.op.name, node.name, node.attrs, inputs, aux, node.num_outputs, node.source, inside)
+    return NodeRow(node.op.name, node.name, node.attrs, inputs, aux, node.num_outputs, node.source, inside)
 
 
 class _Maker:

@@ -28,7 +28,7 @@ from opbox_ops.infer import size_of
 from opbox_ops.node import Node
 
 from ..plan import UNWANTED, Plan, Step
-from .live import Live
+from .live import LiveBytes
 
 __all__ = ["fusion"]
 
@@ -104,7 +104,7 @@ class _Fusion:
     def run(self) -> None:
         """Rewrite the plan."""
         plan = self.plan
-        self.live = Live(plan)
+        self.live = LiveBytes(plan)
         self.left = plan.readers()
         for t, step in enumerate(plan.steps):
             if t == plan.forward_steps:

@@ -6,10 +6,10 @@ import numpy as np
 
 from ..plan import UNWANTED, Plan
 
-__all__ = ["Live"]
+__all__ = ["LiveBytes"]
 
 
-class Live:
+class LiveBytes:
     """The bytes alive at each step, without temporaries, arrays of the user's, and what is computed in place.
 
     Attributes:

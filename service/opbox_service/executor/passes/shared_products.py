@@ -23,7 +23,7 @@ from opbox_ops.nn.shared_product import ROWS, STACKED, SUMMED, SharedProductPara
 from opbox_ops.node import Node
 
 from ..plan import UNWANTED, Plan, Step, Value
-from .live import Live
+from .live import LiveBytes
 
 __all__ = ["GROWTH", "shared_products"]
 
@@ -185,7 +185,7 @@ def _backward(plan: Plan, steps: list[int], replaced: dict[int, list[Step]]) -> 
     for value, total in sums.items():
         if len(total.calls) > 1:
             groups.setdefault(total.calls, {})[total.output] = value
-    live = Live(plan) if groups else None
+    live = LiveBytes(plan) if groups else None
     for places, outputs in groups.items():
         assert live is not None
         _sum(plan, places, {k: (value, sums[value]) for k, value in outputs.items()}, live, replaced)
@@ -195,7 +195,7 @@ def _sum(
     plan: Plan,
     places: tuple[int, ...],
     outputs: dict[int, tuple[int, _Sum]],
-    live: Live,
+    live: LiveBytes,
     replaced: dict[int, list[Step]],
 ) -> None:
     """Replace what computes these gradients, each the sum of an output of the steps at `places`, by one step."""
