@@ -49,6 +49,7 @@ DATA_TYPES = {"float16": 1, "bfloat16": 2, "float32": 3}
 
 class Propagation(IntEnum):
     TRAINING = 64
+    INFERENCE = 96
     BACKWARD = 128
 
 
