@@ -48,6 +48,7 @@ NETWORKS = {"chain": chain, "residual": residual}
 def bind(mx, network, nodes, gradients):
     """Processor seconds of a bind, and of the first run."""
     net = NETWORKS[network](mx, nodes)
+    mx.nd.waitall()  # the network before this one is let go of
     start = time.process_time()
     executor = net.simple_bind(mx.cpu(), grad_req="write" if gradients else "null", data=(4, WIDTH))
     mx.nd.waitall()

@@ -26,7 +26,7 @@ import numpy as np
 from opbox_ops.backend.base import ALIGNMENT
 from opbox_protocol.errors import LimitError
 
-from ...task import checkpoint
+from ...task import NODES, checkpoint
 
 __all__ = ["External", "MemoryPlan", "StepUse", "aligned", "plan_memory"]
 
@@ -282,8 +282,9 @@ def _fit_in_time(groups: list[_Group]) -> int:
     begins: list[int] = []
     ends: list[int] = []
     top = total = 0
-    for group in sorted(groups, key=lambda group: (group.first, -group.nbytes)):
-        checkpoint()
+    for k, group in enumerate(sorted(groups, key=lambda group: (group.first, -group.nbytes))):
+        if not k % NODES:
+            checkpoint(NODES)
         while ending and ending[0][0] < group.first:
             _, begin, end = heapq.heappop(ending)
             at = bisect.bisect_left(begins, begin)
@@ -300,11 +301,10 @@ def _fit_in_time(groups: list[_Group]) -> int:
                 begins.insert(at, begin)
                 ends.insert(at, end)
         size = aligned(group.nbytes)
-        best = min(
-            (k for k in range(len(begins)) if ends[k] - begins[k] >= size),
-            key=lambda k: ends[k] - begins[k],
-            default=None,
-        )
+        best, room = None, FOREVER
+        for gap, begin in enumerate(begins):
+            if size <= ends[gap] - begin < room:
+                best, room = gap, ends[gap] - begin
         if best is None:
             group.offset, top = top, top + size
         else:
@@ -313,7 +313,8 @@ def _fit_in_time(groups: list[_Group]) -> int:
             if begins[best] == ends[best]:
                 del begins[best], ends[best]
         heapq.heappush(ending, (group.last, group.offset, group.offset + size))
-        total = max(total, top)
+        if top > total:
+            total = top
     return total
 
 
