@@ -1,4 +1,4 @@
-"""LayerNorm by oneDNN along the last axis, in float32: forward and gradients.
+"""LayerNorm by oneDNN along the last axis, in float32: forward and gradients, in a plan.
 
 oneDNN gives the variance, MXNet's output is sqrt(variance + eps): the one is made of the other, a number a row.
 """
@@ -60,7 +60,7 @@ def _backward(data: MemoryFormat, eps: float) -> Recipe | None:
 
 def _memory(p: LayerNormParams, call: CallSpec, data: ArraySpec) -> MemoryFormat | None:
     arrays = (*call.inputs, *call.outputs)
-    if not call.plain or any(array.dtype.name != "float32" for array in arrays) or not takes(*arrays):
+    if call.once or not call.plain or any(array.dtype.name != "float32" for array in arrays) or not takes(*arrays):
         return None
     shape = data.shape
     if p.axis not in (-1, len(shape) - 1):
