@@ -93,8 +93,6 @@ def xp(backend: Backend) -> Any:
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Print the report of drawn calls."""
-    from tests.conformance.reporting import report
-
     tallies = [
         value
         for results in terminalreporter.stats.values()
@@ -104,6 +102,8 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         if key == "conformance"
     ]
     if tallies:
+        from tests.conformance.reporting import report
+
         terminalreporter.section("drawn calls, in MXNet and here")
         for line in report(tallies):
             terminalreporter.write_line(line)
