@@ -51,12 +51,21 @@ def mistakes(server: Live) -> None:
     server.json("GET", "/v1/ops/FullyConected", owner="bob")
 
 
-def take(driver: Any, name: str, size: tuple[int, int]) -> None:
-    """Write docs/images/page-NAME.png."""
+def take(driver: Any, name: str, size: tuple[int, int], until: str = "") -> None:
+    """Write docs/images/page-NAME.png; down to the end of the element that `until` selects, where it says one."""
     resize(driver, size)
     driver.execute_script("document.activeElement.blur(); scrollTo(0, 0)")
     time.sleep(1.5)
-    shot = driver.execute_cdp_cmd("Page.captureScreenshot", {"format": "png"})
+    options: dict[str, Any] = {"format": "png"}
+    if until:
+        end = driver.execute_script(
+            "return document.querySelector(arguments[0]).getBoundingClientRect().bottom + scrollY", until
+        )
+        options |= {
+            "captureBeyondViewport": True,
+            "clip": {"x": 0, "y": 0, "width": size[0], "height": end + 24, "scale": 1},
+        }
+    shot = driver.execute_cdp_cmd("Page.captureScreenshot", options)
     path = IMAGES / f"page-{name}.png"
     path.write_bytes(base64.b64decode(shot["data"]))
     print(f"{path.relative_to(ROOT)}: {path.stat().st_size:,} bytes")
@@ -90,7 +99,7 @@ def main() -> None:
         user.wait_for(".drawing svg .node")
         time.sleep(WATCHED_S)
         user.press(".drawing .node", "Convolution")
-        take(driver, "session", (1280, 1320))
+        take(driver, "session", (1280, 1320), ".node-details")
 
         user.sign_in("ann", "#/ops/Pooling")
         user.type("#input-data-shape", "1, 1, 3, 3")
@@ -108,7 +117,9 @@ def main() -> None:
         user.press(f"{infer} .try-out__btn")
         user.press(f"{infer} .execute")
         user.wait_for(f"{infer} .live-responses-table")
-        take(driver, "docs", (1280, 1250))
+        # As somebody would who has to read on: the field for the body made lower by its corner.
+        driver.execute_script("document.querySelector(arguments[0]).style.height = '12rem'", f"{infer} textarea")
+        take(driver, "docs", (1280, 1250), f"{infer} .live-responses-table")
 
 
 if __name__ == "__main__":

@@ -48,6 +48,7 @@ def test_a_network_has_the_shapes_of_all_that_its_nodes_put_out(server: Live) ->
     assert nodes["fc"]["inputs"] == [[0, 0], [1, 0], [2, 0]]
     assert nodes["fc"]["outputs"] == [{"name": "fc_output", "shape": [2, 4], "datatype": "float32"}]
     assert network["heads"] == [[3, 0]]
+    assert network["repeats"] == []
     session.delete()
 
 

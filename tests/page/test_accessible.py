@@ -73,6 +73,30 @@ def test_no_rule_of_axe_is_broken(user: User, session: Session, view: str, schem
         prefer(user.driver, "light")
 
 
+SWAGGER_UI = {"landmark-main-is-top-level", "landmark-no-duplicate-main", "landmark-unique", "nested-interactive"}
+"""Rules that Swagger UI's own elements break: a `main` of its own, and buttons within what is pressed to open a row."""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_http_api_breaks_no_further_rule(user: User, scheme: str) -> None:
+    prefer(user.driver, scheme)
+    user.sign_in("ann")
+    user.open("/docs")
+    user.wait_for(".opblock")
+    try:
+        for size in (DESKTOP, PHONE):
+            resize(user.driver, size)
+            assert [rule for rule in violations(user.driver) if rule.partition(":")[0] not in SWAGGER_UI] == []
+            width = user.driver.execute_script("return document.documentElement.scrollWidth")
+            assert width <= size[0], f"{width - size[0]} pixels too wide"
+        assert user.driver.execute_script("return document.documentElement.classList.contains('dark-mode')") == (
+            scheme == "dark"
+        )
+    finally:
+        resize(user.driver, DESKTOP)
+        prefer(user.driver, "light")
+
+
 def test_dark_is_dark(user: User) -> None:
     colours = []
     for scheme in ("light", "dark"):

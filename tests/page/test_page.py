@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.contract.live import TOKENS, Live
+from tests.contract.live import TOKENS, Live, symbol, var
 from tests.page.conftest import Training
 from tests.page.user import Key, User
 
@@ -82,6 +82,37 @@ def test_a_network_is_read_by_keys_and_as_a_table(user: User, train: Train) -> N
     assert user.focused.startswith("data")
     user.press("details summary", "table")
     user.wait_for('details th[data-label="Node"]', "conv1_weight")
+
+
+def test_blocks_that_repeat_are_drawn_once(user: User, server: Live) -> None:
+    session = server.session()
+    count = 12
+    nodes = [var("x")]
+    for i in range(count):
+        at = len(nodes)
+        nodes += [var(f"fc{i}_weight"), var(f"fc{i}_bias")]
+        nodes.append(("FullyConnected", f"fc{i}", {"num_hidden": "4"}, [at - 1, at, at + 1]))
+        nodes.append(("Activation", f"relu{i}", {"act_type": "relu"}, [at + 2]))
+    args = {node[1]: number for number, node in enumerate(nodes, 1) if node[0] == "null"}
+    zeros = [
+        {
+            "do": "zeros",
+            "ids": [id],
+            "shape": [4] if "bias" in name else [2 if name == "x" else 4, 4],
+            "dtype": "float32",
+        }
+        for name, id in args.items()
+    ]
+    assert session.run(*zeros, {"do": "bind", "id": 1000, "graph": symbol(*nodes), "args": args}).status == 200
+    user.sign_in("ann", f"#/sessions/{session.id}")
+    user.wait_for(".drawing .node", f"FullyConnected ×{count}")
+    assert len(user.all(".drawing .node")) == 3
+    user.press(".drawing .node", "Activation")
+    user.wait_for(".node-details", f"Drawn for {count}")
+    user.wait_for(".node-details", "relu0, relu1")
+    user.press(".tools .check", "Fold")
+    user.wait_for(".drawing .node", f"fc{count - 1}")
+    assert len(user.all(".drawing .node")) == 1 + 2 * count
 
 
 def test_an_operator_is_searched_and_run(user: User) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opbox_protocol.mxnet import is_hidden
 
@@ -13,7 +13,7 @@ from . import labels
 if TYPE_CHECKING:
     from ..symbol.node import Entry, Node
 
-__all__ = ["Link", "DrawnNetwork", "Vertex", "network_of"]
+__all__ = ["LEARNT", "DrawnNetwork", "Link", "Vertex", "in_blocks", "network_of"]
 
 LEARNT = (
     *("_weight", "_bias", "_gamma", "_beta", "_parameters"),
@@ -83,7 +83,7 @@ def network_of(
     numbers: dict[int, int] = {}
     vertices: list[Vertex] = []
     heads = list(heads)
-    for node in _in_blocks(nodes, heads):
+    for node in in_blocks(nodes, heads):
         if hide_weights and node.op is None and (node.name.endswith(LEARNT) or id(node) in written):
             continue
         numbers[id(node)] = len(vertices)
@@ -93,8 +93,12 @@ def network_of(
     return DrawnNetwork(vertices, [Link(numbers[id(node)], index) for node, index in heads if id(node) in numbers])
 
 
-def _in_blocks(nodes: Sequence[Node], heads: Iterable[Entry]) -> list[Node]:
+def in_blocks(nodes: Sequence[Any], heads: Iterable[tuple[Any, int]]) -> list[Any]:
     """The nodes, inputs before users, in an order in which blocks that follow each other stay whole.
+
+    Args:
+        nodes: the client's or an engine's: what has `inputs`, pairs of a node and a number.
+        heads: such pairs.
 
     Of what a node reads, that comes first which needs the longest chain of nodes: with what a step reads of the step
     before it comes that whole step, and what the step has of its own follows.
@@ -103,12 +107,12 @@ def _in_blocks(nodes: Sequence[Node], heads: Iterable[Entry]) -> list[Node]:
     for node in nodes:
         depth[id(node)] = 1 + max((depth[id(child)] for child, _ in node.inputs), default=0)
 
-    def rest(entries: Iterable[Entry]) -> Iterator[Node]:
+    def rest(entries: Iterable[tuple[Any, int]]) -> Iterator[Any]:
         return iter(sorted((node for node, _ in entries), key=lambda node: -depth[id(node)]))
 
-    order: list[Node] = []
+    order: list[Any] = []
     seen: set[int] = set()
-    stack: list[tuple[Node | None, Iterator[Node]]] = [(None, rest(heads))]
+    stack: list[tuple[Any, Iterator[Any]]] = [(None, rest(heads))]
     while stack:
         reader, waiting = stack[-1]
         child = next((child for child in waiting if id(child) not in seen), None)

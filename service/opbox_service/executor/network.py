@@ -6,9 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from opbox.drawing.folding import Repeat, find_repeats
+from opbox.drawing.network import LEARNT, DrawnNetwork, Link, Vertex, in_blocks
 from opbox_ops.node import Node
 from opbox_protocol.errors import LimitError
 
+from ..graph import Graph
 from ..graph.passes.infer_shape import infer_shape
 from ..graph.passes.infer_type import infer_type
 from ..task import graph_budget
@@ -18,6 +21,8 @@ __all__ = ["network"]
 
 MOST_NODES = 20_000
 """Of a network that is described: it is done between two calls of a worker, and nobody reads more."""
+MOST_FOLDED = 3_000
+"""Of a network in which blocks that repeat are looked for, for the same reason."""
 
 
 def network(plan: Plan) -> dict[str, Any]:
@@ -27,6 +32,8 @@ def network(plan: Plan) -> dict[str, Any]:
         nodes: each after its inputs: `op` (null for a variable), `name`, `source` (the user's line), `attrs`, `kind`
             (operator, argument or auxiliary), `inputs` as [node, output] pairs, and `outputs`: name, shape, datatype.
         heads: the graph's outputs, as [node, output] pairs.
+        repeats: what a drawing may fold: for each list of blocks that are alike, the operators of each block by their
+            numbers, in one order. A list of blocks inside a block is told of the first such block.
 
     Raises:
         LimitError: more than MOST_NODES nodes.
@@ -61,10 +68,40 @@ def network(plan: Plan) -> dict[str, Any]:
             "outputs": outputs,
         }
 
+    rows = [row(node) for node in graph.nodes]
     return {
-        "nodes": [row(node) for node in graph.nodes],
+        "nodes": rows,
         "heads": [[graph.index[head.node], head.index] for head in graph.heads],
+        "repeats": _repeats(graph, rows) if len(rows) <= MOST_FOLDED else [],
     }
+
+
+def _repeats(graph: Graph, rows: list[dict[str, Any]]) -> list[list[list[int]]]:
+    """The blocks that come again and again, as `Symbol`'s drawing folds them: found without what is learnt."""
+    numbers: dict[int, int] = {}
+    vertices: list[Vertex] = []
+    operators: list[int] = []
+    for node in in_blocks(graph.nodes, graph.heads):
+        number = graph.index[node]
+        drawn = rows[number]
+        if drawn["kind"] == "auxiliary" or (node.op is None and node.name.endswith(LEARNT)):
+            continue
+        links = [Link(numbers[id(source)], output) for source, output in node.inputs if id(source) in numbers]
+        values = {i: f"{output['shape']} {output['datatype']}" for i, output in enumerate(drawn["outputs"])}
+        if links:
+            operators.append(number)
+        numbers[id(node)] = len(vertices)
+        vertices.append(Vertex(node.name, drawn["op"], "", "", "", values, "", drawn["attrs"], links))
+    heads = [Link(numbers[id(node)], output) for node, output in graph.heads if id(node) in numbers]
+
+    def blocks(repeats: tuple[Repeat, ...]) -> list[list[list[int]]]:
+        lists: list[list[list[int]]] = []
+        for repeat in repeats:
+            lists.append([[operators[i] for i in repeat.block(k)] for k in range(repeat.times)])
+            lists += blocks(repeat.inside)
+        return lists
+
+    return blocks(tuple(find_repeats(DrawnNetwork(vertices, heads))))
 
 
 def _listed(shape: tuple[int, ...] | None) -> list[int] | None:

@@ -29,11 +29,18 @@ function quoteForTheShell(system) {
   return { fn: { [name]: line } };
 }
 
+/** What Swagger UI leaves out: the name of the list of servers, and headings whose levels follow each other. */
+function tidy() {
+  document.getElementById("servers")?.setAttribute("aria-label", "Server");
+  for (const heading of document.querySelectorAll(":is(h3.opblock-tag, .models > h4):not([aria-level])")) heading.setAttribute("aria-level", "2");
+}
+
 function show() {
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const follow = () => document.documentElement.classList.toggle("dark-mode", dark.matches);
   dark.addEventListener("change", follow);
   follow();
+  new MutationObserver(tidy).observe(document.getElementById("main"), { childList: true, subtree: true });
   const ui = SwaggerUIBundle({
     url: PATHS.openapi,
     domNode: document.getElementById("main"),

@@ -16,8 +16,9 @@ const KINDS = [
 ];
 
 /** The view of an executor's network, as the route `executor` answers it. */
-export function networkView({ network: nodes, heads }) {
+export function networkView({ network: nodes, heads, repeats }) {
   const parameters = h("input", { type: "checkbox", id: "parameters" });
+  const fold = h("input", { type: "checkbox", id: "fold", checked: true });
   const drawing = h("div", { class: "drawing", tabindex: "0", role: "region", "aria-label": "Drawing of the network" });
   const details = h("div", { class: "node-details", "aria-live": "polite" }, "Choose a node to see its attributes. Arrow keys go along the edges.");
   let zoom = 1;
@@ -30,7 +31,9 @@ export function networkView({ network: nodes, heads }) {
     }
   };
   const redraw = () => {
-    drawing.replaceChildren(draw(nodes, heads, parameters.checked, (node) => details.replaceChildren(describe(node))));
+    const folded = folding(nodes, fold.checked ? repeats : []);
+    const choose = (node) => details.replaceChildren(describe(node, folded.alike(node)));
+    drawing.replaceChildren(draw(nodes, heads, folded, parameters.checked, choose));
     scale(1);
   };
   const fit = () => {
@@ -40,7 +43,7 @@ export function networkView({ network: nodes, heads }) {
     const tall = Math.max(LEAST_ZOOM, (0.7 * window.innerHeight - 4) / height);
     scale(Math.min(1, tall, (drawing.clientWidth - 4) / width) / zoom);
   };
-  parameters.addEventListener("change", redraw);
+  for (const choice of [parameters, fold]) choice.addEventListener("change", redraw);
   redraw();
   requestAnimationFrame(fit);
   const button = (label, words, action) => h("button", { type: "button", "aria-label": words, onclick: action }, label);
@@ -51,6 +54,8 @@ export function networkView({ network: nodes, heads }) {
       "div",
       { class: "tools" },
       h("label", { class: "check" }, parameters, " Draw parameters"),
+      h("label", { class: "check", hidden: !repeats.length }, fold, " Fold repeated blocks"),
+      h("span", { class: "between" }),
       button("−", "Smaller", () => scale(1 / 1.25)),
       button("+", "Larger", () => scale(1.25)),
       button("Fit", "Fit into the frame", fit),
@@ -65,24 +70,38 @@ function isParameter(node) {
   return node.kind === "auxiliary" || (node.kind === "argument" && PARAMETER.test(node.name));
 }
 
-function draw(nodes, heads, withParameters, onChoose) {
-  const drawn = nodes.map((node, i) => i).filter((i) => withParameters || !isParameter(nodes[i]));
+/** Which node is drawn for each: the one in the first of the blocks that are alike. */
+function folding(nodes, repeats) {
+  const before = nodes.map((_, i) => i);
+  for (const [first, ...others] of repeats) for (const block of others) block.forEach((i, at) => (before[i] = first[at]));
+  const standIn = (i) => (before[i] === i ? i : standIn(before[i]));
+  const behind = nodes.map(() => []);
+  nodes.forEach((node, i) => behind[standIn(i)].push(node));
+  // A variable is drawn where something drawn reads it.
+  const readers = nodes.map(() => []);
+  nodes.forEach((node, i) => node.inputs.forEach(([from]) => readers[from].push(i)));
+  const seen = (i) => standIn(i) === i && (nodes[i].op !== null || !readers[i].length || readers[i].some((to) => standIn(to) === to));
+  return { standIn, seen, alike: (node) => behind[nodes.indexOf(node)] };
+}
+
+function draw(nodes, heads, { standIn, seen, alike }, withParameters, onChoose) {
+  const drawn = nodes.map((node, i) => i).filter((i) => seen(i) && (withParameters || !isParameter(nodes[i])));
   if (drawn.length > MOST) {
     return h("p", { class: "note" }, `${drawn.length} nodes are too many to draw; they are in the table below.`);
   }
   const position = new Map(drawn.map((i, at) => [i, at]));
-  const outputs = new Set(heads.map(([i]) => i));
-  const boxes = drawn.map((i) => box(nodes[i]));
+  const outputs = new Set(heads.map(([i]) => standIn(i)));
+  const boxes = drawn.map((i) => box(nodes[i], alike(nodes[i]).length));
   const edges = [];
   for (const i of drawn) {
-    for (const from of new Set(nodes[i].inputs.map(([input]) => input))) {
-      if (position.has(from)) edges.push([position.get(from), position.get(i)]);
+    for (const from of new Set(nodes[i].inputs.map(([input]) => standIn(input)))) {
+      if (position.has(from) && from < i) edges.push([position.get(from), position.get(i)]);
     }
   }
   const placed = layered(boxes, edges);
   const marks = drawn.map((i, at) => nodeMark(nodes[i], boxes[at], placed.places[at], outputs.has(i)));
   roam(marks, edges, placed, drawn.map((i) => nodes[i]), onChoose);
-  const shown = drawn.filter((i) => nodes[i].op !== null).length;
+  const shown = nodes.filter((node) => node.op !== null).length;
   return svg(
     "svg",
     {
@@ -100,15 +119,15 @@ function draw(nodes, heads, withParameters, onChoose) {
 const inputsOf = (nodes) =>
   nodes.filter((node) => node.op === null && !isParameter(node)).map((node) => node.name).join(", ");
 
-function box(node) {
-  const title = node.op ?? node.name;
+function box(node, times) {
+  const title = `${node.op ?? node.name}${times > 1 ? ` ×${times}` : ""}`;
   const name = node.op === null ? "" : node.name;
   const size = shape(node.outputs[0].shape);
   const width = Math.max(title.length * 7.6, name.length * 6.4, size.length * 6.6, 56) + 22;
-  return { title, name, size, width, height: name ? 54 : 38 };
+  return { title, name, size, width, height: name ? 54 : 38, times };
 }
 
-function nodeMark(node, { title, name, size, width, height }, { x, y }, isOutput) {
+function nodeMark(node, { title, name, size, width, height, times }, { x, y }, isOutput) {
   const kind = node.op === null ? (isParameter(node) ? "parameter" : "input") : (KINDS.find(([, names]) => names.test(node.op)) ?? ["other"])[0];
   const lines = [title, name, size].filter(Boolean);
   const words = `${title}${name ? ` ${name}` : ""}, ${size}${node.outputs[0].datatype ? ` ${node.outputs[0].datatype}` : ""}`;
@@ -121,6 +140,7 @@ function nodeMark(node, { title, name, size, width, height }, { x, y }, isOutput
       role: "button",
       "aria-label": words,
     },
+    times > 1 ? svg("rect", { x: 5, y: 5, width, height, rx: 7 }) : "",
     svg("rect", { width, height, rx: 7 }),
     lines.map((line, i) =>
       svg("text", { x: width / 2, y: 16 + i * 15, class: i === 0 ? "title" : i === lines.length - 1 ? "size" : "name" }, line),
@@ -175,9 +195,11 @@ function curve(line, from, to) {
     .join("");
 }
 
-function describe(node) {
+function describe(node, alike) {
+  const names = alike.slice(0, 6).map((one) => one.name);
   const rows = [
     ["Name", node.name],
+    ...(alike.length > 1 ? [[`Drawn for ${alike.length}`, names.join(", ") + (alike.length > names.length ? ", …" : "")]] : []),
     ["Operator", node.op ?? node.kind],
     ...node.outputs.map((output) => [output.name, `${shape(output.shape)} ${output.datatype ?? ""}`]),
     ...Object.entries(node.attrs),

@@ -62,6 +62,9 @@ class Network(ExecutorState):
 
     network: list[NetworkNode] = Field(description="Each after its inputs.")
     heads: list[tuple[int, int]]
+    repeats: list[list[list[int]]] = Field(
+        description="For a drawing to fold: lists of blocks of operators that are alike, each its nodes' numbers."
+    )
 
 
 def executors(engine: Engine, call: Call, done: Done) -> None:
@@ -78,7 +81,16 @@ def executor(engine: Engine, call: Call, done: Done) -> None:
         raise NotFoundError(f"executor {text[:40]!r}: expected the number of one of this session's, got another text")
     bound = table.executor_entry(int(text)).executor
     drawn = network(bound.plan)
-    done(Answer({**_state(int(text), bound), "network": drawn["nodes"], "heads": drawn["heads"]}))
+    done(
+        Answer(
+            {
+                **_state(int(text), bound),
+                "network": drawn["nodes"],
+                "heads": drawn["heads"],
+                "repeats": drawn["repeats"],
+            }
+        )
+    )
 
 
 def _state(id: int, bound: Any) -> dict[str, Any]:
