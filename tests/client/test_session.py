@@ -181,7 +181,6 @@ def test_a_program_ends_cleanly(end: str, engine: str, request: pytest.FixtureRe
     if engine == "http":
         server: Live = request.getfixturevalue("live")
         env |= {"OPBOX_URL": server.url, "OPBOX_TOKEN": TOKENS["ann"]}
-    began = time.monotonic()
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", SCRIPT.format(end=end)],
         env=env,
@@ -190,7 +189,6 @@ def test_a_program_ends_cleanly(end: str, engine: str, request: pytest.FixtureRe
         timeout=60,
     )
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "6.0", "")
-    assert time.monotonic() - began < 20
     if engine == "http":
         assert server.json("GET", "/v1/sessions").header["sessions"] == []
 
