@@ -114,7 +114,6 @@ class CallSpec:
         inputs, outputs: all of them, outputs that nobody wants too.
         unwanted: the positions of those.
         nested: for an operator with subgraphs, what compiles them (`control_flow.subgraph.Compiler`).
-        once: whether it is a call of an operator by itself, for which a compute that `prepares` would do so each time.
     """
 
     device: str
@@ -122,7 +121,6 @@ class CallSpec:
     outputs: tuple[ArraySpec, ...]
     unwanted: frozenset[int] = frozenset()
     nested: Any = None
-    once: bool = False
 
     def wants(self, output: int) -> bool:
         """Whether somebody reads that output: the compute is given an array for it, and not None."""

@@ -23,15 +23,7 @@ from tests.cases.values import is_float
 
 from . import test_operator_table as table
 
-LIBRARY = (
-    "BatchNorm",
-    "Convolution",
-    "LayerNorm",
-    "Pooling",
-    "SoftmaxActivation",
-    "SoftmaxOutput",
-    "softmax",
-)
+LIBRARY = ("BatchNorm", "Convolution", "Pooling")
 """Operators with computes of level "library" for the CPU."""
 
 ROWS = [

@@ -58,7 +58,6 @@ class Algorithm(IntEnum):
     POOLING_MAX = 0x1FF
     POOLING_AVERAGE_WITH_PADDING = 0x2FF
     POOLING_AVERAGE = 0x3FF
-    SOFTMAX = 0x30000
 
 
 class Flag(IntEnum):
@@ -124,10 +123,6 @@ _DESCRIPTIONS: dict[str, tuple[Any, ...]] = {
     "convolution_backward_weights": (c_int, *(c_void_p,) * 4, *(Dims,) * 4, c_void_p),
     "pooling_forward": (c_int, c_int, c_void_p, c_void_p, *(Dims,) * 5),
     "pooling_backward": (c_int, c_void_p, c_void_p, *(Dims,) * 5, c_void_p),
-    "layer_normalization_forward": (c_int, *(c_void_p,) * 3, c_float, c_uint),
-    "layer_normalization_backward": (c_int, *(c_void_p,) * 4, c_float, c_uint, c_void_p),
-    "softmax_forward": (c_int, c_int, c_void_p, c_void_p, c_int),
-    "softmax_backward": (c_int, *(c_void_p,) * 3, c_int, c_void_p),
     "batch_normalization_forward": (c_int, c_void_p, c_void_p, c_float, c_uint),
     "batch_normalization_backward": (c_int, *(c_void_p,) * 3, c_float, c_uint, c_void_p),
 }

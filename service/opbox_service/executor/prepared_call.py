@@ -234,7 +234,6 @@ def prepare(
         device,
         tuple([ArraySpec(tuple(array.shape), array.dtype) for array in inputs]),
         tuple(map(ArraySpec, settled, dtypes)),
-        once=True,
     )
     try:
         compute = op.choose(params, spec, level)
