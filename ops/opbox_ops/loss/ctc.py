@@ -125,12 +125,12 @@ class _Alignments:
             classes at these (2 * batch, positions). What lies beyond a sample's end comes after its beginning.
         """
         batch, positions = self.written.shape
-        step, position, sample = xp.arange(time)[:, None], xp.arange(positions), xp.arange(batch)
+        step, position = xp.arange(time)[:, None], xp.arange(positions)
         steps, places = xp.empty((time, 2 * batch), int), xp.empty((2 * batch, positions), int)
         steps[:, :batch], places[:batch] = step, position
         xp.remainder(self.steps - 1 - step, time, out=steps[:, batch:])
         xp.remainder(self.ends[:, None] - position, positions, out=places[batch:])
-        samples = xp.concatenate([sample, sample])
+        samples = xp.arange(2 * batch) % batch
         return steps, samples, places, self.written[samples[:, None], places]
 
 
@@ -143,7 +143,7 @@ def _ways_there(xp: Any, emitted: Array, written: Array) -> Array:
     stay, move, skip, jump = before[:, 2:], before[:, 1:-1], before[:, :-2], xp.empty_like(emitted[0])
     barred = xp.zeros_like(jump)
     # A position never follows the one before the blank before it where both are one class; blanks all are.
-    barred[:, 2:][written[:, 2:] == written[:, :-2]] = -np.inf
+    xp.copyto(barred[:, 2:], -np.inf, where=written[:, 2:] == written[:, :-2])
     for t in range(1, len(ways)):
         row = ways[t]
         xp.add(ways[t - 1], emitted[t - 1], out=stay)
@@ -155,7 +155,7 @@ def _ways_there(xp: Any, emitted: Array, written: Array) -> Array:
 
 @op.compute(allocates="the recursions' logarithms, for all steps and positions")
 def _(p: CTCLossParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    xp, data = ctx.xp, inputs[0].astype(accumulation_type(inputs[0].dtype))
+    xp, data = ctx.xp, inputs[0].astype(accumulation_type(inputs[0].dtype), order="C")
     time, batch, classes = data.shape
     if not data.size:
         for target in outputs:
@@ -189,7 +189,7 @@ def _(p: CTCLossParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Non
     shares -= xp.where(fits, total, 0)[:, None]
     xp.exp(shares, out=shares)
     grad = xp.exp(data, out=data)
-    grad -= xp.bincount(element[:, :batch].ravel(), shares.ravel(), grad.size).reshape(grad.shape)
+    xp.add.at(grad.reshape(-1), element[:, :batch].ravel(), xp.negative(shares, out=shares).ravel())
     outputs[1][...] = xp.where(((steps[:, :batch] < samples.steps) & fits)[:, :, None], grad, 0)
 
 
