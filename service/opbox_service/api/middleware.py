@@ -1,4 +1,4 @@
-"""The middleware around every route: request ids, authentication, limits on concurrency, errors, metrics, logs.
+"""The middleware around every route: request ids, host names, tokens, limits on concurrency, errors, metrics, logs.
 
 Hot routes go from here straight to the endpoint; FastAPI's own layers cost as much as the call.
 """

@@ -1,4 +1,4 @@
-"""Routes of the process itself: health, name and version, metrics, documentation."""
+"""Routes of the process itself: health, name and version, metrics, events, documentation, and the end of a request."""
 
 from __future__ import annotations
 

@@ -1,13 +1,27 @@
 """The messages between the API process and a worker, over a SOCK_SEQPACKET pair: one JSON object each.
 
-From the API: `call` {id, method, path, owner, weight, interactive, quota, rid, header_length, binary, size,
-segment | inline}, `cancel` {id, status, error}, `drop` {segments}, `release` {segment}, `stop`, `stored` {id, status,
-error}. From the worker: `ready`, `answer` {id, status, header_length, commands, size, segment | inline}, `drop`
-{segments}, `account` {ended, memory}: sessions that ended, and what owners have on a device now where that changed;
-`uploaded` {owner, session, rows, more}: code, before it runs; `save` and `load` {id, owner, name}: a checkpoint, whose
-file is the descriptor that comes with `save`, or with its `stored`.
+From the API:
+
+    settings   the first message; the settings follow it, and a process for code gets its `bounds` too
+    call       id, method, path, owner, scopes, weight, interactive, quota, rid, header_length, binary, non_finite,
+               size, segment: a request
+    cancel     id, status, error: stops it
+    release    segment: an answer's buffer is free again
+    drop       segments: buffers of requests that are no more
+    stored     id, status, error: what a `save` or `load` came to
+    stop       the server stops soon: checkpoints are to be saved
+
+From the worker:
+
+    ready      it takes calls; or `failed`, with the reason
+    answer     id, status, header_length, commands, size, segment, sessions, queue
+    drop       segments, sessions, times: buffers of answers that are no more, and how long calls waited and ran
+    account    ended, memory: sessions that ended, and what owners have on a device now where that changed
+    uploaded   owner, session, rows, more: code, before it runs
+    save, load id, owner, name: a checkpoint, whose file is the descriptor that comes with `save`, or with its `stored`
+
 Bodies up to buffers.INLINE bytes follow the JSON in the message; larger ones lie in a shared buffer, known by its
-number; its file descriptor travels once, with the first message that speaks of it.
+number (`segment`); its file descriptor travels once, with the first message that speaks of it.
 """
 
 from __future__ import annotations
