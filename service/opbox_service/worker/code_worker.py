@@ -1,4 +1,4 @@
-"""A worker process for one session that uploads code: confined, watched, and cleaned up after when it ends."""
+"""A worker process for one session that may bring code: confined, watched, and cleaned up after when it ends."""
 
 from __future__ import annotations
 

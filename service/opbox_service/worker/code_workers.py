@@ -1,4 +1,4 @@
-"""The pool of code workers: one for each session that uploads code, a few spare ones, and why the ended ones ended."""
+"""The pool of code workers: one for each session that may bring code, spare ones, and why the ended ones ended."""
 
 from __future__ import annotations
 
