@@ -32,7 +32,7 @@ class Job:
         work: runs it; gets the turn that it runs in.
         weight: of the owner: one of weight 2 gets twice the time of one of weight 1.
         interactive: whether it goes before the owner's others.
-        turn, resume: where the call waits in the middle of its work: its turn, and what wakes it.
+        turn, resume: where the call waits in the middle of its work: its turn, and what wakes it; else None.
     """
 
     owner: str
@@ -41,7 +41,7 @@ class Job:
     weight: float = 1.0
     interactive: bool = True
     turn: Turn | None = None
-    resume: threading.Event = field(default_factory=threading.Event)
+    resume: threading.Event | None = None
 
 
 class Turn:
@@ -182,7 +182,8 @@ class Turns:
             if not self._waiting or self._parked >= PARKED:
                 turn.wanted = False
                 return
-            again = Job(job.owner, job.session, job.work, job.weight, job.interactive, turn)
+            resume = threading.Event()
+            again = Job(job.owner, job.session, job.work, job.weight, job.interactive, turn, resume)
             self._enqueue(again, first=True)
             following = self._pop()
             if following is again:
@@ -195,7 +196,7 @@ class Turns:
                 self._start(lambda: self.run(begun, following))
             else:
                 self._wake(following)
-        again.resume.wait()
+        resume.wait()
 
     # -- under the lock -----------------------------------------------------------------------------------------
 
@@ -248,6 +249,7 @@ class Turns:
 
     def _wake(self, job: Job) -> None:
         assert job.turn is not None
+        assert job.resume is not None
         self._parked -= 1
         job.turn.since = time.monotonic()
         job.turn.wanted = bool(self._waiting)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -299,7 +300,12 @@ class UsageLedger:
 
 def today(now: float) -> str:
     """The day, of UTC, as in 2030-01-31."""
-    return datetime.fromtimestamp(now, UTC).date().isoformat()
+    return _day(int(now // 86_400))
+
+
+@lru_cache(maxsize=4)
+def _day(number: int) -> str:
+    return datetime.fromtimestamp(number * 86_400, UTC).date().isoformat()
 
 
 def seconds_to_tomorrow(now: float) -> float:

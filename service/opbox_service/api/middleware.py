@@ -131,7 +131,6 @@ class Middleware:
     def _enter(self, scope: Scope, context: RequestContext, label: str) -> None:
         """Enter an answered request into the books."""
         owner, status, books = context.identity.owner, context.status, self._books
-        route = f"{scope['method']} {label}"
         if owner:
             books.usage.count(
                 owner,
@@ -140,10 +139,18 @@ class Middleware:
                 received_bytes=context.received,
                 sent_bytes=context.sent,
             )
-        fields = {"route": route, "status": status, "request_id": context.request_id, "address": _address(scope)}
+        admin = context.route is not None and context.route.scopes == ("admin",)
+        if status not in REFUSED and not admin:
+            return
+        fields = {
+            "route": f"{scope['method']} {label}",
+            "status": status,
+            "request_id": context.request_id,
+            "address": _address(scope),
+        }
         if status in REFUSED:
             books.audit.refusal(owner, **fields, error=context.error)
-        elif context.route is not None and context.route.scopes == ("admin",):
+        else:
             books.audit.note("admin", owner, **fields, path=scope["path"])
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send, context: RequestContext) -> None:

@@ -31,6 +31,8 @@ from .processes import resident_bytes
 
 __all__ = ["ThreadPool"]
 
+_OF_SESSIONS = (RunsOn.SESSION_WORKER, RunsOn.NEW_SESSION_WORKER)
+
 _log = structlog.get_logger("opbox.engine")
 
 
@@ -177,7 +179,8 @@ class ThreadPool:
         if new_session and response.status == 201:
             opened = json.loads(bytes(response.body))
             self._books.session_made(request.owner, opened["id"], opened["device"], code=False)
-        self._look()
+        if request.route.runs_on in _OF_SESSIONS:
+            self._look()
         return response
 
     def _start(self, work: Callable[[], None]) -> None:
