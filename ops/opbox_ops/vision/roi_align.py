@@ -30,6 +30,8 @@ from .regions import FEW, FewSamples, Samples, bilinear, check_size, images_of, 
 
 MAX_SAMPLES = 1 << 27
 """The most samples that the regions of a call may have together."""
+FEW_WEIGHTS = 1 << 22
+"""Weights of samples along an axis, up to which the regions' matrix is made of dense ones."""
 
 
 class RotatedParams(Params):
@@ -119,11 +121,13 @@ def _straight(p: ROIAlignParams, xp: Any, rois: Array) -> tuple[Array, Array]:
     return (start - 0.5, extent) if p.aligned else (start, xp.maximum(extent, 1))
 
 
-def _few_samples(p: ROIAlignParams, xp: Any, rois: Array, data: tuple[int, ...]) -> FewSamples:
+def _few_samples(
+    p: ROIAlignParams, xp: Any, rois: Array, data: tuple[int, ...], grid: tuple[Array, Array, Array]
+) -> FewSamples:
     """The matrix of a few regions: a bin's weights are a product of those along y and along x, as its samples are."""
     batch, _, height, width = data
     (bins_y, bins_x), last = p.pooled_size, xp.asarray([[width - 1], [height - 1]], dtype=rois.dtype)[..., None]
-    at, real, count = _grid(xp, *_straight(p, xp, rois), (bins_x, bins_y), p.sample_ratio)
+    at, real, count = grid
     weights = near(xp, at, last, max(width, height)) * (real & (at >= -1) & (at <= last + 1))[..., None]
     image, nowhere = images_of(xp, rois, batch)
     share = ~nowhere[:, None] / xp.maximum(count, 1).astype(rois.dtype)
@@ -140,9 +144,8 @@ def _samples(p: Any, xp: Any, rois: Array, data: tuple[int, ...]) -> Samples | F
     bins = bins_y * bins_x
     spread = bins if getattr(p, "position_sensitive", False) else 1
     few = spread == 1 and 0 < batch * rois.shape[0] * bins * height * width <= FEW
-    if isinstance(p, ROIAlignParams):
-        if few:
-            return _few_samples(p, xp, rois, data)
+    straight = isinstance(p, ROIAlignParams)
+    if straight:
         start, extent = _straight(p, xp, rois)
         ratio = p.sample_ratio
     else:
@@ -150,15 +153,19 @@ def _samples(p: Any, xp: Any, rois: Array, data: tuple[int, ...]) -> Samples | F
         extent = xp.maximum(place[:, 2:], 1)
         start, ratio = -extent / 2, p.sampling_ratio
     image, nowhere = images_of(xp, rois, batch)
-    at, exists, count = _grid(xp, start, extent, (bins_x, bins_y), ratio)
+    at, exists, count = grid = _grid(xp, start, extent, (bins_x, bins_y), ratio)
     most_x, most_y = xp.maximum(count.max(axis=0), 0).tolist() if count.size else (0, 0)
+    samples = len(rois) * bins * most_x * most_y
+    _check_samples(samples)
+    few = few and (at.size if straight else samples) * max(height, width) <= FEW_WEIGHTS
+    if few and straight:
+        return _few_samples(p, xp, rois, data, grid)
     x, real_x = at[:, 0, :bins_x, :most_x], exists[:, 0, :, :most_x]
     y, real_y = at[:, 1, :bins_y, :most_y], exists[:, 1, :, :most_y]
-    _check_samples(x.size * math.prod(y.shape[1:]))
     # (n, bin row, bin column, sample row, sample column)
     x, real_x = x[:, None, :, None, :], real_x[:, None, :, None, :]
     y, real_y = y[:, :, None, :, None], real_y[:, :, None, :, None]
-    if not isinstance(p, ROIAlignParams):
+    if not straight:
         angle = (rois[:, 5] * (math.pi / 180))[:, None, None, None, None]
         cos, sin = xp.cos(angle), xp.sin(angle)
         center = place[:, :2, None, None, None, None]
