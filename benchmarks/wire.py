@@ -1,10 +1,14 @@
 """What a tensor's trip costs: an identity graph through /v1/forward, beside a bare uvicorn echo that joins its body.
 
-    python benchmarks/wire.py [--seconds 2] [--sizes 4096 262144 4194304 67108864]
+    python benchmarks/wire.py [--seconds 2] [--sizes 4096 262144 4194304 67108864] [--base ../base]
 
 Three servers run at a time, each on its own port: the echo, opbox in one process, opbox with a worker process. One
 raw-socket client calls them in turns, so that a busy machine is as bad for all. Printed: the median round trip, and
 its ratio to the echo's. Beside the ratios the goal: at 4 MiB and more, not slower than the echo.
+
+With `--base` (the root of another tree, such as a worktree of an older commit) this tree's servers run beside that
+one's instead, and printed is what a request costs in processor time of the server and its worker, the least of some
+rounds: what else the machine does counts for less in it than in a round trip. Linux alone counts it finely enough.
 """
 
 from __future__ import annotations
@@ -17,8 +21,12 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 
 import numpy as np
+import psutil
 
 from opbox_protocol import wire
 
@@ -55,19 +63,24 @@ GRAPH = {
 }
 
 
+ROUNDS = 8
+
+
 class Peer:
     """A server in a process of its own and one connection to it."""
 
-    def __init__(self, name: str, command: list[str]) -> None:
+    def __init__(self, name: str, command: list[str], tree: Path | None = None) -> None:
         self.name = name
-        self._process = subprocess.Popen([sys.executable, *command], stdout=subprocess.PIPE, text=True)
+        env = dict(os.environ)
+        if tree is not None:
+            env["PYTHONPATH"] = os.pathsep.join(str(tree / part) for part in ("protocol", "ops", "client", "service"))
+        self._process = subprocess.Popen([sys.executable, *command], stdout=subprocess.PIPE, text=True, env=env)
         assert self._process.stdout is not None
         url = self._process.stdout.readline().split()[-1]
         self._token = self._process.stdout.readline().split()[-1]
         host, port = url.removeprefix("http://").split(":")
         self._sock = socket.create_connection((host, int(port)))
         self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.times: list[float] = []
 
     def request(self, head: bytes, body: memoryview) -> bytes:
         """The bytes of a request in front of its tensors."""
@@ -104,32 +117,79 @@ class Peer:
         frame = wire.decode(body, int(fields[wire.HEADER_LENGTH.lower().encode()]), key="outputs")
         assert np.array_equal(frame.tensors["y_output"], x)
 
+    def processor_seconds(self) -> float:
+        """What its processes have worked so far."""
+        server = psutil.Process(self._process.pid)
+        tasks = [
+            task for process in (server, *server.children()) for task in Path(f"/proc/{process.pid}/task").iterdir()
+        ]
+        return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
+
     def stop(self) -> None:
         self._sock.close()
         self._process.terminate()
         self._process.wait()
 
 
-def measure(peers: list[Peer], nbytes: int, seconds: float) -> dict[str, float]:
-    """The median round trip by peer, in seconds."""
+def ready(peers: list[Peer], nbytes: int) -> dict[str, Callable[[], tuple[bytes, int]]]:
+    """What sends a tensor of so many bytes to each peer and reads the answer, by its name; tried, and found right."""
     x = np.random.default_rng(0).random(nbytes // 4, dtype=np.float32)
     head, buffers = wire.encode({"graph": GRAPH}, {"x": x}, "inputs")
     body = buffers[0]
     into = memoryview(bytearray(nbytes + (1 << 16)))
-    requests = {peer.name: peer.request(head, body) for peer in peers}
+    trips = {}
     for peer in peers:
-        peer.times = []
+        trips[peer.name] = partial(peer.round_trip, peer.request(head, body), body, into)
         for _ in range(5):
-            header, length = peer.round_trip(requests[peer.name], body, into)
+            header, length = trips[peer.name]()
         peer.check(header, into, length, x)
+    return trips
+
+
+def measure(peers: list[Peer], nbytes: int, seconds: float) -> dict[str, float]:
+    """The median round trip by peer, in seconds."""
+    trips = ready(peers, nbytes)
+    times: dict[str, list[float]] = {name: [] for name in trips}
     until = time.perf_counter() + seconds * len(peers)
-    while time.perf_counter() < until or len(peers[0].times) < 10:
-        for peer in peers:
+    while time.perf_counter() < until or len(times[peers[0].name]) < 10:
+        for name, trip in trips.items():
             for _ in range(20 if nbytes <= 1 << 18 else 1):
                 begun = time.perf_counter()
-                peer.round_trip(requests[peer.name], body, into)
-                peer.times.append(time.perf_counter() - begun)
-    return {peer.name: statistics.median(peer.times) for peer in peers}
+                trip()
+                times[name].append(time.perf_counter() - begun)
+    return {name: statistics.median(taken) for name, taken in times.items()}
+
+
+def cost(peers: list[Peer], nbytes: int, seconds: float) -> dict[str, float]:
+    """The processor time of a request by peer, in seconds: the least of ROUNDS rounds, in which they take turns."""
+    trips = ready(peers, nbytes)
+    least = dict.fromkeys(trips, float("inf"))
+    for _ in range(ROUNDS):
+        for peer in peers:
+            before, count, until = peer.processor_seconds(), 0, time.perf_counter() + seconds / ROUNDS
+            while time.perf_counter() < until or count < 5:
+                trips[peer.name]()
+                count += 1
+            least[peer.name] = min(least[peer.name], (peer.processor_seconds() - before) / count)
+    return least
+
+
+def compare(base: Path, sizes: list[int], seconds: float) -> None:
+    """Print what requests cost in two trees."""
+    print(
+        f"{'bytes':>10}  {'isolation':9}  {'    base':>10} {'this tree':>10} {'ratio':>6}   (processor ms a request)"
+    )
+    for isolation in ("none", "process"):
+        serve = ["-m", "opbox_service.serve", "--port", "0", "--isolation", isolation]
+        peers = [Peer("base", serve, base), Peer("now", serve, Path(__file__).resolve().parent.parent)]
+        try:
+            for nbytes in sizes:
+                took = cost(peers, nbytes, seconds)
+                cells = f"{took['base'] * 1e3:10.3f} {took['now'] * 1e3:10.3f} {took['now'] / took['base']:6.2f}"
+                print(f"{nbytes:>10}  {isolation:9}  {cells}", flush=True)
+        finally:
+            for peer in peers:
+                peer.stop()
 
 
 def main() -> None:
@@ -137,8 +197,12 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2.0, help="time for each server and size")
     parser.add_argument("--sizes", type=int, nargs="+", default=[4 << 10, 256 << 10, 4 << 20, 64 << 20])
     parser.add_argument("--json", action="store_true", help="print one JSON object instead")
+    parser.add_argument("--base", type=Path, help="the root of another tree, to compare with this one")
     options = parser.parse_args()
     os.environ.setdefault("OPBOX_LOG_LEVEL", "error")
+    if options.base is not None:
+        compare(options.base.resolve(), options.sizes, options.seconds)
+        return
     serve = ["-m", "opbox_service.serve", "--port", "0", "--isolation"]
     peers = [
         Peer("echo", ["-c", ECHO]),
