@@ -176,9 +176,7 @@ def cost(peers: list[Peer], nbytes: int, seconds: float) -> dict[str, float]:
 
 def compare(base: Path, sizes: list[int], seconds: float) -> None:
     """Print what requests cost in two trees."""
-    print(
-        f"{'bytes':>10}  {'isolation':9}  {'    base':>10} {'this tree':>10} {'ratio':>6}   (processor ms a request)"
-    )
+    print(f"{'bytes':>10}  {'isolation':9}  {'base':>10} {'this tree':>10} {'ratio':>6}   (processor ms a request)")
     for isolation in ("none", "process"):
         serve = ["-m", "opbox_service.serve", "--port", "0", "--isolation", isolation]
         peers = [Peer("base", serve, base), Peer("now", serve, Path(__file__).resolve().parent.parent)]
