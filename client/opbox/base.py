@@ -22,6 +22,7 @@ __all__ = [
     "mx_real_t",
     "source_line",
     "source_place",
+    "user_level",
 ]
 
 mx_real_t = np.float32
@@ -86,6 +87,14 @@ def source_place() -> CodePlace:
             return code, frame.f_lasti
         frame = frame.f_back
     return None
+
+
+def user_level() -> int:
+    """The `stacklevel` with which a warning of the calling function names the user's line."""
+    place, frame, level = source_place(), sys._getframe(1), 1
+    while frame.f_back is not None and (place is None or frame.f_code is not place[0]):
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def line_of(place: CodePlace) -> str | None:

@@ -84,27 +84,27 @@ def bind(
     return Executor(symbol, ctx, arrays, grads, requests, aux, document)
 
 
-@collection_paused()
 def simple_bind(
     symbol: Symbol, ctx: Any, grad_req: Any, type_dict: Mapping[str, Any] | None, kwargs: Mapping[str, Any]
 ) -> Executor:
     """See `Symbol.simple_bind`."""
-    ctx = ctx if ctx is not None else current_context()
-    shapes = {name: tuple(value) for name, value in kwargs.items() if isinstance(value, tuple | list)}
-    known = {name: dtype for name, dtype in (type_dict or {}).items() if dtype is not None}
-    document = graph_for(ctx.session, symbol)
-    inferred = infer_for_bind(symbol, document, ctx.session, shapes, known, partial_types=True)
-    (arg_shapes, _, aux_shapes), (arg_types, _, aux_types) = inferred
-    if arg_shapes is None or aux_shapes is None:
-        raise MXNetError("simple_bind: the shapes given do not determine all others; see the warning above")
-    assert arg_types is not None
-    assert aux_types is not None
-    names = symbol.list_arguments()
-    requests = _requests(names, grad_req)
-    kinds = [(shape, dtype or np.float32) for shape, dtype in zip(arg_shapes, arg_types, strict=True)]
-    states = [(shape, dtype or np.float32) for shape, dtype in zip(aux_shapes, aux_types, strict=True)]
-    wanted = [requests[name] != "null" for name in names]
-    arrays = iter(many_zeros([*kinds, *states, *itertools.compress(kinds, wanted)], ctx))
-    args, aux = [next(arrays) for _ in kinds], [next(arrays) for _ in states]
-    grads = [next(arrays) if wants else None for wants in wanted]
-    return Executor(symbol, ctx, args, grads, requests, aux, document)
+    with collection_paused():
+        ctx = ctx if ctx is not None else current_context()
+        shapes = {name: tuple(value) for name, value in kwargs.items() if isinstance(value, tuple | list)}
+        known = {name: dtype for name, dtype in (type_dict or {}).items() if dtype is not None}
+        document = graph_for(ctx.session, symbol)
+        inferred = infer_for_bind(symbol, document, ctx.session, shapes, known, partial_types=True)
+        (arg_shapes, _, aux_shapes), (arg_types, _, aux_types) = inferred
+        if arg_shapes is None or aux_shapes is None:
+            raise MXNetError("simple_bind: the shapes given do not determine all others; see the warning above")
+        assert arg_types is not None
+        assert aux_types is not None
+        names = symbol.list_arguments()
+        requests = _requests(names, grad_req)
+        kinds = [(shape, dtype or np.float32) for shape, dtype in zip(arg_shapes, arg_types, strict=True)]
+        states = [(shape, dtype or np.float32) for shape, dtype in zip(aux_shapes, aux_types, strict=True)]
+        wanted = [requests[name] != "null" for name in names]
+        arrays = iter(many_zeros([*kinds, *states, *itertools.compress(kinds, wanted)], ctx))
+        args, aux = [next(arrays) for _ in kinds], [next(arrays) for _ in states]
+        grads = [next(arrays) if wants else None for wants in wanted]
+        return Executor(symbol, ctx, args, grads, requests, aux, document)

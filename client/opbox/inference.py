@@ -16,6 +16,7 @@ from opbox_protocol.mxnet import dtype_name, numpy_dtype
 from opbox_protocol.shapes import from_mxnet, to_mxnet
 
 from . import connection
+from .base import user_level
 from .context import current_context
 from .known_graphs import Document, known_graphs
 from .operator.sending import ask_about, graph_for, has_own_code
@@ -136,7 +137,16 @@ def _shape_query(symbol: Symbol, args: Sequence[Any], kwargs: Mapping[str, Any])
 def _shapes(answer: Mapping[str, Any], partial: bool) -> Shapes:
     if not answer["complete"] and not partial:
         arguments = zip(answer["arg_names"], answer["arg_shapes"], strict=True)
-        _warn("shape", [f"{name}: {_shown(dims)}" for name, dims in arguments if dims is None or -1 in dims])
+        unknown = [f"{name}: {_shown(dims)}" for name, dims in arguments if dims is None or -1 in dims]
+        if unknown:
+            _warn("shape", unknown)
+        else:
+            message = (
+                "infer_shape: expected outputs whose shapes follow from the arguments', which are all known, got one "
+                "whose shape stays open: it follows from values (call that operator by itself, by mx.nd), or a size of "
+                "it is unknown"
+            )
+            warnings.warn(message, stacklevel=user_level())
         return UNDECIDED
     args, outs, aux = ([_shown(dims) for dims in answer[f"{kind}_shapes"]] for kind in ("arg", "out", "aux"))
     return args, outs, aux
@@ -152,7 +162,9 @@ def _shown(dims: Sequence[int] | None) -> Any:
 def _warn(what: str, unknown: list[str]) -> None:
     listed = "\n\t".join([*unknown[:10], "…"] if len(unknown) > 10 else unknown)
     zeros = f" (a dimension {-1 if is_np_shape() else 0} is unknown)" if what == "shape" else ""
-    warnings.warn(f"infer_{what}: give more {what}s; these arguments stay open{zeros}:\n\t{listed}", stacklevel=5)
+    warnings.warn(
+        f"infer_{what}: give more {what}s; these arguments stay open{zeros}:\n\t{listed}", stacklevel=user_level()
+    )
 
 
 def infer_type(symbol: Symbol, partial: bool, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Shapes:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -35,6 +38,18 @@ def test_infer_shape() -> None:
         net.infer_shape(data=[4, 5])
     with pytest.raises(ValueError, match="expected shapes by position or by name, got both"):
         net.infer_shape((4, 5), data=(4, 5))
+
+
+@pytest.mark.parametrize("ask", [mx.Symbol.infer_shape, mx.Symbol.simple_bind])
+def test_what_shapes_do_not_say_is_warned_of_at_the_users_line(ask: Any) -> None:
+    def asked(net: mx.Symbol, words: str, **shapes: tuple[int, ...]) -> None:
+        with pytest.warns(UserWarning, match=words) as caught, contextlib.suppress(MXNetError):
+            ask(net, **shapes)
+        assert [warning.filename for warning in caught] == [__file__]
+
+    asked(mlp(), "give more shapes; these arguments stay open")
+    mask = mx.sym.contrib.boolean_mask(mx.sym.Variable("x"), mx.sym.Variable("i"))
+    asked(mask, "expected outputs whose shapes follow from the arguments'", x=(3, 2), i=(3,))
 
 
 def test_contradictions_name_node_argument_and_line() -> None:
