@@ -30,13 +30,26 @@ IMAGES = ROOT / "docs" / "images"
 WATCHED_S = 45
 """How long the page watches before its picture is taken: its curves are to be seen."""
 
+RECURRENT = """
+import numpy as np
+import opbox as mx
+from networks.lstm import build_with_cell
+
+np.random.seed(0)
+x = np.random.rand(200, 24, 16).astype("float32")
+y = np.random.randint(0, 10, 200).astype("float32")
+mod = mx.mod.Module(build_with_cell(mx, length=24, hidden=32))
+mod.fit(mx.io.NDArrayIter(x, y, 20), num_epoch=100000, initializer=mx.init.Xavier())
+"""
+"""A network whose 24 steps are drawn once: for the picture of a session."""
+
 
 @contextmanager
-def training(server: Live, owner: str) -> Iterator[None]:
-    """A program that trains LeNet for an owner."""
+def training(server: Live, owner: str, text: str) -> Iterator[None]:
+    """A program that trains for an owner."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("OPBOX_")}
     environment |= {"OPBOX_URL": server.url, "OPBOX_TOKEN": TOKENS[owner], "PYTHONPATH": str(EXAMPLES)}
-    program = subprocess.Popen([sys.executable, "-c", TRAINING], env=environment, stderr=subprocess.DEVNULL)
+    program = subprocess.Popen([sys.executable, "-c", text], env=environment, stderr=subprocess.DEVNULL)
     try:
         yield
     finally:
@@ -79,8 +92,8 @@ def main() -> None:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         server = Live("process", folder, OPBOX_WORKERS="2", OPBOX_MAX_SESSION_BYTES=str(8 << 30))
         stack.callback(server.stop)
-        for owner in ("ann", "bob"):
-            stack.enter_context(training(server, owner))
+        for owner, text in (("ann", RECURRENT), ("bob", TRAINING)):
+            stack.enter_context(training(server, owner, text))
         driver = stack.enter_context(chromium(folder / "profile"))
         user = User(driver, server)
         user.sign_in("boss")
@@ -98,7 +111,7 @@ def main() -> None:
         user.sign_in("ann", f"#/sessions/{session['id']}")
         user.wait_for(".drawing svg .node")
         time.sleep(WATCHED_S)
-        user.press(".drawing .node", "Convolution")
+        user.press(".drawing .node", "FullyConnected ×24")
         take(driver, "session", (1280, 1320), ".node-details")
 
         user.sign_in("ann", "#/ops/Pooling")
