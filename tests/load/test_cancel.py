@@ -164,13 +164,15 @@ def test_an_interrupt_stops_the_work_on_the_server(server: Live) -> None:
     session.flush()
     # Where the tests themselves run in the background, SIGINT is ignored: a script in a terminal has this handler.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    interrupt = threading.Timer(1.0, signal.raise_signal, [signal.SIGINT])
+    interrupt = threading.Timer(1.0, signal.pthread_kill, [threading.main_thread().ident, signal.SIGINT])
     interrupt.start()
+    begun = time.monotonic()
     try:
         with pytest.raises(KeyboardInterrupt):
             pending.result()
     finally:
         signal.signal(signal.SIGINT, before)
+    assert time.monotonic() - begun < PATIENCE_S
     path = f"/v1/sessions/{session.id}"
     wait_for(lambda: server.json("GET", path).header["next_seq"] == session.requests + 1)
     np.testing.assert_array_equal(session.fetch(1).result(), X)
