@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -61,6 +63,13 @@ HEADER = st.fixed_dictionaries(
 ARRAYS = st.sampled_from([np.float32, np.float16, np.int8, np.int64, np.uint16, np.bool_]).flatmap(
     lambda dtype: hnp.arrays(dtype, hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4))
 )
+
+
+@pytest.fixture(autouse=True, scope="module")
+def without_what_other_tests_left() -> None:
+    """Every session's end collects garbage: what the tests before have left is set aside, not looked at 350 times."""
+    gc.collect()
+    gc.freeze()
 
 
 def decoded(body: bytes, length: int | None) -> None:
