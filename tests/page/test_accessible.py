@@ -110,11 +110,12 @@ def test_dark_is_dark(user: User) -> None:
 
 def test_views_have_titles_and_take_the_focus(user: User, session: Session) -> None:
     user.sign_in("ann")
-    titles = []
+    titles, current = [], []
     for view in ("#/ops", "#/ops/relu", f"#/sessions/{session.id}", "#/"):
         user.driver.execute_script("location.hash = arguments[0]", view)
         user.wait(lambda: "H1" in user.driver.execute_script("return document.activeElement.tagName"), "focus")
         titles.append(user.driver.title)
+        current.append(user.text("#views [aria-current]"))
     expected = [
         "Operators · opbox",
         "relu · Operators · opbox",
@@ -122,6 +123,7 @@ def test_views_have_titles_and_take_the_focus(user: User, session: Session) -> N
         "Overview · opbox",
     ]
     assert titles == expected
+    assert current == ["Operators", "Operators", "Overview", "Overview"]
 
 
 def test_keys_alone_lead_through_the_page(user: User) -> None:

@@ -28,7 +28,9 @@ function show(next, { focus = true } = {}) {
   main.replaceChildren(view.node);
   if (state) view.update(state);
   for (const link of document.querySelectorAll("#views a")) {
-    const here = link.hash === "#/" ? !location.hash.startsWith("#/ops") : location.hash.startsWith(link.hash);
+    // The HTTP API is a page of its own, whose link has no hash.
+    const here =
+      link.hash === "#/" ? !location.hash.startsWith("#/ops") : link.hash && location.hash.startsWith(link.hash);
     if (here) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
