@@ -16,6 +16,7 @@ import secrets
 import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from types import FrameType
@@ -59,6 +60,7 @@ class Server(uvicorn.Server):
         self._announce = announce
         self._stopped = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._asked_by: int | None = None
         super().__init__(
             uvicorn.Config(
                 self.middleware,
@@ -144,6 +146,8 @@ class Server(uvicorn.Server):
             tend()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._announce and self._asked_by is not None:
+            self._say_stop()
         server = self.middleware.server
         server.stopping = True
         notify("STOPPING=1")
@@ -173,23 +177,29 @@ class Server(uvicorn.Server):
             await asyncio.sleep(0.02)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Note a signal, without logging: it may come amid a line of the log, whose lock this thread then has."""
         server = self.middleware.server
         if self.should_exit and sig == signal.SIGINT:
-            say("stopped at once, with what was running")
+            saying = threading.Thread(target=say, args=("stopped at once, with what was running",), daemon=True)
+            saying.start()
             server.pool.abandon()
             if self._made_token:
                 token_store.remove(self.url)
+            saying.join(1)  # longer than a line takes, and an end where the interrupted line has the lock
             os._exit(128 + sig)
-        if self._announce and not self.should_exit:
-            calls = self.middleware.in_flight
-            waiting = f"waiting for {calls} call{'' if calls == 1 else 's'}, {self.settings.stop_grace_s:g} s at most"
-            say(f"stopping, {waiting}" + (" (Ctrl-C again stops at once)" if sig == signal.SIGINT else ""))
+        if not self.should_exit:
+            self._asked_by = sig
         server.stopping = True
         super().handle_exit(sig, frame)
         # uvicorn raises the signal again when it has stopped; a stop that was asked for is a success.
         self._captured_signals.clear()
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._stopped.set)
+
+    def _say_stop(self) -> None:
+        calls = self.middleware.in_flight
+        waiting = f"waiting for {calls} call{'' if calls == 1 else 's'}, {self.settings.stop_grace_s:g} s at most"
+        say(f"stopping, {waiting}" + (" (Ctrl-C again stops at once)" if self._asked_by == signal.SIGINT else ""))
 
 
 def say(sentence: str) -> None:
