@@ -63,11 +63,16 @@ def plan(options: argparse.Namespace) -> dict[str, float]:
     cpu = backend_for("cpu")
 
     def chain(length: int, *names: str) -> Graph:
+        """A chain whose calls of one operator share their parameters, as those of a graph that is read from JSON do."""
+        calls = []
+        for name in names:
+            op = registry.get(name)
+            attrs = {"scalar": "1.5"} if "scalar" in op.name else {}
+            calls.append((op, attrs, op.parse(attrs)))
         entry = Entry(Node(None, "x"))
         for i in range(length):
-            op = registry.get(names[i % len(names)])
-            attrs = {"scalar": "1.5"} if "scalar" in op.name else {}
-            entry = Entry(Node(op, f"n{i}", attrs, op.parse(attrs), (entry,)))
+            op, attrs, params = calls[i % len(calls)]
+            entry = Entry(Node(op, f"n{i}", attrs, params, (entry,)))
         return Graph([entry])
 
     results = {}
