@@ -1,9 +1,11 @@
 """Values, parameters and functions are not called by a participle that fits any of them: `header`, not `told`.
 
-A name that comes from elsewhere (`from hypothesis import given`) is not ours.
+A name that comes from elsewhere (`from hypothesis import given`) is not ours. Of the distributions' classes, private
+ones included, no two have one name.
 """
 
 import ast
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +13,13 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("protocol", "ops", "client", "service", "tests", "benchmarks", "examples", "docs", ".ci")
+DISTRIBUTIONS = ("protocol", "ops", "client", "service")
+COMMANDS = ("protocol/opbox_protocol/commands.py", "service/opbox_service/commands/")
+"""A command's fields as the client writes them, and the model that reads them: one thing seen from its two ends."""
+ONE_THING_TWICE = {
+    "Node": "NNVM's name for a node of a graph: the client composes it, the engine has it with parsed parameters",
+}
+"""Class names that stand twice, with the reason."""
 SAY_NOTHING = {"told", "each", "found", "given", "held", "kept", "made"}
 
 
@@ -56,3 +65,32 @@ def test_what_counts_as_a_name() -> None:
     assert vague("from hypothesis import given\n@given(1)\ndef f(): 'is held'") == []
     assert vague("from .own import given") == []
     assert vague("from .own import given\ngiven()") == [("given", 2)]
+
+
+def classes(text: str) -> list[str]:
+    """The names of a text's classes, those inside functions and classes included."""
+    return [node.name for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ClassDef)]
+
+
+def test_a_class_name_means_one_thing() -> None:
+    places = defaultdict(list)
+    for folder in DISTRIBUTIONS:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            for name in classes(path.read_text()):
+                places[name].append(str(path.relative_to(ROOT)))
+    twice = {name: paths for name, paths in places.items() if len(paths) > 1 and not _is_command(paths)}
+    other = {name: paths for name, paths in twice.items() if name not in ONE_THING_TWICE}
+    assert not other, f"call one of them something else, or say in ONE_THING_TWICE why they are one thing: {other}"
+    assert set(ONE_THING_TWICE) == set(twice), "a reason is left of a name that stands once now"
+
+
+def _is_command(paths: list[str]) -> bool:
+    """Whether the classes are a command's two ends."""
+    return len(paths) == 2 and all(path.startswith(start) for path, start in zip(paths, COMMANDS, strict=True))
+
+
+def test_what_counts_as_a_class() -> None:
+    assert classes("class A:\n  class B: ...\ndef f():\n  class C: ...\nD = type('D', (), {})") == ["A", "B", "C"]
+    assert _is_command([COMMANDS[0], COMMANDS[1] + "arrays.py"])
+    assert not _is_command([COMMANDS[0], "client/opbox/session.py"])
+    assert not _is_command([COMMANDS[1] + "arrays.py"] * 2)

@@ -15,6 +15,8 @@ from typing import Any
 import opbox
 from opbox import NDArray, Symbol
 from opbox._schema import stubs
+from opbox.ndarray.fluent import ArrayFluent
+from opbox.symbol.fluent import SymbolFluent
 from opbox_ops import registry
 
 __all__ = ["catalogue", "files", "main"]
@@ -42,7 +44,7 @@ def files() -> dict[Path, str]:
 
 def _written_methods(tensor: type) -> set[str]:
     """The methods of a class of tensors that are no operators of the catalogue."""
-    return {name for kind in tensor.__mro__[:-1] if kind.__name__ != "Fluent" for name in vars(kind)}
+    return {name for kind in tensor.__mro__[:-1] if kind not in (ArrayFluent, SymbolFluent) for name in vars(kind)}
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -223,12 +223,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     Args:
         argv: options, without the program's name; see `opbox serve --help`.
     """
-    options = CliSettingsSource[_Parser](
+    options = CliSettingsSource[_ServeParser](
         Settings,
         cli_parse_args=list(sys.argv[1:] if argv is None else argv),
         cli_kebab_case=True,
         cli_implicit_flags=True,
-        root_parser=_Parser(),
+        root_parser=_ServeParser(),
         add_argument_method=_add_option,
     )
     try:
@@ -252,7 +252,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-class _Parser(argparse.ArgumentParser):
+class _ServeParser(argparse.ArgumentParser):
     """A parser whose errors are one sentence."""
 
     def __init__(self) -> None:

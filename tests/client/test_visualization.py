@@ -118,7 +118,7 @@ def test_a_fold_hides_no_difference() -> None:
     assert repeats(x) == [(1, 5)]
     net = lstm.build_with_cell(mx, length=6)
     top, edges = boxes.boxes_of(network.network_of(net._nodes(), net._heads))
-    (frame,) = [member for member in top.members if isinstance(member, boxes.Frame)]
+    (frame,) = [member for member in top.members if isinstance(member, boxes.BlockFrame)]
     assert (frame.count, frame.label, frame.prefix) == (6, "lstm_t0–5", "lstm_t0_")
     assert len({link.source for link, _ in frame.carried}) == 2  # output and state
     unfolded, every_edge = boxes.boxes_of(network.network_of(net._nodes(), net._heads), fold=False)

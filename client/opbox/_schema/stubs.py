@@ -27,6 +27,8 @@ from .{module} import {tensor}
 """
 _TENSOR = {"symbol": "Symbol", "ndarray": "NDArray"}
 _MODULE = {"symbol": "symbol", "ndarray": "array"}
+_FLUENT = {"symbol": "SymbolFluent", "ndarray": "ArrayFluent"}
+"""The class in `fluent.py` whose methods are operators."""
 _DTYPE = "type[Any] | np.dtype[Any]"
 _NUMBER = "float | np.number[Any] | np.bool_"
 _PYTHON = {"add": "add", "subtract": "sub", "multiply": "mul", "divide": "truediv", "modulo": "mod", "power": "pow"}
@@ -108,7 +110,10 @@ def _result(op: Operator, package: str) -> str:
 def _fluent(package: str, written: Collection[str]) -> str:
     tensor = _TENSOR[package]
     lines = [_HEAD.format(doc=f"Operators as methods of {tensor}s, and Python's.")]
-    lines += [_IMPORTS.format(module=_MODULE[package], tensor=tensor), "\nclass Fluent:\n    __slots__ = ()\n"]
+    lines += [
+        _IMPORTS.format(module=_MODULE[package], tensor=tensor),
+        f"\nclass {_FLUENT[package]}:\n    __slots__ = ()\n",
+    ]
     operand = f"{tensor} | {_NUMBER}" + (" | np.ndarray[Any, Any]" if package == "ndarray" else "")
     for key, name in _PYTHON.items():
         assert key in TABLE

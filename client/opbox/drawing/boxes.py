@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from .folding import Repeat, find_repeats
 from .network import DrawnNetwork, Link
 
-__all__ = ["Card", "Edge", "Frame", "boxes_of"]
+__all__ = ["Card", "Edge", "BlockFrame", "boxes_of"]
 
 ROWS = 4
 """Operators on one card, at most."""
@@ -30,7 +30,7 @@ class Card:
 
 
 @dataclass(eq=False)
-class Frame:
+class BlockFrame:
     """The boxes of one block that stands for `count` alike, or of the whole network.
 
     Attributes:
@@ -38,7 +38,7 @@ class Frame:
         carried: what goes from a block to the next: (from a vertex's output, to a vertex).
     """
 
-    members: list[Card | Frame] = field(default_factory=list)
+    members: list[Card | BlockFrame] = field(default_factory=list)
     count: int = 1
     label: str = ""
     prefix: str = ""
@@ -53,7 +53,7 @@ class Edge:
     target: int | None
 
 
-def boxes_of(network: DrawnNetwork, *, fold: bool = True) -> tuple[Frame, list[Edge]]:
+def boxes_of(network: DrawnNetwork, *, fold: bool = True) -> tuple[BlockFrame, list[Edge]]:
     """The outermost scope of a network, and the edges between the vertices that are shown.
 
     Args:
@@ -69,15 +69,15 @@ class _Boxes:
         self.operators = [i for i, vertex in enumerate(network.vertices) if vertex.inputs]
         # The vertex that stands for another one, and the frame that it is in.
         self.shown = list(range(len(network.vertices)))
-        self.top = Frame()
+        self.top = BlockFrame()
         self.frame = [self.top] * len(network.vertices)
-        self.parent: dict[int, Frame] = {}
-        self.pairs: list[tuple[Frame, list[int], list[int]]] = []
+        self.parent: dict[int, BlockFrame] = {}
+        self.pairs: list[tuple[BlockFrame, list[int], list[int]]] = []
         for repeat in repeats:
             self._fold(repeat, self.top)
 
-    def _fold(self, repeat: Repeat, around: Frame) -> None:
-        frame = Frame(count=repeat.times)
+    def _fold(self, repeat: Repeat, around: BlockFrame) -> None:
+        frame = BlockFrame(count=repeat.times)
         self.parent[id(frame)] = around
         around.members.append(frame)
         blocks = [[self.operators[position] for position in repeat.block(i)] for i in range(repeat.times)]
@@ -97,7 +97,7 @@ class _Boxes:
             number = self.shown[number]
         return number
 
-    def result(self) -> tuple[Frame, list[Edge]]:
+    def result(self) -> tuple[BlockFrame, list[Edge]]:
         vertices = self.network.vertices
         edges: dict[Edge, None] = {}
         readers: dict[int, set[int]] = {}
@@ -121,7 +121,7 @@ class _Boxes:
     def _head(self, number: int) -> bool:
         return any(link.source == number for link in self.network.heads)
 
-    def _carry(self, frame: Frame, first: list[int], second: list[int], edges: Iterable[Edge]) -> None:
+    def _carry(self, frame: BlockFrame, first: list[int], second: list[int], edges: Iterable[Edge]) -> None:
         """Note what the second block reads of the first, unless the blocks are plainly a chain."""
         inside = set(first)
         carried: dict[tuple[Link, int], None] = {}
@@ -178,7 +178,7 @@ class _Boxes:
                 cards[number] = card
 
 
-def _cards(frame: Frame) -> Iterable[Card]:
+def _cards(frame: BlockFrame) -> Iterable[Card]:
     for member in frame.members:
         if isinstance(member, Card):
             yield member

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from opbox_protocol.errors import MXNetError
 
-from .boxes import Frame, boxes_of
+from .boxes import BlockFrame, boxes_of
 from .dot import dot
 from .layout import lay_out
 from .look import BoxLook
@@ -184,8 +184,8 @@ def _known(format: str) -> str:
     return format
 
 
-def _count(frame: Frame) -> int:
-    return sum(_count(member) if isinstance(member, Frame) else 1 for member in frame.members)
+def _count(frame: BlockFrame) -> int:
+    return sum(_count(member) if isinstance(member, BlockFrame) else 1 for member in frame.members)
 
 
 def _png(text: str) -> bytes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from .boxes import Card, Edge, Frame
+from .boxes import BlockFrame, Card, Edge
 from .columns import place
 from .crossings import untangle
 from .look import BoxLook, row_width
@@ -48,7 +48,7 @@ class PlacedCard:
 class PlacedFrame:
     """A frame with its left upper corner."""
 
-    frame: Frame
+    frame: BlockFrame
     x: float
     y: float
     width: float
@@ -92,12 +92,12 @@ class Placed:
         other.labels += [(x + dx, y + dy, text) for x, y, text in self.labels]
 
 
-def lay_out(network: DrawnNetwork, top: Frame, edges: Sequence[Edge], look: BoxLook) -> Placed:
+def lay_out(network: DrawnNetwork, top: BlockFrame, edges: Sequence[Edge], look: BoxLook) -> Placed:
     """Places for a network's boxes and edges."""
-    return _Scope(network, top, edges, look).placed()
+    return _FrameLayout(network, top, edges, look).placed()
 
 
-class _Scope:
+class _FrameLayout:
     """The layout of one frame.
 
     Args:
@@ -106,12 +106,12 @@ class _Scope:
         edges: those of the network; the ones that have an end in the frame count.
     """
 
-    def __init__(self, network: DrawnNetwork, frame: Frame, edges: Sequence[Edge], look: BoxLook) -> None:
+    def __init__(self, network: DrawnNetwork, frame: BlockFrame, edges: Sequence[Edge], look: BoxLook) -> None:
         self.network, self.frame, self.look = network, frame, look
         self.outermost = frame.count == 1
         self.inner: dict[int, Placed] = {}
         self.items: list[Item] = []
-        self.boxes: dict[int, Card | Frame] = {}
+        self.boxes: dict[int, Card | BlockFrame] = {}
         self.item_of: dict[int, Item] = {}
         self.entries: dict[Link, Item] = {}
         self.exits: dict[int, Item] = {}
@@ -126,11 +126,11 @@ class _Scope:
         for edge in edges:
             self._connect(edge)
 
-    def _add(self, member: Card | Frame, edges: Sequence[Edge]) -> None:
+    def _add(self, member: Card | BlockFrame, edges: Sequence[Edge]) -> None:
         if isinstance(member, Card):
             item = Item(*self._card_size(member))
         else:
-            inner = _Scope(self.network, member, edges, self.look).placed()
+            inner = _FrameLayout(self.network, member, edges, self.look).placed()
             item = Item(inner.width, inner.height)
             self.inner[id(item)] = inner
         self.items.append(item)
@@ -301,7 +301,7 @@ class _Scope:
         result.width = x + MARGIN
 
 
-def _vertices(box: Card | Frame) -> set[int]:
+def _vertices(box: Card | BlockFrame) -> set[int]:
     if isinstance(box, Card):
         return set(box.rows)
     return {number for member in box.members for number in _vertices(member)}

@@ -81,7 +81,7 @@ def _sentence(error: Exception) -> str:
     return text if isinstance(error, MXNetError | ValueError | AssertionError) else f"{type(error).__name__}: {text}"
 
 
-class _Parser(argparse.ArgumentParser):
+class _LintParser(argparse.ArgumentParser):
     """One whose errors are one line, as those of the other commands are."""
 
     def error(self, message: str) -> NoReturn:
@@ -91,7 +91,7 @@ class _Parser(argparse.ArgumentParser):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """`opbox lint FILE`: 0 when all is well, 1 when a check failed, 2 when the file cannot be checked."""
-    parser = _Parser(prog="opbox lint", description="Run the operators of a file and check them.")
+    parser = _LintParser(prog="opbox lint", description="Run the operators of a file and check them.")
     parser.add_argument("file", help="a Python file with operators; it is loaded")
     parser.add_argument("--json", action="store_true", help="print the verdicts as JSON")
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help="this operator (may be repeated)")

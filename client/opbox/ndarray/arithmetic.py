@@ -10,7 +10,7 @@ from ..base import is_number
 from ..python_operators import Operation, comparison, methods
 from .handle import Handle
 
-__all__ = ["Arithmetic", "apply"]
+__all__ = ["ArrayArithmetic", "apply"]
 
 
 def apply(array: Any, other: Any, operation: Operation, reflected: bool, out: Any) -> Any:
@@ -38,12 +38,12 @@ def apply(array: Any, other: Any, operation: Operation, reflected: bool, out: An
     return array._imperative(operation.broadcast, [other, array] if reflected else [array, other], None, out)
 
 
-class Arithmetic:
+class ArrayArithmetic:
     """The arithmetic and comparison operators; comparisons give 0 and 1 in the arrays' own type."""
 
     __slots__ = ()
 
-    if not TYPE_CHECKING:  # the stub of Fluent has their types
+    if not TYPE_CHECKING:  # the stub of ArrayFluent has their types
         __add__, __radd__, __iadd__ = methods(apply, "add")
         __sub__, __rsub__, __isub__ = methods(apply, "subtract")
         __mul__, __rmul__, __imul__ = methods(apply, "multiply")

@@ -23,15 +23,15 @@ from ..foreign import host_values
 from ..html import preformatted, shape_text
 from ..session import Session
 from . import indexing
-from .arithmetic import Arithmetic
-from .fluent import Fluent
+from .arithmetic import ArrayArithmetic
+from .fluent import ArrayFluent
 from .handle import Handle
 from .printing import values_text
 
 __all__ = ["NDArray", "array", "from_host"]
 
 
-class NDArray(Handle, Arithmetic, Fluent):
+class NDArray(Handle, ArrayArithmetic, ArrayFluent):
     """An array on a device; made by `array`, `zeros` and the like, by operators, and by executors."""
 
     __slots__ = ()

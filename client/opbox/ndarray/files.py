@@ -79,7 +79,7 @@ def load(fname: str | Path) -> Any:
 
 def load_frombuffer(buf: Any, what: str = "buffer") -> Any:
     """Read arrays from the bytes of a file."""
-    reader = _Reader(memoryview(buf).cast("B"), what)
+    reader = _FieldReader(memoryview(buf).cast("B"), what)
     magic, _, count = reader.take("<QQQ")
     if magic != LIST_MAGIC:
         raise MXNetError(f"{what}: expected a file of arrays as mx.nd.save writes it, got other bytes")
@@ -92,7 +92,7 @@ def load_frombuffer(buf: Any, what: str = "buffer") -> Any:
     return dict(zip(names, arrays, strict=True)) if names else arrays
 
 
-class _Reader:
+class _FieldReader:
     """Takes fields from the front of a buffer."""
 
     def __init__(self, buffer: memoryview, what: str) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 
 from .array import NDArray
 
-class Fluent:
+class ArrayFluent:
     __slots__ = ()
     def __add__(self, other: NDArray | float | np.number[Any] | np.bool_ | np.ndarray[Any, Any]) -> NDArray: ...
     def __radd__(self, other: NDArray | float | np.number[Any] | np.bool_ | np.ndarray[Any, Any]) -> NDArray: ...

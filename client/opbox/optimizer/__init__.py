@@ -3,7 +3,7 @@
 from ..absent import module_getattr
 from .adaptive import FTML, AdaDelta, AdaGrad, Adam, Adamax, Ftrl, Nadam, RMSProp
 from .gradient_descent import DCASGD, NAG, SGD, SGLD, Signum, Test, ccSGD
-from .optimizer import Optimizer, Update, create, register
+from .optimizer import OperatorUpdate, Optimizer, create, register
 from .updater import Updater, get_updater
 
 __all__ = [
@@ -22,7 +22,7 @@ __all__ = [
     "RMSProp",
     "Signum",
     "Test",
-    "Update",
+    "OperatorUpdate",
     "Updater",
     "ccSGD",
     "create",

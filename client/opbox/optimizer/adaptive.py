@@ -10,7 +10,7 @@ from typing import Any
 
 from .. import ndarray as nd
 from ..ndarray import NDArray
-from .optimizer import Index, Optimizer, State, Update, bias_corrected, register, zeros_like
+from .optimizer import Index, OperatorUpdate, Optimizer, State, bias_corrected, register, zeros_like
 
 __all__ = ["FTML", "AdaDelta", "AdaGrad", "Adam", "Adamax", "Ftrl", "Nadam", "RMSProp"]
 
@@ -44,11 +44,11 @@ class Adam(_TwoMoments):
         self.epsilon = epsilon
         self.lazy_update = lazy_update
 
-    def step(self, index: Index, weight: NDArray, grad: NDArray, state: State) -> Update:
+    def step(self, index: Index, weight: NDArray, grad: NDArray, state: State) -> OperatorUpdate:
         lr, wd, t = self._counted(index)
         own = {"lr": bias_corrected(lr, self.beta1, self.beta2, t), "wd": wd}
         attrs = self._common(beta1=self.beta1, beta2=self.beta2, epsilon=self.epsilon)
-        return Update("adam_update", [weight, grad, *state], attrs, own)
+        return OperatorUpdate("adam_update", [weight, grad, *state], attrs, own)
 
 
 @register
@@ -97,7 +97,7 @@ class RMSProp(Optimizer):
     def create_state(self, index: Index, weight: NDArray) -> State:
         return tuple(zeros_like(weight) for _ in range(3 if self.centered else 1))
 
-    def step(self, index: Index, weight: NDArray, grad: NDArray, state: State) -> Update:
+    def step(self, index: Index, weight: NDArray, grad: NDArray, state: State) -> OperatorUpdate:
         lr, wd, _ = self._counted(index)
         attrs = self._common(gamma1=self.gamma1, epsilon=self.epsilon)
         if self.centered:
@@ -105,7 +105,7 @@ class RMSProp(Optimizer):
         if self.clip_weights:
             attrs["clip_weights"] = self.clip_weights
         op = "rmspropalex_update" if self.centered else "rmsprop_update"
-        return Update(op, [weight, grad, *state], attrs, {"lr": lr, "wd": wd})
+        return OperatorUpdate(op, [weight, grad, *state], attrs, {"lr": lr, "wd": wd})
 
 
 @register
@@ -145,12 +145,12 @@ class FTML(Optimizer):
     def create_state(self, index: Index, weight: NDArray) -> State:
         return tuple(zeros_like(weight) for _ in range(3))
 
-    def step(self, index: Index, weight: NDArray, grad: NDArray, state: State) -> Update:
+    def step(self, index: Index, weight: NDArray, grad: NDArray, state: State) -> OperatorUpdate:
         lr, wd, t = self._counted(index)
         attrs = {"beta1": self.beta1, "beta2": self.beta2, "epsilon": self.epsilon, "rescale_grad": self.rescale_grad}
         if self.clip_gradient:
             attrs["clip_grad"] = self.clip_gradient
-        return Update("ftml_update", [weight, grad, *state], attrs, {"lr": lr, "wd": wd, "t": t})
+        return OperatorUpdate("ftml_update", [weight, grad, *state], attrs, {"lr": lr, "wd": wd, "t": t})
 
 
 @register
@@ -162,10 +162,10 @@ class Ftrl(_TwoMoments):
         self.lamda1 = lamda1
         self.beta = beta
 
-    def step(self, index: Index, weight: NDArray, grad: NDArray, state: State) -> Update:
+    def step(self, index: Index, weight: NDArray, grad: NDArray, state: State) -> OperatorUpdate:
         lr, wd, _ = self._counted(index)
         attrs = self._common(lamda1=self.lamda1, beta=self.beta)
-        return Update("ftrl_update", [weight, grad, *state], attrs, {"lr": lr, "wd": wd})
+        return OperatorUpdate("ftrl_update", [weight, grad, *state], attrs, {"lr": lr, "wd": wd})
 
 
 @register

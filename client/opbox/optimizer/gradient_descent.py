@@ -10,7 +10,7 @@ from typing import Any
 
 from ..ndarray import NDArray
 from ..random import normal
-from .optimizer import Index, Optimizer, State, Update, register, zeros_like
+from .optimizer import Index, OperatorUpdate, Optimizer, State, register, zeros_like
 
 __all__ = ["DCASGD", "NAG", "SGD", "SGLD", "Signum", "Test", "ccSGD"]
 
@@ -32,12 +32,12 @@ class SGD(Optimizer):
     def create_state(self, index: Index, weight: NDArray) -> State:
         return zeros_like(weight) if self.momentum != 0.0 else None
 
-    def step(self, index: Index, weight: NDArray, grad: NDArray, state: State) -> Update:
+    def step(self, index: Index, weight: NDArray, grad: NDArray, state: State) -> OperatorUpdate:
         lr, wd, _ = self._counted(index)
         own = {"lr": lr, "wd": wd}
         if state is None:
-            return Update("sgd_update", [weight, grad], self._common(), own)
-        return Update("sgd_mom_update", [weight, grad, state], self._common(momentum=self.momentum), own)
+            return OperatorUpdate("sgd_update", [weight, grad], self._common(), own)
+        return OperatorUpdate("sgd_mom_update", [weight, grad, state], self._common(momentum=self.momentum), own)
 
 
 @register
@@ -56,12 +56,12 @@ class NAG(Optimizer):
     def create_state(self, index: Index, weight: NDArray) -> State:
         return zeros_like(weight) if self.momentum != 0.0 else None
 
-    def step(self, index: Index, weight: NDArray, grad: NDArray, state: State) -> Update:
+    def step(self, index: Index, weight: NDArray, grad: NDArray, state: State) -> OperatorUpdate:
         lr, wd, _ = self._counted(index)
         own = {"lr": lr, "wd": wd}
         if state is None:
-            return Update("sgd_update", [weight, grad], self._common(), own)
-        return Update("nag_mom_update", [weight, grad, state], self._common(momentum=self.momentum), own)
+            return OperatorUpdate("sgd_update", [weight, grad], self._common(), own)
+        return OperatorUpdate("nag_mom_update", [weight, grad, state], self._common(momentum=self.momentum), own)
 
 
 @register
@@ -80,15 +80,15 @@ class Signum(Optimizer):
     def create_state(self, index: Index, weight: NDArray) -> State:
         return zeros_like(weight) if self.momentum != 0.0 else None
 
-    def step(self, index: Index, weight: NDArray, grad: NDArray, state: State) -> Update:
+    def step(self, index: Index, weight: NDArray, grad: NDArray, state: State) -> OperatorUpdate:
         lr, wd, _ = self._counted(index)
         own = {"lr": lr, "wd": wd}
         if state is None:
-            return Update("signsgd_update", [weight, grad], self._common(), own)
+            return OperatorUpdate("signsgd_update", [weight, grad], self._common(), own)
         attrs = self._common(momentum=self.momentum)
         if self.wd_lh:
             attrs["wd_lh"] = self.wd_lh
-        return Update("signum_update", [weight, grad, state], attrs, own)
+        return OperatorUpdate("signum_update", [weight, grad, state], attrs, own)
 
 
 @register

@@ -1,7 +1,7 @@
 """The base of optimizers: rates and decays per weight, counts of updates, and the registry.
 
-An optimizer says what one update is. Most do it by naming an update operator (`step` returns an `Update`); the updater
-then sends the updates of all weights as one command. The others compute with array operators in `update`.
+An optimizer says what one update is. Most do it by naming an update operator (`step` returns an `OperatorUpdate`); the
+updater then sends the updates of all weights as one command. The others compute with array operators in `update`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 from .. import ndarray as nd
 from ..ndarray import NDArray
 
-__all__ = ["Optimizer", "Update", "create", "register"]
+__all__ = ["Optimizer", "OperatorUpdate", "create", "register"]
 
 ELSEWHERE = {
     "lr": "learning_rate",
@@ -35,7 +35,7 @@ C = TypeVar("C", bound="type[Optimizer]")
 
 
 @dataclass(frozen=True)
-class Update:
+class OperatorUpdate:
     """One weight's update by an operator that writes its first input in place.
 
     Attributes:
@@ -182,7 +182,7 @@ class Optimizer:
             )
         return self.create_state(index, weight)
 
-    def step(self, index: Index, weight: NDArray, grad: NDArray, state: State) -> Update | None:
+    def step(self, index: Index, weight: NDArray, grad: NDArray, state: State) -> OperatorUpdate | None:
         """The update as an operator call, counted; None for an optimizer that computes in `update`."""
         return None
 

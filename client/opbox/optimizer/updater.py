@@ -18,7 +18,7 @@ from opbox_protocol.errors import MXNetError
 
 from .. import ndarray as nd
 from ..ndarray import NDArray
-from .optimizer import Index, Optimizer, State, Update, create
+from .optimizer import Index, OperatorUpdate, Optimizer, State, create
 
 __all__ = ["Updater", "get_updater"]
 
@@ -44,7 +44,7 @@ class Updater:
         if not isinstance(index, (list, tuple)):
             index, grad, weight = [index], [grad], [weight]
         optimizer = self.optimizer
-        calls: list[Update] = []
+        calls: list[OperatorUpdate] = []
         for one, gradient, array in zip(index, grad, weight, strict=True):
             key = one.decode() if isinstance(one, bytes) else one
             if key not in self.states:

@@ -10,7 +10,7 @@ from ..base import NotImplementedForSymbol, is_number
 from ..python_operators import TABLE, Operation, comparison, methods
 from .compose import create
 
-__all__ = ["Arithmetic", "apply"]
+__all__ = ["SymbolArithmetic", "apply"]
 
 
 def apply(symbol: Any, other: Any, operation: Operation, reflected: bool, out: Any = None) -> Any:
@@ -42,13 +42,13 @@ def _refused(method: str, alias: str) -> Callable[[Any, Any], Any]:
     return refuse
 
 
-class Arithmetic:
+class SymbolArithmetic:
     """The arithmetic and comparison operators, and what arrays can do and symbols cannot."""
 
     __slots__ = ()
     __hash__ = None  # type: ignore[assignment]
 
-    if not TYPE_CHECKING:  # the stub of Fluent has their types
+    if not TYPE_CHECKING:  # the stub of SymbolFluent has their types
         __add__, __radd__, _ = methods(apply, "add")
         __sub__, __rsub__, _ = methods(apply, "subtract")
         __mul__, __rmul__, _ = methods(apply, "multiply")

@@ -54,7 +54,7 @@ def foreach(body: Callable[..., Any], data: Any, init_states: Any, name: str = "
     """
     inputs, data_layout = _symbols(data, "foreach: data")
     first, state_layout = _symbols(init_states, "foreach: init_states")
-    with _Scope(name) as scope:
+    with _SubgraphScope(name) as scope:
         slots = _variables([*inputs, *first])
         slices, states = slots[: len(inputs)], slots[len(inputs) :]
         outputs, last = _pair(body(regroup(slices, data_layout), regroup(states, state_layout)), "foreach: body")
@@ -130,13 +130,13 @@ def while_loop(
     def arguments(slots: Sequence[Symbol]) -> list[Any]:
         return [slots[0]] if layout is None else list(regroup(slots, layout))
 
-    with _Scope(f"{name}_cond") as scope:
+    with _SubgraphScope(f"{name}_cond") as scope:
         cond_slots = _variables(first)
         decision = cond(*arguments(cond_slots))
         if not isinstance(decision, Symbol):
             raise ValueError(f"while_loop: cond: expected it to return a Symbol, got {type(decision).__name__}")
         deciding = scope.cut(scope.heads([decision], [decision]))
-    with _Scope(f"{name}_func") as scope:
+    with _SubgraphScope(f"{name}_func") as scope:
         slots = _variables(first)
         outputs, last = _pair(func(*arguments(slots)), "while_loop: func")
         outputs, out_layout = _symbols([] if outputs is None else outputs, "while_loop: the outputs of func")
@@ -190,7 +190,7 @@ def cond(pred: Symbol, then_func: Callable[[], Any], else_func: Callable[[], Any
     graphs, layouts, counts = [], [], []
     branches = (("pred", lambda: pred), ("then", then_func), ("else", else_func))
     for what, function in branches:
-        with _Scope(f"{name}_{what}") as scope:
+        with _SubgraphScope(f"{name}_{what}") as scope:
             outputs, layout = _symbols(function(), f"cond: {what}")
             graphs.append(scope.cut(scope.heads(outputs, outputs)))
         layouts.append(layout)
@@ -234,7 +234,7 @@ class _Subgraph:
         return self.outside.get(id(node), (node, 0))
 
 
-class _Scope(attribute.AttrScope):
+class _SubgraphScope(attribute.AttrScope):
     """Marks the nodes made inside with a name that no other scope has."""
 
     def __init__(self, name: str) -> None:
@@ -244,7 +244,7 @@ class _Scope(attribute.AttrScope):
         _scopes[name] += 1
         super().__init__(**{SCOPE: self.name})
 
-    def __enter__(self) -> _Scope:
+    def __enter__(self) -> _SubgraphScope:
         super().__enter__()
         return self
 

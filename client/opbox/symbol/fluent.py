@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from .._schema.functions import add_methods
 
-__all__ = ["Fluent"]
+__all__ = ["SymbolFluent"]
 
 
-class Fluent:
+class SymbolFluent:
     """Base with a method for each operator that the catalogue has as one."""
 
     __slots__ = ()
 
 
-add_methods(Fluent)
+add_methods(SymbolFluent)

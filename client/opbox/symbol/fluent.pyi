@@ -7,7 +7,7 @@ import numpy as np
 
 from .symbol import Symbol
 
-class Fluent:
+class SymbolFluent:
     __slots__ = ()
     def __add__(self, other: Symbol | float | np.number[Any] | np.bool_) -> Symbol: ...
     def __radd__(self, other: Symbol | float | np.number[Any] | np.bool_) -> Symbol: ...

@@ -52,13 +52,13 @@ def parse(document: str, operators: Mapping[str, Any] | None = None) -> list[Ent
         GraphError: it is not JSON, or not a graph; UnknownOperatorError, ParamError for what its nodes say.
     """
     try:
-        return symbol_json.read(document, _Maker(operators))
+        return symbol_json.read(document, _SymbolNodeMaker(operators))
     except GraphError as error:
         error.reword(f"symbol JSON: {error}")
         raise
 
 
-class _Maker:
+class _SymbolNodeMaker:
     """Makes this side's nodes (see symbol_json.Maker)."""
 
     def __init__(self, operators: Mapping[str, Any] | None) -> None:

@@ -21,16 +21,16 @@ from ..context import current_context
 from ..executor import Executor
 from ..operator import saved
 from . import json as files
-from .arithmetic import Arithmetic
+from .arithmetic import SymbolArithmetic
 from .compose import create, recompose
-from .fluent import Fluent
+from .fluent import SymbolFluent
 from .node import Entry, Node, copied, ordered, with_subgraphs
 from .showing import mimebundle
 
 __all__ = ["Symbol", "load", "load_json"]
 
 
-class Symbol(Arithmetic, Fluent):
+class Symbol(SymbolArithmetic, SymbolFluent):
     """Outputs of a graph; made by `Variable`, by the operators' functions, and by Python's operators."""
 
     __slots__ = ("_heads", "_order")

@@ -17,7 +17,7 @@ from ..params import Field, PositiveInt, Shape
 from ..registry import Counted, Variadic, register, register_backward
 from .inference import one_element, through
 from .stepping import Saved, fill_zero, gradients_of, is_true, runs_subgraphs
-from .subgraph import Body, Compiler, SubgraphParams
+from .subgraph import CompiledSubgraph, Compiler, SubgraphParams
 
 BRANCHES = (1, 2)
 """The subgraphs that are branches: then and else."""
@@ -68,7 +68,7 @@ def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
     return backward_node("_backward_cond", node, [*ograds, *node.inputs, *node.entries()])
 
 
-def _body(p: CondParams, call: CallSpec, number: int, first: int = 0) -> Body:
+def _body(p: CondParams, call: CallSpec, number: int, first: int = 0) -> CompiledSubgraph:
     """A subgraph's body for a call whose inputs from `first` on are the operator's own."""
     nested: Compiler = call.nested
     route = p.routes[number]

@@ -21,7 +21,7 @@ from ..params import Field, Shape
 from ..registry import Counted, Variadic, register, register_backward
 from .inference import through
 from .stepping import Saved, fill_zero, gradients_of, loop_body, rows, run_back, runs_subgraphs, sliceable
-from .subgraph import Body, LoopParams
+from .subgraph import CompiledSubgraph, LoopParams
 
 
 class ForeachParams(LoopParams):
@@ -113,7 +113,7 @@ def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
     return backward_node("_backward_foreach", node, [*ograds, *node.inputs, *node.entries()])
 
 
-def _body(p: ForeachParams, call: CallSpec, first: int = 0) -> Body:
+def _body(p: ForeachParams, call: CallSpec, first: int = 0) -> CompiledSubgraph:
     """The body for a call whose inputs from `first` on are the operator's own."""
     specs = call.inputs[first : first + len(p.routes[0])]
     variables = [rows(specs[i]) if i < p.first_state else specs[i] for i in p.routes[0]]

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..compute import Array, ArraySpec, OpContext, Outputs
 from ..operator import Op
-from .subgraph import Body, Compiler, LoopParams, Run, SubgraphParams, carried
+from .subgraph import CompiledSubgraph, Compiler, LoopParams, Run, SubgraphParams, carried
 
 __all__ = [
     "HEADER",
@@ -64,7 +64,7 @@ def loop_body(
     variables: Sequence[ArraySpec],
     states: Sequence[int],
     slices: Sequence[int] = (),
-) -> Body:
+) -> CompiledSubgraph:
     """Subgraph `number`, compiled as the body of a loop.
 
     Args:

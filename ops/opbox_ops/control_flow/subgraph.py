@@ -2,7 +2,7 @@
 
     Subgraph    a graph inside a node's parameters: its variables, and inference through it
     Compiler    found in `call.nested`: compiles a subgraph for given arrays, into a
-    Body        a plan, which is bound once for forward and once for backward, and run once a step
+    CompiledSubgraph        a plan, which is bound once for forward and once for backward, and run once a step
 
 A body reads some variables from arrays of its own, which the operator fills before each step (a step's slices of the
 data, the states); all others are the operator's own inputs, read where they lie. What its backward needs of a forward
@@ -28,7 +28,7 @@ from ..compute import Array, ArraySpec, OpContext
 from ..infer import DType, Shape
 from ..params import Field, NonNegativeInt, Params, PositiveInt
 
-__all__ = ["Body", "Compiler", "LoopParams", "Run", "Subgraph", "SubgraphParams", "carried"]
+__all__ = ["CompiledSubgraph", "Compiler", "LoopParams", "Run", "Subgraph", "SubgraphParams", "carried"]
 
 
 class Subgraph(ABC):
@@ -80,7 +80,7 @@ class Run:
     step: Callable[[int], None]
 
 
-class Body(ABC):
+class CompiledSubgraph(ABC):
     """A compiled subgraph.
 
     Attributes:
@@ -131,7 +131,7 @@ class Compiler(Protocol):
         lent: frozenset[int] = frozenset(),
         lent_heads: frozenset[int] = frozenset(),
         wrt: frozenset[int] = frozenset(),
-    ) -> Body:
+    ) -> CompiledSubgraph:
         """The body for variables of these shapes and types; the same one for the same arguments.
 
         Args:

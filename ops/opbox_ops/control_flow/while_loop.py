@@ -21,7 +21,7 @@ from ..params import Field, PositiveInt, Shape
 from ..registry import Counted, Variadic, register, register_backward
 from .inference import one_element, through
 from .stepping import Saved, fill_zero, gradients_of, is_true, loop_body, run_back, runs_subgraphs
-from .subgraph import Body, Compiler, LoopParams
+from .subgraph import CompiledSubgraph, Compiler, LoopParams
 
 
 class WhileLoopParams(LoopParams):
@@ -93,13 +93,13 @@ def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
     return backward_node("_backward_while_loop", node, [*ograds, *node.inputs, *node.entries()])
 
 
-def _func(p: WhileLoopParams, call: CallSpec, first: int = 0) -> Body:
+def _func(p: WhileLoopParams, call: CallSpec, first: int = 0) -> CompiledSubgraph:
     """func's body for a call whose inputs from `first` on are the operator's own."""
     variables = [call.inputs[first + i] for i in p.routes[1]]
     return loop_body(p, 1, call.nested, variables, p.func_var_locs)
 
 
-def _cond(p: WhileLoopParams, call: CallSpec) -> Body:
+def _cond(p: WhileLoopParams, call: CallSpec) -> CompiledSubgraph:
     nested: Compiler = call.nested
     return nested.compile(p.subgraphs[0], [call.inputs[i] for i in p.routes[0]])
 

@@ -98,7 +98,7 @@ def _exact(term: Term) -> bool:
 @cache
 def read(text: str, names: tuple[str, ...]) -> Term:
     """The term of a formula over `names`; ValueError says what formulas do not have."""
-    return _Reader(text, names).term(ast.parse(text.strip(), mode="eval").body)
+    return _FormulaReader(text, names).term(ast.parse(text.strip(), mode="eval").body)
 
 
 def definitions(lines: str, names: Sequence[str]) -> dict[str, Term]:
@@ -119,7 +119,7 @@ def definitions(lines: str, names: Sequence[str]) -> dict[str, Term]:
     return values
 
 
-class _Reader:
+class _FormulaReader:
     def __init__(self, text: str, names: tuple[str, ...]) -> None:
         self.text = text
         self.names = names

@@ -85,10 +85,10 @@ def compile_terms(
         masks: the arrays that are read as yes or no alone, whatever their type; True: of bool.
         integers: whether the type computed in is an integer type.
     """
-    return _Compiler(targets, arrays, convert, masks or {}, integers).compile()
+    return _ProgramCompiler(targets, arrays, convert, masks or {}, integers).compile()
 
 
-class _Compiler:
+class _ProgramCompiler:
     def __init__(
         self,
         targets: Sequence[Target],

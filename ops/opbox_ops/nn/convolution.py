@@ -147,7 +147,7 @@ def _backward_temps(p: ConvolutionParams, call: CallSpec) -> list[Temp]:
     return [rows, rows if p.kernel[0] == 1 else columns, product, turned, *further]
 
 
-class _Blocks:
+class _ConvolutionBlocks:
     """A convolution's blocks on given arrays, and the temporaries cut to them."""
 
     def __init__(self, p: ConvolutionParams, ctx: OpContext, data: Array, out: Array) -> None:
@@ -221,7 +221,7 @@ def _grouped(p: ConvolutionParams, ctx: OpContext, weight: Array) -> Array:
 @op.compute(temps=lambda p, call: _block_temps(p, call.inputs[0], call.inputs[1], call.outputs[0], call.device))
 def _(p: ConvolutionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     xp, out = ctx.xp, first(outputs[0], p.layout)
-    blocks = _Blocks(p, ctx, first(inputs[0], p.layout), out)
+    blocks = _ConvolutionBlocks(p, ctx, first(inputs[0], p.layout), out)
     weight = _grouped(p, ctx, inputs[1])
     bias = None if p.no_bias else inputs[2].reshape(-1, *([1] * len(p.kernel)))
     for block in blocks:
@@ -243,15 +243,15 @@ def _(p: ConvolutionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) ->
 @backward.compute(temps=_backward_temps, accumulates=True)
 def _(p: ConvolutionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     xp, gout = ctx.xp, first(inputs[0], p.layout)
-    blocks = _Blocks(p, ctx, first(inputs[1], p.layout), gout)
+    blocks = _ConvolutionBlocks(p, ctx, first(inputs[1], p.layout), gout)
     weight = _grouped(p, ctx, inputs[2])
     share, wide_data, wide_weight, by_sample, wide_bias = ctx.temp[4:]
     gdata = gweight = None
     if outputs[0] is not None:
         pointwise = blocks.geometry.pointwise
-        gdata = _Sum(xp, first(outputs[0], p.layout), ctx.req[0], wide_data, direct=pointwise)
+        gdata = _GradientSum(xp, first(outputs[0], p.layout), ctx.req[0], wide_data, direct=pointwise)
     if outputs[1] is not None:
-        gweight = _Sum(xp, first(outputs[1], p.layout), ctx.req[1], wide_weight)
+        gweight = _GradientSum(xp, first(outputs[1], p.layout), ctx.req[1], wide_weight)
     turned = weight.swapaxes(1, 2)
     share = share.reshape(weight.shape)
     for block in blocks:
@@ -287,7 +287,7 @@ def _(p: ConvolutionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) ->
         xp.copyto(outputs[2], wide_bias, casting="unsafe")
 
 
-class _Sum:
+class _GradientSum:
     """A gradient that blocks are added to: in place, or in a wider array when the gradient is half precision.
 
     With `direct`, each element is in one block only: where that can be, it is written and not added.

@@ -123,7 +123,7 @@ def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
     return backward_node("_backward_Deconvolution", node, [ograds[0], *node.inputs[:2]])
 
 
-class _Blocks:
+class _DeconvolutionBlocks:
     """The blocks of the convolution from out to data whose transpose this is, and the temporaries cut to them."""
 
     def __init__(self, p: DeconvolutionParams, data: tuple[int, ...], out: tuple[int, ...], device: str) -> None:
@@ -182,7 +182,7 @@ def temporaries(p: DeconvolutionParams, call: CallSpec) -> Sequence[Temp]:
     data, out = channels_first(call.inputs[0].shape, p.layout), channels_first(call.outputs[0].shape, p.layout)
     dtype = accumulation_type(call.inputs[0].dtype)
     return [
-        *_Blocks(p, data or (), out or (), call.device).temps(dtype),
+        *_DeconvolutionBlocks(p, data or (), out or (), call.device).temps(dtype),
         Temp(out or (), dtype),
         _weight_temp(p, call.inputs[1], dtype),
     ]
@@ -193,7 +193,7 @@ def gradient_temporaries(p: DeconvolutionParams, call: CallSpec) -> Sequence[Tem
     out, data = channels_first(call.inputs[0].shape, p.layout), channels_first(call.inputs[1].shape, p.layout)
     dtype, weight = accumulation_type(call.inputs[0].dtype), (math.prod(call.inputs[2].shape),)
     return [
-        *_Blocks(p, data or (), out or (), call.device).temps(dtype),
+        *_DeconvolutionBlocks(p, data or (), out or (), call.device).temps(dtype),
         Temp(weight, dtype),
         Temp(weight, dtype),
         _weight_temp(p, call.inputs[2], dtype),
@@ -205,7 +205,7 @@ def forward(p: DeconvolutionParams, ctx: OpContext, inputs: Arrays, outputs: Out
     if outputs[0] is None:
         return
     data, total = first(inputs[0], p.layout), ctx.temp[3]
-    blocks = _Blocks(p, data.shape, total.shape, ctx.backend.device_type)
+    blocks = _DeconvolutionBlocks(p, data.shape, total.shape, ctx.backend.device_type)
     weight = _grouped(p, inputs[1], ctx.temp[4]).swapaxes(1, 2)
     total[...] = 0 if p.no_bias else inputs[2].reshape(-1, *(1,) * len(p.kernel))
     for block, rows, columns, space in blocks.cut(ctx.temp):
@@ -219,7 +219,7 @@ def forward(p: DeconvolutionParams, ctx: OpContext, inputs: Arrays, outputs: Out
 def gradients(p: DeconvolutionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     """Write (gdata, gweight, gbias) from (gout, data, weight)."""
     xp, gout, data = ctx.xp, first(inputs[0], p.layout), first(inputs[1], p.layout)
-    blocks = _Blocks(p, data.shape, gout.shape, ctx.backend.device_type)
+    blocks = _DeconvolutionBlocks(p, data.shape, gout.shape, ctx.backend.device_type)
     weight = _grouped(p, inputs[2], ctx.temp[5])
     gdata = None if outputs[0] is None else first(outputs[0], p.layout)
     gweight, share = (temp.reshape(weight.shape) for temp in ctx.temp[3:5])

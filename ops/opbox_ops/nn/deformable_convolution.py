@@ -108,7 +108,7 @@ def _shapes(p: DeformableConvolutionParams, ins: ShapeList, outs: ShapeList) -> 
         ins.merge(1, (places[0], -1, *places[1:]))
 
 
-class _Call:
+class _DeformableCall:
     """One call's arrays, in the type that is computed in, a block of images at a time."""
 
     def __init__(
@@ -173,7 +173,7 @@ def _forward(p: DeformableConvolutionParams, ctx: OpContext, inputs: Arrays, out
     if outputs[0] is None:
         return
     data, offset, mask, weight = _split(p, inputs)
-    call, out = _Call(p, ctx, data, offset, mask), outputs[0]
+    call, out = _DeformableCall(p, ctx, data, offset, mask), outputs[0]
     matrix = weight.astype(call.dtype, copy=False).reshape(p.num_group, p.num_filter // p.num_group, -1)
     for block in call.blocks():
         samples = call.read(block).sample(ctx.xp, call.images(block)) * call.masks(block)
@@ -188,7 +188,7 @@ def _backward(p: DeformableConvolutionParams, ctx: OpContext, inputs: Arrays, ou
     data, offset, mask, weight = _split(p, inputs[1:])
     gdata, goffset, *rest = outputs
     gmask = rest.pop(0) if mask is not None else None
-    call = _Call(p, ctx, data, offset, mask)
+    call = _DeformableCall(p, ctx, data, offset, mask)
     matrix = weight.astype(call.dtype, copy=False).reshape(p.num_group, p.num_filter // p.num_group, -1)
     gweight = xp.zeros(matrix.shape, call.dtype)
     for block in call.blocks():

@@ -37,7 +37,7 @@ from .layout import GATES, Activations, Sizes, Weights, activations, reserve_siz
 from .steps import Direction
 
 
-class RNNParams(Params):
+class RNNOperatorParams(Params):
     state_size: PositiveInt = Field(description="Elements of a cell's state.")
     num_layers: Count = Field(description="How many layers there are.")
     bidirectional: Bool = Field(False, description="Run each layer backwards through the sequence, too.")
@@ -62,7 +62,7 @@ _INPUTS = (
 
 op = register(
     "RNN",
-    RNNParams,
+    RNNOperatorParams,
     inputs=_INPUTS,
     outputs=(
         "output",
@@ -72,17 +72,17 @@ op = register(
     ),
 )
 op.set_attr("TRandom", True)
-backward = register_backward("_backward_RNN", RNNParams, outputs=_INPUTS)
+backward = register_backward("_backward_RNN", RNNOperatorParams, outputs=_INPUTS)
 
 
-def _sizes(p: RNNParams, data: tuple[int, ...]) -> Sizes:
+def _sizes(p: RNNOperatorParams, data: tuple[int, ...]) -> Sizes:
     directions = 2 if p.bidirectional else 1
     outputs = p.projection_size or p.state_size
     time, batch, inputs = data
     return Sizes(p.mode, p.num_layers, directions, p.state_size, outputs, time, batch, inputs, p.p > 0)
 
 
-def _check(p: RNNParams) -> None:
+def _check(p: RNNOperatorParams) -> None:
     if p.projection_size is not None and (p.mode != "lstm" or p.projection_size < 1):
         size = f"{p.projection_size} with mode {p.mode!r}"
         raise ParamError(f"RNN: parameter 'projection_size': expected a positive number with mode 'lstm', got {size}")
@@ -94,7 +94,7 @@ def _check(p: RNNParams) -> None:
 
 
 @op.infer_shape
-def _(p: RNNParams, ins: ShapeList, outs: ShapeList) -> None:
+def _(p: RNNOperatorParams, ins: ShapeList, outs: ShapeList) -> None:
     _check(p)
     sizes = _sizes(p, (-1, -1, -1))
     count = sizes.layers * sizes.directions
@@ -122,7 +122,7 @@ def _(p: RNNParams, ins: ShapeList, outs: ShapeList) -> None:
     outs.merge(len(outs) - 1, (reserve,))
 
 
-def _inputs_of(p: RNNParams, parameters: int) -> int:
+def _inputs_of(p: RNNOperatorParams, parameters: int) -> int:
     """data's last dimension, from the length of the parameters."""
     rest, per_input = _sizes(p, (0, 0, 0)).parameters, (2 if p.bidirectional else 1) * GATES[p.mode] * p.state_size
     if parameters < rest or (parameters - rest) % per_input:
@@ -132,7 +132,7 @@ def _inputs_of(p: RNNParams, parameters: int) -> int:
 
 
 @op.infer_type
-def _(p: RNNParams, ins: TypeList, outs: TypeList) -> None:
+def _(p: RNNOperatorParams, ins: TypeList, outs: TypeList) -> None:
     count = len(ins) - (1 if p.use_sequence_length else 0)
     dtype = None
     for _ in range(2):
@@ -153,10 +153,10 @@ def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
     return backward_node("_backward_RNN", node, [*ograds[:-1], *node.inputs, Entry(node, len(ograds) - 1)])
 
 
-class _Call:
+class _RNNCall:
     """The arrays of one call, forward or backward, in the type that is computed in."""
 
-    def __init__(self, p: RNNParams, ctx: OpContext, inputs: Arrays, reserve: Array | None) -> None:
+    def __init__(self, p: RNNOperatorParams, ctx: OpContext, inputs: Arrays, reserve: Array | None) -> None:
         self.p, self.xp = p, ctx.xp
         rest = iter(inputs)
         data, packed, state = next(rest), next(rest), next(rest)
@@ -206,8 +206,8 @@ class _Call:
 
 
 @op.compute(allocates="a layer's input where it is not the states as they are, and in inference the activations")
-def _(p: RNNParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    call = _Call(p, ctx, inputs, outputs[-1])
+def _(p: RNNOperatorParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    call = _RNNCall(p, ctx, inputs, outputs[-1])
     sizes, x = call.sizes, call.data
     for layer, saved in enumerate(call.layers):
         flat = x.reshape(-1, x.shape[2])
@@ -228,7 +228,7 @@ def _(p: RNNParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
         outputs[0][...] = x
 
 
-def _draw(p: RNNParams, ctx: OpContext, mask: Array) -> None:
+def _draw(p: RNNOperatorParams, ctx: OpContext, mask: Array) -> None:
     """1 / (1 - p) with probability 1 - p and 0 otherwise in training, 1 elsewhere."""
     if not ctx.is_train:
         mask[...] = 1
@@ -240,10 +240,10 @@ def _draw(p: RNNParams, ctx: OpContext, mask: Array) -> None:
 
 
 @backward.compute(allocates="the gradients of the activations, one layer at a time")
-def _(p: RNNParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+def _(p: RNNOperatorParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     xp, count = ctx.xp, 3 if p.mode == "lstm" else 2
     heads = list(inputs[:count])
-    call = _Call(p, ctx, inputs[count:-1], inputs[-1])
+    call = _RNNCall(p, ctx, inputs[count:-1], inputs[-1])
     sizes, n = call.sizes, call.sizes.outputs
     gout, glast, *gcells = (head.astype(call.dtype, copy=False) for head in heads)
     packed = None if outputs[1] is None else xp.empty((sizes.parameters,), call.dtype)

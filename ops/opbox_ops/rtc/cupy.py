@@ -15,12 +15,12 @@ from .options import checked_options
 from .signature import Argument
 from .translate import for_nvrtc
 
-__all__ = ["CudaKernel", "CudaModule"]
+__all__ = ["CupyKernel", "CupyModule"]
 
 _USERS = re.compile(r"^\w+\.cu\(\d+\):.*$", re.MULTILINE)
 
 
-class CudaModule:
+class CupyModule:
     """CUDA source for the current device; see EmulatedModule for the same on a CPU."""
 
     def __init__(self, source: str, options: Sequence[str] = (), exports: Sequence[str] = ()) -> None:
@@ -31,10 +31,10 @@ class CudaModule:
             name_expressions=tuple(exports) or None,
         )
 
-    def kernel(self, name: str, arguments: Sequence[Argument]) -> CudaKernel:
+    def kernel(self, name: str, arguments: Sequence[Argument]) -> CupyKernel:
         """The kernel `name`; BadRequestError with the compiler's log when the source does not compile."""
         try:
-            return CudaKernel(name, tuple(arguments), self._module.get_function(name))
+            return CupyKernel(name, tuple(arguments), self._module.get_function(name))
         except cupy.cuda.compiler.CompileException as error:
             log = "\n".join(_USERS.findall(error.get_message()))
             first = next((line for line in log.splitlines() if "error" in line), "the compiler gave no message")
@@ -43,7 +43,7 @@ class CudaModule:
             raise BadRequestError(f'kernel {name!r} is not in the source: export it or declare it extern "C"') from None
 
 
-class CudaKernel:
+class CupyKernel:
     """A compiled kernel on the device."""
 
     def __init__(self, name: str, arguments: tuple[Argument, ...], function: Any) -> None:

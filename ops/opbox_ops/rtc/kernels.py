@@ -81,10 +81,10 @@ def _compiled(
         from .emulator import EmulatedModule
 
         return EmulatedModule(source, options, exports=exports).kernel(name, arguments)
-    from .cupy import CudaModule
+    from .cupy import CupyModule
 
     # A kernel that is not extern "C" has a name of the compiler's making; asked for, NVRTC tells it.
     plain = "<" not in name and re.search(r'\bextern\s*"C"', source)
     wanted = tuple(exports) if plain or name in exports else (*exports, name)
-    kernel: Kernel = CudaModule(source, options, wanted).kernel(name, arguments)
+    kernel: Kernel = CupyModule(source, options, wanted).kernel(name, arguments)
     return kernel

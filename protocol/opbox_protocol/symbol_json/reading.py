@@ -44,7 +44,7 @@ def read(
     graph = _mapping(parse(document), "the graph")
     check_size(graph, max_nodes, max_edges)
     np_shape = keep_mode and _number(graph, "is_np_shape") not in (None, 0)
-    return _Reader(maker, _version(graph), {NP_SHAPE: "True"} if np_shape else {}).read(graph)
+    return _NodeReader(maker, _version(graph), {NP_SHAPE: "True"} if np_shape else {}).read(graph)
 
 
 def _mapping(value: Any, *what: object) -> Mapping[str, Any]:
@@ -84,7 +84,7 @@ def _number(graph: Mapping[str, Any], key: str) -> int | None:
     return int(number)
 
 
-class _Reader(Generic[N]):
+class _NodeReader(Generic[N]):
     """The nodes of a file so far."""
 
     def __init__(self, maker: Maker[N], version: int, marks: Mapping[str, str], level: int = 0) -> None:
@@ -210,7 +210,7 @@ class _Reader(Generic[N]):
         heads = []
         for what, value in zip(expected, listed, strict=True):
             graph = _mapping(value, f"{name}.subgraphs ({what})")
-            heads.append(_Reader(self._maker, self._version, self._marks, self._level + 1).read(graph))
+            heads.append(_NodeReader(self._maker, self._version, self._marks, self._level + 1).read(graph))
         return heads
 
     def _call(

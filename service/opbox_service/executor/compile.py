@@ -71,7 +71,7 @@ def compile_plan(
         ShapeError, DTypeError, UnderdeterminedError: from inference.
         UnsupportedError: an operator has no compute for the device, or no gradient.
     """
-    plan = _Compiler(graph, shapes, types, grad_req, device, strided, level).lower()
+    plan = _PlanCompiler(graph, shapes, types, grad_req, device, strided, level).lower()
     for rewrite in passes:
         plan = rewrite(plan)
     if not apart:
@@ -137,7 +137,7 @@ def _inplace_pairs(node: Node, inputs: int, writes: Sequence[int]) -> tuple[tupl
     return tuple([(i, o) for i, o in pairs if i < inputs and o < len(writes) and writes[o] >= 0])
 
 
-class _Compiler:
+class _PlanCompiler:
     def __init__(
         self,
         graph: Graph,

@@ -18,7 +18,7 @@ from threading import Lock
 from typing import Any
 
 from opbox_ops.compute import Array, ArraySpec, OpContext
-from opbox_ops.control_flow.subgraph import Body, Run, Subgraph
+from opbox_ops.control_flow.subgraph import CompiledSubgraph, Run, Subgraph
 
 from ..graph.ir import Graph
 from ..graph.passes.memory import aligned
@@ -26,7 +26,7 @@ from ..graph.subgraph import GraphSubgraph
 from .plan import UNWANTED, Plan, Value
 from .run import BoundPlan, Half
 
-__all__ = ["PlanBody", "SubgraphCompiler"]
+__all__ = ["PlanSubgraph", "SubgraphCompiler"]
 
 _lock = Lock()
 
@@ -49,7 +49,7 @@ class SubgraphCompiler:
         lent: frozenset[int] = frozenset(),
         lent_heads: frozenset[int] = frozenset(),
         wrt: frozenset[int] = frozenset(),
-    ) -> Body:
+    ) -> CompiledSubgraph:
         """See `opbox_ops.control_flow.subgraph.Compiler`."""
         assert isinstance(subgraph, GraphSubgraph)
         key = (self.device, self.level, tuple(variables), own, lent, lent_heads, wrt)
@@ -71,14 +71,14 @@ class SubgraphCompiler:
                 level=self.level,
                 apart=True,
             )
-            body = PlanBody(plan, graph, subgraph, own, lent, lent_heads)
+            body = PlanSubgraph(plan, graph, subgraph, own, lent, lent_heads)
             with _lock:
                 subgraph.bodies[key] = body
         return body
 
 
-class PlanBody(Body):
-    """See Body.
+class PlanSubgraph(CompiledSubgraph):
+    """See CompiledSubgraph.
 
     Args:
         plan: of the subgraph.
@@ -129,11 +129,11 @@ class PlanBody(Body):
         return places
 
     def forward(self, ctx: OpContext, room: Array, arrays: Sequence[Array]) -> Run:
-        """See Body."""
+        """See CompiledSubgraph."""
         return self._bind(ctx, room, arrays, {}, backward=False)
 
     def backward(self, ctx: OpContext, room: Array, arrays: Sequence[Array], grads: Mapping[int, Array]) -> Run:
-        """See Body."""
+        """See CompiledSubgraph."""
         return self._bind(ctx, room, arrays, grads, backward=True)
 
     def _bind(

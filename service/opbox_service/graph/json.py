@@ -37,7 +37,9 @@ def load(
         UnknownOperatorError, ParamError: with the node's name and the user's line.
         UnsupportedError: an operator that has no subgraphs comes with some.
     """
-    heads = symbol_json.read(document, _Maker(max_edges), max_nodes=max_nodes, max_edges=max_edges, keep_mode=True)
+    heads = symbol_json.read(
+        document, _GraphNodeMaker(max_edges), max_nodes=max_nodes, max_edges=max_edges, keep_mode=True
+    )
     return _graph(heads)
 
 
@@ -63,7 +65,7 @@ def _row(node: Node) -> NodeRow[Node]:
     return NodeRow(node.op.name, node.name, node.attrs, inputs, aux, node.num_outputs, node.source, inside)
 
 
-class _Maker:
+class _GraphNodeMaker:
     """Makes the engine's nodes (see symbol_json.Maker); the parameters of calls that are alike are one object.
 
     Args:

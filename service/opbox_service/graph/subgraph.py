@@ -10,7 +10,7 @@ from typing import Any
 from cachetools import LRUCache
 
 from opbox_ops import registry
-from opbox_ops.control_flow.subgraph import Body, Subgraph
+from opbox_ops.control_flow.subgraph import CompiledSubgraph, Subgraph
 from opbox_ops.infer import DType, Shape
 from opbox_ops.node import Entry, Node
 from opbox_ops.params import NoParams
@@ -42,7 +42,7 @@ class GraphSubgraph(Subgraph):
         self.states = frozenset(k for k, node in enumerate(graph.variables) if node in states)
         self.num_outputs = len(graph.heads)
         self.stateful = any(map(is_stateful, graph.nodes))
-        self.bodies: LRUCache[Any, Body] = LRUCache(PLANS)
+        self.bodies: LRUCache[Any, CompiledSubgraph] = LRUCache(PLANS)
         self._shapes: LRUCache[Any, Any] = LRUCache(INFERENCES)
         self._types: LRUCache[Any, Any] = LRUCache(INFERENCES)
         self._flows: dict[frozenset[int], frozenset[int]] = {}

@@ -14,10 +14,10 @@ from ..carriers import Answer, Call, Done
 if TYPE_CHECKING:
     from ..engine import Engine
 
-__all__ = ["Catalogue", "Operator", "operator", "operators"]
+__all__ = ["Catalogue", "CatalogueOperator", "operator", "operators"]
 
 
-class Operator(BaseModel):
+class CatalogueOperator(BaseModel):
     """An operator."""
 
     name: str
@@ -38,7 +38,7 @@ class Operator(BaseModel):
 class Catalogue(BaseModel):
     """All operators but the gradients."""
 
-    operators: list[Operator]
+    operators: list[CatalogueOperator]
 
 
 def operators(engine: Engine, call: Call, done: Done) -> None:

@@ -83,7 +83,7 @@ ROUTES = RouteTable(
             handler=catalogue.operator,
             tag="operators",
             operation="get_operator",
-            answer=catalogue.Operator,
+            answer=catalogue.CatalogueOperator,
             errors=(404,),
         ),
         # -- sessions

@@ -30,7 +30,7 @@ PLAIN = orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS | orj
 
 
 @dataclass(slots=True)
-class _Entry:
+class _CachedGraph:
     """A graph, and the owner who sent it first."""
 
     graph: Graph
@@ -51,7 +51,7 @@ class GraphCache:
         self._max_nodes = max_nodes
         self._max_edges = max_edges
         self._size = size
-        self._graphs: OrderedDict[str, _Entry] = OrderedDict()
+        self._graphs: OrderedDict[str, _CachedGraph] = OrderedDict()
         self._spelt: LRUCache[bytes, str] = LRUCache(size)
         self._lock = Lock()
 
@@ -77,7 +77,7 @@ class GraphCache:
             if not is_shareable(graph):
                 return key, graph
             with self._lock:
-                self._graphs[key] = _Entry(graph, owner)
+                self._graphs[key] = _CachedGraph(graph, owner)
                 self._make_room(key)
         if spelling is not None:
             with self._lock:

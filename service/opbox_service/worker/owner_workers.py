@@ -39,7 +39,7 @@ _log = structlog.get_logger("opbox.workers")
 
 
 @dataclass(slots=True)
-class _Entry:
+class _OwnerWorker:
     worker: Worker
     nbytes: int
     starting: asyncio.Task[None]
@@ -68,8 +68,8 @@ class OwnerWorkers:
         self._new_worker = new_worker
         self._run = run
         self._whole = device_bytes_of(settings)
-        self._entries: dict[str, _Entry] = {}
-        self._ending: list[_Entry] = []
+        self._entries: dict[str, _OwnerWorker] = {}
+        self._ending: list[_OwnerWorker] = []
 
     @property
     def shared_bytes(self) -> int:
@@ -97,7 +97,7 @@ class OwnerWorkers:
             if not nbytes:
                 return None
             worker = self._new_worker(self._settings.model_copy(update={"max_device_bytes": nbytes}))
-            entry = self._entries[owner] = _Entry(worker, nbytes, self._run(worker.start()), time.monotonic())
+            entry = self._entries[owner] = _OwnerWorker(worker, nbytes, self._run(worker.start()), time.monotonic())
         try:
             await asyncio.shield(entry.starting)
         except MXNetError as error:
@@ -145,7 +145,7 @@ class OwnerWorkers:
                 self._ending.append(self._entries.pop(owner))
                 self._run(worker.stop(self._settings.stop_grace_s))
 
-    def _all(self) -> list[_Entry]:
+    def _all(self) -> list[_OwnerWorker]:
         return [*self._entries.values(), *self._ending]
 
     def _part(self, owner: str) -> int:

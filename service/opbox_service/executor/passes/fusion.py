@@ -74,7 +74,7 @@ class _Formulas:
 
 
 @dataclass(slots=True, eq=False)
-class _Group:
+class _StepGroup:
     """Steps that become one.
 
     Attributes:
@@ -96,8 +96,8 @@ class _Fusion:
         self.known: dict[Any, _Formulas | None] = {}
         self.computed = [self._formulas(step) for step in plan.steps]
         self.candidates = sum(formulas is not None for formulas in self.computed)
-        self.groups: dict[_Group, None] = {}
-        self.owner: dict[int, list[_Group]] = {}
+        self.groups: dict[_StepGroup, None] = {}
+        self.owner: dict[int, list[_StepGroup]] = {}
         """The open groups that write a value, or a part of it."""
         self.steps: dict[Any, tuple[FusedParams, CallSpec, Any, Any, Any]] = {}
 
@@ -161,8 +161,8 @@ class _Fusion:
     def _take(self, t: int, step: Step, formulas: _Formulas | None) -> None:
         """Put a step into the groups that it reads, or end those."""
         values = self.plan.values
-        joined: dict[_Group, None] = {}
-        ended: dict[_Group, None] = {}
+        joined: dict[_StepGroup, None] = {}
+        ended: dict[_StepGroup, None] = {}
         key = None if formulas is None else (formulas.shape, formulas.work, step.as_laid)
         for i, v in enumerate(step.reads):
             part = values[v].part
@@ -190,10 +190,10 @@ class _Fusion:
             self.owner.setdefault(v if part is None else part[0], []).append(merged)
 
     def _merged(
-        self, t: int, step: Step, formulas: _Formulas, key: tuple[Any, ...], groups: list[_Group]
-    ) -> _Group | None:
+        self, t: int, step: Step, formulas: _Formulas, key: tuple[Any, ...], groups: list[_StepGroup]
+    ) -> _StepGroup | None:
         """The group of `groups` and the step, in the first of them; None where it would be too large."""
-        group = groups[0] if groups else _Group(key)
+        group = groups[0] if groups else _StepGroup(key)
         within: dict[int, int] = {}
         for other in groups:
             within |= {v: other.outputs[v] for v in step.reads if v in other.outputs}
@@ -236,7 +236,7 @@ class _Fusion:
         within = 0 if step is None else step.reads.count(v)
         return self.left[v] > within or value.array is not None or value.part is not None
 
-    def _end(self, group: _Group) -> None:
+    def _end(self, group: _StepGroup) -> None:
         """Let nothing more come into the group."""
         for v in group.outputs:
             part = self.plan.values[v].part
@@ -246,7 +246,7 @@ class _Fusion:
 
     # -- rewriting ------------------------------------------------------------------------------------------------
 
-    def _step(self, group: _Group) -> Step:
+    def _step(self, group: _StepGroup) -> Step:
         """The one step."""
         plan = self.plan
         members = [plan.steps[t] for t in group.members]

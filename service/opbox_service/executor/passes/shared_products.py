@@ -139,7 +139,7 @@ def _stack(plan: Plan, stack: _Stack, replaced: dict[int, list[Step]]) -> None:
 
 
 @dataclass(slots=True)
-class _Sum:
+class _SumOfCalls:
     """A gradient that is a sum over calls.
 
     Attributes:
@@ -157,14 +157,14 @@ class _Sum:
 
 def _backward(plan: Plan, steps: list[int], replaced: dict[int, list[Step]]) -> None:
     readers = plan.readers()
-    sums: dict[int, _Sum] = {}
+    sums: dict[int, _SumOfCalls] = {}
     calls = set(steps)
     for t in range(plan.forward_steps, len(plan.steps)):
         step = plan.steps[t]
         if t in calls:
             for k, value in enumerate(step.writes[1:], 1):
                 if value != UNWANTED and plan.values[value].array is None:
-                    sums[value] = _Sum((t,), k, (value,))
+                    sums[value] = _SumOfCalls((t,), k, (value,))
             continue
         if step.node.op is None or not step.node.op.get_attr("TGradientSum") or step.reads[0] == step.reads[1]:
             continue
@@ -175,7 +175,7 @@ def _backward(plan: Plan, steps: list[int], replaced: dict[int, list[Step]]) -> 
         if readers[step.reads[0]] > 1 or readers[step.reads[1]] > 1 or set(left.calls) & set(right.calls):
             continue
         del sums[step.reads[0]], sums[step.reads[1]]
-        sums[target] = _Sum(
+        sums[target] = _SumOfCalls(
             left.calls + right.calls,
             left.output,
             (*left.values, *right.values, target),
@@ -194,7 +194,7 @@ def _backward(plan: Plan, steps: list[int], replaced: dict[int, list[Step]]) -> 
 def _sum(
     plan: Plan,
     places: tuple[int, ...],
-    outputs: dict[int, tuple[int, _Sum]],
+    outputs: dict[int, tuple[int, _SumOfCalls]],
     live: LiveBytes,
     replaced: dict[int, list[Step]],
 ) -> None:

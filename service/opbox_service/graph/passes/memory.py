@@ -98,7 +98,7 @@ class MemoryPlan:
 
 
 @dataclass(slots=True, eq=False)
-class _Group:
+class _MemoryGroup:
     """Values in the same memory."""
 
     nbytes: int
@@ -157,9 +157,9 @@ class _Planner:
             for value in step.writes:
                 if value >= 0:
                     last[value] = t
-        self.groups: list[_Group | None] = [None] * len(nbytes)
+        self.groups: list[_MemoryGroup | None] = [None] * len(nbytes)
         for value in external:
-            self.groups[value] = _Group(nbytes[value], -1, FOREVER, value)
+            self.groups[value] = _MemoryGroup(nbytes[value], -1, FOREVER, value)
         self.inplace: list[dict[int, int]] = [{} for _ in steps]
         self.elided: set[int] = set()
 
@@ -188,7 +188,7 @@ class _Planner:
                     continue
                 group = self.groups[value]
                 if group is None:
-                    group = self.groups[value] = _Group(self.nbytes[value], t, self.last[value])
+                    group = self.groups[value] = _MemoryGroup(self.nbytes[value], t, self.last[value])
                 group.writes.append(t)
 
     def _alias(self, t: int, step: StepUse) -> bool:
@@ -217,7 +217,7 @@ class _Planner:
             return True
         return target is not group and self._adopt(t, group, value, target)
 
-    def _adopt(self, t: int, group: _Group, value: int, target: _Group) -> bool:
+    def _adopt(self, t: int, group: _MemoryGroup, value: int, target: _MemoryGroup) -> bool:
         """Move a group into the external memory that it flows into."""
         terms = self.external.get(value)
         if terms is None or not terms.adopt or group.external is not None or not self.share:
@@ -231,7 +231,9 @@ class _Planner:
 
     def place(self, boundary: int | None, apart: bool) -> MemoryPlan:
         groups = list(dict.fromkeys(g for g in self.groups if g is not None and g.external is None))
-        temps = {t: [_Group(size, t, t) for size in step.temps] for t, step in enumerate(self.steps) if step.temps}
+        temps = {
+            t: [_MemoryGroup(size, t, t) for size in step.temps] for t, step in enumerate(self.steps) if step.temps
+        }
         everything = [g for g in itertools.chain(groups, *temps.values()) if g.nbytes > 0]
         live = _peak(everything, len(self.steps))
         across = [g for g in everything if apart and boundary is not None and g.first < boundary <= g.last]
@@ -259,7 +261,7 @@ class _Planner:
         )
 
 
-def _best_fit(groups: list[_Group], live: int) -> int:
+def _best_fit(groups: list[_MemoryGroup], live: int) -> int:
     """Place the groups in the order that needs least; `live` is the best that can be.
 
     The order of time costs little more than a look at each group; the others look at all that are placed, so that
@@ -276,7 +278,7 @@ def _best_fit(groups: list[_Group], live: int) -> int:
     return _fit_in_time(groups) if total <= min(sizes) else _fit(groups, _ORDERS[sizes.index(min(sizes))])
 
 
-def _fit_in_time(groups: list[_Group]) -> int:
+def _fit_in_time(groups: list[_MemoryGroup]) -> int:
     """Give every group the best gap as an allocator would, in the order of time; the bytes that all take."""
     ending: list[tuple[int, int, int]] = []
     begins: list[int] = []
@@ -318,7 +320,7 @@ def _fit_in_time(groups: list[_Group]) -> int:
     return total
 
 
-def _fit(groups: list[_Group], order: Callable[[_Group], tuple[int, ...]]) -> int:
+def _fit(groups: list[_MemoryGroup], order: Callable[[_MemoryGroup], tuple[int, ...]]) -> int:
     """Give every group the best gap among those alive with it, in `order`; the bytes that all take."""
     first, last, begin, end = (np.empty(len(groups), np.int64) for _ in range(4))
     total = 0
@@ -343,13 +345,13 @@ def aligned(nbytes: int) -> int:
     return -(-nbytes // ALIGNMENT) * ALIGNMENT
 
 
-_ORDERS: tuple[Callable[[_Group], tuple[int, ...]], ...] = (
+_ORDERS: tuple[Callable[[_MemoryGroup], tuple[int, ...]], ...] = (
     lambda group: (-group.nbytes, group.first),
     lambda group: (-(group.last - group.first + 1) * group.nbytes, group.first),
 )
 
 
-def _stack(groups: list[_Group]) -> int:
+def _stack(groups: list[_MemoryGroup]) -> int:
     total = 0
     for group in groups:
         group.offset = total
@@ -357,7 +359,7 @@ def _stack(groups: list[_Group]) -> int:
     return total
 
 
-def _peak(groups: list[_Group], steps: int) -> int:
+def _peak(groups: list[_MemoryGroup], steps: int) -> int:
     change = [0] * (steps + 1)
     for group in groups:
         change[group.first] += aligned(group.nbytes)
@@ -365,7 +367,7 @@ def _peak(groups: list[_Group], steps: int) -> int:
     return max(itertools.accumulate(change), default=0)
 
 
-def _overwritten(groups: list[_Group], boundary: int) -> bool:
+def _overwritten(groups: list[_MemoryGroup], boundary: int) -> bool:
     crossing = sorted((g for g in groups if g.first < boundary <= g.last), key=lambda g: g.offset)
     later = [g for g in groups if g.first >= boundary]
     if any(t >= boundary for g in crossing for t in g.writes):
