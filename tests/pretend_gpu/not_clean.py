@@ -67,7 +67,7 @@ ALLOCATE = {
         "_backward__contrib_DeformableConvolution _backward__contrib_ModulatedDeformableConvolution "
         "_contrib_DeformableConvolution _contrib_ModulatedDeformableConvolution"
     ),
-    "sequence": "CTCLoss SequenceLast _backward_SequenceLast",
+    "sequence": "CTCLoss",
     "update_many": ("_multi_lamb_update _multi_mp_lamb_update lamb_update_phase2 mp_lamb_update_phase2  multi_sum_sq"),
     "windows": (
         "Deconvolution _backward_Deconvolution _backward_Pooling_v1 "

@@ -21,7 +21,7 @@ from ..compute import Array, Arrays, ArraySpec, Temp
 from ..infer import size_of
 from .counting import count_up
 
-__all__ = ["add_rows", "add_rows_temps", "checked", "positions", "put_rows", "take_rows", "whole"]
+__all__ = ["add_rows", "add_rows_temps", "between", "checked", "positions", "put_rows", "take_rows", "whole"]
 
 
 def positions(xp: Any, indices: Array, size: int, mode: str, out: Array) -> Array:
@@ -37,8 +37,15 @@ def positions(xp: Any, indices: Array, size: int, mode: str, out: Array) -> Arra
     if mode == "wrap":
         xp.remainder(out, max(size, 1), out=out)
     else:
-        xp.clip(out, 0, max(size - 1, 0), out=out)
+        between(xp, out, 0, max(size - 1, 0))
     return out
+
+
+def between(xp: Any, where: Array, low: int, high: int) -> Array:
+    """Clip `where` in place; NumPy's own clip takes ten times as long before it begins."""
+    xp.maximum(where, low, out=where)
+    xp.minimum(where, high, out=where)
+    return where
 
 
 def whole(xp: Any, indices: Array, out: Array) -> Array:

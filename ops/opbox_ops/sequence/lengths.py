@@ -12,13 +12,15 @@ data's gradient is gout where out is data, and 0 elsewhere; sequence_length's is
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from opbox_protocol.errors import ParamError, ShapeError
 
-from ..compute import Array, Arrays, OpContext, Outputs
+from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
 from ..gradient import backward_node
+from ..index.counting import count_up
+from ..index.positions import between, put_rows, take_rows, whole
 from ..infer import ShapeList, TypeList, show_shape
 from ..node import Entry, Node
 from ..params import Bool, Field, Float, Int, Params
@@ -97,16 +99,9 @@ def _timed(p: Any, array: Array) -> Array:
     return array if p.axis == 0 else array.swapaxes(0, 1)
 
 
-def _lengths(xp: Any, inputs: Arrays, time: int, batch: int) -> Array:
-    """How many steps of each sequence count: (batch,) integers from 0 to `time`."""
-    if len(inputs) < 2:
-        return xp.full((batch,), time)
-    return xp.clip(inputs[1].astype(int), 0, time)
-
-
-def _spread(values: Array, ndim: int) -> Array:
-    """(time, batch) values, to broadcast with (time, batch, …)."""
-    return values.reshape(*values.shape, *(1,) * (ndim - 2))
+def _lengths(xp: Any, inputs: Arrays, time: int, out: Array) -> Array:
+    """Write how many steps of each sequence count, from 0 to `time`, into `out` (batch,) of integers."""
+    return between(xp, whole(xp, inputs[1], out), 0, time)
 
 
 def _zero_lengths(outputs: Outputs) -> None:
@@ -114,62 +109,125 @@ def _zero_lengths(outputs: Outputs) -> None:
         outputs[1][...] = 0
 
 
-def _attach(op: Op, body: Callable[..., None], backward: Op, back: Callable[..., None]) -> None:
-    why = "the positions of steps, one number a step"
+def _sizes(p: Any, data: ArraySpec) -> tuple[int, int]:
+    """How many steps and how many sequences there are."""
+    return data.shape[p.axis], data.shape[1 - p.axis]
 
-    @op.compute(allocates=why)
+
+def _attach(
+    op: Op, body: Callable[..., None], backward: Op, back: Callable[..., None], temps: Callable[..., Any]
+) -> None:
+    def rule(p: Any, call: CallSpec) -> Sequence[Temp]:
+        return temps(*_sizes(p, call.inputs[0])) if p.use_sequence_length else ()
+
+    def back_rule(p: Any, call: CallSpec) -> Sequence[Temp]:
+        return temps(*_sizes(p, call.outputs[0])) if p.use_sequence_length else ()
+
+    @op.compute(temps=rule)
     def _(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
         if outputs[0] is not None:
-            body(p, ctx.xp, inputs, outputs[0])
+            body(p, ctx, inputs, outputs[0])
 
-    @backward.compute(allocates=why)
+    @backward.compute(temps=back_rule)
     def _(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
         _zero_lengths(outputs)
         if outputs[0] is not None:
-            back(p, ctx.xp, inputs, outputs[0])
+            back(p, ctx, inputs, outputs[0])
 
 
-def _last(p: Any, xp: Any, inputs: Arrays, out: Array) -> None:
-    data = _timed(p, inputs[0])
-    time, batch = data.shape[:2]
-    if data.size:
-        out[...] = data[xp.maximum(_lengths(xp, inputs, time, batch) - 1, 0), xp.arange(batch)]
+def _rows(array: Array) -> Array:
+    """(a, b, …) as (a * b, …): a step of a sequence is a row."""
+    return array.reshape(array.shape[0] * array.shape[1], -1)
 
 
-def _last_back(p: Any, xp: Any, inputs: Arrays, gdata: Array) -> None:
+def _last_temps(time: int, batch: int) -> list[Temp]:
+    """The rows of the last steps, and the sequences' numbers."""
+    return [Temp((batch,), "int64")] * 2
+
+
+def _last_rows(p: Any, ctx: OpContext, inputs: Arrays, time: int) -> Array:
+    """The rows of the last steps: the first step of a sequence that has none."""
+    xp, (where, numbers) = ctx.xp, ctx.temp
+    whole(xp, inputs[1], where)
+    where -= 1
+    between(xp, where, 0, time - 1)
+    count_up(xp, numbers)
+    if p.axis == 0:
+        where *= len(where)
+    else:
+        numbers *= time
+    where += numbers
+    return where
+
+
+def _last(p: Any, ctx: OpContext, inputs: Arrays, out: Array) -> None:
+    data = inputs[0]
+    if not data.size:
+        return
+    if len(inputs) < 2:
+        out[...] = _timed(p, data)[-1]
+    else:
+        where = _last_rows(p, ctx, inputs, data.shape[p.axis])
+        take_rows(ctx.xp, _rows(data), where, out.reshape(len(where), -1))
+
+
+def _last_back(p: Any, ctx: OpContext, inputs: Arrays, gdata: Array) -> None:
     gdata[...] = 0
-    steps = _timed(p, gdata)
-    time, batch = steps.shape[:2]
-    if steps.size:
-        steps[xp.maximum(_lengths(xp, inputs, time, batch) - 1, 0), xp.arange(batch)] = inputs[0]
+    if not gdata.size:
+        return
+    if len(inputs) < 2:
+        _timed(p, gdata)[-1] = inputs[0]
+    else:
+        where = _last_rows(p, ctx, inputs, gdata.shape[p.axis])
+        put_rows(ctx.xp, _rows(gdata), where, inputs[0].reshape(len(where), -1))
 
 
-def _keep(p: Any, xp: Any, inputs: Arrays, out: Array, value: float) -> None:
+def _mask_temps(time: int, batch: int) -> list[Temp]:
+    """The lengths, the steps' numbers, and which steps are beyond."""
+    return [Temp((batch,), "int64"), Temp((time,), "int64"), Temp((time, batch), "bool")]
+
+
+def _keep(p: Any, ctx: OpContext, inputs: Arrays, out: Array, value: float) -> None:
+    xp = ctx.xp
     out[...] = inputs[0]
     if len(inputs) > 1:
+        lengths, numbers, beyond = ctx.temp
         steps = _timed(p, out)
-        time, batch = steps.shape[:2]
-        beyond = xp.arange(time)[:, None] >= _lengths(xp, inputs, time, batch)
-        xp.copyto(steps, out.dtype.type(value), where=_spread(beyond, steps.ndim))
+        xp.greater_equal(count_up(xp, numbers)[:, None], _lengths(xp, inputs, len(numbers), lengths), out=beyond)
+        where = beyond.reshape(*beyond.shape, *(1,) * (steps.ndim - 2))
+        xp.copyto(steps, out.dtype.type(value), where=where)
 
 
-def _mask(p: SequenceMaskParams, xp: Any, inputs: Arrays, out: Array) -> None:
-    _keep(p, xp, inputs, out, p.value)
+def _mask(p: SequenceMaskParams, ctx: OpContext, inputs: Arrays, out: Array) -> None:
+    _keep(p, ctx, inputs, out, p.value)
 
 
-def _mask_back(p: SequenceMaskParams, xp: Any, inputs: Arrays, gdata: Array) -> None:
-    _keep(p, xp, inputs, gdata, 0.0)
+def _mask_back(p: SequenceMaskParams, ctx: OpContext, inputs: Arrays, gdata: Array) -> None:
+    _keep(p, ctx, inputs, gdata, 0.0)
 
 
-def _turn(p: SequenceParams, xp: Any, inputs: Arrays, out: Array) -> None:
-    time, batch = inputs[0].shape[:2]
+def _turn_temps(time: int, batch: int) -> list[Temp]:
+    """Those of SequenceMask, the row of each step, and the sequences' numbers."""
+    return [*_mask_temps(time, batch), Temp((time, batch), "int64"), Temp((batch,), "int64")]
+
+
+def _turn(p: SequenceParams, ctx: OpContext, inputs: Arrays, out: Array) -> None:
+    xp = ctx.xp
     if len(inputs) < 2:
         out[...] = inputs[0][::-1]
         return
-    steps, lengths = xp.arange(time)[:, None], _lengths(xp, inputs, time, batch)
-    out[...] = inputs[0][xp.where(steps < lengths, lengths - 1 - steps, steps), xp.arange(batch)]
+    lengths, steps, beyond, where, numbers = ctx.temp
+    count_up(xp, steps)
+    _lengths(xp, inputs, len(steps), lengths)
+    lengths -= 1
+    xp.subtract(lengths, steps[:, None], out=where)
+    xp.copyto(where, steps[:, None], where=xp.less(where, 0, out=beyond))
+    where *= len(numbers)
+    where += count_up(xp, numbers)
+    if out.size:
+        take_rows(xp, _rows(inputs[0]), where.reshape(-1), _rows(out))
 
 
-_attach(last, _last, last_backward, _last_back)
-_attach(mask, _mask, mask_backward, _mask_back)
-_attach(turn, _turn, turn_backward, _turn)
+_attach(last, _last, last_backward, _last_back, _last_temps)
+_attach(mask, _mask, mask_backward, _mask_back, _mask_temps)
+_attach(turn, _turn, turn_backward, _turn, _turn_temps)
