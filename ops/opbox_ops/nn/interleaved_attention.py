@@ -13,18 +13,20 @@ of the products; what an operator does not read of a projection has a gradient o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import sqrt
 from typing import Any
 
 from opbox_protocol.errors import ShapeError
 
-from ..compute import Array, Arrays, OpContext, Outputs
+from ..accumulation import accumulation_type
+from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
 from ..gradient import grad_use_in
-from ..infer import Shape, ShapeList, TypeList, all_same_type, show_shape
+from ..infer import Shape, ShapeList, TypeList, all_same_type, show_shape, size_of
+from ..linalg.matrix import turned
+from ..linalg.product import is_narrow
 from ..params import Field, Params, PositiveInt
 from ..registry import Op, register, register_backward
-
-ALLOCATES = "a product of all heads is made before it is laid out by steps"
 
 
 class AttentionParams(Params):
@@ -160,83 +162,133 @@ def _by_sample(p: AttentionParams, array: Array) -> Array:
     return array.reshape(array.shape[0] // p.heads, p.heads, *array.shape[1:])
 
 
-def _product(a: Array, b: Array) -> Array:
-    """a @ b; float16 in float32."""
-    if a.dtype.char == "e":
-        return a.astype("float32") @ b.astype("float32")
-    return a @ b
+def _room(dtype: Any, *products: tuple[int, int, int]) -> list[Temp]:
+    """What `_product` needs for products of arrays of so many numbers (a, b, out), one after the other."""
+    wide, sizes = accumulation_type(dtype), list(map(max, zip(*products, strict=True)))
+    return [Temp((size,), wide) for size in (sizes if is_narrow(dtype) else sizes[2:])]
 
 
-def _turned(array: Array) -> Array:
-    return array.swapaxes(-1, -2)
+def _product(xp: Any, a: Array, b: Array, out: Array, room: Arrays, root: float = 1.0) -> None:
+    """out = a @ b / root, made of all heads before it is laid out by steps; float16 in float32."""
+    if is_narrow(out.dtype):
+        a, b = (_copied(space, array) for space, array in zip(room, (a, b), strict=False))
+    total = room[-1][: out.size].reshape(out.shape)
+    xp.matmul(a, b, out=total)
+    if root == 1:
+        out[...] = total
+    else:
+        xp.divide(total, root, out=out, casting="same_kind")
 
 
-def _scores(p: AttentionParams, q: Array, k: Array, out: Array) -> None:
-    _by_sample(p, out)[...] = _product(q, _turned(k)) / sqrt(max(q.shape[-1], 1))
+def _copied(space: Array, array: Array) -> Array:
+    copy = space[: array.size].reshape(array.shape)
+    copy[...] = array
+    return copy
 
 
-def _scores_backward(p: AttentionParams, gout: Array, q: Array, k: Array, gq: Any, gk: Any) -> None:
-    g = _by_sample(p, gout)
-    root = sqrt(max(q.shape[-1], 1))
+def _root(q: Array) -> float:
+    return sqrt(max(q.shape[-1], 1))
+
+
+def _scores(p: AttentionParams, ctx: OpContext, q: Array, k: Array, out: Array) -> None:
+    _product(ctx.xp, q, turned(k), _by_sample(p, out), ctx.temp, _root(q))
+
+
+def _scores_backward(p: AttentionParams, ctx: OpContext, gout: Array, q: Array, k: Array, gq: Any, gk: Any) -> None:
+    g, root = _by_sample(p, gout), _root(q)
     if gq is not None:
-        gq[...] = _product(g, k) / root
+        _product(ctx.xp, g, k, gq, ctx.temp, root)
     if gk is not None:
-        gk[...] = _product(_turned(g), q) / root
+        _product(ctx.xp, turned(g), q, gk, ctx.temp, root)
 
 
-def _values_backward(p: AttentionParams, gout: Array, attention: Array, v: Array, gattention: Any, gv: Any) -> None:
+def _values_backward(
+    p: AttentionParams, ctx: OpContext, gout: Array, attention: Array, v: Array, gattention: Any, gv: Any
+) -> None:
     g = _split(p, gout, 1)[0]
     if gattention is not None:
-        _by_sample(p, gattention)[...] = _product(g, _turned(v))
+        _product(ctx.xp, g, turned(v), _by_sample(p, gattention), ctx.temp)
     if gv is not None:
-        gv[...] = _product(_turned(_by_sample(p, attention)), g)
+        _product(ctx.xp, turned(_by_sample(p, attention)), g, gv, ctx.temp)
 
 
-@self_scores.compute(allocates=ALLOCATES)
+def _scores_room(p: AttentionParams, call: CallSpec) -> list[Temp]:
+    q, k, out = *_queries_keys(call.inputs), size_of(call.outputs[0].shape)
+    return _room(call.outputs[0].dtype, (q, k, out))
+
+
+def _scores_back_room(p: AttentionParams, call: CallSpec) -> list[Temp]:
+    gout, (q, k), dtype = size_of(call.inputs[0].shape), _queries_keys(call.inputs[1:]), call.inputs[0].dtype
+    return _room(dtype, (gout, k, q), (gout, q, k))
+
+
+def _queries_keys(projections: Sequence[ArraySpec]) -> tuple[int, int]:
+    """How many numbers the queries and the keys are, of one projection or of two."""
+    sizes = [size_of(array.shape) for array in projections]
+    return (sizes[0] // 3, sizes[0] // 3) if len(sizes) == 1 else (sizes[0], sizes[1] // 2)
+
+
+def _values_room(p: AttentionParams, call: CallSpec) -> list[Temp]:
+    (projection, attention), out = call.inputs, call.outputs[0]
+    v = size_of(projection.shape) // _parts(out, projection)
+    return _room(out.dtype, (size_of(attention.shape), v, size_of(out.shape)))
+
+
+def _values_back_room(p: AttentionParams, call: CallSpec) -> list[Temp]:
+    gout, projection, attention = call.inputs
+    g, v, scores = size_of(gout.shape), size_of(projection.shape) // _parts(gout, projection), size_of(attention.shape)
+    return _room(gout.dtype, (g, v, scores), (scores, g, v))
+
+
+def _parts(values: Any, projection: Any) -> int:
+    """How many parts a projection has, whose values are as wide as `values`."""
+    return 3 if 3 * values.shape[2] == projection.shape[2] else 2
+
+
+@self_scores.compute(temps=_scores_room)
 def _(p: AttentionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     q, k, _ = _split(p, inputs[0], 3)
-    _scores(p, q, k, outputs[0])
+    _scores(p, ctx, q, k, outputs[0])
 
 
-@self_scores_backward.compute(allocates=ALLOCATES)
+@self_scores_backward.compute(temps=_scores_back_room)
 def _(p: AttentionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     gout, projection = inputs
     q, k, _ = _split(p, projection, 3)
     gq, gk, gv = _split(p, outputs[0], 3)
-    _scores_backward(p, gout, q, k, gq, gk)
+    _scores_backward(p, ctx, gout, q, k, gq, gk)
     gv[...] = 0
 
 
-@self_values.compute(allocates=ALLOCATES)
-@values.compute(allocates=ALLOCATES)
+@self_values.compute(temps=_values_room)
+@values.compute(temps=_values_room)
 def _(p: AttentionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     projection, attention = inputs
-    parts = 3 if 3 * outputs[0].shape[2] == projection.shape[2] else 2
-    v = _split(p, projection, parts)[-1]
-    _split(p, outputs[0], 1)[0][...] = _product(_by_sample(p, attention), v)
+    v = _split(p, projection, _parts(outputs[0], projection))[-1]
+    _product(ctx.xp, _by_sample(p, attention), v, _split(p, outputs[0], 1)[0], ctx.temp)
 
 
-@self_values_backward.compute(allocates=ALLOCATES)
-@values_backward.compute(allocates=ALLOCATES)
+@self_values_backward.compute(temps=_values_back_room)
+@values_backward.compute(temps=_values_back_room)
 def _(p: AttentionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     gout, projection, attention = inputs
-    parts = 3 if 3 * gout.shape[2] == projection.shape[2] else 2
+    parts = _parts(gout, projection)
     v = _split(p, projection, parts)[-1]
     gv = None
     if outputs[0] is not None:
         *unread, gv = _split(p, outputs[0], parts)
         for part in unread:
             part[...] = 0
-    _values_backward(p, gout, attention, v, outputs[1], gv)
+    _values_backward(p, ctx, gout, attention, v, outputs[1], gv)
 
 
-@scores.compute(allocates=ALLOCATES)
+@scores.compute(temps=_scores_room)
 def _(p: AttentionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     queries, keys_values = inputs
-    _scores(p, _split(p, queries, 1)[0], _split(p, keys_values, 2)[0], outputs[0])
+    _scores(p, ctx, _split(p, queries, 1)[0], _split(p, keys_values, 2)[0], outputs[0])
 
 
-@scores_backward.compute(allocates=ALLOCATES)
+@scores_backward.compute(temps=_scores_back_room)
 def _(p: AttentionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     gout, queries, keys_values = inputs
     gq = None if outputs[0] is None else _split(p, outputs[0], 1)[0]
@@ -244,4 +296,4 @@ def _(p: AttentionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> N
     if outputs[1] is not None:
         gk, gv = _split(p, outputs[1], 2)
         gv[...] = 0
-    _scores_backward(p, gout, _split(p, queries, 1)[0], _split(p, keys_values, 2)[0], gq, gk)
+    _scores_backward(p, ctx, gout, _split(p, queries, 1)[0], _split(p, keys_values, 2)[0], gq, gk)
