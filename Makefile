@@ -173,7 +173,7 @@ bench-peers: $(READY) $(ORACLE)/.ready $(TORCH)/.ready  ## networks on the CPU b
 bench: $(READY)  ## every benchmark, one after the other
 	@for each in benchmarks/*.py; do echo "== $$each"; $(BIN)/python $$each || exit 1; done
 
-serve: $(READY)  ## a server on PORT (8000)
+serve: $(VENV)/.packages  ## a server on PORT (8000)
 	$(BIN)/opbox serve --port $(PORT)
 
 gpu-wheels:  ## the packages that an offline GPU machine lacks, into .wheels

@@ -98,12 +98,22 @@ def user_level() -> int:
 
 
 def line_of(place: CodePlace) -> str | None:
-    """The file and line of a place in the code: "train.py:12"."""
+    """The file and line of a place in the code: "train.py:12", or "Cell In[9], line 1" in a notebook."""
     if place is None:
         return None
     code, position = place
     lines = (line for start, end, line in code.co_lines() if start <= position < end)
-    return f"{os.path.basename(code.co_filename)}:{next(lines, None) or code.co_firstlineno}"
+    number = next(lines, None) or code.co_firstlineno
+    cell = cell_name(code.co_filename)
+    return f"{os.path.basename(code.co_filename)}:{number}" if cell is None else f"{cell}, line {number}"
+
+
+def cell_name(file: str) -> str | None:
+    """What IPython, if it runs here, calls the cell that it keeps under this name: "Cell In[9]"; None for files."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None and hasattr(ipython, "get_ipython") else None
+    described = shell.compile.format_code_name(file) if shell is not None else None
+    return f"{described[0]} {described[1]}" if described is not None else None
 
 
 def source_line() -> str | None:

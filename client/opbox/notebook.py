@@ -17,6 +17,8 @@ import traceback
 from types import TracebackType
 from typing import Any
 
+from .base import cell_name
+
 __all__ = ["install", "short_traceback"]
 
 PACKAGES = ("opbox", "opbox_protocol", "opbox_ops", "opbox_service")
@@ -30,30 +32,29 @@ def install() -> None:
 
 
 def _show(shell: Any, kind: type[BaseException], error: BaseException, tb: Any, tb_offset: int | None = None) -> Any:
-    lines = None if os.environ.get("OPBOX_DEBUG") else short_traceback(shell, error, tb)
+    lines = None if os.environ.get("OPBOX_DEBUG") else short_traceback(error, tb)
     if lines is None:
         lines = shell.InteractiveTB.structured_traceback(kind, error, tb, tb_offset=tb_offset)
     shell._showtraceback(kind, error, lines)
     return lines
 
 
-def short_traceback(shell: Any, error: BaseException, tb: TracebackType | None) -> list[str] | None:
+def short_traceback(error: BaseException, tb: TracebackType | None) -> list[str] | None:
     """The user's own lines and the error; None when no line of this package has a part in it.
 
     Args:
-        shell: IPython's, which knows the names of cells.
         error: what was raised.
         tb: where.
     """
     frames = list(traceback.walk_tb(tb))
     mine = [_is_ours(frame.f_code.co_filename) for frame, _ in frames]
-    cells = [i for i, (frame, _) in enumerate(frames) if _cell(shell, frame.f_code.co_filename) is not None]
+    cells = [i for i, (frame, _) in enumerate(frames) if cell_name(frame.f_code.co_filename) is not None]
     if not cells or True not in mine[cells[0] :]:
         return None
     shown = [
-        _described(shell, frame.f_code.co_filename, line, frame.f_code.co_name)
+        _described(frame.f_code.co_filename, line, frame.f_code.co_name)
         for (frame, line), ours in list(zip(frames, mine, strict=True))[cells[0] :]
-        if not ours and _is_the_users(shell, frame.f_code.co_filename)
+        if not ours and _is_the_users(frame.f_code.co_filename)
     ]
     kind = type(error).__name__
     notes = [note for text in getattr(error, "__notes__", ()) for note in text.rstrip("\n").splitlines()]
@@ -65,22 +66,16 @@ def _is_ours(file: str) -> bool:
     return os.path.abspath(file).startswith(tuple(f"{os.path.dirname(str(m.__file__))}{os.sep}" for m in modules if m))
 
 
-def _cell(shell: Any, file: str) -> str | None:
-    """What IPython calls the cell that it keeps under this file name: "In[9]"; None when it is no cell."""
-    described = shell.compile.format_code_name(file)
-    return f"{described[0]} {described[1]}" if described is not None else None
-
-
-def _is_the_users(shell: Any, file: str) -> bool:
+def _is_the_users(file: str) -> bool:
     """Whether a file is a cell or a script, and not installed."""
-    if _cell(shell, file) is not None:
+    if cell_name(file) is not None:
         return True
     path = os.path.abspath(file)
     return not path.startswith((sys.prefix + os.sep, sys.base_prefix + os.sep)) and os.path.exists(path)
 
 
-def _described(shell: Any, file: str, line: int, function: str) -> str:
-    cell = _cell(shell, file)
+def _described(file: str, line: int, function: str) -> str:
+    cell = cell_name(file)
     place = f"{cell}, line {line}" if cell is not None else f"File {os.path.abspath(file)}:{line}"
     if function != "<module>":
         place += f", in {function}"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, SecretStr, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
@@ -49,6 +49,8 @@ PHRASES: Mapping[str, str] = {
     "string_too_long": "at most {max_length} characters",
 }
 """What was expected, by pydantic's type of error."""
+SECRETS: Mapping[str, str] = {"too_short": "string_too_short", "too_long": "string_too_long"}
+"""A SecretStr is a text, whose length pydantic counts as that of a list."""
 
 
 class Strict(BaseModel):
@@ -170,6 +172,8 @@ def explain(item: Mapping[str, Any], model: type[BaseModel], place: Sequence[str
         info = _field_at(model, place)
         phrase = next((note.phrase for note in info.metadata if isinstance(note, Expected)), "a value")
         return f"{field}: expected {phrase}, got nothing"
+    if kind in SECRETS and isinstance(item.get("input"), str | SecretStr):
+        kind = SECRETS[kind]
     phrase = PHRASES.get(kind, "")
     message = str(item["msg"]).removeprefix("Input should be ").removeprefix("Value error, ")
     expected = phrase.format(**item.get("ctx", {})) if phrase else message

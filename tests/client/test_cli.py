@@ -184,6 +184,44 @@ def test_json_of_every_command(file: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("engine")
+def test_ending_what_is_no_session_of_yours(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sessions", "end", "foo"]) == 1
+    expected = "opbox: session 'foo': expected an open one of yours, got an id that is none: see opbox sessions\n"
+    assert capsys.readouterr().err == expected
+
+
+def test_an_administrator_ends_sessions_with_the_option_before_or_behind(
+    live: Live, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("OPBOX_URL", live.url)
+    monkeypatch.setenv("OPBOX_TOKEN", TOKENS["boss"])
+    mx.disconnect()
+    try:
+        for words in (["--all", "end"], ["end", "--all"]):
+            session = live.session("bob")
+            assert main(["sessions", *words, session.id]) == 0
+            assert capsys.readouterr().out == f"ended {session.id}\n"
+            assert session.run({"do": "seed", "seed": 1}).status == 410
+        assert main(["sessions", "end", "--all", "foo"]) == 1
+        assert capsys.readouterr().err.endswith("of any owner, got an id that is none: see opbox sessions --all\n")
+    finally:
+        mx.disconnect()
+
+
+def test_status_without_a_token_says_where_it_goes(
+    live: Live, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("OPBOX_URL", live.url)
+    monkeypatch.delenv("OPBOX_TOKEN", raising=False)
+    mx.disconnect()
+    try:
+        assert main(["status"]) == 1
+        assert capsys.readouterr().err.endswith("got none: set OPBOX_TOKEN\n")
+    finally:
+        mx.disconnect()
+
+
+@pytest.mark.usefixtures("engine")
 def test_run(file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = np.arange(10, dtype=np.float32).reshape(2, 5)
     np.save(tmp_path / "data.npy", data)

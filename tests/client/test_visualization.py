@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from examples.networks import inception, lenet, lstm, resnet, vgg
 from nbclient import NotebookClient
 
 import opbox as mx
-from opbox.drawing import boxes, folding, network
+from opbox.drawing import boxes, folding, network, png, svg
 from opbox_protocol.errors import MXNetError
 
 
@@ -186,6 +187,39 @@ def test_plot_network_takes_mxnets_arguments(tmp_path: Path) -> None:
     assert source.startswith('digraph "a small net" {')
     assert 'n0 -> n3 [label="2×5 float32"]' in source
     assert mx.viz.plot_network(small()).format == "pdf"
+
+
+def test_a_png_has_its_text_in_the_font_that_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    resvg = pytest.importorskip("resvg_py")
+    drawing, rendered = mx.viz.plot_network(small()), list[str]()
+    families = re.search(r"font-family:(.*?)\}", svg.svg(drawing._picture, png.FAMILIES))
+    assert families is not None
+    # All that many a machine has; resvg itself takes no other font for one that is missing.
+    assert "DejaVu Sans" in families[1]
+    original = resvg.svg_to_bytes
+
+    def render(svg_string: str, **options: Any) -> bytes:
+        rendered.append(svg_string)
+        return bytes(original(svg_string=svg_string, **options))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(resvg, "svg_to_bytes", render)
+        drawing.pipe("png")
+    assert families[1] in rendered[-1]
+    # Where there are no fonts at all, who renders is told.
+    nothing = functools.partial(resvg.svg_to_bytes, skip_system_fonts=True)
+    monkeypatch.setattr(resvg, "svg_to_bytes", nothing)
+    with pytest.warns(
+        UserWarning, match="png: expected one of the fonts .*, got none, so the picture has no text: install"
+    ):
+        assert drawing.pipe("png").startswith(b"\x89PNG")
+
+
+def test_numbers_of_operators_are_said_right() -> None:
+    one = mx.sym.Activation(mx.sym.Variable("data"), act_type="relu", name="a")
+    assert 'aria-label="plot: a network of 1 operator"' in mx.viz.plot_network(one).svg
+    assert repr(mx.viz.plot_network(one)) == "<Drawing 'plot' of 1 operator>"
+    assert 'aria-label="plot: a network of 3 operators"' in mx.viz.plot_network(small()).svg
 
 
 @pytest.mark.usefixtures("embedded")

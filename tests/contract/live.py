@@ -221,4 +221,5 @@ FC = symbol(
 )
 IDENTITY = symbol(var("x"), ("_copy", "y", {}, [0]))
 SLOW = symbol(var("x"), ("_test_slow", "y", {"seconds": "1.5"}, [0]))
+BROKEN = symbol(var("x"), ("_test_broken", "y", {}, [0]))
 FATAL = symbol(var("x"), ("_test_fatal", "y", {}, [0]))

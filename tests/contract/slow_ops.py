@@ -22,7 +22,8 @@ class SlowParams(Params):
 slow = register("_test_slow", SlowParams)
 fatal = register("_test_fatal")
 greedy = register("_test_greedy")
-for _op in (slow, fatal, greedy):
+broken = register("_test_broken")
+for _op in (slow, fatal, greedy, broken):
     _op.infer_shape(all_same_shape)
 
 
@@ -41,3 +42,8 @@ def _(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
 def _(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     np.empty(6 << 30, np.uint8)  # which no budget has been asked for
     outputs[0][...] = inputs[0]
+
+
+@broken.compute()
+def _(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    raise KeyError("a-fault-of-the-operator")

@@ -186,4 +186,4 @@ def test_an_unknown_route_and_a_wrong_method(server: Live) -> None:
     lost = server.json("GET", "/v1/nothing")
     assert (lost.status, lost.header["type"]) == (404, "NotFoundError")
     assert server.json("PUT", "/v1/forward").status == 405
-    assert server.json("PUT", "/v1/sessions").http["allow"] == "GET, POST"
+    assert server.json("PUT", "/v1/sessions").http["allow"] == "GET, HEAD, POST"

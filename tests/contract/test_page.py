@@ -38,6 +38,22 @@ def test_the_page_needs_no_token_and_says_who_may_do_what_with_it(server: Live) 
     assert answer.headers["x-content-type-options"] == "nosniff"
 
 
+def test_head_is_answered_as_get_without_the_body(server: Live) -> None:
+    for path, token in (("/", None), ("/page/main.js", None), ("/v2/health/ready", None), ("/v1/ops", TOKENS["ann"])):
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        got, head = httpx.get(server.url + path, headers=headers), httpx.head(server.url + path, headers=headers)
+        assert (head.status_code, head.content) == (200, b"")
+        for name in ("content-type", "content-length", "content-security-policy"):
+            assert head.headers.get(name) == got.headers.get(name), (path, name)
+    assert httpx.head(f"{server.url}/v1/ops").status_code == 401
+    assert (
+        httpx.head(f"{server.url}/v1/forward", headers={"Authorization": f"Bearer {TOKENS['ann']}"}).status_code == 405
+    )
+    # A stream has no end, and its head comes all the same.
+    events = httpx.head(f"{server.url}/v1/events", headers={"Authorization": f"Bearer {TOKENS['boss']}"})
+    assert events.headers["content-type"].startswith("text/event-stream")
+
+
 def test_all_that_the_page_names_is_there_and_nothing_else_is(server: Live) -> None:
     text = httpx.get(f"{server.url}/").text
     named = re.findall(r'(?:src|href)="(/[^"]*)"', text)

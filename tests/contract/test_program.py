@@ -103,6 +103,7 @@ def test_a_device_that_is_not_there_is_refused_at_the_start(isolation: str) -> N
     for option in ("--device", "--devices"):
         ended = serve("--isolation", isolation, option, "gpu:77")
         assert ended.returncode == 1
+        assert ended.stderr.count("is not available") == 1
         assert ended.stderr.splitlines()[-1].startswith("opbox serve: device 'gpu:77' is not available: ")
         assert "Traceback" not in ended.stderr
     unknown = serve("--isolation", isolation, "--device", "tpu")

@@ -16,8 +16,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from opbox_service.api.metrics import OTHERS, OWNERS, Metrics
 from opbox_service.device_time import DeviceTime, DeviceTimes
 from opbox_service.worker.pool import Stats
-from tests.contract.live import FATAL, FC, IDENTITY, SLOW, TOKENS, Got, Live, symbol, var
+from tests.contract.live import BROKEN, FATAL, FC, IDENTITY, SLOW, TOKENS, Got, Live, symbol, var
 from tests.contract.test_access import wait_for
+from tests.contract.test_events import states
 
 X = np.ones((2, 3), np.float32)
 
@@ -88,6 +89,31 @@ def test_the_log_has_the_reason_of_what_a_server_cannot_do(start: Callable[..., 
     logged(server, saved, 507, "checkpoint 'a': expected at most 0")
     logged(server, server.call("POST", "/v1/forward", {"graph": SLOW}, {"x": X}), 504, "0.5 s")
     logged(server, server.call("POST", "/v1/forward", {"graph": FATAL}, {"x": X}), 503, "worker")
+
+
+def test_the_log_has_the_reason_of_a_fault_of_the_servers_own(server: Live) -> None:
+    answer = server.call("POST", "/v1/forward", {"graph": BROKEN}, {"x": X})
+    assert answer.status == 500
+    assert "KeyError: 'a-fault-of-the-operator'" in answer.error
+    id = answer.http["x-request-id"]
+    wait_for(lambda: [entry for entry in entries(server, id) if entry["event"] == "request"])
+    (entry,) = [entry for entry in entries(server, id) if entry["event"] == "request"]
+    assert (entry["level"], entry["status"], entry["error"]) == ("error", 500, answer.error)
+
+
+def test_a_graph_that_is_to_be_sent_is_no_error(start: Callable[..., Live]) -> None:
+    server = start("process", OPBOX_LOG_LEVEL="debug")
+    unknown = "sha256:" + "0" * 64
+    answer = server.json("POST", "/v1/infer_shape", {"graph": unknown, "shapes": {"x": [2, 3]}})
+    assert answer.status == 404
+    id = answer.http["x-request-id"]
+    wait_for(lambda: entries(server, id))
+    (entry,) = entries(server, id)
+    assert (entry["level"], entry["status"], entry["error"]) == ("debug", 404, answer.error)
+    # A name that nobody knows is one, and so stands among the errors of the page.
+    lost = server.json("GET", "/v1/ops/FullyConected")
+    errors = next(states(server, "ann"))["errors"]
+    assert [error["error"] for error in errors] == [lost.error]
 
 
 def families(server: Live) -> dict[str, Any]:

@@ -50,7 +50,7 @@ def errors() -> dict[int, list[str]]:
 @pytest.mark.parametrize(
     ("number", "places", "sentence"),
     [
-        (1, [(2, None)], r"ShapeError: fc \(FullyConnected.*\): .*weight: expected .*"),
+        (1, [(2, None)], r"ShapeError: fc \(FullyConnected, Cell In\[2\], line 1\): weight: expected .*"),
         (2, [(4, None), (2, "made")], "ParamError: .*relo.*"),
         (3, [(1, None)], r"\w+Error: .*"),
         (4, [(1, None)], "ValueError: Module: data_names has 'dat'.*"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -80,6 +81,15 @@ def test_right_operators_pass(report: Report, name: str) -> None:
     assert operator.cases
     assert not operator.problem
     assert failed(report, name) == {}
+
+
+@pytest.mark.parametrize("text", ["def f(:\n", "from opbox_ops import register\n\nx = (\n"])
+def test_a_file_that_is_no_python_is_named(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "wrong.py"
+    path.write_text(text)
+    assert main([str(path)]) == 2
+    line = text.count("\n")
+    assert re.fullmatch(rf"opbox lint: .* \(wrong\.py, line {line}\)\n", capsys.readouterr().err)
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ def write(folder: Path, document: object) -> Path:
             "tokens.0: unknown field: expected name, token, scopes, weight, expires",
         ),
         ([{**ANN, "scopes": ["all"]}], "tokens.0.scopes.0: expected one of 'run'"),
-        ([{"name": "ann", "token": "short"}], "tokens.0.token: expected 8 or more items"),
+        ([{"name": "ann", "token": "short"}], "tokens.0.token: expected 8 or more characters"),
         ('[], "owners": {}', "expected a JSON list of tokens, got malformed JSON"),
         ("", "expected a JSON list of tokens, got malformed JSON"),
     ],

@@ -200,11 +200,26 @@ def test_data_that_do_not_match_the_names():
         mx.mod.Module(network()).bind([("pixels", (4, 6))])
 
 
+def test_a_label_among_the_parameters_says_what_to_do():
+    mod = mx.mod.Module(network(), label_names=None)
+    mod.bind(data_shapes=[("data", (4, 6))], for_training=False)
+    shapes, _, _ = network().infer_shape(data=(4, 6))
+    args = {name: mx.nd.zeros(shape) for name, shape in zip(network().list_arguments(), shapes, strict=True)}
+    label = args.popitem()[0]
+    args.pop("data")
+    assert label.endswith("_label")
+    remedy = f"{label} is not presented: it looks like the label: allow_missing=True leaves it out"
+    with pytest.raises(RuntimeError, match=remedy):
+        mod.set_params(args, {})
+    mod.set_params(args, {}, allow_missing=True)
+
+
 def test_parameters_given_missing_and_too_many():
     mod = bound()
     args, aux = mod.get_params()
     fewer = {name: value for name, value in args.items() if name != "fc1_bias"}
-    with pytest.raises(RuntimeError, match="fc1_bias is not presented"):
+    remedy = "fc1_bias is not presented: add it to arg_params, or let allow_missing=True leave it to the initializer"
+    with pytest.raises(RuntimeError, match=remedy):
         mod.set_params(fewer, aux)
     mod.set_params(fewer, aux, allow_missing=True)
     more = {**args, "extra_weight": mx.nd.zeros((2,))}

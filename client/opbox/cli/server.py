@@ -11,6 +11,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from opbox_protocol import routes
+from opbox_protocol.errors import NotFoundError
 
 from .. import _schema, connection
 from .._schema.functions import docstring
@@ -130,16 +131,21 @@ def sessions(ctx: click.Context, everybody: bool, as_json: bool) -> None:
 
 @sessions.command()
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
+@click.option("--all", "everybody", is_flag=True, help="Those of any owner; needs the scope admin.")
 @json_option
 @click.pass_context
-def end(ctx: click.Context, ids: tuple[str, ...], as_json: bool) -> None:
-    """End sessions: everything that they hold is freed.
-
-    `opbox sessions --all end ID` ends another owner's, and needs the scope admin.
-    """
-    route = routes.ADMIN_SESSION if ctx.obj else routes.SESSION
+def end(ctx: click.Context, ids: tuple[str, ...], everybody: bool, as_json: bool) -> None:
+    """End sessions: everything that they hold is freed."""
+    everybody = everybody or ctx.obj
+    route = routes.ADMIN_SESSION if everybody else routes.SESSION
     for number in ids:
-        connection.transport().call("DELETE", route.format(id=number))
+        try:
+            connection.transport().call("DELETE", route.format(id=number))
+        except NotFoundError:
+            whose, listing = ("any owner", "opbox sessions --all") if everybody else ("yours", "opbox sessions")
+            raise NotFoundError(
+                f"session {number!r}: expected an open one of {whose}, got an id that is none: see {listing}"
+            ) from None
         if not as_json:
             print(f"ended {number}")
     if as_json:

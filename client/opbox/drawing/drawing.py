@@ -17,6 +17,7 @@ from .look import BoxLook
 from .network import DrawnNetwork, network_of
 from .pdf import pdf
 from .picture import Picture, paint
+from .png import png
 from .svg import svg
 
 if TYPE_CHECKING:
@@ -89,7 +90,8 @@ class Drawing:
         return self.svg
 
     def __repr__(self) -> str:
-        return f"<Drawing {self.name!r} of {sum(v.op is not None for v in self._network.vertices)} operators>"
+        operators = sum(v.op is not None for v in self._network.vertices)
+        return f"<Drawing {self.name!r} of {operators} operator{'' if operators == 1 else 's'}>"
 
     def pipe(self, format: str | None = None) -> bytes:
         """The picture as the content of a file of this format.
@@ -103,7 +105,7 @@ class Drawing:
             return self.svg.encode()
         if kind == "pdf":
             return pdf(self._picture)
-        return _png(self.svg) if kind == "png" else self.source.encode()
+        return png(self._picture) if kind == "png" else self.source.encode()
 
     def render(
         self,
@@ -186,14 +188,6 @@ def _known(format: str) -> str:
 
 def _count(frame: BlockFrame) -> int:
     return sum(_count(member) if isinstance(member, BlockFrame) else 1 for member in frame.members)
-
-
-def _png(text: str) -> bytes:
-    try:
-        from resvg_py import svg_to_bytes  # type: ignore[import-not-found,unused-ignore]
-    except ImportError:
-        raise MXNetError("png: needs resvg_py: pip install 'opbox[viz]', or write svg or pdf") from None
-    return bytes(svg_to_bytes(svg_string=text, zoom=2))
 
 
 def _view(path: Path) -> None:

@@ -122,7 +122,7 @@ def paint(network: DrawnNetwork, placed: Placed, look: BoxLook, title: str) -> P
     for card in placed.cards:
         groups += _card(network, card, look)
     operators = sum(vertex.op is not None for vertex in network.vertices)
-    description = f"{title}: a network of {operators} operators"
+    description = f"{title}: a network of {operators} operator{'' if operators == 1 else 's'}"
     size = (placed.width + 2 * EDGE, placed.height + 2 * EDGE)
     return Picture(*size, title, description, tuple(_moved(group) for group in groups), look)
 

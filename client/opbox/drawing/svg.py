@@ -7,19 +7,26 @@ from xml.sax.saxutils import escape, quoteattr
 from .look import BoxLook
 from .picture import Line, Picture, Rect, Text, paints
 
-__all__ = ["svg"]
+__all__ = ["FONTS", "FURTHER_FONTS", "svg"]
 
 FONTS = "Helvetica, Arial, 'Liberation Sans', sans-serif"
+FURTHER_FONTS = "'DejaVu Sans Condensed', 'DejaVu Sans', 'Noto Sans', Roboto, Ubuntu, 'Open Sans', FreeSans, 'Segoe UI'"
+"""For programs that take no font of their own choice for one that is not there; the narrow before the wide."""
 
 
-def svg(picture: Picture) -> str:
-    """The picture as an SVG document, without scripts or references to anything else."""
+def svg(picture: Picture, fonts: str = FONTS) -> str:
+    """The picture as an SVG document, without scripts or references to anything else.
+
+    Args:
+        picture: what is drawn.
+        fonts: the families of its letters, as a style sheet lists them; the first that is there is taken.
+    """
     width, height = round(picture.width), round(picture.height)
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" class="opbox" viewBox="0 0 {width} {height}" width="{width}" '
         f'height="{height}" style="max-width:100%;height:auto" role="img" aria-label={quoteattr(picture.description)}>',
         f"<title>{escape(picture.title)}</title>",
-        f"<style>{_style(picture.look)}</style>",
+        f"<style>{_style(picture.look, fonts)}</style>",
         f'<rect class="o-ground" width="{width}" height="{height}" rx="8"/>',
     ]
     for group in picture.groups:
@@ -31,8 +38,9 @@ def svg(picture: Picture) -> str:
     return "\n".join([*lines, "</svg>", ""])
 
 
-def _style(look: BoxLook) -> str:
-    fonts = f"'{look.font.translate({ord(c): None for c in CSS_SIGNS})}', {FONTS}" if look.font else FONTS
+def _style(look: BoxLook, fonts: str) -> str:
+    if look.font:
+        fonts = f"'{look.font.translate({ord(c): None for c in CSS_SIGNS})}', {fonts}"
     dark = f"@media (prefers-color-scheme:dark){{{_rules(look, dark=True)}}}"
     return f".opbox text{{font-family:{escape(fonts)}}}{_rules(look, dark=False)}{dark}"
 

@@ -69,7 +69,7 @@ def find_subjects(path: Path) -> list[Subject]:
     if not path.is_file():
         raise MXNetError(f"lint: expected a Python file, got {str(path)!r}")
     source = path.read_text("utf-8")
-    registered = _registry_names(source)
+    registered = _registry_names(path, source)
     if registered:
         _load_registry(path, registered)
         module: ModuleType | None = None
@@ -191,9 +191,9 @@ def _own_cases(name: str, owner: Any) -> list[Case]:
 # -- operators of the registry --------------------------------------------------------------------------------------
 
 
-def _registry_names(source: str) -> list[str]:
+def _registry_names(path: Path, source: str) -> list[str]:
     """The names in calls of opbox_ops' `register("name", …)`; none in a file that does not import it."""
-    tree = ast.parse(source)
+    tree = ast.parse(source, str(path))
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
     if not any("opbox_ops" in ast.unparse(node) for node in imports):
         return []

@@ -55,13 +55,21 @@ class Parameters:
                 if values is not None and name in values:
                     _assign(arrays[name], values[name], name)
                 elif values is not None and not allow_missing:
-                    raise RuntimeError(f"{name} is not presented")
+                    raise RuntimeError(self._not_presented(name))
                 elif initializer is not None:
                     try:
                         initializer(InitDesc(name, attrs.get(name)), arrays[name])
                     except ValueError as error:
                         raise self._names.label_error(name) or error from None
         self.changed = True
+
+    def _not_presented(self, name: str) -> str:
+        """MXNet's words for an argument or state that the values lack, and what to do."""
+        kind = "aux_params" if name in self._names.auxiliary else "arg_params"
+        remedy = f"add it to {kind}, or let allow_missing=True leave it to the initializer"
+        if kind == "arg_params" and name not in self._names.labels and name.endswith("_label"):
+            remedy = f"it looks like the label: allow_missing=True leaves it out, label_names=[{name!r}] feeds it"
+        return f"{name} is not presented: {remedy}"
 
     def check_known(self, arg_params: Values | None, aux_params: Values | None) -> None:
         """ValueError when a name is none of the symbol's."""

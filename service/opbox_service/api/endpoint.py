@@ -11,6 +11,7 @@ import contextlib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Protocol
 
 from opbox_ops.backend.host_memory import machine_memory
@@ -28,7 +29,7 @@ from ..worker.pool import WorkerPool
 from .metrics import Metrics
 from .receiving import content_length, copy, header_length, non_finite, receive_into, receive_small
 from .request_context import Disconnected, Receive, RequestContext, Scope, Send
-from .sending import WORTH_COMPRESSING, send_answer, send_compressed, send_stream, sentence, takes_gzip
+from .sending import WORTH_COMPRESSING, asks_for_graph, send_answer, send_compressed, send_stream, sentence, takes_gzip
 
 __all__ = ["ApiState", "Endpoint"]
 
@@ -114,10 +115,14 @@ class Endpoint:
                 self._metrics.count_commands(response.commands)
             context.status, context.sent = response.status, response.size
             if response.stream is not None:
+                if context.head:
+                    await send_answer(context, replace(response, stream=None), send, self._settings.stall_s)
+                    return
                 await send_stream(context, response, receive, send, self._settings.stall_s)
                 return
             if response.status >= 400:
                 context.error = sentence(response.body)
+                context.expected = response.status == 404 and route.method == "POST" and asks_for_graph(response.body)
             elif response.size >= WORTH_COMPRESSING and response.header_length is None and takes_gzip(headers):
                 await send_compressed(context, response, send)
                 return

@@ -81,7 +81,9 @@ class Tokens:
             AuthenticationError: there is none, it is no bearer token, or the token is unknown or has expired.
         """
         if authorization is None:
-            raise AuthenticationError("token: expected the header 'Authorization: Bearer TOKEN', got none")
+            raise AuthenticationError(
+                "token: expected the header 'Authorization: Bearer TOKEN', got none: set OPBOX_TOKEN"
+            )
         kind, _, secret = authorization.partition(b" ")
         if kind.lower() != b"bearer" or not secret.strip():
             raise AuthenticationError("token: expected the header 'Authorization: Bearer TOKEN', got another kind")

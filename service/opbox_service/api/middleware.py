@@ -101,6 +101,7 @@ class Middleware:
         route, parameters = self._routes.find(scope["method"], scope["path"]) or (None, {})
         context = scope["opbox"] = RequestContext(_request_id(headers), NOBODY, headers, route, parameters)
         context.last = self.server.stopping
+        context.head = scope["method"] == "HEAD"
         problem: BaseException | None = None
         try:
             await self._serve(scope, receive, send, context)
@@ -121,9 +122,10 @@ class Middleware:
                 self._traffic.note(owner, f"{scope['method']} {label}", context.status, seconds)
             if context.status >= 400:
                 reason = _reason(context, problem)
-                self._traffic.note_error(
-                    owner, context.request_id, scope["method"], scope["path"], context.status, reason
-                )
+                if not context.expected:
+                    self._traffic.note_error(
+                        owner, context.request_id, scope["method"], scope["path"], context.status, reason
+                    )
                 _log_request(scope, context, seconds, problem, reason)
             elif self._settings.log_requests:
                 _log_request(scope, context, seconds)
@@ -172,7 +174,9 @@ class Middleware:
             if route is not None and route.hot:
                 await self._endpoint(scope, receive, send)
             else:
-                await self.app(scope, receive, _noting(send, context))
+                # FastAPI has no HEAD; whoever writes to the socket leaves the body out.
+                asked = {**scope, "method": "GET"} if context.head else scope
+                await self.app(asked, receive, _noting(send, context))
         finally:
             self._total -= 1
             self._in_flight[owner] -= 1
@@ -275,7 +279,7 @@ def _reason(context: RequestContext, problem: BaseException | None) -> str:
 def _log_request(
     scope: Scope, context: RequestContext, seconds: float, problem: BaseException | None = None, reason: str = ""
 ) -> None:
-    level = _log.error if context.status >= 500 else _log.info
+    level = _log.error if context.status >= 500 else _log.debug if context.expected else _log.info
     entry: dict[str, Any] = {
         "request_id": context.request_id,
         "method": scope["method"],

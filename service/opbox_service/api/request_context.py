@@ -31,6 +31,8 @@ class RequestContext:
         last: whether its connection ends with the answer, as the server is stopping.
         whole: whether all of the request's body has been read.
         error: the sentence that it is answered with, for the log.
+        head: whether only the head of the answer is wanted (HEAD), which the server then sends alone.
+        expected: whether an error that it is answered with is a step of the protocol, and nobody's mistake.
         streamed: whether the answer comes in pieces for as long as the client reads.
         identify_again: raises AuthenticationError when the token is none any more.
     """
@@ -47,6 +49,8 @@ class RequestContext:
     last: bool = False
     whole: bool = False
     error: str = ""
+    head: bool = False
+    expected: bool = False
     streamed: bool = False
     identify_again: Callable[[], Identity] | None = None
 

@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import json
 import math
+import re
 from collections.abc import AsyncGenerator
 
 from opbox_protocol.errors import AuthenticationError
@@ -14,7 +15,15 @@ from opbox_protocol.wire import HEADER_LENGTH
 from ..carriers import RawResponse
 from .request_context import Disconnected, Receive, RequestContext, Send
 
-__all__ = ["WORTH_COMPRESSING", "send_answer", "send_compressed", "send_stream", "sentence", "takes_gzip"]
+__all__ = [
+    "WORTH_COMPRESSING",
+    "asks_for_graph",
+    "send_answer",
+    "send_compressed",
+    "send_stream",
+    "sentence",
+    "takes_gzip",
+]
 
 PIECE = 8 << 20
 """Bytes of an answer that a client has `stall_s` to read."""
@@ -30,6 +39,7 @@ LARGEST_ERROR = 1 << 20
 LONGEST_RETRY_S = 60.0
 """The longest that a client is asked to wait before it tries again."""
 
+_HASH = re.compile(r"[0-9a-f]{64}")
 _HEADER_LENGTH = HEADER_LENGTH.lower().encode()
 
 
@@ -50,6 +60,14 @@ def sentence(body: memoryview | bytes) -> str:
         return str(json.loads(bytes(body))["error"])
     except (ValueError, LookupError, TypeError, RecursionError):  # a process that runs somebody's code may write this
         return "an answer that is no error's JSON object"
+
+
+def asks_for_graph(body: memoryview | bytes) -> bool:
+    """Whether an error's JSON object says that a graph is to be sent, which clients name by its hash before that."""
+    try:
+        return len(body) <= LARGEST_ERROR and _HASH.fullmatch(json.loads(bytes(body))["detail"]["graph"]) is not None
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return False
 
 
 async def send_compressed(context: RequestContext, response: RawResponse, send: Send) -> None:

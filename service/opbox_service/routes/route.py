@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Handler", "Route", "RouteTable", "RunsOn"]
 
-METHODS = ("DELETE", "GET", "POST", "PUT")
+METHODS = ("DELETE", "GET", "HEAD", "POST", "PUT")
 RECENT_PATHS = 1024
 """Paths with parameters that are found without matching them again: those of the sessions at work."""
 RECENT_LENGTH = 100
@@ -137,7 +137,9 @@ class RouteTable:
         return iter(self._routes)
 
     def find(self, method: str, path: str) -> tuple[Route, Mapping[str, str]] | None:
-        """The route of a request and the parameters in its path; None when there is none."""
+        """The route of a request and the parameters in its path; None when there is none. HEAD is served as GET."""
+        if method == "HEAD":
+            method = "GET"
         route = self._exact.get((method, path))
         if route is not None:
             return route, {}

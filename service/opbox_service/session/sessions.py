@@ -36,6 +36,17 @@ def no_such(id: str) -> NotFoundError:
     return NotFoundError(f"session {id[:64]!r}: expected one of GET /v1/admin/sessions, got an id that is none")
 
 
+def not_yours(id: str, *, to_end: bool = False) -> NotFoundError:
+    """What an owner is answered who names a session that is not there, or somebody else's.
+
+    Args:
+        id: as named.
+        to_end: whether it was to be ended, so that a new one is of no use.
+    """
+    remedy = "GET /v1/sessions lists yours" if to_end else "make a new session"
+    return NotFoundError(f"session {id[:64]!r}: expected one of yours, got an id that is not: {remedy}")
+
+
 def ended_by_admin(id: str) -> str:
     """What the owner of a session learns that an administrator has ended."""
     return f"session {id} was ended by an administrator of the server: make a new one"
@@ -131,15 +142,15 @@ class Sessions:
         self._start_sweeping()
         return session
 
-    def get(self, owner: str, id: str) -> ServerSession:
-        """The owner's session; NotFoundError, or GoneError when it has ended."""
+    def get(self, owner: str, id: str, *, to_end: bool = False) -> ServerSession:
+        """The owner's session; NotFoundError, or GoneError when it has ended. `to_end`: as of `not_yours`."""
         session = self._sessions.get(id)
         if session is not None and session.owner == owner:
             return session
         ended = self._gone.get(id)
         if ended is not None and ended[0] == owner:
             raise GoneError(ended[1])
-        raise NotFoundError(f"session {id[:64]!r}: expected one of yours, got an id that is not: make a new session")
+        raise not_yours(id, to_end=to_end)
 
     def of(self, owner: str) -> list[ServerSession]:
         """The owner's sessions, oldest first."""
@@ -165,7 +176,7 @@ class Sessions:
 
     def delete(self, owner: str, id: str) -> None:
         """End a session."""
-        self._end(self.get(owner, id), f"session {id} was deleted: make a new one")
+        self._end(self.get(owner, id, to_end=True), f"session {id} was deleted: make a new one")
 
     def end(self, id: str) -> str:
         """End anybody's session, for an administrator, and say whose it was.

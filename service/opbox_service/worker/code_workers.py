@@ -93,6 +93,7 @@ class CodeWorkers:
         self._ended_sessions: FIFOCache[str, tuple[str, str]] = FIFOCache(REMEMBERED)
         self._tasks: set[asyncio.Task[None]] = set()
         self._running = False
+        self._started = False
         self._failures = 0
         self.deaths: Counter[str] = Counter()
 
@@ -125,6 +126,7 @@ class CodeWorkers:
                 await self._spares[0].up()
             except MXNetError as error:
                 raise NotReadyError(f"a process for code of sessions did not start: {error.message}") from None
+        self._started = True
         self._do(self._watch())
         self._do(self._measure())
 
@@ -300,6 +302,8 @@ class CodeWorkers:
             self._books.session_ended(taken[0], worker.session, worker.epitaph)
         elif not worker.stopping:
             self._failures += 1
+            if self._started:  # before, whoever starts the server is told
+                _log.error("a spare process ended", pid=worker.pid, reason=worker.reason)
         if worker.cause and not worker.stopping and worker.session is not None:
             self.deaths[worker.cause] += 1
             _log.warning("a code process ended", session=worker.session, cause=worker.cause, why=worker.epitaph)

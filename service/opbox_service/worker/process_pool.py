@@ -20,7 +20,7 @@ from typing import Any
 import structlog
 from cachetools import FIFOCache
 
-from opbox_protocol.errors import GoneError, NotFoundError, NotReadyError
+from opbox_protocol.errors import GoneError, NotReadyError
 from opbox_protocol.wire import strict_json
 
 from ..accounting.books import Books
@@ -29,7 +29,7 @@ from ..carriers import OwnerQuota, RawRequest, RawResponse
 from ..checkpoint_store import FileCheckpoints
 from ..device_time import DeviceTime, DeviceTimes
 from ..routes.route import RunsOn
-from ..session.sessions import no_such
+from ..session.sessions import no_such, not_yours
 from ..settings import UPLOADS, Settings
 from .code_worker import CodeWorker
 from .code_workers import CodeWorkers
@@ -198,9 +198,7 @@ class ProcessPool:
         if worker is None and caller is None:
             raise no_such(id)
         if worker is None or caller not in (None, owner):
-            raise NotFoundError(
-                f"session {id[:64]!r}: expected one of yours, got an id that is not: make a new session"
-            )
+            raise not_yours(id, to_end=request.route.ends_session)
         if id in self._reasons and not worker.ready:
             raise GoneError(self._reasons[id])
         if worker.ended:

@@ -235,7 +235,7 @@ class Worker:
             # The connection ended first: the process may be a moment behind.
             self._process.kill()
         code = self._process.wait()
-        self.reason = reason_of(code)
+        self.reason = f"could not start: {self._reason}" if self._reason else reason_of(code)
         error = self._verdict(code)
         pending, self._pending = self._pending, {}
         for answered, request in pending.values():
@@ -393,7 +393,6 @@ class Worker:
             self._started.set_result(None)
         elif header["kind"] == "failed" and not self._started.done():
             self._reason = header["reason"]
-            _log.error("a worker could not start", reason=self._reason)
         elif header["kind"] == "drop" and (self.stopping or self._loop.time() > self._dropped_at + DROPS_S):
             self._dropped_at = self._loop.time()
             self._forget(header["segments"])
