@@ -1,4 +1,4 @@
-"""Many inputs at one target, in processes of their own; prints each kind of fault once, with the input that shows it.
+"""Many inputs at one target, in processes of their own; prints each kind of fault when it is met, and how far it is.
 
 python -m tests.fuzz.campaign operators --inputs 100000 --jobs 2
 python -m tests.fuzz.campaign operators --input 0a1b2c       # again
@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 
 from opbox_protocol.collector import begin_tending
@@ -25,7 +26,8 @@ GROWTH = 256 << 20
 """Bytes by which a process may grow after its first inputs."""
 WARM = 300
 """The first inputs, or a fourth of them where there are few: the process grows by what it loads then."""
-CRASHED = -1
+PROGRESS_S = 30.0
+"""How often a campaign prints how far it is: one that is stopped, or crashes, has shown what it knew."""
 
 
 def inputs(target: str, seed: int, count: int) -> list[bytes]:
@@ -60,9 +62,24 @@ def resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
-def run(target: str, data: list[bytes], current: Path | None = None, seconds: float = float("inf")) -> Outcome:
-    """Send the inputs, for at most so many seconds; `current` has the one at hand, should the process crash."""
+def run(
+    target: str,
+    data: list[bytes],
+    current: Path | None = None,
+    seconds: float = float("inf"),
+    report: Callable[[str], object] = lambda line: None,
+) -> Outcome:
+    """Send the inputs, for at most so many seconds.
+
+    Args:
+        target: what they are sent at.
+        data: the inputs.
+        current: a file that has the input at hand, should the process crash.
+        seconds: of the clock; infinite by default.
+        report: gets a line for each kind of fault, and every PROGRESS_S one that says how far the run is.
+    """
     outcome, before, end = Outcome(), 0, time.monotonic() + seconds
+    reported = time.monotonic()
     for number, piece in enumerate(data):
         if number == min(WARM, len(data) // 4):
             before = resident()
@@ -74,15 +91,27 @@ def run(target: str, data: list[bytes], current: Path | None = None, seconds: fl
         try:
             check(target, piece)
         except Fault as fault:
-            outcome.faults.setdefault(place_of(fault), (piece, str(fault)))
+            place = place_of(fault)
+            if place not in outcome.faults:
+                outcome.faults[place] = piece, str(fault)
+                report(f"{target}: {line_of(place, piece, str(fault))}")
+        if time.monotonic() > reported + PROGRESS_S:
+            reported = time.monotonic()
+            grown = (resident() - before) >> 20 if before else 0
+            report(f"{target}: {outcome.count} inputs, {len(outcome.faults)} kinds of faults, grown by {grown} MB")
     outcome.growth = resident() - before if before else 0
     return outcome
+
+
+def line_of(place: str, piece: bytes, sentence: str) -> str:
+    """A fault and the input that shows it, for who wants to see it again."""
+    return f"{place}: {sentence[:300]}\n    --input {piece.hex()}"
 
 
 def work(target: str, seed: int, count: int, seconds: float, current: Path, answers: multiprocessing.Queue) -> None:
     engine()
     begin_tending()
-    outcome = run(target, inputs(target, seed, count), current, seconds)
+    outcome = run(target, inputs(target, seed, count), current, seconds, lambda line: print(line, flush=True))
     answers.put((outcome.faults, outcome.growth, outcome.count))
 
 
@@ -121,8 +150,8 @@ def main() -> int:
                 faults["growth"] = b"", f"the process grew by {growth >> 20} MB"
             process.join()
     for place, (piece, sentence) in faults.items():
-        print(f"{place}: {sentence[:300]}\n    --input {piece.hex()}")
-    print(f"{options.target}: {total} inputs, {len(faults)} kinds of faults")
+        print(line_of(place, piece, sentence))
+    print(f"{options.target}: {total} inputs, {len(faults)} kinds of faults", flush=True)
     return 1 if faults else 0
 
 

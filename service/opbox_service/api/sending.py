@@ -29,6 +29,8 @@ PIECE = 8 << 20
 """Bytes of an answer that a client has `stall_s` to read."""
 WRITTEN = 1 << 18
 """Bytes of it that are written at a time, as a write is not interrupted."""
+TURN = 1 << 20
+"""Bytes of it after which other requests have their turn: a client that reads as fast as it is written to is not waited for."""
 TAIL = (1 << 16) + 1
 """More than the server's high-water mark for writing."""
 
@@ -186,6 +188,12 @@ async def send_answer(context: RequestContext, response: RawResponse, send: Send
             # What the server has not written yet lies in the buffer, which others use next: it must not go out later.
             transport.abort()
             raise Disconnected from None
+        if piece and transport.is_closing():
+            # What is sent to nobody is taken at once: a thousand pieces of it would be one turn of the loop.
+            transport.abort()
+            raise Disconnected
+        if sent % TURN == 0:
+            await asyncio.sleep(0)
 
 
 def _with_request_id(body: memoryview | bytes, request_id: str) -> bytes:
