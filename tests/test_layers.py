@@ -20,6 +20,7 @@ SERVICE = [
     "__init__",
     "allocator",
     "settings",
+    "memory_shares",
     "validation",
     "json_pieces",
     "json_text",

@@ -39,12 +39,14 @@ class OwnerQuota(NamedTuple):
         session_bytes: device memory of one.
         memory_bytes: of all, on each device and in all workers; 0: as the device has.
         elsewhere: what of that it has in other workers, by device.
+        host_bytes: what all sessions in the worker may have of the machine's memory; 0: as its settings say.
     """
 
     sessions: int
     session_bytes: int
     memory_bytes: int = 0
     elsewhere: Mapping[str, int] = {}
+    host_bytes: int = 0
 
 
 @dataclass(slots=True)

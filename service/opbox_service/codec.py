@@ -13,15 +13,14 @@ from opbox_protocol.errors import LimitError, error_to_json
 from . import json_text
 from .carriers import Answer, AnswerLimit, Call, RawRequest, RawResponse, Rest
 from .engine import Engine
+from .memory_shares import HOST
 from .routes.models import Body
 from .settings import Settings
 from .task import Task
 from .validation import validate
 
-__all__ = ["HOST", "answer_limit_of", "error_response", "lay_out", "limits_of", "read", "serve"]
+__all__ = ["answer_limit_of", "error_response", "lay_out", "limits_of", "read", "serve"]
 
-HOST = "cpu"
-"""The device whose memory JSON and answers take, wherever the call runs."""
 Send: TypeAlias = "Callable[[RawResponse], None]"
 
 

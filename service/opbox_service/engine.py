@@ -22,12 +22,12 @@ import numpy as np
 
 from opbox_ops import registry
 from opbox_ops.backend import backend_for
-from opbox_ops.backend.host_memory import machine_memory
 from opbox_protocol.errors import BadRequestError, DeadlineError, NotFoundError, NotReadyError
 
 from .carriers import Answer, Call, Done, Rest, Tensors
 from .checkpoint_store import CheckpointStore, store_of
 from .device_time import DeviceTimes
+from .memory_shares import HOST, device_bytes
 from .quota import NO_LIMIT, Ledger
 from .routes.models import Body
 from .routes.route import RouteTable
@@ -40,7 +40,7 @@ from .stateless.graph_runner import GraphRunner
 from .task import Task, running
 from .validation import validate
 
-__all__ = ["Engine", "device_bytes_of", "load_plugin"]
+__all__ = ["Engine", "load_plugin"]
 
 
 class Engine:
@@ -153,6 +153,7 @@ class Engine:
                 raise NotReadyError("the server is stopping: try again when it is back")
             own = call.quota
             self.ledger.limit(call.owner, *(NO_LIMIT if own is None else (own.memory_bytes, own.elsewhere)))
+            self.ledger.bound(HOST, own.host_bytes if own is not None else 0)
             with running(call.task):
                 return call.route.handler(self, call, done)
         except Exception as error:
@@ -217,14 +218,9 @@ class Engine:
         raise NotFoundError("GET /openapi.json: expected a server, got an engine in this process: use `opbox serve`")
 
 
-def device_bytes_of(settings: Settings) -> int:
-    """What all sessions together may have on each device."""
-    return settings.max_device_bytes or machine_memory() * 3 // 4
-
-
 def ledger_of(settings: Settings) -> Ledger:
     """Memory of this engine's owners on each device: its part of what there is, unless the settings say how much."""
-    whole = device_bytes_of(settings)
+    whole = device_bytes(settings)
     # Of auto, the pool of workers says what each may have.
     parts = settings.workers if settings.isolation == "process" and settings.workers != "auto" else 1
     share = whole // parts

@@ -312,6 +312,7 @@ class Ledger:
         self._devices: dict[str, Budget] = {}
         self._owners: dict[tuple[str, str], Budget] = {}
         self._limits: dict[str, tuple[int, Mapping[str, int]]] = {}
+        self._bounds: dict[str, int] = {}
         self._lock = Lock()
 
     @property
@@ -332,7 +333,8 @@ class Ledger:
             if budget is None:
                 whole = self._devices.get(device)
                 if whole is None:
-                    whole = self._devices[device] = Budget(self._device_bytes, name="memory of all sessions")
+                    limit = self._bounds.get(device, self._device_bytes)
+                    whole = self._devices[device] = Budget(limit, name="memory of all sessions")
                     whole.give_up = lambda: self.give_up()
                 limit = self._limit_of(owner, device)
                 budget = self._owners[owner, device] = Budget(limit, whole, "memory of all your sessions")
@@ -347,6 +349,16 @@ class Ledger:
             for (name, device), budget in self._owners.items():
                 if name == owner:
                     budget.limit = self._limit_of(owner, device)
+
+    def bound(self, device: str, nbytes: int) -> None:
+        """Let all owners together have so many bytes on a device, if that is less than there is (0: what there is)."""
+        limit = min(nbytes, self._device_bytes) if nbytes else self._device_bytes
+        if self._bounds.get(device, self._device_bytes) == limit:
+            return
+        with self._lock:
+            self._bounds[device] = limit
+            if device in self._devices:
+                self._devices[device].limit = limit
 
     def _limit_of(self, owner: str, device: str) -> int:
         nbytes, elsewhere = self._limits.get(owner, NO_LIMIT)

@@ -36,6 +36,7 @@ from .api.token_files import read_token, read_tokens
 from .app import create_app
 from .listening import listen, notify
 from .logs import configure
+from .memory_shares import within_machine
 from .settings import Settings, check_environment
 from .validation import explain
 from .worker.orphans import adopt_strays
@@ -55,7 +56,7 @@ class Server(uvicorn.Server):
         self.socket, self._shared = listen(settings)
         if self._shared:
             settings = settings.model_copy(update={"host": str(self.socket.getsockname()[0])})
-        self.settings, self._made_token = _with_token(settings)
+        self.settings, self._made_token = _with_token(within_machine(settings))
         self.middleware = create_app(self.settings)
         self._announce = announce
         self._stopped = asyncio.Event()

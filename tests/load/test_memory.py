@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from opbox_ops.backend.host_memory import machine_memory
 from opbox_protocol.errors import GoneError, QuotaError
 from opbox_service.quota import GRAIN, Allocation, Budget, Ledger
 from tests.contract.live import Live
+from tests.contract.test_isolation import run, settings
 from tests.load.attacks import begin, readers, sessions, temporaries, waiting
 
 MIB = 1 << 20
@@ -108,20 +110,40 @@ def test_the_buffers_of_all_owners_are_bounded_together(start: Callable[..., Liv
     slow.close()
 
 
+def test_a_server_takes_less_than_it_is_told_where_there_is_less(start: Callable[..., Live]) -> None:
+    server = start("process", OPBOX_MAX_DEVICE_BYTES=str(1 << 50), OPBOX_DEVICES='["cpu"]')
+    (cpu,) = server.json("GET", "/v1/devices").header["devices"]
+    assert cpu["limit_bytes"] < cpu["memory_bytes"] < 1 << 50
+    assert "OPBOX_MAX_DEVICE_BYTES: expected at most" in Path(server.log.name).read_text()
+
+
 def test_processes_for_code_are_bounded_together(start: Callable[..., Live]) -> None:
-    limits = {"OPBOX_MAX_CODE_BYTES": str(700 * MIB), "OPBOX_MAX_SESSION_BYTES": str(1024 * MIB)}
-    server = start("process", **limits)
-    small, large = server.session("py"), server.session("py")
-    put = {"do": "put", "id": 1, "tensor": "x"}
-    assert [session.run(put, x=np.ones(4)).status for session in (small, large)] == [200, 200]
-    ones = {"do": "invoke", "op": "_ones", "attrs": {"shape": [600 * MIB // 4]}, "outputs": [2]}
-    until = time.monotonic() + 60
-    while (answer := large.run(ones)).status == 200:
-        assert time.monotonic() < until, "it goes on"
-        ones = {"do": "describe", "id": 2}
-        time.sleep(0.2)
-    assert "held the most memory" in large.run({"do": "describe", "id": 1}).error, answer.header
+    limits = {"OPBOX_MAX_CODE_BYTES": str(700 * MIB), "OPBOX_CODE_DEADLINE_S": "120"}
+    server = start("process", **settings(**limits, OPBOX_CODE_MEMORY_BYTES=str(4096 * MIB)))
+    small = server.session("py")
+    assert small.run({"do": "put", "id": 1, "tensor": "x"}, x=np.ones(4)).status == 200
+    large, answer = run(server, "memory_of_children")  # what code takes by itself is seen when it has it
+    assert "held the most memory" in answer.error, answer.header
+    assert large.run({"do": "describe", "id": 1}).status == 410
     assert small.run({"do": "fetch", "id": 1, "as": "x"}).status == 200
+
+
+def test_arrays_of_processes_for_code_are_admitted(start: Callable[..., Live]) -> None:
+    server = start("process", OPBOX_MAX_CODE_BYTES=str(500 * MIB))
+    first, second = server.session("py"), server.session("py")
+    assert first.run(zeros(1, 200)).status == 200
+    refused = second.run(zeros(1, 200))
+    assert (refused.status, refused.error.partition(":")[0]) == (429, "memory of all sessions"), refused.header
+    assert second.run(zeros(1, 100)).status == 200
+    more = server.call("POST", "/v1/sessions", {}, owner="py")
+    assert (more.status, "sessions that may bring code" in more.error) == (429, True), more.header
+    without = server.session("py", code=False)
+    assert without.run(zeros(1, 20)).status == 200
+    assert first.run(zeros(2, 50)).status == 429
+    assert second.delete().status == 200
+    assert first.run(zeros(2, 50)).status == 200
+    assert server.session("py").run(zeros(1, 1)).status == 200
+    assert first.run({"do": "describe", "id": 1}).status == 200, "nobody's process was ended"
 
 
 def test_a_client_that_does_not_read_is_cut_off(server: Live) -> None:

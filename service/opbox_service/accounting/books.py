@@ -124,6 +124,10 @@ class Books:
         """Bytes of device memory that all sessions of an owner have."""
         return sum(n for rows in self._memory.values() for (name, _), n in rows.items() if name == owner)
 
+    def memory_of(self, worker: object, device: str) -> int:
+        """Bytes of a device that all sessions of a worker have."""
+        return sum(nbytes for (_, where), nbytes in self._memory.get(worker, {}).items() if where == device)
+
     def memory_beside(self, workers: Collection[object], device: str) -> int:
         """Bytes of a device that all sessions have in other workers than these."""
         return sum(

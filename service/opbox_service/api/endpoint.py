@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Protocol
 
-from opbox_ops.backend.host_memory import machine_memory
 from opbox_protocol.errors import CancelledError, LimitError, MXNetError, NotReadyError, QuotaError
 
 from ..accounting.accounts import USUAL_URGENCY
@@ -22,6 +21,7 @@ from ..accounting.books import Books
 from ..buffers import INLINE, Lease
 from ..carriers import Answer, Call, RawRequest, RawResponse
 from ..codec import lay_out
+from ..memory_shares import buffer_bytes
 from ..routes.health import Place
 from ..routes.route import RunsOn
 from ..settings import Settings
@@ -69,8 +69,7 @@ class Endpoint:
         self._under_way: dict[tuple[str, str], RawRequest] = {}
         self._bytes_of_owner: Counter[str] = Counter()
         self._bytes = 0
-        # What arrays do not have of the machine's memory: bodies and answers come on top of the ledger's.
-        self._most_bytes = min(settings.max_buffer_bytes, machine_memory() // 4)
+        self._most_bytes = buffer_bytes(settings)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request whose `scope["opbox"]` is its RequestContext, which has a route.

@@ -30,7 +30,7 @@ PIECE = 8 << 20
 WRITTEN = 1 << 18
 """Bytes of it that are written at a time, as a write is not interrupted."""
 TURN = 1 << 20
-"""Bytes of it after which other requests have their turn: a client that reads as fast as it is written to is not waited for."""
+"""Bytes of it after which others have their turn: a client that reads as fast as it is written to is not waited for."""
 TAIL = (1 << 16) + 1
 """More than the server's high-water mark for writing."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
-import glob
 import os
 import signal
 import subprocess
@@ -25,6 +24,7 @@ from ..accounting.books import Books
 from ..carriers import RawRequest, RawResponse
 from ..checkpoint_store import FileCheckpoints
 from ..device_time import DeviceTimes
+from ..memory_shares import has_gpu
 from ..settings import Settings
 from .confine import Bounds
 from .orphans import User, end_all_of
@@ -115,7 +115,7 @@ class CodeWorker(Worker):
 
     def _further_settings(self) -> dict[str, Any]:
         settings = self._settings
-        gpu = _gpu(settings)
+        gpu = has_gpu(settings)
         bounds = Bounds(
             user=self.user,
             folder=self.folder,
@@ -309,7 +309,7 @@ def _environment(settings: Settings, folder: str) -> dict[str, str]:
         key: value for key, value in environment(settings).items() if key in PASSED or key.startswith(PASSED_BEGINNINGS)
     }
     homes = dict.fromkeys(("HOME", "TMPDIR", "XDG_CACHE_HOME", "CUPY_CACHE_DIR"), folder)
-    if _gpu(settings):
+    if has_gpu(settings):
         variables[SHARED_KERNELS] = os.pathsep.join(map(str, kernel_folders()))
     return {**variables, **homes, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONNOUSERSITE": "1"}
 
@@ -325,11 +325,6 @@ def own_packages() -> list[Path]:
     """The folders of the packages that such a process runs."""
     specs = [find_spec(name) for name in ("opbox_protocol", "opbox", "opbox_ops", "opbox_service")]
     return [Path(path) for spec in specs if spec is not None for path in spec.submodule_search_locations or ()]
-
-
-def _gpu(settings: Settings) -> bool:
-    named = settings.devices or (settings.device, "gpu")
-    return any(name.startswith("gpu") for name in named) and bool(glob.glob("/dev/nvidia[0-9]*"))
 
 
 def _name(code: int) -> str:

@@ -15,14 +15,13 @@ from typing import Any
 import structlog
 from cachetools import FIFOCache
 
-from opbox_ops.backend.host_memory import machine_memory
 from opbox_protocol.errors import GoneError, MXNetError, NotReadyError, QuotaError
 
 from ..accounting.books import Books
-from ..carriers import RawRequest, RawResponse
+from ..carriers import OwnerQuota, RawRequest, RawResponse
 from ..checkpoint_store import FileCheckpoints
-from ..codec import HOST
 from ..device_time import DeviceTimes
+from ..memory_shares import HOST, code_bytes
 from ..routes.sessions import SessionState
 from ..session.sessions import ended_by_admin
 from ..settings import SCOPES, UPLOADS, Settings
@@ -41,8 +40,8 @@ REMEMBERED = 10_000
 WATCH_S, MEASURE_S = 0.1, 0.5
 STRAYS_S = 0.5
 """How often strays are looked for, while there are sessions to leave any."""
-LEAST = 16
-"""This part of the memory of sessions is there for processes with code, whatever other sessions have."""
+PROCESS_BYTES = 80 << 20
+"""What a process has before its session holds anything."""
 LIST_S = 1.0
 """How long a session that is listed may take to tell of itself; it may be in code that lets nothing else run."""
 
@@ -89,6 +88,7 @@ class CodeWorkers:
         self._spares: list[CodeWorker] = []
         self._taken: dict[str, tuple[str, CodeWorker, dict[str, Any]]] = {}
         self._opening = 0
+        self._measured_bytes: dict[CodeWorker, int] = {}
         self._busy = asyncio.Event()
         self._ended_sessions: FIFOCache[str, tuple[str, str]] = FIFOCache(REMEMBERED)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -192,6 +192,13 @@ class CodeWorkers:
                 'ask for one that takes none ({"code": false}, or OPBOX_CODE=0 for the Python client), or try again '
                 "when one has ended"
             )
+        rest = self._rest() - self._opening * PROCESS_BYTES
+        if rest < PROCESS_BYTES:
+            raise QuotaError(
+                f"memory of sessions that may bring code: expected {PROCESS_BYTES} bytes for another one's process, "
+                f"got {max(0, rest)} left of {self._most()}: ask for a session that takes no code "
+                '({"code": false}, or OPBOX_CODE=0 for the Python client), or try again when one has ended'
+            )
         self._opening += 1
         try:
             worker = await self._take()
@@ -215,6 +222,25 @@ class CodeWorkers:
         finally:
             self._opening -= 1
 
+    def quota(self, owner: str, worker: CodeWorker) -> OwnerQuota:
+        """What the owner may have in a session's process: of the machine's memory what the others leave."""
+        account = self._books.accounts.of(owner)
+        quota = self._books.quota(owner, worker) or OwnerQuota(account.sessions, account.session_bytes)
+        return quota._replace(host_bytes=max(1, self._rest(worker) - PROCESS_BYTES))
+
+    def _most(self) -> int:
+        """Bytes that all of them may have together."""
+        return code_bytes(self._settings, self._books.memory_beside(self._alive, HOST))
+
+    def _rest(self, but: CodeWorker | None = None) -> int:
+        """What of that no session has, or none but one: what it was measured to have, or was admitted."""
+        measured, memory_of = self._measured_bytes, self._books.memory_of
+        return self._most() - sum(
+            max(measured.get(worker, 0), PROCESS_BYTES + memory_of(worker, HOST))
+            for worker in self.workers()
+            if worker is not but
+        )
+
     async def delete(self, worker: CodeWorker, *, by_admin: bool) -> RawResponse:
         """End a session and its process at once, whatever that is at."""
         id = str(worker.session)
@@ -232,7 +258,7 @@ class CodeWorkers:
         whose = {"owner": owner} if request.route.all_owners else {}
         # What its process answers may be of its code's making.
         with contextlib.suppress(MXNetError, ValueError, LookupError, TypeError, RecursionError):
-            quota = self._books.quota(request.owner, worker)
+            quota = self.quota(request.owner, worker)
             call = replace(request, body=b"", header_length=None, quota=quota)
             response = await worker.call(call, LIST_S)
             try:
@@ -339,15 +365,13 @@ class CodeWorkers:
             measured = await asyncio.to_thread(self._measured, workers) if workers else []
             for worker, usage, files in measured:
                 worker.judge(usage, files)
-            self._judge_together({worker: usage.memory for worker, usage, _ in measured if worker.watched})
+            self._measured_bytes = {worker: usage.memory for worker, usage, _ in measured if worker.watched}
+            self._judge_together(self._measured_bytes)
             await asyncio.sleep(max(MEASURE_S, 19 * (time.monotonic() - begun)))
 
     def _judge_together(self, memory: dict[CodeWorker, int]) -> None:
         """End the largest process of the owner who has most, where all of them hold more than there is for them."""
-        most = self._settings.max_code_bytes
-        if not most:
-            whole = machine_memory() * 3 // 4
-            most = max(whole - self._books.memory_beside(self._alive, HOST), whole // LEAST)
+        most = self._most()
         if sum(memory.values()) <= most:
             return
         of_owner: Counter[str] = Counter()

@@ -20,7 +20,7 @@ from opbox_protocol.errors import MXNetError
 
 from ..accounting.books import Books
 from ..carriers import OwnerQuota
-from ..engine import device_bytes_of
+from ..memory_shares import device_bytes
 from ..settings import Settings
 from .worker import Worker
 
@@ -67,7 +67,7 @@ class OwnerWorkers:
         self._books = books
         self._new_worker = new_worker
         self._run = run
-        self._whole = device_bytes_of(settings)
+        self._whole = device_bytes(settings)
         self._entries: dict[str, _OwnerWorker] = {}
         self._ending: list[_OwnerWorker] = []
 

@@ -29,9 +29,10 @@ from opbox_protocol.errors import MXNetError, NotReadyError, QuotaError, error_f
 from ..allocator import cap_memory, tune_allocator
 from ..buffers import INLINE, Lease, Pool, map_shared, unmap
 from ..carriers import OwnerQuota, RawRequest, RawResponse
-from ..codec import HOST, error_response, limits_of, serve
+from ..codec import error_response, limits_of, serve
 from ..engine import Engine
 from ..logs import configure
+from ..memory_shares import HOST
 from ..quota import Budget
 from ..routes.route import RunsOn
 from ..routes.table import ROUTES
@@ -209,7 +210,9 @@ class WorkerProcess:
         def send(response: RawResponse) -> None:
             if response.problem is not None:
                 _log.error("internal error", request_id=request.request_id, exc_info=response.problem)
-            if route.method == "DELETE" or (request.quota is not None and request.quota.memory_bytes):
+            if route.method == "DELETE" or (
+                request.quota is not None and (request.quota.memory_bytes or request.quota.host_bytes)
+            ):
                 self._send_account()  # before the answer, so that who has it may count on it
             self._answer(header["id"], response, request.owner)
 

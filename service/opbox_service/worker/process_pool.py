@@ -180,6 +180,8 @@ class ProcessPool:
         return [*self._workers, *(self._own.workers if self._own is not None else ())]
 
     def _quota(self, owner: str, worker: Worker) -> OwnerQuota | None:
+        if isinstance(worker, CodeWorker):
+            return self._code.quota(owner, worker)
         return self._books.quota(owner, worker) if self._own is None else self._own.quota(owner, worker)
 
     # -- which worker -------------------------------------------------------------------------------------------

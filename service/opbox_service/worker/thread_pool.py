@@ -17,9 +17,10 @@ from ..accounting.books import Books
 from ..buffers import INLINE, Lease, Pool
 from ..carriers import RawRequest, RawResponse
 from ..checkpoint_store import FileCheckpoints
-from ..codec import HOST, limits_of, serve
+from ..codec import limits_of, serve
 from ..device_time import DeviceTime, DeviceTimes
 from ..engine import Engine
+from ..memory_shares import HOST
 from ..quota import Budget
 from ..routes.route import RouteTable, RunsOn
 from ..session.code_policy import UNWATCHED

@@ -1,0 +1,63 @@
+"""What of the machine's memory is for what: arrays of sessions, bodies and answers on their way, processes with code.
+
+The first two add up to no more than there is. Processes with code have what sessions elsewhere leave of the first.
+"""
+
+from __future__ import annotations
+
+import glob
+
+import structlog
+
+from opbox_ops.backend.host_memory import machine_memory
+
+from .settings import Settings
+
+__all__ = ["HOST", "buffer_bytes", "code_bytes", "device_bytes", "has_gpu", "within_machine"]
+
+HOST = "cpu"
+"""The device whose memory JSON and answers take, wherever the call runs."""
+LEAST = 16
+"""This part of the memory of sessions is there for processes with code, whatever other sessions have."""
+
+_log = structlog.get_logger("opbox.memory")
+
+
+def device_bytes(settings: Settings) -> int:
+    """What all sessions together may have on each device."""
+    return settings.max_device_bytes or machine_memory() * 3 // 4
+
+
+def buffer_bytes(settings: Settings) -> int:
+    """What all bodies and answers may take at a time: it comes on top of what arrays have."""
+    return min(settings.max_buffer_bytes, machine_memory() // 4)
+
+
+def code_bytes(settings: Settings, beside: int) -> int:
+    """What all processes with code may take together, where other sessions have `beside` bytes."""
+    whole = machine_memory() * 3 // 4
+    return settings.max_code_bytes or max(whole - beside, whole // LEAST)
+
+
+def within_machine(settings: Settings) -> Settings:
+    """The settings, with no more for arrays and for code than the machine has; the log says where they ask for more.
+
+    What arrays may have on a GPU is the GPU's: where a device may be one, `max_device_bytes` stays.
+    """
+    most = machine_memory() - buffer_bytes(settings)
+    names = ["max_code_bytes"]
+    if not has_gpu(settings):
+        names.append("max_device_bytes")
+    larger = [name for name in names if getattr(settings, name) > most]
+    for name in larger:
+        _log.warning(
+            f"OPBOX_{name.upper()}: expected at most {most} bytes, which this machine's memory leaves beside transfer "
+            f"buffers (OPBOX_MAX_BUFFER_BYTES), got {getattr(settings, name)}: {most} are used"
+        )
+    return settings.model_copy(update=dict.fromkeys(larger, most))
+
+
+def has_gpu(settings: Settings) -> bool:
+    """Whether a device of these settings may be a GPU that is there."""
+    named = settings.devices or (settings.device, "gpu")
+    return any(name.startswith("gpu") for name in named) and bool(glob.glob("/dev/nvidia[0-9]*"))
