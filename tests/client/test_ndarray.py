@@ -330,3 +330,14 @@ def test_operators_that_write_what_they_are_given() -> None:
     assert [array.asnumpy().sum() for array in arrays] == [0, 0]
     mx.nd._internal._set_value(src=3, out=arrays[1])
     assert arrays[1].asnumpy().tolist() == [[3, 3], [3, 3]]
+
+
+@pytest.mark.parametrize("dtype", ["int16", "uint16", "uint32", "uint64"])
+def test_integers_that_mxnet_lacks_come_from_numpy_alone(dtype: str) -> None:
+    x = mx.nd.array(np.arange(6), dtype=dtype)
+    assert [(x + x).dtype, x[1:3].dtype, x.reshape((2, 3)).sum(axis=1).dtype] == [np.dtype(dtype).type] * 3
+    assert mx.sym.Variable("x", dtype=dtype).infer_type()[1] == [np.dtype(dtype).type]
+    with pytest.raises(ParamError, match=f"'dtype': expected one of .* got '{dtype}'"):
+        mx.nd.zeros((2,), dtype=dtype).asnumpy()
+    with pytest.raises(ParamError, match=f"'dtype': expected one of .* got '{dtype}'"):
+        mx.nd.ones((2,)).astype(dtype).asnumpy()

@@ -47,6 +47,21 @@ def test_small_integers_count_past_their_range() -> None:
     assert _call("_backward_mean", {}, [np.full((1,), 100, np.int8)], (300,)).tolist() == [0] * 300
 
 
+@pytest.mark.parametrize("name", ["prod", "nanprod"])
+@pytest.mark.parametrize(
+    ("dtype", "expected"),
+    [
+        ("int32", [[42, 21, 14], [270, 216, 180]]),
+        ("int64", [[42, 21, 14], [270, 216, 180]]),
+        ("int8", [[42, 21, 14], [14, -40, -76]]),
+        ("uint8", [[42, 21, 14], [14, 216, 180]]),
+    ],
+)
+def test_the_gradient_of_a_product_of_integers_is_mxnets(name: str, dtype: str, expected: list[list[int]]) -> None:
+    g, x, y = (np.array(values, dtype) for values in ([7, 9], [[1, 2, 3], [4, 5, 6]], [6, 120]))
+    assert _call(f"_backward_{name}", {"axis": 1}, [g, x, y], x.shape).tolist() == expected
+
+
 @pytest.mark.parametrize(
     ("name", "expected"),
     [("sum", 0), ("prod", 1), ("nansum", 0), ("norm", 0), ("max", -np.inf), ("min", np.inf), ("mean", np.nan)],

@@ -24,7 +24,7 @@ from ..infer import all_same_type, numeric_types
 from ..node import Entry, Node
 from ..registry import Op, register, register_backward
 from .axes import ReduceParams, axes_of, kept_dims, shapes
-from .exact import divide
+from .exact import divide, quotient_space
 
 Reduce: TypeAlias = "Callable[[OpContext, Array, tuple[int, ...], Array], None]"
 """`(ctx, x, axes, out)`: `out` has x's rank."""
@@ -115,7 +115,7 @@ def _spread_extreme(ctx: OpContext, g: Array, x: Array, y: Array, out: Array) ->
 
 
 def _spread_prod(ctx: OpContext, g: Array, x: Array, y: Array, out: Array) -> None:
-    divide(ctx.xp, y, x, out)
+    divide(ctx.xp, y, x, out, ctx.temp)
     ctx.xp.multiply(out, g, out=out)
 
 
@@ -125,9 +125,10 @@ def _spread_nansum(ctx: OpContext, g: Array, x: Array, y: Array, out: Array) -> 
 
 
 def _spread_nanprod(ctx: OpContext, g: Array, x: Array, y: Array, out: Array) -> None:
-    (missing,) = ctx.temp
+    missing, *space = ctx.temp
     ctx.xp.not_equal(x, x, out=missing)
-    _spread_prod(ctx, g, x, y, out)
+    divide(ctx.xp, y, x, out, space)
+    ctx.xp.multiply(out, g, out=out)
     ctx.xp.copyto(out, 0, where=missing)
 
 
@@ -156,8 +157,17 @@ def _temps(name: str, p: ReduceParams, call: CallSpec) -> list[Temp]:
     return asked
 
 
-def _missing(p: ReduceParams, call: CallSpec) -> list[Temp]:
-    return [Temp(call.outputs[0].shape, "bool")]
+def _quotient(p: ReduceParams, call: CallSpec) -> list[Temp]:
+    """The room of `divide`, in data's shape: the result is repeated to it."""
+    _, x, _ = call.inputs
+    return quotient_space(x, x, call.outputs[0])
+
+
+def _missing_and_quotient(p: ReduceParams, call: CallSpec) -> list[Temp]:
+    return [Temp(call.outputs[0].shape, "bool"), *_quotient(p, call)]
+
+
+_SPREAD_TEMPS = {"prod": _quotient, "nanprod": _missing_and_quotient}
 
 
 def _register(row: StatisticRow) -> Op:
@@ -181,7 +191,7 @@ def _register(row: StatisticRow) -> Op:
     else:
         op.set_attr("FGradient", _use_all(backward.name))
         backward.inplace((1, 0))
-        backward.compute(temps=_missing if row.name == "nanprod" else None)(_spread_with(row.spread))
+        backward.compute(temps=_SPREAD_TEMPS.get(row.name))(_spread_with(row.spread))
     return op
 
 
