@@ -98,8 +98,8 @@ def test_a_worker_that_cannot_be_started_has_ended(system: System) -> None:
         with pytest.raises(WorkerDiedError, match="Resource temporarily unavailable"):
             await worker.start()
         assert (ended, worker.ended, worker.ready) == ([worker], True, False)
-        assert worker._sock is not None
-        assert worker._sock.fileno() == -1
+        assert worker._channel is not None
+        assert worker._channel.closed
         await worker.stop(0)
 
     run(work())

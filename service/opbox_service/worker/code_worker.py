@@ -32,8 +32,9 @@ from .output import Output
 from .processes import Usage
 from .progress import Progress, Seen
 from .scratch_dirs import make_dir, remove
+from .spawning import environment, reason_of
 from .stacks import own_frames
-from .worker import Worker, environment, reason_of
+from .worker import Worker
 
 __all__ = ["CodeWorker", "own_packages"]
 
@@ -104,7 +105,7 @@ class CodeWorker(Worker):
             stderr=self._output.fd,
             pass_fds=fds,
             start_new_session=True,
-            env=_environment(self._settings, self.folder),
+            env=_environment(self.settings, self.folder),
             cwd=self.folder,
         )
         self._output.started()
@@ -114,7 +115,7 @@ class CodeWorker(Worker):
         _log.info("printed", session=self.session, pid=self.pid, text=line)
 
     def _further_settings(self) -> dict[str, Any]:
-        settings = self._settings
+        settings = self.settings
         gpu = has_gpu(settings)
         bounds = Bounds(
             user=self.user,
@@ -170,7 +171,7 @@ class CodeWorker(Worker):
             not seen.running and seen.beats != self._seen.beats
         ):
             self._seen, self._since = seen, now
-        most = self._settings.code_deadline_s
+        most = self.settings.code_deadline_s
         if self._code and seen.running and now - self._since > most:
             self._condemn("deadline", DeadlineError, f"took longer than {most:g} s for one command")
         elif self._code and now - self._since > max(most, SILENT_S):
@@ -180,7 +181,7 @@ class CodeWorker(Worker):
         """End it if it uses too much: memory, processor time, bytes and number of files."""
         if not self.watched:
             return
-        limits = self._settings
+        limits = self.settings
         if self._cpu_before is None or usage.cpu < self._cpu_before:
             self._cpu_before = usage.cpu
         for cause, kind, what, most, got in (

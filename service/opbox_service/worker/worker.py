@@ -6,10 +6,8 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
-from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -21,33 +19,24 @@ from opbox_protocol.errors import DeadlineError, MXNetError, NotReadyError, Work
 from ..accounting.books import Books
 from ..buffers import Lease, Pool, map_shared, unmap
 from ..carriers import RawRequest, RawResponse
-from ..checkpoint_store import FileCheckpoints, check_available
+from ..checkpoint_store import FileCheckpoints
 from ..device_time import DeviceTimes
 from ..settings import Settings
 from . import messages
+from .channel import Channel
+from .checkpoint_requests import CheckpointRequests
 from .processes import resident_bytes
+from .reports import Reports, check_count
+from .spawning import environment, reason_of
 
-__all__ = ["Worker", "environment", "reason_of"]
+__all__ = ["Worker"]
 
 START_S = 120.0
 """How long a worker may take to load the operators."""
 LAST_S = 0.2
 """Between the end of a connection and that of its process."""
-TURN, DRAIN = 64, 4096
-"""Messages that are read before others have their turn, and at the end."""
-
-STORING = 256
-"""Checkpoints of one worker that are saved or loaded at a time: one for each of its sessions, and some."""
-PASSED_S = 10.0
-"""How long a descriptor stays open that is on its way to the worker."""
-
 DROPS_S = 0.2
 """Between two messages that nobody asked for, at the least; they come once in a second or seldom."""
-
-UPLOADS, UPLOADS_S = 1000, 60.0
-"""Pieces of code of one worker that are told one by one, in so many seconds."""
-TEXT = 512
-"""Characters of an owner's, a session's or an operator's name."""
 
 _log = structlog.get_logger("opbox.workers")
 
@@ -80,14 +69,11 @@ class Worker:
         checkpoints: FileCheckpoints | None = None,
         on_session_end: Callable[[str, str], None] = lambda session, reason: None,
     ) -> None:
-        self._settings = settings
         self.settings = settings
         self._books = books
-        self._memory: dict[tuple[str, str], int] = {}
-        self._uploads = (0, 0.0)
+        self._reports = Reports(self, books)
         self._on_session_end = on_session_end
-        self._checkpoints = checkpoints
-        self._storing: set[asyncio.Task[None]] = set()
+        self._checkpoints = CheckpointRequests(checkpoints, self._stored)
         self._on_end = on_end
         self._device_times = device_times
         self.whose: tuple[str, str] | None = None
@@ -95,12 +81,11 @@ class Worker:
         self._pool = Pool(shared=True, limit=settings.max_buffer_bytes, keep=settings.buffer_cache_bytes)
         self._answers: dict[int, memoryview] = {}
         self._pending: dict[int, tuple[asyncio.Future[RawResponse], RawRequest]] = {}
-        self._outbox: deque[tuple[bytes, tuple[int, ...]]] = deque()
         self._last = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._started: asyncio.Future[None] = self._loop.create_future()
         self._exited: asyncio.Future[None] = self._loop.create_future()
-        self._sock: socket.socket | None = None
+        self._channel: Channel | None = None
         self._pidfd: int | None = None
         self._reason = ""
         self.reason = ""
@@ -132,8 +117,8 @@ class Worker:
         except OSError as error:
             self._give_up(error)
             raise WorkerDiedError(f"the worker process {self.reason}: try again later") from None
-        settings = self._settings.model_dump(mode="json", exclude={"token", "tokens", "token_file", "tokens_file"})
-        self._send(messages.write({"kind": "settings", **self._further_settings()}, json.dumps(settings).encode()))
+        settings = self.settings.model_dump(mode="json", exclude={"token", "tokens", "token_file", "tokens_file"})
+        self._send({"kind": "settings", **self._further_settings()}, json.dumps(settings).encode())
         try:
             await asyncio.wait_for(asyncio.shield(self._started), START_S)
         except TimeoutError:
@@ -142,12 +127,11 @@ class Worker:
 
     def _connect(self) -> None:
         """Spawn the process, and read what it sends; OSError when the system has no room."""
-        self._sock, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._channel, theirs = Channel.pair(self._take, self._refuse, self._disconnected)
         with theirs:
-            self._sock.setblocking(False)
             self._process = self._spawn(theirs.fileno())
         self._watch()
-        self._loop.add_reader(self._sock.fileno(), self._read)
+        self._channel.read()
 
     def _give_up(self, error: OSError) -> None:
         """End it before it has begun: there is no process, or none that can be watched."""
@@ -159,8 +143,8 @@ class Worker:
         if self._pidfd is not None:
             self._loop.remove_reader(self._pidfd)
             os.close(self._pidfd)
-        if self._sock is not None:
-            self._sock.close()
+        if self._channel is not None:
+            self._channel.close()
         self._close()
         self._pool.close()
         self._exited.set_result(None)
@@ -177,7 +161,7 @@ class Worker:
             stdout=sys.stderr,
             pass_fds=[fd],
             start_new_session=True,
-            env=environment(self._settings),
+            env=environment(self.settings),
         )
 
     def _further_settings(self) -> dict[str, Any]:
@@ -193,19 +177,19 @@ class Worker:
         self.stopping = True
         if self.ended:
             return
-        if self._sock is not None:
-            self._sock.shutdown(socket.SHUT_WR)
+        if self._channel is not None:
+            self._channel.finish()
         try:
             await asyncio.wait_for(asyncio.shield(self._exited), grace_s + 1)
         except TimeoutError:
             self.kill()
             await self._exited
-        await asyncio.gather(*self._storing, return_exceptions=True)
+        await self._checkpoints.finish()
 
     def announce_stop(self) -> None:
         """Have the sessions that asked for checkpoints saved: the server stops soon."""
         if self.ready:
-            self._send(messages.write({"kind": "stop"}))
+            self._send({"kind": "stop"})
 
     def kill(self) -> None:
         """End it now."""
@@ -223,14 +207,12 @@ class Worker:
             return
         self.ended = True
         self.sessions = 0
-        assert self._sock is not None
-        self._read(last=True)
-        self._loop.remove_reader(self._sock.fileno())
-        self._loop.remove_writer(self._sock.fileno())
+        assert self._channel is not None
+        self._channel.read_rest()
         if self._pidfd is not None:
             self._loop.remove_reader(self._pidfd)
             os.close(self._pidfd)
-        self._sock.close()
+        self._channel.close()
         if self._pidfd is None:
             # The connection ended first: the process may be a moment behind.
             self._process.kill()
@@ -297,20 +279,20 @@ class Worker:
         request.cancel = partial(self._cancel, self._last)
         timer = self._loop.call_later(deadline_s, _too_late, answered, request, deadline_s)
         answered.add_done_callback(lambda _: timer.cancel())
-        self._send(messages.write(message, inline), fds)
+        self._send(message, inline, fds)
         return answered
 
     def _cancel(self, id: int, error: MXNetError) -> None:
         """Have a call that is under way stopped: it is answered with `error` at its next step."""
         if id in self._pending and not self.ended:
             status, header = error_to_json(error)
-            self._send(messages.write({"kind": "cancel", "id": id, "status": status, "error": header}))
+            self._send({"kind": "cancel", "id": id, "status": status, "error": header})
 
     def sweep(self) -> None:
         """Drop buffers that have long been idle, on both sides."""
         dropped = self._pool.sweep()
         if dropped and self.ready:
-            self._send(messages.write({"kind": "drop", "segments": dropped}))
+            self._send({"kind": "drop", "segments": dropped})
 
     def memory(self) -> tuple[int, int]:
         """Resident bytes, and bytes of buffers lent."""
@@ -318,53 +300,14 @@ class Worker:
 
     # -- the connection -----------------------------------------------------------------------------------------
 
-    def _send(self, message: bytes, fds: tuple[int, ...] = ()) -> None:
-        if self._outbox:
-            self._outbox.append((message, fds))
-            return
-        assert self._sock is not None
-        try:
-            messages.send(self._sock, message, fds)
-        except BlockingIOError:
-            self._outbox.append((message, fds))
-            self._loop.add_writer(self._sock.fileno(), self._flush)
-        except OSError:
-            # The process has ended; its watcher answers the calls.
-            return
+    def _send(self, message: dict[str, Any], inline: bytes | memoryview = b"", fds: tuple[int, ...] = ()) -> None:
+        assert self._channel is not None
+        self._channel.send(messages.write(message, inline), fds)
 
-    def _flush(self) -> None:
-        assert self._sock is not None
-        try:
-            while self._outbox:
-                messages.send(self._sock, *self._outbox[0])
-                self._outbox.popleft()
-        except BlockingIOError:
-            return
-        except OSError:
-            self._outbox.clear()
-        self._loop.remove_writer(self._sock.fileno())
-
-    def _read(self, *, last: bool = False) -> None:
-        assert self._sock is not None
-        for _ in range(DRAIN if last else TURN):
-            try:
-                message, fd = messages.receive(self._sock)
-            except BlockingIOError:
-                return
-            except OSError:
-                message, fd = b"", None
-            if not message:
-                if not last:
-                    self._disconnected()
-                return
-            try:
-                self._take(message, fd)
-            except Exception:
-                # It may run code of a session's own, which may write what it likes on the connection.
-                _log.error("a worker sent what is no message; ending it", pid=self.pid, exc_info=True)
-                self._loop.remove_reader(self._sock.fileno())
-                self._malformed()
-                return
+    def _refuse(self) -> None:
+        """End a process whose message is none: it may run code of a session's own, which may write what it likes."""
+        _log.error("a worker sent what is no message; ending it", pid=self.pid, exc_info=True)
+        self._malformed()
 
     def _malformed(self) -> None:
         self.kill()
@@ -374,15 +317,15 @@ class Worker:
         if self._pidfd is None:
             self._end()
             return
-        assert self._sock is not None
-        self._loop.remove_reader(self._sock.fileno())
+        assert self._channel is not None
+        self._channel.stop_reading()
         # When it crashed, how it did is told by its status, in a moment.
         self._loop.call_later(LAST_S, self.kill)
 
     def _take(self, message: bytes, fd: int | None) -> None:
         header, inline = messages.read(message)
         if header["kind"] in ("save", "load"):
-            self._store(header, fd)
+            self._checkpoints.take(header, fd, self.whose[0] if self.whose is not None else header["owner"])
             return
         if fd is not None and header["kind"] != "answer":
             os.close(fd)
@@ -398,9 +341,12 @@ class Worker:
             self._forget(header["segments"])
             self._device_times.add_rows(header["times"], self.whose)
         elif header["kind"] == "account":
-            self._take_account(header)
+            self._reports.take_memory(header["memory"])
+            if self.whose is None:
+                for id, reason in header["ended"]:
+                    self._on_session_end(id, reason)
         elif header["kind"] == "uploaded":
-            self._take_uploads(header)
+            self._reports.take_uploads(header)
         else:
             raise ValueError(f"unexpected message {header['kind']!r}")
 
@@ -411,44 +357,17 @@ class Worker:
             if view is not None:
                 unmap(view)
 
-    def _take_account(self, header: dict[str, Any]) -> None:
-        for row in header["memory"]:
-            owner, device, nbytes = row
-            place = (_check_text(owner), _check_text(device)) if self.whose is None else self.whose
-            self._memory[place] = _check_count(nbytes)
-            if not nbytes:
-                del self._memory[place]
-        if header["memory"] and not self.ended:
-            self._books.take_memory(self, [(*place, nbytes) for place, nbytes in self._memory.items()])
-        if self.whose is None:
-            for id, reason in header["ended"]:
-                self._on_session_end(id, reason)
-
-    def _take_uploads(self, header: dict[str, Any]) -> None:
-        number, since = self._uploads
-        if self._loop.time() - since > UPLOADS_S:
-            number, since = 0, self._loop.time()
-        self._uploads = number + len(header["rows"]), since
-        owner = _check_text(header["owner"]) if self.whose is None else self.whose[0]
-        rows = [[_check_text(text) for text in row] for row in header["rows"]]
-        more = _check_count(header["more"])
-        if number > UPLOADS:  # of a process that runs somebody's code, which may write what it likes
-            rows, more = [], more + len(rows)
-        self._books.uploaded(owner, _check_text(header["session"]), rows, more)
-
     def _take_answer(self, header: dict[str, Any], inline: memoryview, fd: int | None) -> None:
         number = header["segment"]
         if fd is not None:
             self._answers[number] = map_shared(fd)
         header_length = header["header_length"]
         if header_length is not None:
-            _check_count(header_length)
-        response = RawResponse(
-            _check_count(header["status"]), [inline], header_length, _check_count(header["commands"])
-        )
+            check_count(header_length)
+        response = RawResponse(check_count(header["status"]), [inline], header_length, check_count(header["commands"]))
         if header.get("queue") is not None:
             before, wait_s = header["queue"]
-            response.queue = _check_count(before), float(wait_s)
+            response.queue = check_count(before), float(wait_s)
         if number is not None:
             response.parts = [self._answers[number][: header["size"]]]
             response.release = partial(self._give_back, number)
@@ -459,55 +378,13 @@ class Worker:
         else:
             answered.set_result(response)
 
-    def _store(self, header: dict[str, Any], fd: int | None) -> None:
-        """Save or load a checkpoint, by a thread."""
-        id, name = header["id"], header["name"]
-        owner = self.whose[0] if self.whose is not None else header["owner"]
-        if type(id) is not int or type(name) is not str or type(owner) is not str or len(self._storing) >= STORING:
-            if fd is not None:
-                os.close(fd)
-            raise ValueError(f"expected a checkpoint to {header['kind']}, got {name!r:.80}")
-        task = self._loop.create_task(self._stored(header["kind"], id, owner, name, fd))
-        self._storing.add(task)
-        task.add_done_callback(self._storing.discard)
-
-    async def _stored(self, kind: str, id: int, owner: str, name: str, fd: int | None) -> None:
-        status, fds = 200, list[int]()
-        error: dict[str, Any] = {}
-        try:
-            store = check_available(self._checkpoints)
-            if kind == "load":
-                fds.append(await asyncio.to_thread(store.open, owner, name))
-            elif fd is not None:
-                await asyncio.to_thread(store.save_file, owner, name, fd)
-        except Exception as problem:
-            if not isinstance(problem, MXNetError):
-                _log.error("a checkpoint failed", kind=kind, exc_info=problem)
-            status, error = error_to_json(problem)
-        if fd is not None:
-            os.close(fd)
-        if id and not self.ended and not self.stopping:
-            self._send(messages.write({"kind": "stored", "id": id, "status": status, "error": error}), tuple(fds))
-        if fds:
-            self._loop.call_later(PASSED_S, os.close, fds[0])  # it may wait in the outbox
+    def _stored(self, answer: dict[str, Any], fds: tuple[int, ...]) -> None:
+        if not self.ended and not self.stopping:
+            self._send({"kind": "stored", **answer}, fds=fds)
 
     def _give_back(self, number: int) -> None:
         if not self.ended:
-            self._send(messages.write({"kind": "release", "segment": number}))
-
-
-def _check_count(value: Any) -> int:
-    """A number that a worker sent; ValueError when it is none."""
-    if type(value) is not int or value < 0:
-        raise ValueError(f"expected a number, got {value!r}")
-    return value
-
-
-def _check_text(value: Any) -> str:
-    """A short text that a worker sent; ValueError when it is none."""
-    if type(value) is not str or len(value) > TEXT:
-        raise ValueError(f"expected a text, got {value!r:.100}")
-    return value
+            self._send({"kind": "release", "segment": number})
 
 
 def _too_late(answered: asyncio.Future[RawResponse], request: RawRequest, deadline_s: float) -> None:
@@ -515,27 +392,3 @@ def _too_late(answered: asyncio.Future[RawResponse], request: RawRequest, deadli
         error = DeadlineError(f"{request}: expected an answer within {deadline_s:g} s, got none")
         answered.set_exception(error)
         request.cancel(error)
-
-
-def reason_of(code: int) -> str:
-    """An exit status in words."""
-    if code == messages.DEVICE_LOST:
-        return "its GPU failed"
-    if code >= 0:
-        return f"exit status {code}"
-    try:
-        return f"killed by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"killed by signal {-code}"
-
-
-def environment(settings: Settings) -> dict[str, str]:
-    """The worker's environment: no tokens, and threads for BLAS that leave the other workers theirs."""
-    variables = {key: value for key, value in os.environ.items() if not key.startswith("OPBOX_TOKEN")}
-    # One core stays with the API process and, on one machine, the client: BLAS threads wait for each other by spinning,
-    # and small products take many times as long when one of them has no core.
-    workers = 2 if settings.workers == "auto" else settings.workers
-    cores = str(max(1, ((os.cpu_count() or 2) - 1) // workers))
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-        variables.setdefault(name, cores)
-    return variables

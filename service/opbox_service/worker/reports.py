@@ -1,0 +1,74 @@
+"""What a worker reports of its sessions, checked before it is booked: a worker that runs code may report anything."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from ..accounting.books import Books
+
+if TYPE_CHECKING:
+    from .worker import Worker
+
+__all__ = ["Reports", "check_count", "check_text"]
+
+UPLOADS, UPLOADS_S = 1000, 60.0
+"""Pieces of code of one worker that are told one by one, in so many seconds."""
+TEXT = 512
+"""Characters of an owner's, a session's or an operator's name."""
+
+
+class Reports:
+    """Books the memory and the uploads that a worker reports.
+
+    A worker of one owner's (`Worker.whose`) reports for nobody else, whatever it says.
+
+    Args:
+        worker: who reports.
+        books: where it is booked.
+    """
+
+    def __init__(self, worker: Worker, books: Books) -> None:
+        self._worker = worker
+        self._books = books
+        self._memory: dict[tuple[str, str], int] = {}
+        self._uploads = (0, 0.0)
+
+    def take_memory(self, rows: list[Any]) -> None:
+        """Book rows of owner, device and bytes; ValueError when they are none."""
+        whose = self._worker.whose
+        for owner, device, nbytes in rows:
+            place = (check_text(owner), check_text(device)) if whose is None else whose
+            self._memory[place] = check_count(nbytes)
+            if not nbytes:
+                del self._memory[place]
+        if rows and not self._worker.ended:
+            self._books.take_memory(self._worker, [(*place, nbytes) for place, nbytes in self._memory.items()])
+
+    def take_uploads(self, header: dict[str, Any]) -> None:
+        """Book code that a session was sent, up to a rate; ValueError when the message is none."""
+        number, since = self._uploads
+        now = asyncio.get_running_loop().time()
+        if now - since > UPLOADS_S:
+            number, since = 0, now
+        self._uploads = number + len(header["rows"]), since
+        owner = check_text(header["owner"]) if self._worker.whose is None else self._worker.whose[0]
+        rows = [[check_text(text) for text in row] for row in header["rows"]]
+        more = check_count(header["more"])
+        if number > UPLOADS:
+            rows, more = [], more + len(rows)
+        self._books.uploaded(owner, check_text(header["session"]), rows, more)
+
+
+def check_count(value: Any) -> int:
+    """A number that a worker sent; ValueError when it is none."""
+    if type(value) is not int or value < 0:
+        raise ValueError(f"expected a number, got {value!r}")
+    return value
+
+
+def check_text(value: Any) -> str:
+    """A short text that a worker sent; ValueError when it is none."""
+    if type(value) is not str or len(value) > TEXT:
+        raise ValueError(f"expected a text, got {value!r:.100}")
+    return value
