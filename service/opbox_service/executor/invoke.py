@@ -22,8 +22,8 @@ from opbox_ops.params import Params
 from opbox_protocol.errors import LimitError, MXNetError
 
 from .allocation import allocate
+from .calls import at_node
 from .prepared_call import PreparedCall, prepare, sentence_of
-from .run import at_node
 
 __all__ = ["CallForm", "form_of", "invoke"]
 

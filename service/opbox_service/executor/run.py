@@ -5,28 +5,24 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
-from opbox_ops.backend import Backend, NodeStream, NodeStreams, RandomSource, device_error
-from opbox_ops.compute import PLAIN, Array, ArraySpec, Mode, OpContext, OpReq
+from opbox_ops.backend import Backend, NodeStream, NodeStreams, RandomSource
+from opbox_ops.compute import Array, Mode, OpContext, OpReq
 from opbox_ops.infer import show_shape
-from opbox_ops.layout import as_laid, logical
 from opbox_ops.node import Node
-from opbox_ops.user_line import user_line
-from opbox_protocol.errors import BadRequestError, ConflictError, MXNetError, OutOfMemoryError, ShapeError
+from opbox_protocol.errors import BadRequestError, ConflictError, ShapeError
 
-from ..task import current
-from ..turns import NO_TURN
 from .allocation import allocate
-from .plan import UNWANTED, Plan, Step, Value
+from .calls import Call, Calls, at_node
+from .monitored import run_monitored
+from .placed_arrays import PlacedArrays
+from .plan import UNWANTED, Plan, Step
 from .watched import Watched
 
 __all__ = ["BoundPlan", "Memory"]
-
-Call: TypeAlias = Callable[[], Any]
-"""A compute with everything that it needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,27 +110,24 @@ class BoundPlan:
             **{("grad", name): array for name, array in grads.items()},
             **{("aux", name): array for name, array in aux.items()},
         }
-        placed = plan.memory
-        self._views: dict[Any, Array] = {}
-        self._temps: dict[Any, tuple[Array, ...]] = {}
         self._prepared: dict[Any, Any] = {}
         self._contexts: dict[Any, OpContext] = {}
         self._states: dict[Node, Any] = {}
         self._stateful: list[tuple[Node, OpContext, Step]] = []
-        self._forward, self._backward = _Calls(), _Calls()
+        self._forward, self._backward = Calls(), Calls()
         steps = range(len(plan.steps))
         if half is None:
             self._arena = allocate(backend, (plan.arena_bytes,), np.uint8)
             for value in plan.values:
                 if value.array is not None and value.array[0] == "out":
                     self._external[value.array] = allocate(backend, value.shape, value.dtype)
-            self._arrays = [self._array(i, value) for i, value in enumerate(plan.values)]
+            self._placed = PlacedArrays(plan, backend, self._external, self._arena)
         else:
             self._arena = half.arena
             self._external.update(half.outputs)
             steps = steps[plan.forward_steps :] if half.backward else steps[: plan.forward_steps]
-            used = plan.used(steps)
-            self._arrays = [self._array(i, value) if i in used else None for i, value in enumerate(plan.values)]
+            self._placed = PlacedArrays(plan, backend, self._external, self._arena, plan.used(steps))
+        self._arrays = self._placed.arrays
         self._apart = _written_apart(self._external)
         packs = {("arg", name) for name in plan.packed_arguments}
         self.packed: list[Array] = [array for key, array in self._external.items() if key in packs]
@@ -142,7 +135,7 @@ class BoundPlan:
         if self.packed and Watched(self.packed).overlaps(self.writable):
             self.writable, self.packed = [*self.writable, *self.packed], []
         for t in steps:
-            if t not in placed.elided:
+            if t not in plan.memory.elided:
                 step = plan.steps[t]
                 calls = self._forward if t < plan.forward_steps else self._backward
                 calls.calls.append(self._call(t, step))
@@ -154,9 +147,9 @@ class BoundPlan:
         self.forwards = self.backwards = 0
         self.memory = Memory(
             int(self._arena.nbytes),
-            placed.naive_bytes,
-            placed.live_bytes,
-            placed.temp_bytes,
+            plan.memory.naive_bytes,
+            plan.memory.live_bytes,
+            plan.memory.temp_bytes,
             plan.output_bytes,
             plan.packed_bytes,
             len(self._forward.calls) + len(self._backward.calls),
@@ -188,46 +181,8 @@ class BoundPlan:
         if monitor is None:
             self._forward.run()
         else:
-            self._watch(monitor)
+            run_monitored(self.plan, self._forward, self._placed, self._monitored_context, monitor)
         self._ready = True
-
-    def _watch(self, monitor: Callable[[str, Array], None]) -> None:
-        calls = dict(zip(self._forward.nodes, self._forward.calls, strict=True))
-        steps = self.plan.steps[: self.plan.forward_steps]
-        nodes = [member.node for step in steps for member in step.members or (step,) if member.node.op is not None]
-        shown = _InOrder(sorted(nodes, key=self.plan.graph.index.__getitem__), monitor)
-        for step in steps:
-            members = step.members or (step,)
-            if any(self._arrays[value] is None for member in step.members for value in member.writes):
-                # What the step computes on its way is in no array: its members show it.
-                self._run_members(step, shown)
-                members = ()
-            # A view has no call: its values are there as soon as its input's are.
-            if step.node in calls:
-                _Calls([calls[step.node]], [step.node]).run()
-            for member in members:
-                if member.node.op is not None:  # the others are the executor's own
-                    shown.add(member.node, self.arrays_of(member.writes))
-
-    def _run_members(self, step: Step, shown: _InOrder) -> None:
-        """Run the steps that `step` stands for, in memory of their own."""
-        arrays: dict[int, Array] = {}
-        for member in step.members:
-            targets = [allocate(self._backend, spec.shape, spec.dtype) for spec in member.call.outputs]
-            temps = tuple([allocate(self._backend, temp.shape, temp.dtype) for temp in member.temps])
-            context = OpContext(
-                self._backend.xp, self._backend.special, self.streams.stream(0), self._backend, self._mode, temps
-            )
-            context.call = member.call
-            placed = self._laid if member.as_laid else self.arrays_of
-            inputs = [arrays[v] if v in arrays else placed((v,))[0] for v in member.reads]
-            arrays.update(zip(member.writes, targets, strict=True))
-            _Calls([member.compute.bound(member.node.params, context, inputs, targets)], [member.node]).run()
-            outputs = [
-                array if array.shape == self.plan.values[v].shape else logical(array, self.plan.values[v].spec.layout)
-                for v, array in zip(member.writes, targets, strict=True)
-            ]
-            shown.add(member.node, outputs)
 
     def backward(self, head_grads: Sequence[Array | None] = ()) -> None:
         """Compute the gradients, into the arrays given for them; again and again after one forward.
@@ -273,7 +228,7 @@ class BoundPlan:
 
     def arrays_of(self, values: Sequence[int]) -> list[Array]:
         """The arrays of values; None for those that the half that was bound does not use."""
-        return [None if value == UNWANTED else self._arrays[value] for value in values]
+        return self._placed.of(values)
 
     def _take_in(self, head_grads: Sequence[Array | None]) -> None:
         names = self.plan.graph.output_names
@@ -301,75 +256,16 @@ class BoundPlan:
 
     # -- binding ------------------------------------------------------------------------------------------------
 
-    def _array(self, number: int, value: Value) -> Array:
-        placed = self.plan.memory
-        assert placed is not None
-        if value.array is not None:
-            return self._external[value.array]
-        if value.part is not None:
-            base, begin = value.part
-            home = placed.home[base]
-            assert home is not None
-            return self._view(home + begin, value.shape, value.dtype)
-        home = placed.home[number]
-        if home is not None:
-            return self._placed(home, value.spec)
-        owner = placed.owner[number]
-        if owner is not None:
-            external = self.plan.values[owner].array
-            assert external is not None
-            array = self._external[external]
-            if array.dtype != value.dtype:
-                # NumPy views nothing as elements of another size: an empty array is one of its own.
-                array = array.view(value.dtype) if array.size else self._backend.empty(value.shape, value.dtype)
-            return array.reshape(value.shape)
-        return None
-
-    def _placed(self, home: int, spec: ArraySpec) -> Array:
-        """The array of a value at this place of the arena: one for all values that are there one after the other."""
-        if spec.layout == PLAIN:
-            return self._view(home, spec.shape, spec.dtype)
-        key = (home, spec.shape, spec.dtype, spec.layout)
-        array = self._views.get(key)
-        if array is None:
-            array = self._views[key] = logical(self._view(home, as_laid(spec), spec.dtype), spec.layout)
-        return array
-
-    def _view(self, offset: int, shape: tuple[int, ...], dtype: Any) -> Array:
-        """The array at this place of the arena: one for all values that are there one after the other."""
-        key = (offset, shape, dtype)
-        array = self._views.get(key)
-        if array is None:
-            array = self._views[key] = self._backend.view(self._arena, offset, shape, dtype)
-        return array
-
-    def _temp(self, step: Step, offsets: tuple[int, ...]) -> tuple[Array, ...]:
-        if step.packed:
-            return tuple(
-                [
-                    allocate(self._backend, temp.shape, temp.dtype)
-                    if k in step.packed
-                    else self._view(offset, temp.shape, temp.dtype)
-                    for k, (offset, temp) in enumerate(zip(offsets, step.temps, strict=True))
-                ]
-            )
-        key = (id(step.temps), offsets)
-        temp = self._temps.get(key)
-        if temp is None:
-            places = zip(offsets, step.temps, strict=True)
-            temp = self._temps[key] = tuple([self._view(offset, temp.shape, temp.dtype) for offset, temp in places])
-        return temp
-
     def _call(self, t: int, step: Step) -> Call:
         placed = self.plan.memory
         assert placed is not None
         arrays = self._arrays
-        temp = self._temp(step, placed.temps[t]) if step.temps else ()
+        temp = self._placed.temps(step, placed.temps[t]) if step.temps else ()
         context = self._context(t, step, temp, placed.inplace[t])
         inputs = [arrays[value] for value in step.reads]
         outputs = [None if value == UNWANTED else arrays[value] for value in step.writes]
         if step.as_laid:
-            inputs, outputs = self._laid(step.reads), self._laid(step.writes)
+            inputs, outputs = self._placed.laid(step.reads), self._placed.laid(step.writes)
         try:
             if context.alike is not None and self._apart:
                 return context.alike(inputs, outputs)
@@ -377,19 +273,9 @@ class BoundPlan:
         except Exception as error:
             raise at_node(error, step.node) from error
 
-    def _laid(self, values: Sequence[int]) -> list[Array]:
-        """The arrays of values as they lie in memory, one object for each; None for those that nobody wants."""
-        arrays = []
-        for value in values:
-            spec = None if value == UNWANTED else self.plan.values[value].spec
-            array = None if spec is None else self._arrays[value]
-            if spec is not None and spec.layout != PLAIN:
-                assert self.plan.memory is not None
-                home = self.plan.memory.home[value]
-                assert home is not None
-                array = self._view(home, as_laid(spec), spec.dtype)
-            arrays.append(array)
-        return arrays
+    def _monitored_context(self, temps: tuple[Array, ...]) -> OpContext:
+        backend = self._backend
+        return OpContext(backend.xp, backend.special, self.streams.stream(0), backend, self._mode, temps)
 
     def _context(self, t: int, step: Step, temp: tuple[Array, ...], shared: Mapping[int, int]) -> OpContext:
         """One for all steps that are alike, unless they have a state, draw, or leave something for backward."""
@@ -441,63 +327,6 @@ class BoundPlan:
             raise at_node(error, node) from error
 
 
-class _InOrder:
-    """Shows a monitor the outputs of nodes in one order, whatever the order they come in.
-
-    Args:
-        nodes: the nodes that will come, in the order to show them.
-        monitor: called with each output's name and array.
-    """
-
-    def __init__(self, nodes: Sequence[Node], monitor: Callable[[str, Array], None]) -> None:
-        self._nodes = nodes
-        self._next = 0
-        self._monitor = monitor
-        self._early: dict[Node, list[Array]] = {}
-
-    def add(self, node: Node, arrays: Sequence[Array]) -> None:
-        """Show the outputs of `node`, or note them until its turn: their arrays may be used for others meanwhile."""
-        if node is not self._nodes[self._next]:
-            self._early[node] = [array.copy() for array in arrays]
-            return
-        self._show(node, arrays)
-        while self._early and self._nodes[self._next] in self._early:
-            self._show(self._nodes[self._next], self._early.pop(self._nodes[self._next]))
-
-    def _show(self, node: Node, arrays: Sequence[Array]) -> None:
-        self._next += 1
-        for name, array in zip(node.output_names(), arrays, strict=True):
-            self._monitor(name, array)
-
-
-class _Calls:
-    """Prepared calls and, for errors, the node of each."""
-
-    __slots__ = ("calls", "nodes")
-
-    def __init__(self, calls: list[Call] | None = None, nodes: list[Node] | None = None) -> None:
-        self.calls: list[Call] = calls or []
-        self.nodes: list[Node] = nodes or []
-
-    def run(self) -> None:
-        call: Any = None
-        task = current()
-        # NaN and infinity are values like others here: no warnings.
-        with np.errstate(all="ignore"):
-            try:
-                if task is None:
-                    for call in self.calls:
-                        call()
-                    return
-                turn = task.turn or NO_TURN
-                for call in self.calls:
-                    call()
-                    if turn.wanted or task.stopped is not None:
-                        task.check()
-            except Exception as error:
-                raise at_node(error, self.nodes[self.calls.index(call)]) from error
-
-
 def _written_apart(arrays: Mapping[tuple[str, str | int], Array]) -> bool:
     """Whether none of the arrays that a plan writes outside its arena is in the memory of another; False in doubt."""
     owners: Counter[int] = Counter()
@@ -510,14 +339,3 @@ def _written_apart(arrays: Mapping[tuple[str, str | int], Array]) -> bool:
         if kind != "arg":
             written.append(id(owner))
     return all(owners[owner] == 1 for owner in written)
-
-
-def at_node(error: Exception, node: Node) -> MXNetError:
-    """`error`, raised inside an operator, with the name of its node."""
-    if isinstance(error, MemoryError):
-        error = OutOfMemoryError("memory: expected enough for this step, got none from the system: use smaller arrays")
-    if not isinstance(error, MXNetError):
-        error = device_error(error) or MXNetError(
-            f"the operator failed: {type(error).__name__}: {error}{user_line(error)}"
-        )
-    return error.at(node.name, node.op.name if node.op is not None else None, node.source)

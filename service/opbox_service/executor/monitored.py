@@ -1,0 +1,102 @@
+"""A forward run that shows a monitor each operator's outputs, in the graph's order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from opbox_ops.compute import Array, OpContext
+from opbox_ops.layout import logical
+from opbox_ops.node import Node
+
+from .allocation import allocate
+from .calls import Calls
+from .placed_arrays import PlacedArrays
+from .plan import Plan, Step
+
+__all__ = ["run_monitored"]
+
+
+def run_monitored(
+    plan: Plan,
+    forward: Calls,
+    placed: PlacedArrays,
+    context: Callable[[tuple[Array, ...]], OpContext],
+    monitor: Callable[[str, Array], None],
+) -> None:
+    """Run a plan's forward half.
+
+    Args:
+        plan, forward, placed: the plan, the calls of that half, and its arrays.
+        context: makes the context of a call that runs for the monitor alone, from its temporaries.
+        monitor: called after each operator with each output's name and array, which is valid during the call only.
+    """
+    calls = dict(zip(forward.nodes, forward.calls, strict=True))
+    steps = plan.steps[: plan.forward_steps]
+    nodes = [member.node for step in steps for member in step.members or (step,) if member.node.op is not None]
+    shown = _InOrder(sorted(nodes, key=plan.graph.index.__getitem__), monitor)
+    for step in steps:
+        members = step.members or (step,)
+        if any(placed.arrays[value] is None for member in step.members for value in member.writes):
+            # What the step computes on its way is in no array: its members show it.
+            _run_members(plan, step, placed, context, shown)
+            members = ()
+        # A view has no call: its values are there as soon as its input's are.
+        if step.node in calls:
+            Calls([calls[step.node]], [step.node]).run()
+        for member in members:
+            if member.node.op is not None:  # the others are the executor's own
+                shown.add(member.node, placed.of(member.writes))
+
+
+def _run_members(
+    plan: Plan,
+    step: Step,
+    placed: PlacedArrays,
+    context: Callable[[tuple[Array, ...]], OpContext],
+    shown: _InOrder,
+) -> None:
+    """Run the steps that `step` stands for, in memory of their own."""
+    arrays: dict[int, Array] = {}
+    for member in step.members:
+        targets = [allocate(placed.backend, spec.shape, spec.dtype) for spec in member.call.outputs]
+        temps = tuple([allocate(placed.backend, temp.shape, temp.dtype) for temp in member.temps])
+        ctx = context(temps)
+        ctx.call = member.call
+        outer = placed.laid if member.as_laid else placed.of
+        inputs = [arrays[v] if v in arrays else outer((v,))[0] for v in member.reads]
+        arrays.update(zip(member.writes, targets, strict=True))
+        Calls([member.compute.bound(member.node.params, ctx, inputs, targets)], [member.node]).run()
+        outputs = [
+            array if array.shape == plan.values[v].shape else logical(array, plan.values[v].spec.layout)
+            for v, array in zip(member.writes, targets, strict=True)
+        ]
+        shown.add(member.node, outputs)
+
+
+class _InOrder:
+    """Shows a monitor the outputs of nodes in one order, whatever the order they come in.
+
+    Args:
+        nodes: the nodes that will come, in the order to show them.
+        monitor: called with each output's name and array.
+    """
+
+    def __init__(self, nodes: Sequence[Node], monitor: Callable[[str, Array], None]) -> None:
+        self._nodes = nodes
+        self._next = 0
+        self._monitor = monitor
+        self._early: dict[Node, list[Array]] = {}
+
+    def add(self, node: Node, arrays: Sequence[Array]) -> None:
+        """Show the outputs of `node`, or note them until its turn: their arrays may be used for others meanwhile."""
+        if node is not self._nodes[self._next]:
+            self._early[node] = [array.copy() for array in arrays]
+            return
+        self._show(node, arrays)
+        while self._early and self._nodes[self._next] in self._early:
+            self._show(self._nodes[self._next], self._early.pop(self._nodes[self._next]))
+
+    def _show(self, node: Node, arrays: Sequence[Array]) -> None:
+        self._next += 1
+        for name, array in zip(node.output_names(), arrays, strict=True):
+            self._monitor(name, array)
