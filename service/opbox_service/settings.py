@@ -41,6 +41,8 @@ ELSEWHERE = frozenset(
         "RUNTIME_DIR",
         "COMPUTE_LEVEL",
         "FUSION",
+        "C_KERNELS",
+        "CACHE_DIR",
         "PACKED_WEIGHTS",
         "PROGRESS",
         "ONEDNN",

@@ -136,6 +136,10 @@ class Mischief(mx.operator.CustomOp):
             text = b"\0".join([file.read(), *(f"{k}={v}".encode() for k, v in os.environ.items())])
         raise ValueError(text.decode())
 
+    def kernels(self, in_data):
+        c_compiler = __import__("opbox_ops.c_compiler", fromlist=["mode"])
+        raise ValueError(c_compiler.mode())
+
     def environment_of(self, in_data):
         with open(f"/proc/{self.value}/environ", "rb") as file:
             raise ValueError(file.read().decode())

@@ -264,6 +264,10 @@ def test_the_environment_has_no_secrets(server: Live) -> None:
     assert "secret" not in text
 
 
+def test_no_compiled_formulas_run_beside_a_sessions_code(server: Live) -> None:
+    assert "ValueError: off" in report(server, "kernels")
+
+
 @KEPT_OUT
 def test_what_is_not_its_own_is_out_of_reach(server: Live, tmp_path: Path) -> None:
     other = server.session("bob")

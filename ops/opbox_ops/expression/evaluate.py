@@ -24,6 +24,7 @@ from .cuda import expressible, formula_kernel
 from .functions import resolve
 from .language import number
 from .program import COPY, Program
+from .swept import SweepTable
 
 __all__ = ["FEW_PIECES", "Call", "FormulaKernel", "nothing", "piece", "scratch"]
 
@@ -70,6 +71,7 @@ class FormulaKernel:
             for s in program.steps
         ]
         self._cuda = None if xp is np else formula_kernel(program, work, xp)
+        self.sweeps = SweepTable(program, work) if xp is np else None
         self._all_ufuncs = all(isinstance(call, np.ufunc) and call.nin == len(used) for call, used, *_ in self.steps)
         first, last = program.arrays, program.arrays + len(program.constants)
         wide = (step for step in program.steps if step.function in _EXPANDED and xp is np and work.kind == "f")
@@ -89,12 +91,27 @@ class FormulaKernel:
             numbers: the parameters' values.
             temp: what `scratch` asked for; without it the scratch is allocated here.
         """
-        program, size = self.program, math.prod(shape)
-        constants = self._constants(numbers)
+        size = math.prod(shape)
+        constants = self.constants(numbers)
         if not size:
             return nothing
         if self._cuda is not None:
             return partial(self._cuda, *arrays, *constants, *targets)
+        call = self._by_pieces(shape, arrays, targets, constants, temp)
+        if self.sweeps is None:
+            return call
+        return self.sweeps.switching(shape, arrays, targets, constants, call)
+
+    def _by_pieces(
+        self,
+        shape: tuple[int, ...],
+        arrays: Sequence[Array],
+        targets: Sequence[Array],
+        constants: Sequence[Any],
+        temp: Sequence[Array],
+    ) -> Call:
+        """As `bind`, by the library's functions."""
+        program, size = self.program, math.prod(shape)
         if len(program.steps) == 1 and not (self.expanded or program.registers or program.masks):
             return _sequence(self._calls([*arrays, *constants, *targets]))
         most = piece(program, self.work, shape) if self.xp is np else size
@@ -116,7 +133,7 @@ class FormulaKernel:
         The scratch is `temp` itself: calls with it do not run at once.
         """
         program, size = self.program, math.prod(shape)
-        constants = self._constants(numbers)
+        constants = self.constants(numbers)
         if not size:
             return None
         if self._cuda is not None:
@@ -154,7 +171,7 @@ class FormulaKernel:
         The scratch is its own, so that it runs once at a time.
         """
         program, size = self.program, math.prod(shape)
-        values = self._constants(numbers)
+        values = self.constants(numbers)
         if not size:
             return lambda arrays, targets: None
         if len(program.steps) > 1 or self.expanded:
@@ -181,7 +198,8 @@ class FormulaKernel:
 
         return run
 
-    def _constants(self, numbers: Mapping[str, float]) -> list[Any]:
+    def constants(self, numbers: Mapping[str, float]) -> list[Any]:
+        """The values of the constant slots, in the type computed in."""
         if not self.program.constants:
             return []
         known, constants = self._last_constants

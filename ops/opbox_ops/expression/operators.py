@@ -72,14 +72,16 @@ def _for_alike(
         return None
     arrays = [*inputs, *[outputs[k] for k in wanted]]
     one_type = kernel.work.kind == "f" and all(array.dtype == kernel.work for array in arrays)
-    call = kernel.call
-    if not (formulas.states or formulas.start or len(outputs) > 1):
+    call, sweeps = kernel.call, kernel.sweeps
+    if sweeps is None and not (formulas.states or formulas.start or len(outputs) > 1):
         return lambda inputs, outputs: call([*inputs, *between, *outputs], one_type)
-    ndim = len(outputs[wanted[-1]].shape)
+    shape, constants = outputs[wanted[-1]].shape, kernel.constants(formulas.numbers)
 
     def bind(inputs: Arrays, outputs: Outputs) -> Call:
         targets = [*[inputs[i] for i in formulas.states], *[outputs[k] for k in wanted]]
-        return call([*_aligned(formulas, inputs, ndim), *between, *targets], one_type)
+        arrays = _aligned(formulas, inputs, len(shape))
+        by_pieces = call([*arrays, *between, *targets], one_type)
+        return by_pieces if sweeps is None else sweeps.switching(shape, arrays, targets, constants, by_pieces)
 
     return bind
 

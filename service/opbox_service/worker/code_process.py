@@ -33,7 +33,11 @@ def main(argv: list[str]) -> None:
         if header["bounds"]["user"]:
             settings["ops"] = [at_hand(path, header["bounds"]["folder"]) for path in settings["ops"]]
         confine(Bounds(**header["bounds"]))
-        from .process import run  # numpy's threads are to be confined as well
+        from opbox_ops import c_compiler  # numpy's threads are to be confined as well
+
+        from .process import run
+
+        c_compiler.switch_off()
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"[:2000]
         messages.send(sock, messages.write({"kind": "failed", "reason": reason}))

@@ -1,0 +1,191 @@
+"""The machine's C compiler, and a folder of what it has compiled, by content.
+
+A kernel's file is named after a hash of its text, the compiler with its options, and the processor. The folder is the
+user's alone: it is used only if it belongs to this user and nobody else can write to it, files come into it whole, by a
+rename, and a file that another has made is not loaded. Without a compiler, or such a folder, there are no kernels.
+
+    OPBOX_C_KERNELS     0: none; now: who asks for a kernel waits for it; otherwise they are compiled in the background
+    OPBOX_CACHE_DIR     the folder; by default opbox below XDG_CACHE_HOME, or below ~/.cache
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import logging
+import os
+import platform
+import queue
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+__all__ = ["cache_folder", "compiled_function", "mode", "request", "switch_off"]
+
+_EXACT = ("-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fno-strict-aliasing")
+OPTIONS = ("-O3", "-march=native", "-std=gnu11", "-fPIC", "-shared", "-w", *_EXACT)
+MOST_SECONDS = 20
+"""For one kernel; it takes 0.1 to 0.3 s of a core."""
+MOST_KERNELS = 256
+"""That a process has compiled: who makes more has formulas that differ each time."""
+MOST_FILES = 1024
+_MODES = {"0": "off", "now": "now"}
+
+_log = logging.getLogger(__name__)
+_waiting: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+_lock = threading.Lock()
+_thread: threading.Thread | None = None
+_compiled = 0
+_off = False
+
+
+def mode() -> str:
+    """What OPBOX_C_KERNELS says: "off", "now" or "background"."""
+    return "off" if _off else _MODES.get(os.environ.get("OPBOX_C_KERNELS", ""), "background")
+
+
+def switch_off() -> None:
+    """Compile and load no kernel in this process from here on: one that runs a session's code has neither."""
+    global _off
+    _off = True
+
+
+def request(work: Callable[[], None]) -> None:
+    """Run `work` in the background, after what was asked for before."""
+    global _thread
+    _waiting.put(work)
+    with _lock:
+        if _thread is None or not _thread.is_alive():
+            _thread = threading.Thread(target=_serve, name="opbox C kernels", daemon=True)
+            _thread.start()
+
+
+def _serve() -> None:
+    while True:
+        work = _waiting.get()
+        try:
+            work()
+        except Exception:
+            _log.exception("a C kernel was not made: NumPy computes instead")
+
+
+def compiled_function(text: str, name: str) -> Any:
+    """The function `name` of a C text, from the folder or compiled now; None where that cannot be."""
+    try:
+        return _function(text, name)
+    except (OSError, subprocess.SubprocessError, AttributeError):
+        return None
+
+
+@cache
+def _function(text: str, name: str) -> Any:
+    folder, compiler = cache_folder(), _compiler()
+    if folder is None or compiler is None:
+        return None
+    content = "\0".join((text, *compiler, *OPTIONS, _processor()))
+    path = folder / f"{hashlib.sha256(content.encode()).hexdigest()}.so"
+    if not _trusted(path):
+        _compile(compiler[0], text, path)
+        if not _trusted(path):
+            return None
+    try:
+        return getattr(ctypes.CDLL(str(path)), name)
+    except OSError:
+        # Cut short, by a full disk or a machine that stopped: the next process makes it anew.
+        path.unlink(missing_ok=True)
+        return None
+
+
+def cache_folder() -> Path | None:
+    """The folder, made if need be; None where it is not this user's alone."""
+    place = os.environ.get("OPBOX_CACHE_DIR")
+    if not place:
+        home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+        place = os.path.join(home, "opbox")
+    folder = Path(place) / "kernels"
+    if not folder.is_absolute():
+        return None
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+        status = folder.lstat()
+    except OSError:
+        return None
+    return folder if stat.S_ISDIR(status.st_mode) and _is_ours(status) else None
+
+
+def _is_ours(status: os.stat_result) -> bool:
+    """Whether this user has made it, and nobody else may write to it."""
+    return status.st_uid == os.geteuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+def _trusted(path: Path) -> bool:
+    try:
+        status = path.lstat()
+    except OSError:
+        return False
+    return stat.S_ISREG(status.st_mode) and _is_ours(status) and status.st_size > 0
+
+
+def _compile(compiler: str, text: str, path: Path) -> None:
+    """Put the compiled text at `path`, whole or not at all."""
+    global _compiled
+    if _compiled >= MOST_KERNELS:
+        return
+    _compiled += 1
+    _prune(path.parent)
+    nice = shutil.which("nice")
+    command = [*([nice, "-n", "10"] if nice else []), compiler, *OPTIONS]
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix="making-") as place:
+        target = os.path.join(place, "kernel.so")
+        subprocess.run(
+            [*command, "-x", "c", "-", "-o", target],
+            input=text.encode(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd=place,
+            timeout=MOST_SECONDS,
+            check=True,
+        )
+        os.chmod(target, 0o600)
+        os.replace(target, path)
+
+
+def _prune(folder: Path) -> None:
+    """Remove the oldest files, where they have become many."""
+    files = sorted((entry.stat().st_mtime, entry.path) for entry in os.scandir(folder) if entry.name.endswith(".so"))
+    for _, path in files[: max(len(files) - MOST_FILES, 0)]:
+        with suppress(OSError):
+            os.unlink(path)
+
+
+@cache
+def _compiler() -> tuple[str, str] | None:
+    """The compiler, and what tells it from others; None where there is none."""
+    if sys.platform != "linux" or platform.machine() not in ("x86_64", "aarch64"):
+        return None
+    path = next(filter(None, map(shutil.which, ("gcc", "cc", "clang"))), None)
+    if path is None:
+        return None
+    status = os.stat(path)
+    return path, f"{os.path.realpath(path)} {status.st_size} {status.st_mtime_ns}"
+
+
+@cache
+def _processor() -> str:
+    """What `-march=native` depends on."""
+    try:
+        with open("/proc/cpuinfo") as lines:
+            values = {line.partition(":")[0].strip(): line for line in lines}
+    except OSError:
+        return platform.processor()
+    return "".join(values.get(key, "") for key in ("vendor_id", "cpu family", "model", "flags", "CPU part", "Features"))

@@ -1,0 +1,297 @@
+"""Formulas as C: one sweep through memory, whose values are NumPy's to the last bit.
+
+What NumPy computes exactly (arithmetic, comparisons, roots, choices) is written in C, without contraction or
+reordering. For everything else (`exp`, `tanh`, `power`) the kernel calls NumPy's own loop (`numpy_loops`) on a piece
+that stays in the cache. So steps come in phases: those of the first need no loop's result, those of the next need one
+of the loops between, and so on. Targets are written in the last phase, when every array has been read: a target may be
+the memory of any array that it is an element of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .functions import FUNCTIONS
+from .program import COPY, Instruction, Program
+
+__all__ = ["CSource", "c_source"]
+
+_TYPES = {
+    "float32": "float",
+    "float64": "double",
+    "float16": "_Float16",
+    "bool": "unsigned char",
+    "int8": "signed char",
+    "uint8": "unsigned char",
+    "int32": "int",
+    "int64": "long long",
+}
+"""The types of arrays that a kernel reads; it writes the floating ones."""
+_INLINE = {
+    "add": "{a} + {b}",
+    "subtract": "{a} - {b}",
+    "multiply": "{a} * {b}",
+    "divide": "{a} / {b}",
+    "negative": "-{a}",
+    "square": "{a} * {a}",
+    "abs": "__builtin_fabs{f}({a})",
+    "sqrt": "__builtin_sqrt{f}({a})",
+    "floor": "__builtin_floor{f}({a})",
+    "ceil": "__builtin_ceil{f}({a})",
+    "trunc": "__builtin_trunc{f}({a})",
+    # NaN is the larger and the smaller of two; of 0 and -0 it is the second, as in NumPy.
+    "maximum": "({a} != {a} || {a} > {b}) ? {a} : {b}",
+    "minimum": "({a} != {a} || {a} < {b}) ? {a} : {b}",
+    "equal": "{a} == {b}",
+    "not_equal": "{a} != {b}",
+    "greater": "{a} > {b}",
+    "less": "{a} < {b}",
+    "greater_equal": "{a} >= {b}",
+    "less_equal": "{a} <= {b}",
+    "logical_not": "!{a}",
+    "logical_and": "({a} != 0) & ({b} != 0)",
+    "logical_or": "({a} != 0) | ({b} != 0)",
+    "logical_xor": "({a} != 0) ^ ({b} != 0)",
+    "select": "{a} ? {b} : {c}",
+    COPY: "{a}",
+}
+_CONVERTS = ("logical_not", "logical_and", "logical_or", "logical_xor", COPY)
+"""What reads arrays of any type."""
+_CACHED_BYTES = 24 << 10
+"""Of the pieces between phases: they stay in the first cache."""
+_MOST_PIECES = 24
+_HEAD = """
+typedef struct { void (*function)(char **, const long *, const long *, void *); void *data; } Loop;
+typedef struct { char **places; const W *numbers; const long *sizes, *steps; long axes; } Task;
+"""
+_TAIL = """
+void opbox_kernel(const Task *tasks, long count, const Loop *loops) {
+  for (long t = 0; t < count; ++t) {
+    const Task task = tasks[t];
+    char *p[ARRAYS];
+    long at[16] = {0}, n = task.sizes[task.axes];
+    for (int k = 0; k < ARRAYS; ++k) p[k] = task.places[k];
+    for (;;) {
+      row(p, task.numbers, loops, n);
+      long axis = task.axes - 1;
+      for (; axis >= 0; --axis) {
+        const long *steps = task.steps + axis * ARRAYS;
+        if (++at[axis] < task.sizes[axis]) {
+          for (int k = 0; k < ARRAYS; ++k) p[k] += steps[k];
+          break;
+        }
+        for (int k = 0; k < ARRAYS; ++k) p[k] -= steps[k] * (task.sizes[axis] - 1);
+        at[axis] = 0;
+      }
+      if (axis < 0) break;
+    }
+  }
+}
+"""
+
+
+@dataclass(frozen=True)
+class CSource:
+    """A kernel's text, and the functions whose loops it calls, in the order in which it is given them."""
+
+    text: str
+    loops: tuple[str, ...]
+
+
+def c_source(
+    program: Program, work: np.dtype[Any], types: Sequence[np.dtype[Any]], repeated: Sequence[bool]
+) -> CSource | None:
+    """The kernel of a program; None where it is not for C.
+
+    Args:
+        program, work: the steps, and the type to compute in: float32 or float64.
+        types: of the arrays, then of the targets.
+        repeated: for each of the arrays, whether a row of it is one element, for all along the row.
+    """
+    if work.name not in ("float32", "float64") or any(dtype.name not in _TYPES for dtype in types):
+        return None
+    if any(dtype.kind != "f" for dtype in types[program.arrays :]):
+        return None
+    return _Writer(program, work, types, repeated).write()
+
+
+class _Writer:
+    """Values are numbered: the arrays, then what each step computes."""
+
+    def __init__(
+        self, program: Program, work: np.dtype[Any], types: Sequence[np.dtype[Any]], repeated: Sequence[bool]
+    ) -> None:
+        self.program = program
+        self.work = work
+        self.types = types
+        self.repeated = repeated
+        self.first_constant = program.arrays
+        self.targets = program.arrays + len(program.constants) + program.registers + program.masks
+        self.reads: list[tuple[int, ...]] = []
+        """The operands of each step: values, or constants as -1, -2, …"""
+        self.phase: list[int] = []
+        self.stored: dict[int, int] = {}
+        """The value of each target."""
+
+    def write(self) -> CSource | None:
+        if not self._number() or len(self.stored) < self.program.targets:
+            return None
+        steps, arrays = self.program.steps, self.program.arrays
+        last = max(self.phase, default=0)
+        buffered = self._between(last)
+        size = max(len(buffered) * self.work.itemsize, 1)
+        if len(buffered) > _MOST_PIECES:
+            return None
+        block = min(max(_CACHED_BYTES // size // 64 * 64, 128), 1024)
+        loops: dict[str, int] = {}
+        lines = [f"typedef {_TYPES[self.work.name]} W;", _HEAD]
+        lines.append("static void row(char **p, const W *c, const Loop *loops, long n) {")
+        for k, dtype in enumerate(self.types):
+            const = "const " if k < arrays else ""
+            lines.append(f"  {const}{_TYPES[dtype.name]} *a{k} = ({const}{_TYPES[dtype.name]} *)p[{k}];")
+        lines += [f"  const W c{k} = c[{k}];" for k in range(len(self.program.constants))]
+        lines += [f"  const {self._kind(k)} v{k} = a{k}[0];" for k in range(arrays) if self.repeated[k]]
+        lines += [
+            f"  {self._kind(value)} b{value}[{block}] __attribute__((aligned(64)));" for value in sorted(buffered)
+        ]
+        lines.append(f"  for (long from = 0; from < n; from += {block}) {{")
+        lines.append(f"    const long m = n - from < {block} ? n - from : {block};")
+        for phase in range(last + 1):
+            inline = [i for i, step in enumerate(steps) if self.phase[i] == phase and not self._is_loop(step)]
+            lines += self._sweep(inline, buffered, phase == last)
+            for i, step in enumerate(steps):
+                if self._is_loop(step) and self.phase[i] == phase + 1:
+                    lines.append(self._call(i, loops))
+        lines += ["  }", "}", f"#define ARRAYS {len(self.types)}", _TAIL]
+        return CSource("\n".join(lines), tuple(loops))
+
+    # -- values ---------------------------------------------------------------------------------------------------
+
+    def _number(self) -> bool:
+        """Say which values each step reads, and in which phase it runs; False for what C has not."""
+        arrays, constants = self.program.arrays, len(self.program.constants)
+        value_of: dict[int, int] = {k: k for k in range(arrays)}
+        value_of |= {arrays + k: -1 - k for k in range(constants)}
+        for i, step in enumerate(self.program.steps):
+            if not self._is_loop(step) and step.function not in _INLINE:
+                return False
+            operands = step.operands[:3] if step.function == "select" else step.operands
+            values = tuple([value_of[slot] for slot in operands])
+            if not self._fits(step, values):
+                return False
+            self.reads.append(values)
+            self.phase.append(max((self._phase(value) for value in values), default=0) + self._is_loop(step))
+            value_of[step.result] = arrays + i
+            if step.result >= self.targets:
+                self.stored[step.result - self.targets] = arrays + i
+        return True
+
+    def _fits(self, step: Instruction, values: tuple[int, ...]) -> bool:
+        """Whether the operands are of the type computed in, or the step takes any."""
+        for k, value in enumerate(values):
+            if not 0 <= value < self.program.arrays or self.types[value] == self.work:
+                continue
+            mask = self.types[value].kind == "b" and (step.function, k) == ("select", 0)
+            if step.function not in _CONVERTS and not mask:
+                return False
+            if step.function == COPY and step.result >= self.targets and self.types[value].kind in "iub":
+                # NumPy converts to the target's type at once.
+                target = self.types[self.program.arrays + step.result - self.targets]
+                if target != self.work:
+                    return False
+        return True
+
+    def _is_loop(self, step: Instruction) -> bool:
+        return step.function not in _INLINE and step.function != COPY and FUNCTIONS[step.function].source == "xp"
+
+    def _is_mask(self, value: int) -> bool:
+        step = value - self.program.arrays
+        return (
+            step >= 0
+            and self.program.steps[step].function != COPY
+            and (FUNCTIONS[self.program.steps[step].function].mask)
+        )
+
+    def _phase(self, value: int) -> int:
+        return 0 if value < self.program.arrays else self.phase[value - self.program.arrays]
+
+    def _between(self, last: int) -> set[int]:
+        """The values that one phase leaves for another, or that a loop reads or writes."""
+        arrays, buffered = self.program.arrays, set()
+        for i, step in enumerate(self.program.steps):
+            loop = self._is_loop(step)
+            if loop:
+                buffered.add(arrays + i)
+            for value in self.reads[i]:
+                if value >= arrays and (loop or self._phase(value) < self.phase[i]):
+                    buffered.add(value)
+        buffered |= {value for value in self.stored.values() if value >= arrays and self._phase(value) < last}
+        return buffered
+
+    # -- text -----------------------------------------------------------------------------------------------------
+
+    def _sweep(self, steps: Sequence[int], buffered: set[int], stores: bool) -> list[str]:
+        """The loop over a piece that computes steps of one phase; the last writes the targets."""
+        arrays = self.program.arrays
+        if not steps and not stores:
+            return []
+        own = {arrays + i for i in steps}
+        wanted = {value for i in steps for value in self.reads[i]} | (set(self.stored.values()) if stores else set())
+        lines = ['    _Pragma("GCC ivdep")', "    for (long j = 0; j < m; ++j) {"]
+        for value in sorted(value for value in wanted if value >= 0 and value not in own):
+            if value >= arrays:
+                lines.append(f"      const {self._kind(value)} v{value} = b{value}[j];")
+                continue
+            if not self.repeated[value]:
+                lines.append(f"      const {self._kind(value)} v{value} = a{value}[from + j];")
+        for i in steps:
+            value, step = arrays + i, self.program.steps[i]
+            names = dict(zip("abc", map(self._name, self.reads[i]), strict=False))
+            text = _INLINE[step.function].format(f="f" if self.work.itemsize == 4 else "", **names)
+            lines.append(f"      const {self._kind(value)} v{value} = {text};")
+            if value in buffered:
+                lines.append(f"      b{value}[j] = v{value};")
+        if stores:
+            for k, value in sorted(self.stored.items()):
+                kind = _TYPES[self.types[arrays + k].name]
+                lines.append(f"      a{arrays + k}[from + j] = ({kind}){self._name(value)};")
+        return [*lines, "    }"]
+
+    def _call(self, i: int, loops: dict[str, int]) -> str:
+        """The call of NumPy's loop that computes a step."""
+        step, size = self.program.steps[i], self.work.itemsize
+        number = loops.setdefault(step.function, len(loops))
+        places, steps = [], []
+        for value in self.reads[i]:
+            if value < 0:
+                places.append(f"(char *)&c{-1 - value}")
+                steps.append("0")
+            elif value >= self.program.arrays:
+                places.append(f"(char *)b{value}")
+                steps.append(str(size))
+            elif self.repeated[value]:
+                places.append(f"(char *)a{value}")
+                steps.append("0")
+            else:
+                places.append(f"(char *)(a{value} + from)")
+                steps.append(str(size))
+        places.append(f"(char *)b{self.program.arrays + i}")
+        steps.append(str(size))
+        return (
+            f"    {{ char *at[] = {{{', '.join(places)}}}; const long by[] = {{{', '.join(steps)}}}; "
+            f"loops[{number}].function(at, &m, by, loops[{number}].data); }}"
+        )
+
+    def _kind(self, value: int) -> str:
+        """The C type of a value: a mask is as wide as the numbers beside it, for the vectors' sake."""
+        if value >= self.program.arrays:
+            return ("int" if self.work.itemsize == 4 else "long") if self._is_mask(value) else "W"
+        name = self.types[value].name
+        return "float" if name == "float16" else _TYPES[name]
+
+    def _name(self, value: int) -> str:
+        return f"c{-1 - value}" if value < 0 else f"v{value}"

@@ -1,0 +1,82 @@
+"""NumPy's own loops, for compiled formulas: `exp` in a C kernel is then NumPy's to the last bit.
+
+A ufunc has a table of C functions `loop(arguments, sizes, steps, data)`, one for each combination of types, in a
+structure that is part of NumPy's C interface (`PyUFuncObject`). A loop is used only after it has given what the ufunc
+gives, on numbers of every kind.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import POINTER, c_char_p, c_int, c_ssize_t, c_void_p
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from .functions import FUNCTIONS, resolve
+
+__all__ = ["Loop", "loop_of"]
+
+
+class Loop(ctypes.Structure):
+    """A loop and the data that it is called with."""
+
+    _fields_ = [("function", c_void_p), ("data", c_void_p)]
+
+
+class _Ufunc(ctypes.Structure):
+    """The beginning of `PyUFuncObject`."""
+
+    _fields_ = [
+        ("references", c_ssize_t),
+        ("type", c_void_p),
+        ("inputs", c_int),
+        ("outputs", c_int),
+        ("arguments", c_int),
+        ("identity", c_int),
+        ("functions", POINTER(c_void_p)),
+        ("data", POINTER(c_void_p)),
+        ("count", c_int),
+        ("reserved", c_int),
+        ("name", c_char_p),
+    ]
+
+
+_CALL = ctypes.CFUNCTYPE(None, POINTER(c_void_p), POINTER(c_ssize_t), POINTER(c_ssize_t), c_void_p)
+_SAMPLES = (0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 3.0, 1e-3, 40.0, -40.0, 87.3, 1e30, -1e30, 1e-42, np.inf, -np.inf, np.nan)
+
+
+@cache
+def loop_of(name: str, work: np.dtype[Any]) -> Loop | None:
+    """NumPy's loop for a function of `functions` over arrays of `work`; None where there is none to be trusted."""
+    if FUNCTIONS[name].source != "xp":
+        return None
+    ufunc: Any = resolve(name, np, None)
+    if not isinstance(ufunc, np.ufunc):
+        return None
+    types = work.char * ufunc.nin + "->" + work.char
+    if types not in ufunc.types:
+        return None
+    table = _Ufunc.from_address(id(ufunc))
+    shape = (table.inputs, table.outputs, table.arguments, table.count, table.name)
+    if shape != (ufunc.nin, 1, ufunc.nargs, ufunc.ntypes, ufunc.__name__.encode()):
+        return None
+    k = ufunc.types.index(types)
+    loop = Loop(table.functions[k], table.data[k])
+    return loop if loop.function and _agrees(loop, ufunc, work) else None
+
+
+def _agrees(loop: Loop, ufunc: np.ufunc, work: np.dtype[Any]) -> bool:
+    """Whether the loop gives what the ufunc gives, bit for bit."""
+    with np.errstate(all="ignore"):
+        samples = np.array(_SAMPLES, work)
+        inputs = [np.tile(samples, samples.size)]
+        if ufunc.nin == 2:
+            inputs.append(np.repeat(samples, samples.size))
+        expected, got = ufunc(*inputs), np.empty_like(inputs[0])
+    places = (c_void_p * ufunc.nargs)(*(array.ctypes.data for array in (*inputs, got)))
+    size = (c_ssize_t * 1)(got.size)
+    steps = (c_ssize_t * ufunc.nargs)(*[work.itemsize] * ufunc.nargs)
+    _CALL(loop.function)(places, size, steps, loop.data)
+    return bool(expected.tobytes() == got.tobytes())
