@@ -1,4 +1,4 @@
-"""The type that sums, products and means are added up in."""
+"""The type that sums, products and means are added up in, and arrays of it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["accumulation_type"]
+__all__ = ["accumulation_type", "widened"]
 
 
 def accumulation_type(dtype: Any) -> np.dtype[Any]:
@@ -18,3 +18,11 @@ def accumulation_type(dtype: Any) -> np.dtype[Any]:
     """
     dtype = np.dtype(dtype)
     return np.dtype(np.float32) if dtype.kind not in "iub" and dtype.itemsize < 4 else dtype
+
+
+def widened(array: Any, wide: Any) -> Any:
+    """The array, or `wide` with its values where the types differ: NumPy would convert it in memory of its own."""
+    if array.dtype == wide.dtype:
+        return array
+    wide[...] = array
+    return wide

@@ -36,13 +36,13 @@ ALLOCATE = {
     "index": "_backward_sort argsort sort topk",
     "linalg": "_backward_batch_dot",
     "matrices": (
-        "_backward_linalg_det _backward_linalg_extracttrian "
+        "_backward_linalg_det "
         "_backward_linalg_gelqf _backward_linalg_inverse "
-        "_backward_linalg_maketrian _backward_linalg_potrf _backward_linalg_potri "
-        "_backward_linalg_slogdet _backward_linalg_sumlogdiag _backward_linalg_syevd "
-        "_backward_linalg_trmm _backward_linalg_trsm _linalg_det _linalg_extracttrian "
-        "_linalg_gelqf _linalg_inverse _linalg_maketrian "
-        "_linalg_potrf _linalg_potri _linalg_slogdet _linalg_sumlogdiag _linalg_syevd _linalg_trmm "
+        "_backward_linalg_potrf _backward_linalg_potri "
+        "_backward_linalg_slogdet _backward_linalg_syevd "
+        "_backward_linalg_trmm _backward_linalg_trsm _linalg_det "
+        "_linalg_gelqf _linalg_inverse "
+        "_linalg_potrf _linalg_potri _linalg_slogdet _linalg_syevd "
         "_linalg_trsm"
     ),
     "multibox": "_contrib_MultiBoxDetection _contrib_MultiBoxPrior _contrib_MultiBoxTarget",

@@ -13,9 +13,9 @@ A and out (…, n, n), n at least 1; sumlogdiag's out is (…), of a single matr
 
 from __future__ import annotations
 
-from ..compute import Arrays, OpContext, Outputs
+from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..gradient import backward_node, grad_use_in
-from ..infer import ShapeList
+from ..infer import ShapeList, size_of
 from ..node import Entry, Node
 from ..params import NoParams
 from ..registry import register, register_backward
@@ -96,15 +96,26 @@ def _(p: NoParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     ctx.xp.negative(ctx.xp.tril(product), out=out)
 
 
-@sumlogdiag.compute(allocates="the logarithms, before they are summed")
+def _diagonals(matrices: Array) -> Array:
+    """The diagonals (m, n) of matrices (…, n, n), as a view."""
+    n = matrices.shape[-1]
+    return matrices.reshape(size_of(matrices.shape[:-2]), n * n)[:, :: n + 1]
+
+
+def _logarithms(p: NoParams, call: CallSpec) -> list[Temp]:
+    shape = call.inputs[0].shape
+    return [Temp((size_of(shape[:-2]), shape[-1]), call.inputs[0].dtype)]
+
+
+@sumlogdiag.compute(temps=_logarithms)
 def _(p: NoParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    (a,), (out,) = inputs, outputs
-    ctx.xp.log(a.diagonal(axis1=-2, axis2=-1)).sum(axis=-1, out=out.reshape(a.shape[:-2]))
+    (a,), (out,), (logarithms,) = inputs, outputs, ctx.temp
+    ctx.xp.log(_diagonals(a), out=logarithms)
+    logarithms.sum(axis=-1, out=out.reshape(-1))
 
 
-@sumlogdiag_backward.compute(allocates="the diagonal's numbers, before they are laid on it")
+@sumlogdiag_backward.compute()
 def _(p: NoParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     (g, a), (out,) = inputs, outputs
-    side = ctx.xp.arange(a.shape[-1])
     out.fill(0)
-    out[..., side, side] = g.reshape(*a.shape[:-2], 1) / a.diagonal(axis1=-2, axis2=-1)
+    ctx.xp.divide(g.reshape(-1, 1), _diagonals(a), out=_diagonals(out))

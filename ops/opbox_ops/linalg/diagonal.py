@@ -20,17 +20,21 @@ from typing import Any, TypeAlias
 
 from opbox_protocol.errors import ShapeError
 
-from ..compute import Array, Arrays, OpContext, Outputs
+from ..compute import Array, Arrays, ArraySpec, OpContext, Outputs, Temp
 from ..gradient import grad_use_none
-from ..infer import Shape, ShapeList, canonical_axis, show_shape
+from ..index.counting import count_up
+from ..index.positions import take_rows
+from ..infer import Shape, ShapeList, canonical_axis, show_shape, size_of
 from ..params import Bool, Field, Int, Params
 from ..registry import register, register_backward
 from .matrix import real_types, square
 
-Take: TypeAlias = "Callable[[Any, Any, Array, Array], None]"
-"""`(xp, p, matrices, packed)`: write what is taken from the matrices."""
-Lay: TypeAlias = "Callable[[Any, Any, Array, Array], None]"
-"""`(xp, p, packed, matrices)`: write the matrices, which are 0 beside what is packed."""
+Take: TypeAlias = "Callable[[Any, Any, Array, Array, Arrays], None]"
+"""`(xp, p, matrices, packed, room)`: write what is taken from the matrices."""
+Lay: TypeAlias = "Callable[[Any, Any, Array, Array, Arrays], None]"
+"""`(xp, p, packed, matrices, room)`: write the matrices, which are 0 beside what is packed."""
+Room: TypeAlias = "Callable[[ArraySpec], list[Temp]]"
+"""From what is packed to the arrays that `Take` and `Lay` work in."""
 
 
 class DiagonalParams(Params):
@@ -47,35 +51,60 @@ class DiagParams(Params):
     axis2: Int = Field(1, description="The axis that counts the columns.")
 
 
-def _take_diagonal(xp: Any, p: DiagonalParams, matrices: Array, packed: Array) -> None:
+def _take_diagonal(xp: Any, p: DiagonalParams, matrices: Array, packed: Array, room: Arrays) -> None:
     packed[...] = matrices.diagonal(p.offset, -2, -1)
 
 
-def _lay_diagonal(xp: Any, p: DiagonalParams, packed: Array, matrices: Array) -> None:
+def _lay_diagonal(xp: Any, p: DiagonalParams, packed: Array, matrices: Array, room: Arrays) -> None:
     _lay(xp, p.offset, packed, matrices)
 
 
-def _triangle(xp: Any, p: TriangleParams, count: int) -> tuple[Array, Array]:
-    """Rows and columns of a triangle's `count` numbers: row i of the packed lower triangle has i + 1 of them."""
-    lines = _lines(count)
-    index = xp.arange(count)
-    sizes = xp.arange(lines + 1)
-    line = xp.searchsorted(sizes * (sizes + 1) // 2, index, side="right") - 1
-    place = index - line * (line + 1) // 2
-    if p.offset < 0 or (p.offset == 0 and p.lower):
-        return line - p.offset, place
-    return place, line + p.offset
+def _triangle(xp: Any, p: TriangleParams, side: int, room: Arrays) -> Array:
+    """Where a triangle's numbers lie in a matrix (side, side): line i of the packed lower triangle has i + 1 of them.
+
+    Number k is in the line (sqrt(8 k + 1) - 1) / 2, rounded down: exact up to 2^50 numbers.
+    """
+    cells, line, place, root = room
+    count_up(xp, place)
+    root[...] = place
+    root *= 8
+    root += 1
+    xp.sqrt(root, out=root)
+    root -= 1
+    root /= 2
+    line[...] = root
+    xp.add(line, 1, out=cells)
+    cells *= line
+    cells //= 2
+    place -= cells
+    rows, columns = (line, place) if p.offset < 0 or (p.offset == 0 and p.lower) else (place, line)
+    xp.multiply(rows, side, out=cells)
+    cells += columns
+    cells += p.offset if p.offset > 0 else -p.offset * side
+    return cells
 
 
-def _take_triangle(xp: Any, p: TriangleParams, matrices: Array, packed: Array) -> None:
-    rows, columns = _triangle(xp, p, packed.shape[-1])
-    packed[...] = matrices[..., rows, columns]
+def _triangle_room(packed: ArraySpec) -> list[Temp]:
+    """What `_triangle` writes and works in."""
+    count = packed.shape[-1:]
+    return [Temp(count, "int64"), Temp(count, "int64"), Temp(count, "int64"), Temp(count, "float64")]
 
 
-def _lay_triangle(xp: Any, p: TriangleParams, packed: Array, matrices: Array) -> None:
-    rows, columns = _triangle(xp, p, packed.shape[-1])
-    matrices.fill(0)
-    matrices[..., rows, columns] = packed
+def _flat(matrices: Array) -> Array:
+    """Matrices (…, n, n) as rows (m, n * n)."""
+    batch = size_of(matrices.shape[:-2])
+    return matrices.reshape(batch, matrices.shape[-1] ** 2)
+
+
+def _take_triangle(xp: Any, p: TriangleParams, matrices: Array, packed: Array, room: Arrays) -> None:
+    flat, cells = _flat(matrices), _triangle(xp, p, matrices.shape[-1], room)
+    take_rows(xp, flat, cells, packed.reshape(len(flat), len(cells)), axis=1)
+
+
+def _lay_triangle(xp: Any, p: TriangleParams, packed: Array, matrices: Array, room: Arrays) -> None:
+    flat, cells = _flat(matrices), _triangle(xp, p, matrices.shape[-1], room)
+    flat.fill(0)
+    flat[:, cells] = packed.reshape(len(flat), len(cells))
 
 
 def _lines(count: int) -> int:
@@ -119,7 +148,7 @@ def _laid(p: Any, packed: Shape, side: Callable[[int], int]) -> Shape:
 
 
 def _declare(
-    what: str, params: type[Params], take: Take, lay: Lay, size: Any, side: Any, docs: tuple[str, str], allocates: str
+    what: str, params: type[Params], take: Take, lay: Lay, size: Any, side: Any, docs: tuple[str, str], room: Room
 ) -> None:
     extract = register(f"_linalg_extract{what}", params, inputs=("A",), aliases=(f"linalg_extract{what}",), doc=docs[0])
     make = register(f"_linalg_make{what}", params, inputs=("A",), aliases=(f"linalg_make{what}",), doc=docs[1])
@@ -140,15 +169,15 @@ def _declare(
         outs.merge(0, _laid(p, ins[0], side))
         ins.merge(0, _taken(p, square(outs, 0), size, empty=True))
 
-    @extract.compute(allocates=allocates)
-    @make_backward.compute(allocates=allocates)
+    @extract.compute(temps=lambda p, call: room(call.outputs[0]))
+    @make_backward.compute(temps=lambda p, call: room(call.outputs[0]))
     def _(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-        take(ctx.xp, p, inputs[0], outputs[0])
+        take(ctx.xp, p, inputs[0], outputs[0], ctx.temp)
 
-    @make.compute(allocates=allocates)
-    @extract_backward.compute(allocates=allocates)
+    @make.compute(temps=lambda p, call: room(call.inputs[0]))
+    @extract_backward.compute(temps=lambda p, call: room(call.inputs[0]))
     def _(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-        lay(ctx.xp, p, inputs[0], outputs[0])
+        lay(ctx.xp, p, inputs[0], outputs[0], ctx.temp)
 
 
 _declare(
@@ -159,7 +188,7 @@ _declare(
     _diagonal_size,
     _diagonal_size,
     ("A diagonal of square matrices.", "Square matrices with A on a diagonal."),
-    allocates="",
+    room=lambda packed: [],
 )
 _declare(
     "trian",
@@ -169,7 +198,7 @@ _declare(
     _triangle_size,
     _triangle_side,
     ("A triangle of square matrices, packed.", "Square matrices with a packed triangle unpacked."),
-    allocates="the positions",
+    room=_triangle_room,
 )
 
 diag = register("diag", DiagParams, doc="A diagonal of an array, or the matrix with a vector on a diagonal.")

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from math import prod
 
-from ..compute import Arrays, OpContext, Outputs
+from ..compute import Arrays, CallSpec, OpContext, Outputs, Temp
 from ..gradient import grad_use_in
-from ..infer import ShapeList
+from ..infer import ShapeList, size_of
 from ..params import Count, Field, Params
 from ..registry import Variadic, register, register_backward
 from .matrix import real_types
@@ -45,16 +45,35 @@ def _(p: KhatriRaoParams, ins: ShapeList, outs: ShapeList) -> None:
         ins.merge(rows.index(-1), (out[0] // known, columns))
 
 
-@op.compute(allocates="all but the last of several products")
+def _products(p: KhatriRaoParams, call: CallSpec) -> list[Temp]:
+    """Two arrays for the products of fewer arguments, which are made of each other."""
+    out, (*_, last) = call.outputs[0], call.inputs
+    few = size_of(out.shape) // max(last.shape[0], 1)
+    return [Temp((few if p.num_args > 2 else 0,), out.dtype), Temp((few if p.num_args > 3 else 0,), out.dtype)]
+
+
+@op.compute(temps=_products)
 def _(p: KhatriRaoParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    columns = outputs[0].shape[1]
-    product = inputs[0]
-    for matrix in inputs[1:]:
-        product = (product[:, None] * matrix).reshape(len(product) * len(matrix), columns)
-    outputs[0][...] = product
+    out, product = outputs[0], inputs[0]
+    if not out.size or len(inputs) == 1:
+        out[...] = product if out.size else 0
+        return
+    for number, matrix in enumerate(inputs[1:], 1):
+        shape = len(product), len(matrix), out.shape[1]
+        room = out if number == len(inputs) - 1 else ctx.temp[(number - 1) % 2]
+        target = room.reshape(-1)[: size_of(shape)].reshape(shape)
+        ctx.xp.multiply(product[:, None], matrix, out=target)
+        product = target.reshape(-1, out.shape[1])
 
 
-@backward.compute(allocates="the products of the other arguments")
+def _sums(p: KhatriRaoParams, call: CallSpec) -> list[Temp]:
+    """The product with an argument, and the two arrays that it is summed into by turns."""
+    gout, *matrices = call.inputs
+    size, least = size_of(gout.shape), max(min((matrix.shape[0] for matrix in matrices), default=1), 1)
+    return [Temp((n,), gout.dtype) for n in (size, size // least, size // least)] if len(matrices) > 1 else []
+
+
+@backward.compute(temps=_sums)
 def _(p: KhatriRaoParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     gout, *matrices = inputs
     rows = [len(matrix) for matrix in matrices]
@@ -66,5 +85,8 @@ def _(p: KhatriRaoParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> N
             for k in reversed(range(count)):
                 if k != i:
                     factor = matrices[k].reshape(rows[k], *(1,) * (total.ndim - 2 - k), gout.shape[-1])
-                    total = (total * factor).sum(axis=k)
+                    whole, summed = ctx.temp[0], ctx.temp[1 + k % 2]
+                    product = ctx.xp.multiply(total, factor, out=whole[: total.size].reshape(total.shape))
+                    shape = (*total.shape[:k], *total.shape[k + 1 :])
+                    total = product.sum(axis=k, out=summed[: size_of(shape)].reshape(shape))
             out[...] = total

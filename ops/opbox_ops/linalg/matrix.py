@@ -14,7 +14,8 @@ import scipy.linalg
 
 from opbox_protocol.errors import BadRequestError, ShapeError
 
-from ..compute import Array
+from ..compute import Array, Arrays, ArraySpec, Temp
+from ..index.counting import count_up
 from ..infer import Shape, ShapeList, TypeList, all_same_type, show_shape
 from .dot import first_known
 
@@ -29,7 +30,9 @@ __all__ = [
     "solve_triangular",
     "square",
     "triangle",
+    "triangle_room",
     "turned",
+    "write_triangle",
 ]
 
 ALLOCATES = "the library's factorisations and solvers make their results themselves"
@@ -81,6 +84,22 @@ def turned(array: Array) -> Array:
 def triangle(xp: Any, array: Array, lower: bool = True) -> Array:
     """A copy with zeros above the diagonal, or below it."""
     return xp.tril(array) if lower else xp.triu(array)
+
+
+def triangle_room(matrices: ArraySpec) -> list[Temp]:
+    """What `write_triangle` works in."""
+    n = matrices.shape[-1]
+    return [Temp((n,), "int64"), Temp((n, n), "bool")]
+
+
+def write_triangle(xp: Any, matrices: Array, lower: bool, room: Arrays, out: Array) -> Array:
+    """Write one triangle of the matrices to `out`, and zeros beside it."""
+    numbers, inside = room
+    count_up(xp, numbers)
+    (xp.greater_equal if lower else xp.less_equal)(numbers[:, None], numbers, out=inside)
+    out.fill(0)
+    xp.copyto(out, matrices, where=inside)
+    return out
 
 
 def mirrored(xp: Any, array: Array) -> Array:

@@ -12,13 +12,23 @@ transposes with `transpose`.
 
 from __future__ import annotations
 
-from ..compute import Array, Arrays, OpContext, Outputs
+from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..gradient import backward_node, grad_use_in
 from ..infer import ShapeList
 from ..node import Entry, Node
 from ..params import Bool, Field, Float, Params
 from ..registry import register, register_backward
-from .matrix import ALLOCATES, any_batch, real_types, solve_triangular, square, triangle, turned
+from .matrix import (
+    ALLOCATES,
+    any_batch,
+    real_types,
+    solve_triangular,
+    square,
+    triangle,
+    triangle_room,
+    turned,
+    write_triangle,
+)
 
 
 class TriangularParams(Params):
@@ -70,23 +80,31 @@ def _(p: TriangularParams, ins: ShapeList, outs: ShapeList) -> None:
             a = square(ins, 0)
 
 
-@trmm.compute(allocates="A's triangle is copied")
+def _part(p: TriangularParams, call: CallSpec) -> list[Temp]:
+    """A's triangle."""
+    a = call.inputs[-2]
+    return [*triangle_room(a), Temp(a.shape, a.dtype)]
+
+
+@trmm.compute(temps=_part)
 def _(p: TriangularParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    (a, b), (out,) = inputs, outputs
-    part = triangle(ctx.xp, a, p.lower)
+    (a, b), (out,), (*room, part) = inputs, outputs, ctx.temp
+    write_triangle(ctx.xp, a, p.lower, room, part)
     part = turned(part) if p.transpose else part
     ctx.xp.matmul(*((b, part) if p.rightside else (part, b)), out=out)
     out *= p.alpha
 
 
-@trmm_backward.compute(allocates="the product is made whole before a triangle of it is taken")
+@trmm_backward.compute(temps=_part)
 def _(p: TriangularParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    (g, a, b), (ga, gb) = inputs, outputs
+    xp, (g, a, b), (ga, gb), (*room, part) = ctx.xp, inputs, outputs, ctx.temp
     if ga is not None:
-        product = turned(b) @ g if p.rightside else g @ turned(b)
-        ga[...] = p.alpha * triangle(ctx.xp, turned(product) if p.transpose else product, p.lower)
+        # The product is made whole before a triangle of it is taken.
+        xp.matmul(*((turned(b), g) if p.rightside else (g, turned(b))), out=part)
+        write_triangle(xp, turned(part) if p.transpose else part, p.lower, room, ga)
+        ga *= p.alpha
     if gb is not None:
-        part = triangle(ctx.xp, a, p.lower)
+        write_triangle(xp, a, p.lower, room, part)
         part = part if p.transpose else turned(part)
         ctx.xp.matmul(*((g, part) if p.rightside else (part, g)), out=gb)
         gb *= p.alpha

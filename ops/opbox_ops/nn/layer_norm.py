@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..accumulation import accumulation_type
+from ..accumulation import accumulation_type, widened
 from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
 from ..gradient import backward_node
 from ..infer import ShapeList, TypeList, canonical_axis
 from ..node import Entry, Node
 from ..params import Bool, Field, Float, Int, Params
 from ..registry import Slot, register, register_backward, when
-from .standardise import Work, gradient, standardise, widened
+from .standardise import Work, gradient, standardise
 
 
 class LayerNormParams(Params):

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from ..accumulation import widened
 from ..compute import Array
 
-__all__ = ["Work", "gradient", "standardise", "widened"]
+__all__ = ["Work", "gradient", "standardise"]
 
 
 class Work(NamedTuple):
@@ -27,14 +28,6 @@ class Work(NamedTuple):
     product: Array
     mean: Array
     std: Array
-
-
-def widened(array: Array, wide: Array) -> Array:
-    """The array, or `wide` with its values where the types differ: NumPy would convert it in memory of its own."""
-    if array.dtype == wide.dtype:
-        return array
-    wide[...] = array
-    return wide
 
 
 def standardise(xp: Any, data: Array, eps: float, work: Work) -> None:

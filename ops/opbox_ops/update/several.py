@@ -20,7 +20,7 @@ from typing import Any
 
 from opbox_protocol.errors import ParamError
 
-from ..accumulation import accumulation_type
+from ..accumulation import accumulation_type, widened
 from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..infer import ShapeList, TypeList, size_of
 from ..params import Bool, Count, Field, Float, FloatTuple, Params, Shape
@@ -128,7 +128,6 @@ class Family:
         states: names of a weight's states.
         last: names of the inputs after all weights', and whether each has a number for each weight (or one for all).
         step: one weight's step.
-        reads_halves: whether it reads half precision that is not the gradient, with a float32 copy too.
     """
 
     name: str
@@ -138,18 +137,16 @@ class Family:
     states: tuple[str, ...]
     step: UpdateFunction
     last: tuple[str, ...] = ()
-    reads_halves: bool = False
 
 
 SGD_LISTS = ("lrs", "wds")
-_HALVES = "arrays of half precision are converted as they are read"
 LAMB_LISTS = ("learning_rates", "wds", "step_count")
 TABLE = (
     Family("multi_{mp}sgd_update", MultiSgdParams, "num_weights", SGD_LISTS, (), _sgd),
     Family("multi_{mp}sgd_mom_update", MultiMomentumParams, "num_weights", SGD_LISTS, ("mom",), _sgd),
     Family("preloaded_multi_{mp}sgd_update", PreloadedSgdParams, "num_weights", (), (), _sgd, SGD_LISTS),
     Family("preloaded_multi_{mp}sgd_mom_update", PreloadedMomentumParams, "num_weights", (), ("mom",), _sgd, SGD_LISTS),
-    Family("_multi_{mp}lamb_update", LambParams, "num_tensors", LAMB_LISTS, ("mean", "var"), _lamb, (), True),
+    Family("_multi_{mp}lamb_update", LambParams, "num_tensors", LAMB_LISTS, ("mean", "var"), _lamb),
     Family(
         "_multi_{mp}adamw_update",
         MultiAdamWParams,
@@ -206,17 +203,23 @@ def _declare(row: Family, mixed: bool) -> None:
     def temps(p: Any, call: CallSpec) -> Sequence[Temp]:
         largest = max((size_of(out.shape) for out in call.outputs), default=0)
         dtype = accumulation_type(call.outputs[0].dtype)
-        return [Temp((largest,), dtype), Temp((largest,), dtype)]
+        copies = 0 if mixed or dtype == call.outputs[0].dtype else 1 + len(row.states)
+        return [Temp((largest,), dtype)] * (2 + copies)
 
-    @op.compute(temps=temps, allocates=_HALVES if row.reads_halves or not mixed else "")
+    @op.compute(temps=temps)
     def _(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
         last = inputs[len(outputs) * len(group) :]
         for i, out in enumerate(outputs):
             weight, grad, *own = inputs[i * len(group) : (i + 1) * len(group)]
-            d, t = (temp[: weight.size].reshape(weight.shape) for temp in ctx.temp)
+            d, t, *copies = (temp[: weight.size].reshape(weight.shape) for temp in ctx.temp)
             master = own.pop() if mixed else weight
             d[...] = grad
-            row.step(ctx.xp, p, i, master, weight, own, d, t, last)
+            # In half precision a step is taken in float32, and rounded once.
+            wide = [widened(*pair) for pair in zip((master, *own), copies, strict=True)] if copies else [master, *own]
+            row.step(ctx.xp, p, i, wide[0], weight, wide[1:], d, t, last)
+            if copies:
+                for state, copy in zip(own, wide[1:], strict=True):
+                    state[...] = copy
             if mixed:
                 master[...] = d
             if out is not None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..accumulation import widened
 from ..compute import Array
 
 __all__ = ["adamw", "lamb_direction", "lamb_step", "moments", "scaled", "sgd", "trust_ratio"]
@@ -77,7 +78,8 @@ def trust_ratio(xp: Any, r1: Any, r2: Any, lower: float, upper: float) -> Any:
 
 def lamb_step(xp: Any, p: Any, weight: Array, narrow: Array, d: Array, t: Array, lr: float) -> None:
     """From the direction d to the new weight in d; r1 is the norm of `narrow`, the weight before it was copied."""
-    xp.multiply(narrow, narrow, out=t, dtype=t.dtype)
+    before = widened(narrow, t)
+    xp.multiply(before, before, out=t)
     r1 = xp.sqrt(t.sum())
     xp.multiply(d, d, out=t)
     d *= lr * trust_ratio(xp, r1, xp.sqrt(t.sum()), p.lower_bound, p.upper_bound)
