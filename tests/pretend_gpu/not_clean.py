@@ -12,12 +12,12 @@ ALLOCATE = {
         "_backward_contrib_index_copy _backward_interleaved_matmul_encdec_qk "
         "_backward_interleaved_matmul_encdec_valatt _backward_interleaved_matmul_selfatt_qk "
         "_backward_interleaved_matmul_selfatt_valatt _contrib_allclose _contrib_boolean_mask "
-        "_contrib_count_sketch _contrib_dequantize _contrib_fft _contrib_ifft _contrib_index_array "
-        "_contrib_index_copy _contrib_interleaved_matmul_encdec_qk _contrib_interleaved_matmul_encdec_valatt "
+        "_contrib_count_sketch _contrib_dequantize _contrib_fft _contrib_ifft "
+        "_contrib_interleaved_matmul_encdec_qk _contrib_interleaved_matmul_encdec_valatt "
         "_contrib_interleaved_matmul_selfatt_qk _contrib_interleaved_matmul_selfatt_valatt "
-        "_contrib_quantize _onehot_encode all_finite fill_element_0index multi_all_finite"
+        "_contrib_quantize all_finite multi_all_finite"
     ),
-    "counting": "_histogram _ravel_multi_index _unravel_index",
+    "counting": "_histogram",
     "densities": (
         "_backward_random_pdf_dirichlet _backward_random_pdf_exponential _backward_random_pdf_gamma "
         "_backward_random_pdf_generalized_negative_binomial _backward_random_pdf_negative_binomial "
@@ -33,7 +33,7 @@ ALLOCATE = {
         "_image_random_flip_top_bottom _image_random_hue _image_random_lighting _image_random_saturation "
         "_image_resize"
     ),
-    "index": "_backward_sort argsort sort topk",
+    "index": "argsort sort topk",
     "linalg": "_backward_batch_dot",
     "matrices": (
         "_backward_linalg_det "

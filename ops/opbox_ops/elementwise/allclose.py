@@ -5,7 +5,7 @@ Infinities are close to themselves, and NaN to NaN with equal_nan. There is no g
 
 from __future__ import annotations
 
-from ..compute import Arrays, OpContext, Outputs
+from ..compute import Arrays, CallSpec, OpContext, Outputs, Temp
 from ..infer import ShapeList, TypeList, all_same_shape, all_same_type
 from ..params import Bool, Field, Float, Params
 from ..registry import register
@@ -32,7 +32,29 @@ def _(p: AllCloseParams, ins: TypeList, outs: TypeList) -> None:
     outs.merge(0, "uint8")
 
 
-@op.compute(allocates="the comparison of each pair, before all are put together")
+def _temps(p: AllCloseParams, call: CallSpec) -> list[Temp]:
+    """a, b and the distance that is allowed as real numbers, and three answers for each pair."""
+    a = call.inputs[0]
+    real = "float32" if a.dtype.kind == "V" else a.dtype if a.dtype.kind == "f" else "float64"
+    return [Temp(a.shape, real)] * 3 + [Temp(a.shape, "bool")] * 3
+
+
+@op.compute(temps=_temps)
 def _(p: AllCloseParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    a, b = (array.astype("float32") if array.dtype.kind == "V" else array for array in inputs)
-    outputs[0][...] = ctx.xp.isclose(a, b, p.rtol, p.atol, p.equal_nan).all()
+    xp, (a, b, allowed, close, other, finite) = ctx.xp, ctx.temp
+    xp.copyto(a, inputs[0], casting="unsafe")
+    xp.copyto(b, inputs[1], casting="unsafe")
+    xp.absolute(b, out=allowed)
+    allowed *= p.rtol
+    allowed += p.atol
+    if p.equal_nan:
+        xp.isnan(a, out=close)
+        close &= xp.isnan(b, out=other)
+        close |= xp.equal(a, b, out=other)
+    else:
+        xp.equal(a, b, out=close)
+    a -= b
+    xp.less_equal(xp.absolute(a, out=a), allowed, out=other)
+    other &= xp.isfinite(b, out=finite)
+    close |= other
+    outputs[0][...] = close.all()

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from opbox_protocol.errors import ShapeError
 
-from ..compute import Arrays, OpContext, Outputs
+from ..compute import Arrays, CallSpec, OpContext, Outputs, Temp
 from ..infer import ShapeList, show_shape
 from ..params import NoParams
 from ..registry import register
-from .positions import positions, whole
+from .counting import count_up
+from .positions import positions, put_rows, whole
 
-POSITIONS = "positions are read as int64"
 onehot = register("_onehot_encode", inputs=("lhs", "rhs"), doc="Rows with 1 at a position and 0 elsewhere.")
 fill = register(
     "fill_element_0index", inputs=("lhs", "mhs", "rhs"), doc="lhs with one element of each row replaced."
@@ -34,11 +34,16 @@ def _(p: NoParams, ins: ShapeList, outs: ShapeList) -> None:
         ins.merge(1, outs.merge(0, (rows[0], table[1])))
 
 
-@onehot.compute(allocates=POSITIONS)
+def _hot(p: NoParams, call: CallSpec) -> list[Temp]:
+    """The positions, the numbers of a row's elements, and which of them are hot."""
+    shape = call.outputs[0].shape
+    return [Temp(shape[:1], "int64"), Temp(shape[1:], "int64"), Temp(shape, "bool")]
+
+
+@onehot.compute(temps=_hot)
 def _(p: NoParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    xp, index, (out,) = ctx.xp, inputs[0], outputs
-    where = whole(xp, index, xp.empty(index.shape, "int64"))
-    out[...] = where[:, None] == xp.arange(out.shape[1])
+    xp, (where, numbers, hot) = ctx.xp, ctx.temp
+    outputs[0][...] = xp.equal(whole(xp, inputs[0], where)[:, None], count_up(xp, numbers), out=hot)
 
 
 @fill.infer_shape
@@ -58,10 +63,13 @@ def _(p: NoParams, ins: ShapeList, outs: ShapeList) -> None:
         ins.merge(0, outs.merge(0, (rows, table[1])))
 
 
-@fill.compute(allocates=POSITIONS)
+@fill.compute(temps=lambda p, call: [Temp(call.inputs[2].shape, "int64")] * 2)
 def _(p: NoParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    xp, (table, values, index), (out,) = ctx.xp, inputs, outputs
-    where = positions(xp, index, table.shape[1], "clip", xp.empty(index.shape, "int64"))
+    xp, (table, values, index), (out,), (where, rows) = ctx.xp, inputs, outputs, ctx.temp
+    positions(xp, index, table.shape[1], "clip", where)
+    count_up(xp, rows)
+    rows *= table.shape[1]
+    where += rows
     if out is not table:
         out[...] = table
-    out[xp.arange(len(table)), where] = values
+    put_rows(xp, out.reshape(-1, 1), where, values.reshape(-1, 1))

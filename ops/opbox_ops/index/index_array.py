@@ -13,15 +13,14 @@ from typing import Any
 
 from opbox_protocol.errors import ParamError
 
-from ..compute import Arrays, OpContext, Outputs
+from ..compute import Arrays, OpContext, Outputs, Temp
 from ..gradient import backward_node
 from ..infer import ShapeList, TypeList, canonical_axis
 from ..node import Entry, Node
 from ..params import Field, Int, NoParams, OptShape, Params
 from ..registry import register, register_backward
-from .positions import checked, whole
-
-POSITIONS = "positions are read as int64"
+from .counting import count_up
+from .positions import checked, take_rows, whole
 
 
 class IndexArrayParams(Params):
@@ -71,12 +70,12 @@ def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
     return [None]
 
 
-@index_array.compute(allocates="the positions along an axis")
+@index_array.compute(temps=lambda p, call: [Temp((max(call.inputs[0].shape, default=0),), "int64")])
 def _(p: IndexArrayParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     (data,), (out,) = inputs, outputs
     axes = range(data.ndim) if p.axes is None else [axis % data.ndim for axis in p.axes]
     for place, axis in enumerate(axes):
-        positions = ctx.xp.arange(data.shape[axis])
+        positions = count_up(ctx.xp, ctx.temp[0][: data.shape[axis]])
         out[..., place] = positions.reshape(-1, *(1,) * (data.ndim - 1 - axis))
 
 
@@ -106,29 +105,29 @@ def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
     return backward_node("_backward_contrib_index_copy", node, [ograds[0], node.inputs[1]])
 
 
-def _rows(xp: Any, index: Any, count: int) -> Any:
-    rows = whole(xp, index, xp.empty(index.shape, "int64"))
-    checked(xp, rows, 0, count, "index_vector")
+def _rows(ctx: OpContext, index: Any, count: int) -> Any:
+    rows = whole(ctx.xp, index, ctx.temp[0])
+    checked(ctx.xp, rows, 0, count, "index_vector")
     return rows
 
 
-@index_copy.compute(allocates=POSITIONS)
+@index_copy.compute(temps=lambda p, call: [Temp(call.inputs[1].shape, "int64")])
 def _(p: NoParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     (old, index, new), (out,) = inputs, outputs
-    rows = _rows(ctx.xp, index, len(old))
+    rows = _rows(ctx, index, len(old))
     if out is not old:
         out[...] = old
     out[rows] = new
 
 
-@copy_backward.compute(allocates=POSITIONS)
+@copy_backward.compute(temps=lambda p, call: [Temp(call.inputs[1].shape, "int64")])
 def _(p: NoParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     (gout, index), (gold, gindex, gnew) = inputs, outputs
-    rows = _rows(ctx.xp, index, len(gout))
+    rows = _rows(ctx, index, len(gout))
     if gindex is not None:
         gindex.fill(0)
     if gnew is not None:
-        gnew[...] = gout[rows]
+        take_rows(ctx.xp, gout, rows, gnew)
     if gold is not None:
         if gold is not gout:
             gold[...] = gout

@@ -13,12 +13,14 @@ import numpy as np
 
 from opbox_protocol.errors import ShapeError
 
-from ..compute import Array, Arrays, OpContext, Outputs
+from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..gradient import backward_node
 from ..infer import Shape, ShapeList, TypeList, canonical_axis, known, size_of
 from ..node import Entry, Node
 from ..params import Bool, Field, Int, OptInt, Params
 from ..registry import Slot, register, register_backward, when
+from .counting import count_up
+from .positions import put_rows, whole
 
 IndexDType = Literal["float16", "float32", "float64", "int32", "int64", "uint8"]
 
@@ -212,10 +214,35 @@ def _set_along(xp: Any, target: Array, where: Array, axis: int, values: Any) -> 
     target[tuple(cells)] = values
 
 
-@order_backward.compute(allocates="positions on one axis are made into positions on all")
-@topk_backward.compute(allocates="positions on one axis are made into positions on all")
+def _spread(p: Any, call: CallSpec) -> list[Temp]:
+    """Where the elements go in data, and the numbers of the axes before and behind the sorted one."""
+    before, after = _beside(p, call.outputs[0].shape)
+    return [Temp(call.inputs[1].shape, "int64"), Temp((before,), "int64"), Temp((after,), "int64")]
+
+
+def _beside(p: Any, shape: tuple[int, ...]) -> tuple[int, int]:
+    """How many elements the axes before and behind the sorted one count."""
+    if p.axis is None:
+        return 1, 1
+    axis = p.axis % len(shape)
+    return size_of(shape[:axis]), size_of(shape[axis + 1 :])
+
+
+@order_backward.compute(temps=_spread)
+@topk_backward.compute(temps=_spread)
 def _(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    (gout, order), spread = inputs, outputs[0]
-    spread.fill(0)
-    target, axis = (spread.reshape(-1), 0) if p.axis is None else (spread, p.axis % spread.ndim)
-    _set_along(ctx.xp, target, order.astype("int64"), axis, gout)
+    xp, (gout, order), out, (where, rows, columns) = ctx.xp, inputs, outputs[0], ctx.temp
+    out.fill(0)
+    if not order.size:
+        return
+    whole(xp, order, where)
+    size = out.size // (len(rows) * len(columns))
+    cells = where.reshape(len(rows), -1, len(columns))
+    if len(rows) > 1:
+        count_up(xp, rows)
+        rows *= size
+        cells += rows[:, None, None]
+    if len(columns) > 1:
+        cells *= len(columns)
+        cells += count_up(xp, columns)
+    put_rows(xp, out.reshape(-1, 1), where.reshape(-1), gout.reshape(-1, 1))

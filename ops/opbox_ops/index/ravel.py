@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from opbox_protocol.errors import ShapeError
 
-from ..compute import Arrays, OpContext, Outputs
+from ..compute import Arrays, OpContext, Outputs, Temp, TempsRule
 from ..infer import ShapeList
 from ..node import Entry, Node
 from ..params import Field, OptShape, Params
@@ -71,25 +71,33 @@ def _(p: RavelParams, ins: ShapeList, outs: ShapeList) -> None:
         ins.merge(0, out[1:])
 
 
-@ravel.compute(allocates="positions are computed in int64")
+def _whole(count: int) -> TempsRule:
+    """So many arrays like data, of int64."""
+    return lambda p, call: [Temp(call.inputs[0].shape, "int64")] * count
+
+
+@ravel.compute(temps=_whole(1))
 def _(p: RavelParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    xp, (data,) = ctx.xp, inputs
-    rows = whole(xp, data, xp.empty(data.shape, "int64"))
-    total = rows[0].copy()
-    for size, row in zip(_sizes(p)[1:], rows[1:], strict=True):
+    total, *rows = whole(ctx.xp, inputs[0], ctx.temp[0])
+    for size, row in zip(_sizes(p)[1:], rows, strict=True):
         total *= size
         total += row
     outputs[0][...] = total
 
 
-@unravel.compute(allocates="positions are computed in int64")
+@unravel.compute(temps=_whole(3))
 def _(p: RavelParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    xp, (data,), (out,) = ctx.xp, inputs, outputs
+    xp, (data,), (out,), (rest, quotient, scratch) = ctx.xp, inputs, outputs, ctx.temp
     sizes = _sizes(p)
-    rest = whole(xp, data, xp.empty(data.shape, "int64"))
+    whole(xp, data, rest)
     for axis in range(len(sizes) - 1, 0, -1):
         # As in C: a negative number's quotient is cut off towards zero.
-        quotient = xp.abs(rest) // sizes[axis] * xp.sign(rest)
-        out[axis] = rest - quotient * sizes[axis]
-        rest = quotient
+        xp.absolute(rest, out=quotient)
+        quotient //= sizes[axis]
+        xp.sign(rest, out=scratch)
+        quotient *= scratch
+        xp.multiply(quotient, sizes[axis], out=scratch)
+        rest -= scratch
+        out[axis] = rest
+        rest, quotient = quotient, rest
     out[0] = rest
