@@ -9,12 +9,13 @@ python=${PYTHON:-python3}
 }
 [ -x "$folder/bin/python" ] && "$folder/bin/python" -m pip --version >/dev/null 2>&1 && exit 0
 rm -rf "$folder"
-"$python" -m venv "$folder" >/dev/null 2>&1 && exit 0
-rm -rf "$folder"
-if "$python" -m pip --version >/dev/null 2>&1 && "$python" -m venv --without-pip "$folder" &&
-  "$python" -m pip --disable-pip-version-check -q --python "$folder/bin/python" install pip; then
+# The pip that is there installs another in a third of the processor time that venv takes to install its own.
+if "$python" -m pip --version >/dev/null 2>&1 && "$python" -m venv --without-pip "$folder" >/dev/null 2>&1 &&
+  "$python" -m pip --disable-pip-version-check -q --python "$folder/bin/python" install --no-compile pip >/dev/null 2>&1; then
   exit 0
 fi
+rm -rf "$folder"
+"$python" -m venv "$folder" >/dev/null 2>&1 && exit 0
 rm -rf "$folder"
 echo "cannot make a virtual environment: install it first, on Debian with: apt-get install python3-venv" >&2
 exit 1

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import re
 import secrets
@@ -70,12 +71,18 @@ def lenet(mx, side):
 
 
 @contextlib.contextmanager
-def server(isolation="process"):
-    """A server of its own on a free port, ended with the program; yields (url, token)."""
+def server(isolation="process", code=True):
+    """A server of its own on a free port, ended with the program; yields (url, token).
+
+    Without `code` the token brings no operators to the server, whose sessions need no processes of their own then.
+    """
     command = shutil.which("opbox", path=str(Path(sys.executable).parent)) or "opbox"
     arguments = [command, "serve", "--host", "127.0.0.1", "--port", "0", "--isolation", isolation]
     token = secrets.token_hex(24)
     environment = {**os.environ, "OPBOX_TOKEN": token, "OPBOX_URL": ""}
+    if not code:
+        tokens = [{"name": "demo", "token": token, "scopes": ["run", "metrics", "admin"]}]
+        environment |= {"OPBOX_TOKENS": json.dumps(tokens), "OPBOX_TOKEN": ""}
     with (
         tempfile.TemporaryFile("w+") as log,
         subprocess.Popen(arguments, env=environment, stdout=subprocess.PIPE, stderr=log, text=True) as process,
@@ -198,7 +205,7 @@ def main():
     parser.add_argument("--token", default=os.environ.get("OPBOX_TOKEN"))
     options = parser.parse_args()
 
-    running = contextlib.nullcontext((options.url, options.token)) if options.url else server()
+    running = contextlib.nullcontext((options.url, options.token)) if options.url else server(code=False)
     with running as (url, token):
         os.environ["OPBOX_URL"], os.environ["OPBOX_TOKEN"] = url, token
         import logging

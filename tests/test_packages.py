@@ -92,3 +92,18 @@ def test_a_folder_called_opbox_beside_a_script_hides_nothing(tmp_path: Path) -> 
     for command in ([str(script)], ["-c", script.read_text()], ["-m", "script"]):
         done = subprocess.run([sys.executable, *command], cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.stdout == "x True True\n", done.stderr
+
+
+def test_the_api_process_loads_no_scipy() -> None:
+    code = "import sys, opbox_service.serve; print(*(name for name in sys.modules if name.startswith('scipy')))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+
+
+@pytest.mark.parametrize("target", ["demo", "serve"])
+def test_who_only_runs_it_installs_no_tools(target: str) -> None:
+    planned = subprocess.run(
+        ["make", "--dry-run", "--always-make", target], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    assert "-e protocol" in planned
+    assert "requirements-dev" not in planned

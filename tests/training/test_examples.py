@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -95,6 +96,17 @@ def test_the_demo(server):
     printed = run(sys.executable, program, *arguments)
     assert float(re.search(r"validation accuracy +([\d.]+)", printed)[1]) >= 0.97
     assert float(re.search(r"requests per training step +([\d.]+)", printed)[1]) <= 1.05
+
+
+def test_the_demos_server_has_no_processes_for_code(monkeypatch):
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    from lenet_demo import server as own
+
+    before = set(psutil.Process().children())
+    with own(code=False):
+        (process,) = set(psutil.Process().children()) - before
+        modules = {part for child in process.children() for part in child.cmdline() if part.startswith("opbox_service")}
+        assert modules == {"opbox_service.worker.process"}
 
 
 def test_the_demo_says_when_it_has_not_learned(server):

@@ -21,7 +21,10 @@ class Backend(Protocol):
     device_type: str
     """"cpu" or "gpu": the key of FCompute."""
     xp: Any
-    special: Any
+
+    @property
+    def special(self) -> Any:
+        """scipy.special, or what stands for it beside `xp`."""
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
         """An uninitialised contiguous array; aligned, unless it is small."""

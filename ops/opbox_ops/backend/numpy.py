@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
 from typing import Any
 
 import numpy as np
-import scipy.special
 
 from .base import ALIGNMENT
 from .host_memory import machine_memory, memory_in_use
@@ -73,7 +73,13 @@ class NumpyBackend:
 
     device_type = "cpu"
     xp: Any = np
-    special: Any = scipy.special
+
+    @cached_property
+    def special(self) -> Any:
+        # Imported when an operator is to run: the API process runs none, and it takes longer to load than NumPy.
+        import scipy.special
+
+        return scipy.special
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray[Any, Any]:
         dtype = np.dtype(dtype)
