@@ -268,6 +268,7 @@ class MeteredBackend:
         self.synchronize = backend.synchronize
         self.scope = backend.scope
         self.give_back = backend.give_back
+        self.capture = backend.capture
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
         """See Backend.empty; QuotaError when the budget has no room."""

@@ -45,6 +45,7 @@ ELSEWHERE = frozenset(
         "CACHE_DIR",
         "PACKED_WEIGHTS",
         "PROGRESS",
+        "CUDA_GRAPHS",
         "ONEDNN",
         "MNIST",
         "ORACLE_PYTHON",

@@ -47,6 +47,9 @@ CAPTURE_UNSUPPORTED, CAPTURE_INVALIDATED = 900, 901
 STICKY = {ILLEGAL_ADDRESS, LAUNCH_FAILURE, ASSERT, 214, 701, 702, 714, 715, 716, 717, 718}
 """Errors after which every call of the process fails with the same one."""
 
+_ENDINGS = ("free", "freeHost", "freeAsync", "graphDestroy", "graphExecDestroy", "streamDestroy")
+"""What CuPy calls when its objects end, where nobody could hear of an error."""
+
 _libc = ctypes.CDLL(None)
 _libc.aligned_alloc.restype = ctypes.c_void_p
 _libc.aligned_alloc.argtypes = [ctypes.c_size_t] * 2
@@ -119,7 +122,7 @@ def recorded() -> Iterator[Recorder]:
 
 def enter(name: str) -> None:
     """What every call does first: fail as planned, or with the sticky error that came before."""
-    if state.sticky and name not in ("free", "freeHost", "freeAsync"):
+    if state.sticky and name not in _ENDINGS:
         raise CudaError(state.sticky)
     if name in state.planned:
         left, status = state.planned[name]

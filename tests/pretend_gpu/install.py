@@ -38,11 +38,12 @@ def below() -> None:
 
 def above(cupy: Any) -> None:
     """After CuPy is imported: exchange its compiler and its generators."""
-    from .libraries import factors, generators
+    from .libraries import cublas_library, factors, generators
 
     _compile_by_gcc()
     generators.replace(cupy)
     factors.replace(cupy)
+    cublas_library.replace()
 
 
 def _module(name: str, functions: dict[str, Any], parent: Any = None) -> None:

@@ -8,14 +8,13 @@ ALLOCATE = {
         "_contrib_box_iou _contrib_box_nms"
     ),
     "contrib": (
-        "_backward_contrib_count_sketch _backward_contrib_fft _backward_contrib_ifft "
-        "_backward_contrib_index_copy _backward_interleaved_matmul_encdec_qk "
-        "_backward_interleaved_matmul_encdec_valatt _backward_interleaved_matmul_selfatt_qk "
-        "_backward_interleaved_matmul_selfatt_valatt _contrib_allclose _contrib_boolean_mask "
-        "_contrib_count_sketch _contrib_dequantize _contrib_fft _contrib_ifft "
+        "_backward_contrib_count_sketch _backward_contrib_fft _backward_contrib_ifft _backward_contrib_index_copy "
+        "_backward_interleaved_matmul_encdec_qk _backward_interleaved_matmul_encdec_valatt "
+        "_backward_interleaved_matmul_selfatt_qk _backward_interleaved_matmul_selfatt_valatt _contrib_allclose "
+        "_contrib_boolean_mask _contrib_count_sketch _contrib_dequantize _contrib_fft _contrib_ifft "
         "_contrib_interleaved_matmul_encdec_qk _contrib_interleaved_matmul_encdec_valatt "
-        "_contrib_interleaved_matmul_selfatt_qk _contrib_interleaved_matmul_selfatt_valatt "
-        "_contrib_quantize all_finite multi_all_finite"
+        "_contrib_interleaved_matmul_selfatt_qk _contrib_interleaved_matmul_selfatt_valatt _contrib_quantize "
+        "all_finite multi_all_finite"
     ),
     "counting": "_histogram",
     "densities": (
@@ -26,24 +25,17 @@ ALLOCATE = {
         "_random_pdf_generalized_negative_binomial _random_pdf_negative_binomial _random_pdf_normal "
         "_random_pdf_poisson _random_pdf_uniform"
     ),
-    "dropout": "Dropout",
     "image": (
-        " _image_adjust_lighting  _image_random_brightness "
-        "_image_random_color_jitter _image_random_contrast _image_random_flip_left_right "
-        "_image_random_flip_top_bottom _image_random_hue _image_random_lighting _image_random_saturation "
-        "_image_resize"
+        "_image_adjust_lighting _image_random_brightness _image_random_color_jitter _image_random_contrast "
+        "_image_random_flip_left_right _image_random_flip_top_bottom _image_random_hue _image_random_lighting "
+        "_image_random_saturation _image_resize"
     ),
     "index": "argsort sort topk",
-    "linalg": "_backward_batch_dot",
     "matrices": (
-        "_backward_linalg_det "
-        "_backward_linalg_gelqf _backward_linalg_inverse "
-        "_backward_linalg_potrf _backward_linalg_potri "
-        "_backward_linalg_slogdet _backward_linalg_syevd "
-        "_backward_linalg_trmm _backward_linalg_trsm _linalg_det "
-        "_linalg_gelqf _linalg_inverse "
-        "_linalg_potrf _linalg_potri _linalg_slogdet _linalg_syevd "
-        "_linalg_trsm"
+        "_backward_linalg_det _backward_linalg_gelqf _backward_linalg_inverse _backward_linalg_potrf "
+        "_backward_linalg_potri _backward_linalg_slogdet _backward_linalg_syevd _backward_linalg_trmm "
+        "_backward_linalg_trsm _linalg_det _linalg_gelqf _linalg_inverse _linalg_potrf _linalg_potri "
+        "_linalg_slogdet _linalg_syevd _linalg_trsm"
     ),
     "multibox": "_contrib_MultiBoxDetection _contrib_MultiBoxPrior _contrib_MultiBoxTarget",
     "normalization": "_contrib_BatchNormWithReLU",
@@ -51,9 +43,9 @@ ALLOCATE = {
         "_random_exponential _random_exponential_like _random_gamma _random_gamma_like "
         "_random_generalized_negative_binomial _random_generalized_negative_binomial_like "
         "_random_negative_binomial _random_negative_binomial_like _random_poisson _random_poisson_like "
-        "_random_randint _random_uniform _random_uniform_like _sample_exponential _sample_gamma "
-        "_sample_generalized_negative_binomial _sample_multinomial _sample_negative_binomial _sample_poisson "
-        "_sample_uniform _sample_unique_zipfian _shuffle"
+        "_random_randint _sample_exponential _sample_gamma _sample_generalized_negative_binomial "
+        "_sample_multinomial _sample_negative_binomial _sample_poisson _sample_uniform _sample_unique_zipfian "
+        "_shuffle"
     ),
     "regions": (
         "_backward_DeformablePSROIPooling _backward_PSROIPooling _backward_ROIAlign "
@@ -68,10 +60,9 @@ ALLOCATE = {
         "_contrib_DeformableConvolution _contrib_ModulatedDeformableConvolution"
     ),
     "sequence": "CTCLoss",
-    "update_many": ("_multi_lamb_update _multi_mp_lamb_update lamb_update_phase2 mp_lamb_update_phase2  multi_sum_sq"),
+    "update_many": "_multi_lamb_update _multi_mp_lamb_update lamb_update_phase2 mp_lamb_update_phase2 multi_sum_sq",
     "windows": (
-        "Deconvolution _backward_Deconvolution _backward_Pooling_v1 "
-        "_backward_contrib_AdaptiveAvgPooling2D _backward_contrib_BilinearResize2D "
+        "_backward_Pooling_v1 _backward_contrib_AdaptiveAvgPooling2D _backward_contrib_BilinearResize2D "
         "_contrib_AdaptiveAvgPooling2D _contrib_BilinearResize2D"
     ),
 }
@@ -86,41 +77,33 @@ REFUSED = {
         "_contrib_ifft _contrib_interleaved_matmul_encdec_qk _contrib_interleaved_matmul_encdec_valatt "
         "_contrib_interleaved_matmul_selfatt_qk _contrib_interleaved_matmul_selfatt_valatt"
     ),
-    "convolution": "Convolution _backward_Convolution",
     "counting": "_histogram",
-    "dropout": "Dropout",
-    "fully_connected": "FullyConnected _backward_FullyConnected",
     "image": (
-        " _image_adjust_lighting  _image_random_brightness "
-        "_image_random_color_jitter _image_random_contrast _image_random_flip_left_right "
-        "_image_random_flip_top_bottom _image_random_hue _image_random_lighting _image_random_saturation "
-        "_image_resize"
+        "_image_adjust_lighting _image_random_brightness _image_random_color_jitter _image_random_contrast "
+        "_image_random_flip_left_right _image_random_flip_top_bottom _image_random_hue _image_random_lighting "
+        "_image_random_saturation _image_resize"
     ),
     "index": "argsort sort topk",
-    "linalg": "_backward_batch_dot _backward_dot batch_dot dot",
     "matrices": (
-        "_backward_linalg_det _backward_linalg_gelqf _backward_linalg_gemm _backward_linalg_gemm2 "
-        "_backward_linalg_inverse _backward_linalg_potrf _backward_linalg_potri _backward_linalg_slogdet "
-        "_backward_linalg_syevd _backward_linalg_syrk _backward_linalg_trmm _backward_linalg_trsm _linalg_det "
-        "_linalg_gelqf _linalg_gemm _linalg_gemm2 _linalg_inverse _linalg_potrf _linalg_potri _linalg_slogdet "
-        "_linalg_syevd _linalg_syrk _linalg_trmm _linalg_trsm"
+        "_backward_linalg_det _backward_linalg_gelqf _backward_linalg_inverse _backward_linalg_potrf "
+        "_backward_linalg_potri _backward_linalg_slogdet _backward_linalg_syevd _backward_linalg_trmm "
+        "_backward_linalg_trsm _linalg_det _linalg_gelqf _linalg_inverse _linalg_potrf _linalg_potri "
+        "_linalg_slogdet _linalg_syevd _linalg_trmm _linalg_trsm"
     ),
     "multibox": "_contrib_MultiBoxDetection _contrib_MultiBoxPrior _contrib_MultiBoxTarget",
     "random": (
         "_random_exponential _random_exponential_like _random_gamma _random_gamma_like "
         "_random_generalized_negative_binomial _random_generalized_negative_binomial_like "
-        "_random_negative_binomial _random_negative_binomial_like _random_normal _random_normal_like "
-        "_random_poisson _random_poisson_like _random_randint _random_uniform _random_uniform_like "
-        "_sample_exponential _sample_gamma _sample_generalized_negative_binomial _sample_multinomial "
-        "_sample_negative_binomial _sample_normal _sample_poisson _sample_uniform _sample_unique_zipfian "
-        "_shuffle"
+        "_random_negative_binomial _random_negative_binomial_like _random_poisson _random_poisson_like "
+        "_random_randint _sample_exponential _sample_gamma _sample_generalized_negative_binomial "
+        "_sample_negative_binomial _sample_poisson _sample_unique_zipfian _shuffle"
     ),
     "regions": (
         "_backward_DeformablePSROIPooling _backward_PSROIPooling _backward_ROIAlign "
         "_contrib_DeformablePSROIPooling _contrib_MultiProposal _contrib_PSROIPooling _contrib_Proposal "
         "_contrib_ROIAlign _contrib_RROIAlign"
     ),
-    "rnn": "RNN _backward_RNN",
+    "rnn": "_backward_RNN",
     "sampling": (
         "BilinearSampler Correlation GridGenerator ROIPooling SpatialTransformer _backward_BilinearSampler "
         "_backward_GridGenerator _backward_ROIPooling _backward_SpatialTransformer "
@@ -129,11 +112,8 @@ REFUSED = {
     ),
     "update_many": "_multi_adamw_update _multi_mp_adamw_update",
     "windows": (
-        "Convolution_v1 Deconvolution _backward_Convolution _backward_Deconvolution "
-        "_backward_contrib_AdaptiveAvgPooling2D _backward_contrib_BilinearResize2D "
-        "_contrib_AdaptiveAvgPooling2D _contrib_BilinearResize2D"
+        "_backward_contrib_AdaptiveAvgPooling2D _backward_contrib_BilinearResize2D _contrib_AdaptiveAvgPooling2D "
+        "_contrib_BilinearResize2D"
     ),
-    # In networks alone: FullyConnected of several inputs at once, whose products are cuBLAS's too.
-    "plan recurrent": "_stacked_FullyConnected _summed_backward_FullyConnected",
 }
 """Operators that synchronise, copy from or to the host, or call a library that refuses stream capture."""

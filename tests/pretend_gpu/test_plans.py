@@ -155,7 +155,8 @@ def test_the_steps_of_a_plan_are_clean(gpu: Any, name: str) -> None:
         assert not watch.refused or op in listed[1], f"{op} calls what capture refuses: {watch.refused}"
 
 
-def test_between_its_steps_a_plan_does_nothing(gpu: Any) -> None:
+def test_between_its_steps_a_plan_does_nothing(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPBOX_CUDA_GRAPHS", "0")
     executor, _, _ = executor_of(lenet, "gpu:0", "write")
     alone: dict[str, int] = {}
     for watch in steps_of(executor).values():

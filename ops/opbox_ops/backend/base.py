@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -52,6 +53,12 @@ class Backend(Protocol):
 
     def scope(self) -> AbstractContextManager[None]:
         """The block in which this is the device that arrays are made on and kernels run on."""
+
+    def capture(self, calls: Sequence[Callable[[], Any]]) -> Callable[[], None] | None:
+        """One call that does again what these calls do to the device; None where the device cannot record them.
+
+        Nothing runs meanwhile. The calls have run before, and are to do the same each time, in the same memory.
+        """
 
     def give_back(self) -> None:
         """Return memory that this process keeps to spare to the device, for other processes."""

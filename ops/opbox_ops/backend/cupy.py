@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import cupy
@@ -12,6 +12,8 @@ import cupyx
 import cupyx.scipy.special
 import numpy as np
 
+from ..cuda.random import NORMAL, UNIFORM, draw, write_place
+from . import graphs
 from .device_memory import DeviceMemory
 from .kernel_cache import read_shared_kernels
 from .random import RandomSource
@@ -23,47 +25,77 @@ read_shared_kernels(cupy.cuda.compiler)
 
 
 class CupyStream:
-    """Philox on the device: CuPy's generators have neither key nor counter, so a place is a seed."""
+    """Philox on the device: uniform numbers are the CPU's, bit for bit; normal ones, and CuPy's others, are its own."""
 
     def __init__(self) -> None:
         self._seed: int | tuple[int, ...] = 0
         self._generator: Any = None
+        self._key, self._counter = (0, 0), (0, 0, 0)
+        self._where: Any = None
+        self._words = 0
 
     def seed(self, seed: int) -> None:
-        # Made when it is first drawn from: it has a state for each thread of the device.
-        self._seed = seed
-        self._generator = None
+        low, high = np.random.SeedSequence(seed).generate_state(2, np.uint64)
+        self._begin(seed, (int(low), int(high)), (0, 0, 0), None)
 
     def place(self, key: tuple[int, int], counter: tuple[int, int, int, int]) -> None:
-        self._seed = (*key, *counter)
+        self._begin((*key, *counter), key, counter[1:], None)
+
+    def place_recorded(self, where: Any, node: int, counter: tuple[int, int]) -> None:
+        """Go to a node's place in the executor and run that `where` has when the draw is replayed."""
+        self._begin(0, (0, node), (*counter, 0), where)
+
+    def write_place(self, where: Any, seed: int, executor: int, run: int) -> None:
+        """Write what recorded draws read."""
+        write_place(cupy, where, seed, executor, run)
+
+    def _begin(
+        self, seed: int | tuple[int, ...], key: tuple[int, int], counter: tuple[int, int, int], where: Any
+    ) -> None:
+        self._seed, self._key, self._counter, self._where = seed, key, counter, where
+        # Made when it is first drawn from: it has a state for each thread of the device.
         self._generator = None
+        self._words = 0
 
     @property
     def generator(self) -> Any:
+        if self._where is not None:
+            raise RuntimeError("CuPy's generators have their place on the host: no graph can repeat them")
         if self._generator is None:
             self._generator = cupy.random.Generator(cupy.random.Philox4x3210(self._seed))
         return self._generator
 
+    def _fill(self, kernel: Any, out: Any) -> bool:
+        """Fill `out` with the numbers that follow, if a kernel can."""
+        if out.dtype not in (np.float32, np.float64) or not out.flags.c_contiguous:
+            return False
+        words = 2 if out.dtype == np.float64 else 1
+        first = -(-self._words // words)
+        draw(cupy, kernel, out, first, self._where, self._key, self._counter)
+        self._words = (first + out.size) * words
+        return True
+
     def uniform(self, out: Any, low: Any = 0.0, high: Any = 1.0) -> None:
-        if out.dtype in (np.float32, np.float64) and out.flags.c_contiguous:
-            # Without a size, CuPy draws one number for all of `out`.
-            self.generator.random(out.shape, dtype=out.dtype, out=out)
+        if self._fill(UNIFORM, out):
             if not (isinstance(low, float) and low == 0.0 and isinstance(high, float) and high == 1.0):
-                out *= cupy.subtract(high, low, dtype=out.dtype)
-                out += low
+                _scale(out, high - low, low)
         else:
             drawn = self.generator.random(size=out.shape)
             out[...] = drawn * (high - low) + low
 
     def normal(self, out: Any, loc: Any = 0.0, scale: Any = 1.0) -> None:
-        if out.dtype in (np.float32, np.float64) and out.flags.c_contiguous:
-            self.generator.standard_normal(out.shape, dtype=out.dtype, out=out)
+        if self._fill(NORMAL, out):
             if not (isinstance(loc, float) and loc == 0.0 and isinstance(scale, float) and scale == 1.0):
-                out *= scale
-                out += loc
+                _scale(out, scale, loc)
         else:
             drawn = self.generator.standard_normal(size=out.shape)
             out[...] = drawn * scale + loc
+
+
+def _scale(out: Any, factor: Any, plus: Any) -> None:
+    """out · factor + plus, with numbers or arrays that broadcast to out."""
+    cupy.multiply(out, factor, out=out, casting="same_kind")
+    cupy.add(out, plus, out=out, casting="same_kind")
 
 
 class CupyBackend:
@@ -119,6 +151,9 @@ class CupyBackend:
             # After a failure of the device this call fails as every other: the error that matters is under way.
             with contextlib.suppress(cupy.cuda.runtime.CUDARuntimeError):
                 cupy.cuda.runtime.setDevice(before)
+
+    def capture(self, calls: Sequence[Callable[[], Any]]) -> Callable[[], None] | None:
+        return graphs.capture(cupy, calls)
 
     def give_back(self) -> None:
         with self.scope():

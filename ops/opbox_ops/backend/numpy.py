@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from typing import Any
@@ -115,6 +116,9 @@ class NumpyBackend:
 
     def scope(self) -> AbstractContextManager[None]:
         return _ANYWHERE
+
+    def capture(self, calls: Sequence[Callable[[], Any]]) -> None:
+        """Nothing is queued, so nothing is recorded."""
 
     def give_back(self) -> None:
         """Nothing is kept on the CPU."""

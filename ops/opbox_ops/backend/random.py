@@ -13,10 +13,14 @@ drawn again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 __all__ = ["NodeStream", "NodeStreams", "RandomSource", "RandomStream"]
+
+PLACE_WORDS = 3
+"""Of what recorded draws read: the seed, the executor's part of the key, the run."""
 
 
 class RandomStream(Protocol):
@@ -104,6 +108,9 @@ class NodeStreams:
     Args:
         source: the session's.
         around: the streams of the executor, for a body; None for the executor's own.
+
+    Attributes:
+        records_draws: whether the last `recording` had any.
     """
 
     def __init__(self, source: RandomSource, around: NodeStreams | None = None) -> None:
@@ -112,7 +119,9 @@ class NodeStreams:
         self._root: NodeStreams = self if around is None else around._root
         self._epoch = self._executor = self._run = self._seed = self._step = self._body = self._bodies = 0
         self._around_tick = -1
-        self._drawn = False
+        self._drawn = self._recording = self.records_draws = False
+        self._where: Any = None
+        self._settled: tuple[int, int, int] | None = None
         if around is not None:
             self._root._bodies += 1
             self._body = self._root._bodies
@@ -125,6 +134,37 @@ class NodeStreams:
             self._run += 1
         self._drawn = False
         self.tick += 1
+
+    def begin_again(self) -> None:
+        """Draw this run's numbers from their beginning: what was drawn of them is of no use to anybody."""
+        self.tick += 1
+
+    @contextmanager
+    def recording(self, room: Callable[[tuple[int, ...], str], Any]) -> Iterator[None]:
+        """The block in which draws are recorded for later runs: they find their place on the device (`settle`).
+
+        Args:
+            room: makes the array that has it.
+        """
+        if self._where is None:
+            self._where = room((PLACE_WORDS,), "uint64")
+        self._recording, self.records_draws = True, False
+        self.begin_again()
+        try:
+            yield
+        finally:
+            self._recording = False
+            self.begin_again()
+
+    def settle(self) -> None:
+        """Write this run's place for recorded draws, which are about to run."""
+        self._enrol()
+        self._drawn = True
+        place = self._seed, self._executor << 32, self._run
+        if place != self._settled:
+            stream: Any = self.source.nodes
+            stream.write_place(self._where, *place)
+            self._settled = place
 
     def snapshot(self) -> list[int] | None:
         """Where the executor is, for `resume` behind the source's; None when it has not drawn since the seed."""
@@ -151,13 +191,21 @@ class NodeStreams:
         """The stream of the node of this number."""
         return NodeStream(self, node)
 
+    def _enrol(self) -> None:
+        if not self._executor:
+            source = self.source
+            self._epoch, self._seed, self._run = source.epoch, source.number, 0
+            self._executor = source.enrol()
+
     def place(self, node: int) -> None:
         """Take the source's generator to the place of a node in this run and step."""
         root = self._root
-        if not root._executor:
-            source = self.source
-            root._epoch, root._seed, root._run = source.epoch, source.number, 0
-            root._executor = source.enrol()
+        if root._recording:
+            root.records_draws = True
+            stream: Any = self.source.nodes
+            stream.place_recorded(root._where, node, (self._body, self._step))
+            return
+        root._enrol()
         root._drawn = True
         key = root._seed, (root._executor << 32) + node
         self.source.nodes.place(key, (0, self._body, self._step, root._run))

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from ..compute import Array
+from .cublas import batched_product
 from .kernel import bound
 
-__all__ = ["product"]
+__all__ = ["matmul", "product"]
 
 _TYPES = {"f": (0, 68, np.float32), "d": (1, 70, np.float64)}
 """CUDA's numbers of an element type and of a computation in it (CUBLAS_COMPUTE_32F: never TF32), and its scalars."""
@@ -61,9 +62,49 @@ def _batched(xp: Any, a: Array, b: Array, out: Array, add: bool) -> Callable[[],
     one, other = factors.ctypes.data, factors.ctypes.data + factors.itemsize
     matrices = (one, pb, kind, lb, sb, pa, kind, la, sa, other, pc, kind, lc, sc, count, computed, _DEFAULT)
     arguments = (tb, ta, n, m, a.shape[2], *matrices)
-    call, handle = xp.cuda.cublas.gemmStridedBatchedEx, xp.cuda.device.get_cublas_handle
 
     def run(keep: Any = (a, b, out, factors)) -> None:
-        call(handle(), *arguments)
+        batched_product(xp, arguments)
 
     return run
+
+
+def matmul(xp: Any, a: Array, b: Array, out: Array) -> None:
+    """out = a @ b, as NumPy's matmul takes them; on a GPU by cuBLAS wherever it takes the arrays as they lie."""
+    if not (hasattr(xp, "cuda") and _takes(a, b, out)):
+        xp.matmul(a, b, out=out)
+    elif out.ndim <= 3:
+        shape = (1, *out.shape)[-3:]
+        _batched(xp, _repeated(xp, a, shape), _repeated(xp, b, shape), out.reshape(shape), False)()
+    else:
+        product(xp, _repeated(xp, a, out.shape), _repeated(xp, b, out.shape), out)()
+
+
+def _takes(a: Array, b: Array, out: Array) -> bool:
+    """Whether cuBLAS takes matrices, along up to two axes, as they lie: of one type that it knows, and none empty."""
+    kind = out.dtype
+    return bool(
+        kind.char in _TYPES
+        and a.dtype == b.dtype == kind
+        and min(a.ndim, b.ndim) >= 2
+        and max(a.ndim, b.ndim) <= out.ndim <= 4
+        and a.size
+        and b.size
+        and out.flags.c_contiguous
+        and _lies_straight(a)
+        and _lies_straight(b)
+    )
+
+
+def _lies_straight(array: Array) -> bool:
+    """Whether the rows or the columns of each matrix lie side by side, and none over another."""
+    (rows, columns), (row, column), size = array.shape[-2:], array.strides[-2:], array.itemsize
+    by_rows = (columns == 1 or column == size) and (rows == 1 or row >= columns * size)
+    by_columns = (rows == 1 or row == size) and (columns == 1 or column >= rows * size)
+    return bool((by_rows or by_columns) and row % size == 0 == column % size)
+
+
+def _repeated(xp: Any, array: Array, shape: tuple[int, ...]) -> Array:
+    """The array with a matrix for each one of an array of this shape: the same one along axes where it has but one."""
+    array = array.reshape((1,) * (len(shape) - array.ndim) + array.shape) if array.ndim < len(shape) else array
+    return array if array.shape[:-2] == shape[:-2] else xp.broadcast_to(array, (*shape[:-2], *array.shape[-2:]))

@@ -18,6 +18,7 @@ from typing import Any
 from opbox_protocol.errors import ShapeError
 
 from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
+from ..cuda.product import matmul
 from ..gradient import grad_use_in
 from ..infer import ShapeList, canonical_axis, show_shape
 from ..params import Bool, Field, Float, Int, Params
@@ -136,7 +137,7 @@ def _factors(p: Any, call: CallSpec) -> list[Temp]:
 def _(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     xp, (product,) = ctx.xp, ctx.temp
     a, b, *c, out = _operands(p, [*inputs, outputs[0]])
-    xp.matmul(turned(a) if p.transpose_a else a, turned(b) if p.transpose_b else b, out=product)
+    matmul(xp, turned(a) if p.transpose_a else a, turned(b) if p.transpose_b else b, product)
     if c:
         product *= p.alpha
         xp.multiply(c[0], p.beta, out=out)
@@ -153,11 +154,11 @@ def _(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     ga, gb = (None if out is None else _operands(p, [out])[0] for out in outputs[:2])
     if ga is not None:
         right = b if p.transpose_b else turned(b)
-        xp.matmul(*((turned(right), turned(g)) if p.transpose_a else (g, right)), out=left_product)
+        matmul(xp, *((turned(right), turned(g)) if p.transpose_a else (g, right)), left_product)
         xp.multiply(left_product, p.alpha, out=ga)
     if gb is not None:
         left = a if p.transpose_a else turned(a)
-        xp.matmul(*((turned(g), turned(left)) if p.transpose_b else (left, g)), out=right_product)
+        matmul(xp, *((turned(g), turned(left)) if p.transpose_b else (left, g)), right_product)
         xp.multiply(right_product, p.alpha, out=gb)
     if len(outputs) == 3 and outputs[2] is not None:
         xp.multiply(inputs[0], p.beta, out=outputs[2])
@@ -166,7 +167,7 @@ def _(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
 @syrk.compute()
 def _(p: SyrkParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     (a,), (out,) = inputs, outputs
-    ctx.xp.matmul(*((turned(a), a) if p.transpose else (a, turned(a))), out=out)
+    matmul(ctx.xp, *((turned(a), a) if p.transpose else (a, turned(a))), out)
     out *= p.alpha
 
 
@@ -179,4 +180,4 @@ def _(p: SyrkParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     (g, a), (out,), (both,) = inputs, outputs, ctx.temp
     ctx.xp.add(g, turned(g), out=both)
     both *= p.alpha
-    ctx.xp.matmul(*((a, both) if p.transpose else (both, a)), out=out)
+    matmul(ctx.xp, *((a, both) if p.transpose else (both, a)), out)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..compute import Array, Arrays, ArraySpec, CallSpec, Temp
+from ..cuda.product import matmul
 from ..infer import size_of
 
 __all__ = ["backward_copies", "is_narrow", "product", "wide_copies"]
@@ -30,7 +31,7 @@ def product(xp: Any, a: Array, b: Array, out: Array, wide: Arrays, plus: Array |
     if a.ndim == b.ndim == 2 and a.shape[1] == 1:
         xp.multiply(a, b, out=total)  # an outer product: NumPy's matmul takes six times as long
     else:
-        xp.matmul(a, b, out=total)
+        matmul(xp, a, b, total)
     if plus is not None:
         xp.add(total, plus, out=total)
     if total is not out:

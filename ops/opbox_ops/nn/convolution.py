@@ -20,6 +20,7 @@ from opbox_protocol.errors import ShapeError
 
 from ..accumulation import accumulation_type
 from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, OpReq, Outputs, Temp
+from ..cuda.product import matmul
 from ..gradient import backward_node
 from ..infer import Shape as ShapeOrNone
 from ..infer import ShapeList, show_shape
@@ -229,7 +230,7 @@ def _(p: ConvolutionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) ->
         target = blocks.positions(out, block)
         direct = blocks.matrix(out, block)
         product = blocks.space(block) if direct is None else direct
-        xp.matmul(weight, columns, out=product)
+        matmul(xp, weight, columns, product)
         if direct is None:
             value = blocks.spread(product, block)
             if bias is not None:
@@ -261,15 +262,15 @@ def _(p: ConvolutionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) ->
             blocks.spread(g, block)[...] = blocks.positions(gout, block)
         if gweight is not None:
             columns = blocks.gather(block)
-            xp.matmul(g, columns.swapaxes(1, 2), out=share)
+            matmul(xp, g, columns.swapaxes(1, 2), share)
             gweight.array += share.reshape(gweight.array.shape)
         if gdata is not None:
             geometry = blocks.geometry
             if gdata.direct and block.samples == 1:
-                xp.matmul(turned, g, out=blocks.taken(gdata.array, block))
+                matmul(xp, turned, g, blocks.taken(gdata.array, block))
                 continue
             columns = _cut(blocks.columns, geometry.columns_shape(block))
-            xp.matmul(turned, g, out=blocks.grouped(columns))
+            matmul(xp, turned, g, blocks.grouped(columns))
             if gdata.direct:
                 samples = columns.reshape(gdata.array.shape[1], block.samples, *gdata.array.shape[2:])
                 gdata.array[block.start : block.stop] = samples.swapaxes(0, 1)

@@ -23,6 +23,7 @@ from opbox_protocol.errors import ShapeError
 
 from ..accumulation import accumulation_type
 from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
+from ..cuda.product import matmul
 from ..gradient import backward_node
 from ..infer import ShapeList, all_same_float
 from ..node import Entry, Node
@@ -211,7 +212,7 @@ def forward(p: DeconvolutionParams, ctx: OpContext, inputs: Arrays, outputs: Out
     for block, rows, columns, space in blocks.cut(ctx.temp):
         part = blocks.part(data, block)
         space.reshape(part.shape)[...] = part
-        ctx.xp.matmul(weight, space, out=blocks.matrix(columns))
+        matmul(ctx.xp, weight, space, blocks.matrix(columns))
         blocks.geometry.scatter(columns, block, rows, total)
     first(outputs[0], p.layout)[...] = total
 
@@ -229,10 +230,10 @@ def gradients(p: DeconvolutionParams, ctx: OpContext, inputs: Arrays, outputs: O
         if outputs[1] is not None:
             part = blocks.part(data, block)
             space.reshape(part.shape)[...] = part
-            xp.matmul(space, gcolumns.swapaxes(1, 2), out=share)
+            matmul(xp, space, gcolumns.swapaxes(1, 2), share)
             gweight += share
         if gdata is not None:
-            xp.matmul(weight, gcolumns, out=space)
+            matmul(xp, weight, gcolumns, space)
             part = blocks.part(gdata, block)
             part[...] = space.reshape(part.shape)
     if outputs[1] is not None:

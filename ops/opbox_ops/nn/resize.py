@@ -27,6 +27,7 @@ from opbox_protocol.errors import ParamError, ShapeError
 
 from ..accumulation import accumulation_type
 from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
+from ..cuda.product import matmul
 from ..gradient import backward_node
 from ..infer import ShapeList, all_same_float, known, show_shape
 from ..node import Entry, Node
@@ -192,8 +193,8 @@ def _product(ctx: OpContext, height: Array, width: Array, source: Array, target:
     """target = height @ source @ width.T"""
     wide, between, product = ctx.temp
     wide[...] = source
-    ctx.xp.matmul(height, wide, out=between)
-    ctx.xp.matmul(between, width.T, out=product)
+    matmul(ctx.xp, height, wide, between)
+    matmul(ctx.xp, between, width.T, product)
     target[...] = product
 
 

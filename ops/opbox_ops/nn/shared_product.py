@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
+from ..cuda.product import matmul
 from ..infer import size_of
 from ..operator import Op
 from ..params import Params
@@ -85,7 +86,7 @@ def _(p: SharedProductParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) 
     def run() -> None:
         for block, data in pairs:
             xp.copyto(block, data)
-        xp.matmul(rows, weight.T, out=out)
+        matmul(xp, rows, weight.T, out)
         if bias is not None:
             xp.add(out, bias, out=out)
 
@@ -131,7 +132,7 @@ def _(p: SharedProductParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) 
         if gweight is not None:
             pairs += _stack(x, [datas[i] for i in piece])
             target = weight_part if number else gweight
-            calls.append(partial(xp.matmul, g.T, x, out=target))
+            calls.append(partial(matmul, xp, g.T, x, target))
             if number:
                 calls.append(partial(xp.add, gweight, weight_part, out=gweight))
         if gbias is not None:

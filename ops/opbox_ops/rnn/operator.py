@@ -28,6 +28,7 @@ from opbox_protocol.errors import ParamError, ShapeError
 
 from ..accumulation import accumulation_type
 from ..compute import Array, Arrays, OpContext, Outputs
+from ..cuda.product import matmul
 from ..gradient import backward_node
 from ..infer import ShapeList, TypeList, known
 from ..node import Entry, Node
@@ -214,7 +215,7 @@ def _(p: RNNOperatorParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) ->
         for number in range(sizes.directions):
             k = layer * sizes.directions + number
             part, gates = call.weights[k], saved.gates[number]
-            ctx.xp.matmul(flat, part.i2h.T, out=gates.reshape(-1, sizes.gates))
+            matmul(ctx.xp, flat, part.i2h.T, gates.reshape(-1, sizes.gates))
             gates += call.bias(part)
             last, cell = call.direction(layer, number).run()
             if outputs[1] is not None:
@@ -263,7 +264,7 @@ def _(p: RNNOperatorParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) ->
             ggates, gstate, gcell = direction.back(mine, glast[k], gcell, part)
             flat = ggates.reshape(-1, sizes.gates)
             if part is not None:
-                xp.matmul(flat.T, x.reshape(-1, x.shape[2]), out=part.i2h)
+                matmul(xp, flat.T, x.reshape(-1, x.shape[2]), part.i2h)
                 part.i2h_bias[...] = flat.sum(axis=0)
             if layer or outputs[0] is not None:
                 product = (flat @ call.weights[k].i2h).reshape(x.shape)

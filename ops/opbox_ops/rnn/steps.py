@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from ..compute import Array
+from ..cuda.product import matmul
 from .layout import Weights
 
 __all__ = ["Direction"]
@@ -96,7 +97,7 @@ class Direction:
 
         def step(t: int, before: Array, _: Any) -> None:
             gate = self.gates[t]
-            xp.matmul(before, recurrent, out=product)
+            matmul(xp, before, recurrent, product)
             gate += product
             if relu:
                 xp.maximum(gate, 0, out=gate)
@@ -123,7 +124,7 @@ class Direction:
 
         def step(t: int, before: Array, before_cell: Array) -> Array:
             gate, cell = self.gates[t], cells[t]
-            xp.matmul(before, recurrent, out=product)
+            matmul(xp, before, recurrent, product)
             gate += product
             xp.tanh(gate, out=gate)
             gate *= half
@@ -165,7 +166,7 @@ class Direction:
 
         def step(t: int, before: Array, _: Any) -> None:
             gate, again = self.gates[t], products[t]
-            xp.matmul(before, recurrent, out=product)
+            matmul(xp, before, recurrent, product)
             both, new = gate[:, : 2 * n], gate[:, 2 * n :]
             both += product[:, : 2 * n]
             xp.tanh(both, out=both)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from .calls import Call, Calls, at_node
 from .monitored import run_monitored
 from .placed_arrays import PlacedArrays
 from .plan import UNWANTED, Plan, Step
+from .replay import Replay, records
 from .watched import Watched
 
 __all__ = ["BoundPlan", "Memory"]
@@ -142,6 +144,7 @@ class BoundPlan:
                 calls.nodes.append(step.node)
         self.outputs: list[Array] = [self._arrays[value] for value in plan.outputs]
         self._zeros = [self._external["grad", name] for name in plan.zero_grads if ("grad", name) in self._external]
+        self._replays = self._recorders() if half is None and records(backend) else None
         self._ready = False
         """Whether forward has left what backward reads."""
         self.forwards = self.backwards = 0
@@ -178,10 +181,12 @@ class BoundPlan:
         self.forwards += 1
         self._ready = False
         self.streams.begin()
-        if monitor is None:
-            self._forward.run()
-        else:
+        if monitor is not None:
             run_monitored(self.plan, self._forward, self._placed, self._monitored_context, monitor)
+        elif self._replays is not None:
+            self._replays[0].run(is_train)
+        else:
+            self._forward.run()
         self._ready = True
 
     def backward(self, head_grads: Sequence[Array | None] = ()) -> None:
@@ -204,6 +209,9 @@ class BoundPlan:
             raise ConflictError("backward needs the values of a forward run: call forward(is_train=True) before it")
         self._take_in(head_grads)
         self._mode.is_train = True
+        if self._replays is not None and self._backward.calls:
+            self._replays[1].run(True)
+            return
         for array in self._zeros:
             array[...] = 0
         self._backward.run()
@@ -253,6 +261,13 @@ class BoundPlan:
             checked.append((self._arrays[value], grad))
         for array, grad in checked:
             array[...] = grad
+
+    def _recorders(self) -> tuple[Replay, Replay]:
+        """What runs forward and backward where the device records calls; zero gradients are filled with them."""
+        zeros: list[Call] = [partial(array.fill, 0) for array in self._zeros]
+        nodes = self._backward.nodes
+        backward = Calls([*zeros, *self._backward.calls], [*nodes[:1] * len(zeros), *nodes])
+        return Replay(self._backend, self._forward, self.streams), Replay(self._backend, backward, self.streams)
 
     # -- binding ------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ import numpy as np
 from ..device import note, refuse
 from .memory import array_at
 
-__all__ = ["functions"]
+__all__ = ["functions", "product_of"]
 
 _TYPES = {0: np.float32, 1: np.float64, 2: np.float16, 14: ml_dtypes.bfloat16}
 """cudaDataType."""
@@ -60,18 +60,27 @@ def _gemm_ex(
     _product(x, y, _matrix(c, _TYPES[ct], 0, m, n, ldc), _scalar(alpha, scale), _scalar(beta, scale))
 
 
-def _gemm_strided(
-    handle: int, ta: int, tb: int, m: int, n: int, k: int, alpha: int, a: int, at: int, lda: int, sa: int, b: int,
+def product_of(
+    ta: int, tb: int, m: int, n: int, k: int, alpha: int, a: int, at: int, lda: int, sa: int, b: int,
     bt: int, ldb: int, sb: int, beta: int, c: int, ct: int, ldc: int, sc: int, count: int, compute: int, algorithm: int,
-) -> None:  # fmt: skip
-    _start("gemmStridedBatchedEx")
+) -> Callable[[], None]:  # fmt: skip
+    """What gemmStridedBatchedEx queues; the scalars are read at once."""
     scale = _scale_type(compute)
+    factors = _scalar(alpha, scale), _scalar(beta, scale)
     sizes = [np.dtype(_TYPES[kind]).itemsize for kind in (at, bt, ct)]
-    for g in range(count):
-        x = _matrix(a + g * sa * sizes[0], _TYPES[at], ta, m, k, lda)
-        y = _matrix(b + g * sb * sizes[1], _TYPES[bt], tb, k, n, ldb)
-        out = _matrix(c + g * sc * sizes[2], _TYPES[ct], 0, m, n, ldc)
-        _product(x, y, out, _scalar(alpha, scale), _scalar(beta, scale))
+
+    def run() -> None:
+        for g in range(count):
+            x = _matrix(a + g * sa * sizes[0], _TYPES[at], ta, m, k, lda)
+            y = _matrix(b + g * sb * sizes[1], _TYPES[bt], tb, k, n, ldb)
+            _product(x, y, _matrix(c + g * sc * sizes[2], _TYPES[ct], 0, m, n, ldc), *factors)
+
+    return run
+
+
+def _gemm_strided(handle: int, *arguments: int) -> None:
+    _start("gemmStridedBatchedEx")
+    product_of(*arguments)()
 
 
 def _gemm(dtype: Any) -> Callable[..., None]:

@@ -1,0 +1,105 @@
+"""Replaying: from its second run in a mode on, half a plan queues recorded graphs in place of its calls (CUDA graphs).
+
+The first run is eager, so that everything that is made once is made; then the calls are recorded, in
+segments as long as can be. Between segments stand calls that are run as ever: code of users, which may do anything, and
+what the device cannot record. Arrays and temporaries stay where they are as long as the plan is bound, so that nothing
+that is recorded goes out of date; what differs from run to run is the mode, each with graphs of its own,
+and the place of random streams, which is written to the device before graphs that draw.
+`OPBOX_CUDA_GRAPHS=0` records nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from opbox_ops.backend import Backend, NodeStreams
+from opbox_ops.node import Node
+
+from ..graph.subgraph import subgraphs_of
+from .calls import Call, Calls
+
+__all__ = ["Replay", "records"]
+
+
+class Replay:
+    """The calls of half a plan and, once they have run, the graphs that stand for them.
+
+    Args:
+        backend: what records.
+        eager: the calls.
+        streams: what they draw from.
+    """
+
+    def __init__(self, backend: Backend, eager: Calls, streams: NodeStreams) -> None:
+        self._backend = backend
+        self._streams = streams
+        self._eager = eager
+        self._ran: set[bool] = set()
+        self._recorded: dict[bool, Calls] = {}
+        self._drawing: set[bool] = set()
+
+    def run(self, is_train: bool) -> None:
+        """Do what the calls do, in this mode."""
+        calls = self._recorded.get(is_train)
+        if calls is None and is_train not in self._ran:
+            self._eager.run()
+            self._ran.add(is_train)
+            return
+        if calls is None:
+            self._draws = False
+            calls = self._recorded[is_train] = self._record()
+            if self._draws:
+                self._drawing.add(is_train)
+        if is_train in self._drawing:
+            self._streams.settle()
+        calls.run()
+
+    def _capture(self, calls: Sequence[Call]) -> Call | None:
+        with self._streams.recording(self._backend.empty):
+            graph = self._backend.capture(calls)
+        self._draws |= graph is not None and self._streams.records_draws
+        return graph
+
+    def _record(self) -> Calls:
+        """Graphs, each at the node of its first call, and calls that are run as ever."""
+        calls, nodes = self._eager.calls, self._eager.nodes
+        apart = [_is_users(node) for node in nodes]
+        if calls and not any(apart):
+            whole = self._capture(calls)
+            if whole is not None:
+                return Calls([whole], nodes[:1])
+        mixed = Calls()
+        segment = Calls()
+
+        def close() -> None:
+            graph = self._capture(segment.calls) if segment.calls else None
+            mixed.calls += segment.calls if graph is None else [graph]
+            mixed.nodes += segment.nodes if graph is None else segment.nodes[:1]
+            segment.calls.clear()
+            segment.nodes.clear()
+
+        for call, node, users in zip(calls, nodes, apart, strict=True):
+            if users or self._capture([call]) is None:
+                close()
+                mixed.calls.append(call)
+                mixed.nodes.append(node)
+            else:
+                segment.calls.append(call)
+                segment.nodes.append(node)
+        close()
+        return mixed
+
+
+def records(backend: Backend) -> bool:
+    """Whether plans of this device are recorded."""
+    return backend.device_type == "gpu" and os.environ.get("OPBOX_CUDA_GRAPHS") != "0"
+
+
+def _is_users(node: Node) -> bool:
+    """Whether a call runs code of a user's own, in a subgraph too: it may do what no graph can repeat."""
+    owner = node.forward or node
+    if owner.op is not None and owner.op.get_attr("TUserCode"):
+        return True
+    inside = (inner for subgraph in subgraphs_of(owner) for inner in subgraph.graph.nodes)
+    return any(_is_users(inner) for inner in inside)

@@ -1,0 +1,117 @@
+"""libcublas as a library of C functions, for who calls it by ctypes; in capture, with a workspace of the caller's."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..compiler import shared_library
+from ..device import CudaError, next_id, note, queue, refuse, state
+from .cublas import product_of
+from .memory import array_at
+
+__all__ = ["replace"]
+
+_INVALID, _INTERNAL = 7, 14
+"""CUBLAS_STATUS_INVALID_VALUE and _INTERNAL_ERROR."""
+_MATRIX = "piiq"
+_SIGNATURES = {
+    "cublasCreate_v2": "p",
+    "cublasSetStream_v2": "pp",
+    "cublasSetWorkspace_v2": "ppq",
+    "cublasGemmStridedBatchedEx": f"piiiiip{_MATRIX}{_MATRIX}p{_MATRIX}iii",
+}
+_C = {"p": "void *", "i": "int ", "q": "long long "}
+_HEAD = """
+#include <cstdint>
+extern "C" {
+struct PyObject;
+int PyGILState_Ensure();
+void PyGILState_Release(int);
+PyObject *PyObject_CallFunction(PyObject *, const char *, ...);
+long PyLong_AsLong(PyObject *);
+void Py_IncRef(PyObject *);
+void Py_DecRef(PyObject *);
+static PyObject *targets[16];
+void pretend_set(int place, PyObject *function) { Py_IncRef(function); targets[place] = function; }
+"""
+_alive: list[Any] = []
+_streams: dict[int, int] = {}
+_workspaces: dict[int, int] = {}
+
+
+def _text() -> str:
+    parts = [_HEAD]
+    for place, (name, kinds) in enumerate(_SIGNATURES.items()):
+        declared = ", ".join(f"{_C[kind]}a{k}" for k, kind in enumerate(kinds))
+        form = "".join("i" if kind == "i" else "L" for kind in kinds)
+        passed = ", ".join(f"a{k}" if kind == "i" else f"(long long)a{k}" for k, kind in enumerate(kinds))
+        parts.append(
+            f"int {name}({declared}) {{\n  int state = PyGILState_Ensure();\n"
+            f'  PyObject *r = PyObject_CallFunction(targets[{place}], "({form})", {passed});\n'
+            f"  int status = r ? (int)PyLong_AsLong(r) : {_INTERNAL};\n  if (r) Py_DecRef(r);\n"
+            "  PyGILState_Release(state);\n  return status;\n}\n"
+        )
+    return "".join(parts) + "}\n"
+
+
+def _status(function: Callable[..., int | None]) -> Callable[..., int]:
+    """A function with its errors as statuses."""
+
+    def call(*arguments: int) -> int:
+        try:
+            return function(*arguments) or 0
+        except CudaError:
+            return _INTERNAL
+
+    return call
+
+
+def _create(place: int) -> None:
+    refuse("cublasCreate")
+    array_at(place, np.uintp, 1)[0] = handle = next_id()
+    _streams[int(handle)] = 0
+
+
+def _set_stream(handle: int, stream: int) -> None:
+    _streams[handle] = stream
+    _workspaces.pop(handle, None)
+
+
+def _set_workspace(handle: int, place: int, size: int) -> None:
+    _workspaces[handle] = size
+
+
+def _gemm(handle: int, *arguments: int) -> int | None:
+    if handle not in _streams:
+        return _INVALID
+    note("product")
+    stream = _streams[handle]
+    if stream in state.capturing and not _workspaces.get(handle):
+        refuse("cuBLAS without a workspace")
+    queue(stream, product_of(*arguments))
+    return None
+
+
+_FUNCTIONS = (_create, _set_stream, _set_workspace, _gemm)
+
+
+def replace() -> None:
+    """Have it found in the place of NVIDIA's."""
+    pathfinder: Any = importlib.import_module("cuda.pathfinder")
+    path = str(shared_library(_text(), ("-O1",)))
+    library = ctypes.PyDLL(path)
+    library.pretend_set.argtypes = [ctypes.c_int, ctypes.py_object]
+    for place, function in enumerate(map(_status, _FUNCTIONS)):
+        library.pretend_set(place, function)
+    _alive.append(library)
+    find = pathfinder.load_nvidia_dynamic_lib
+
+    class _Library:
+        abs_path = path
+
+    pathfinder.load_nvidia_dynamic_lib = lambda name: _Library if name == "cublas" else find(name)

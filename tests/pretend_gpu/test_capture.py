@@ -1,0 +1,290 @@
+"""Plans as CUDA graphs: an eager run's numbers to the last bit, a launch for each half, and what stays outside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import special
+
+import opbox as mx
+from opbox_ops.backend import NodeStreams, backend_for, failure
+from opbox_protocol.errors import WorkerDiedError
+from opbox_service.executor import bind
+from opbox_service.graph.json import load
+from tests.executor.test_allocations import lenet, recurrent, residual
+
+from .counts import NETWORKS, counts, update_counts
+from .spy import watched
+from .test_plans import executor_of
+
+STEPS = 6
+
+
+@pytest.fixture(params=["replayed", "eager"])
+def way(request: pytest.FixtureRequest, gpu: Any, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("OPBOX_CUDA_GRAPHS", "1" if request.param == "replayed" else "0")
+    return str(request.param)
+
+
+def in_both_ways(monkeypatch: pytest.MonkeyPatch, run: Callable[[], Any]) -> tuple[Any, Any]:
+    """What a function returns with graphs, and without."""
+    results = []
+    for setting in ("1", "0"):
+        monkeypatch.setenv("OPBOX_CUDA_GRAPHS", setting)
+        results.append(run())
+    return results[0], results[1]
+
+
+def network() -> Any:
+    """LeNet, with dropout before its last layer."""
+    x = mx.sym.Convolution(mx.sym.Variable("data"), num_filter=4, kernel=(3, 3), name="conv1")
+    x = mx.sym.Pooling(mx.sym.Activation(x, act_type="tanh"), kernel=(2, 2), stride=(2, 2), pool_type="max")
+    x = mx.sym.Activation(mx.sym.FullyConnected(x, num_hidden=16, name="fc1"), act_type="relu")
+    x = mx.sym.FullyConnected(mx.sym.Dropout(x, p=0.5), num_hidden=10, name="fc2")
+    return mx.sym.SoftmaxOutput(x, name="softmax")
+
+
+def trained(optimizer: str) -> dict[str, Any]:
+    """Weights and outputs after some steps on other batches each, with another learning rate each."""
+    mx.nd.zeros((1,), ctx=mx.gpu(0))  # devices that are in use are seeded
+    mx.random.seed(7)
+    rng = np.random.default_rng(0)
+    module = mx.mod.Module(network(), context=mx.gpu(0))
+    module.bind(data_shapes=[("data", (4, 1, 12, 12))], label_shapes=[("softmax_label", (4,))])
+    module.init_params(mx.initializer.Xavier())
+    module.init_optimizer(optimizer=optimizer, optimizer_params={"learning_rate": 0.1})
+    outputs = []
+    for step in range(STEPS):
+        batch = mx.io.DataBatch(
+            data=[mx.nd.array(rng.normal(size=(4, 1, 12, 12)).astype("f"))],
+            label=[mx.nd.array(rng.integers(0, 10, 4).astype("f"))],
+        )
+        module._optimizer.lr = 0.1 / (step + 1)
+        module.forward_backward(batch)
+        module.update()
+        outputs.append(module.get_outputs()[0].asnumpy())
+    weights = {name: array.asnumpy() for name, array in module.get_params()[0].items()}
+    return {**weights, **{f"out{step}": out for step, out in enumerate(outputs)}}
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_training_has_the_eager_numbers(gpu: Any, monkeypatch: pytest.MonkeyPatch, optimizer: str) -> None:
+    replayed, eager = in_both_ways(monkeypatch, lambda: trained(optimizer))
+    assert not np.array_equal(eager["out0"], eager["out5"])
+    for key, expected in eager.items():
+        np.testing.assert_array_equal(replayed[key], expected, err_msg=key)
+
+
+@pytest.mark.parametrize("req", ["write", "add"])
+@pytest.mark.parametrize("model", [lenet, residual, recurrent])
+def test_a_network_has_the_eager_numbers_in_both_modes(
+    gpu: Any, monkeypatch: pytest.MonkeyPatch, model: Any, req: str
+) -> None:
+    backend = backend_for("gpu:0")
+
+    def run() -> list[Any]:
+        executor, grads, aux = executor_of(model, "gpu:0", req)
+        shown = []
+        for is_train in (True, False, True, True, False, False, True):
+            executor.forward(is_train=is_train)
+            shown += [backend.get(out).copy() for out in executor.outputs]
+            if is_train:
+                executor.backward()
+        return [*shown, *[backend.get(array) for array in (*grads.values(), *aux.values())]]
+
+    replayed, eager = in_both_ways(monkeypatch, run)
+    for array, expected in zip(replayed, eager, strict=True):
+        np.testing.assert_array_equal(array, expected)
+
+
+def test_a_step_is_a_handful_of_launches(gpu: Any) -> None:
+    for name in NETWORKS:
+        step, update = counts(name, NETWORKS[name]), update_counts(name, NETWORKS[name])
+        assert step == {"allocations": 0, "graphLaunch": 2}
+        assert update in ({"allocations": 0, "launch": 1}, {"allocations": 0, "launch": 2})
+
+
+def test_it_can_be_switched_off(way: str) -> None:
+    executor, _, _ = executor_of(lenet, "gpu:0", "write")
+    for _ in range(3):
+        with watched() as watch:
+            executor.forward(is_train=True)
+    assert watch.calls["graphLaunch"] == (way == "replayed")
+    assert (watch.calls["launch"] > 0) == (way == "eager")
+
+
+def run_of(symbol: Any, **arrays: Any) -> tuple[Any, list[dict[str, int]]]:
+    """The outputs of the last of four runs, and what each run did to the device."""
+    args = {name: mx.nd.array(array, ctx=mx.gpu(0)) for name, array in arrays.items()}
+    executor = symbol.bind(mx.gpu(0), args)
+    calls = []
+    for _ in range(4):
+        mx.nd.waitall()
+        with watched() as watch:
+            executor.forward()
+            mx.nd.waitall()
+        calls.append(dict(watch.calls))
+    return [out.asnumpy() for out in executor.outputs], calls
+
+
+def test_what_cannot_be_recorded_stands_between_graphs(gpu: Any) -> None:
+    x = mx.sym.Variable("x")
+    symbol = mx.sym.exp(mx.sym.sort(mx.sym.softmax(x)))
+    values = np.random.default_rng(0).normal(size=(3, 5)).astype("f")
+    (out,), calls = run_of(symbol, x=values)
+    softmax = np.exp(values) / np.exp(values).sum(-1, keepdims=True)
+    np.testing.assert_allclose(out, np.exp(np.sort(softmax)), rtol=1e-5)
+    assert [run.get("graphLaunch", 0) for run in calls] == [0, 2, 2, 2]
+    assert calls[3]["thrust"] == 1
+
+
+class Counting(mx.operator.CustomOp):
+    """Adds how often it has run, which no graph could repeat."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runs = 0
+
+    def forward(self, is_train: bool, req: Any, in_data: Any, out_data: Any, aux: Any) -> None:
+        self.runs += 1
+        self.assign(out_data[0], req[0], in_data[0] + self.runs)
+
+
+@mx.operator.register("counting_runs")
+class CountingProp(mx.operator.CustomOpProp):
+    def create_operator(self, ctx: Any, shapes: Any, dtypes: Any) -> Any:
+        return Counting()
+
+
+def test_code_of_users_runs_every_time(gpu: Any) -> None:
+    symbol = mx.sym.softmax(mx.sym.Custom(mx.sym.softmax(mx.sym.Variable("x")), op_type="counting_runs") * 2)
+    plain = mx.sym.Custom(mx.sym.Variable("x"), op_type="counting_runs")
+    (out,), calls = run_of(plain, x=np.zeros(3, "f"))
+    assert out.tolist() == [4] * 3
+    _, calls = run_of(symbol, x=np.ones((2, 3), "f"))
+    assert [run.get("graphLaunch", 0) for run in calls] == [0, 2, 2, 2]
+
+
+def test_a_call_that_asks_for_memory_is_not_recorded(gpu: Any, cupy: Any) -> None:
+    backend = backend_for("gpu:0")
+    x, total = cupy.arange(8, dtype="f"), cupy.zeros(1, "f")
+
+    def clean() -> None:
+        cupy.add(x, 1, out=x)
+
+    def allocates() -> None:
+        cupy.sum(x * 2, out=total, keepdims=True)
+
+    clean()
+    allocates()
+    replay = backend.capture([clean])
+    assert replay is not None
+    assert backend.capture([clean, allocates]) is None
+    assert x.tolist() == list(range(1, 9))
+    replay()
+    assert x.tolist() == list(range(2, 10))
+
+
+def test_what_goes_wrong_while_recording_leaves_the_device_usable(gpu: Any, cupy: Any) -> None:
+    x = cupy.zeros(2, "f")
+
+    def fails() -> None:
+        raise ValueError("no")
+
+    assert backend_for("gpu:0").capture([fails]) is None
+    assert backend_for("gpu:0").capture([cupy.cuda.runtime.deviceSynchronize]) is None
+    x += 1
+    assert x.tolist() == [1, 1]
+
+
+def test_a_device_that_fails_in_a_graph_is_lost_with_a_sentence(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(failure, "_lost", [])
+    executor, _, _ = executor_of(lenet, "gpu:0", "write")
+    for _ in range(2):
+        executor.forward()
+    gpu.fail_next("graphLaunch", gpu.ILLEGAL_ADDRESS)
+    with pytest.raises(WorkerDiedError, match="the GPU failed, CUDA error 700: a kernel accessed memory"):
+        executor.forward()
+
+
+def test_a_monitor_sees_each_output_of_a_plan_that_is_replayed(gpu: Any) -> None:
+    executor, _, _ = executor_of(lenet, "gpu:0", "write")
+    for _ in range(3):
+        executor.forward()
+    names: list[str] = []
+    executor.forward(monitor=lambda name, array: names.append(name))
+    assert len(names) > 5
+
+
+def noise() -> Any:
+    x = mx.sym.Dropout(mx.sym.Variable("x"), p=0.5, mode="always") + mx.sym.random_uniform(low=1, high=3, shape=(3, 5))
+    return x + mx.sym.random_normal(loc=2, scale=3, shape=(3, 5))
+
+
+def drawn() -> list[Any]:
+    """Outputs of runs of two executors, with a seed in between."""
+    backend = backend_for("gpu:0")
+    random = backend.random(3)
+    graph = load(noise().tojson())
+    args = {"x": backend.put(np.ones((3, 5), "f"))}
+    one, other = (bind(graph, args=args, backend=backend, random=random) for _ in range(2))
+    shown = []
+    for run in range(12):
+        for executor in (one, other) if run != 5 else (other,):
+            executor.forward(is_train=bool(run % 2))
+            shown.append(backend.get(executor.outputs[0]).copy())
+        if run in (7, 9):
+            random.seed(11)
+    return shown
+
+
+def test_draws_are_those_of_eager_runs(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    replayed, eager = in_both_ways(monkeypatch, drawn)
+    assert len({array.tobytes() for array in eager}) == len(eager) - 4  # the seed has been there before, twice
+    for array, expected in zip(replayed, eager, strict=True):
+        np.testing.assert_array_equal(array, expected)
+
+
+def test_a_graph_that_draws_is_launched_behind_its_place(gpu: Any) -> None:
+    backend = backend_for("gpu:0")
+    graph = load(noise().tojson())
+    executor = bind(graph, args={"x": backend.put(np.ones((3, 5), "f"))}, backend=backend, random=backend.random(3))
+    for _ in range(3):
+        with watched() as watch:
+            executor.forward()
+    assert dict(watch.calls) == {"launch": 1, "graphLaunch": 1}
+    assert watch.allocations == 0
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_uniform_numbers_are_the_cpus(gpu: Any, dtype: str) -> None:
+    results = []
+    for device in ("cpu", "gpu:0"):
+        backend = backend_for(device)
+        random = backend.random(5)
+        streams = NodeStreams(random)
+        arrays = []
+        for draw in (random, streams.stream(3), random, streams.stream(4)):
+            for size in (1, 7, 8, 1000, 3):
+                out = backend.empty((size,), dtype)
+                draw.uniform(out)
+                arrays.append(backend.get(out))
+            streams.begin()
+        results.append(arrays)
+    for expected, array in zip(*results, strict=True):
+        np.testing.assert_array_equal(array, expected)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_normal_numbers_are_normal(gpu: Any, dtype: str) -> None:
+    backend = backend_for("gpu:0")
+    out = backend.empty((100_000,), dtype)
+    backend.random(5).normal(out)
+    numbers = np.sort(backend.get(out).astype("d"))
+    cumulative = 0.5 * (1 + special.erf(numbers / np.sqrt(2)))
+    # Kolmogorov and Smirnov: beyond 0.0062 once in a thousand seeds; this one is always the same.
+    assert np.abs(cumulative - (np.arange(numbers.size) + 0.5) / numbers.size).max() < 0.0062
+    assert len(np.unique(numbers)) > 0.99 * numbers.size
