@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from .compiler import shared_library
+from .device import RELAXED
 
 __all__ = ["exchange"]
 
@@ -62,7 +63,7 @@ def exchange(module: ModuleType, functions: Mapping[str, Callable[..., Any]]) ->
 
     Args:
         module: a Cython module that nobody has imported functions from yet.
-        functions: what stands for them, by name; they take the arguments that are not optional.
+        functions: what stands for them, by name; of optional arguments they take the mode of capture alone.
     """
     capsules = module.__pyx_capi__
     names = [name for name in functions if name in capsules]
@@ -95,6 +96,9 @@ def _entry(place: int, signature: str) -> str:
             declared.append(f"int a{k}")
         elif "__pyx_opt_args" in part:
             declared.append(f"void *a{k}")
+            if "streamBeginCapture" in part:  # a count of the optional arguments, and the mode; without it, relaxed
+                forms += "i"
+                values += f", a{k} && *(int *)a{k} ? ((int *)a{k})[1] : {RELAXED}"
         else:
             form = _FORMATS[part]
             declared.append(f"{part.replace('CUdevice', 'int')} a{k}")

@@ -15,6 +15,7 @@ import bisect
 import ctypes
 import itertools
 import os
+import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -43,6 +44,8 @@ QUARANTINE = 64 << 20
 """Bytes of freed memory that are kept, full of FREED, so that a stale pointer shows."""
 
 OUT_OF_MEMORY, INVALID_VALUE, ILLEGAL_ADDRESS, LAUNCH_FAILURE, ASSERT = 2, 1, 700, 719, 710
+THREAD_LOCAL, RELAXED = 1, 2
+"""Modes of capture."""
 CAPTURE_UNSUPPORTED, CAPTURE_INVALIDATED = 900, 901
 STICKY = {ILLEGAL_ADDRESS, LAUNCH_FAILURE, ASSERT, 214, 701, 702, 714, 715, 716, 717, 718}
 """Errors after which every call of the process fails with the same one."""
@@ -85,7 +88,10 @@ class _State:
     freed_bytes: int = 0
     recorders: list[Recorder] = field(default_factory=list)
     capturing: dict[int, list[Callable[[], None]]] = field(default_factory=dict)
-    relaxed: set[int] = field(default_factory=set)
+    modes: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """The mode and the thread of each capture."""
+    non_blocking: set[int] = field(default_factory=set)
+    """Streams that do not wait for the default one."""
     broken: set[int] = field(default_factory=set)
     graphs: dict[int, list[Callable[[], None]]] = field(default_factory=dict)
     sticky: int = 0
@@ -156,6 +162,7 @@ def reset() -> None:
     state.sticky = 0
     state.planned.clear()
     state.capturing.clear()
+    state.modes.clear()
     state.broken.clear()
     state.damage.clear()
 
@@ -231,32 +238,38 @@ def queue(stream: int, work: Callable[[], None]) -> None:
     if stream in state.capturing:
         state.capturing[stream].append(work)
         return
-    if state.capturing and stream == 0 and any(s not in state.relaxed for s in state.capturing):
+    if stream == 0 and any(s not in state.non_blocking for s in state.capturing):
         refuse("the default stream")
     work()
 
 
+def concerned() -> list[int]:
+    """The captures that what this thread calls may end: not those of other threads in the mode THREAD_LOCAL."""
+    own = threading.get_ident()
+    return [stream for stream, (mode, thread) in state.modes.items() if mode != THREAD_LOCAL or thread == own]
+
+
 def refuse(what: str) -> None:
     """What may not be called while a stream captures: the capture is over."""
-    if state.capturing:
+    streams = concerned()
+    if streams:
         note("refused", what)
-        state.broken.update(state.capturing)
+        state.broken.update(streams)
         raise CudaError(CAPTURE_UNSUPPORTED)
 
 
-def begin_capture(stream: int, relaxed: bool) -> None:
+def begin_capture(stream: int, mode: int) -> None:
     """From now on what is queued on the stream is noted."""
     if stream == 0 or stream in state.capturing:
         raise CudaError(CAPTURE_UNSUPPORTED)
     state.capturing[stream] = []
-    if relaxed:
-        state.relaxed.add(stream)
+    state.modes[stream] = mode, threading.get_ident()
 
 
 def end_capture(stream: int) -> int:
     """The graph of what was noted."""
     work = state.capturing.pop(stream)
-    state.relaxed.discard(stream)
+    del state.modes[stream]
     if stream in state.broken:
         state.broken.discard(stream)
         raise CudaError(CAPTURE_INVALIDATED)

@@ -16,7 +16,7 @@ __all__ = ["driver_functions", "runtime_functions"]
 _ATTRIBUTES = {75: 9, 76: 0, 16: 132, 1: 1024, 10: 32, 81: 233472, 97: 232448, 8: 49152, 115: 1, 2: 1024, 39: 2048}
 """By CUDA's numbers: compute capability 9.0, 132 multiprocessors, and an H100's sizes."""
 _TO_DEVICE, _TO_HOST, _ON_DEVICE = 1, 2, 3
-_RELAXED = 2
+_NON_BLOCKING = 1
 
 
 Functions: TypeAlias = dict[str, Callable[..., Any]]
@@ -44,7 +44,7 @@ def _calls(error: Callable[[int], Exception], functions: Functions) -> Functions
 
 def _malloc(size: int) -> int:
     note("malloc", size)
-    if any(stream not in state.relaxed for stream in state.capturing):
+    if any(state.modes[stream][0] != device.RELAXED for stream in device.concerned()):
         refuse("malloc")
     return allocate(size)
 
@@ -121,8 +121,15 @@ def _nothing(*args: Any) -> None:
     return None
 
 
-def _begin(stream: int, mode: int = _RELAXED) -> None:
-    device.begin_capture(stream, mode == _RELAXED)
+def _new_stream(flags: int, *priority: int) -> int:
+    stream = next_id()
+    if flags & _NON_BLOCKING:
+        state.non_blocking.add(stream)
+    return stream
+
+
+def _begin(stream: int, mode: int = device.RELAXED) -> None:
+    device.begin_capture(stream, mode)
 
 
 def _instantiate(graph: int) -> int:
@@ -183,8 +190,8 @@ _RUNTIME: Functions = {
     "memsetAsync": _memset_async,
     "pointerGetMemoryType": lambda address: 2 if device.device_of(address) is not None else 0,
     "streamCreate": _new,
-    "streamCreateWithFlags": _new,
-    "streamCreateWithPriority": _new,
+    "streamCreateWithFlags": _new_stream,
+    "streamCreateWithPriority": _new_stream,
     "streamDestroy": _nothing,
     "streamSynchronize": _waits("streamSynchronize"),
     "streamIsCapturing": lambda stream: int(stream in state.capturing),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -141,6 +142,31 @@ def test_what_capture_refuses(gpu: Any, cupy: Any) -> None:
             stream.end_capture()
         assert raised.value.status == gpu.CAPTURE_INVALIDATED
     assert x.tolist() == [0] * 4
+
+
+@pytest.mark.parametrize(("mode", "refused"), [(0, True), (1, False)])
+def test_a_capture_concerns_other_threads_by_its_mode(cupy: Any, mode: int, refused: bool) -> None:
+    x, elsewhere = cupy.zeros(4, "f"), cupy.zeros(4, "f")
+    x += 1
+
+    def work() -> Any:
+        nonlocal elsewhere
+        elsewhere += cupy.ndarray(4, "f", cupy.cuda.MemoryPool().malloc(1 << 20)).fill(1) or 1
+        return elsewhere.tolist()
+
+    with cupy.cuda.Stream(non_blocking=True) as stream, ThreadPoolExecutor(1) as other:
+        stream.begin_capture(mode)
+        x += 1
+        result = other.submit(work)
+        if refused:
+            with pytest.raises(cupy.cuda.runtime.CUDARuntimeError):
+                result.result()
+            with pytest.raises(cupy.cuda.runtime.CUDARuntimeError):
+                stream.end_capture()
+        else:
+            assert result.result() == [1] * 4
+            stream.end_capture().launch(stream)
+    assert x.tolist() == [1 if refused else 2] * 4
 
 
 def test_a_record_of_calls(gpu: Any, cupy: Any) -> None:
