@@ -20,7 +20,7 @@ from .pointwise import ExpressionRule, Pointwise, in_order, program_of
 from .program import Program
 from .summing import stretched_axes, sum_to
 
-__all__ = ["pointwise", "prepare", "reusable", "temps_for", "temps_for_all"]
+__all__ = ["kernel_of", "pointwise", "prepare", "reusable", "temps_for", "temps_for_all"]
 
 
 def pointwise(op: Op, rule: ExpressionRule, temps: TempsRule | None = None) -> Op:
@@ -176,7 +176,8 @@ def _largest(rows: Sequence[list[Temp]]) -> list[Temp]:
 
 
 @cache
-def _kernel(program: Program, work: np.dtype[Any], xp: Any, special: Any) -> FormulaKernel:
+def kernel_of(program: Program, work: np.dtype[Any], xp: Any, special: Any) -> FormulaKernel:
+    """The kernel of a program, one for all who ask."""
     return FormulaKernel(program, work, xp, special)
 
 
@@ -213,7 +214,7 @@ def _kernel_for(
     known: tuple[FormulaKernel, Sequence[int]] | None = formulas.kernels.get(key)
     if known is None:
         program = program_of(formulas, ins, outs, wanted, tuple(map(frozenset, over)))
-        known = formulas.kernels[key] = _kernel(*program, ctx.xp, ctx.special), wanted
+        known = formulas.kernels[key] = kernel_of(*program, ctx.xp, ctx.special), wanted
     return known
 
 

@@ -21,7 +21,7 @@ from .c_source import c_source
 from .numpy_loops import Loop, loop_of
 from .program import Program
 
-__all__ = ["SweepTable", "Sweep"]
+__all__ = ["HOT", "Sweep", "SweepTable", "tasks_of"]
 
 HOT = 50_000_000
 """Steps times elements after which a kernel is compiled: some 50 ms of NumPy's, a third of what the compiler takes."""
@@ -140,10 +140,15 @@ class SweepTable:
             return None, None
         sizes, steps, repeated = places
         types = tuple([array.dtype for array in (*arrays, *targets)])
+        sweep = self.sweep(types, repeated)
+        return (None, None) if sweep.failed else (sweep, task_of(self.work, arrays, targets, numbers, sizes, steps))
+
+    def sweep(self, types: tuple[np.dtype[Any], ...], repeated: tuple[bool, ...]) -> Sweep:
+        """The kernel for arrays and targets of these types."""
         sweep = self._sweeps.get((types, repeated))
         if sweep is None:
             sweep = self._sweeps[types, repeated] = Sweep(self.program, self.work, types, repeated)
-        return (None, None) if sweep.failed else (sweep, task_of(self.work, arrays, targets, numbers, sizes, steps))
+        return sweep
 
 
 class _Switching:
@@ -253,3 +258,26 @@ def task_of(
     )
     task.alive = (rooms, arrays, targets)
     return task
+
+
+def tasks_of(work: np.dtype[Any], places: Sequence[int], sizes: Sequence[int], numbers: Sequence[Sequence[Any]]) -> Any:
+    """Tasks on arrays in one row each, one after the other, which keep their tables alive, and not the arrays.
+
+    Args:
+        places: of each task's arrays and targets.
+        sizes: elements of a row, for each task.
+        numbers: each task's.
+    """
+    number, count = (c_float if work.itemsize == 4 else c_double), len(sizes)
+    arrays, width = len(places) // count, max(len(numbers[0]), 1)
+    rooms = (
+        (c_void_p * len(places))(*places),
+        (number * (count * width))(*[float(value) for values in numbers for value in values]),
+        (c_long * count)(*sizes),
+    )
+    at = [ctypes.addressof(room) for room in rooms]
+    tasks: Any = (_Task * count)()
+    for k in range(count):
+        tasks[k] = (at[0] + 8 * arrays * k, at[1] + work.itemsize * width * k, at[2] + 8 * k, None, 0)
+    tasks.alive = rooms
+    return byref(tasks)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -11,6 +11,7 @@ from pydantic import Field
 from opbox_ops import registry
 from opbox_ops.compute import highest_level
 from opbox_ops.operator import Op
+from opbox_ops.update.together import steps_together
 from opbox_protocol.errors import BadRequestError
 
 from ..executor import CallForm, form_of
@@ -160,15 +161,23 @@ class Update(Command):
             for call in self.calls
         ]
         forms = [form_of(op, attrs) for _, _, attrs in calls]
-        if len(calls) > 1 and table.backend.device_type == "gpu":
-            many = op.get_attr("FManySteps")
+        if len(calls) > 1 and highest_level() != "reference":
             steps = [(inputs, form.params) for (_, inputs, _), form in zip(calls, forms, strict=True)]
-            together = None if many is None or highest_level() == "reference" else many(table.backend.xp, steps)
+            together = _together(op, table.backend, steps)
             if together is not None:
                 together()
                 return
         for (weight, inputs, _), form in zip(calls, forms, strict=True):
             form.run(inputs, table.backend, table.random, True, [weight])
+
+
+def _together(op: Op, backend: Any, steps: Sequence[tuple[Any, Any]]) -> Callable[[], None] | None:
+    """One call for the steps of many weights, where the device has one for them."""
+    if backend.device_type != "gpu":
+        return steps_together(op, steps)
+    many = op.get_attr("FManySteps")
+    together: Callable[[], None] | None = None if many is None else many(backend.xp, steps)
+    return together
 
 
 class Seed(Command):
