@@ -238,7 +238,11 @@ class ProcessPool:
     async def _open_shared(self, request: RawRequest) -> RawResponse:
         owner = request.owner
         try:
-            own = await self._own.open(owner) if self._own is not None and request.worker is None else None
+            own = (
+                await self._own.open(owner, request.weight)
+                if self._own is not None and request.worker is None
+                else None
+            )
             worker = own or self._worker(request)
         except BaseException:
             request.release()

@@ -16,11 +16,12 @@ from pathlib import Path
 
 import psutil
 
-__all__ = ["ProcessInfo", "Usage", "all_processes", "resident_bytes", "usage_of"]
+__all__ = ["ProcessInfo", "Usage", "all_processes", "resident_bytes", "set_niceness", "usage_of"]
 
 _FIELD = re.compile(rb"^(State|Uid|RssAnon|RssFile|RssShmem|VmSwap):\s+(\S+)", re.MULTILINE)
 _PSS = re.compile(rb"^(Pss|Pss_Shmem|SwapPss):\s+(\d+)", re.MULTILINE)
 _TICKS = os.sysconf("SC_CLK_TCK")
+NICEST = 19
 _OWN = (b"RssAnon", b"RssFile", b"VmSwap")
 
 
@@ -76,6 +77,20 @@ def resident_bytes(pid: int | None = None) -> int:
         return int(psutil.Process(pid).memory_info().rss)
     except psutil.Error:
         return 0
+
+
+def set_niceness(pid: int, steps: int) -> None:
+    """Let all threads of a process be so many steps nicer than this one, as far as the system allows.
+
+    To be less nice than before takes a privilege: without it the process stays as nice as it is.
+    """
+    niceness = min(NICEST, os.getpriority(os.PRIO_PROCESS, 0) + steps)
+    with contextlib.suppress(OSError):  # it has just ended
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with contextlib.suppress(OSError):
+                os.setpriority(os.PRIO_PROCESS, int(thread), niceness)
+    with contextlib.suppress(OSError):  # where Unix sessions share the processors, the session's counts as well
+        Path(f"/proc/{pid}/autogroup").write_text(str(niceness))
 
 
 def _read(pid: int) -> ProcessInfo:
