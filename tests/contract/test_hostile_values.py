@@ -139,6 +139,9 @@ TAKEN: list[tuple[str, dict[str, Any], list[Any], Any]] = [
     ("tile", {"reps": 2**62}, [np.ones((2, 0), F32)], np.ones((2, 0))),
     ("_contrib_arange_like", {"step": 1e30}, [np.zeros((1,), np.int64)], [0]),
     ("softmax", {}, [np.array([[NAN, 1], [0, 0]], F32)], [[NAN, NAN], [0.5, 0.5]]),
+    # what bias correction divides by is 0, and is too large
+    ("lamb_update_phase1", {"t": 1, "wd": 0.0, "beta2": 1.0}, [*[np.ones(2, F32)] * 3, np.full(2, 4, F32)], [0, 0]),
+    ("lamb_update_phase1", {"t": 9, "wd": 0.0, "beta1": 1e200}, [np.ones(2, F32)] * 4, [NAN, NAN]),
 ]
 
 

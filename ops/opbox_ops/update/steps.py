@@ -13,6 +13,7 @@ Each is written in NumPy's terms, which CuPy's arrays take as well. With d = cli
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from ..accumulation import widened
@@ -52,15 +53,25 @@ def moments(xp: Any, p: Any, mean: Array, var: Array, d: Array, t: Array) -> Non
     var += d
 
 
+def correction(beta: float, step: int) -> float:
+    """1 / (1 - beta^step) as MXNet's floats divide: infinite at step 0 or with a beta of 1, 0 where the power is."""
+    try:
+        return 1 / (1 - beta**step)
+    except ZeroDivisionError:
+        return math.inf
+    except OverflowError:
+        return 0.0
+
+
 def lamb_direction(
     xp: Any, p: Any, weight: Array, mean: Array, var: Array, d: Array, t: Array, wd: float, step: int
 ) -> None:
     """Write g, the direction of lamb's step number `step`, into d."""
-    first, second = (1 - p.beta1**step, 1 - p.beta2**step) if p.bias_correction else (1.0, 1.0)
-    xp.multiply(var, 1 / second, out=t, dtype=t.dtype)
+    first, second = (correction(p.beta1, step), correction(p.beta2, step)) if p.bias_correction else (1.0, 1.0)
+    xp.multiply(var, second, out=t, dtype=t.dtype)
     xp.sqrt(t, out=t)
     t += p.epsilon
-    xp.multiply(mean, 1 / first, out=d, dtype=d.dtype)
+    xp.multiply(mean, first, out=d, dtype=d.dtype)
     d /= t
     xp.multiply(weight, wd, out=t, dtype=t.dtype)
     d += t
