@@ -49,6 +49,10 @@ MAX_RANK = 32
 
 NonFinite: TypeAlias = Literal["string", "null"]
 """How JSON has NaN and the infinities, which are no numbers there: by their names, or all as null."""
+_quoted: Callable[[str], str] = json.encoder.encode_basestring
+"""A string as JSON has it."""
+_INTEGERS = {int}
+_ALIGNED = f'"parameters":{{"tensor_alignment":{ALIGNMENT}}}'
 _SPELLED = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
@@ -110,22 +114,34 @@ def encode(
     Raises:
         WireError: an element type that cannot travel.
     """
-    described: list[dict[str, Any]] = []
+    described: list[str] = []
     buffers: list[memoryview] = []
     for name, array in tensors.items():
         datatype = datatype_of(array.dtype)
         raw = np.ascontiguousarray(array, dtype=DATATYPES[datatype])
-        parameters = {"binary_data_size": raw.nbytes}
-        described.append({"name": name, "shape": list(array.shape), "datatype": datatype, "parameters": parameters})
-        if raw.nbytes:
+        nbytes = raw.nbytes
+        # A writer of JSON takes several times as long for a description as the rest does for a small tensor.
+        described.append(
+            f'{{"name":{_quoted(name)},"shape":[{",".join(map(str, array.shape))}],"datatype":"{datatype}",'
+            f'"parameters":{{"binary_data_size":{nbytes}}}}}'
+        )
+        if nbytes:
             if buffers and len(buffers[-1]) % ALIGNMENT:
                 buffers.append(memoryview(bytes(-len(buffers[-1]) % ALIGNMENT)))
             buffers.append(raw.reshape(-1).view(np.uint8).data)
-    complete = dict(header)
-    complete[key] = described
-    if described:
-        complete["parameters"] = {**complete.get("parameters", {}), "tensor_alignment": ALIGNMENT}
-    text = strict_json(complete).encode()
+    fields = [f'"{key}":[{",".join(described)}]']
+    if header:
+        parameters = header.get("parameters", {})
+        rest = {name: value for name, value in header.items() if name not in (key, "parameters")}
+        if rest:
+            fields.insert(0, strict_json(rest)[1:-1])
+        if described:
+            parameters = {**parameters, "tensor_alignment": ALIGNMENT}
+        if parameters or "parameters" in header:
+            fields.append('"parameters":' + strict_json(parameters))
+    elif described:
+        fields.append(_ALIGNED)
+    text = ("{" + ",".join(fields) + "}").encode()
     return text.ljust(_padded(len(text))), buffers
 
 
@@ -164,13 +180,18 @@ def strict_json(value: Any, non_finite: NonFinite = "string", default: Callable[
         ('{"loss":"NaN"}', '{"loss":null}')
     """
 
-    def dump(value: Any) -> str:
-        return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=default)
-
+    write = _STRICT.encode if default is None else _strict(default).encode
     try:
-        return dump(value)
+        return write(value)
     except ValueError:
-        return dump(_finite(value, non_finite))
+        return write(_finite(value, non_finite))
+
+
+def _strict(default: Callable[[Any], Any] | None) -> json.JSONEncoder:
+    return json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=default)
+
+
+_STRICT = _strict(None)
 
 
 def _finite(value: Any, non_finite: NonFinite) -> Any:
@@ -310,7 +331,7 @@ def _described(entry: Any, where: str, limits: Limits) -> tuple[str, tuple[int, 
     name, shape = entry.get("name"), entry.get("shape")
     if not isinstance(name, str):
         raise WireError(f"{where}: name: expected a string, got {excerpt(name)}")
-    if not isinstance(shape, list) or not all(type(d) is int and d >= 0 for d in shape):
+    if not isinstance(shape, list) or not _are_sizes(shape):
         raise WireError(f"tensor {name!r}: shape: expected a list of integers of 0 or more, got {excerpt(shape)}")
     if len(shape) > limits.rank:
         raise WireError(f"tensor {name!r}: expected at most {limits.rank} dimensions, got {len(shape)}")
@@ -331,6 +352,11 @@ def _described(entry: Any, where: str, limits: Limits) -> tuple[str, tuple[int, 
             f"tensor {name!r}: binary_data_size: expected {nbytes} by its shape and datatype, got {excerpt(size)}"
         )
     return name, tuple(shape), dtype, size
+
+
+def _are_sizes(shape: list[Any]) -> bool:
+    # Without a frame of Python's for each size, as a generator takes.
+    return _INTEGERS.issuperset(map(type, shape)) and min(shape, default=0) >= 0
 
 
 def _listed(name: str, shape: tuple[int, ...], dtype: np.dtype[Any], data: Any) -> np.ndarray[Any, Any]:

@@ -128,7 +128,7 @@ class RawResponse:
     @property
     def size(self) -> int:
         """Bytes of the body."""
-        return sum(len(part) for part in self.parts)
+        return sum(map(len, self.parts))
 
     @property
     def body(self) -> bytes | memoryview:
@@ -175,9 +175,9 @@ class AnswerLimit:
             )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Call:
-    """A request that has been read. Its tensors live until the answer is given.
+    """A request that has been read; nobody changes it. Its tensors live until the answer is given.
 
     Attributes:
         route, parameters: its route, and the parameters in its path.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 from opbox_ops.backend import device_error
@@ -40,9 +41,12 @@ def limits_of(settings: Settings) -> wire.Limits:
 
 def answer_limit_of(settings: Settings, binary: bool) -> AnswerLimit:
     """How large an answer may be, in bytes or in JSON."""
-    if binary:
-        return AnswerLimit(settings.max_answer_bytes)
-    return AnswerLimit(settings.max_answer_bytes, settings.max_json_values)
+    return _answer_limit(settings.max_answer_bytes, None if binary else settings.max_json_values)
+
+
+@lru_cache(maxsize=16)
+def _answer_limit(nbytes: int, values: int | None) -> AnswerLimit:
+    return AnswerLimit(nbytes, values)
 
 
 def serve(engine: Engine, request: RawRequest, limits: wire.Limits, send: Send, task: Task | None = None) -> Rest:
@@ -57,21 +61,23 @@ def serve(engine: Engine, request: RawRequest, limits: wire.Limits, send: Send, 
     """
     settings = engine.settings
     memory = engine.ledger.of(request.owner, HOST)
-    json_bytes = 0
+    json_bytes = 0  # of `memory`
 
     def done(answer: Answer | BaseException) -> None:
         nonlocal json_bytes
         response = lay_out(answer, request, settings)
-        memory.give(json_bytes)
-        json_bytes = 0
+        if json_bytes:
+            memory.give(json_bytes)
+            json_bytes = 0
         if response.status in (202, 429) and task is not None and task.turn is not None:
             response.queue = task.turn.outlook()
         send(response)
 
     try:
         taken = _parsed_bytes(request, settings)
-        memory.take(taken)
-        json_bytes = taken
+        if taken:
+            memory.take(taken)
+            json_bytes = taken
         call = read(request, limits, settings, task, json_bytes)
     except Exception as error:
         done(error)
@@ -81,8 +87,8 @@ def serve(engine: Engine, request: RawRequest, limits: wire.Limits, send: Send, 
 
 def _parsed_bytes(request: RawRequest, settings: Settings) -> int:
     """Bytes of memory that the request's JSON takes at most; 0 where it is to be refused for its size."""
-    size = len(request.view) if request.header_length is None else request.header_length
-    most = settings.max_json_bytes if request.header_length is None else settings.max_header_bytes
+    length = request.header_length
+    size, most = (len(request.view), settings.max_json_bytes) if length is None else (length, settings.max_header_bytes)
     return 0 if size > most else json_text.parsed_bytes(size, settings.max_json_values, settings.max_json_keys)
 
 

@@ -37,7 +37,7 @@ from .session.sessions import Sessions
 from .settings import SCOPES, Scope, Settings
 from .stateless.graph_cache import GraphCache
 from .stateless.graph_runner import GraphRunner
-from .task import Task, running
+from .task import Task, current, running
 from .validation import validate
 
 __all__ = ["Engine", "load_plugin"]
@@ -154,6 +154,8 @@ class Engine:
             own = call.quota
             self.ledger.limit(call.owner, *(NO_LIMIT if own is None else (own.memory_bytes, own.elsewhere)))
             self.ledger.bound(HOST, own.host_bytes if own is not None else 0)
+            if call.task is current():  # who has read it works on it already
+                return call.route.handler(self, call, done)
             with running(call.task):
                 return call.route.handler(self, call, done)
         except Exception as error:

@@ -142,7 +142,7 @@ class Budget:
         """What is counted here is idle from now on, until `wake` or `close`."""
         self.settle()
         with self._lock:
-            if self._parent is not None:
+            if self._parent is not None and self._drawn != self.used:
                 self._parent.give(self._drawn - self.used)
                 self._drawn = self.used
         self._mark_idle(self.used - self._resting)
@@ -329,6 +329,9 @@ class Ledger:
 
     def of(self, owner: str, device: str) -> Budget:
         """The owner's budget on a device."""
+        budget = self._owners.get((owner, device))
+        if budget is not None:
+            return budget
         with self._lock:
             budget = self._owners.get((owner, device))
             if budget is None:

@@ -123,21 +123,27 @@ def current() -> Task | None:
     return _running.task
 
 
-@contextlib.contextmanager
-def running(task: Task | None) -> Iterator[None]:
+class running:
     """The thread works on `task` in the block, in the turn of the task that it worked on before."""
-    before, _running.task = _running.task, task
-    lends = task is not None and task is not before and before is not None and before.turn is not None
-    if lends:
-        assert task is not None
-        assert before is not None
-        task.turn = before.turn
-    try:
-        yield
-    finally:
-        _running.task = before
-        if lends and task is not None:
-            task.turn = None
+
+    __slots__ = ("_before", "_lends", "_task")
+
+    def __init__(self, task: Task | None) -> None:
+        self._task = task
+
+    def __enter__(self) -> None:
+        task = self._task
+        before = self._before = _running.task
+        _running.task = task
+        self._lends = False
+        if task is not None and task is not before and before is not None and before.turn is not None:
+            self._lends = True
+            task.turn = before.turn
+
+    def __exit__(self, *error: object) -> None:
+        _running.task = self._before
+        if self._lends and self._task is not None:
+            self._task.turn = None
 
 
 def checkpoint(nodes: int = 1) -> None:

@@ -94,16 +94,26 @@ class _Owner:
     weight: float = 1.0
     deficit: float = 0.0
     running: int = 0
-    lanes: tuple[OrderedDict[str, _Lane], OrderedDict[str, _Lane]] = field(
-        default_factory=lambda: (OrderedDict(), OrderedDict())
-    )
+    waits: int = 0
+    lanes: tuple[OrderedDict[str, _Lane], OrderedDict[str, _Lane]] | None = None
+    """None until a job waits: most never do."""
 
-    @property
-    def waits(self) -> bool:
-        return bool(self.lanes[0] or self.lanes[1])
+    def lane(self, job: Job) -> _Lane | None:
+        """Where jobs like this one wait; None where none does."""
+        return self.lanes[0 if job.interactive else 1].get(job.session) if self.lanes is not None else None
+
+    def push(self, job: Job, *, first: bool) -> None:
+        """Have a job wait, behind those of its session or before them."""
+        if self.lanes is None:
+            self.lanes = OrderedDict(), OrderedDict()
+        lane = self.lanes[0 if job.interactive else 1].setdefault(job.session, _Lane())
+        (lane.jobs.appendleft if first else lane.jobs.append)(job)
+        self.waits += 1
 
     def pop(self) -> Job:
         """The next job: of the interactive lanes first, in rounds over sessions."""
+        assert self.lanes is not None
+        self.waits -= 1
         ring = self.lanes[0] or self.lanes[1]
         while True:
             name, lane = next(iter(ring.items()))
@@ -217,12 +227,7 @@ class Turns:
         return owner
 
     def _enqueue(self, job: Job, *, first: bool) -> None:
-        owner = self._account(job)
-        ring = owner.lanes[0 if job.interactive else 1]
-        lane = ring.get(job.session)
-        if lane is None:
-            lane = ring[job.session] = _Lane()
-        (lane.jobs.appendleft if first else lane.jobs.append)(job)
+        self._account(job).push(job, first=first)
         self._waiting += 1
 
     def _pop(self) -> Job:
@@ -237,15 +242,17 @@ class Turns:
             self._waiting -= 1
             return owner.pop()
 
-    def _charge(self, turn: Turn, job: Job) -> None:
+    def _charge(self, turn: Turn, job: Job) -> tuple[_Owner, float]:
+        """Count what a turn has worked since it was last charged as its owner's; the owner, and the seconds."""
         now = time.monotonic()
         owner = self._account(job)
         spent, turn.since = now - turn.since, now
         # What was worked while nobody waited is nobody's loss.
         owner.deficit = max(owner.deficit - spent, -DEBT_S) if self._waiting else QUANTUM_S * owner.weight
-        lane = owner.lanes[0 if job.interactive else 1].get(job.session)
+        lane = owner.lane(job)
         if lane is not None:
             lane.deficit = max(lane.deficit - spent, -DEBT_S)
+        return owner, spent
 
     def _wake(self, job: Job) -> None:
         assert job.turn is not None
@@ -258,11 +265,9 @@ class Turns:
 
     def _next(self, turn: Turn, job: Job) -> tuple[Turn, Job] | None:
         with self._lock:
-            spent = time.monotonic() - turn.since
+            owner, spent = self._charge(turn, job)
             self._seconds += (spent - self._seconds) / 16
-            self._charge(turn, job)
             self._running.discard(turn)
-            owner = self._account(job)
             owner.running -= 1
             following = self._pop() if self._waiting else None
             if not owner.running and not owner.waits:
@@ -276,7 +281,7 @@ class Turns:
 
 
 def _count(owner: _Owner | None) -> int:
-    return 0 if owner is None else sum(len(lane.jobs) for ring in owner.lanes for lane in ring.values())
+    return 0 if owner is None else owner.waits
 
 
 def _in_a_thread(work: Callable[[], None]) -> None:

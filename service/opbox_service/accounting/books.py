@@ -70,7 +70,7 @@ class Books:
     def check_in_flight(self, owner: str) -> None:
         """QuotaError when the owner has as many requests as may be at a time."""
         limit = self.accounts.of(owner).in_flight
-        if self.in_flight[owner] >= limit:
+        if self.in_flight.get(owner, 0) >= limit:
             raise QuotaError(f"requests: expected at most {limit} of an owner at a time: wait for one to end")
 
     def check_time(self, owner: str) -> None:

@@ -154,6 +154,18 @@ class UsageLedger:
                 else:
                     setattr(usage, name, getattr(usage, name) + value)
 
+    def count_request(self, owner: str, refused: bool, received: int, sent: int) -> None:
+        """Count a request of an owner's, and the bytes of its body and its answer; `count` costs twice as much."""
+        key = (today(self._now()), owner)
+        with self._lock:
+            usage = self._pending.get(key)
+            if usage is None:
+                usage = self._pending[key] = DayUsage()
+            usage.requests += 1
+            usage.refused += refused
+            usage.received_bytes += received
+            usage.sent_bytes += sent
+
     def take_times(self, sums: Mapping[tuple[str, str], DeviceTime]) -> None:
         """Count what was added to these sums, by owner and device, since they were last taken."""
         for key, total in sums.items():

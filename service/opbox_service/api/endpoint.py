@@ -7,10 +7,8 @@ wrote.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import re
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
 
@@ -58,6 +56,10 @@ class Endpoint:
         settings: the limits.
         metrics: counts commands.
         books: the quotas of owners.
+
+    Attributes:
+        bytes, bytes_of_owner: of bodies and unread answers, of all owners and by owner.
+        most_bytes: how many they may be.
     """
 
     def __init__(self, server: ApiState, settings: Settings, metrics: Metrics, books: Books) -> None:
@@ -67,9 +69,9 @@ class Endpoint:
         self._settings = settings
         self._metrics = metrics
         self._under_way: dict[tuple[str, str], RawRequest] = {}
-        self._bytes_of_owner: Counter[str] = Counter()
-        self._bytes = 0
-        self._most_bytes = buffer_bytes(settings)
+        self.bytes_of_owner: dict[str, int] = {}
+        self.bytes = 0
+        self.most_bytes = buffer_bytes(settings)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request whose `scope["opbox"]` is its RequestContext, which has a route.
@@ -101,18 +103,23 @@ class Endpoint:
                 self._books.check_time(identity.owner)
             account = self._books.accounts.of(identity.owner)
             request.weight = account.weight if identity.weight is None else identity.weight
-            urgency = _URGENCY.search(headers.get(b"priority", b""))
+            urgency = _URGENCY.search(headers[b"priority"]) if b"priority" in headers else None
             request.interactive = (account.urgency if urgency is None else int(urgency[1])) <= USUAL_URGENCY
-            with self._holding(identity.owner, length or 0) as take:
-                request.body = await self._body(request, length, headers, receive, take)
+            body = _Bodies(self, identity.owner, account.buffer_bytes)
+            body.take(length or 0)
+            try:
+                request.body = await self._body(request, length, headers, receive, body.take)
                 context.whole = True
                 context.received = len(request.view)
                 response = await self._answer(request, receive)
+            finally:
+                self.count(identity.owner, -body.counted)
+        size = response.size
         try:
-            self._count(identity.owner, response.size)
+            self.count(identity.owner, size)
             if response.commands:
                 self._metrics.count_commands(response.commands)
-            context.status, context.sent = response.status, response.size
+            context.status, context.sent = response.status, size
             if response.stream is not None:
                 if context.head:
                     await send_answer(context, replace(response, stream=None), send, self._settings.stall_s)
@@ -122,12 +129,12 @@ class Endpoint:
             if response.status >= 400:
                 context.error = sentence(response.body)
                 context.expected = response.status == 404 and route.method == "POST" and asks_for_graph(response.body)
-            elif response.size >= WORTH_COMPRESSING and response.header_length is None and takes_gzip(headers):
+            elif size >= WORTH_COMPRESSING and response.header_length is None and takes_gzip(headers):
                 await send_compressed(context, response, send)
                 return
             await send_answer(context, response, send, self._settings.stall_s)
         finally:
-            self._count(identity.owner, -response.size)
+            self.count(identity.owner, -size)
             response.release()
 
     def _check_length(self, length: int | None) -> None:
@@ -136,45 +143,15 @@ class Endpoint:
         if length is not None and length > limit:
             raise LimitError(f"body: expected at most {limit} bytes, got {length}")
 
-    @contextlib.contextmanager
-    def _holding(self, owner: str, nbytes: int) -> Iterator[Callable[[int], None]]:
-        """Count a body as its owner's in the block, and as many bytes more as the block takes for it.
-
-        Raises:
-            QuotaError: the owner's bodies and answers are too many.
-            NotReadyError: those of all owners are.
-        """
-        # One owner alone leaves some to the others.
-        limit, counted = min(self._books.accounts.of(owner).buffer_bytes, self._most_bytes * 3 // 4), 0
-
-        def take(nbytes: int) -> None:
-            nonlocal counted
-            used = self._bytes_of_owner.get(owner, 0)
-            if nbytes and used + nbytes > limit:  # without a body it may be what ends the others
-                raise QuotaError(
-                    f"transfer buffers: expected at most {limit} bytes of an owner's bodies and unread answers, got "
-                    f"{used} and {nbytes} more: read the answers, or wait for other requests to end"
-                )
-            if nbytes and self._bytes + nbytes > self._most_bytes:
-                raise NotReadyError(
-                    f"transfer buffers: expected at most {self._most_bytes} bytes of all bodies and unread answers, "
-                    f"got {self._bytes} and {nbytes} more: try again in a moment"
-                )
-            self._count(owner, nbytes)
-            counted += nbytes
-
-        take(nbytes)
-        try:
-            yield take
-        finally:
-            self._count(owner, -counted)
-
-    def _count(self, owner: str, nbytes: int) -> None:
-        """Count so many bytes more, or less, as an owner's."""
-        self._bytes += nbytes
-        self._bytes_of_owner[owner] += nbytes
-        if not self._bytes_of_owner[owner]:
-            del self._bytes_of_owner[owner]
+    def count(self, owner: str, nbytes: int) -> None:
+        """Count so many bytes more, or less, of bodies and unread answers as an owner's."""
+        if nbytes:
+            self.bytes += nbytes
+            total = self.bytes_of_owner.get(owner, 0) + nbytes
+            if total:
+                self.bytes_of_owner[owner] = total
+            else:
+                del self.bytes_of_owner[owner]
 
     async def _answer(self, request: RawRequest, receive: Receive) -> RawResponse:
         """The worker's answer. A client that goes away meanwhile, or another request, stops the work."""
@@ -182,8 +159,12 @@ class Endpoint:
         self._under_way[key] = request
         loop = asyncio.get_running_loop()
         watching: list[asyncio.Task[None]] = []
+
+        def watch() -> None:
+            watching.append(loop.create_task(_watch(request, receive)))
+
         # A task costs as much as a small call, so that only those get one that take a while.
-        timer = loop.call_later(WATCHED_S, lambda: watching.append(loop.create_task(_watch(request, receive))))
+        timer = loop.call_later(WATCHED_S, watch)
         try:
             return await self._pool.call(request)
         except asyncio.CancelledError:  # the server stops, and has waited for long enough
@@ -271,6 +252,52 @@ class Endpoint:
             return body
         lease.view = lease.view[:size]
         return lease
+
+
+class _Bodies:
+    """Counts a request's body as its owner's.
+
+    Args:
+        endpoint: has the sums.
+        owner: whose it is.
+        limit: of the owner's bodies and unread answers.
+
+    Attributes:
+        counted: bytes.
+    """
+
+    __slots__ = ("_endpoint", "_limit", "_owner", "counted")
+
+    def __init__(self, endpoint: Endpoint, owner: str, limit: int) -> None:
+        self._endpoint = endpoint
+        self._owner = owner
+        # One owner alone leaves some to the others.
+        self._limit = min(limit, endpoint.most_bytes * 3 // 4)
+        self.counted = 0
+
+    def take(self, nbytes: int) -> None:
+        """Count so many bytes more.
+
+        Raises:
+            QuotaError: the owner's bodies and answers are too many.
+            NotReadyError: those of all owners are.
+        """
+        if not nbytes:  # without a body it may be what ends the others
+            return
+        endpoint = self._endpoint
+        used = endpoint.bytes_of_owner.get(self._owner, 0)
+        if used + nbytes > self._limit:
+            raise QuotaError(
+                f"transfer buffers: expected at most {self._limit} bytes of an owner's bodies and unread answers, got "
+                f"{used} and {nbytes} more: read the answers, or wait for other requests to end"
+            )
+        if endpoint.bytes + nbytes > endpoint.most_bytes:
+            raise NotReadyError(
+                f"transfer buffers: expected at most {endpoint.most_bytes} bytes of all bodies and unread answers, "
+                f"got {endpoint.bytes} and {nbytes} more: try again in a moment"
+            )
+        endpoint.count(self._owner, nbytes)
+        self.counted += nbytes
 
 
 async def _watch(request: RawRequest, receive: Receive) -> None:

@@ -20,6 +20,8 @@ from .token_files import TokensFile, read_token, read_tokens
 
 __all__ = ["Identity", "Tokens"]
 
+CALLERS = 1000
+"""Authorization headers that are known by sight."""
 LOOK_S = 1.0
 """How often, at most, the files of tokens are looked at for changes."""
 
@@ -51,6 +53,8 @@ class Identity:
 class Tokens:
     """The tokens of the settings and of their files, known by digest, so that comparing tells nothing by its time.
 
+    A header that has been accepted is known again by its hash, whose key is this process's secret.
+
     A file that changes is read again; what cannot be read then is logged, and the tokens from before stay. The terms of
     owners that it has go to the accounts.
 
@@ -73,6 +77,8 @@ class Tokens:
         self._looked = time.monotonic()
         self._stamps = self._now_stamped()
         self._known = self._read()
+        self._callers: dict[bytes, Identity] = {}
+        """Behind headers that have come before, as long as the tokens stay the same."""
 
     def identify(self, authorization: bytes | None) -> Identity:
         """The caller behind an Authorization header.
@@ -80,6 +86,19 @@ class Tokens:
         Raises:
             AuthenticationError: there is none, it is no bearer token, or the token is unknown or has expired.
         """
+        if self._files:
+            self._read_changes()
+        caller = self._callers.get(authorization) if authorization is not None else None
+        if caller is None:
+            caller = self._look_up(authorization)
+        if caller.expires is not None and caller.expires <= datetime.now(UTC):
+            raise AuthenticationError(
+                f"token: expected one that is still good, got one that expired at {caller.expires:%Y-%m-%dT%H:%M:%SZ}: "
+                "ask for a new one"
+            )
+        return caller
+
+    def _look_up(self, authorization: bytes | None) -> Identity:
         if authorization is None:
             raise AuthenticationError(
                 "token: expected the header 'Authorization: Bearer TOKEN', got none: set OPBOX_TOKEN"
@@ -87,8 +106,6 @@ class Tokens:
         kind, _, secret = authorization.partition(b" ")
         if kind.lower() != b"bearer" or not secret.strip():
             raise AuthenticationError("token: expected the header 'Authorization: Bearer TOKEN', got another kind")
-        if self._files:
-            self._read_changes()
         presented = _digest(secret.strip())
         caller = None
         for digest, identity in self._known.items():
@@ -96,11 +113,8 @@ class Tokens:
                 caller = identity
         if caller is None:
             raise AuthenticationError("token: expected one that this server knows, got another: check OPBOX_TOKEN")
-        if caller.expires is not None and caller.expires <= datetime.now(UTC):
-            raise AuthenticationError(
-                f"token: expected one that is still good, got one that expired at {caller.expires:%Y-%m-%dT%H:%M:%SZ}: "
-                "ask for a new one"
-            )
+        if len(self._callers) < CALLERS:
+            self._callers[authorization] = caller
         return caller
 
     def _read(self) -> dict[bytes, Identity]:
@@ -133,6 +147,7 @@ class Tokens:
         self._stamps = stamps
         try:
             self._known = self._read()
+            self._callers.clear()
         except BadRequestError as error:
             _log.error("the tokens of before stay", error=error.message)
             self._on_read(len(self._known), error.message)

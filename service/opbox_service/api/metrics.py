@@ -5,12 +5,10 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
-from typing import Any
 
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
     CollectorRegistry,
-    Counter,
     Gauge,
     Histogram,
     Info,
@@ -24,6 +22,7 @@ from prometheus_client.registry import Collector
 
 from ..device_time import DeviceTime
 from ..worker.pool import Stats
+from .request_counts import RequestCounts
 
 __all__ = ["Metrics"]
 
@@ -40,23 +39,19 @@ class Metrics:
     Args:
         stats: the figures of the pool of workers.
         deadline_s: how long a request may take: the last bucket.
+
+    Attributes:
+        count, count_commands: see RequestCounts.
     """
 
     def __init__(self, stats: Callable[[], Stats], deadline_s: float) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]
         registry = self._registry = CollectorRegistry()
-        labels = ("method", "route")
         buckets = (*(bound for bound in BUCKETS if bound < deadline_s), deadline_s)
-        self._requests = Counter("opbox_requests", "Requests.", (*labels, "status"), registry=registry)
-        self._seconds = Histogram(
-            "opbox_request_duration_seconds", "Time to answer.", labels, buckets=buckets, registry=registry
-        )
-        self._of_owner = Counter(
-            "opbox_owner_requests", "Requests by whose token they had.", ("owner",), registry=registry
-        )
-        self._received = Counter("opbox_received_bytes", "Bytes of bodies.", registry=registry)
-        self._sent = Counter("opbox_sent_bytes", "Bytes of answers.", registry=registry)
-        self._commands = Counter("opbox_commands", "Session commands taken.", registry=registry)
+        self._owners: set[str] = set()
+        requests = RequestCounts(buckets, self._owner_label)
+        registry.register(requests)
+        self.count, self.count_commands = requests.count, requests.count_commands
         self.in_flight = Gauge("opbox_requests_in_flight", "Requests being answered.", registry=registry)
         self.loop_lag = Histogram(
             "opbox_api_loop_lag_seconds",
@@ -73,31 +68,9 @@ class Metrics:
         build = Info("opbox_build", "The server that runs.", registry=registry)
         build.info({"version": version("opbox-service"), "python": platform.python_version()})
         ProcessCollector(registry=registry)
-        self._owners: set[str] = set()
-        self._children: dict[tuple[str, str, int], tuple[Any, Any]] = {}
         registry.register(_StatsCollector(stats, self._owner_label))
 
     content_type = CONTENT_TYPE_LATEST
-
-    def count(self, method: str, route: str, status: int, seconds: float, received: int, sent: int, owner: str) -> None:
-        """One request was answered; `route` is the path with its parameters' names, so that there are few labels."""
-        key = (method, route, status)
-        children = self._children.get(key)
-        if children is None:
-            children = self._children[key] = (
-                self._requests.labels(key[0], key[1], str(status)),
-                self._seconds.labels(key[0], key[1]),
-            )
-        children[0].inc()
-        children[1].observe(seconds)
-        if owner:
-            self._of_owner.labels(self._owner_label(owner)).inc()
-        self._received.inc(received)
-        self._sent.inc(sent)
-
-    def count_commands(self, number: int) -> None:
-        """A batch of commands was taken."""
-        self._commands.inc(number)
 
     def text(self) -> bytes:
         """The exposition."""

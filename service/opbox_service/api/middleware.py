@@ -6,11 +6,10 @@ Hot routes go from here straight to the endpoint; FastAPI's own layers cost as m
 from __future__ import annotations
 
 import json
+import os
 import re
-import secrets
 import time
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import structlog
@@ -36,6 +35,7 @@ __all__ = ["Middleware", "send_error"]
 NOBODY = Identity("", frozenset())
 REFUSED = (401, 403, 429, 507)
 """Statuses that the audit log has: who was not let in, and who wanted more than a quota has."""
+OVER_QUOTA = (429, 507)
 NEW_WORK = ("POST", "PUT")
 """What a server that is stopping refuses; sessions and requests can be looked at, and ended, to the last."""
 
@@ -134,14 +134,8 @@ class Middleware:
         """Enter an answered request into the books."""
         owner, status, books = context.identity.owner, context.status, self._books
         if owner:
-            books.usage.count(
-                owner,
-                requests=1,
-                refused=int(status in (429, 507)),
-                received_bytes=context.received,
-                sent_bytes=context.sent,
-            )
-        admin = context.route is not None and context.route.scopes == ("admin",)
+            books.usage.count_request(owner, status in OVER_QUOTA, context.received, context.sent)
+        admin = context.route is not None and context.route.scope == "admin"
         if status not in REFUSED and not admin:
             return
         fields = {
@@ -161,14 +155,14 @@ class Middleware:
         if route is None or route.token:
             authorization = context.headers.get(b"authorization")
             identity = context.identity = self._tokens.identify(authorization)
-            context.identify_again = partial(self._tokens.identify, authorization)
-            if route is not None and route.scopes:
+            context.identify_again = self._tokens.identify
+            if route is not None and route.scope is not None:
                 identity.require(*route.scopes)
         if context.last and scope["method"] in NEW_WORK:
             raise NotReadyError("the server is stopping: try again when it, or the one in its place, is ready")
         owner = context.identity.owner
         self._check_in_flight(owner)
-        self._in_flight[owner] += 1
+        self._in_flight[owner] = self._in_flight.get(owner, 0) + 1
         self._total += 1
         try:
             if route is not None and route.hot:
@@ -181,7 +175,7 @@ class Middleware:
             self._total -= 1
             self._in_flight[owner] -= 1
             if not self._in_flight[owner]:
-                del self._in_flight[owner]
+                self._in_flight.pop(owner)  # a Counter's `del` is a function of Python's
 
     def _check_in_flight(self, owner: str) -> None:
         limit_of_all = self._settings.max_in_flight
@@ -216,7 +210,7 @@ def _request_id(headers: dict[bytes, bytes]) -> str:
     text = headers.get(b"x-request-id")
     if text is not None and _REQUEST_ID.fullmatch(text):
         return text.decode()
-    return secrets.token_hex(8)
+    return os.urandom(8).hex()
 
 
 def _noting(send: Send, context: RequestContext) -> Send:

@@ -34,7 +34,7 @@ class RequestContext:
         head: whether only the head of the answer is wanted (HEAD), which the server then sends alone.
         expected: whether an error that it is answered with is a step of the protocol, and nobody's mistake.
         streamed: whether the answer comes in pieces for as long as the client reads.
-        identify_again: raises AuthenticationError when the token is none any more.
+        identify_again: the caller behind the header Authorization; AuthenticationError when its token is none any more.
     """
 
     request_id: str
@@ -52,7 +52,7 @@ class RequestContext:
     head: bool = False
     expected: bool = False
     streamed: bool = False
-    identify_again: Callable[[], Identity] | None = None
+    identify_again: Callable[[bytes | None], Identity] | None = None
 
     @property
     def closes(self) -> bool:

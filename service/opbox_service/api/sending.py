@@ -125,7 +125,7 @@ def _still_known(context: RequestContext) -> bool:
     """Whether the token that a stream was asked for with is one still."""
     try:
         if context.identify_again is not None:
-            context.identify_again()
+            context.identify_again(context.headers.get(b"authorization"))
     except AuthenticationError:
         return False
     return True
@@ -153,8 +153,9 @@ async def send_answer(context: RequestContext, response: RawResponse, send: Send
     context.started = True
     if context.last:
         headers.append((b"connection", b"close"))
-    before, wait_s = response.queue or (0, 0.0)
+    wait_s = 0.0
     if response.queue is not None:
+        before, wait_s = response.queue
         headers += [(b"opbox-calls-before", b"%d" % before), (b"opbox-wait", b"%.3f" % wait_s)]
     if response.status in (429, 503):
         headers.append((b"retry-after", b"%d" % max(1, math.ceil(min(wait_s, LONGEST_RETRY_S)))))

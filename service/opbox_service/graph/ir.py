@@ -195,6 +195,11 @@ class Graph:
         return [node.name for node in self.auxiliary_states]
 
     @cached_property
+    def input_names(self) -> frozenset[str]:
+        """Of arguments and auxiliary states."""
+        return frozenset((*self.argument_names, *self.auxiliary_names))
+
+    @cached_property
     def output_names(self) -> list[str]:
         """As MXNet's `list_outputs`: `fc1_output`, `bn_mean`; a variable's is its own name."""
         return [head.node.output_names()[head.index] for head in self.heads]

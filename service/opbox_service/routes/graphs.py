@@ -123,17 +123,23 @@ def infer_type(engine: Engine, call: Call, done: Done) -> None:
 
 def forward(engine: Engine, call: Call, done: Done) -> None:
     """Run a graph on the given tensors; its outputs."""
-    body = call.body
-    with engine.runner.run(
-        body.graph, body.parameters, call.tensors, call.limit, backward=False, owner=call.owner, quota=call.quota
-    ) as outputs:
-        done(Answer({}, outputs))
+    _run(engine, call, done, backward=False)
 
 
 def backward(engine: Engine, call: Call, done: Done) -> None:
     """Run a graph forward and backward; its outputs and the gradients of its arguments."""
+    _run(engine, call, done, backward=True)
+
+
+def _run(engine: Engine, call: Call, done: Done, *, backward: bool) -> None:
     body = call.body
-    with engine.runner.run(
-        body.graph, body.parameters, call.tensors, call.limit, backward=True, owner=call.owner, quota=call.quota
-    ) as outputs:
-        done(Answer({}, outputs))
+    engine.runner.run(
+        body.graph,
+        body.parameters,
+        call.tensors,
+        lambda outputs: done(Answer({}, outputs)),
+        call.limit,
+        backward=backward,
+        owner=call.owner,
+        quota=call.quota,
+    )

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
@@ -20,7 +19,7 @@ from ..quota import Ledger
 from ..settings import Settings
 from ..validation import Expected, RandomSeed, Strict
 from .graph_cache import GraphCache
-from .plans import PlanCache
+from .plans import Compiled, PlanCache
 
 __all__ = ["BackwardParameters", "Device", "GraphRunner", "RunParameters", "check_device"]
 
@@ -72,24 +71,25 @@ class GraphRunner:
         """Drop all compiled plans."""
         self._plans.clear()
 
-    @contextlib.contextmanager
     def run(
         self,
         reference: Any,
         parameters: RunParameters,
         tensors: Mapping[str, Array],
+        take: Callable[[dict[str, Array]], None],
         limit: AnswerLimit = NO_LIMIT,
         *,
         backward: bool,
         owner: str,
         quota: OwnerQuota | None = None,
-    ) -> Iterator[dict[str, Array]]:
-        """Run a graph forward, and backward if asked; its outputs, valid in the block.
+    ) -> None:
+        """Run a graph forward, and backward if asked.
 
         Args:
             reference: the graph, or its hash.
             parameters: BackwardParameters for backward.
             tensors: by argument and auxiliary state; for backward head gradients too, as `head_grad:<output>`.
+            take: gets the outputs, which are valid while it runs.
             limit: how large the outputs, and for backward the gradients, may be.
             owner: for whom, and whose memory it takes meanwhile.
             quota: of the owner; None for the settings'.
@@ -102,32 +102,58 @@ class GraphRunner:
         device = self._settings.device if parameters.device is None else parameters.device
         check_device(device, self._settings)
         key, graph = self._graphs.resolve(reference, owner)
-        heads = {n.removeprefix(HEAD_GRAD): t for n, t in tensors.items() if backward and n.startswith(HEAD_GRAD)}
-        inputs = {n: t for n, t in tensors.items() if not (backward and n.startswith(HEAD_GRAD))}
+        inputs, heads = _split(tensors) if backward else (tensors, {})
         _check_names(graph, inputs, heads)
         wrt = _wanted(graph, parameters, inputs) if isinstance(parameters, BackwardParameters) else ()
         host = backend_for(device)
         limit_bytes = self._settings.max_session_bytes if quota is None else quota.session_bytes
         memory = self._ledger.of(owner, device)
         begun = time.monotonic()
-        with host.scope(), self._plans.borrow(key, graph, inputs, wrt, device, host, memory, limit_bytes) as compiled:
-            backend: Any = compiled.backend
-            limit.check("the outputs", [*compiled.executor.outputs, *compiled.grads.values()])
-            compiled.write(inputs)
-            compiled.random.seed(parameters.seed)
-            executor = compiled.executor
-            is_train = backward if parameters.is_train is None else parameters.is_train
-            executor.forward(is_train=is_train, parameters=compiled.version)
-            names = graph.output_names
-            outputs = {name: backend.get(array) for name, array in zip(names, executor.outputs, strict=True)}
-            if backward:
-                # Backward may write over an output that is an input's array, or that it needs no more.
-                compiled.budget.reserve(sum(int(array.nbytes) for array in outputs.values()))
-                outputs = {name: array.copy() for name, array in outputs.items()}
-                executor.backward([backend.put(heads[name]) if name in heads else None for name in names])
-                outputs |= {GRAD + name: backend.get(array) for name, array in compiled.grads.items()}
-            self._device_times.add(owner, device, 0.0, time.monotonic() - begun)
-            yield outputs
+        with host.scope():
+            compiled = self._plans.take(key, graph, inputs, wrt, device, host, memory, limit_bytes)
+            try:
+                limit.check("the outputs", [*compiled.executor.outputs, *compiled.grads.values()])
+                compiled.write(inputs)
+                compiled.random.seed(parameters.seed)
+                is_train = backward if parameters.is_train is None else parameters.is_train
+                outputs = _outputs(graph.output_names, compiled, heads if backward else None, is_train)
+                self._device_times.add(owner, device, 0.0, time.monotonic() - begun)
+                take(outputs)
+            except BaseException:
+                compiled.drop()
+                raise
+            self._plans.give_back(compiled)
+
+
+def _outputs(
+    names: Sequence[str], compiled: Compiled, heads: Mapping[str, Array] | None, is_train: bool
+) -> dict[str, Array]:
+    """The outputs of a run forward, and the gradients of one backward where there are head gradients, or none of them.
+
+    None says that it does not run backward.
+    """
+    executor = compiled.executor
+    backend: Any = compiled.backend
+    executor.forward(is_train=is_train, parameters=compiled.version)
+    outputs = {name: backend.get(array) for name, array in zip(names, executor.outputs, strict=True)}
+    if heads is not None:
+        # Backward may write over an output that is an input's array, or that it needs no more.
+        compiled.budget.reserve(sum(int(array.nbytes) for array in outputs.values()))
+        outputs = {name: array.copy() for name, array in outputs.items()}
+        executor.backward([backend.put(heads[name]) if name in heads else None for name in names])
+        outputs |= {GRAD + name: backend.get(array) for name, array in compiled.grads.items()}
+    return outputs
+
+
+def _split(tensors: Mapping[str, Array]) -> tuple[dict[str, Array], dict[str, Array]]:
+    """The tensors of a backward call: arguments and states, and head gradients by output."""
+    inputs, heads = dict[str, Array](), dict[str, Array]()
+    for name, tensor in tensors.items():
+        if name.startswith(HEAD_GRAD):
+            heads[name.removeprefix(HEAD_GRAD)] = tensor
+        else:
+            inputs[name] = tensor
+    return inputs, heads
 
 
 def check_device(device: str, settings: Settings) -> None:
@@ -137,6 +163,8 @@ def check_device(device: str, settings: Settings) -> None:
 
 
 def _check_names(graph: Graph, inputs: Mapping[str, Array], heads: Mapping[str, Array]) -> None:
+    if not heads and inputs.keys() == graph.input_names:
+        return
     names = [*graph.argument_names, *graph.auxiliary_names]
     missing = [name for name in names if name not in inputs]
     if missing:

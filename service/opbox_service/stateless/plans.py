@@ -6,8 +6,7 @@ gives the executor back. Two calls at a time get two executors. What lies idle i
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any
@@ -33,6 +32,7 @@ class Compiled:
     Attributes:
         budget: counts the memory of all, for whoever uses it now or did last.
         nbytes: of all.
+        place: what it was compiled for.
         version: another number whenever an array that the executor has a packed copy of is written to.
     """
 
@@ -43,18 +43,23 @@ class Compiled:
     backend: MeteredBackend
     budget: Budget
     nbytes: int
+    place: Hashable = None
     version: int = 0
 
     def write(self, inputs: Mapping[str, Any]) -> None:
         """Copy a call's tensors into the arrays; weights that are there already stay, packed as they are."""
         packed = set(map(id, self.executor.packed))
-        backend: Any = self.backend
+        write: Any = self.backend.write
         for name, array in self.arrays.items():
             if id(array) in packed:
                 if _same_bytes(array, inputs[name]):
                     continue
                 self.version += 1
-            backend.write(array, inputs[name])
+            write(array, inputs[name])
+
+    def drop(self) -> None:
+        """Let go of it instead of giving it back: it is in doubt."""
+        self.budget.close()
 
 
 def _same_bytes(array: Array, tensor: Array) -> bool:
@@ -85,19 +90,18 @@ class PlanCache:
         self._bytes = 0
         self._lock = Lock()
 
-    @contextmanager
-    def borrow(
+    def take(
         self,
         key: str,
         graph: Graph,
-        like: dict[str, Any],
+        like: Mapping[str, Any],
         wrt: tuple[str, ...],
         device: str,
         backend: Backend,
         memory: Budget,
         limit: int,
-    ) -> Iterator[Compiled]:
-        """An executor for arrays like these; the block has it for itself.
+    ) -> Compiled:
+        """An executor for arrays like these, its caller's own until `give_back`, or `Compiled.drop`.
 
         Args:
             key: the graph's hash.
@@ -114,17 +118,16 @@ class PlanCache:
         """
         place = (key, device, wrt, tuple((name, tensor.shape, tensor.dtype) for name, tensor in like.items()))
         compiled = self._take(place)
+        if compiled is None:
+            compiled = self._compile(graph, like, wrt, backend, memory, limit)
+            compiled.place = place
+            return compiled
         try:
-            if compiled is None:
-                compiled = self._compile(graph, like, wrt, backend, memory, limit)
-            else:
-                compiled.budget.wake(memory, limit)
-            yield compiled
-        except BaseException:  # an executor in doubt is dropped
-            if compiled is not None:
-                compiled.budget.close()
+            compiled.budget.wake(memory, limit)
+        except BaseException:
+            compiled.drop()
             raise
-        self._give(place, compiled)
+        return compiled
 
     def clear(self) -> None:
         """Drop all that is idle."""
@@ -133,7 +136,7 @@ class PlanCache:
                 self._drop_oldest()
 
     def _compile(
-        self, graph: Graph, like: dict[str, Any], wrt: tuple[str, ...], device: Backend, memory: Budget, limit: int
+        self, graph: Graph, like: Mapping[str, Any], wrt: tuple[str, ...], device: Backend, memory: Budget, limit: int
     ) -> Compiled:
         budget = Budget(limit, memory, "memory of the call")
         try:
@@ -143,7 +146,7 @@ class PlanCache:
             raise
 
     def _bind(
-        self, graph: Graph, like: dict[str, Any], wrt: tuple[str, ...], metered: MeteredBackend, budget: Budget
+        self, graph: Graph, like: Mapping[str, Any], wrt: tuple[str, ...], metered: MeteredBackend, budget: Budget
     ) -> Compiled:
         backend: Any = metered
         arrays = {name: backend.empty(tuple(tensor.shape), tensor.dtype) for name, tensor in like.items()}
@@ -172,22 +175,22 @@ class PlanCache:
             if not idle:
                 return None
             compiled = idle.pop()
-            if not idle:
-                del self._idle[place]
             self._bytes -= compiled.nbytes
             return compiled
 
-    def _give(self, place: Hashable, compiled: Compiled) -> None:
+    def give_back(self, compiled: Compiled) -> None:
+        """Keep what `take` gave for the next call like its own, where there is room."""
         if compiled.nbytes > self._limit:
             compiled.budget.close()
             return
         compiled.budget.rest()
         with self._lock:
-            idle = self._idle.get(place, [])
-            if not idle and len(self._idle) == self._idle.maxsize:
-                self._drop_oldest()
+            idle = self._idle.get(compiled.place)
+            if idle is None:
+                if len(self._idle) == self._idle.maxsize:
+                    self._drop_oldest()
+                idle = self._idle[compiled.place] = []
             idle.append(compiled)
-            self._idle[place] = idle
             self._bytes += compiled.nbytes
             while self._bytes > self._limit:
                 self._drop_oldest()

@@ -6,8 +6,8 @@ import asyncio
 import json
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 
 import structlog
 
@@ -21,12 +21,12 @@ from ..codec import limits_of, serve
 from ..device_time import DeviceTime, DeviceTimes
 from ..engine import Engine
 from ..memory_shares import HOST
-from ..quota import Budget
 from ..routes.route import RouteTable, RunsOn
 from ..session.code_policy import UNWATCHED
 from ..settings import Settings
 from ..task import Task, running
 from ..turns import PARKED, Job, Turn, Turns
+from .call_threads import CallThreads
 from .pool import Stats
 from .processes import resident_bytes
 
@@ -59,7 +59,7 @@ class ThreadPool:
         self._limits = limits_of(settings)
         self._pool = Pool(shared=False, limit=settings.max_buffer_bytes, keep=settings.buffer_cache_bytes)
         # Besides those that run, calls that wait in the middle of their work keep a thread, and what takes no turn.
-        self._threads = ThreadPoolExecutor(settings.threads + PARKED + 1, "opbox-call")
+        self._threads = CallThreads(settings.threads + PARKED + 1, "opbox-call")
         self._turns = Turns(settings.threads, self._start)
         self._engine: Engine | None = None
         self._sweeping: asyncio.Task[None] | None = None
@@ -71,9 +71,7 @@ class ThreadPool:
     async def start(self) -> None:
         loop = self._loop = asyncio.get_running_loop()
         policy = replace(UNWATCHED, on_upload=self._uploaded)
-        self._engine = await loop.run_in_executor(
-            self._threads, Engine, self._settings, policy, self._routes, self._checkpoints
-        )
+        self._engine = await loop.run_in_executor(None, Engine, self._settings, policy, self._routes, self._checkpoints)
         self._times = self._engine.device_times
         self._sweeping = asyncio.create_task(self._sweep())
 
@@ -129,7 +127,7 @@ class ThreadPool:
             if response.problem is not None:
                 _log.error("internal error", request_id=request.request_id, exc_info=response.problem)
             try:
-                own: RawResponse | BaseException = self._copied(response, engine.ledger.of(request.owner, HOST))
+                own: RawResponse | BaseException = self._copied(response, engine, request.owner)
             except Exception as error:
                 own = error
             loop.call_soon_threadsafe(settle, own)
@@ -165,12 +163,12 @@ class ThreadPool:
         try:
             try:
                 job = self._job(request, work)
-                if request.route.method != "POST":
-                    self._threads.submit(work, Turn(self._turns, job))  # it takes no time, and may end what does
+                if request.route.method != "POST":  # it takes no time, and may end what does
+                    self._threads.submit(partial(work, Turn(self._turns, job)))
                 else:
                     turn = self._turns.offer(job)
                     if turn is not None:
-                        self._threads.submit(self._turns.run, turn, job)
+                        self._threads.submit(partial(self._turns.run, turn, job))
             except RuntimeError:  # the pool has been shut down
                 request.release()
                 raise NotReadyError("the server is stopping: try again when it is back") from None
@@ -202,12 +200,13 @@ class ThreadPool:
             device_times=self.device_times(),
         )
 
-    def _copied(self, response: RawResponse, memory: Budget) -> RawResponse:
+    def _copied(self, response: RawResponse, engine: Engine, owner: str) -> RawResponse:
         """The answer in memory of its own, its owner's: what its parts point to is reused as soon as this returns."""
         size = response.size
         if size <= INLINE:
             response.parts = [b"".join(response.parts)]
             return response
+        memory = engine.ledger.of(owner, HOST)
         memory.take(size)
         try:
             lease = self._pool.lease(size)
