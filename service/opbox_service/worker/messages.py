@@ -28,8 +28,11 @@ from __future__ import annotations
 
 import json
 import socket
+import sys
 from collections.abc import Sequence
 from typing import Any
+
+import orjson
 
 __all__ = ["DEVICE_LOST", "LARGEST", "read", "receive", "send", "write"]
 
@@ -38,24 +41,42 @@ DEVICE_LOST = 79
 LARGEST = 1 << 17
 """No message is longer; the kernel's buffer for one such socket holds two hundred thousand bytes."""
 
+_INT = 4
+"""Bytes of a descriptor's number."""
+_DESCRIPTOR = socket.CMSG_LEN(_INT)
+
 
 def write(message: dict[str, Any], inline: bytes | memoryview = b"") -> bytes:
     """A message's bytes, with others behind its object."""
-    text = json.dumps(message, separators=(",", ":")).encode()
+    try:
+        text = orjson.dumps(message)
+    except TypeError:  # an integer beyond 64 bits, or half a pair of surrogates: rare, and Python's own writes it
+        text = json.dumps(message, separators=(",", ":")).encode()
     return b"".join((len(text).to_bytes(4, "little"), text, inline))
 
 
 def read(message: bytes) -> tuple[dict[str, Any], memoryview]:
     """A message's object, and the bytes behind it."""
     end = 4 + int.from_bytes(message[:4], "little")
-    header: dict[str, Any] = json.loads(message[4:end])
-    return header, memoryview(message)[end:]
+    view = memoryview(message)
+    header: dict[str, Any] = _parsed(view[4:end])
+    return header, view[end:]
+
+
+def _parsed(text: memoryview) -> Any:
+    try:
+        return orjson.loads(text)
+    except ValueError:
+        return json.loads(bytes(text))
 
 
 def receive(sock: socket.socket) -> tuple[bytes, int | None]:
     """One message and the descriptor that came with it; no bytes at the end of the connection."""
-    message, fds, _, _ = socket.recv_fds(sock, LARGEST, 1)
-    return message, fds[0] if fds else None
+    message, ancillary, _, _ = sock.recvmsg(LARGEST, _DESCRIPTOR)
+    for level, kind, data in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS and len(data) >= _INT:
+            return message, int.from_bytes(data[:_INT], sys.byteorder)
+    return message, None
 
 
 def send(sock: socket.socket, message: bytes, fds: Sequence[int] = ()) -> None:

@@ -80,7 +80,7 @@ class Worker:
         self._loop = asyncio.get_running_loop()
         self._pool = Pool(shared=True, limit=settings.max_buffer_bytes, keep=settings.buffer_cache_bytes)
         self._answers: dict[int, memoryview] = {}
-        self._pending: dict[int, tuple[asyncio.Future[RawResponse], RawRequest]] = {}
+        self._pending: dict[int, tuple[asyncio.Future[RawResponse], RawRequest, asyncio.TimerHandle]] = {}
         self._last = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._started: asyncio.Future[None] = self._loop.create_future()
@@ -220,7 +220,8 @@ class Worker:
         self.reason = f"could not start: {self._reason}" if self._reason else reason_of(code)
         error = self._verdict(code)
         pending, self._pending = self._pending, {}
-        for answered, request in pending.values():
+        for answered, request, timer in pending.values():
+            timer.cancel()
             request.release()
             if not answered.done():
                 answered.set_exception(error)
@@ -264,21 +265,20 @@ class Worker:
             "method": request.route.method,
             "path": request.path,
             "owner": request.owner,
-            "scopes": sorted(request.scopes),
+            "scopes": list(request.scopes),
             "rid": request.request_id,
             "header_length": request.header_length,
             "binary": request.binary,
             "non_finite": request.non_finite,
             "weight": request.weight,
             "interactive": request.interactive,
-            "quota": request.quota,
+            "quota": None if request.quota is None else list(request.quota),
             "size": len(request.view),
             "segment": segment,
         }
-        self._pending[self._last] = (answered, request)
-        request.cancel = partial(self._cancel, self._last)
         timer = self._loop.call_later(deadline_s, _too_late, answered, request, deadline_s)
-        answered.add_done_callback(lambda _: timer.cancel())
+        self._pending[self._last] = answered, request, timer
+        request.cancel = partial(self._cancel, self._last)
         self._send(message, inline, fds)
         return answered
 
@@ -371,7 +371,8 @@ class Worker:
         if number is not None:
             response.parts = [self._answers[number][: header["size"]]]
             response.release = partial(self._give_back, number)
-        answered, request = self._pending.pop(header["id"])
+        answered, request, timer = self._pending.pop(header["id"])
+        timer.cancel()
         request.release()
         if answered.done():
             response.release()
