@@ -1,0 +1,70 @@
+"""The files of docs/tutorials/team.md are files that the server, systemd and nginx take."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from opbox_service.api.token_files import read_tokens
+from opbox_service.settings import check_environment
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "tutorials" / "team.md"
+BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", PAGE.read_text("utf-8"), re.M | re.S)
+
+
+def block(language: str, word: str) -> str:
+    """The one block of a language that has a word in it."""
+    (text,) = [text for kind, text in BLOCKS if kind == language and word in text]
+    return text
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl on this machine")
+def test_the_lines_for_root_write_a_file_of_tokens(tmp_path: Path) -> None:
+    lines = block("", "tokens.json <<JSON").replace("/etc/opbox", str(tmp_path / "opbox"))
+    subprocess.run(["sh", "-euc", lines], check=True, timeout=60)
+    file = tmp_path / "opbox" / "tokens.json"
+    assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+    assert [token.name for token in read_tokens(file).tokens] == ["ann", "bob", "prometheus"]
+
+
+def test_the_table_of_owners_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "tokens.json"
+    file.write_text(block("json", "owners").replace("…", "a-token-of-length"), encoding="utf-8")
+    assert read_tokens(file).owners.keys() == {"ann", "ci"}
+
+
+def test_the_unit_is_one(tmp_path: Path) -> None:
+    unit = block("ini", "ExecStart")
+    names = re.findall(r"^Environment='?(OPBOX_\w+)=(\S+?)'?$", unit, re.M)
+    check_environment([name for name, _ in names])
+    assert json.loads(dict(names)["OPBOX_ALLOWED_HOSTS"]) == ["box.example.org"]
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("no systemd-analyze on this machine")
+    program = "/opt/opbox/bin/opbox"
+    assert program in unit
+    file = tmp_path / "opbox.service"
+    file.write_text(unit.replace(program, "/bin/true"), encoding="utf-8")
+    done = subprocess.run(["systemd-analyze", "verify", file], capture_output=True, text=True, timeout=60, check=False)
+    assert [line for line in done.stderr.splitlines() if "opbox.service" in line] == []
+
+
+@pytest.mark.skipif(not all(map(shutil.which, ("nginx", "openssl"))), reason="no nginx on this machine")
+def test_nginx_takes_its_file(tmp_path: Path) -> None:
+    key, certificate = tmp_path / "privkey.pem", tmp_path / "fullchain.pem"
+    request = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=box.example.org"]
+    subprocess.run([*request, "-keyout", key, "-out", certificate], check=True, capture_output=True, timeout=60)
+    site = block("nginx", "proxy_pass").replace("/etc/letsencrypt/live/box.example.org", str(tmp_path))
+    (tmp_path / "nginx.conf").write_text(f"events {{}}\nhttp {{\n{site}}}\n", encoding="utf-8")
+    done = subprocess.run(
+        ["nginx", "-t", "-p", tmp_path, "-e", "stderr", "-c", "nginx.conf"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
