@@ -8,10 +8,10 @@ ALLOCATE = {
         "_contrib_box_iou _contrib_box_nms"
     ),
     "contrib": (
-        "_backward_contrib_count_sketch _backward_contrib_fft _backward_contrib_ifft _backward_contrib_index_copy "
+        "_backward_contrib_fft _backward_contrib_ifft _backward_contrib_index_copy "
         "_backward_interleaved_matmul_encdec_qk _backward_interleaved_matmul_encdec_valatt "
         "_backward_interleaved_matmul_selfatt_qk _backward_interleaved_matmul_selfatt_valatt _contrib_allclose "
-        "_contrib_boolean_mask _contrib_count_sketch _contrib_dequantize _contrib_fft _contrib_ifft "
+        "_contrib_boolean_mask _contrib_dequantize _contrib_fft _contrib_ifft "
         "_contrib_interleaved_matmul_encdec_qk _contrib_interleaved_matmul_encdec_valatt "
         "_contrib_interleaved_matmul_selfatt_qk _contrib_interleaved_matmul_selfatt_valatt _contrib_quantize "
         "all_finite multi_all_finite"
@@ -62,7 +62,7 @@ ALLOCATE = {
     "sequence": "CTCLoss",
     "update_many": "_multi_lamb_update _multi_mp_lamb_update lamb_update_phase2 mp_lamb_update_phase2 multi_sum_sq",
     "windows": (
-        "_backward_Pooling_v1 _backward_contrib_AdaptiveAvgPooling2D _backward_contrib_BilinearResize2D "
+        "_backward_contrib_AdaptiveAvgPooling2D _backward_contrib_BilinearResize2D "
         "_contrib_AdaptiveAvgPooling2D _contrib_BilinearResize2D"
     ),
 }

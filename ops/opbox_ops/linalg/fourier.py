@@ -18,9 +18,10 @@ import scipy.fft
 
 from opbox_protocol.errors import ShapeError
 
-from ..compute import Array, Arrays, OpContext, Outputs
+from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..gradient import backward_node, grad_use_none
-from ..index.positions import checked, whole
+from ..index.counting import count_up
+from ..index.positions import checked, put_rows, take_rows, whole
 from ..infer import ShapeList, TypeList, show_shape
 from ..node import Entry, Node
 from ..params import Field, Params, PositiveInt
@@ -143,21 +144,33 @@ def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
 
 
 def _buckets(ctx: OpContext, p: SketchParams, h: Array) -> Array:
-    buckets = whole(ctx.xp, h.reshape(-1), ctx.xp.empty(h.size, "int64"))
+    """The bucket of each number, in the first temporary."""
+    buckets = whole(ctx.xp, h.reshape(-1), ctx.temp[0])
     checked(ctx.xp, buckets, 0, p.out_dim, "h")
     return buckets
 
 
-@sketch.compute(allocates="the matrix that sums into buckets")
+def _sums(p: SketchParams, call: CallSpec) -> list[Temp]:
+    """The buckets, the numbers' positions, and the matrix that sums into buckets."""
+    size = call.inputs[0].shape[-1]
+    return [Temp((size,), "int64"), Temp((size,), "int64"), Temp((size, p.out_dim), call.inputs[0].dtype)]
+
+
+@sketch.compute(temps=_sums)
 def _(p: SketchParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    data, h, s = inputs
-    size = data.shape[-1]
-    matrix = ctx.xp.zeros((size, p.out_dim), data.dtype)
-    matrix[ctx.xp.arange(size), _buckets(ctx, p, h)] = s.reshape(-1)
+    (data, h, s), (_, cells, matrix) = inputs, ctx.temp
+    count_up(ctx.xp, cells)
+    cells *= p.out_dim
+    cells += _buckets(ctx, p, h)
+    matrix.fill(0)
+    put_rows(ctx.xp, matrix.reshape(-1, 1), cells, s.reshape(-1, 1))
     ctx.xp.matmul(data, matrix, out=outputs[0])
 
 
-@sketch_backward.compute(allocates="the buckets' numbers, before their signs")
+@sketch_backward.compute(temps=lambda p, call: [Temp(call.inputs[1].shape[-1:], "int64")])
 def _(p: SketchParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     gout, h, s = inputs
-    ctx.xp.multiply(gout[..., _buckets(ctx, p, h)], s.reshape(-1), out=outputs[0])
+    if outputs[0] is None:
+        return
+    take_rows(ctx.xp, gout, _buckets(ctx, p, h), outputs[0], axis=-1)
+    ctx.xp.multiply(outputs[0], s.reshape(-1), out=outputs[0])

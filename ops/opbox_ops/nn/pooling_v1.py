@@ -124,7 +124,9 @@ def _temps(p: PoolingV1Params, call: CallSpec) -> Sequence[Temp]:
 def _back_temps(p: PoolingV1Params, call: CallSpec) -> Sequence[Temp]:
     gout, data = call.inputs[0], call.inputs[1]
     padded, wide = _padded(p, data.shape, gout.shape), accumulation_type(data.dtype)
-    return [Temp(padded, wide), Temp(padded, data.dtype), Temp(gout.shape, wide)]
+    largest = gout.shape if p.pool_type == "max" else (0,)
+    room = [Temp(largest, wide), Temp(largest, "bool")]
+    return [Temp(padded, wide), Temp(padded, data.dtype), Temp(gout.shape, wide), *room]
 
 
 def _fill(p: PoolingV1Params, data: Array, padded: Array) -> None:
@@ -148,11 +150,11 @@ def _(p: PoolingV1Params, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> N
     outputs[0][...] = total
 
 
-@backward.compute(temps=_back_temps, allocates="for max, where a tap equals the maximum")
+@backward.compute(temps=_back_temps)
 def _(p: PoolingV1Params, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     if outputs[0] is None:
         return
-    (gout, data, out), (gpadded, padded, share) = inputs, ctx.temp
+    xp, (gout, data, out), (gpadded, padded, share, part, largest) = ctx.xp, inputs, ctx.temp
     _fill(p, data, padded)
     gpadded[...] = 0
     share[...] = gout
@@ -160,7 +162,10 @@ def _(p: PoolingV1Params, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> N
         share /= math.prod(_window(p, data.shape[2:])[0])
     for valid, source in _taps(p, data.shape, gout.shape):
         if p.pool_type == "max":
-            gpadded[source] += ctx.xp.where(padded[source] == out[valid], share[valid], 0)
+            part.fill(0)
+            xp.equal(padded[source], out[valid], out=largest[valid])
+            xp.copyto(part[valid], share[valid], where=largest[valid])
+            gpadded[source] += part[valid]
         else:
             gpadded[source] += share[valid]
     outputs[0][...] = gpadded[_inside(p, data.shape)]
