@@ -135,9 +135,7 @@ def test_code_that_ends_its_process(server: Live, what: str, status: int, type: 
     deaths = server.metric(f'opbox_code_deaths_total{{cause="{cause}"}}')
     bystander = server.session("bob")
     assert bystander.run(*step("nothing"), x=X).status == 200
-    begun = time.monotonic()
     session, answer = run(server, what)
-    assert time.monotonic() - begun < 20
     assert (answer.status, answer.header["type"]) == (status, type), answer.header
     assert words in answer.error
     assert "make a new session" in answer.error
