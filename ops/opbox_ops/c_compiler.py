@@ -22,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
@@ -37,6 +38,7 @@ MOST_SECONDS = 20
 MOST_KERNELS = 256
 """That a process has compiled: who makes more has formulas that differ each time."""
 MOST_FILES = 1024
+_MAKING = "making-"
 _MODES = {"0": "off", "now": "now"}
 
 _log = logging.getLogger(__name__)
@@ -145,7 +147,7 @@ def _compile(compiler: str, text: str, path: Path) -> None:
     _prune(path.parent)
     nice = shutil.which("nice")
     command = [*([nice, "-n", "10"] if nice else []), compiler, *OPTIONS]
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix="making-") as place:
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=_MAKING) as place:
         target = os.path.join(place, "kernel.so")
         subprocess.run(
             [*command, "-x", "c", "-", "-o", target],
@@ -161,9 +163,16 @@ def _compile(compiler: str, text: str, path: Path) -> None:
 
 
 def _prune(folder: Path) -> None:
-    """Remove the oldest files, where they have become many."""
-    files = sorted((entry.stat().st_mtime, entry.path) for entry in os.scandir(folder) if entry.name.endswith(".so"))
-    for _, path in files[: max(len(files) - MOST_FILES, 0)]:
+    """Remove the oldest files, where they have become many, and what processes that ended amid compiling have left."""
+    files: list[tuple[float, str]] = []
+    for entry in os.scandir(folder):
+        with suppress(OSError):  # another process has removed it
+            made = entry.stat().st_mtime
+            if entry.name.endswith(".so"):
+                files.append((made, entry.path))
+            elif entry.name.startswith(_MAKING) and time.time() - made > 10 * MOST_SECONDS:
+                shutil.rmtree(entry.path, ignore_errors=True)
+    for _, path in sorted(files)[: max(len(files) - MOST_FILES, 0)]:
         with suppress(OSError):
             os.unlink(path)
 

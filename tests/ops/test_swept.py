@@ -253,3 +253,19 @@ def test_a_file_cut_short_is_made_anew(monkeypatch: pytest.MonkeyPatch, tmp_path
     monkeypatch.undo()
     monkeypatch.setenv("OPBOX_CACHE_DIR", str(tmp_path / "cache"))
     assert answer() == 42
+
+
+@needs_compiler
+def test_what_a_process_left_amid_compiling_is_removed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("OPBOX_CACHE_DIR", str(tmp_path / "cache"))
+    folder = c_compiler.cache_folder()
+    assert folder is not None
+    old, new = folder / "making-old", folder / "making-new"
+    for place in (old, new):
+        place.mkdir()
+        (place / "kernel.so").touch()
+    hour_ago = time.time() - 3600
+    os.utime(old, (hour_ago, hour_ago))
+    assert answer() == 42
+    assert not old.exists()
+    assert new.exists()
