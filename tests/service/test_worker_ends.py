@@ -239,6 +239,7 @@ class Process:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        self.pid = 0  # the number of no process, as that of one that has just ended
         self.ready = True
         self.busy = False
         self.sessions = 0

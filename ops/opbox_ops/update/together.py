@@ -8,9 +8,9 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import scipy.special
 
 from .. import c_compiler
+from ..backend.numpy import NumpyBackend
 from ..compute import Arrays
 from ..expression.evaluate import FormulaKernel
 from ..expression.operators import kernel_of
@@ -73,7 +73,7 @@ def _step(op: Op, params: Any, dtype: np.dtype[Any]) -> tuple[FormulaKernel, tup
     ins = [dtype] * len(op.input_names(params))
     formulas = op.get_attr("FExpression")(params, ins, [dtype])
     program, work = program_of(formulas, ins, [dtype], (0,), (frozenset((0,)),))
-    kernel = kernel_of(program, work, np, scipy.special)
+    kernel = kernel_of(program, work, np, NumpyBackend().special)
     return kernel, tuple(formulas.states), kernel.constants(formulas.numbers)
 
 
