@@ -167,10 +167,10 @@ def _prune(folder: Path) -> None:
     files: list[tuple[float, str]] = []
     for entry in os.scandir(folder):
         with suppress(OSError):  # another process has removed it
-            made = entry.stat().st_mtime
+            seconds = entry.stat().st_mtime
             if entry.name.endswith(".so"):
-                files.append((made, entry.path))
-            elif entry.name.startswith(_MAKING) and time.time() - made > 10 * MOST_SECONDS:
+                files.append((seconds, entry.path))
+            elif entry.name.startswith(_MAKING) and time.time() - seconds > 10 * MOST_SECONDS:
                 shutil.rmtree(entry.path, ignore_errors=True)
     for _, path in sorted(files)[: max(len(files) - MOST_FILES, 0)]:
         with suppress(OSError):
