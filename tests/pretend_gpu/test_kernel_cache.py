@@ -49,7 +49,7 @@ def test_a_session_with_code_is_told_where_they_are(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("CUPY_CACHE_DIR", "/server/kernels")
     monkeypatch.setenv(SHARED, "/image/kernels")
     for there in (True, False):
-        monkeypatch.setattr(code_worker, "_gpu", lambda settings, there=there: there)
+        monkeypatch.setattr(code_worker, "has_gpu", lambda settings, there=there: there)
         environment = code_worker._environment(Settings(), str(tmp_path))
         assert environment["CUPY_CACHE_DIR"] == str(tmp_path)
         if there:
