@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from .c_operators import C_OPERATORS
 from .functions import FUNCTIONS
 from .program import COPY, Instruction, Program
 
@@ -32,12 +33,7 @@ _TYPES = {
 }
 """The types of arrays that a kernel reads; it writes the floating ones."""
 _INLINE = {
-    "add": "{a} + {b}",
-    "subtract": "{a} - {b}",
-    "multiply": "{a} * {b}",
-    "divide": "{a} / {b}",
-    "negative": "-{a}",
-    "square": "{a} * {a}",
+    **C_OPERATORS,
     "abs": "__builtin_fabs{f}({a})",
     "sqrt": "__builtin_sqrt{f}({a})",
     "floor": "__builtin_floor{f}({a})",
@@ -46,18 +42,9 @@ _INLINE = {
     # NaN is the larger and the smaller of two; of 0 and -0 it is the second, as in NumPy.
     "maximum": "({a} != {a} || {a} > {b}) ? {a} : {b}",
     "minimum": "({a} != {a} || {a} < {b}) ? {a} : {b}",
-    "equal": "{a} == {b}",
-    "not_equal": "{a} != {b}",
-    "greater": "{a} > {b}",
-    "less": "{a} < {b}",
-    "greater_equal": "{a} >= {b}",
-    "less_equal": "{a} <= {b}",
-    "logical_not": "!{a}",
     "logical_and": "({a} != 0) & ({b} != 0)",
     "logical_or": "({a} != 0) | ({b} != 0)",
     "logical_xor": "({a} != 0) ^ ({b} != 0)",
-    "select": "{a} ? {b} : {c}",
-    COPY: "{a}",
 }
 _CONVERTS = ("logical_not", "logical_and", "logical_or", "logical_xor", COPY)
 """What reads arrays of any type."""
@@ -206,7 +193,7 @@ class _Writer:
         return True
 
     def _is_loop(self, step: Instruction) -> bool:
-        return step.function not in _INLINE and step.function != COPY and FUNCTIONS[step.function].source == "xp"
+        return step.function not in _INLINE and FUNCTIONS[step.function].source == "xp"
 
     def _is_mask(self, value: int) -> bool:
         step = value - self.program.arrays

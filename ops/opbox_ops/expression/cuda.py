@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from .c_operators import C_OPERATORS
 from .program import COPY, Program
 
 __all__ = ["cuda_text", "expressible", "formula_kernel"]
@@ -32,28 +33,14 @@ _TYPES = {
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 _EXPRESSIONS = {
-    "add": "{a} + {b}",
-    "subtract": "{a} - {b}",
-    "multiply": "{a} * {b}",
-    "divide": "{a} / {b}",
-    "negative": "-{a}",
-    "square": "{a} * {a}",
+    **C_OPERATORS,
     "abs": "{a} < 0 ? -{a} : {a}",
-    "equal": "{a} == {b}",
-    "not_equal": "{a} != {b}",
-    "greater": "{a} > {b}",
-    "less": "{a} < {b}",
-    "greater_equal": "{a} >= {b}",
-    "less_equal": "{a} <= {b}",
-    "logical_not": "!{a}",
     "logical_and": "{a} && {b}",
     "logical_or": "{a} || {b}",
     "logical_xor": "!{a} != !{b}",
     # NaN is the larger and the smaller of two.
     "maximum": "{a} != {a} || {a} > {b} ? {a} : {b}",
     "minimum": "{a} != {a} || {a} < {b} ? {a} : {b}",
-    "select": "{a} ? {b} : {c}",
-    COPY: "{a}",
 }
 _FLOATING = {
     "abs": "fabs({a})",
