@@ -19,7 +19,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import ml_dtypes
 import numpy as np
@@ -34,12 +34,15 @@ __all__ = [
     "Frame",
     "Limits",
     "NonFinite",
+    "TensorPlace",
     "decode",
     "decode_header",
     "encode",
     "frame_size",
     "json_values",
     "strict_json",
+    "tensor_places",
+    "tensors_at",
 ]
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
@@ -86,12 +89,35 @@ COUNTED_BYTES = 1 << 18
 """JSON is counted in pieces of this many bytes, between which other threads have their turn."""
 
 
+class TensorPlace(NamedTuple):
+    """Where a tensor of a frame lies.
+
+    Attributes:
+        offset, size: bytes behind the header; size is None where the values stand in the header.
+        values: those, in lists.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    offset: int
+    size: int | None
+    values: Any = None
+
+
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A decoded frame: the header as it came, and its tensors by name, in order (views of the body, not copies)."""
+    """A decoded frame.
+
+    Attributes:
+        header: as it came.
+        tensors: by name, in order; views of the body, not copies.
+        places: where they lie in it.
+    """
 
     header: dict[str, Any]
     tensors: dict[str, np.ndarray[Any, Any]]
+    places: Sequence[TensorPlace] = ()
 
 
 def _padded(size: int) -> int:
@@ -285,14 +311,15 @@ def decode(body: Any, header_length: int | None = None, *, key: str = "inputs", 
     if not 0 <= header_length <= len(view):
         raise WireError(f"{HEADER_LENGTH}: expected at most the body's {len(view)} bytes, got {header_length}")
     header = decode_header(view[:header_length], limits, subject)
-    tensors = read_tensors(header, view[header_length:], header_length, key, limits)
-    return Frame(header, tensors)
+    payload = view[header_length:]
+    places = tensor_places(header, len(payload), header_length, key, limits)
+    return Frame(header, tensors_at(places, payload), places)
 
 
-def read_tensors(
-    header: Mapping[str, Any], payload: memoryview, start: int, key: str, limits: Limits
-) -> dict[str, np.ndarray[Any, Any]]:
-    """The tensors that `header[key]` describes, as views of `payload` (which begins `start` bytes into the frame)."""
+def tensor_places(
+    header: Mapping[str, Any], nbytes: int, start: int, key: str, limits: Limits
+) -> Sequence[TensorPlace]:
+    """Where the tensors of `header[key]` lie in `nbytes` bytes, which begin `start` bytes into the frame."""
     entries = header.get(key, [])
     if not isinstance(entries, list):
         raise WireError(f"{key}: expected a list of tensors, got {type(entries).__name__}")
@@ -300,28 +327,39 @@ def read_tensors(
         raise WireError(f"{key}: expected at most {limits.tensors} tensors, got {len(entries)}")
     parameters = header.get("parameters")
     aligned = isinstance(parameters, dict) and parameters.get("tensor_alignment") == ALIGNMENT
-    tensors: dict[str, np.ndarray[Any, Any]] = {}
+    places: dict[str, TensorPlace] = {}
     offset = 0
     for position, entry in enumerate(entries):
         name, shape, dtype, size = _described(entry, f"{key}[{position}]", limits)
-        if name in tensors:
+        if name in places:
             raise WireError(f"tensor {name!r} is given twice: names must differ")
         if size is None:
-            tensors[name] = _listed(name, shape, dtype, entry.get("data"))
+            places[name] = TensorPlace(name, shape, dtype, 0, None, entry.get("data"))
             continue
         if aligned and size:
             offset += -(start + offset) % ALIGNMENT
-        if offset + size > len(payload):
-            have = max(len(payload) - offset, 0)
-            raise WireError(f"tensor {name!r}: expected {size} bytes behind the header, got {have}")
-        raw = payload[offset : offset + size]
+        if offset + size > nbytes:
+            raise WireError(f"tensor {name!r}: expected {size} bytes behind the header, got {max(nbytes - offset, 0)}")
+        places[name] = TensorPlace(name, shape, dtype, offset, size)
+        offset += size
+    if offset != nbytes:
+        raise WireError(f"body: expected {start + offset} bytes for its header and tensors, got {start + nbytes}")
+    return [*places.values()]
+
+
+def tensors_at(places: Sequence[TensorPlace], payload: memoryview) -> dict[str, np.ndarray[Any, Any]]:
+    """The tensors by name: views of `payload`, which follows the header, or new arrays of values in that."""
+    tensors: dict[str, np.ndarray[Any, Any]] = {}
+    for name, shape, dtype, offset, size, values in places:
+        if size is None:
+            tensors[name] = _listed(name, shape, dtype, values)
+            continue
         try:
-            tensors[name] = np.frombuffer(raw, dtype=dtype).reshape(shape) if size else np.empty(shape, dtype)
+            tensors[name] = (
+                np.frombuffer(payload[offset : offset + size], dtype).reshape(shape) if size else np.empty(shape, dtype)
+            )
         except ValueError as error:
             raise WireError(f"tensor {name!r}: cannot be read as {dtype} of shape {shape}: {error}") from None
-        offset += size
-    if offset != len(payload):
-        raise WireError(f"body: expected {start + offset} bytes for its header and tensors, got {start + len(payload)}")
     return tensors
 
 

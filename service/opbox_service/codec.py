@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from opbox_ops.backend import device_error
 from opbox_protocol import wire
@@ -16,7 +16,9 @@ from .carriers import Answer, AnswerLimit, Call, RawRequest, RawResponse, Rest
 from .engine import Engine
 from .memory_shares import HOST
 from .routes.models import Body
+from .routes.route import Route, RunsOn
 from .settings import Settings
+from .stateless.recent_headers import LARGEST, ReadHeader, RecentHeaders
 from .task import Task
 from .validation import validate
 
@@ -78,7 +80,7 @@ def serve(engine: Engine, request: RawRequest, limits: wire.Limits, send: Send, 
         if taken:
             memory.take(taken)
             json_bytes = taken
-        call = read(request, limits, settings, task, json_bytes)
+        call = read(request, limits, settings, task, json_bytes, engine.recent_headers)
     except Exception as error:
         done(error)
         return None
@@ -93,35 +95,38 @@ def _parsed_bytes(request: RawRequest, settings: Settings) -> int:
 
 
 def read(
-    request: RawRequest, limits: wire.Limits, settings: Settings, task: Task | None = None, json_bytes: int = 0
+    request: RawRequest,
+    limits: wire.Limits,
+    settings: Settings,
+    task: Task | None = None,
+    json_bytes: int = 0,
+    recent: RecentHeaders | None = None,
 ) -> Call:
     """The call that a raw request makes, whose JSON takes `json_bytes` at most.
+
+    Headers of calls without a session are looked for, and kept, in `recent`.
 
     Raises:
         WireError, BadRequestError, LimitError: what does not fit, in one sentence.
     """
-    body, length = request.view, request.header_length
-    header: dict[str, Any] = {}
-    tensors: dict[str, Any] = {}
-    if len(body):
-        if length is None:
-            # All of it is JSON, numbers included: it has a limit of its own.
-            most = settings.max_json_bytes
-            if len(body) > most:
-                raise LimitError(
-                    f"body: expected at most {most} bytes of JSON, got {len(body)}: send tensors as bytes behind a "
-                    "header"
-                )
-            limits = replace(limits, header_bytes=most)
-        elif length > limits.header_bytes:
-            raise LimitError(f"header: expected at most {limits.header_bytes} bytes, got {length}")
-        frame = wire.decode(body, length, limits=limits)
-        header, tensors = frame.header, frame.tensors
-    route = request.route
+    data, length, route = request.view, request.header_length, request.route
+    text = None
+    known = None
+    if recent is not None and length is not None and length <= LARGEST and _recurs(route):
+        text = bytes(data[:length])
+        known = recent.get(route.path, text, len(data))
+    if known is None:
+        frame = _frame(data, length, limits, settings)
+        known = ReadHeader(validate(route.request or Body, frame.header), frame.places, len(data))
+        tensors = frame.tensors
+        if recent is not None and text is not None:
+            known = recent.keep(route.path, text, known)
+    else:
+        tensors = wire.tensors_at(known.places, memoryview(data)[length:])
     return Call(
         route,
         request.parameters,
-        validate(route.request or Body, header),
+        known.body,
         tensors,
         request.owner,
         request.scopes,
@@ -130,6 +135,27 @@ def read(
         request.quota,
         json_bytes,
     )
+
+
+def _recurs(route: Route) -> bool:
+    """Whether calls of a route come with the same header again: a session's have the number of their batch."""
+    return route.tensors and route.runs_on is RunsOn.ANY_WORKER
+
+
+def _frame(data: memoryview | bytes, length: int | None, limits: wire.Limits, settings: Settings) -> wire.Frame:
+    if not len(data):
+        return wire.Frame({}, {})
+    if length is None:
+        # All of it is JSON, numbers included: it has a limit of its own.
+        most = settings.max_json_bytes
+        if len(data) > most:
+            raise LimitError(
+                f"body: expected at most {most} bytes of JSON, got {len(data)}: send tensors as bytes behind a header"
+            )
+        limits = replace(limits, header_bytes=most)
+    elif length > limits.header_bytes:
+        raise LimitError(f"header: expected at most {limits.header_bytes} bytes, got {length}")
+    return wire.decode(data, length, limits=limits)
 
 
 def lay_out(answer: Answer | BaseException, request: RawRequest, settings: Settings) -> RawResponse:

@@ -37,6 +37,7 @@ from .session.sessions import Sessions
 from .settings import SCOPES, Scope, Settings
 from .stateless.graph_cache import GraphCache
 from .stateless.graph_runner import GraphRunner
+from .stateless.recent_headers import RecentHeaders
 from .task import Task, current, running
 from .validation import validate
 
@@ -54,6 +55,7 @@ class Engine:
 
     Attributes:
         graphs, runner, sessions: what the handlers of routes work on.
+        recent_headers: of calls without a session.
         device_times: how long calls waited and ran.
     """
 
@@ -67,6 +69,7 @@ class Engine:
         self.settings = settings
         self.checkpoints = store_of(settings) if checkpoints is None else None
         self.graphs = GraphCache(settings.graph_cache, settings.max_nodes, settings.max_edges)
+        self.recent_headers = RecentHeaders()
         self.device_times = DeviceTimes()
         self.ledger = ledger_of(settings)
         self.runner = GraphRunner(settings, self.graphs, self.device_times, self.ledger)

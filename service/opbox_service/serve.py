@@ -32,6 +32,7 @@ from opbox_protocol.collector import begin_tending, tend
 from opbox_protocol.errors import MXNetError
 
 from .allocator import tune_allocator
+from .api.http_protocol import HttpProtocol
 from .api.token_files import read_token, read_tokens
 from .app import create_app
 from .listening import listen, notify
@@ -66,7 +67,7 @@ class Server(uvicorn.Server):
             uvicorn.Config(
                 self.middleware,
                 loop="uvloop" if sys.platform != "win32" else "auto",
-                http="httptools",
+                http=HttpProtocol,
                 lifespan="on",
                 ws="none",
                 access_log=False,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Protocol
 
@@ -24,6 +24,7 @@ from ..routes.health import Place
 from ..routes.route import RunsOn
 from ..settings import Settings
 from ..worker.pool import WorkerPool
+from .http_protocol import RECEIVE_INTO
 from .metrics import Metrics
 from .receiving import content_length, copy, header_length, non_finite, receive_into, receive_small
 from .request_context import Disconnected, Receive, RequestContext, Scope, Send
@@ -108,7 +109,8 @@ class Endpoint:
             body = _Bodies(self, identity.owner, account.buffer_bytes)
             body.take(length or 0)
             try:
-                request.body = await self._body(request, length, headers, receive, body.take)
+                into = scope.get("extensions", {}).get(RECEIVE_INTO, receive_into)
+                request.body = await self._body(request, length, headers, receive, into, body.take)
                 context.whole = True
                 context.received = len(request.view)
                 response = await self._answer(request, receive)
@@ -202,6 +204,7 @@ class Endpoint:
         length: int | None,
         headers: dict[bytes, bytes],
         receive: Receive,
+        into: Callable[[memoryview, Receive], Awaitable[None]],
         take: Callable[[int], None],
     ) -> Lease | bytes:
         """The body; one whose length nobody has stated is counted by `take` as it comes."""
@@ -213,7 +216,7 @@ class Endpoint:
             return await receive_small(receive, length)
         lease = self._pool.lease(request, length)
         try:
-            await receive_into(lease.view, receive)
+            await into(lease.view, receive)
         except BaseException:
             lease.release()
             raise

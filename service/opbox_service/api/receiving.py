@@ -61,6 +61,12 @@ async def receive_small(receive: Receive, length: int) -> bytes:
 
 
 async def receive_into(view: memoryview, receive: Receive) -> None:
+    """Receive a body of as many bytes as `view` has into it.
+
+    Raises:
+        Disconnected: the client went away before.
+        BadRequestError: the body has another length.
+    """
     at, size = 0, len(view)
     while True:
         message = await receive()

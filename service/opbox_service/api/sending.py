@@ -8,6 +8,7 @@ import json
 import math
 import re
 from collections.abc import AsyncGenerator
+from typing import Any
 
 from opbox_protocol.errors import AuthenticationError
 from opbox_protocol.wire import HEADER_LENGTH
@@ -27,15 +28,16 @@ __all__ = [
 
 PIECE = 8 << 20
 """Bytes of an answer that a client has `stall_s` to read."""
-WRITTEN = 1 << 18
-"""Bytes of it that are written at a time, as a write is not interrupted."""
 TURN = 1 << 20
-"""Bytes of it after which others have their turn: a client that reads as fast as it is written to is not waited for."""
-TAIL = (1 << 16) + 1
-"""More than the server's high-water mark for writing."""
+"""Bytes of it that are written at a time, before others have their turn: a write is not interrupted, and a client that
+reads as fast as it is written to is not waited for."""
+COPIED = 1 << 17
+"""Bytes of an answer that is handed over as a copy, and at once."""
 
 WORTH_COMPRESSING = 4096
 """Bytes of an answer from which on it is compressed for a client that asks."""
+WORTH_HASTE = 1 << 16
+"""Bytes of it from which on that is done at the fastest level."""
 LARGEST_ERROR = 1 << 20
 """Bytes of an error's JSON object: only a process that runs somebody's code writes larger ones."""
 LONGEST_RETRY_S = 60.0
@@ -74,7 +76,7 @@ def asks_for_graph(body: memoryview | bytes) -> bool:
 
 async def send_compressed(context: RequestContext, response: RawResponse, send: Send) -> None:
     """Send JSON or text by gzip; it is made by a thread, as other requests are to have their turn meanwhile."""
-    level = 6 if response.size < TAIL else 1
+    level = 6 if response.size < WORTH_HASTE else 1
     body = await asyncio.to_thread(gzip.compress, response.body, level, mtime=0)
     context.sent = len(body)
     headers = [
@@ -164,37 +166,46 @@ async def send_answer(context: RequestContext, response: RawResponse, send: Send
         size = len(body)
         headers[0] = (b"content-length", b"%d" % size)
     await send({"type": "http.response.start", "status": response.status, "headers": headers})
-    if size <= 2 * TAIL:
+    if size <= COPIED:
         await send({"type": "http.response.body", "body": bytes(body)})
         return
-    # The server may hold what it could not write yet, and the buffer is reused as soon as this returns. The end goes
-    # as a copy, larger than what the server lets wait: when it has been taken in, all before it is on its way.
-    view = memoryview(body)
-    pieces = [view[at : min(at + WRITTEN, size - TAIL)] for at in range(0, size - TAIL, WRITTEN)]
+    await _send_whole(memoryview(body), send, stall_s)
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def _send_whole(body: memoryview, send: Send, stall_s: float) -> None:
+    """Send a body from a buffer that others use next: when this returns, the server holds none of it any more.
+
+    Raises:
+        Disconnected: the client has gone away, or has not read PIECE bytes in `stall_s` seconds.
+    """
     transport = getattr(getattr(send, "__self__", None), "transport", None)
+    pieces: list[Any] = [body[at : at + TURN] for at in range(0, len(body), TURN)]
+    if transport is None:
+        for piece in pieces:
+            await send({"type": "http.response.body", "body": bytes(piece), "more_body": True})
+        return
     loop = asyncio.get_running_loop()
-    until, sent = 0.0, 0
-    for piece in (*pieces, bytes(view[-TAIL:]), b""):
-        message = {"type": "http.response.body", "body": piece, "more_body": bool(piece)}
-        if transport is None:
-            await send(message)
-            continue
-        if sent % PIECE == 0 or not piece:
-            until = loop.time() + stall_s
-        sent += len(piece)
-        try:
-            async with asyncio.timeout_at(until):
-                await send(message)
-        except TimeoutError:
-            # What the server has not written yet lies in the buffer, which others use next: it must not go out later.
-            transport.abort()
-            raise Disconnected from None
-        if piece and transport.is_closing():
-            # What is sent to nobody is taken at once: a thousand pieces of it would be one turn of the loop.
-            transport.abort()
-            raise Disconnected
-        if sent % TURN == 0:
-            await asyncio.sleep(0)
+    transport.set_write_buffer_limits(0)  # what cannot be written at once is waited for by whatever is sent next
+    stalled = loop.call_later(stall_s, transport.abort)
+    sent = 0
+    try:
+        for piece in (*pieces, b""):
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+            if transport.is_closing():
+                # What is sent to nobody is taken at once: a thousand pieces of it would be one turn of the loop. What
+                # has not been written yet must not go out later.
+                transport.abort()
+                raise Disconnected
+            sent += len(piece)
+            if sent % PIECE == 0:
+                stalled.cancel()
+                stalled = loop.call_later(stall_s, transport.abort)
+            if sent % TURN == 0:
+                await asyncio.sleep(0)
+    finally:
+        stalled.cancel()
+        transport.set_write_buffer_limits()
 
 
 def _with_request_id(body: memoryview | bytes, request_id: str) -> bytes:

@@ -20,7 +20,7 @@ from ..graph.json import load
 from ..graph.subgraph import subgraphs_of
 from ..task import graph_budget
 
-__all__ = ["GraphCache", "is_shareable"]
+__all__ = ["GraphCache", "RecurringGraph", "is_shareable"]
 
 SPELT_NODES = 10_000
 """Larger documents are not looked up by their spelling: writing one would hold up other threads."""
@@ -35,6 +35,20 @@ class _CachedGraph:
 
     graph: Graph
     owner: str
+
+
+class RecurringGraph(dict[str, Any]):
+    """Symbol JSON that comes again as this very object, which nobody changes; its name is found once.
+
+    Attributes:
+        key: the name; "" before it is known.
+    """
+
+    __slots__ = ("key",)
+
+    def __init__(self, document: dict[str, Any]) -> None:
+        super().__init__(document)
+        self.key = ""
 
 
 class GraphCache:
@@ -90,6 +104,11 @@ class GraphCache:
         Raises:
             NotFoundError: no such graph is here (any more); send it again.
         """
+        if type(reference) is RecurringGraph:
+            graph = self._get(reference.key)
+            if graph is None:
+                reference.key, graph = self.put(dict(reference), owner)
+            return reference.key, graph
         if not isinstance(reference, str):
             return self.put(reference, owner)
         if not reference.startswith(GRAPH_PREFIX):

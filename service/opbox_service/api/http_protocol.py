@@ -1,0 +1,147 @@
+"""HttpProtocol: uvicorn's protocol by httptools, which receives a large body straight into the memory that is for it.
+
+uvicorn's own copies a body five times between the socket and a buffer of the application's: into bytes, into those that
+its parser hands on, onto the end of what has come, into a message, and into the buffer. Here at most the first 64 KiB
+of a request go that way. The parser is not shown the rest: its length is known, and the kernel writes it where it
+belongs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httptools
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from .receiving import receive_into
+from .request_context import Disconnected, Receive
+
+__all__ = ["RECEIVE_INTO", "HttpProtocol"]
+
+RECEIVE_INTO = "opbox.receive_into"
+"""The ASGI extension whose value does what `receiving.receive_into` does, without copies."""
+HEAD_BYTES = 1 << 16
+"""Bytes that are read at a time for the parser."""
+
+
+class HttpProtocol(HttpToolsProtocol):
+    """See the module. Its constructor is uvicorn's."""
+
+    _reader: _Reader
+    _extensions: dict[str, Any]
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own has it
+        """Begin to read."""
+        super().connection_made(transport)
+        self._reader = _Reader(self)
+        self._extensions = {RECEIVE_INTO: self._receive_into}
+        transport.set_protocol(self._reader)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection has ended."""
+        super().connection_lost(exc)
+        self._extensions = {}  # which refers to this object
+
+    def on_message_begin(self) -> None:
+        """The parser has come to a request."""
+        super().on_message_begin()
+        scope: Any = self.scope
+        scope["extensions"] = self._extensions
+
+    async def _receive_into(self, view: memoryview, receive: Receive) -> None:
+        """See receiving.receive_into."""
+        cycle = self.cycle
+        if receive != cycle.receive:  # of a request whose body is here, as another's head has been read behind it
+            await receive_into(view, receive)
+            return
+        size = 0
+        if cycle.body or not cycle.more_body or cycle.waiting_for_100_continue or cycle.disconnected:
+            message: Any = await receive()
+            if message["type"] == "http.disconnect":
+                raise Disconnected
+            size = len(message["body"])
+            view[:size] = message["body"]
+            if not message["more_body"]:
+                return
+        received = self._reader.fill(view[size:])
+        self.flow.resume_reading()
+        try:
+            await received
+        except BaseException:
+            # What is still to come is nobody's, and what follows it cannot be told from it.
+            self._reader.drop()
+            cycle.keep_alive = False
+            raise
+        cycle.more_body = False
+        # The parser has not seen the body's end; the next request has another.
+        self.parser = httptools.HttpRequestParser(self)
+        if hasattr(self.parser, "set_dangerous_leniencies"):
+            self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's own
+
+
+class _Reader(asyncio.BufferedProtocol):
+    """Reads a connection: for the parser, or into a buffer that is to be filled.
+
+    Args:
+        http: the connection's protocol.
+    """
+
+    def __init__(self, http: HttpProtocol) -> None:
+        self._http = http
+        self._head = memoryview(bytearray(HEAD_BYTES))
+        self._view: memoryview | None = None
+        self._at = 0
+        self._filled: asyncio.Future[None] | None = None
+        self._dropping = False
+
+    def fill(self, view: memoryview) -> asyncio.Future[None]:
+        """Read into `view` next; the future is done when it is full."""
+        self._view, self._at = view, 0
+        self._filled = self._http.loop.create_future()
+        return self._filled
+
+    def drop(self) -> None:
+        """Write into the view no more; what comes from now on is dropped."""
+        self._view = self._filled = None
+        self._dropping = True
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where to read to."""
+        return self._head if self._view is None else self._view[self._at :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """So many bytes were read there."""
+        http = self._http
+        if self._view is None:
+            if not self._dropping:
+                data: Any = self._head[:nbytes]  # uvicorn hands it on to the parser, which takes any buffer
+                http.data_received(data)
+                cycle = http.cycle
+                if cycle is not None and cycle.more_body and not cycle.response_complete:
+                    http.flow.pause_reading()  # until the application asks for the rest, or where it is to go
+            return
+        self._at += nbytes
+        if self._at == len(self._view):
+            filled, self._filled, self._view = self._filled, None, None
+            if filled is not None and not filled.done():
+                filled.set_result(None)
+
+    def eof_received(self) -> None:
+        """The client sends no more."""
+        self._http.eof_received()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection has ended."""
+        filled, self._filled, self._view = self._filled, None, None
+        if filled is not None and not filled.done():
+            filled.set_exception(Disconnected())
+        self._http.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """What is to be written lies in the way."""
+        self._http.pause_writing()
+
+    def resume_writing(self) -> None:
+        """It has been written."""
+        self._http.resume_writing()

@@ -1,0 +1,59 @@
+"""RecentHeaders: headers of frames that came before, parsed and validated, found by their bytes.
+
+Who serves a model sends the same header with every request: graph, shapes and parameters. Parsing and validating it and
+finding the graph's name took longer than a small graph runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from opbox_protocol.wire import TensorPlace
+
+from .graph_cache import RecurringGraph
+
+__all__ = ["LARGEST", "ReadHeader", "RecentHeaders"]
+
+LARGEST = 1 << 14
+"""Bytes of a header that is kept; parsed it takes some twenty times as many. Large graphs are sent by their hash."""
+MOST = 64
+"""Headers that are kept."""
+
+
+class ReadHeader(NamedTuple):
+    """A header that has been read.
+
+    Attributes:
+        body: its JSON as the route's model, which nobody changes.
+        places: where the tensors lie behind it.
+        size: bytes of the whole frame.
+    """
+
+    body: Any
+    places: Sequence[TensorPlace]
+    size: int
+
+
+class RecentHeaders:
+    """See the module. Safe to use from many threads; the oldest header goes first."""
+
+    def __init__(self) -> None:
+        self._headers: dict[tuple[str, bytes], ReadHeader] = {}
+
+    def get(self, path: str, text: bytes, size: int) -> ReadHeader | None:
+        """What the header of a frame of `size` bytes was read as before; None where it was not."""
+        header = self._headers.get((path, text))
+        return header if header is not None and header.size == size else None
+
+    def keep(self, path: str, text: bytes, header: ReadHeader) -> ReadHeader:
+        """The header, which is kept, unless values of tensors are in it."""
+        if any(place.size is None for place in header.places):
+            return header
+        if isinstance(header.body.graph, dict):
+            body = header.body.model_copy(update={"graph": RecurringGraph(header.body.graph)})
+            header = header._replace(body=body)
+        while len(self._headers) >= MOST:
+            self._headers.pop(next(iter(self._headers.copy())), None)
+        self._headers[path, text] = header
+        return header
