@@ -113,19 +113,25 @@ class FormulaKernel:
         """As `bind`, by the library's functions."""
         program, size = self.program, math.prod(shape)
         if len(program.steps) == 1 and not (self.expanded or program.registers or program.masks):
-            return _sequence(self._calls([*arrays, *constants, *targets]))
+            return self.call([*arrays, *constants, *targets], self._one_type(arrays, targets))
         most = piece(program, self.work, shape) if self.xp is np else size
         if len(temp) > 1 and 0 < temp[0].shape[-1] < most and (program.registers or program.masks):
             most = temp[0].shape[-1]
         rows = self._rows(temp, most) if program.registers or program.masks else []
         if size <= most:
-            return _sequence(self._calls([*arrays, *self._shaped(constants, rows, shape, most), *targets]))
+            values = [*arrays, *self._shaped(constants, rows, shape, most), *targets]
+            return self.call(values, self._one_type(arrays, targets))
         if all(array.shape == shape and array.flags.c_contiguous for array in (*arrays, *targets)):
             flat = [array.reshape(-1) for array in arrays], [target.reshape(-1) for target in targets]
             at = [slice(start, start + most) for start in range(0, size, most)]
             return self._pieces(*flat, at, constants, rows, most)
         whole = [array if array.shape == shape else self.xp.broadcast_to(array, shape) for array in arrays]
         return self._pieces(whole, targets, list(_slices(shape, most)), constants, rows, most)
+
+    def _one_type(self, arrays: Sequence[Array], targets: Sequence[Array]) -> bool:
+        """Whether nothing is converted between the arrays: then NumPy need not be told that it may."""
+        work = self.work
+        return work.kind == "f" and all(array.dtype == work for array in (*arrays, *targets))
 
     def between(self, shape: tuple[int, ...], numbers: Mapping[str, float], temp: Sequence[Array]) -> list[Any] | None:
         """The constants and the scratch that `bind` would use; None where arrays of `shape` take several pieces.

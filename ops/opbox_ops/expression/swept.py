@@ -129,7 +129,7 @@ class SweepTable:
                 return sweep.bound(byref(task), 1)
             if sweep.failed:
                 return by
-        return _Switching(self, (shape, arrays, targets, numbers), by)
+        return _switching(self, (shape, arrays, targets, numbers), by)
 
     def task(
         self, shape: tuple[int, ...], arrays: Sequence[Array], targets: Sequence[Array], numbers: Sequence[Any]
@@ -151,39 +151,32 @@ class SweepTable:
         return sweep
 
 
-class _Switching:
-    """NumPy's call, until there is a kernel."""
+def _switching(table: SweepTable, values: tuple[Any, ...], by: Call) -> Call:
+    """NumPy's call `by`, until there is a kernel. It runs once a step of a plan, hence as one function."""
+    heat = math.prod(values[0]) * len(table.program.steps)
+    sweep: Sweep | None = None
+    settled: Call | None = None
 
-    __slots__ = ("_by", "_heat", "_run", "_sweep", "_table", "_values")
-
-    def __init__(self, table: SweepTable, values: tuple[Any, ...], by: Call) -> None:
-        self._table, self._values, self._by = table, values, by
-        self._heat = math.prod(values[0]) * len(table.program.steps)
-        self._sweep: Sweep | None = None
-        self._run: Call = self._look
-
-    def __call__(self) -> None:
-        self._run()
-
-    def _look(self) -> None:
-        """Run by NumPy, or by the kernel from now on."""
-        table = self._table
+    def run() -> None:
+        nonlocal sweep, settled
+        if settled is not None:
+            settled()
+            return
         if table.heat < HOT:
-            table.heat += self._heat
-            self._by()
+            table.heat += heat
+            by()
             return
-        if self._sweep is None:
-            self._sweep, _ = table.task(*self._values)
-            if self._sweep is not None:
-                self._sweep.ask()
-        if self._sweep is None or self._sweep.failed:
-            self._run = self._by
-        elif self._sweep.bound is not None:
-            self._run = self._sweep.bound(byref(table.task(*self._values)[1]), 1)
-        else:
-            self._by()
-            return
-        self._run()
+        if sweep is None:
+            sweep, _ = table.task(*values)
+            if sweep is not None:
+                sweep.ask()
+        if sweep is None or sweep.failed:
+            settled = by
+        elif sweep.bound is not None:
+            settled = sweep.bound(byref(table.task(*values)[1]), 1)
+        (settled or by)()
+
+    return run
 
 
 def rows_of(
