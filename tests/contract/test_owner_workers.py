@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import time
@@ -18,7 +17,6 @@ from opbox import connection
 from opbox.http import HttpTransport
 from opbox_protocol.errors import MXNetError
 from opbox_service.worker.owner_workers import FREE_BYTES
-from opbox_service.worker.processes import NICEST
 from tests.contract.live import IDENTITY, TOKENS, Live, Session
 from tests.contract.test_workers import put, wait_for
 
@@ -108,27 +106,3 @@ def test_owners_share_where_memory_is_scarce(start: Callable[..., Live]) -> None
     assert (refused.status, refused.error.partition(":")[0]) == (429, "memory of all sessions")
     assert bob.run({**zeros, "shape": [50, MIB]}).status == 200
     assert shared in server.workers()
-
-
-def test_weights_are_shares_of_the_processors(start: Callable[..., Live]) -> None:
-    weights = {"ann": 4, "bob": 1}
-    tokens = [
-        {"name": name, "token": TOKENS[name], "scopes": ["run"], "weight": weight} for name, weight in weights.items()
-    ]
-    monitor = {"name": "monitor", "token": TOKENS["monitor"], "scopes": ["metrics"]}
-    server = start("process", OPBOX_WORKERS="auto", OPBOX_TOKENS=json.dumps([*tokens, monitor]))
-    bob, (bobs,) = added(server, lambda: server.session("bob"))
-    own = os.getpriority(os.PRIO_PROCESS, server.process.pid)
-    assert niceness(bobs) == {own}
-    _, (anns,) = added(server, lambda: server.session("ann"))
-    assert bob.run(put(1), x=X).status == 200  # threads that come later are as nice
-    assert niceness(anns) == {own}
-    assert niceness(bobs) == {min(NICEST, own + 6)}, "1.25 ** 6 is about 4"
-    os.kill(anns, signal.SIGKILL)
-    if os.geteuid() == 0:
-        wait_for(lambda: niceness(bobs) == {own}, 60)
-
-
-def niceness(pid: int) -> set[int]:
-    """Of all threads of a process."""
-    return {os.getpriority(os.PRIO_PROCESS, int(thread)) for thread in os.listdir(f"/proc/{pid}/task")}

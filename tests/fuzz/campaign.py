@@ -17,7 +17,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from opbox_protocol.collector import begin_tending
+from opbox_protocol.collector import begin_tending, tend
 from tests.fuzz.targets import TARGETS, Fault, check, engine
 
 __all__ = ["GROWTH", "Outcome", "inputs", "run"]
@@ -26,6 +26,8 @@ GROWTH = 256 << 20
 """Bytes by which a process may grow after its first inputs."""
 WARM = 300
 """The first inputs, or a fourth of them where there are few: the process grows by what it loads then."""
+TEND_S = 1.0
+"""How often a worker process looks after its garbage; so does a campaign's."""
 PROGRESS_S = 30.0
 """How often a campaign prints how far it is: one that is stopped, or crashes, has shown what it knew."""
 
@@ -68,6 +70,8 @@ def run(
     current: Path | None = None,
     seconds: float = float("inf"),
     report: Callable[[str], object] = lambda line: None,
+    *,
+    tending: bool = False,
 ) -> Outcome:
     """Send the inputs, for at most so many seconds.
 
@@ -77,9 +81,10 @@ def run(
         current: a file that has the input at hand, should the process crash.
         seconds: of the clock; infinite by default.
         report: gets a line for each kind of fault, and every PROGRESS_S one that says how far the run is.
+        tending: whether `begin_tending` has been called, as in a worker process.
     """
     outcome, before, end = Outcome(), 0, time.monotonic() + seconds
-    reported = time.monotonic()
+    reported = tended = time.monotonic()
     for number, piece in enumerate(data):
         if number == min(WARM, len(data) // 4):
             before = resident()
@@ -95,6 +100,9 @@ def run(
             if place not in outcome.faults:
                 outcome.faults[place] = piece, str(fault)
                 report(f"{target}: {line_of(place, piece, str(fault))}")
+        if tending and time.monotonic() > tended + TEND_S:
+            tend()
+            tended = time.monotonic()
         if time.monotonic() > reported + PROGRESS_S:
             reported = time.monotonic()
             grown = (resident() - before) >> 20 if before else 0
@@ -111,7 +119,9 @@ def line_of(place: str, piece: bytes, sentence: str) -> str:
 def work(target: str, seed: int, count: int, seconds: float, current: Path, answers: multiprocessing.Queue) -> None:
     engine()
     begin_tending()
-    outcome = run(target, inputs(target, seed, count), current, seconds, lambda line: print(line, flush=True))
+    outcome = run(
+        target, inputs(target, seed, count), current, seconds, lambda line: print(line, flush=True), tending=True
+    )
     answers.put((outcome.faults, outcome.growth, outcome.count))
 
 

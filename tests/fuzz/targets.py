@@ -53,6 +53,7 @@ def engine() -> Engine:
     )
     heads = {"head_grad:fc_output": np.ones((8, 4), np.float32)}
     fresh.call("POST", "/v1/backward", {"graph": FC}, {**X, **heads})  # the first call of all loads modules
+    by_operator()  # and these are many objects, which `begin_tending` sets aside with the modules'
     return fresh
 
 

@@ -29,6 +29,10 @@ __all__ = ["Sessions", "ended_by_admin", "no_such", "return_memory"]
 
 REMEMBERED = 10_000
 """Ended sessions whose owners still learn what became of them."""
+RETURN_S = 1.0
+"""How often sessions that end have freed memory looked for, which keeps the interpreter's lock: others wait for it."""
+RETURN_BYTES = 64 << 20
+"""What ended sessions have had, beyond which it is looked for at once: others are promised that memory by now."""
 
 
 def no_such(id: str) -> NotFoundError:
@@ -79,6 +83,8 @@ class Sessions:
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._sweeper: threading.Thread | None = None
+        self._returned = float("-inf")
+        self._ended_bytes: int | None = None
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -213,6 +219,8 @@ class Sessions:
         self.save_at_stop()
         for session in list(self._sessions.values()):
             self._end(session, "the server has stopped: make a new session when it is back")
+        if self._ended_bytes is not None:
+            self._return_memory()
         if self._sweeper is not None and self._sweeper is not threading.current_thread():
             self._sweeper.join(5)
 
@@ -222,7 +230,20 @@ class Sessions:
             self._gone[session.id] = (session.owner, reason)
             self._ended.append((session.id, session.owner, reason))
         session.close(reason)
+        self._ended_bytes = (self._ended_bytes or 0) + session.budget.peak
+        self._return_memory_in_time()
+
+    def _return_memory_in_time(self) -> None:
+        """Return what ended sessions have freed: at once where it is much, or none has ended in the last second."""
+        if self._ended_bytes is None:
+            return
+        if self._ended_bytes >= RETURN_BYTES or time.monotonic() - self._returned >= RETURN_S:
+            self._return_memory()
+
+    def _return_memory(self) -> None:
+        self._ended_bytes = None
         return_memory()
+        self._returned = time.monotonic()
 
     def _start_sweeping(self) -> None:
         with self._lock:
@@ -233,6 +254,7 @@ class Sessions:
     def _keep_sweeping(self) -> None:
         while not self._stop.wait(0.5):
             self.sweep()
+            self._return_memory_in_time()
 
 
 def _check_code(code: bool | None, scopes: frozenset[Scope]) -> None:

@@ -44,6 +44,8 @@ PASSED_BEGINNINGS = ("LC_", "CUDA_", "NVIDIA_", "CUPY_", "MKL_", "OMP_", "OPENBL
 TRACE_BYTES = 1 << 16
 LATE_S, SILENT_S = 2.0, 5.0
 """Between two looks at it; and how long it may be silent at the least."""
+WORKING = 0.1
+"""Of a processor's time: what takes more is at work, whether anybody calls or not."""
 LAST_WORDS_S = 0.05
 """Between asking a process for its stack and ending it."""
 
@@ -90,6 +92,8 @@ class CodeWorker(Worker):
         self._seen = Seen()
         self._since = self._looked = time.monotonic()
         self._cpu_before: float | None = None
+        self._judged = (time.monotonic(), 0.0)
+        self._working = False
         self._code = False
         self._error: MXNetError | None = None
         self._starting: asyncio.Task[None]
@@ -182,6 +186,8 @@ class CodeWorker(Worker):
         if not self.watched:
             return
         limits = self.settings
+        (before, cpu), self._judged = self._judged, (time.monotonic(), usage.cpu)
+        self._working = usage.cpu - cpu > WORKING * (self._judged[0] - before)
         if self._cpu_before is None or usage.cpu < self._cpu_before:
             self._cpu_before = usage.cpu
         for cause, kind, what, most, got in (
@@ -216,6 +222,11 @@ class CodeWorker(Worker):
         """End it because it has the most, and all such processes more than they may have together."""
         what = f"held the most memory where all sessions with code held more than {most} bytes together"
         self._condemn("memory", UserCodeError, what)
+
+    @property
+    def busy(self) -> bool:
+        """Whether calls are under way, or what code has left running takes a processor's time."""
+        return self._working or super().busy
 
     @property
     def watched(self) -> bool:

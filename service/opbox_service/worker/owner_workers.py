@@ -8,7 +8,6 @@ part would be too small, or the machine has too little memory free, the owner's 
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
@@ -23,7 +22,6 @@ from ..accounting.books import Books
 from ..carriers import OwnerQuota
 from ..memory_shares import device_bytes
 from ..settings import Settings
-from .processes import set_niceness
 from .worker import Worker
 
 __all__ = ["OwnerWorkers"]
@@ -37,9 +35,6 @@ FREE_BYTES = 256 << 20
 MOST = 64
 """Workers of owners at a time."""
 
-STEP = 1.25
-"""Linux gives a process this times the processor time of one that is a step of niceness nicer."""
-
 _log = structlog.get_logger("opbox.workers")
 
 
@@ -49,7 +44,6 @@ class _OwnerWorker:
     nbytes: int
     starting: asyncio.Task[None]
     used: float
-    weight: float
 
 
 class OwnerWorkers:
@@ -95,37 +89,21 @@ class OwnerWorkers:
         entry.used = time.monotonic()
         return entry.worker
 
-    async def open(self, owner: str, weight: float = 1.0) -> Worker | None:
-        """The owner's worker, started if need be; None where there is no room for one.
-
-        Args:
-            owner: who opens a session.
-            weight: of the owner; one of weight 2 gets twice the processor time of one of weight 1 where both want it.
-        """
+    async def open(self, owner: str) -> Worker | None:
+        """The worker of an owner who opens a session, started if need be; None where there is no room for one."""
         entry = self._entries.get(owner)
         if entry is None:
             nbytes = self._part(owner)
             if not nbytes:
                 return None
             worker = self._new_worker(self._settings.model_copy(update={"max_device_bytes": nbytes}))
-            entry = self._entries[owner] = _OwnerWorker(
-                worker, nbytes, self._run(worker.start()), time.monotonic(), weight
-            )
+            entry = self._entries[owner] = _OwnerWorker(worker, nbytes, self._run(worker.start()), time.monotonic())
         try:
             await asyncio.shield(entry.starting)
         except MXNetError as error:
             _log.error("an owner's worker did not start", owner=owner, reason=error.message)
             return None
-        entry.weight = weight  # a file of tokens may say another than before
-        self._share_processors()
         return self.of(owner)
-
-    def _share_processors(self) -> None:
-        """Have the system give each process its owner's share, by niceness to the one of most weight."""
-        most = max((entry.weight for entry in self._entries.values()), default=1.0)
-        for entry in self._entries.values():
-            if entry.worker.ready:
-                set_niceness(entry.worker.pid, round(math.log(most / entry.weight, STEP)))
 
     def quota(self, owner: str, worker: Worker) -> OwnerQuota | None:
         """What the owner may have in a worker: no more than its own has, where it is that."""
@@ -144,7 +122,6 @@ class OwnerWorkers:
         for owner, entry in self._entries.items():
             if entry.worker is worker:
                 del self._entries[owner]
-                self._share_processors()
                 return True
         for entry in self._ending:
             if entry.worker is worker:

@@ -36,12 +36,15 @@ from .code_workers import CodeWorkers
 from .owner_workers import OwnerWorkers
 from .pool import Stats
 from .processes import resident_bytes
+from .processor_shares import ProcessorShares
 from .worker import Worker
 
 __all__ = ["ProcessPool"]
 
 ENDED_FIRST = 1000
 """Sessions that ended before it was known that they had begun."""
+SHARE_S = 1.0
+"""How often the processors are shared anew."""
 REMEMBERED = 100_000
 """Sessions whose worker is known; those of the longest ago are forgotten first, when they have ended."""
 
@@ -67,6 +70,7 @@ class ProcessPool:
         self._early_ends: list[float] = []
         self.restarts = 0
         self._device_times = DeviceTimes()
+        self._shares = ProcessorShares()
         self.checkpoints = checkpoints
         self._code = CodeWorkers(
             settings,
@@ -103,6 +107,7 @@ class ProcessPool:
             raise failed[0]
         self._supervising = True
         self._spawn(self._sweep())
+        self._spawn(self._share_processors())
 
     async def stop(self, grace_s: float) -> None:
         self._supervising = False
@@ -146,6 +151,7 @@ class ProcessPool:
         except Exception:
             request.release()
             raise
+        self._shares.use(worker, request.owner, request.weight)
         return await worker.call(request, self._settings.deadline_s)
 
     def stats(self) -> Stats:
@@ -238,16 +244,13 @@ class ProcessPool:
     async def _open_shared(self, request: RawRequest) -> RawResponse:
         owner = request.owner
         try:
-            own = (
-                await self._own.open(owner, request.weight)
-                if self._own is not None and request.worker is None
-                else None
-            )
+            own = await self._own.open(owner) if self._own is not None and request.worker is None else None
             worker = own or self._worker(request)
         except BaseException:
             request.release()
             raise
         request.quota = self._quota(owner, worker)
+        self._shares.use(worker, owner, request.weight)
         response = await worker.call(request, self._settings.deadline_s)
         if response.status == 201:
             opened = json.loads(bytes(response.body))
@@ -330,6 +333,11 @@ class ProcessPool:
             for worker in self._all():
                 if worker.ready:
                     worker.sweep()
+
+    async def _share_processors(self) -> None:
+        while True:
+            await asyncio.sleep(SHARE_S)
+            self._shares.share([*self._all(), *self._code.workers()])
 
     def _spawn(self, work: Any) -> asyncio.Task[None]:
         task = asyncio.create_task(work)

@@ -16,7 +16,15 @@ from pathlib import Path
 
 import psutil
 
-__all__ = ["ProcessInfo", "Usage", "all_processes", "resident_bytes", "set_niceness", "usage_of"]
+__all__ = [
+    "ProcessInfo",
+    "Usage",
+    "all_processes",
+    "resident_bytes",
+    "set_niceness",
+    "set_niceness_of_user",
+    "usage_of",
+]
 
 _FIELD = re.compile(rb"^(State|Uid|RssAnon|RssFile|RssShmem|VmSwap):\s+(\S+)", re.MULTILINE)
 _PSS = re.compile(rb"^(Pss|Pss_Shmem|SwapPss):\s+(\d+)", re.MULTILINE)
@@ -84,13 +92,23 @@ def set_niceness(pid: int, steps: int) -> None:
 
     To be less nice than before takes a privilege: without it the process stays as nice as it is.
     """
-    niceness = min(NICEST, os.getpriority(os.PRIO_PROCESS, 0) + steps)
+    niceness = _nicer_by(steps)
     with contextlib.suppress(OSError):  # it has just ended
         for thread in os.listdir(f"/proc/{pid}/task"):
             with contextlib.suppress(OSError):
                 os.setpriority(os.PRIO_PROCESS, int(thread), niceness)
     with contextlib.suppress(OSError):  # where Unix sessions share the processors, the session's counts as well
         Path(f"/proc/{pid}/autogroup").write_text(str(niceness))
+
+
+def set_niceness_of_user(user: int, steps: int) -> None:
+    """The same of all threads of all processes of a user."""
+    with contextlib.suppress(OSError):  # they have just ended
+        os.setpriority(os.PRIO_USER, user, _nicer_by(steps))
+
+
+def _nicer_by(steps: int) -> int:
+    return min(NICEST, os.getpriority(os.PRIO_PROCESS, 0) + steps)
 
 
 def _read(pid: int) -> ProcessInfo:

@@ -58,6 +58,9 @@ class Worker:
         books: learn what its sessions have and are sent.
         checkpoints: where its sessions' are saved; None where there is no place.
         on_session_end: called with a session's id and why it ended.
+
+    Attributes:
+        user: the user id that is the process's own; 0 where it has the server's.
     """
 
     def __init__(
@@ -70,6 +73,7 @@ class Worker:
         on_session_end: Callable[[str, str], None] = lambda session, reason: None,
     ) -> None:
         self.settings = settings
+        self.user = 0
         self._books = books
         self._reports = Reports(self, books)
         self._on_session_end = on_session_end
