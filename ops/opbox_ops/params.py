@@ -41,6 +41,7 @@ __all__ = [
     "Float",
     "FloatTuple",
     "Int",
+    "KnownShape",
     "Literal",
     "NoParams",
     "NonNegativeInt",
@@ -134,6 +135,12 @@ def _partial(value: tuple[int, ...] | None, info: ValidationInfo) -> tuple[int, 
     return from_mxnet(value)
 
 
+def _known(value: tuple[int, ...]) -> tuple[int, ...]:
+    if any(d < 0 for d in value):
+        raise ValueError("dimensions of at least 0")
+    return value
+
+
 Int = Annotated[int, BeforeValidator(_integer)]
 PositiveInt = Annotated[int, Field(ge=1), BeforeValidator(_integer)]
 NonNegativeInt = Annotated[int, Field(ge=0), BeforeValidator(_integer)]
@@ -144,6 +151,8 @@ OptCount = Annotated[int, Field(ge=0, le=MAX_COUNT), BeforeValidator(_integer)]
 Float = Annotated[float, BeforeValidator(_real)]
 Bool = Annotated[bool, BeforeValidator(_boolean)]
 Shape = Annotated[tuple[int, ...], BeforeValidator(_sequence)]
+KnownShape = Annotated[Shape, AfterValidator(_known)]
+"""No dimension of it follows from elsewhere."""
 OptInts = Annotated[tuple[int | None, ...], BeforeValidator(_sequence)]
 FloatTuple = Annotated[tuple[float, ...], BeforeValidator(_sequence)]
 OptInt = Annotated[Int | None, BeforeValidator(_optional)]

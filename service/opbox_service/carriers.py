@@ -40,6 +40,7 @@ class OwnerQuota(NamedTuple):
         memory_bytes: of all, on each device and in all workers; 0: as the device has.
         elsewhere: what of that it has in other workers, by device.
         host_bytes: what all sessions in the worker may have of the machine's memory; 0: as its settings say.
+        beside: what sessions in other workers have of each GPU, whoever's they are.
     """
 
     sessions: int
@@ -47,6 +48,7 @@ class OwnerQuota(NamedTuple):
     memory_bytes: int = 0
     elsewhere: Mapping[str, int] = {}
     host_bytes: int = 0
+    beside: Mapping[str, int] = {}
 
 
 @dataclass(slots=True)

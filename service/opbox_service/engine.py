@@ -21,13 +21,13 @@ from typing import Any
 import numpy as np
 
 from opbox_ops import registry
-from opbox_ops.backend import backend_for
+from opbox_ops.backend import backend_for, device_name
 from opbox_protocol.errors import BadRequestError, DeadlineError, NotFoundError, NotReadyError
 
 from .carriers import Answer, Call, Done, Rest, Tensors
 from .checkpoint_store import CheckpointStore, store_of
 from .device_time import DeviceTimes
-from .memory_shares import HOST, device_bytes
+from .memory_shares import HOST, device_bytes, gpu_bytes
 from .quota import NO_LIMIT, Ledger
 from .routes.models import Body
 from .routes.route import RouteTable
@@ -52,6 +52,7 @@ class Engine:
         code_policy: for code that sessions upload.
         routes: the calls that it takes.
         checkpoints: where sessions save them; by default the settings' state directory.
+        share: of the memory of every device, what this engine's sessions may have.
 
     Attributes:
         graphs, runner, sessions: what the handlers of routes work on.
@@ -65,13 +66,16 @@ class Engine:
         code_policy: CodePolicy = UNWATCHED,
         routes: RouteTable = ROUTES,
         checkpoints: CheckpointStore | None = None,
+        share: float = 1.0,
     ) -> None:
         self.settings = settings
         self.checkpoints = store_of(settings) if checkpoints is None else None
         self.graphs = GraphCache(settings.graph_cache, settings.max_nodes, settings.max_edges)
         self.recent_headers = RecentHeaders()
         self.device_times = DeviceTimes()
-        self.ledger = ledger_of(settings)
+        self.ledger = ledger_of(settings, share)
+        self._share = share
+        self._beside: Mapping[str, int] = {}
         self.runner = GraphRunner(settings, self.graphs, self.device_times, self.ledger)
         self.sessions = Sessions(
             settings, self.graphs, code_policy, self.device_times, self.ledger, checkpoints or self.checkpoints
@@ -157,6 +161,7 @@ class Engine:
             own = call.quota
             self.ledger.limit(call.owner, *(NO_LIMIT if own is None else (own.memory_bytes, own.elsewhere)))
             self.ledger.bound(HOST, own.host_bytes if own is not None else 0)
+            self._leave(own.beside if own is not None else {})
             if call.task is current():  # who has read it works on it already
                 return call.route.handler(self, call, done)
             with running(call.task):
@@ -165,9 +170,18 @@ class Engine:
             done(error)
             return None
 
+    def _leave(self, beside: Mapping[str, int]) -> None:
+        """Leave of each GPU what sessions in other processes have of it."""
+        if beside == self._beside:
+            return
+        for device in {*self._beside, *beside}:
+            rest = int(self.ledger.whole(device) / self._share) - beside.get(device, 0)
+            self.ledger.bound(device, max(1, rest))
+        self._beside = beside
+
     def devices(self) -> list[dict[str, Any]]:
         """The devices in use, and those that the settings name, with their memory (routes/devices)."""
-        names = dict.fromkeys([self.settings.device, *self.settings.devices])
+        names = map(device_name, [self.settings.device, *self.settings.devices])
         # Somebody may have asked for a device that this machine lacks.
         asked = [name for name in self.ledger.devices if any(s.device == name for s in self.sessions.all())]
         return [self._device(name) for name in dict.fromkeys([*names, *asked])]
@@ -178,7 +192,7 @@ class Engine:
             "device": name,
             "worker": os.getpid(),
             "used_bytes": sum(session.budget.used for session in self.sessions.all() if session.device == name),
-            "limit_bytes": self.ledger.device_bytes,
+            "limit_bytes": self.ledger.whole(name),
             "memory_used_bytes": used,
             "memory_bytes": whole,
         }
@@ -223,13 +237,14 @@ class Engine:
         raise NotFoundError("GET /openapi.json: expected a server, got an engine in this process: use `opbox serve`")
 
 
-def ledger_of(settings: Settings) -> Ledger:
-    """Memory of this engine's owners on each device: its part of what there is, unless the settings say how much."""
-    whole = device_bytes(settings)
-    # Of auto, the pool of workers says what each may have.
-    parts = settings.workers if settings.isolation == "process" and settings.workers != "auto" else 1
-    share = whole // parts
-    return Ledger(share, settings.max_owner_bytes or share)
+def ledger_of(settings: Settings, share: float = 1.0) -> Ledger:
+    """Memory of an engine's owners, of which it has this share, on the machine and on each GPU that it is asked for."""
+
+    def of_gpu(device: str) -> int:
+        _, memory = backend_for(device).memory()
+        return int(gpu_bytes(settings, memory) * share)
+
+    return Ledger(int(device_bytes(settings) * share), settings.max_owner_bytes, of_gpu)
 
 
 def load_plugin(path: Path) -> None:

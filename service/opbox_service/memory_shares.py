@@ -13,7 +13,7 @@ from opbox_ops.backend.host_memory import machine_memory
 
 from .settings import Settings
 
-__all__ = ["HOST", "buffer_bytes", "code_bytes", "device_bytes", "has_gpu", "within_machine"]
+__all__ = ["HOST", "buffer_bytes", "code_bytes", "device_bytes", "gpu_bytes", "has_gpu", "within_machine"]
 
 HOST = "cpu"
 """The device whose memory JSON and answers take, wherever the call runs."""
@@ -26,6 +26,11 @@ _log = structlog.get_logger("opbox.memory")
 def device_bytes(settings: Settings) -> int:
     """What all sessions together may have on each device."""
     return settings.max_device_bytes or machine_memory() * 3 // 4
+
+
+def gpu_bytes(settings: Settings, memory: int) -> int:
+    """What all sessions together may have on a GPU of `memory` bytes: the rest is for contexts and kernels."""
+    return min(settings.max_device_bytes or memory - memory // LEAST, memory)
 
 
 def buffer_bytes(settings: Settings) -> int:

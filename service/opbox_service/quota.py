@@ -13,6 +13,7 @@ import numpy as np
 from opbox_ops.backend import Backend
 from opbox_protocol.errors import GoneError, QuotaError
 
+from .memory_shares import HOST
 from .settings import LARGER_QUOTA
 
 __all__ = ["NO_LIMIT", "Allocation", "Budget", "Ledger", "MeteredBackend"]
@@ -299,16 +300,18 @@ class Ledger:
     """What owners have of a device's memory, of at most what there is.
 
     Args:
-        device_bytes: that all may have together.
-        owner_bytes: that one owner may have.
+        device_bytes: that all may have together of the machine's memory.
+        owner_bytes: that one owner may have of each device; 0: as all together.
+        bytes_of: what all may have together of another device; None: as much as of the machine's memory.
 
     Attributes:
         give_up: lets go of all that is idle.
     """
 
-    def __init__(self, device_bytes: int, owner_bytes: int) -> None:
+    def __init__(self, device_bytes: int, owner_bytes: int = 0, bytes_of: Callable[[str], int] | None = None) -> None:
         self._owner_bytes = owner_bytes
-        self._device_bytes = device_bytes
+        self._bytes_of = bytes_of or (lambda device: device_bytes)
+        self._wholes = {HOST: device_bytes}
         self.give_up: Callable[[], object] = lambda: None
         self._devices: dict[str, Budget] = {}
         self._owners: dict[tuple[str, str], Budget] = {}
@@ -322,10 +325,12 @@ class Ledger:
         with self._lock:
             return list(self._devices)
 
-    @property
-    def device_bytes(self) -> int:
-        """What all may have together on each device."""
-        return self._device_bytes
+    def whole(self, device: str) -> int:
+        """What all may have together on a device."""
+        nbytes = self._wholes.get(device)
+        if nbytes is None:
+            nbytes = self._wholes[device] = self._bytes_of(device)
+        return nbytes
 
     def of(self, owner: str, device: str) -> Budget:
         """The owner's budget on a device."""
@@ -337,7 +342,7 @@ class Ledger:
             if budget is None:
                 whole = self._devices.get(device)
                 if whole is None:
-                    limit = self._bounds.get(device, self._device_bytes)
+                    limit = self._bounds.get(device, self.whole(device))
                     whole = self._devices[device] = Budget(limit, name="memory of all sessions")
                     whole.give_up = lambda: self.give_up()
                 limit = self._limit_of(owner, device)
@@ -356,8 +361,9 @@ class Ledger:
 
     def bound(self, device: str, nbytes: int) -> None:
         """Let all owners together have so many bytes on a device, if that is less than there is (0: what there is)."""
-        limit = min(nbytes, self._device_bytes) if nbytes else self._device_bytes
-        if self._bounds.get(device, self._device_bytes) == limit:
+        whole = self.whole(device)
+        limit = min(nbytes, whole) if nbytes else whole
+        if self._bounds.get(device, whole) == limit:
             return
         with self._lock:
             self._bounds[device] = limit
@@ -366,4 +372,4 @@ class Ledger:
 
     def _limit_of(self, owner: str, device: str) -> int:
         nbytes, elsewhere = self._limits.get(owner, NO_LIMIT)
-        return max(0, nbytes - elsewhere.get(device, 0)) if nbytes else self._owner_bytes
+        return max(0, nbytes - elsewhere.get(device, 0)) if nbytes else self._owner_bytes or self.whole(device)

@@ -40,6 +40,9 @@ REFUSED: list[tuple[str, dict[str, Any], list[Any], tuple[int, str]]] = [
     ("scatter_nd", {"shape": (2, 2)}, [DATA, np.array(0, F32)], SHAPE),
     ("gather_nd", {}, [DATA, np.array(0, F32)], SHAPE),
     ("_scatter_set_nd", {"shape": (2, 3)}, [DATA, DATA, np.array(0, F32)], SHAPE),
+    # draws of which there cannot be so many, which an output's shape would have made up for
+    ("_sample_multinomial", {"shape": -4000}, [np.full((2, 4), 0.25, F32)], PARAM),
+    ("_sample_uniform", {"shape": (-2,)}, [np.zeros(2, F32), np.ones(2, F32)], PARAM),
     # parameters that no distribution has
     *(
         (f"_sample_{name}", {"shape": 3}, [np.array([value], F32) for value in values], BAD)

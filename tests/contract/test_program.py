@@ -107,7 +107,10 @@ def test_a_device_that_is_not_there_is_refused_at_the_start(isolation: str) -> N
         assert ended.stderr.splitlines()[-1].startswith("opbox serve: device 'gpu:77' is not available: ")
         assert "Traceback" not in ended.stderr
     unknown = serve("--isolation", isolation, "--device", "tpu")
-    assert unknown.stderr.splitlines()[-1] == "opbox serve: device 'tpu' is not known: use 'cpu' or 'gpu'"
+    assert (
+        unknown.stderr.splitlines()[-1]
+        == "opbox serve: device 'tpu': expected 'cpu', 'gpu' or one with a number as 'gpu:1'"
+    )
 
 
 @pytest.mark.parametrize(

@@ -145,7 +145,9 @@ def texts(data: bytes) -> None:
     draws = Draws(data)
     method, path = draws.one(PATHS)
     entries = [{"name": name, "shape": list(x.shape), "datatype": "FP32", "data": x.tolist()} for name, x in X.items()]
-    document: Any = {"graph": FC, "inputs": entries, "parameters": {"seed": 1, "is_train": True}}
+    document: Any = {"graph": FC, "inputs": entries, "parameters": {"seed": 1, "is_train": True, "device": "cpu"}}
+    if path.endswith("sessions"):
+        document = {"device": "cpu", "ttl_s": 60, "seed": 1, "code": False}
     if path.endswith(("shape", "type")):
         document = {"graph": FC, "shapes": {"x": [8, 16]}}
     for _ in range(1 + draws.below(4)):

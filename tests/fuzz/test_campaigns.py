@@ -1,4 +1,4 @@
-"""A slice of each campaign: no fault by any input; and those that a campaign has shown once."""
+"""A slice of each campaign: no fault by any input."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from tests.fuzzing import FUZZ
 
 SLICE = {"frames": 400, "json": 400, "graphs": 60, "commands": 40, "operators": 120}
 """Inputs of each campaign: about five seconds."""
-SHOWN: list[tuple[str, str]] = []
-"""Inputs that came to a fault before it was mended."""
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
-from opbox_protocol.errors import QuotaError
+from opbox_protocol.errors import QuotaError, UnsupportedError
 from opbox_service.carriers import RawRequest, RawResponse
 from opbox_service.codec import limits_of, serve
 from opbox_service.engine import Engine
@@ -72,6 +72,32 @@ def test_a_call_that_fails_leaves_nothing(engine: Engine) -> None:
     with pytest.raises(QuotaError, match="memory"):
         engine.call("POST", "/v1/forward", {"graph": IDENTITY}, {"x": np.ones(45 * MIB, np.float32)}, owner="ann")
     assert used(engine, "ann") == 0
+
+
+def test_a_device_has_one_quota_whatever_it_is_called(engine: Engine) -> None:
+    zeros = {"do": "zeros", "ids": [1], "shape": [100, MIB], "dtype": "int8"}
+    for number, name in enumerate(("cpu", "cpu:0", "cpu:1", "cpu:00")):
+        session = engine.sessions.create("ann", device=name)
+        assert session.device == "cpu"
+        path = f"/v1/sessions/{session.id}/commands"
+        if number:
+            with pytest.raises(QuotaError, match="memory of all your sessions"):
+                engine.call("POST", path, {"seq": 1, "commands": [zeros]}, owner="ann")
+        else:
+            engine.call("POST", path, {"seq": 1, "commands": [zeros]}, owner="ann")
+    call = {"graph": IDENTITY, "parameters": {"device": "cpu:123"}}
+    engine.call("POST", "/v1/forward", call, {"x": X[:4]}, owner="bob")
+    assert {device for _, device in engine.device_times.sums()} == {"cpu"}
+    assert engine.ledger.devices == ["cpu"]
+
+
+@pytest.mark.parametrize("name", ["cpu:x", "cpu:", "tpu", "", "cpu:-1", "gpu:1e3", "CPU", "cpu:0 ", "cpu:" + "9" * 50])
+def test_a_device_that_is_none_is_refused_in_a_sentence(engine: Engine, name: str) -> None:
+    with pytest.raises(UnsupportedError, match="expected 'cpu', 'gpu' or one with a number"):
+        engine.call("POST", "/v1/sessions", {"device": name}, owner="ann")
+    call = {"graph": IDENTITY, "parameters": {"device": name}}
+    with pytest.raises(UnsupportedError, match="expected 'cpu', 'gpu' or one with a number"):
+        engine.call("POST", "/v1/forward", call, {"x": X[:4]}, owner="ann")
 
 
 def post(engine: Engine, path: str, text: bytes) -> int:

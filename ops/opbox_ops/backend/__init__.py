@@ -3,6 +3,7 @@
 from .base import Backend
 from .failure import device_error, lost
 from .random import NodeStream, NodeStreams, RandomSource
-from .select import backend_for
+from .select import backend_for, device_name
 
-__all__ = ["Backend", "NodeStream", "NodeStreams", "RandomSource", "backend_for", "device_error", "lost"]
+__all__ = ["Backend", "NodeStream", "NodeStreams", "RandomSource", "backend_for", "device_error"]
+__all__ += ["device_name", "lost"]

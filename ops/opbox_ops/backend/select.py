@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from functools import cache
 
 from opbox_protocol.errors import UnsupportedError
@@ -10,23 +11,40 @@ from opbox_protocol.errors import UnsupportedError
 from .base import Backend
 from .numpy import NumpyBackend
 
-__all__ = ["backend_for"]
+__all__ = ["backend_for", "device_name"]
+
+
+def device_name(device: str) -> str:
+    """The one name of a device: MXNet's contexts cpu, cpu:0 and cpu:1 are one, and so are gpu and gpu:0.
+
+    Raises:
+        UnsupportedError: no device is called that.
+
+    Example:
+        >>> device_name("cpu:1"), device_name("gpu")
+        ('cpu', 'gpu:0')
+    """
+    match = re.fullmatch("(cpu|gpu)(?::([0-9]{1,9}))?", device)
+    if match is None:
+        raise UnsupportedError(f"device {device[:40]!r}: expected 'cpu', 'gpu' or one with a number as 'gpu:1'")
+    return "cpu" if match[1] == "cpu" else f"gpu:{int(match[2] or 0)}"
+
+
+def backend_for(device: str) -> Backend:
+    """The backend of "cpu", "gpu" or "gpu:1"; UnsupportedError when this machine has no such device."""
+    return _backend(device_name(device))
 
 
 @cache
-def backend_for(device: str) -> Backend:
-    """The backend of "cpu", "gpu" or "gpu:1"; UnsupportedError when this machine has no such device."""
-    kind, _, number = device.partition(":")
-    if kind == "cpu":
+def _backend(device: str) -> Backend:
+    if device == "cpu":
         return NumpyBackend()
-    if kind != "gpu":
-        raise UnsupportedError(f"device {device!r} is not known: use 'cpu' or 'gpu'")
     # CUB allocates workspaces while plans run; and without it, what is tested without a GPU is what runs on one.
     os.environ.setdefault("CUPY_ACCELERATORS", "")
     try:
         from .cupy import CupyBackend
 
-        return CupyBackend(int(number or 0))
+        return CupyBackend(int(device.removeprefix("gpu:")))
     except Exception as error:  # CuPy raises its own runtime errors when no driver or device is there
         raise UnsupportedError(f"device {device!r} is not available: {_reason(error)}") from error
 

@@ -25,7 +25,7 @@ from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..gradient import grad_zero
 from ..infer import ShapeList, TypeList, all_same_shape, size_of, summary
 from ..init.fill import fixed_shape
-from ..params import Field, Float, Int, Params, PartialShape, Shape
+from ..params import Field, Float, Int, KnownShape, Params, PartialShape
 from ..registry import Op, register
 
 FloatDType = Literal["None", "float16", "float32", "float64"]
@@ -48,7 +48,7 @@ class RandintParams(Params):
 
 
 class SampleParams(Params):
-    shape: Shape = Field((), description="How often each element of the parameters is drawn.")
+    shape: KnownShape = Field((), description="How often each element of the parameters is drawn.")
     dtype: FloatDType | None = Field("None", description="Element type of the output; float32 by default.")
 
 

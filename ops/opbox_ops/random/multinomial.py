@@ -17,12 +17,12 @@ from ..gradient import backward_node
 from ..index.positions import add_rows, add_rows_temps
 from ..infer import ShapeList, TypeList, show_shape, size_of
 from ..node import Entry, Node
-from ..params import Bool, Field, Params, Shape
+from ..params import Bool, Field, KnownShape, Params
 from ..registry import Slot, register, register_backward, unless, when
 
 
 class MultinomialParams(Params):
-    shape: Shape = Field((), description="How many draws from each distribution.")
+    shape: KnownShape = Field((), description="How many draws from each distribution.")
     get_prob: Bool = Field(False, description="Also return the logarithm of the drawn positions' probabilities.")
     dtype: Literal["float16", "float32", "float64", "int32", "uint8"] = Field(
         "int32", description="Element type of the positions."

@@ -16,6 +16,7 @@ from opbox_protocol.errors import NotReadyError, QuotaError
 
 from ..carriers import OwnerQuota
 from ..device_time import DeviceTime
+from ..memory_shares import HOST
 from ..settings import LARGER_QUOTA, Settings
 from .accounts import Accounts, too_many_sessions
 from .audit import AuditLog
@@ -90,7 +91,8 @@ class Books:
     def quota(self, owner: str, worker: object = None) -> OwnerQuota | None:
         """What the owner may have in a worker, beside what it has in others; None where the settings say all of it."""
         account = self.accounts.of(owner)
-        if account is self.accounts.usual and not account.memory_bytes:
+        beside = self._gpus_beside(worker)
+        if account is self.accounts.usual and not account.memory_bytes and not beside:
             return None
         elsewhere: Counter[str] = Counter()
         if account.memory_bytes:
@@ -98,7 +100,18 @@ class Books:
                 for (name, device), nbytes in rows.items():
                     if name == owner and place is not worker:
                         elsewhere[device] += nbytes
-        return OwnerQuota(account.sessions, account.session_bytes, account.memory_bytes, dict(elsewhere))
+        quota = OwnerQuota(account.sessions, account.session_bytes, account.memory_bytes, dict(elsewhere))
+        return quota._replace(beside=beside) if beside else quota
+
+    def _gpus_beside(self, worker: object) -> dict[str, int]:
+        """What sessions in other workers have of GPUs; of the machine's memory each worker has a part for itself."""
+        sums: dict[str, int] = {}
+        for place, rows in self._memory.items():
+            if place is not worker:
+                for (_, device), nbytes in rows.items():
+                    if device != HOST:
+                        sums[device] = sums.get(device, 0) + nbytes
+        return sums
 
     # -- what is used -------------------------------------------------------------------------------------------
 

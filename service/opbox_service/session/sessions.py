@@ -119,8 +119,7 @@ class Sessions:
         """
         settings = self._settings
         _check_code(code, scopes)
-        device = settings.device if device is None else device
-        check_device(device, settings)
+        device = check_device(device, settings)
         ttl_s = settings.session_ttl_s if ttl_s is None else ttl_s
         if not 0 < ttl_s <= settings.max_ttl_s:
             raise BadRequestError(f"ttl_s: expected seconds above 0 and up to {settings.max_ttl_s:g}, got {ttl_s!r}")

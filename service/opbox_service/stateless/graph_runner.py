@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 import numpy as np
 from pydantic import Field
 
-from opbox_ops.backend import backend_for
+from opbox_ops.backend import backend_for, device_name
 from opbox_protocol.errors import BadRequestError, UnsupportedError
 
 from ..carriers import AnswerLimit, OwnerQuota
@@ -99,8 +99,7 @@ class GraphRunner:
             LimitError: the outputs would be too large; nothing has run.
             ShapeError, DTypeError: tensors contradict the graph.
         """
-        device = self._settings.device if parameters.device is None else parameters.device
-        check_device(device, self._settings)
+        device = check_device(parameters.device, self._settings)
         key, graph = self._graphs.resolve(reference, owner)
         inputs, heads = _split(tensors) if backward else (tensors, {})
         _check_names(graph, inputs, heads)
@@ -156,10 +155,18 @@ def _split(tensors: Mapping[str, Array]) -> tuple[dict[str, Array], dict[str, Ar
     return inputs, heads
 
 
-def check_device(device: str, settings: Settings) -> None:
-    """UnsupportedError when this server does not offer the device."""
-    if settings.devices and device not in settings.devices:
-        raise UnsupportedError(f"device {device[:40]!r}: expected one of {', '.join(settings.devices)}")
+def check_device(device: str | None, settings: Settings) -> str:
+    """The one name of the device that a request names, or of the settings'.
+
+    A second name would have a second quota, and a line of its own in the metrics.
+
+    Raises:
+        UnsupportedError: this server does not offer the device.
+    """
+    name = device_name(settings.device if device is None else device)
+    if settings.devices and name not in map(device_name, settings.devices):
+        raise UnsupportedError(f"device {name!r}: expected one of {', '.join(settings.devices)}")
+    return name
 
 
 def _check_names(graph: Graph, inputs: Mapping[str, Array], heads: Mapping[str, Array]) -> None:

@@ -24,7 +24,7 @@ from ..memory_shares import device_bytes
 from ..settings import Settings
 from .worker import Worker
 
-__all__ = ["OwnerWorkers"]
+__all__ = ["SHARED", "OwnerWorkers"]
 
 SHARED = 4
 """The worker that owners share has this part of the device's memory, a fourth."""
@@ -52,7 +52,7 @@ class OwnerWorkers:
     Args:
         settings: of the server.
         books: the owners' quotas.
-        new_worker: a process with these settings that is yet to be started.
+        new_worker: a process with this share of the memory that is yet to be started.
         run: runs a coroutine beside.
     """
 
@@ -60,7 +60,7 @@ class OwnerWorkers:
         self,
         settings: Settings,
         books: Books,
-        new_worker: Callable[[Settings], Worker],
+        new_worker: Callable[[float], Worker],
         run: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
     ) -> None:
         self._settings = settings
@@ -70,11 +70,6 @@ class OwnerWorkers:
         self._whole = device_bytes(settings)
         self._entries: dict[str, _OwnerWorker] = {}
         self._ending: list[_OwnerWorker] = []
-
-    @property
-    def shared_bytes(self) -> int:
-        """Device memory of the worker that owners share."""
-        return self._whole // SHARED
 
     @property
     def workers(self) -> list[Worker]:
@@ -96,7 +91,7 @@ class OwnerWorkers:
             nbytes = self._part(owner)
             if not nbytes:
                 return None
-            worker = self._new_worker(self._settings.model_copy(update={"max_device_bytes": nbytes}))
+            worker = self._new_worker(nbytes / self._whole)
             entry = self._entries[owner] = _OwnerWorker(worker, nbytes, self._run(worker.start()), time.monotonic())
         try:
             await asyncio.shield(entry.starting)
@@ -115,7 +110,8 @@ class OwnerWorkers:
             rest = quota.memory_bytes - max(quota.elsewhere.values(), default=0)
             if rest <= entry.nbytes:
                 return quota
-        return OwnerQuota(account.sessions, account.session_bytes, entry.nbytes)
+        beside = quota.beside if quota is not None else {}
+        return OwnerQuota(account.sessions, account.session_bytes, entry.nbytes, beside=beside)
 
     def remove(self, worker: Worker) -> bool:
         """A process has ended; whether it was one of these."""
@@ -150,7 +146,7 @@ class OwnerWorkers:
 
     def _part(self, owner: str) -> int:
         """Device memory for a worker of the owner's; 0 where there is no room for one."""
-        left = self._whole - self.shared_bytes - sum(entry.nbytes for entry in self._all())
+        left = self._whole - self._whole // SHARED - sum(entry.nbytes for entry in self._all())
         quota = self._books.accounts.of(owner).memory_bytes
         part = quota or left // 2
         fits = part <= left and (quota or part >= self._whole // SMALLEST)

@@ -22,7 +22,7 @@ from typing import Any
 
 import structlog
 
-from opbox_ops.backend import lost
+from opbox_ops.backend import device_name, lost
 from opbox_protocol.collector import begin_tending, tend
 from opbox_protocol.errors import MXNetError, NotReadyError, QuotaError, error_from_json
 
@@ -68,9 +68,12 @@ class WorkerProcess:
 
     Args:
         progress: where it writes which command runs; None in a worker that sessions share, which takes no code.
+        share: of the memory of every device, what its sessions may have.
     """
 
-    def __init__(self, sock: socket.socket, settings: Settings, progress: Progress | None = None) -> None:
+    def __init__(
+        self, sock: socket.socket, settings: Settings, progress: Progress | None = None, share: float = 1.0
+    ) -> None:
         self._sock = sock
         self._settings = settings
         self._progress = progress
@@ -80,6 +83,7 @@ class WorkerProcess:
             settings,
             CodePolicy(progress, accepts_code=progress is not None, on_upload=self._uploaded),
             checkpoints=self._checkpoints if settings.state_dir is not None else None,
+            share=share,
         )
         self._requests: dict[int, memoryview] = {}
         self._answers = Pool(shared=True, limit=settings.max_buffer_bytes, keep=settings.buffer_cache_bytes)
@@ -93,7 +97,7 @@ class WorkerProcess:
     @property
     def sessions_bytes(self) -> int:
         """Memory that its sessions, calls and answers may take together."""
-        return self._engine.ledger.device_bytes
+        return self._engine.ledger.whole(HOST)
 
     def run(self) -> None:
         """Serve until the API process closes its end."""
@@ -301,10 +305,11 @@ def main(argv: list[str]) -> None:
     sock = socket.socket(fileno=int(argv[0]))
     message, _ = messages.receive(sock)
     if message:
-        run(sock, json.loads(bytes(messages.read(message)[1])))
+        header, text = messages.read(message)
+        run(sock, json.loads(bytes(text)), share=header["share"])
 
 
-def run(sock: socket.socket, values: dict[str, Any], progress: Progress | None = None) -> None:
+def run(sock: socket.socket, values: dict[str, Any], progress: Progress | None = None, share: float = 1.0) -> None:
     """Serve over a socket, with these settings, until the other side closes it; then end the process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     tune_allocator()
@@ -312,7 +317,7 @@ def run(sock: socket.socket, values: dict[str, Any], progress: Progress | None =
     settings = Settings.model_validate(values)
     configure(settings)
     try:
-        process = WorkerProcess(sock, settings, progress)
+        process = WorkerProcess(sock, settings, progress, share)
     except Exception as error:
         reason = str(error)
         if not isinstance(error, MXNetError):
@@ -320,7 +325,7 @@ def run(sock: socket.socket, values: dict[str, Any], progress: Progress | None =
             reason = f"{type(error).__name__}: {error}"
         messages.send(sock, messages.write({"kind": "failed", "reason": reason[:2000]}))
         raise SystemExit(1) from None
-    if progress is None and all(name == HOST for name in (settings.device, *settings.devices)):
+    if progress is None and all(device_name(name) == HOST for name in (settings.device, *settings.devices)):
         cap_memory(process.sessions_bytes)
     process.run()
     # Threads that are still busy past the grace period end here.

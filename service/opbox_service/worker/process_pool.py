@@ -33,7 +33,7 @@ from ..session.sessions import no_such, not_yours
 from ..settings import UPLOADS, Settings
 from .code_worker import CodeWorker
 from .code_workers import CodeWorkers
-from .owner_workers import OwnerWorkers
+from .owner_workers import SHARED, OwnerWorkers
 from .pool import Stats
 from .processes import resident_bytes
 from .processor_shares import ProcessorShares
@@ -89,10 +89,9 @@ class ProcessPool:
         settings = self._settings
         if settings.workers == "auto":
             self._own = OwnerWorkers(settings, self._books, self._new_worker, self._spawn)
-            shared = settings.model_copy(update={"max_device_bytes": self._own.shared_bytes})
-            self._workers = [self._new_worker(shared)]
+            self._workers = [self._new_worker(1 / SHARED)]
         else:
-            self._workers = [self._new_worker() for _ in range(settings.workers)]
+            self._workers = [self._new_worker(1 / settings.workers) for _ in range(settings.workers)]
         try:
             ended = await asyncio.gather(
                 *(worker.start() for worker in self._workers), self._code.start(), return_exceptions=True
@@ -291,14 +290,15 @@ class ProcessPool:
 
     # -- supervision --------------------------------------------------------------------------------------------
 
-    def _new_worker(self, settings: Settings | None = None) -> Worker:
+    def _new_worker(self, share: float) -> Worker:
         return Worker(
-            settings or self._settings,
+            self._settings,
             self._ended,
             self._device_times,
             self._books,
             self.checkpoints,
             self._session_ended,
+            share,
         )
 
     def _ended(self, worker: Worker) -> None:
@@ -320,7 +320,7 @@ class ProcessPool:
         self._early_ends = [at for at in self._early_ends if now - at < 60] + [now]
         # At once; but a worker that ends again and again must not keep the machine busy.
         await asyncio.sleep(min(10.0, 0.5 * max(0, len(self._early_ends) - 3)))
-        fresh = self._new_worker(worker.settings)
+        fresh = self._new_worker(worker.share)
         self._workers[self._workers.index(worker)] = fresh
         with contextlib.suppress(Exception):  # it has ended at its start: `_ended` tries again
             await fresh.start()

@@ -58,6 +58,7 @@ class Worker:
         books: learn what its sessions have and are sent.
         checkpoints: where its sessions' are saved; None where there is no place.
         on_session_end: called with a session's id and why it ended.
+        share: of the memory of every device, what its sessions may have.
 
     Attributes:
         user: the user id that is the process's own; 0 where it has the server's.
@@ -71,8 +72,10 @@ class Worker:
         books: Books,
         checkpoints: FileCheckpoints | None = None,
         on_session_end: Callable[[str, str], None] = lambda session, reason: None,
+        share: float = 1.0,
     ) -> None:
         self.settings = settings
+        self.share = share
         self.user = 0
         self._books = books
         self._reports = Reports(self, books)
@@ -170,7 +173,7 @@ class Worker:
 
     def _further_settings(self) -> dict[str, Any]:
         """The arguments that the process gets beside the settings."""
-        return {}
+        return {"share": self.share}
 
     def _verdict(self, code: int) -> MXNetError:
         """What calls that were under way when the process ended with `code` are answered."""
