@@ -168,6 +168,15 @@ def test_halves_of_characters(server: Live, value: str) -> None:
         assert "\n" not in answer.error
 
 
+def test_the_gradient_of_a_loss_that_is_a_number(server: Live) -> None:
+    """Its batch is one."""
+    graph = symbol(var("x"), ("MakeLoss", "y", {"normalization": "batch", "grad_scale": "3"}, [0]))
+    tensors = {"x": np.array(2, F32), "head_grad:y_output": np.array(1, F32)}
+    answer = server.call("POST", "/v1/backward", {"graph": graph}, tensors)
+    assert answer.status == 200, answer.header
+    assert answer.tensors["grad:x"] == 3
+
+
 @pytest.mark.parametrize("part", [{"at": 0}, {"begin": 0, "end": 1}])
 def test_row_views_of_arrays_without_dimensions(server: Live, part: dict[str, int]) -> None:
     session = server.session()

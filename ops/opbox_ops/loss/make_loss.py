@@ -45,7 +45,8 @@ def _counting(p: MakeLossParams, call: CallSpec) -> list[Temp]:
 def _(p: MakeLossParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     xp, gdata = ctx.xp, outputs[0]
     if p.normalization != "valid":
-        gdata.fill(p.grad_scale / (max(1, gdata.shape[0]) if p.normalization == "batch" else 1))
+        batch = gdata.shape[0] if gdata.shape and p.normalization == "batch" else 1  # a number is a batch of one
+        gdata.fill(p.grad_scale / max(1, batch))
         return
     valid, count = ctx.temp
     xp.greater(inputs[0], p.valid_thresh, out=valid)
