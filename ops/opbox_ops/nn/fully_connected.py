@@ -71,7 +71,7 @@ def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
     return backward_node("_backward_FullyConnected", node, [ograds[0], *node.inputs[:2]])
 
 
-def _matrix(p: FullyConnectedParams, data: Array) -> Array:
+def matrix(p: FullyConnectedParams, data: Array) -> Array:
     """data as (rows, features)."""
     if p.flatten:
         return data.reshape(data.shape[0], size_of(data.shape[1:]))
@@ -94,7 +94,7 @@ def _reusable(p: FullyConnectedParams, ctx: OpContext, inputs: Arrays, outputs: 
 
 @op.compute(temps=lambda p, call: wide_copies(*call.inputs, *call.outputs), reusable=_reusable)
 def _(p: FullyConnectedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    data, weight = _matrix(p, inputs[0]), inputs[1]
+    data, weight = matrix(p, inputs[0]), inputs[1]
     out = outputs[0].reshape(data.shape[0], p.num_hidden)
     product(ctx.xp, data, weight.T, out, ctx.temp, None if p.no_bias else inputs[2])
 
@@ -108,7 +108,7 @@ def _backward_copies(p: FullyConnectedParams, call: CallSpec) -> list[Temp]:
 @backward.compute(temps=_backward_copies)
 def _(p: FullyConnectedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     xp, (gout, data, weight) = ctx.xp, inputs
-    x = _matrix(p, data)
+    x = matrix(p, data)
     g = gout.reshape(x.shape[0], p.num_hidden)
     if outputs[0] is not None:
         product(xp, g, weight, outputs[0].reshape(x.shape), ctx.temp[:3])

@@ -9,9 +9,9 @@ below one another in pieces that stay in the cache; weight gradients are summed 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..cuda.product import matmul
@@ -19,7 +19,17 @@ from ..infer import size_of
 from ..operator import Op
 from ..params import Params
 
-__all__ = ["ROWS", "STACKED", "SUMMED", "SharedProductParams"]
+__all__ = [
+    "ROWS",
+    "STACKED",
+    "SUMMED",
+    "SharedProductParams",
+    "pieces",
+    "stack",
+    "stacked_temps",
+    "sum_products",
+    "summed_temps",
+]
 
 ROWS = 256
 """Rows of a product beyond which more make it no faster, and its arrays only larger.
@@ -62,7 +72,7 @@ def _rows(shape: tuple[int, ...]) -> tuple[int, int]:
     return shape[0], size_of(shape[1:])
 
 
-def _stack(target: Array, arrays: Arrays) -> list[tuple[Array, Array]]:
+def stack(target: Array, arrays: Arrays) -> list[tuple[Array, Array]]:
     """Pairs of a row block of `target`, in the shape of an array, and that array."""
     pairs, begin = [], 0
     for array in arrays:
@@ -72,16 +82,16 @@ def _stack(target: Array, arrays: Arrays) -> list[tuple[Array, Array]]:
     return pairs
 
 
-def _stacked_temps(p: SharedProductParams, call: CallSpec) -> list[Temp]:
+def stacked_temps(p: SharedProductParams, call: CallSpec) -> list[Temp]:
     out, weight = call.outputs[0], call.inputs[p.calls]
     return [Temp((out.shape[0], weight.shape[1]), out.dtype)]
 
 
-@STACKED.compute(temps=_stacked_temps, prepares=True)
+@STACKED.compute(temps=stacked_temps, prepares=True)
 def _(p: SharedProductParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], None]:
     xp, rows, out = ctx.xp, ctx.temp[0], outputs[0]
     weight, bias = inputs[p.calls], inputs[p.calls + 1] if p.bias else None
-    pairs = _stack(rows, inputs[: p.calls])
+    pairs = stack(rows, inputs[: p.calls])
 
     def run() -> None:
         for block, data in pairs:
@@ -93,58 +103,78 @@ def _(p: SharedProductParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) 
     return run
 
 
-def _pieces(p: SharedProductParams, rows: list[int]) -> list[range]:
-    """The calls in pieces of at most ROWS rows together, or of one call."""
-    pieces, begin, total = [], 0, 0
+def pieces(rows: list[int]) -> list[range]:
+    """Calls of these numbers of rows in pieces of at most ROWS rows together, or of one call."""
+    parts, begin, total = [], 0, 0
     for i, count in enumerate(rows):
         if i > begin and total + count > ROWS:
-            pieces.append(range(begin, i))
+            parts.append(range(begin, i))
             begin, total = i, 0
         total += count
-    return [*pieces, range(begin, p.calls)]
+    return [*parts, range(begin, len(rows))]
 
 
-def _summed_temps(p: SharedProductParams, call: CallSpec) -> list[Temp]:
+def summed_temps(p: SharedProductParams, call: CallSpec) -> list[Temp]:
+    """The temporary arrays of `sum_products`."""
     gouts, datas = call.inputs[: p.calls], call.inputs[p.calls :]
     rows = [gout.shape[0] for gout in gouts]
-    pieces = _pieces(p, rows)
-    most = max(sum(rows[i] for i in piece) for piece in pieces)
+    parts = pieces(rows)
+    most = max(sum(rows[i] for i in part) for part in parts)
     dtype, hidden, features = gouts[0].dtype, gouts[0].shape[1], _rows(datas[0].shape)[1]
-    more = len(pieces) > 1
     return [
         Temp((most, hidden), dtype),
         Temp((most, features) if call.wants(0) else (0, 0), dtype),
-        Temp((hidden, features) if more and call.wants(0) else (0, 0), dtype),
-        Temp((hidden,) if more and call.wants(1) else (0,), dtype),
+        Temp((hidden,) if len(parts) > 1 and call.wants(1) else (0,), dtype),
     ]
 
 
-@SUMMED.compute(temps=_summed_temps, prepares=True)
-def _(p: SharedProductParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], None]:
-    xp, (gweight, gbias), (gout_rows, data_rows, weight_part, bias_part) = ctx.xp, outputs, ctx.temp
+Product: TypeAlias = Callable[[Array, Array, Array, bool], Sequence[Callable[[], Any]]]
+"""From gout, data, gweight, and whether it is added to gweight, to calls that compute gout.T @ data."""
+
+
+def sum_products(
+    p: SharedProductParams, xp: Any, temps: Arrays, inputs: Arrays, outputs: Outputs, product: Product
+) -> Callable[[], None]:
+    """A call that computes the gradients piece by piece, each a `product`."""
+    (gweight, gbias), (gout_rows, data_rows, bias_part) = outputs, temps
     gouts, datas = inputs[: p.calls], inputs[p.calls :]
     rows = [gout.shape[0] for gout in gouts]
     calls: list[Callable[[], Any]] = []
-    for number, piece in enumerate(_pieces(p, rows)):
-        count = sum(rows[i] for i in piece)
+    for number, part in enumerate(pieces(rows)):
+        count = sum(rows[i] for i in part)
         g, x = gout_rows[:count], data_rows[:count]
-        pairs = _stack(g, [gouts[i] for i in piece])
+        pairs = stack(g, [gouts[i] for i in part])
         if gweight is not None:
-            pairs += _stack(x, [datas[i] for i in piece])
-            target = weight_part if number else gweight
-            calls.append(partial(matmul, xp, g.T, x, target))
-            if number:
-                calls.append(partial(xp.add, gweight, weight_part, out=gweight))
+            pairs += stack(x, [datas[i] for i in part])
+        calls += [partial(xp.copyto, block, array) for block, array in pairs]
+        if gweight is not None:
+            calls += product(g, x, gweight, number > 0)
         if gbias is not None:
-            target = bias_part if number else gbias
-            calls.append(partial(xp.sum, g, axis=0, out=target))
+            calls.append(partial(xp.sum, g, axis=0, out=bias_part if number else gbias))
             if number:
                 calls.append(partial(xp.add, gbias, bias_part, out=gbias))
-        first = len(calls) - (bool(gweight is not None) + bool(gbias is not None)) * (2 if number else 1)
-        calls[first:first] = [partial(xp.copyto, block, array) for block, array in pairs]
 
     def run() -> None:
         for call in calls:
             call()
 
     return run
+
+
+def _reference_temps(p: SharedProductParams, call: CallSpec) -> list[Temp]:
+    gouts, data = call.inputs[: p.calls], call.inputs[p.calls]
+    more = call.wants(0) and len(pieces([gout.shape[0] for gout in gouts])) > 1
+    part = (gouts[0].shape[1], _rows(data.shape)[1]) if more else (0, 0)
+    return [*summed_temps(p, call), Temp(part, gouts[0].dtype)]
+
+
+@SUMMED.compute(temps=_reference_temps, prepares=True)
+def _(p: SharedProductParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], None]:
+    xp, (*temps, part) = ctx.xp, ctx.temp
+
+    def product(g: Array, x: Array, gweight: Array, adds: bool) -> list[Callable[[], Any]]:
+        if not adds:
+            return [partial(matmul, xp, g.T, x, gweight)]
+        return [partial(matmul, xp, g.T, x, part), partial(xp.add, gweight, part, out=gweight)]
+
+    return sum_products(p, xp, temps, inputs, outputs, product)

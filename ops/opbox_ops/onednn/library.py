@@ -9,7 +9,8 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from ctypes import POINTER, byref, c_char, c_char_p, c_float, c_int, c_int64, c_size_t, c_uint, c_void_p
 from enum import IntEnum
 from functools import cache, partial
@@ -121,6 +122,7 @@ _DESCRIPTIONS: dict[str, tuple[Any, ...]] = {
     "convolution_forward": (c_int, c_int, *(c_void_p,) * 4, *(Dims,) * 4),
     "convolution_backward_data": (c_int, *(c_void_p,) * 3, *(Dims,) * 4, c_void_p),
     "convolution_backward_weights": (c_int, *(c_void_p,) * 4, *(Dims,) * 4, c_void_p),
+    "matmul": (c_void_p,) * 4,
     "pooling_forward": (c_int, c_int, c_void_p, c_void_p, *(Dims,) * 5),
     "pooling_backward": (c_int, c_void_p, c_void_p, *(Dims,) * 5, c_void_p),
     "batch_normalization_forward": (c_int, c_void_p, c_void_p, c_float, c_uint),
@@ -134,9 +136,14 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "memory_desc_destroy": (_HANDLE,),
     "memory_create": (_POINTER, _HANDLE, _HANDLE, c_void_p),
     "memory_destroy": (_HANDLE,),
+    "memory_set_data_handle": (_HANDLE, c_void_p),
     "primitive_attr_create": (_POINTER,),
     "primitive_attr_destroy": (_HANDLE,),
     "primitive_attr_set_scratchpad_mode": (_HANDLE, c_int),
+    "primitive_attr_set_post_ops": (_HANDLE, _HANDLE),
+    "post_ops_create": (_POINTER,),
+    "post_ops_destroy": (_HANDLE,),
+    "post_ops_append_sum": (_HANDLE, c_float, c_int, c_int),
     "reorder_primitive_desc_create": (_POINTER, *(_HANDLE,) * 5),
     "primitive_desc_query": (_HANDLE, c_int, c_int, c_void_p),
     "primitive_desc_destroy": (_HANDLE,),
@@ -156,6 +163,7 @@ class Library:
         version: as (major, minor, patch).
         engine, stream: handles.
         execute: `dnnl_primitive_execute`, which returns a status.
+        point: `dnnl_memory_set_data_handle`: makes a memory object that of another array.
     """
 
     def __init__(self, path: Path) -> None:
@@ -175,6 +183,7 @@ class Library:
         self.engine = self.create("engine_create", 1, 0)
         self.stream = self.create("stream_create", self.engine, 1)
         self.execute = self._functions.dnnl_primitive_execute
+        self.point = self._functions.dnnl_memory_set_data_handle
 
     def _typed(self, name: str, types: tuple[Any, ...]) -> None:
         function = getattr(self._functions, f"dnnl_{name}")
@@ -226,6 +235,16 @@ class Library:
             self._check("sgemm", run())
 
         return call
+
+    @contextmanager
+    def single_thread(self) -> Iterator[None]:
+        """Primitives that this thread makes inside run in one thread, for good."""
+        threads = self._functions.omp_get_max_threads()
+        self._functions.omp_set_num_threads(1)
+        try:
+            yield
+        finally:
+            self._functions.omp_set_num_threads(threads)
 
     def memory_of(self, description: int, query: Query) -> int | None:
         """The description of one of a primitive's arrays, which lives as long as the primitive's does."""

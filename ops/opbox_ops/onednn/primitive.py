@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -220,6 +221,8 @@ class Recipe:
         operands: Sequence[Operand],
         arguments: Callable[..., Sequence[Any]],
         hint: Recipe | None = None,
+        single: bool = False,
+        adds: bool = False,
     ) -> Recipe | None:
         """A recipe of the primitive `name`.
 
@@ -229,6 +232,8 @@ class Recipe:
             arguments: from the descriptions of the operands to the arguments of that function between the engine and
                 the attributes, less the hint.
             hint: for a backward primitive, the forward one.
+            single: whether it is to run in one thread.
+            adds: whether it adds to what is in the array that it writes.
 
         Returns:
             None where oneDNN has no implementation, or is not installed.
@@ -238,13 +243,14 @@ class Recipe:
             return None
         handles = [operand.memory.create(dnnl, operand.free) for operand in operands]
         plain = [operand.memory.create(dnnl, free=False) for operand in operands]
-        attributes = _attributes(dnnl)
+        attributes = _attributes(dnnl, adds)
         try:
             hints = () if hint is None else (hint._primitive.description,)
-            description = dnnl.describe(name, *arguments(*handles), *hints, attributes)
-            if description is None:
-                return None
-            return cls(dnnl, _Primitive(dnnl, description), operands, plain)
+            with dnnl.single_thread() if single else nullcontext():
+                description = dnnl.describe(name, *arguments(*handles), *hints, attributes)
+                if description is None:
+                    return None
+                return cls(dnnl, _Primitive(dnnl, description), operands, plain)
         finally:
             dnnl.call("primitive_attr_destroy", attributes)
             for handle in (*handles, *plain):
@@ -313,6 +319,28 @@ class Recipe:
             runs.add(primitive, pair, temps[0])
         return runs
 
+    def rebound(self, temps: Sequence[Array]) -> Callable[[Sequence[Array]], None]:
+        """What runs it on arrays that it is given each time, as `bind` takes them; none of them may be reordered."""
+        assert not self.reordered
+        dnnl, primitive = self._dnnl, self._primitive
+        bound = {}
+        for operand in self.operands:
+            memory = operand.memory.create(dnnl, free=False)
+            bound[operand.argument] = _Bound(dnnl, memory, 0)
+            dnnl.call("memory_desc_destroy", memory)
+        runs = Runs(dnnl)
+        handles = [memory.handle for memory in bound.values()]
+        runs.add(primitive, bound, temps[0])
+        point = dnnl.point
+
+        def run(arrays: Sequence[Array]) -> None:
+            copies = [array if array.flags.c_contiguous else np.ascontiguousarray(array) for array in arrays]
+            for handle, array in zip(handles, copies, strict=True):
+                point(handle, array.__array_interface__["data"][0])
+            runs()
+
+        return run
+
     def packed(self, temps: Sequence[Array], arrays: Sequence[Array], mode: Mode) -> PackedRuns:
         """The same as `bind`, with what is read and reordered packed only where `mode` says that it is to be."""
         packing = Runs(self._dnnl)
@@ -340,9 +368,14 @@ class Recipe:
             self._dnnl.call("memory_desc_destroy", plain)
 
 
-def _attributes(dnnl: Library) -> int:
+def _attributes(dnnl: Library, adds: bool = False) -> int:
     attributes = dnnl.create("primitive_attr_create")
     dnnl.call("primitive_attr_set_scratchpad_mode", attributes, _USER_SCRATCHPAD)
+    if adds:
+        chain = dnnl.create("post_ops_create")
+        dnnl.call("post_ops_append_sum", chain, 1.0, 0, 0)  # of the type that the array has
+        dnnl.call("primitive_attr_set_post_ops", attributes, chain)
+        dnnl.call("post_ops_destroy", chain)
     return attributes
 
 

@@ -1,0 +1,257 @@
+"""Matrix products of float32 by oneDNN's matmul, for FullyConnected, its gradients, and products that share a weight.
+
+    out = data @ weight.T + bias        gdata = gout @ weight        gweight = gout.T @ data
+
+oneDNN takes the weight as it lies, transposed or not. Its kernels for AVX-512 are the faster ones from LEAST
+multiplications on; elsewhere, and for small products, NumPy's BLAS runs. Which one a product gets depends on its shape
+alone, so that an operator called by itself gives what it gives in a graph.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import cache, lru_cache, partial
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Reusable, Temp
+from ..infer import size_of
+from ..nn.fully_connected import FullyConnectedParams, backward, matrix, op
+from ..nn.shared_product import (
+    STACKED,
+    SUMMED,
+    SharedProductParams,
+    pieces,
+    stack,
+    stacked_temps,
+    sum_products,
+    summed_temps,
+)
+from .cache import RECIPES
+from .library import ArgumentNumber, Query
+from .primitive import MemoryFormat, Operand, Recipe
+
+LEAST = 1 << 18
+"""Multiplications of a product that oneDNN computes.
+
+Processor us of one thread with AVX-512, NumPy's OpenBLAS and oneDNN: 128 x 64 by 64 x 10 6.7 and 5.6, 10 x 128 by
+128 x 64 3.2 and 4.6, 128 x 128 by 128 x 64 28 and 19, 128 x 784 by 784 x 128 318 and 203.
+"""
+LEAST_OF_GRADIENT = 1 << 22
+"""The same for a weight's gradient: 64 x 128 by 128 x 128 26 and 33, 128 x 128 by 128 x 784 250 and 200."""
+FEWEST = 16
+"""Rows, columns and terms of such a product: 1 x 25088 by 25088 x 4096 takes 35 ms by OpenBLAS and 48 by oneDNN."""
+SINGLE = 1 << 22
+"""Multiplications up to which a product runs in one thread: waking another takes as long as it would save."""
+
+_Sizes: TypeAlias = tuple[int, int, int]
+"""Rows, summed and columns of a product."""
+
+
+@lru_cache(maxsize=RECIPES)
+def _recipe(
+    sizes: _Sizes, bias: bool, transposed: tuple[bool, bool], free: bool = False, adds: bool = False
+) -> Recipe | None:
+    """out = a @ b, where `transposed` says whose arrays lie as the transposed matrix, `free` that b is reordered.
+
+    With `adds`, out += a @ b.
+    """
+    rows, summed, columns = sizes
+    factors = [
+        MemoryFormat.plain((height, width)[:: -1 if turned else 1], np.float32, (1, 0) if turned else None)
+        for height, width, turned in ((rows, summed, transposed[0]), (summed, columns, transposed[1]))
+    ]
+    operands = [
+        Operand(ArgumentNumber.SOURCE, factors[0]),
+        Operand(ArgumentNumber.WEIGHTS, factors[1], Query.WEIGHTS, free),
+        Operand(ArgumentNumber.DESTINATION, MemoryFormat.plain((rows, columns), np.float32), written=True),
+    ]
+    if bias:
+        operands.append(Operand(ArgumentNumber.BIAS, MemoryFormat.plain((1, columns), np.float32)))
+
+    def arguments(a: int, b: int, out: int, bias: int | None = None) -> tuple[Any, ...]:
+        return (a, b, bias, out)
+
+    return Recipe.of("matmul", operands, arguments, single=math.prod(sizes) <= SINGLE, adds=adds)
+
+
+@cache
+def has_fast_kernels() -> bool:
+    """Whether this processor has oneDNN's kernels for AVX-512; its others are no faster than OpenBLAS."""
+    recipe = _recipe((64, 64, 64), False, (False, True))
+    return _fast(recipe) is not None
+
+
+def _fast(recipe: Recipe | None) -> Recipe | None:
+    return recipe if recipe is not None and recipe.implementation.startswith("brg:avx512") else None
+
+
+def _product(sizes: _Sizes, bias: bool, transposed: bool) -> Recipe | None:
+    """out = a @ b, or a @ b.T + bias, where oneDNN is the faster one; else None."""
+    if min(sizes) < FEWEST or math.prod(sizes) < LEAST or not has_fast_kernels():
+        return None
+    return _fast(_recipe(sizes, bias, (False, transposed)))
+
+
+def _weight_gradient(rows: int, hidden: int, features: int, adds: bool = False) -> Recipe | None:
+    """gweight = gout.T @ data, where oneDNN is the faster one; else None.
+
+    It has data reordered, which is little beside the product: 1024 x 256 by 256 x 256 takes 1357 us by NumPy's
+    OpenBLAS, 1505 as data lies, and 1126 with it reordered.
+    """
+    sizes = hidden, rows, features
+    if min(sizes) < FEWEST or math.prod(sizes) < LEAST_OF_GRADIENT or not has_fast_kernels():
+        return None
+    return _fast(_recipe(sizes, False, (True, False), True, adds))
+
+
+def _all_plain_float32(call: CallSpec) -> bool:
+    return call.plain and all(array.dtype == np.float32 for array in (*call.inputs, *call.outputs))
+
+
+def _features(p: FullyConnectedParams, data: ArraySpec) -> tuple[int, int]:
+    """The shape of data as a matrix."""
+    axes = 1 if p.flatten else len(data.shape) - 1
+    return size_of(data.shape[:axes]), size_of(data.shape[axes:])
+
+
+def _forward_recipe(p: FullyConnectedParams, call: CallSpec) -> Recipe | None:
+    if not _all_plain_float32(call):
+        return None
+    return _product((*_features(p, call.inputs[0]), p.num_hidden), not p.no_bias, transposed=True)
+
+
+def _temps(recipe: Recipe | None) -> Sequence[Temp]:
+    return () if recipe is None else recipe.temps
+
+
+def _reusable(p: FullyConnectedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Reusable | None:
+    recipe = _forward_recipe(p, ctx.call)
+    assert recipe is not None
+    execute = recipe.rebound(ctx.temp)
+
+    def run(inputs: Arrays, outputs: Outputs) -> None:
+        execute((*inputs[:2], outputs[0], *inputs[2:]))
+
+    return run
+
+
+@op.compute(
+    "cpu",
+    level="library",
+    accepts=lambda p, call: _forward_recipe(p, call) is not None,
+    temps=lambda p, call: _temps(_forward_recipe(p, call)),
+    prepares=True,
+    reusable=_reusable,
+)
+def _(p: FullyConnectedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], None]:
+    recipe = _forward_recipe(p, ctx.call)
+    assert recipe is not None
+    return recipe.bind(ctx.temp, (*inputs[:2], outputs[0], *inputs[2:]))
+
+
+def _gradients(p: FullyConnectedParams, call: CallSpec) -> tuple[Recipe | None, Recipe | None]:
+    """What computes the gradients of data and of weight; None for one that is not wanted, or by NumPy."""
+    if not _all_plain_float32(call):
+        return None, None
+    rows, features = _features(p, call.inputs[1])
+    of_data = _product((rows, p.num_hidden, features), bias=False, transposed=False) if call.wants(0) else None
+    return of_data, _weight_gradient(rows, p.num_hidden, features) if call.wants(1) else None
+
+
+def _backward_temps(p: FullyConnectedParams, call: CallSpec) -> list[Temp]:
+    return [temp for recipe in _gradients(p, call) for temp in _temps(recipe)]
+
+
+@backward.compute(
+    "cpu", level="library", accepts=lambda p, call: any(_gradients(p, call)), temps=_backward_temps, prepares=True
+)
+def _(p: FullyConnectedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], None]:
+    gout, data, weight = inputs
+    x = matrix(p, data)
+    g = gout.reshape(x.shape[0], p.num_hidden)
+    gdata, gweight, *gbias = outputs
+    of_data, of_weight = _gradients(p, ctx.call)
+    first = len(_temps(of_data))
+    runs: list[Callable[[], Any]] = []
+    if of_data is not None:
+        runs.append(of_data.bind(ctx.temp[:first], (g, weight, gdata)))
+    elif gdata is not None:
+        runs.append(partial(np.matmul, g, weight, out=gdata.reshape(x.shape)))
+    if of_weight is not None:
+        runs.append(of_weight.bind(ctx.temp[first:], (g, x, gweight)))
+    elif gweight is not None:
+        runs.append(partial(np.matmul, g.T, x, out=gweight))
+    if gbias and gbias[0] is not None:
+        runs.append(partial(np.add.reduce, g, axis=0, out=gbias[0]))
+
+    def call() -> None:
+        for run in runs:
+            run()
+
+    return call
+
+
+def _stacked_recipe(p: SharedProductParams, call: CallSpec) -> Recipe | None:
+    if not _all_plain_float32(call):
+        return None
+    (rows, columns), summed = call.outputs[0].shape, call.inputs[p.calls].shape[1]
+    return _product((rows, summed, columns), bool(p.bias), transposed=True)
+
+
+@STACKED.compute(
+    "cpu",
+    level="library",
+    accepts=lambda p, call: _stacked_recipe(p, call) is not None,
+    temps=lambda p, call: [*stacked_temps(p, call), *_temps(_stacked_recipe(p, call))],
+    prepares=True,
+)
+def _(p: SharedProductParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], None]:
+    recipe = _stacked_recipe(p, ctx.call)
+    assert recipe is not None
+    rows, *temps = ctx.temp
+    pairs = stack(rows, inputs[: p.calls])
+    product = recipe.bind(temps, (rows, inputs[p.calls], outputs[0], *inputs[p.calls + 1 :]))
+
+    def run() -> None:
+        for block, data in pairs:
+            np.copyto(block, data)
+        product()
+
+    return run
+
+
+def _parts(p: SharedProductParams, call: CallSpec) -> dict[tuple[int, bool], Recipe]:
+    """The recipes of the products of some rows, the first or added to it; none unless oneDNN is faster for all."""
+    if not _all_plain_float32(call) or not call.wants(0):
+        return {}
+    gouts, features = call.inputs[: p.calls], size_of(call.inputs[p.calls].shape[1:])
+    rows = [gout.shape[0] for gout in gouts]
+    recipes = {}
+    for number, part in enumerate(pieces(rows)):
+        count = sum(rows[i] for i in part)
+        recipe = _weight_gradient(count, gouts[0].shape[1], features, adds=number > 0)
+        if recipe is None:
+            return {}
+        recipes[count, number > 0] = recipe
+    return recipes
+
+
+def _summed_temps(p: SharedProductParams, call: CallSpec) -> list[Temp]:
+    """Those of the sum, and of the product that needs most."""
+    rooms = zip(*(recipe.temps for recipe in _parts(p, call).values()), strict=True)
+    return [*summed_temps(p, call), *(max(room, key=lambda temp: temp.shape) for room in rooms)]
+
+
+@SUMMED.compute(
+    "cpu", level="library", accepts=lambda p, call: bool(_parts(p, call)), temps=_summed_temps, prepares=True
+)
+def _(p: SharedProductParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], None]:
+    recipes, own = _parts(p, ctx.call), len(summed_temps(p, ctx.call))
+
+    def product(g: Array, x: Array, gweight: Array, adds: bool) -> list[Callable[[], None]]:
+        return [recipes[len(g), adds].bind(ctx.temp[own:], (g, x, gweight))]
+
+    return sum_products(p, np, ctx.temp[:own], inputs, outputs, product)

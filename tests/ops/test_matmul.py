@@ -1,0 +1,137 @@
+"""FullyConnected and its gradients by oneDNN's matmul: NumPy's numbers, with every size forced to oneDNN."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import opbox as mx
+from opbox_ops import registry
+from opbox_ops.backend import backend_for
+from opbox_ops.compute import ArraySpec, CallSpec
+from opbox_ops.nn.shared_product import STACKED, SUMMED
+from opbox_ops.onednn import matmul
+from opbox_service.executor import bind, invoke
+from opbox_service.graph.json import load
+from tests.allocations import counted
+from tests.executor.test_shared_products import HIDDEN, STEPS, WIDTH, both, unrolled
+
+CPU = backend_for("cpu")
+NEAR = {"rtol": 1e-4, "atol": 1e-4}
+"""float32: sums of up to 400 products of numbers about 1, in another order."""
+
+pytestmark = pytest.mark.skipif(not matmul.has_fast_kernels(), reason="oneDNN has no kernels for this processor")
+
+
+@pytest.fixture
+def forced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """oneDNN computes products of every size."""
+    for limit in ("LEAST", "LEAST_OF_GRADIENT", "FEWEST"):
+        monkeypatch.setattr(matmul, limit, 1)
+
+
+CASES = {
+    "plain": ((5, 6), 3, {}),
+    "no bias": ((5, 6), 3, {"no_bias": True}),
+    "flattened": ((4, 3, 2, 5), 7, {}),
+    "last axis alone": ((4, 3, 5), 7, {"flatten": False}),
+    "one row": ((1, 400), 33, {}),
+    "one column": ((70, 1), 1, {}),
+    "large": ((96, 300), 200, {}),
+}
+
+
+def arrays_of(shape, hidden, attrs):
+    rng = np.random.default_rng(0)
+    features = shape[-1] if attrs.get("flatten") is False else int(np.prod(shape[1:]))
+    shapes = {"data": shape, "weight": (hidden, features)} | ({} if attrs.get("no_bias") else {"bias": (hidden,)})
+    return {name: rng.normal(size=size).astype(np.float32) for name, size in shapes.items()}
+
+
+def run(args, hidden, attrs, level=None, req="write", head=None):
+    """Outputs, gradients, and the levels of the steps' computes."""
+    names = {name: mx.sym.Variable(name) for name in args}
+    symbol = mx.sym.FullyConnected(**names, num_hidden=hidden, name="fc", **attrs)
+    grads = {name: np.ones_like(array) for name, array in args.items()}
+    graph, reqs = load(json.loads(symbol.tojson())), dict.fromkeys(grads, req)
+    executor = bind(graph, args=args, grads=grads, grad_req=reqs, backend=CPU, random=CPU.random(0), level=level)
+    executor.forward(is_train=True)
+    out = executor.outputs[0].copy()
+    executor.backward([np.cos(out) if head is None else head])
+    return executor, out, grads
+
+
+@pytest.mark.usefixtures("forced")
+@pytest.mark.parametrize("req", ["write", "add"])
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_numbers_are_those_of_the_reference(case, req):
+    _, hidden, attrs = case
+    args = arrays_of(*case)
+    executor, out, grads = run(args, hidden, attrs, req=req)
+    _, expected, others = run(args, hidden, attrs, "reference", req, np.cos(out))
+    assert [step.compute.level for step in executor.plan.steps if step.node.op is not None] == ["library"] * 2
+    np.testing.assert_allclose(out, expected, **NEAR)
+    for name, grad in grads.items():
+        np.testing.assert_allclose(grad, others[name], **NEAR, err_msg=name)
+
+
+@pytest.mark.usefixtures("forced")
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_an_operator_called_by_itself_gives_the_bits_of_a_graph(case):
+    _, hidden, attrs = case
+    args = arrays_of(*case)
+    _, out, _ = run(args, hidden, attrs)
+    wide = np.zeros((*args["data"].shape[:-1], 2 * args["data"].shape[-1]), np.float32)
+    strided = wide[..., ::2]
+    strided[...] = args["data"]
+    for data in (args["data"], args["data"], args["data"], strided, args["data"].copy()):
+        inputs = [data, *list(args.values())[1:]]
+        (single,) = invoke("FullyConnected", {"num_hidden": hidden, **attrs}, inputs, backend=CPU, random=CPU.random(0))
+        assert np.array_equal(single, out)
+
+
+@pytest.mark.usefixtures("forced")
+@pytest.mark.parametrize(("bias", "req", "rows"), [(True, "write", 4), (False, "add", 4), (True, "write", 100)])
+def test_products_that_share_a_weight(bias, req, rows):
+    shapes = {"data": (rows, STEPS, WIDTH), "h": (rows, HIDDEN)}
+    (shared, grads), _ = both(unrolled(bias), shapes, req=req)
+    common = [step for step in shared.plan.steps if step.node.op in (STACKED, SUMMED)]
+    assert {step.compute.level for step in common} == {"library"}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(matmul, "LEAST", 1 << 60)
+        patch.setattr(matmul, "LEAST_OF_GRADIENT", 1 << 60)
+        (reference, expected), _ = both(unrolled(bias), shapes, req=req)
+    assert {step.compute.level for step in reference.plan.steps if step.node.op in (STACKED, SUMMED)} == {"reference"}
+    for name, grad in grads.items():
+        np.testing.assert_allclose(grad, expected[name], **NEAR, err_msg=name)
+
+
+def test_small_products_and_other_types_stay_with_numpy():
+    op = registry.get("FullyConnected")
+
+    def level(rows, features, hidden, dtype="float32"):
+        p = op.parse({"num_hidden": str(hidden)})
+        ins = [ArraySpec(shape, np.dtype(dtype)) for shape in ((rows, features), (hidden, features), (hidden,))]
+        return op.choose(p, CallSpec("cpu", tuple(ins), (ArraySpec((rows, hidden), np.dtype(dtype)),))).level
+
+    assert level(128, 784, 128) == "library"
+    assert level(128, 784, 128, "float64") == "reference"
+    assert level(128, 64, 10) == "reference"
+    assert level(1, 25088, 4096) == "reference"
+
+
+@pytest.mark.usefixtures("forced")
+def test_a_run_allocates_nothing():
+    executor, _, _ = run(arrays_of((64, 50), 40, {}), 40, {})
+    head = [np.ones((64, 40), np.float32)]
+
+    def step():
+        executor.forward(is_train=True)
+        executor.backward(head)
+
+    step()
+    with counted() as sizes:
+        step()
+    assert not sizes
