@@ -71,7 +71,7 @@ def _batched(xp: Any, a: Array, b: Array, out: Array, add: bool) -> Callable[[],
 
 def matmul(xp: Any, a: Array, b: Array, out: Array) -> None:
     """out = a @ b, as NumPy's matmul takes them; on a GPU by cuBLAS wherever it takes the arrays as they lie."""
-    if not (hasattr(xp, "cuda") and _takes(a, b, out)):
+    if xp is np or not (hasattr(xp, "cuda") and _takes(a, b, out)):
         xp.matmul(a, b, out=out)
     elif out.ndim <= 3:
         shape = (1, *out.shape)[-3:]
