@@ -348,12 +348,37 @@ def bound(grads: bool = False, **options: Any) -> Any:
 def test_which_plans_pack(monkeypatch: pytest.MonkeyPatch) -> None:
     packing = bound()
     assert packing.memory.packed_bytes >= 4 * np.prod(SHAPE)
-    assert not bound(grads=True).memory.packed_bytes
+    assert bound(grads=True).memory.packed_bytes == packing.memory.packed_bytes
     assert not bound(level="reference").memory.packed_bytes
     least = packing.plan.allocates
     assert not bound(max_bytes=least).memory.packed_bytes, "a copy of the weights where there is hardly room"
     monkeypatch.setenv("OPBOX_PACKED_WEIGHTS", "0")
     assert not bound().memory.packed_bytes
+
+
+def test_with_gradients_weights_are_packed_by_the_second_inference() -> None:
+    executor = bound(grads=True)
+    (weight,) = executor.packed
+    before = weight.copy()
+    executor.forward(parameters=1)
+    first = executor.outputs[0].copy()
+    weight[...] = 0
+    executor.forward(parameters=1)  # packs what is there now, as the first inference may be the only one
+    assert not executor.outputs[0].any()
+    weight[...] = before
+    executor.forward(parameters=1)
+    assert not executor.outputs[0].any(), "says that nobody has written to the weight"
+    executor.forward(is_train=True, parameters=1)
+    np.testing.assert_array_equal(executor.outputs[0], first, "training packs in the arena")
+    for _ in range(3):
+        executor.forward(parameters=2)
+        np.testing.assert_array_equal(executor.outputs[0], first)
+
+
+def test_the_memory_of_gradients_is_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    beside = bound(grads=True).memory.arena_bytes
+    monkeypatch.setenv("OPBOX_PACKED_WEIGHTS", "0")
+    assert bound(grads=True).memory.arena_bytes == beside
 
 
 def test_a_run_without_a_number_packs_anew() -> None:

@@ -78,7 +78,21 @@ def test_arrays_that_are_not_contiguous():
 
 
 def test_where_onednn_has_the_better_kernel():
-    """With AVX-512, and where there are few channels."""
+    """With tiles, where there are few channels, and with AVX-512 by images that stay in the cache."""
     assert gradient_of(CASES["1x1"])[0] is not None
     assert gradient_of(CASES["1x1"], own="brgconv_bwd_w:avx512_core_amx")[0] is None
     assert gradient_of(CASES["1x1"], channels=3)[0] is None
+    avx512 = "jit:avx512_core"
+    assert gradient_of(CASES["3x3, padded"], own=avx512)[0] is None
+    assert gradient_of(CASES["3x3, stride 2, padded"], own=avx512)[0] is not None
+    assert gradient_of(CASES["1x1"], own=avx512)[0] is not None
+    assert of_images((1, 64, 112, 112), avx512) is not None
+    assert of_images((8, 64, 28, 28), avx512) is None
+    assert of_images((1, 512, 7, 7), avx512) is not None
+
+
+def of_images(shape, own):
+    """The gradient of 3 x 3 windows, padded, over data and out of one shape, in oneDNN's order, channels last."""
+    batch, channels, *size = shape
+    memory = MemoryFormat.plain((batch, *size, channels), "float32", (0, 3, 1, 2))
+    return weight_gradient(memory, memory, ((1, 1), (1, 1), (1, 1)), (3, 3), False, own)

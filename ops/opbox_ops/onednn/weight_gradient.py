@@ -5,7 +5,8 @@ For each chunk of output positions, the windows of data are laid out as the rows
     gweight += gout.T @ windows        gweight (filters, taps * channels)
 
 goes through oneDNN's `sgemm`. Without AVX-512, oneDNN 3.2's own kernels for this gradient take two to seven times as
-long as forward's where an image is large; with it they are the better ones. A chunk stays in the cache.
+long as forward's where an image is large. With it they are the better ones for windows over images that stay in the
+second-level cache (`_is_own_better`). A chunk of windows stays in the cache.
 """
 
 from __future__ import annotations
@@ -29,6 +30,12 @@ __all__ = ["WeightGradient", "weight_gradient"]
 
 FEWEST_CHANNELS = 8
 """With fewer a row of windows is so short that laying it out takes as long as the product."""
+
+IMAGE_BYTES = 2 << 20
+"""With AVX-512 oneDNN's own kernels reach 105 to 115 GFLOP/s where an image of data and one of out take less together,
+and 70 where they take more; products reach 80 to 90."""
+FEW_POSITIONS = 64
+"""Where an image of out has fewer positions, products take 0.75 to 0.9 of those kernels' time (7 x 7, by 3 x 3)."""
 
 _Pair = tuple[int, int]
 
@@ -100,8 +107,10 @@ class WeightGradient:
         gout, data = runs.contiguous(gout).reshape(-1, filters), runs.contiguous(data)
         target = gradient if self._reordered else weight
         if self._is_product:
-            x, g, into = data.reshape(-1, channels), gout.T, target.reshape(filters, channels)
-            runs.calls.append(lambda: np.dot(g, x, out=into))
+            dnnl = library()
+            assert dnnl is not None
+            x, into = data.reshape(-1, channels), target.reshape(filters, channels)
+            runs.calls.append(dnnl.product(gout, x, into, add=False))
         else:
             self._windows(runs, strip, matrix, gout, data, target)
         if self._reordered:
@@ -202,13 +211,23 @@ def weight_gradient(
 
     data and out are as oneDNN takes them, the channels second; `window` is stride, dilation and padding.
     """
-    if "avx512" in own or "amx" in own or len(kernel) != 2 or data.dtype != "float32":
+    if "amx" in own or len(kernel) != 2 or data.dtype != "float32":
         return None
     if data.shape[1] < FEWEST_CHANNELS or not (_is_last(data) and _is_last(out)):
         return None
     lying = [(m.shape[0], m.shape[2], m.shape[3], m.shape[1]) for m in (data, out)]
     size, stride, dilate, pad = [(sizes[0], sizes[1]) for sizes in (kernel, *window)]
-    return WeightGradient(lying[0], lying[1], size, stride, dilate, pad, last)
+    gradient = WeightGradient(lying[0], lying[1], size, stride, dilate, pad, last)
+    return None if "avx512" in own and _is_own_better(gradient) else gradient
+
+
+def _is_own_better(gradient: WeightGradient) -> bool:
+    """Whether oneDNN's kernel with AVX-512 takes less time: not where it jumps over data or writes a large gradient of
+    few sums, nor for 1 x 1, whose gradient it would have to reorder back: 2048 x 1024 take 17 ms then, and 4 here."""
+    if gradient.kernel == (1, 1) or gradient.stride != (1, 1):
+        return False
+    image = 4 * sum(math.prod(shape[1:]) for shape in (gradient.data, gradient.out))
+    return image <= IMAGE_BYTES and math.prod(gradient.out[1:3]) >= FEW_POSITIONS
 
 
 def _is_last(memory: MemoryFormat) -> bool:

@@ -107,9 +107,9 @@ class PlacedArrays:
             array = self._views[key] = self.backend.view(self._arena, offset, shape, dtype)
         return array
 
-    def temps(self, step: Step, offsets: tuple[int, ...]) -> tuple[Array, ...]:
-        """A step's temporaries at these places of the arena; those that stay between runs have their own memory."""
-        if step.packed:
+    def temps(self, step: Step, offsets: tuple[int, ...], *, packed: bool) -> tuple[Array, ...]:
+        """A step's temporaries at these places of the arena; if `packed`, those that stay have their own memory."""
+        if packed:
             return tuple(
                 [
                     allocate(self.backend, temp.shape, temp.dtype)

@@ -72,7 +72,8 @@ class Step:
         saved: the value of what forward leaves for backward; UNWANTED where it leaves nothing.
         inplace: pairs (position in `reads`, position in `writes`) that may share memory, where the output is written.
         as_laid: whether the compute gets arrays as they lie in memory, whatever their layout.
-        packed: positions in `temps` of copies of arguments that stay from run to run, in memory of their own.
+        packed: positions in `temps` of copies of arguments that stay from run to run, in memory of their own; in a plan
+            with a backward from one inference to the next.
         members: the steps that this one stands for, in their order; empty for a step of the graph's own.
     """
 
@@ -155,6 +156,11 @@ class Plan:
         return sum(value.nbytes for value in self.values if value.array is not None and value.array[0] == "out")
 
     @property
+    def trains(self) -> bool:
+        """Whether there is a backward."""
+        return self.forward_steps < len(self.steps)
+
+    @property
     def packed_bytes(self) -> int:
         """What copies of arguments take that stay from run to run, outside the arena."""
         return sum(bytes_of(step.temps[k].shape, step.temps[k].dtype) for step in self.steps for k in step.packed)
@@ -204,7 +210,7 @@ class Plan:
             if inplace and OpReq.ADD in step.req:
                 inplace = tuple([(i, o) for i, o in inplace if step.req[o] == OpReq.WRITE])
             sizes = temp_bytes.get(id(step.temps), ())
-            if step.packed:
+            if step.packed and not self.trains:
                 sizes = tuple([0 if k in step.packed else size for k, size in enumerate(sizes)])
             uses.append(StepUse(reads, writes, inplace, step.view, sizes))
         nbytes = [of_values[id(value.spec)] for value in self.values]

@@ -147,6 +147,8 @@ class BoundPlan:
         self._replays = self._recorders() if half is None and records(backend) else None
         self._ready = False
         """Whether forward has left what backward reads."""
+        self._seen: int | None = None
+        """The number that the last inference was given."""
         self.forwards = self.backwards = 0
         self.memory = Memory(
             int(self._arena.nbytes),
@@ -177,7 +179,7 @@ class BoundPlan:
             MXNetError: an operator failed; it tells the node, the operator and the user's line.
         """
         self._mode.is_train = is_train
-        self._mode.parameters = parameters if self.packed else None
+        self._mode.parameters = self._unwritten(is_train, parameters)
         self.forwards += 1
         self._ready = False
         self.streams.begin()
@@ -269,14 +271,40 @@ class BoundPlan:
         backward = Calls([*zeros, *self._backward.calls], [*nodes[:1] * len(zeros), *nodes])
         return Replay(self._backend, self._forward, self.streams), Replay(self._backend, backward, self.streams)
 
+    def _unwritten(self, is_train: bool, parameters: int | None) -> int | None:
+        """The number that packed copies are to be good for in this run; None: none stay.
+
+        With a backward, an update is likely to follow each run: copies of the executor's own are made at the second
+        inference with the same weights, and take no memory before.
+        """
+        if not self.packed:
+            return None
+        if not self.plan.trains:
+            return parameters
+        if is_train:
+            return None
+        before, self._seen = self._seen, parameters
+        return parameters if parameters == before else None
+
     # -- binding ------------------------------------------------------------------------------------------------
 
     def _call(self, t: int, step: Step) -> Call:
+        if not (step.packed and self.plan.trains):
+            return self._bound(t, step, packed=bool(step.packed))
+        mode, anew, once = self._mode, self._bound(t, step, packed=False), self._bound(t, step, packed=True)
+
+        def call() -> None:
+            (anew if mode.parameters is None else once)()
+
+        return call
+
+    def _bound(self, t: int, step: Step, *, packed: bool) -> Call:
+        """A step's compute with its arrays; `packed`: copies of weights are the step's own."""
         placed = self.plan.memory
         assert placed is not None
         arrays = self._arrays
-        temp = self._placed.temps(step, placed.temps[t]) if step.temps else ()
-        context = self._context(t, step, temp, placed.inplace[t])
+        temp = self._placed.temps(step, placed.temps[t], packed=packed) if step.temps else ()
+        context = self._context(t, step, temp, placed.inplace[t], packed=packed)
         inputs = [arrays[value] for value in step.reads]
         outputs = [None if value == UNWANTED else arrays[value] for value in step.writes]
         if step.as_laid:
@@ -292,9 +320,11 @@ class BoundPlan:
         backend = self._backend
         return OpContext(backend.xp, backend.special, self.streams.stream(0), backend, self._mode, temps)
 
-    def _context(self, t: int, step: Step, temp: tuple[Array, ...], shared: Mapping[int, int]) -> OpContext:
+    def _context(
+        self, t: int, step: Step, temp: tuple[Array, ...], shared: Mapping[int, int], *, packed: bool
+    ) -> OpContext:
         """One for all steps that are alike, unless they have a state, draw, or leave something for backward."""
-        key = (id(step.call), id(temp), tuple(shared.items()), step.req)
+        key = (id(step.call), id(temp), tuple(shared.items()), step.req, packed)
         context = self._contexts.get(key)
         if context is not None:
             return context
@@ -307,7 +337,7 @@ class BoundPlan:
             self._mode,
             temp,
         )
-        context.call, context.prepared, context.packs = step.call, self._prepared, bool(step.packed)
+        context.call, context.prepared, context.packs = step.call, self._prepared, packed
         context.req = tuple([OpReq.INPLACE if k in shared else req for k, req in enumerate(step.req)])
         owner = step.node.forward or step.node
         stateful = owner.op is not None and owner.op.get_attr("FCreateOpState") is not None

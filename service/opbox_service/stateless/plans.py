@@ -47,8 +47,12 @@ class Compiled:
     version: int = 0
 
     def write(self, inputs: Mapping[str, Any]) -> None:
-        """Copy a call's tensors into the arrays; weights that are there already stay, packed as they are."""
-        packed = set(map(id, self.executor.packed))
+        """Copy a call's tensors into the arrays; weights that are there already stay, packed as they are.
+
+        Not so with a backward: training comes with other weights each time.
+        """
+        packed = set() if self.executor.plan.trains else set(map(id, self.executor.packed))
+        self.version += self.executor.plan.trains
         write: Any = self.backend.write
         for name, array in self.arrays.items():
             if id(array) in packed:

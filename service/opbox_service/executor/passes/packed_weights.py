@@ -1,9 +1,12 @@
-"""Packed weights: in a plan without a backward, a compute's copies of weights stay from run to run.
+"""Packed weights: a compute's copies of weights stay from one inference to the next.
 
 oneDNN wants a convolution's weight laid out for its kernel. A compute says which of its temporaries are such copies
 (`packs`), and where the weight is an argument that is read for nothing else, the temporary gets memory of its own in
-place of a piece of the arena. Whether the copy is still the weight's is for who runs the plan to say, by the number
-that `BoundPlan.forward` is given: without one it is made anew in each run.
+place of a piece of the arena. A plan with a backward has both, as weights are written to between two steps of a
+training: such a run packs in the arena, and an executor that is never run for inference does not touch the memory.
+
+Whether the copy is still the weight's is for who runs the plan to say, by the number that `BoundPlan.forward` is
+given: without one it is made anew in each run.
 """
 
 from __future__ import annotations
@@ -19,17 +22,17 @@ __all__ = ["packed_weights", "without_packed_weights"]
 
 def packed_weights(plan: Plan) -> Plan:
     """The plan with the steps that have packed weights marked: `Step.packed`; `OPBOX_PACKED_WEIGHTS=0` marks none."""
-    if os.environ.get("OPBOX_PACKED_WEIGHTS") == "0" or plan.device != "cpu" or plan.forward_steps != len(plan.steps):
+    if os.environ.get("OPBOX_PACKED_WEIGHTS") == "0" or plan.device != "cpu":
         return plan
     packing: Counter[int] = Counter()
     pairs = {}
-    for t, step in enumerate(plan.steps):
+    for t, step in enumerate(plan.steps[: plan.forward_steps]):
         if step.compute.packs is not None:
             pairs[t] = step.compute.packs(step.node.params, step.call)
             packing.update([step.reads[i] for i, _ in pairs[t]])
     if not packing:
         return plan
-    readers = plan.readers()
+    readers = Counter([value for step in plan.steps[: plan.forward_steps] for value in step.reads] + plan.outputs)
     fit = {
         value
         for value, count in packing.items()
