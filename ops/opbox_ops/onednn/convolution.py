@@ -16,6 +16,7 @@ from ..compute import Arrays, CallSpec, OpContext, Outputs, Temp
 from ..nn.convolution import ConvolutionParams, backward, op, strides
 from ..nn.window import is_last
 from .cache import RECIPES
+from .data_gradient import DataGradient, data_gradient
 from .library import Algorithm, ArgumentNumber, Propagation, Query, dims
 from .primitive import MemoryFormat, Operand, PackedRuns, Recipe, Runs, laid, lie, memory_of, takes
 from .weight_gradient import WeightGradient, weight_gradient
@@ -119,7 +120,7 @@ class _Gradients:
         unread: whether bias's is wanted and weight's, which comes with it, is not.
     """
 
-    data: Recipe | None
+    data: Recipe | DataGradient | None
     weight: Recipe | WeightGradient | None
     unread: Temp | None
 
@@ -136,7 +137,11 @@ def gradients(p: ConvolutionParams, call: CallSpec) -> _Gradients | None:
         return None
     data, weight, out = _memories(p, call, 1, 0)
     window = strides(p)
-    of_data = _backward_data(out, weight, data, window) if call.wants(0) else None
+    of_data: Recipe | DataGradient | None = None
+    if call.wants(0):
+        of_data = _backward_data(out, weight, data, window)
+        if of_data is not None and p.num_group == 1:
+            of_data = data_gradient(out, weight, data, window) or of_data
     of_weight: Recipe | WeightGradient | None = None
     if call.wants(1) or wants_bias:
         of_weight = own = _backward_weight(

@@ -26,7 +26,7 @@ from .library import library
 from .primitive import MemoryFormat, Recipe
 from .reorder import reorder
 
-__all__ = ["WeightGradient", "weight_gradient"]
+__all__ = ["CallList", "WeightGradient", "is_last", "weight_gradient"]
 
 FEWEST_CHANNELS = 8
 """With fewer a row of windows is so short that laying it out takes as long as the product."""
@@ -213,7 +213,7 @@ def weight_gradient(
     """
     if "amx" in own or len(kernel) != 2 or data.dtype != "float32":
         return None
-    if data.shape[1] < FEWEST_CHANNELS or not (_is_last(data) and _is_last(out)):
+    if data.shape[1] < FEWEST_CHANNELS or not (is_last(data) and is_last(out)):
         return None
     lying = [(m.shape[0], m.shape[2], m.shape[3], m.shape[1]) for m in (data, out)]
     size, stride, dilate, pad = [(sizes[0], sizes[1]) for sizes in (kernel, *window)]
@@ -230,5 +230,6 @@ def _is_own_better(gradient: WeightGradient) -> bool:
     return image <= IMAGE_BYTES and math.prod(gradient.out[1:3]) >= FEW_POSITIONS
 
 
-def _is_last(memory: MemoryFormat) -> bool:
+def is_last(memory: MemoryFormat) -> bool:
+    """Whether the channels of an array of two dimensions lie last."""
     return memory.strides[1] == 1 and memory.strides[3] == memory.shape[1]
