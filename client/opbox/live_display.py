@@ -27,6 +27,6 @@ class LiveDisplay:
         from IPython.display import display
 
         if self._handle is None:
-            self._handle = display(forms, raw=True, display_id=True)  # type: ignore[no-untyped-call,unused-ignore]
+            self._handle = display(forms, raw=True, display_id=True)  # type: ignore[no-untyped-call,unused-ignore]  # IPython's
         else:
             self._handle.update(forms, raw=True)

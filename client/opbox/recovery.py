@@ -101,7 +101,7 @@ class Recovery:
             raise ValueError("step: expected arrays to be watched first: call watch")
         command: Checkpoint = {"do": "checkpoint", "name": self.name, "every": self.every, "step": self.steps}
         further, self._command = self._command, {}
-        command.update(further)  # type: ignore[typeddict-item]
+        command.update(further)  # type: ignore[typeddict-item]  # some of the same fields
         self._session.record(command)
 
     @property

@@ -15,7 +15,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 __all__ = ["is_np_shape", "np_shape", "set_np_shape", "use_np_shape"]
 
@@ -78,4 +78,4 @@ def _in_mode(function: F, active: bool) -> F:
         with np_shape(active):
             return function(*args, **kwargs)
 
-    return run  # type: ignore[return-value]
+    return cast("F", run)

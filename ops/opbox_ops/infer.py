@@ -140,7 +140,7 @@ def summary(word: str) -> Callable[[R], R]:
     """
 
     def attach(rule: R) -> R:
-        rule.summary = word  # type: ignore[attr-defined]
+        vars(rule)["summary"] = word
         return rule
 
     return attach

@@ -29,8 +29,9 @@ from typing import Any
 from opbox_protocol.errors import BadRequestError, ConflictError, MXNetError, NotFoundError, UnknownOperatorError
 
 from . import methods
-from .operator import Counted, GradientRule, Inputs, Op, Outputs, Slot, Variadic, When, unless, when
+from .operator import GradientRule, Op
 from .params import NoParams, Params
+from .slots import Counted, Inputs, Outputs, Slot, Variadic, When, unless, when
 from .user_line import user_line
 
 __all__ = [

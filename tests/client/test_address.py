@@ -69,7 +69,7 @@ def test_an_address_may_lack_its_scheme(place: str, scheme: str, monkeypatch: py
     monkeypatch.setenv("OPBOX_URL", scheme + place)
     mx.disconnect()
     assert connection.server_info() == {"name": "stub"}
-    assert connection.transport().address == f"http://{place}"  # type: ignore[attr-defined]
+    assert connection.transport().address == f"http://{place}"  # type: ignore[attr-defined]  # it is of HTTP
     mx.connect(scheme + place)
     assert connection.server_info() == {"name": "stub"}
     token_store.remove(scheme + place)

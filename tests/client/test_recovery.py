@@ -68,7 +68,7 @@ def train(skip: range | None, callback: Any, every: int = 4) -> tuple[dict[str, 
     records: list[str] = []
     logger = logging.getLogger("test-recovery")
     handler = logging.Handler()
-    handler.emit = lambda record: records.append(record.getMessage())  # type: ignore[method-assign]
+    handler.emit = lambda record: records.append(record.getMessage())  # type: ignore[method-assign]  # a handler of one line
     logger.addHandler(handler)
     mx.random.seed(11)
     np.random.seed(11)
@@ -84,7 +84,7 @@ def train(skip: range | None, callback: Any, every: int = 4) -> tuple[dict[str, 
     return {name: array.asnumpy() for name, array in mod.get_params()[0].items()}, records
 
 
-class Listed(mx.io.DataIter):  # type: ignore[misc]
+class Listed(mx.io.DataIter):  # type: ignore[misc]  # found when it is asked for
     """Some of an iterator's batches."""
 
     def __init__(self, source: Any, rows: list[Any]) -> None:

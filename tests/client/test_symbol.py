@@ -74,7 +74,7 @@ def test_output_by_name_position_and_slice() -> None:
     with pytest.raises(IndexError):
         inside[-1]
     with pytest.raises(TypeError):
-        inside[1.5]  # type: ignore[index]
+        inside[1.5]  # type: ignore[index]  # the error that is tested
 
 
 def test_attributes_are_set_and_checked() -> None:
@@ -88,7 +88,7 @@ def test_attributes_are_set_and_checked() -> None:
     with pytest.raises(ValueError, match="expected a string, got int"):
         net._set_attr(__x__=1)
     with pytest.raises(ValueError, match="AttrScope: attribute 'x': expected a string"):
-        mx.AttrScope(x=1)  # type: ignore[arg-type]
+        mx.AttrScope(x=1)  # type: ignore[arg-type]  # the error that is tested
 
 
 def test_copies_do_not_share_attributes() -> None:
@@ -120,7 +120,7 @@ def test_what_symbols_cannot_do() -> None:
     with pytest.raises(TypeError):
         mx.sym.Group([])
     with pytest.raises(TypeError, match="string"):
-        mx.sym.Variable(3)  # type: ignore[arg-type]
+        mx.sym.Variable(3)  # type: ignore[arg-type]  # the error that is tested
     with pytest.raises(ValueError, match="double underscores"):
         mx.sym.Variable("x", shade="blue")
 

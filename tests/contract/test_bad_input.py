@@ -101,7 +101,7 @@ def test_a_shape_whose_product_overflows(server: Live) -> None:
     [
         (described([1] * 9, 4), "dimensions"),
         (described([-1], 4), "shape"),
-        (described([1.5], 4), "shape"),  # type: ignore[list-item]
+        (described([1.5], 4), "shape"),  # type: ignore[list-item]  # no shape
         (described([True], 4), "shape"),
         (described([1], 4, "FP33"), "datatype"),
         (described([1], 4, data=[1.0]), "either"),

@@ -168,9 +168,9 @@ def test_no_process_outlives_its_session(server: Live) -> None:
         known, gone = users(server), set[int]()
         session.delete()
         # From one look: what forks and exits for ever may be missing in it, and be there again in the next.
-        wait_for(lambda known=known, gone=gone: gone.update(known - users(server)) or gone)  # type: ignore[misc]
+        wait_for(lambda known=known, gone=gone: gone.update(known - users(server)) or gone)  # type: ignore[misc]  # a default is no type
         (user,) = gone
-        wait_for(lambda user=user: not ids_of(user))  # type: ignore[misc]
+        wait_for(lambda user=user: not ids_of(user))  # type: ignore[misc]  # a default is no type
     # Not even one that has ended and that nobody asks for, for it counts as one.
     wait_for(lambda: "Z" not in states_below(server))
 

@@ -132,7 +132,7 @@ def test_signatures_are_checked_at_register() -> None:
     with pytest.raises(mx.MXNetError, match=r"expected a subclass of mx\.operator\.CustomOpProp"):
         mx.operator.register("of_wrong_signature")(Short)
     with pytest.raises(mx.MXNetError, match=r"write @mx\.operator\.register"):
-        mx.operator.register(Short)  # type: ignore[arg-type]
+        mx.operator.register(Short)  # type: ignore[arg-type]  # the error that is tested
     assert "of_wrong_signature" not in mx.operator.get_all_registered_operators()
 
 

@@ -23,7 +23,7 @@ class TypedProp(mx.operator.CustomOpProp):
         limit: int | None = 3,
         ratios: tuple[float, ...] = (),
         sizes: list[int] = [],  # noqa: B006
-        table: dict = {},  # type: ignore[type-arg]  # noqa: B006
+        table: dict = {},  # type: ignore[type-arg]  # as users write  # noqa: B006
         flag: bool = False,
         old: Optional[int] = None,  # noqa: UP045
         older: Tuple[int, ...] = (),  # noqa: UP006
@@ -94,7 +94,7 @@ class WeighedByArrays(mx.operator.NumpyOp):
         self.weights = weights
 
     def forward(self, in_data: Any, out_data: Any) -> None:
-        out_data[0][:] = in_data[0] * self.weights["each"] + self.more  # type: ignore[attr-defined]
+        out_data[0][:] = in_data[0] * self.weights["each"] + self.more  # type: ignore[attr-defined]  # as users write
 
 
 def test_arrays_among_what_an_instance_was_made_with(engine: str) -> None:

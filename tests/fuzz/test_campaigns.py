@@ -34,7 +34,7 @@ def test_faults_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(data: bytes) -> None:
         raise KeyError(data[0])
 
-    monkeypatch.setitem(TARGETS, "frames", failing)  # type: ignore[arg-type]
+    monkeypatch.setitem(TARGETS, "frames", failing)  # type: ignore[arg-type]  # it takes no input
     with pytest.raises(Fault, match="KeyError"):
         check("frames", b"\x01")
     assert [piece for piece, _ in run("frames", [b"\x01", b"\x02"]).faults.values()] == [b"\x01"]

@@ -50,7 +50,7 @@ class Figures:
 
 
 def _options() -> tuple[str, ...]:
-    [cupy] = importlib.util.find_spec("cupy").submodule_search_locations  # type: ignore[union-attr, misc]
+    [cupy] = importlib.util.find_spec("cupy").submodule_search_locations  # type: ignore[union-attr, misc]  # it is installed
     own = Path(cupy, "_core", "include")
     parts = ("", "cupy/_cccl/libcudacxx", "cupy/_cccl/thrust", "cupy/_cccl/cub")
     return tuple(f"-I{own / part}" for part in parts)

@@ -42,7 +42,7 @@ def test_convolution_in_a_channels_last_layout() -> None:
     first = _run("Convolution", {name: array.shape for name, array in values.items()}, attrs, values)
     np.testing.assert_allclose(to_first(last.forward()[0]), first.forward()[0], rtol=1e-12)
     head = last.heads()[0]
-    first.heads = lambda: [to_first(head)]  # type: ignore[method-assign]
+    first.heads = lambda: [to_first(head)]  # type: ignore[method-assign]  # another run's heads
     grads, expected = last.backward(), first.backward()
     for name in ("data", "weight"):
         np.testing.assert_allclose(to_first(grads[name]), expected[name], rtol=1e-10, atol=1e-12)
@@ -83,7 +83,7 @@ def test_pooling_same() -> None:
 def test_max_pooling_keeps_infinite_gradients_in_their_place() -> None:
     data = np.array([[[1.0, 2.0, 4.0, 3.0]]])
     run = _run("Pooling", {"data": data.shape}, {"kernel": (2,), "stride": (2,)}, {"data": data})
-    run.heads = lambda: [np.array([[[np.inf, 1.0]]])]  # type: ignore[method-assign]
+    run.heads = lambda: [np.array([[[np.inf, 1.0]]])]  # type: ignore[method-assign]  # another run's heads
     np.testing.assert_array_equal(run.backward()["data"], [[[0, np.inf, 1, 0]]])
 
 

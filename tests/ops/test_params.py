@@ -150,7 +150,7 @@ def test_hidden_attributes_are_passed_over() -> None:
 def test_equal_parameters_are_equal_keys() -> None:
     assert len({parse(shape="(2, 3)"), parse(shape=[2, 3]), parse(shape=(2, 3))}) == 1
     with pytest.raises(ValueError, match="frozen"):
-        parse().integer = 3  # type: ignore[misc]
+        parse().integer = 3  # type: ignore[misc]  # the error that is tested
 
 
 @given(st.text(max_size=12), st.sampled_from(list(All.model_fields)))

@@ -61,8 +61,8 @@ def _known() -> Path:
 
 @cache
 def _includes() -> tuple[str, ...]:
-    [cupy] = importlib.util.find_spec("cupy").submodule_search_locations  # type: ignore[union-attr, misc]
-    places = importlib.util.find_spec("nvidia").submodule_search_locations  # type: ignore[union-attr]
+    [cupy] = importlib.util.find_spec("cupy").submodule_search_locations  # type: ignore[union-attr, misc]  # it is installed
+    places = importlib.util.find_spec("nvidia").submodule_search_locations  # type: ignore[union-attr]  # it is installed
     [nvidia, *_] = [place for place in places if Path(place, "cu13/include/cuda_fp16.h").exists()]
     own = Path(cupy, "_core", "include")
     parts = ("", "cupy/_cccl/libcudacxx", "cupy/_cccl/thrust", "cupy/_cccl/cub")

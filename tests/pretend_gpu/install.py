@@ -20,7 +20,7 @@ def below() -> None:
     from .libraries import cublas, thrust
     from .runtime import driver_functions, runtime_functions
 
-    class DriverError(driver.CUDADriverError):  # type: ignore[misc, name-defined]
+    class DriverError(driver.CUDADriverError):  # type: ignore[misc, name-defined]  # CuPy has no types
         """Its own constructor asks the driver for the error's name."""
 
         def __init__(self, status: int) -> None:

@@ -38,7 +38,7 @@ def watched() -> Iterator[Watch]:
     device: Any = importlib.import_module("pretend_gpu.device")
     watch = Watch()
 
-    class Hook(cupy.cuda.MemoryHook):  # type: ignore[misc, name-defined]
+    class Hook(cupy.cuda.MemoryHook):  # type: ignore[misc, name-defined]  # CuPy has no types
         name = "watch"
 
         def malloc_preprocess(self, **what: Any) -> None:

@@ -27,7 +27,7 @@ class Desk:
                 self.ran.append(owner)
             work(turn)
 
-        job = Job(owner, str(more.pop("session", "")), run, **more)  # type: ignore[arg-type]
+        job = Job(owner, str(more.pop("session", "")), run, **more)  # type: ignore[arg-type]  # weight, interactive
         turn = self.turns.offer(job)
         if turn is not None:
             thread = threading.Thread(target=self.turns.run, args=(turn, job), daemon=True)

@@ -29,7 +29,7 @@ def png(picture: Picture) -> bytes:
         UserWarning: this machine has none of the fonts, so that the picture has no text.
     """
     try:
-        from resvg_py import svg_to_bytes  # type: ignore[import-not-found,unused-ignore]
+        from resvg_py import svg_to_bytes  # type: ignore[import-not-found,unused-ignore]  # optional
     except ImportError:
         raise MXNetError("png: needs resvg_py: pip install 'opbox[viz]', or write svg or pdf") from None
     if not _has_letters(svg_to_bytes, FAMILIES):

@@ -195,7 +195,7 @@ class Initializer:
             return NotImplemented
         return type(self) is type(other) and self._kwargs == other._kwargs
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]  # Python's way to say that it has none
 
 
 register = registry.get_register_func(Initializer, "initializer")

@@ -42,7 +42,7 @@ class HostArray(NDArray):
         return self._array
 
     @property
-    def _id(self) -> int:  # type: ignore[override]
+    def _id(self) -> int:  # type: ignore[override]  # an attribute of other arrays, as the next three
         return self._there()._id
 
     @property

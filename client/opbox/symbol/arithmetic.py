@@ -46,7 +46,7 @@ class SymbolArithmetic:
     """The arithmetic and comparison operators, and what arrays can do and symbols cannot."""
 
     __slots__ = ()
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]  # Python's way to say that it has none
 
     if not TYPE_CHECKING:  # the stub of SymbolFluent has their types
         __add__, __radd__, _ = methods(apply, "add")

@@ -61,7 +61,8 @@ def chi_square_check(
         raise ValueError(f"probs: expected {len(buckets)}, one for each bucket, got {len(probs)}")
     samples = host(generator(nsamples)).reshape(-1)
     if isinstance(buckets[0], tuple | list):
-        edges = np.array([*(low for low, _ in buckets), buckets[-1][1]], np.float64)  # type: ignore[misc,index]
+        pairs: Any = buckets  # as the first is one, all are
+        edges = np.array([*(low for low, _ in pairs), pairs[-1][1]], np.float64)
         observed = np.histogram(samples, edges)[0]
     else:
         observed = np.array([(samples == value).sum() for value in buckets])

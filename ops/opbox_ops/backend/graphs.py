@@ -49,7 +49,7 @@ def capture(cupy: Any, calls: Sequence[Callable[[], Any]]) -> Callable[[], None]
 def _watching(cupy: Any) -> Any:
     """The block in which this thread may not ask for memory."""
 
-    class Watching(cupy.cuda.MemoryHook):  # type: ignore[misc]
+    class Watching(cupy.cuda.MemoryHook):  # type: ignore[misc]  # CuPy has no types
         name = "opbox_capture"
 
         def malloc_preprocess(self, **request: Any) -> None:

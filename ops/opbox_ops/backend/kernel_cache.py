@@ -26,7 +26,7 @@ def read_shared_kernels(compiler: Any) -> None:
     if not folders or not hasattr(compiler, "_set_kernel_cache_backend"):
         return
 
-    class SharedKernels(compiler._DiskKernelCacheBackend):  # type: ignore[misc]
+    class SharedKernels(compiler._DiskKernelCacheBackend):  # type: ignore[misc]  # CuPy has no types
         def load(self, name: str) -> bytes | None:
             own: bytes | None = super().load(name)
             if own is not None:

@@ -45,7 +45,7 @@ class Metrics:
     """
 
     def __init__(self, stats: Callable[[], Stats], deadline_s: float) -> None:
-        disable_created_metrics()  # type: ignore[no-untyped-call]
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # the library's
         registry = self._registry = CollectorRegistry()
         buckets = (*(bound for bound in BUCKETS if bound < deadline_s), deadline_s)
         self._owners: set[str] = set()

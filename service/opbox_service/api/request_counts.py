@@ -101,5 +101,5 @@ class RequestCounts(Collector):
         total, buckets = 0, list[tuple[str, float]]()
         for bound, count in zip(self._bounds, list(durations.by_bucket), strict=True):
             total += count
-            buckets.append((floatToGoString(bound), total))  # type: ignore[no-untyped-call]
+            buckets.append((floatToGoString(bound), total))  # type: ignore[no-untyped-call]  # the library's
         return buckets

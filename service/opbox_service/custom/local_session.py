@@ -123,7 +123,8 @@ class LocalSession:
             array = array.view()
             array.flags.writeable = False
         self._table.add(id, ArrayEntry(array, None, read_only=read_only))
-        return NDArray(self, id, tuple(array.shape), array.dtype)  # type: ignore[arg-type]
+        session: Any = self  # it does for arrays what a client's session does
+        return NDArray(session, id, tuple(array.shape), array.dtype)
 
     def missing(self, reason: str) -> NDArray:
         """A handle on an array that is not there; using it raises MXNetError with the reason."""
@@ -192,8 +193,8 @@ class _Missing(NDArray):
 
     __slots__ = ("_reason",)
 
-    def __init__(self, session: LocalSession, reason: str) -> None:
-        super().__init__(session, 0)  # type: ignore[arg-type]
+    def __init__(self, session: Any, reason: str) -> None:
+        super().__init__(session, 0)
         self._reason = reason
 
     def _describe(self) -> None:

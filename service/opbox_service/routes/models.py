@@ -22,7 +22,7 @@ class Tensor(BaseModel):
 
     name: str
     shape: list[int]
-    datatype: Literal[tuple(DATATYPES)]  # type: ignore[valid-type]
+    datatype: Literal[tuple(DATATYPES)]  # type: ignore[valid-type]  # a table's, which no checker reads
     data: list[Any] | None = None
     parameters: dict[str, int] | None = None
 

@@ -99,7 +99,7 @@ class CommandsRequest(TensorBody):
     seq: Annotated[int | None, Field(ge=1), Expected("an integer of 1 or more")] = Field(
         default=None, description="The batch's place, from 1; the next one by default."
     )
-    commands: SkipValidation[list[AnyCommand]] = Field(default=None)  # type: ignore[arg-type]
+    commands: SkipValidation[list[AnyCommand]] = Field(default=None)  # type: ignore[arg-type]  # `parse` says that it is missing
     wait: bool = Field(default=True, description="false: answer 202 at once; an error is told to the next that waits.")
     graphs: Annotated[list[str], InPieces()] = Field(
         default=[], description="Names of graphs that must be here: where one is not, nothing runs and seq stays free."
