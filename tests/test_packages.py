@@ -100,6 +100,18 @@ def test_the_api_process_loads_no_scipy() -> None:
     assert done.stdout.split() == []
 
 
+def test_a_server_starts_without_what_writes_the_openapi_document() -> None:
+    code = (
+        "import sys\n"
+        "from opbox_service.serve import Server\n"
+        "from opbox_service.settings import Settings\n"
+        "server = Server(Settings(token='a-token-of-length', port=0), announce=False)\n"
+        "print('fastapi' in sys.modules, len(server.middleware.server.openapi()['paths']) > 20)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "True"]
+
+
 @pytest.mark.parametrize("target", ["demo", "serve"])
 def test_who_only_runs_it_installs_no_tools(target: str) -> None:
     planned = subprocess.run(

@@ -6,17 +6,11 @@ uvicorn.run(create_app(Settings(token="…")), loop="uvloop", http="httptools")
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from functools import partial
-from importlib.metadata import version
 from typing import Any
 
-from fastapi import FastAPI, Request, Response
-from fastapi.exceptions import RequestValidationError
-from starlette.exceptions import HTTPException
-
-from opbox_protocol.errors import BadRequestError, MXNetError, NotFoundError
+from starlette.routing import Router
 
 from .accounting.accounts import Accounts
 from .accounting.books import Books
@@ -24,10 +18,7 @@ from .api.endpoint import Endpoint
 from .api.events import Events
 from .api.identity import Tokens
 from .api.metrics import Metrics
-from .api.middleware import Middleware, send_error
-from .api.openapi import add_routes, document
-from .api.request_context import Disconnected, Receive, Send
-from .api.request_context import Scope as HttpScope
+from .api.middleware import Middleware
 from .api.traffic import Traffic
 from .checkpoint_store import FileCheckpoints, store_of
 from .routes.page import TAG as PAGE
@@ -54,14 +45,12 @@ class ApiProcess:
         stop_by: when its workers are to have ended, by time.monotonic; None while nobody has said.
     """
 
-    def __init__(
-        self, app: FastAPI, pool: WorkerPool, routes: RouteTable, metrics: Metrics, watched: Events, books: Books
-    ) -> None:
+    def __init__(self, pool: WorkerPool, routes: RouteTable, metrics: Metrics, watched: Events, books: Books) -> None:
         self.pool = pool
         self.books: Books | None = books
         self._stopping = False
         self.stop_by: float | None = None
-        self._app = app
+        self._openapi: dict[str, Any] | None = None
         self._routes = routes
         self._metrics = metrics
         self._events = watched
@@ -105,8 +94,12 @@ class ApiProcess:
         return self._events.stream(owner, scopes)
 
     def openapi(self) -> dict[str, Any]:
-        """The OpenAPI document."""
-        return document(self._app, self._routes)
+        """The OpenAPI document, written when it is first asked for: FastAPI takes a second of processor time for it."""
+        if self._openapi is None:
+            from .api.openapi import document
+
+            self._openapi = document(self._routes)
+        return self._openapi
 
 
 def create_app(settings: Settings, routes: RouteTable = ROUTES) -> Middleware:
@@ -130,7 +123,7 @@ def create_app(settings: Settings, routes: RouteTable = ROUTES) -> Middleware:
     metrics = Metrics(pool.stats, settings.deadline_s)
 
     @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(app: Router) -> AsyncIterator[None]:
         if not pool.ready:
             await pool.start()
         books.start(pool.device_times)
@@ -140,55 +133,12 @@ def create_app(settings: Settings, routes: RouteTable = ROUTES) -> Middleware:
         await pool.stop(max(LAST_S, rest))
         await books.stop(pool.device_times)
 
-    app = FastAPI(
-        title="opbox",
-        version=version("opbox-service"),
-        summary="Neural-network operators over HTTP.",
-        lifespan=lifespan,
-        openapi_url=None,
-        docs_url=None,
-        redoc_url=None,
-    )
     traffic = Traffic()
-    server = ApiProcess(app, pool, routes, metrics, Events(pool, routes, settings, traffic), books)
+    server = ApiProcess(pool, routes, metrics, Events(pool, routes, settings, traffic), books)
     endpoint = Endpoint(server, settings, metrics, books)
     server.cancel_by(endpoint.cancel)
-    add_routes(app, routes, endpoint)
-    _handle_errors(app, routes)
-    middleware = Middleware(app, endpoint, routes, settings, metrics, server, traffic, tokens, books)
+    middleware = Middleware(
+        Router(lifespan=lifespan), endpoint, routes, settings, metrics, server, traffic, tokens, books
+    )
     metrics.in_flight.set_function(lambda: middleware.in_flight)
     return middleware
-
-
-def _handle_errors(app: FastAPI, routes: RouteTable) -> None:
-    for kind in (MXNetError, HTTPException, RequestValidationError, Exception):
-        app.add_exception_handler(kind, partial(_on_error, routes))
-    app.add_exception_handler(Disconnected, _on_disconnect)
-
-
-async def _on_error(routes: RouteTable, request: Request, error: Exception) -> Response:
-    place = f"{request.method} {request.url.path[:100]}"
-    if isinstance(error, HTTPException) and error.status_code == 404:
-        error = NotFoundError(f"{place}: expected one of the routes of GET /openapi.json")
-    elif isinstance(error, HTTPException | RequestValidationError):
-        status = getattr(error, "status_code", 400)
-        wrong = BadRequestError(f"{place}: expected a method and parameters of GET /openapi.json")
-        return _ErrorResponse(wrong, status, routes.methods(request.url.path) if status == 405 else ())
-    return _ErrorResponse(error)
-
-
-async def _on_disconnect(request: Request, error: Exception) -> Response:
-    return Response(status_code=499)
-
-
-class _ErrorResponse(Response):
-    """An error, in the form that all have."""
-
-    def __init__(self, error: BaseException, status: int | None = None, allowed: Sequence[str] = ()) -> None:
-        super().__init__()
-        self._error = error
-        self._status = status
-        self._allowed = allowed
-
-    async def __call__(self, scope: HttpScope, receive: Receive, send: Send) -> None:
-        await send_error(self._error, scope["opbox"], send, self._status, self._allowed)

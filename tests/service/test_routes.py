@@ -54,7 +54,6 @@ SCALE = Route(
     tag="graphs",
     request=ScaleRequest,
     answer=ScaleAnswer,
-    hot=True,
     tensors=True,
     errors=(400,),
 )

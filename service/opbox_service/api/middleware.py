@@ -1,6 +1,6 @@
 """The middleware around every route: request ids, host names, tokens, limits on concurrency, errors, metrics, logs.
 
-Hot routes go from here straight to the endpoint; FastAPI's own layers cost as much as the call.
+A route's requests go from here straight to the endpoint; what is no route is answered here.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import structlog
 from starlette.middleware.cors import CORSMiddleware
 
-from opbox_protocol.errors import NotReadyError, error_to_json
+from opbox_protocol.errors import BadRequestError, NotFoundError, NotReadyError, error_to_json
 from opbox_protocol.wire import HEADER_LENGTH
 
 from ..accounting.books import Books
@@ -47,7 +47,7 @@ class Middleware:
     """An ASGI app around another.
 
     Args:
-        app: FastAPI, for what is not a hot route.
+        app: takes what is no request: the server's start and stop.
         endpoint: serves the routes.
         routes: finds the route of a request.
         settings, metrics: of the server.
@@ -165,17 +165,26 @@ class Middleware:
         self._in_flight[owner] = self._in_flight.get(owner, 0) + 1
         self._total += 1
         try:
-            if route is not None and route.hot:
-                await self._endpoint(scope, receive, send)
+            if route is None:
+                await self._refuse(scope, context, _noting(send, context))
             else:
-                # FastAPI has no HEAD; whoever writes to the socket leaves the body out.
-                asked = {**scope, "method": "GET"} if context.head else scope
-                await self.app(asked, receive, _noting(send, context))
+                await self._endpoint(scope, receive, send)
         finally:
             self._total -= 1
             self._in_flight[owner] -= 1
             if not self._in_flight[owner]:
                 self._in_flight.pop(owner)  # a Counter's `del` is a function of Python's
+
+    async def _refuse(self, scope: Scope, context: RequestContext, send: Send) -> None:
+        """Answer what is no route: 405 where the path has other methods, 404 elsewhere."""
+        place = f"{scope['method']} {scope['path'][:100]}"
+        allowed = self._routes.methods(scope["path"])
+        if allowed:
+            wrong = BadRequestError(f"{place}: expected a method of GET /openapi.json, one of {', '.join(allowed)}")
+            await send_error(wrong, context, send, 405, allowed)
+        else:
+            missing = NotFoundError(f"{place}: expected one of the routes of GET /openapi.json")
+            await send_error(missing, context, send)
 
     def _check_in_flight(self, owner: str) -> None:
         limit_of_all = self._settings.max_in_flight

@@ -1,10 +1,11 @@
-"""The OpenAPI document, from the table of routes: FastAPI writes it, and answers what is no route."""
+"""The OpenAPI document, from the table of routes: FastAPI writes it, and serves nothing."""
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from typing import Any
 
-from fastapi import FastAPI, Request, Response
+from fastapi import APIRouter
 from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
@@ -13,11 +14,9 @@ from opbox_protocol.wire import HEADER_LENGTH
 
 from ..routes.models import Error
 from ..routes.route import Route, RouteTable
-from .endpoint import Endpoint
 from .examples import EXAMPLES
-from .request_context import Receive, Scope, Send
 
-__all__ = ["add_routes", "document"]
+__all__ = ["document"]
 
 FRAME = (
     f"A frame: the JSON object, padded with spaces to a multiple of 64 bytes ({HEADER_LENGTH} is its length), then the "
@@ -43,23 +42,40 @@ STATUSES = {
 }
 
 
-def add_routes(app: FastAPI, routes: RouteTable, endpoint: Endpoint) -> None:
-    """Let FastAPI know the routes: it documents them, and hands what is not hot to the endpoint."""
-
-    class ByEndpoint(Response):
-        """A response that hands the request to the endpoint when FastAPI sends it."""
-
-        async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-            await endpoint(scope, receive, send)
-
-    async def serve(request: Request) -> Response:
-        return ByEndpoint()
-
+def document(routes: RouteTable) -> dict[str, Any]:
+    """The document, with the bodies that FastAPI does not read and the token that it does not check."""
+    schema = get_openapi(
+        title="opbox",
+        version=version("opbox-service"),
+        summary="Neural-network operators over HTTP.",
+        routes=_router(routes).routes,
+    )
+    requests = {route.request for route in routes if route.request is not None}
+    models = sorted(requests, key=lambda model: model.__name__)
+    _, bodies = models_json_schema(
+        [(model, "validation") for model in models], ref_template="#/components/schemas/{model}"
+    )
+    components = schema.setdefault("components", {})
+    components["schemas"] = {**bodies["$defs"], **components.get("schemas", {})}
+    components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+    schema["servers"] = [{"url": "/", "description": "The server that this document comes from."}]
+    schema["security"] = [{"token": []}]
     for route in routes:
+        if not route.token and route.documented:
+            schema["paths"][route.path][route.method.lower()]["security"] = []
+    return schema
+
+
+def _router(routes: RouteTable) -> APIRouter:
+    """The routes, as FastAPI documents them; calls go to the endpoint without it."""
+    router = APIRouter()
+    for route in routes:
+        if not route.documented:
+            continue
         description = route.handler.__doc__ or ""
-        app.add_api_route(
+        router.add_api_route(
             route.path,
-            serve,
+            _undispatched,
             methods=[route.method],
             name=route.operation_id,
             operation_id=route.operation_id,
@@ -70,29 +86,13 @@ def add_routes(app: FastAPI, routes: RouteTable, endpoint: Endpoint) -> None:
             response_model=None,
             responses=_responses(route),
             openapi_extra=_request(route),
-            include_in_schema=route.documented,
         )
+    return router
 
 
-def document(app: FastAPI, routes: RouteTable) -> dict[str, Any]:
-    """The document, with the bodies that FastAPI does not read and the token that it does not check."""
-    if app.openapi_schema is None:
-        schema = get_openapi(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
-        requests = {route.request for route in routes if route.request is not None}
-        models = sorted(requests, key=lambda model: model.__name__)
-        _, bodies = models_json_schema(
-            [(model, "validation") for model in models], ref_template="#/components/schemas/{model}"
-        )
-        components = schema.setdefault("components", {})
-        components["schemas"] = {**bodies["$defs"], **components.get("schemas", {})}
-        components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-        schema["servers"] = [{"url": "/", "description": "The server that this document comes from."}]
-        schema["security"] = [{"token": []}]
-        for route in routes:
-            if not route.token and route.documented:
-                schema["paths"][route.path][route.method.lower()]["security"] = []
-        app.openapi_schema = schema
-    return app.openapi_schema
+async def _undispatched() -> None:
+    """Stands in for the handlers, whose signatures are not FastAPI's."""
+    raise NotImplementedError
 
 
 def _responses(route: Route) -> dict[int | str, dict[str, Any]]:

@@ -70,7 +70,6 @@ class Route:
         runs_on: where it is served.
         scope: what the token needs, one of several where they are listed; None where any token will do.
         token: whether a token is needed at all.
-        hot: whether it is served without FastAPI's layers.
         tensors: whether tensors travel both ways, which may be bytes behind the JSON.
         status: of success.
         accepted: the model of an answer with status 202.
@@ -91,7 +90,6 @@ class Route:
     runs_on: RunsOn = RunsOn.ANY_WORKER
     scope: Scope | tuple[Scope, ...] | None = "run"
     token: bool = True
-    hot: bool = False
     tensors: bool = False
     status: int = 200
     accepted: type[BaseModel] | None = None
