@@ -122,3 +122,41 @@ def test_secrets_are_written_once_and_the_server_takes_them(tmp_path: Path) -> N
     [prometheus] = read_tokens(folder / "tokens.json").tokens
     assert prometheus.scopes == {"metrics"}
     assert prometheus.token.get_secret_value() == before["metrics-token"]
+
+
+def test_the_documents_scrape_as_the_mounted_file_does() -> None:
+    from ruamel.yaml import YAML
+
+    blocks = [
+        block
+        for page in (ROOT / "docs" / "tutorials").glob("*.md")
+        for block in re.findall(r"^```yaml\n(.*?)^```", page.read_text("utf-8"), re.M | re.S)
+    ]
+    assert blocks
+    own = yaml(ROOT / "docker" / "monitoring" / "prometheus.yml")["scrape_configs"][0]
+    for block in blocks:
+        [job] = YAML(typ="safe").load(block)["scrape_configs"]
+        assert job.keys() <= own.keys() | {"scheme"}
+        assert job["authorization"].keys() <= own["authorization"].keys()
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/tutorials/team.md", "docs/tutorials/serving.md"])
+def test_the_commands_of_the_documents_name_what_compose_has(page: str) -> None:
+    text = (ROOT / page).read_text("utf-8")
+    commands = re.findall(r"docker compose .*", text)
+    assert commands
+    known = {profile for service in compose()["services"].values() for profile in service["profiles"]}
+    used = {profile for command in commands for profile in re.findall(r"--profile (\w+)", command)}
+    assert used
+    assert used <= known
+    files = {Path(secret["file"]).name for secret in compose()["secrets"].values()}
+    named = set(re.findall(r"\bsecrets/([\w.-]+\w)", text))
+    assert named <= files | {"grafana-password"}
+
+
+def test_the_variables_of_compose_that_the_documents_name_are_read() -> None:
+    text = (ROOT / "docs" / "tutorials" / "serving.md").read_text("utf-8")
+    (sentence,) = re.findall(r"For `compose.yaml` alone, (.*?) set port", text, re.S)
+    source = (ROOT / "compose.yaml").read_text("utf-8")
+    for name in re.findall(r"`(OPBOX_\w+)`", sentence):
+        assert f"${{{name}:" in source, name

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
+import signal
 import subprocess
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any, cast
 
 import pytest
 from pydantic import SecretStr
+from structlog.testing import capture_logs
 
 from opbox_protocol.errors import DeadlineError, GoneError, WorkerDiedError
 from opbox_service.accounting.accounts import Accounts
@@ -205,6 +208,26 @@ def test_a_stop_ends_the_process_of_a_session_that_is_being_made(system: System)
         assert worker.ended
         with pytest.raises(WorkerDiedError):
             await opening
+
+    run(work())
+
+
+def test_the_log_has_the_end_of_a_spare_process_and_another_takes_its_place(system: System) -> None:
+    async def work() -> None:
+        settings = Settings(token=SecretStr("a-secret-token"), code_spares=1)
+        workers = CodeWorkers(
+            settings, DeviceTimes(), root=False, siblings=list, books=books_of(settings), checkpoints=None
+        )
+        await workers.start()
+        (spare,) = workers._spares
+        with capture_logs() as lines:
+            os.kill(spare.pid, signal.SIGKILL)
+            await until(lambda: spare.ended and workers._spares and workers._spares[0].ready)
+        ends = [line for line in lines if line["event"] == "a spare process ended"]
+        assert [(line["log_level"], line["pid"]) for line in ends] == [("error", spare.pid)]
+        assert "SIGKILL" in ends[0]["reason"]
+        assert workers._spares != [spare]
+        await workers.stop(0)
 
     run(work())
 
