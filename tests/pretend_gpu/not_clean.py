@@ -8,13 +8,9 @@ ALLOCATE = {
         "_contrib_box_iou _contrib_box_nms"
     ),
     "contrib": (
-        "_backward_contrib_fft _backward_contrib_ifft _backward_contrib_index_copy "
-        "_backward_interleaved_matmul_encdec_qk _backward_interleaved_matmul_encdec_valatt "
-        "_backward_interleaved_matmul_selfatt_qk _backward_interleaved_matmul_selfatt_valatt _contrib_allclose "
-        "_contrib_boolean_mask _contrib_dequantize _contrib_fft _contrib_ifft "
-        "_contrib_interleaved_matmul_encdec_qk _contrib_interleaved_matmul_encdec_valatt "
-        "_contrib_interleaved_matmul_selfatt_qk _contrib_interleaved_matmul_selfatt_valatt _contrib_quantize "
-        "all_finite multi_all_finite"
+        "_backward_contrib_fft _backward_contrib_ifft _backward_contrib_index_copy _contrib_allclose "
+        "_contrib_boolean_mask _contrib_dequantize _contrib_fft _contrib_ifft _contrib_quantize all_finite "
+        "multi_all_finite"
     ),
     "counting": "_histogram",
     "densities": (
@@ -32,10 +28,9 @@ ALLOCATE = {
     ),
     "index": "argsort sort topk",
     "matrices": (
-        "_backward_linalg_det _backward_linalg_gelqf _backward_linalg_inverse _backward_linalg_potrf "
-        "_backward_linalg_potri _backward_linalg_slogdet _backward_linalg_syevd _backward_linalg_trmm "
-        "_backward_linalg_trsm _linalg_det _linalg_gelqf _linalg_inverse _linalg_potrf _linalg_potri "
-        "_linalg_slogdet _linalg_syevd _linalg_trsm"
+        "_backward_linalg_det _backward_linalg_gelqf _backward_linalg_potrf _backward_linalg_potri "
+        "_backward_linalg_slogdet _backward_linalg_syevd _backward_linalg_trsm _linalg_det _linalg_gelqf "
+        "_linalg_inverse _linalg_potrf _linalg_potri _linalg_slogdet _linalg_syevd _linalg_trsm"
     ),
     "multibox": "_contrib_MultiBoxDetection _contrib_MultiBoxPrior _contrib_MultiBoxTarget",
     "normalization": "_contrib_BatchNormWithReLU",
@@ -62,21 +57,15 @@ ALLOCATE = {
     "sequence": "CTCLoss",
     "update_many": "_multi_lamb_update _multi_mp_lamb_update lamb_update_phase2 mp_lamb_update_phase2 multi_sum_sq",
     "windows": (
-        "_backward_contrib_AdaptiveAvgPooling2D _backward_contrib_BilinearResize2D "
-        "_contrib_AdaptiveAvgPooling2D _contrib_BilinearResize2D"
+        "_backward_contrib_AdaptiveAvgPooling2D _backward_contrib_BilinearResize2D _contrib_AdaptiveAvgPooling2D "
+        "_contrib_BilinearResize2D"
     ),
 }
 """Operators that ask for memory in the first row of their operator, by family."""
 
 REFUSED = {
     "boxes": "_backward_contrib_box_nms _contrib_bipartite_matching _contrib_box_nms",
-    "contrib": (
-        "_backward_contrib_fft _backward_contrib_ifft _backward_interleaved_matmul_encdec_qk "
-        "_backward_interleaved_matmul_encdec_valatt _backward_interleaved_matmul_selfatt_qk "
-        "_backward_interleaved_matmul_selfatt_valatt _contrib_boolean_mask _contrib_count_sketch _contrib_fft "
-        "_contrib_ifft _contrib_interleaved_matmul_encdec_qk _contrib_interleaved_matmul_encdec_valatt "
-        "_contrib_interleaved_matmul_selfatt_qk _contrib_interleaved_matmul_selfatt_valatt"
-    ),
+    "contrib": "_backward_contrib_fft _backward_contrib_ifft _contrib_boolean_mask _contrib_fft _contrib_ifft",
     "counting": "_histogram",
     "image": (
         "_image_adjust_lighting _image_random_brightness _image_random_color_jitter _image_random_contrast "
@@ -85,10 +74,9 @@ REFUSED = {
     ),
     "index": "argsort sort topk",
     "matrices": (
-        "_backward_linalg_det _backward_linalg_gelqf _backward_linalg_inverse _backward_linalg_potrf "
-        "_backward_linalg_potri _backward_linalg_slogdet _backward_linalg_syevd _backward_linalg_trmm "
-        "_backward_linalg_trsm _linalg_det _linalg_gelqf _linalg_inverse _linalg_potrf _linalg_potri "
-        "_linalg_slogdet _linalg_syevd _linalg_trmm _linalg_trsm"
+        "_backward_linalg_det _backward_linalg_gelqf _backward_linalg_potrf _backward_linalg_potri "
+        "_backward_linalg_slogdet _backward_linalg_syevd _backward_linalg_trsm _linalg_det _linalg_gelqf "
+        "_linalg_inverse _linalg_potrf _linalg_potri _linalg_slogdet _linalg_syevd _linalg_trsm"
     ),
     "multibox": "_contrib_MultiBoxDetection _contrib_MultiBoxPrior _contrib_MultiBoxTarget",
     "random": (

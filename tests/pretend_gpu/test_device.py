@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
@@ -54,6 +55,13 @@ def test_shared_memory_of_a_size_that_the_launch_says(cupy: Any) -> None:
 def test_more_shared_memory_than_there_is(cupy: Any) -> None:
     with pytest.raises(cupy.cuda.driver.CUDADriverError):
         cupy.RawKernel(REVERSE, "reverse")((1,), (4,), (cupy.zeros(4, "f"), np.int32(4)), shared_mem=1 << 20)
+
+
+def test_a_backend_leaves_the_current_device_as_it_was(cupy: Any) -> None:
+    backend: Any = importlib.import_module("opbox_ops.backend.cupy")
+    before = cupy.cuda.runtime.getDevice()
+    assert backend.CupyBackend(1 - before).device.id == 1 - before
+    assert cupy.cuda.runtime.getDevice() == before
 
 
 def test_warps(cupy: Any) -> None:

@@ -107,9 +107,9 @@ class CupyBackend:
 
     def __init__(self, device: int = 0) -> None:
         self.device = cupy.cuda.Device(device)
-        self.device.use()
-        # Every kernel needs it, and a machine without it is to say so now.
-        cupy.cuda.nvrtc.getVersion()
+        with self.scope():
+            # Every kernel needs it, and a machine without it is to say so now.
+            cupy.cuda.nvrtc.getVersion()
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
         return cupy.empty(shape, dtype)

@@ -19,6 +19,7 @@ import scipy.fft
 from opbox_protocol.errors import ShapeError
 
 from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
+from ..cuda.product import matmul
 from ..gradient import backward_node, grad_use_none
 from ..index.counting import count_up
 from ..index.positions import checked, put_rows, take_rows, whole
@@ -164,7 +165,7 @@ def _(p: SketchParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None
     cells += _buckets(ctx, p, h)
     matrix.fill(0)
     put_rows(ctx.xp, matrix.reshape(-1, 1), cells, s.reshape(-1, 1))
-    ctx.xp.matmul(data, matrix, out=outputs[0])
+    matmul(ctx.xp, data, matrix, outputs[0])
 
 
 @sketch_backward.compute(temps=lambda p, call: [Temp(call.inputs[1].shape[-1:], "int64")])

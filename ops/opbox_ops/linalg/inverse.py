@@ -11,7 +11,8 @@ slogdet  gA = glog * A^-T, 0 where the sign is 0; the sign has no gradient
 
 from __future__ import annotations
 
-from ..compute import Array, Arrays, OpContext, Outputs
+from ..compute import Array, Arrays, OpContext, Outputs, Temp
+from ..cuda.product import matmul
 from ..gradient import backward_node
 from ..infer import ShapeList
 from ..node import Entry, Node
@@ -70,11 +71,12 @@ def _(p: NoParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
         outputs[0][...] = ctx.xp.linalg.inv(inputs[0])
 
 
-@inverse_backward.compute(allocates=ALLOCATES)
+@inverse_backward.compute(temps=lambda p, call: [Temp(call.inputs[0].shape, call.inputs[0].dtype)])
 def _(p: NoParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    g, out = inputs
-    product = ctx.xp.matmul(turned(out) @ g, turned(out), out=outputs[0])
-    ctx.xp.negative(product, out=product)
+    (g, out), (product,) = inputs, ctx.temp
+    matmul(ctx.xp, turned(out), g, product)
+    matmul(ctx.xp, product, turned(out), outputs[0])
+    ctx.xp.negative(outputs[0], out=outputs[0])
 
 
 @det.compute(allocates=ALLOCATES)

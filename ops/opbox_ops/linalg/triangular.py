@@ -13,6 +13,7 @@ transposes with `transpose`.
 from __future__ import annotations
 
 from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
+from ..cuda.product import matmul
 from ..gradient import backward_node, grad_use_in
 from ..infer import ShapeList
 from ..node import Entry, Node
@@ -91,7 +92,7 @@ def _(p: TriangularParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> 
     (a, b), (out,), (*room, part) = inputs, outputs, ctx.temp
     write_triangle(ctx.xp, a, p.lower, room, part)
     part = turned(part) if p.transpose else part
-    ctx.xp.matmul(*((b, part) if p.rightside else (part, b)), out=out)
+    matmul(ctx.xp, *((b, part) if p.rightside else (part, b)), out)
     out *= p.alpha
 
 
@@ -100,13 +101,13 @@ def _(p: TriangularParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> 
     xp, (g, a, b), (ga, gb), (*room, part) = ctx.xp, inputs, outputs, ctx.temp
     if ga is not None:
         # The product is made whole before a triangle of it is taken.
-        xp.matmul(*((turned(b), g) if p.rightside else (g, turned(b))), out=part)
+        matmul(xp, *((turned(b), g) if p.rightside else (g, turned(b))), part)
         write_triangle(xp, turned(part) if p.transpose else part, p.lower, room, ga)
         ga *= p.alpha
     if gb is not None:
         write_triangle(xp, a, p.lower, room, part)
         part = part if p.transpose else turned(part)
-        ctx.xp.matmul(*((g, part) if p.rightside else (part, g)), out=gb)
+        matmul(xp, *((g, part) if p.rightside else (part, g)), gb)
         gb *= p.alpha
 
 

@@ -21,6 +21,7 @@ from opbox_protocol.errors import ShapeError
 
 from ..accumulation import accumulation_type
 from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
+from ..cuda.product import matmul
 from ..gradient import grad_use_in
 from ..infer import Shape, ShapeList, TypeList, all_same_type, show_shape, size_of
 from ..linalg.matrix import turned
@@ -173,7 +174,7 @@ def _product(xp: Any, a: Array, b: Array, out: Array, room: Arrays, root: float 
     if is_narrow(out.dtype):
         a, b = (_copied(space, array) for space, array in zip(room, (a, b), strict=False))
     total = room[-1][: out.size].reshape(out.shape)
-    xp.matmul(a, b, out=total)
+    matmul(xp, a, b, total)
     if root == 1:
         out[...] = total
     else:
