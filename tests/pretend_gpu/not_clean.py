@@ -47,7 +47,6 @@ ALLOCATE = {
         "_contrib_DeformablePSROIPooling _contrib_MultiProposal _contrib_PSROIPooling _contrib_Proposal "
         "_contrib_ROIAlign _contrib_RROIAlign"
     ),
-    "rnn": "RNN _backward_RNN",
     "sampling": (
         "BilinearSampler Correlation GridGenerator ROIPooling SpatialTransformer _backward_BilinearSampler "
         "_backward_Correlation _backward_GridGenerator _backward_ROIPooling _backward_SpatialTransformer "
@@ -91,7 +90,6 @@ REFUSED = {
         "_contrib_DeformablePSROIPooling _contrib_MultiProposal _contrib_PSROIPooling _contrib_Proposal "
         "_contrib_ROIAlign _contrib_RROIAlign"
     ),
-    "rnn": "_backward_RNN",
     "sampling": (
         "BilinearSampler Correlation GridGenerator ROIPooling SpatialTransformer _backward_BilinearSampler "
         "_backward_GridGenerator _backward_ROIPooling _backward_SpatialTransformer "

@@ -78,6 +78,43 @@ def test_training_has_the_eager_numbers(gpu: Any, monkeypatch: pytest.MonkeyPatc
         np.testing.assert_array_equal(replayed[key], expected, err_msg=key)
 
 
+def fused(mode: str) -> Callable[[], Any]:
+    """Words through two layers of the fused recurrent operator, both ways, with dropout between them."""
+
+    def model() -> Any:
+        words = mx.sym.Embedding(mx.sym.Variable("data"), input_dim=20, output_dim=6)
+        cell: Any = {"lstm": {"state_cell": mx.sym.Variable("cell")}}.get(mode, {})
+        states = {"parameters": mx.sym.Variable("weights"), "state": mx.sym.Variable("state"), **cell}
+        options: Any = {"mode": mode, "state_size": 5, "num_layers": 2, "bidirectional": True, "p": 0.3}
+        out = mx.sym.RNN(words, **states, **options, name="rnn")
+        return mx.sym.MakeLoss(mx.sym.FullyConnected(out, num_hidden=3, flatten=False)), {"data": (4, 3)}
+
+    return model
+
+
+@pytest.mark.parametrize("mode", ["lstm", "gru", "rnn_relu"])
+def test_a_fused_recurrent_network_is_a_launch_for_each_half(
+    gpu: Any, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    backend = backend_for("gpu:0")
+    counted: list[dict[str, int]] = []
+
+    def run() -> list[Any]:
+        executor, grads, _ = executor_of(fused(mode), "gpu:0", "write")
+        for _ in range(3):
+            with watched() as watch:
+                executor.forward(is_train=True)
+                executor.backward()
+            counted.append({"allocations": watch.allocations, **dict(watch.calls)})
+        return [backend.get(array).copy() for array in (*executor.outputs, *grads.values())]
+
+    replayed, eager = in_both_ways(monkeypatch, run)
+    for array, expected in zip(replayed, eager, strict=True):
+        np.testing.assert_array_equal(array, expected)
+    # Dropout's place goes ahead of the graph that draws.
+    assert counted[2] == {"allocations": 0, "graphLaunch": 2, "launch": 1}
+
+
 @pytest.mark.parametrize("req", ["write", "add"])
 @pytest.mark.parametrize("model", [lenet, residual, recurrent])
 def test_a_network_has_the_eager_numbers_in_both_modes(

@@ -76,7 +76,7 @@ op.set_attr("TRandom", True)
 backward = register_backward("_backward_RNN", RNNOperatorParams, outputs=_INPUTS)
 
 
-def _sizes(p: RNNOperatorParams, data: tuple[int, ...]) -> Sizes:
+def sizes_of(p: RNNOperatorParams, data: tuple[int, ...]) -> Sizes:
     directions = 2 if p.bidirectional else 1
     outputs = p.projection_size or p.state_size
     time, batch, inputs = data
@@ -97,7 +97,7 @@ def _check(p: RNNOperatorParams) -> None:
 @op.infer_shape
 def _(p: RNNOperatorParams, ins: ShapeList, outs: ShapeList) -> None:
     _check(p)
-    sizes = _sizes(p, (-1, -1, -1))
+    sizes = sizes_of(p, (-1, -1, -1))
     count = sizes.layers * sizes.directions
     data = ins.rank(0, 3) or (-1, -1, -1)
     out = outs.merge(0, (data[0], data[1], sizes.directions * sizes.outputs)) or ()
@@ -118,14 +118,14 @@ def _(p: RNNOperatorParams, ins: ShapeList, outs: ShapeList) -> None:
     if p.use_sequence_length:
         ins.merge(len(ins) - 1, (batch,))
     if inputs >= 0:
-        ins.merge(1, (_sizes(p, (0, 0, inputs)).parameters,))
-    reserve = reserve_size(_sizes(p, data)) if known(data) else -1
+        ins.merge(1, (sizes_of(p, (0, 0, inputs)).parameters,))
+    reserve = reserve_size(sizes_of(p, data)) if known(data) else -1
     outs.merge(len(outs) - 1, (reserve,))
 
 
 def _inputs_of(p: RNNOperatorParams, parameters: int) -> int:
     """data's last dimension, from the length of the parameters."""
-    rest, per_input = _sizes(p, (0, 0, 0)).parameters, (2 if p.bidirectional else 1) * GATES[p.mode] * p.state_size
+    rest, per_input = sizes_of(p, (0, 0, 0)).parameters, (2 if p.bidirectional else 1) * GATES[p.mode] * p.state_size
     if parameters < rest or (parameters - rest) % per_input:
         message = f"expected {rest} elements and a multiple of {per_input}, got {parameters}"
         raise ShapeError(message, side="input", index=1)
@@ -162,7 +162,7 @@ class _RNNCall:
         rest = iter(inputs)
         data, packed, state = next(rest), next(rest), next(rest)
         self.dtype = accumulation_type(data.dtype)
-        self.sizes = _sizes(p, data.shape)
+        self.sizes = sizes_of(p, data.shape)
         self.data = data.astype(self.dtype, copy=False)
         self.weights = weights(self.sizes, packed.astype(self.dtype, copy=False))
         self.state = state.astype(self.dtype, copy=False)
@@ -223,13 +223,13 @@ def _(p: RNNOperatorParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) ->
             if p.mode == "lstm" and outputs[2] is not None:
                 outputs[2][k] = cell
         if saved.mask is not None:
-            _draw(p, ctx, saved.mask)
+            draw_mask(p, ctx, saved.mask)
         x = call.passed(saved)
     if outputs[0] is not None:
         outputs[0][...] = x
 
 
-def _draw(p: RNNOperatorParams, ctx: OpContext, mask: Array) -> None:
+def draw_mask(p: RNNOperatorParams, ctx: OpContext, mask: Array) -> None:
     """1 / (1 - p) with probability 1 - p and 0 otherwise in training, 1 elsewhere."""
     if not ctx.is_train:
         mask[...] = 1
