@@ -23,7 +23,7 @@ from tests.cases import families
 from tests.cases.case import Case
 from tests.ops.harness import Run
 
-FAMILIES = ("softmax", "loss", "normalization", "convolution", "pooling", "rnn")
+FAMILIES = ("softmax", "loss", "normalization", "convolution", "pooling", "rnn", "index")
 COVERED = {
     "softmax",
     "softmin",
@@ -34,6 +34,9 @@ COVERED = {
     "Convolution",
     "Pooling",
     "RNN",
+    "sort",
+    "argsort",
+    "topk",
 }
 
 

@@ -26,7 +26,6 @@ ALLOCATE = {
         "_image_random_flip_left_right _image_random_flip_top_bottom _image_random_hue _image_random_lighting "
         "_image_random_saturation _image_resize"
     ),
-    "index": "argsort sort topk",
     "matrices": (
         "_backward_linalg_det _backward_linalg_gelqf _backward_linalg_potrf _backward_linalg_potri "
         "_backward_linalg_slogdet _backward_linalg_syevd _backward_linalg_trsm _linalg_det _linalg_gelqf "
@@ -71,7 +70,6 @@ REFUSED = {
         "_image_random_flip_left_right _image_random_flip_top_bottom _image_random_hue _image_random_lighting "
         "_image_random_saturation _image_resize"
     ),
-    "index": "argsort sort topk",
     "matrices": (
         "_backward_linalg_det _backward_linalg_gelqf _backward_linalg_potrf _backward_linalg_potri "
         "_backward_linalg_slogdet _backward_linalg_syevd _backward_linalg_trsm _linalg_det _linalg_gelqf "

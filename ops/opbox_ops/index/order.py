@@ -60,7 +60,7 @@ order_backward = register_backward("_backward_sort", SortParams)
 topk_backward = register_backward("_backward_topk", TopkParams)
 
 
-def _length(p: TopkParams, size: int) -> int:
+def top_length(p: TopkParams, size: int) -> int:
     if size < 0:
         return -1 if p.k < 1 else p.k
     if p.k > size:
@@ -92,10 +92,10 @@ def _(p: TopkParams, ins: ShapeList, outs: ShapeList) -> None:
         outs.merge(0, data)
         return
     if p.axis is None:
-        shape: Shape = (_length(p, size_of(data) if known(data) else -1),)
+        shape: Shape = (top_length(p, size_of(data) if known(data) else -1),)
     else:
         axis = canonical_axis(p.axis, len(data))
-        shape = (*data[:axis], _length(p, data[axis]), *data[axis + 1 :])
+        shape = (*data[:axis], top_length(p, data[axis]), *data[axis + 1 :])
     for i in range(len(outs)):
         outs.merge(i, shape)
 
@@ -190,7 +190,7 @@ def _(p: ArgsortParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Non
 def _(p: TopkParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     xp = ctx.xp
     data, axis = _row(p, inputs[0])
-    chosen = _best(xp, data, axis, _length(p, data.shape[axis]), p.is_ascend)
+    chosen = _best(xp, data, axis, top_length(p, data.shape[axis]), p.is_ascend)
     if p.ret_typ == "mask":
         mask = xp.zeros(data.shape, outputs[0].dtype)
         _set_along(xp, mask, chosen, axis, 1)
