@@ -9,7 +9,7 @@ JOBS ?= 2
 PORT ?= 8000
 PARTS := protocol ops client service
 
-.PHONY: help demo test fuzz soak schemas test-gpu-pretend test-torch kernels gpu-counts nvrtc docs clients browser test-page screenshots packages pythons lint format conformance record bench bench-peers serve schema gpu-check gpu-wheels image check-compose test-image clean
+.PHONY: help demo test fuzz soak schemas test-gpu-pretend test-torch kernels gpu-counts nvrtc cubins docs clients browser test-page screenshots packages pythons lint format conformance record bench bench-peers serve schema gpu-check gpu-wheels image check-compose test-image clean
 
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -175,6 +175,9 @@ bench: $(READY)  ## every benchmark, one after the other
 
 serve: $(VENV)/.packages  ## a server on PORT (8000)
 	$(BIN)/opbox serve --port $(PORT)
+
+cubins: $(VENV)/.nvrtc  ## kernels of our own as machine code for sm_80, sm_90 and sm_100, into build/cubins, without a GPU
+	$(BIN)/python -m opbox_ops.cuda.build build/cubins
 
 gpu-wheels:  ## the packages that an offline GPU machine lacks, into .wheels
 	$(PYTHON) -m pip download -q -d .wheels --only-binary=:all: --no-deps --python-version 3.12 --implementation cp \

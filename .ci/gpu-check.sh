@@ -8,4 +8,7 @@ fi
 "$python" .ci/metadata.py .wheels/site
 PYTHONPATH="$PWD/protocol:$PWD/client:$PWD/ops:$PWD/service:$PWD/.wheels/site${PYTHONPATH:+:$PYTHONPATH}"
 export PYTHONPATH
+if [ -d build/cubins ]; then
+  export OPBOX_CUBINS="$PWD/build/cubins"
+fi
 exec "$python" -m tests.gpu_check "$@"

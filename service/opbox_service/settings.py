@@ -46,6 +46,7 @@ ELSEWHERE = frozenset(
         "PACKED_WEIGHTS",
         "PROGRESS",
         "CUDA_GRAPHS",
+        "CUBINS",
         "ONEDNN",
         "MNIST",
         "ORACLE_PYTHON",

@@ -19,8 +19,7 @@ from pathlib import Path
 
 from opbox_ops import registry
 from opbox_ops.cuda.kernel import KERNELS
-
-from .compiler import ARCHITECTURES, CompileError, compile_for
+from opbox_ops.cuda.nvrtc import ARCHITECTURES, CompileError, compile_for
 
 __all__ = ["Figures", "main"]
 

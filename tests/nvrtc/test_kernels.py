@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from opbox_ops import registry
+from opbox_ops.cuda.cubins import OPTIONS
 from opbox_ops.cuda.kernel import KERNELS as OWN
 from opbox_ops.cuda.kernel import TYPES, KernelTemplate
+from opbox_ops.cuda.nvrtc import CompileError, compile_cuda, missing
 from opbox_ops.rtc import decorate
 from opbox_ops.rtc.options import checked_options
 from opbox_ops.rtc.translate import for_nvrtc
@@ -17,7 +19,6 @@ from tests.rtc.test_emulator import REDUCE
 from tests.rtc.test_rtc import AXPY
 from tests.rtc.texts import KERNELS, REFUSED
 
-from .compiler import CompileError, compile_cuda, missing
 from .texts import elementwise_kernels, scripts, texts_in
 
 pytestmark = [pytest.mark.nvrtc, pytest.mark.skipif(missing() is not None, reason=missing() or "")]
@@ -40,8 +41,7 @@ def test_update_operators(name: str) -> None:
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("kernel", OWN, ids=lambda kernel: kernel.name)
 def test_kernels_of_our_own(kernel: KernelTemplate, dtype: str) -> None:
-    # As CuPy compiles: with functions for the device where nothing is said.
-    assert compile_cuda(kernel.source(dtype), ("-default-device", "-ftz=true"))
+    assert compile_cuda(kernel.source(dtype), OPTIONS)
 
 
 def test_there_are_kernels_to_compile() -> None:

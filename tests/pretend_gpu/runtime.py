@@ -251,7 +251,10 @@ def _launcher() -> Any:
 def _load_data(data: bytes) -> int:
     _launcher()
     number = next_id()
-    _modules[number] = ctypes.PyDLL(bytes(data).decode())
+    try:
+        _modules[number] = ctypes.PyDLL(bytes(data).decode())
+    except (OSError, UnicodeDecodeError):
+        device.fail(device.INVALID_IMAGE)
     return number
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..accumulation import accumulation_type
 from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext
+from .cubins import prebuilt
 
 __all__ = [
     "KERNELS",
@@ -91,10 +92,20 @@ KERNELS: list[KernelTemplate] = []
 """All kernels, for the tests and for `make kernels`; a family's file adds its own."""
 
 
-@cache
 def compiled(xp: Any, kernel: KernelTemplate, dtype: str) -> Callable[..., Any]:
-    """A kernel for elements of a type, as CuPy's, called with grid, block and arguments."""
-    function: Callable[..., Any] = xp.RawKernel(kernel.source(dtype), kernel.name)
+    """A kernel for elements of a type on the current device, called with grid, block and arguments.
+
+    It was compiled beforehand, or is by CuPy when it is first called.
+    """
+    return _compiled(xp, kernel, dtype, xp.cuda.runtime.getDevice() if hasattr(xp, "cuda") else None)
+
+
+@cache
+def _compiled(xp: Any, kernel: KernelTemplate, dtype: str, device: int | None) -> Callable[..., Any]:
+    source = kernel.source(dtype)
+    function: Callable[..., Any] | None = None if device is None else prebuilt(xp, source, kernel.name)
+    if function is None:
+        function = xp.RawKernel(source, kernel.name)
     return function
 
 

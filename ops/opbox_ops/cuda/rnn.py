@@ -50,7 +50,7 @@ def _takes(p: RNNOperatorParams, call: CallSpec, inputs: tuple[ArraySpec, ...]) 
 
 
 def _common_temps(p: RNNOperatorParams, inputs: tuple[ArraySpec, ...]) -> list[Temp]:
-    """What `_Call` takes: inputs in the type that is computed in, which steps count, a layer's input."""
+    """What `_RecurrentLaunches` takes: inputs in the type that is computed in, which steps count, a layer's input."""
     sizes, wide = sizes_of(p, inputs[0].shape), accumulation_type(inputs[0].dtype)
     temps = [Temp(array.shape, wide) for array in inputs[: _arrays(p)] if array.dtype != wide]
     if p.use_sequence_length:
@@ -61,7 +61,7 @@ def _common_temps(p: RNNOperatorParams, inputs: tuple[ArraySpec, ...]) -> list[T
     return temps
 
 
-class _Call:
+class _RecurrentLaunches:
     """One call's arrays, forward or backward, and the calls that are to run before.
 
     Attributes:
@@ -175,7 +175,7 @@ def _forward_temps(p: RNNOperatorParams, call: CallSpec) -> list[Temp]:
     temps=_forward_temps,
 )
 def _(p: RNNOperatorParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
-    call = _Call(p, ctx, inputs)
+    call = _RecurrentLaunches(p, ctx, inputs)
     sizes, n = call.sizes, call.sizes.outputs
     layers = activations(sizes, next(call.temps) if outputs[-1] is None else outputs[-1])
     apart = next(call.temps) if p.mode == "gru" else None
@@ -202,7 +202,7 @@ def _(p: RNNOperatorParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) ->
     return bound(call.calls)
 
 
-def _step(call: _Call, saved: Activations, k: int, t: int, apart: Array | None) -> None:
+def _step(call: _RecurrentLaunches, saved: Activations, k: int, t: int, apart: Array | None) -> None:
     """One step of a direction: gates, which hold the products with the inputs, and state and cell."""
     number, n, part = k % call.sizes.directions, call.sizes.outputs, call.weights[k]
     gates, (before, width, column) = saved.gates[number][t], call.state_before(saved, k, t)
@@ -249,12 +249,12 @@ def _backward_temps(p: RNNOperatorParams, call: CallSpec) -> list[Temp]:
 )
 def _(p: RNNOperatorParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
     count = _heads(p)
-    call = _Call(p, ctx, inputs[count:-1])
+    call = _RecurrentLaunches(p, ctx, inputs[count:-1])
     sizes, xp = call.sizes, ctx.xp
     heads, copies = contiguous(ctx, [*inputs[:count], inputs[-1]])
     call.calls += copies
     layers = activations(sizes, heads.pop())
-    gradients = _Gradients(call, [call.widened(head) for head in heads], outputs)
+    gradients = _RecurrentGradients(call, [call.widened(head) for head in heads], outputs)
     for layer in reversed(range(sizes.layers)):
         saved = layers[layer]
         x = call.passed(layers[layer - 1]) if layer else call.data
@@ -269,14 +269,14 @@ def _(p: RNNOperatorParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) ->
     return bound(call.calls)
 
 
-class _Gradients:
+class _RecurrentGradients:
     """The gradients of a backward call while its layers are gone through from the last to the first.
 
     Attributes:
         states: of the states of the layer that is at work.
     """
 
-    def __init__(self, call: _Call, heads: list[Array], outputs: Outputs) -> None:
+    def __init__(self, call: _RecurrentLaunches, heads: list[Array], outputs: Outputs) -> None:
         self.call, self.outputs = call, outputs
         self._glast, self._gcells = heads[1], heads[2] if call.p.mode == "lstm" else None
         self._ggates = next(call.temps)

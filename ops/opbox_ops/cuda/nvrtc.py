@@ -1,4 +1,7 @@
-"""NVRTC through ctypes: the compiler alone, of the wheel nvidia-cuda-nvrtc, with the headers of nvidia-cuda-runtime."""
+"""NVRTC through ctypes: the compiler alone, of the wheel nvidia-cuda-nvrtc, with the headers of nvidia-cuda-runtime.
+
+It needs no GPU: kernels are compiled by it beforehand (`cubins`), and tried by tests. At run time CuPy compiles.
+"""
 
 from __future__ import annotations
 
@@ -18,18 +21,21 @@ class CompileError(Exception):
 
 
 @cache
-def _folder() -> Path | None:
+def _packages() -> list[Path]:
+    """The folders of NVIDIA's wheels: one with everything for CUDA 13, one a library for CUDA 12."""
     spec = importlib.util.find_spec("nvidia")
-    for place in spec.submodule_search_locations or () if spec is not None else ():
-        for folder in Path(place).iterdir():
-            if list(folder.glob("lib/libnvrtc.so*")):
-                return folder
-    return None
+    places = spec.submodule_search_locations or () if spec is not None else ()
+    return [folder for place in places for folder in Path(place).iterdir()]
+
+
+@cache
+def _folder() -> Path | None:
+    return next((folder for folder in _packages() if list(folder.glob("lib/libnvrtc.so*"))), None)
 
 
 def missing() -> str | None:
     """Why kernels cannot be compiled here; None where they can."""
-    return None if _folder() is not None else "NVRTC is not installed: make nvrtc"
+    return None if _folder() is not None else "NVRTC is not installed (nvidia-cuda-nvrtc, nvidia-cuda-runtime)"
 
 
 @cache
@@ -59,8 +65,8 @@ def compile_for(architecture: str, source: str, options: tuple[str, ...] = ()) -
         CompileError: the compiler's log.
     """
     nvrtc, program, size = _library(), ctypes.c_void_p(), ctypes.c_size_t()
-    folder = _folder()
-    flag_texts = [f"--gpu-architecture={architecture}", f"-I{folder}/include", *options]
+    includes = [f"-I{folder}/include" for folder in _packages() if (folder / "include").is_dir()]
+    flag_texts = [f"--gpu-architecture={architecture}", *includes, *options]
     flags = (ctypes.c_char_p * len(flag_texts))(*(flag.encode() for flag in flag_texts))
     _check(nvrtc.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"kernel.cu", 0, None, None))
     try:
