@@ -18,6 +18,7 @@ from opbox_protocol.errors import ShapeError
 from ..accumulation import accumulation_type
 from ..cache import CACHE_BYTES, INDEX_PIECE
 from ..compute import Array, Arrays, ArraySpec, Temp
+from ..cuda.rows import add_in_order
 from ..infer import size_of
 from .counting import count_up
 
@@ -120,8 +121,8 @@ def add_rows(xp: Any, where: Array, rows: Array, total: Array, temps: Arrays, *,
     """Add each of `rows` (n, width) to the row of `total` (size, width) that `where` (n,) names; rows may recur.
 
     On the CPU few and narrow rows are added number by number (`add.at` is fast where positions and values have one
-    dimension), wide rows row by row, and the others by a sparse product. benchmarks/rows_and_steps.py compares it with
-    `add.at` on rows.
+    dimension), wide rows row by row, and the others by a sparse product. On a GPU rows of one position are added in
+    their order as far as `cuda.rows` takes them. benchmarks/rows_and_steps.py compares it with `add.at` on rows.
 
     Args:
         temps: what `add_rows_temps` asked for.
@@ -140,7 +141,8 @@ def add_rows(xp: Any, where: Array, rows: Array, total: Array, temps: Arrays, *,
         xp.copyto(values.reshape(rows.shape), rows, casting="unsafe")
         rows = values.reshape(rows.shape)
     if xp is not np:
-        xp.add.at(target, where, rows)
+        if not add_in_order(xp, where, rows, target):
+            xp.add.at(target, where, rows)
     elif products:
         _add_products(where, rows, target, fresh=fresh)
     elif _one_by_one(*rows.shape):
