@@ -8,6 +8,7 @@ import sys
 from typing import Any, TextIO
 
 import structlog
+from structlog.tracebacks import ExceptionDictTransformer
 
 from .settings import Settings
 
@@ -37,7 +38,8 @@ def configure(settings: Settings) -> None:
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
-        structlog.processors.dict_tracebacks,
+        # Values of variables would take long to write out, in the API process's loop too, and may be secrets.
+        structlog.processors.ExceptionRenderer(ExceptionDictTransformer(show_locals=False)),
     ]
     structlog.configure(
         processors=[*shared, structlog.processors.JSONRenderer()],

@@ -137,6 +137,17 @@ def test_clients_that_vanish(start: Callable[..., Live], isolation: str) -> None
     wait_until(lambda: server.metric("opbox_buffer_bytes") == 0)
     assert works(server)
     assert descriptors(server) <= before + 16
+    session = server.session()
+    zeros = {"do": "zeros", "ids": [1], "shape": [64, 1 << 20], "dtype": "int8"}
+    assert session.run(zeros).status == 200
+    fetch = b'{"commands":[{"do":"fetch","id":1,"as":"x"}]}'
+    head = [f"POST {session.path}/commands HTTP/1.1", *lines[1:3], "Accept: application/octet-stream"]
+    for _ in range(6):  # in mid-download of what no socket holds
+        with connection(server) as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+            sock.sendall("\r\n".join([*head, f"Content-Length: {len(fetch)}", "", ""]).encode() + fetch)
+            assert sock.recv(1000)
+    session.delete()
     for number in range(6):
         for path, further in (("/v1/events", ""), ("/openapi.json", "Accept-Encoding: gzip\r\n")):
             with connection(server) as sock:

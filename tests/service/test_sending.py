@@ -33,7 +33,9 @@ class Connection:
         self.aborted = True
 
     def set_write_buffer_limits(self, high: int | None = None) -> None:
-        """It lets nothing wait."""
+        """It lets nothing wait; a transport of uvloop's that is closed has no limits to set."""
+        if self.is_closing():
+            raise RuntimeError("unable to perform operation on a closed transport")
 
 
 async def answer_to(connection: Connection) -> int:

@@ -186,6 +186,8 @@ async def _send_whole(body: memoryview, send: Send, stall_s: float) -> None:
             await send({"type": "http.response.body", "body": bytes(piece), "more_body": True})
         return
     loop = asyncio.get_running_loop()
+    if transport.is_closing():
+        raise Disconnected
     transport.set_write_buffer_limits(0)  # what cannot be written at once is waited for by whatever is sent next
     stalled = loop.call_later(stall_s, transport.abort)
     sent = 0
@@ -205,7 +207,8 @@ async def _send_whole(body: memoryview, send: Send, stall_s: float) -> None:
                 await asyncio.sleep(0)
     finally:
         stalled.cancel()
-        transport.set_write_buffer_limits()
+        if not transport.is_closing():  # one that is closed has none to set, and says so by an exception
+            transport.set_write_buffer_limits()
 
 
 def _with_request_id(body: memoryview | bytes, request_id: str) -> bytes:
