@@ -13,12 +13,13 @@ Gradients are zero, as in MXNet.
 
 from __future__ import annotations
 
-from ..compute import Arrays, OpContext, Outputs
+from ..compute import Arrays, CallSpec, OpContext, Outputs, Temp
 from ..gradient import grad_zero
-from ..infer import ShapeList, all_same_float
+from ..index.positions import checked, take_rows
+from ..infer import ShapeList, all_same_float, size_of
 from ..params import Field, Float, NoParams, Params
 from ..registry import register
-from .geometry import BoxFormat, planes, to_center
+from .geometry import BoxFormat, write_center
 
 
 class BoxDecodeParams(Params):
@@ -64,24 +65,44 @@ def _(p: NoParams, ins: ShapeList, outs: ShapeList) -> None:
     ins.merge(5, (4,))
 
 
-@encode.compute(allocates="coordinates as planes")
+def _encode_temps(p: NoParams, call: CallSpec) -> list[Temp]:
+    """Which anchors are sampled, their rows of refs and these rows, and four numbers of an axis."""
+    count, dtype = size_of(call.inputs[0].shape), call.inputs[0].dtype
+    return [Temp((count,), "bool"), Temp((count,), "int64"), Temp((count, 4), dtype), Temp((4, count), dtype)]
+
+
+@encode.compute(temps=_encode_temps)
 def _(p: NoParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     samples, matches, anchors, refs, means, stds = inputs
-    targets, masks = outputs
-    xp = ctx.xp
-    sampled = (samples > 0.5)[..., None]
+    (targets, masks), (sampled, rows, boxes, (middle, extent, offset, size)) = outputs, ctx.temp
+    xp, (batch, count) = ctx.xp, samples.shape
+    xp.greater(samples.reshape(-1), 0.5, out=sampled)
     if masks is not None:
-        masks[...] = sampled
+        masks[...] = sampled.reshape(batch, count, 1)
     if targets is None or not targets.size:
         return
+    targets[...] = 0
     if not refs.shape[1]:
-        targets[...] = 0
         return
-    rows = xp.where(sampled, matches[..., None], 0).astype(xp.int64)
-    ax, ay, aw, ah = to_center(planes(anchors))
-    rx, ry, rw, rh = to_center(planes(xp.take_along_axis(refs, rows, axis=1)))
-    for i, offset in enumerate(((rx - ax) / aw, (ry - ay) / ah, xp.log(rw / aw), xp.log(rh / ah))):
-        targets[..., i] = xp.where(sampled[..., 0], (offset - means[i]) / stds[i], 0)
+    rows.fill(0)
+    xp.copyto(rows, matches.reshape(-1), where=sampled, casting="unsafe")
+    checked(xp, rows, -refs.shape[1], refs.shape[1], "matches")
+    xp.remainder(rows, refs.shape[1], out=rows)
+    for image, part in enumerate(rows.reshape(batch, count)):
+        part += image * refs.shape[1]
+    take_rows(xp, refs.reshape(-1, 4), rows, boxes)
+    anchors, targets = anchors.reshape(-1, 4), targets.reshape(-1, 4)
+    for axis in (0, 1):
+        write_center(xp, boxes[:, axis], boxes[:, axis + 2], offset, size)
+        write_center(xp, anchors[:, axis], anchors[:, axis + 2], middle, extent)
+        offset -= middle
+        offset /= extent
+        size /= extent
+        xp.log(size, out=size)
+        for i, target in ((axis, offset), (axis + 2, size)):
+            target -= means[i]
+            target /= stds[i]
+            xp.copyto(targets[:, i], target, where=sampled)
 
 
 @decode.infer_shape
@@ -92,20 +113,31 @@ def _(p: BoxDecodeParams, ins: ShapeList, outs: ShapeList) -> None:
     ins.merge(0, outs.merge(0, (-1, anchors[1], 4)))
 
 
-@decode.compute(allocates="coordinates as planes")
+def _decode_temps(p: BoxDecodeParams, call: CallSpec) -> list[Temp]:
+    """Middles and extents of the anchors along an axis, and of the boxes."""
+    (data, anchors), dtype = call.inputs, call.outputs[0].dtype
+    return [Temp((2, *anchors.shape[:2]), dtype), Temp((2, *data.shape[:2]), dtype)]
+
+
+@decode.compute(temps=_decode_temps)
 def _(p: BoxDecodeParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    data, anchors = inputs
-    (out,) = outputs
+    (data, anchors), (out,) = inputs, outputs
     if out is None:
         return
-    xp = ctx.xp
-    box = planes(anchors)
-    center = to_center(box) if p.format == "corner" else box
+    xp, (sides, (middle, scale)) = ctx.xp, ctx.temp
     for axis, (shift, stretch) in enumerate(((p.std0, p.std2), (p.std1, p.std3))):
-        middle = data[..., axis] * shift * center[axis + 2] + center[axis]
-        scale = data[..., axis + 2] * stretch
+        center, extent = anchors[..., axis], anchors[..., axis + 2]
+        if p.format == "corner":
+            write_center(xp, center, extent, *sides)
+            center, extent = sides
+        xp.multiply(data[..., axis], shift, out=middle)
+        middle *= extent
+        middle += center
+        xp.multiply(data[..., axis + 2], stretch, out=scale)
         if p.clip > 0:
             xp.minimum(scale, p.clip, out=scale)
-        half = xp.exp(scale, out=scale) * center[axis + 2] / 2
-        out[..., axis] = middle - half
-        out[..., axis + 2] = middle + half
+        xp.exp(scale, out=scale)
+        scale *= extent
+        scale /= 2
+        xp.subtract(middle, scale, out=out[..., axis])
+        xp.add(middle, scale, out=out[..., axis + 2])

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from opbox_protocol.errors import ShapeError
 
-from ..compute import Arrays, OpContext, Outputs
+from ..cache import elements
+from ..compute import Arrays, CallSpec, OpContext, Outputs, Temp
 from ..gradient import grad_zero
-from ..infer import ShapeList, all_same_float, show_shape
+from ..infer import ShapeList, all_same_float, show_shape, size_of
 from ..params import Field, Params
 from ..registry import register
-from .geometry import BoxFormat, areas, overlap, planes, to_corner
+from .geometry import BoxFormat, write_corners, write_overlap
 
 
 class BoxIouParams(Params):
@@ -44,16 +45,34 @@ def _(p: BoxIouParams, ins: ShapeList, outs: ShapeList) -> None:
         ins.merge(1, (*out[len(out) - len(rhs) + 1 :], 4))
 
 
-@op.compute(allocates="coordinates as planes")
+def _tile(call: CallSpec) -> tuple[int, int, int]:
+    """Boxes of lhs and of rhs, and those of lhs whose pairs are worked out together."""
+    left, right = (size_of(boxes.shape[:-1]) for boxes in call.inputs)
+    return left, right, min(left, max(1, elements(4 * call.outputs[0].dtype.itemsize) // max(right, 1)))
+
+
+def _temps(p: BoxIouParams, call: CallSpec) -> list[Temp]:
+    """Planes of both sides; heights, unions and which boxes are apart, for a tile of pairs."""
+    (left, right, tile), dtype = _tile(call), call.outputs[0].dtype
+    pairs = (tile, right)
+    return [
+        Temp((6, left), dtype),
+        Temp((6, right), dtype),
+        Temp(pairs, dtype),
+        Temp(pairs, dtype),
+        Temp(pairs, "bool"),
+    ]
+
+
+@op.compute(temps=_temps)
 def _(p: BoxIouParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    (out,) = outputs
-    if out is None:
+    if outputs[0] is None:
         return
-    xp = ctx.xp
-    sides = []
-    for boxes in inputs:
-        box = planes(boxes.reshape(-1, 4))
-        box = to_corner(box) if p.format == "center" else box
-        sides.append([*box, areas(xp, box)])
-    pairs = overlap(xp, [plane[:, None] for plane in sides[0]], [plane[None] for plane in sides[1]])
-    out[...] = pairs.reshape(out.shape)
+    xp, (one, other, *scratch), (left, right, step) = ctx.xp, ctx.temp, _tile(ctx.call)
+    for boxes, side in zip(inputs, (one, other), strict=True):
+        write_corners(xp, boxes.reshape(-1, 4), p.format, side)
+    pairs = outputs[0].reshape(left, right)
+    for start in range(0, left, max(step, 1)):
+        out = pairs[start : start + step]
+        rows = one[:5, start : start + step, None]
+        write_overlap(xp, rows, other[:5, None], out, *(array[: len(out)] for array in scratch))

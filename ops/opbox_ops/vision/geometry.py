@@ -8,9 +8,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
+import numpy as np
+
 from ..compute import Array
 
-__all__ = ["BoxFormat", "areas", "overlap", "planes", "to_center", "to_corner"]
+__all__ = [
+    "BoxFormat",
+    "areas",
+    "overlap",
+    "planes",
+    "to_center",
+    "to_corner",
+    "write_center",
+    "write_corners",
+    "write_overlap",
+]
 
 BoxFormat = Literal["center", "corner"]
 
@@ -44,17 +56,58 @@ def overlap(xp: Any, a: Sequence[Array], b: Sequence[Array], margin: int = 0) ->
 
     Boxes that do not meet overlap by 0, whatever their areas.
     """
-    width = xp.minimum(a[2], b[2])
-    width -= xp.maximum(a[0], b[0])
-    height = xp.minimum(a[3], b[3])
-    height -= xp.maximum(a[1], b[1])
+    shape = np.broadcast_shapes(a[0].shape, b[0].shape)
+    out, height, union = (xp.empty(shape, a[0].dtype) for _ in range(3))
+    write_overlap(xp, a, b, out, height, union, xp.empty(shape, bool), margin)
+    return out
+
+
+def write_overlap(
+    xp: Any,
+    a: Sequence[Array],
+    b: Sequence[Array],
+    out: Array,
+    height: Array,
+    union: Array,
+    apart: Array,
+    margin: int = 0,
+) -> None:
+    """`overlap` into `out`; height, union and apart (bool) are scratch of its shape."""
+    xp.minimum(a[2], b[2], out=out)
+    out -= xp.maximum(a[0], b[0], out=union)
+    xp.minimum(a[3], b[3], out=height)
+    height -= xp.maximum(a[1], b[1], out=union)
     if margin:
-        width += margin
+        out += margin
         height += margin
-    xp.maximum(width, 0, out=width)
+    xp.maximum(out, 0, out=out)
     xp.maximum(height, 0, out=height)
-    width *= height
-    union = a[4] + b[4]
-    union -= width
-    width /= xp.where(width > 0, union, 1)
-    return width
+    out *= height
+    xp.add(a[4], b[4], out=union)
+    union -= out
+    xp.less_equal(out, 0, out=apart)
+    xp.copyto(union, 1, where=apart)
+    out /= union
+
+
+def write_corners(xp: Any, boxes: Array, box_format: str, out: Array) -> None:
+    """Write the planes left, top, right, bottom and area of boxes (n, 4) to the first five of `out` (6, n)."""
+    left, top, right, bottom, area, spare = out
+    if box_format == "corner":
+        out[:4] = boxes.T
+    else:
+        for axis in (0, 1):
+            xp.divide(boxes[:, axis + 2], 2, out=spare)
+            xp.subtract(boxes[:, axis], spare, out=out[axis])
+            xp.add(boxes[:, axis], spare, out=out[axis + 2])
+    for first, last, extent in ((left, right, area), (top, bottom, spare)):
+        xp.subtract(last, first, out=extent)
+        xp.maximum(extent, 0, out=extent)
+    area *= spare
+
+
+def write_center(xp: Any, first: Array, last: Array, middle: Array, extent: Array) -> None:
+    """Write middle and extent of boxes along an axis, from where they begin and end."""
+    xp.add(first, last, out=middle)
+    middle /= 2
+    xp.subtract(last, first, out=extent)

@@ -16,8 +16,9 @@ import math
 
 from opbox_protocol.errors import ParamError, ShapeError
 
-from ..compute import Arrays, OpContext, Outputs
+from ..compute import Arrays, CallSpec, OpContext, Outputs, Temp
 from ..gradient import grad_zero
+from ..index.counting import count_up
 from ..infer import ShapeList, all_same_float, show_shape
 from ..params import Bool, Field, FloatTuple, Params
 from ..registry import register
@@ -68,7 +69,14 @@ def _(p: MultiBoxPriorParams, ins: ShapeList, outs: ShapeList) -> None:
     outs.merge(0, (1, count, 4))
 
 
-@op.compute(allocates="the positions' coordinates")
+def _temps(p: MultiBoxPriorParams, call: CallSpec) -> list[Temp]:
+    """Along x and y: the positions, half the sizes of a position's boxes, and the boxes' edges."""
+    boxes = len(p.sizes) + len(p.ratios) - 1
+    sides = reversed(call.inputs[0].shape[2:4])
+    return [Temp(shape, "float64") for side in sides for shape in ((side, 1), (1, boxes), (side, boxes))]
+
+
+@op.compute(temps=_temps)
 def _(p: MultiBoxPriorParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     (out,) = outputs
     if out is None or not out.size:
@@ -77,11 +85,19 @@ def _(p: MultiBoxPriorParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) 
     step_y, step_x = p.steps if min(p.steps) > 0 else (1 / height, 1 / width)
     shapes = [(size, p.ratios[0]) for size in p.sizes] + [(p.sizes[0], ratio) for ratio in p.ratios[1:]]
     boxes = out.reshape(height, width, len(shapes), 4)
-    x = ((xp.arange(width) + p.offsets[1]) * step_x)[None, :, None]
-    y = ((xp.arange(height) + p.offsets[0]) * step_y)[:, None, None]
-    half_width = xp.asarray([size * height / width * math.sqrt(ratio) / 2 for size, ratio in shapes])
-    half_height = xp.asarray([size / math.sqrt(ratio) / 2 for size, ratio in shapes])
-    for i, corner in enumerate((x - half_width, y - half_height, x + half_width, y + half_height)):
-        boxes[..., i] = corner
+    along_x, along_y = ctx.temp[:3], ctx.temp[3:]
+    for k, (size, ratio) in enumerate(shapes):
+        along_x[1][0, k] = size * height / width * math.sqrt(ratio) / 2
+        along_y[1][0, k] = size / math.sqrt(ratio) / 2
+    for axis, (position, half, edge), offset, step in (
+        (0, along_x, p.offsets[1], step_x),
+        (1, along_y, p.offsets[0], step_y),
+    ):
+        count_up(xp, position[:, 0])
+        position += offset
+        position *= step
+        for corner, write in ((axis, xp.subtract), (axis + 2, xp.add)):
+            write(position, half, out=edge)
+            boxes[..., corner] = edge[:, None] if axis else edge[None]
     if p.clip:
         xp.clip(out, 0, 1, out=out)
