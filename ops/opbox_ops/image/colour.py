@@ -17,18 +17,18 @@ uint8 is cut off at 0 and 255, other whole numbers lose their fraction. gdata = 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from opbox_protocol.errors import ParamError
 
-from ..compute import Array, Arrays, OpContext, Outputs
-from ..infer import ShapeList
+from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
+from ..infer import ShapeList, size_of
 from ..params import Field, Float, FloatTuple, Params
 from ..registry import Op, register
-from .hue import turned
+from .hue import turn_hue, turn_temps
 from .layout import colour_image, hand_on
 
 GRAY = (0.299, 0.587, 0.114)
@@ -60,28 +60,39 @@ class LightingParams(Params):
     alpha: FloatTuple = Field(description="The three amounts.")
 
 
-Change = Callable[[Any, Array, float], Array]
-"""`(xp, image in float, a)` to the changed image."""
+Change = Callable[[Any, Array, float, Arrays], None]
+"""`(xp, image, a, temps)` changes an image of floats in place; temps are those of `turn_hue`."""
 
 
-def _gray(xp: Any, image: Array) -> Array:
-    return image if image.shape[-1] == 1 else image @ xp.asarray(GRAY, dtype=image.dtype)
+def _brightness(xp: Any, image: Array, a: float, temps: Arrays) -> None:
+    image *= a
 
 
-def _brightness(xp: Any, image: Array, a: float) -> Array:
-    return image * a
+def _contrast(xp: Any, image: Array, a: float, temps: Arrays) -> None:
+    channels = image.shape[-1]
+    means = [image[..., k].mean() for k in range(channels)]
+    gray = means[0] if channels == 1 else sum(weight * mean for weight, mean in zip(GRAY, means, strict=True))
+    image *= a
+    image += (1 - a) * gray
 
 
-def _contrast(xp: Any, image: Array, a: float) -> Array:
-    return image * a + (1 - a) * _gray(xp, image).mean()
+def _saturation(xp: Any, image: Array, a: float, temps: Arrays) -> None:
+    if image.shape[-1] == 1:
+        return
+    pixels, blue = image.reshape(-1, 3), temps[0][0]
+    step = len(blue)
+    for start in range(0, len(pixels), step):
+        piece = pixels[start : start + step]
+        added = blue[: len(piece)]
+        xp.multiply(piece[:, 2], (1 - a) * GRAY[2], out=added)
+        piece *= a
+        for k in range(3):
+            piece[:, k] += added
 
 
-def _saturation(xp: Any, image: Array, a: float) -> Array:
-    return image if image.shape[-1] == 1 else image * a + image[..., 2:] * ((1 - a) * GRAY[2])
-
-
-def _hue(xp: Any, image: Array, a: float) -> Array:
-    return image if image.shape[-1] == 1 else turned(xp, image, 360 * a)
+def _hue(xp: Any, image: Array, a: float, temps: Arrays) -> None:
+    if image.shape[-1] == 3:
+        turn_hue(xp, image.reshape(-1, 3), 360 * a, temps)
 
 
 CHANGES: dict[str, Change] = {
@@ -92,62 +103,86 @@ CHANGES: dict[str, Change] = {
 }
 
 
-def _lit(xp: Any, image: Array, alpha: Array) -> Array:
-    return image if image.shape[-1] == 1 else image + xp.asarray(LIGHT, dtype=image.dtype) @ alpha.astype(image.dtype)
+def _light(xp: Any, image: Array, alpha: Sequence[float]) -> None:
+    if image.shape[-1] == 1:
+        return
+    number = image.dtype.type
+    for k, row in enumerate(LIGHT):
+        image[..., k] += sum(number(part) * number(amount) for part, amount in zip(row, alpha, strict=True))
+
+
+def _works_in(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The type that colours are changed in."""
+    return dtype if dtype.kind == "f" and dtype.itemsize >= 4 else np.dtype("float32")
+
+
+def _temps(p: Params, call: CallSpec) -> list[Temp]:
+    """The numbers that are drawn; the image in the type that it is changed in, unless it is out's; what hue needs."""
+    out = call.outputs[0]
+    work = _works_in(out.dtype)
+    image = Temp(out.shape if work != out.dtype else (0, 0, 0), work)
+    return [Temp((8,), "float64"), image, *turn_temps(size_of(out.shape[:2]), work, call.device)]
 
 
 def _write(xp: Any, out: Array, image: Array) -> None:
-    out[...] = xp.clip(image, 0, 255) if out.dtype == np.uint8 else image
-
-
-def _float(image: Array) -> Array:
-    return image if image.dtype.kind == "f" and image.dtype.itemsize >= 4 else image.astype(np.float32)
+    if out.dtype == np.uint8:
+        image = xp.minimum(xp.maximum(image, 0, out=image), 255, out=image)
+    if out is not image:
+        xp.copyto(out, image, casting="unsafe")
 
 
 def _drawn(ctx: OpContext, low: float, high: float) -> float:
-    return low + (high - low) * float(ctx.random.generator.random(size=1)[0])
+    number = ctx.temp[0][:1]
+    ctx.random.uniform(number)
+    return low + (high - low) * float(number[0])
 
 
-def _declare(name: str, params: type[Params], doc: str, change: Callable[..., Array]) -> Op:
-    """An operator whose `change(p, ctx, image)` gives the image."""
+def _declare(name: str, params: type[Params], doc: str, change: Callable[[Any, OpContext, Array], None]) -> Op:
+    """An operator whose `change(p, ctx, image)` changes the image in place."""
     op = register(f"_image_{name}", params, doc=doc)
     op.infer_shape(colour_image)
     op.set_attr("FGradient", hand_on)
     op.set_attr("TRandom", "random" in name)
 
-    @op.compute(allocates="the image in float while its colours change")
+    @op.compute(temps=_temps)
     def _(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
         (data,), (out,) = inputs, outputs
         if out is not None and out.size:
-            _write(ctx.xp, out, change(p, ctx, _float(data)))
+            image = ctx.temp[1] if ctx.temp[1].size else out
+            image[...] = data
+            change(p, ctx, image)
+            _write(ctx.xp, out, image)
 
     return op
 
 
-def _by_factor(change: Change) -> Callable[..., Array]:
-    return lambda p, ctx, image: change(ctx.xp, image, _drawn(ctx, p.min_factor, p.max_factor))
+def _by_factor(change: Change) -> Callable[[Any, OpContext, Array], None]:
+    return lambda p, ctx, image: change(ctx.xp, image, _drawn(ctx, p.min_factor, p.max_factor), ctx.temp[2:])
 
 
 for _name, _change in CHANGES.items():
     _declare(f"random_{_name}", RangeParams, f"An image whose {_name} is changed at random.", _by_factor(_change))
 
 
-def _jitter(p: JitterParams, ctx: OpContext, image: Array) -> Array:
-    places, amounts = ctx.random.generator.random(size=(2, 4)).tolist()
-    for _, name, amount in sorted(zip(places, CHANGES, amounts, strict=True)):
+def _jitter(p: JitterParams, ctx: OpContext, image: Array) -> None:
+    numbers = ctx.temp[0]
+    ctx.random.uniform(numbers)
+    drawn = numbers.tolist()
+    for _, name, amount in sorted(zip(drawn[:4], CHANGES, drawn[4:], strict=True)):
         width = getattr(p, name)
         if width > 0:
             middle = 0.0 if name == "hue" else 1.0
-            image = CHANGES[name](ctx.xp, image, middle - width + 2 * width * amount)
-    return image
+            CHANGES[name](ctx.xp, image, middle - width + 2 * width * amount, ctx.temp[2:])
 
 
-def _random_lighting(p: RandomLightingParams, ctx: OpContext, image: Array) -> Array:
-    return _lit(ctx.xp, image, ctx.random.generator.standard_normal(size=3) * p.alpha_std)
+def _random_lighting(p: RandomLightingParams, ctx: OpContext, image: Array) -> None:
+    alpha = ctx.temp[0][:3]
+    ctx.random.normal(alpha)
+    _light(ctx.xp, image, [number * p.alpha_std for number in alpha.tolist()])
 
 
-def _lighting(p: LightingParams, ctx: OpContext, image: Array) -> Array:
-    return _lit(ctx.xp, image, ctx.xp.asarray(p.alpha[:3]))
+def _lighting(p: LightingParams, ctx: OpContext, image: Array) -> None:
+    _light(ctx.xp, image, p.alpha[:3])
 
 
 _declare("random_color_jitter", JitterParams, "An image whose colours are changed at random.", _jitter)

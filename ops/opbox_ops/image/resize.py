@@ -10,17 +10,19 @@ is weighted in steps of 1/2048 and rounded. There is no gradient, as in MXNet.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from opbox_protocol.errors import DTypeError, ParamError, ShapeError
 
-from ..compute import Array, Arrays, OpContext, Outputs
+from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
+from ..index.positions import take_rows
 from ..infer import ShapeList, TypeList, show_shape
 from ..params import Bool, Field, Int, Params, Shape
 from ..registry import register
-from .kernels import AREA, CUBIC, LINEAR, NEAREST, AxisWeights, weights_of
+from .kernels import AREA, CUBIC, LINEAR, NEAREST, weights_of
 from .layout import image_or_batch
 
 STEPS = 2048
@@ -77,53 +79,123 @@ def _(p: ResizeParams, ins: TypeList, outs: TypeList) -> None:
         raise DTypeError(message, side="input", index=0)
 
 
-@op.compute(allocates="the rows that were resized before the columns")
+def _kind(p: ResizeParams, old: tuple[int, ...], new: tuple[int, ...]) -> int:
+    """The interpolation that OpenCV takes from height and width `old` to `new`."""
+    kind = p.interp
+    if kind == LINEAR and old == (2 * new[0], 2 * new[1]):
+        kind = AREA
+    return -AREA if kind == AREA and not (old[0] >= new[0] and old[1] >= new[1]) else kind
+
+
+def _works_in(kind: int, dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The type that pixels are weighted in: whole numbers for those of uint8, but for areas."""
+    if kind == NEAREST:
+        return dtype
+    if dtype == np.uint8 and kind != AREA:
+        return np.dtype("int32")
+    return dtype if dtype.itemsize >= 4 else np.dtype("float32")
+
+
+def _temps(p: ResizeParams, call: CallSpec) -> list[Temp]:
+    """For one image: it in the type that it is weighted in; its rows resized, a tap of them; the result, a tap of it;
+    the result in double precision, for cubic weights of uint8."""
+    data, out = call.inputs[0], call.outputs[0]
+    (height, width, channels), (rows, columns) = data.shape[-3:], out.shape[-3:-1]
+    kind = _kind(p, (height, width), (rows, columns))
+    work = _works_in(kind, out.dtype)
+    weighted, whole = kind != NEAREST, work.kind == "i" and out.dtype == np.uint8
+    wide, image = (height, columns, channels), (rows, columns, channels)
+    nothing = (0, 0, 0)
+    return [
+        Temp((height, width, channels) if work != data.dtype else nothing, work),
+        Temp(wide, work),
+        Temp(wide if weighted else nothing, work),
+        Temp(image if weighted else nothing, work),
+        Temp(image if weighted else nothing, work),
+        Temp(image if whole and kind == CUBIC else nothing, "float64"),
+    ]
+
+
+@op.compute(temps=_temps)
 def _(p: ResizeParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     (data,), (out,) = inputs, outputs
     if out is None or not out.size:
         return
-    kind = p.interp
-    height, width = data.shape[-3:-1]
-    if kind == LINEAR and (height, width) == (2 * out.shape[-3], 2 * out.shape[-2]):
-        kind = AREA
-    if kind == AREA and not (height >= out.shape[-3] and width >= out.shape[-2]):
-        kind = -AREA
-    down, across = weights_of(kind, height, out.shape[-3]), weights_of(kind, width, out.shape[-2], across=True)
-    xp = ctx.xp
+    old, new = data.shape[-3:-1], out.shape[-3:-1]
+    kind, whole = _kind(p, old, new), ctx.temp[1].dtype != out.dtype and ctx.temp[1].dtype.kind == "i"
+    down, across = (
+        taps_of(kind, old[k], new[k], bool(k), "whole" if whole else ctx.temp[1].dtype.name) for k in (0, 1)
+    )
+    # Four pixels at a time are rounded up at a half, other areas to the even number.
+    quarters = old == (2 * new[0], 2 * new[1]) and out.shape[-1] in (1, 3, 4)
+    for image, target in zip(data.reshape(-1, *data.shape[-3:]), out.reshape(-1, *out.shape[-3:]), strict=True):
+        _resize(ctx.xp, image, target, kind, (down, across), quarters, ctx.temp)
+
+
+def _resize(
+    xp: Any, image: Array, out: Array, kind: int, taps: tuple[Taps, Taps], quarters: bool, temps: Arrays
+) -> None:
+    """One image."""
+    (down, across), (exact, wide, wide_tap, result, tap, double) = taps, temps
     if kind == NEAREST:
-        out[...] = data[..., xp.asarray(down.at[0]), :, :][..., xp.asarray(across.at[0]), :]
-    elif out.dtype == np.uint8 and kind != AREA:
-        wide = _weigh(xp, data.astype(np.int32), across, -2, whole=True)
-        _write_whole(xp, out, wide, down, kind)
+        take_rows(xp, image, _there(xp, across[0][0]), wide, axis=1)
+        take_rows(xp, wide, _there(xp, down[0][0]), out, axis=0)
+        return
+    if exact.size:
+        exact[...] = image
+        image = exact
+    _weigh(xp, image, across, 1, wide, wide_tap)
+    if wide.dtype.kind == "i" and kind in (LINEAR, -AREA):
+        # As OpenCV, which rounds each kind its own way.
+        result.fill(2)
+        wide >>= 4
+        for at, factor in down:
+            take_rows(xp, wide, _there(xp, at), tap)
+            tap *= _there(xp, factor)
+            tap >>= 16
+            result += tap
+        result >>= 2
     else:
-        exact = data.astype(np.float32) if data.dtype.itemsize < 4 else data
-        image = _weigh(xp, _weigh(xp, exact, across, -2), down, -3)
-        if out.dtype == np.uint8:
-            # Four pixels at a time are rounded up at a half, other areas to the even number.
-            quarters = (height, width) == (2 * out.shape[-3], 2 * out.shape[-2]) and out.shape[-1] in (1, 3, 4)
-            image = xp.clip(xp.floor(image + 0.5) if quarters else xp.rint(image), 0, 255)
-        out[...] = image
+        _weigh(xp, wide, down, 0, result, tap)
+        if double.size:
+            xp.divide(result, STEPS**2, out=double)
+            result = xp.rint(double, out=double)
+        elif wide.dtype.kind == "i":
+            result += STEPS**2 // 2
+            result >>= 22
+        elif out.dtype == np.uint8:
+            if quarters:
+                result += 0.5
+            (xp.floor if quarters else xp.rint)(result, out=result)
+    if out.dtype == np.uint8:
+        xp.minimum(xp.maximum(result, 0, out=result), 255, out=result)
+    xp.copyto(out, result, casting="unsafe")
 
 
-def _weigh(xp: Any, image: Array, weights: AxisWeights, axis: int, *, whole: bool = False) -> Array:
-    """The weighted sum of the pixels along an axis, tap by tap."""
-    total: Any = None
-    for at, weight in zip(weights.at, weights.weight, strict=True):
-        factor = xp.asarray(np.rint(weight * STEPS).astype(np.int32) if whole else weight.astype(image.dtype))
-        part = xp.take(image, xp.asarray(at), axis=axis) * factor.reshape(-1, *(1,) * (-axis - 1))
-        total = part if total is None else xp.add(total, part, out=total)
-    return total
+Taps = tuple[tuple[Array, Array], ...]
+"""For each tap of an axis: the pixels that the outputs read, and their weights, shaped for that axis of an image."""
 
 
-def _write_whole(xp: Any, out: Array, wide: Array, down: AxisWeights, kind: int) -> None:
-    """Weigh the rows in whole numbers and take the steps out again: as OpenCV, which rounds each kind its own way."""
-    if kind in (LINEAR, -AREA):
-        total: Any = 2
-        for at, weight in zip(down.at, down.weight, strict=True):
-            factor = xp.asarray(np.rint(weight * STEPS).astype(np.int32)).reshape(-1, 1, 1)
-            total = total + (((xp.take(wide, xp.asarray(at), axis=-3) >> 4) * factor) >> 16)
-        out[...] = xp.clip(total >> 2, 0, 255)
-    else:
-        image = _weigh(xp, wide, down, -3, whole=True)
-        image = xp.rint(image / STEPS**2) if kind == CUBIC else (image + STEPS**2 // 2) >> 22
-        out[...] = xp.clip(image, 0, 255)
+@lru_cache(maxsize=256)
+def taps_of(kind: int, size: int, new: int, across: bool, work: str) -> Taps:
+    """The taps of an axis, their weights in the type `work`, or, for "whole", in steps of 1 / STEPS."""
+    weights = weights_of(kind, size, new, across=across)
+    factors = [np.rint(w * STEPS).astype(np.int32) if work == "whole" else w.astype(work) for w in weights.weight]
+    return tuple(
+        (at, f.reshape(-1, 1) if across else f.reshape(-1, 1, 1)) for at, f in zip(weights.at, factors, strict=True)
+    )
+
+
+def _there(xp: Any, array: Array) -> Array:
+    """A table on the device of `xp`."""
+    return array if xp is np else xp.asarray(array)
+
+
+def _weigh(xp: Any, image: Array, taps: Taps, axis: int, total: Array, part: Array) -> None:
+    """Write the weighted sum of the pixels along an axis, tap by tap; `part` is like `total`."""
+    for k, (at, factor) in enumerate(taps):
+        into = part if k else total
+        take_rows(xp, image, _there(xp, at), into, axis=axis)
+        into *= _there(xp, factor)
+        if k:
+            total += part
