@@ -100,12 +100,10 @@ NOT_PLANNED_YET = frozenset(
     [
         "BilinearSampler",
         "CTCLoss",
-        "Correlation",
         "GridGenerator",
         "RNN",
         "SpatialTransformer",
         "_backward_BilinearSampler",
-        "_backward_Correlation",
         "_backward_DeformablePSROIPooling",
         "_backward_GridGenerator",
         "_backward_PSROIPooling",

@@ -126,7 +126,7 @@ def _temps(p: Params, call: CallSpec) -> list[Temp]:
 
 def _write(xp: Any, out: Array, image: Array) -> None:
     if out.dtype == np.uint8:
-        image = xp.minimum(xp.maximum(image, 0, out=image), 255, out=image)
+        image = xp.clip(image, 0, 255, out=image)
     if out is not image:
         xp.copyto(out, image, casting="unsafe")
 

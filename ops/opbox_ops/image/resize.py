@@ -168,7 +168,7 @@ def _resize(
                 result += 0.5
             (xp.floor if quarters else xp.rint)(result, out=result)
     if out.dtype == np.uint8:
-        xp.minimum(xp.maximum(result, 0, out=result), 255, out=result)
+        xp.clip(result, 0, 255, out=result)
     xp.copyto(out, result, casting="unsafe")
 
 

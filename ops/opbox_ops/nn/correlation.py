@@ -19,9 +19,10 @@ from typing import Any
 from opbox_protocol.errors import ParamError, ShapeError
 
 from ..accumulation import accumulation_type
-from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
+from ..cache import elements
+from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
 from ..gradient import backward_node
-from ..infer import ShapeList, all_same_float, show_shape
+from ..infer import ShapeList, all_same_float, show_shape, size_of
 from ..node import Entry, Node
 from ..params import Bool, Count, Field, NonNegativeInt, Params, PositiveInt
 from ..registry import register, register_backward
@@ -102,50 +103,103 @@ def _scale(p: CorrelationParams, channels: int) -> float:
     return 1.0 / max(1, p.kernel_size**2 * channels)
 
 
+def _piece(image: ArraySpec, places: tuple[int, ...]) -> tuple[int, int]:
+    """Images, and channels of each, whose products of one displacement are worked out together: they fit the cache."""
+    batch, channels = image.shape[:2]
+    planes = max(1, elements(2 * accumulation_type(image.dtype).itemsize) // max(size_of(places), 1))
+    images = max(1, min(batch, planes // max(channels, 1)))
+    return images, max(1, min(channels, planes))
+
+
+def _pieces(image: ArraySpec, places: tuple[int, ...]) -> list[tuple[slice, slice]]:
+    """The slices of images and of channels that are worked out together."""
+    images, channels = _piece(image, places)
+    return [
+        (slice(n, min(n + images, image.shape[0])), slice(c, min(c + channels, image.shape[1])))
+        for n in range(0, image.shape[0], images)
+        for c in range(0, image.shape[1], channels)
+    ]
+
+
 def _temps(p: CorrelationParams, call: CallSpec) -> Sequence[Temp]:
+    """Both images padded, and out, in the type that is added in; sums over channels, and the differences of a piece."""
     image, out = call.inputs[0], call.outputs[0]
-    dtype = accumulation_type(image.dtype)
-    return [*[Temp(_padded(p, image.shape), dtype)] * 2, Temp(out.shape, dtype)]
+    dtype, places = accumulation_type(image.dtype), out.shape[2:]
+    piece = (0, 0) if p.is_multiply else _piece(image, places)
+    return [
+        *[Temp(_padded(p, image.shape), dtype)] * 2,
+        *(Temp(shape, dtype) for shape in (out.shape, (out.shape[0], *places), (*piece, *places))),
+    ]
 
 
 def _back_temps(p: CorrelationParams, call: CallSpec) -> Sequence[Temp]:
-    image = call.inputs[1]
-    return [Temp(_padded(p, image.shape), accumulation_type(image.dtype))] * 4
+    """Both images padded, and their gradients; gout of a displacement, and a piece's products, or its larger ones."""
+    gout, image = call.inputs[0], call.inputs[1]
+    dtype, places = accumulation_type(image.dtype), gout.shape[2:]
+    piece = (*_piece(image, places), *places)
+    return [
+        *[Temp(_padded(p, image.shape), dtype)] * 4,
+        *(Temp((gout.shape[0], 1, *places), dtype), Temp(piece, dtype)),
+        Temp((0,) * 4 if p.is_multiply else piece, "bool"),
+    ]
 
 
-@op.compute(temps=_temps, allocates="the products of one displacement")
+@op.compute(temps=_temps)
 def _(p: CorrelationParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     if outputs[0] is None:
         return
-    xp, (one, two, total) = ctx.xp, ctx.temp
+    xp, (one, two, total, part, room) = ctx.xp, ctx.temp
     _pad(p, inputs[0], one)
     _pad(p, inputs[1], two)
-    total[...] = 0
-    for channel, here, there in _meetings(p, total.shape[2:]):
-        a, b = one[here], two[there]
-        total[:, channel] += xp.einsum("nchw,nchw->nhw", a, b) if p.is_multiply else xp.abs(a - b).sum(axis=1)
+    meetings = list(_meetings(p, total.shape[2:]))
+    if p.kernel_size > 1:
+        total[...] = 0
+    for at in _pieces(ctx.call.inputs[0], total.shape[2:]):
+        images, channels = at
+        first, second, sums, added = one[at], two[at], total[images], part[images]
+        fresh = p.kernel_size == 1 and channels.start == 0
+        apart = room[: len(first), : first.shape[1]]
+        for channel, here, there in meetings:
+            target = sums[:, channel]
+            into = target if fresh else added
+            if p.is_multiply:
+                xp.einsum("nchw,nchw->nhw", first[here], second[there], out=into)
+            else:
+                xp.subtract(first[here], second[there], out=apart)
+                xp.sum(xp.abs(apart, out=apart), axis=1, out=into)
+            if not fresh:
+                target += added
     total *= _scale(p, one.shape[1])
     outputs[0][...] = total
 
 
-@backward.compute(temps=_back_temps, allocates="the products of one displacement")
+@backward.compute(temps=_back_temps)
 def _(p: CorrelationParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    gout, xp, (one, two, gone, gtwo) = inputs[0], ctx.xp, ctx.temp
+    gout, xp, (one, two, gone, gtwo, gchannel, room, mask) = inputs[0], ctx.xp, ctx.temp
     _pad(p, inputs[1], one)
     _pad(p, inputs[2], two)
     gone[...] = 0
     gtwo[...] = 0
     scale = one.dtype.type(_scale(p, one.shape[1]))
-    for channel, here, there in _meetings(p, gout.shape[2:]):
-        a, b = one[here], two[there]
-        g = (gout[:, channel] * scale)[:, None]
-        if p.is_multiply:
-            gone[here] += g * b
-            gtwo[there] += g * a
-        else:
-            signed = xp.where(a >= b, g, -g)
-            gone[here] += signed
-            gtwo[there] -= signed
+    for at in _pieces(ctx.call.inputs[1], gout.shape[2:]):
+        arrays = [array[at] for array in (one, two, gone, gtwo)]
+        count = arrays[0].shape[:2]
+        product, larger = room[: count[0], : count[1]], mask[: count[0], : count[1]]
+        gpart, g = gout[at[0]], gchannel[: count[0]]
+        for channel, here, there in _meetings(p, gout.shape[2:]):
+            a, b, ga, gb = arrays[0][here], arrays[1][there], arrays[2][here], arrays[3][there]
+            xp.multiply(gpart[:, channel, None], scale, out=g)
+            if p.is_multiply:
+                ga += xp.multiply(g, b, out=product)
+                gb += xp.multiply(g, a, out=product)
+            else:
+                # The difference's sign: 1 or 0, twice that, less 1.
+                xp.copyto(product, xp.greater_equal(a, b, out=larger))
+                product *= 2
+                product -= 1
+                product *= g
+                ga += product
+                gb -= product
     for target, total in zip(outputs, (gone, gtwo), strict=True):
         if target is not None:
             target[...] = _inside(p, total)
