@@ -18,22 +18,25 @@ Dai et al., "Deformable Convolutional Networks" (2017); Zhu et al., "Deformable 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import Annotated, Literal
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Annotated, Any, Literal, NamedTuple
 
+import numpy as np
 from pydantic import BeforeValidator
 
 from opbox_protocol.errors import ShapeError
 
-from ..accumulation import accumulation_type
+from ..accumulation import accumulation_type, widened
 from ..cache import SAMPLE_BLOCK
-from ..compute import Array, Arrays, OpContext, Outputs
+from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
 from ..gradient import backward_node
+from ..index.counting import count_up
 from ..infer import ShapeList, all_same_float
 from ..node import Entry, Node
 from ..params import Bool, Field, NonNegativeInt, Params, PositiveInt, Shape
 from ..registry import Op, Slot, register, register_backward, unless
-from .sampling import Corners, FewCorners, corners
+from .sampling import sample, sample_gradients, sampling_temps
 from .window import spatial
 
 
@@ -108,110 +111,206 @@ def _shapes(p: DeformableConvolutionParams, ins: ShapeList, outs: ShapeList) -> 
         ins.merge(1, (places[0], -1, *places[1:]))
 
 
-class _DeformableCall:
-    """One call's arrays, in the type that is computed in, a block of images at a time."""
+class _Sizes(NamedTuple):
+    """A call's sizes.
 
-    def __init__(
-        self, p: DeformableConvolutionParams, ctx: OpContext, data: Array, offset: Array, mask: Array | None
-    ) -> None:
-        self.p, self.ctx, self.dtype = p, ctx, accumulation_type(data.dtype)
-        self.data, self.offset, self.mask = data, offset, mask
-        self.taps, self.out = math.prod(p.kernel), offset.shape[2:]
-        self.modulated = mask is not None
+    Attributes:
+        dtype: the type that is computed in.
+        images: of a block, whose samples fit into SAMPLE_BLOCK.
+        parts: images of a block times deformable groups.
+        channels: of a deformable group.
+        taps, places: of the kernel, and of an image of out.
+        depth, filters: rows and columns of a group's weight.
+        size: data's height and width.
+    """
 
-    def blocks(self) -> Iterator[slice]:
-        """Images whose samples fit into SAMPLE_BLOCK."""
-        batch, channels = self.data.shape[:2]
-        sample_size = channels * self.taps * math.prod(self.out)
-        step = max(1, SAMPLE_BLOCK // max(1, sample_size))
-        for start in range(0, batch if sample_size else 0, step):
-            yield slice(start, min(start + step, batch))
-
-    def images(self, block: slice) -> Array:
-        """(images * deformable groups, channels of a group, height * width)."""
-        part, groups = self.data[block].astype(self.dtype, copy=False), self.p.num_deformable_group
-        return part.reshape(part.shape[0] * groups, part.shape[1] // groups, -1)
-
-    def masks(self, block: slice) -> Array:
-        """(images * deformable groups, 1, taps * places); 1 without modulation."""
-        if self.mask is None:
-            return self.dtype.type(1)
-        part = self.mask[block].astype(self.dtype, copy=False)
-        return part.reshape(part.shape[0] * self.p.num_deformable_group, 1, -1)
-
-    def read(self, block: slice) -> Corners | FewCorners:
-        """The neighbours of every tap at every place: (images * deformable groups, taps * places)."""
-        xp, p = self.ctx.xp, self.p
-        part = self.offset[block].astype(self.dtype, copy=False)
-        part = part.reshape(-1, *p.kernel, 2, *self.out)
-        positions = []
-        for axis, (s, d, q) in enumerate(zip(*_window(p), strict=True)):
-            taps = xp.arange(p.kernel[axis]) * d - q
-            places = xp.arange(self.out[axis]) * s
-            # (kernel height, kernel width, height, width), with length 1 along the other axis.
-            at = taps.reshape((-1, 1, 1, 1) if axis == 0 else (1, -1, 1, 1)) + places.reshape(
-                (1, 1, -1, 1) if axis == 0 else (1, 1, 1, -1)
-            )
-            moved = part[:, :, :, axis] + at.astype(self.dtype)
-            positions.append(moved.reshape(part.shape[0], -1))
-        height, width = self.data.shape[2:]
-        return corners(self.ctx, positions[0], positions[1], height, width, clamp=not self.modulated)
-
-    def grouped(self, samples: Array, images: int) -> Array:
-        """Samples as (images, group, channels of a group * taps, places)."""
-        depth = self.data.shape[1] // self.p.num_group * self.taps
-        return samples.reshape(images, self.p.num_group, depth, math.prod(self.out))
+    dtype: np.dtype[Any]
+    images: int
+    parts: int
+    channels: int
+    taps: int
+    places: int
+    depth: int
+    filters: int
+    size: tuple[int, int]
 
 
-def _split(p: DeformableConvolutionParams, inputs: Arrays) -> tuple[Array, Array, Array | None, Array]:
-    """data, offset, mask or None, weight."""
+def _sizes_of(p: DeformableConvolutionParams, data: ArraySpec, offset: ArraySpec) -> _Sizes:
+    (batch, channels, height, width), groups = data.shape, p.num_deformable_group
+    taps, places = math.prod(p.kernel), math.prod(offset.shape[2:])
+    images = max(1, min(batch, SAMPLE_BLOCK // max(1, channels * taps * places)))
+    depth, filters = channels // p.num_group * taps, p.num_filter // p.num_group
+    parts, dtype = images * groups, accumulation_type(data.dtype)
+    return _Sizes(dtype, images, parts, channels // groups, taps, places, depth, filters, (height, width))
+
+
+def _wide(array: ArraySpec, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Temp:
+    """Room for (a block of) an array in the type that is computed in, unless it is of that type."""
+    return Temp(shape if array.dtype != dtype else (0,), dtype)
+
+
+def _temps(p: DeformableConvolutionParams, call: CallSpec, *, gradients: bool = False) -> list[Temp]:
+    """For a block of images: positions, a line of them, samples; mask, weight and out (or its gradient) in the type
+    that is computed in; with gradients those of the samples, weight, a product of it, bias (and mask); what sampling
+    needs."""
+    data, offset, _, weight = _split(p, call.inputs[1:] if gradients else call.inputs)
+    s = _sizes_of(p, data, offset)
+    n, out = s.taps * s.places, call.inputs[0] if gradients else call.outputs[0]
+    samples, matrix = (s.parts, s.channels, n), (p.num_group, s.filters, s.depth)
+    further = [samples, matrix, matrix, (p.num_filter,)] if gradients else []
+    if gradients and isinstance(p, ModulatedParams):
+        further += [(s.parts, n), samples if call.device != "cpu" else (0, 0, 0)]
+    return [
+        Temp((2, s.parts, n), s.dtype),
+        Temp((max(offset.shape[2:]),), s.dtype),
+        Temp(samples, s.dtype),
+        _wide(data, s.dtype, (s.parts, 1, n) if isinstance(p, ModulatedParams) else (0,)),
+        _wide(weight, s.dtype, matrix),
+        _wide(out, s.dtype, (s.images, p.num_group, s.filters, s.places)),
+        *(Temp(shape, s.dtype) for shape in further),
+        *sampling_temps(call.device, s.parts, n, s.size, s.channels, s.dtype, gradients=gradients),
+    ]
+
+
+class _Block(NamedTuple):
+    """A block of images.
+
+    Attributes:
+        at: which images.
+        images: their deformable groups (parts, channels, height * width).
+        y, x: where the taps are at every place (parts, taps * places).
+        samples: room for what is read there (parts, channels, taps * places).
+        grouped: the same memory as (images, group, channels of a group * taps, places).
+        mask: (parts, 1, taps * places); None without modulation.
+    """
+
+    at: slice
+    images: Array
+    y: Array
+    x: Array
+    samples: Array
+    grouped: Array
+    mask: Array | None
+
+
+def _blocks(
+    p: DeformableConvolutionParams, xp: Any, s: _Sizes, data: Array, offset: Array, mask: Array | None, temps: Arrays
+) -> Iterator[_Block]:
+    """The blocks of a call; each uses the temporaries again."""
+    groups = p.num_deformable_group
+    for start in range(0, len(data) if s.channels * s.places else 0, s.images):
+        at = slice(start, min(start + s.images, len(data)))
+        count = at.stop - at.start
+        parts = count * groups
+        where, samples = temps[0][:, :parts], temps[2][:parts]
+        _move(p, xp, offset[at].reshape(parts, *p.kernel, 2, *offset.shape[2:]), where, temps[1])
+        part = None if mask is None else mask[at].reshape(parts, 1, -1)
+        yield _Block(
+            at,
+            data[at].reshape(parts, s.channels, -1),
+            where[0],
+            where[1],
+            samples,
+            samples.reshape(count, p.num_group, s.depth, s.places),
+            part if part is None else widened(part, temps[3][:parts]),
+        )
+
+
+def _move(p: DeformableConvolutionParams, xp: Any, offset: Array, where: Array, line: Array) -> None:
+    """Write where each tap is at every place, along y and x, moved by offset (parts, *kernel, 2, *places)."""
+    for axis, (step, distance, pad) in enumerate(zip(*_window(p), strict=True)):
+        moved, size = where[axis].reshape(*offset.shape[:3], *offset.shape[4:]), offset.shape[4 + axis]
+        moved[...] = offset[:, :, :, axis]
+        for tap in range(p.kernel[axis]):
+            places = count_up(xp, line[:size])
+            places *= step
+            places += tap * distance - pad
+            if axis == 0:
+                moved[:, tap] += places[:, None]
+            else:
+                moved[:, :, tap] += places
+
+
+def _split(p: DeformableConvolutionParams, inputs: Sequence[Any]) -> tuple[Any, Any, Any, Any]:
+    """data, offset, mask or None, weight: arrays, or what is known of them."""
     modulated = isinstance(p, ModulatedParams)
     return inputs[0], inputs[1], inputs[2] if modulated else None, inputs[3 if modulated else 2]
+
+
+def _matrix(p: DeformableConvolutionParams, s: _Sizes, weight: Array, wide: Array) -> Array:
+    """The weight of each group, in the type that is computed in."""
+    return widened(weight.reshape(p.num_group, s.filters, s.depth), wide)
 
 
 def _forward(p: DeformableConvolutionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     if outputs[0] is None:
         return
+    xp, out, temps = ctx.xp, outputs[0], ctx.temp
     data, offset, mask, weight = _split(p, inputs)
-    call, out = _DeformableCall(p, ctx, data, offset, mask), outputs[0]
-    matrix = weight.astype(call.dtype, copy=False).reshape(p.num_group, p.num_filter // p.num_group, -1)
-    for block in call.blocks():
-        samples = call.read(block).sample(ctx.xp, call.images(block)) * call.masks(block)
-        value = matrix @ call.grouped(samples, block.stop - block.start)
-        out[block] = value.reshape(out[block].shape)
+    s = _sizes_of(p, *_split(p, ctx.call.inputs)[:2])
+    matrix, wide, sampling = _matrix(p, s, weight, temps[4]), temps[5], temps[6:]
+    if not s.depth:
+        out[...] = 0
+    for block in _blocks(p, xp, s, data, offset, mask, temps):
+        sample(xp, block.images, block.y, block.x, s.size, block.samples, sampling, clamp=mask is None)
+        if block.mask is not None:
+            block.samples[...] *= block.mask
+        target = out[block.at].reshape(-1, p.num_group, s.filters, s.places)
+        value = target if out.dtype == s.dtype else wide[: len(target)]
+        xp.matmul(matrix, block.grouped, out=value)
+        if value is not target:
+            target[...] = value
     if not p.no_bias:
         out += inputs[-1].reshape(-1, 1, 1)
 
 
+def _sum_products(xp: Any, a: Array, b: Array, out: Array, room: Array) -> None:
+    """Write the sums over channels of a b (parts, channels, n); room for the products is needed on a GPU."""
+    if xp is np:
+        np.einsum("pcn,pcn->pn", a, b, out=out)
+    else:
+        xp.sum(xp.multiply(a, b, out=room), axis=1, out=out)
+
+
 def _backward(p: DeformableConvolutionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    xp, gout = ctx.xp, inputs[0]
+    xp, gout, temps = ctx.xp, inputs[0], ctx.temp
     data, offset, mask, weight = _split(p, inputs[1:])
     gdata, goffset, *rest = outputs
     gmask = rest.pop(0) if mask is not None else None
-    call = _DeformableCall(p, ctx, data, offset, mask)
-    matrix = weight.astype(call.dtype, copy=False).reshape(p.num_group, p.num_filter // p.num_group, -1)
-    gweight = xp.zeros(matrix.shape, call.dtype)
-    for block in call.blocks():
-        count, met, images, masks = block.stop - block.start, call.read(block), call.images(block), call.masks(block)
-        g = gout[block].astype(call.dtype, copy=False).reshape(count, p.num_group, matrix.shape[1], -1)
-        gsamples = (matrix.swapaxes(1, 2) @ g).reshape(*images.shape[:2], -1)
-        plain = met.sample(xp, images) if rest[0] is not None or gmask is not None else None
-        if rest[0] is not None:
-            samples = call.grouped(plain * masks, count)
-            gweight += (g @ samples.swapaxes(2, 3)).sum(axis=0)
+    s = _sizes_of(p, *_split(p, ctx.call.inputs[1:])[:2])
+    matrix, wide, (gsamples, gweight, product, gbias) = _matrix(p, s, weight, temps[4]), temps[5], temps[6:10]
+    sampling = temps[10:] if mask is None else temps[12:]
+    gweight[...] = 0
+    for block in _blocks(p, xp, s, data, offset, mask, temps):
+        count = block.at.stop - block.at.start
+        g = widened(gout[block.at].reshape(count, p.num_group, s.filters, s.places), wide[:count])
+        gparts = gsamples[: len(block.images)]
+        xp.matmul(matrix.swapaxes(1, 2), g, out=gparts.reshape(block.grouped.shape))
+        if rest[0] is not None or gmask is not None:
+            sample(xp, block.images, block.y, block.x, s.size, block.samples, sampling, clamp=mask is None)
         if gmask is not None:
-            gmask[block] = (gsamples * plain).sum(axis=1).reshape(gmask[block].shape)
-        gsamples *= masks
-        if gdata is not None:
-            gdata[block] = met.spread(xp, gsamples).reshape(gdata[block].shape)
+            total = temps[10][: len(gparts)]
+            _sum_products(xp, gparts, block.samples, total, temps[11][: len(gparts)])
+            gmask[block.at] = total.reshape(gmask[block.at].shape)
+        if block.mask is not None:
+            block.samples[...] *= block.mask
+            gparts *= block.mask
+        if rest[0] is not None:
+            for one, columns in zip(g, block.grouped, strict=True):
+                gweight += xp.matmul(one, columns.swapaxes(1, 2), out=product)
+        if gdata is not None or goffset is not None:
+            gimages = None if gdata is None else gdata[block.at].reshape(block.images.shape)
+            slopes = None if goffset is None else (block.y, block.x)
+            args = (xp, block.images, block.y, block.x, s.size, gparts, gimages, slopes, sampling)
+            sample_gradients(*args, clamp=mask is None)
         if goffset is not None:
-            shape = (images.shape[0], call.taps, -1)
-            slopes = [slope.reshape(shape) for slope in met.slopes(xp, images, gsamples)]
-            goffset[block] = xp.stack(slopes, axis=2).reshape(goffset[block].shape)
+            target = goffset[block.at].reshape(len(gparts), s.taps, 2, s.places)
+            for axis, slope in enumerate((block.y, block.x)):
+                target[:, :, axis] = slope.reshape(len(gparts), s.taps, s.places)
     if rest[0] is not None:
         rest[0][...] = gweight.reshape(rest[0].shape)
     if not p.no_bias and rest[1] is not None:
-        rest[1][...] = gout.sum(axis=(0, 2, 3), dtype=call.dtype)
+        rest[1][...] = xp.sum(gout, axis=(0, 2, 3), dtype=s.dtype, out=gbias)
 
 
 def _register(name: str, params: type[DeformableConvolutionParams], inputs: tuple[str | Slot, ...], doc: str) -> Op:
@@ -225,8 +324,8 @@ def _register(name: str, params: type[DeformableConvolutionParams], inputs: tupl
         count = len(node.inputs) - (0 if getattr(node.params, "no_bias", False) else 1)
         return backward_node(f"_backward_{name}", node, [*ograds, *node.inputs[:count]])
 
-    op.compute(allocates="the samples of a block of images")(_forward)
-    backward.compute(allocates="the samples of a block of images, and their gradients")(_backward)
+    op.compute(temps=_temps)(_forward)
+    backward.compute(temps=partial(_temps, gradients=True))(_backward)
     return op
 
 

@@ -11,6 +11,7 @@ Girshick, "Fast R-CNN" (2015).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -27,7 +28,6 @@ from ..node import Entry, Node
 from ..params import Field, Float, Params, Shape
 from ..registry import register, register_backward
 from ..vision.regions import images_of
-from .sampling import added
 
 
 class ROIPoolingParams(Params):
@@ -138,6 +138,12 @@ def _(p: ROIPoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> 
     out[...] = _from_columns(best, out.shape)
 
 
+def _added(xp: Any, places: Array, values: Array, shape: tuple[int, ...]) -> Array:
+    """Zeros of `shape` with each of the values added at its place (in the flat array)."""
+    total = xp.bincount(places.reshape(-1), values.reshape(-1), minlength=math.prod(shape))
+    return total.reshape(shape).astype(values.dtype, copy=False)
+
+
 @backward.compute(allocates="the parts, and the places of the maxima")
 def _(p: ROIPoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     if outputs[1] is not None:
@@ -157,5 +163,5 @@ def _(p: ROIPoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> 
         gplaces[parts] = gtop[parts] * hits.any(axis=2)
     places = xp.minimum(places, len(source) - 2) * data.shape[1] + xp.arange(data.shape[1])
     batch, channels, height, width = data.shape
-    total = added(xp, places, gplaces, (batch, height, width, channels))
+    total = _added(xp, places, gplaces, (batch, height, width, channels))
     outputs[0][...] = total.transpose(0, 3, 1, 2)

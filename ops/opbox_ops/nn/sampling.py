@@ -1,173 +1,238 @@
 """Bilinear sampling: images read between their elements, and the gradients of that.
 
 An image's value at (y, x) is that of its four neighbours, weighted by their nearness; what lies outside of the image
-counts as 0, unless its edges are extended over the last half-open element (`clamp`). On the CPU all images' samples are
-one product with a sparse matrix, a row of four weights for each position, and the images' gradient is one with its
-transpose; of few numbers each image has a dense matrix. On the GPU neighbours are taken, weighted and added up. Images
-are (m, channel, height * width), positions (m, n), samples (m, channel, n).
+counts as 0, unless its edges are extended over the last half-open element (`clamp`). The images' elements are rows of a
+table, their channels side by side, and samples are weighted sums of rows (`index.weighted_rows`), a piece of the
+positions at a time. Images are (m, channel, height * width), positions (m, n), samples (m, channel, n).
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.sparse
 
-from ..compute import Array, OpContext
+from ..cache import elements
+from ..compute import Array, Arrays, Temp
+from ..index.counting import count_up
+from ..index.weighted_rows import gather_rows, row_products, spread_rows, weighted_rows_temps
 
-__all__ = ["Corners", "FewCorners", "added", "corners"]
-
-
-FEW = 2**14
-"""Elements up to which the matrices are dense: making a sparse one takes SciPy longer than such products."""
+__all__ = ["sample", "sample_gradients", "sampling_temps"]
 
 
-@dataclass(frozen=True, slots=True)
-class Corners:
-    """The four neighbours of m * n positions: each attribute but `size` is (m * n * 4,).
+class _Room(NamedTuple):
+    """The temporaries of a call; P positions are a piece.
 
     Attributes:
-        size: (m, n, height * width).
-        places: where the neighbours are, among the elements of all images.
-        weights: their weights; 0 where they do not count.
-        down, right: the derivatives of the weights by y and x.
+        columns: the images' elements, their channels side by side (m * height * width, channel).
+        total: their gradients, for these.
+        rows: samples, or their gradients (P, channel).
+        starts: where the elements of each image begin (m,).
+        last: the last row and column of an image (2, 1).
+        at: positions along y and x (2, P).
+        near, side, cell: along both axes for both neighbours (2, 2, P): how near they are, 0 where they do not count;
+            the derivative of that; where they are.
+        real: which of them are in the image (2, 2, P).
+        whole: their numbers (2, 2, P).
+        places: the four neighbours' rows (4, P).
+        weights, products: a number for each (4, P).
+        gather: what the sums of rows need.
     """
 
-    size: tuple[int, int, int]
+    columns: Array
+    total: Array
+    rows: Array
+    starts: Array
+    last: Array
+    at: Array
+    near: Array
+    side: Array
+    cell: Array
+    real: Array
+    whole: Array
     places: Array
     weights: Array
-    down: Array
-    right: Array
-
-    def _matrix(self) -> Any:
-        """A row for each position, with the weights at its neighbours."""
-        m, n, elements = self.size
-        rows = np.arange(0, 4 * m * n + 1, 4, dtype=self.places.dtype)
-        return scipy.sparse.csr_matrix((self.weights, self.places, rows), shape=(m * n, m * elements))
-
-    def sample(self, xp: Any, images: Array) -> Array:
-        """The samples (m, channel, n)."""
-        if xp is np:
-            samples = self._matrix() @ _columns(xp, images)
-        else:
-            neighbours = _columns(xp, images).take(self.places, axis=0) * self.weights[:, None]
-            samples = neighbours.reshape(self.size[0] * self.size[1], 4, -1).sum(axis=1)
-        return samples.reshape(*self.size[:2], -1).swapaxes(1, 2)
-
-    def slopes(self, xp: Any, images: Array, gsamples: Array) -> tuple[Array, Array]:
-        """The gradients of y and x (m, n), from those of the samples."""
-        gcolumns = _columns(xp, gsamples)
-        neighbours = _columns(xp, images).take(self.places, axis=0).reshape(len(gcolumns), 4, -1)
-        products = xp.einsum("pkc,pc->pk", neighbours, gcolumns)
-        gy, gx = (xp.einsum("pk,pk->p", products, slope.reshape(-1, 4)) for slope in (self.down, self.right))
-        return gy.reshape(self.size[:2]), gx.reshape(self.size[:2])
-
-    def spread(self, xp: Any, gsamples: Array) -> Array:
-        """The gradient of the images, from those of the samples."""
-        m, n, elements = self.size
-        gcolumns = _columns(xp, gsamples)
-        if xp is np:
-            total = self._matrix().T @ gcolumns
-        else:
-            total = xp.zeros((m * elements, gcolumns.shape[1]), gcolumns.dtype)
-            shares = gcolumns[:, None] * self.weights.reshape(m * n, 4, 1)
-            xp.add.at(total, self.places, shares.reshape(4 * m * n, -1))
-        return total.reshape(m, elements, -1).swapaxes(1, 2)
+    products: Array
+    gather: Arrays
 
 
-class FewCorners:
-    """What `Corners` does, with a matrix for each image: a row for each position, a column for each element.
+def _piece(device: str, m: int, n: int, channels: int, itemsize: int) -> int:
+    """Positions of a piece: of whole images, or of a part of one."""
+    most = elements(22 * itemsize + 10 * 8 + channels * itemsize) if device == "cpu" else m * n
+    return max(1, min(m, most // max(n, 1)) * n if n <= most else most)
+
+
+def sampling_temps(
+    device: str, m: int, n: int, size: Sequence[int], channels: int, dtype: np.dtype[Any], *, gradients: bool = False
+) -> list[Temp]:
+    """What `sample`, or with `gradients` `sample_gradients`, needs: the images in another order (and their gradients),
+    and for a piece of the positions what fits the cache."""
+    piece, table = _piece(device, m, n, channels, dtype.itemsize), (m * size[0] * size[1], channels)
+    corners = [Temp((2, 2, piece), kind) for kind in (dtype, dtype, dtype, "bool", "int64")]
+    return [
+        Temp(table, dtype),
+        Temp(table if gradients else (0, 0), dtype),
+        Temp((piece, channels), dtype),
+        Temp((m,), "int64"),
+        *(Temp((2, 1), dtype), Temp((2, piece), dtype)),
+        *corners,
+        *(Temp((4, piece), kind) for kind in ("int64", dtype)),
+        Temp((4, piece if gradients else 0), dtype),
+        *weighted_rows_temps(device, piece, 4, channels, dtype, spreads=gradients),
+    ]
+
+
+def _pieces(shape: tuple[int, ...], most: int) -> Iterator[tuple[slice, slice]]:
+    """The images and the positions of each piece."""
+    m, n = shape
+    if not m * n:
+        return
+    images, step = (max(1, most // n), n) if n <= most else (1, most)
+    for first in range(0, m, images):
+        for start in range(0, n, step):
+            yield slice(first, min(first + images, m)), slice(start, min(start + step, n))
+
+
+def _begin(xp: Any, images: Array, size: Sequence[int], temps: Arrays) -> _Room:
+    """Put the images' channels side by side."""
+    room = _Room._make((*temps[:14], temps[14:]))
+    (m, channels, count), (height, width) = images.shape, size
+    columns = room.columns.reshape(m, count, channels)
+    if channels == 1:
+        columns[...] = images.reshape(m, count, 1)
+    else:
+        columns[...] = images.swapaxes(1, 2)
+    count_up(xp, room.starts)
+    room.starts[...] *= count
+    room.last[0], room.last[1] = height - 1, width - 1
+    return room
+
+
+def _meet(
+    xp: Any, y: Array, x: Array, at: tuple[slice, slice], size: Sequence[int], room: _Room, *, clamp: bool
+) -> _Room:
+    """Work out the neighbours of a piece's positions; what is returned has their number, not a piece's."""
+    images, part = at
+    shape = (images.stop - images.start, part.stop - part.start)
+    count = shape[0] * shape[1]
+    if count < room.at.shape[1]:
+        room = room._replace(
+            rows=room.rows[:count],
+            at=room.at.reshape(-1)[: 2 * count].reshape(2, count),
+            **{
+                name: getattr(room, name).reshape(-1)[: 4 * count].reshape(2, 2, count)
+                for name in ("near", "side", "cell", "real", "whole")
+            },
+            **{
+                name: getattr(room, name).reshape(-1)[: 4 * count].reshape(-1, count)
+                for name in ("places", "weights", "products")
+            },
+        )
+    where, near, side, cell, real, last = room.at, room.near, room.side, room.cell, room.real, room.last
+    pair = where.reshape(2, *shape)
+    pair[0], pair[1] = y[at], x[at]
+    if clamp:
+        inside = real[0]
+        xp.greater_equal(where, 0, out=inside)
+        xp.less(where, xp.add(last, 1, out=cell[0, :, :1]), out=real[1])
+        inside &= real[1]
+        inside[0] &= inside[1]
+        side[1] = inside[0]
+        side[0] = 1
+    # Positions far outside would not fit an integer.
+    far = float(max(size) + 2)
+    xp.maximum(xp.minimum(where, far, out=where), -far, out=where)
+    xp.floor(where, out=cell[:, 0])
+    xp.add(cell[:, 0], 1, out=cell[:, 1])
+    xp.subtract(where, cell[:, 0], out=near[:, 1])
+    xp.subtract(1, near[:, 1], out=near[:, 0])
+    # A neighbour of what is no number is somewhere, all the same.
+    inner = xp.fmin(cell, last[:, None], out=room.weights.reshape(2, 2, count))
+    xp.fmax(inner, 0, out=inner)
+    if not clamp:
+        xp.equal(inner, cell, out=real)
+        xp.copyto(side, real)
+    near *= side
+    side[:, 0] *= -1
+    whole = room.whole
+    xp.copyto(whole, inner, casting="unsafe")
+    whole[0] *= size[1]
+    rows = whole[0].reshape(2, *shape)
+    rows += room.starts[images, None]
+    xp.add(whole[0][:, None], whole[1], out=room.places.reshape(2, 2, count))
+    return room
+
+
+def sample(
+    xp: Any,
+    images: Array,
+    y: Array,
+    x: Array,
+    size: Sequence[int],
+    out: Array,
+    temps: Arrays,
+    *,
+    clamp: bool = False,
+) -> None:
+    """Write the samples at (y, x), in elements, of images of `size` (height, width) to `out` (m, channel, n).
+
+    It computes in the positions' type; `temps` is what `sampling_temps` says.
+    """
+    whole = _begin(xp, images, size, temps)
+    for at in _pieces(y.shape, whole.at.shape[1]):
+        room = _meet(xp, y, x, at, size, whole, clamp=clamp)
+        _weigh(xp, room.near[0], room.near[1], room.weights)
+        gather_rows(xp, room.columns, room.places, room.weights, room.rows, room.gather)
+        target = out[at[0], :, at[1]]
+        target[...] = room.rows.reshape(len(target), -1, images.shape[1]).swapaxes(1, 2)
+
+
+def _weigh(xp: Any, along_y: Array, along_x: Array, weights: Array) -> None:
+    """Write the products of the neighbours' numbers along y and x (2, P)."""
+    xp.multiply(along_y[:, None], along_x, out=weights.reshape(2, *along_x.shape))
+
+
+def sample_gradients(
+    xp: Any,
+    images: Array,
+    y: Array,
+    x: Array,
+    size: Sequence[int],
+    gsamples: Array,
+    gimages: Array | None,
+    slopes: tuple[Array, Array] | None,
+    temps: Arrays,
+    *,
+    clamp: bool = False,
+) -> None:
+    """Write the gradients of images, and of y and x, from those of the samples.
 
     Args:
-        y, x: the positions (m, n), in elements.
-        height, width: of the images.
-        clamp: whether the edges are extended.
+        gimages: like images; None where nobody wants it.
+        slopes: the gradients of y and x, which may be y and x themselves; None where nobody wants them.
+        temps: what `sampling_temps` says with `gradients`.
     """
-
-    def __init__(self, y: Array, x: Array, height: int, width: int, *, clamp: bool) -> None:
-        self.shape, self.clamp = (*y.shape, height, width), clamp
-        self.at = np.stack([y, x])
-        self.last = np.array([[[height - 1]], [[width - 1]]], y.dtype)
-        self.places = np.arange(max(height, width), dtype=y.dtype)
-        reach = np.clip(self.at, 0, self.last) if clamp else self.at
-        weights = reach[..., None] - self.places
-        np.abs(weights, out=weights)
-        np.subtract(1, weights, out=weights)
-        self.by_y, self.by_x = self._counted(np.maximum(weights, 0, out=weights))
-
-    def _counted(self, weights: Array) -> tuple[Array, Array]:
-        """Weights along y (m, n, height) and x (m, n, width), 0 where the edges are not extended to."""
-        if self.clamp:
-            inside: Array = (self.at >= 0) & (self.at < self.last + 1)
-            weights = weights * inside.all(axis=0)[..., None]
-        return weights[0, ..., : self.shape[2]], weights[1, ..., : self.shape[3]]
-
-    def _matrices(self) -> Array:
-        m, n, height, width = self.shape
-        return (self.by_y[..., None] * self.by_x[..., None, :]).reshape(m, n, height * width)
-
-    def sample(self, xp: Any, images: Array) -> Array:
-        """The samples (m, channel, n)."""
-        samples: Array = images @ self._matrices().swapaxes(1, 2)
-        return samples
-
-    def slopes(self, xp: Any, images: Array, gsamples: Array) -> tuple[Array, Array]:
-        """The gradients of y and x (m, n), from those of the samples."""
-        products = (gsamples.swapaxes(1, 2) @ images).reshape(self.shape)
-        before = np.floor(self.at)
-        after = np.minimum(before + 1, self.last) if self.clamp else before + 1
-        rises = (self.places == after[..., None]).astype(self.at.dtype) - (self.places == before[..., None])
-        down, right = self._counted(rises)
-        along_y, along_x = products @ self.by_x[..., None], self.by_y[..., None, :] @ products
-        return (along_y[..., 0] * down).sum(axis=2), (along_x[..., 0, :] * right).sum(axis=2)
-
-    def spread(self, xp: Any, gsamples: Array) -> Array:
-        """The gradient of the images, from those of the samples."""
-        total: Array = gsamples @ self._matrices()
-        return total
-
-
-def _columns(xp: Any, array: Array) -> Array:
-    """(m, channel, k) as (m * k, channel): an element's channels are one run of memory."""
-    m, channels, k = array.shape
-    return xp.ascontiguousarray(array.swapaxes(1, 2)).reshape(m * k, channels)
-
-
-def added(xp: Any, places: Array, values: Array, shape: tuple[int, ...]) -> Array:
-    """Zeros of `shape` with each of the values added at its place (in the flat array)."""
-    total = xp.bincount(places.reshape(-1), values.reshape(-1), minlength=math.prod(shape))
-    return total.reshape(shape).astype(values.dtype, copy=False)
-
-
-def corners(
-    ctx: OpContext, y: Array, x: Array, height: int, width: int, *, clamp: bool = False
-) -> Corners | FewCorners:
-    """The neighbours of the positions (y, x), in elements, of images of `height` and `width`."""
-    xp, (m, n) = ctx.xp, y.shape
-    elements, dtype = height * width, y.dtype
-    if xp is np and y.size * elements <= FEW:
-        return FewCorners(y, x, height, width, clamp=clamp)
-    index = "i4" if 4 * m * max(n, elements) < 1 << 31 else "i8"
-    inside = (y >= 0) & (y < height) & (x >= 0) & (x < width)
-    # Positions far outside would not fit an integer.
-    far = float(max(height, width) + 2)
-    y, x = xp.clip(y, -far, far), xp.clip(x, -far, far)
-    top, left = xp.floor(y), xp.floor(x)
-    rows, columns = (start.astype(index)[..., None] + xp.arange(2, dtype=index) for start in (top, left))
-    row, column = xp.clip(rows, 0, height - 1), xp.clip(columns, 0, width - 1)
-    if clamp:
-        counts = inside[..., None, None]
-    else:
-        counts = (row == rows)[..., :, None] & (column == columns)[..., None, :]
-    signs = xp.asarray((-1, 1), dtype)
-    y, x = y - top, x - left
-    near_y, near_x = xp.stack([1 - y, y], axis=-1)[..., :, None], xp.stack([1 - x, x], axis=-1)[..., None, :] * counts
-    starts = xp.arange(0, m * elements, elements, dtype=index)[:, None, None, None]
-    places = starts + (row * width)[..., :, None] + column[..., None, :]
-    weights, down, right = near_y * near_x, near_x * signs[:, None], near_y * counts * signs
-    shape = (m, n, 2, 2)
-    flat = (xp.broadcast_to(array, shape).reshape(-1) for array in (places, weights, down, right))
-    return Corners((m, n, elements), *flat)
+    whole = _begin(xp, images, size, temps)
+    whole.total[...] = 0
+    channels = images.shape[1]
+    for at in _pieces(y.shape, whole.at.shape[1]):
+        room = _meet(xp, y, x, at, size, whole, clamp=clamp)
+        part = gsamples[at[0], :, at[1]]
+        rows = room.rows.reshape(len(part), -1, channels)
+        rows[...] = part.swapaxes(1, 2)
+        if gimages is not None:
+            _weigh(xp, room.near[0], room.near[1], room.weights)
+            spread_rows(xp, room.total, room.places, room.weights, room.rows, room.gather)
+        if slopes is not None:
+            row_products(xp, room.columns, room.places, room.rows, room.products, room.gather)
+            for slope, along_y, along_x in (
+                (slopes[0], room.side[0], room.near[1]),
+                (slopes[1], room.near[0], room.side[1]),
+            ):
+                _weigh(xp, along_y, along_x, room.weights)
+                room.weights[...] *= room.products
+                target = slope[at]
+                xp.sum(room.weights.reshape(4, *target.shape), axis=0, out=target)
+    if gimages is not None:
+        gimages[...] = whole.total.reshape(images.shape[0], -1, channels).swapaxes(1, 2)

@@ -17,6 +17,7 @@ Jaderberg et al., "Spatial Transformer Networks" (2015).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -24,14 +25,15 @@ import numpy as np
 
 from opbox_protocol.errors import ShapeError
 
-from ..accumulation import accumulation_type
-from ..compute import Array, Arrays, OpContext, Outputs
+from ..accumulation import accumulation_type, widened
+from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
 from ..gradient import backward_node
-from ..infer import ShapeList, all_same_float
+from ..index.counting import count_up
+from ..infer import ShapeList, all_same_float, size_of
 from ..node import Entry, Node
 from ..params import Field, OptBool, Params, Shape
 from ..registry import register, register_backward
-from .sampling import Corners, FewCorners, corners
+from .sampling import sample, sample_gradients, sampling_temps
 
 MAX_REMEMBERED = 4096
 """Elements of an image up to which its positions are kept: making them takes longer than a small call."""
@@ -122,13 +124,32 @@ def _flat(array: Array) -> Array:
     return array.reshape(*array.shape[:2], array.shape[2] * array.shape[3])
 
 
-def _positions(xp: Any, size: tuple[int, ...], dtype: Any) -> Array:
+def _kept(device: str, size: Sequence[int]) -> bool:
+    """Whether the positions of an image of `size` are remembered."""
+    return device == "cpu" and size[0] * size[1] <= MAX_REMEMBERED
+
+
+def _positions_temps(device: str, size: Sequence[int], dtype: np.dtype[Any]) -> list[Temp]:
+    """What `_positions` needs: them, and a row or column of them."""
+    made = not _kept(device, size)
+    return [Temp((3, size[0] * size[1] if made else 0), dtype), Temp((max(size) if made else 0,), "float64")]
+
+
+def _positions(xp: Any, size: Sequence[int], temps: Arrays) -> Array:
     """(x, y, 1) of each element of an image of `size`: (3, h * w)."""
-    if xp is np and size[0] * size[1] <= MAX_REMEMBERED:
-        return _kept_positions(tuple(size), np.dtype(dtype))
-    y, x = (xp.linspace(-1, 1, n, dtype=dtype) if n > 1 else xp.full((1,), -1, dtype) for n in size)
-    rows, columns = xp.meshgrid(y, x, indexing="ij")
-    return xp.stack([columns.reshape(-1), rows.reshape(-1), xp.ones(columns.size, dtype)])
+    positions, line = temps
+    if not positions.size and size[0] * size[1]:
+        return _kept_positions(tuple(size), positions.dtype)
+    x, y, one = positions.reshape(3, *size)
+    one[...] = 1
+    for target, n, length in ((x, size[1], (1, -1)), (y, size[0], (-1, 1))):
+        along = count_up(xp, line[:n])
+        along *= 2 / max(n - 1, 1)
+        along -= 1
+        if n > 1:
+            along[-1:] = 1
+        target[...] = along.reshape(length)
+    return positions
 
 
 @lru_cache(maxsize=64)
@@ -140,73 +161,124 @@ def _kept_positions(size: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     return positions
 
 
-def _affine(xp: Any, matrices: Array, size: tuple[int, ...], dtype: Any) -> Array:
-    """The grid (batch, 2, h * w) of matrices (batch, 6)."""
-    grid: Array = matrices.astype(dtype, copy=False).reshape(matrices.shape[0], 2, 3) @ _positions(xp, size, dtype)
-    return grid
+def _affine_temps(device: str, matrices: ArraySpec, size: Sequence[int]) -> list[Temp]:
+    """What `_affine` and `_back_to_matrices` need: positions, and the matrices in the type that is computed in."""
+    dtype = accumulation_type(matrices.dtype)
+    return [*_positions_temps(device, size, dtype), Temp(_unlike(matrices, dtype, (matrices.shape[0], 2, 3)), dtype)]
 
 
-def _half(xp: Any, size: tuple[int, ...], dtype: Any) -> Array:
-    """(size - 1) / 2 of x and y, to be multiplied with a grid: (2, 1, 1)."""
-    return xp.asarray([max(size[1] - 1, 1) / 2, max(size[0] - 1, 1) / 2], dtype).reshape(2, 1, 1)
+def _unlike(array: ArraySpec, dtype: np.dtype[Any], shape: tuple[int, ...]) -> tuple[int, ...]:
+    """`shape` for an array that is not of the type `dtype`; no elements otherwise."""
+    return shape if array.dtype != dtype else (0,)
 
 
-@generator.compute(allocates="the grid in the type that is computed in")
+def _affine(xp: Any, matrices: Array, size: Sequence[int], grid: Array, temps: Arrays) -> None:
+    """Write the grid (batch, 2, h * w) of matrices (batch, 6)."""
+    rows = widened(matrices.reshape(-1, 2, 3), temps[2])
+    xp.matmul(rows, _positions(xp, size, temps[:2]), out=grid)
+
+
+def _back_to_matrices(xp: Any, ggrid: Array, size: Sequence[int], gmatrices: Array, temps: Arrays) -> None:
+    """Write the gradient of matrices (batch, 6), from that of their grid (batch, 2, h * w)."""
+    wide = temps[2] if gmatrices.dtype != ggrid.dtype else gmatrices.reshape(-1, 2, 3)
+    xp.matmul(ggrid, _positions(xp, size, temps[:2]).T, out=wide)
+    if gmatrices.dtype != ggrid.dtype:
+        gmatrices.reshape(-1, 2, 3)[...] = wide
+
+
+def _halves(size: Sequence[int]) -> tuple[float, float]:
+    """(size - 1) / 2 of x and y, to be multiplied with a grid."""
+    return max(size[1] - 1, 1) / 2, max(size[0] - 1, 1) / 2
+
+
+def _generator_temps(p: GridGeneratorParams, call: CallSpec) -> list[Temp]:
+    """The grid, or its gradient, in the type that is computed in; what goes with matrices, or a line of an image."""
+    grid, data = call.outputs[0], call.inputs[0]
+    if len(grid.shape) == 2:
+        grid, data = data, grid
+    dtype = accumulation_type(grid.dtype)
+    wide = Temp(_unlike(grid, dtype, grid.shape), dtype)
+    if p.transform_type == "affine":
+        return [wide, *_affine_temps(call.device, data, grid.shape[2:])]
+    return [wide, Temp((max(grid.shape[2:]),), dtype)]
+
+
+@generator.compute(temps=_generator_temps)
 def _(p: GridGeneratorParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     if outputs[0] is None:
         return
-    xp, data, dtype = ctx.xp, inputs[0], accumulation_type(inputs[0].dtype)
+    xp, data, out, (wide, *temps) = ctx.xp, inputs[0], outputs[0], ctx.temp
+    grid = wide if out.dtype != wide.dtype else out
     if p.transform_type == "affine":
-        outputs[0][...] = _affine(xp, data, p.target_shape, dtype).reshape(outputs[0].shape)
-        return
-    size = data.shape[2:]
-    base = xp.stack(xp.meshgrid(xp.arange(size[1]), xp.arange(size[0])))
-    outputs[0][...] = (data + base.astype(dtype)) / _half(xp, size, dtype) - 1
-
-
-@generator_backward.compute(allocates="the gradient in the type that is computed in")
-def _(p: GridGeneratorParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    if outputs[0] is None:
-        return
-    gout, dtype = inputs[0], accumulation_type(inputs[0].dtype)
-    if p.transform_type == "affine":
-        outputs[0][...] = _back_to_matrices(ctx.xp, gout, dtype)
+        _affine(xp, data, p.target_shape, _flat(grid), temps)
     else:
-        outputs[0][...] = gout / _half(ctx.xp, gout.shape[2:], dtype)
+        line, size = count_up(xp, temps[0]), data.shape[2:]
+        xp.add(data[:, 0], line[: size[1]], out=grid[:, 0])
+        xp.add(data[:, 1], line[: size[0], None], out=grid[:, 1])
+        for axis, half in enumerate(_halves(size)):
+            grid[:, axis] /= half
+        grid -= 1
+    if grid is not out:
+        out[...] = grid
 
 
-def _back_to_matrices(xp: Any, ggrid: Array, dtype: Any) -> Array:
-    """The gradient of matrices (batch, 6), from that of their grid (batch, 2, h, w)."""
-    flat = _flat(ggrid.astype(dtype, copy=False))
-    return (flat @ _positions(xp, ggrid.shape[2:], dtype).T).reshape(ggrid.shape[0], 6)
+@generator_backward.compute(temps=_generator_temps)
+def _(p: GridGeneratorParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    if outputs[0] is None:
+        return
+    xp, gout, (wide, *temps) = ctx.xp, widened(inputs[0], ctx.temp[0]), ctx.temp
+    if p.transform_type == "affine":
+        _back_to_matrices(xp, _flat(gout), gout.shape[2:], outputs[0], temps)
+    else:
+        for axis, half in enumerate(_halves(gout.shape[2:])):
+            xp.divide(gout[:, axis], half, out=(wide if gout is wide else outputs[0])[:, axis])
+        if gout is wide:
+            outputs[0][...] = wide
 
 
-def _neighbours(ctx: OpContext, grid: Array, data: Array) -> Corners | FewCorners:
-    """Of the grid's (batch, 2, n) positions in data."""
-    height, width = data.shape[2:]
-    return corners(ctx, (grid[:, 1] + 1) * ((height - 1) / 2), (grid[:, 0] + 1) * ((width - 1) / 2), height, width)
+def _sampling(call: CallSpec, data: ArraySpec, grid: ArraySpec, *, gradients: bool) -> list[Temp]:
+    """Positions, and what sampling at them needs; nothing for images without elements."""
+    dtype, (m, _, *size) = accumulation_type(grid.dtype), grid.shape
+    n = size[0] * size[1]
+    if not size_of(data.shape) or not m * n:
+        return []
+    return [
+        Temp((2, m, n), dtype),
+        *sampling_temps(call.device, m, n, data.shape[2:], data.shape[1], dtype, gradients=gradients),
+    ]
 
 
-def _read(ctx: OpContext, data: Array, grid: Array, out: Array) -> None:
-    """Write data at the grid (batch, 2, n) to `out`, in the grid's type."""
-    if not data.size:
+def _places(grid: Array, size: Sequence[int], at: Array) -> tuple[Array, Array]:
+    """Write the grid's (batch, 2, n) positions y and x, in elements of an image of `size`, and return them."""
+    for axis, positions in enumerate(at):
+        positions[...] = grid[:, 1 - axis]
+        positions += 1
+        positions *= (size[axis] - 1) / 2
+    return at[0], at[1]
+
+
+def _read(xp: Any, data: Array, grid: Array, out: Array, temps: Arrays) -> None:
+    """Write data at the grid (batch, 2, n) to `out`."""
+    if not data.size or not out.size:
         out[...] = 0
-    else:
-        images = _flat(data).astype(grid.dtype, copy=False)
-        out[...] = _neighbours(ctx, grid, data).sample(ctx.xp, images).reshape(out.shape)
+        return
+    y, x = _places(grid, data.shape[2:], temps[0])
+    sample(xp, _flat(data), y, x, data.shape[2:], _flat(out), temps[1:])
 
 
-def _read_back(ctx: OpContext, gout: Array, data: Array, grid: Array, gdata: Array | None) -> Array:
-    """Write data's gradient, and return that of the grid, (batch, 2, h, w)."""
-    xp, met = ctx.xp, _neighbours(ctx, grid, data)
-    images = _flat(data).astype(grid.dtype, copy=False)
-    gsamples = _flat(gout).astype(grid.dtype, copy=False)
-    if gdata is not None:
-        gdata[...] = met.spread(xp, gsamples).reshape(gdata.shape)
-    gy, gx = met.slopes(xp, images, gsamples)
-    height, width = data.shape[2:]
-    ggrid = xp.stack([gx * ((width - 1) / 2), gy * ((height - 1) / 2)], axis=1)
-    return ggrid.reshape(gout.shape[0], 2, *gout.shape[2:])
+def _read_back(
+    xp: Any, gout: Array, data: Array, grid: Array, gdata: Array | None, ggrid: Array | None, temps: Arrays
+) -> None:
+    """Write the gradients of data and of the grid, (batch, 2, n)."""
+    size = data.shape[2:]
+    y, x = _places(grid, size, temps[0])
+    gimages = None if gdata is None else _flat(gdata)
+    slopes = None if ggrid is None else (y, x)
+    sample_gradients(xp, _flat(data), y, x, size, _flat(gout), gimages, slopes, temps[1:])
+    if ggrid is not None:
+        for axis, slope in enumerate((x, y)):
+            slope *= (size[1 - axis] - 1) / 2
+            ggrid[:, axis] = slope
 
 
 def _zero(outputs: Outputs) -> None:
@@ -216,40 +288,49 @@ def _zero(outputs: Outputs) -> None:
             target[...] = 0
 
 
-@sampler.compute(allocates="the neighbours of every position")
+@sampler.compute(temps=lambda p, call: _sampling(call, call.inputs[0], call.inputs[1], gradients=False))
 def _(p: BilinearSamplerParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     if outputs[0] is not None:
-        data, grid = inputs[0], inputs[1].astype(accumulation_type(inputs[1].dtype), copy=False)
-        _read(ctx, data, _flat(grid), outputs[0])
+        _read(ctx.xp, inputs[0], _flat(inputs[1]), outputs[0], ctx.temp)
 
 
-@sampler_backward.compute(allocates="the neighbours of every position")
+@sampler_backward.compute(temps=lambda p, call: _sampling(call, call.inputs[1], call.inputs[2], gradients=True))
 def _(p: BilinearSamplerParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    gout, data, grid = inputs
+    (gout, data, grid), (gdata, ggrid) = inputs, outputs
     if not data.size or not gout.size:
         _zero(outputs)
     else:
-        grid = _flat(grid.astype(accumulation_type(grid.dtype), copy=False))
-        ggrid = _read_back(ctx, gout, data, grid, outputs[0])
-        if outputs[1] is not None:
-            outputs[1][...] = ggrid
+        _read_back(ctx.xp, gout, data, _flat(grid), gdata, None if ggrid is None else _flat(ggrid), ctx.temp)
 
 
-@transformer.compute(allocates="the grid, and the neighbours of every position")
+def _transformer_temps(p: SpatialTransformerParams, call: CallSpec) -> list[Temp]:
+    """The grid, what goes with matrices, and what sampling at the grid needs."""
+    gradients = len(call.inputs) == 3
+    data, loc = call.inputs[-2:]
+    grid = ArraySpec((data.shape[0], 2, *p.target_shape), accumulation_type(loc.dtype))
+    return [
+        Temp((data.shape[0], 2, p.target_shape[0] * p.target_shape[1]), grid.dtype),
+        *_affine_temps(call.device, loc, p.target_shape),
+        *_sampling(call, data, grid, gradients=gradients),
+    ]
+
+
+@transformer.compute(temps=_transformer_temps)
 def _(p: SpatialTransformerParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     if outputs[0] is not None:
-        grid = _affine(ctx.xp, inputs[1], p.target_shape, accumulation_type(inputs[1].dtype))
-        _read(ctx, inputs[0], grid, outputs[0])
+        grid, matrices, sampling = ctx.temp[0], ctx.temp[1:4], ctx.temp[4:]
+        _affine(ctx.xp, inputs[1], p.target_shape, grid, matrices)
+        _read(ctx.xp, inputs[0], grid, outputs[0], sampling)
 
 
-@transformer_backward.compute(allocates="the grid, and the neighbours of every position")
+@transformer_backward.compute(temps=_transformer_temps)
 def _(p: SpatialTransformerParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    gout, data, loc = inputs
+    (gout, data, loc), (gdata, gloc) = inputs, outputs
     if not data.size or not gout.size:
         _zero(outputs)
-    else:
-        dtype = accumulation_type(loc.dtype)
-        grid = _affine(ctx.xp, loc, p.target_shape, dtype)
-        ggrid = _read_back(ctx, gout, data, grid, outputs[0])
-        if outputs[1] is not None:
-            outputs[1][...] = _back_to_matrices(ctx.xp, ggrid, dtype)
+        return
+    grid, matrices, sampling = ctx.temp[0], ctx.temp[1:4], ctx.temp[4:]
+    _affine(ctx.xp, loc, p.target_shape, grid, matrices)
+    _read_back(ctx.xp, gout, data, grid, gdata, None if gloc is None else grid, sampling)
+    if gloc is not None:
+        _back_to_matrices(ctx.xp, grid, p.target_shape, gloc, matrices)

@@ -1,0 +1,224 @@
+"""Weighted sums of a table's rows, and what is spread back to them: sampling between elements, and its gradients.
+
+    gather    out[r] = sum over k of weights[k, r] table[places[k, r]]
+    spread    table[places[k, r]] += weights[k, r] rows[r]
+    products  out[k, r] = table[places[k, r]] · rows[r]
+
+table (size, channels), rows and out of gather (n, channels), places (int64, all in the table) and weights (taps, n).
+
+On the CPU a C kernel does it as soon as there is one (`c_compiler`), and NumPy otherwise, a piece of the rows at a
+time. SciPy's sparse products would be as fast as the kernel, and take no array to write to.
+"""
+
+from __future__ import annotations
+
+from ctypes import c_long, c_void_p
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from .. import c_compiler
+from ..cache import CACHE_BYTES, GPU_COLUMN_BYTES
+from ..compute import Array, Arrays, Temp
+from .counting import count_up
+from .positions import take_rows
+
+__all__ = ["gather_rows", "row_products", "spread_rows", "weighted_rows_temps"]
+
+HOT = 1 << 24
+"""Numbers of rows that NumPy reads before a kernel is asked for: some tens of milliseconds."""
+SMALL = 1 << 10
+"""Numbers of rows up to which a NumPy call or two are as fast."""
+
+_TEXT = """
+typedef NUMBER number;
+
+void gather(long n, long taps, long channels, const long *places, const number *weights,
+            const number *restrict table, number *restrict out, number *unused)
+{
+    for (long r = 0; r < n; r++) {
+        number *restrict sum = out + r * channels;
+        for (long c = 0; c < channels; c++) sum[c] = 0;
+        for (long k = 0; k < taps; k++) {
+            const number weight = weights[k * n + r], *restrict row = table + places[k * n + r] * channels;
+            for (long c = 0; c < channels; c++) sum[c] += weight * row[c];
+        }
+    }
+}
+
+void spread(long n, long taps, long channels, const long *places, const number *weights,
+            number *restrict table, const number *restrict rows, number *unused)
+{
+    for (long r = 0; r < n; r++) {
+        const number *restrict row = rows + r * channels;
+        for (long k = 0; k < taps; k++) {
+            const number weight = weights[k * n + r];
+            number *restrict sum = table + places[k * n + r] * channels;
+            for (long c = 0; c < channels; c++) sum[c] += weight * row[c];
+        }
+    }
+}
+
+void products(long n, long taps, long channels, const long *places, const number *unused,
+              const number *restrict table, const number *restrict rows, number *restrict out)
+{
+    for (long r = 0; r < n; r++) {
+        const number *restrict one = rows + r * channels;
+        for (long k = 0; k < taps; k++) {
+            const number *restrict other = table + places[k * n + r] * channels;
+            number sums[16] = {0}, sum = 0;
+            long c = 0;
+            for (; c + 16 <= channels; c += 16)
+                for (long j = 0; j < 16; j++) sums[j] += one[c + j] * other[c + j];
+            for (; c < channels; c++) sum += one[c] * other[c];
+            for (long j = 0; j < 16; j++) sum += sums[j];
+            out[k * n + r] = sum;
+        }
+    }
+}
+"""
+_NUMBERS = {"float32": "float", "float64": "double"}
+
+
+class _Kernel:
+    """One function of the text for one type, compiled when NumPy has done enough of its work.
+
+    Attributes:
+        function: the compiled one; None as long as there is none.
+    """
+
+    def __init__(self, name: str, number: str) -> None:
+        self.name, self.text = name, _TEXT.replace("NUMBER", number)
+        self.function: Any = None
+        self.heat = 0
+        self.asked = False
+
+    def ready(self, work: int) -> Any:
+        """The compiled function for so many numbers of work, or None."""
+        if c_compiler.mode() == "off":
+            return None
+        if not self.asked:
+            self.heat += work
+            if c_compiler.mode() == "now":
+                self.asked = True
+                self._make()
+            elif self.heat >= HOT:
+                self.asked = True
+                c_compiler.request(self._make)
+        return self.function
+
+    def _make(self) -> None:
+        function = c_compiler.compiled_function(self.text, self.name)
+        if function is not None:
+            function.restype = None
+            function.argtypes = [c_long] * 3 + [c_void_p] * 5
+            self.function = function
+
+
+@cache
+def _kernel(name: str, dtype: str) -> _Kernel | None:
+    number = _NUMBERS.get(dtype)
+    return None if number is None else _Kernel(name, number)
+
+
+def _ran(
+    name: str, xp: Any, places: Array, weights: Array | None, table: Array, rows: Array, out: Array | None
+) -> bool:
+    """Run the kernel, where there is one for these arrays."""
+    work = places.size * table.shape[1]
+    if xp is not np or work <= SMALL:
+        return False
+    kernel = _kernel(name, table.dtype.name)
+    function = None if kernel is None else kernel.ready(work)
+    if function is None:
+        return False
+    taps, n = places.shape
+    arrays = (places, weights, table, rows, out)
+    assert all(array is None or array.flags.c_contiguous for array in arrays)
+    function(n, taps, table.shape[1], *((array is not None and array.ctypes.data) or None for array in arrays))
+    return True
+
+
+def weighted_rows_temps(device: str, n: int, taps: int, channels: int, dtype: Any, *, spreads: bool) -> list[Temp]:
+    """What the functions here need for `n` rows: a piece of the table's rows, as many as half a cache takes (on a GPU
+    GPU_COLUMN_BYTES), and for `spread_rows` where their numbers go."""
+    limit = CACHE_BYTES // 2 if device == "cpu" else GPU_COLUMN_BYTES
+    piece = min(n, max(1, limit // max(1, taps * channels * np.dtype(dtype).itemsize)))
+    numbers = piece * taps * channels if spreads and device == "cpu" else 0
+    return [
+        Temp((piece * taps, channels), dtype),
+        Temp((numbers,), "int64"),
+        Temp((channels if numbers else 0,), "int64"),
+    ]
+
+
+def _pieces(places: Array, room: Array) -> list[tuple[slice, Array]]:
+    """Slices of the rows, and room for their table's rows (taps, rows, channels)."""
+    taps, n = places.shape
+    step, channels = max(len(room) // taps, 1), room.shape[1]
+    pieces = []
+    for start in range(0, n, step):
+        stop = min(start + step, n)
+        pieces.append((slice(start, stop), room[: taps * (stop - start)].reshape(taps, stop - start, channels)))
+    return pieces
+
+
+def _take(xp: Any, table: Array, places: Array, at: slice, room: Array) -> None:
+    """Write the table's rows at the places of a piece."""
+    if room.shape[1] == places.shape[1]:
+        take_rows(xp, table, places.reshape(-1), room.reshape(-1, room.shape[2]))
+    else:
+        for k in range(len(places)):
+            take_rows(xp, table, places[k, at], room[k])
+
+
+def gather_rows(xp: Any, table: Array, places: Array, weights: Array, out: Array, temps: Arrays) -> None:
+    """Write the weighted sums; `temps` is what `weighted_rows_temps` says."""
+    if _ran("gather", xp, places, weights, table, out, None):
+        return
+    for at, room in _pieces(places, temps[0]):
+        _take(xp, table, places, at, room)
+        if xp is np:
+            np.einsum("kn,knc->nc", weights[:, at], room, out=out[at])
+        else:
+            xp.multiply(room, weights[:, at, None], out=room)
+            xp.sum(room, axis=0, out=out[at])
+
+
+def spread_rows(xp: Any, table: Array, places: Array, weights: Array, rows: Array, temps: Arrays) -> None:
+    """Add rows, weighted, to the table's; `temps` is what `weighted_rows_temps` says with `spreads`."""
+    if _ran("spread", xp, places, weights, table, rows, None):
+        return
+    room, numbers, channels = temps
+    if xp is np:
+        # Two neighbours are added as one complex number: add.at takes as long for it.
+        wide = (
+            np.dtype(f"c{2 * table.itemsize}") if table.shape[1] % 2 == 0 and table.dtype.char in "fd" else table.dtype
+        )
+        flat = table.reshape(-1).view(wide)
+        width = table.shape[1] * table.itemsize // wide.itemsize
+        count_up(xp, channels[:width])
+    for at, share in _pieces(places, room):
+        xp.multiply(rows[at], weights[:, at, None], out=share)
+        if xp is np:
+            index = numbers[: share.size // share.shape[2] * width].reshape(*share.shape[:2], width)
+            np.multiply(places[:, at, None], width, out=index)
+            index += channels[:width]
+            np.add.at(flat, index.reshape(-1), share.reshape(-1).view(wide))
+        else:
+            for k in range(len(places)):
+                xp.add.at(table, places[k, at], share[k])
+
+
+def row_products(xp: Any, table: Array, places: Array, rows: Array, out: Array, temps: Arrays) -> None:
+    """Write the products of the table's rows with `rows`; `temps` is what `weighted_rows_temps` says."""
+    if _ran("products", xp, places, None, table, rows, out):
+        return
+    for at, room in _pieces(places, temps[0]):
+        _take(xp, table, places, at, room)
+        if xp is np:
+            np.einsum("knc,nc->kn", room, rows[at], out=out[:, at])
+        else:
+            xp.multiply(room, rows[at], out=room)
+            xp.sum(room, axis=2, out=out[:, at])
