@@ -96,11 +96,12 @@ class _Kernel:
 
     def ready(self, work: int) -> Any:
         """The compiled function for so many numbers of work, or None."""
-        if c_compiler.mode() == "off":
+        mode = c_compiler.mode()
+        if mode == "off":
             return None
         if not self.asked:
             self.heat += work
-            if c_compiler.mode() == "now":
+            if mode == "now":
                 self.asked = True
                 self._make()
             elif self.heat >= HOT:

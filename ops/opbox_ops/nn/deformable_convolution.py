@@ -150,8 +150,8 @@ def _wide(array: ArraySpec, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Tem
 
 
 def _temps(p: DeformableConvolutionParams, call: CallSpec, *, gradients: bool = False) -> list[Temp]:
-    """For a block of images: positions, a line of them, samples; mask, weight and out (or its gradient) in the type
-    that is computed in; with gradients those of the samples, weight, a product of it, bias (and mask); what sampling
+    """For a block of images: positions, those of the taps along an axis, samples; mask, weight and out (or its
+    gradient) in the type that is computed in; with gradients those of the samples, weight, a product of it, bias (and mask); what sampling
     needs."""
     data, offset, _, weight = _split(p, call.inputs[1:] if gradients else call.inputs)
     s = _sizes_of(p, data, offset)
@@ -162,7 +162,7 @@ def _temps(p: DeformableConvolutionParams, call: CallSpec, *, gradients: bool = 
         further += [(s.parts, n), samples if call.device != "cpu" else (0, 0, 0)]
     return [
         Temp((2, s.parts, n), s.dtype),
-        Temp((max(offset.shape[2:]),), s.dtype),
+        Temp((max(k * n for k, n in zip(p.kernel, offset.shape[2:], strict=True)),), s.dtype),
         Temp(samples, s.dtype),
         _wide(data, s.dtype, (s.parts, 1, n) if isinstance(p, ModulatedParams) else (0,)),
         _wide(weight, s.dtype, matrix),
@@ -220,15 +220,14 @@ def _move(p: DeformableConvolutionParams, xp: Any, offset: Array, where: Array, 
     """Write where each tap is at every place, along y and x, moved by offset (parts, *kernel, 2, *places)."""
     for axis, (step, distance, pad) in enumerate(zip(*_window(p), strict=True)):
         moved, size = where[axis].reshape(*offset.shape[:3], *offset.shape[4:]), offset.shape[4 + axis]
-        moved[...] = offset[:, :, :, axis]
-        for tap in range(p.kernel[axis]):
-            places = count_up(xp, line[:size])
-            places *= step
-            places += tap * distance - pad
-            if axis == 0:
-                moved[:, tap] += places[:, None]
-            else:
-                moved[:, :, tap] += places
+        first = line[: p.kernel[axis] * size].reshape(p.kernel[axis], size)
+        places = count_up(xp, first[0])
+        places *= step
+        places -= pad
+        for tap in range(1, len(first)):
+            xp.add(places, tap * distance, out=first[tap])
+        base = first[:, None, :, None] if axis == 0 else first[:, None]
+        xp.add(offset[:, :, :, axis], base, out=moved)
 
 
 def _split(p: DeformableConvolutionParams, inputs: Sequence[Any]) -> tuple[Any, Any, Any, Any]:

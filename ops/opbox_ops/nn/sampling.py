@@ -103,8 +103,7 @@ def _begin(xp: Any, images: Array, size: Sequence[int], temps: Arrays) -> _Room:
         columns[...] = images.reshape(m, count, 1)
     else:
         columns[...] = images.swapaxes(1, 2)
-    count_up(xp, room.starts)
-    room.starts[...] *= count
+    xp.multiply(count_up(xp, room.starts), count, out=room.starts)
     room.last[0], room.last[1] = height - 1, width - 1
     return room
 
