@@ -64,15 +64,18 @@ def test_a_region_beside_the_image_has_no_gradient() -> None:
 
 PS_SIZED = {"output_dim": 4, "pooled_size": 3, "group_size": 2, "spatial_scale": 0.75}
 MOVED = {"part_size": 2, "sample_per_part": 2, "trans_std": 0.25}
-BY_MATRIX: list[tuple[str, dict[str, Any], dict[str, tuple[int, ...]]]] = [
+IN_PIECES: list[tuple[str, dict[str, Any], dict[str, tuple[int, ...]]]] = [
     ("_contrib_PSROIPooling", PS_SIZED, {}),
     ("_contrib_DeformablePSROIPooling", PS_SIZED | {"no_trans": True}, {}),
     ("_contrib_DeformablePSROIPooling", PS_SIZED | MOVED, {"trans": (4, 4, 2, 2)}),
+    ("_contrib_ROIAlign", {"pooled_size": (2, 3), "spatial_scale": 0.75, "sample_ratio": 2}, {}),
+    ("_contrib_ROIAlign", {"pooled_size": (2, 3), "spatial_scale": 0.75}, {}),
+    ("_contrib_ROIAlign", {"pooled_size": (2, 2), "spatial_scale": 0.75, "position_sensitive": True}, {}),
 ]
 
 
-@pytest.mark.parametrize(("op", "attrs", "more"), BY_MATRIX)
-def test_small_images_are_pooled_like_large_ones(
+@pytest.mark.parametrize(("op", "attrs", "more"), IN_PIECES)
+def test_regions_are_pooled_alike_in_pieces_and_at_once(
     op: str, attrs: dict[str, Any], more: dict[str, tuple[int, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     random = np.random.default_rng(5)
@@ -87,12 +90,14 @@ def test_small_images_are_pooled_like_large_ones(
         with np.errstate(invalid="ignore"):
             return run_call(graph, arrays, ["data", *more], lambda k, out: heads.normal(size=out.shape))
 
-    monkeypatch.setattr("opbox_ops.vision.few_bins.FEW", 2**20)
-    small = results()
-    monkeypatch.setattr("opbox_ops.vision.few_bins.FEW", 0)
-    large = results()
-    for name, array in large.items():
-        np.testing.assert_allclose(small[name], array, rtol=1e-10, atol=1e-12, err_msg=name)
+    whole = results()
+    monkeypatch.setattr("opbox_ops.vision.regions.elements", lambda size: 1)
+    monkeypatch.setattr("opbox_ops.vision.region_windows.elements", lambda size: 1)
+    monkeypatch.setattr("opbox_ops.vision.region_samples.MOST_AT_ONCE", 3)
+    monkeypatch.setattr("opbox_ops.index.weighted_rows.CACHE_BYTES", 64)
+    pieces = results()
+    for name, array in whole.items():
+        np.testing.assert_allclose(pieces[name], array, rtol=1e-10, atol=1e-12, err_msg=name)
         assert array.any()
 
 

@@ -151,8 +151,9 @@ def _wide(array: ArraySpec, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Tem
 
 def _temps(p: DeformableConvolutionParams, call: CallSpec, *, gradients: bool = False) -> list[Temp]:
     """For a block of images: positions, those of the taps along an axis, samples; mask, weight and out (or its
-    gradient) in the type that is computed in; with gradients those of the samples, weight, a product of it, bias (and mask); what sampling
-    needs."""
+    gradient) in the type that is computed in; with gradients those of the samples, weight, a product of it, bias and
+    mask; what sampling needs.
+    """
     data, offset, _, weight = _split(p, call.inputs[1:] if gradients else call.inputs)
     s = _sizes_of(p, data, offset)
     n, out = s.taps * s.places, call.inputs[0] if gradients else call.outputs[0]

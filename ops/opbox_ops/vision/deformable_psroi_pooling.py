@@ -15,21 +15,34 @@ bin's mean by its position; rois' gradient is zero. A region whose image is not 
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
 from opbox_protocol.errors import ShapeError
 
-from ..accumulation import accumulation_type
-from ..compute import Array, Arrays, OpContext, Outputs
+from ..accumulation import accumulation_type, widened
+from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..gradient import backward_node
+from ..index.counting import count_up
+from ..index.weighted_rows import gather_rows, row_products, spread_rows, weighted_rows_temps
 from ..infer import ShapeList, all_same_float, show_shape
 from ..node import Entry, Node
 from ..params import Bool, Field, Float, NonNegativeInt, Params, PositiveInt
 from ..registry import Slot, register, register_backward, unless
-from .few_bins import few
-from .few_deformed_bins import FewDeformedBins
-from .psroi_pooling import round_half_up
-from .regions import Samples, bilinear, images_of, infer_regions
+from .regions import (
+    POINTS,
+    Points,
+    infer_regions,
+    points_temps,
+    real_samples,
+    round_half_up,
+    samples_of_piece,
+    weigh,
+    write_images,
+    write_neighbours,
+)
 
 
 class DeformablePSROIPoolingParams(Params):
@@ -80,127 +93,262 @@ def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
     return backward_node("_backward_DeformablePSROIPooling", node, [ograds[0], *node.inputs])
 
 
-class _Bins:
-    """Where the bins' samples are: rows are (region, class, bin row, bin column)."""
-
-    def __init__(self, p: DeformablePSROIPoolingParams, xp: Any, rois: Array, trans: Array, data: Any) -> None:
-        self.p, self.xp, self.data = p, xp, data
-        batch, _, height, width = data
-        rois = rois.astype(accumulation_type(rois.dtype), copy=False)
-        number = rois.dtype.type
-        bins = xp.arange(p.pooled_size)
-        self.part = bins * (p.part_size or p.pooled_size) // p.pooled_size
-        group = bins * p.group_size // p.pooled_size
-        self.classes = trans.shape[1] // 2 if trans is not None else 1
-        image, nowhere = images_of(xp, rois, batch)
-        places, self.extents = [], []
-        for axis in (0, 1):
-            start = round_half_up(xp, rois[:, 1 + axis]) * number(p.spatial_scale) - number(0.5)
-            end = (round_half_up(xp, rois[:, 3 + axis]) + 1) * number(p.spatial_scale) - number(0.5)
-            extent = xp.maximum(end - start, number(0.1))
-            step = extent / p.pooled_size
-            along = bins[:, None] if axis else bins[None]
-            moved = along * step[:, None, None] + start[:, None, None]
-            # (region, class, bin row, bin column, sample row, sample column)
-            place = xp.broadcast_to(moved[:, None], (len(rois), self.classes, *moved.shape[1:-2], *[p.pooled_size] * 2))
-            if trans is not None:
-                shift = trans[:, axis::2][:, :, self.part[:, None], self.part[None]].astype(rois.dtype, copy=False)
-                place = place + shift * number(p.trans_std) * extent[:, None, None, None]
-            sample = xp.arange(p.sample_per_part).astype(rois.dtype) * (step / p.sample_per_part)[:, None]
-            sample = sample[:, None, None, None, :, None] if axis else sample[:, None, None, None, None, :]
-            places.append(place[..., None, None] + sample)
-            self.extents.append(extent)
-        x, y = xp.broadcast_arrays(*places)
-        real = (x >= -0.5) & (x <= width - 0.5) & (y >= -0.5) & (y <= height - 0.5)
-        real &= ~nowhere[:, None, None, None, None, None]
-        count = real.sum(axis=(4, 5))
-        at = xp.nonzero(real)
-        region, of_class, row, column, *_ = at
-        self.rows = ((region * self.classes + of_class) * p.pooled_size + row) * p.pooled_size + column
-        self.share = (1 / xp.maximum(count, 1)).astype(rois.dtype).reshape(-1)[self.rows]
-        channel = (group[row] * p.group_size + group[column]) * self.classes + of_class
-        self.corners = bilinear(xp, y[at], x[at], height, width)
-        pixels = [image[region] * (height * width) + pixel for pixel, *_ in self.corners]
-        self.columns = xp.concatenate([pixel * (p.group_size**2 * self.classes) + channel for pixel in pixels])
-        self.size = (count.size, batch * height * width * p.group_size**2 * self.classes)
-
-    def samples(self, kind: int) -> Samples:
-        """The matrix of the means (1), or of their derivatives by y (2) and x (3)."""
-        weights = [corner[kind] * self.share for corner in self.corners]
-        return Samples(self.xp, self.size, self.xp.tile(self.rows, 4), self.columns, self.xp.concatenate(weights))
-
-    def pixels(self, data: Array) -> Array:
-        """data with a row for each pixel, group and class, and the class's channels last."""
-        p, (batch, _, height, width) = self.p, data.shape
-        share = p.output_dim // self.classes
-        apart = data.reshape(batch, self.classes, share, p.group_size**2, height, width).transpose(0, 4, 5, 3, 1, 2)
-        return apart.reshape(self.size[1], share).astype(accumulation_type(data.dtype), copy=False)
-
-    def outputs(self, gout: Array) -> Array:
-        """An array like out with a row for each region, class and bin, and the class's channels last."""
-        p = self.p
-        share = p.output_dim // self.classes
-        apart = gout.reshape(gout.shape[0], self.classes, share, p.pooled_size, p.pooled_size).transpose(0, 1, 3, 4, 2)
-        return apart.reshape(self.size[0], share).astype(accumulation_type(gout.dtype), copy=False)
-
-
-def _trans(p: DeformablePSROIPoolingParams, inputs: Arrays) -> Array | None:
+def _trans(p: DeformablePSROIPoolingParams, inputs: Sequence[Any]) -> Any:
+    """trans, an array or what is known of it; None without."""
     return None if p.no_trans else inputs[-1]
 
 
-@op.compute(allocates="samples of the regions, data with its channels last")
+def _temps(p: DeformablePSROIPoolingParams, call: CallSpec, *, gradients: bool = False) -> list[Temp]:
+    """What `_Room` says: for all pixels and regions, and for the bins and samples of some regions."""
+    inputs = call.inputs[1:] if gradients else call.inputs
+    (batch, channels, height, width), rois, trans = inputs[0].shape, inputs[1], _trans(p, inputs)
+    n, pooled, part, dtype = rois.shape[0], p.pooled_size, p.part_size or p.pooled_size, accumulation_type(rois.dtype)
+    classes = max(1, trans.shape[1] // 2 if trans is not None else 1)
+    share, bins, samples = p.output_dim // classes, classes * pooled**2, p.sample_per_part**2
+    most = samples_of_piece(call.device, bins * samples, share, dtype.itemsize)
+    regions = max(1, min(n, most // (bins * samples)))
+    rows, count = regions * bins, regions * bins * samples
+    table = (batch * height * width * (channels // share), share)
+    return [
+        *(Temp(table, dtype), Temp(table if gradients else (0, 0), dtype)),
+        *(Temp(rois.shape if rois.dtype != dtype else (0,), dtype), Temp((n,), "int64"), Temp((2, n), "bool")),
+        *(
+            Temp((4, 2, n), dtype),
+            Temp((3, pooled), "int64"),
+            Temp((pooled,), dtype),
+            Temp((p.sample_per_part,), dtype),
+        ),
+        *(Temp((2, regions, classes, pooled, pooled), dtype), Temp((rows,), dtype), Temp((rows, share), dtype)),
+        *(Temp((6 if gradients else 0, count), dtype), Temp((pooled, part), dtype)),
+        *(Temp((regions if gradients else 0, classes, size, part), dtype) for size in (pooled, part)),
+        *points_temps(count, dtype),
+        *weighted_rows_temps(call.device, rows, 4 * samples, share, dtype, spreads=gradients),
+    ]
+
+
+class _Room(NamedTuple):
+    """The temporaries of a call.
+
+    Attributes:
+        table, total: the pixels (batch * pixels * groups * classes, channels of a class), and their gradients.
+        wide, image, masks: regions in the type that is computed in; where their images begin (n,); for which are on
+            one (2, n).
+        axes: along x and y, where a region begins, how long it is, and a bin's and a sample's step (4, 2, n).
+        groups: the number of each bin, and of its group, for columns and rows of a pixel's groups (3, pooled).
+        bins, steps: numbers of bins and of samples along an axis.
+        moved: positions of bins, and what these are moved by (2, regions, classes, rows, columns).
+        sums: a number for each bin (bins,).
+        rows: means, or their gradients (bins, channels of a class).
+        slopes: products with a sample's neighbours, and two of these (6, P).
+        of_part: 1 where a bin is of a part (pooled, part).
+        along, both: sums over the bins of a part.
+        points: the samples.
+        gather: what the sums of rows need.
+    """
+
+    table: Array
+    total: Array
+    wide: Array
+    image: Array
+    masks: Array
+    axes: Array
+    groups: Array
+    bins: Array
+    steps: Array
+    moved: Array
+    sums: Array
+    rows: Array
+    slopes: Array
+    of_part: Array
+    along: Array
+    both: Array
+    points: Points
+    gather: Arrays
+
+
+_OWN = 16
+"""Temporaries before the samples'."""
+
+
+def _begin(p: DeformablePSROIPoolingParams, xp: Any, data: Array, rois: Array, temps: Arrays) -> tuple[_Room, Array]:
+    """Put the pixels' channels side by side, and work out where regions are, and which are on an image."""
+    points = Points(*temps[_OWN : _OWN + POINTS])
+    room = _Room._make((*temps[:_OWN], points, temps[_OWN + POINTS :]))
+    classes, number = room.moved.shape[2], room.axes.dtype.type
+    pixels, apart = _pixels(p, room.table, data, classes)
+    pixels[...] = apart
+    rois, (starts, extents, steps, samples) = widened(rois, room.wide), room.axes
+    for axis in (0, 1):
+        start, extent = starts[axis], extents[axis]
+        for edge, target, more in ((1, start, 0), (3, extent, 1)):
+            round_half_up(xp, rois[:, edge + axis], target)
+            target += more
+            target *= number(p.spatial_scale)
+            target -= number(0.5)
+        extent -= start
+        xp.maximum(extent, number(0.1), out=extent)
+        xp.divide(extent, p.pooled_size, out=steps[axis])
+        xp.divide(steps[axis], p.sample_per_part, out=samples[axis])
+    number_of_bin, column_group, row_group = room.groups
+    xp.multiply(count_up(xp, number_of_bin), p.group_size, out=column_group)
+    column_group //= p.pooled_size
+    column_group *= classes
+    xp.multiply(column_group, p.group_size, out=row_group)
+    count_up(xp, room.bins)
+    count_up(xp, room.steps)
+    on = write_images(xp, rois, data.shape[0], room.image, room.masks)
+    room.image[...] *= data.shape[2] * data.shape[3]
+    return room, on
+
+
+def _pixels(p: DeformablePSROIPoolingParams, table: Array, data: Array, classes: int) -> tuple[Array, Array]:
+    """The table with a row for each pixel, group and class, and data in its order: views."""
+    batch, _, height, width = data.shape
+    share, groups = p.output_dim // classes, p.group_size**2
+    apart = data.reshape(batch, classes, share, groups, height, width).transpose(0, 4, 5, 3, 1, 2)
+    return table.reshape(apart.shape), apart
+
+
+def _by_bin(out: Array, rows: Array, classes: int) -> tuple[Array, Array]:
+    """An array like some regions' part of out, and rows for their bins, in one order: views."""
+    apart = out.reshape(len(out), classes, out.shape[1] // classes, *out.shape[2:]).transpose(0, 1, 3, 4, 2)
+    return apart, rows[: math.prod(apart.shape[:-1])].reshape(apart.shape)
+
+
+def _pieces(
+    p: DeformablePSROIPoolingParams, xp: Any, trans: Array | None, on: Array, size: Sequence[int], room: _Room
+) -> Iterator[tuple[slice, Points]]:
+    """Some regions, and the neighbours of their bins' samples: places, and how near they are."""
+    together, classes, pooled, _ = room.moved.shape[1:]
+    side, number = p.sample_per_part, room.axes.dtype.type
+    for first in range(0, len(on), together):
+        at = slice(first, min(first + together, len(on)))
+        n = at.stop - first
+        shape = (side, side, n, classes, pooled, pooled)
+        points = room.points.cut(math.prod(shape))
+        for axis in (0, 1):
+            place, moves = room.moved[:, :n]
+            start, extent, step, sample = (values[axis, at, None, None, None] for values in room.axes)
+            xp.multiply(room.bins[:, None] if axis else room.bins, step, out=place)
+            place += start
+            if trans is not None:
+                _of_bins(trans[at, axis::2], moves)
+                moves *= number(p.trans_std)
+                moves *= extent
+                place += moves
+            target = points.at[1 - axis].reshape(shape)
+            steps = room.steps[:, None, None, None, None]
+            xp.multiply(steps[:, None] if axis else steps, sample, out=target)
+            target += place
+        real = real_samples(xp, points, 0.5, size).reshape(side * side, n, -1)
+        real &= on[at, None]
+        xp.copyto(points.weight, real.reshape(-1))
+        weight = points.weight.reshape(side * side, -1)
+        count = xp.sum(weight, axis=0, out=room.sums[: weight.shape[1]])
+        weight /= xp.maximum(count, 1, out=count)
+        write_neighbours(xp, points, size)
+        places = points.places.reshape(4 * side * side, *shape[2:])
+        places += room.image[at, None, None, None]
+        places *= p.group_size**2 * classes
+        places += room.groups[2][:, None]
+        places += room.groups[1]
+        for k in range(1, classes):
+            one = places[:, :, k]
+            one += k
+        yield at, points
+
+
+def _of_bins(trans: Array, moves: Array) -> None:
+    """Write what each bin is moved by, from that of its part."""
+    part, pooled = trans.shape[2], moves.shape[2]
+    for row in range(pooled):
+        for column in range(pooled):
+            moves[:, :, row, column] = trans[:, :, row * part // pooled, column * part // pooled]
+
+
+@op.compute(temps=_temps)
 def _(p: DeformablePSROIPoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    data, rois, *_ = inputs
-    (out,) = outputs
+    (data, rois, *_), (out,) = inputs, outputs
     if out is None or not out.size:
         return
-    trans = _trans(p, inputs)
-    if few(ctx.xp, data.shape, rois, p.pooled_size, p.output_dim):
-        few_bins = FewDeformedBins(p, rois, trans, data.shape)
-        target = few_bins.by_class(out)
-        target[...] = few_bins.gather(few_bins.matrix(*few_bins.weights()), data).reshape(target.shape)
+    if not data.size:
+        out[...] = 0
         return
-    bins = _Bins(p, ctx.xp, rois, trans, data.shape)
-    means = bins.samples(1).gather(bins.pixels(data))
-    means = means.reshape(len(rois), bins.classes, p.pooled_size, p.pooled_size, -1).transpose(0, 1, 4, 2, 3)
-    out[...] = means.reshape(out.shape)
+    xp, trans, (room, on) = ctx.xp, _trans(p, inputs), _begin(p, ctx.xp, data, rois, ctx.temp)
+    for at, points in _pieces(p, xp, trans, on, data.shape[2:], room):
+        weigh(xp, points, points.near[0], points.near[1])
+        apart, means = _by_bin(out[at], room.rows, room.moved.shape[2])
+        rows = means.reshape(-1, means.shape[-1])
+        places = points.places.reshape(-1, len(rows))
+        gather_rows(xp, room.table, places, points.weights.reshape(places.shape), rows, room.gather)
+        apart[...] = means
 
 
-@backward.compute(allocates="samples of the regions, arrays with their channels last")
+@backward.compute(temps=partial(_temps, gradients=True))
 def _(p: DeformablePSROIPoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     gout, data, rois, *_ = inputs
-    gdata, grois, *gtrans = outputs
+    gdata, grois, *further = outputs
+    gtrans = further[0] if further else None
     if grois is not None:
         grois[...] = 0
-    wanted = [array for array in (gdata, *gtrans) if array is not None and array.size]
-    if not wanted:
+    if not data.size or not gout.size:
+        for target in (gdata, gtrans):
+            if target is not None:
+                target[...] = 0
         return
-    trans = _trans(p, inputs)
-    if few(ctx.xp, data.shape, rois, p.pooled_size, p.output_dim):
-        few_bins = FewDeformedBins(p, rois, trans, data.shape)
-        flat = few_bins.flat(gout, few_bins.share.dtype)
+    if gdata is None and gtrans is None:
+        return
+    xp, trans, (room, on) = ctx.xp, _trans(p, inputs), _begin(p, ctx.xp, data, rois, ctx.temp)
+    classes = room.moved.shape[2]
+    room.total[...] = 0
+    _write_parts(room.of_part)
+    for at, points in _pieces(p, xp, trans, on, data.shape[2:], room):
+        apart, gradients = _by_bin(gout[at], room.rows, classes)
+        gradients[...] = apart
+        rows = gradients.reshape(-1, gradients.shape[-1])
+        places = points.places.reshape(-1, len(rows))
         if gdata is not None:
-            few_bins.spread(few_bins.matrix(*few_bins.weights()), flat, gdata)
-        if gtrans and gtrans[0] is not None:
-            few_bins.move(p, data, flat, gtrans[0])
-        return
-    bins = _Bins(p, ctx.xp, rois, trans, data.shape)
-    flat = bins.outputs(gout)
+            weigh(xp, points, points.near[0], points.near[1])
+            spread_rows(xp, room.total, places, points.weights.reshape(places.shape), rows, room.gather)
+        if gtrans is not None:
+            slopes = room.slopes.reshape(-1)[: 6 * points.weight.size].reshape(3, 2, -1)
+            row_products(xp, room.table, places, rows, slopes[:2].reshape(places.shape), room.gather)
+            _move(p, xp, points, slopes, room, gtrans, at)
     if gdata is not None:
-        batch, _, height, width = data.shape
-        gradient = bins.samples(1).spread(flat)
-        gradient = gradient.reshape(batch, height, width, p.group_size**2, bins.classes, -1).transpose(0, 4, 5, 3, 1, 2)
-        gdata[...] = gradient.reshape(gdata.shape)
-    if gtrans and gtrans[0] is not None:
-        _move(p, ctx.xp, bins, flat, data, gtrans[0])
+        pixels, apart = _pixels(p, room.total, gdata, classes)
+        apart[...] = pixels
 
 
-def _move(p: DeformablePSROIPoolingParams, xp: Any, bins: _Bins, flat: Array, data: Array, gtrans: Array) -> None:
-    """The gradient of trans: of each bin's position, added up over the bins of a part."""
-    pixels, part = bins.pixels(data), gtrans.shape[2]
-    of_part = bins.part[:, None] == xp.arange(part)[None]
-    for axis, kind in ((0, 3), (1, 2)):
-        moved = (bins.samples(kind).gather(pixels) * flat).sum(axis=1)
-        moved = moved.reshape(gtrans.shape[0], bins.classes, p.pooled_size, p.pooled_size)
-        moved = of_part.T.astype(moved.dtype) @ moved @ of_part.astype(moved.dtype)
-        gtrans[:, axis::2] = moved * (bins.extents[axis] * p.trans_std)[:, None, None, None]
+def _write_parts(of_part: Array) -> None:
+    """Write a 1 where a bin (row) is of a part (column)."""
+    pooled, part = of_part.shape
+    of_part[...] = 0
+    for k in range(pooled):
+        of_part[k, k * part // pooled] = 1
+
+
+def _move(
+    p: DeformablePSROIPoolingParams, xp: Any, points: Points, slopes: Array, room: _Room, gtrans: Array, at: slice
+) -> None:
+    """The gradient of trans for some regions: of each bin's position, added up over the bins of a part.
+
+    Args:
+        slopes: the products of gout with a sample's neighbours (upper and lower, left and right, P); behind them room
+            for two numbers a sample.
+    """
+    n, products, steep = at.stop - at.start, slopes[:2], slopes[2]
+    bins = room.moved[0, :n]
+    for axis, more, less, across in (
+        (0, products[:, 1], products[:, 0], points.near[0]),
+        (1, products[1], products[0], points.near[1]),
+    ):
+        xp.subtract(more, less, out=steep)
+        steep *= across
+        steep[0] += steep[1]
+        steep[0] *= points.weight
+        xp.sum(steep[0].reshape(-1, *bins.shape), axis=0, out=bins)
+        along, both = room.along[:n], room.both[:n]
+        xp.matmul(room.of_part.T, xp.matmul(bins, room.of_part, out=along), out=both)
+        both *= room.axes[1, axis, at, None, None, None]
+        both *= p.trans_std
+        gtrans[at, axis::2] = both

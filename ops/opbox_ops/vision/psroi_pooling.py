@@ -6,25 +6,27 @@ spatial_scale on data; out (n, output_dim, pooled_size, pooled_size). group_size
     out[n, c, i, j] = mean of data[image, (c group_size + gi) group_size + gj] over the pixels that bin (i, j) touches
     gi = floor(i group_size / pooled_size)        gdata = gout / pixels, on each of them
 
-Bins are summed from a table of the sums of all rectangles from the first pixel on, in double precision; small images
-are multiplied with a matrix. An empty bin, and a region whose image is not in data, is 0. rois' gradient is zero.
+Bins are summed from a table of the sums of all rectangles from the first pixel on, in double precision. An empty bin,
+and a region whose image is not in data, is 0. rois' gradient is zero.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ..accumulation import accumulation_type
-from ..compute import Array, Arrays, OpContext, Outputs
+from ..accumulation import accumulation_type, widened
+from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..gradient import backward_node
+from ..index.counting import count_up
+from ..index.weighted_rows import gather_rows, spread_rows, weighted_rows_temps
 from ..infer import ShapeList, all_same_float
 from ..node import Entry, Node
 from ..params import Field, Float, NonNegativeInt, Params, PositiveInt
 from ..registry import register, register_backward
-from .few_bins import FewBins, bin_tables, few
-from .regions import Samples, images_of, infer_regions
+from .regions import infer_regions, round_half_up, write_images
 
 
 class PSROIPoolingParams(Params):
@@ -51,111 +53,128 @@ def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
     return backward_node("_backward_PSROIPooling", node, [ograds[0], node.inputs[1]])
 
 
-def round_half_up(xp: Any, x: Array) -> Array:
-    """C's round: halves away from zero."""
-    return xp.trunc(x + xp.copysign(x.dtype.type(0.5), x))
-
-
-def _edges(xp: Any, p: PSROIPoolingParams, first: Array, last: Array, size: int) -> tuple[Array, Array]:
-    """Where each bin begins and ends along an axis (n, pooled_size), from the region's first and last pixel."""
-    number = first.dtype.type
-    start = round_half_up(xp, first) * number(p.spatial_scale)
-    end = (round_half_up(xp, last) + 1) * number(p.spatial_scale)
-    step = (xp.maximum(end - start, number(0.1)) / p.pooled_size)[:, None]
-    bins = xp.arange(p.pooled_size).astype(first.dtype)
-    begin = xp.floor(bins * step + start[:, None])
-    stop = xp.ceil((bins + 1) * step + start[:, None])
-    return xp.clip(begin, 0, size).astype(xp.int64), xp.clip(stop, 0, size).astype(xp.int64)
-
-
-def _corners(p: PSROIPoolingParams, xp: Any, rois: Array, data: tuple[int, ...]) -> Samples:
-    """A row for each region and bin: its mean from four cells of the table (batch, height + 1, width + 1, group)."""
-    batch, _, height, width = data
-    rois = rois.astype(accumulation_type(rois.dtype), copy=False)
-    group = p.group_size or p.pooled_size
-    image, nowhere = images_of(xp, rois, batch)
-    left, right = _edges(xp, p, rois[:, 1], rois[:, 3], width)
-    top, bottom = _edges(xp, p, rois[:, 2], rois[:, 4], height)
-    area = xp.maximum(bottom - top, 0)[:, :, None] * xp.maximum(right - left, 0)[:, None, :]
-    area[nowhere] = 0
-    weight = xp.where(area > 0, 1 / xp.maximum(area, 1), 0).reshape(-1)
-    of_bin = xp.arange(p.pooled_size) * group // p.pooled_size
-    channel = of_bin[:, None] * group + of_bin[None]
-    cells = [
-        (((image[:, None, None] * (height + 1) + y[:, :, None]) * (width + 1) + x[:, None, :]) * group**2 + channel)
-        for y in (top, bottom)
-        for x in (left, right)
+def _temps(p: PSROIPoolingParams, call: CallSpec, *, gradient: bool = False) -> list[Temp]:
+    """The table of sums; the regions, their images and bins' edges; cells, weights and sums of all bins."""
+    (batch, channels, height, width), rois = (call.outputs if gradient else call.inputs)[0].shape, call.inputs[1]
+    n, pooled, dtype = rois.shape[0], p.pooled_size, accumulation_type(rois.dtype)
+    bins = n * pooled**2
+    return [
+        Temp((batch, height + 1, width + 1, channels // p.output_dim, p.output_dim), "float64"),
+        Temp(rois.shape if rois.dtype != dtype else (0,), dtype),
+        *(Temp((n,), "int64"), Temp((2, n), "bool"), Temp((3, n), dtype), Temp((pooled,), dtype)),
+        *(Temp((n, pooled), dtype), Temp((4, n, pooled), "int64"), Temp((2, pooled), "int64")),
+        *(Temp((4, bins), "int64"), Temp((4, bins), "float64"), Temp((bins, p.output_dim), "float64")),
+        *weighted_rows_temps(call.device, bins, 4, p.output_dim, np.dtype("float64"), spreads=gradient),
     ]
-    full = xp.nonzero(weight)[0]
-    weight = weight[full]
-    return Samples(
-        xp,
-        (area.size, batch * (height + 1) * (width + 1) * group**2),
-        xp.tile(full, 4),
-        xp.concatenate([cell.reshape(-1)[full] for cell in cells]),
-        xp.concatenate([weight, -weight, -weight, weight]),
-    )
 
 
-def _few_means(p: PSROIPoolingParams, rois: Array, data: tuple[int, ...]) -> tuple[FewBins, Array]:
-    """The same means for few numbers, and their matrix."""
-    rois = rois.astype(accumulation_type(rois.dtype), copy=False)
-    tables = bin_tables(p.pooled_size, p.group_size or p.pooled_size, data[2:], rois.dtype)
-    edges = round_half_up(np, rois[:, 1:])
-    edges[:, 2:] += 1
-    edges *= p.spatial_scale
-    start = edges[:, :2]
-    step = (np.maximum(edges[:, 2:] - start, 0.1) / p.pooled_size)[:, :, None]
-    start = start[:, :, None]
-    begin = np.floor(tables.along * step + start)
-    stop = np.ceil((tables.along + 1) * step + start)
-    stop = np.minimum(stop, tables.last + 1)
-    weight = (tables.places >= begin[..., None]) & (tables.places < stop[..., None])
-    share = weight.astype(rois.dtype)
-    share /= np.maximum(share.sum(axis=3, keepdims=True), 1)
-    bins = FewBins(tables, rois, data)
-    return bins, bins.matrix(share[None, :, 0], share[None, :, 1])
+_OWN = 12
+"""Temporaries before those of the sums of rows."""
 
 
-@op.compute(allocates="a table of sums")
+def _edges(
+    p: PSROIPoolingParams, xp: Any, rois: Array, axis: int, size: int, edges: Array, scratch: tuple[Array, Array, Array]
+) -> None:
+    """Write where each bin begins and ends along an axis (2, n, pooled_size)."""
+    (start, end, step), bins, place = scratch
+    number = rois.dtype.type
+    round_half_up(xp, rois[:, 1 + axis], start)
+    start *= number(p.spatial_scale)
+    round_half_up(xp, rois[:, 3 + axis], end)
+    end += 1
+    end *= number(p.spatial_scale)
+    xp.subtract(end, start, out=step)
+    xp.maximum(step, number(0.1), out=step)
+    step /= p.pooled_size
+    count_up(xp, bins)
+    for edge, to_whole in ((edges[0], xp.floor), (edges[1], xp.ceil)):
+        xp.multiply(bins, step[:, None], out=place)
+        place += start[:, None]
+        xp.fmax(xp.fmin(to_whole(place, out=place), size, out=place), 0, out=place)
+        xp.copyto(edge, place, casting="unsafe")
+        bins += 1
+
+
+def _cells(p: PSROIPoolingParams, xp: Any, rois: Array, data: tuple[int, ...], temps: Arrays) -> tuple[Array, Array]:
+    """For each region and bin the four cells of the table (batch, height + 1, width + 1, group) and their weights."""
+    wide, image, masks, sides, bins, place, edges, groups, places, weights = temps[1 : _OWN - 1]
+    (batch, _, height, width), pooled, group = data, p.pooled_size, p.group_size or p.pooled_size
+    rois = widened(rois, wide)
+    on = write_images(xp, rois, batch, image, masks)
+    across, down = edges[:2], edges[2:]
+    for axis, size, ends in ((0, width, across), (1, height, down)):
+        _edges(p, xp, rois, axis, size, ends, (sides, bins, place))
+
+    shape = (len(rois), pooled, pooled)
+    share, area = (array.reshape(shape) for array in weights[:2])
+    xp.subtract(down[1, :, :, None], down[0, :, :, None], out=area)
+    xp.maximum(area, 0, out=area)
+    xp.subtract(across[1, :, None], across[0, :, None], out=share)
+    xp.maximum(share, 0, out=share)
+    area *= share
+    # An empty bin, and one on no image, has no share.
+    xp.minimum(area, 1, out=share)
+    share *= on[:, None, None]
+    share /= xp.maximum(area, 1, out=area)
+    xp.negative(weights[0], out=weights[1])
+    weights[2], weights[3] = weights[1], weights[0]
+
+    column_group, row_group = groups
+    xp.multiply(count_up(xp, column_group), group, out=column_group)
+    column_group //= pooled
+    xp.multiply(column_group, group, out=row_group)
+    image *= height + 1
+    down += image[:, None]
+    down *= width + 1
+    for k, cell in enumerate(places):
+        cells = cell.reshape(shape)
+        xp.add(down[k // 2, :, :, None], across[k % 2, :, None], out=cells)
+        cells *= group**2
+        cells += row_group[:, None]
+        cells += column_group
+    return places, weights
+
+
+@op.compute(temps=_temps)
 def _(p: PSROIPoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    data, rois = inputs
-    (out,) = outputs
+    (data, rois), (out,) = inputs, outputs
     if out is None or not out.size:
         return
-    xp = ctx.xp
-    if few(xp, data.shape, rois, p.pooled_size, p.output_dim):
-        bins, matrix = _few_means(p, rois, data.shape)
-        target = bins.by_class(out)
-        target[...] = bins.gather(matrix, data).reshape(target.shape)
+    if not data.size:
+        out[...] = 0
         return
+    xp, sums, means = ctx.xp, ctx.temp[0], ctx.temp[_OWN - 1]
     batch, channels, height, width = data.shape
-    sums = xp.zeros((batch, height + 1, width + 1, channels // p.output_dim, p.output_dim), xp.float64)
-    by_group = data.reshape(batch, p.output_dim, channels // p.output_dim, height, width).transpose(0, 3, 4, 2, 1)
-    xp.cumsum(by_group, axis=1, out=sums[:, 1:, 1:])
-    xp.cumsum(sums, axis=2, out=sums)
-    means = _corners(p, xp, rois, data.shape).gather(sums.reshape(-1, p.output_dim))
+    sums[:, 0] = 0
+    sums[:, :, 0] = 0
+    by_group = data.reshape(batch, p.output_dim, channels // p.output_dim, height, width)
+    sums[:, 1:, 1:] = by_group.transpose(0, 3, 4, 2, 1)
+    for row in range(2, height + 1):
+        sums[:, row] += sums[:, row - 1]
+    for column in range(2, width + 1):
+        sums[:, :, column] += sums[:, :, column - 1]
+    places, weights = _cells(p, xp, rois, data.shape, ctx.temp)
+    gather_rows(xp, sums.reshape(-1, p.output_dim), places, weights, means, ctx.temp[_OWN:])
     out[...] = means.reshape(-1, p.pooled_size, p.pooled_size, p.output_dim).transpose(0, 3, 1, 2)
 
 
-@backward.compute(allocates="a table of sums")
+@backward.compute(temps=partial(_temps, gradient=True))
 def _(p: PSROIPoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    gout, rois = inputs
-    gdata, grois = outputs
+    (gout, rois), (gdata, grois) = inputs, outputs
     if grois is not None:
         grois[...] = 0
     if gdata is None or not gdata.size:
         return
-    xp = ctx.xp
-    if few(xp, gdata.shape, rois, p.pooled_size, p.output_dim):
-        bins, matrix = _few_means(p, rois, gdata.shape)
-        bins.spread(matrix, bins.flat(gout, matrix.dtype), gdata)
-        return
+    xp, steps, flat = ctx.xp, ctx.temp[0], ctx.temp[_OWN - 1]
     batch, channels, height, width = gdata.shape
-    flat = gout.transpose(0, 2, 3, 1).reshape(-1, p.output_dim).astype(xp.float64)
-    steps = _corners(p, xp, rois, gdata.shape).spread(flat)
-    steps = steps.reshape(batch, height + 1, width + 1, channels // p.output_dim, p.output_dim)
+    flat.reshape(-1, p.pooled_size, p.pooled_size, p.output_dim)[...] = gout.transpose(0, 2, 3, 1)
+    steps[...] = 0
+    places, weights = _cells(p, xp, rois, gdata.shape, ctx.temp)
+    spread_rows(xp, steps.reshape(-1, p.output_dim), places, weights, flat, ctx.temp[_OWN:])
     # The transpose of a sum from the first pixel on is a sum from the last.
-    for axis in (1, 2):
-        steps = xp.flip(xp.cumsum(xp.flip(steps, axis), axis=axis), axis)
-    gdata[...] = steps[:, 1:, 1:].transpose(0, 4, 3, 1, 2).reshape(gdata.shape)
+    for row in range(height - 1, 0, -1):
+        steps[:, row] += steps[:, row + 1]
+    for column in range(width - 1, 0, -1):
+        steps[:, :, column] += steps[:, :, column + 1]
+    apart = gdata.reshape(batch, p.output_dim, channels // p.output_dim, height, width)
+    apart[...] = steps[:, 1:, 1:].transpose(0, 4, 3, 1, 2)

@@ -1,27 +1,39 @@
-"""Regions of interest: which image each is on, and pooling as one sparse matrix.
+"""Regions of interest: which image each is on, and pooling by bilinear samples of the images.
 
-What pools a region by interpolation is linear in data: every output is a weighted sum of a few pixels, with the same
-weights for many channels. The weights are one sparse matrix, a row for each output and a column for each pixel; the
-output is its product with data, the channels last, and data's gradient the product of its transpose with gout.
+What pools a region by interpolation is linear in data: every bin of the output is a weighted sum of a few pixels, with
+the same weights for many channels. Pixels are rows of a table, their channels side by side, and bins weighted sums of
+rows (`index.weighted_rows`), a piece of the samples at a time.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.sparse
 
 from opbox_protocol.errors import ShapeError
 
-from ..compute import Array
+from ..cache import elements
+from ..compute import Array, Temp
+from ..index.positions import whole
 from ..infer import ShapeList
 
-__all__ = ["FEW", "FewSamples", "Samples", "bilinear", "images_of", "infer_regions", "near"]
-
-FEW = 2**14
-"""Elements up to which the matrix is a dense one: making a sparse one takes SciPy longer than such a product."""
+__all__ = [
+    "POINTS",
+    "Points",
+    "check_size",
+    "images_of",
+    "infer_regions",
+    "points_temps",
+    "real_samples",
+    "round_half_up",
+    "samples_of_piece",
+    "weigh",
+    "write_images",
+    "write_neighbours",
+]
 
 
 def infer_regions(ins: ShapeList, outs: ShapeList, channels: int, pooled: tuple[int, int], width: int) -> None:
@@ -34,6 +46,13 @@ def infer_regions(ins: ShapeList, outs: ShapeList, channels: int, pooled: tuple[
     ins.merge(1, (out[0], width))
 
 
+def check_size(size: Sequence[int]) -> tuple[int, int]:
+    """The pooled height and width."""
+    if len(size) != 2 or min(size) < 1:
+        raise ShapeError(f"pooled_size: expected two positive numbers (height, width), got {tuple(size)}")
+    return size[0], size[1]
+
+
 def images_of(xp: Any, rois: Array, batch: int) -> tuple[Array, Array]:
     """The image of each region, and which regions are on none (their number is out of range)."""
     image = rois[:, 0].astype(xp.int64)
@@ -41,102 +60,101 @@ def images_of(xp: Any, rois: Array, batch: int) -> tuple[Array, Array]:
     return xp.where(nowhere, 0, image), nowhere
 
 
-class Samples:
-    """Weighted pixels, as rows of a matrix.
-
-    Args:
-        xp: numpy or cupy.
-        shape: rows, columns.
-        rows, columns, weights: the entries of the matrix, one-dimensional; what recurs is added up.
-    """
-
-    def __init__(self, xp: Any, shape: tuple[int, int], rows: Array, columns: Array, weights: Array) -> None:
-        self.xp, self.shape = xp, shape
-        self.rows, self.columns, self.weights = rows, columns, weights
-
-    def gather(self, pixels: Array) -> Array:
-        """The weighted sums: (columns, channels) to (rows, channels)."""
-        if self.xp is np:
-            return self._matrix(pixels.dtype) @ pixels
-        return self._scatter(pixels, self.columns, self.rows, self.shape[0])
-
-    def spread(self, gout: Array) -> Array:
-        """The gradient of `gather`: (rows, channels) to (columns, channels)."""
-        if self.xp is np:
-            return self._matrix(gout.dtype).T @ gout
-        return self._scatter(gout, self.rows, self.columns, self.shape[1])
-
-    def _matrix(self, dtype: Any) -> Any:
-        rows, columns = self.shape
-        if rows * columns > FEW:
-            return scipy.sparse.coo_array((self.weights, (self.rows, self.columns)), self.shape).tocsr()
-        places = self.rows * columns + self.columns
-        return np.bincount(places, self.weights, rows * columns).astype(dtype, copy=False).reshape(self.shape)
-
-    def _scatter(self, source: Array, taken: Array, target: Array, size: int) -> Array:
-        total = self.xp.zeros((size, source.shape[1]), source.dtype)
-        self.xp.add.at(total, target, source[taken] * self.weights[:, None])
-        return total
-
-
-class FewSamples:
-    """What `Samples` does, where each region has a small dense matrix: a row for each bin, a column for each pixel.
-
-    Args:
-        xp: numpy or cupy.
-        image: the number of each region's image (n,).
-        matrix: the regions' weights (n, bins, pixels of an image).
-        batch: how many images there are.
-    """
-
-    def __init__(self, xp: Any, image: Array, matrix: Array, batch: int) -> None:
-        self.xp, self.image, self.matrix, self.batch = xp, image, matrix, batch
-
-    def gather(self, pixels: Array) -> Array:
-        """The weighted sums: (batch * pixels, channels) to (n * bins, channels)."""
-        sums = self.matrix @ pixels.reshape(self.batch, -1, pixels.shape[1])[self.image]
-        return sums.reshape(-1, pixels.shape[1])
-
-    def spread(self, gout: Array) -> Array:
-        """The gradient of `gather`: (n * bins, channels) to (batch * pixels, channels)."""
-        regions, bins, pixels = self.matrix.shape
-        total = self.xp.zeros((self.batch, pixels, gout.shape[1]), gout.dtype)
-        self.xp.add.at(total, self.image, self.matrix.swapaxes(1, 2) @ gout.reshape(regions, bins, -1))
-        return total.reshape(-1, gout.shape[1])
-
-
-def near(xp: Any, at: Array, last: Array | int, size: int) -> Array:
-    """The bilinear weights of `size` pixels along an axis (…, size), for positions clamped to 0 and `last`."""
-    distance = xp.clip(at, 0, last)[..., None] - xp.arange(size, dtype=at.dtype)
-    xp.abs(distance, out=distance)
-    xp.subtract(1, distance, out=distance)
-    weights: Array = xp.maximum(distance, 0, out=distance)
-    return weights
-
-
-def bilinear(xp: Any, y: Array, x: Array, height: int, width: int) -> list[tuple[Array, Array, Array, Array]]:
-    """The four pixels around positions, clamped to the image.
+def write_images(xp: Any, rois: Array, batch: int, image: Array, masks: Array) -> Array:
+    """Write the image of each region to `image` (int64), 0 for those on none.
 
     Returns:
-        For each of the four: its number row * width + column, its weight, and the weight's derivatives by y and x.
+        Which regions are on an image: the first of masks (2, n), which it writes; the second says which are not.
     """
-    y, x = xp.clip(y, 0, height - 1), xp.clip(x, 0, width - 1)
-    top, left = xp.floor(y), xp.floor(x)
-    down, right = y - top, x - left
-    row, column = top.astype(xp.int64), left.astype(xp.int64)
-    # On a pixel, and at the edge that a position was clamped to, both neighbours are one, and the derivative is 0.
-    below, beside = row + (down > 0), column + (right > 0)
-    up, before = 1 - down, 1 - right
+    on, nowhere = masks
+    whole(xp, rois[:, 0], image)
+    xp.less(image, batch, out=on)
+    xp.greater_equal(image, 0, out=nowhere)
+    on &= nowhere
+    xp.copyto(image, 0, where=xp.logical_not(on, out=nowhere))
+    return on
+
+
+def round_half_up(xp: Any, x: Array, out: Array) -> Array:
+    """Write C's round of `x` to `out`, halves away from zero, and return it."""
+    xp.copysign(x.dtype.type(0.5), x, out=out)
+    out += x
+    return xp.trunc(out, out=out)
+
+
+class Points(NamedTuple):
+    """Room for the samples of a piece, P of them, and what is worked out for them.
+
+    Attributes:
+        at: where they are along y and x (2, P).
+        weight: of each (P,).
+        near, cell: for both neighbours along both axes (2, 2, P): how near they are, where they are.
+        masks: (2, P).
+        whole: the neighbours' numbers (2, 2, P).
+        places, weights: of the four neighbours (4, P).
+    """
+
+    at: Array
+    weight: Array
+    near: Array
+    cell: Array
+    masks: Array
+    whole: Array
+    places: Array
+    weights: Array
+
+    def cut(self, count: int) -> Points:
+        """The same memory for `count` samples."""
+        sides = [array.shape[:-1] for array in self]
+        flat = (array.reshape(-1)[: math.prod(side) * count] for array, side in zip(self, sides, strict=True))
+        return Points(*(array.reshape(*side, count) for array, side in zip(flat, sides, strict=True)))
+
+
+POINTS = len(Points._fields)
+
+
+def points_temps(count: int, dtype: np.dtype[Any]) -> list[Temp]:
+    """The arrays of `Points`."""
+    pairs, four = (2, 2, count), (4, count)
     return [
-        (row * width + column, up * before, -before, -up),
-        (row * width + beside, up * right, -right, up),
-        (below * width + column, down * before, before, -down),
-        (below * width + beside, down * right, right, down),
+        *(Temp((2, count), dtype), Temp((count,), dtype), Temp(pairs, dtype), Temp(pairs, dtype)),
+        *(Temp((2, count), "bool"), Temp(pairs, "int64"), Temp(four, "int64"), Temp(four, dtype)),
     ]
 
 
-def check_size(size: Sequence[int]) -> tuple[int, int]:
-    """The pooled height and width."""
-    if len(size) != 2 or min(size) < 1:
-        raise ShapeError(f"pooled_size: expected two positive numbers (height, width), got {tuple(size)}")
-    return size[0], size[1]
+def write_neighbours(xp: Any, points: Points, size: Sequence[int]) -> None:
+    """Write places (row * width + column) and nearness of the four pixels around positions, clamped to the image.
+
+    On a pixel, and at the edge that a position was clamped to, both neighbours are one.
+    """
+    for positions, n in zip(points.at, size, strict=True):
+        xp.fmax(xp.fmin(positions, n - 1, out=positions), 0, out=positions)
+    first, second = points.cell[:, 0], points.cell[:, 1]
+    xp.floor(points.at, out=first)
+    xp.subtract(points.at, first, out=points.near[:, 1])
+    xp.subtract(1, points.near[:, 1], out=points.near[:, 0])
+    xp.ceil(points.at, out=second)
+    xp.copyto(points.whole, points.cell, casting="unsafe")
+    points.whole[0] *= size[1]
+    xp.add(points.whole[0][:, None], points.whole[1], out=points.places.reshape(points.whole.shape))
+
+
+def weigh(xp: Any, points: Points, along_y: Array, along_x: Array) -> None:
+    """Write the products of the neighbours' numbers along y and x (2, P), times the samples' weights."""
+    xp.multiply(along_y[:, None], along_x, out=points.weights.reshape(points.whole.shape))
+    points.weights[...] *= points.weight
+
+
+def samples_of_piece(device: str, least: int, channels: int, itemsize: int) -> int:
+    """How many samples are worked out together: at least `least`, and on the CPU no more than fit the cache."""
+    return max(least, elements(30 * itemsize + 80 + channels * itemsize) if device == "cpu" else 1 << 20)
+
+
+def real_samples(xp: Any, points: Points, margin: float, size: Sequence[int]) -> Array:
+    """Which samples are no further than `margin` outside of an image of `size`; written to the masks' first."""
+    real, other = points.masks
+    real[...] = True
+    for positions, n, beyond in ((points.at[0], size[0], margin), (points.at[1], size[1], margin)):
+        real &= xp.greater_equal(positions, -beyond, out=other)
+        real &= xp.less_equal(positions, n - 1 + beyond, out=other)
+    return real
