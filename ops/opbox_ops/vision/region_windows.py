@@ -40,7 +40,7 @@ def window_temps(
     entries = (samples, regions, 2, longest)
     return [
         *(Temp((n, 4), dtype), Temp((n, 4), "int64")),
-        *(Temp((rows * width * channels,), dtype), Temp((rows, columns, channels), dtype)),
+        *(Temp((height, columns, channels), dtype), Temp((rows, columns, channels), dtype)),
         Temp((height * width * channels if gradient else 0,), dtype),
         *(Temp((regions, 2, longest, max(size)), dtype), Temp((regions, 2, longest), "int64")),
         *(Temp((longest,), "float64"), Temp((samples,), "float64")),
@@ -123,17 +123,18 @@ def gather_windows(xp: Any, table: Array, regions: Regions, size: tuple[int, int
     (height, width), channels = size, table.shape[1]
     rows, columns = out.shape[2:]
     windows, on, images = _windows(xp, regions, size, bounds, numbers), regions.on.tolist(), regions.image.tolist()
-    lines = table.reshape(-1, height, width * channels)
+    lines = table.reshape(-1, height, width, channels)
     for first, weights in _weights(xp, regions, size, temps[_OWN:]):
         for k, (along_x, along_y) in enumerate(weights, first):
             left, right, top, bottom = windows[k]
             if not on[k]:
                 out[k] = 0
                 continue
-            window = lines[images[k], top:bottom, left * channels : right * channels]
-            across = room[: rows * window.shape[1]].reshape(rows, -1)
-            xp.matmul(along_y[:rows, top:bottom], window, out=across)
-            xp.matmul(along_x[:columns, left:right], across.reshape(rows, -1, channels), out=product)
+            window = lines[images[k], top:bottom, left:right]
+            across = room[: bottom - top]
+            # Row by row: what a product reads stays in the cache.
+            xp.matmul(along_x[:columns, left:right], window, out=across)
+            xp.matmul(along_y[:rows, top:bottom], across.reshape(len(across), -1), out=product.reshape(rows, -1))
             out[k] = product.transpose(2, 0, 1)
 
 
@@ -143,15 +144,16 @@ def spread_windows(xp: Any, table: Array, regions: Regions, size: tuple[int, int
     (height, width), channels = size, table.shape[1]
     rows, columns = gout.shape[2:]
     windows, on, images = _windows(xp, regions, size, bounds, numbers), regions.on.tolist(), regions.image.tolist()
-    lines = table.reshape(-1, height, width * channels)
+    lines = table.reshape(-1, height, width, channels)
     for first, weights in _weights(xp, regions, size, temps[_OWN:]):
         for k, (along_x, along_y) in enumerate(weights, first):
             left, right, top, bottom = windows[k]
             if not on[k]:
                 continue
-            window = lines[images[k], top:bottom, left * channels : right * channels]
+            window = lines[images[k], top:bottom, left:right]
             product[...] = gout[k].transpose(1, 2, 0)
-            across = room[: rows * window.shape[1]].reshape(rows, -1)
-            xp.matmul(along_x[:columns, left:right].T, product, out=across.reshape(rows, -1, channels))
+            across = room[: bottom - top]
+            flat = across.reshape(len(across), -1)
+            xp.matmul(along_y[:rows, top:bottom].T, product.reshape(rows, -1), out=flat)
             part = total[: window.size].reshape(window.shape)
-            window += xp.matmul(along_y[:rows, top:bottom].T, across, out=part)
+            window += xp.matmul(along_x[:columns, left:right].T, across, out=part)

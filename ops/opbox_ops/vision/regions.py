@@ -147,7 +147,7 @@ def weigh(xp: Any, points: Points, along_y: Array, along_x: Array) -> None:
 
 def samples_of_piece(device: str, least: int, channels: int, itemsize: int) -> int:
     """How many samples are worked out together: at least `least`, and on the CPU no more than fit the cache."""
-    return max(least, elements(30 * itemsize + 80 + channels * itemsize) if device == "cpu" else 1 << 20)
+    return max(least, 4 * elements(30 * itemsize + 80) if device == "cpu" else 1 << 20)
 
 
 def real_samples(xp: Any, points: Points, margin: float, size: Sequence[int]) -> Array:
