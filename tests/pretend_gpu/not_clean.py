@@ -3,10 +3,7 @@
 __all__ = ["ALLOCATE", "REFUSED"]
 
 ALLOCATE = {
-    "boxes": (
-        "_backward_contrib_box_nms _contrib_bipartite_matching _contrib_box_decode _contrib_box_encode "
-        "_contrib_box_iou _contrib_box_nms"
-    ),
+    "boxes": ("_backward_contrib_box_nms _contrib_bipartite_matching _contrib_box_nms"),
     "contrib": (
         "_backward_contrib_fft _backward_contrib_ifft _backward_contrib_index_copy _contrib_allclose "
         "_contrib_boolean_mask _contrib_dequantize _contrib_fft _contrib_ifft _contrib_quantize all_finite "
@@ -22,16 +19,16 @@ ALLOCATE = {
         "_random_pdf_poisson _random_pdf_uniform"
     ),
     "image": (
-        "_image_adjust_lighting _image_random_brightness _image_random_color_jitter _image_random_contrast "
-        "_image_random_flip_left_right _image_random_flip_top_bottom _image_random_hue _image_random_lighting "
-        "_image_random_saturation _image_resize"
+        "_image_random_color_jitter _image_random_contrast "
+        "_image_random_flip_left_right _image_random_flip_top_bottom "
+        "_image_resize"
     ),
     "matrices": (
         "_backward_linalg_det _backward_linalg_gelqf _backward_linalg_potrf _backward_linalg_potri "
         "_backward_linalg_slogdet _backward_linalg_syevd _backward_linalg_trsm _linalg_det _linalg_gelqf "
         "_linalg_inverse _linalg_potrf _linalg_potri _linalg_slogdet _linalg_syevd _linalg_trsm"
     ),
-    "multibox": "_contrib_MultiBoxDetection _contrib_MultiBoxPrior _contrib_MultiBoxTarget",
+    "multibox": "_contrib_MultiBoxDetection _contrib_MultiBoxTarget",
     "normalization": "_contrib_BatchNormWithReLU",
     "random": (
         "_random_exponential _random_exponential_like _random_gamma _random_gamma_like "
@@ -66,7 +63,7 @@ REFUSED = {
     "contrib": "_backward_contrib_fft _backward_contrib_ifft _contrib_boolean_mask _contrib_fft _contrib_ifft",
     "counting": "_histogram",
     "image": (
-        "_image_adjust_lighting _image_random_brightness _image_random_color_jitter _image_random_contrast "
+        "_image_random_brightness _image_random_color_jitter _image_random_contrast "
         "_image_random_flip_left_right _image_random_flip_top_bottom _image_random_hue _image_random_lighting "
         "_image_random_saturation _image_resize"
     ),
@@ -75,7 +72,7 @@ REFUSED = {
         "_backward_linalg_slogdet _backward_linalg_syevd _backward_linalg_trsm _linalg_det _linalg_gelqf "
         "_linalg_inverse _linalg_potrf _linalg_potri _linalg_slogdet _linalg_syevd _linalg_trsm"
     ),
-    "multibox": "_contrib_MultiBoxDetection _contrib_MultiBoxPrior _contrib_MultiBoxTarget",
+    "multibox": "_contrib_MultiBoxDetection _contrib_MultiBoxTarget",
     "random": (
         "_random_exponential _random_exponential_like _random_gamma _random_gamma_like "
         "_random_generalized_negative_binomial _random_generalized_negative_binomial_like "

@@ -16,6 +16,8 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from opbox_protocol.errors import ParamError, ShapeError
 
 from ..accumulation import accumulation_type
@@ -144,6 +146,14 @@ def _back_temps(p: CorrelationParams, call: CallSpec) -> Sequence[Temp]:
     ]
 
 
+def _dot_channels(xp: Any, a: Array, b: Array, out: Array) -> None:
+    """Write the sums over channels of a b; CuPy's einsum takes no array to write to."""
+    if xp is np:
+        np.einsum("nchw,nchw->nhw", a, b, out=out)
+    else:
+        out[...] = xp.einsum("nchw,nchw->nhw", a, b)
+
+
 @op.compute(temps=_temps)
 def _(p: CorrelationParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     if outputs[0] is None:
@@ -163,7 +173,7 @@ def _(p: CorrelationParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) ->
             target = sums[:, channel]
             into = target if fresh else added
             if p.is_multiply:
-                xp.einsum("nchw,nchw->nhw", first[here], second[there], out=into)
+                _dot_channels(xp, first[here], second[there], into)
             else:
                 xp.subtract(first[here], second[there], out=apart)
                 xp.sum(xp.abs(apart, out=apart), axis=1, out=into)
