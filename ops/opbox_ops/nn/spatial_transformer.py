@@ -124,15 +124,15 @@ def _flat(array: Array) -> Array:
     return array.reshape(*array.shape[:2], array.shape[2] * array.shape[3])
 
 
-def _kept(device: str, size: Sequence[int]) -> bool:
+def _is_remembered(device: str, size: Sequence[int]) -> bool:
     """Whether the positions of an image of `size` are remembered."""
     return device == "cpu" and size[0] * size[1] <= MAX_REMEMBERED
 
 
 def _positions_temps(device: str, size: Sequence[int], dtype: np.dtype[Any]) -> list[Temp]:
     """What `_positions` needs: them, and a row or column of them."""
-    made = not _kept(device, size)
-    return [Temp((3, size[0] * size[1] if made else 0), dtype), Temp((max(size) if made else 0,), "float64")]
+    fresh = not _is_remembered(device, size)
+    return [Temp((3, size[0] * size[1] if fresh else 0), dtype), Temp((max(size) if fresh else 0,), "float64")]
 
 
 def _positions(xp: Any, size: Sequence[int], temps: Arrays) -> Array:
