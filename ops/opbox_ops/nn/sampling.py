@@ -21,7 +21,7 @@ from ..index.weighted_rows import gather_rows, row_products, spread_rows, weight
 __all__ = ["sample", "sample_gradients", "sampling_temps"]
 
 
-class _Room(NamedTuple):
+class _SampleTemps(NamedTuple):
     """The temporaries of a call; P positions are a piece.
 
     Attributes:
@@ -94,9 +94,9 @@ def _pieces(shape: tuple[int, ...], most: int) -> Iterator[tuple[slice, slice]]:
             yield slice(first, min(first + images, m)), slice(start, min(start + step, n))
 
 
-def _begin(xp: Any, images: Array, size: Sequence[int], temps: Arrays) -> _Room:
+def _begin(xp: Any, images: Array, size: Sequence[int], temps: Arrays) -> _SampleTemps:
     """Put the images' channels side by side."""
-    room = _Room._make((*temps[:14], temps[14:]))
+    room = _SampleTemps._make((*temps[:14], temps[14:]))
     (m, channels, count), (height, width) = images.shape, size
     columns = room.columns.reshape(m, count, channels)
     if channels == 1:
@@ -109,8 +109,8 @@ def _begin(xp: Any, images: Array, size: Sequence[int], temps: Arrays) -> _Room:
 
 
 def _meet(
-    xp: Any, y: Array, x: Array, at: tuple[slice, slice], size: Sequence[int], room: _Room, *, clamp: bool
-) -> _Room:
+    xp: Any, y: Array, x: Array, at: tuple[slice, slice], size: Sequence[int], room: _SampleTemps, *, clamp: bool
+) -> _SampleTemps:
     """Work out the neighbours of a piece's positions; what is returned has their number, not a piece's."""
     images, part = at
     shape = (images.stop - images.start, part.stop - part.start)

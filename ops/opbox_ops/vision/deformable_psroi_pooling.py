@@ -99,7 +99,7 @@ def _trans(p: DeformablePSROIPoolingParams, inputs: Sequence[Any]) -> Any:
 
 
 def _temps(p: DeformablePSROIPoolingParams, call: CallSpec, *, gradients: bool = False) -> list[Temp]:
-    """What `_Room` says: for all pixels and regions, and for the bins and samples of some regions."""
+    """What `_BinTemps` says: for all pixels and regions, and for the bins and samples of some regions."""
     inputs = call.inputs[1:] if gradients else call.inputs
     (batch, channels, height, width), rois, trans = inputs[0].shape, inputs[1], _trans(p, inputs)
     n, pooled, part, dtype = rois.shape[0], p.pooled_size, p.part_size or p.pooled_size, accumulation_type(rois.dtype)
@@ -126,7 +126,7 @@ def _temps(p: DeformablePSROIPoolingParams, call: CallSpec, *, gradients: bool =
     ]
 
 
-class _Room(NamedTuple):
+class _BinTemps(NamedTuple):
     """The temporaries of a call.
 
     Attributes:
@@ -170,10 +170,12 @@ _OWN = 16
 """Temporaries before the samples'."""
 
 
-def _begin(p: DeformablePSROIPoolingParams, xp: Any, data: Array, rois: Array, temps: Arrays) -> tuple[_Room, Array]:
+def _begin(
+    p: DeformablePSROIPoolingParams, xp: Any, data: Array, rois: Array, temps: Arrays
+) -> tuple[_BinTemps, Array]:
     """Put the pixels' channels side by side, and work out where regions are, and which are on an image."""
     points = Points(*temps[_OWN : _OWN + POINTS])
-    room = _Room._make((*temps[:_OWN], points, temps[_OWN + POINTS :]))
+    room = _BinTemps._make((*temps[:_OWN], points, temps[_OWN + POINTS :]))
     classes, number = room.moved.shape[2], room.axes.dtype.type
     pixels, apart = _pixels(p, room.table, data, classes)
     pixels[...] = apart
@@ -216,7 +218,7 @@ def _by_bin(out: Array, rows: Array, classes: int) -> tuple[Array, Array]:
 
 
 def _pieces(
-    p: DeformablePSROIPoolingParams, xp: Any, trans: Array | None, on: Array, size: Sequence[int], room: _Room
+    p: DeformablePSROIPoolingParams, xp: Any, trans: Array | None, on: Array, size: Sequence[int], room: _BinTemps
 ) -> Iterator[tuple[slice, Points]]:
     """Some regions, and the neighbours of their bins' samples: places, and how near they are."""
     together, classes, pooled, _ = room.moved.shape[1:]
@@ -328,7 +330,7 @@ def _write_parts(of_part: Array) -> None:
 
 
 def _move(
-    p: DeformablePSROIPoolingParams, xp: Any, points: Points, slopes: Array, room: _Room, gtrans: Array, at: slice
+    p: DeformablePSROIPoolingParams, xp: Any, points: Points, slopes: Array, room: _BinTemps, gtrans: Array, at: slice
 ) -> None:
     """The gradient of trans for some regions: of each bin's position, added up over the bins of a part.
 
