@@ -19,6 +19,11 @@ OPTIMIZERS = {
     "sgd": {"learning_rate": 0.1, "wd": 0.01},
     "sgd with momentum": {"learning_rate": 0.1, "momentum": 0.9, "clip_gradient": 0.5},
     "adam": {"learning_rate": 0.01, "wd": 0.1},
+    "nag": {"learning_rate": 0.1, "momentum": 0.9, "wd": 0.01},
+    "signum": {"learning_rate": 0.1, "momentum": 0.9, "wd_lh": 0.01},
+    "rmsprop": {"learning_rate": 0.01, "clip_weights": 0.5},
+    "rmsprop centered": {"learning_rate": 0.01, "centered": True, "wd": 0.1},
+    "ftrl": {"learning_rate": 0.1, "wd": 0.1},
 }
 
 

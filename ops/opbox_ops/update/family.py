@@ -138,7 +138,10 @@ def declare(
     return op
 
 
-_MANY = ("sgd_update", "mp_sgd_update", "sgd_mom_update", "mp_sgd_mom_update", "adam_update")
+_MANY = (
+    *("sgd_update", "mp_sgd_update", "sgd_mom_update", "mp_sgd_mom_update", "nag_mom_update", "mp_nag_mom_update"),
+    *("signsgd_update", "signum_update", "adam_update", "rmsprop_update", "rmspropalex_update", "ftrl_update"),
+)
 """Operators that take the steps of many weights in one launch on a GPU: `FManySteps`."""
 
 
