@@ -10,7 +10,8 @@ import threading
 from typing import Any, ClassVar
 
 from . import connection
-from .session import Session, session_for
+from .device_sessions import session_for
+from .session import Session
 
 __all__ = ["Context", "cpu", "cpu_pinned", "current_context", "gpu", "num_gpus"]
 

@@ -18,9 +18,10 @@ from opbox_protocol.shapes import from_mxnet, to_mxnet
 from . import connection
 from .base import user_level
 from .context import current_context
+from .device_sessions import sessions
 from .known_graphs import Document, known_graphs
 from .operator.sending import ask_about, graph_for, has_own_code
-from .session import Session, sessions
+from .session import Session
 from .util import is_np_shape
 
 if TYPE_CHECKING:

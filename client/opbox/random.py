@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .context import Context, current_context
+from .device_sessions import sessions
 from .ndarray.random import (
     exponential,
     gamma,
@@ -18,7 +19,6 @@ from .ndarray.random import (
     shuffle,
     uniform,
 )
-from .session import sessions
 
 __all__ = [
     "exponential",

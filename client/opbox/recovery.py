@@ -21,10 +21,11 @@ from typing import Any
 from opbox_protocol.commands import Checkpoint
 from opbox_protocol.errors import MXNetError, NotFoundError, NotReadyError, TransportError, WorkerDiedError
 
+from .device_sessions import adopt
 from .executor import Executor
 from .ndarray import NDArray
 from .operator.sending import forget_sent, graph_for
-from .session import Session, adopt
+from .session import Session
 
 __all__ = ["Recovery"]
 

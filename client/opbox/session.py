@@ -15,7 +15,7 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -25,14 +25,12 @@ from opbox_protocol.commands import Command
 from opbox_protocol.errors import CancelledError, MXNetError, TransportError, WireError
 from opbox_protocol.transport import Reply, Transport
 
-from . import connection
 from .base import CodePlace, line_of, source_place
 from .known_graphs import GraphName, is_unknown, known_graphs, needed_names
 from .operator.code_detection import will_bring_code
 from .pending import CommandBatch, Pending
-from .session_scope import running
 
-__all__ = ["Pending", "Session", "adopt", "close_all", "open_session", "session_for", "sessions"]
+__all__ = ["Pending", "Session", "open_session"]
 
 BATCH_COMMANDS = 1024
 BATCH_BYTES = 64 << 20
@@ -412,50 +410,3 @@ def open_session(transport: Transport, device: str) -> dict[str, Any]:
             if error.status != 403:
                 raise
     return transport.call("POST", routes.SESSIONS, {"device": device}).header
-
-
-_sessions: dict[str, Session] = {}
-_sessions_lock = threading.Lock()
-
-
-def session_for(device: str) -> Session:
-    """This process's session on a device, opened when it is asked for first, and anew when the engine has ended it.
-
-    In the code of an operator that runs on the engine, it is the engine's own (see `session_scope`).
-    """
-    local = running()
-    if local is not None:
-        return local.on(device)
-    session = _sessions.get(device)
-    if session is not None and not session.lost:
-        return session
-    with _sessions_lock:
-        session = _sessions.get(device)
-        if session is None or session.lost:
-            session = _sessions[device] = Session(connection.transport(), device)
-        return session
-
-
-def sessions() -> Mapping[str, Session]:
-    """The open sessions by device."""
-    return dict(_sessions)
-
-
-def adopt(session: Session) -> None:
-    """Make a session that was begun anew the one of its device again; another in its place is closed."""
-    with _sessions_lock:
-        other, _sessions[session.device] = _sessions.get(session.device), session
-    if other is not None and other is not session:
-        other.close()
-
-
-def close_all() -> None:
-    """Close every session of this process."""
-    with _sessions_lock:
-        closing = list(_sessions.values())
-        _sessions.clear()
-    for session in closing:
-        session.close()
-
-
-connection.before_disconnect(close_all)

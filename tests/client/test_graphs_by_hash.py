@@ -11,6 +11,7 @@ import pytest
 
 import opbox as mx
 from opbox import connection
+from opbox.device_sessions import sessions
 from opbox_protocol.errors import NotFoundError
 from opbox_protocol.symbol_json import content_hash
 from opbox_protocol.transport import Reply, Transport
@@ -98,7 +99,7 @@ def test_questions_without_a_session_name_the_graph_too(watched: Watched) -> Non
     assert net.infer_shape(x=(2, 3))[1] == [(2, 3)]
     assert net.infer_type(x=np.float64)[1] == [np.float64]
     assert watched.graphs == [("/v1/infer_shape", "text"), ("/v1/infer_type", "hash")]
-    assert not mx.session.sessions()
+    assert not sessions()
 
 
 @pytest.mark.parametrize("bound", [False, True])

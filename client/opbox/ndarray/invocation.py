@@ -10,8 +10,9 @@ from opbox_protocol.mxnet import NP_SHAPE, attribute_text
 
 from .. import _schema
 from ..context import Context, current_context
+from ..device_sessions import sessions
 from ..foreign import host_values
-from ..session import Session, sessions
+from ..session import Session
 from ..util import is_np_shape
 from .array import NDArray, array
 from .handle import Handle

@@ -1,0 +1,58 @@
+"""This process's sessions: one on each device that it uses, opened when it is asked for first."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+
+from . import connection
+from .session import Session
+from .session_scope import running
+
+__all__ = ["adopt", "close_all", "session_for", "sessions"]
+
+_sessions: dict[str, Session] = {}
+_sessions_lock = threading.Lock()
+
+
+def session_for(device: str) -> Session:
+    """This process's session on a device, opened when it is asked for first, and anew when the engine has ended it.
+
+    In the code of an operator that runs on the engine, it is the engine's own (see `session_scope`).
+    """
+    local = running()
+    if local is not None:
+        return local.on(device)
+    session = _sessions.get(device)
+    if session is not None and not session.lost:
+        return session
+    with _sessions_lock:
+        session = _sessions.get(device)
+        if session is None or session.lost:
+            session = _sessions[device] = Session(connection.transport(), device)
+        return session
+
+
+def sessions() -> Mapping[str, Session]:
+    """The open sessions by device."""
+    return dict(_sessions)
+
+
+def adopt(session: Session) -> None:
+    """Make a session that was begun anew the one of its device again; another in its place is closed."""
+    with _sessions_lock:
+        other, _sessions[session.device] = _sessions.get(session.device), session
+    if other is not None and other is not session:
+        other.close()
+
+
+def close_all() -> None:
+    """Close every session of this process."""
+    with _sessions_lock:
+        closing = list(_sessions.values())
+        _sessions.clear()
+    for session in closing:
+        session.close()
+
+
+connection.before_disconnect(close_all)
