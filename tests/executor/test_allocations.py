@@ -34,7 +34,6 @@ NO_OUTPUT_ARGUMENT = frozenset(
         "_backward_gather_nd",
         "_backward_linalg_det",
         "_backward_linalg_gelqf",
-        "_backward_linalg_inverse",
         "_backward_linalg_potrf",
         "_backward_linalg_potri",
         "_backward_linalg_slogdet",

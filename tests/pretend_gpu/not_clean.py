@@ -45,7 +45,7 @@ ALLOCATE = {
     ),
     "sampling": (
         "BilinearSampler Correlation GridGenerator ROIPooling SpatialTransformer _backward_BilinearSampler "
-        "_backward_Correlation _backward_GridGenerator _backward_ROIPooling _backward_SpatialTransformer "
+        "_backward_GridGenerator _backward_ROIPooling _backward_SpatialTransformer "
         "_backward__contrib_DeformableConvolution _backward__contrib_ModulatedDeformableConvolution "
         "_contrib_DeformableConvolution _contrib_ModulatedDeformableConvolution"
     ),
@@ -80,13 +80,9 @@ REFUSED = {
         "_random_randint _sample_exponential _sample_gamma _sample_generalized_negative_binomial "
         "_sample_negative_binomial _sample_poisson _sample_unique_zipfian _shuffle"
     ),
-    "regions": (
-        "_backward_DeformablePSROIPooling _backward_PSROIPooling _backward_ROIAlign "
-        "_contrib_DeformablePSROIPooling _contrib_MultiProposal _contrib_PSROIPooling _contrib_Proposal "
-        "_contrib_ROIAlign _contrib_RROIAlign"
-    ),
+    "regions": ("_backward_ROIAlign _contrib_MultiProposal _contrib_Proposal _contrib_ROIAlign _contrib_RROIAlign"),
     "sampling": (
-        "BilinearSampler Correlation GridGenerator ROIPooling SpatialTransformer _backward_BilinearSampler "
+        "Correlation GridGenerator ROIPooling SpatialTransformer "
         "_backward_GridGenerator _backward_ROIPooling _backward_SpatialTransformer "
         "_backward__contrib_DeformableConvolution _backward__contrib_ModulatedDeformableConvolution "
         "_contrib_DeformableConvolution _contrib_ModulatedDeformableConvolution"
