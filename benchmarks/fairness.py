@@ -128,7 +128,8 @@ class Bystander:
                     kind, seconds, failed = self._samples.get(timeout=0.2)
                     getattr(wait, kind).append(seconds)
                     wait.failed += failed
-            break
+            if wait.forward and wait.step:
+                break
 
     def stop(self) -> None:
         self._process.kill()

@@ -6,6 +6,7 @@ Each is a function of a `Live` server and a size; it sends its request as "ann" 
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import socket
 import time
@@ -13,6 +14,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from opbox_protocol import wire
 from tests.contract.live import TOKENS, Got, Live, Session, got, symbol, var
 
 __all__ = ["ATTACKS", "Attack", "begin", "chain", "readers", "sessions", "temporaries", "waiting"]
@@ -104,6 +106,20 @@ def readers(server: Live, count: int, mib: int, seconds: float) -> Got:
         session.delete()
 
 
+def put_later(session: Session, id: int, x: np.ndarray) -> Got:
+    """A batch that nobody waits for, by a socket: httpx copies the rest of a large body after each write of a part."""
+    session.seq += 1
+    header = {"seq": session.seq, "wait": False, "commands": [{"do": "put", "id": id, "tensor": "x"}]}
+    head, buffers = wire.encode(header, {"x": x}, "inputs")
+    body = b"".join([head, *buffers])
+    lengths = f"{wire.HEADER_LENGTH}: {len(head)}\r\nContent-Length: {len(body)}\r\n"
+    with begin(session.server, f"POST {session.path}/commands HTTP/1.1\r\n{lengths}", body) as sock:
+        answer = http.client.HTTPResponse(sock)
+        answer.begin()
+        size = answer.headers.get(wire.HEADER_LENGTH)
+        return Got(answer.status, json.loads(answer.read(int(size) if size else None)), {}, dict(answer.headers))
+
+
 def waiting(server: Live, count: int, mib: int) -> Got:
     """Batches behind one that never comes; the last answer."""
     session = server.session()
@@ -111,7 +127,7 @@ def waiting(server: Live, count: int, mib: int) -> Got:
     try:
         x = np.zeros(mib * MIB // 4, np.float32)
         for id in range(count):
-            answer = session.run({"do": "put", "id": id, "tensor": "x"}, wait=False, x=x)
+            answer = put_later(session, id, x)
             if answer.status != 202:
                 break
         return answer
