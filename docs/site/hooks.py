@@ -35,6 +35,13 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
     return _OUTSIDE.sub(lambda match: _link(page.file.src_uri, match), markdown)
 
 
+def on_post_page(output: str, page: Any, config: Any) -> str:
+    """The search has a name, which the theme leaves out."""
+    return output.replace(
+        'data-md-component="search" role="dialog"', 'data-md-component="search" role="dialog" aria-label="Search"'
+    )
+
+
 def _link(page: str, match: re.Match[str]) -> str:
     """A link out of docs/, to the page that the site has of it."""
     depth = page.count("/")

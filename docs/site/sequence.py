@@ -15,6 +15,7 @@ from __future__ import annotations
 import html
 import re
 import textwrap
+import zlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,6 +69,8 @@ def svg(source: str) -> str:
     label = html.escape(f"Sequence of messages between {', '.join(names.values())}")
     size = f'viewBox="0 0 {total:.0f} {y + 6}" width="{total:.0f}"'
     body = "".join([TIP, *lines, *heads, *parts])
+    tip = f"tip-{zlib.crc32(source.encode()):08x}"  # a page may have several drawings, and an id is there once
+    body = body.replace('id="tip"', f'id="{tip}"').replace("url(#tip)", f"url(#{tip})")
     return f'<div class="sequence"><svg {size} role="img" aria-label="{label}">{body}</svg></div>'
 
 
