@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from opbox_ops.backend import backend_for
+from opbox_ops.rnn import scratch
 from opbox_ops.rnn.layout import GATES, Sizes, weights
-from tests.cases.case import Case
+from tests.cases.case import Arg, Case
 from tests.ops.harness import Run
 
 HIDDEN, INPUTS = 3, 4
@@ -82,3 +83,32 @@ def test_a_clipped_cell_stays_in_its_bounds() -> None:
     assert np.isnan(_run("lstm", bad, lstm_state_clip_min=-1, lstm_state_clip_max=1)[2]).any()
     state = _run("lstm", bad, lstm_state_clip_min=-1, lstm_state_clip_max=1, lstm_state_clip_nan=True)[2]
     assert not np.isnan(state).any()
+
+
+def _results(case: Case) -> dict[str, Any]:
+    run = Run(case, "float64", backend_for("cpu"))
+    outputs = {f"output {k}": np.array(out) for k, out in enumerate(run.forward()[: run.visible])}
+    return outputs | run.backward()
+
+
+@pytest.mark.parametrize("lengths", [None, [7, 1, 4]])
+@pytest.mark.parametrize("mode", GATES)
+def test_pieces_of_any_length_make_one_sequence(mode: str, lengths: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inputs' products and gates' factors are worked out for several steps at a time, as the cache allows."""
+    names = ["data", "parameters", "state", *(["state_cell"] if mode == "lstm" else [])]
+    sizes = Sizes(mode, 2, 2, HIDDEN, HIDDEN, 7, 3, INPUTS, False)
+    states = (4, 3, HIDDEN)
+    shapes: list[Any] = [(7, 3, INPUTS), (sizes.parameters,), states, states]
+    args: dict[str, Any] = dict(zip(names, shapes, strict=False))
+    attrs = {"mode": mode, "state_size": HIDDEN, "num_layers": 2, "bidirectional": True, "state_outputs": True}
+    if lengths is not None:
+        args["sequence_length"] = Arg((3,), values=lengths, grad=False)
+        attrs["use_sequence_length"] = True
+    case = Case("RNN", args, attrs)
+    whole = _results(case)
+    step = 2 * (sizes.gates + HIDDEN) * 3 * 8
+    for columns, cache in ((1, 1), (2 * 3, 3 * step)):
+        monkeypatch.setattr(scratch, "_COLUMNS", columns)
+        monkeypatch.setattr(scratch, "CACHE_BYTES", cache)
+        for name, value in _results(case).items():
+            np.testing.assert_allclose(value, whole[name], rtol=1e-12, atol=1e-12, err_msg=name)

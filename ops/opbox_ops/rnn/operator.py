@@ -20,21 +20,24 @@ Encoder-Decoder" (2014), with the reset gate after the product as cuDNN has it.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field as Range
 
 from opbox_protocol.errors import ParamError, ShapeError
 
-from ..accumulation import accumulation_type
-from ..compute import Array, Arrays, OpContext, Outputs
+from ..accumulation import accumulation_type, widened
+from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..cuda.product import matmul
 from ..gradient import backward_node
+from ..index.counting import count_up
 from ..infer import ShapeList, TypeList, known
 from ..node import Entry, Node
 from ..params import Bool, Count, Field, Float, OptFloat, OptInt, Params, PositiveInt
 from ..registry import Slot, register, register_backward, when
-from .layout import GATES, Activations, Sizes, Weights, activations, reserve_size, weights
+from .gradients import back
+from .layout import GATES, Activations, Sizes, activations, reserve_size, weights
+from .scratch import Scratch, backward_temps, forward_temps, scratch
 from .steps import Direction
 
 
@@ -76,11 +79,13 @@ op.set_attr("TRandom", True)
 backward = register_backward("_backward_RNN", RNNOperatorParams, outputs=_INPUTS)
 
 
-def sizes_of(p: RNNOperatorParams, data: tuple[int, ...]) -> Sizes:
+def sizes_of(p: RNNOperatorParams, data: tuple[int, ...], kept: int | None = None) -> Sizes:
+    """The sizes of a call on data of this shape; `kept` steps' gates are there, all by default."""
     directions = 2 if p.bidirectional else 1
     outputs = p.projection_size or p.state_size
     time, batch, inputs = data
-    return Sizes(p.mode, p.num_layers, directions, p.state_size, outputs, time, batch, inputs, p.p > 0)
+    rows = time if kept is None else min(kept, time)
+    return Sizes(p.mode, p.num_layers, directions, p.state_size, outputs, time, batch, inputs, p.p > 0, rows)
 
 
 def _check(p: RNNOperatorParams) -> None:
@@ -157,23 +162,23 @@ def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
 class _RNNCall:
     """The arrays of one call, forward or backward, in the type that is computed in."""
 
-    def __init__(self, p: RNNOperatorParams, ctx: OpContext, inputs: Arrays, reserve: Array | None) -> None:
-        self.p, self.xp = p, ctx.xp
+    def __init__(self, p: RNNOperatorParams, xp: Any, sizes: Sizes, inputs: Arrays, work: Scratch) -> None:
+        self.p, self.xp, self.sizes, self.scratch = p, xp, sizes, work
         rest = iter(inputs)
-        data, packed, state = next(rest), next(rest), next(rest)
-        self.dtype = accumulation_type(data.dtype)
-        self.sizes = sizes_of(p, data.shape)
-        self.data = data.astype(self.dtype, copy=False)
-        self.weights = weights(self.sizes, packed.astype(self.dtype, copy=False))
-        self.state = state.astype(self.dtype, copy=False)
-        self.cell = next(rest).astype(self.dtype, copy=False) if p.mode == "lstm" else None
-        self.valid = None
+        self.data, packed, self.state = (self.wide(next(rest), name) for name in ("data", "parameters", "state"))
+        self.weights = weights(sizes, packed)
+        self.cell = self.wide(next(rest), "cell") if p.mode == "lstm" else None
+        self.valid = self.beyond = None
         if p.use_sequence_length:
-            steps = self.xp.arange(data.shape[0])[:, None, None]
-            self.valid = steps < next(rest)[:, None]
-        if reserve is None:
-            reserve = self.xp.empty((reserve_size(self.sizes),), self.dtype)
-        self.layers = activations(self.sizes, reserve)
+            self.valid, self.beyond = work["valid"], work["beyond"]
+            xp.less(count_up(xp, work["numbers"])[:, None, None], next(rest), out=self.valid)
+            xp.logical_not(self.valid, out=self.beyond)
+        self.layers: list[Activations] = []
+
+    def wide(self, array: Array, name: str) -> Array:
+        """An array of the call as a temporary that has its values, where the types differ."""
+        temp = self.scratch[name]
+        return array if array.dtype == temp.dtype else widened(array, temp.reshape(array.shape))
 
     def direction(self, layer: int, number: int) -> Direction:
         """The cells of direction `number` of a layer."""
@@ -190,34 +195,45 @@ class _RNNCall:
             self.state[k],
             self.cell[k] if self.cell is not None else None,
             self.valid,
+            self.beyond,
             None if low is None or high is None else (low, high, self.p.lstm_state_clip_nan),
+            self.scratch,
         )
 
     def passed(self, saved: Activations) -> Array:
         """What a layer gives to the next one, (time, batch, directions * outputs)."""
-        states = saved.states if self.valid is None else saved.states * self.valid
-        return states if saved.mask is None else states * saved.mask
+        return self._through(saved.states, saved.mask, self.scratch["passed"])
 
-    def bias(self, part: Weights) -> Array:
-        """What is added to the gates of every step; gru's new gate has its second bias within the reset."""
-        bias = part.i2h_bias + part.h2h_bias
-        if self.p.mode == "gru":
-            bias[2 * self.sizes.hidden :] = part.i2h_bias[2 * self.sizes.hidden :]
-        return bias
+    def arriving(self, gout: Array, saved: Activations, room: Array) -> Array:
+        """The gradient of a layer's states, from that of what it gives to the next one; `room` may be `gout`."""
+        return self._through(gout, saved.mask, room)
+
+    def _through(self, array: Array, mask: Array | None, out: Array) -> Array:
+        """An array with a layer's output's shape, times dropout's mask, and 0 beyond the lengths."""
+        if self.valid is not None:
+            array = self.xp.multiply(array, self.valid.transpose(0, 2, 1), out=out)
+        return array if mask is None else self.xp.multiply(array, mask, out=out)
 
 
-@op.compute(allocates="a layer's input where it is not the states as they are, and in inference the activations")
+def _forward_temps(p: RNNOperatorParams, call: CallSpec) -> dict[str, Temp]:
+    data = call.inputs[0]
+    unwanted = not call.wants(len(call.outputs) - 1)
+    sizes, wide = sizes_of(p, data.shape, kept=2 if unwanted else None), accumulation_type(data.dtype)
+    return forward_temps(sizes, wide, lengths=p.use_sequence_length, narrow=wide != data.dtype, reserve=unwanted)
+
+
+@op.compute(temps=lambda p, call: list(_forward_temps(p, call).values()))
 def _(p: RNNOperatorParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    call = _RNNCall(p, ctx, inputs, outputs[-1])
-    sizes, x = call.sizes, call.data
+    sizes = sizes_of(p, inputs[0].shape, kept=2 if outputs[-1] is None else None)
+    call = _RNNCall(p, ctx.xp, sizes, inputs, scratch(_forward_temps(p, ctx.call), ctx.temp))
+    reserve = call.scratch["reserve"] if outputs[-1] is None else outputs[-1]
+    call.layers = activations(sizes, reserve, columns=True)
+    x = call.data
     for layer, saved in enumerate(call.layers):
         flat = x.reshape(-1, x.shape[2])
         for number in range(sizes.directions):
             k = layer * sizes.directions + number
-            part, gates = call.weights[k], saved.gates[number]
-            matmul(ctx.xp, flat, part.i2h.T, gates.reshape(-1, sizes.gates))
-            gates += call.bias(part)
-            last, cell = call.direction(layer, number).run()
+            last, cell = call.direction(layer, number).run(flat)
             if outputs[1] is not None:
                 outputs[1][k] = last
             if p.mode == "lstm" and outputs[2] is not None:
@@ -240,41 +256,56 @@ def draw_mask(p: RNNOperatorParams, ctx: OpContext, mask: Array) -> None:
         mask *= 1 / (1 - p.p)
 
 
-@backward.compute(allocates="the gradients of the activations, one layer at a time")
+def _backward_temps(p: RNNOperatorParams, call: CallSpec) -> dict[str, Temp]:
+    data = call.inputs[3 if p.mode == "lstm" else 2]
+    wide = accumulation_type(data.dtype)
+    return backward_temps(sizes_of(p, data.shape), wide, lengths=p.use_sequence_length, narrow=wide != data.dtype)
+
+
+@backward.compute(temps=lambda p, call: list(_backward_temps(p, call).values()))
 def _(p: RNNOperatorParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     xp, count = ctx.xp, 3 if p.mode == "lstm" else 2
-    heads = list(inputs[:count])
-    call = _RNNCall(p, ctx, inputs[count:-1], inputs[-1])
-    sizes, n = call.sizes, call.sizes.outputs
-    gout, glast, *gcells = (head.astype(call.dtype, copy=False) for head in heads)
-    packed = None if outputs[1] is None else xp.empty((sizes.parameters,), call.dtype)
+    sizes, work = sizes_of(p, inputs[count].shape), scratch(_backward_temps(p, ctx.call), ctx.temp)
+    call = _RNNCall(p, xp, sizes, inputs[count:-1], work)
+    call.layers = activations(sizes, inputs[-1], columns=True)
+    gout, glast = call.wide(inputs[0], "gout"), call.wide(inputs[1], "gstate_last")
+    gcells = call.wide(inputs[2], "gcell_last") if p.mode == "lstm" else None
+    gdata, packed = (
+        None if target is None else target if target.dtype == call.data.dtype else work[name].reshape(target.shape)
+        for target, name in ((outputs[0], "gdata"), (outputs[1], "gparameters"))
+    )
     gweights = None if packed is None else weights(sizes, packed)
-    gx = gout
     for layer in reversed(range(sizes.layers)):
         saved = call.layers[layer]
         x = call.passed(call.layers[layer - 1]) if layer else call.data
-        gstates, gx = gx if saved.mask is None else gx * saved.mask, None
-        if call.valid is not None:
-            gstates = gstates * call.valid
+        # What comes from the layer above is read before what goes to the one below is complete: two arrays in turn.
+        room = work["glayers"]
+        gstates = call.arriving(gout, saved, room[layer % len(room)] if len(room) else gout)
+        gx: Array | None = room[(layer - 1) % len(room)] if layer else gdata
         for number in range(sizes.directions):
             k = layer * sizes.directions + number
-            part = None if gweights is None else gweights[k]
-            direction, gcell = call.direction(layer, number), gcells[0][k] if gcells else None
+            n = sizes.outputs
             mine = gstates[..., number * n : (number + 1) * n]
-            ggates, gstate, gcell = direction.back(mine, glast[k], gcell, part)
-            flat = ggates.reshape(-1, sizes.gates)
+            gcell = None if gcells is None else gcells[k]
+            part = None if gweights is None else gweights[k]
+            gstate, gcell = back(call.direction(layer, number), mine, glast[k], gcell, part)
+            ggates = work["ggates"].reshape(sizes.gates, -1)
             if part is not None:
-                matmul(xp, flat.T, x.reshape(-1, x.shape[2]), part.i2h)
-                part.i2h_bias[...] = flat.sum(axis=0)
-            if layer or outputs[0] is not None:
-                product = (flat @ call.weights[k].i2h).reshape(x.shape)
-                gx = product if gx is None else gx + product
+                matmul(xp, ggates, x.reshape(-1, x.shape[2]), part.i2h)
+            if gx is not None:
+                flat = gx.reshape(-1, gx.shape[2])
+                product = flat if number == 0 else work["gother"][: flat.size].reshape(flat.shape)
+                matmul(xp, ggates.T, call.weights[k].i2h, product)
+                if number:
+                    flat += product
             if outputs[2] is not None:
                 outputs[2][k] = gstate
             if gcell is not None and outputs[3] is not None:
                 outputs[3][k] = gcell
-    for target, value in ((outputs[0], gx), (outputs[1], packed)):
-        if target is not None:
+        if layer:
+            gout = gx
+    for target, value in ((outputs[0], gdata), (outputs[1], packed)):
+        if target is not None and value is not target:
             target[...] = value
     if p.use_sequence_length and outputs[-1] is not None:
         outputs[-1][...] = 0

@@ -1,0 +1,250 @@
+"""The gradients of the recurrent cells (`steps.py`), from the last step of a direction to its first.
+
+With g for the gradient of what is named behind it, and s' = s (1 - s) for a sigmoid, t' = 1 - t t for a tanh:
+
+    rnn   gx = f' gh                     gh of the step before = R.T gx                     (so of lstm, too)
+    lstm  gc += o (1 - tanh(c) tanh(c)) gh        gi, gf, gn = i' n gc, f' (c before) gc, n' i gc
+          go = o' tanh(c) gh                      gc of the step before = f gc
+    gru   gn = n' (1 - z) gh                      gz = z' (h before - n) gh                     gr = r' (R h + b) gn
+          gh of the step before = R.T (gr, gz, r gn) + z gh
+
+What of it does not wait for the step behind is worked out for as many steps at a time as stay in the cache. The gates'
+gradients of all steps stand side by side, so that each weight's gradient is one product.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..compute import Array
+from ..cuda.product import matmul
+from .layout import Weights
+from .steps import Direction
+
+__all__ = ["back"]
+
+
+def back(direction: Direction, gstates: Array, glast: Array, glast_cell: Array | None, out: Weights | None) -> Any:
+    """The gradients of the first state (batch, outputs) and of lstm's first cell (batch, hidden), else None.
+
+    Those of the gates, before their activation functions, are left in the temporary ggates (gates, time, batch).
+
+    Args:
+        direction: after its `run`.
+        gstates: the gradient of its states (time, batch, outputs); 0 where they are not valid.
+        glast: the gradient of the last state; glast_cell of lstm's last cell.
+        out: where the gradients of the weights but i2h are written; None: they are not wanted.
+    """
+    xp, scratch = direction.xp, direction.scratch
+    scratch["h2h"][...] = direction.weights.h2h.T
+    scratch["gstate"][...] = glast.T
+    if glast_cell is not None:
+        scratch["gcell"][...] = glast_cell.T
+    cell = {"lstm": _Lstm, "gru": _Gru}.get(direction.mode, _Rnn)(direction)
+    time, length = len(gstates), len(scratch["factors"])
+    pieces = [(start, min(start + length, time)) for start in range(0, time, length)]
+    for start, stop in pieces if direction.reverse else pieces[::-1]:
+        cell.prepare(start, stop)
+        steps = range(start, stop)
+        for t in steps if direction.reverse else steps[::-1]:
+            xp.add(gstates[t].T, cell.gstate, out=cell.total)
+            cell.step(t, t - start)
+        cell.store(start, stop)
+    if out is not None:
+        _weights(direction, out)
+    return cell.gstate.T, None if glast_cell is None else scratch["gcell"].T
+
+
+def _weights(direction: Direction, out: Weights) -> None:
+    """Write the gradients of the recurrent weights and both biases."""
+    xp, scratch, n = direction.xp, direction.scratch, direction.hidden
+    before, time = scratch["before"], len(direction.states)
+    for target, source in direction.shifted(direction.states, direction.first, 0, time):
+        before[target] = source
+    before = before.reshape(-1, before.shape[2])
+    ggates = scratch["ggates"].reshape(len(scratch["ggates"]), -1)
+    ones = scratch["ones"]  # CuPy's sums of rows ask for memory
+    ones.fill(1)
+    matmul(xp, ggates, ones, out.i2h_bias[:, None])
+    out.h2h_bias[...] = out.i2h_bias
+    if direction.mode == "gru":
+        gagain = scratch["gagain"].reshape(n, -1)
+        matmul(xp, ggates[: 2 * n], before, out.h2h[: 2 * n])
+        matmul(xp, gagain, before, out.h2h[2 * n :])
+        matmul(xp, gagain, ones, out.h2h_bias[2 * n :, None])
+    else:
+        matmul(xp, ggates, before, out.h2h)
+    if out.h2r is not None:
+        gprojected, hidden = scratch["gprojected"], scratch["hidden"]
+        matmul(xp, gprojected.reshape(len(gprojected), -1), hidden.reshape(n, -1).T, out.h2r)
+
+
+class _Cell:
+    """The gradient of a kind of cell.
+
+    Attributes:
+        total: the gradient of a step's state.
+        gstate: its share for the step before.
+        through: of that what does not go through the gates.
+        factors: (steps, gates, batch) gradients of the gates, at first for a `total` of 1.
+    """
+
+    def __init__(self, direction: Direction) -> None:
+        self.direction, self.xp, self.n = direction, direction.xp, direction.hidden
+        self.gates, self.valid = direction.gates, direction.valid
+        self.beyond: Array = direction.beyond
+        names = ("total", "gstate", "through", "factors", "small", "h2h")
+        arrays = (direction.scratch[name] for name in names)
+        self.total, self.gstate, self.through, self.factors, self.small, self.h2h = arrays
+
+    def prepare(self, start: int, stop: int) -> None:
+        """Work out the factors of steps `start` to `stop`."""
+        raise NotImplementedError
+
+    def step(self, t: int, k: int) -> None:
+        """From `total` the gradients of step t, whose factors are the k-th, and `gstate`."""
+        raise NotImplementedError
+
+    def store(self, start: int, stop: int) -> None:
+        """Put the gradients of steps `start` to `stop` beside the others'."""
+        self.direction.scratch["ggates"][:, start:stop] = self.factors[: stop - start].transpose(1, 0, 2)
+
+    def pass_by(self, t: int) -> None:
+        """Beyond the lengths, `total` goes to the step before as it is."""
+        if self.valid is not None:
+            self.xp.multiply(self.total, self.beyond[t], out=self.through)
+            self.xp.multiply(self.total, self.valid[t], out=self.total)
+
+    def to_state(self, k: int) -> None:
+        """Write `gstate` from a step's gradients."""
+        matmul(self.xp, self.h2h, self.factors[k], self.gstate)
+        if len(self.through):
+            self.xp.add(self.gstate, self.through, out=self.gstate)
+
+
+class _Rnn(_Cell):
+    def prepare(self, start: int, stop: int) -> None:
+        gates, slope = self.gates[start:stop], self.factors[: stop - start]
+        if self.direction.mode == "rnn_relu":
+            self.xp.greater(gates, 0, out=slope)
+        else:
+            self.xp.multiply(gates, gates, out=slope)
+            self.xp.subtract(1, slope, out=slope)
+
+    def step(self, t: int, k: int) -> None:
+        slope = self.factors[k]  # one view: of two, CuPy would copy the first
+        self.pass_by(t)
+        self.xp.multiply(slope, self.total, out=slope)
+        self.to_state(k)
+
+
+class _Lstm(_Cell):
+    def __init__(self, direction: Direction) -> None:
+        super().__init__(direction)
+        names = ("gcell", "inner", "inside", "ghidden", "gprojected", "hidden")
+        arrays = (direction.scratch[name] for name in names)
+        self.gcell, self.inner, self.inside, self.ghidden, self.gprojected, self.hidden = arrays
+        self.cells: Array = direction.extra
+        self.first_cell: Array = direction.first_cell
+        self.forget = self.gates[:, self.n : 2 * self.n]
+        self.three = self.factors[:, : 3 * self.n].reshape(len(self.factors), 3, self.n, self.gates.shape[2])
+        self.of_o = self.factors[:, 3 * self.n :]
+
+    def prepare(self, start: int, stop: int) -> None:
+        xp, n, count = self.xp, self.n, stop - start
+        gates, factors, small = self.gates[start:stop], self.factors[:count], self.small[:count]
+        both, new, o = gates[:, : 2 * n], gates[:, 2 * n : 3 * n], gates[:, 3 * n :]
+        of_both, of_new, of_o = factors[:, : 2 * n], factors[:, 2 * n : 3 * n], factors[:, 3 * n :]
+        of_i, of_f = of_both[:, :n], of_both[:, n:]
+        xp.tanh(self.cells[start:stop], out=small)
+        if self.direction.weights.h2r is not None:
+            xp.multiply(o.transpose(1, 0, 2), small.transpose(1, 0, 2), out=self.hidden[:, start:stop])
+        xp.subtract(1, o, out=of_o)
+        xp.multiply(of_o, o, out=of_o)
+        xp.multiply(of_o, small, out=of_o)
+        xp.multiply(small, small, out=small)
+        xp.subtract(1, small, out=small)
+        xp.multiply(small, o, out=small)
+        xp.subtract(1, both, out=of_both)
+        xp.multiply(of_both, both, out=of_both)
+        xp.multiply(of_i, new, out=of_i)
+        for target, before in self.direction.shifted(self.cells, self.first_cell.T, start, stop):
+            part = of_f[target]
+            xp.multiply(part, before, out=part)
+        xp.multiply(new, new, out=of_new)
+        xp.subtract(1, of_new, out=of_new)
+        xp.multiply(of_new, both[:, :n], out=of_new)
+
+    def step(self, t: int, k: int) -> None:
+        xp, gcell, ghidden, inner = self.xp, self.gcell, self.total, self.inner
+        of_o, three = self.of_o[k], self.three[k]
+        self.pass_by(t)
+        if self.direction.weights.h2r is not None:
+            self.gprojected[:, t] = self.total
+            ghidden = self.ghidden
+            matmul(xp, self.direction.weights.h2r.T, self.total, ghidden)
+        xp.multiply(self.small[k], ghidden, out=inner)
+        xp.add(gcell, inner, out=gcell)
+        counted = self.counted(t)
+        xp.multiply(three, counted, out=three)
+        xp.multiply(of_o, ghidden, out=of_o)
+        if self.valid is None:
+            xp.multiply(counted, self.forget[t], out=gcell)
+        else:
+            xp.multiply(counted, self.forget[t], out=inner)
+            xp.multiply(gcell, self.beyond[t], out=gcell)
+            xp.add(gcell, inner, out=gcell)
+        self.to_state(k)
+
+    def counted(self, t: int) -> Array:
+        """The gradient of a step's cell where the step counts and the cell was not clipped."""
+        xp, counted, clip = self.xp, self.gcell, self.direction.clip
+        if self.valid is not None:
+            counted = xp.multiply(counted, self.valid[t], out=self.inner)
+        if clip is not None:
+            for bound, compare in zip(clip, (xp.greater, xp.less), strict=False):
+                compare(self.cells[t], bound, out=self.inside)
+                counted = xp.multiply(counted, self.inside, out=self.inner)
+        return counted
+
+
+class _Gru(_Cell):
+    def __init__(self, direction: Direction) -> None:
+        super().__init__(direction)
+        self.products: Array = direction.extra
+
+    def prepare(self, start: int, stop: int) -> None:
+        xp, n, count = self.xp, self.n, stop - start
+        gates, factors, small = self.gates[start:stop], self.factors[:count], self.small[:count]
+        both, new = gates[:, : 2 * n], gates[:, 2 * n :]
+        of_both, of_r, of_z, rest = factors[:, : 2 * n], factors[:, :n], factors[:, n : 2 * n], factors[:, 2 * n :]
+        states, first = self.direction.states.transpose(0, 2, 1), self.direction.first.T
+        xp.subtract(1, both, out=of_both)
+        xp.multiply(new, new, out=small)
+        xp.subtract(1, small, out=small)
+        xp.multiply(small, of_z, out=small)
+        xp.multiply(of_both, both, out=of_both)
+        for target, before in self.direction.shifted(states, first, start, stop):
+            xp.subtract(before, new[target], out=rest[target])
+        xp.multiply(of_z, rest, out=of_z)
+        xp.multiply(of_r, self.products[start:stop], out=of_r)
+
+    def step(self, t: int, k: int) -> None:
+        xp, n, small, factors, gates = self.xp, self.n, self.small[k], self.factors[k], self.gates[t]
+        of_r, of_z = factors[:n], factors[n : 2 * n]
+        xp.multiply(self.total, gates[n : 2 * n], out=self.through)
+        if self.valid is not None:
+            xp.copyto(self.through, self.total, where=self.beyond[t])
+            xp.multiply(self.total, self.valid[t], out=self.total)
+        xp.multiply(small, self.total, out=small)
+        xp.multiply(of_z, self.total, out=of_z)
+        xp.multiply(of_r, small, out=of_r)
+        xp.multiply(small, gates[:n], out=factors[2 * n :])
+        self.to_state(k)
+
+    def store(self, start: int, stop: int) -> None:
+        scratch, n, count = self.direction.scratch, self.n, stop - start
+        factors = self.factors[:count].transpose(1, 0, 2)
+        scratch["ggates"][: 2 * n, start:stop] = factors[: 2 * n]
+        scratch["ggates"][2 * n :, start:stop] = self.small[:count].transpose(1, 0, 2)
+        scratch["gagain"][:, start:stop] = factors[2 * n :]

@@ -1,0 +1,115 @@
+"""The temporaries of RNN's computes, by name: what is planned for a call, and the arrays that the call gets.
+
+Each is flat or in the shape that most of its uses have; one that a call does not need has no elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+from ..cache import CACHE_BYTES
+from ..compute import Arrays, Temp
+from .layout import Sizes, reserve_size
+
+__all__ = ["Scratch", "backward_temps", "forward_temps", "scratch"]
+
+Scratch: TypeAlias = Mapping[str, Any]
+"""The arrays of a call's temporaries."""
+
+_COLUMNS = 128
+"""Columns of the products with inputs that are made at a time: for these and more OpenBLAS is at its best."""
+
+
+def _piece(sizes: Sizes) -> int:
+    """How many steps' inputs one product takes."""
+    return max(1, min(sizes.time, _COLUMNS // max(sizes.batch, 1)))
+
+
+def _cached(sizes: Sizes, itemsize: int) -> int:
+    """How many steps' gates, their gradients and two arrays of states stay in the cache."""
+    return max(1, min(sizes.time, CACHE_BYTES // max(2 * (sizes.gates + sizes.hidden) * sizes.batch * itemsize, 1)))
+
+
+def scratch(temps: Mapping[str, Temp], arrays: Arrays) -> Scratch:
+    """The arrays that a call got for `temps`, by their names."""
+    return dict(zip(temps, arrays, strict=True))
+
+
+def _shared(sizes: Sizes, dtype: Any, *, lengths: bool, narrow: bool) -> dict[str, Temp]:
+    """What both directions of the operator need: inputs in `dtype`, and which steps count."""
+    steps = sizes.time if lengths else 0
+    outputs = sizes.directions * sizes.outputs
+    count = sizes.layers * sizes.directions * sizes.batch if narrow else 0
+    between = sizes.dropout and sizes.layers > 1
+    return {
+        "data": Temp((sizes.time * sizes.batch * sizes.inputs if narrow else 0,), dtype),
+        "parameters": Temp((sizes.parameters if narrow else 0,), dtype),
+        "state": Temp((count * sizes.outputs,), dtype),
+        "cell": Temp((count * sizes.hidden if sizes.mode == "lstm" else 0,), dtype),
+        "numbers": Temp((steps,), "int64"),
+        "valid": Temp((steps, 1, sizes.batch), "bool"),
+        "beyond": Temp((steps, 1, sizes.batch), "bool"),
+        "passed": Temp((sizes.time if lengths or between else 0, sizes.batch, outputs), dtype),
+    }
+
+
+def forward_temps(sizes: Sizes, dtype: Any, *, lengths: bool, narrow: bool, reserve: bool) -> dict[str, Temp]:
+    """For `RNN`.
+
+    Args:
+        sizes: the call's.
+        dtype: the type that is computed in.
+        lengths: whether sequences have lengths.
+        narrow: whether inputs are of another type.
+        reserve: whether nobody wants the output reserve.
+    """
+    widest = max(sizes.layer_inputs(layer) for layer in range(sizes.layers))
+    halved = sizes.gates if sizes.mode in ("lstm", "gru") else 0
+    length = _piece(sizes)
+    return {
+        **_shared(sizes, dtype, lengths=lengths, narrow=narrow),
+        "reserve": Temp((reserve_size(sizes) if reserve else 0,), dtype),
+        "i2h": Temp((sizes.gates * (widest + 1),), dtype),
+        "inputs": Temp((length * sizes.batch * (widest + 1),), dtype),
+        "h2h": Temp((halved, sizes.outputs), dtype),
+        "pieces": Temp((sizes.gates, length, sizes.batch), dtype),
+        "product": Temp((sizes.gates, sizes.batch), dtype),
+        "small": Temp((sizes.hidden, sizes.batch), dtype),
+        "projected": Temp((sizes.outputs if sizes.projected else 0, sizes.batch), dtype),
+    }
+
+
+def backward_temps(sizes: Sizes, dtype: Any, *, lengths: bool, narrow: bool) -> dict[str, Temp]:
+    """For `_backward_RNN`; arguments as of `forward_temps`."""
+    outputs, count = sizes.directions * sizes.outputs, sizes.layers * sizes.directions * sizes.batch if narrow else 0
+    steps, lstm, gru = (sizes.time, sizes.batch), sizes.mode == "lstm", sizes.mode == "gru"
+    widest = max(sizes.layer_inputs(layer) for layer in range(sizes.layers))
+    layers = min(2, sizes.layers - 1 + (1 if lengths else 0))
+    projected, length = sizes.projected, _cached(sizes, dtype.itemsize)
+    return {
+        **_shared(sizes, dtype, lengths=lengths, narrow=narrow),
+        "gout": Temp((*steps, outputs) if narrow else (0,), dtype),
+        "gstate_last": Temp((count * sizes.outputs,), dtype),
+        "gcell_last": Temp((count * sizes.hidden if lstm else 0,), dtype),
+        "gdata": Temp((*steps, sizes.inputs) if narrow else (0,), dtype),
+        "gparameters": Temp((sizes.parameters if narrow else 0,), dtype),
+        "glayers": Temp((layers, *steps, outputs), dtype),
+        "gother": Temp((sizes.time * sizes.batch * widest if sizes.directions > 1 else 0,), dtype),
+        "before": Temp((*steps, sizes.outputs), dtype),
+        "ones": Temp((sizes.time * sizes.batch, 1), dtype),
+        "h2h": Temp((sizes.outputs, sizes.gates), dtype),
+        "ggates": Temp((sizes.gates, *steps), dtype),
+        "gagain": Temp((sizes.hidden if gru else 0, *steps), dtype),
+        "factors": Temp((length, sizes.gates, sizes.batch), dtype),
+        "total": Temp((sizes.outputs, sizes.batch), dtype),
+        "through": Temp((sizes.outputs if lengths or gru else 0, sizes.batch), dtype),
+        "gstate": Temp((sizes.outputs, sizes.batch), dtype),
+        "gcell": Temp((sizes.hidden if lstm else 0, sizes.batch), dtype),
+        "inner": Temp((sizes.hidden if lstm else 0, sizes.batch), dtype),
+        "small": Temp((length if lstm or gru else 0, sizes.hidden, sizes.batch), dtype),
+        "inside": Temp((sizes.hidden if lstm else 0, sizes.batch), "bool"),
+        "ghidden": Temp((sizes.hidden if projected else 0, sizes.batch), dtype),
+        "gprojected": Temp((sizes.outputs if projected else 0, *steps), dtype),
+        "hidden": Temp((sizes.hidden if projected else 0, *steps), dtype),
+    }
