@@ -98,25 +98,7 @@ that repeat, boxes that remain, the parts of a region."""
 NOT_PLANNED_YET = frozenset(
     [
         "CTCLoss",
-        "RNN",
-        "_backward_RNN",
-        "_backward_random_pdf_dirichlet",
-        "_backward_random_pdf_exponential",
-        "_backward_random_pdf_gamma",
-        "_backward_random_pdf_generalized_negative_binomial",
-        "_backward_random_pdf_negative_binomial",
-        "_backward_random_pdf_normal",
-        "_backward_random_pdf_poisson",
-        "_backward_random_pdf_uniform",
         "_backward_sample_multinomial",
-        "_random_pdf_dirichlet",
-        "_random_pdf_exponential",
-        "_random_pdf_gamma",
-        "_random_pdf_generalized_negative_binomial",
-        "_random_pdf_negative_binomial",
-        "_random_pdf_normal",
-        "_random_pdf_poisson",
-        "_random_pdf_uniform",
         "_sample_uniform",
     ]
 )
@@ -194,8 +176,19 @@ def recurrent() -> tuple[Any, dict[str, tuple[int, ...]]]:
     return mx.sym.SoftmaxOutput(net, label, name="softmax"), {"data": (4, 6), "softmax_label": (4, 6)}
 
 
+def packed() -> tuple[Any, dict[str, tuple[int, ...]]]:
+    """The recurrent network with one operator for both directions of two layers."""
+    words = mx.sym.Embedding(mx.sym.Variable("data"), input_dim=50, output_dim=16)
+    words = mx.sym.SwapAxis(words, dim1=0, dim2=1)
+    attrs = {"mode": "lstm", "state_size": 24, "num_layers": 2, "bidirectional": True, "p": 0.3}
+    outputs = mx.sym.RNN(words, name="lstm", **attrs)
+    net = mx.sym.FullyConnected(mx.sym.Reshape(outputs, shape=(-1, 48)), num_hidden=50)
+    label = mx.sym.Reshape(mx.sym.Variable("softmax_label"), shape=(-1,))
+    return mx.sym.SoftmaxOutput(net, label, name="softmax"), {"data": (4, 6), "softmax_label": (4, 6)}
+
+
 @pytest.mark.parametrize("req", ["write", "add"])
-@pytest.mark.parametrize("model", [lenet, residual, recurrent])
+@pytest.mark.parametrize("model", [lenet, residual, recurrent, packed])
 def test_a_whole_plan_allocates_nothing(model: Any, req: str) -> None:
     symbol, data_shapes = model()
     shapes, _, states = symbol.infer_shape(**data_shapes)

@@ -10,14 +10,6 @@ ALLOCATE = {
         "multi_all_finite"
     ),
     "counting": "_histogram",
-    "densities": (
-        "_backward_random_pdf_dirichlet _backward_random_pdf_exponential _backward_random_pdf_gamma "
-        "_backward_random_pdf_generalized_negative_binomial _backward_random_pdf_negative_binomial "
-        "_backward_random_pdf_normal _backward_random_pdf_poisson _backward_random_pdf_uniform "
-        "_random_pdf_dirichlet _random_pdf_exponential _random_pdf_gamma "
-        "_random_pdf_generalized_negative_binomial _random_pdf_negative_binomial _random_pdf_normal "
-        "_random_pdf_poisson _random_pdf_uniform"
-    ),
     "image": (
         "_image_random_color_jitter _image_random_contrast "
         "_image_random_flip_left_right _image_random_flip_top_bottom "

@@ -20,23 +20,21 @@ summed over its draws. Counts (poisson and the negative binomials) have no gradi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import log, pi
-from typing import Any, TypeAlias
+from typing import Any
 
 from opbox_protocol.errors import ShapeError
 
-from ..compute import Array, Arrays, OpContext, Outputs
+from ..accumulation import accumulation_type
+from ..compute import Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
+from ..expression.language import Expression
+from ..expression.operators import pointwise
+from ..expression.pointwise import Pointwise
 from ..gradient import backward_node
 from ..infer import ShapeList, TypeList, all_same_type, show_shape
 from ..node import Entry, Node
 from ..params import Bool, Field, Params
-from ..registry import register, register_backward
-
-ALLOCATES = "a density's logarithm is several terms, and float16 is computed in float32"
-Formula: TypeAlias = "Callable[..., Array]"
-Slopes: TypeAlias = "Callable[..., Sequence[Array | None]]"
+from ..registry import Op, register, register_backward
 
 
 class DensityParams(Params):
@@ -45,127 +43,79 @@ class DensityParams(Params):
 
 @dataclass(frozen=True)
 class Density:
-    """A row of the table.
+    """A row of the table: formulas of the sample `x` and the parameters.
 
     Attributes:
         name: as it appears in the operator's name.
         inputs: the parameters' names.
-        logarithm: `(ctx, x, *params)` to the density's logarithm; of fewer elements where it does not depend on x.
-        slopes: the same arguments to its derivatives by x and each parameter; None where there is none.
-        vector: whether the last axis of x and of the parameters is one outcome.
+        logarithm: the density's logarithm.
+        slopes: its derivatives by x and each parameter; that by a count is "0".
     """
 
     name: str
     inputs: tuple[str, ...]
-    logarithm: Formula
-    slopes: Slopes
-    vector: bool = False
+    logarithm: str
+    slopes: tuple[str, ...]
 
 
-def _uniform(ctx: OpContext, x: Array, low: Array, high: Array) -> Array:
-    return -ctx.xp.log(high - low)
-
-
-def _uniform_slopes(ctx: OpContext, x: Array, low: Array, high: Array) -> Sequence[Array | None]:
-    slope = 1 / (high - low)
-    return None, slope, -slope
-
-
-def _normal(ctx: OpContext, x: Array, mu: Array, sigma: Array) -> Array:
-    return -0.5 * ((x - mu) / sigma) ** 2 - ctx.xp.log(sigma) - 0.5 * log(2 * pi)
-
-
-def _normal_slopes(ctx: OpContext, x: Array, mu: Array, sigma: Array) -> Sequence[Array | None]:
-    z = (x - mu) / sigma
-    return -z / sigma, z / sigma, (z * z - 1) / sigma
-
-
-def _gamma(ctx: OpContext, x: Array, alpha: Array, beta: Array) -> Array:
-    log_ = ctx.xp.log
-    return alpha * log_(beta) + (alpha - 1) * log_(x) - beta * x - ctx.special.gammaln(alpha)
-
-
-def _gamma_slopes(ctx: OpContext, x: Array, alpha: Array, beta: Array) -> Sequence[Array | None]:
-    by_alpha = ctx.xp.log(beta) + ctx.xp.log(x) - ctx.special.digamma(alpha)
-    return (alpha - 1) / x - beta, by_alpha, alpha / beta - x
-
-
-def _exponential(ctx: OpContext, x: Array, lam: Array) -> Array:
-    return ctx.xp.log(lam) - lam * x
-
-
-def _exponential_slopes(ctx: OpContext, x: Array, lam: Array) -> Sequence[Array | None]:
-    return ctx.xp.zeros_like(x) - lam, 1 / lam - x
-
-
-def _poisson(ctx: OpContext, x: Array, lam: Array) -> Array:
-    return x * ctx.xp.log(lam) - lam - ctx.special.gammaln(x + 1)
-
-
-def _poisson_slopes(ctx: OpContext, x: Array, lam: Array) -> Sequence[Array | None]:
-    return None, x / lam - 1
-
-
-def _negative_binomial(ctx: OpContext, x: Array, k: Array, p: Array) -> Array:
-    gammaln = ctx.special.gammaln
-    chosen = gammaln(x + k) - gammaln(x + 1) - gammaln(k)
-    return chosen + k * ctx.xp.log(p) + x * ctx.xp.log1p(-p)
-
-
-def _negative_binomial_slopes(ctx: OpContext, x: Array, k: Array, p: Array) -> Sequence[Array | None]:
-    digamma = ctx.special.digamma
-    return None, digamma(x + k) - digamma(k) + ctx.xp.log(p), k / p - x / (1 - p)
-
-
-def _generalized(ctx: OpContext, x: Array, mu: Array, alpha: Array) -> Array:
-    return _negative_binomial(ctx, x, 1 / alpha, 1 / (alpha * mu + 1))
-
-
-def _generalized_slopes(ctx: OpContext, x: Array, mu: Array, alpha: Array) -> Sequence[Array | None]:
-    p = 1 / (alpha * mu + 1)
-    _, by_k, by_p = _negative_binomial_slopes(ctx, x, 1 / alpha, p)
-    assert by_k is not None
-    assert by_p is not None
-    return None, -alpha * p * p * by_p, -by_k / alpha**2 - mu * p * p * by_p
-
-
-def _dirichlet(ctx: OpContext, x: Array, alpha: Array) -> Array:
-    gammaln = ctx.special.gammaln
-    return ((alpha - 1) * ctx.xp.log(x)).sum(-1) + gammaln(alpha.sum(-1)) - gammaln(alpha).sum(-1)
-
-
-def _dirichlet_slopes(ctx: OpContext, x: Array, alpha: Array) -> Sequence[Array | None]:
-    digamma = ctx.special.digamma
-    return (alpha - 1) / x, ctx.xp.log(x) + digamma(alpha.sum(-1, keepdims=True)) - digamma(alpha)
-
+_BY_K = "psi(x + {k}) - psi({k}) + log({p})"
+_BY_P = "{k} / {p} - x / (1 - {p})"
+_FAILURES = "gammaln(x + {k}) - gammaln(x + 1) - gammaln({k}) + {k} * log({p}) + x * log1p(-{p})"
+_PLAIN = {"k": "k", "p": "p"}
+_MEAN = {"k": "(1 / alpha)", "p": "(1 / (alpha * mu + 1))"}
+_SQUARE = f"square({_MEAN['p']})"
 
 TABLE = (
-    Density("uniform", ("low", "high"), _uniform, _uniform_slopes),
-    Density("normal", ("mu", "sigma"), _normal, _normal_slopes),
-    Density("gamma", ("alpha", "beta"), _gamma, _gamma_slopes),
-    Density("exponential", ("lam",), _exponential, _exponential_slopes),
-    Density("poisson", ("lam",), _poisson, _poisson_slopes),
-    Density("negative_binomial", ("k", "p"), _negative_binomial, _negative_binomial_slopes),
-    Density("generalized_negative_binomial", ("mu", "alpha"), _generalized, _generalized_slopes),
-    Density("dirichlet", ("alpha",), _dirichlet, _dirichlet_slopes, vector=True),
+    Density("uniform", ("low", "high"), "-log(high - low)", ("0", "1 / (high - low)", "-1 / (high - low)")),
+    Density(
+        "normal",
+        ("mu", "sigma"),
+        "-0.5 * square((x - mu) / sigma) - log(sigma) - 0.5 * log(2 * pi)",
+        ("(mu - x) / sigma / sigma", "(x - mu) / sigma / sigma", "(square((x - mu) / sigma) - 1) / sigma"),
+    ),
+    Density(
+        "gamma",
+        ("alpha", "beta"),
+        "alpha * log(beta) + (alpha - 1) * log(x) - beta * x - gammaln(alpha)",
+        ("(alpha - 1) / x - beta", "log(beta) + log(x) - psi(alpha)", "alpha / beta - x"),
+    ),
+    Density("exponential", ("lam",), "log(lam) - lam * x", ("-lam", "1 / lam - x")),
+    Density("poisson", ("lam",), "x * log(lam) - lam - gammaln(x + 1)", ("0", "x / lam - 1")),
+    Density(
+        "negative_binomial",
+        ("k", "p"),
+        _FAILURES.format(**_PLAIN),
+        ("0", _BY_K.format(**_PLAIN), _BY_P.format(**_PLAIN)),
+    ),
+    Density(
+        "generalized_negative_binomial",
+        ("mu", "alpha"),
+        _FAILURES.format(**_MEAN),
+        (
+            "0",
+            f"-alpha * {_SQUARE} * ({_BY_P})".format(**_MEAN),
+            f"-({_BY_K}) / square(alpha) - mu * {_SQUARE} * ({_BY_P})".format(**_MEAN),
+        ),
+    ),
 )
+DIRICHLET = "dirichlet"
 
 
-def _infer_shape(row: Density, ins: ShapeList, outs: ShapeList) -> None:
+def _infer_shape(vector: bool, ins: ShapeList, outs: ShapeList) -> None:
     params = None
     for _ in range(2):
         for i in range(1, len(ins)):
             params = ins.merge(i, params)
-    tail = 1 if row.vector else 0
+    tail = 1 if vector else 0
     sample = ins[0]
     if sample is not None and len(sample) < tail:
         raise ShapeError("expected at least 1 dimension, got ()", side="input", index=0)
     if sample is None and outs[0] is not None:
-        sample = ins.merge(0, (*outs[0], *(params[-1:] if params else (-1,)))) if row.vector else ins.merge(0, outs[0])
+        sample = ins.merge(0, (*outs[0], *(params[-1:] if params else (-1,)))) if vector else ins.merge(0, outs[0])
     if sample is None:
         return
     if params is not None:
-        batch, outcome = (params[:-1], params[-1:]) if row.vector else (params, ())
+        batch, outcome = (params[:-1], params[-1:]) if vector else (params, ())
         if len(params) < tail or len(batch) > len(sample) - tail:
             raise ShapeError(
                 f"expected first axes as the parameters' {show_shape(params)}, got {show_shape(sample)}",
@@ -189,59 +139,109 @@ def _infer_type(p: Any, ins: TypeList, outs: TypeList) -> None:
             slots.only(i, "float16", "float32", "float64")
 
 
-def _wide(row: Density, inputs: Arrays) -> list[Array]:
-    """sample and the parameters, with axes for the draws, in float32 at least."""
-    sample, *params = (array.astype("float32") if array.dtype.char == "e" else array for array in inputs)
-    if row.vector:
-        ones = (1,) * (sample.ndim - params[0].ndim)
-        return [sample, *(param.reshape(*param.shape[:-1], *ones, param.shape[-1]) for param in params)]
-    ones = (1,) * (sample.ndim - params[0].ndim)
-    return [sample, *(param.reshape(*param.shape, *ones) for param in params)]
-
-
-def _declare(row: Density) -> None:
-    name = f"_random_pdf_{row.name}"
+def _register(name: str, inputs: tuple[str, ...]) -> tuple[Op, Op]:
+    """The operator of a distribution and its backward operator, which reads gout, the inputs and out."""
     op = register(
-        name,
+        f"_random_pdf_{name}",
         DensityParams,
-        inputs=("sample", *row.inputs),
-        aliases=(name[1:],),
-        doc=f"Densities of the {row.name} distribution.",
+        inputs=("sample", *inputs),
+        aliases=(f"random_pdf_{name}",),
+        doc=f"Densities of the {name} distribution.",
     )
-    backward = register_backward(f"_backward{name}", DensityParams, outputs=("sample", *row.inputs))
+    backward = register_backward(f"_backward_random_pdf_{name}", DensityParams, outputs=("sample", *inputs))
     op.infer_type(_infer_type)
 
     @op.infer_shape
     def _(p: DensityParams, ins: ShapeList, outs: ShapeList) -> None:
-        _infer_shape(row, ins, outs)
+        _infer_shape(name == DIRICHLET, ins, outs)
 
     @op.gradient
     def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
         return backward_node(backward.name, node, [ograds[0], *node.inputs, Entry(node)])
 
-    @op.compute(allocates=ALLOCATES)
-    def _(p: DensityParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-        logarithm = row.logarithm(ctx, *_wide(row, inputs))
-        outputs[0][...] = logarithm if p.is_log else ctx.xp.exp(logarithm)
+    return op, backward
 
-    @backward.compute(allocates=ALLOCATES)
-    def _(p: DensityParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-        gout, *arrays, out = inputs
-        factor = gout if p.is_log else gout * out
-        factor = factor[..., None] if row.vector else factor
-        wide = _wide(row, arrays)
-        # The draws are the axes of sample that the parameters have not got.
-        first = arrays[1].ndim - (1 if row.vector else 0)
-        draws = tuple(range(first, arrays[0].ndim - (1 if row.vector else 0)))
-        for k, (slope, target) in enumerate(zip(row.slopes(ctx, *wide), outputs, strict=True)):
-            if target is None:
-                continue
-            if slope is None:
-                target.fill(0)
-            else:
-                slope = slope * factor
-                target[...] = slope if k == 0 else slope.sum(axis=draws)
+
+def _declare(row: Density) -> None:
+    op, backward = _register(row.name, row.inputs)
+    read, first = ("x", *row.inputs), dict.fromkeys(row.inputs, 0)
+
+    def density(text: str) -> Pointwise:
+        return Pointwise(read, (Expression(text, read),), start=first)
+
+    def gradient(text: str) -> Pointwise:
+        arrays = ("g", *read, "y")
+        formulas = tuple(Expression(slope if slope == "0" else text.format(slope), arrays) for slope in row.slopes)
+        return Pointwise(arrays, formulas, start=first, summed=True, start_out=dict.fromkeys(range(1, len(read)), 0))
+
+    logarithm, number = density(row.logarithm), density(f"exp({row.logarithm})")
+    of_logarithm, of_number = gradient("g * ({})"), gradient("g * y * ({})")
+    pointwise(op, lambda p, ins, outs: logarithm if p.is_log else number)
+    pointwise(backward, lambda p, ins, outs: of_logarithm if p.is_log else of_number)
 
 
 for _row in TABLE:
     _declare(_row)
+
+
+dirichlet, dirichlet_backward = _register(DIRICHLET, ("alpha",))
+
+
+def _beside_draws(sample: tuple[int, ...], alpha: tuple[int, ...]) -> tuple[int, ...]:
+    """alpha's shape with an axis of 1 for each axis of draws."""
+    return (*alpha[:-1], *(1,) * (len(sample) - len(alpha)), alpha[-1])
+
+
+@dirichlet.compute(temps=lambda p, call: _vector_temps(call, *call.inputs))
+def _(p: DensityParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    xp, gammaln, sample, (total, terms, alpha, gammas, sums, _) = ctx.xp, ctx.special.gammaln, inputs[0], ctx.temp
+    alpha[...] = inputs[1].reshape(alpha.shape)
+    terms[...] = sample
+    xp.log(terms, out=terms)
+    xp.subtract(alpha, 1, out=gammas)
+    xp.multiply(terms, gammas, out=terms)
+    xp.sum(terms, axis=-1, out=total)
+    gammaln(alpha, out=gammas)
+    xp.sum(gammas, axis=-1, out=sums)
+    xp.subtract(total, sums, out=total)
+    xp.sum(alpha, axis=-1, out=sums)
+    gammaln(sums, out=sums)
+    xp.add(total, sums, out=total)
+    if not p.is_log:
+        xp.exp(total, out=total)
+    xp.copyto(outputs[0], total, casting="unsafe")
+
+
+@dirichlet_backward.compute(temps=lambda p, call: _vector_temps(call, *call.inputs[1:3]))
+def _(p: DensityParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    xp, psi, (gout, sample, masses, out) = ctx.xp, ctx.special.digamma, inputs
+    factor, terms, alpha, slopes, sums, summed = ctx.temp
+    factor[...] = gout
+    if not p.is_log:
+        xp.multiply(factor, out, out=factor)
+    alpha[...] = masses.reshape(alpha.shape)
+    if outputs[0] is not None:
+        terms[...] = sample
+        xp.subtract(alpha, 1, out=slopes)
+        xp.divide(slopes, terms, out=terms)
+        xp.multiply(terms, factor[..., None], out=terms)
+        xp.copyto(outputs[0], terms, casting="unsafe")
+    if outputs[1] is not None:
+        terms[...] = sample
+        xp.log(terms, out=terms)
+        psi(alpha, out=slopes)
+        xp.sum(alpha, axis=-1, out=sums)
+        psi(sums, out=sums)
+        xp.subtract(sums[..., None], slopes, out=slopes)
+        xp.add(terms, slopes, out=terms)
+        xp.multiply(terms, factor[..., None], out=terms)
+        draws = tuple(range(masses.ndim - 1, sample.ndim - 1))
+        xp.sum(terms, axis=draws, out=summed)
+        xp.copyto(outputs[1], summed, casting="unsafe")
+
+
+def _vector_temps(call: CallSpec, sample: ArraySpec, alpha: ArraySpec) -> list[Temp]:
+    """In the type that is added in: for each draw, for each number, twice alpha beside the draws, its sums, alpha."""
+    wide, beside = accumulation_type(sample.dtype), _beside_draws(sample.shape, alpha.shape)
+    shapes = (sample.shape[:-1], sample.shape, beside, beside, beside[:-1], alpha.shape)
+    return [Temp(shape, wide) for shape in shapes]
