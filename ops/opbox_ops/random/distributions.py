@@ -170,10 +170,18 @@ def _wide(p: Any, call: CallSpec) -> list[Temp]:
     return [] if out.dtype in (np.float32, np.float64) else [Temp(out.shape, "float32")]
 
 
-def _draw(ctx: OpContext, row: Distribution, out: Array, shape: tuple[int, ...], *params: Any) -> None:
-    """Fill `out`, drawing in `shape`: generators broadcast over fewer axes than an array may have."""
-    drawn = ctx.temp[0] if ctx.temp else out
-    row.fill(ctx.random, drawn.reshape(shape), *params)
+def _widths(p: Any, call: CallSpec) -> list[Temp]:
+    """Room for the widths of ranges, and to draw in."""
+    low, high = call.inputs
+    return [Temp((size_of(low.shape), 1), np.result_type(low.dtype, high.dtype)), *_wide(p, call)]
+
+
+def _draw(
+    ctx: OpContext, fill: Callable[..., None], out: Array, shape: tuple[int, ...], room: Arrays, *params: Any
+) -> None:
+    """Fill `out`, drawing in `shape`, as generators broadcast over fewer axes than an array may have; in `room`."""
+    drawn = room[0] if room else out
+    fill(ctx.random, drawn.reshape(shape), *params)
     if drawn is not out:
         ctx.xp.copyto(out, drawn, casting="unsafe")
 
@@ -245,7 +253,7 @@ def _declare(row: Distribution) -> None:
     @like.compute(temps=_wide if row.direct else None, allocates="" if row.direct else _DRAWN)
     def _(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
         try:
-            _draw(ctx, row, outputs[0], (outputs[0].size,), *_numbers(row, p))
+            _draw(ctx, row.fill, outputs[0], (outputs[0].size,), ctx.temp, *_numbers(row, p))
         except ValueError as error:  # too large for the library's generator, such as a mean above 2**63
             raise _unusable(row, p, "numbers that can be drawn") from error
 
@@ -280,19 +288,35 @@ def _declare_sample(row: Distribution) -> Op:
                 dtype = ins.merge(i, dtype)
         _wanted_type(p, ins, outs)
 
-    scaled = "the width of each range is made of the parameters" if row.name == "uniform" else ""
+    if row.name == "uniform":
+        op.compute(temps=_widths)(_sample_uniform)
+        return op
 
-    @op.compute(temps=_wide if row.direct else None, allocates=scaled if row.direct else _DRAWN)
+    @op.compute(temps=_wide if row.direct else None, allocates="" if row.direct else _DRAWN)
     def _(p: SampleParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
         columns = [array.reshape(array.size, 1) for array in inputs]
         try:
-            _draw(ctx, row, outputs[0], (inputs[0].size, size_of(p.shape)), *columns)
+            _draw(ctx, row.fill, outputs[0], (inputs[0].size, size_of(p.shape)), ctx.temp, *columns)
         except ValueError as error:
             raise BadRequestError(
                 f"{', '.join(row.inputs)}: expected {row.expected} everywhere, got numbers that are not"
             ) from error
 
     return op
+
+
+def _sample_uniform(p: SampleParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    """Draw from [0, 1), and stretch and move each row to its range."""
+    xp, (width, *room) = ctx.xp, ctx.temp
+    low, high = (array.reshape(width.shape) for array in inputs)
+    xp.subtract(high, low, out=width)
+
+    def fill(random: Any, out: Array) -> None:
+        random.uniform(out)
+        xp.multiply(out, width, out=out, casting="same_kind")
+        xp.add(out, low, out=out, casting="same_kind")
+
+    _draw(ctx, fill, outputs[0], (len(width), size_of(p.shape)), room)
 
 
 for _row in TABLE:

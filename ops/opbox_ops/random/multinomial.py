@@ -8,13 +8,16 @@ get_prob also the logarithm of each drawn position's probability.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
+
+import numpy as np
 
 from opbox_protocol.errors import ShapeError
 
-from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
+from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
 from ..gradient import backward_node
-from ..index.positions import add_rows, add_rows_temps
+from ..index.counting import count_up
+from ..index.positions import add_rows, add_rows_temps, take_rows, whole
 from ..infer import ShapeList, TypeList, show_shape, size_of
 from ..node import Entry, Node
 from ..params import Bool, Field, KnownShape, Params
@@ -100,18 +103,22 @@ def _(p: MultinomialParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) ->
         outputs[1][...] = chosen.reshape(outputs[1].shape)
 
 
-def _adding(p: MultinomialParams, call: CallSpec) -> list[Temp]:
+def _score_temps(p: MultinomialParams, call: CallSpec) -> list[Temp]:
+    """What `add_rows` needs, the cells that were drawn, their probabilities, and the rows' first cells."""
     gprob, data, _ = call.inputs
-    return add_rows_temps(call.device, size_of(gprob.shape), gprob, data)
+    count = size_of(gprob.shape)
+    score = ArraySpec(gprob.shape, np.result_type(gprob.dtype, data.dtype))
+    own = [Temp((count,), "int64"), Temp((count,), score.dtype), Temp((size_of(data.shape[:-1]),), "int64")]
+    return [*add_rows_temps(call.device, count, score, data), *own]
 
 
-@backward.compute(temps=_adding, allocates="positions and scores are made anew")
+@backward.compute(temps=_score_temps)
 def _(p: MultinomialParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    xp: Any = ctx.xp
-    gprob, data, drawn = inputs
+    xp, (gprob, data, drawn), (*adding, cells, scores, first) = ctx.xp, inputs, ctx.temp
     table, rows = _table(data)
-    draws = size_of(p.shape)
-    where = drawn.reshape(rows, draws).astype("int64")
-    scores = gprob.reshape(rows, draws) / xp.take_along_axis(table, where, 1)
-    cells = (where + xp.arange(rows)[:, None] * table.shape[1]).reshape(-1)
-    add_rows(xp, cells, scores.reshape(-1, 1), outputs[0].reshape(table.size, 1), ctx.temp)
+    xp.multiply(count_up(xp, first), table.shape[1], out=first)
+    by_row = whole(xp, drawn.reshape(-1), cells).reshape(rows, -1) if rows else cells.reshape(0, 0)
+    xp.add(by_row, first[:, None], out=by_row)
+    take_rows(xp, table.reshape(-1), cells, scores)
+    xp.divide(gprob.reshape(-1), scores, out=scores)
+    add_rows(xp, cells, scores.reshape(-1, 1), outputs[0].reshape(table.size, 1), adding)

@@ -19,24 +19,23 @@ def quotient_space(a: ArraySpec, b: ArraySpec, out: ArraySpec) -> list[Temp]:
     return [number, number, Temp(a.shape, np.bool_), Temp(a.shape, np.bool_)]
 
 
-def divide(xp: Any, a: Array, b: Any, out: Array, space: Arrays = ()) -> None:
+def divide(xp: Any, a: Array, b: Any, out: Array, space: Arrays) -> None:
     """a / b; for integers C's division: towards zero, and 0 where the divisor is 0 (C leaves that undefined).
 
     Args:
-        space: what `quotient_space` has asked for; without it, integers allocate it here.
+        space: what `quotient_space` has asked for.
     """
     if out.dtype.kind not in "iu":
         xp.divide(a, b, out=out, casting="unsafe")
         return
     # The floor is one less where the quotient is negative and no whole number.
-    number = np.result_type(a.dtype, b.dtype)
-    whole, product, inexact, negative = space or [xp.empty(a.shape, dtype) for dtype in (number, number, bool, bool)]
+    whole, product, inexact, negative = space
     xp.floor_divide(a, b, out=whole, casting="unsafe")
     xp.multiply(whole, b, out=product, casting="unsafe")
     xp.not_equal(product, a, out=inexact)
     xp.less(whole, 0, out=negative)
-    xp.logical_and(inexact, negative, out=inexact)
-    xp.add(whole, inexact, out=out, casting="unsafe")
+    xp.logical_and(inexact, negative, out=product)  # as numbers: NumPy would make some of few booleans to add
+    xp.add(whole, product, out=out, casting="unsafe")
 
 
 def sign(xp: Any, x: Array, out: Array, missing: Array) -> None:

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ..accumulation import accumulation_type
-from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
+from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
 from ..gradient import backward_node, grad_use_none
 from ..infer import all_same_type, numeric_types
 from ..node import Entry, Node
@@ -76,19 +76,21 @@ def _without_nan(name: str, instead: int) -> Reduce:
 
 
 def _mean(ctx: OpContext, x: Array, axes: tuple[int, ...], out: Array) -> None:
-    (total,) = ctx.temp
+    total, *space = ctx.temp
     ctx.xp.sum(x, axis=axes, dtype=total.dtype, keepdims=True, out=total)
-    _share(ctx, total, math.prod(x.shape[i] for i in axes))
+    _share(ctx, total, math.prod(x.shape[i] for i in axes), space)
     ctx.xp.copyto(out, total, casting="unsafe")
 
 
-def _share(ctx: OpContext, value: Array, count: int) -> Array:
-    """`value / count`, in `value`'s memory; truncated for integers."""
-    if value.dtype.kind in "iu":
-        divide(ctx.xp, value, np.int64(count), value)
-    else:
-        ctx.xp.divide(value, float(count), out=value)
-    return value
+def _share(ctx: OpContext, value: Array, count: int, space: Arrays) -> None:
+    """`value / count`, in `value`'s memory; truncated for integers, which need the `space` of `_share_of`."""
+    divide(ctx.xp, value, np.int64(count) if value.dtype.kind in "iu" else float(count), value, space)
+
+
+def _share_of(shape: tuple[int, ...], dtype: Any) -> list[Temp]:
+    """A sum in its type, and the room to divide it in."""
+    total = ArraySpec(shape, np.dtype(dtype))
+    return [Temp(shape, dtype), *quotient_space(total, ArraySpec((), np.dtype(np.int64)), total)]
 
 
 def _extreme(name: str) -> Reduce:
@@ -149,9 +151,10 @@ def _temps(name: str, p: ReduceParams, call: CallSpec) -> list[Temp]:
     total = accumulation_type(out)
     if name == "mean" and out.kind in "iu":
         total = np.dtype(np.int64)
-    asked = []
-    if name == "mean" or (name not in ("max", "min") and total != out):
-        asked.append(Temp(kept_dims(x.shape, axes_of(p, len(x.shape))), total))
+    kept = kept_dims(x.shape, axes_of(p, len(x.shape)))
+    if name == "mean":
+        return _share_of(kept, total)
+    asked = [Temp(kept, total)] if name not in ("max", "min") and total != out else []
     if name.startswith("nan") and x.dtype.kind not in "iub":
         asked += [Temp(x.shape, x.dtype), Temp(x.shape, "bool")]
     return asked
@@ -207,16 +210,16 @@ def _repeat(p: ReduceParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -
 
 def _share_temps(p: ReduceParams, call: CallSpec) -> list[Temp]:
     g = call.inputs[0]
-    return [Temp(g.shape, np.int64 if g.dtype.kind in "iu" else accumulation_type(g.dtype))]
+    return _share_of(g.shape, np.int64 if g.dtype.kind in "iu" else accumulation_type(g.dtype))
 
 
 def _repeat_mean(p: ReduceParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    (g,), (out,), (share,) = inputs, outputs, ctx.temp
+    (g,), (out,), (share, *space) = inputs, outputs, ctx.temp
     axes = axes_of(p, out.ndim)
     count = math.prod(out.shape[i] for i in axes)
     if count:
         ctx.xp.copyto(share, g)
-        _share(ctx, share, count)
+        _share(ctx, share, count, space)
         ctx.xp.copyto(out, share.reshape(kept_dims(out.shape, axes)), casting="unsafe")
 
 
