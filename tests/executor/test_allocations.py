@@ -95,14 +95,7 @@ SIZED_BY_VALUES = frozenset(
 """How much memory these need follows from the values of inputs, which no plan knows: rows that a mask leaves, draws
 that repeat, boxes that remain, the parts of a region."""
 
-NOT_PLANNED_YET = frozenset(
-    [
-        "CTCLoss",
-    ]
-)
-"""Their shapes say what these need: `temps` could have it, but their formulas make it as they go."""
-
-ALLOCATE = NO_OUTPUT_ARGUMENT | SIZED_BY_VALUES | NOT_PLANNED_YET
+ALLOCATE = NO_OUTPUT_ARGUMENT | SIZED_BY_VALUES
 """The operators whose compute says that it allocates; `allocates=` there says what."""
 
 

@@ -27,7 +27,7 @@ ALLOCATE = {
         "_random_generalized_negative_binomial _random_generalized_negative_binomial_like "
         "_random_negative_binomial _random_negative_binomial_like _random_poisson _random_poisson_like "
         "_random_randint _sample_exponential _sample_gamma _sample_generalized_negative_binomial "
-        "_sample_multinomial _sample_negative_binomial _sample_poisson _sample_uniform _sample_unique_zipfian "
+        "_sample_multinomial _sample_negative_binomial _sample_poisson _sample_unique_zipfian "
         "_shuffle"
     ),
     "regions": (

@@ -20,6 +20,7 @@ Classification" (2006).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -27,8 +28,10 @@ import numpy as np
 from opbox_protocol.errors import ShapeError
 
 from ..accumulation import accumulation_type
-from ..compute import Array, Arrays, OpContext, Outputs
+from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..gradient import backward_node
+from ..index.counting import count_up
+from ..index.positions import between, take_rows, whole
 from ..infer import ShapeList, TypeList, show_shape
 from ..node import Entry, Node
 from ..params import Bool, Field, Params
@@ -90,107 +93,214 @@ def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
     return backward_node("_backward_ctc_loss", node, [ograds[0], Entry(node, 1)])
 
 
-class _Alignments:
-    """The labels written with blanks, and how far they and the data count.
+def _temps(p: CTCLossParams, call: CallSpec) -> dict[str, Temp]:
+    """The temporaries by name.
 
-    Attributes:
-        written: (batch, positions) classes, blank, label, blank, …; blanks beyond the label.
-        ends: (batch,) the last position of each label, a blank.
-        steps: (batch,) how many steps count.
-        fits: (batch,) whether there is an alignment.
+    The recursion goes along the samples, and where the gradient is wanted along each once more from its end to its
+    beginning: `ways` of them. A label with blanks has `positions`.
     """
-
-    def __init__(self, p: CTCLossParams, xp: Any, inputs: Arrays) -> None:
-        time, batch, classes = inputs[0].shape
-        label, rest = inputs[1].astype(int), list(inputs[2:])
-        blank, padding = (0, 0) if p.blank_label == "first" else (classes - 1, -1)
-        self.steps = xp.clip(rest.pop(0).astype(int), 0, time) if p.use_data_lengths else xp.full((batch,), time)
-        if p.use_label_lengths:
-            inside = xp.arange(label.shape[1]) < rest.pop(0).astype(int)[:, None]
-        else:
-            inside = xp.cumsum(label == padding, axis=1) == 0
-        counts = inside.sum(axis=1)
-        self.ends = 2 * counts
-        strange = inside & ((label < 0) | (label >= classes))
-        self.written = xp.full((batch, 2 * label.shape[1] + 1), blank)
-        xp.copyto(self.written[:, 1::2], label, where=inside ^ strange)
-        repeats = ((label[:, 1:] == label[:, :-1]) & inside[:, 1:]).sum(axis=1)
-        self.fits = (counts + repeats <= self.steps) & (self.steps > 0) & ~strange.any(axis=1)
-
-    def both_ways(self, xp: Any, time: int) -> tuple[Array, Array, Array, Array]:
-        """What the recursion goes along: the samples, and behind them each once more from its end to its beginning.
-
-        Returns:
-            Numbers of steps (time, 2 * batch), of samples (2 * batch,), of positions (2 * batch, positions), and the
-            classes at these (2 * batch, positions). What lies beyond a sample's end comes after its beginning.
-        """
-        batch, positions = self.written.shape
-        step, position = xp.arange(time)[:, None], xp.arange(positions)
-        steps, places = xp.empty((time, 2 * batch), int), xp.empty((2 * batch, positions), int)
-        steps[:, :batch], places[:batch] = step, position
-        xp.remainder(self.steps - 1 - step, time, out=steps[:, batch:])
-        xp.remainder(self.ends[:, None] - position, positions, out=places[batch:])
-        samples = xp.arange(2 * batch) % batch
-        return steps, samples, places, self.written[samples[:, None], places]
+    (time, batch, classes), length = call.inputs[0].shape, call.inputs[1].shape[1]
+    wide, positions = accumulation_type(call.inputs[0].dtype), 2 * length + 1
+    back = batch if call.wants(1) else 0
+    ways = batch + back
+    return {
+        **{name: Temp((time, batch, classes), wide) for name in ("data", "powers")},
+        "greatest": Temp((time, batch, 1), wide),
+        **{name: Temp((batch, length), "int64") for name in ("label", "paddings")},
+        **{name: Temp((batch, length), "bool") for name in ("inside", "strange", "flag")},
+        **{name: Temp((batch,), "int64") for name in ("steps", "counts", "repeats", "last")},
+        **{name: Temp((batch,), "bool") for name in ("fits", "misfits", "some")},
+        **{name: Temp((batch,), wide) for name in ("total", "blank", "symbol")},
+        "written": Temp((batch, positions), "int64"),
+        "step": Temp((time,), "int64"),
+        "position": Temp((positions,), "int64"),
+        **{name: Temp((time, ways), "int64") for name in ("times", "rows")},
+        **{name: Temp((ways,), "int64") for name in ("numbers", "ends")},
+        **{name: Temp((ways, positions), "int64") for name in ("places", "cells", "classes")},
+        "beyond": Temp((ways, positions), "bool"),
+        "element": Temp((time, ways, positions), "int64"),
+        **{name: Temp((time, ways, positions), wide) for name in ("emitted", "ways")},
+        "before": Temp((ways, positions + 2), wide),
+        **{name: Temp((ways, positions), wide) for name in ("jump", "barred")},
+        "index": Temp((time, back, positions), "int64"),
+        "shares": Temp((time, back, positions), wide),
+        "past": Temp((time, back), "bool"),
+    }
 
 
-def _ways_there(xp: Any, emitted: Array, written: Array) -> Array:
-    """The logarithms (time, samples, positions) of all ways to a position, without what it emits itself."""
-    ways = xp.full(emitted.shape, -np.inf, emitted.dtype)
+def _write_labels(p: CTCLossParams, xp: Any, inputs: Arrays, work: Mapping[str, Array]) -> None:
+    """The labels with blanks, and how far they and the data count.
+
+    Written are: written (batch, positions), classes as blank, label, blank, …, and blanks beyond the label; ends (of
+    each way) the last position of each label, a blank; steps (batch,) how many steps count; fits (batch,) whether there
+    is an alignment, and misfits the contrary.
+    """
+    (time, batch, classes), rest = inputs[0].shape, list(inputs[2:])
+    names = ("label", "inside", "strange", "flag", "steps", "counts", "repeats", "fits", "written")
+    label, inside, strange, flag, steps, counts, repeats, fits, written = (work[name] for name in names)
+    blank, padding = (0, 0) if p.blank_label == "first" else (classes - 1, -1)
+    whole(xp, inputs[1], label)
+    if p.use_data_lengths:
+        between(xp, whole(xp, rest.pop(0), steps), 0, time)
+    else:
+        steps.fill(time)
+    if p.use_label_lengths:
+        whole(xp, rest.pop(0), counts)
+        xp.less(count_up(xp, work["position"])[: label.shape[1]], counts[:, None], out=inside)
+    else:
+        xp.equal(label, padding, out=work["paddings"])
+        xp.cumsum(work["paddings"], axis=1, out=work["paddings"])
+        xp.equal(work["paddings"], 0, out=inside)
+    xp.sum(inside, axis=1, dtype=counts.dtype, out=counts)
+    xp.less(label, 0, out=flag)
+    xp.greater_equal(label, classes, out=strange)
+    xp.logical_or(flag, strange, out=strange)
+    xp.logical_and(inside, strange, out=strange)
+    xp.logical_xor(inside, strange, out=flag)
+    written.fill(blank)
+    xp.copyto(written[:, 1::2], label, where=flag)
+    again = flag[:, 1:]
+    xp.equal(label[:, 1:], label[:, :-1], out=again)
+    xp.logical_and(again, inside[:, 1:], out=again)
+    xp.sum(again, axis=1, dtype=repeats.dtype, out=repeats)
+    xp.add(counts, repeats, out=repeats)
+    xp.less_equal(repeats, steps, out=fits)
+    xp.greater(steps, 0, out=work["some"])
+    xp.logical_and(fits, work["some"], out=fits)
+    xp.any(strange, axis=1, out=work["some"])
+    xp.greater(fits, work["some"], out=fits)
+    xp.logical_not(fits, out=work["misfits"])
+    for start in range(0, len(work["ends"]), batch):
+        xp.multiply(counts, 2, out=work["ends"][start : start + batch])
+
+
+def _both_ways(xp: Any, work: Mapping[str, Array]) -> None:
+    """What the recursion goes along.
+
+    Written are the numbers of steps, `times` (time, ways), of samples, `numbers` (ways,), of positions, `places` (ways,
+    positions), the classes at these, and where each emission is in data: `element` (time, ways, positions). What lies
+    beyond a sample's end comes after its beginning.
+    """
+    names = ("written", "times", "rows", "numbers", "places", "cells", "classes", "steps", "ends", "data")
+    written, times, rows, numbers, places, cells, classes, steps, ends, data = (work[name] for name in names)
+    (batch, positions), time = written.shape, len(times)
+    step, position = count_up(xp, work["step"]), count_up(xp, work["position"])
+    times[:, :batch], places[:batch] = step[:, None], position
+    count_up(xp, numbers[:batch])
+    if len(numbers) > batch:
+        numbers[batch:] = numbers[:batch]
+        back, turned = times[:, batch:], places[batch:]
+        xp.subtract(steps, step[:, None], out=back)
+        xp.subtract(back, 1, out=back)
+        xp.remainder(back, time, out=back)
+        xp.subtract(ends[:batch, None], position, out=turned)
+        xp.remainder(turned, positions, out=turned)
+    xp.multiply(numbers[:, None], positions, out=cells[:, :1])
+    xp.add(cells[:, :1], places, out=classes)
+    cells[...] = classes
+    take_rows(xp, written.reshape(-1), cells, classes)
+    xp.multiply(times, batch, out=rows)
+    xp.add(rows, numbers, out=rows)
+    xp.multiply(rows, data.shape[2], out=rows)
+    xp.add(rows[:, :, None], classes, out=work["element"])
+
+
+def _ways_there(xp: Any, work: Mapping[str, Array]) -> None:
+    """Write the logarithms of all ways to a position, without what it emits itself: `ways` (time, ways, positions)."""
+    emitted, ways, written, jump, barred = (work[name] for name in ("emitted", "ways", "classes", "jump", "barred"))
+    ways.fill(-np.inf)
     ways[0, :, :2] = 0
     # Two positions that no way goes through spare the first two an exception.
-    before = xp.full((*written.shape[:1], written.shape[1] + 2), -np.inf, emitted.dtype)
-    stay, move, skip, jump = before[:, 2:], before[:, 1:-1], before[:, :-2], xp.empty_like(emitted[0])
-    barred = xp.zeros_like(jump)
+    before = work["before"]
+    before.fill(-np.inf)
+    stay, move, skip = before[:, 2:], before[:, 1:-1], before[:, :-2]
+    barred.fill(0)
     # A position never follows the one before the blank before it where both are one class; blanks all are.
-    xp.copyto(barred[:, 2:], -np.inf, where=written[:, 2:] == written[:, :-2])
+    alike = work["beyond"][:, 2:]
+    xp.equal(written[:, 2:], written[:, :-2], out=alike)
+    xp.copyto(barred[:, 2:], -np.inf, where=alike)
     for t in range(1, len(ways)):
         row = ways[t]
         xp.add(ways[t - 1], emitted[t - 1], out=stay)
         xp.logaddexp(stay, move, out=row)
         xp.add(skip, barred, out=jump)
         xp.logaddexp(row, jump, out=row)
-    return ways
 
 
-@op.compute(allocates="the recursions' logarithms, for all steps and positions")
+def _totals(xp: Any, work: Mapping[str, Array]) -> Array:
+    """The logarithm of each label's probability (batch,)."""
+    names = ("last", "total", "blank", "symbol", "some", "emitted", "ways")
+    last, total, blank, symbol, some, emitted, ways = (work[name] for name in names)
+    batch, (_, count, positions) = len(last), ways.shape
+    ends, numbers = work["ends"][:batch], work["numbers"][:batch]
+    xp.subtract(work["steps"], 1, out=last)
+    xp.maximum(last, 0, out=last)
+    xp.multiply(last, count, out=last)
+    xp.add(last, numbers, out=last)
+    xp.multiply(last, positions, out=last)
+    xp.add(last, ends, out=last)
+    for value in (blank, symbol):
+        take_rows(xp, ways.reshape(-1), last, value)
+        take_rows(xp, emitted.reshape(-1), last, total)
+        xp.add(value, total, out=value)
+        xp.subtract(last, 1, out=last)
+    xp.equal(ends, 0, out=some)
+    xp.copyto(symbol, -np.inf, where=some)
+    return xp.logaddexp(blank, symbol, out=total)
+
+
+@op.compute(temps=lambda p, call: list(_temps(p, call).values()))
 def _(p: CTCLossParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    xp, data = ctx.xp, inputs[0].astype(accumulation_type(inputs[0].dtype), order="C")
-    time, batch, classes = data.shape
-    if not data.size:
+    xp, batch = ctx.xp, inputs[0].shape[1]
+    if not inputs[0].size:
         for target in outputs:
             if target is not None:
                 target[...] = 0
         return
-    samples = _Alignments(p, xp, inputs)
-    fits, ends = samples.fits, samples.ends
-    data -= data.max(axis=2, keepdims=True)
-    data -= xp.log(xp.exp(data).sum(axis=2, keepdims=True))
-    steps, numbers, places, written = samples.both_ways(xp, time)
-    if outputs[1] is None:
-        steps, numbers, places, written = steps[:, :batch], numbers[:batch], places[:batch], written[:batch]
-    element = ((steps * batch + numbers) * classes)[..., None] + written
-    emitted = data.reshape(-1)[element]
-    xp.copyto(emitted, -np.inf, where=places > ends[numbers][:, None])
-    ways = _ways_there(xp, emitted, written)
-    rows = numbers[:batch]
-    last = xp.maximum(samples.steps - 1, 0)
-    blank = ways[last, rows, ends] + emitted[last, rows, ends]
-    symbol = ways[last, rows, ends - 1] + emitted[last, rows, ends - 1]
-    total = xp.logaddexp(blank, xp.where(ends > 0, symbol, -np.inf).astype(data.dtype, copy=False))
+    work = dict(zip(_temps(p, ctx.call), ctx.temp, strict=True))
+    data, greatest, misfits, emitted = (work[name] for name in ("data", "greatest", "misfits", "emitted"))
+    data[...] = inputs[0]
+    xp.max(data, axis=2, keepdims=True, out=greatest)
+    xp.subtract(data, greatest, out=data)
+    xp.exp(data, out=work["powers"])
+    xp.sum(work["powers"], axis=2, keepdims=True, out=greatest)
+    xp.log(greatest, out=greatest)
+    xp.subtract(data, greatest, out=data)
+    _write_labels(p, xp, inputs, work)
+    _both_ways(xp, work)
+    take_rows(xp, data.reshape(-1), work["element"], emitted)
+    xp.greater(work["places"], work["ends"][:, None], out=work["beyond"])
+    xp.copyto(emitted, -np.inf, where=work["beyond"])
+    _ways_there(xp, work)
+    total = _totals(xp, work)
     if outputs[0] is not None:
-        outputs[0][...] = xp.where(fits, -total, 0)
+        xp.negative(total, out=work["blank"])
+        xp.copyto(work["blank"], 0, where=misfits)
+        outputs[0][...] = work["blank"]
     if outputs[1] is None:
         return
     # Ways from the beginning and ways from the end meet at a position, which emits once.
-    shares = ways[steps[:, batch:, None], numbers[batch:, None] + batch, places[batch:]]
-    shares += ways[:, :batch]
-    shares += emitted[:, :batch]
-    shares -= xp.where(fits, total, 0)[:, None]
+    index, shares, ways, past = (work[name] for name in ("index", "shares", "ways", "past"))
+    rows = work["rows"][:, batch:]
+    xp.multiply(work["times"][:, batch:], ways.shape[1], out=rows)
+    xp.add(rows, work["numbers"][batch:], out=rows)
+    xp.add(rows, batch, out=rows)
+    xp.multiply(rows, ways.shape[2], out=rows)
+    xp.add(rows[:, :, None], work["places"][batch:], out=index)
+    take_rows(xp, ways.reshape(-1), index, shares)
+    xp.add(shares, ways[:, :batch], out=shares)
+    xp.add(shares, emitted[:, :batch], out=shares)
+    xp.copyto(total, 0, where=misfits)
+    xp.subtract(shares, total[:, None], out=shares)
     xp.exp(shares, out=shares)
-    grad = xp.exp(data, out=data)
-    xp.add.at(grad.reshape(-1), element[:, :batch].ravel(), xp.negative(shares, out=shares).ravel())
-    outputs[1][...] = xp.where(((steps[:, :batch] < samples.steps) & fits)[:, :, None], grad, 0)
+    xp.negative(shares, out=shares)
+    xp.exp(data, out=data)
+    index[...] = work["element"][:, :batch]
+    xp.add.at(data.reshape(-1), index.reshape(-1), shares.reshape(-1))
+    xp.greater_equal(work["times"][:, :batch], work["steps"], out=past)
+    xp.logical_or(past, misfits, out=past)
+    xp.copyto(data, 0, where=past[:, :, None])
+    outputs[1][...] = data
 
 
 @backward.compute()
