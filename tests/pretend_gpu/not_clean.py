@@ -41,7 +41,6 @@ ALLOCATE = {
         "_backward__contrib_DeformableConvolution _backward__contrib_ModulatedDeformableConvolution "
         "_contrib_DeformableConvolution _contrib_ModulatedDeformableConvolution"
     ),
-    "sequence": "CTCLoss",
     "update_many": "_multi_lamb_update _multi_mp_lamb_update lamb_update_phase2 mp_lamb_update_phase2 multi_sum_sq",
     "windows": (
         "_backward_contrib_AdaptiveAvgPooling2D _backward_contrib_BilinearResize2D _contrib_AdaptiveAvgPooling2D "
