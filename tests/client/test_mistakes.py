@@ -183,3 +183,16 @@ def test_a_large_array_is_shown_by_its_corners(
     monkeypatch.setattr(mx.NDArray, "asnumpy", counting)
     assert repr(array) == f"\n{values}\n<NDArray {'x'.join(map(str, shape))} @cpu(0)>"
     assert sum(fetched) <= 7 ** len(shape) < values.size
+
+
+@pytest.mark.parametrize(
+    ("make", "op"),
+    [
+        (lambda: mx.nd.ones((2, 3)).astype("int16"), "Cast"),
+        (lambda: mx.nd.ones((2, 3), dtype="int16"), "_ones"),
+        (lambda: mx.nd.arange(3, dtype="int16"), "_arange"),
+    ],
+)
+def test_a_type_that_no_array_has_is_refused_by_the_call_that_asks_for_it(make: Any, op: str) -> None:
+    with pytest.raises(mx.MXNetError, match=f"^{op}: parameter 'dtype': expected one of 'float32', .*, got 'int16'$"):
+        make()

@@ -90,3 +90,8 @@ def test_memory_is_limited_before_it_is_allocated():
         run(toy.NEG, [np.ones(100)], max_bytes=100)
     with pytest.raises(LimitError, match="do not fit"):
         run(toy.NEG, [np.broadcast_to(np.ones(1), (1 << 50,))])
+
+
+def test_a_parameter_that_does_not_fit_is_refused_with_the_operators_name_once():
+    with pytest.raises(ParamError, match="^Cast: parameter 'dtype': expected one of 'float32', .*, got 'int16'$"):
+        run("Cast", [np.ones(2, "f")], {"dtype": "int16"})

@@ -36,6 +36,9 @@ class InvokeForm:
     Attributes:
         op, attrs: as given.
         outputs: how many there are; -1 where the catalogue cannot tell.
+
+    Raises:
+        ParamError: a parameter is unfit, where one of them says the type of the result.
     """
 
     __slots__ = ("_dtype", "_dtype_rule", "_name", "_shape", "_shape_rule", "attrs", "op", "outputs")
@@ -52,6 +55,7 @@ class InvokeForm:
         self._shape = _declared_shape(attrs) if op.result_shape == "given" else None
         self._dtype_rule, self._dtype = op.result_type, None
         if op.result_type in ("given", "given or first"):
+            op.check(attrs)  # the type of an array that the engine will refuse to make would be wrong
             name = attrs.get("dtype", op.params["dtype"].get("default"))
             if name not in (None, "None"):
                 self._dtype = numpy_dtype(name)

@@ -263,7 +263,7 @@ def prepare(
 def sentence_of(error: MXNetError, op: Op | None) -> MXNetError:
     """Without a graph, the node's name is the operator's: say it once."""
     name = op.name if op is not None else ""
-    doubled, once = f"{name} ({name}): ", f"{name}: "
-    error.message = error.message.replace(doubled, once, 1)
-    error.args = (error.message,)
+    for doubled in (f"{name} ({name}): ", f"{name}: {name}: "):
+        if error.message.startswith(doubled):
+            error.reword(f"{name}: {error.message[len(doubled) :]}")
     return error
