@@ -93,5 +93,5 @@ def test_memory_is_limited_before_it_is_allocated():
 
 
 def test_a_parameter_that_does_not_fit_is_refused_with_the_operators_name_once():
-    with pytest.raises(ParamError, match="^Cast: parameter 'dtype': expected one of 'float32', .*, got 'int16'$"):
+    with pytest.raises(ParamError, match=r"^Cast: parameter 'dtype': expected one of 'float32', .*, got 'int16'$"):
         run("Cast", [np.ones(2, "f")], {"dtype": "int16"})
