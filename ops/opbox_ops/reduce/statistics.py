@@ -151,10 +151,10 @@ def _temps(name: str, p: ReduceParams, call: CallSpec) -> list[Temp]:
     total = accumulation_type(out)
     if name == "mean" and out.kind in "iu":
         total = np.dtype(np.int64)
-    kept = kept_dims(x.shape, axes_of(p, len(x.shape)))
+    shape = kept_dims(x.shape, axes_of(p, len(x.shape)))
     if name == "mean":
-        return _share_of(kept, total)
-    asked = [Temp(kept, total)] if name not in ("max", "min") and total != out else []
+        return _share_of(shape, total)
+    asked = [Temp(shape, total)] if name not in ("max", "min") and total != out else []
     if name.startswith("nan") and x.dtype.kind not in "iub":
         asked += [Temp(x.shape, x.dtype), Temp(x.shape, "bool")]
     return asked

@@ -79,12 +79,12 @@ op.set_attr("TRandom", True)
 backward = register_backward("_backward_RNN", RNNOperatorParams, outputs=_INPUTS)
 
 
-def sizes_of(p: RNNOperatorParams, data: tuple[int, ...], kept: int | None = None) -> Sizes:
-    """The sizes of a call on data of this shape; `kept` steps' gates are there, all by default."""
+def sizes_of(p: RNNOperatorParams, data: tuple[int, ...], stored: int | None = None) -> Sizes:
+    """The sizes of a call on data of this shape; `stored` steps' gates are there, all by default."""
     directions = 2 if p.bidirectional else 1
     outputs = p.projection_size or p.state_size
     time, batch, inputs = data
-    rows = time if kept is None else min(kept, time)
+    rows = time if stored is None else min(stored, time)
     return Sizes(p.mode, p.num_layers, directions, p.state_size, outputs, time, batch, inputs, p.p > 0, rows)
 
 
@@ -218,13 +218,13 @@ class _RNNCall:
 def _forward_temps(p: RNNOperatorParams, call: CallSpec) -> dict[str, Temp]:
     data = call.inputs[0]
     unwanted = not call.wants(len(call.outputs) - 1)
-    sizes, wide = sizes_of(p, data.shape, kept=2 if unwanted else None), accumulation_type(data.dtype)
+    sizes, wide = sizes_of(p, data.shape, stored=2 if unwanted else None), accumulation_type(data.dtype)
     return forward_temps(sizes, wide, lengths=p.use_sequence_length, narrow=wide != data.dtype, reserve=unwanted)
 
 
 @op.compute(temps=lambda p, call: list(_forward_temps(p, call).values()))
 def _(p: RNNOperatorParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    sizes = sizes_of(p, inputs[0].shape, kept=2 if outputs[-1] is None else None)
+    sizes = sizes_of(p, inputs[0].shape, stored=2 if outputs[-1] is None else None)
     call = _RNNCall(p, ctx.xp, sizes, inputs, scratch(_forward_temps(p, ctx.call), ctx.temp))
     reserve = call.scratch["reserve"] if outputs[-1] is None else outputs[-1]
     call.layers = activations(sizes, reserve, columns=True)

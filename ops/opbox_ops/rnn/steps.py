@@ -36,8 +36,8 @@ class Direction:
         mode: rnn_relu, rnn_tanh, lstm or gru.
         weights: its parameters, in the type that is computed in.
         reverse: whether it runs from the last step to the first.
-        gates: (kept, gates, batch).
-        extra: (kept, hidden, batch) of lstm and gru.
+        gates: (stored, gates, batch).
+        extra: (stored, hidden, batch) of lstm and gru.
         states: (time, batch, outputs), written after each step.
         first: state before the first step (batch, outputs); first_cell (batch, hidden) of lstm.
         valid: (time, 1, batch) booleans, False beyond a sequence's length; None: all are valid.
@@ -70,7 +70,7 @@ class Direction:
         times = range(len(self.states))
         return times[::-1] if self.reverse else times
 
-    def kept(self, array: Array, t: int) -> Array:
+    def stored(self, array: Array, t: int) -> Array:
         """The part of gates or extra that is a step's."""
         return array[t % len(array)]
 
@@ -139,7 +139,7 @@ class Direction:
         xp, product, relu = self.xp, self.scratch["product"], self.mode == "rnn_relu"
 
         def step(t: int, x: Array, before: Array, _: Any) -> None:
-            gate = self.kept(self.gates, t)
+            gate = self.stored(self.gates, t)
             matmul(xp, h2h, before, product)
             xp.add(product, x, out=gate)
             if relu:
@@ -157,7 +157,7 @@ class Direction:
         projection = self.weights.h2r
 
         def step(t: int, x: Array, before: Array, before_cell: Array) -> Array:
-            gate, cell = self.kept(self.gates, t), self.kept(cells, t)
+            gate, cell = self.stored(self.gates, t), self.stored(cells, t)
             matmul(xp, h2h, before, product)
             xp.add(product, x, out=gate)
             xp.tanh(gate, out=gate)
@@ -187,7 +187,7 @@ class Direction:
         bias = self.weights.h2h_bias[2 * n :, None]
 
         def step(t: int, x: Array, before: Array, _: Any) -> None:
-            gate, again = self.kept(self.gates, t), self.kept(products, t)
+            gate, again = self.stored(self.gates, t), self.stored(products, t)
             both, new = gate[: 2 * n], gate[2 * n :]
             matmul(xp, h2h, before, product)
             xp.add(product[: 2 * n], x[: 2 * n], out=both)
