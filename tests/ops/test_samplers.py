@@ -19,6 +19,7 @@ import scipy.stats as st
 from opbox_ops import registry
 from opbox_ops.backend import RandomSource, backend_for
 from opbox_ops.image.colour import CHANGES
+from opbox_ops.image.hue import turn_temps
 from opbox_service.executor import invoke
 
 CPU = backend_for("cpu")
@@ -80,7 +81,13 @@ GRID = np.linspace(-0.4, 1.9, 2301)
 @cache
 def changed_by(change: str) -> np.ndarray:
     """A number of the image as each factor of GRID changes it."""
-    return np.array([CHANGES[change](np, PIXEL, factor)[0, 0, 0] for factor in GRID])
+    temps = [np.empty(temp.shape, temp.dtype) for temp in turn_temps(PIXEL.size // 3, PIXEL.dtype, "cpu")]
+    numbers = []
+    for factor in GRID:
+        image = PIXEL.copy()
+        CHANGES[change](np, image, factor, temps)
+        numbers.append(image[0, 0, 0])
+    return np.array(numbers)
 
 
 def factor(change: str, image: np.ndarray, low: float, high: float) -> float:
