@@ -258,10 +258,10 @@ def test_a_worker_that_receives_a_body_is_not_idle(system: System) -> None:
 
 
 class Process:
-    """A worker that ends when it is let."""
+    """A worker that ends when it is let, with a share of the device's memory."""
 
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
+    def __init__(self, share: float) -> None:
+        self.share = share
         self.pid = 0  # the number of no process, as that of one that has just ended
         self.ready = True
         self.busy = False
@@ -281,13 +281,13 @@ def test_a_workers_memory_is_its_own_until_it_has_ended() -> None:
             workers="auto", worker_idle_s=1e-9, max_device_bytes=400 * MIB, max_owner_bytes=200 * MIB, code_sessions=0
         )
 
-        def new_worker(own: Settings) -> Worker:
-            return cast("Worker", Process(own))
+        def new_worker(share: float) -> Worker:
+            return cast("Worker", Process(share))
 
         owners = OwnerWorkers(settings, books_of(settings), new_worker, asyncio.create_task)
         anns = await owners.open("ann")
         assert anns is not None
-        assert anns.settings.max_device_bytes == 200 * MIB, "its part, and not the whole device"
+        assert cast("Process", anns).share == 200 / 400, "its part, and not the whole device"
         assert await owners.open("bob") is None, "100 MiB are left"
         owners.end_idle(lambda owner: 0)
         assert owners.of("ann") is None
@@ -336,7 +336,7 @@ def test_lists_of_all_workers_come_with_the_owners_quota() -> None:
         settings = Settings(workers=1, max_owner_bytes=200 * MIB)
         books = books_of(settings)
         pool = ProcessPool(settings, books)
-        shared, code = Listing(settings), Listing(settings)
+        shared, code = Listing(1.0), Listing(1.0)
         pool._workers = [cast("Worker", shared)]
         opened = {"id": code.session, "device": "cpu", "ttl_s": 600.0, "limits": {}}
         pool._code._taken[code.session] = ("ann", cast("CodeWorker", code), opened)
