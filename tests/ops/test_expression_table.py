@@ -40,6 +40,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "sign": lambda a: np.where(np.isnan(a), 0, np.sign(a)),
     "where": lambda c, a, b: np.where(np.not_equal(c, 0), a, b),
     "digamma": _digamma,
+    "psi": scipy.special.digamma,
     "trigamma": _trigamma,
     **{name: getattr(scipy.special, name) for name in ("erf", "erfinv", "gamma", "gammaln")},
     **{name: getattr(np, name) for name in ("abs", "square", "sqrt", "cbrt", "exp", "expm1", "log", "log1p", "log2")},
