@@ -48,7 +48,8 @@ class Pending:
         if not self._done:
             self._session._send_if_open(self._batch)
             try:
-                with self._arrives:
+                # A batch that fails a second time meanwhile has let the lock go already.
+                with contextlib.suppress(RuntimeError), self._arrives:
                     pass
             except KeyboardInterrupt:
                 self._session.cancel()
