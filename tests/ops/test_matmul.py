@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import weakref
 
 import numpy as np
 import pytest
@@ -90,6 +91,23 @@ def test_an_operator_called_by_itself_gives_the_bits_of_a_graph(case):
         inputs = [data, *list(args.values())[1:]]
         (single,) = invoke("FullyConnected", {"num_hidden": hidden, **attrs}, inputs, backend=CPU, random=CPU.random(0))
         assert np.array_equal(single, out)
+
+
+@pytest.mark.parametrize("sides", [(False, True), (True, False)])
+@pytest.mark.parametrize("rebound", [False, True])
+def test_what_oneDNN_writes_lives_as_long_as_the_call(sides, rebound):
+    """A call by itself leaves nothing else that refers to its temporaries: freed, they would be another array's."""
+    free = not rebound
+    recipe = matmul._recipe((70, 33, 17), False, sides, free)
+    temps = [np.zeros(temp.shape, temp.dtype) for temp in recipe.temps]
+    temporaries = list(map(weakref.ref, temps))
+    shapes = [shape[::-1] if turned else shape for shape, turned in zip(((70, 33), (33, 17)), sides, strict=True)]
+    a, b, out = (np.ones(shape, np.float32) for shape in (*shapes, (70, 17)))
+    call = recipe.rebound(temps) if rebound else recipe.bind(temps, (a, b, out))
+    del temps
+    assert all(temporary() is not None for temporary in temporaries)
+    call((a, b, out)) if rebound else call()
+    assert np.all(out == 33)
 
 
 @pytest.mark.usefixtures("forced")

@@ -130,7 +130,7 @@ class Runs:
         for slot, (argument, memory) in zip(arguments, memories.items(), strict=True):
             slot.argument, slot.memory = argument, memory.handle
         self._calls.append((primitive.handle, len(memories), arguments))
-        self._keep += (primitive, memories)
+        self._keep += (primitive, memories, scratchpad)
 
     def keep(self, array: Array) -> Array:
         """The array, kept alive as long as these, or a contiguous one that it is copied to before they run."""
@@ -297,7 +297,7 @@ class Recipe:
         """
         runs = Runs(self._dnnl) if runs is None else runs
         before = runs if packing is None else packing
-        rooms = iter(temps[1:])
+        rooms = iter([runs.keep(room) for room in temps[1:]])
         arguments: dict[ArgumentNumber, _Bound] = {}
         after: list[tuple[_Primitive, dict[ArgumentNumber, _Bound]]] = []
         for operand, inner, reorder, array in zip(self.operands, self._inner, self._reorders, arrays, strict=True):
