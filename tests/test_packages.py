@@ -94,8 +94,9 @@ def test_a_folder_called_opbox_beside_a_script_hides_nothing(tmp_path: Path) -> 
         assert done.stdout == "x True True\n", done.stderr
 
 
-def test_the_api_process_loads_no_scipy() -> None:
-    code = "import sys, opbox_service.serve; print(*(name for name in sys.modules if name.startswith('scipy')))"
+@pytest.mark.parametrize("start", ["import opbox_service.serve", "from opbox_ops import registry; registry.load()"])
+def test_neither_the_api_process_nor_a_worker_begins_with_scipy(start: str) -> None:
+    code = f"{start}; import sys; print(*(name for name in sys.modules if name.startswith('scipy')))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
 

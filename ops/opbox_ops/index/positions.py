@@ -11,7 +11,6 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 
 from opbox_protocol.errors import ShapeError
 
@@ -197,7 +196,7 @@ def _ones_at(where: Array, size: int, dtype: Any) -> Any:
     """The matrix (size, n) that has a 1 in each column, at the row that `where` (n,) says."""
     count = len(where)
     if count > _ALIKE:
-        return scipy.sparse.csc_array((np.ones(count, dtype), where, np.arange(count + 1)), shape=(size, count))
+        return _csc_array((np.ones(count, dtype), where, np.arange(count + 1)), shape=(size, count))
     matrix = copy(_ones(count, size, np.dtype(dtype)))
     matrix.indices = where.astype(matrix.indices.dtype)
     return matrix
@@ -207,4 +206,11 @@ def _ones_at(where: Array, size: int, dtype: Any) -> Any:
 def _ones(count: int, size: int, dtype: np.dtype[Any]) -> Any:
     """A matrix for `_ones_at` to copy and fill in: SciPy takes 50 us to check a new one, and 5 us to copy it."""
     places = np.zeros(count, np.int32), np.arange(count + 1, dtype=np.int32)
-    return scipy.sparse.csc_array((np.ones(count, dtype), *places), shape=(size, count))
+    return _csc_array((np.ones(count, dtype), *places), shape=(size, count))
+
+
+def _csc_array(parts: tuple[Any, ...], shape: tuple[int, int]) -> Any:
+    """SciPy's sparse matrix by columns, imported when rows are first added up: it takes longer to load than NumPy."""
+    import scipy.sparse
+
+    return scipy.sparse.csc_array(parts, shape=shape)
