@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from opbox_protocol import wire
 from opbox_protocol.datatypes import datatype_of
+from opbox_protocol.strict_json import json_values
 
 __all__ = ["plain_tensors"]
 
@@ -20,7 +20,7 @@ def plain_tensors(tensors: Mapping[str, np.ndarray[Any, Any]]) -> list[dict[str,
             "name": name,
             "shape": list(array.shape),
             "datatype": datatype_of(array.dtype),
-            "data": wire.json_values(array.reshape(-1), "string"),
+            "data": json_values(array.reshape(-1), "string"),
         }
         for name, array in tensors.items()
     ]

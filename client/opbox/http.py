@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from opbox_protocol import wire
+from opbox_protocol.batch_json import batch_json
 from opbox_protocol.errors import AuthenticationError, MXNetError, NotReadyError, TransportError, error_from_json
 from opbox_protocol.transport import Reply
 
@@ -144,7 +145,7 @@ class HttpTransport:
         headers = dict(self._headers)
         chunks: list[Any] = []
         if header is not None or tensors is not None:
-            head, buffers = wire.encode(header or {}, tensors or {}, key="inputs")
+            head, buffers = wire.encode(header or {}, tensors or {}, "inputs", batch_json)
             headers["Content-Type"] = "application/octet-stream"
             headers[wire.HEADER_LENGTH] = str(len(head))
             headers["Content-Length"] = str(wire.frame_size(head, buffers))
@@ -295,5 +296,5 @@ def _reply(response: http.client.HTTPResponse, body: Any) -> Reply:
     if header_length is None:
         # Tensors are asked for as bytes, so there are none; an operator of the catalogue has other "outputs".
         return Reply(wire.decode_header(body))
-    frame = wire.decode(body, int(header_length), key="outputs", limits=wire.NO_LIMITS)
+    frame = wire.decode(body, int(header_length), key="outputs")
     return Reply(frame.header, frame.tensors)

@@ -29,6 +29,7 @@ __all__ = [
     "InferShape",
     "InferType",
     "Invoke",
+    "InvokeAgain",
     "KernelArguments",
     "KernelSource",
     "Launch",
@@ -102,6 +103,16 @@ class Invoke(TypedDict):
     outputs: NotRequired[Sequence[int | None]]
     into: NotRequired[bool]
     is_train: NotRequired[bool]
+
+
+class InvokeAgain(TypedDict):
+    """An earlier `invoke` of the batch on other arrays; `of` is its number."""
+
+    do: Literal["invoke_again"]
+    of: int
+    inputs: NotRequired[Sequence[int]]
+    outputs: NotRequired[Sequence[int | None]]
+    into: NotRequired[bool]
 
 
 class UpdateCall(TypedDict):
@@ -233,6 +244,7 @@ Command: TypeAlias = (
     | Describe
     | Free
     | Invoke
+    | InvokeAgain
     | Update
     | Seed
     | Bind

@@ -19,28 +19,26 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
-import ml_dtypes
 import numpy as np
 
 from .datatypes import DATATYPES, datatype_of, dtype_of
-from .errors import LimitError, WireError
+from .errors import WireError
 from .excerpt import excerpt
+from .frame_header import NO_LIMITS, Limits, decode_header
+from .strict_json import strict_json
 
 __all__ = [
     "ALIGNMENT",
     "HEADER_LENGTH",
     "Frame",
     "Limits",
-    "NonFinite",
     "TensorPlace",
     "decode",
     "decode_header",
     "encode",
     "frame_size",
-    "json_values",
-    "strict_json",
     "tensor_places",
     "tensors_at",
 ]
@@ -48,45 +46,14 @@ __all__ = [
 HEADER_LENGTH = "Inference-Header-Content-Length"
 """The HTTP header that carries the length of the JSON part, in bytes."""
 ALIGNMENT = 64
-MAX_RANK = 32
 
-NonFinite: TypeAlias = Literal["string", "null"]
-"""How JSON has NaN and the infinities, which are no numbers there: by their names, or all as null."""
 _quoted: Callable[[str], str] = json.encoder.encode_basestring
 """A string as JSON has it."""
 _INTEGERS = {int}
 _ALIGNED = f'"parameters":{{"tensor_alignment":{ALIGNMENT}}}'
 _SPELLED = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What a reader accepts, checked before anything is allocated.
-
-    Attributes:
-        header_bytes: of the JSON part.
-        json_values, json_keys: in it; commas and brackets inside strings count as if they were JSON's own.
-        json_depth: of its nesting.
-        tensor_bytes, rank: of a tensor.
-        tensors: of a frame.
-        parse: reads JSON; ValueError where it is none.
-    """
-
-    header_bytes: int = 16 << 20
-    tensor_bytes: int = 4 << 30
-    tensors: int = 4096
-    rank: int = MAX_RANK
-    json_depth: int = 64
-    json_values: int = 2_000_000
-    json_keys: int = 1_000_000
-    parse: Callable[[bytes], Any] = json.loads
-
-
-NO_LIMITS = Limits(header_bytes=1 << 40, tensor_bytes=1 << 50, tensors=1 << 31, json_values=1 << 40, json_keys=1 << 40)
 LISTED = 1 << 15
 """Values of JSON lists that become an array's at a time."""
-COUNTED_BYTES = 1 << 18
-"""JSON is counted in pieces of this many bytes, between which other threads have their turn."""
 
 
 class TensorPlace(NamedTuple):
@@ -125,7 +92,10 @@ def _padded(size: int) -> int:
 
 
 def encode(
-    header: Mapping[str, Any], tensors: Mapping[str, np.ndarray[Any, Any]], key: str = "outputs"
+    header: Mapping[str, Any],
+    tensors: Mapping[str, np.ndarray[Any, Any]],
+    key: str = "outputs",
+    write: Callable[[Mapping[str, Any]], str] = strict_json,
 ) -> tuple[bytes, list[memoryview]]:
     """The frame as its header's bytes and the buffers that follow it, padding included; tensors are not copied.
 
@@ -133,6 +103,7 @@ def encode(
         header: further keys of the JSON object; `key` is filled in here.
         tensors: arrays by name, of a datatype of the wire; made contiguous and little-endian if they are not.
         key: "inputs" for a request, "outputs" for an answer.
+        write: makes JSON of the header's further keys.
 
     Returns:
         The header (its length is what HEADER_LENGTH announces) and the buffers to write behind it, in order.
@@ -160,7 +131,7 @@ def encode(
         parameters = header.get("parameters", {})
         rest = {name: value for name, value in header.items() if name not in (key, "parameters")}
         if rest:
-            fields.insert(0, strict_json(rest)[1:-1])
+            fields.insert(0, write(rest)[1:-1])
         if described:
             parameters = {**parameters, "tensor_alignment": ALIGNMENT}
         if parameters or "parameters" in header:
@@ -174,122 +145,6 @@ def encode(
 def frame_size(head: bytes, buffers: Sequence[memoryview]) -> int:
     """Bytes of an encoded frame."""
     return len(head) + sum(len(buffer) for buffer in buffers)
-
-
-def json_values(flat: np.ndarray[Any, Any], non_finite: NonFinite) -> list[Any]:
-    """A flat array's elements as JSON has them."""
-    if flat.dtype == ml_dtypes.bfloat16:
-        flat = flat.astype(np.float32)
-    values: list[Any] = flat.tolist()
-    if flat.dtype.kind == "f" and not np.isfinite(flat).all():
-        return [value if math.isfinite(value) else _spelled(value, non_finite) for value in values]
-    return values
-
-
-def _spelled(value: float, non_finite: NonFinite) -> str | None:
-    """How JSON has a number that it cannot write."""
-    if non_finite == "null":
-        return None
-    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-
-
-def strict_json(value: Any, non_finite: NonFinite = "string", default: Callable[[Any], Any] | None = None) -> str:
-    """JSON that every parser takes: Python's own would write NaN and Infinity bare.
-
-    Args:
-        value: what to write.
-        non_finite: how those are written.
-        default: makes a value of JSON of one that is none.
-
-    Example:
-        >>> strict_json({"loss": math.nan}), strict_json({"loss": math.nan}, "null")
-        ('{"loss":"NaN"}', '{"loss":null}')
-    """
-
-    write = _STRICT.encode if default is None else _strict(default).encode
-    try:
-        return write(value)
-    except ValueError:
-        return write(_finite(value, non_finite))
-
-
-def _strict(default: Callable[[Any], Any] | None) -> json.JSONEncoder:
-    return json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=default)
-
-
-_STRICT = _strict(None)
-
-
-def _finite(value: Any, non_finite: NonFinite) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else _spelled(value, non_finite)
-    if isinstance(value, Mapping):
-        return {key: _finite(item, non_finite) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item, non_finite) for item in value]
-    return value
-
-
-def decode_header(text: bytes | memoryview, limits: Limits = NO_LIMITS, subject: str = "header") -> dict[str, Any]:
-    """The JSON object of a frame, its size and depth checked; `subject` names it in errors.
-
-    Raises:
-        WireError: not UTF-8, not JSON, not an object, too long or too deep.
-        LimitError: too many values or keys, counted before any is made.
-    """
-    if len(text) > limits.header_bytes:
-        raise WireError(f"{subject}: expected at most {limits.header_bytes} bytes, got {len(text)}")
-    _count(text, limits)
-    raw = bytes(text)
-    most = limits.json_depth
-    try:
-        header = limits.parse(raw)
-        deep = raw.count(b"[") + raw.count(b"{") > most and _depth(header, most) > most
-    except RecursionError:
-        deep = True
-    except ValueError as error:
-        raise WireError(f"{subject}: expected a JSON object, got malformed JSON: {error}") from None
-    if deep:
-        raise WireError(f"{subject}: expected JSON nested at most {most} deep, got more")
-    if not isinstance(header, dict):
-        raise WireError(f"{subject}: expected a JSON object, got {type(header).__name__}")
-    return header
-
-
-def _count(text: bytes | memoryview, limits: Limits) -> None:
-    """LimitError when JSON has more values or keys than it may: by its commas, brackets and colons."""
-    if len(text) < min(limits.json_values, limits.json_keys):
-        return  # each takes a byte
-    characters = np.frombuffer(text, np.uint8)
-    values, keys = 1, 0
-    for start in range(0, len(characters), COUNTED_BYTES):
-        piece = characters[start : start + COUNTED_BYTES]
-        values += sum(int(np.count_nonzero(piece == mark)) for mark in b",[{")
-        keys += int(np.count_nonzero(piece == ord(":")))
-        if values > limits.json_values:
-            raise LimitError(
-                f"JSON: expected at most {limits.json_values} values, got more: send tensors as bytes behind a header"
-            )
-        if keys > limits.json_keys:
-            raise LimitError(f"JSON: expected at most {limits.json_keys} keys, got more: send less at a time")
-
-
-def _depth(parsed: Any, limit: int) -> int:
-    """Nesting of parsed JSON, level by level; counting stops just past `limit`.
-
-    On the parsed object, for a loop over the text's bytes costs ten times the parsing; the parser itself refuses what
-    would exhaust the stack.
-    """
-    depth = 0
-    level = [parsed] if isinstance(parsed, dict | list) else []
-    while level and depth <= limit:
-        depth += 1
-        inner: list[Any] = []
-        for container in level:
-            values = container.values() if type(container) is dict else container
-            inner += [value for value in values if type(value) is dict or type(value) is list]
-        level = inner
-    return depth
 
 
 def decode(body: Any, header_length: int | None = None, *, key: str = "inputs", limits: Limits = NO_LIMITS) -> Frame:

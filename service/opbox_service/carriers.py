@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 
 from opbox_protocol.errors import LimitError, MXNetError
-from opbox_protocol.wire import NonFinite
+from opbox_protocol.strict_json import NonFinite
 
 from .buffers import Lease
 from .settings import SCOPES, Scope

@@ -15,7 +15,7 @@ import orjson
 
 from opbox_protocol.collector import collection_paused
 from opbox_protocol.datatypes import datatype_of
-from opbox_protocol.wire import NonFinite, json_values, strict_json
+from opbox_protocol.strict_json import NonFinite, json_values, strict_json
 
 from .json_pieces import PIECE as PARSED_BYTES
 from .json_pieces import parse_in_pieces

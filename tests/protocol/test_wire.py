@@ -162,6 +162,21 @@ def test_brackets_in_strings_are_not_depth() -> None:
     assert wire.decode(text, limits=wire.Limits()).header["a"].startswith("[")
 
 
+@pytest.mark.parametrize("inner", ["", "a", "[", "]", '"', "\\", '"[', "]{", '\\"[[[['])
+@pytest.mark.parametrize("depth", [62, 63])
+def test_depth_is_counted_whatever_the_strings_hold(inner: str, depth: int) -> None:
+    """Strings with and without brackets, quotes and backslashes, around and in brackets: 64 levels, and 65."""
+    nested: Any = [inner, {inner: inner}, inner]
+    for _ in range(depth - 1):
+        nested = [inner, nested, inner, [inner], {}]
+    text = json.dumps({"a": nested}).encode()
+    if depth == 62:
+        assert wire.decode(text, limits=wire.Limits()).header == {"a": nested}
+    else:
+        with pytest.raises(WireError, match="nested at most 64 deep"):
+            wire.decode(text, limits=wire.Limits())
+
+
 def test_an_element_type_that_cannot_travel() -> None:
     with pytest.raises(WireError, match="element type complex64 cannot travel"):
         wire.encode({}, {"x": np.zeros(2, np.complex64)})

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from opbox_protocol import wire
+from opbox_protocol.strict_json import strict_json
 from opbox_service import codec
 from opbox_service.carriers import RawRequest, RawResponse
 from opbox_service.engine import Engine
@@ -128,7 +129,7 @@ def test_what_is_large_or_holds_values_is_read_each_time(engine: Engine, decoded
     x = np.ones(2, np.float32)
     large = frame(x, symbol(var("x"), ("_copy", "y" * LARGEST, {}, [0])))
     tensor = {"name": "x", "shape": [2], "datatype": "FP32", "data": [1, 2]}
-    listed = wire.strict_json({"graph": doubling(), "inputs": [tensor]}).encode()
+    listed = strict_json({"graph": doubling(), "inputs": [tensor]}).encode()
     for body, head in (large, (listed, len(listed))):
         decoded.clear()
         for _ in range(2):

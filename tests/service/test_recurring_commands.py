@@ -10,7 +10,7 @@ from opbox_ops import registry
 from opbox_ops.infer import all_same_shape
 from opbox_ops.params import NoParams
 from opbox_protocol.errors import BadRequestError, MXNetError
-from opbox_service.commands import name_of, parse
+from opbox_service.commands import name_of, parse, parse_one
 from opbox_service.commands.operators import Invoke, recurring
 
 from .test_engine import X, engine, put, run, session
@@ -115,3 +115,66 @@ def test_another_operator_of_the_name_is_met_anew(engine: Any) -> None:
         assert (answer[1]["y"] == X * factor).all()
     with pytest.raises(MXNetError, match=r"_toy_replaced.* is not registered"):
         run(engine, id, 3, put(1), command, x=X)
+
+
+AGAIN = {"do": "invoke_again", "of": 1, "inputs": [2], "outputs": [3]}
+
+
+@pytest.mark.parametrize("attrs", [{"scalar": "1"}, {"scalar": "1.25"}], ids=["a form that has run", "a new one"])
+def test_an_invoke_is_repeated_by_its_number(known: Any, attrs: dict[str, str]) -> None:
+    engine, id = known
+    into = {**AGAIN, "inputs": [3], "into": True}
+    first = {**CALL, "attrs": attrs, "outputs": [5]}
+    answer = run(engine, id, 2, fetch(1) | {"as": "x"}, first, AGAIN, {**AGAIN, "inputs": [3], "outputs": [4]}, into)
+    values = run(engine, id, 3, *({"do": "fetch", "id": i, "as": f"y{i}"} for i in (3, 4)))[1]
+    step = float(attrs["scalar"])
+    assert (answer[1]["x"] == X).all()
+    assert (values["y3"] == X + 1 + 2 * step).all()
+    assert (values["y4"] == X + 1 + 2 * step).all()
+
+
+def test_it_repeats_outputs_that_are_dropped(known: Any) -> None:
+    engine, id = known
+    dropped = {**AGAIN, "of": 0, "outputs": [None]}
+    assert run(engine, id, 2, {**CALL, "outputs": [5]}, dropped, fetch(5))[1]["y"].shape == X.shape
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"of": 0}, "of: expected the number of an invoke before it in the batch, got 0"),
+        ({"of": 2}, "of: expected the number of an invoke before it in the batch, got 2"),
+        ({"of": 3}, "of: expected the number of an invoke before it in the batch, got 3"),
+        ({"of": 1 << 70}, "of: expected the number of an invoke before it in the batch, got 1180591620717411303424"),
+        ({"of": -1}, "of: expected"),
+        ({"of": True}, "of: expected"),
+        ({"of": "1"}, "of: expected"),
+        ({"of": None}, "of: expected"),
+        ({"inputs": [-1]}, "expected an integer from 0 to 2"),
+        ({"inputs": [True]}, "expected an integer from 0 to 2"),
+        ({"inputs": 1}, "inputs: expected"),
+        ({"outputs": [1.0]}, "expected an integer from 0 to 2"),
+        ({"outputs": "3"}, "outputs: expected"),
+        ({"into": 1}, "into: expected"),
+        ({"op": "relu"}, "op"),
+        ({"inputs": [9]}, "array 9: expected one of this session, got nothing"),
+        ({"outputs": [1]}, "id 1 is taken"),
+        ({"outputs": []}, "expected 1 ids, got 0"),
+    ],
+)
+def test_a_repetition_that_does_not_fit_is_refused(known: Any, change: dict[str, Any], sentence: str) -> None:
+    engine, id = known
+    before = [fetch(1), {**CALL, "outputs": [10]}]
+    assert sentence in refused(engine, id, 2, [*before, {**AGAIN, **change}])
+
+
+def test_a_repetition_of_a_repetition_is_refused(known: Any) -> None:
+    engine, id = known
+    new = {**CALL, "attrs": {"scalar": "7"}}  # read as a model, and so are those that repeat it
+    sentence = refused(engine, id, 2, [{**new, "outputs": [3]}, {**AGAIN, "of": 0, "outputs": [4]}, AGAIN | {"of": 1}])
+    assert "command 2 (invoke_again): of: expected the number of an invoke before it in the batch, got 1" in sentence
+
+
+def test_a_repetition_without_a_batch_is_refused() -> None:
+    with pytest.raises(BadRequestError, match=r"^command 0 \(invoke_again\): of: expected the number of an invoke"):
+        parse_one({**AGAIN, "of": 0})

@@ -6,7 +6,8 @@ import asyncio
 import re
 
 from opbox_protocol.errors import BadRequestError, LimitError
-from opbox_protocol.wire import HEADER_LENGTH, NonFinite
+from opbox_protocol.strict_json import NonFinite
+from opbox_protocol.wire import HEADER_LENGTH
 
 from ..settings import Settings
 from .request_context import Disconnected, Receive

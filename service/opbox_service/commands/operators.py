@@ -1,4 +1,4 @@
-"""Operators one by one: invoke, update, seed."""
+"""Operators one by one: invoke, invoke_again, update, seed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 
 from opbox_ops import registry
 from opbox_ops.compute import highest_level
@@ -18,9 +18,9 @@ from ..executor import CallForm, form_of
 from ..settings import Scope
 from ..validation import InPieces, RandomSeed, Strict
 from .array_table import ArrayTable
-from .command import ID_END, Attrs, Command, Exchange, Id, Ids, IdsOrNone
+from .command import ID_END, Attrs, Command, Exchange, Id, Ids, IdsOrNone, TypedCommand
 
-__all__ = ["COMMANDS", "forget_replaced", "recurring"]
+__all__ = ["COMMANDS", "InvokeAgain", "forget_replaced", "recurring"]
 
 KNOWN_FORMS = 4096
 """Forms of `invoke` that are recognised when they come again; what came first is forgotten first."""
@@ -49,6 +49,36 @@ class Invoke(Command):
         form = _remembered(op, self.op, self.attrs)
         _keep(form, form.run(inputs, table.backend, table.random, self.is_train), self.outputs, table)
 
+    def again(self, inputs: Sequence[int], outputs: Sequence[int | None], into: bool) -> Invoke:
+        """The same operator with the same attributes on other arrays."""
+        return self.model_copy(update={"inputs": inputs, "outputs": outputs, "into": into})
+
+
+class InvokeAgain(Command):
+    """The operator of an earlier `invoke` of the batch, with its attributes, on other arrays."""
+
+    do: Literal["invoke_again"]
+    of: int = Field(ge=0, description="The number of that `invoke` in the batch, from 0.")
+    inputs: Ids = []
+    outputs: IdsOrNone = []
+    into: bool = Field(default=False, description="The outputs exist and are written in place.")
+    _first: Invoke | Recurring | None = PrivateAttr(default=None)
+
+    def find_first(self, number: int, batch: Sequence[TypedCommand]) -> None:
+        """Find the command that it repeats, among those before `number`, which is its own; BadRequestError if none."""
+        first = batch[self.of] if self.of < number else None
+        if not isinstance(first, Invoke | Recurring):
+            raise BadRequestError(
+                f"command {number} (invoke_again): of: expected the number of an invoke before it in the batch, got "
+                f"{self.of}",
+                detail={"command": number},
+            )
+        self._first = first
+
+    def run(self, table: ArrayTable, exchange: Exchange) -> None:
+        assert self._first is not None  # or `parse` has refused it
+        self._first.again(self.inputs, self.outputs, self.into).run(table, exchange)
+
 
 def _keep(form: CallForm, arrays: Sequence[Any], ids: Sequence[int | None], table: ArrayTable) -> None:
     """Give the outputs of a call their numbers."""
@@ -60,7 +90,7 @@ def _keep(form: CallForm, arrays: Sequence[Any], ids: Sequence[int | None], tabl
 
 
 class Recurring:
-    """An `invoke` whose form (the operator and its attributes) has run before: its ids alone are new."""
+    """An `invoke`, or its repetition, whose form (operator and attributes) has run before: its ids alone are new."""
 
     __slots__ = ("_form", "_inputs", "_into", "_outputs")
     do = "invoke"
@@ -68,23 +98,27 @@ class Recurring:
     changes_arrays: ClassVar[bool] = True
     always_runs: ClassVar[bool] = False
 
-    def __init__(self, form: CallForm, inputs: Sequence[int], outputs: Sequence[int], into: bool) -> None:
+    def __init__(self, form: CallForm, inputs: Sequence[int], outputs: Sequence[int | None], into: bool) -> None:
         self._form = form
         self._inputs = inputs
         self._outputs = outputs
         self._into = into
+
+    def again(self, inputs: Sequence[int], outputs: Sequence[int | None], into: bool) -> Recurring:
+        """See Invoke."""
+        return Recurring(self._form, inputs, outputs, into)
 
     def run(self, table: ArrayTable, exchange: Exchange) -> None:
         """See Invoke."""
         form, outputs = self._form, self._outputs
         inputs = table.arrays(self._inputs)
         if self._into:
-            targets = [table.writable(id) for id in outputs]
+            targets = [None if id is None else table.writable(id) for id in outputs]
             form.run(inputs, table.backend, table.random, False, targets, silent=table.silent)
             return
         table.reserve(*outputs)
         arrays = form.run(inputs, table.backend, table.random, silent=table.silent)
-        if len(arrays) == 1 == len(outputs):
+        if len(arrays) == 1 == len(outputs) and outputs[0] is not None:
             table.keep(outputs[0], arrays[0])
         else:
             _keep(form, arrays, outputs, table)
@@ -103,21 +137,33 @@ def forget_replaced() -> None:
         _registry_version = registry.version()
 
 
-def recurring(command: Any) -> Recurring | None:
-    """An `invoke` as clients write it, of a form that has run before; None for anything else, right or wrong.
+def recurring(command: Any, earlier: Sequence[Any] = ()) -> Recurring | None:
+    """An `invoke` or `invoke_again` as clients write it, of a form that has run before; None for anything else.
 
     It takes a sixth of the time of validating the command as a model.
+
+    Args:
+        command: right or wrong.
+        earlier: what the commands before it in the batch are by this function.
     """
     try:
-        if command["do"] != "invoke" or len(command) != 6:
+        name, inputs, outputs = command["do"], command["inputs"], command["outputs"]
+        if name == "invoke_again":
+            of, into = command["of"], False
+            if len(command) != 4 or type(of) is not int or of < 0:
+                return None
+            first = earlier[of]
+            form = None if first is None else first._form
+        elif name == "invoke" and len(command) == 6:
+            attrs, into = command["attrs"], command["into"]
+            if type(attrs) is not dict or type(into) is not bool:
+                return None
+            form = _known_forms.get((command["op"], *attrs.items()))
+        else:
             return None
-        attrs, inputs, outputs, into = command["attrs"], command["inputs"], command["outputs"], command["into"]
-        if type(attrs) is not dict or type(inputs) is not list or type(outputs) is not list or type(into) is not bool:
-            return None
-        form = _known_forms.get((command["op"], *attrs.items()))
     except (KeyError, TypeError, IndexError):
         return None
-    if form is None:
+    if form is None or type(inputs) is not list or type(outputs) is not list:
         return None
     for id in inputs:
         if type(id) is not int or not 0 <= id < ID_END:
@@ -190,4 +236,4 @@ class Seed(Command):
         table.random.seed(self.seed)
 
 
-COMMANDS = (Invoke, Update, Seed)
+COMMANDS = (Invoke, InvokeAgain, Update, Seed)

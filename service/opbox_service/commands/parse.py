@@ -18,7 +18,7 @@ from ..settings import Scope
 from ..validation import explain, first_error
 from . import arrays, checkpoints, custom_operators, executors, kernels, operators
 from .command import Command, TypedCommand
-from .operators import forget_replaced, recurring
+from .operators import InvokeAgain, forget_replaced, recurring
 
 __all__ = ["COMMANDS", "AnyCommand", "check_scopes", "name_of", "parse", "parse_one"]
 
@@ -50,7 +50,9 @@ def parse(commands: Any, limit: int) -> Sequence[TypedCommand]:
     if len(commands) > limit:
         raise LimitError(f"commands: expected at most {limit} in a batch, got {len(commands)}: send several batches")
     forget_replaced()
-    typed: list[Any] = [recurring(command) for command in commands]
+    typed: list[Any] = []
+    for command in commands:
+        typed.append(recurring(command, typed))
     if None not in typed:
         return typed
     unknown = [c for c, known in zip(commands, typed, strict=True) if known is None]
@@ -58,9 +60,13 @@ def parse(commands: Any, limit: int) -> Sequence[TypedCommand]:
         rest = chain.from_iterable(
             _BATCH.validate_python(unknown[start : start + PIECE]) for start in range(0, len(unknown), PIECE)
         )
-        return [next(rest) if known is None else known for known in typed]
+        typed = [next(rest) if known is None else known for known in typed]
     except ValidationError:
         raise _refusal(commands) from None
+    for number, command in enumerate(typed):
+        if type(command) is InvokeAgain:
+            command.find_first(number, typed)
+    return typed
 
 
 def parse_one(command: Mapping[str, Any]) -> TypedCommand:
@@ -70,9 +76,12 @@ def parse_one(command: Mapping[str, Any]) -> TypedCommand:
     if known is not None:
         return known
     try:
-        return _ONE.validate_python(command)
+        typed = _ONE.validate_python(command)
     except ValidationError:
         return parse([command], 1)[0]  # raises, with its number
+    if type(typed) is InvokeAgain:
+        typed.find_first(0, [typed])  # raises
+    return typed
 
 
 def check_scopes(commands: Sequence[TypedCommand], scopes: frozenset[Scope]) -> None:

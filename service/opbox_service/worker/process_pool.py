@@ -21,7 +21,7 @@ import structlog
 from cachetools import FIFOCache
 
 from opbox_protocol.errors import GoneError, NotReadyError
-from opbox_protocol.wire import strict_json
+from opbox_protocol.strict_json import strict_json
 
 from ..accounting.books import Books
 from ..buffers import Lease
