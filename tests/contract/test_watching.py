@@ -153,6 +153,31 @@ def test_a_session_with_code_counts_for_its_owner(start: Callable[..., Live]) ->
     wait_for(lambda: server.metric('opbox_runs_total{device="cpu",owner="py"}') >= 1)
 
 
+def test_what_a_deleted_session_with_code_did_last_is_counted(start: Callable[..., Live]) -> None:
+    server, place = start("process"), '{device="cpu",owner="py"}'
+    session = server.session("py")
+    for _ in range(20):
+        session.run({"do": "put", "id": 1, "tensor": "x"}, x=X)
+    time.sleep(0.02)  # an answer leaves a moment before its batch is counted
+    session.delete()
+    wait_for(lambda: server.metric(f"opbox_runs_total{place}") >= 20)
+
+
+def test_a_command_that_a_session_with_code_is_deleted_in_is_counted(start: Callable[..., Live]) -> None:
+    server, place = start("process"), '{device="cpu",owner="py"}'
+    session = server.session("py")
+    session.run(
+        {"do": "put", "id": 1, "tensor": "x"},
+        {"do": "bind", "id": 2, "graph": SLOW, "args": {"x": 1}, "outputs": [3]},
+        x=X,
+    )
+    session.run({"do": "forward", "executor": 2}, wait=False)  # for 1.5 seconds
+    time.sleep(1)
+    session.delete()
+    wait_for(lambda: server.metric(f"opbox_compute_seconds_total{place}") >= 0.5)
+    assert server.metric(f"opbox_compute_seconds_total{place}") < 5
+
+
 def test_owners_are_a_bounded_number_of_labels() -> None:
     times = {(f"owner{i}", "cpu"): DeviceTime(1.0, 2.0, 3) for i in range(OWNERS + 50)}
     metrics = Metrics(lambda: Stats(0, 0, {}, 0, device_times=times), 300.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
 import os
 import signal
@@ -47,7 +48,7 @@ LATE_S, SILENT_S = 2.0, 5.0
 WORKING = 0.1
 """Of a processor's time: what takes more is at work, whether anybody calls or not."""
 LAST_WORDS_S = 0.05
-"""Between asking a process for its stack and ending it."""
+"""Between asking a process for its stack, or for its times, and ending it."""
 
 _log = structlog.get_logger("opbox.code")
 
@@ -99,6 +100,7 @@ class CodeWorker(Worker):
         self._starting: asyncio.Task[None]
         self._used = time.monotonic()
         self._cut = False
+        self._times_came = asyncio.Event()
 
     def _spawn(self, fd: int) -> subprocess.Popen[bytes]:
         fds = [fd, self._page.fd, self._trace]
@@ -233,6 +235,19 @@ class CodeWorker(Worker):
         """Whether it has a process that could do harm, and has not been condemned."""
         return not self.ended and self.pid > 0 and self._error is None
 
+    async def ask_times(self) -> None:
+        """Have it tell how long calls ran since it last did, for the moment that an honest process takes to do so."""
+        if not self.ready:
+            return
+        self._times_came.clear()
+        self._dropped_at = float("-inf")
+        self._send({"kind": "times"})
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._times_came.wait(), LAST_WORDS_S)
+
+    def _on_times(self) -> None:
+        self._times_came.set()
+
     def retire(self, epitaph: str, cause: str = "") -> None:
         """End it, for a reason that is nobody's fault."""
         if self._error is None:
@@ -265,7 +280,11 @@ class CodeWorker(Worker):
     def _verdict(self, code: int) -> MXNetError:
         """What its owner is told: what happened, and where in the code, as far as can be known."""
         trace = os.pread(self._trace, TRACE_BYTES, 0).rstrip(b"\0").decode("utf-8", "replace")
-        self._code = self._code or self._page.read().code
+        seen = self._page.read()
+        self._code = self._code or seen.code
+        if self.whose is not None and seen.running and seen.commands == self._seen.commands:
+            # Of a command that did not come to its end, the process has told nothing.
+            self._device_times.add(*self.whose, 0.0, time.monotonic() - self._since)
         self._close()
         if isinstance(self._error, GoneError):
             return self._error

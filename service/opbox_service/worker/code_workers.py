@@ -245,6 +245,7 @@ class CodeWorkers:
         """End a session and its process at once, whatever that is at."""
         id = str(worker.session)
         owner = self._taken[id][0]
+        await worker.ask_times()
         worker.retire(ended_by_admin(id) if by_admin else f"session {id} was deleted: make a new one")
         await worker.gone()
         return RawResponse(200, [json.dumps({"ended": id, "owner": owner} if by_admin else {"deleted": id}).encode()])

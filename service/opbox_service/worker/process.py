@@ -126,11 +126,11 @@ class WorkerProcess:
             self._send_times()
             self._send_account()
 
-    def _send_times(self) -> None:
-        """Tell how long calls have waited and run, and which buffers are no more."""
+    def _send_times(self, *, always: bool = False) -> None:
+        """Tell how long calls have waited and run, and which buffers are no more; where nothing is new, if `always`."""
         dropped, sessions = self._answers.sweep(), len(self._engine.sessions)
         times = self._engine.device_times.take()
-        if dropped or times or sessions != self._sessions_sent:
+        if always or dropped or times or sessions != self._sessions_sent:
             self._sessions_sent = sessions
             self._send({"kind": "drop", "segments": dropped, "sessions": sessions, "times": times})
 
@@ -172,6 +172,8 @@ class WorkerProcess:
                     lent.memory.give(lent.size)
             elif header["kind"] == "stored":
                 self._checkpoints.answered(header, fd)
+            elif header["kind"] == "times":
+                self._send_times(always=True)
             elif header["kind"] == "stop":
                 # Not by this thread: it reads what the saving waits for.
                 threading.Thread(target=self._engine.sessions.save_at_stop, name="opbox-save", daemon=True).start()

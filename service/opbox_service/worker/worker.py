@@ -347,6 +347,7 @@ class Worker:
             self._dropped_at = self._loop.time()
             self._forget(header["segments"])
             self._device_times.add_rows(header["times"], self.whose)
+            self._on_times()
         elif header["kind"] == "account":
             self._reports.take_memory(header["memory"])
             if self.whose is None:
@@ -356,6 +357,9 @@ class Worker:
             self._reports.take_uploads(header)
         else:
             raise ValueError(f"unexpected message {header['kind']!r}")
+
+    def _on_times(self) -> None:
+        """The process has told how long calls waited and ran."""
 
     def _forget(self, segments: list[int]) -> None:
         """Unmap buffers of answers that the process has dropped."""
