@@ -66,11 +66,9 @@ def attribute_error(module: str, name: str, names: Iterable[str]) -> AttributeEr
     reason = _reason(place, name)
     if reason is not None:
         return AttributeError(f"{message}, which MXNet has: {reason} (docs/differences.md)", name=name)
-    import difflib  # 10 ms, for whoever has misspelt something
+    from opbox_protocol.near_names import near_names  # for whoever has misspelt something
 
-    public = sorted(known for known in names if not known.startswith("_"))
-    matches = difflib.get_close_matches(name.lower(), {known.lower() for known in public}, 3, 0.7)
-    near = [known for match in matches for known in public if known.lower() == match]
+    near = near_names(name, sorted(known for known in names if not known.startswith("_")), cutoff=0.7)
     if near:
         message += f": did you mean {' or '.join(near)}?"
     elif place.startswith(("symbol", "ndarray")):

@@ -14,7 +14,6 @@ Anyone may attach an attribute of any key to any operator (`op.set_attr`, also f
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import inspect
 import pkgutil
@@ -27,6 +26,7 @@ from types import FrameType
 from typing import Any
 
 from opbox_protocol.errors import BadRequestError, ConflictError, MXNetError, NotFoundError, UnknownOperatorError
+from opbox_protocol.near_names import near_names
 
 from . import methods
 from .operator import GradientRule, Op
@@ -139,8 +139,7 @@ def get(name: str) -> Op:
     """The operator of that name or alias; UnknownOperatorError gives the nearest names."""
     op = find(name)
     if op is None:
-        lowered = {known.lower(): known for known in _names if not known.startswith("_backward")}
-        near = [lowered[match] for match in difflib.get_close_matches(name.lower(), list(lowered), n=3)]
+        near = near_names(name, (known for known in _names if not known.startswith("_backward")))
         hint = f"did you mean {' or '.join(near)}?" if near else "GET /v1/ops lists what there is"
         raise UnknownOperatorError(f"operator {name!r} is not registered: {hint}")
     return op

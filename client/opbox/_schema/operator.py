@@ -11,6 +11,7 @@ from typing import Any
 
 from opbox_protocol.errors import MXNetError, ParamError, UnknownOperatorError
 from opbox_protocol.mxnet import HIDDEN_KEYS, attribute_text, attribute_value, is_hidden
+from opbox_protocol.near_names import near_names
 
 from .parameters import accepts, described
 
@@ -301,8 +302,7 @@ def get(name: str) -> Operator:
     """
     op = _names.get(name) or find(name)
     if op is None:
-        lowered = {known.lower(): known for known in _names}
-        near = [lowered[close] for close in difflib.get_close_matches(name.lower(), list(lowered), n=3)]
+        near = near_names(name, _names)
         hint = f"did you mean {' or '.join(near)}?" if near else "mx.refresh_operators() asks the engine for its own"
         raise UnknownOperatorError(f"operator {name!r} is unknown: {hint}")
     return op
