@@ -8,16 +8,12 @@ the same, for the client has let go of it.
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Sequence
 from threading import Lock
 from typing import Any
 
-import numpy as np
-import structlog
-
-from opbox_ops.backend import backend_for, device_error
+from opbox_ops.backend import backend_for
 from opbox_protocol.errors import (
     BadRequestError,
     CancelledError,
@@ -26,15 +22,12 @@ from opbox_protocol.errors import (
     ForbiddenError,
     GoneError,
     LimitError,
-    MXNetError,
-    OutOfMemoryError,
     QuotaError,
 )
 
 from ..carriers import AnswerLimit, Done, Tensors
 from ..checkpoint_store import CheckpointStore, OwnersCheckpoints
 from ..commands import ArrayTable, TypedCommand, check_scopes, parse
-from ..commands.checkpoints import Checkpoint, CheckpointPlan, save
 from ..custom import Definitions
 from ..device_time import DeviceTimes
 from ..quota import Budget, MeteredBackend
@@ -43,10 +36,9 @@ from ..stateless.graph_cache import GraphCache
 from ..task import Task, current, running
 from .batch import NO_LIMIT, Batch
 from .code_policy import CodePolicy
+from .command_runner import CommandRunner, placed
 
 __all__ = ["ServerSession"]
-
-_log = structlog.get_logger("opbox.sessions")
 
 
 class ServerSession:
@@ -110,6 +102,7 @@ class ServerSession:
             max_rank=settings.max_rank,
         )
         self.table.checkpoints = OwnersCheckpoints(checkpoints, owner) if checkpoints is not None else None
+        self._runner = CommandRunner(id, self.table, self._definitions, code_policy.watcher)
         self._stopping = False
         self.created = time.time()
         self.used = time.monotonic()
@@ -243,7 +236,7 @@ class ServerSession:
             try:
                 self._run(batch)
                 if self._stopping:
-                    self._save()
+                    self._runner.save()
             finally:
                 self._device_times.add(self.owner, self.device, begun - batch.since, time.monotonic() - begun)
                 with self._lock:
@@ -260,76 +253,19 @@ class ServerSession:
         if batch.task is not None and batch.task.stopped is not None:
             error = error or batch.task.stopped
         if error is None and isinstance(commands, BaseException):
-            error = _placed(commands, batch, None)
+            error = placed(commands, batch, None)
         if error is None:
             assert not isinstance(commands, BaseException)
             with running(batch.task):
-                error = self._commands(commands, batch)
-            if self.table.plan is not None:
-                self._note_changes(self.table.plan, commands, error)
+                error = self._runner.run(commands, batch)
         elif not isinstance(commands, BaseException):
-            self._run_promised(commands, batch)
-        # Who cancels knows; an error that nobody waited for is told to the next who does.
+            self._runner.run_promised(commands, batch)
+        # Whoever cancels knows; an error that nobody waited for goes to the next batch that somebody waits for.
         forgotten = batch.waited_for or isinstance(error, CancelledError)
         self._error = None if forgotten else error
         batch.finish(error)
 
-    def _commands(self, commands: Sequence[TypedCommand], batch: Batch) -> BaseException | None:
-        """Run them in order; the error that stopped them, or None."""
-        watcher = self._code_policy.watcher
-        # NaN and infinity are values like others here: no warnings, but for those of code that users bring.
-        silent = not len(self._definitions) and {command.scope for command in commands} <= {"run"}
-        silence: Any = np.errstate(all="ignore") if silent else contextlib.nullcontext()
-        self.table.silent = silent
-        task, budget = batch.task, self.budget
-        with self.table.backend.scope(), self._definitions.scope(), silence:
-            for i, command in enumerate(commands):
-                batch.position = i
-                try:
-                    if self.closed is not None:
-                        raise GoneError(self.closed)
-                    if task is not None:
-                        task.check()
-                    if watcher is not None:
-                        watcher.began(command.scope != "run")
-                    if command.scope != "run":
-                        self.table.distrust()
-                    command.run(self.table, batch)
-                    if budget.reserved:
-                        budget.settle()
-                    if watcher is not None:
-                        watcher.ended()
-                except BaseException as error:
-                    if watcher is None and not isinstance(error, Exception):
-                        raise  # an engine in one's own process, which somebody wants to end
-                    if watcher is not None:
-                        watcher.ended()
-                    self.budget.settle()
-                    self._run_promised(commands[i:], batch)
-                    return _placed(error, batch, i)
-        return None
-
-    def _run_promised(self, commands: Sequence[TypedCommand], batch: Batch) -> None:
-        """Run those commands of a stopped batch that the client counts on: frees, and source sent once."""
-        for command in commands:
-            if command.always_runs:
-                with contextlib.suppress(MXNetError):
-                    command.run(self.table, batch)
-
     # -- checkpoints --------------------------------------------------------------------------------------------
-
-    @staticmethod
-    def _note_changes(plan: CheckpointPlan, commands: Sequence[TypedCommand], error: BaseException | None) -> None:
-        """Note whether arrays have changed since the last `checkpoint` command."""
-        if error is not None:
-            plan.current = False
-            return
-        for command in reversed(commands):
-            if isinstance(command, Checkpoint):
-                return
-            if command.changes_arrays:
-                plan.current = False
-                return
 
     def save_at_stop(self) -> None:
         """Save where the program is, if it asked for checkpoints: now, or behind the batch that runs."""
@@ -339,20 +275,11 @@ class ServerSession:
                 return
             self._running = True
         try:
-            self._save()
+            self._runner.save()
         finally:
             with self._lock:
                 self._running = False
         self.drain()
-
-    def _save(self) -> None:
-        plan = self.table.plan
-        if plan is None or not plan.every or not plan.current or plan.saved == plan.step:
-            return
-        try:
-            save(self.table, plan)
-        except MXNetError as error:
-            _log.error("a checkpoint was not saved", session=self.id, error=error.message)
 
     # -- its end ------------------------------------------------------------------------------------------------
 
@@ -384,7 +311,7 @@ class ServerSession:
         with self._lock:
             if self.closed is not None:
                 return
-            self.closed = reason
+            self.closed = self._runner.closed = reason
             waiting, self._waiting = list(self._waiting.values()), {}
             for batch in waiting:
                 self._let_go_of(batch)
@@ -436,18 +363,3 @@ class ServerSession:
             "waiting": settings.max_waiting,
             "body_bytes": settings.max_body_bytes,
         }
-
-
-def _placed(error: BaseException, batch: Batch, command: int | None) -> BaseException:
-    """The error with the batch and the command that it came from."""
-    error = device_error(error) or error
-    if isinstance(error, MemoryError):
-        error = OutOfMemoryError(
-            "memory: expected the system to have enough for this command, got none: free arrays, or use smaller ones"
-        )
-    if isinstance(error, MXNetError):
-        place: dict[str, Any] = {"seq": batch.seq}
-        if command is not None:
-            place["command"] = command
-        error.detail = {**error.detail, **place}
-    return error

@@ -1,0 +1,130 @@
+"""Runs the commands of a session's batches, and saves what its program asked to have saved."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import structlog
+
+from opbox_ops.backend import device_error
+from opbox_protocol.errors import GoneError, MXNetError, OutOfMemoryError
+
+from ..commands import ArrayTable, TypedCommand
+from ..commands.checkpoints import Checkpoint, CheckpointPlan, save
+from ..custom import Definitions
+from .batch import Batch
+from .code_policy import Watcher
+
+__all__ = ["CommandRunner", "placed"]
+
+_log = structlog.get_logger("opbox.sessions")
+
+
+class CommandRunner:
+    """Runs commands one after the other; who calls it sees to it that one batch runs at a time.
+
+    Args:
+        session: its id, for the log.
+        table: its arrays, executors and kernels.
+        definitions: the code that it has uploaded.
+        watcher: is shown which command runs, in a process for uploaded code; None elsewhere.
+
+    Attributes:
+        closed: why no further command runs; None while the session goes on.
+    """
+
+    def __init__(self, session: str, table: ArrayTable, definitions: Definitions, watcher: Watcher | None) -> None:
+        self.closed: str | None = None
+        self._session = session
+        self._table = table
+        self._definitions = definitions
+        self._watcher = watcher
+
+    def run(self, commands: Sequence[TypedCommand], batch: Batch) -> BaseException | None:
+        """Run a batch's commands in order; the error that stopped them, or None."""
+        error = self._run(commands, batch)
+        if self._table.plan is not None:
+            _note_changes(self._table.plan, commands, error)
+        return error
+
+    def _run(self, commands: Sequence[TypedCommand], batch: Batch) -> BaseException | None:
+        watcher, table, task = self._watcher, self._table, batch.task
+        # NaN and infinity are values like others here: no warnings, but for those of code that users bring.
+        silent = not len(self._definitions) and {command.scope for command in commands} <= {"run"}
+        silence: Any = np.errstate(all="ignore") if silent else contextlib.nullcontext()
+        table.silent = silent
+        budget = table.budget
+        with table.backend.scope(), self._definitions.scope(), silence:
+            for i, command in enumerate(commands):
+                batch.position = i
+                try:
+                    if self.closed is not None:
+                        raise GoneError(self.closed)
+                    if task is not None:
+                        task.check()
+                    if watcher is not None:
+                        watcher.began(command.scope != "run")
+                    if command.scope != "run":
+                        table.distrust()
+                    command.run(table, batch)
+                    if budget.reserved:
+                        budget.settle()
+                    if watcher is not None:
+                        watcher.ended()
+                except BaseException as error:
+                    if watcher is None and not isinstance(error, Exception):
+                        raise  # an engine in one's own process, which somebody wants to end
+                    if watcher is not None:
+                        watcher.ended()
+                    budget.settle()
+                    self.run_promised(commands[i:], batch)
+                    return placed(error, batch, i)
+        return None
+
+    def run_promised(self, commands: Sequence[TypedCommand], batch: Batch) -> None:
+        """Run those commands of a stopped batch that the client counts on: frees, and source sent once."""
+        for command in commands:
+            if command.always_runs:
+                with contextlib.suppress(MXNetError):
+                    command.run(self._table, batch)
+
+    def save(self) -> None:
+        """Save the arrays, if the program asked for checkpoints and they are those of a step not yet saved."""
+        plan = self._table.plan
+        if plan is None or not plan.every or not plan.current or plan.saved == plan.step:
+            return
+        try:
+            save(self._table, plan)
+        except MXNetError as error:
+            _log.error("a checkpoint was not saved", session=self._session, error=error.message)
+
+
+def placed(error: BaseException, batch: Batch, command: int | None) -> BaseException:
+    """The error with the batch and the command that it came from."""
+    error = device_error(error) or error
+    if isinstance(error, MemoryError):
+        error = OutOfMemoryError(
+            "memory: expected the system to have enough for this command, got none: free arrays, or use smaller ones"
+        )
+    if isinstance(error, MXNetError):
+        place: dict[str, Any] = {"seq": batch.seq}
+        if command is not None:
+            place["command"] = command
+        error.detail = {**error.detail, **place}
+    return error
+
+
+def _note_changes(plan: CheckpointPlan, commands: Sequence[TypedCommand], error: BaseException | None) -> None:
+    """Note whether arrays have changed since the last `checkpoint` command."""
+    if error is not None:
+        plan.current = False
+        return
+    for command in reversed(commands):
+        if isinstance(command, Checkpoint):
+            return
+        if command.changes_arrays:
+            plan.current = False
+            return
