@@ -79,8 +79,22 @@ def test_the_rate_and_its_scheduler():
     assert optimizer.learning_rate == 0.4
     with pytest.raises(UserWarning, match="rate comes from its lr_scheduler"):
         optimizer.set_learning_rate(0.1)
-    with pytest.warns(UserWarning, match="takes the place of the scheduler"):
+    with pytest.warns(UserWarning, match="takes the place of the scheduler") as warned:
         mx.optimizer.create("sgd", learning_rate=0.5, lr_scheduler=mx.lr_scheduler.FactorScheduler(1, base_lr=0.8))
+    assert warned[0].filename == __file__
+
+
+def test_warnings_of_an_optimizer_name_the_users_line():
+    net = mx.sym.SoftmaxOutput(mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=2), name="softmax")
+    module = mx.mod.Module(net)
+    module.bind([("data", (4, 3))], [("softmax_label", (4,))])
+    module.init_params()
+    with pytest.warns(UserWarning, match="rescale_grad of the optimizer given") as warned:
+        module.init_optimizer(optimizer=mx.optimizer.SGD(rescale_grad=1.0))
+    assert warned[0].filename == __file__
+    with pytest.warns(UserWarning, match="updated in float16") as warned:
+        mx.optimizer.SGD(momentum=0.9).create_state_multi_precision(0, mx.nd.zeros((2,), dtype="float16"))
+    assert warned[0].filename == __file__
 
 
 def test_an_optimizer_of_ones_own():

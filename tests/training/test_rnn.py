@@ -181,6 +181,20 @@ def test_checkpoints_hold_unpacked_weights(tmp_path):
         np.testing.assert_array_equal(back[name].asnumpy(), value.asnumpy())
 
 
+def test_parameters_of_another_prefix_are_refused_in_a_sentence():
+    weights = {"old_i2h_weight": mx.nd.ones((8, 2))}
+    expected = "LSTMCell: expected new_i2h_weight among the parameters, got old_i2h_weight: make the cell"
+    with pytest.raises(mx.MXNetError, match=expected):
+        rnn.LSTMCell(2, prefix="new_").unpack_weights(weights)
+    with pytest.raises(mx.MXNetError, match="expected new_i2h_i_weight among the parameters"):
+        rnn.LSTMCell(2, prefix="new_").pack_weights(weights)
+    fused = rnn.FusedRNNCell(2, mode="lstm", prefix="new_")
+    with pytest.raises(mx.MXNetError, match="FusedRNNCell: expected new_parameters among the parameters, got none"):
+        fused.unpack_weights({})
+    with pytest.raises(mx.MXNetError, match="expected new_l0_i2h_i_weight among the parameters"):
+        fused.pack_weights(weights)
+
+
 def test_sentences_become_numbers_and_batches():
     encoded, vocab = rnn.encode_sentences([["a", "b"], ["b", "c", "a"]], start_label=1, invalid_label=0)
     assert encoded == [[1, 2], [2, 3, 1]]

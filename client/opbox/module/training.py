@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import optimizer as opt
+from ..base import user_level
 from .executors import Executors
 from .names import ArgumentNames
 
@@ -38,7 +39,7 @@ class Training:
                 warnings.warn(
                     f"init_optimizer: rescale_grad of the optimizer given is {optimizer.rescale_grad:g}; "
                     f"the mean over a batch would be {rescale_grad:g}",
-                    stacklevel=3,
+                    stacklevel=user_level(),
                 )
             if not optimizer.idx2name:
                 optimizer.idx2name = by_index

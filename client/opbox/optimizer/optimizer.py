@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from .. import ndarray as nd
+from ..base import user_level
 from ..ndarray import NDArray
 
 __all__ = ["Optimizer", "OperatorUpdate", "create", "register"]
@@ -89,7 +90,7 @@ class Optimizer:
                 f"optimizer: learning_rate {learning_rate:g} takes the place of the scheduler's base_lr, "
                 f"{lr_scheduler.base_lr:g}",
                 UserWarning,
-                stacklevel=3,
+                stacklevel=user_level(),
             )
             lr_scheduler.base_lr = learning_rate
         if param_idx2name is not None and not isinstance(param_idx2name, Mapping):
@@ -178,7 +179,7 @@ class Optimizer:
             warnings.warn(
                 f"{type(self).__name__}: weights of float16 are updated in float16, where small steps are lost: "
                 "multi_precision=True keeps a float32 copy",
-                stacklevel=2,
+                stacklevel=user_level(),
             )
         return self.create_state(index, weight)
 

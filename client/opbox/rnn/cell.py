@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from opbox_protocol.errors import MXNetError
+
 from .. import ndarray as nd
 from .. import symbol
 
@@ -150,7 +152,7 @@ class BaseRNNCell:
         h = self._num_hidden
         for group in ("i2h", "h2h"):
             for kind in ("weight", "bias"):
-                joint = unpacked.pop(f"{self._prefix}{group}_{kind}")
+                joint = self._take(unpacked, f"{self._prefix}{group}_{kind}")
                 for j, gate in enumerate(gates):
                     unpacked[f"{self._prefix}{group}{gate}_{kind}"] = joint[j * h : (j + 1) * h].copy()
         return unpacked
@@ -163,9 +165,23 @@ class BaseRNNCell:
             return packed
         for group in ("i2h", "h2h"):
             for kind in ("weight", "bias"):
-                parts = [packed.pop(f"{self._prefix}{group}{gate}_{kind}") for gate in gates]
+                parts = [self._take(packed, f"{self._prefix}{group}{gate}_{kind}") for gate in gates]
                 packed[f"{self._prefix}{group}_{kind}"] = nd.concatenate(parts)
         return packed
+
+    def _take(self, arrays: dict[str, Any], name: str) -> Any:
+        """Take a parameter of this cell out of the network's.
+
+        Raises:
+            MXNetError: it is not among them.
+        """
+        if name not in arrays:
+            got = ", ".join(sorted(arrays)) or "none"
+            raise MXNetError(
+                f"{type(self).__name__}: expected {name} among the parameters, got {got}: "
+                f"make the cell with the prefix (here {self._prefix!r}) that it was trained with"
+            )
+        return arrays.pop(name)
 
     def unroll(
         self,

@@ -80,7 +80,7 @@ class FusedRNNCell(BaseRNNCell):
     def unpack_weights(self, args: Mapping[str, Any]) -> dict[str, Any]:
         """The parameters with the packed vector replaced by one array a layer, direction and gate."""
         arrays = dict(args)
-        packed = arrays.pop(f"{self._prefix}parameters")
+        packed = self._take(arrays, f"{self._prefix}parameters")
         for name, start, shape in self._parts(packed.size):
             stop = start + shape[0] * (shape[1] if len(shape) > 1 else 1)
             arrays[name] = packed[start:stop].reshape(shape).copy()
@@ -90,10 +90,10 @@ class FusedRNNCell(BaseRNNCell):
         """The inverse of `unpack_weights`; also for the parameters of the `unfuse`d cells, unpacked."""
         arrays = dict(args)
         h, sides = self._num_hidden, len(self._directions)
-        first = arrays[f"{self._prefix}l0_i2h{self._gate_names[0]}_weight"]
+        first = self._take(dict(arrays), f"{self._prefix}l0_i2h{self._gate_names[0]}_weight")
         upper = (self._num_layers - 1) * (h + sides * h + 2)
         size = sides * h * self._num_gates * (first.shape[1] + h + 2 + upper)
-        parts = [arrays.pop(name).reshape((-1,)) for name, _, _ in self._parts(size)]
+        parts = [self._take(arrays, name).reshape((-1,)) for name, _, _ in self._parts(size)]
         arrays[f"{self._prefix}parameters"] = nd.concatenate(parts)
         return arrays
 
