@@ -132,7 +132,7 @@ class Endpoint:
                 context.error = sentence(response.body)
                 context.expected = response.status == 404 and route.method == "POST" and asks_for_graph(response.body)
             elif size >= WORTH_COMPRESSING and response.header_length is None and takes_gzip(headers):
-                await send_compressed(context, response, send)
+                await send_compressed(context, response, send, self._settings.stall_s)
                 return
             await send_answer(context, response, send, self._settings.stall_s)
         finally:

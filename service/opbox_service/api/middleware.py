@@ -89,10 +89,10 @@ class Middleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
-        elif self._cors is not None:
-            await self._cors(scope, receive, send)
-        else:
-            await self._answer(scope, receive, send)
+            return
+        # CORS answers by a `send` of its own, behind which the connection is not seen any more.
+        scope["opbox.transport"] = RequestContext.transport_of(send)
+        await (self._cors or self._answer)(scope, receive, send)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         begun = time.perf_counter()
@@ -100,6 +100,7 @@ class Middleware:
         headers = dict(scope["headers"])
         route, parameters = self._routes.find(scope["method"], scope["path"]) or (None, {})
         context = scope["opbox"] = RequestContext(_request_id(headers), NOBODY, headers, route, parameters)
+        context.transport = scope["opbox.transport"]
         context.last = self.server.stopping
         context.head = scope["method"] == "HEAD"
         problem: BaseException | None = None
@@ -209,8 +210,8 @@ def _cors(app: Any, origins: tuple[str, ...]) -> CORSMiddleware:
         app,
         allow_origins=origins,
         allow_methods=["GET", "POST", "PUT", "DELETE"],
-        allow_headers=["Authorization", "Content-Type", HEADER_LENGTH, "X-Request-Id"],
-        expose_headers=[HEADER_LENGTH, "X-Request-Id"],
+        allow_headers=["Authorization", "Content-Type", HEADER_LENGTH, "X-Request-Id", "Priority"],
+        expose_headers=[HEADER_LENGTH, "X-Request-Id", "Retry-After", "Opbox-Calls-Before", "Opbox-Wait"],
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -34,6 +35,7 @@ class RequestContext:
         head: whether only the head of the answer is wanted (HEAD), which the server then sends alone.
         expected: whether an error that it is answered with is a step of the protocol, and nobody's mistake.
         streamed: whether the answer comes in pieces for as long as the client reads.
+        transport: what its answer is written to; None where the server that carries the app does not show it.
         identify_again: the caller behind the header Authorization; AuthenticationError when its token is none any more.
     """
 
@@ -52,7 +54,14 @@ class RequestContext:
     head: bool = False
     expected: bool = False
     streamed: bool = False
+    transport: asyncio.WriteTransport | None = None
     identify_again: Callable[[bytes | None], Identity] | None = None
+
+    @staticmethod
+    def transport_of(send: Send) -> asyncio.WriteTransport | None:
+        """What uvicorn's `send` writes to."""
+        transport: asyncio.WriteTransport | None = getattr(getattr(send, "__self__", None), "transport", None)
+        return transport
 
     @property
     def closes(self) -> bool:

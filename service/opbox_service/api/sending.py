@@ -74,7 +74,7 @@ def asks_for_graph(body: memoryview | bytes) -> bool:
         return False
 
 
-async def send_compressed(context: RequestContext, response: RawResponse, send: Send) -> None:
+async def send_compressed(context: RequestContext, response: RawResponse, send: Send, stall_s: float) -> None:
     """Send JSON or text by gzip; it is made by a thread, as other requests are to have their turn meanwhile."""
     level = 6 if response.size < WORTH_HASTE else 1
     body = await asyncio.to_thread(gzip.compress, response.body, level, mtime=0)
@@ -89,7 +89,7 @@ async def send_compressed(context: RequestContext, response: RawResponse, send: 
     ]
     context.started = True
     await send({"type": "http.response.start", "status": response.status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    await _send_body(context, body, send, stall_s)
 
 
 async def send_stream(
@@ -166,24 +166,32 @@ async def send_answer(context: RequestContext, response: RawResponse, send: Send
         size = len(body)
         headers[0] = (b"content-length", b"%d" % size)
     await send({"type": "http.response.start", "status": response.status, "headers": headers})
-    if size <= COPIED:
+    await _send_body(context, body, send, stall_s)
+
+
+async def _send_body(context: RequestContext, body: memoryview | bytes, send: Send, stall_s: float) -> None:
+    """Send the body of an answer that has been begun, at once where it is small."""
+    if len(body) <= COPIED:
         await send({"type": "http.response.body", "body": bytes(body)})
         return
-    await _send_whole(memoryview(body), send, stall_s)
+    await _send_whole(context.transport, memoryview(body), send, stall_s)
     await send({"type": "http.response.body", "body": b""})
 
 
-async def _send_whole(body: memoryview, send: Send, stall_s: float) -> None:
+async def _send_whole(transport: asyncio.WriteTransport | None, body: memoryview, send: Send, stall_s: float) -> None:
     """Send a body from a buffer that others use next: when this returns, the server holds none of it any more.
 
     Raises:
         Disconnected: the client has gone away, or has not read PIECE bytes in `stall_s` seconds.
     """
-    transport = getattr(getattr(send, "__self__", None), "transport", None)
     pieces: list[Any] = [body[at : at + TURN] for at in range(0, len(body), TURN)]
     if transport is None:
-        for piece in pieces:
-            await send({"type": "http.response.body", "body": bytes(piece), "more_body": True})
+        try:
+            for piece in pieces:
+                async with asyncio.timeout(stall_s):
+                    await send({"type": "http.response.body", "body": bytes(piece), "more_body": True})
+        except TimeoutError:
+            raise Disconnected from None
         return
     loop = asyncio.get_running_loop()
     if transport.is_closing():
