@@ -6,6 +6,7 @@ import importlib
 import os
 import sys
 import types
+from collections.abc import Callable
 from typing import Any
 
 __all__ = ["above", "below"]
@@ -38,12 +39,23 @@ def below() -> None:
 
 def above(cupy: Any) -> None:
     """After CuPy is imported: exchange its compiler and its generators."""
-    from .libraries import cublas_library, factors, generators
+    from .libraries import cublas_library, cudnn_library, factors, generators
 
     _compile_by_gcc()
     generators.replace(cupy)
     factors.replace(cupy)
-    cublas_library.replace()
+    _libraries({"cublas": cublas_library.library_file, "cudnn": cudnn_library.library_file})
+
+
+def _libraries(files: dict[str, Callable[[], str]]) -> None:
+    """Have these found in the place of NVIDIA's."""
+    pathfinder: Any = importlib.import_module("cuda.pathfinder")
+    find = pathfinder.load_nvidia_dynamic_lib
+
+    def load(name: str) -> Any:
+        return types.SimpleNamespace(abs_path=files[name]()) if name in files else find(name)
+
+    pathfinder.load_nvidia_dynamic_lib = load
 
 
 def _module(name: str, functions: dict[str, Any], parent: Any = None) -> None:

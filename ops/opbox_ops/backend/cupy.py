@@ -13,6 +13,7 @@ import cupyx.scipy.special
 import numpy as np
 
 from ..cuda.random import NORMAL, UNIFORM, draw, write_place
+from ..cudnn import library as cudnn
 from . import graphs
 from .device_memory import DeviceMemory
 from .kernel_cache import read_shared_kernels
@@ -22,6 +23,7 @@ __all__ = ["CupyBackend", "CupyStream"]
 
 _MEMORY = DeviceMemory(cupy)
 read_shared_kernels(cupy.cuda.compiler)
+cudnn.attach(cupy)
 
 
 class CupyStream:

@@ -8,8 +8,9 @@ and (depth, sample, position) for the gradient of the weight, which is one produ
     gdata[n] = weight.T @ gout[n], each element the sum of its places in the columns
     gweight  = gout @ columns.T, both with the samples side by side
 
-A kernel of 1 that visits every position needs no columns: data and gdata are multiplied as they are. Half precision is
-multiplied in single. `columns` in `nn` has the source of the method.
+It runs what cuDNN does not, or everything where there is no cuDNN. A kernel of 1 that visits every position needs no
+columns: data and gdata are multiplied as they are. Half precision is multiplied in single. `columns` in `nn` has the
+source of the method.
 """
 
 from __future__ import annotations
@@ -23,10 +24,12 @@ import numpy as np
 from ..accumulation import accumulation_type
 from ..cache import GPU_COLUMN_BYTES
 from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
+from ..cudnn.convolution import takes
 from ..nn.columns import Geometry
 from ..nn.convolution import ConvolutionParams, backward, op, strides
 from ..nn.window import is_last
-from .kernel import KERNELS, KernelTemplate, Moved, bound, contiguous, fits, threads_for
+from .bias import BIAS, bias_gradient
+from .kernel import KERNELS, KernelTemplate, Moved, bound, contiguous, fits
 from .product import product
 
 _MOST_COLUMNS = 1 << 30
@@ -84,28 +87,6 @@ COLUMNS_BACK = KernelTemplate(
 """,
     (_WHAT, lambda: Moved(4 * (_DATA + 9 * _DATA), 4 * (_DATA + 9 * _DATA))),
 )
-BIAS = KernelTemplate(
-    "opbox_convolution_bias",
-    "const A *product, const T *bias, T *out, int elements, int filters, int positions, int with_bias",
-    """  const int number = blockIdx.x * blockDim.x + threadIdx.x;
-  if (number >= elements) return;
-  out[number] = T(product[number] + (with_bias ? A(bias[number / positions % filters]) : A(0)));
-""",
-    ("32 images of 64 channels, 56 x 56", lambda: Moved(4 * (2 * _DATA + 64), 4 * (2 * _DATA + 64))),
-)
-BIAS_BACK = KernelTemplate(
-    "opbox_convolution_bias_back",
-    "const T *gout, T *gbias, int samples, int filters, int positions",
-    """  extern __shared__ A room[];
-  const int filter = blockIdx.x;
-  A sum = 0;
-  for (int k = threadIdx.x; k < samples * positions; k += blockDim.x)
-    sum += A(gout[(k / positions * filters + filter) * positions + k % positions]);
-  sum = block_sum(sum, room);
-  if (threadIdx.x == 0) gbias[filter] = T(sum);
-""",
-    ("32 images of 64 channels, 56 x 56", lambda: Moved(4 * (_DATA + 64), 4 * (_DATA + 64))),
-)
 SIDE_BY_SIDE = KernelTemplate(
     "opbox_side_by_side",
     "const T *gout, A *matrix, int elements, int samples, int filters, int positions",
@@ -116,7 +97,7 @@ SIDE_BY_SIDE = KernelTemplate(
 """,
     ("32 images of 64 channels, 56 x 56", lambda: Moved(4 * 2 * _DATA, 4 * 2 * _DATA)),
 )
-KERNELS += [COLUMNS, COLUMNS_BACK, BIAS, BIAS_BACK, SIDE_BY_SIDE]
+KERNELS += [COLUMNS, COLUMNS_BACK, SIDE_BY_SIDE]
 
 
 class _Plan:
@@ -194,7 +175,7 @@ def _widened(ctx: OpContext, plan: _Plan, weight: Array, room: Array) -> tuple[A
 
 
 def _accepts(p: ConvolutionParams, call: CallSpec, data: ArraySpec, out: ArraySpec) -> bool:
-    if is_last(p.layout) or not fits(call, data, out, *call.inputs):
+    if is_last(p.layout) or not fits(call, data, out, *call.inputs) or takes(p, call):
         return False
     columns = data.shape[1] * math.prod(p.kernel) * math.prod(out.shape[2:])
     return columns <= _MOST_COLUMNS
@@ -284,11 +265,7 @@ def _(p: ConvolutionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) ->
     if gweight is not None and plan.narrow:
         calls.append(lambda: ctx.xp.copyto(gweight, wide_gweight.reshape(gweight.shape), casting="unsafe"))
     if gbias and gbias[0] is not None:
-        count = len(gout) * plan.positions
-        threads = threads_for(count, _THREADS)
-        arguments = (gout, gbias[0], *map(np.int32, (len(gout), p.num_filter, plan.positions)))
-        room = threads * plan.wide.itemsize
-        calls.append(BIAS_BACK.call(ctx, gout.dtype, p.num_filter, threads, arguments, room))
+        calls.append(bias_gradient(ctx, gout, gbias[0]))
     return bound(calls)
 
 

@@ -135,12 +135,15 @@ def threads_for(elements: int, most: int = 256) -> int:
     return min(most, max(32, 1 << (elements - 1).bit_length()))
 
 
-def contiguous(ctx: OpContext, arrays: Arrays) -> tuple[list[Array], list[Callable[[], Any]]]:
-    """The arrays as kernels want them, and the copies that are to run before: of arrays that are not contiguous."""
+def contiguous(ctx: OpContext, arrays: Arrays, alignment: int = 1) -> tuple[list[Array], list[Callable[[], Any]]]:
+    """The arrays as kernels want them, and the copies that are to run before.
+
+    Copied are arrays that are not contiguous, and those whose addresses are no multiples of `alignment` bytes.
+    """
     copies: list[Callable[[], Any]] = []
     plain = []
     for array in arrays:
-        if not array.flags.c_contiguous:
+        if not array.flags.c_contiguous or (alignment > 1 and array.data.ptr % alignment):
             target = ctx.backend.empty(array.shape, array.dtype)
             copies.append(partial(ctx.xp.copyto, target, array))
             array = target

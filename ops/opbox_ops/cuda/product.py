@@ -10,11 +10,14 @@ import numpy as np
 from ..compute import Array
 from .cublas import batched_product
 from .kernel import bound
+from .precision import allow_tf32
 
 __all__ = ["matmul", "product"]
 
 _TYPES = {"f": (0, 68, np.float32), "d": (1, 70, np.float64)}
 """CUDA's numbers of an element type and of a computation in it (CUBLAS_COMPUTE_32F: never TF32), and its scalars."""
+_FAST_TF32 = 77
+"""CUBLAS_COMPUTE_32F_FAST_TF32."""
 _DEFAULT = -1
 """CUBLAS_GEMM_DEFAULT."""
 
@@ -56,6 +59,8 @@ def _lies(array: Array) -> tuple[int, int, int, int]:
 def _batched(xp: Any, a: Array, b: Array, out: Array, add: bool) -> Callable[[], Any]:
     """One call for (count, rows, columns) arrays. cuBLAS reads by columns: to it they are the transposed."""
     kind, computed, scalar = _TYPES[out.dtype.char]
+    if out.dtype.char == "f" and allow_tf32():
+        computed = _FAST_TF32
     count, m, n = out.shape
     (pa, ta, la, sa), (pb, tb, lb, sb), (pc, _, lc, sc) = map(_lies, (a, b, out))
     factors = np.array([1, add], scalar)

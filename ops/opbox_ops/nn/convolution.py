@@ -38,10 +38,10 @@ class ConvolutionParams(Params):
     pad: Shape = Field((), description="Zeros before and after each spatial dimension; 0 by default.")
     num_filter: PositiveInt = Field(description="Channels of the output.")
     num_group: PositiveInt = Field(1, description="Groups that channels and filters are split into.")
-    workspace: NonNegativeInt = Field(1024, description="Has no effect; for MXNet's files.")
+    workspace: NonNegativeInt = Field(1024, description="Megabytes that cuDNN may use beside the arrays.")
     no_bias: Bool = Field(False, description="Leave bias out.")
-    cudnn_tune: CudnnTune = Field(None, description="Has no effect; for MXNet's files.")
-    cudnn_off: Bool = Field(False, description="Has no effect; for MXNet's files.")
+    cudnn_tune: CudnnTune = Field(None, description="cuDNN's algorithm: measured, or (off) as it recommends.")
+    cudnn_off: Bool = Field(False, description="Run without cuDNN.")
     layout: ConvolutionLayout = Field(None, description="Order of data's axes; by default the channels are second.")
 
 

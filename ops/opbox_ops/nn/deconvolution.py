@@ -32,7 +32,7 @@ from ..registry import Slot, register, register_backward, unless
 from .columns import Block, Geometry
 from .window import ConvolutionLayout, CudnnTune, channels_first, channels_last, check_layout, first, is_last, spatial
 
-__all__ = ["DeconvolutionParams", "forward", "gradient_temporaries", "gradients", "shapes", "temporaries"]
+__all__ = ["DeconvolutionParams", "forward", "gradient_temporaries", "gradients", "shapes", "temporaries", "window_of"]
 
 
 class DeconvolutionParams(Params):
@@ -44,10 +44,10 @@ class DeconvolutionParams(Params):
     target_shape: Shape = Field((), description="Size of out, instead of pad and adj.")
     num_filter: PositiveInt = Field(description="Channels of out.")
     num_group: PositiveInt = Field(1, description="Groups that channels and filters are split into.")
-    workspace: NonNegativeInt = Field(512, description="Has no effect; for MXNet's files.")
+    workspace: NonNegativeInt = Field(512, description="Megabytes that cuDNN may use beside the arrays.")
     no_bias: Bool = Field(True, description="Leave bias out.")
-    cudnn_tune: CudnnTune = Field(None, description="Has no effect; for MXNet's files.")
-    cudnn_off: Bool = Field(False, description="Has no effect; for MXNet's files.")
+    cudnn_tune: CudnnTune = Field(None, description="cuDNN's algorithm: measured, or (off) as it recommends.")
+    cudnn_off: Bool = Field(False, description="Run without cuDNN.")
     layout: ConvolutionLayout = Field(None, description="Order of data's axes; by default the channels are second.")
 
 
@@ -124,12 +124,17 @@ def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
     return backward_node("_backward_Deconvolution", node, [ograds[0], *node.inputs[:2]])
 
 
+def window_of(p: DeconvolutionParams, data: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """Stride, dilation and padding of the convolution from out to data, whose spatial dimensions are given."""
+    stride, dilate, _ = _strides(p)
+    return stride, dilate, _pads(p, data)[0]
+
+
 class _DeconvolutionBlocks:
     """The blocks of the convolution from out to data whose transpose this is, and the temporaries cut to them."""
 
     def __init__(self, p: DeconvolutionParams, data: tuple[int, ...], out: tuple[int, ...], device: str) -> None:
-        stride, dilate, _ = _strides(p)
-        pad, _ = _pads(p, data[2:])
+        stride, dilate, pad = window_of(p, data[2:])
         self.group = p.num_group
         self.geometry = Geometry(out, data[1], data[2:], p.kernel, stride, dilate, pad, device)
 

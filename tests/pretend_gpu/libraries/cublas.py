@@ -15,6 +15,7 @@ __all__ = ["functions", "product_of"]
 
 _TYPES = {0: np.float32, 1: np.float64, 2: np.float16, 14: ml_dtypes.bfloat16}
 """cudaDataType."""
+_FAST_TF32 = 77
 
 
 def _matrix(address: int, dtype: Any, transposed: int, rows: int, columns: int, leading: int) -> np.ndarray[Any, Any]:
@@ -60,12 +61,21 @@ def _gemm_ex(
     _product(x, y, _matrix(c, _TYPES[ct], 0, m, n, ldc), _scalar(alpha, scale), _scalar(beta, scale))
 
 
+def _as_it_is(matrix: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    return matrix
+
+
+def _tf32(matrix: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """With 10 of the 23 bits after the point, cut off."""
+    return (np.ascontiguousarray(matrix).view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
+
+
 def product_of(
     ta: int, tb: int, m: int, n: int, k: int, alpha: int, a: int, at: int, lda: int, sa: int, b: int,
     bt: int, ldb: int, sb: int, beta: int, c: int, ct: int, ldc: int, sc: int, count: int, compute: int, algorithm: int,
 ) -> Callable[[], None]:  # fmt: skip
     """What gemmStridedBatchedEx queues; the scalars are read at once."""
-    scale = _scale_type(compute)
+    scale, rounded = _scale_type(compute), _tf32 if compute == _FAST_TF32 else _as_it_is
     factors = _scalar(alpha, scale), _scalar(beta, scale)
     sizes = [np.dtype(_TYPES[kind]).itemsize for kind in (at, bt, ct)]
 
@@ -73,7 +83,7 @@ def product_of(
         for g in range(count):
             x = _matrix(a + g * sa * sizes[0], _TYPES[at], ta, m, k, lda)
             y = _matrix(b + g * sb * sizes[1], _TYPES[bt], tb, k, n, ldb)
-            _product(x, y, _matrix(c + g * sc * sizes[2], _TYPES[ct], 0, m, n, ldc), *factors)
+            _product(rounded(x), rounded(y), _matrix(c + g * sc * sizes[2], _TYPES[ct], 0, m, n, ldc), *factors)
 
     return run
 

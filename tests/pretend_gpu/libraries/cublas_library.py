@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +13,7 @@ from ..device import CudaError, next_id, note, queue, refuse, state
 from .cublas import product_of
 from .memory import array_at
 
-__all__ = ["replace"]
+__all__ = ["library_file"]
 
 _INVALID, _INTERNAL = 7, 14
 """CUBLAS_STATUS_INVALID_VALUE and _INTERNAL_ERROR."""
@@ -100,18 +99,12 @@ def _gemm(handle: int, *arguments: int) -> int | None:
 _FUNCTIONS = (_create, _set_stream, _set_workspace, _gemm)
 
 
-def replace() -> None:
-    """Have it found in the place of NVIDIA's."""
-    pathfinder: Any = importlib.import_module("cuda.pathfinder")
+def library_file() -> str:
+    """The file to load in the place of libcublas."""
     path = str(shared_library(_text(), ("-O1",)))
     library = ctypes.PyDLL(path)
     library.pretend_set.argtypes = [ctypes.c_int, ctypes.py_object]
     for place, function in enumerate(map(_status, _FUNCTIONS)):
         library.pretend_set(place, function)
     _alive.append(library)
-    find = pathfinder.load_nvidia_dynamic_lib
-
-    class _Library:
-        abs_path = path
-
-    pathfinder.load_nvidia_dynamic_lib = lambda name: _Library if name == "cublas" else find(name)
+    return path

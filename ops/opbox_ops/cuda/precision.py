@@ -1,0 +1,12 @@
+"""Whether products of single precision may be rounded to TF32, which tensor cores multiply."""
+
+from __future__ import annotations
+
+import os
+
+__all__ = ["allow_tf32"]
+
+
+def allow_tf32() -> bool:
+    """Whether OPBOX_ALLOW_TF32 is 1: factors lose 13 of 23 bits after the point, sums stay single precision."""
+    return os.environ.get("OPBOX_ALLOW_TF32") == "1"

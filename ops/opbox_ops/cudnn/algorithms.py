@@ -1,0 +1,281 @@
+"""Which of cuDNN's algorithms runs a convolution: measured when a plan is compiled, or as cuDNN's heuristics say.
+
+An algorithm is taken that gives the same bits in each run, fits into the workspace, and multiplies in the type that is
+asked for: single precision in TF32 only where OPBOX_ALLOW_TF32 is 1. The choice is kept by device and problem.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from ctypes import byref, c_int, c_size_t, c_void_p
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from typing import Any
+
+from opbox_protocol.errors import LimitError, MXNetError
+
+from ..compute import Array
+from ..cuda.precision import allow_tf32
+from .library import DATA_TYPES, DeviceHandle, Math, Performance, current_handle, device
+
+__all__ = [
+    "DATA",
+    "FORWARD",
+    "WEIGHT",
+    "WORKSPACE_ALIGNMENT",
+    "ConvolutionProblem",
+    "ConvolutionPass",
+    "PlannedConvolution",
+    "planned",
+    "planned_within",
+]
+
+WORKSPACE_ALIGNMENT = 256
+_CROSS_CORRELATION, _DETERMINISTIC = 1, 1
+_RESULTS = 32
+"""More than there are algorithms, each with each kind of arithmetic."""
+_ALGORITHMS = range(8)
+_PROBLEMS = 4096
+_ITEMSIZES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
+
+
+@dataclass(frozen=True)
+class ConvolutionPass:
+    """What is computed: the name in cuDNN's functions, and its operands among data, weight and out, the result last."""
+
+    name: str
+    operands: tuple[int, int, int]
+
+
+FORWARD = ConvolutionPass("Forward", (0, 1, 2))
+DATA = ConvolutionPass("BackwardData", (1, 2, 0))
+WEIGHT = ConvolutionPass("BackwardFilter", (0, 2, 1))
+
+
+@dataclass(frozen=True)
+class ConvolutionProblem:
+    """A convolution, with two or three spatial dimensions; shapes have the channels second, however arrays lie.
+
+    Attributes:
+        direction: what is computed of data, weight and out.
+        dtype: the arrays' type by name.
+        shapes: of data, weight, out.
+        window: stride, dilation, padding.
+        groups: that channels and filters are split into.
+        last: whether arrays lie with the channels last.
+        measured: whether the algorithms are measured.
+        most: bytes of workspace.
+        math: the arithmetic that is asked for.
+    """
+
+    direction: ConvolutionPass
+    dtype: str
+    shapes: tuple[tuple[int, ...], ...]
+    window: tuple[tuple[int, ...], ...]
+    groups: int
+    last: bool
+    measured: bool
+    most: int
+    math: int
+
+    @classmethod
+    def of(
+        cls,
+        direction: ConvolutionPass,
+        dtype: str,
+        shapes: Sequence[tuple[int, ...]],
+        window: Sequence[tuple[int, ...]],
+        groups: int,
+        last: bool,
+        measured: bool,
+        most: int,
+    ) -> ConvolutionProblem:
+        """With one spatial dimension, another of size 1 is put before it: cuDNN knows two and three."""
+        if len(shapes[0]) == 3:
+            shapes = [(*shape[:2], 1, shape[2]) for shape in shapes]
+            window = [(fill, *numbers) for fill, numbers in zip((1, 1, 0), window, strict=True)]
+        math_type = Math.TENSOR_OP if _ITEMSIZES[dtype] == 2 else Math.DEFAULT
+        if dtype == "float32" and not allow_tf32():
+            math_type = Math.FMA
+        return cls(direction, dtype, tuple(shapes), tuple(window), groups, last, measured, most, math_type)
+
+    def allows(self, math_type: int) -> bool:
+        """Whether an algorithm's arithmetic is no less exact than what is asked for."""
+        return math_type == Math.FMA if self.math == Math.FMA else math_type in (Math.DEFAULT, Math.TENSOR_OP, Math.FMA)
+
+    def bytes_of(self, operand: int) -> int:
+        """Of data, weight or out."""
+        return math.prod(self.shapes[operand]) * _ITEMSIZES[self.dtype]
+
+
+class _Descriptors:
+    """cuDNN's descriptions of data, weight, out and the convolution; destroyed with this object."""
+
+    def __init__(self, handle: DeviceHandle, problem: ConvolutionProblem) -> None:
+        self._handle = handle
+        kind, (data, weight, out) = DATA_TYPES[problem.dtype], problem.shapes
+        computed = DATA_TYPES["float64" if problem.dtype == "float64" else "float32"]
+        self.arrays = (
+            self._tensor(kind, data, problem.last),
+            self._created("Filter", "Nd", kind, int(problem.last), len(weight), _numbers(weight)),
+            self._tensor(kind, out, problem.last),
+        )
+        stride, dilate, pad = map(_numbers, problem.window)
+        count = len(problem.window[0])
+        self.convolution = self._created("Convolution", "Nd", count, pad, stride, dilate, _CROSS_CORRELATION, computed)
+        handle.describe("cudnnSetConvolutionGroupCount", self.convolution, problem.groups)
+        self.multiply_in(problem.math)
+
+    def multiply_in(self, math_type: int) -> None:
+        """Set the convolution's arithmetic."""
+        self._handle.describe("cudnnSetConvolutionMathType", self.convolution, math_type)
+
+    def _tensor(self, kind: int, shape: tuple[int, ...], last: bool) -> c_void_p:
+        return self._created("Tensor", "Nd", kind, len(shape), _numbers(shape), _numbers(_strides(shape, last)))
+
+    def _created(self, what: str, form: str, *arguments: Any) -> c_void_p:
+        descriptor = c_void_p()
+        self._handle.describe(f"cudnnCreate{what}Descriptor", byref(descriptor))
+        destroy = partial(self._handle.describe, f"cudnnDestroy{what}Descriptor", descriptor)
+        # At the process's end the library may be gone.
+        weakref.finalize(self, destroy).atexit = False
+        self._handle.describe(f"cudnnSet{what}{form}Descriptor", descriptor, *arguments)
+        return descriptor
+
+
+def _numbers(values: Sequence[int]) -> Any:
+    return (c_int * len(values))(*values)
+
+
+def _strides(shape: tuple[int, ...], last: bool) -> tuple[int, ...]:
+    """In elements, of an array whose channels, its second axis, lie there or last."""
+    order = (1, *range(len(shape) - 1, 1, -1), 0) if last else tuple(range(len(shape) - 1, -1, -1))
+    strides, step = [0] * len(shape), 1
+    for axis in order:
+        strides[axis] = step
+        step *= shape[axis]
+    return tuple(strides)
+
+
+class PlannedConvolution:
+    """A problem with the algorithm that runs it on a device.
+
+    Attributes:
+        workspace: bytes that it needs, aligned to WORKSPACE_ALIGNMENT.
+        algorithm: cuDNN's number of it, for its direction.
+        math: its arithmetic.
+    """
+
+    def __init__(
+        self,
+        handle: DeviceHandle,
+        problem: ConvolutionProblem,
+        descriptors: _Descriptors,
+        chosen: Performance,
+        size: int,
+    ) -> None:
+        self._handle, self._problem, self._descriptors = handle, problem, descriptors
+        self.algorithm, self.math, self.workspace = int(chosen.algo), int(chosen.mathType), size
+
+    def bind(self, data: Array, weight: Array, out: Array, workspace: Array | None) -> Callable[[], None]:
+        """A call that computes the direction's result from the others."""
+        direction, arrays = self._problem.direction, (data, weight, out)
+        (one, first), (other, second), (target, result) = (
+            (self._descriptors.arrays[k], arrays[k].data.ptr) for k in direction.operands
+        )
+        scalar = ctypes.c_double if self._problem.dtype == "float64" else ctypes.c_float
+        alpha, beta = scalar(1), scalar(0)
+        place = None if not self.workspace or workspace is None else _aligned(workspace.data.ptr)
+        return partial(
+            self._run,
+            (arrays, workspace),
+            *(f"cudnnConvolution{direction.name}", byref(alpha), one, first, other, second),
+            *(self._descriptors.convolution, self.algorithm, place, self.workspace, byref(beta), target, result),
+        )
+
+    def _run(self, keep: Any, name: str, *arguments: Any) -> None:
+        self._handle.call(name, *arguments)
+
+
+def _aligned(address: int) -> int:
+    return -(-address // WORKSPACE_ALIGNMENT) * WORKSPACE_ALIGNMENT
+
+
+def planned(problem: ConvolutionProblem) -> PlannedConvolution | None:
+    """A problem's algorithm on the current device; None where there is no cuDNN, or it has none for this problem."""
+    return None if current_handle() is None else _planned(device(), problem)
+
+
+def planned_within(problem: ConvolutionProblem, room: int) -> PlannedConvolution | None:
+    """The same, in `room` bytes of workspace: those that were planned, perhaps for another device than the current."""
+    choice = planned(problem)
+    if choice is None or choice.workspace <= room:
+        return choice
+    return planned(replace(problem, measured=False, most=room))
+
+
+@lru_cache(maxsize=_PROBLEMS)
+def _planned(place: int, problem: ConvolutionProblem) -> PlannedConvolution | None:
+    handle = current_handle()
+    assert handle is not None
+    try:
+        descriptors = _Descriptors(handle, problem)
+    except MXNetError:
+        return None  # sizes that cuDNN does not describe
+    for result in _results(handle, problem, descriptors):
+        if result.status or result.determinism != _DETERMINISTIC or not problem.allows(result.mathType):
+            continue
+        descriptors.multiply_in(result.mathType)
+        size = _workspace(handle, problem, descriptors, result.algo)
+        if size is not None and size <= problem.most:
+            return PlannedConvolution(handle, problem, descriptors, result, size)
+    return None
+
+
+def _described(problem: ConvolutionProblem, descriptors: _Descriptors) -> tuple[c_void_p, c_void_p, c_void_p, c_void_p]:
+    """The descriptors in the order in which cuDNN's functions take them."""
+    first, second, result = (descriptors.arrays[k] for k in problem.direction.operands)
+    return first, second, descriptors.convolution, result
+
+
+def _workspace(
+    handle: DeviceHandle, problem: ConvolutionProblem, descriptors: _Descriptors, algorithm: int
+) -> int | None:
+    """Bytes that an algorithm needs; None where it does not run this problem."""
+    size = c_size_t()
+    name = f"cudnnGetConvolution{problem.direction.name}WorkspaceSize"
+    status = handle.status(name, *_described(problem, descriptors), algorithm, byref(size))
+    return None if status else size.value
+
+
+def _results(handle: DeviceHandle, problem: ConvolutionProblem, descriptors: _Descriptors) -> Iterator[Performance]:
+    """Algorithms, the best first."""
+    measured = _measured(handle, problem, descriptors) if problem.measured else []
+    yield from measured
+    descriptors.multiply_in(problem.math)
+    count, results = c_int(), (Performance * _RESULTS)()
+    name = f"cudnnGetConvolution{problem.direction.name}Algorithm_v7"
+    if not handle.status(name, *_described(problem, descriptors), _RESULTS, byref(count), results):
+        yield from results[: count.value]
+
+
+def _measured(handle: DeviceHandle, problem: ConvolutionProblem, descriptors: _Descriptors) -> list[Performance]:
+    """The fastest first, as they ran on arrays of the problem's sizes; none where memory is short of these."""
+    wanted = [_workspace(handle, problem, descriptors, algorithm) or 0 for algorithm in _ALGORITHMS]
+    room = max([size for size in wanted if size <= problem.most], default=0)
+    try:
+        arrays = [handle.cupy.cuda.alloc(problem.bytes_of(k)) for k in problem.direction.operands]
+        workspace = handle.cupy.cuda.alloc(room) if room else None
+    except LimitError:
+        return []
+    first, second, convolution, result = _described(problem, descriptors)
+    count, results = c_int(), (Performance * _RESULTS)()
+    status = handle.status(
+        f"cudnnFindConvolution{problem.direction.name}AlgorithmEx",
+        *(first, arrays[0].ptr, second, arrays[1].ptr, convolution, result, arrays[2].ptr),
+        *(_RESULTS, byref(count), results, workspace.ptr if workspace is not None else None, room),
+    )
+    return [] if status else list(results[: count.value])
