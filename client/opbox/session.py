@@ -40,6 +40,8 @@ PACE = 4
 """Every 4th batch is sent synchronously, as back-pressure."""
 PATIENCE = 60.0
 """Seconds to try again when the engine takes no more batches."""
+PAUSE_S, LONGEST_PAUSE_S = 0.02, 0.5
+"""Between such tries: each pause is twice as long as the one before."""
 KEPT_BATCHES = 256
 """Batches whose places in the user's code are remembered, for errors that are reported late."""
 
@@ -316,9 +318,10 @@ class Session:
     def _post(self, header: dict[str, Any], batch: CommandBatch) -> Reply:
         """Send a batch; again while the engine has too much waiting, since no batch after it could run without it.
 
-        One that names a graph which the engine has forgotten is refused before any of it runs, and sent again with it.
+        A quota that has nothing left for longer than that is told at once. A batch that names a graph which the engine
+        has forgotten is refused before any of it runs, and sent again with it.
         """
-        until = time.monotonic() + PATIENCE
+        until, pause = time.monotonic() + PATIENCE, PAUSE_S
         while True:
             if batch.about_graphs:
                 header["graphs"] = needed_names(command["graph"] for command in batch.about_graphs)
@@ -328,9 +331,10 @@ class Session:
                 if _with_text(batch, error):
                     continue
                 refused = error.status == 429 and "command" not in error.detail
-                if not refused or time.monotonic() > until:
+                if not refused or time.monotonic() + error.detail.get("retry_after_s", 0) > until:
                     raise
-            time.sleep(0.02)
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE_S)
 
     def _fill_place(self, batch: CommandBatch, error: MXNetError) -> None:
         """Send an empty batch for one that was refused whole: those behind it wait for its number."""

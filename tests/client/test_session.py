@@ -17,7 +17,7 @@ import opbox as mx
 from opbox import connection
 from opbox.http import HttpTransport
 from opbox.session import BATCH_COMMANDS
-from opbox_protocol.errors import MXNetError, NotFoundError, ShapeError, TransportError
+from opbox_protocol.errors import MXNetError, NotFoundError, QuotaError, ShapeError, TransportError
 from tests.contract.live import TOKENS, Live
 
 pytestmark = pytest.mark.usefixtures("engine")
@@ -191,6 +191,28 @@ def test_a_program_ends_cleanly(end: str, engine: str, request: pytest.FixtureRe
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "6.0", "")
     if engine == "http":
         assert server.json("GET", "/v1/sessions").header["sessions"] == []
+
+
+@pytest.mark.parametrize(("detail", "least", "most"), [({"retry_after_s": 7200}, 1, 2), ({}, 5, 20)])
+def test_a_used_up_quota_is_told_at_once_and_a_full_queue_asked_ever_less_often(
+    live: Live, monkeypatch: pytest.MonkeyPatch, detail: dict[str, Any], least: int, most: int
+) -> None:
+    monkeypatch.setattr("opbox.session.PATIENCE", 2.0)  # fixed pauses of 0.02 s would be 100 requests
+    transport = HttpTransport(live.url, TOKENS["ann"])
+    connection.use(transport)
+    mx.nd.ones((2,)).wait_to_read()
+    sent, call = [], transport.call
+
+    def refuse(method: str, path: str, header: Any = None, tensors: Any = None) -> Any:
+        if path.endswith("/commands") and header and header["commands"]:
+            sent.append(time.monotonic())
+            raise QuotaError("worker seconds: expected at most 2, got 3.6", detail=detail)
+        return call(method, path, header, tensors)
+
+    monkeypatch.setattr(transport, "call", refuse)
+    with pytest.raises(QuotaError, match="worker seconds"):
+        mx.nd.ones((2,)).wait_to_read()
+    assert least <= len(sent) <= most
 
 
 def test_no_server(tmp_path: Path) -> None:
