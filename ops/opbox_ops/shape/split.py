@@ -79,6 +79,8 @@ def _declare(op: Op) -> None:
     backward = register_backward(f"_backward_{op.name}", op.params)
     op.set_attr("FGradient", grad_use_none(backward.name))
     op.set_attr("FInferShape", _infer_shape)
+    op.set_attr("FParts", _parts)
+    backward.set_attr("FParts", _parts)
     op.compute()(_forward)
     backward.compute()(_backward)
 

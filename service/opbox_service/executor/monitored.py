@@ -32,7 +32,7 @@ def run_monitored(
     """
     calls = dict(zip(forward.nodes, forward.calls, strict=True))
     steps = plan.steps[: plan.forward_steps]
-    nodes = [member.node for step in steps for member in step.members or (step,) if member.node.op is not None]
+    nodes = [member.node for step in steps for member in step.members or (step,) if _is_shown(member)]
     shown = _InOrder(sorted(nodes, key=plan.graph.index.__getitem__), monitor)
     for step in steps:
         members = step.members or (step,)
@@ -44,8 +44,13 @@ def run_monitored(
         if step.node in calls:
             Calls([calls[step.node]], [step.node]).run()
         for member in members:
-            if member.node.op is not None:  # the others are the executor's own
+            if _is_shown(member):
                 shown.add(member.node, placed.of(member.writes))
+
+
+def _is_shown(step: Step) -> bool:
+    """Whether it computes what an operator of the graph does, and not what the executor needs besides."""
+    return step.node.op is not None and not step.hidden
 
 
 def _run_members(
@@ -66,6 +71,8 @@ def _run_members(
         inputs = [arrays[v] if v in arrays else outer((v,))[0] for v in member.reads]
         arrays.update(zip(member.writes, targets, strict=True))
         Calls([member.compute.bound(member.node.params, ctx, inputs, targets)], [member.node]).run()
+        if member.hidden:
+            continue
         outputs = [
             array if array.shape == plan.values[v].shape else logical(array, plan.values[v].spec.layout)
             for v, array in zip(member.writes, targets, strict=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from opbox_ops.backend import Backend
 from opbox_ops.compute import PLAIN, Array, ArraySpec
 from opbox_ops.layout import as_laid, logical
@@ -71,10 +73,12 @@ class PlacedArrays:
         if value.array is not None:
             return self._external[value.array]
         if value.part is not None:
-            base, begin = value.part
+            base, begin, strides = value.part
             home = self._memory.home[base]
-            assert home is not None
-            return self._view(home + begin, value.shape, value.dtype)
+            if home is not None and strides is None:
+                return self._view(home + begin, value.shape, value.dtype)
+            whole = self._array(base, self._plan.values[base])
+            return np.ndarray(value.shape, value.dtype, whole, begin, strides)
         home = self._memory.home[number]
         if home is not None:
             return self._placed(home, value.spec)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,10 +22,24 @@ from ..graph.ir import Graph
 from ..graph.passes.memory import External, MemoryPlan, StepUse, plan_memory
 from .allocation import bytes_of
 
-__all__ = ["UNWANTED", "Plan", "Step", "Value"]
+__all__ = ["UNWANTED", "Part", "Plan", "Step", "Value"]
 
 UNWANTED = -1
 """In `Step.writes`: an output that nobody reads."""
+
+
+class Part(NamedTuple):
+    """Where in another value one lies.
+
+    Attributes:
+        base: that value.
+        begin: at which of its bytes.
+        strides: in bytes; None: the elements follow one another.
+    """
+
+    base: int
+    begin: int
+    strides: tuple[int, ...] | None = None
 
 
 @dataclass(slots=True)
@@ -36,12 +50,13 @@ class Value:
         spec: its shape, type and layout.
         array: where it lies outside the arena: ("arg", name), ("aux", name), ("grad", name) or ("out", number of the
             first head that it is); None: the memory plan knows.
-        part: it is some rows of another value, which one step writes for several: that value, and at which byte.
+        part: it has no memory of its own: it is some rows or columns of another value, which is written for several
+            or read by several.
     """
 
     spec: ArraySpec
     array: tuple[str, str | int] | None = None
-    part: tuple[int, int] | None = None
+    part: Part | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -68,13 +83,15 @@ class Step:
         writes: the value of each output; UNWANTED where nobody reads it.
         req: how each output is written; ADD only into a user's gradient array.
         temps: the temporary arrays that the compute asks for.
-        view: whether the output is input 0 under another shape, so that the step need not run.
+        view: whether the output is input 0 under another shape, or its outputs are parts of it, so that the step need
+            not run.
         saved: the value of what forward leaves for backward; UNWANTED where it leaves nothing.
         inplace: pairs (position in `reads`, position in `writes`) that may share memory, where the output is written.
         as_laid: whether the compute gets arrays as they lie in memory, whatever their layout.
         packed: positions in `temps` of copies of arguments that stay from run to run, in memory of their own; in a plan
             with a backward from one inference to the next.
         members: the steps that this one stands for, in their order; empty for a step of the graph's own.
+        hidden: whether it computes what steps of the graph do not: a monitor is shown nothing of it.
     """
 
     node: Node
@@ -90,6 +107,7 @@ class Step:
     as_laid: bool = False
     packed: tuple[int, ...] = ()
     members: tuple[Step, ...] = ()
+    hidden: bool = False
 
 
 @dataclass(slots=True)
@@ -138,6 +156,10 @@ class Plan:
         for value in self.outputs:
             counts[value] += 1
         return counts
+
+    def wholes(self) -> dict[int, int]:
+        """For each value that is a part of another, that other."""
+        return {v: value.part.base for v, value in enumerate(self.values) if value.part is not None}
 
     def used(self, steps: Sequence[int]) -> set[int]:
         """The values that these of the steps read and write."""
@@ -194,7 +216,7 @@ class Plan:
         of_temps = {id(step.temps): step.temps for step in self.steps} if temps else {}
         temp_bytes = {key: tuple([bytes_of(x.shape, x.dtype) for x in group]) for key, group in of_temps.items()}
         of_values = {id(value.spec): value.nbytes for value in self.values}
-        whole = {v: value.part[0] for v, value in enumerate(self.values) if value.part is not None}
+        whole = self.wholes()
         for t, step in enumerate(self.steps):
             reads, writes = step.reads, tuple(step.writes)
             if step.saved != UNWANTED:
@@ -203,10 +225,11 @@ class Plan:
                 else:
                     reads = (*reads, step.saved)
             inplace = step.inplace
-            if whole and not whole.keys().isdisjoint(reads):
-                # Parts have no memory of their own: none is written over.
-                inplace = tuple([(i, o) for i, o in inplace if reads[i] not in whole])
+            if whole and not (whole.keys().isdisjoint(reads) and whole.keys().isdisjoint(writes)):
+                # Parts have no memory of their own: none is written over, and a view of parts has nothing to place.
+                inplace = tuple([(i, o) for i, o in inplace if reads[i] not in whole and writes[o] not in whole])
                 reads = tuple([whole.get(value, value) for value in reads])
+                writes = () if step.view and writes[0] in whole else tuple([whole.get(v, v) for v in writes])
             if inplace and OpReq.ADD in step.req:
                 inplace = tuple([(i, o) for i, o in inplace if step.req[o] == OpReq.WRITE])
             sizes = temp_bytes.get(id(step.temps), ())

@@ -166,7 +166,7 @@ class _Fusion:
         key = None if formulas is None else (formulas.shape, formulas.work, step.as_laid)
         for i, v in enumerate(step.reads):
             part = values[v].part
-            for group in self.owner.get(v if part is None else part[0], ()):
+            for group in self.owner.get(v if part is None else part.base, ()):
                 flows = (
                     formulas is not None
                     and group.key == key
@@ -187,7 +187,7 @@ class _Fusion:
         self.groups[merged] = None
         for v in merged.outputs:
             part = values[v].part
-            self.owner.setdefault(v if part is None else part[0], []).append(merged)
+            self.owner.setdefault(v if part is None else part.base, []).append(merged)
 
     def _merged(
         self, t: int, step: Step, formulas: _Formulas, key: tuple[Any, ...], groups: list[_StepGroup]
@@ -240,7 +240,7 @@ class _Fusion:
         """Let nothing more come into the group."""
         for v in group.outputs:
             part = self.plan.values[v].part
-            owners = self.owner.get(v if part is None else part[0], [])
+            owners = self.owner.get(v if part is None else part.base, [])
             if group in owners:
                 owners.remove(group)
 
@@ -288,6 +288,5 @@ class _Fusion:
         node = Node(FUSED, name, params=params, source=members[0].node.source, outputs=len(outputs))
         _log.debug("fusion: %s", ", ".join(step.node.name for step in members))
         req = (OpReq.WRITE,) * len(outputs)
-        return Step(
-            node, compute, call, reads, outputs, req, temps, inplace=inplace, as_laid=laid, members=tuple(members)
-        )
+        stands_for = tuple([one for step in members for one in step.members or (step,)])
+        return Step(node, compute, call, reads, outputs, req, temps, inplace=inplace, as_laid=laid, members=stands_for)

@@ -20,12 +20,15 @@ class LiveBytes:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         count = len(plan.values)
+        self.whole = plan.wholes()
         self.first, self.last = [-1] * count, [-1] * count
         for t, step in enumerate(plan.steps):
-            for value in step.writes:
+            for value in map(self._placed, step.writes):
                 if value != UNWANTED:
-                    self.first[value] = self.last[value] = t
-            for value in step.reads:
+                    self.last[value] = t
+                    if self.first[value] < 0:
+                        self.first[value] = t
+            for value in map(self._placed, step.reads):
                 self.last[value] = t
         change = [0] * (len(plan.steps) + 1)
         for v, placed in enumerate(plan.values):
@@ -36,6 +39,10 @@ class LiveBytes:
         self.bytes = np.cumsum(change)
         self.peak = int(self.bytes.max())
 
+    def _placed(self, value: int) -> int:
+        """The value in whose memory a value is."""
+        return self.whole.get(value, value)
+
     def change(self, longer: dict[int, int], gone: list[int], most: float) -> bool:
         """Let values live longer, and others not at all, unless more than `most` bytes would be alive somewhere.
 
@@ -45,6 +52,11 @@ class LiveBytes:
             most: the limit, in bytes; no step is refused for what it has already.
         """
         values, first, last = self.plan.values, self.first, self.last
+        if self.whole and not self.whole.keys().isdisjoint((*longer, *gone)):
+            wholes: dict[int, int] = {}
+            for v, until in longer.items():
+                wholes[self._placed(v)] = max(until, wholes.get(self._placed(v), -1))
+            longer, gone = wholes, [v for v in gone if v not in self.whole]
         ranges: list[tuple[int, int, int]] = []
         for v, until in longer.items():
             if last[v] < until and first[v] >= 0 and values[v].array is None:

@@ -22,7 +22,7 @@ from opbox_ops.infer import size_of
 from opbox_ops.nn.shared_product import ROWS, STACKED, SUMMED, SharedProductParams
 from opbox_ops.node import Node
 
-from ..plan import UNWANTED, Plan, Step, Value
+from ..plan import UNWANTED, Part, Plan, Step, Value
 from .live import LiveBytes
 
 __all__ = ["GROWTH", "shared_products"]
@@ -127,7 +127,7 @@ def _stack(plan: Plan, stack: _Stack, replaced: dict[int, list[Step]]) -> None:
     begin = 0
     for member in members:
         value = plan.values[member.writes[0]]
-        value.part = (base, begin)
+        value.part = Part(base, begin)
         begin += value.nbytes
     weights = members[0].reads[1:]
     reads = (*(member.reads[0] for member in members), *weights)
