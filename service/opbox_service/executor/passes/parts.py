@@ -34,11 +34,11 @@ def parts(plan: Plan) -> Plan:
     """The plan with its slices and joins in place; it logs them."""
     slicing = [t for t, step in enumerate(plan.steps) if step.node.op is not None and step.node.op.get_attr("FParts")]
     if slicing and plan.device == "cpu":
-        _Parts(plan).run(slicing)
+        _PartsInPlace(plan).run(slicing)
     return plan
 
 
-class _Parts:
+class _PartsInPlace:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.live = LiveBytes(plan)
@@ -88,13 +88,13 @@ class _Parts:
         laid = self._laid(step, values[source].spec)
         if not laid:
             return
-        made = self.plan.steps[maker]
-        if self._goes_through(maker, made):
-            if self.live.change(dict.fromkeys(made.reads, t), [source], self.live.peak):
-                self._compute_slices(t, step, maker, made, laid)
+        origin = self.plan.steps[maker]
+        if self._goes_through(maker, origin):
+            if self.live.change(dict.fromkeys(origin.reads, t), [source], self.live.peak):
+                self._compute_slices(t, step, maker, origin, laid)
             return
         last = max((r for v in slices for r in self.readers.get(v, ())), default=t)
-        if not made.view and self.live.change({source: last}, slices, self.live.peak):
+        if not origin.view and self.live.change({source: last}, slices, self.live.peak):
             for v, (begin, strides) in zip(step.writes, laid, strict=True):
                 if v != UNWANTED:
                     values[v].part = self._part(source, begin, strides)
@@ -102,29 +102,29 @@ class _Parts:
             _log.debug("slices in place: %s", step.node.name)
 
     def _compute_slices(
-        self, t: int, step: Step, maker: int, made: Step, laid: list[tuple[int, tuple[int, ...]]]
+        self, t: int, step: Step, maker: int, origin: Step, laid: list[tuple[int, tuple[int, ...]]]
     ) -> None:
         """Put a step for each slice in the place of the one for the whole."""
-        plan, node = self.plan, made.node
+        plan, node = self.plan, origin.node
         assert node.op is not None
         slices: list[Step] = []
         for v, (begin, strides) in zip(step.writes, laid, strict=True):
             if v == UNWANTED:
                 continue
             spec = plan.values[v].spec
-            ins = tuple([ArraySpec(spec.shape, plan.values[source].dtype) for source in made.reads])
+            ins = tuple([ArraySpec(spec.shape, plan.values[source].dtype) for source in origin.reads])
             call = self.calls.setdefault((node.op, ins, spec), CallSpec(plan.device, ins, (spec,)))
             reads = tuple(
                 [
                     plan.add(Value(of, part=self._part(source, begin, strides)))
-                    for source, of in zip(made.reads, ins, strict=True)
+                    for source, of in zip(origin.reads, ins, strict=True)
                 ]
             )
-            compute = made.compute
+            compute = origin.compute
             own = Node(node.op, f"{node.name} of {step.node.name}", params=node.params, source=node.source)
             temps = node.op.temps(compute, node.params, call)
             slices.append(Step(own, compute, call, reads, [v], (OpReq.WRITE,), temps, hidden=True))
-        slices[0].hidden, slices[0].members = False, (made, step)
+        slices[0].hidden, slices[0].members = False, (origin, step)
         self.replaced[maker] = []
         self.replaced[t] = slices
         _log.debug("slices in place: %s through %s", step.node.name, node.name)
