@@ -8,7 +8,8 @@ const SWEEPS = 10;
 
 /** Places for nodes.
 
-    nodes: [{ width, height }], each after those it depends on; edges: [[from, to]] by position.
+    nodes: [{ width, height, pin }], each after those it depends on, pin being "top" or "bottom" of what stands in a layer
+    above or below all others; edges: [[from, to]] by position.
     Gives { width, height, places: [{ x, y }] of centres, lines: [[{ x, y }]] of each edge }. */
 export function layered(nodes, edges) {
   const cells = nodes.map((node) => ({ ...node, above: [], below: [], weight: 1 }));
@@ -25,7 +26,6 @@ export function layered(nodes, edges) {
     height,
     places: nodes.map((_, i) => ({ x: cells[i].x, y: cells[i].y })),
     lines: chains.map((cellsOf) => cellsOf.map(({ x, y }) => ({ x, y }))),
-    layers: nodes.map((_, i) => cells[i].layer),
   };
 }
 
@@ -36,11 +36,17 @@ function assignLayers(cells, edges) {
     into[to].push(from);
     out[from].push(to);
   }
-  cells.forEach((cell, i) => (cell.layer = Math.max(-1, ...into[i].map((from) => cells[from].layer)) + 1));
+  const topmost = cells.some((cell) => cell.pin === "top") ? 1 : 0;
+  cells.forEach((cell, i) => {
+    const least = cell.pin === "top" ? 0 : topmost;
+    cell.layer = Math.max(least - 1, ...into[i].map((from) => cells[from].layer)) + 1;
+  });
+  const inner = cells.filter((cell) => cell.pin !== "bottom").map((cell) => cell.layer);
+  for (const cell of cells) if (cell.pin === "bottom") cell.layer = Math.max(...inner) + 1;
   // Then each as low as what it is for allows, unless more edges come in than go out: the steps of an unrolled network
   // would stand side by side otherwise, far above their users.
   for (let i = cells.length - 1; i >= 0; i--) {
-    if (out[i].length && out[i].length >= into[i].length) {
+    if (!cells[i].pin && out[i].length && out[i].length >= into[i].length) {
       cells[i].layer = Math.min(...out[i].map((to) => cells[to].layer)) - 1;
     }
   }

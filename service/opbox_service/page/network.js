@@ -2,9 +2,10 @@
 
 import { h, svg, table } from "./dom.js";
 import { shape } from "./format.js";
-import { layered } from "./layout.js";
+import { framed } from "./frames.js";
 
 const MOST = 1500;
+const BESIDE = 20; // pixels: boxes whose middles are nearer to one height stand side by side
 const LEAST_ZOOM = 0.6; // below it a network that is too long is read by scrolling
 const PARAMETER = /(^|_)(weight|bias|gamma|beta|moving_mean|moving_var|running_mean|running_var|parameters|alpha|init_[a-z]+)$/;
 const KINDS = [
@@ -81,10 +82,15 @@ function folding(nodes, repeats) {
   const readers = nodes.map(() => []);
   nodes.forEach((node, i) => node.inputs.forEach(([from]) => readers[from].push(i)));
   const seen = (i) => standIn(i) === i && (nodes[i].op !== null || !readers[i].length || readers[i].some((to) => standIn(to) === to));
-  return { standIn, seen, alike: (node) => behind[nodes.indexOf(node)] };
+  // The frames: what is drawn of each first block, where that is more than one box.
+  const blocks = (position) =>
+    repeats
+      .map((alike) => ({ members: new Set(alike[0].filter((i) => position.has(i)).map((i) => position.get(i))), label: `× ${alike.length}` }))
+      .filter(({ members }) => members.size > 1);
+  return { standIn, seen, blocks, alike: (node) => behind[nodes.indexOf(node)] };
 }
 
-function draw(nodes, heads, { standIn, seen, alike }, withParameters, onChoose) {
+function draw(nodes, heads, { standIn, seen, blocks, alike }, withParameters, onChoose) {
   const drawn = nodes.map((node, i) => i).filter((i) => seen(i) && (withParameters || !isParameter(nodes[i])));
   if (drawn.length > MOST) {
     return h("p", { class: "note" }, `${drawn.length} nodes are too many to draw; they are in the table below.`);
@@ -98,7 +104,7 @@ function draw(nodes, heads, { standIn, seen, alike }, withParameters, onChoose) 
       if (position.has(from) && from < i) edges.push([position.get(from), position.get(i)]);
     }
   }
-  const placed = layered(boxes, edges);
+  const placed = framed(boxes, edges, blocks(position));
   const marks = drawn.map((i, at) => nodeMark(nodes[i], boxes[at], placed.places[at], outputs.has(i)));
   roam(marks, edges, placed, drawn.map((i) => nodes[i]), onChoose);
   const shown = nodes.filter((node) => node.op !== null).length;
@@ -111,7 +117,8 @@ function draw(nodes, heads, { standIn, seen, alike }, withParameters, onChoose) 
       role: "group",
       "aria-label": `${shown} operators from ${inputsOf(nodes)} to ${heads.map(([i]) => nodes[i].name).join(", ")}`,
     },
-    svg("g", { class: "edges" }, placed.lines.map((line, e) => svg("path", { d: curve(line, boxes[edges[e][0]], boxes[edges[e][1]]) }))),
+    placed.frames.map(frameMark),
+    svg("g", { class: "edges" }, placed.lines.map(({ points }) => svg("path", { d: curve(points) }))),
     marks.map((mark) => mark.node),
   );
 }
@@ -149,6 +156,15 @@ function nodeMark(node, { title, name, size, width, height, times }, { x, y }, i
   return { node: mark };
 }
 
+function frameMark({ x, y, width, height, label }) {
+  return svg(
+    "g",
+    { class: "frame", transform: `translate(${x.toFixed(1)} ${y.toFixed(1)})`, "aria-hidden": "true" },
+    svg("rect", { width, height, rx: 10 }),
+    svg("text", { x: 10, y: 16 }, label),
+  );
+}
+
 /** One node is in the order of tabs; arrow keys go to its neighbours. */
 function roam(marks, edges, placed, nodes, onChoose) {
   if (!marks.length) return;
@@ -157,7 +173,7 @@ function roam(marks, edges, placed, nodes, onChoose) {
     if (key === "ArrowUp") return edges.find(([, to]) => to === at)?.[0];
     const beside = marks
       .map((_, i) => i)
-      .filter((i) => placed.layers[i] === placed.layers[at] && (key === "ArrowLeft" ? placed.places[i].x < placed.places[at].x : placed.places[i].x > placed.places[at].x));
+      .filter((i) => Math.abs(placed.places[i].y - placed.places[at].y) < BESIDE && (key === "ArrowLeft" ? placed.places[i].x < placed.places[at].x : placed.places[i].x > placed.places[at].x));
     beside.sort((a, b) => Math.abs(placed.places[a].x - placed.places[at].x) - Math.abs(placed.places[b].x - placed.places[at].x));
     return beside[0];
   };
@@ -181,10 +197,7 @@ function roam(marks, edges, placed, nodes, onChoose) {
   });
 }
 
-function curve(line, from, to) {
-  const points = line.map((point) => ({ ...point }));
-  points[0].y += from.height / 2;
-  points[points.length - 1].y -= to.height / 2;
+function curve(points) {
   return points
     .map((point, i) => {
       if (i === 0) return `M${point.x.toFixed(1)} ${point.y.toFixed(1)}`;
