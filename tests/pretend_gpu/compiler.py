@@ -105,7 +105,9 @@ def shared_library(text: str, flags: Sequence[str]) -> Path:
 @cache
 def runtime_library() -> Path:
     """The library that runs grids (device.cpp)."""
-    return _built((HERE / "device.cpp").read_text("utf-8"), (*_FLAGS, "-O2", "-shared", _includes()[-1]))
+    fibers = (HERE.parents[1] / "ops/opbox_ops/rtc/fibers.hpp").read_text("utf-8")
+    text = re.sub(r'#include "fibers\.hpp".*', lambda line: fibers, (HERE / "device.cpp").read_text("utf-8"))
+    return _built(text, (*_FLAGS, "-O2", "-shared", _includes()[-1]))
 
 
 @cache

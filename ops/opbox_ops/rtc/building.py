@@ -20,7 +20,7 @@ from .translate import for_emulator, kernel_names
 __all__ = ["Build", "line_of"]
 
 _HEADERS = ("device.hpp", "math.hpp", "vectors.hpp", "atomics.hpp", "half.hpp")
-_RUNTIME = ("checks.hpp", "fibers.hpp", "runtime.hpp")
+_RUNTIME = ("checks.hpp", "fibers.hpp", "waiting.hpp", "runtime.hpp")
 _COMPILERS = ("g++", "c++", "clang++")
 _FLAGS = (
     "-std=c++17",

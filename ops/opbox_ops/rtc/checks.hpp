@@ -40,6 +40,7 @@ constexpr uintptr_t FIRST = uintptr_t(1) << 44, APART = uintptr_t(1) << 36;
 extern "C" {
 HIDDEN Coordinates opbox_thread, opbox_block, opbox_block_size, opbox_grid_size;
 HIDDEN uint64_t opbox_lanes[MAX_THREADS][32];
+static auto &lane_values = opbox_lanes;
 alignas(1024) HIDDEN char opbox_dynamic_shared[MAX_SHARED];
 HIDDEN extern char __ehdr_start, _end;
 }

@@ -1,4 +1,9 @@
 // Fibers: the threads of a block, which wait for each other at barriers and at warp functions.
+//
+// Whoever includes this has MAX_THREADS, stack_size and lane_values[MAX_THREADS][32], and defines the two functions here:
+static char *enter(size_t thread);            // makes it the thread that runs; where its stack begins
+static void release_barrier(size_t threads);  // no thread can go on but for a barrier: let them, or stop the launch
+
 enum State { READY, DONE, AT_BARRIER, AT_WARP, AT_ACTIVE };
 struct Fiber {
   jmp_buf resume;
@@ -8,19 +13,10 @@ struct Fiber {
 };
 static Fiber fibers[MAX_THREADS];
 static size_t made, running;
-static char *stacks;
-// Below the first stack, so that a stack that is too small is told by the next check of an access.
-constexpr size_t SPARE = 4 << 20;
 static jmp_buf scheduler;
 static ucontext_t first_context, scheduler_context;
 static void (*body)(void **);
 static void **body_args;
-static int64_t counted, all_true, any_true;
-
-static void coordinates(size_t t) {
-  const size_t row = t / opbox_block_size.x;
-  opbox_thread = {uint32_t(t % opbox_block_size.x), uint32_t(row % opbox_block_size.y), uint32_t(row / opbox_block_size.y)};
-}
 
 static void wait(int state) {
   Fiber &fiber = fibers[running];
@@ -38,46 +34,22 @@ static void fiber_main() {
 
 static void run(size_t t) {
   running = t;
-  coordinates(t);
-  stack_begin = (uintptr_t)stacks + SPARE + t * stack_size;
+  char *stack = enter(t);
   if (_setjmp(scheduler)) return;
   if (t < made) _longjmp(fibers[t].resume, 1);
   made = t + 1;
   getcontext(&first_context);
-  first_context.uc_stack.ss_sp = (void *)stack_begin;
+  first_context.uc_stack.ss_sp = stack;
   first_context.uc_stack.ss_size = stack_size;
   first_context.uc_link = nullptr;
   makecontext(&first_context, fiber_main, 0);
   swapcontext(&scheduler_context, &first_context);
 }
 
-extern "C" HIDDEN int opbox_barrier(int line, int predicate, int function) {
-  fibers[running].line = line;
-  fibers[running].value = uint64_t(predicate != 0);
-  wait(AT_BARRIER);
-  return int(function == 0 ? counted : function == 1 ? all_true : any_true);
-}
-
-// Waits for the lanes of `mask`; the values that they gave are in opbox_lanes afterwards. The lanes that came.
-extern "C" HIDDEN uint32_t opbox_warp(int function, uint32_t mask, uint64_t value, int line) {
-  Fiber &fiber = fibers[running];
-  fiber.line = line;
-  fiber.function = function;
-  fiber.mask = mask;
-  fiber.value = value;
-  if (function >= 0 && !(mask >> (running & 31) & 1)) {
-    report.mask = mask;
-    report.other_thread = -1;
-    stop(WARP, line, nullptr);
-  }
-  wait(function < 0 ? AT_ACTIVE : AT_WARP);
-  return fiber.mask;
-}
-
 static void release(size_t first, uint32_t group) {
   for (size_t lane = 0; lane < 32; ++lane) {
     if (!(group >> lane & 1)) continue;
-    uint64_t *seen = opbox_lanes[first + lane];
+    uint64_t *seen = lane_values[first + lane];
     for (size_t other = 0; other < 32; ++other)
       seen[other] = group >> other & 1 ? fibers[first + other].value : ~uint64_t(0);
   }
@@ -117,38 +89,6 @@ static bool release_warp(size_t first, size_t threads) {
     released = true;
   }
   return released;
-}
-
-static void release_barrier(size_t threads) {
-  int line = 0;
-  counted = any_true = 0;
-  all_true = 1;
-  for (size_t t = 0; t < threads; ++t) {
-    const Fiber &fiber = fibers[t];
-    if (fiber.state == DONE) continue;
-    coordinates(t);
-    if (fiber.state == AT_WARP) {
-      report.mask = fiber.mask;
-      for (size_t peer = t & ~size_t(31); peer < threads && peer < (t | 31) + 1; ++peer) {
-        const Fiber &other = fibers[peer];
-        const bool there = other.state == AT_WARP && other.mask == fiber.mask && other.function == fiber.function;
-        if (!(fiber.mask >> (peer & 31) & 1) || other.state == DONE || there) continue;
-        report.other_line = other.line;
-        report.other_thread = int(peer);
-      }
-      stop(WARP, fiber.line, nullptr);
-    }
-    if (line == 0) line = fiber.line;
-    if (line != fiber.line) {
-      report.other_line = fiber.line;
-      stop(BARRIERS, line, nullptr);
-    }
-    counted += int64_t(fiber.value);
-    all_true &= int64_t(fiber.value);
-    any_true |= int64_t(fiber.value);
-  }
-  for (size_t t = 0; t < threads; ++t)
-    if (fibers[t].state == AT_BARRIER) fibers[t].state = READY;
 }
 
 static void run_block_of_fibers(size_t threads) {
