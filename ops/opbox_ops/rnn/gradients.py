@@ -14,6 +14,7 @@ gradients of all steps stand side by side, so that each weight's gradient is one
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 from ..compute import Array
@@ -79,7 +80,7 @@ def _weights(direction: Direction, out: Weights) -> None:
         matmul(xp, gprojected.reshape(len(gprojected), -1), hidden.reshape(n, -1).T, out.h2r)
 
 
-class _Cell:
+class _Cell(ABC):
     """The gradient of a kind of cell.
 
     Attributes:
@@ -97,13 +98,13 @@ class _Cell:
         arrays = (direction.scratch[name] for name in names)
         self.total, self.gstate, self.through, self.factors, self.small, self.h2h = arrays
 
+    @abstractmethod
     def prepare(self, start: int, stop: int) -> None:
         """Work out the factors of steps `start` to `stop`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def step(self, t: int, k: int) -> None:
         """From `total` the gradients of step t, whose factors are the k-th, and `gstate`."""
-        raise NotImplementedError
 
     def store(self, start: int, stop: int) -> None:
         """Put the gradients of steps `start` to `stop` beside the others'."""

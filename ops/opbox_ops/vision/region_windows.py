@@ -117,43 +117,45 @@ def _weights(xp: Any, regions: Regions, size: tuple[int, int], temps: Arrays) ->
         yield first, weights
 
 
-def gather_windows(xp: Any, table: Array, regions: Regions, size: tuple[int, int], out: Array, temps: Arrays) -> None:
-    """Write the bins (n, channel, rows, columns) of images of `size`: `table` has a row for each pixel."""
-    bounds, numbers, room, product, _ = temps[:_OWN]
-    (height, width), channels = size, table.shape[1]
-    rows, columns = out.shape[2:]
-    windows, on, images = _windows(xp, regions, size, bounds, numbers), regions.on.tolist(), regions.image.tolist()
-    lines = table.reshape(-1, height, width, channels)
+def _covered(
+    xp: Any, table: Array, regions: Regions, size: tuple[int, int], pooled: tuple[int, int], temps: Arrays
+) -> Iterator[tuple[int, Array, Array, Array]]:
+    """Of each region on an image: its number, its window of pixels, and the bins' weights along x and y over it."""
+    windows, on = _windows(xp, regions, size, *temps[:2]), regions.on.tolist()
+    images = regions.image.tolist()
+    (rows, columns), (height, width) = pooled, size
+    lines = table.reshape(-1, height, width, table.shape[1])
     for first, weights in _weights(xp, regions, size, temps[_OWN:]):
         for k, (along_x, along_y) in enumerate(weights, first):
-            left, right, top, bottom = windows[k]
-            if not on[k]:
-                out[k] = 0
-                continue
-            window = lines[images[k], top:bottom, left:right]
-            across = room[: bottom - top]
-            # Row by row: what a product reads stays in the cache.
-            xp.matmul(along_x[:columns, left:right], window, out=across)
-            xp.matmul(along_y[:rows, top:bottom], across.reshape(len(across), -1), out=product.reshape(rows, -1))
-            out[k] = product.transpose(2, 0, 1)
+            if on[k]:
+                left, right, top, bottom = windows[k]
+                window = lines[images[k], top:bottom, left:right]
+                yield k, window, along_x[:columns, left:right], along_y[:rows, top:bottom]
+
+
+def gather_windows(xp: Any, table: Array, regions: Regions, size: tuple[int, int], out: Array, temps: Arrays) -> None:
+    """Write the bins (n, channel, rows, columns) of images of `size`: `table` has a row for each pixel."""
+    _, _, scratch, product, _ = temps[:_OWN]
+    pooled: tuple[int, int] = out.shape[2:]
+    for k, on in enumerate(regions.on.tolist()):
+        if not on:
+            out[k] = 0
+    for k, window, along_x, along_y in _covered(xp, table, regions, size, pooled, temps):
+        across = scratch[: len(window)]
+        # Row by row: what a product reads stays in the cache.
+        xp.matmul(along_x, window, out=across)
+        xp.matmul(along_y, across.reshape(len(across), -1), out=product.reshape(pooled[0], -1))
+        out[k] = product.transpose(2, 0, 1)
 
 
 def spread_windows(xp: Any, table: Array, regions: Regions, size: tuple[int, int], gout: Array, temps: Arrays) -> None:
     """Add the gradient of `gather_windows` to that of its table."""
-    bounds, numbers, room, product, total = temps[:_OWN]
-    (height, width), channels = size, table.shape[1]
-    rows, columns = gout.shape[2:]
-    windows, on, images = _windows(xp, regions, size, bounds, numbers), regions.on.tolist(), regions.image.tolist()
-    lines = table.reshape(-1, height, width, channels)
-    for first, weights in _weights(xp, regions, size, temps[_OWN:]):
-        for k, (along_x, along_y) in enumerate(weights, first):
-            left, right, top, bottom = windows[k]
-            if not on[k]:
-                continue
-            window = lines[images[k], top:bottom, left:right]
-            product[...] = gout[k].transpose(1, 2, 0)
-            across = room[: bottom - top]
-            flat = across.reshape(len(across), -1)
-            xp.matmul(along_y[:rows, top:bottom].T, product.reshape(rows, -1), out=flat)
-            part = total[: window.size].reshape(window.shape)
-            window += xp.matmul(along_x[:columns, left:right].T, across, out=part)
+    _, _, scratch, product, total = temps[:_OWN]
+    pooled: tuple[int, int] = gout.shape[2:]
+    for k, window, along_x, along_y in _covered(xp, table, regions, size, pooled, temps):
+        product[...] = gout[k].transpose(1, 2, 0)
+        across = scratch[: len(window)]
+        flat = across.reshape(len(across), -1)
+        xp.matmul(along_y.T, product.reshape(pooled[0], -1), out=flat)
+        part = total[: window.size].reshape(window.shape)
+        window += xp.matmul(along_x.T, across, out=part)
