@@ -195,7 +195,11 @@ class OpContext:
 
 ComputeFunction: TypeAlias = Callable[[Any, OpContext, Arrays, Outputs], Any]
 Reusable: TypeAlias = Callable[[Arrays, Outputs], Any]
-"""A prepared call that is given its arrays, inputs and outputs, each time."""
+"""A prepared call that is given its arrays, inputs and outputs, each time.
+
+It is kept and called again long after the context that it was made with has gone. So it holds its temporaries itself
+(`ctx.temp`), and with them all that it has given a library a pointer to: nobody else keeps them alive, or uses them.
+"""
 ReusableRule: TypeAlias = Callable[[Any, OpContext, Arrays, Outputs], Reusable | None]
 TempsRule: TypeAlias = Callable[[Any, CallSpec], Sequence[Temp]]
 PacksRule: TypeAlias = Callable[[Any, CallSpec], Sequence[tuple[int, int]]]
@@ -216,7 +220,8 @@ class Compute:
         allocates: why it allocates memory when it runs; empty: it does not.
         reusable: for operators that are called one by one: like `function`, for a call that is given its arrays each
             time, of these shapes and types and in each other's memory where these are. It reads of the context only
-            `xp`, `special` and `temp`, and keeps `temp` for itself. None, also as its answer: there is no such call.
+            `xp`, `special` and `temp`, and keeps `temp` alive (see `Reusable`). None, also as its answer: there is no
+            such call.
         saves: for operators with subgraphs: `(p, call)` to the bytes that it leaves in `ctx.saved` for backward.
         packs: for a compute that `prepares`: `(p, call)` to pairs (input, temporary): the temporary is a copy of that
             input alone, laid out otherwise. Where `ctx.packs` says so, it stays as long as `ctx.mode.parameters` does.
