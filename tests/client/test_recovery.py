@@ -17,6 +17,7 @@ from opbox import connection
 from opbox.http import HttpTransport
 from opbox_protocol.errors import MXNetError
 from tests.contract.live import TOKENS, Live
+from tests.contract.recovering import counted_through_a_kill
 
 ROWS, WIDTH, BATCH = 240, 6, 10
 
@@ -145,22 +146,8 @@ def test_fit_goes_on_when_its_server_is_restarted(servers: list[Live], tmp_path:
 def test_a_loop_of_ones_own_goes_on(servers: list[Live], tmp_path: Path) -> None:
     server = start(servers, tmp_path)
     connection.use(HttpTransport(server.url, TOKENS["ann"]))
-    weight, other = mx.nd.zeros((3,)), mx.nd.ones((2,))
-    saved = mx.Recovery("loop", every=2)
-    saved.watch({"weight": weight})
-    losses = 0
-    for step in range(9):
-        try:
-            if step == 5:
-                mx.nd.waitall()
-                os.kill(server.workers()[0], signal.SIGKILL)
-            weight += 1
-            saved.step()
-            mx.nd.waitall()
-        except MXNetError as error:
-            losses += saved.recover(error)[0]
-    assert losses == 2  # the fifth step, and the one that met the loss
-    assert weight.asnumpy().tolist() == [7, 7, 7]
+    other = mx.nd.ones((2,))
+    assert counted_through_a_kill(9, server.workers()[0]) == 7
     with pytest.raises(MXNetError, match="expected one of this session, got nothing"):
         other.asnumpy()
 

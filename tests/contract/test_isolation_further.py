@@ -20,8 +20,8 @@ import opbox_ops
 import opbox_protocol
 import opbox_service
 from opbox_service.worker.scratch_dirs import remove
+from tests.contract.isolation import OWN_USER, is_well, own_folders, run, settings, tells_the_line, train
 from tests.contract.live import Live
-from tests.contract.test_isolation import OWN_USER, is_well, own_folders, run, settings, tells_the_line, train
 from tests.contract.test_workers import wait_for
 
 LIMITS = {

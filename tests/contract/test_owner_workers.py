@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,12 +10,11 @@ import numpy as np
 import psutil
 import pytest
 
-import opbox as mx
 from opbox import connection
 from opbox.http import HttpTransport
-from opbox_protocol.errors import MXNetError
 from opbox_service.worker.owner_workers import FREE_BYTES
 from tests.contract.live import IDENTITY, TOKENS, Live, Session
+from tests.contract.recovering import counted_through_a_kill
 from tests.contract.test_workers import put, wait_for
 
 X = np.arange(300_000, dtype=np.float32)
@@ -58,22 +55,7 @@ def test_a_death_costs_one_owner(start: Callable[..., Live], tmp_path: Path) -> 
 
     # A loop of the client's own goes on from its checkpoint when its worker dies, and says how many steps are lost.
     connection.use(HttpTransport(server.url, TOKENS["ann"]))
-    weight = mx.nd.zeros((3,))
-    saved = mx.Recovery("loop", every=2)
-    saved.watch({"weight": weight})
-    losses = 0
-    for step in range(7):
-        try:
-            if step == 5:
-                mx.nd.waitall()
-                os.kill(anns, signal.SIGKILL)
-            weight += 1
-            saved.step()
-            mx.nd.waitall()
-        except MXNetError as error:
-            losses += saved.recover(error)[0]
-    assert losses == 2  # the fifth step, and the one that met the loss
-    assert weight.asnumpy().tolist() == [5, 5, 5]
+    assert counted_through_a_kill(7, anns) == 5
 
     for session in (ann, second):
         gone = session.run(FETCH)

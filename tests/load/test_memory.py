@@ -13,8 +13,8 @@ import pytest
 from opbox_ops.backend.host_memory import machine_memory
 from opbox_protocol.errors import GoneError, QuotaError
 from opbox_service.quota import GRAIN, Allocation, Budget, Ledger
+from tests.contract.isolation import run, settings
 from tests.contract.live import Live
-from tests.contract.test_isolation import run, settings
 from tests.load.attacks import begin, readers, sessions, temporaries, waiting
 
 MIB = 1 << 20
