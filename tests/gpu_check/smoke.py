@@ -1,4 +1,4 @@
-"""The first minute on a GPU: memory, a product, a formula, random numbers, a network beside the CPU's, a kernel.
+"""The first minute on a GPU: memory, a product, a formula, random numbers, convolutions, a network, a kernel.
 
     python -m tests.gpu_check.smoke [FIGURES.json]
 
@@ -54,6 +54,36 @@ def random() -> None:
     assert len(np.unique(drawn[:1000])) > 990
 
 
+def convolution() -> None:
+    """By cuDNN and by columns: in single precision, and not in TF32, which is 100 times as far off."""
+    rng = np.random.default_rng(0)
+    data, weight, head = (rng.normal(size=shape) for shape in ((4, 16, 14, 14), (8, 16, 3, 3), (4, 8, 14, 14)))
+    for off in (False, True):
+        results = []
+        for context, dtype in ((mx.cpu(), "float64"), (mx.gpu(0), "float32"), (mx.gpu(0), "float16")):
+            arrays = [mx.nd.array(array, context, dtype) for array in (data, weight, head)]
+            net = mx.sym.Convolution(
+                mx.sym.Variable("data"),
+                kernel=(3, 3),
+                pad=(1, 1),
+                num_filter=8,
+                no_bias=True,
+                cudnn_off=off,
+                name="conv",
+            )
+            grads = [mx.nd.zeros(array.shape, context, dtype) for array in arrays[:2]]
+            executor = net.bind(context, arrays[:2], grads)
+            executor.forward(is_train=True)
+            executor.backward(arrays[2:])
+            results.append([array.asnumpy().astype("d") for array in (executor.outputs[0], *grads)])
+        expected, single, half = results
+        for k, array in enumerate(expected):
+            largest = np.abs(array).max()
+            # Sums of 144 to 784 products.
+            assert np.abs(single[k] - array).max() < 2e-5 * largest, (off, k)
+            assert np.abs(half[k] - array).max() < 1e-2 * largest, (off, k)
+
+
 def network() -> None:
     data = mx.sym.Variable("data")
     net = mx.sym.Pooling(
@@ -92,7 +122,7 @@ def kernel() -> None:
 
 
 CHECKS: dict[str, Callable[[], None]] = {
-    check.__name__: check for check in (memory, product, formula, random, network, kernel)
+    check.__name__: check for check in (memory, product, formula, random, convolution, network, kernel)
 }
 
 

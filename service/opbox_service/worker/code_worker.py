@@ -40,6 +40,10 @@ from .worker import Worker
 __all__ = ["CodeWorker", "own_packages"]
 
 PASSED = ("PATH", "LANG", "LANGUAGE", "TZ", "LD_LIBRARY_PATH", "PYTHONPATH", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+PASSED_TO_OPERATORS = tuple(
+    f"OPBOX_{name}" for name in ("ALLOW_TF32", "COMPUTE_LEVEL", "CUBINS", "CUDA_GRAPHS", "CUDNN", "CUDNN_TUNE")
+)
+"""How operators compute: a session with code has the numbers, and the speed, of the others."""
 PASSED_BEGINNINGS = ("LC_", "CUDA_", "NVIDIA_", "CUPY_", "MKL_", "OMP_", "OPENBLAS_")
 """What such a process sees of the server's environment; nothing that could be a secret."""
 TRACE_BYTES = 1 << 16
@@ -129,7 +133,7 @@ class CodeWorker(Worker):
             read=(
                 *map(str, own_packages()),
                 *map(str, settings.code_reads),
-                *(map(str, kernel_folders()) if gpu else ()),
+                *(map(str, (*kernel_folders(), *_named_files())) if gpu else ()),
                 *(str(path.absolute().parent) for path in settings.ops),
             ),
             memory=settings.code_memory_bytes,
@@ -337,7 +341,9 @@ def _trace() -> int:
 
 def _environment(settings: Settings, folder: str) -> dict[str, str]:
     variables = {
-        key: value for key, value in environment(settings).items() if key in PASSED or key.startswith(PASSED_BEGINNINGS)
+        key: value
+        for key, value in environment(settings).items()
+        if key in (*PASSED, *PASSED_TO_OPERATORS) or key.startswith(PASSED_BEGINNINGS)
     }
     homes = dict.fromkeys(("HOME", "TMPDIR", "XDG_CACHE_HOME", "CUPY_CACHE_DIR"), folder)
     if has_gpu(settings):
@@ -350,6 +356,12 @@ def kernel_folders() -> list[Path]:
     own = os.environ.get("CUPY_CACHE_DIR") or "~/.cupy/kernel_cache"
     further = os.environ.get(SHARED_KERNELS, "").split(os.pathsep)
     return [Path(name).expanduser() for name in (own, *further) if name]
+
+
+def _named_files() -> list[Path]:
+    """Kernels that were compiled beforehand and the library of cuDNN, where the environment names them."""
+    names = [os.environ.get("OPBOX_CUBINS"), os.environ.get("OPBOX_CUDNN")]
+    return [Path(name).absolute() for name in names if name and name != "0"]
 
 
 def own_packages() -> list[Path]:
