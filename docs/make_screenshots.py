@@ -64,19 +64,18 @@ def mistakes(server: Live) -> None:
     server.json("GET", "/v1/ops/FullyConected", owner="bob")
 
 
-def take(driver: Any, name: str, size: tuple[int, int], until: str = "") -> None:
-    """Write docs/images/page-NAME.png; down to the end of the element that `until` selects, where it says one."""
+def take(driver: Any, name: str, size: tuple[int, int], until: str = "", since: str = "body") -> None:
+    """Write docs/images/page-NAME.png; from the top of the element `since` to the end of `until`, where it says one."""
     resize(driver, size)
     driver.execute_script("document.activeElement.blur(); scrollTo(0, 0)")
     time.sleep(1.5)
     options: dict[str, Any] = {"format": "png"}
     if until:
-        end = driver.execute_script(
-            "return document.querySelector(arguments[0]).getBoundingClientRect().bottom + scrollY", until
-        )
+        place = "return document.querySelector(arguments[0]).getBoundingClientRect()"
+        top, end = (driver.execute_script(f"{place}.{side}", one) for side, one in (("top", since), ("bottom", until)))
         options |= {
             "captureBeyondViewport": True,
-            "clip": {"x": 0, "y": 0, "width": size[0], "height": end + 24, "scale": 1},
+            "clip": {"x": 0, "y": top, "width": size[0], "height": end - top + 24, "scale": 1},
         }
     shot = driver.execute_cdp_cmd("Page.captureScreenshot", options)
     path = IMAGES / f"page-{name}.png"
@@ -130,9 +129,10 @@ def main() -> None:
         user.press(f"{infer} .try-out__btn")
         user.press(f"{infer} .execute")
         user.wait_for(f"{infer} .live-responses-table")
-        # As somebody would who has to read on: the field for the body made lower by its corner.
-        driver.execute_script("document.querySelector(arguments[0]).style.height = '12rem'", f"{infer} textarea")
-        take(driver, "docs", (1280, 1250), f"{infer} .live-responses-table")
+        # As somebody would who has to read on: what scrolls is made lower.
+        lower = "document.querySelectorAll(arguments[0]).forEach((one) => (one.style.height = '9rem'))"
+        driver.execute_script(lower, f"{infer} textarea, {infer} .highlight-code pre, {infer} .curl")
+        take(driver, "docs", (1280, 1250), f"{infer} .live-responses-table .highlight-code", ".filter-container")
 
 
 if __name__ == "__main__":

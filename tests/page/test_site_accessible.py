@@ -15,8 +15,16 @@ from tests.page.browser import DESKTOP, PHONE, prefer, resize
 from tests.page.test_accessible import violations
 
 SITE = Path(__file__).resolve().parents[2] / "build" / "site"
-PAGES = ("", "tutorials/team/", "operators/FullyConnected/")
-
+PAGES = (
+    "",
+    "tutorials/team/",  # a tutorial
+    "notebooks/",  # a how-to with pictures
+    "wire/",  # reference, with diagrams
+    "settings/",  # a page made of the settings
+    "python/symbol/",  # and one of docstrings
+    "operators/FullyConnected/",
+)
+"""One page of each kind."""
 
 THEME = {"landmark-unique", "scrollable-region-focusable"}
 """Rules that the theme's own script breaks: it puts the button of each block of code into a `nav` without a name, and
