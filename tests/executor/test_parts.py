@@ -101,6 +101,8 @@ def test_the_same_to_the_last_bit(network, req, passes, kernels, monkeypatch):
     np.testing.assert_array_equal(tested.outputs[0], plain.outputs[0])
     for name, array in grads.items():
         np.testing.assert_array_equal(array, expected[name], err_msg=name)
+    if network is not along_rows:  # whose arena of 3 KB is one slice more: a slice in place is not written over
+        assert tested.memory.arena_bytes <= 1.1 * plain.memory.arena_bytes
 
 
 def test_an_unrolled_lstm_has_no_copies_of_its_gates():
@@ -109,15 +111,11 @@ def test_an_unrolled_lstm_has_no_copies_of_its_gates():
     assert operators(plain).count("SliceChannel") == 1 + STEPS
     assert operators(plain).count("_backward_SliceChannel") == 1 + STEPS
     assert names.count("SliceChannel") == names.count("_backward_SliceChannel") == 1  # those of data
-    assert tested.memory.arena_bytes <= 1.1 * plain.memory.arena_bytes
 
 
-def test_a_product_that_a_gradient_would_keep_is_sliced_as_before():
-    """A slice of h's product is read in backward: the product would be there until then in its place."""
-    (tested, _), (plain, _) = (compiled(*gru(), passes) for passes in (PASSES, WITHOUT))
-    assert operators(plain).count("SliceChannel") == 2 * STEPS
-    assert operators(tested).count("SliceChannel") == STEPS
-    assert tested.memory.arena_bytes <= 1.1 * plain.memory.arena_bytes
+def test_slices_of_a_product_are_copied_as_before():
+    """A slice in place is not written over, and keeps all of the product: in a small arena that is much."""
+    assert operators(compiled(*gru(), PASSES)[0]).count("SliceChannel") == 2 * STEPS
 
 
 @pytest.mark.parametrize("network", [lstm, gru, of_uneven_sizes, along_rows])

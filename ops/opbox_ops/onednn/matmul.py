@@ -95,6 +95,14 @@ def _product(sizes: _Sizes, bias: bool, transposed: bool) -> Recipe | None:
     return _fast(_recipe(sizes, bias, (False, transposed)))
 
 
+def packing_recipe(sizes: _Sizes, bias: bool) -> Recipe | None:
+    """out = a @ b.T + bias with b packed beforehand, for what oneDNN computes as it lies; else None."""
+    if _product(sizes, bias, transposed=True) is None:
+        return None
+    recipe = _fast(_recipe(sizes, bias, (False, True), free=True))
+    return recipe if recipe is not None and recipe.packs == ((1, 1),) else None
+
+
 def _weight_gradient(rows: int, hidden: int, features: int, adds: bool = False) -> Recipe | None:
     """gweight = gout.T @ data, where oneDNN is the faster one; else None.
 
@@ -107,20 +115,20 @@ def _weight_gradient(rows: int, hidden: int, features: int, adds: bool = False) 
     return _fast(_recipe(sizes, False, (True, False), True, adds))
 
 
-def _all_plain_float32(call: CallSpec) -> bool:
+def all_plain_float32(call: CallSpec) -> bool:
     return call.plain and all(array.dtype == np.float32 for array in (*call.inputs, *call.outputs))
 
 
-def _features(p: FullyConnectedParams, data: ArraySpec) -> tuple[int, int]:
+def features_of(p: FullyConnectedParams, data: ArraySpec) -> tuple[int, int]:
     """The shape of data as a matrix."""
     axes = 1 if p.flatten else len(data.shape) - 1
     return size_of(data.shape[:axes]), size_of(data.shape[axes:])
 
 
 def _forward_recipe(p: FullyConnectedParams, call: CallSpec) -> Recipe | None:
-    if not _all_plain_float32(call):
+    if not all_plain_float32(call):
         return None
-    return _product((*_features(p, call.inputs[0]), p.num_hidden), not p.no_bias, transposed=True)
+    return _product((*features_of(p, call.inputs[0]), p.num_hidden), not p.no_bias, transposed=True)
 
 
 def _temps(recipe: Recipe | None) -> Sequence[Temp]:
@@ -154,9 +162,9 @@ def _(p: FullyConnectedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs)
 
 def _gradients(p: FullyConnectedParams, call: CallSpec) -> tuple[Recipe | None, Recipe | None]:
     """What computes the gradients of data and of weight; None for one that is not wanted, or by NumPy."""
-    if not _all_plain_float32(call):
+    if not all_plain_float32(call):
         return None, None
-    rows, features = _features(p, call.inputs[1])
+    rows, features = features_of(p, call.inputs[1])
     of_data = _product((rows, p.num_hidden, features), bias=False, transposed=False) if call.wants(0) else None
     return of_data, _weight_gradient(rows, p.num_hidden, features) if call.wants(1) else None
 
@@ -195,7 +203,7 @@ def _(p: FullyConnectedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs)
 
 
 def _stacked_recipe(p: SharedProductParams, call: CallSpec) -> Recipe | None:
-    if not _all_plain_float32(call):
+    if not all_plain_float32(call):
         return None
     (rows, columns), summed = call.outputs[0].shape, call.inputs[p.calls].shape[1]
     return _product((rows, summed, columns), bool(p.bias), transposed=True)
@@ -225,7 +233,7 @@ def _(p: SharedProductParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) 
 
 def _parts(p: SharedProductParams, call: CallSpec) -> dict[tuple[int, bool], Recipe]:
     """The recipes of the products of some rows, the first or added to it; none unless oneDNN is faster for all."""
-    if not _all_plain_float32(call) or not call.wants(0):
+    if not all_plain_float32(call) or not call.wants(0):
         return {}
     gouts, features = call.inputs[: p.calls], size_of(call.inputs[p.calls].shape[1:])
     rows = [gout.shape[0] for gout in gouts]

@@ -346,6 +346,20 @@ class Recipe:
         packing = Runs(self._dnnl)
         return PackedRuns(packing, self.bind(temps, arrays, packing=packing), mode)
 
+    def pack(self, k: int, scratchpad: Array, array: Array, room: Array) -> Runs:
+        """What lays operand `k` out as the primitive reads it, in `room`: the temporary of it that `bind` takes."""
+        inner, reorder, runs = self._inner[k], self._reorders[k], Runs(self._dnnl)
+        assert inner is not None
+        assert reorder is not None
+        outside = self._plain(self.operands[k], array, runs)
+        inside = _Bound(self._dnnl, inner, _address(runs.keep(room)))
+        runs.add(reorder, {ArgumentNumber.SOURCE: outside, ArgumentNumber.DESTINATION: inside}, scratchpad)
+        return runs
+
+    def bind_packed(self, temps: Sequence[Array], arrays: Sequence[Array]) -> Runs:
+        """The same as `bind`, where `pack` has laid out beforehand what is read and reordered."""
+        return self.bind(temps, arrays, packing=Runs(self._dnnl))
+
     def _plain(self, operand: Operand, array: Array, runs: Runs) -> _Bound:
         """The memory object of an operand's array as it lies."""
         memory = operand.memory.create(self._dnnl, free=False)

@@ -72,6 +72,7 @@ def compile_plan(
         UnsupportedError: an operator has no compute for the device, or no gradient.
     """
     plan = _PlanCompiler(graph, shapes, types, grad_req, device, strided, level).lower()
+    plan.keeps = not apart
     for rewrite in passes:
         plan = rewrite(plan)
     if not apart:

@@ -83,8 +83,7 @@ class Step:
         writes: the value of each output; UNWANTED where nobody reads it.
         req: how each output is written; ADD only into a user's gradient array.
         temps: the temporary arrays that the compute asks for.
-        view: whether the output is input 0 under another shape, or its outputs are parts of it, so that the step need
-            not run.
+        view: whether the output is input 0 under another shape, so that the step need not run.
         saved: the value of what forward leaves for backward; UNWANTED where it leaves nothing.
         inplace: pairs (position in `reads`, position in `writes`) that may share memory, where the output is written.
         as_laid: whether the compute gets arrays as they lie in memory, whatever their layout.
@@ -123,6 +122,7 @@ class Plan:
         external: the values with memory of their own.
         head_grads: the value of each head's gradient; UNWANTED where backward does not read it.
         zero_grads: arguments whose gradient is zero and whose array is to say so.
+        keeps: whether backward may run again: what forward leaves for it stays to the end.
         memory: where the values lie; None until it is planned.
     """
 
@@ -135,6 +135,7 @@ class Plan:
     outputs: list[int] = field(default_factory=list)
     head_grads: list[int] = field(default_factory=list)
     zero_grads: list[str] = field(default_factory=list)
+    keeps: bool = False
     external: dict[int, External] = field(default_factory=dict)
     memory: MemoryPlan | None = None
 
@@ -226,10 +227,10 @@ class Plan:
                     reads = (*reads, step.saved)
             inplace = step.inplace
             if whole and not (whole.keys().isdisjoint(reads) and whole.keys().isdisjoint(writes)):
-                # Parts have no memory of their own: none is written over, and a view of parts has nothing to place.
+                # Parts have no memory of their own: none is written over.
                 inplace = tuple([(i, o) for i, o in inplace if reads[i] not in whole and writes[o] not in whole])
                 reads = tuple([whole.get(value, value) for value in reads])
-                writes = () if step.view and writes[0] in whole else tuple([whole.get(v, v) for v in writes])
+                writes = tuple([whole.get(value, value) for value in writes])
             if inplace and OpReq.ADD in step.req:
                 inplace = tuple([(i, o) for i, o in inplace if step.req[o] == OpReq.WRITE])
             sizes = temp_bytes.get(id(step.temps), ())

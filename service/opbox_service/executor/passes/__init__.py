@@ -14,6 +14,7 @@ from ..plan import Plan
 from .channels_last import channels_last
 from .direct_gradients import direct_gradients
 from .fusion import fusion
+from .packed_products import packed_products
 from .parts import parts
 from .shared_products import shared_products
 from .views import views
@@ -22,5 +23,13 @@ __all__ = ["PASSES", "PlanPass"]
 
 PlanPass: TypeAlias = Callable[[Plan], Plan]
 
-PASSES: tuple[PlanPass, ...] = (views, shared_products, direct_gradients, channels_last, parts, fusion)
+PASSES: tuple[PlanPass, ...] = (
+    views,
+    shared_products,
+    direct_gradients,
+    channels_last,
+    packed_products,
+    parts,
+    fusion,
+)
 """What every plan goes through, in this order."""

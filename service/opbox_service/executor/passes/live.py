@@ -13,7 +13,8 @@ class LiveBytes:
     """The bytes alive at each step, without temporaries, arrays of the user's, and what is computed in place.
 
     Attributes:
-        first, last: the step that writes each value, and the last one that reads it; -1 where there is none.
+        first, last: the step that writes each value, and the last one that reads it; -1 where there is none. What
+            backward reads of forward's stays to the end, where the plan says so.
         peak: the most that was alive at once when the plan was looked at.
     """
 
@@ -30,6 +31,11 @@ class LiveBytes:
                         self.first[value] = t
             for value in map(self._placed, step.reads):
                 self.last[value] = t
+        if plan.keeps and plan.trains:
+            end = len(plan.steps) - 1
+            for v, first in enumerate(self.first):
+                if 0 <= first < plan.forward_steps <= self.last[v]:
+                    self.last[v] = end
         change = [0] * (len(plan.steps) + 1)
         for v, placed in enumerate(plan.values):
             if placed.array is None and self.first[v] >= 0:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -89,17 +88,10 @@ class _PartsInPlace:
         if not laid:
             return
         origin = self.plan.steps[maker]
-        if self._goes_through(maker, origin):
-            if self.live.change(dict.fromkeys(origin.reads, t), [source], self.live.peak):
-                self._compute_slices(t, step, maker, origin, laid)
-            return
-        last = max((r for v in slices for r in self.readers.get(v, ())), default=t)
-        if not origin.view and self.live.change({source: last}, slices, self.live.peak):
-            for v, (begin, strides) in zip(step.writes, laid, strict=True):
-                if v != UNWANTED:
-                    values[v].part = self._part(source, begin, strides)
-            self.replaced[t] = [replace(step, view=True, inplace=())]
-            _log.debug("slices in place: %s", step.node.name)
+        if self._goes_through(maker, origin) and self.live.change(
+            dict.fromkeys(origin.reads, t), [source], self.live.peak
+        ):
+            self._compute_slices(t, step, maker, origin, laid)
 
     def _compute_slices(
         self, t: int, step: Step, maker: int, origin: Step, laid: list[tuple[int, tuple[int, ...]]]

@@ -41,7 +41,7 @@ class StepUse(NamedTuple):
     Attributes:
         reads, writes: in the order of the operator's inputs and outputs; -1 for an output that nobody wants.
         inplace: (position in reads, position in writes) pairs that may share memory.
-        view: whether writes[0] is reads[0] under another shape; with no writes, it has nothing to do.
+        view: whether writes[0] is reads[0] under another shape.
         temps: bytes of each temporary.
     """
 
@@ -170,7 +170,7 @@ class _Planner:
                 for group in self.groups:
                     if group is not None and group.last >= t:
                         group.last = FOREVER
-            if step.view and (not step.writes or (self.share and self._alias(t, step))):
+            if step.view and self.share and self._alias(t, step):
                 self.elided.add(t)
                 continue
             if step.inplace and self.share:

@@ -1,0 +1,97 @@
+"""A weight that is packed once for several products: the same numbers to the last bit, from the weight as it is now."""
+
+from __future__ import annotations
+
+import importlib
+
+import numpy as np
+import pytest
+
+import opbox as mx
+from opbox_ops.compute import highest_level
+from opbox_ops.nn.packed_product import LEAST_CALLS, PACK, PACKED
+from opbox_ops.onednn import matmul
+from opbox_service.executor.passes import PASSES
+from tests.executor.test_parts import compiled, operators
+
+packed_products = importlib.import_module("opbox_service.executor.passes.packed_products")
+WITHOUT = tuple(rewrite for rewrite in PASSES if rewrite is not packed_products.packed_products)
+BATCH, WIDTH = 16, 32
+
+pytestmark = pytest.mark.skipif(not matmul.has_fast_kernels(), reason="oneDNN has no kernels for this processor")
+
+
+@pytest.fixture(autouse=True)
+def forced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """oneDNN computes products of every size, and memory is no matter unless a test makes it one."""
+    for limit in ("LEAST", "LEAST_OF_GRADIENT", "FEWEST"):
+        monkeypatch.setattr(matmul, limit, 1)
+    monkeypatch.setattr(packed_products, "GROWTH", 10)
+
+
+def recurrent(steps=LEAST_CALLS, bias=True, rows=BATCH):
+    weights = [mx.sym.Variable("w"), *([mx.sym.Variable("b")] if bias else ())]
+    h = mx.sym.Variable("h")
+    for t in range(steps):
+        h = mx.sym.tanh(mx.sym.FullyConnected(h, *weights, num_hidden=WIDTH, no_bias=not bias, name=f"fc{t}"))
+    return mx.sym.MakeLoss(mx.sym.sum(h * h)), {"h": (rows, WIDTH)}
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("rows", [1, BATCH, 33])
+def test_the_same_to_the_last_bit(rows, bias):
+    (tested, grads), (plain, expected) = (compiled(*recurrent(7, bias, rows), passes) for passes in (PASSES, WITHOUT))
+    assert operators(tested).count(PACK.name) == 1
+    assert operators(tested).count(PACKED.name) == 7
+    for executor in (tested, plain):
+        executor.forward(is_train=True)
+        executor.backward()
+    np.testing.assert_array_equal(tested.outputs[0], plain.outputs[0])
+    for name, array in grads.items():
+        np.testing.assert_array_equal(array, expected[name], err_msg=name)
+
+
+def test_each_run_reads_the_weight_as_it_is():
+    (tested, _), (plain, _) = (compiled(*recurrent(), passes) for passes in (PASSES, WITHOUT))
+    before = None
+    for train in (True, False, False):
+        for executor in (tested, plain):
+            executor._external["arg", "w"][...] *= 0.5
+            executor.forward(is_train=train)
+        np.testing.assert_array_equal(tested.outputs[0], plain.outputs[0])
+        assert not np.array_equal(tested.outputs[0], before)
+        before = tested.outputs[0].copy()
+
+
+def test_a_monitor_sees_the_products():
+    symbol, shapes = recurrent()
+    seen = []
+    for passes in (PASSES, WITHOUT):
+        executor, _ = compiled(symbol, shapes, passes)
+        shown = {}
+        executor.forward(monitor=lambda name, array, to=shown: to.update({name: array.copy()}))
+        seen.append(shown)
+    assert list(seen[0]) == list(seen[1])
+    for name, array in seen[0].items():
+        np.testing.assert_array_equal(array, seen[1][name], err_msg=name)
+
+
+def test_few_calls_leave_the_weight_as_it_lies():
+    assert PACK.name not in operators(compiled(*recurrent(LEAST_CALLS - 1), PASSES)[0])
+
+
+def test_the_reference_packs_nothing(monkeypatch):
+    monkeypatch.setenv("OPBOX_COMPUTE_LEVEL", "reference")
+    highest_level.cache_clear()
+    try:
+        assert PACK.name not in operators(compiled(*recurrent(), PASSES)[0])
+    finally:
+        monkeypatch.undo()
+        highest_level.cache_clear()
+
+
+def test_what_would_take_too_much_memory_is_left_out(monkeypatch):
+    monkeypatch.setattr(packed_products, "GROWTH", 0.5)
+    tested, plain = (compiled(*recurrent(), passes)[0] for passes in (PASSES, WITHOUT))
+    assert PACK.name not in operators(tested)
+    assert tested.memory.arena_bytes == plain.memory.arena_bytes
