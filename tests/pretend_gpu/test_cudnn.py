@@ -12,7 +12,7 @@ import pytest
 
 import opbox as mx
 from opbox_ops.backend import backend_for
-from opbox_ops.cudnn import algorithms, library
+from opbox_ops.cudnn import algorithms, convolution, library
 from opbox_ops.cudnn.algorithms import (
     DATA,
     FORWARD,
@@ -111,6 +111,9 @@ def test_channels_may_lie_last(dtype: str) -> None:
         agree(last(case), dtype, "cudnn")
 
 
+WINDOW = {"kernel": (3, 3), "num_filter": 6, "pad": (1, 1), "no_bias": True}
+
+
 # -- the choice -------------------------------------------------------------------------------------------------------
 
 
@@ -137,6 +140,20 @@ def test_the_workspace_bounds_the_choice() -> None:
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[-1] == 0
     assert len(sizes) == 3
+
+
+def test_an_operator_says_what_bounds_the_workspace(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = []
+    for attrs in ({"workspace": 0}, {"workspace": 1}, {"workspace": 0, "cudnn_tune": "fastest"}):
+        case = Case("Convolution", {"data": (2, 4, 8, 8), "weight": (6, 4, 3, 3)}, {**WINDOW, **attrs}, ("float32",))
+        run = Run(case, "float32", backend_for("gpu:0"))
+        run.forward()
+        [call] = run.calls
+        taken.append(call.node.op.temps(call.chosen(), call.node.params, call.spec())[0].shape[0])
+    assert taken[0] == 0
+    assert 0 < taken[1] == taken[2]
+    monkeypatch.setattr(convolution, "_FASTEST_SHARE", 1 << 32)  # leaves a byte
+    assert call.node.op.temps(call.chosen(), call.node.params, call.spec())[0].shape == (0,)
 
 
 def test_a_problem_is_measured_once() -> None:

@@ -38,7 +38,7 @@ from .algorithms import (
     planned,
     planned_within,
 )
-from .library import DATA_TYPES
+from .library import DATA_TYPES, current_handle, device_bytes
 
 __all__ = ["takes"]
 
@@ -47,7 +47,8 @@ _ALIGNMENT = 16
 _MOST = 2**31 - 1
 """Elements of an array."""
 _TUNES = ("limited_workspace", "fastest", "off")
-_UNLIMITED = 1 << 62
+_FASTEST_SHARE = 4
+"""The part of a device's memory that a workspace may be where nothing else bounds it."""
 _Parameters = ConvolutionParams | DeconvolutionParams
 
 
@@ -83,7 +84,7 @@ def _problem(p: _Parameters, call: CallSpec, sides: _Sides) -> ConvolutionProble
     else:
         window = convolution.strides(p)
     tune = p.cudnn_tune or _measured()
-    most = _UNLIMITED if tune == "fastest" else p.workspace << 20
+    most = device_bytes() // _FASTEST_SHARE if tune == "fastest" else p.workspace << 20
     shapes, last = (wide, weight, narrow), is_last(p.layout)
     return ConvolutionProblem.of(
         sides.result, call.inputs[0].dtype.name, shapes, window, p.num_group, last, tune != "off", most
@@ -113,6 +114,7 @@ def takes(p: _Parameters, call: CallSpec) -> bool:
     return bool(
         call.device == "gpu"
         and call.plain
+        and current_handle() is not None
         and not p.cudnn_off
         and kind.name in DATA_TYPES
         and all(array.dtype == kind and 0 < math.prod(array.shape) <= _MOST for array in arrays)

@@ -18,7 +18,17 @@ from typing import Any
 
 from opbox_protocol.errors import MXNetError
 
-__all__ = ["DATA_TYPES", "SIGNATURES", "DeviceHandle", "Math", "Performance", "attach", "current_handle", "device"]
+__all__ = [
+    "DATA_TYPES",
+    "SIGNATURES",
+    "DeviceHandle",
+    "Math",
+    "Performance",
+    "attach",
+    "current_handle",
+    "device",
+    "device_bytes",
+]
 
 FILE = "libcudnn.so.9"
 OLDEST = 90000
@@ -139,6 +149,11 @@ def _beside_cuda() -> str:
 def device() -> int:
     """The current device of this thread."""
     return int(_State.cupy.cuda.runtime.getDevice())
+
+
+def device_bytes() -> int:
+    """The memory of the current device."""
+    return int(_State.cupy.cuda.runtime.memGetInfo()[1])
 
 
 def current_handle() -> DeviceHandle | None:
