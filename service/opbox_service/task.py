@@ -1,8 +1,8 @@
 """A call at work, as other threads see it: it can be stopped, and its graphs may take only so much time.
 
 The engine's loops come by a checkpoint: once a step of a plan (`Task.check`), at the nodes where graphs are read,
-inferred and compiled (`checkpoint`). Code that is not run for a call, as in a test or a script, has no task, and all of
-this costs it nothing.
+inferred and compiled (`checkpoint`), and in a step whose operator works for long (`opbox_ops.pausing`). Code that is
+not run for a call, as in a test or a script, has no task, and all of this costs it nothing.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
+from opbox_ops.pausing import set_pause
 from opbox_protocol.errors import LimitError, MXNetError
 
 from .turns import Turn
@@ -151,6 +152,16 @@ def checkpoint(nodes: int = 1) -> None:
     task = _running.task
     if task is not None:
         task.nodes(nodes)
+
+
+def _pause() -> None:
+    """Called between the pieces of a step; see `opbox_ops.pausing`."""
+    task = _running.task
+    if task is not None:
+        task.check()
+
+
+set_pause(_pause)
 
 
 def graph_budget() -> contextlib.AbstractContextManager[None]:

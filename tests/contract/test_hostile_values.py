@@ -89,6 +89,7 @@ REFUSED: list[tuple[str, dict[str, Any], list[Any], tuple[int, str]]] = [
     # more than NumPy has
     ("_zeros", {"shape": (2**40, 2**40)}, [], LIMIT),
     ("tile", {"reps": (2**31, 2**31, 2**31)}, [DATA], LIMIT),
+    ("tile", {"reps": (1,) * 33}, [DATA], SHAPE),
     ("_zeros", {"shape": (10**30,)}, [], PARAM),
     ("broadcast_to", {"shape": (2**40, 2**40, 2, 3)}, [np.ones((1, 1, 2, 3), F32)], LIMIT),
     ("Reshape", {"shape": (2**70, -1)}, [DATA], PARAM),
@@ -102,6 +103,19 @@ REFUSED: list[tuple[str, dict[str, Any], list[Any], tuple[int, str]]] = [
     ("diag", {"k": 10**30}, [DATA], PARAM),
     ("_contrib_RROIAlign", {"pooled_size": (2, 2), "spatial_scale": 1, "sampling_ratio": 2**62}, [IMAGE, ROI], LIMIT),
     ("_contrib_ROIAlign", {"pooled_size": (2, 2), "spatial_scale": 1e6}, [IMAGE, ROI[:, :5]], LIMIT),
+    (
+        "_contrib_DeformablePSROIPooling",
+        {
+            "spatial_scale": 1,
+            "output_dim": 1,
+            "group_size": 1,
+            "pooled_size": 2,
+            "sample_per_part": 10**9,
+            "no_trans": 1,
+        },
+        [IMAGE, ROI[:, :5]],
+        LIMIT,
+    ),
     ("LogisticRegressionOutput", {}, [np.ones((2, 2), bool)] * 2, TYPE),
     ("softmax_cross_entropy", {}, [np.ones((2, 3), bool), np.ones((2,), bool)], TYPE),
     ("SVMOutput", {}, [SCALAR, SCALAR], SHAPE),

@@ -21,6 +21,7 @@ import numpy as np
 from .. import c_compiler
 from ..cache import CACHE_BYTES, GPU_COLUMN_BYTES
 from ..compute import Array, Arrays, Temp
+from ..pausing import pause
 from .counting import count_up
 from .positions import take_rows
 
@@ -171,6 +172,7 @@ def _take(xp: Any, table: Array, places: Array, at: slice, room: Array) -> None:
         take_rows(xp, table, places.reshape(-1), room.reshape(-1, room.shape[2]))
     else:
         for k in range(len(places)):
+            pause()
             take_rows(xp, table, places[k, at], room[k])
 
 

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 
 from ..cache import COLUMN_BYTES, GPU_COLUMN_BYTES
 from ..compute import Array
+from ..pausing import pause
 from .window import under
 
 __all__ = ["Block", "Geometry"]
@@ -111,6 +112,7 @@ class Geometry:
     def gather(self, data: Array, block: Block, rows: Array, columns: Array) -> Array:
         """The columns of `block`, in `columns` (or, when the two are alike, in `rows`)."""
         for tap in itertools.product(*map(range, self.kernel[1:])):
+            pause()
             row = rows[(slice(None), *tap)]
             valid, source = self._under(tap, block)
             for axis, inside in enumerate(valid, start=2):
@@ -134,6 +136,7 @@ class Geometry:
             for i in range(self.kernel[0]):
                 rows[self._shift(i, block)] += columns[:, i]
         for tap in itertools.product(*map(range, self.kernel[1:])):
+            pause()
             valid, source = self._under(tap, block)
             part = rows[(slice(None), *tap, slice(None), *valid)]
             data[(slice(block.start, block.stop), slice(None), *source)] += part.swapaxes(0, 1)

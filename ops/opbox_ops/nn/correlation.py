@@ -27,6 +27,7 @@ from ..gradient import backward_node
 from ..infer import ShapeList, all_same_float, show_shape, size_of
 from ..node import Entry, Node
 from ..params import Bool, Count, Field, NonNegativeInt, Params, PositiveInt
+from ..pausing import pause
 from ..registry import register, register_backward
 
 
@@ -95,6 +96,7 @@ def _meetings(p: CorrelationParams, places: tuple[int, ...]) -> Iterator[tuple[i
     shifts = range(-radius * p.stride2, (radius + 1) * p.stride2, p.stride2)
     for channel, (dy, dx) in enumerate(itertools.product(shifts, repeat=2)):
         for ty, tx in itertools.product(range(p.kernel_size), repeat=2):
+            pause()
             begins = (p.max_displacement + ty, p.max_displacement + tx)
             first = tuple(slice(b, b + (n - 1) * p.stride1 + 1, p.stride1) for b, n in zip(begins, places, strict=True))
             second = tuple(slice(s.start + d, s.stop + d, s.step) for s, d in zip(first, (dy, dx), strict=True))
@@ -161,7 +163,6 @@ def _(p: CorrelationParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) ->
     xp, (one, two, total, part, room) = ctx.xp, ctx.temp
     _pad(p, inputs[0], one)
     _pad(p, inputs[1], two)
-    meetings = list(_meetings(p, total.shape[2:]))
     if p.kernel_size > 1:
         total[...] = 0
     for at in _pieces(ctx.call.inputs[0], total.shape[2:]):
@@ -169,7 +170,7 @@ def _(p: CorrelationParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) ->
         first, second, sums, added = one[at], two[at], total[images], part[images]
         fresh = p.kernel_size == 1 and channels.start == 0
         apart = room[: len(first), : first.shape[1]]
-        for channel, here, there in meetings:
+        for channel, here, there in _meetings(p, total.shape[2:]):
             target = sums[:, channel]
             into = target if fresh else added
             if p.is_multiply:

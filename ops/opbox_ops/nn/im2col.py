@@ -25,6 +25,7 @@ from ..gradient import backward_node
 from ..infer import ShapeList, known, show_shape
 from ..node import Entry, Node
 from ..params import Field, Params, Shape
+from ..pausing import pause
 from ..registry import register, register_backward
 from .window import spatial, under
 
@@ -111,6 +112,7 @@ def _taps(p: Im2colParams, image: Array, columns: Array) -> Iterator[tuple[Array
     windows = _windows(p, size)
     split = columns.reshape(*image.shape[:2], math.prod(p.kernel), *windows)
     for number, tap in enumerate(itertools.product(*map(range, p.kernel))):
+        pause()
         met = [under(t * d - q, o, s, n) for t, o, n, s, d, q in zip(tap, windows, size, *_strides(p), strict=True)]
         yield split[:, :, number], (..., *(valid for valid, _ in met)), image[(..., *(source for _, source in met))]
 

@@ -21,6 +21,7 @@ from ..gradient import backward_node
 from ..infer import ShapeList, all_same_float, show_shape
 from ..node import Entry, Node
 from ..params import Field, Float, Params, PositiveInt
+from ..pausing import pause
 from ..registry import Slot, register, register_backward
 
 
@@ -64,6 +65,7 @@ def _neighbours(p: LRNParams, values: Array, total: Array) -> None:
     """Write to `total` the sums of `values` over each channel's neighbours."""
     total[...] = values
     for shift in range(1, min(p.nsize // 2, values.shape[1] - 1) + 1):
+        pause()
         total[:, shift:] += values[:, :-shift]
         total[:, :-shift] += values[:, shift:]
 

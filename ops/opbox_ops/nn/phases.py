@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from ..compute import Array
+from ..pausing import pause
 from .space import ALIGNED, Space
 from .taps import Taps
 from .window import under
@@ -132,6 +133,7 @@ class Phases:
             size = flat.shape[-1] - self._reach(axis)
             result = None
             for tap in range(self._taps.kernel[axis]):
+                pause()
                 phase, shift = self._shift(axis, tap)
                 part = flat[..., phase, shift : shift + size]
                 if tap == 0:
@@ -149,6 +151,7 @@ class Phases:
             size = flat.shape[-1]
             target = self._taken((*flat.shape[:-1], self._counts[axis], size + self._reach(axis)), flat.dtype)
             for tap in range(self._taps.kernel[axis]):
+                pause()
                 phase, shift = self._shift(axis, tap)
                 if shift == 0:
                     target[..., phase, :size] = flat
@@ -174,6 +177,7 @@ class Phases:
         left[...] = True
         signs = here.view("i1")
         for tap in itertools.product(*map(range, self._taps.kernel)):
+            pause()
             met = [self._shift(axis, one) for axis, one in enumerate(tap)]
             phase, shift = tuple(p for p, _ in met), sum(ahead for _, ahead in met)
             run = slice(shift, shift + self._length)

@@ -26,6 +26,7 @@ from ..gradient import backward_node
 from ..infer import ShapeList, all_same_float
 from ..node import Entry, Node
 from ..params import Field, Float, Params, Shape
+from ..pausing import pause
 from ..registry import register, register_backward
 from ..vision.regions import images_of
 
@@ -95,6 +96,7 @@ class _Parts:
         parts, places = top.shape[1] * left.shape[1], reach_y * reach_x
         step = max(1, REGION_PIECE // max(parts * places * channels, 1))
         for start in range(0, len(self.images) if places else 0, step):
+            pause()
             some = slice(start, start + step)
             inside = in_y[some, :, None, :, None] & in_x[some, None, :, None, :]
             place = y[some, :, None, :, None] + x[some, None, :, None, :]

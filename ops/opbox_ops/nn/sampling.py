@@ -17,6 +17,7 @@ from ..cache import elements
 from ..compute import Array, Arrays, Temp
 from ..index.counting import count_up
 from ..index.weighted_rows import gather_rows, row_products, spread_rows, weighted_rows_temps
+from ..pausing import pause
 
 __all__ = ["sample", "sample_gradients", "sampling_temps"]
 
@@ -91,6 +92,7 @@ def _pieces(shape: tuple[int, ...], most: int) -> Iterator[tuple[slice, slice]]:
     images, step = (max(1, most // n), n) if n <= most else (1, most)
     for first in range(0, m, images):
         for start in range(0, n, step):
+            pause()
             yield slice(first, min(first + images, m)), slice(start, min(start + step, n))
 
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from ..cache import WINDOW_TILE
 from ..compute import Array
+from ..pausing import pause
 from .space import Space
 from .window import under
 
@@ -47,6 +48,7 @@ class Taps:
     def __iter__(self) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...]]]:
         """For each tap: the output positions where it is inside the data, and the data there."""
         for tap in itertools.product(*map(range, self.kernel)):
+            pause()
             starts = [t - q for t, q in zip(tap, self.pad, strict=True)]
             met = [under(*axis) for axis in zip(starts, self.out, self.stride, self.data, strict=True)]
             yield (..., *(valid for valid, _ in met)), (..., *(source for _, source in met))
@@ -55,6 +57,7 @@ class Taps:
         """The same for the taps along one dimension, the others taken whole."""
         before, after = (slice(None),) * (axis + 2), (slice(None),) * (len(self.out) - axis - 1)
         for tap in range(self.kernel[axis]):
+            pause()
             valid, source = under(tap - self.pad[axis], self.out[axis], self.stride[axis], self.data[axis])
             yield (*before, valid, *after), (*before, source, *after)
 

@@ -6,6 +6,7 @@ pools once more, into temporaries, and takes the note from that.
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from typing import Any
 
@@ -17,6 +18,9 @@ from ..nn.window import channels_first, is_last
 from .cache import RECIPES
 from .library import Algorithm, ArgumentNumber, Propagation, dims
 from .primitive import MemoryFormat, Operand, Recipe, Runs, laid, lie, memory_of, takes
+
+MOST_PLACES = 1 << 28
+"""Places in all windows of a channel: the library looks at each in one call that nothing stops, NumPy at whole rows."""
 
 
 @lru_cache(maxsize=RECIPES)
@@ -65,6 +69,8 @@ def _algorithm(p: PoolingParams, taps: Taps) -> Algorithm | None:
     if any(q >= k for q, k in zip(taps.pad, taps.kernel, strict=True)):
         return None  # some window is over padding alone
     if any(start >= n for start, n in zip(last, taps.data, strict=True)):
+        return None
+    if math.prod(taps.kernel) * math.prod(taps.out) > MOST_PLACES:
         return None
     if p.pool_type == "max":
         return Algorithm.POOLING_MAX

@@ -18,6 +18,7 @@ from opbox_protocol.errors import ParamError
 from ..compute import Array, Arrays, OpContext, Outputs
 from ..infer import ShapeList, TypeList
 from ..params import Field, OptShape, Params, PositiveInt
+from ..pausing import pause
 from ..registry import register
 
 
@@ -81,6 +82,7 @@ def _(p: ZipfianParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Non
     draws = _draw(ctx, p, (batch, 2 * n + 8))
     first = _are_first(xp, draws)
     while batch and n and int(first.sum(axis=1).min()) < n:
+        pause()
         draws = xp.concatenate([draws, _draw(ctx, p, draws.shape)], axis=1)
         first = _are_first(xp, draws)
     first &= first.cumsum(axis=1) <= n

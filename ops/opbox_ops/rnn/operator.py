@@ -34,6 +34,7 @@ from ..index.counting import count_up
 from ..infer import ShapeList, TypeList, known
 from ..node import Entry, Node
 from ..params import Bool, Count, Field, Float, OptFloat, OptInt, Params, PositiveInt
+from ..pausing import pause
 from ..registry import Slot, register, register_backward, when
 from .gradients import back
 from .layout import GATES, Activations, Sizes, activations, reserve_size, weights
@@ -230,6 +231,7 @@ def _(p: RNNOperatorParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) ->
     call.layers = activations(sizes, reserve, columns=True)
     x = call.data
     for layer, saved in enumerate(call.layers):
+        pause()
         flat = x.reshape(-1, x.shape[2])
         for number in range(sizes.directions):
             k = layer * sizes.directions + number
@@ -276,6 +278,7 @@ def _(p: RNNOperatorParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) ->
     )
     gweights = None if packed is None else weights(sizes, packed)
     for layer in reversed(range(sizes.layers)):
+        pause()
         saved = call.layers[layer]
         x = call.passed(call.layers[layer - 1]) if layer else call.data
         # What comes from the layer above is read before what goes to the one below is complete: two arrays in turn.

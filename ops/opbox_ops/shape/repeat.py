@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from opbox_protocol.errors import ShapeError
+from opbox_protocol.frame_header import MAX_RANK
 
 from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..gradient import grad_use_none
@@ -54,6 +55,8 @@ def _(p: TileParams, ins: ShapeList, outs: ShapeList) -> None:
     if ins[0] is None:
         return
     reps, data = _aligned(p.reps, ins[0])
+    if len(reps) > MAX_RANK:  # each has an axis of copies, and NumPy has twice as many axes as an array may have here
+        raise ShapeError(f"reps: expected numbers for at most {MAX_RANK} axes, got {len(reps)}")
     out = outs.merge(0, tuple(size * rep if size >= 0 else -1 for size, rep in zip(data, reps, strict=True)))
     assert out is not None
     back = [size // rep if rep and size >= 0 else -1 for size, rep in zip(out, reps, strict=True)]

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from opbox_protocol.errors import ShapeError
+from opbox_protocol.errors import LimitError, ShapeError
 
 from ..accumulation import accumulation_type, widened
 from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
@@ -30,7 +30,9 @@ from ..index.weighted_rows import gather_rows, row_products, spread_rows, weight
 from ..infer import ShapeList, all_same_float, show_shape
 from ..node import Entry, Node
 from ..params import Bool, Field, Float, NonNegativeInt, Params, PositiveInt
+from ..pausing import pause
 from ..registry import Slot, register, register_backward, unless
+from .region_samples import MAX_SAMPLES as MAX_ALL_SAMPLES
 from .regions import (
     POINTS,
     Points,
@@ -43,6 +45,9 @@ from .regions import (
     write_images,
     write_neighbours,
 )
+
+MAX_SAMPLES = 1 << 16
+"""The most samples that a region may have in all its bins; 7 by 7 bins of 4 by 4 samples have 784 for each class."""
 
 
 class DeformablePSROIPoolingParams(Params):
@@ -105,6 +110,7 @@ def _temps(p: DeformablePSROIPoolingParams, call: CallSpec, *, gradients: bool =
     n, pooled, part, dtype = rois.shape[0], p.pooled_size, p.part_size or p.pooled_size, accumulation_type(rois.dtype)
     classes = max(1, trans.shape[1] // 2 if trans is not None else 1)
     share, bins, samples = p.output_dim // classes, classes * pooled**2, p.sample_per_part**2
+    _check_samples(bins * samples, n)
     most = samples_of_piece(call.device, bins * samples, share, dtype.itemsize)
     regions = max(1, min(n, most // (bins * samples)))
     rows, count = regions * bins, regions * bins * samples
@@ -124,6 +130,15 @@ def _temps(p: DeformablePSROIPoolingParams, call: CallSpec, *, gradients: bool =
         *points_temps(count, dtype),
         *weighted_rows_temps(call.device, rows, 4 * samples, share, dtype, spreads=gradients),
     ]
+
+
+def _check_samples(of_region: int, n: int) -> None:
+    """A region's samples are worked out together; no shape has bounded them."""
+    if of_region > MAX_SAMPLES:
+        raise LimitError(f"rois: expected at most {MAX_SAMPLES:,} samples of a region, got {of_region:,}")
+    if of_region * n > MAX_ALL_SAMPLES:
+        message = f"rois: expected regions of at most {MAX_ALL_SAMPLES:,} samples in all, got {of_region * n:,}"
+        raise LimitError(message)
 
 
 class _BinTemps(NamedTuple):
@@ -224,6 +239,7 @@ def _pieces(
     together, classes, pooled, _ = room.moved.shape[1:]
     side, number = p.sample_per_part, room.axes.dtype.type
     for first in range(0, len(on), together):
+        pause()
         at = slice(first, min(first + together, len(on)))
         n = at.stop - first
         shape = (side, side, n, classes, pooled, pooled)

@@ -19,6 +19,7 @@ from ..compute import Array, Arrays, ArraySpec, Temp
 from ..index.counting import count_up
 from ..index.positions import whole
 from ..index.weighted_rows import weighted_rows_temps
+from ..pausing import pause
 from .regions import (
     POINTS,
     Points,
@@ -30,7 +31,17 @@ from .regions import (
     write_neighbours,
 )
 
-__all__ = ["REGIONS", "ROWS_AT", "Bins", "Regions", "bins_of", "bins_temps", "regions_of", "regions_temps"]
+__all__ = [
+    "MAX_SAMPLES",
+    "REGIONS",
+    "ROWS_AT",
+    "Bins",
+    "Regions",
+    "bins_of",
+    "bins_temps",
+    "regions_of",
+    "regions_temps",
+]
 
 MAX_SAMPLES = 1 << 27
 """The most samples that the regions of a call may have together."""
@@ -198,6 +209,7 @@ def bins_of(
             yield Bins(at, True, True, points.places[:0], points.weights[:0])
         step = max(1, min(MOST_AT_ONCE, len(points.weight) // (n * bins)))
         for start in range(0, across * down, step):
+            pause()
             k = min(step, across * down - start)
             piece = points.cut(k * n * bins)
             sample = numbers[:2, :k]

@@ -16,6 +16,7 @@ from ..cache import elements
 from ..compute import Array, Arrays, Temp
 from ..index.counting import count_up
 from ..index.positions import whole
+from ..pausing import pause
 from .region_samples import Regions
 
 __all__ = ["gather_windows", "spread_windows", "window_temps"]
@@ -84,6 +85,7 @@ def _weights(xp: Any, regions: Regions, size: tuple[int, int], temps: Arrays) ->
         weights[...] = 0
         most = max(map(max, regions.counts[at]))
         for start in range(0, most, len(samples)):
+            pause()
             k = min(len(samples), most - start)
             sample = count_up(xp, samples[:k])
             sample += start

@@ -17,6 +17,7 @@ from opbox_ops.backend import Backend, NodeStreams
 from opbox_ops.node import Node
 
 from ..graph.subgraph import subgraphs_of
+from ..task import running
 from .calls import Call, Calls
 
 __all__ = ["Replay", "records"]
@@ -56,7 +57,8 @@ class Replay:
         calls.run()
 
     def _capture(self, calls: Sequence[Call]) -> Call | None:
-        with self._streams.recording(self._backend.empty):
+        # While a device records, nobody else goes first, and nothing is stopped half-way.
+        with running(None), self._streams.recording(self._backend.empty):
             graph = self._backend.capture(calls)
         self._draws |= graph is not None and self._streams.records_draws
         return graph

@@ -1,0 +1,101 @@
+"""Work that follows from values, and not from sizes: bounded before it begins, and in pieces between which it stops."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from opbox_protocol.errors import CancelledError, LimitError
+from opbox_service.engine import Engine
+from opbox_service.settings import Settings
+from tests.contract.live import symbol, var
+
+F32 = np.float32
+IMAGE, PIXEL = np.ones((1, 4, 9, 9), F32), np.ones((1, 1, 1, 1), F32)
+ROI = np.array([[0, 0, 0, 8, 8]], F32)
+TURNED = np.array([[0, 4, 4, 5 + i, 4, 30 * i] for i in range(4)], F32)
+BINS = {"pooled_size": (2, 2), "spatial_scale": 1}
+PARTS = {"spatial_scale": 1, "output_dim": 1, "group_size": 2, "pooled_size": 2, "no_trans": True}
+STOP_S = 0.3
+LONGEST_S = 2.0
+"""Processor seconds in which a call that has been stopped must have ended; each of them would take ten and more."""
+
+LONG: list[tuple[str, dict[str, Any], list[np.ndarray]]] = [
+    ("_contrib_RROIAlign", {**BINS, "spatial_scale": 600}, [IMAGE, TURNED]),
+    ("_contrib_RROIAlign", {**BINS, "sampling_ratio": 2800}, [IMAGE, TURNED]),
+    ("_contrib_ROIAlign", {**BINS, "sample_ratio": 5000, "position_sensitive": True}, [IMAGE, ROI]),
+    ("_contrib_DeformablePSROIPooling", {**PARTS, "sample_per_part": 100}, [IMAGE, np.repeat(ROI, 200, 0)]),
+    ("Correlation", {"kernel_size": 2001, "max_displacement": 1, "pad_size": 1003}, [IMAGE, IMAGE]),
+    ("Correlation", {"kernel_size": 301, "max_displacement": 20, "pad_size": 180}, [IMAGE, IMAGE]),
+    ("Pooling", {"kernel": (2001, 2001), "pad": (2000, 2000), "pool_type": "max"}, [PIXEL]),
+    ("Pooling", {"kernel": (301, 301, 301), "pad": (300, 300, 300), "pool_type": "max"}, [PIXEL[..., None]]),
+    ("ROIPooling", {"pooled_size": (1500, 1500), "spatial_scale": 1}, [IMAGE, np.repeat(ROI, 8, 0)]),
+    (
+        "RNN",
+        {"state_size": 1, "num_layers": 60_000, "mode": "rnn_tanh"},
+        [np.ones((1, 1, 1), F32), np.ones(240_000, F32), np.ones((60_000, 1, 1), F32)],
+    ),
+]
+LARGE: list[tuple[str, dict[str, Any], list[np.ndarray], str]] = [
+    ("_contrib_RROIAlign", {**BINS, "sampling_ratio": 2**40}, [IMAGE, TURNED], "134,217,728 samples in all"),
+    ("_contrib_ROIAlign", {**BINS, "sample_ratio": 10**6}, [IMAGE, ROI], "134,217,728 samples in all"),
+    ("_contrib_DeformablePSROIPooling", {**PARTS, "sample_per_part": 2000}, [IMAGE, ROI], "samples of a region"),
+    ("_contrib_DeformablePSROIPooling", {**PARTS, "sample_per_part": 10**9}, [IMAGE, ROI], "samples of a region"),
+    (
+        "_contrib_DeformablePSROIPooling",
+        {**PARTS, "sample_per_part": 120},
+        [IMAGE, np.repeat(ROI, 4000, 0)],
+        "samples in all",
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Engine]:
+    fresh = Engine(Settings(max_session_bytes=1 << 30))
+    yield fresh
+    fresh.close()
+
+
+def forward(
+    engine: Engine, op: str, attrs: dict[str, Any], arrays: list[np.ndarray], stop_s: float = float("inf")
+) -> None:
+    """Run one operator, and stop it after so many seconds; the error that it ended with is raised."""
+    inputs = {f"in{i}": array for i, array in enumerate(arrays)}
+    texts = {key: str(value) for key, value in attrs.items()}
+    graph = symbol(*map(var, inputs), (op, "y", texts, list(range(len(inputs)))))
+    call = engine.read("POST", "/v1/forward", {"graph": graph}, inputs)
+    answers: list[Any] = []
+    timer = threading.Timer(min(stop_s, 60), call.task.stop, [CancelledError("it was cancelled")])
+    timer.start()
+    try:
+        assert engine.begin(call, answers.append) is None
+    finally:
+        timer.cancel()
+    if isinstance(answers[0], BaseException):
+        raise answers[0]
+
+
+@pytest.mark.parametrize(("op", "attrs", "arrays"), LONG, ids=lambda value: str(value)[:60])
+def test_a_long_step_stops_between_its_pieces(
+    engine: Engine, op: str, attrs: dict[str, Any], arrays: list[np.ndarray]
+) -> None:
+    begun = time.thread_time()
+    with pytest.raises(CancelledError, match="it was cancelled"):
+        forward(engine, op, attrs, arrays, STOP_S)
+    assert time.thread_time() - begun < LONGEST_S
+
+
+@pytest.mark.parametrize(("op", "attrs", "arrays", "words"), LARGE, ids=lambda value: str(value)[:60])
+def test_work_is_bounded_before_it_begins(
+    engine: Engine, op: str, attrs: dict[str, Any], arrays: list[np.ndarray], words: str
+) -> None:
+    begun = time.thread_time()
+    with pytest.raises(LimitError, match=words):
+        forward(engine, op, attrs, arrays)
+    assert time.thread_time() - begun < LONGEST_S
