@@ -18,6 +18,7 @@ SITE = Path(__file__).resolve().parents[2] / "build" / "site"
 PAGES = (
     "",
     "tutorials/team/",  # a tutorial
+    "tutorials/pytorch/",  # one with words among its operators: `in`
     "notebooks/",  # a how-to with pictures
     "wire/",  # reference, with diagrams
     "settings/",  # a page made of the settings
