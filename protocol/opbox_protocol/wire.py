@@ -39,7 +39,6 @@ __all__ = [
     "decode_header",
     "encode",
     "frame_size",
-    "tensor_places",
     "tensors_at",
 ]
 

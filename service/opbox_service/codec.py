@@ -22,7 +22,7 @@ from .stateless.recent_headers import LARGEST, ReadHeader, RecentHeaders
 from .task import Task
 from .validation import validate
 
-__all__ = ["answer_limit_of", "error_response", "lay_out", "limits_of", "read", "serve"]
+__all__ = ["error_response", "lay_out", "limits_of", "read", "serve"]
 
 Send: TypeAlias = "Callable[[RawResponse], None]"
 

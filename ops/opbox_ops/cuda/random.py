@@ -18,7 +18,7 @@ import numpy as np
 from ..compute import Array
 from .kernel import KERNELS, KernelTemplate, Moved, compiled
 
-__all__ = ["NORMAL", "UNIFORM", "draw", "numbers_of_a_block", "write_place"]
+__all__ = ["NORMAL", "UNIFORM", "draw", "write_place"]
 
 _THREADS = 256
 _WORD = "unsigned long long"

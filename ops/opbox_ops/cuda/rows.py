@@ -15,7 +15,7 @@ import numpy as np
 from ..compute import Array
 from .kernel import KERNELS, MOST, KernelTemplate, Moved, compiled
 
-__all__ = ["ADD_ROWS", "MOST_ROWS", "add_in_order"]
+__all__ = ["MOST_ROWS", "add_in_order"]
 
 MOST_ROWS = 1 << 15
 _THREADS = 128

@@ -14,7 +14,7 @@ import numpy as np
 from .c_operators import C_OPERATORS
 from .program import COPY, Program
 
-__all__ = ["cuda_text", "expressible", "formula_kernel"]
+__all__ = ["expressible", "formula_kernel"]
 
 _TYPES = {
     "float32": "float",

@@ -26,7 +26,7 @@ from .language import Expression, Term, substitute
 from .operators import pointwise
 from .pointwise import ExpressionRule, Pointwise
 
-__all__ = ["POINTWISE", "differentiate", "formula_gradient", "pointwise_backward"]
+__all__ = ["pointwise_backward"]
 
 
 class PointwiseParams(Params):

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["AREA", "CUBIC", "LANCZOS", "LINEAR", "NEAREST", "AxisWeights", "weights_of"]
+__all__ = ["AREA", "CUBIC", "LINEAR", "NEAREST", "AxisWeights", "weights_of"]
 
 NEAREST, LINEAR, CUBIC, AREA, LANCZOS = range(5)
 """OpenCV's numbers. -AREA stands for the linear weights that it takes for AREA where an axis grows."""

@@ -176,5 +176,5 @@ def _register(name: str, params: type[BatchNormV1Params], aliases: tuple[str, ..
     return op
 
 
-batch_norm_v1 = _register("BatchNorm_v1", BatchNormV1Params)
-sync_batch_norm = _register("_contrib_SyncBatchNorm", SyncBatchNormParams)
+_register("BatchNorm_v1", BatchNormV1Params)
+_register("_contrib_SyncBatchNorm", SyncBatchNormParams)

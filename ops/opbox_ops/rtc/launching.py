@@ -12,7 +12,7 @@ from opbox_protocol.errors import BadRequestError, DTypeError
 
 from .signature import Argument
 
-__all__ = ["MAX_THREADS", "checked_arguments", "checked_shared", "checked_sizes"]
+__all__ = ["checked_arguments", "checked_shared", "checked_sizes"]
 
 MAX_THREADS = 1024
 """Threads of a block, as every CUDA device allows."""

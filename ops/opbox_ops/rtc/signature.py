@@ -11,7 +11,7 @@ import numpy as np
 
 from opbox_protocol.errors import BadRequestError
 
-__all__ = ["C_TYPES", "Argument", "decorate", "parse_signature"]
+__all__ = ["Argument", "decorate", "parse_signature"]
 
 C_TYPES: dict[str, np.dtype[Any]] = {
     "float": np.dtype(np.float32),

@@ -28,7 +28,7 @@ from ..infer import TypeList, all_same_shape
 from ..params import Field, Float, Params
 from ..registry import Op, Slot, register
 
-__all__ = ["Order", "UpdateParams", "declare", "gradient_line", "step_formulas"]
+__all__ = ["Order", "UpdateParams", "declare", "step_formulas"]
 
 Order: TypeAlias = Literal["clip first", "decay first", "no decay", "raw"]
 

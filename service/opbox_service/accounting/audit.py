@@ -25,7 +25,7 @@ import structlog
 
 from opbox_protocol.errors import NotReadyError
 
-__all__ = ["REPEATED_S", "AuditLog"]
+__all__ = ["AuditLog"]
 
 REPEATED_S = 10.0
 """Refusals that are alike are one line in so many seconds."""

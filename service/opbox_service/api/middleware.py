@@ -29,7 +29,7 @@ from .metrics import Metrics
 from .request_context import Disconnected, Receive, RequestContext, Scope, Send
 from .traffic import Traffic
 
-__all__ = ["Middleware", "send_error"]
+__all__ = ["Middleware"]
 
 
 NOBODY = Identity("", frozenset())

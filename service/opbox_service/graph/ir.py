@@ -17,7 +17,7 @@ from opbox_protocol.errors import GraphError
 if TYPE_CHECKING:
     from opbox_ops.operator import Op
 
-__all__ = ["Graph", "post_order"]
+__all__ = ["Graph"]
 
 
 def post_order(heads: Iterable[Entry]) -> tuple[Node, ...]:

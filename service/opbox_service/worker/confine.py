@@ -21,7 +21,7 @@ from pathlib import Path
 
 from . import landlock
 
-__all__ = ["Bounds", "at_hand", "confine", "reachable", "tasks_of", "unreadable"]
+__all__ = ["Bounds", "at_hand", "confine", "tasks_of", "unreadable"]
 
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 1, 4, 38
 _CAPABILITY_VERSION = 0x20080522

@@ -18,7 +18,7 @@ from typing import Protocol
 
 from .processes import set_niceness, set_niceness_of_user
 
-__all__ = ["LATELY_S", "ProcessorShares", "Sharer", "steps_of"]
+__all__ = ["ProcessorShares", "Sharer", "steps_of"]
 
 STEP = 1.25
 """Linux gives a process this times the processor time of one that is a step of niceness nicer."""

@@ -10,7 +10,7 @@ from ..accounting.books import Books
 if TYPE_CHECKING:
     from .worker import Worker
 
-__all__ = ["Reports", "check_count", "check_text"]
+__all__ = ["Reports", "check_count"]
 
 UPLOADS, UPLOADS_S = 1000, 60.0
 """Pieces of code of one worker that are told one by one, in so many seconds."""
