@@ -12,6 +12,7 @@ import pytest
 
 import opbox as mx
 from opbox_ops.backend import backend_for
+from opbox_ops.compute import OpReq
 from opbox_ops.cudnn import algorithms, convolution, library
 from opbox_ops.cudnn.algorithms import (
     DATA,
@@ -303,7 +304,7 @@ def test_a_refused_call_is_an_error(gpu: Any) -> None:
     run.forward()
     gpu.fail_next("cudnnConvolutionForward", gpu.INVALID_VALUE)
     with pytest.raises(MXNetError, match="cuDNN refused a call: cudnnConvolutionForward answered 5000"):
-        run.calls[0].compute(run.calls[0].fresh(), [1], run.calls[0].empty())
+        run.calls[0].compute(run.calls[0].fresh(), [OpReq.WRITE], run.calls[0].empty())
 
 
 def test_what_it_does_not_describe_goes_to_the_next_step() -> None:
