@@ -32,6 +32,13 @@ def test_the_catalogue_is_the_registrys() -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_the_tables_of_converters_are_the_clients() -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "docs" / "make_onnx_tables.py"), "--check"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize(
     ("page", "first", "prints"),
     [
@@ -43,6 +50,7 @@ def test_the_catalogue_is_the_registrys() -> None:
         pytest.param("docs/rtc.md", 0, None, marks=pytest.mark.compiler),
         ("docs/lint.md", 0, None),
         ("docs/notebooks.md", 0, None),
+        ("docs/onnx.md", 0, None),
     ],
 )
 def test_the_code_of_a_page_runs(page: str, first: int, prints: str | None, tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def test_versions_are_one_and_pinned_to_each_other() -> None:
 
 
 def test_the_client_has_extras() -> None:
-    assert {"server", "notebook", "viz"} <= set(project("client")["optional-dependencies"])
+    assert {"server", "notebook", "viz", "onnx"} <= set(project("client")["optional-dependencies"])
 
 
 def test_every_requirement_is_pinned() -> None:

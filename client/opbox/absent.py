@@ -21,7 +21,8 @@ _ABSENT: tuple[tuple[str, str, str], ...] = (
     (r"", r"engine", "the server orders what it runs; mx.nd.waitall() waits for it"),
     (r"", r"gpu_memory_info", "opbox status and GET /v1/devices tell the memory of each device"),
     (r"", r"amp", "parameters say their type (mx.sym.Cast, dtype=), and multi_precision=True keeps float32 copies"),
-    (r"(contrib)?", r"onnx|onnx_mxnet|tensorrt", "networks go to MXNet as -symbol.json and .params, which writes ONNX"),
+    (r"(contrib)?", r"tensorrt", "mx.onnx.export_model writes networks as ONNX models, which TensorRT reads"),
+    (r"contrib\.onnx", r"import_to_gluon", "mx.onnx.import_model makes a symbol, which mx.mod.Module runs"),
     (
         r"contrib",
         r"amp",

@@ -27,7 +27,7 @@ LAYERS = (
     "symbol",
     "operator contrib random rtc",
     "callback initializer io live_plot metric model monitor optimizer progress rnn visualization",
-    "module",
+    "module onnx contrib.onnx",
     "test_utils",
     "lint",
     "cli",

@@ -54,7 +54,7 @@ def test_a_misspelt_name_suggests_names(place: Any, name: str, near: str) -> Non
         (mx, "engine"),
         (mx, "gpu_memory_info"),
         (mx, "amp"),
-        (mx.contrib, "onnx"),
+        (mx.contrib, "tensorrt"),
         (mx.contrib, "quantization"),
         (mx.contrib, "amp"),
         (mx.contrib, "tensorboard"),
@@ -81,8 +81,8 @@ def test_what_mxnet_has_and_opbox_has_not_says_so(place: Any, name: str) -> None
         ("from opbox import gluon", "opbox.gluon"),
         ("from opbox import nd, autograd", "opbox.autograd"),
         ("from opbox.gluon import nn", "opbox.gluon"),
-        ("import opbox.contrib.onnx as onnx_mxnet", "opbox.contrib.onnx"),
-        ("from opbox.contrib import onnx", "opbox.contrib.onnx"),
+        ("import opbox.contrib.tensorrt as trt", "opbox.contrib.tensorrt"),
+        ("from opbox.contrib import tensorrt", "opbox.contrib.tensorrt"),
     ],
 )
 def test_imports_of_what_mxnet_has_and_opbox_has_not_say_so(statement: str, name: str) -> None:

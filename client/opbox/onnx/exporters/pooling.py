@@ -1,0 +1,85 @@
+"""Pooling: the windows of all of MXNet's conventions as explicit padding."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..exporting import ExportCall, exports, refuse
+
+
+@exports("Pooling")
+def _(call: ExportCall) -> str:
+    if call.attr("layout") and not str(call.attr("layout")).startswith("NC"):
+        raise refuse(call, f"expected a layout with the channels second, got {call.attr('layout')}: transpose it")
+    kind = call.attr("pool_type")
+    return _global(call, kind) if call.attr("global_pool") else _windows(call, kind)
+
+
+def _global(call: ExportCall, kind: str) -> str:
+    data = call.inputs[0]
+    if kind == "sum":
+        return call.emit("ReduceSum", data, call.ints(list(range(2, call.rank))), keepdims=1)
+    if kind == "lp":
+        return call.emit("GlobalLpPool", data, p=int(call.attr("p_value")))
+    return call.emit({"max": "GlobalMaxPool", "avg": "GlobalAveragePool"}[kind], data)
+
+
+def _windows(call: ExportCall, kind: str) -> str:
+    kernel, stride, pad = call.spatial("kernel", 1), call.spatial("stride", 1), call.spatial("pad", 0)
+    counts_padding = call.attr("count_include_pad") in (None, True, 1)
+    after, rounded_up = list(pad), None
+    if call.attr("pooling_convention") != "valid":
+        if None in call.shapes[0][2:] and call.attr("pooling_convention") == "full":
+            rounded_up = 1
+        else:
+            inside, outside = call.static(call.shapes[0][2:]), call.static(call.out_shapes[0][2:])
+            after = [
+                max((o - 1) * s + k - n - p, 0)
+                for o, s, k, n, p in zip(outside, stride, kernel, inside, pad, strict=True)
+            ]
+    windows = {"kernel_shape": kernel, "strides": stride, "pads": [*pad, *after], "ceil_mode": rounded_up}
+    data = call.inputs[0]
+    if kind == "max":
+        return call.emit("MaxPool", data, **windows)
+    if kind == "lp":
+        windows.pop("ceil_mode")
+        return call.emit("LpPool", data, p=int(call.attr("p_value")), **windows)
+    if kind == "avg" and not counts_padding:
+        return call.emit("AveragePool", data, count_include_pad=0, **windows)
+    mean = call.emit("AveragePool", data, count_include_pad=1, **windows)
+    area = math.prod(kernel)
+    if kind == "sum":
+        return call.emit("Mul", mean, call.constant(area))
+    if all(a <= p for a, p in zip(after, pad, strict=True)):
+        return mean
+    counts = _counts(call.static(call.shapes[0][2:]), call.static(call.out_shapes[0][2:]), kernel, stride, pad)
+    return call.emit("Mul", mean, call.constant(area / counts))
+
+
+def _counts(
+    inside: Sequence[int], outside: Sequence[int], kernel: Sequence[int], stride: Sequence[int], pad: Sequence[int]
+) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    """What MXNet divides each window's sum by: the part of the window that ends before the padding does."""
+    counts = np.ones((1, 1, *outside))
+    for axis, (n, o, k, s, p) in enumerate(zip(inside, outside, kernel, stride, pad, strict=True)):
+        start = np.arange(o) * s - p
+        length = np.minimum(start + k, n + p) - start
+        counts = counts * length.reshape([-1 if a == axis + 2 else 1 for a in range(len(outside) + 2)])
+    return counts
+
+
+@exports("_contrib_AdaptiveAvgPooling2D")
+def _(call: ExportCall) -> str:
+    size = call.attr("output_size")
+    size = tuple(size) if isinstance(size, tuple) else (size,) * 2 if size else (1, 1)
+    if set(size) == {1}:
+        return call.emit("GlobalAveragePool", call.inputs[0])
+    inside = call.static(call.shapes[0][2:])
+    outside = call.static(call.out_shapes[0][2:])
+    if any(n % o for n, o in zip(inside, outside, strict=True)):
+        raise refuse(call, f"expected an output size that divides {tuple(inside)}, got {tuple(outside)}")
+    steps = [n // o for n, o in zip(inside, outside, strict=True)]
+    return call.emit("AveragePool", call.inputs[0], kernel_shape=steps, strides=steps)
