@@ -22,6 +22,8 @@ from .models import exported, forward, imported, same
 
 ROWS = 4
 """Rows of an operator that are run, of those whose elements are float32."""
+NOT_EVALUATED = ("Deconvolution", "LRN", "RNN", "ROIPooling")
+"""Operators of which onnx's evaluator lacks a part: groups in ConvTranspose, LRN's windows, Relu in RNN, MaxRoiPool."""
 ONE_WAY = ("shape_array", "size_array", "_arange", "_full", "_ones", "_zeros")
 """Operators that become constants, or integers that opbox has as other types, on the way back."""
 
@@ -67,8 +69,9 @@ def _run(case: Case, path: Path) -> bool:
     feeds = {name: feeds[name] for name in names}
     if any(np.isnan(array.astype(np.float64)).any() for array in expected):
         return False
-    half = case.dtypes[0] == "float16"
-    same(exported(path, feeds), expected, half)
+    half = any(array.dtype == np.float16 for array in (*arrays.values(), *expected))
+    if op.name not in NOT_EVALUATED:
+        same(exported(path, feeds), expected, half)
     if op.name not in ONE_WAY:
         same(imported(path, feeds), expected, half)
     return True
@@ -77,7 +80,8 @@ def _run(case: Case, path: Path) -> bool:
 @pytest.mark.parametrize("name", sorted(TABLE))
 def test_an_operator_keeps_its_numbers(name: str, tmp_path: Path) -> None:
     done = 0
-    for case in sorted(TABLE[name], key=lambda case: case.dtypes[0] != "float32"):
+    rows = [case for case in TABLE[name] if case.dtypes[0] == "float32"] or TABLE[name]
+    for case in rows:
         done += _run(case, tmp_path / "net.onnx")
         if done == ROWS:
             break

@@ -9,6 +9,7 @@ import numpy as np
 
 from opbox_protocol.errors import MXNetError
 
+from ..inference import infer_shape
 from ..symbol import Symbol
 from ..symbol.node import Entry, Node
 from .exporting import Dims
@@ -83,7 +84,7 @@ class Network:
             ShapeError: they contradict each other.
         """
         known = {**shapes, **{name: value.shape for name, value in self.params.items()}}
-        _, outputs, _ = self._symbol.infer_shape_partial(**known)
+        _, outputs, _ = infer_shape(self._symbol, True, (), known)
         table: Shapes = {}
         for entry, shape in zip(self._symbol._heads, outputs or (), strict=True):
             if entry[0].op is None and entry[0].name in self.labels:

@@ -220,6 +220,8 @@ def _(call: ExportCall) -> str:
 @exports("clip")
 def _(call: ExportCall) -> str:
     bounds = [call.attr("a_min"), call.attr("a_max")]
+    if bounds[0] > bounds[1]:
+        raise refuse(call, f"expected a_min of at most a_max, got {bounds[0]} and {bounds[1]}")
     if call.out_dtypes[0].kind in "iu":
         limits = np.iinfo(call.out_dtypes[0])
         bounds = [min(max(bound, limits.min), limits.max) for bound in bounds]

@@ -212,7 +212,9 @@ def _(call: ExportCall) -> str:
 
 @exports("Embedding")
 def _(call: ExportCall) -> str:
-    return call.emit("Gather", call.inputs[1], call.as_type(call.inputs[0], call.dtypes[0], np.int64), axis=0)
+    index = call.as_type(call.inputs[0], call.dtypes[0], np.int64)
+    index = call.emit("Clip", index, call.ints(0), call.ints(call.size(1, 0) - 1))  # MXNet takes the nearest row
+    return call.emit("Gather", call.inputs[1], index, axis=0)
 
 
 @exports("UpSampling")
