@@ -16,6 +16,7 @@ import numpy as np
 from opbox_protocol.errors import MXNetError
 
 from .. import _schema
+from ..inference import infer_shape
 from ..symbol import Symbol, Variable
 from ..symbol.compose import create
 
@@ -56,6 +57,17 @@ class ImportGraph:
             self.params[name] = values
             self.variables[name] = Variable(name, shape=values.shape)
         return self.variables[name]
+
+    def knows_shape(self, name: str) -> bool:
+        """Whether a value's shape is in `shapes`, where the engine's goes if ONNX infers none."""
+        if name not in self.shapes and name in self.symbols:
+            symbol = self.symbols[name]
+            known = {n: self.params[n].shape if n in self.params else self.shapes.get(n) for n in symbol.list_inputs()}
+            if all(shape is not None and None not in shape for shape in known.values()):
+                _, outputs, _ = infer_shape(symbol, True, (), known)
+                if outputs and outputs[0] and all(outputs[0]):
+                    self.shapes[name] = outputs[0]
+        return name in self.shapes
 
 
 @dataclass(frozen=True)
@@ -133,7 +145,7 @@ class ImportCall:
         name = self.node.input[i]
         if name in self.graph.constants:
             return tuple(self.graph.constants[name].shape)
-        if name not in self.graph.shapes:
+        if not self.graph.knows_shape(name):
             raise self.refuse(f"expected an input {i} ({name}) whose rank follows from the model, got one of any rank")
         return self.graph.shapes[name]
 

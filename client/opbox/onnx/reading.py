@@ -168,7 +168,7 @@ def _folded(graph: ImportGraph, node: NodeProto) -> bool:
     from onnx.reference import ReferenceEvaluator
 
     names = [name for name in node.input if name]
-    if node.op_type == "Shape" and names[0] in graph.shapes and None not in graph.shapes[names[0]]:
+    if node.op_type == "Shape" and graph.knows_shape(names[0]) and None not in graph.shapes[names[0]]:
         whole = np.array(graph.shapes[names[0]], np.int64)
         bounds = {attr.name: attr.i for attr in node.attribute}
         graph.constants[node.output[0]] = whole[bounds.get("start", 0) : bounds.get("end", len(whole))]
