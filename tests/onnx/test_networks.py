@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import opbox as mx
+from onnx import helper, numpy_helper
 
 from .models import drawn, exported, forward, imported, same
 
@@ -132,3 +133,25 @@ def test_a_module_and_its_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyP
     batch = mx.io.DataBatch([mx.nd.array(feeds["data"])], None)
     again.forward(batch, is_train=False)
     same([again.get_outputs()[0].asnumpy()], expected)
+
+
+def test_a_shape_that_is_computed_in_the_model_is_worked_out(tmp_path: Path) -> None:
+    """As MXNet's exporter writes FullyConnected: onnx infers no shape behind such a Reshape."""
+    nodes = [
+        helper.make_node("Shape", ["data"], ["whole"]),
+        helper.make_node("Shape", ["whole"], ["rank"]),
+        helper.make_node("Sub", ["rank", "one"], ["last"]),
+        helper.make_node("Slice", ["whole", "zero", "last"], ["head"]),
+        helper.make_node("Concat", ["head", "minus"], ["target"], axis=0),
+        helper.make_node("Reshape", ["data", "target"], ["same"]),
+        helper.make_node("Softmax", ["same"], ["out"], axis=-1),
+    ]
+    constants = [
+        numpy_helper.from_array(np.array([v], np.int64), name) for name, v in (("one", 1), ("zero", 0), ("minus", -1))
+    ]
+    values = [helper.make_tensor_value_info(name, 1, [2, 3]) for name in ("data", "out")]
+    graph = helper.make_graph(nodes, "graph", values[:1], values[1:], constants)
+    path = tmp_path / "net.onnx"
+    path.write_bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)]).SerializeToString())
+    feeds = {"data": np.random.RandomState(3).uniform(-1, 1, (2, 3)).astype("float32")}
+    same(imported(path, feeds), exported(path, feeds))
