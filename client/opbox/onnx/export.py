@@ -145,7 +145,7 @@ def _converted(network: Network, verbose: bool) -> ModelProto:
         if name in [output.name for output in outputs] or node.op is None or _is_constant(graph, name):
             (info.name,) = graph.node("Identity", [name], 1, name, {})
         outputs.append(info)
-    used = {name for made in graph.nodes for name in made.input}
+    used = {name for node in graph.nodes for name in node.input}
     constants = [tensor for tensor in graph.initializers if tensor.name in used]
     whole = helper.make_graph(graph.nodes, "opbox", inputs, outputs, constants)
     return helper.make_model(whole, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=8, producer_name="opbox")

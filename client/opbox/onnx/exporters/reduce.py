@@ -25,14 +25,14 @@ def _axes(call: ExportCall) -> list[int]:
 
 
 def _reduced(call: ExportCall, op_type: str, data: str) -> str:
-    axes, kept = _axes(call), int(bool(call.attr("keepdims")))
+    axes, keepdims = _axes(call), int(bool(call.attr("keepdims")))
     if not axes:
         return call.emit("Identity", data)
     if op_type == "ReduceSum":
-        out = call.emit(op_type, data, call.ints(axes), keepdims=kept)
+        out = call.emit(op_type, data, call.ints(axes), keepdims=keepdims)
     else:
-        out = call.emit(op_type, data, axes=axes, keepdims=kept)
-    whole = len(axes) == call.rank and not kept
+        out = call.emit(op_type, data, axes=axes, keepdims=keepdims)
+    whole = len(axes) == call.rank and not keepdims
     return call.emit("Reshape", out, call.ints([1])) if whole else out  # MXNet has no arrays without dimensions
 
 
@@ -67,17 +67,17 @@ def _(call: ExportCall) -> str:
 
 @exports("argmax", "argmin", "argmax_channel")
 def _(call: ExportCall) -> str:
-    data, axis, kept = call.inputs[0], call.attr("axis"), int(bool(call.attr("keepdims")))
+    data, axis, keepdims = call.inputs[0], call.attr("axis"), int(bool(call.attr("keepdims")))
     if _name(call) == "argmax_channel":
-        axis, kept = 1, 0
+        axis, keepdims = 1, 0
     op_type = "ArgMin" if _name(call) == "argmin" else "ArgMax"
     if axis is None:
         flat = call.emit("Reshape", data, call.ints([-1]))
         place = call.emit(op_type, flat, axis=0, keepdims=1)
         place = call.reshape(place, (1,), call.out_shapes[0])
     else:
-        place = call.emit(op_type, data, axis=int(axis) % call.rank, keepdims=kept)
-        if call.rank == 1 and not kept:
+        place = call.emit(op_type, data, axis=int(axis) % call.rank, keepdims=keepdims)
+        if call.rank == 1 and not keepdims:
             place = call.emit("Reshape", place, call.ints([1]))
     return call.cast(place, call.out_dtypes[0])
 

@@ -131,8 +131,8 @@ def _(call: ExportCall) -> str:
 @exports("broadcast_to", "broadcast_axis", "broadcast_like")
 def _(call: ExportCall) -> str:
     before, after = call.shapes[0], call.out_shapes[0]
-    kept = len(before) == len(after)
-    sizes = tuple(1 if kept and size is None and before[i] is None else size for i, size in enumerate(after))
+    same_rank = len(before) == len(after)
+    sizes = tuple(1 if same_rank and size is None and before[i] is None else size for i, size in enumerate(after))
     if _name(call) == "broadcast_like" and None in sizes and call.attr("lhs_axes") is None:
         return call.emit("Expand", call.inputs[0], call.emit("Shape", call.inputs[1]))
     return call.emit("Expand", call.inputs[0], call.ints(call.static(sizes)))

@@ -13,8 +13,8 @@ def _reduced(call: ImportCall, op: str, data: Symbol) -> Symbol:
     axes = call.ints(1, "axes")
     if not axes and call.attr("noop_with_empty_axes", 0):
         return call.make("_copy", data)
-    kept = bool(call.attr("keepdims", 1))
-    return call.make(op, data, axis=tuple(axes) if axes else None, keepdims=kept)
+    keepdims = bool(call.attr("keepdims", 1))
+    return call.make(op, data, axis=tuple(axes) if axes else None, keepdims=keepdims)
 
 
 @imports(*REDUCTIONS)
