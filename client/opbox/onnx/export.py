@@ -16,7 +16,7 @@ from ..symbol.node import Entry, Node
 from . import exporters
 from .builder import OnnxGraph
 from .exporting import EXPORTERS, ExportCall, refuse
-from .network import Network
+from .network import ExportNetwork
 from .package import NEWEST, OPSET, require, tensor_type
 from .sources import loaded_params, loaded_symbol
 from .writing import write
@@ -87,7 +87,7 @@ def export_model(
     require()
     symbol, arrays = loaded_symbol(sym), loaded_params(params)
     _refuse_unknown(symbol)
-    network = Network(
+    network = ExportNetwork(
         symbol,
         arrays,
         input_shape if input_shape is not None else in_shapes,
@@ -112,7 +112,7 @@ def _refuse_unknown(symbol: Symbol) -> None:
         )
 
 
-def _converted(network: Network, verbose: bool) -> ModelProto:
+def _converted(network: ExportNetwork, verbose: bool) -> ModelProto:
     """The network as an ONNX model."""
     from onnx import helper
 
@@ -155,7 +155,7 @@ def _is_constant(graph: OnnxGraph, name: str) -> bool:
     return any(tensor.name == name for tensor in graph.initializers)
 
 
-def _convert(network: Network, graph: OnnxGraph, values: dict[tuple[int, int], str], node: Node) -> None:
+def _convert(network: ExportNetwork, graph: OnnxGraph, values: dict[tuple[int, int], str], node: Node) -> None:
     assert node.op is not None
     entries: list[Entry] = [entry for entry in node.inputs if (id(entry[0]), entry[1]) in values]
     call = ExportCall(

@@ -1,4 +1,4 @@
-"""Network: a symbol with its parameters, every shape and type in it, and which dimensions may vary."""
+"""ExportNetwork: a symbol with its parameters, every shape and type in it, and which dimensions may vary."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..symbol import Symbol
 from ..symbol.node import Entry, Node
 from .exporting import Dims
 
-__all__ = ["Network", "labels_of"]
+__all__ = ["ExportNetwork", "labels_of"]
 
 WITH_LABELS = (
     "SoftmaxOutput",
@@ -28,7 +28,7 @@ WITH_LABELS = (
 Shapes = dict[tuple[int, int], Dims]
 
 
-class Network:
+class ExportNetwork:
     """What is known of a network before it is converted.
 
     Attributes:
