@@ -18,7 +18,6 @@ class Connection:
     """A client that takes all at once, and goes away after so many messages; it is a transport as well."""
 
     def __init__(self, messages: int = 1 << 30) -> None:
-        self.transport = self
         self.sizes: list[int] = []
         self.aborted = False
         self._messages = messages
@@ -51,6 +50,7 @@ async def answer_to(connection: Connection) -> int:
     task = asyncio.create_task(other())
     context = RequestContext.__new__(RequestContext)
     context.request_id, context.last = "id", False
+    context.transport = cast(Any, connection)
     try:
         await send_answer(context, RawResponse(200, [memoryview(bytearray(SIZE))], 64), cast(Any, connection.send), 60)
     finally:
