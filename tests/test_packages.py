@@ -94,8 +94,18 @@ def test_a_folder_called_opbox_beside_a_script_hides_nothing(tmp_path: Path) -> 
         assert done.stdout == "x True True\n", done.stderr
 
 
-@pytest.mark.parametrize("start", ["import opbox_service.serve", "from opbox_ops import registry; registry.load()"])
-def test_neither_the_api_process_nor_a_worker_begins_with_scipy(start: str) -> None:
+NETWORK = (
+    "import opbox as mx; from opbox import sym; "
+    "net = sym.SoftmaxOutput(sym.FullyConnected(sym.tanh(sym.Variable('data')), num_hidden=3), name='softmax'); "
+    "executor = net.simple_bind(data=(2, 4), softmax_label=(2,)); executor.forward(is_train=True); "
+    "executor.backward(); executor.grad_dict['data'].asnumpy(); (mx.nd.ones((2,)) + 1).asnumpy()"
+)
+
+
+@pytest.mark.parametrize(
+    "start", ["import opbox_service.serve", "from opbox_ops import registry; registry.load()", NETWORK]
+)
+def test_neither_a_process_nor_a_network_of_plain_functions_loads_scipy(start: str) -> None:
     code = f"{start}; import sys; print(*(name for name in sys.modules if name.startswith('scipy')))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []

@@ -22,10 +22,8 @@ class Backend(Protocol):
     device_type: str
     """"cpu" or "gpu": the key of FCompute."""
     xp: Any
-
-    @property
-    def special(self) -> Any:
-        """scipy.special, or what stands for it beside `xp`."""
+    special: Any
+    """scipy.special's functions, or what stands for them beside `xp`."""
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
         """An uninitialised contiguous array; aligned, unless it is small."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,24 @@ ALIGNED_FROM = 4096
 _ANYWHERE = nullcontext()
 _BEGINNING = {"bit_generator": "Philox", "buffer": (0, 0, 0, 0), "buffer_pos": 4, "has_uint32": 0, "uinteger": 0}
 """The state of a generator, but for its place, that has no numbers left in its buffer."""
+
+
+class _SpecialFunctions:
+    """scipy.special, imported when the first of its functions is wanted.
+
+    Few operators want one, and it takes longer to load than NumPy and 25 MB: the API process runs no operator, and
+    every session with code has a process of its own.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        import scipy.special
+
+        function = getattr(scipy.special, name)
+        setattr(self, name, function)
+        return function
+
+
+_SPECIAL = _SpecialFunctions()
 
 
 class NumpyStream:
@@ -74,13 +91,7 @@ class NumpyBackend:
 
     device_type = "cpu"
     xp: Any = np
-
-    @cached_property
-    def special(self) -> Any:
-        # Imported when an operator is to run: the API process runs none, and it takes longer to load than NumPy.
-        import scipy.special
-
-        return scipy.special
+    special: Any = _SPECIAL
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray[Any, Any]:
         dtype = np.dtype(dtype)
