@@ -17,7 +17,9 @@ import pytest
 from ptyprocess import PtyProcess
 
 import opbox as mx
+from opbox import connection
 from opbox.cli import commands, main
+from opbox_protocol.transport import Reply
 from tests.contract.live import TOKENS, Live
 
 
@@ -188,6 +190,51 @@ def test_ending_what_is_no_session_of_yours(capsys: pytest.CaptureFixture[str]) 
     assert main(["sessions", "end", "foo"]) == 1
     expected = "opbox: session 'foo': expected an open one of yours, got an id that is none: see opbox sessions\n"
     assert capsys.readouterr().err == expected
+
+
+def test_a_session_is_ended_by_the_beginning_of_its_id(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPBOX_URL", live.url)
+    monkeypatch.setenv("OPBOX_TOKEN", TOKENS["bob"])
+    mx.disconnect()
+    try:
+        first, second = live.session("bob"), live.session("bob")
+        assert printed("sessions", "end", first.id[:8], first.id) == {"ended": [first.id]}
+        assert first.run({"do": "seed", "seed": 1}).status == 410
+        assert second.run({"do": "seed", "seed": 1}).status == 200
+        assert printed("sessions", "end", second.id[:8]) == {"ended": [second.id]}
+    finally:
+        mx.disconnect()
+
+
+@pytest.mark.parametrize(
+    ("prefix", "error"),
+    [
+        ("ab", "session 'ab': expected what begins one id, got what begins abc1, abc2: write more letters of it"),
+        ("x", "session 'x': expected an open one of yours, got an id that is none: see opbox sessions"),
+        ("", "session '': expected an open one of yours, got an id that is none: see opbox sessions"),
+        ("abc11", "session 'abc11': expected an open one of yours, got an id that is none: see opbox sessions"),
+        (
+            "d",
+            "session 'd': expected what begins one id, got what begins d1, d2, d3, d4, …: write more letters of it",
+        ),
+    ],
+)
+def test_the_beginning_of_no_or_of_several_sessions_ends_none(
+    prefix: str, error: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ended: list[str] = []
+
+    class Listing:
+        def call(self, method: str, path: str) -> Reply:
+            if method == "DELETE":
+                ended.append(path)
+            ids = ["abc1", "abc2", "d1", "d2", "d3", "d4", "d5", "e1"]
+            return Reply({"sessions": [{"id": name} for name in ids]}, {})
+
+    monkeypatch.setattr(connection, "transport", Listing)
+    assert main(["sessions", "end", "e1", prefix]) == 1
+    assert capsys.readouterr().err == f"opbox: {error}\n"
+    assert not ended
 
 
 def test_an_administrator_ends_sessions_with_the_option_before_or_behind(

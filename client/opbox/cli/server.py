@@ -11,7 +11,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from opbox_protocol import routes
-from opbox_protocol.errors import NotFoundError
+from opbox_protocol.errors import BadRequestError, NotFoundError
 
 from .. import _schema, connection
 from .._schema.functions import docstring
@@ -135,21 +135,41 @@ def sessions(ctx: click.Context, everybody: bool, as_json: bool) -> None:
 @json_option
 @click.pass_context
 def end(ctx: click.Context, ids: tuple[str, ...], everybody: bool, as_json: bool) -> None:
-    """End sessions: everything that they hold is freed."""
+    """End sessions: everything that they hold is freed.
+
+    An ID may be cut short as long as it begins one session alone: the page shows the first eight letters.
+    """
     everybody = everybody or ctx.obj
     route = routes.ADMIN_SESSION if everybody else routes.SESSION
-    for number in ids:
+    open_ids = [session["id"] for session in _sessions(everybody)]
+    whole_ids = list(dict.fromkeys(_whole_id(prefix, open_ids, everybody) for prefix in ids))
+    for session_id in whole_ids:
         try:
-            connection.transport().call("DELETE", route.format(id=number))
-        except NotFoundError:
-            whose, listing = ("any owner", "opbox sessions --all") if everybody else ("yours", "opbox sessions")
-            raise NotFoundError(
-                f"session {number!r}: expected an open one of {whose}, got an id that is none: see {listing}"
-            ) from None
+            connection.transport().call("DELETE", route.format(id=session_id))
+        except NotFoundError:  # it ended since it was listed
+            raise _no_such_session(session_id, everybody) from None
         if not as_json:
-            print(f"ended {number}")
+            print(f"ended {session_id}")
     if as_json:
-        print_json({"ended": list(ids)})
+        print_json({"ended": whole_ids})
+
+
+def _whole_id(prefix: str, open_ids: list[str], everybody: bool) -> str:
+    """The id of the one open session that the prefix means."""
+    candidates = [prefix] if prefix in open_ids else [name for name in open_ids if prefix and name.startswith(prefix)]
+    if not candidates:
+        raise _no_such_session(prefix, everybody)
+    if len(candidates) > 1:
+        names = ", ".join(candidates[:4]) + (", …" if len(candidates) > 4 else "")
+        raise BadRequestError(
+            f"session {prefix!r}: expected what begins one id, got what begins {names}: write more letters of it"
+        )
+    return candidates[0]
+
+
+def _no_such_session(name: str, everybody: bool) -> NotFoundError:
+    whose, listing = ("any owner", "opbox sessions --all") if everybody else ("yours", "opbox sessions")
+    return NotFoundError(f"session {name!r}: expected an open one of {whose}, got an id that is none: see {listing}")
 
 
 DAY_COLUMNS = (
