@@ -76,7 +76,15 @@ def numpy_dtype(value: Any) -> np.dtype[Any]:
     Raises:
         TypeError: it is none.
     """
-    plain: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16 if isinstance(value, str) and value == "bfloat16" else value)
+    try:
+        plain: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16 if isinstance(value, str) and value == "bfloat16" else value)
+    except TypeError:
+        from .near_names import near_names  # for whoever has misspelt something
+
+        names = [kind.name for kind in TYPES]
+        near = near_names(value, names, most=1) if isinstance(value, str) else []
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise TypeError(f"element type: expected one of {', '.join(names)}, got {value!r}{hint}") from None
     return plain
 
 

@@ -196,3 +196,14 @@ def test_a_large_array_is_shown_by_its_corners(
 def test_a_type_that_no_array_has_is_refused_by_the_call_that_asks_for_it(make: Any, op: str) -> None:
     with pytest.raises(mx.MXNetError, match=f"^{op}: parameter 'dtype': expected one of 'float32', .*, got 'int16'$"):
         make()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "got"),
+    [("flaot32", "'flaot32'; did you mean 'float32'?"), ("foo", "'foo'"), (13, "13"), ("", "''")],
+)
+def test_what_is_no_element_type_is_named_with_those_that_are(dtype: Any, got: str) -> None:
+    sentence = f"element type: expected one of float32, float64, float16, .*, got {re.escape(got)}$"
+    for make in (mx.nd.ones((2, 3)).astype, lambda kind: mx.nd.zeros((2,), dtype=kind)):
+        with pytest.raises(TypeError, match=sentence):
+            make(dtype)
