@@ -68,3 +68,14 @@ def test_a_session_with_code_computes_as_the_others_do(monkeypatch: pytest.Monke
     assert code_worker._named_files() == [Path("cubins").absolute()]
     monkeypatch.setenv("OPBOX_CUDNN", "/opt/libcudnn.so.9")
     assert code_worker._named_files()[1:] == [Path("/opt/libcudnn.so.9")]
+
+
+def test_a_session_with_code_gets_paths_that_hold_in_any_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("OPBOX_CUBINS", "build/cubins")
+    for name, passed in (("lib/libcudnn.so", str(Path("lib/libcudnn.so").absolute())), ("libcudnn.so.9",) * 2):
+        monkeypatch.setenv("OPBOX_CUDNN", name)
+        environment = code_worker._environment(Settings(), str(tmp_path))
+        assert environment["OPBOX_CUBINS"] == str(Path("build/cubins").absolute())
+        assert environment["OPBOX_CUDNN"] == passed

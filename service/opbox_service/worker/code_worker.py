@@ -348,6 +348,8 @@ def _environment(settings: Settings, folder: str) -> dict[str, str]:
     homes = dict.fromkeys(("HOME", "TMPDIR", "XDG_CACHE_HOME", "CUPY_CACHE_DIR"), folder)
     if has_gpu(settings):
         variables[SHARED_KERNELS] = os.pathsep.join(map(str, kernel_folders()))
+    # The process works in its own folder, where a relative path would lead elsewhere.
+    variables |= {name: str(Path(path).absolute()) for name, path in _named_paths().items()}
     return {**variables, **homes, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONNOUSERSITE": "1"}
 
 
@@ -355,13 +357,19 @@ def kernel_folders() -> list[Path]:
     """Where kernels are that this server's workers, or whoever made its image, have compiled."""
     own = os.environ.get("CUPY_CACHE_DIR") or "~/.cupy/kernel_cache"
     further = os.environ.get(SHARED_KERNELS, "").split(os.pathsep)
-    return [Path(name).expanduser() for name in (own, *further) if name]
+    return [Path(name).expanduser().absolute() for name in (own, *further) if name]
 
 
 def _named_files() -> list[Path]:
     """Kernels that were compiled beforehand and the library of cuDNN, where the environment names them."""
-    names = [os.environ.get("OPBOX_CUBINS"), os.environ.get("OPBOX_CUDNN")]
-    return [Path(name).absolute() for name in names if name and name != "0"]
+    return [Path(path).absolute() for path in _named_paths().values()]
+
+
+def _named_paths() -> dict[str, str]:
+    """The variables that name such a file or folder by a path; a library's bare name is looked up by the loader."""
+    folder, library = os.environ.get("OPBOX_CUBINS"), os.environ.get("OPBOX_CUDNN")
+    paths = {"OPBOX_CUBINS": folder} if folder else {}
+    return paths | ({"OPBOX_CUDNN": library} if library and os.sep in library else {})
 
 
 def own_packages() -> list[Path]:
