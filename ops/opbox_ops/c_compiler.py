@@ -29,7 +29,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-__all__ = ["cache_folder", "compiled_function", "mode", "request", "switch_off"]
+__all__ = ["cache_folder", "compiled_function", "is_stored", "mode", "request", "switch_off"]
 
 _EXACT = ("-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fno-strict-aliasing")
 OPTIONS = ("-O3", "-march=native", "-std=gnu11", "-fPIC", "-shared", "-w", *_EXACT)
@@ -92,8 +92,7 @@ def _function(text: str, name: str) -> Any:
     folder, compiler = cache_folder(), _compiler()
     if folder is None or compiler is None:
         return None
-    content = "\0".join((text, *compiler, *OPTIONS, _processor()))
-    path = folder / f"{hashlib.sha256(content.encode()).hexdigest()}.so"
+    path = _path(folder, compiler, text)
     if not _trusted(path):
         _compile(compiler[0], text, path)
         if not _trusted(path):
@@ -104,6 +103,17 @@ def _function(text: str, name: str) -> Any:
         # Cut short, by a full disk or a machine that stopped: the next process makes it anew.
         path.unlink(missing_ok=True)
         return None
+
+
+def is_stored(text: str) -> bool:
+    """Whether the folder has what this text was compiled to."""
+    folder, compiler = cache_folder(), _compiler()
+    return folder is not None and compiler is not None and _trusted(_path(folder, compiler, text))
+
+
+def _path(folder: Path, compiler: tuple[str, str], text: str) -> Path:
+    content = "\0".join((text, *compiler, *OPTIONS, _processor()))
+    return folder / f"{hashlib.sha256(content.encode()).hexdigest()}.so"
 
 
 def cache_folder() -> Path | None:

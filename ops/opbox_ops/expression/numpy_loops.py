@@ -16,7 +16,7 @@ import numpy as np
 
 from .functions import FUNCTIONS, resolve
 
-__all__ = ["Loop", "loop_of"]
+__all__ = ["Loop", "loop_of", "summing_loop"]
 
 
 class Loop(ctypes.Structure):
@@ -80,3 +80,27 @@ def _agrees(loop: Loop, ufunc: np.ufunc, work: np.dtype[Any]) -> bool:
     steps = (c_ssize_t * ufunc.nargs)(*[work.itemsize] * ufunc.nargs)
     _CALL(loop.function)(places, size, steps, loop.data)
     return bool(expected.tobytes() == got.tobytes())
+
+
+@cache
+def summing_loop(work: np.dtype[Any]) -> Loop | None:
+    """NumPy's addition, which sums a row of `work` in pairs where its result stays in place, starting from -0.
+
+    None where rows of any length are summed otherwise by `numpy.sum`.
+    """
+    loop = loop_of("add", work)
+    if loop is None:
+        return None
+    numbers = np.sin(np.arange(3000.0)).astype(work)
+    size, steps = (c_ssize_t * 1)(), (c_ssize_t * 3)(0, work.itemsize, 0)
+    total = np.empty(1, work)
+    for count in (*range(1, 70), 127, 128, 129, 136, 257, 1000, 3000):
+        rows = numbers[: 3000 // count * count].reshape(-1, count)
+        expected = np.sum(rows, axis=1)
+        for row, value in zip(rows[:2], expected[:2], strict=True):
+            total[0], size[0] = -0.0, count
+            places = (c_void_p * 3)(total.ctypes.data, row.ctypes.data, total.ctypes.data)
+            _CALL(loop.function)(places, size, steps, loop.data)
+            if total[0] != value:
+                return None
+    return loop

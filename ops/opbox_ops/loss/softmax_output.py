@@ -29,6 +29,7 @@ from ..nn.softmax import softmax_into, softmax_temps
 from ..node import Entry, Node
 from ..params import Bool, Field, Float, Params
 from ..registry import register, register_backward
+from ..row_kernels import row_kernels
 
 
 class SoftmaxOutputParams(Params):
@@ -41,6 +42,9 @@ class SoftmaxOutputParams(Params):
     out_grad: Bool = Field(False, description="Multiply the gradient by the gradient of out.")
     smooth_alpha: Float = Field(0.0, description="Label smoothing.")
 
+
+_FARTHEST = 1 << 62
+"""The largest label that is ignored by a kernel, which compares whole numbers of 64 bits."""
 
 op = register("SoftmaxOutput", SoftmaxOutputParams, inputs=("data", "label"), aliases=("Softmax",)).inplace((0, 0))
 op.infer_type(all_same_float)
@@ -134,11 +138,32 @@ def _(p: SoftmaxOutputParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) 
     if label.shape == out.shape:
         xp.subtract(out, label, out=gdata)
         xp.multiply(gdata, p.grad_scale, out=gdata)
+    elif _by_rows(p, xp, label, out, gout[0] if p.out_grad else None, gdata):
+        return
     else:
         xp.copyto(gdata, out)
         _of_classes(p, ctx, label, gdata.reshape(row_shape(p, out.shape)))
     if p.out_grad:
         xp.multiply(gdata, gout[0], out=gdata)
+
+
+def _by_rows(p: SoftmaxOutputParams, xp: Any, label: Array, out: Array, gout: Array | None, gdata: Array) -> bool:
+    """Whether a kernel has written the gradient for labels that are class numbers."""
+    rows, classes, positions = row_shape(p, out.shape)
+    if positions != 1 or abs(p.ignore_label) > _FARTHEST:
+        return False
+    kernels = row_kernels(xp, label, out, gdata, *([] if gout is None else [gout]))
+    if kernels is None:
+        return False
+    smooth = (0.0, 1.0)
+    if p.smooth_alpha and not p.multi_output:
+        spread = p.smooth_alpha / max(1, classes - 1)
+        smooth = (spread, 1 - p.smooth_alpha - spread)
+    never, valid = int(p.ignore_label), p.normalization == "valid"
+    kernels.softmax_output(
+        label, out, gout, gdata, (rows, classes), divided_scale(p, label.shape, 1), smooth, p.use_ignore, valid, never
+    )
+    return True
 
 
 def divided_scale(p: SoftmaxOutputParams, labels: tuple[int, ...], positions: int) -> float:

@@ -26,6 +26,7 @@ from ..infer import FLOATS, ShapeList, TypeList, all_same_float, canonical_axis,
 from ..node import Entry, Node
 from ..params import Field, Int, OptBool, OptFloat, Params
 from ..registry import Op, Slot, register, register_backward, when
+from ..row_kernels import row_kernels
 
 __all__ = ["softmax_into", "softmax_temps"]
 
@@ -79,6 +80,11 @@ def softmax_into(
     wide = rows.dtype
     if xp is not np and data.dtype == out.dtype and data.shape == out.shape and data.data.ptr == out.data.ptr:
         data = out  # CuPy copies an input first that is the output's memory, unless it is the same object
+    if left_out is None and math.prod(data.shape[axis % data.ndim + 1 :]) == 1:
+        kernels = row_kernels(xp, data, out, rows)
+        if kernels is not None:
+            kernels.softmax(data, out, rows, rooms[0] if log else None, rows.size, data.shape[axis], factor)
+            return
     result = rooms.pop() if out.dtype != wide else out
     source = data
     if factor != 1 or left_out is not None or data.dtype != wide:
@@ -169,6 +175,11 @@ def _through_temps(call: CallSpec, shape: tuple[int, ...], axis: int) -> list[Te
 def _through(ctx: OpContext, g: Array, y: Array, out: Array, axis: int, factor: float = 1.0, log: bool = False) -> None:
     """Write the gradient of softmax, or of its logarithm, from gout and out; `out` may be g."""
     xp, (rows, room) = ctx.xp, ctx.temp
+    if math.prod(y.shape[axis % y.ndim + 1 :]) == 1:
+        kernels = row_kernels(xp, g, y, out, room)
+        if kernels is not None:
+            kernels.softmax_gradient(g, y, out, room, rows.size, y.shape[axis], factor, log)
+            return
     result = out if out.dtype == room.dtype else room
     if log:
         xp.sum(g, axis=axis, keepdims=True, dtype=rows.dtype, out=rows)
