@@ -116,7 +116,7 @@ clients: $(VENV)/.clients  ## make clients of the OpenAPI document, for Python a
 	$(BIN)/python -m pytest -rs -m clients tests/clients $(ARGS)
 
 soak: $(READY)  ## 20,000 training steps and 200,000 forwards at a server: memory and descriptors stay as they were
-	OPBOX_SOAK=$(or $(STEPS),20000) $(BIN)/python -m pytest -n 0 tests/faults -k long_use $(ARGS)
+	OPBOX_SOAK=$(or $(STEPS),20000) $(BIN)/python -m pytest -n 0 -s tests/faults -k long_use $(ARGS)
 
 $(VENV)/.schemas: $(READY) .ci/schemas.txt
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -r .ci/schemas.txt

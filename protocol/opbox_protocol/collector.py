@@ -14,7 +14,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["begin_tending", "collection_paused", "tend"]
+__all__ = ["begin_tending", "collect", "collection_paused", "tend"]
 
 MANY = 50_000
 """Objects that a block has made, beyond which they are set aside at its end."""
@@ -78,6 +78,12 @@ def begin_tending() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(*gc.get_threshold()[:2], 1 << 30)
+
+
+def collect() -> None:
+    """Collect now, unless a graph is being made: all its objects would be looked at, and none of them could go."""
+    if not _blocks:
+        gc.collect()
 
 
 def tend() -> None:

@@ -1,4 +1,5 @@
-"""Sets the allocator of an engine's process: large blocks stay mapped, and there may be a limit to all of them."""
+"""The allocator of an engine's process: large blocks stay mapped, what is freed goes back to the system after a while,
+and there may be a limit to all of them."""
 
 from __future__ import annotations
 
@@ -6,21 +7,30 @@ import contextlib
 import ctypes
 import resource
 import sys
+import time
 from pathlib import Path
 
-__all__ = ["cap_memory", "tune_allocator"]
+from opbox_protocol.collector import collect
+
+__all__ = ["FreedMemory", "cap_memory", "return_memory", "tune_allocator"]
 
 BEYOND = 2 << 30
 """Bytes beyond what is counted: threads' stacks, caches, what operators take in passing and freed blocks between."""
 
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+RETURN_S = 1.0
+"""How often freed memory is looked for, which keeps the interpreter's lock: others wait for it."""
+RETURN_BYTES = 64 << 20
+"""Freed bytes beyond which they are looked for at once."""
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 
 
 def tune_allocator() -> None:
     """Keep freed blocks for reuse instead of unmapping them: glibc's habit costs page faults on every large call.
 
     Both thresholds together; either alone makes large requests slower. 32 MiB is the most that glibc takes for the
-    first. What idles is given back by `session.sessions.return_memory`.
+    first. What idles is given back by `return_memory`, which does not reach the end of a thread's own heap: all threads
+    share one. They allocate with the interpreter's lock, mostly, and so do not wait for each other's.
     """
     if sys.platform != "linux":
         return
@@ -28,6 +38,43 @@ def tune_allocator() -> None:
     if mallopt is not None:
         mallopt(_M_MMAP_THRESHOLD, 32 << 20)
         mallopt(_M_TRIM_THRESHOLD, 256 << 20)
+        mallopt(_M_ARENA_MAX, 1)
+
+
+def return_memory() -> None:
+    """Give freed memory back to the system; glibc keeps it for reuse otherwise."""
+    collect()
+    if sys.platform == "linux":
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+        if trim is not None:
+            trim(0)
+
+
+class FreedMemory:
+    """Memory that has been freed, until it is returned to the system. Safe to use from many threads."""
+
+    def __init__(self) -> None:
+        self._returned = float("-inf")
+        self._nbytes: int | None = None
+
+    def add(self, nbytes: int) -> None:
+        """So many bytes have been freed, or are about to be."""
+        self._nbytes = (self._nbytes or 0) + nbytes
+
+    def return_in_time(self) -> None:
+        """Return it, if there is any: at once where it is much, or none has been returned in the last second."""
+        if self._nbytes is None:
+            return
+        if self._nbytes >= RETURN_BYTES or time.monotonic() - self._returned >= RETURN_S:
+            self.return_all()
+
+    def return_all(self) -> None:
+        """Return it, if there is any."""
+        if self._nbytes is None:
+            return
+        self._nbytes = None
+        return_memory()
+        self._returned = time.monotonic()
 
 
 def cap_memory(nbytes: int) -> None:

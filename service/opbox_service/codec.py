@@ -25,6 +25,8 @@ from .validation import validate
 __all__ = ["error_response", "lay_out", "limits_of", "read", "serve"]
 
 Send: TypeAlias = "Callable[[RawResponse], None]"
+LARGE_JSON = 8 << 20
+"""Bytes that JSON takes at most, parsed, from which on they are returned to the system."""
 
 
 def limits_of(settings: Settings) -> wire.Limits:
@@ -70,6 +72,8 @@ def serve(engine: Engine, request: RawRequest, limits: wire.Limits, send: Send, 
         response = lay_out(answer, request, settings)
         if json_bytes:
             memory.give(json_bytes)
+            if json_bytes >= LARGE_JSON:
+                engine.sessions.return_later(json_bytes)
             json_bytes = 0
         if response.status in (202, 429) and task is not None and task.turn is not None:
             response.queue = task.turn.outlook()

@@ -138,8 +138,8 @@ def first_error(error: ValidationError, values: Any, validate: Callable[[Any], A
         try:
             validate(_beginning(values, size))
         except ValidationError as fewer:
-            error = fewer
-            break
+            # No other variable has it: the error knows this frame, and with it all that the callers have at hand.
+            return fewer.errors(include_url=False)[0]
         size *= 8
     return error.errors(include_url=False)[0]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from opbox_service.session import sessions
+from opbox_service import allocator
 from tests.fuzz.campaign import GROWTH, inputs, run
 from tests.fuzz.targets import TARGETS, Fault, check
 from tests.fuzzing import FUZZ
@@ -16,7 +16,7 @@ SLICE = {"frames": 400, "json": 400, "graphs": 60, "commands": 40, "operators": 
 @pytest.fixture(autouse=True)
 def no_collections(monkeypatch: pytest.MonkeyPatch) -> None:
     """The end of a session collects garbage: in a process with all tests that takes longer than the input."""
-    monkeypatch.setattr(sessions, "return_memory", lambda: None)
+    monkeypatch.setattr(allocator, "return_memory", lambda: None)
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -12,9 +12,12 @@ import pytest
 
 from opbox_ops.backend.host_memory import machine_memory
 from opbox_protocol.errors import GoneError, QuotaError
+from opbox_service.engine import Engine
+from opbox_service.executor.plan import OBJECT_BYTES
 from opbox_service.quota import GRAIN, Allocation, Budget, Ledger
+from opbox_service.settings import Settings
 from tests.contract.isolation import run, settings
-from tests.contract.live import Live
+from tests.contract.live import Live, symbol, var
 from tests.load.attacks import begin, readers, sessions, temporaries, waiting
 
 MIB = 1 << 20
@@ -187,6 +190,25 @@ def test_nothing_stays_of_what_was_refused(server: Live) -> None:
         assert fresh.delete().status == 200
     assert server.workers() == workers
     assert server.metric("opbox_worker_restarts_total") == 0
+
+
+def test_a_plan_counts_with_its_objects() -> None:
+    """A graph of many nodes on a small array: nearly all that its executor takes is objects of Python."""
+    rows = [var("x"), *(("sort", f"n{i}", {}, [i]) for i in range(500))]
+    zeros = {"do": "zeros", "ids": [1], "shape": [2], "dtype": "float32"}
+    bind = {"do": "bind", "graph": symbol(*rows), "args": {"x": 1}}
+    engine = Engine(Settings(max_session_bytes=3 * MIB))
+    try:
+        path = "/v1/sessions/" + engine.call("POST", "/v1/sessions")[0]["id"]
+        engine.call("POST", f"{path}/commands", {"commands": [zeros, {**bind, "id": 2}]})
+        nbytes = engine.call("GET", path)[0]["bytes"]
+        assert 500 * OBJECT_BYTES < nbytes < 3 * MIB
+        with pytest.raises(QuotaError, match="session memory: expected at most"):
+            engine.call("POST", f"{path}/commands", {"commands": [{**bind, "id": id} for id in (3, 4)]})
+        engine.call("POST", f"{path}/commands", {"commands": [{"do": "free", "ids": [2, 3]}]})
+        assert engine.call("GET", path)[0]["bytes"] == 8
+    finally:
+        engine.close()
 
 
 def test_budgets_draw_from_each_other_and_give_all_back() -> None:

@@ -76,6 +76,26 @@ def test_large_graphs_are_fewer() -> None:
     assert cache.resolve(f"sha256:{large[-1]}")[0] == large[-1]
 
 
+def test_large_graphs_go_when_nobody_uses_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    registry.load()
+    now = [0.0]
+    monkeypatch.setattr(graph_cache, "KEPT_NODES", 15)
+    monkeypatch.setattr(graph_cache.time, "monotonic", lambda: now[0])
+    cache = GraphCache(100, max_nodes=10)
+    old, used, small = (cache.put(chain(name, count), "ann")[0] for name, count in (("a", 10), ("b", 10), ("c", 5)))
+    now[0] = graph_cache.KEEP_S - 1
+    assert cache.sweep() == 0, "nobody has had time to use them again"
+    cache.resolve(f"sha256:{used}")
+    now[0] += 2
+    assert cache.sweep() == 10 * graph_cache.NODE_BYTES
+    with pytest.raises(NotFoundError, match="send it with PUT"):
+        cache.resolve(f"sha256:{old}")
+    assert [cache.resolve(f"sha256:{name}")[0] for name in (used, small)] == [used, small]
+    now[0] += 2 * graph_cache.KEEP_S
+    assert cache.sweep() == 0, "so few stay for as long as there is a server"
+    assert len(cache) == 2
+
+
 @pytest.mark.parametrize(
     ("wrong", "error"),
     [

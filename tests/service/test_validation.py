@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Annotated, Any
 
 import pytest
@@ -22,6 +24,30 @@ class Long(Strict):
 
     rows: Annotated[list[Row], InPieces()] = []
     names: Annotated[dict[str, Annotated[str, Expected("a {name}")]], InPieces()] = {}
+
+
+class Whole(Strict):
+    """A model whose list is validated in one piece."""
+
+    rows: list[Row] = []
+
+
+class Wrong(dict[str, Any]):
+    """Values that a weak reference can watch."""
+
+
+def test_an_error_does_not_keep_what_was_sent() -> None:
+    """Until the collector comes round, which may be long: one that refers to itself has all its callers' values."""
+    values = Wrong(rows=[{"size": 0} for _ in range(validation.MANY + 1)])
+    seen = weakref.ref(values)
+    gc.disable()
+    try:
+        with pytest.raises(BadRequestError, match=r"rows\.0\.size"):
+            validate(Whole, values)
+        del values
+        assert seen() is None
+    finally:
+        gc.enable()
 
 
 @pytest.fixture(autouse=True)

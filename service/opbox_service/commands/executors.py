@@ -51,7 +51,8 @@ class Bind(Command):
         )
         # An output that is an argument's array, or a second head on the same entry, has its memory counted already.
         by_array = {id(entry.array): entry.allocation for entry in entries.values()}
-        allocations = [Allocation(budget, executor.memory.arena_bytes + executor.memory.packed_bytes)]
+        memory = executor.memory
+        allocations = [Allocation(budget, memory.arena_bytes + memory.packed_bytes + executor.plan.object_bytes)]
         allocations += [allocation.share() for allocation in by_array.values() if allocation is not None]
         for array in executor.outputs:
             if id(array) not in by_array:

@@ -26,6 +26,8 @@ __all__ = ["UNWANTED", "Part", "Plan", "Step", "Value"]
 
 UNWANTED = -1
 """In `Step.writes`: an output that nobody reads."""
+OBJECT_BYTES = 1024
+"""What a value takes as an object of Python, and so does a step with its prepared call; a convolution's takes six."""
 
 
 class Part(NamedTuple):
@@ -198,6 +200,11 @@ class Plan:
             for i, _ in step.compute.packs(step.node.params, step.call)
         ]
         return list(dict.fromkeys([str(array[1]) for array in arrays if array is not None]))
+
+    @property
+    def object_bytes(self) -> int:
+        """What the plan itself takes as objects of Python, about."""
+        return OBJECT_BYTES * (len(self.values) + len(self.steps))
 
     @property
     def allocates(self) -> int:

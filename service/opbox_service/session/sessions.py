@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
-import gc
 import secrets
-import sys
 import threading
 import time
 from collections import Counter, deque
@@ -15,6 +12,7 @@ from cachetools import FIFOCache
 from opbox_protocol.errors import BadRequestError, ForbiddenError, GoneError, NotFoundError, QuotaError
 
 from ..accounting.accounts import too_many_sessions
+from ..allocator import FreedMemory
 from ..carriers import OwnerQuota
 from ..checkpoint_store import CheckpointStore
 from ..device_time import DeviceTimes
@@ -25,14 +23,10 @@ from ..stateless.graph_runner import check_device
 from .code_policy import CodePolicy
 from .session import ServerSession
 
-__all__ = ["Sessions", "ended_by_admin", "no_such", "return_memory"]
+__all__ = ["Sessions", "ended_by_admin", "no_such"]
 
 REMEMBERED = 10_000
 """Ended sessions whose owners still learn what became of them."""
-RETURN_S = 1.0
-"""How often sessions that end have freed memory looked for, which keeps the interpreter's lock: others wait for it."""
-RETURN_BYTES = 64 << 20
-"""What ended sessions have had, beyond which it is looked for at once: others are promised that memory by now."""
 
 
 def no_such(id: str) -> NotFoundError:
@@ -83,8 +77,7 @@ class Sessions:
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._sweeper: threading.Thread | None = None
-        self._returned = float("-inf")
-        self._ended_bytes: int | None = None
+        self._freed = FreedMemory()
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -218,8 +211,7 @@ class Sessions:
         self.save_at_stop()
         for session in list(self._sessions.values()):
             self._end(session, "the server has stopped: make a new session when it is back")
-        if self._ended_bytes is not None:
-            self._return_memory()
+        self._freed.return_all()
         if self._sweeper is not None and self._sweeper is not threading.current_thread():
             self._sweeper.join(5)
 
@@ -229,20 +221,13 @@ class Sessions:
             self._gone[session.id] = (session.owner, reason)
             self._ended.append((session.id, session.owner, reason))
         session.close(reason)
-        self._ended_bytes = (self._ended_bytes or 0) + session.budget.peak
-        self._return_memory_in_time()
+        self._freed.add(session.budget.peak)
+        self._freed.return_in_time()  # others are promised that memory by now
 
-    def _return_memory_in_time(self) -> None:
-        """Return what ended sessions have freed: at once where it is much, or none has ended in the last second."""
-        if self._ended_bytes is None:
-            return
-        if self._ended_bytes >= RETURN_BYTES or time.monotonic() - self._returned >= RETURN_S:
-            self._return_memory()
-
-    def _return_memory(self) -> None:
-        self._ended_bytes = None
-        return_memory()
-        self._returned = time.monotonic()
+    def return_later(self, nbytes: int) -> None:
+        """So many bytes are about to be freed by a call: return them to the system soon, by another thread."""
+        self._freed.add(nbytes)
+        self._start_sweeping()
 
     def _start_sweeping(self) -> None:
         with self._lock:
@@ -253,7 +238,10 @@ class Sessions:
     def _keep_sweeping(self) -> None:
         while not self._stop.wait(0.5):
             self.sweep()
-            self._return_memory_in_time()
+            dropped = self._graphs.sweep()
+            if dropped:
+                self._freed.add(dropped)
+            self._freed.return_in_time()
 
 
 def _check_code(code: bool | None, scopes: frozenset[Scope]) -> None:
@@ -264,12 +252,3 @@ def _check_code(code: bool | None, scopes: frozenset[Scope]) -> None:
             "code: expected a token with the scope 'upload-python' or 'upload-cuda', "
             f"got one with {listed}: use another"
         )
-
-
-def return_memory() -> None:
-    """Give freed memory back to the system; glibc keeps it for reuse otherwise."""
-    gc.collect()
-    if sys.platform == "linux":
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-        if trim is not None:
-            trim(0)

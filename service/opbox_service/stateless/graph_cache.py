@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections import Counter, OrderedDict
 from dataclasses import dataclass
 from threading import Lock
@@ -26,15 +27,22 @@ SPELT_NODES = 10_000
 """Larger documents are not looked up by their spelling: writing one would hold up other threads."""
 LARGEST_GRAPHS = 4
 """So many of the largest graphs may be kept, or more smaller ones that have no more nodes together."""
+KEPT_NODES = 20_000
+"""So many nodes of all graphs together stay however long nobody uses them, which is 25 MB."""
+KEEP_S = 30.0
+"""How long those beyond are kept unused."""
+NODE_BYTES = 1200
+"""What a node takes, about."""
 PLAIN = orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 
 
 @dataclass(slots=True)
 class _CachedGraph:
-    """A graph, and the owner who sent it first."""
+    """A graph, the owner who sent it first, and when it was last used, by the monotonic clock."""
 
     graph: Graph
     owner: str
+    used: float
 
 
 class RecurringGraph(dict[str, Any]):
@@ -91,7 +99,7 @@ class GraphCache:
             if not is_shareable(graph):
                 return key, graph
             with self._lock:
-                self._graphs[key] = _CachedGraph(graph, owner)
+                self._graphs[key] = _CachedGraph(graph, owner, time.monotonic())
                 self._make_room(key)
         if spelling is not None:
             with self._lock:
@@ -139,7 +147,21 @@ class GraphCache:
             if entry is None:
                 return None
             self._graphs.move_to_end(key)
+            entry.used = time.monotonic()
             return entry.graph
+
+    def sweep(self) -> int:
+        """Drop large graphs that nobody has used for a while; the bytes that they took, about."""
+        horizon, dropped = time.monotonic() - KEEP_S, 0
+        with self._lock:
+            nodes = sum(len(entry.graph.nodes) for entry in self._graphs.values())
+            while nodes - dropped > KEPT_NODES:
+                key, oldest = next(iter(self._graphs.items()))
+                if oldest.used > horizon:
+                    break
+                del self._graphs[key]
+                dropped += len(oldest.graph.nodes)
+        return dropped * NODE_BYTES
 
     def _make_room(self, newest: str) -> None:
         """Drop graphs until they are not too many, nor have too many nodes together; not the newest."""

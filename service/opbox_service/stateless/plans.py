@@ -167,7 +167,7 @@ class PlanCache:
             max_bytes=budget.limit,
         )
         memory = executor.memory
-        nbytes = memory.arena_bytes + memory.output_bytes + memory.packed_bytes
+        nbytes = memory.arena_bytes + memory.output_bytes + memory.packed_bytes + executor.plan.object_bytes
         nbytes += sum(int(array.nbytes) for group in (arrays, grads) for array in group.values())
         budget.keep(nbytes)
         budget.settle()
