@@ -269,6 +269,7 @@ class MeteredBackend:
         self.synchronize = backend.synchronize
         self.scope = backend.scope
         self.give_back = backend.give_back
+        self.close = backend.close
         self.capture = backend.capture
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:

@@ -21,17 +21,21 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from .streams import Streams
+
 __all__ = [
     "CudaError",
     "Recorder",
     "allocate",
     "check_guards",
+    "deferred",
     "fail_next",
     "free",
     "next_id",
     "note",
     "reset",
     "recorded",
+    "settle",
 ]
 
 DEVICES = int(os.environ.get("PRETEND_GPU_DEVICES", "2"))
@@ -92,6 +96,8 @@ class _State:
     """The mode and the thread of each capture."""
     non_blocking: set[int] = field(default_factory=set)
     """Streams that do not wait for the default one."""
+    streams: Streams | None = None
+    """What streams have still to do, while they are late."""
     broken: set[int] = field(default_factory=set)
     graphs: dict[int, list[Callable[[], None]]] = field(default_factory=dict)
     sticky: int = 0
@@ -165,6 +171,7 @@ def reset() -> None:
     state.modes.clear()
     state.broken.clear()
     state.damage.clear()
+    state.streams = None
 
 
 # -- memory -----------------------------------------------------------------------------------------------------------
@@ -234,13 +241,33 @@ def device_of(address: int) -> int | None:
 
 
 def queue(stream: int, work: Callable[[], None]) -> None:
-    """Run work at once, or note it where its stream captures."""
+    """Run work at once, note it where its stream captures, or leave it to streams that are late."""
     if stream in state.capturing:
         state.capturing[stream].append(work)
         return
     if stream == 0 and any(s not in state.non_blocking for s in state.capturing):
         refuse("the default stream")
+    if state.streams is not None and stream in state.non_blocking:
+        state.streams.queue(stream, work)
+        return
     work()
+
+
+def settle() -> None:
+    """Let late streams come to their end: before what a pretend library does on the host."""
+    if state.streams is not None:
+        state.streams.finish()
+
+
+@contextmanager
+def deferred() -> Iterator[Streams]:
+    """Inside, streams that wait for no other run what was queued as late as they may: when somebody waits for it."""
+    state.streams = streams = Streams()
+    try:
+        yield streams
+        streams.finish()
+    finally:
+        state.streams = None
 
 
 def concerned() -> list[int]:

@@ -16,7 +16,7 @@ __all__ = ["driver_functions", "runtime_functions"]
 _ATTRIBUTES = {75: 9, 76: 0, 16: 132, 1: 1024, 10: 32, 81: 233472, 97: 232448, 8: 49152, 115: 1, 2: 1024, 39: 2048}
 """By CUDA's numbers: compute capability 9.0, 132 multiprocessors, and an H100's sizes."""
 _TO_DEVICE, _TO_HOST, _ON_DEVICE = 1, 2, 3
-_NON_BLOCKING = 1
+_NON_BLOCKING, _NOT_READY = 1, 600
 
 
 Functions: TypeAlias = dict[str, Callable[..., Any]]
@@ -51,6 +51,7 @@ def _malloc(size: int) -> int:
 
 def _free(address: int) -> None:
     note("free")
+    device.settle()
     device.free(address)
 
 
@@ -68,6 +69,16 @@ def _pinned(size: int) -> int:
     return address
 
 
+def _free_host(address: int) -> None:
+    note("freeHost")
+    device.settle()
+    _host.pop(address, None)
+
+
+def _is_pinned(address: int) -> bool:
+    return any(start <= address < start + len(buffer) for start, buffer in list(_host.items()))
+
+
 _host: dict[int, Any] = {}
 
 
@@ -78,11 +89,20 @@ def _memcpy(to: int, source: int, size: int, kind: int) -> None:
 
 
 def _memcpy_async(to: int, source: int, size: int, kind: int, stream: int) -> None:
-    on_device = device.device_of(to) is not None and device.device_of(source) is not None
+    from_device, to_device = device.device_of(source) is not None, device.device_of(to) is not None
+    on_device = from_device and to_device
     note("copy" if on_device else "transfer", size)
-    if not on_device and stream in state.capturing and not (to in _host or source in _host):
+    pageable = not on_device and not (_is_pinned(to) or _is_pinned(source))
+    if pageable and stream in state.capturing:
         refuse("a copy of pageable memory")
+    if pageable and to_device and state.streams is not None:
+        # What CUDA does: the bytes are taken before the call returns.
+        taken = ctypes.create_string_buffer(ctypes.string_at(source, size), size)
+        queue(stream, lambda: ctypes.memmove(to, taken, size) and None)
+        return
     queue(stream, lambda: ctypes.memmove(to, source, size) and None)
+    if pageable and state.streams is not None:
+        state.streams.finish(stream)
 
 
 def _memset(address: int, value: int, size: int) -> None:
@@ -109,6 +129,12 @@ def _waits(kind: str) -> Callable[..., None]:
         note("synchronize", kind)
         if kind != "streamSynchronize" or args[0] in state.capturing or args[0] == 0:
             refuse(kind)
+        if state.streams is None:
+            return
+        if kind == "eventSynchronize":
+            state.streams.reach(args[0])
+        else:
+            state.streams.finish(*args)
 
     return wait
 
@@ -147,8 +173,25 @@ def _drop_graph(graph: int) -> None:
     state.graphs.pop(graph, None)
 
 
-def _event_query(event: int) -> None:
+def _event_query(event: int) -> int:
     refuse("eventQuery")
+    return 0 if state.streams is None or state.streams.come(event) else _NOT_READY
+
+
+def _event_record(event: int, stream: int) -> None:
+    note("eventRecord", stream)
+    if state.streams is not None:
+        state.streams.record(event, stream)
+
+
+def _stream_wait(stream: int, event: int, flags: int = 0) -> None:
+    note("streamWaitEvent", stream)
+    if state.streams is None:
+        return
+    if stream in state.non_blocking:
+        state.streams.wait(stream, event)
+    else:
+        state.streams.reach(event)
 
 
 _RUNTIME: Functions = {
@@ -178,7 +221,7 @@ _RUNTIME: Functions = {
     "free": _free,
     "freeAsync": lambda address, stream: _free(address),
     "hostAlloc": _host_alloc,
-    "freeHost": lambda address: _host.pop(address, None) and None,
+    "freeHost": _free_host,
     "memGetInfo": lambda: (device.BYTES - state.used[state.current], device.BYTES),
     "memcpy": _memcpy,
     "memcpyAsync": _memcpy_async,
@@ -196,7 +239,7 @@ _RUNTIME: Functions = {
     "streamSynchronize": _waits("streamSynchronize"),
     "streamIsCapturing": lambda stream: int(stream in state.capturing),
     "streamQuery": _nothing,
-    "streamWaitEvent": _nothing,
+    "streamWaitEvent": _stream_wait,
     "streamBeginCapture": _begin,
     "streamEndCapture": lambda stream: device.end_capture(stream),
     "graphInstantiate": _instantiate,
@@ -207,7 +250,7 @@ _RUNTIME: Functions = {
     "eventCreate": _new,
     "eventCreateWithFlags": _new,
     "eventDestroy": _nothing,
-    "eventRecord": lambda event, stream: note("eventRecord"),
+    "eventRecord": _event_record,
     "eventQuery": _event_query,
     "eventSynchronize": _waits("eventSynchronize"),
     "eventElapsedTime": lambda start, end: 0.0,

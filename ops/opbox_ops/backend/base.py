@@ -60,3 +60,12 @@ class Backend(Protocol):
 
     def give_back(self) -> None:
         """Return memory that this process keeps to spare to the device, for other processes."""
+
+    def for_session(self) -> Backend:
+        """This device with a queue of its own, for a session: it waits for nobody else's work.
+
+        Its arrays are used in its scope alone, until `close`.
+        """
+
+    def close(self) -> None:
+        """Wait for what a session's queue has still to do, and return the memory that it kept to spare."""

@@ -12,14 +12,16 @@ import cupyx
 import cupyx.scipy.special
 import numpy as np
 
+from ..cuda import cublas
 from ..cuda.random import NORMAL, UNIFORM, draw, write_place
 from ..cudnn import library as cudnn
 from . import graphs
 from .device_memory import DeviceMemory
 from .kernel_cache import read_shared_kernels
 from .random import RandomSource
+from .staging import Staging
 
-__all__ = ["CupyBackend", "CupyStream"]
+__all__ = ["CupyBackend", "CupyStream", "SessionBackend"]
 
 _MEMORY = DeviceMemory(cupy)
 read_shared_kernels(cupy.cuda.compiler)
@@ -160,3 +162,65 @@ class CupyBackend:
     def give_back(self) -> None:
         with self.scope():
             _MEMORY.give_back()
+
+    def for_session(self) -> SessionBackend:
+        return SessionBackend(self.device)
+
+    def close(self) -> None:
+        """The default queue is everybody's."""
+
+
+class SessionBackend(CupyBackend):
+    """A device with a stream that waits for no other: of a session.
+
+    Arrays that are made in its scope have memory that only this stream uses again.
+    """
+
+    def __init__(self, device: Any) -> None:
+        self.device = device
+        with super().scope():
+            self.stream = cupy.cuda.Stream(non_blocking=True)
+        self._staging = Staging(cupy, self.stream)
+        cublas.add_workspace(self.stream.ptr)
+
+    @contextlib.contextmanager
+    def scope(self) -> Iterator[None]:
+        with super().scope():
+            self.stream.__enter__()
+            try:
+                yield
+            finally:
+                # As above.
+                with contextlib.suppress(cupy.cuda.runtime.CUDARuntimeError):
+                    self.stream.__exit__(None, None, None)
+
+    def put(self, host: np.ndarray[Any, Any]) -> Any:
+        host = np.asarray(host, order="C")
+        with self.scope():
+            target = cupy.empty(host.shape, host.dtype)
+            self._staging.upload(target, host)
+        return target
+
+    def write(self, target: Any, host: np.ndarray[Any, Any]) -> None:
+        if target.flags.c_contiguous and host.dtype == target.dtype:
+            with self.scope():
+                self._staging.upload(target, np.asarray(host, order="C"))
+        else:
+            source = self.put(host)
+            with self.scope():
+                target[...] = source
+
+    def get(self, array: Any) -> np.ndarray[Any, Any]:
+        with self.scope():
+            return self._staging.download(array if array.flags.c_contiguous else cupy.ascontiguousarray(array))
+
+    def synchronize(self) -> None:
+        self.stream.synchronize()
+
+    def close(self) -> None:
+        # A device that was lost has nothing more to wait for.
+        with contextlib.suppress(cupy.cuda.runtime.CUDARuntimeError), self.scope():
+            self.stream.synchronize()
+            self._staging.close()
+            cublas.drop_workspace(self.stream.ptr)
+            _MEMORY.give_back(self.stream)

@@ -12,7 +12,8 @@ __all__ = ["DeviceMemory"]
 class DeviceMemory:
     """CuPy's memory pool, as the allocator of all arrays.
 
-    Blocks that are free stay with the process, for the next array of their size, until `give_back`.
+    Blocks that are free stay with the process, for the next array of their size that the same stream uses, until
+    `give_back`. So an array needs to wait for nobody who had its memory before.
 
     Args:
         cupy: the module.
@@ -34,9 +35,9 @@ class DeviceMemory:
         except self._cuda.memory.OutOfMemoryError:
             raise LimitError(self._shortage(nbytes)) from None
 
-    def give_back(self) -> None:
-        """Return what is free to the device, for other processes."""
-        self._pool.free_all_blocks()
+    def give_back(self, stream: Any = None) -> None:
+        """Return what is free to the device, for other processes; what a stream had, or all of it."""
+        self._pool.free_all_blocks(stream)
 
     @property
     def used_bytes(self) -> int:

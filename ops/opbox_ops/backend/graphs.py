@@ -23,7 +23,9 @@ def capture(cupy: Any, calls: Sequence[Callable[[], Any]]) -> Callable[[], None]
     Nothing is run. The calls have run before: what they make once is made.
     """
     runtime = cupy.cuda.runtime
-    stream = cupy.cuda.Stream(non_blocking=True)
+    stream = cupy.cuda.get_current_stream()
+    if not stream.ptr:  # the default stream cannot be captured
+        stream = cupy.cuda.Stream(non_blocking=True)
     try:
         with stream:
             # Other threads may do what they like meanwhile.

@@ -133,3 +133,10 @@ class NumpyBackend:
 
     def give_back(self) -> None:
         """Nothing is kept on the CPU."""
+
+    def for_session(self) -> NumpyBackend:
+        """There is one CPU, and no queue."""
+        return self
+
+    def close(self) -> None:
+        """Nothing is queued on the CPU."""

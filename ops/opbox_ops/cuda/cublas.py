@@ -1,7 +1,8 @@
 """cuBLAS by ctypes. CuPy's own calls of it are refused while a stream is captured; these are not.
 
-A device has one handle, whatever the thread, and one workspace: all its products follow one another on one stream. The
-workspace is ours because what cuBLAS would take for itself may not be taken during capture.
+A device has one handle, whatever the thread. Products that may run at the same time must not share a workspace: a
+session's stream has its own, and all others, whose work is the default stream's, have one. Workspaces are ours because
+what cuBLAS would take for itself may not be taken during capture.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 
 from opbox_protocol.errors import MXNetError
 
-__all__ = ["batched_product"]
+__all__ = ["add_workspace", "batched_product", "drop_workspace"]
 
 _WORKSPACE_BYTES = {9: 32 << 20, 10: 32 << 20}
 """By the major compute capability, as cuBLAS itself takes them; 4 MiB before."""
@@ -47,8 +48,10 @@ class _Handle:
 
     def __init__(self, xp: Any) -> None:
         self._library, self._lock = _library(), Lock()
+        self._allocate = xp.cuda.alloc
         major = int(xp.cuda.Device().compute_capability[:-1])
-        self._workspace = xp.cuda.alloc(_WORKSPACE_BYTES.get(major, _LEAST_WORKSPACE))
+        self._workspace_bytes = _WORKSPACE_BYTES.get(major, _LEAST_WORKSPACE)
+        self._workspaces: dict[int, Any] = {}
         handle = ctypes.c_void_p()
         _check("cublasCreate", self._library.cublasCreate_v2(ctypes.byref(handle)))
         self._handle = handle
@@ -61,11 +64,25 @@ class _Handle:
                 self._stream = None
                 _check("cublasSetStream", self._library.cublasSetStream_v2(self._handle, stream))
                 # Another stream takes the workspace away.
-                place, size = self._workspace.ptr, self._workspace.mem.size
+                place, size = self._workspace(stream).ptr, self._workspace_bytes
                 _check("cublasSetWorkspace", self._library.cublasSetWorkspace_v2(self._handle, place, size))
                 self._stream = stream
             status = self._library.cublasGemmStridedBatchedEx(self._handle, *arguments)
         _check("cublasGemmStridedBatchedEx", status)
+
+    def _workspace(self, stream: int) -> Any:
+        owner = stream if stream in _apart else 0
+        memory = self._workspaces.get(owner)
+        if memory is None:
+            memory = self._workspaces[owner] = self._allocate(self._workspace_bytes)
+        return memory
+
+    def drop(self, stream: int) -> None:
+        """Let go of a stream's workspace; the next one with its number is another stream."""
+        with self._lock:
+            self._workspaces.pop(stream, None)
+            if self._stream == stream:
+                self._stream = None
 
 
 def _check(call: str, status: int) -> None:
@@ -74,7 +91,20 @@ def _check(call: str, status: int) -> None:
 
 
 _handles: dict[int, _Handle] = {}
+_apart: set[int] = set()
 _lock = Lock()
+
+
+def add_workspace(stream: int) -> None:
+    """Products of this stream have a workspace of their own, once there is one."""
+    _apart.add(stream)
+
+
+def drop_workspace(stream: int) -> None:
+    """The stream ends; what was queued on it has run."""
+    _apart.discard(stream)
+    for handle in list(_handles.values()):
+        handle.drop(stream)
 
 
 def batched_product(xp: Any, arguments: tuple[Any, ...]) -> None:

@@ -85,7 +85,7 @@ class ServerSession:
         self._code_policy = code_policy
         self._device_times = device_times
         self.budget = Budget(settings.max_session_bytes if limit_bytes is None else limit_bytes, memory)
-        device_backend = backend_for(device)
+        device_backend = backend_for(device).for_session()
         backend: Any = MeteredBackend(device_backend, self.budget)
         with device_backend.scope():
             random = device_backend.random(seed)
@@ -328,7 +328,7 @@ class ServerSession:
         self.table.clear()
         self._definitions.close()
         self.budget.close()
-        self.table.backend.give_back()
+        self.table.backend.close()
 
     def json(self) -> dict[str, Any]:
         """The session's state, as GET answers it."""

@@ -8,7 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from ..device import note, refuse
+from ..device import note, refuse, settle
 from .memory import array_at
 
 __all__ = ["functions", "product_of"]
@@ -31,6 +31,7 @@ def _matrix(address: int, dtype: Any, transposed: int, rows: int, columns: int, 
 def _start(name: str) -> None:
     note("cublas", name)
     refuse("cuBLAS")
+    settle()
 
 
 def _accumulator(dtype: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..device import note, refuse
+from ..device import note, refuse, settle
 from .memory import array_at
 
 __all__ = ["functions"]
@@ -20,6 +20,7 @@ def _start(name: str, dtype: Any) -> None:
         raise NotImplementedError(f"Sorting arrays with dtype '{np.dtype(dtype)}' is not supported")
     note("thrust", name)
     refuse("Thrust")
+    settle()
 
 
 def _sort(dtype: Any, data: int, keys: int, shape: Sequence[int]) -> None:
