@@ -25,7 +25,7 @@ from tests.cases import families
 from tests.cases.case import Case
 from tests.ops.harness import Run
 
-FAMILIES = ("softmax", "loss", "normalization", "convolution", "pooling", "rnn", "index")
+FAMILIES = ("softmax", "loss", "normalization", "convolution", "pooling", "rnn", "index", "update_many", "contrib")
 COVERED = {
     "softmax",
     "softmin",
@@ -39,6 +39,11 @@ COVERED = {
     "sort",
     "argsort",
     "topk",
+    "multi_sum_sq",
+    "all_finite",
+    "multi_all_finite",
+    "lamb_update_phase2",
+    "mp_lamb_update_phase2",
 }
 
 

@@ -6,8 +6,7 @@ ALLOCATE = {
     "boxes": ("_backward_contrib_box_nms _contrib_bipartite_matching _contrib_box_nms"),
     "contrib": (
         "_backward_contrib_fft _backward_contrib_ifft _backward_contrib_index_copy _contrib_allclose "
-        "_contrib_boolean_mask _contrib_dequantize _contrib_fft _contrib_ifft _contrib_quantize all_finite "
-        "multi_all_finite"
+        "_contrib_boolean_mask _contrib_dequantize _contrib_fft _contrib_ifft _contrib_quantize"
     ),
     "counting": "_histogram",
     "image": (
@@ -41,11 +40,7 @@ ALLOCATE = {
         "_backward__contrib_DeformableConvolution _backward__contrib_ModulatedDeformableConvolution "
         "_contrib_DeformableConvolution _contrib_ModulatedDeformableConvolution"
     ),
-    "update_many": "_multi_lamb_update _multi_mp_lamb_update lamb_update_phase2 mp_lamb_update_phase2 multi_sum_sq",
-    "windows": (
-        "_backward_contrib_AdaptiveAvgPooling2D _backward_contrib_BilinearResize2D _contrib_AdaptiveAvgPooling2D "
-        "_contrib_BilinearResize2D"
-    ),
+    "update_many": "_multi_lamb_update _multi_mp_lamb_update",
 }
 """Operators that ask for memory in the first row of their operator, by family."""
 
@@ -79,9 +74,5 @@ REFUSED = {
         "_contrib_DeformableConvolution _contrib_ModulatedDeformableConvolution"
     ),
     "update_many": "_multi_adamw_update _multi_mp_adamw_update",
-    "windows": (
-        "_backward_contrib_AdaptiveAvgPooling2D _backward_contrib_BilinearResize2D _contrib_AdaptiveAvgPooling2D "
-        "_contrib_BilinearResize2D"
-    ),
 }
 """Operators that synchronise, copy from or to the host, or call a library that refuses stream capture."""

@@ -17,8 +17,8 @@ AdaptiveAvgPooling2D's output_size is two numbers, one for both, or none for 1.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
 from typing import Any, Literal
 
 import numpy as np
@@ -172,32 +172,42 @@ def _temps(p: Any, call: CallSpec) -> Sequence[Temp]:
     return [Temp(shape, dtype) for shape in (source.shape, between, target.shape)]
 
 
-def _forward(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+def _forward(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], None]:
     if outputs[0] is None:
-        return
+        return _nothing
     height, width = _matrices(p, ctx.xp, inputs[0].shape, outputs[0].shape, ctx.temp[0].dtype)
-    _product(ctx, height, width, inputs[0], outputs[0])
+    return partial(_product, ctx.xp, ctx.temp, height, width, inputs[0], outputs[0])
 
 
-def _backward(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    for like in outputs[1:]:
-        if like is not None:
-            like[...] = 0
-    if outputs[0] is None:
-        return
-    height, width = _matrices(p, ctx.xp, outputs[0].shape, inputs[0].shape, ctx.temp[0].dtype)
-    _product(ctx, height.T, width.T, inputs[0], outputs[0])
+def _backward(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], None]:
+    gdata, *unused = outputs
+    product: Callable[[], None] = _nothing
+    if gdata is not None:
+        height, width = _matrices(p, ctx.xp, gdata.shape, inputs[0].shape, ctx.temp[0].dtype)
+        product = partial(_product, ctx.xp, ctx.temp, height.T, width.T, inputs[0], gdata)
+
+    def run() -> None:
+        for like in unused:
+            if like is not None:
+                like.fill(0)
+        product()
+
+    return run
 
 
-def _product(ctx: OpContext, height: Array, width: Array, source: Array, target: Array) -> None:
+def _nothing() -> None:
+    """Nobody wants the output."""
+
+
+def _product(xp: Any, room: Arrays, height: Array, width: Array, source: Array, target: Array) -> None:
     """target = height @ source @ width.T"""
-    wide, between, product = ctx.temp
+    wide, between, product = room
     wide[...] = source
-    matmul(ctx.xp, height, wide, between)
-    matmul(ctx.xp, between, width.T, product)
+    matmul(xp, height, wide, between)
+    matmul(xp, between, width.T, product)
     target[...] = product
 
 
+# The matrices are made when a call is bound, and copied to the device then.
 for op, compute in ((resize, _forward), (pool, _forward), (resize_backward, _backward), (pool_backward, _backward)):
-    op.compute("cpu", temps=_temps)(compute)
-    op.compute("gpu", temps=_temps, allocates="the matrices, copied there")(compute)
+    op.compute(temps=_temps, prepares=True)(compute)
