@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -196,7 +197,7 @@ def test_two_sessions_in_turns_have_their_own_numbers(gpu: Any) -> None:
                         {"do": "invoke", "op": "dot", "attrs": {}, "inputs": [x, x], "outputs": [product]},
                         {"do": "fetch", "id": product, "as": "out"},
                     ]
-                    session.submit(None, commands, {"x": tensor}, lambda answer, k=k: answers.__setitem__(k, answer))
+                    session.submit(None, commands, {"x": tensor}, partial(answers.__setitem__, k))
                     session.drain()
                 for k in range(2):
                     np.testing.assert_array_equal(

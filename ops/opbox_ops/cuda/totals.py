@@ -127,13 +127,15 @@ def _attach(name: str, kernel: KernelTemplate, taken: Callable[[Sequence[ArraySp
 
     def accepts(p: Phase2Params, call: CallSpec) -> bool:
         weight, *others = taken(call.inputs)
-        return call.wants(0) and fits(call, call.outputs[0]) and fits(call, weight, *others)
+        narrow = call.inputs[0]
+        computed = kernel is LAMB or weight.dtype == accumulation_type(narrow.dtype)
+        return computed and fits(call, narrow) and fits(call, weight, *others)
 
     @get(name).compute("gpu", level="generated", prepares=True, accepts=accepts)
     def _(p: Phase2Params, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
         plain = taken(inputs)
         arrays, calls = contiguous(ctx, plain)
-        (out,) = outputs
+        out = outputs[0] if outputs[0] is not None else ctx.backend.empty(inputs[0].shape, inputs[0].dtype)
         numbers = [scalar(value, out.dtype) for value in (p.lr, p.lower_bound, p.upper_bound)]
         arguments = (*arrays, out, np.int32(out.size), *numbers)
         calls.append(kernel.call(ctx, out.dtype, -(-out.size // _THREADS), _THREADS, arguments))
