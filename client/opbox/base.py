@@ -23,6 +23,7 @@ __all__ = [
     "source_line",
     "source_place",
     "user_level",
+    "value_text",
 ]
 
 mx_real_t = np.float32
@@ -65,6 +66,27 @@ def is_number(value: Any) -> bool:
         or isinstance(value, Number)
         or (isinstance(value, np.generic) and value.dtype.kind in "biuf")
     )
+
+
+LONGEST_VALUE = 60
+"""Letters of a value that an error shows."""
+
+
+def value_text(value: Any) -> str:
+    """A value as an error shows it, in one short line: the kind and shape of an array, the beginning of what is long.
+
+    Example:
+        >>> value_text(np.zeros((2, 3)))
+        'an ndarray of shape (2, 3)'
+    """
+    shape, kind = getattr(value, "shape", None), type(value).__name__
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    if isinstance(shape, tuple):
+        article = "an" if kind.lower().startswith(("a", "e", "i", "o", "nd")) else "a"
+        return f"{article} {kind} of shape {shape}"
+    text = " ".join(repr(value).split())
+    return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}…"
 
 
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep

@@ -12,7 +12,7 @@ from opbox_protocol.collector import collection_paused
 from opbox_protocol.errors import MXNetError
 from opbox_protocol.mxnet import GRAD_REQS
 
-from .context import Context, current_context
+from .context import context_or_current
 from .executor import Executor
 from .inference import infer_for_bind
 from .known_graphs import Document
@@ -71,8 +71,9 @@ def bind(
     document: Document | None = None,
 ) -> Executor:
     """See `Symbol.bind`; `document` is the graph as it is sent, for who has it already."""
-    if not isinstance(ctx, Context):
-        raise TypeError(f"ctx: expected a Context such as mx.cpu() or mx.gpu(0), got {type(ctx).__name__}")
+    if ctx is None:
+        raise TypeError("ctx: expected a Context such as mx.cpu() or mx.gpu(0), got None")
+    ctx = context_or_current(ctx)
     names = symbol.list_arguments()
     if len(set(names)) != len(names):
         raise MXNetError(f"bind: expected arguments of different names, got {', '.join(names)}")
@@ -89,7 +90,7 @@ def simple_bind(
 ) -> Executor:
     """See `Symbol.simple_bind`."""
     with collection_paused():
-        ctx = ctx if ctx is not None else current_context()
+        ctx = context_or_current(ctx)
         shapes = {name: tuple(value) for name, value in kwargs.items() if isinstance(value, tuple | list)}
         known = {name: dtype for name, dtype in (type_dict or {}).items() if dtype is not None}
         document = graph_for(ctx.session, symbol)

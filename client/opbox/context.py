@@ -10,6 +10,7 @@ import threading
 from typing import Any, ClassVar
 
 from . import connection
+from .base import value_text
 from .device_sessions import session_for
 from .session import Session
 
@@ -112,6 +113,19 @@ def gpu(device_id: int = 0) -> Context:
 def num_gpus() -> int:
     """How many GPUs the engine offers."""
     return sum(1 for device in connection.server_info().get("devices", ["cpu"]) if str(device).startswith("gpu"))
+
+
+def context_or_current(ctx: Any, subject: str = "ctx") -> Context:
+    """A context that somebody passed; for None the current one.
+
+    Raises:
+        TypeError: it is something else, such as the name of a device.
+    """
+    if isinstance(ctx, Context):
+        return ctx
+    if ctx is not None:
+        raise TypeError(f"{subject}: expected a Context such as mx.cpu() or mx.gpu(0), got {value_text(ctx)}")
+    return current_context()
 
 
 def current_context() -> Context:

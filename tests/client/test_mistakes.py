@@ -198,6 +198,104 @@ def test_a_type_that_no_array_has_is_refused_by_the_call_that_asks_for_it(make: 
         make()
 
 
+ARRAY = np.zeros((100, 20), np.float32)
+
+
+def classifier() -> Any:
+    net = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=3)
+    return mx.mod.Module(mx.sym.SoftmaxOutput(net, name="softmax"))
+
+
+def batches() -> Any:
+    return mx.io.NDArrayIter(ARRAY, np.zeros(100), 10)
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (
+            lambda: mx.sym.FullyConnected(ARRAY, num_hidden=3),
+            "FullyConnected: argument data must be a Symbol, got an ndarray of shape (100, 20): "
+            "the function of mx.nd takes arrays",
+        ),
+        (
+            lambda: mx.sym.relu(mx.nd.ones((2,))),
+            "relu: argument data must be a Symbol, got an NDArray of shape (2,): the function of mx.nd takes arrays",
+        ),
+        (
+            lambda: mx.nd.relu(mx.sym.Variable("x")),
+            "relu: argument data must be an NDArray, got <Symbol x>: the function of mx.sym takes Symbols",
+        ),
+        (
+            lambda: mx.sym.Concat([mx.sym.Variable("x")] * 2),
+            "Concat: expected Symbols by position, got [<Symbol x>, <Symbol x>]: write Concat(*…)",
+        ),
+        (
+            lambda: mx.nd.concat(mx.sym.Variable("x"), dim=0),
+            "concat: expected NDArrays by position, got <Symbol x>: the function of mx.sym takes Symbols",
+        ),
+        (
+            lambda: mx.nd.ones((2,), ctx="cpu"),
+            "ctx: expected a Context such as mx.cpu() or mx.gpu(0), got 'cpu'",
+        ),
+        (lambda: mx.nd.array([1], ctx="gpu"), "ctx: expected a Context such as mx.cpu() or mx.gpu(0), got 'gpu'"),
+        (
+            lambda: mx.nd.ones((2,)).as_in_context("cpu"),
+            "context: expected a Context such as mx.cpu() or mx.gpu(0), got 'cpu'",
+        ),
+        (
+            lambda: mx.sym.Variable("x").simple_bind("cpu", x=(2,)),
+            "ctx: expected a Context such as mx.cpu() or mx.gpu(0), got 'cpu'",
+        ),
+        (lambda: mx.mod.Module(ARRAY), "Module: symbol: expected a Symbol, got an ndarray of shape (100, 20)"),
+        (
+            lambda: mx.mod.Module(mx.sym.Variable("x"), context="gpu"),
+            "context: expected a Context such as mx.cpu() or mx.gpu(0), got 'gpu'",
+        ),
+        (
+            lambda: classifier().fit(ARRAY, num_epoch=1),
+            "train_data: expected a DataIter such as mx.io.NDArrayIter(data, label, batch_size), "
+            "got an ndarray of shape (100, 20)",
+        ),
+        (
+            lambda: classifier().fit(batches(), eval_data=(1, 2), num_epoch=1),
+            "eval_data: expected a DataIter such as mx.io.NDArrayIter(data, label, batch_size), got (1, 2)",
+        ),
+        (
+            lambda: classifier().fit(batches(), num_epoch=1, initializer="xavier"),
+            "initializer: expected one such as mx.init.Xavier(), or None, got 'xavier'",
+        ),
+        (
+            lambda: classifier().fit(batches(), num_epoch=1, initializer=mx.init.Xavier),
+            "initializer: expected one such as mx.init.Xavier(), or None, got the class Xavier",
+        ),
+    ],
+)
+def test_a_thing_of_another_kind_is_named_in_one_short_sentence(call: Any, sentence: str) -> None:
+    with pytest.raises(TypeError) as raised:
+        call()
+    assert str(raised.value) == sentence
+
+
+def test_a_module_of_no_device() -> None:
+    with pytest.raises(ValueError, match=r"^context: expected a Context or a list of them, got an empty list$"):
+        mx.mod.Module(mx.sym.Variable("x"), context=[])
+
+
+def test_scoring_takes_an_iterator() -> None:
+    mod = classifier()
+    mod.bind([("data", (10, 20))], [("softmax_label", (10,))])
+    mod.init_params()
+    with pytest.raises(TypeError, match=r"^eval_data: expected a DataIter such as .*, got an ndarray of shape"):
+        mod.score(ARRAY, "acc")
+
+
+def test_a_long_value_is_cut_short() -> None:
+    with pytest.raises(TypeError) as raised:
+        mx.sym.relu("x" * 1000)
+    assert len(str(raised.value)) < 120
+
+
 @pytest.mark.parametrize(
     ("dtype", "got"),
     [("flaot32", "'flaot32'; did you mean 'float32'?"), ("foo", "'foo'"), (13, "13"), ("", "''")],

@@ -236,7 +236,7 @@ def test_unfit_calls(x: mx.NDArray) -> None:
         mx.nd.sum(x, axes=1)
     with pytest.raises(ParamError, match="input 'weight' is missing"):
         mx.nd.FullyConnected(x, num_hidden=3)
-    with pytest.raises(TypeError, match="argument data must be a NDArray"):
+    with pytest.raises(TypeError, match="argument data must be an NDArray"):
         mx.nd.sum("x")
 
 

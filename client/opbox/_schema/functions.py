@@ -13,7 +13,7 @@ from typing import Any
 from opbox_protocol.errors import ParamError
 from opbox_protocol.mxnet import dtype_name
 
-from ..base import Null
+from ..base import Null, value_text
 from .operator import Operator, operators, when_learnt
 from .parameters import default_of, described
 
@@ -34,6 +34,8 @@ def build(op: Operator, name: str, hint: str, tensor: Any) -> Callable[..., Any]
     """
     order = (*op.tensors, *op.params)
     inputs = frozenset(op.tensors)
+    symbols = tensor.__name__ == "Symbol"
+    kind = "a Symbol" if symbols else "an NDArray"
 
     def sorted_call(*args: Any, **kwargs: Any) -> Any:
         keywords = {key: kwargs.pop(key) for key in KEYWORDS if key in kwargs}
@@ -42,8 +44,9 @@ def build(op: Operator, name: str, hint: str, tensor: Any) -> Callable[..., Any]
         params: dict[str, Any] = {}
         if op.count is not None:
             for value in args:
-                if not isinstance(value, tensor) and not hasattr(value, "asnumpy"):
-                    raise TypeError(f"{name}: expected {tensor.__name__}s by position, got {value!r}")
+                if not _takes(value):
+                    remedy = f": write {name}(*…)" if isinstance(value, list | tuple) else _elsewhere(value)
+                    raise TypeError(f"{name}: expected {tensor.__name__}s by position, got {value_text(value)}{remedy}")
             tensors = list(args)
         else:
             if len(args) > len(order):
@@ -69,10 +72,22 @@ def build(op: Operator, name: str, hint: str, tensor: Any) -> Callable[..., Any]
             params["dtype"] = dtype_name(params["dtype"])
         return tensor._apply(op, hint, tensors, named, params, keywords)
 
+    def _takes(value: Any) -> bool:
+        """Whether a value is a tensor of this class; for arrays, one of another library with MXNet's methods too."""
+        return isinstance(value, tensor) or (
+            not symbols and hasattr(value, "asnumpy") and not hasattr(value, "list_arguments")
+        )
+
+    def _elsewhere(value: Any) -> str:
+        """Where the other kind of tensor belongs."""
+        if symbols:
+            return ": the function of mx.nd takes arrays" if hasattr(value, "shape") else ""
+        return ": the function of mx.sym takes Symbols" if hasattr(value, "list_arguments") else ""
+
     def _tensor(value: Any, key: str) -> Any:
-        if isinstance(value, tensor) or (hasattr(value, "asnumpy") and tensor.__name__ != "Symbol"):
+        if _takes(value):
             return value
-        raise TypeError(f"{name}: argument {key} must be a {tensor.__name__}, got {value!r}")
+        raise TypeError(f"{name}: argument {key} must be {kind}, got {value_text(value)}{_elsewhere(value)}")
 
     function: Any = tensor._shortened(op, sorted_call)
     function.__name__ = function.__qualname__ = name

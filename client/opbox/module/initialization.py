@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
+from ..base import value_text
 from ..initializer import Uniform
 from .training import Training
 
@@ -31,6 +32,7 @@ def init_params(
         allow_extra: whether the given ones may hold names that the symbol lacks.
 
     Raises:
+        TypeError: the initializer is no function: a name, or a class that was not called.
         RuntimeError: a given dict lacks a name, without `allow_missing`.
         ValueError: it has a name too many, without `allow_extra`; or the initializer has no rule for a name.
     """
@@ -40,6 +42,8 @@ def init_params(
             stacklevel=2,
         )
         return
+    if isinstance(initializer, type) or not (initializer is None or callable(initializer)):
+        raise TypeError(f"initializer: expected one such as mx.init.Xavier(), or None, got {value_text(initializer)}")
     if not allow_extra:
         self._parameters.check_known(arg_params, aux_params)
     attrs = self._symbol.attr_dict()

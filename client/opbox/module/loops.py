@@ -15,6 +15,7 @@ from typing import Any
 from opbox_protocol.errors import MXNetError
 
 from .. import metric as metrics
+from ..base import value_text
 from ..foreign import host_values, is_array
 from ..initializer import Uniform
 from ..io import DataBatch, DataIter
@@ -34,10 +35,18 @@ def _listed(callbacks: Callbacks) -> Sequence[Callable[..., Any]]:
     return callbacks if isinstance(callbacks, (list, tuple)) else (callbacks,)
 
 
+def _check_iterator(argument: str, data: Any, attribute: str) -> None:
+    """TypeError unless the data has what a loop asks of an iterator: arrays are not fed as they are."""
+    if not hasattr(data, attribute):
+        example = "mx.io.NDArrayIter(data, label, batch_size)"
+        raise TypeError(f"{argument}: expected a DataIter such as {example}, got {value_text(data)}")
+
+
 def _batches(self: Any, data: Any, num_batch: int | None, reset: bool) -> Iterator[tuple[int, Any]]:
     """The batches of an iterator, each run forward, with their numbers."""
     self._check_ready()
     if reset:
+        _check_iterator("eval_data", data, "reset")
         data.reset()
     for nbatch, batch in enumerate(data):
         if num_batch is not None and nbatch == num_batch:
@@ -207,6 +216,9 @@ def fit(
     """
     if num_epoch is None:
         raise AssertionError("fit: num_epoch: expected a number of epochs, got None")
+    _check_iterator("train_data", train_data, "provide_data")
+    if eval_data is not None:
+        _check_iterator("eval_data", eval_data, "reset")
     self.bind(
         data_shapes=train_data.provide_data,
         label_shapes=train_data.provide_label,

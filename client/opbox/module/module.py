@@ -7,7 +7,8 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..context import Context, current_context
+from ..base import value_text
+from ..context import Context, context_or_current
 from ..io import DataDesc
 from ..model import load_checkpoint
 from ..optimizer import Optimizer, Updater
@@ -59,6 +60,8 @@ class Module(BaseModule):
         compression_params: Any = None,
     ) -> None:
         super().__init__(logger)
+        if not hasattr(symbol, "list_arguments"):
+            raise TypeError(f"Module: symbol: expected a Symbol, got {value_text(symbol)}")
         self._symbol = symbol
         self._context = _one_context(context, logger)
         self._names = ArgumentNames(symbol, data_names, label_names, state_names, fixed_param_names)
@@ -298,5 +301,7 @@ def _one_context(context: Any, logger: Any) -> Context:
     if isinstance(context, (list, tuple)):
         if len(context) > 1:
             logger.warning("context: %d devices given; a module runs on one, and uses %s", len(context), context[0])
+        if not context:
+            raise ValueError("context: expected a Context or a list of them, got an empty list")
         context = context[0]
-    return context if context is not None else current_context()
+    return context_or_current(context, "context")

@@ -18,7 +18,7 @@ from opbox_protocol.errors import MXNetError
 from opbox_protocol.mxnet import dtype_name
 
 from .. import _schema
-from ..context import Context, current_context
+from ..context import Context, context_or_current, current_context
 from ..foreign import host_values
 from ..html import preformatted, shape_text
 from ..session import Session
@@ -177,6 +177,7 @@ class NDArray(Handle, ArrayArithmetic, ArrayFluent):
 
     def as_in_context(self, context: Context) -> NDArray:
         """On a device: this array itself when it is there already."""
+        context = context_or_current(context, "context")
         return self if context.device == self._session.device else self._moved(context)
 
     as_in_ctx = as_in_context
@@ -239,7 +240,7 @@ def array(source_array: Any, ctx: Context | None = None, dtype: Any = None) -> N
         ctx: the device; the current one when None.
         dtype: the element type; by default that of an NDArray, and float32 for anything else.
     """
-    ctx = ctx if ctx is not None else current_context()
+    ctx = context_or_current(ctx)
     if isinstance(source_array, NDArray):
         moved = source_array.as_in_context(ctx)
         if dtype is not None and dtype_name(dtype) != source_array._numpy_dtype.name:

@@ -11,7 +11,7 @@ from opbox_protocol.mxnet import dtype_name
 
 from .. import foreign
 from ..base import is_number
-from ..context import Context, current_context
+from ..context import Context, context_or_current
 from .array import NDArray, array, from_host
 from .invocation import imperative
 
@@ -72,7 +72,7 @@ def _constant(op: str, shape: Any, ctx: Context | None, dtype: Any, out: Any = N
     kind = "float32" if dtype is None else dtype_name(dtype)
     if out is None and (not dims or 0 in dims):
         value = {"_zeros": 0, "_ones": 1}.get(op, more.get("value", 0))
-        return from_host(np.full(dims, value, np.dtype(kind)), (ctx if ctx is not None else current_context()).session)
+        return from_host(np.full(dims, value, np.dtype(kind)), context_or_current(ctx).session)
     filled: NDArray = imperative(op, [], {"shape": dims, "dtype": kind, **more}, out=out, ctx=ctx)
     return filled
 

@@ -9,7 +9,7 @@ from opbox_protocol.errors import MXNetError
 from opbox_protocol.mxnet import NP_SHAPE, attribute_text
 
 from .. import _schema
-from ..context import Context, current_context
+from ..context import Context, context_or_current
 from ..device_sessions import sessions
 from ..foreign import host_values
 from ..session import Session
@@ -90,8 +90,7 @@ def session_of(op: _schema.Operator, inputs: Sequence[Handle], out: Any, ctx: An
     if out is not None:
         arrays += list(out) if isinstance(out, list | tuple) else [out]
     if not arrays:
-        context: Context = ctx if ctx is not None else current_context()
-        return context.session
+        return context_or_current(ctx).session
     session = arrays[0]._session
     for other in arrays:
         if other._session is not session:
