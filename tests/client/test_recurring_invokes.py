@@ -69,7 +69,7 @@ def test_wrong_parameters_are_refused_behind_right_ones(embedded: None) -> None:
             mx.nd.sum(x, axes=1)
         with pytest.raises(ParamError, match="input 'rhs' is missing"):
             mx.nd.broadcast_add(x)
-        with pytest.raises(TypeError, match="must be a NDArray"):
+        with pytest.raises(TypeError, match="must be an NDArray"):
             mx.nd.relu(np.ones(3))
 
 
