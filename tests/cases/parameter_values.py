@@ -197,6 +197,23 @@ CASES += [
     _channels_last("Convolution", (2, 2, 4, 3, 5), (3, 2, 2, 2, 2), "NDHWC", num_filter=3),
     _channels_last("Deconvolution", (2, 3, 4, 5), (3, 4, 3, 2), "NHWC", num_filter=4),
     _channels_last("Deconvolution", (2, 2, 3, 2, 3), (2, 3, 2, 2, 2), "NDHWC", num_filter=3),
+    # How cuDNN is to choose, and that it is not to run: no value differs.
+    *(
+        Case(
+            name,
+            {"data": (2, 2, 4, 5), "weight": (2, 2, 3, 2)},
+            {"kernel": (3, 2), "num_filter": 2, "no_bias": True, key: value},
+            ONE,
+            **SUMS,
+        )
+        for name in ("Convolution", "Convolution_v1", "Deconvolution")
+        for key, value in (
+            ("cudnn_tune", "fastest"),
+            ("cudnn_tune", "limited_workspace"),
+            ("cudnn_tune", "off"),
+            ("cudnn_off", True),
+        )
+    ),
     Case(
         "Deconvolution",
         {"data": (2, 3, 5), "weight": (3, 4, 3)},

@@ -25,8 +25,6 @@ FREE, NEEDED = "A call alone does not tell the shape.", "It is refused: the para
 DRAWN = "uniform normal gamma exponential poisson negative_binomial generalized_negative_binomial randint"
 FLAT = "It is refused: images have two spatial dimensions."
 SOFTMAX = "It is refused: only softmax takes lengths."
-CHOICE = "They choose how cuDNN runs a row, and change no value: tests/pretend_gpu/test_cudnn.py tries them."
-CONVOLUTIONS = ("Convolution", "Convolution_v1", "Deconvolution")
 ABSENT: dict[tuple[str, str], tuple[tuple[Any, ...], str]] = {
     **{(op, "shape"): ((None,), FREE) for op in ("_full", "_ones", "_zeros")},
     **{(f"_random_{name}", "shape"): ((None,), FREE) for name in DRAWN.split()},
@@ -39,8 +37,6 @@ ABSENT: dict[tuple[str, str], tuple[tuple[Any, ...], str]] = {
     ("_contrib_ModulatedDeformableConvolution", "layout"): (("NCW", "NCDHW"), FLAT),
     **{(op, "use_length"): ((True,), SOFTMAX) for op in ("log_softmax", "softmin")},
     ("Embedding", "dtype"): (("bool",), "Weights are numbers."),
-    **{(op, "cudnn_tune"): (("fastest", "limited_workspace", "off"), CHOICE) for op in CONVOLUTIONS},
-    **{(op, "cudnn_off"): ((True,), CHOICE) for op in CONVOLUTIONS},
 }
 """By operator and parameter, values that no row can have (for numbers, the default that it stays at), and why."""
 
