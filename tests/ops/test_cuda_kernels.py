@@ -44,6 +44,8 @@ COVERED = {
     "multi_all_finite",
     "lamb_update_phase2",
     "mp_lamb_update_phase2",
+    "_multi_lamb_update",
+    "_multi_mp_lamb_update",
 }
 
 

@@ -40,7 +40,6 @@ ALLOCATE = {
         "_backward__contrib_DeformableConvolution _backward__contrib_ModulatedDeformableConvolution "
         "_contrib_DeformableConvolution _contrib_ModulatedDeformableConvolution"
     ),
-    "update_many": "_multi_lamb_update _multi_mp_lamb_update",
 }
 """Operators that ask for memory in the first row of their operator, by family."""
 
