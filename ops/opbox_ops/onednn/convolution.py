@@ -27,7 +27,12 @@ _Window = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 @lru_cache(maxsize=RECIPES)
 def _forward(
-    data: MemoryFormat, weight: MemoryFormat, bias: MemoryFormat | None, out: MemoryFormat, window: _Window
+    data: MemoryFormat,
+    weight: MemoryFormat,
+    bias: MemoryFormat | None,
+    out: MemoryFormat,
+    window: _Window,
+    adds: bool = False,
 ) -> Recipe | None:
     operands = [
         Operand(ArgumentNumber.SOURCE, data),
@@ -40,7 +45,7 @@ def _forward(
         kind = (Propagation.TRAINING, Algorithm.CONVOLUTION_DIRECT)
         return (*kind, source, weights, added, target, *_window(window))
 
-    return Recipe.of("convolution_forward", operands, arguments)
+    return Recipe.of("convolution_forward", operands, arguments, adds=adds)
 
 
 @lru_cache(maxsize=RECIPES)
@@ -101,13 +106,13 @@ def _memories(
     return memory_of(call.inputs[data], order), weight, memory_of(target, order)
 
 
-def forward_recipe(p: ConvolutionParams, call: CallSpec) -> Recipe | None:
-    """The recipe of a forward call; None where there is none."""
+def forward_recipe(p: ConvolutionParams, call: CallSpec, adds: bool = False) -> Recipe | None:
+    """The recipe of a forward call, which with `adds` adds to what is in the output; None where there is none."""
     if not lie(call, (0,), (0,)) or not takes(*call.inputs, *call.outputs):
         return None
     data, weight, out = _memories(p, call, 0, -1)
     bias = None if p.no_bias else memory_of(call.inputs[2])
-    return _forward(data, weight, bias, out, strides(p))
+    return _forward(data, weight, bias, out, strides(p), adds)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from opbox_ops.compute import Array, OpContext
-from opbox_ops.layout import logical
+from opbox_ops.layout import as_laid, logical, physical
 from opbox_ops.node import Node
 
 from .allocation import allocate
@@ -63,21 +63,25 @@ def _run_members(
     """Run the steps that `step` stands for, in memory of their own."""
     arrays: dict[int, Array] = {}
     for member in step.members:
-        targets = [allocate(placed.backend, spec.shape, spec.dtype) for spec in member.call.outputs]
+        specs = member.call.outputs
+        targets = [logical(allocate(placed.backend, as_laid(spec), spec.dtype), spec.layout) for spec in specs]
         temps = tuple([allocate(placed.backend, temp.shape, temp.dtype) for temp in member.temps])
         ctx = context(temps)
         ctx.call = member.call
         outer = placed.laid if member.as_laid else placed.of
-        inputs = [arrays[v] if v in arrays else outer((v,))[0] for v in member.reads]
-        arrays.update(zip(member.writes, targets, strict=True))
+        inputs = [_inner(plan, member, arrays[v], v) if v in arrays else outer((v,))[0] for v in member.reads]
         Calls([member.compute.bound(member.node.params, ctx, inputs, targets)], [member.node]).run()
-        if member.hidden:
-            continue
-        outputs = [
-            array if array.shape == plan.values[v].shape else logical(array, plan.values[v].spec.layout)
-            for v, array in zip(member.writes, targets, strict=True)
-        ]
-        shown.add(member.node, outputs)
+        if member.as_laid:
+            layouts = [plan.values[v].spec.layout for v in member.writes]
+            targets = [logical(array, layout) for array, layout in zip(targets, layouts, strict=True)]
+        arrays.update(zip(member.writes, targets, strict=True))
+        if not member.hidden:
+            shown.add(member.node, targets)
+
+
+def _inner(plan: Plan, member: Step, array: Array, value: int) -> Array:
+    """A value that another member has computed, as this member takes it."""
+    return physical(array, plan.values[value].spec.layout) if member.as_laid else array
 
 
 class _InOrder:

@@ -16,6 +16,7 @@ from .direct_gradients import direct_gradients
 from .fusion import fusion
 from .packed_products import packed_products
 from .parts import parts
+from .residual_sums import residual_sums
 from .shared_products import shared_products
 from .views import views
 
@@ -28,6 +29,7 @@ PASSES: tuple[PlanPass, ...] = (
     shared_products,
     direct_gradients,
     channels_last,
+    residual_sums,
     packed_products,
     parts,
     fusion,
