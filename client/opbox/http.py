@@ -203,6 +203,17 @@ class HttpTransport:
             refused = TransportError(f"{self.address}: nothing listens there; start a server with `opbox serve`")
             refused.retry_after = RESTART_S if self._reached else None
             return refused
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return TransportError(
+                f"{self.address}: its certificate is not trusted ({error.verify_message}): SSL_CERT_FILE names the "
+                "file of an authority of your own"
+            )
+        if isinstance(error, ssl.SSLError):
+            return TransportError(
+                f"{self.address}: what answers there does not speak TLS as expected ({error.reason}): is its URL http://?"
+            )
+        if isinstance(error, socket.gaierror):
+            return TransportError(f"{self.address}: the host's name is not known here ({error.strerror})")
         return TransportError(f"{self.address}: the server could not be reached: {error!r}")
 
     def _connection(self) -> tuple[socket.socket, bool]:

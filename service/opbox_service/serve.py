@@ -272,7 +272,14 @@ class _ServeParser(argparse.ArgumentParser):
 
 TOKENS = {"--token", "--tokens"}
 """Settings that are no options: anybody on the machine sees a program's."""
-METAVARS = {"int": "N", "float": "X", "str": "TEXT", "Path": "PATH"}
+METAVARS = {
+    "int": "N",
+    "float": "X",
+    "str": "TEXT",
+    "Path": "PATH",
+    "{Path,null}": "PATH",
+    "{int,auto}": "{N,auto}",
+}
 
 
 def _add_option(parser: argparse._ActionsContainer, *names: str, **how: Any) -> Any:
@@ -285,7 +292,7 @@ def _add_option(parser: argparse._ActionsContainer, *names: str, **how: Any) -> 
         how |= {"nargs": "+", "action": "extend"}
     if kind in METAVARS:
         how["metavar"] = METAVARS[kind]
-    how["help"] = str(how["help"]).replace(" (default: ())", "")
+    how["help"] = str(how["help"]).replace(" (default: ())", "").replace(" (default: null)", "")
     return parser.add_argument(*names, **how)
 
 

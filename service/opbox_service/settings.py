@@ -104,17 +104,15 @@ class Settings(BaseSettings):
     port: int = Field(default=8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one and prints it.")
     reuse_port: bool = Field(
         default=False,
-        description="Share the port with other servers (SO_REUSEPORT), as with the next at a restart.",
+        description="Share the port with another server (SO_REUSEPORT), such as the next one at a restart.",
     )
     token: SecretStr | None = Field(
         default=None, min_length=8, description="The one token, with every scope; made and printed when none is given."
     )
     tokens: tuple[Token, ...] = Field(default=(), description="Further tokens with their owners and scopes.")
-    token_file: Path | None = Field(
-        default=None, description="File with the one token; read again when it changes, as the next one."
-    )
+    token_file: Path | None = Field(default=None, description="File with the one token; read again when it changes.")
     tokens_file: Path | None = Field(
-        default=None, description="File with further tokens, as a JSON list, and perhaps quotas of their owners."
+        default=None, description="JSON file with further tokens, and their owners' quotas; read again when it changes."
     )
     allowed_hosts: tuple[str, ...] = Field(
         default=(),
@@ -135,7 +133,9 @@ class Settings(BaseSettings):
         default=1,
         description="Worker processes that share sessions among them; auto: one for each owner while memory allows.",
     )
-    worker_idle_s: float = Field(default=60, gt=0, description="How long an owner's worker of auto stays unused.")
+    worker_idle_s: float = Field(
+        default=60, gt=0, description="With workers=auto: how long a worker stays that its owner leaves idle."
+    )
     threads: int = Field(default=8, ge=1, le=256, description="Calls that a worker runs at a time.")
     device: str = Field(default="cpu", description="The device of calls that name none: cpu, gpu or gpu:1.")
     devices: tuple[str, ...] = Field(default=(), description="The devices that may be named; empty: any that is there.")
@@ -143,8 +143,10 @@ class Settings(BaseSettings):
 
     max_body_bytes: int = Field(default=2 * GIB, ge=1024, description="The largest body of a request.")
     max_header_bytes: int = Field(default=16 << 20, ge=1024, description="The largest JSON part of a body.")
-    max_buffer_bytes: int = Field(default=8 * GIB, ge=1 << 20, description="All bodies and answers held at a time.")
-    max_owner_buffer_bytes: int = Field(default=4 * GIB, ge=1 << 16, description="The same of an owner.")
+    max_buffer_bytes: int = Field(default=8 * GIB, ge=1 << 20, description="Bytes of all bodies and answers at a time.")
+    max_owner_buffer_bytes: int = Field(
+        default=4 * GIB, ge=1 << 16, description="Bytes of an owner's bodies and answers at a time."
+    )
     max_json_bytes: int = Field(default=64 << 20, ge=1024, description="The largest body, or answer, all of JSON.")
     max_json_values: int = Field(default=2_000_000, ge=1024, description="The most values in JSON.")
     max_json_keys: int = Field(default=1_000_000, ge=1024, description="The most keys in JSON.")
@@ -159,9 +161,11 @@ class Settings(BaseSettings):
     max_commands: int = Field(default=20_000, ge=1, description="The most commands of a batch.")
     max_sessions: int = Field(default=32, ge=1, description="The most sessions of an owner.")
     max_session_bytes: int = Field(default=8 * GIB, ge=1 << 16, description="The most device memory of a session.")
-    max_owner_bytes: int = Field(default=0, ge=0, description="The same of an owner on a device; 0: as the device.")
+    max_owner_bytes: int = Field(
+        default=0, ge=0, description="The most memory of an owner on a device; 0: max_device_bytes."
+    )
     max_device_bytes: int = Field(
-        default=0, ge=0, description="The same of all sessions on a device; 0: three quarters of the machine's memory."
+        default=0, ge=0, description="The most memory of all sessions on a device; 0: three quarters of the machine's."
     )
     max_session_objects: int = Field(default=100_000, ge=1, description="The most arrays and executors of a session.")
     max_waiting: int = Field(default=128, ge=1, description="The most batches of a session that wait for their turn.")
@@ -186,28 +190,38 @@ class Settings(BaseSettings):
     stall_s: float = Field(default=60, gt=0, description="How long a client may leave its answer unread.")
     stop_grace_s: float = Field(default=20, ge=0, description="How long a stop waits for requests in flight.")
 
-    code_sessions: int = Field(default=32, ge=0, description="The most sessions with a process of their own.")
-    code_spares: int = Field(default=1, ge=0, le=16, description="Processes kept ready for such sessions.")
-    code_memory_bytes: int = Field(default=16 * GIB, ge=GIB, description="Memory of such a process.")
+    code_sessions: int = Field(
+        default=32, ge=0, description="The most sessions that may bring code; each has a process of its own."
+    )
+    code_spares: int = Field(default=1, ge=0, le=16, description="Processes kept ready for sessions that bring code.")
+    code_memory_bytes: int = Field(default=16 * GIB, ge=GIB, description="Memory of a session that brings code.")
     max_code_bytes: int = Field(
         default=0,
         ge=0,
-        description="Memory of all such processes together; 0: what sessions leave of three quarters of the machine's.",
+        description="Memory of all sessions that bring code; 0: what others leave of three quarters of the machine's.",
     )
-    code_open_files: int = Field(default=512, ge=64, description="Files that it may have open.")
-    code_file_bytes: int = Field(default=4 * GIB, ge=1 << 20, description="The largest file, or answer, of its making.")
-    code_disk_bytes: int = Field(default=16 * GIB, ge=1 << 20, description="All files of its making.")
-    code_files: int = Field(default=100_000, ge=100, description="How many files and folders it may make.")
-    code_tasks: int = Field(default=64, ge=8, description="Threads and processes that its code may start.")
-    code_deadline_s: float = Field(default=60, gt=0, description="How long one command of it may take.")
-    code_cpu_s: float = Field(default=240, gt=0, description="Processor seconds of one command of it.")
+    code_open_files: int = Field(default=512, ge=64, description="Files that a session's code may have open.")
+    code_file_bytes: int = Field(
+        default=4 * GIB, ge=1 << 20, description="The largest file, or answer, of a session's code."
+    )
+    code_disk_bytes: int = Field(default=16 * GIB, ge=1 << 20, description="Bytes of all files of a session's code.")
+    code_files: int = Field(default=100_000, ge=100, description="Files and folders of a session's code.")
+    code_tasks: int = Field(default=64, ge=8, description="Threads and processes that a session's code may start.")
+    code_deadline_s: float = Field(
+        default=60, gt=0, description="How long one command may take in a session that brings code."
+    )
+    code_cpu_s: float = Field(
+        default=240, gt=0, description="Processor seconds of one command in a session that brings code."
+    )
     code_user: int = Field(
         default=59_000,
         ge=0,
-        description="Where the server runs as root: the first of the user ids that it takes on; 0: it stays root.",
+        description="First user id of sessions that bring code, where the server runs as root; 0: they stay root.",
     )
-    code_network: bool = Field(default=False, description="Whether it may use the network.")
-    code_reads: tuple[Path, ...] = Field(default=(), description="Files and folders that it may read besides.")
+    code_network: bool = Field(default=False, description="Whether a session's code may use the network.")
+    code_reads: tuple[Path, ...] = Field(
+        default=(), description="Further files and folders that a session's code may read."
+    )
 
     graph_cache: int = Field(default=128, ge=1, description="Graphs kept by content.")
     plan_cache: int = Field(default=64, ge=1, description="Compiled plans kept for the stateless calls.")

@@ -6,6 +6,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -137,7 +138,7 @@ def secure(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
 
     def serve() -> None:
         sock = listener.accept()[0]
-        with context.wrap_socket(sock, server_side=True) as secured:
+        with suppress(ssl.SSLError), context.wrap_socket(sock, server_side=True) as secured:  # a client may refuse it
             while _head(secured):
                 secured.sendall(ANSWER)
 
@@ -156,6 +157,29 @@ def test_tls_goes_through_a_tunnel(secure: int, monkeypatch: pytest.MonkeyPatch)
     transport.close()
     assert proxy.lines == ["CONNECT opbox.test:443 HTTP/1.1"]
     proxy.close()
+
+
+def test_a_certificate_that_is_not_trusted_says_where_an_authority_is_named(
+    secure: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SSL_CERT_FILE")
+    with pytest.raises(TransportError, match=r"its certificate is not trusted \(.+\): SSL_CERT_FILE names the file of"):
+        HttpTransport(f"https://127.0.0.1:{secure}", "t").call("GET", "/v2")
+
+
+def test_a_server_without_tls_is_asked_for_by_http(live: Live) -> None:
+    address = live.url.replace("http://", "https://")
+    with pytest.raises(TransportError, match=r"does not speak TLS as expected \(.+\): is its URL http://\?$"):
+        HttpTransport(address, "t").call("GET", "/v2")
+
+
+def test_a_host_that_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*_: object, **__: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "create_connection", unknown)
+    with pytest.raises(TransportError, match=r"the host's name is not known here \(Name or service not known\)$"):
+        HttpTransport("http://nosuch.opbox.test", "t").call("GET", "/v2")
 
 
 def test_a_proxy_that_refuses(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
