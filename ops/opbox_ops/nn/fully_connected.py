@@ -8,6 +8,10 @@ With flatten=False only the last axis is transformed: data (*batch, features), o
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
 from opbox_protocol.errors import ShapeError
 
 from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Reusable, Temp
@@ -92,8 +96,37 @@ def _reusable(p: FullyConnectedParams, ctx: OpContext, inputs: Arrays, outputs: 
     return run
 
 
+def _is_plain_product(p: FullyConnectedParams, call: CallSpec) -> bool:
+    """Whether NumPy's `dot` computes the products as they are: no outer product, no type that is summed in another."""
+    weight = call.inputs[1]
+    return call.plain and not is_narrow(weight.dtype) and weight.shape[1] > 1
+
+
+def _all_contiguous(arrays: Arrays) -> bool:
+    """Whether BLAS reads them as they lie; `dot` copies others, and `matmul` adds them up in another order."""
+    return all(array.flags.c_contiguous for array in arrays)
+
+
+# A step of a plan is little more than its product for small arrays, so nothing else is left for when it runs.
+@op.compute("cpu", accepts=_is_plain_product, prepares=True, reusable=_reusable)
+def _(p: FullyConnectedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
+    if not _all_contiguous(inputs):
+        return partial(_forward, p, ctx, inputs, outputs)
+    data = matrix(p, inputs[0])
+    out = outputs[0].reshape(data.shape[0], p.num_hidden)
+    dot, add, weight, bias = ctx.xp.dot, ctx.xp.add, inputs[1].T, None if p.no_bias else inputs[2]
+    if bias is None:
+        return partial(dot, data, weight, out=out)
+
+    def call() -> None:
+        dot(data, weight, out=out)
+        add(out, bias, out=out)
+
+    return call
+
+
 @op.compute(temps=lambda p, call: wide_copies(*call.inputs, *call.outputs), reusable=_reusable)
-def _(p: FullyConnectedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+def _forward(p: FullyConnectedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     data, weight = matrix(p, inputs[0]), inputs[1]
     out = outputs[0].reshape(data.shape[0], p.num_hidden)
     product(ctx.xp, data, weight.T, out, ctx.temp, None if p.no_bias else inputs[2])
@@ -105,8 +138,41 @@ def _backward_copies(p: FullyConnectedParams, call: CallSpec) -> list[Temp]:
     return [*wide_copies(gout, weight, data), *wide_copies(gout, data, weight), *bias]
 
 
+@backward.compute(
+    "cpu",
+    accepts=lambda p, call: call.plain and not is_narrow(call.inputs[2].dtype) and _has_terms(call),
+    prepares=True,
+)
+def _(p: FullyConnectedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
+    xp, (gout, data, weight) = ctx.xp, inputs
+    if not _all_contiguous(inputs):
+        return partial(_backward, p, ctx, inputs, outputs)
+    x = matrix(p, data)
+    g = gout.reshape(x.shape[0], p.num_hidden)
+    gdata, gweight, *gbias = outputs
+    calls: list[Callable[[], Any]] = []
+    if gdata is not None:
+        calls.append(partial(xp.dot, g, weight, out=gdata.reshape(x.shape)))
+    if gweight is not None:
+        calls.append(partial(xp.dot, g.T, x, out=gweight))
+    if gbias and gbias[0] is not None:
+        calls.append(partial(xp.add.reduce, g, axis=0, out=gbias[0]))
+
+    def call() -> None:
+        for part in calls:
+            part()
+
+    return call
+
+
+def _has_terms(call: CallSpec) -> bool:
+    """Whether both products add up more than one term: one of one is an outer product."""
+    hidden = call.inputs[2].shape[0]
+    return hidden > 1 and size_of(call.inputs[0].shape) > hidden
+
+
 @backward.compute(temps=_backward_copies)
-def _(p: FullyConnectedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+def _backward(p: FullyConnectedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     xp, (gout, data, weight) = ctx.xp, inputs
     x = matrix(p, data)
     g = gout.reshape(x.shape[0], p.num_hidden)

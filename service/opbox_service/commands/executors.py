@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Annotated, ClassVar, Literal
 
+from pydantic import Field
+
 from opbox_ops.compute import Array
 from opbox_protocol.errors import BadRequestError
 
@@ -72,7 +74,7 @@ class Forward(Command):
     do: Literal["forward"]
     executor: Id
     is_train: bool = False
-    watch: IdsByName = {}
+    watch: IdsByName = Field(default_factory=dict)
 
     def run(self, table: ArrayTable, exchange: Exchange) -> None:
         if self.watch:
@@ -107,7 +109,7 @@ class Backward(Command):
 
     do: Literal["backward"]
     executor: Id
-    head_grads: IdsOrNone = []
+    head_grads: IdsOrNone = Field(default_factory=list)
 
     def run(self, table: ArrayTable, exchange: Exchange) -> None:
         executor = table.executor(self.executor)

@@ -102,9 +102,10 @@ class CommandsRequest(TensorBody):
     commands: SkipValidation[list[AnyCommand]] = Field(default=None)  # type: ignore[arg-type]  # `parse` says that it is missing
     wait: bool = Field(default=True, description="false: answer 202 at once; an error is told to the next that waits.")
     graphs: Annotated[list[str], InPieces()] = Field(
-        default=[], description="Names of graphs that must be here: where one is not, nothing runs and seq stays free."
+        default_factory=list,
+        description="Names of graphs that must be here: where one is not, nothing runs and seq stays free.",
     )
-    inputs: SkipValidation[list[Tensor]] = []
+    inputs: SkipValidation[list[Tensor]] = Field(default_factory=list)
 
 
 class CommandsAnswer(BaseModel):
