@@ -1,4 +1,4 @@
-"""What a process keeps of a device beside arrays: one handle of each library, whatever the thread, and no more."""
+"""What a process keeps of a device beside arrays: one handle of each library, whatever the thread."""
 
 from __future__ import annotations
 
