@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine
@@ -21,16 +20,15 @@ from ..accounting.books import Books
 from ..carriers import OwnerQuota, RawRequest, RawResponse
 from ..checkpoint_store import FileCheckpoints
 from ..device_time import DeviceTimes
-from ..memory_shares import HOST, code_bytes
 from ..routes.sessions import SessionState
 from ..session.sessions import ended_by_admin
 from ..settings import SCOPES, UPLOADS, Settings
 from . import landlock
+from .code_memory import PROCESS_BYTES, CodeMemory
 from .code_worker import CodeWorker, own_packages
 from .confine import unreadable
 from .orphans import User, end_leftovers, end_strays
-from .processes import Usage, all_processes, usage_of
-from .scratch_dirs import remove_leftovers, size_of
+from .scratch_dirs import remove_leftovers
 from .worker import Worker
 
 __all__ = ["CodeWorkers"]
@@ -40,8 +38,6 @@ REMEMBERED = 10_000
 WATCH_S, MEASURE_S = 0.1, 0.5
 STRAYS_S = 0.5
 """How often strays are looked for, while there are sessions to leave any."""
-PROCESS_BYTES = 80 << 20
-"""What a process has before its session holds anything."""
 LIST_S = 1.0
 """How long a session that is listed may take to tell of itself; it may be in code that lets nothing else run."""
 
@@ -88,7 +84,7 @@ class CodeWorkers:
         self._spares: list[CodeWorker] = []
         self._taken: dict[str, tuple[str, CodeWorker, dict[str, Any]]] = {}
         self._opening = 0
-        self._measured_bytes: dict[CodeWorker, int] = {}
+        self._memory = CodeMemory(settings, books, self._alive, self.workers)
         self._busy = asyncio.Event()
         self._ended_sessions: FIFOCache[str, tuple[str, str]] = FIFOCache(REMEMBERED)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -192,11 +188,11 @@ class CodeWorkers:
                 'ask for one that takes none ({"code": false}, or OPBOX_CODE=0 for the Python client), or try again '
                 "when one has ended"
             )
-        rest = self._rest() - self._opening * PROCESS_BYTES
+        rest = self._memory.left() - self._opening * PROCESS_BYTES
         if rest < PROCESS_BYTES:
             raise QuotaError(
                 f"memory of sessions that may bring code: expected {PROCESS_BYTES} bytes for another one's process, "
-                f"got {max(0, rest)} left of {self._most()}: ask for a session that takes no code "
+                f"got {max(0, rest)} left of {self._memory.limit()}: ask for a session that takes no code "
                 '({"code": false}, or OPBOX_CODE=0 for the Python client), or try again when one has ended'
             )
         self._opening += 1
@@ -226,20 +222,7 @@ class CodeWorkers:
         """What the owner may have in a session's process: of the machine's memory what the others leave."""
         account = self._books.accounts.of(owner)
         quota = self._books.quota(owner, worker) or OwnerQuota(account.sessions, account.session_bytes)
-        return quota._replace(host_bytes=max(1, self._rest(worker) - PROCESS_BYTES))
-
-    def _most(self) -> int:
-        """Bytes that all of them may have together."""
-        return code_bytes(self._settings, self._books.memory_beside(self._alive, HOST))
-
-    def _rest(self, but: CodeWorker | None = None) -> int:
-        """What of that no session has, or none but one: what it was measured to have, or was admitted."""
-        measured, memory_of = self._measured_bytes, self._books.memory_of
-        return self._most() - sum(
-            max(measured.get(worker, 0), PROCESS_BYTES + memory_of(worker, HOST))
-            for worker in self.workers()
-            if worker is not but
-        )
+        return quota._replace(host_bytes=max(1, self._memory.left(without=worker) - PROCESS_BYTES))
 
     async def delete(self, worker: CodeWorker, *, by_admin: bool) -> RawResponse:
         """End a session and its process at once, whatever that is at."""
@@ -362,43 +345,11 @@ class CodeWorkers:
         while True:
             await self._busy.wait()
             begun = time.monotonic()
-            workers = [worker for worker in self.workers() if worker.watched]
-            measured = await asyncio.to_thread(self._measured, workers) if workers else []
-            for worker, usage, files in measured:
-                worker.judge(usage, files)
-            self._measured_bytes = {worker: usage.memory for worker, usage, _ in measured if worker.watched}
-            self._judge_together(self._measured_bytes)
+            await self._memory.judge()
             await asyncio.sleep(max(MEASURE_S, 19 * (time.monotonic() - begun)))
-
-    def _judge_together(self, memory: dict[CodeWorker, int]) -> None:
-        """End the largest process of the owner who has most, where all of them hold more than there is for them."""
-        most = self._most()
-        if sum(memory.values()) <= most:
-            return
-        of_owner: Counter[str] = Counter()
-        for worker, nbytes in memory.items():
-            of_owner[_owner_of(worker)] += nbytes
-        (owner, _), *_ = of_owner.most_common(1)
-        largest = max((worker for worker in memory if _owner_of(worker) == owner), key=memory.__getitem__)
-        largest.end_for_others(most)
-
-    def _measured(self, workers: list[CodeWorker]) -> list[tuple[CodeWorker, Usage, tuple[int, int]]]:
-        settings, processes = self._settings, list(all_processes())
-        measured = []
-        for worker in workers:
-            mine = [process for process in processes if process.belongs_to(worker.pid, worker.user)]
-            with contextlib.suppress(OSError):  # it has just ended
-                device = os.stat(worker.folder).st_dev
-                usage = usage_of(mine, settings.code_memory_bytes, device)
-                measured.append((worker, usage, size_of(worker.folder, settings.code_files)))
-        return measured
 
     def _do(self, work: Coroutine[Any, Any, None], name: str = "") -> asyncio.Task[None]:
         task = asyncio.create_task(work, name=name or None)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
-
-
-def _owner_of(worker: CodeWorker) -> str:
-    return worker.whose[0] if worker.whose is not None else ""

@@ -1,0 +1,99 @@
+"""The machine's memory that sessions with code share: what they may have, what is left, who ends where it is too much.
+
+A session's arrays are admitted before they are made. What its code allocates by itself is seen when its process has
+it, so their processes are measured too, and the larger of both figures counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections import Counter
+from collections.abc import Callable, Collection
+
+from ..accounting.books import Books
+from ..memory_shares import HOST, code_bytes
+from ..settings import Settings
+from .code_worker import CodeWorker
+from .processes import Usage, all_processes, usage_of
+from .scratch_dirs import size_of
+
+__all__ = ["PROCESS_BYTES", "CodeMemory"]
+
+PROCESS_BYTES = 80 << 20
+"""What a process has before its session holds anything."""
+
+
+class CodeMemory:
+    """See the module.
+
+    Args:
+        settings: of the server.
+        books: know what sessions were admitted.
+        alive: all code workers, those without a session too.
+        workers: those that have a session.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        books: Books,
+        alive: Collection[CodeWorker],
+        workers: Callable[[], Collection[CodeWorker]],
+    ) -> None:
+        self._settings = settings
+        self._books = books
+        self._alive = alive
+        self._workers = workers
+        self._measured_bytes: dict[CodeWorker, int] = {}
+
+    def limit(self) -> int:
+        """Bytes that all sessions with code may have together."""
+        return code_bytes(self._settings, self._books.memory_beside(self._alive, HOST))
+
+    def left(self, *, without: CodeWorker | None = None) -> int:
+        """Bytes of the limit that no session has; those of the worker `without` count as left."""
+        admitted = self._books.memory_of
+        return self.limit() - sum(
+            max(self._measured_bytes.get(worker, 0), PROCESS_BYTES + admitted(worker, HOST))
+            for worker in self._workers()
+            if worker is not without
+        )
+
+    async def judge(self) -> None:
+        """Measure every session's process, and end those that use more than they may, alone or together."""
+        watched = [worker for worker in self._workers() if worker.watched]
+        usages = await asyncio.to_thread(self._usages, watched) if watched else []
+        for worker, usage, files in usages:
+            worker.judge(usage, files)
+        self._measured_bytes = {worker: usage.memory for worker, usage, _ in usages if worker.watched}
+        self._judge_together()
+
+    def _judge_together(self) -> None:
+        """Where all hold more than the limit, end the largest process of the owner who holds most."""
+        limit, measured = self.limit(), self._measured_bytes
+        if sum(measured.values()) <= limit:
+            return
+        bytes_of_owner: Counter[str] = Counter()
+        for worker, nbytes in measured.items():
+            bytes_of_owner[_owner_of(worker)] += nbytes
+        (owner, _), *_ = bytes_of_owner.most_common(1)
+        largest = max((worker for worker in measured if _owner_of(worker) == owner), key=measured.__getitem__)
+        largest.end_for_others(limit)
+
+    def _usages(self, workers: list[CodeWorker]) -> list[tuple[CodeWorker, Usage, tuple[int, int]]]:
+        """What the processes of these use, and the bytes and number of their files."""
+        settings, processes = self._settings, list(all_processes())
+        usages = []
+        for worker in workers:
+            own = [process for process in processes if process.belongs_to(worker.pid, worker.user)]
+            with contextlib.suppress(OSError):  # it has just ended
+                device = os.stat(worker.folder).st_dev
+                usage = usage_of(own, settings.code_memory_bytes, device)
+                usages.append((worker, usage, size_of(worker.folder, settings.code_files)))
+        return usages
+
+
+def _owner_of(worker: CodeWorker) -> str:
+    return worker.whose[0] if worker.whose is not None else ""
