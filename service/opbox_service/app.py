@@ -73,7 +73,7 @@ class ApiProcess:
 
     @property
     def checkpoints(self) -> FileCheckpoints | None:
-        """Where they are saved; None where there is no place."""
+        """The store of checkpoints; None where the server has none."""
         return self.pool.checkpoints
 
     @property

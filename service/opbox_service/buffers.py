@@ -63,7 +63,7 @@ class Segment:
                 self.memory.madvise(mmap.MADV_HUGEPAGE)
 
     def discard(self) -> None:
-        """Let go. The memory goes at once, or with the last view of it that somebody still has."""
+        """Free the memory: at once, or when the last view of it goes."""
         fd, self.fd = self.fd, None
         _free(self.memory, fd)
 
@@ -177,7 +177,7 @@ class Pool:
 
 
 def unmap(view: memoryview) -> None:
-    """Let go of what `map_shared` gave, or with the last view of it that somebody still has."""
+    """Unmap what `map_shared` mapped: at once, or when the last view of it goes."""
     memory = view.obj
     with contextlib.suppress(BufferError):
         view.release()

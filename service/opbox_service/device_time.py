@@ -52,7 +52,7 @@ class DeviceTimes:
         return [(owner, device, sums.queue_s, sums.compute_s, sums.runs) for (owner, device), sums in taken.items()]
 
     def add_rows(self, rows: Any, whose: tuple[str, str] | None = None) -> None:
-        """Count what a worker took.
+        """Count the times that a worker reports.
 
         Args:
             rows: as `take` gives them, perhaps by way of a process that runs somebody's code.

@@ -172,7 +172,7 @@ class Engine:
             return None
 
     def _leave(self, beside: Mapping[str, int]) -> None:
-        """Leave of each GPU what sessions in other processes have of it."""
+        """Lower the limit of each GPU by what sessions in other processes have of it."""
         if beside == self._beside:
             return
         for device in {*self._beside, *beside}:

@@ -28,7 +28,7 @@ SMALL = 1 << 16
 
 
 class Budget:
-    """Bytes in use, of at most `limit`; within the budget of somebody larger where there is a parent.
+    """Bytes in use, of at most `limit`; a budget that has a parent draws them from that one.
 
     A session's budget has its owner's for a parent, and that one the device's: what all sessions together take is
     never more than there is, whatever each may have.
@@ -140,7 +140,7 @@ class Budget:
                 self._drawn = self.used
 
     def rest(self) -> None:
-        """What is counted here is idle from now on, until `wake` or `close`."""
+        """Count what is in use here as idle, until `wake` or `close`."""
         self.settle()
         with self._lock:
             if self._parent is not None and self._drawn != self.used:
@@ -149,7 +149,7 @@ class Budget:
         self._mark_idle(self.used - self._resting)
 
     def wake(self, parent: Budget, limit: int) -> None:
-        """What is counted here is in use again, and of `parent`, with another limit.
+        """Count what is idle here as in use again, drawn from `parent`, with another limit.
 
         Raises:
             QuotaError: that one has no room for it. Nothing has changed then.
@@ -298,7 +298,7 @@ class MeteredBackend:
 
 
 class Ledger:
-    """What owners have of a device's memory, of at most what there is.
+    """Budgets of devices and of their owners: what all have of a device is at most what there is.
 
     Args:
         device_bytes: that all may have together of the machine's memory.

@@ -28,7 +28,7 @@ UPLOADS: frozenset[Scope] = frozenset({"upload-python", "upload-cuda"})
 GIB = 1 << 30
 MOST_WORKERS = 64
 LARGER_QUOTA = "ask the server's administrator for a larger quota (owners in OPBOX_TOKENS_FILE)"
-"""What remains to who has used up his quota, for errors."""
+"""The remedy that errors name where a quota is used up."""
 
 
 ELSEWHERE = frozenset(

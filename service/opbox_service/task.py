@@ -66,7 +66,7 @@ class Task:
         on_stop()
 
     def end(self) -> None:
-        """Nothing is left to stop: what `when_stopped` was given is let go of."""
+        """Note that nothing is left to stop, and drop the functions that `when_stopped` has."""
         self._on_stop = None
 
     def check(self) -> None:
@@ -79,7 +79,7 @@ class Task:
                 raise self.stopped
 
     def nodes(self, count: int) -> None:
-        """So many nodes of a graph have been worked on, at most NODES.
+        """Count nodes of a graph that have been worked on, at most NODES at a time.
 
         Raises:
             MXNetError: the call has been stopped.

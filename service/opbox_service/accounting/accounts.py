@@ -15,7 +15,7 @@ USUAL_URGENCY = 3
 
 
 def too_many_sessions(limit: int) -> str:
-    """What an owner who may have `limit` sessions, and has them, is answered for another."""
+    """The error for an owner who asks for a session beyond its `limit`."""
     return (
         f"sessions: expected at most {limit} of an owner, got one more: end one of yours (DELETE /v1/sessions/{{id}}; "
         "GET /v1/sessions lists them), or try again when one has expired"
@@ -94,7 +94,7 @@ class Accounts:
         return self._own.get(owner, self.usual)
 
     def replace(self, terms: Mapping[str, OwnerTerms]) -> None:
-        """Take these terms of owners, and none of those from before."""
+        """Replace the terms of all owners by these."""
         usual = asdict(self.usual)
         # One assignment, as threads that save checkpoints ask at any time.
         self._own = {owner: Account(**{**usual, **own.model_dump(exclude_none=True)}) for owner, own in terms.items()}

@@ -103,7 +103,7 @@ class AuditLog:
             self.note("refused", owner, **fields)
 
     def tick(self) -> None:
-        """Tell of refusals that were repeated, and write what could not be written; called now and then."""
+        """Add a line on refusals that were repeated, and write again what failed; called now and then."""
         now = time.monotonic()
         with self._lock:
             over = [(key, entry) for key, entry in self._refusals.items() if now - entry[0] >= REPEATED_S]
@@ -129,7 +129,7 @@ class AuditLog:
             self._write()  # what could not be written before
 
     def _begin(self) -> None:
-        """Have the lines that wait written, unless that is under way."""
+        """Start to write the lines that wait, unless a write is under way."""
         with self._lock:
             if self._thread is None or self._busy or not self._lines:
                 return

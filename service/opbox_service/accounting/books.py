@@ -75,7 +75,7 @@ class Books:
             raise QuotaError(f"requests: expected at most {limit} of an owner at a time: wait for one to end")
 
     def check_time(self, owner: str) -> None:
-        """QuotaError when the owner has used up today's seconds of workers' time; until when that is so."""
+        """QuotaError when the owner has used up today's seconds of workers' time; it says when a new day begins."""
         limit = self.accounts.of(owner).worker_seconds
         if not limit:
             return
@@ -122,7 +122,7 @@ class Books:
             raise QuotaError(too_many_sessions(limit))
 
     def take_memory(self, worker: object, rows: Sequence[tuple[str, str, int]]) -> None:
-        """A worker's sessions have so many bytes: owner, device, bytes. Those that are not listed have none."""
+        """Record what a worker's sessions have: owner, device, bytes. Owners that are not listed have none."""
         before = self._memory.get(worker, {})
         now = {(owner, device): nbytes for owner, device, nbytes in rows if nbytes}
         if now:
@@ -152,18 +152,18 @@ class Books:
         )
 
     def forget(self, worker: object) -> None:
-        """A worker has ended."""
+        """Forget the memory of a worker that has ended."""
         self._memory.pop(worker, None)
 
     # -- what happens -------------------------------------------------------------------------------------------
 
     def session_made(self, owner: str, session: str, device: str, *, code: bool) -> None:
-        """An owner has a session more."""
+        """Count a session that an owner has opened."""
         self.usage.count(owner, sessions=1)
         self.audit.note("session.made", owner, session=session, device=device, code=code)
 
     def session_ended(self, owner: str, session: str, reason: str) -> None:
-        """An owner has a session less."""
+        """Count a session of an owner's that has ended."""
         self.audit.note("session.ended", owner, session=session, reason=reason)
 
     def uploaded(self, owner: str, session: str, rows: Sequence[Sequence[str]], more: int = 0) -> None:
@@ -174,7 +174,7 @@ class Books:
             self.audit.note("code.uploaded", owner, session=session, more=more)
 
     def tokens_read(self, tokens: int, wrong: str) -> None:
-        """The files of tokens were read again; what was wrong with them, if anything was."""
+        """Record that the files of tokens were read again, and what was wrong with them, if anything was."""
         if wrong:
             self.audit.note("accounts.refused", "", error=wrong)
         else:
@@ -215,7 +215,7 @@ class Books:
                 self._do(self.usage.flush)
 
     def _do(self, work: Callable[[], object]) -> None:
-        """Do some of the books' work: the next tick does what goes wrong again, and a problem is logged once."""
+        """Do a part of a tick's work: what fails is tried again at the next tick, and logged once."""
         try:
             work()
         except Exception as error:

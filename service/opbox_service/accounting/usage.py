@@ -64,7 +64,7 @@ class DayUsage:
     storage_bytes: int = 0
 
     def add(self, other: DayUsage) -> None:
-        """Count another's figures too."""
+        """Add another's figures to these."""
         for name in _FIELDS:
             mine, theirs = getattr(self, name), getattr(other, name)
             setattr(self, name, max(mine, theirs) if name in _MAXIMA else mine + theirs)
@@ -206,7 +206,7 @@ class UsageLedger:
     # -- the file -----------------------------------------------------------------------------------------------
 
     def flush(self) -> Future[None]:
-        """Have what was counted written, by the ledger's thread; the same future while a write is under way."""
+        """Write what was counted, by the ledger's thread; while a write is under way, the future of that one."""
         if self._flushing is None or self._flushing.done():
             self._flushing = self._thread.submit(self._write)
         return self._flushing

@@ -21,7 +21,7 @@ from .token_files import TokensFile, read_token, read_tokens
 __all__ = ["Identity", "Tokens"]
 
 CALLERS = 1000
-"""Authorization headers that are known by sight."""
+"""Authorization headers whose callers are remembered."""
 LOOK_S = 1.0
 """How often, at most, the files of tokens are looked at for changes."""
 

@@ -195,7 +195,7 @@ class Middleware:
 
     @property
     def in_flight(self) -> int:
-        """Requests being answered; those who watch events wait for nothing."""
+        """Requests being answered, without streams of events, which end when the server stops."""
         return self._total - self._traffic.watchers
 
 

@@ -48,7 +48,7 @@ _HEADER_LENGTH = HEADER_LENGTH.lower().encode()
 
 
 def takes_gzip(headers: dict[bytes, bytes]) -> bool:
-    """Whether Accept-Encoding names gzip, and not to refuse it."""
+    """Whether Accept-Encoding accepts gzip."""
     for coding in headers.get(b"accept-encoding", b"").lower().split(b","):
         name, _, quality = coding.partition(b";")
         if name.strip() in (b"gzip", b"*"):

@@ -253,11 +253,11 @@ class ArrayTable:
 
     @property
     def parameters(self) -> int | None:
-        """What executors are to be given as the version of their parameters; see `BoundPlan.forward`."""
+        """The version of the arrays' values, which executors get with a run; see `BoundPlan.forward`."""
         return None if self._watched is None else self._watched.version
 
     def distrust(self) -> None:
-        """From now on any array may be written to at any time: there is code of a user's."""
+        """Assume from now on that any array may be written to at any time: the session has code of a user's."""
         self._trusted, self._watched = False, None
 
     def executor_entry(self, id: int) -> ExecutorEntry:

@@ -167,13 +167,13 @@ class LocalSession:
         self._table.drop(id)
 
     def flush(self) -> None:
-        """Nothing waits."""
+        """Do nothing: no command waits."""
 
     def wait(self) -> None:
         self._table.backend.synchronize()
 
     def raise_pending(self) -> None:
-        """Errors are raised where they happen."""
+        """Do nothing: errors are raised where they happen."""
 
     def _run(self, command: Mapping[str, Any], tensor: Any = None) -> _LocalExchange:
         exchange = _LocalExchange(tensor)

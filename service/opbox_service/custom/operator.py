@@ -61,7 +61,7 @@ class CustomParams(Params):
 
     @property
     def described(self) -> Description:
-        """What the operator tells of itself."""
+        """The operator's names, shapes and types, as its own code describes them."""
         assert self._described is not None
         return self._described
 

@@ -40,7 +40,7 @@ def call(what: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> 
 
 
 def user_error(what: str, error: BaseException) -> UserCodeError:
-    """What became of calling `what`; Ctrl-C at an engine in one's own process passes through."""
+    """The error for an exception from calling `what`; Ctrl-C at an engine in one's own process passes through."""
     if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
         raise error
     frames = _frames(error.__traceback__)

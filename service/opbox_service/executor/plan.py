@@ -208,7 +208,7 @@ class Plan:
 
     @property
     def allocates(self) -> int:
-        """All that an executor of this plan allocates."""
+        """Bytes that an executor of this plan allocates."""
         return self.arena_bytes + self.output_bytes + self.packed_bytes
 
     def place(self, *, share: bool = True, temps: bool = True, apart: bool = False, keep: bool = False) -> MemoryPlan:

@@ -24,7 +24,7 @@ class Place(Protocol):
 
     @property
     def checkpoints(self) -> FileCheckpoints | None:
-        """Where they are saved; None where there is no place."""
+        """The store of checkpoints; None where the server has none."""
 
     @property
     def ready(self) -> bool:

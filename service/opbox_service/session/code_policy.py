@@ -16,7 +16,7 @@ __all__ = ["UNWATCHED", "CodePolicy", "Watcher"]
 BRINGING = ("define", "compile")
 """Commands that bring code."""
 LISTED = 100
-"""Pieces of a batch that are told one by one."""
+"""Pieces of a batch that are reported one by one."""
 
 
 class Watcher(Protocol):
@@ -57,7 +57,7 @@ class CodePolicy:
                 )
 
     def note_uploads(self, owner: str, session: str, commands: Sequence[TypedCommand]) -> None:
-        """Tell `on_upload` what code these commands bring."""
+        """Report to `on_upload` what code these commands bring."""
         if self.on_upload is None or all(command.scope == "run" for command in commands):
             return
         uploads = [command for command in commands if name_of(command) in BRINGING and _text(command)]

@@ -26,16 +26,16 @@ from .session import ServerSession
 __all__ = ["Sessions", "ended_by_admin", "no_such"]
 
 REMEMBERED = 10_000
-"""Ended sessions whose owners still learn what became of them."""
+"""Ended sessions whose owners still learn why they ended."""
 
 
 def no_such(id: str) -> NotFoundError:
-    """What an administrator is answered who names a session that is not there."""
+    """The error for an administrator who names a session that does not exist."""
     return NotFoundError(f"session {id[:64]!r}: expected one of GET /v1/admin/sessions, got an id that is none")
 
 
 def not_yours(id: str, *, to_end: bool = False) -> NotFoundError:
-    """What an owner is answered who names a session that is not there, or somebody else's.
+    """The error for an owner who names a session that does not exist, or is somebody else's.
 
     Args:
         id: as named.
@@ -46,7 +46,7 @@ def not_yours(id: str, *, to_end: bool = False) -> NotFoundError:
 
 
 def ended_by_admin(id: str) -> str:
-    """What the owner of a session learns that an administrator has ended."""
+    """The sentence for the owner of a session that an administrator has ended."""
     return f"session {id} was ended by an administrator of the server: make a new one"
 
 

@@ -64,7 +64,7 @@ class CodeWorker(Worker):
         settings: of the server.
         on_end: called when it has ended.
         user: whom it becomes; None to stay the server's.
-        books: learn what its session has and is sent.
+        books: record what its session has, and what code it is sent.
         checkpoints: where its session's are saved.
 
     Attributes:
@@ -240,7 +240,7 @@ class CodeWorker(Worker):
         return not self.ended and self.pid > 0 and self._error is None
 
     async def ask_times(self) -> None:
-        """Have it tell how long calls ran since it last did, for the moment that an honest process takes to do so."""
+        """Ask for the times of calls since its last report, and wait the moment that an honest process takes."""
         if not self.ready:
             return
         self._times_came.clear()
@@ -282,7 +282,7 @@ class CodeWorker(Worker):
     # -- its end ------------------------------------------------------------------------------------------------
 
     def _verdict(self, code: int) -> MXNetError:
-        """What its owner is told: what happened, and where in the code, as far as can be known."""
+        """The error for its owner: what happened, and where in the code, as far as can be known."""
         trace = os.pread(self._trace, TRACE_BYTES, 0).rstrip(b"\0").decode("utf-8", "replace")
         seen = self._page.read()
         self._code = self._code or seen.code

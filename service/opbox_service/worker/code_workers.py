@@ -34,12 +34,12 @@ from .worker import Worker
 __all__ = ["CodeWorkers"]
 
 REMEMBERED = 10_000
-"""Ended sessions whose owners still learn what became of them."""
+"""Ended sessions whose owners still learn why they ended."""
 WATCH_S, MEASURE_S = 0.1, 0.5
 STRAYS_S = 0.5
 """How often strays are looked for, while there are sessions to leave any."""
 LIST_S = 1.0
-"""How long a session that is listed may take to tell of itself; it may be in code that lets nothing else run."""
+"""How long a process may take to describe its session in a list: its code may let nothing else run."""
 
 _log = structlog.get_logger("opbox.code")
 
@@ -52,7 +52,7 @@ class CodeWorkers:
         device_times: counts how long sessions' calls wait and run.
         root: whether the processes can take on users of their own.
         siblings: the processes that the server has started besides.
-        books: learn what sessions have, are sent and come to.
+        books: record what sessions have, what code they are sent and why they end.
         checkpoints: where sessions' are saved; None where there is no place.
     """
 
@@ -151,7 +151,7 @@ class CodeWorkers:
         return {f"code{i}": worker.memory()[0] for i, worker in enumerate(self.workers())}
 
     def workers(self) -> list[CodeWorker]:
-        """Those that have a session."""
+        """The workers that have a session."""
         return [worker for _, worker, _ in self._taken.values()]
 
     def sessions_of(self, owner: str) -> int:

@@ -59,7 +59,7 @@ class Bounds:
 
 
 def confine(bounds: Bounds) -> None:
-    """Give it all up; OSError when that cannot be.
+    """Confine this process to `bounds`; OSError when that cannot be.
 
     Two things are done as far as the system allows, and reported where it does not: Landlock needs a kernel that has
     it, and a network namespace needs privilege.

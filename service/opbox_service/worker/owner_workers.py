@@ -73,7 +73,7 @@ class OwnerWorkers:
 
     @property
     def workers(self) -> list[Worker]:
-        """Those that there are, with those that are ending."""
+        """The owners' workers, those that are ending included."""
         return [entry.worker for entry in self._all()]
 
     def of(self, owner: str) -> Worker | None:

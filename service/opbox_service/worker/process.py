@@ -127,7 +127,7 @@ class WorkerProcess:
             self._send_account()
 
     def _send_times(self, *, always: bool = False) -> None:
-        """Tell how long calls have waited and run, and which buffers are no more; where nothing is new, if `always`."""
+        """Report how long calls waited and ran, and which buffers are gone; with nothing new, only if `always`."""
         dropped, sessions = self._answers.sweep(), len(self._engine.sessions)
         times = self._engine.device_times.take()
         if always or dropped or times or sessions != self._sessions_sent:
@@ -135,7 +135,7 @@ class WorkerProcess:
             self._send({"kind": "drop", "segments": dropped, "sessions": sessions, "times": times})
 
     def _send_account(self) -> None:
-        """Tell which sessions have ended, and what memory has changed whose."""
+        """Report the sessions that have ended, and owners' memory where it has changed."""
         with self._account_lock:
             ended = [(id, reason) for id, _, reason in self._engine.sessions.take_ended()]
             memory = {(owner, device): nbytes for owner, device, nbytes in self._engine.sessions.memory()}

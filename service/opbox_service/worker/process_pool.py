@@ -181,7 +181,7 @@ class ProcessPool:
         return [worker.pid for worker in self._all()]
 
     def _all(self) -> list[Worker]:
-        """Those that owners share, and those of one each."""
+        """The workers that owners share, and those that one owner has."""
         return [*self._workers, *(self._own.workers if self._own is not None else ())]
 
     def _quota(self, owner: str, worker: Worker) -> OwnerQuota | None:

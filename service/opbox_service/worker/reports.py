@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["Reports", "check_count"]
 
 UPLOADS, UPLOADS_S = 1000, 60.0
-"""Pieces of code of one worker that are told one by one, in so many seconds."""
+"""Pieces of code of one worker that are recorded one by one, in so many seconds."""
 TEXT = 512
 """Characters of an owner's, a session's or an operator's name."""
 

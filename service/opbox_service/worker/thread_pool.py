@@ -43,7 +43,7 @@ class ThreadPool:
     Args:
         settings: of the server.
         routes: the engine's calls.
-        books: learn what sessions have, are sent and come to.
+        books: record what sessions have, what code they are sent and why they end.
         checkpoints: where sessions' are saved; None where there is no place.
     """
 
@@ -227,7 +227,7 @@ class ThreadPool:
             self._loop.call_soon_threadsafe(self._books.uploaded, owner, session, rows, more)
 
     def _look(self) -> None:
-        """Tell the books of sessions' memory, and of those that have ended."""
+        """Record in the books what memory sessions have, and which have ended."""
         engine = self._engine
         if engine is not None:
             for id, owner, reason in engine.sessions.take_ended():

@@ -55,7 +55,7 @@ class Worker:
         settings: passed on, without the tokens.
         on_end: called once when the process has ended, asked to or not.
         device_times: counts how long its calls wait and run.
-        books: learn what its sessions have and are sent.
+        books: record what its sessions have, and what code they are sent.
         checkpoints: where its sessions' are saved; None where there is no place.
         on_session_end: called with a session's id and why it ended.
         share: of the memory of every device, what its sessions may have.
@@ -204,7 +204,7 @@ class Worker:
             self._process.send_signal(signal.SIGKILL)
 
     def _watch(self) -> None:
-        """Notice the process's end even if a process that it forked keeps the connection open."""
+        """Watch for the process's end itself: a process that it forked may keep the connection open."""
         if hasattr(os, "pidfd_open"):
             self._pidfd = os.pidfd_open(self.pid)
             self._loop.add_reader(self._pidfd, self._end)
@@ -312,7 +312,7 @@ class Worker:
         self._channel.send(messages.write(message, inline), fds)
 
     def _refuse(self) -> None:
-        """End a process whose message is none: it may run code of a session's own, which may write what it likes."""
+        """End a process that sent a malformed message: code of a session's may write what it likes."""
         _log.error("a worker sent what is no message; ending it", pid=self.pid, exc_info=True)
         self._malformed()
 
@@ -359,7 +359,7 @@ class Worker:
             raise ValueError(f"unexpected message {header['kind']!r}")
 
     def _on_times(self) -> None:
-        """The process has told how long calls waited and ran."""
+        """Count the times of calls that the process reports."""
 
     def _forget(self, segments: list[int]) -> None:
         """Unmap buffers of answers that the process has dropped."""
