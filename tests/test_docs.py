@@ -68,6 +68,12 @@ def test_the_code_of_a_page_runs(page: str, first: int, prints: str | None, tmp_
         assert float(accuracy[-1]) > 0.9
 
 
+def test_the_list_of_pictures_has_them_all() -> None:
+    listed = (ROOT / "docs" / "page.md").read_text(encoding="utf-8").partition("## All pictures")[2]
+    there = {path.name for path in (ROOT / "docs" / "images").iterdir()}
+    assert set(re.findall(r"\(images/([^)]+)\)", listed)) == there
+
+
 def test_the_image_runs_as_a_user_with_a_number() -> None:
     lines = (ROOT / "docker" / "Dockerfile").read_text().splitlines()
     (user,) = [line.split()[1] for line in lines if line.startswith("USER ")]
