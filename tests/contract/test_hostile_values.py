@@ -153,6 +153,7 @@ TAKEN: list[tuple[str, dict[str, Any], list[Any], Any]] = [
     ("_sample_normal", {}, [np.array([0], F32), np.array([NAN], F32)], [NAN]),
     ("_sample_uniform", {}, [np.array([NAN], F32), np.array([1], F32)], [NAN]),
     ("log_softmax", {"dtype": "float32"}, [np.zeros((1, 2), np.int64)], [[-np.log(2), -np.log(2)]]),
+    ("moments", {"axes": (0,)}, [np.ones((0, 1), np.int32)], np.zeros(1)),
     ("tile", {"reps": 2**62}, [np.ones((2, 0), F32)], np.ones((2, 0))),
     ("_contrib_arange_like", {"step": 1e30}, [np.zeros((1,), np.int64)], [0]),
     ("softmax", {}, [np.array([[NAN, 1], [0, 0]], F32)], [[NAN, NAN], [0.5, 0.5]]),

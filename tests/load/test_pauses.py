@@ -19,6 +19,7 @@ F32 = np.float32
 IMAGE = np.ones((1, 4, 9, 9), F32)
 ROI = np.array([[0, 0, 0, 8, 8]], F32)
 TURNED = np.array([[0, 4, 4, 5 + i, 4, 30 * i] for i in range(4)], F32)
+KERNEL = np.ones((1, 1, 3, 3), F32)
 BINS = {"pooled_size": (2, 2), "spatial_scale": 1}
 PARTS = {"spatial_scale": 1, "output_dim": 1, "group_size": 2, "pooled_size": 2, "no_trans": True}
 STOP_S = 0.3
@@ -39,6 +40,12 @@ LONG: list[tuple[str, dict[str, Any], list[np.ndarray]]] = [
         [np.ones((1, 1, 1), F32), np.ones(240_000, F32), np.ones((60_000, 1, 1), F32)],
     ),
 ]
+LONG += [
+    ("_arange", {"start": 0, "stop": 10**9, "dtype": "int8"}, []),
+    ("_linspace", {"start": 0, "stop": 1, "num": 10**9, "dtype": "int8"}, []),
+    ("Convolution", {"kernel": (3, 3), "num_filter": 1, "pad": (8000, 8000), "no_bias": True}, [IMAGE[:, :1], KERNEL]),
+]
+"""Their outputs are a gigabyte each."""
 LARGE: list[tuple[str, dict[str, Any], list[np.ndarray], str]] = [
     ("_contrib_RROIAlign", {**BINS, "sampling_ratio": 2**40}, [IMAGE, TURNED], "134,217,728 samples in all"),
     ("_contrib_ROIAlign", {**BINS, "sample_ratio": 10**6}, [IMAGE, ROI], "134,217,728 samples in all"),
@@ -55,7 +62,7 @@ LARGE: list[tuple[str, dict[str, Any], list[np.ndarray], str]] = [
 
 @pytest.fixture(scope="module")
 def engine() -> Iterator[Engine]:
-    fresh = Engine(Settings(max_session_bytes=1 << 30))
+    fresh = Engine(Settings(max_session_bytes=5 << 30))
     yield fresh
     fresh.close()
 

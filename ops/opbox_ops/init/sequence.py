@@ -5,11 +5,13 @@ _linspace: `num` numbers from start to stop, including stop unless endpoint is F
 With infer_range, _arange has no stop: it is as long as what it is used with.
 _contrib_arange_like: start, start + step, … in data's shape, or with an axis as many as data is long along it.
 The shapes are (repeat * ceil((stop - start) / step),), (num,), and data's or (size of the axis,).
+On the CPU they are counted in pieces that stay in the cache, between which a call may be stopped.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -21,8 +23,12 @@ from ..index.counting import count_up
 from ..infer import ShapeList, canonical_axis, size_of
 from ..node import Entry, Node
 from ..params import AnyDType, Bool, Field, Float, NonNegativeInt, OptFloat, OptInt, Params, PositiveInt, as_int64
+from ..pausing import pause
 from ..registry import register
 from .fill import fixed_type
+
+PIECE = 1 << 17
+"""Numbers that are counted at a time on the CPU: 1 MiB."""
 
 
 class ArangeParams(Params):
@@ -98,21 +104,41 @@ def _exact(dtype: Any) -> np.dtype[Any]:
 
 def _numbers(p: Any, call: CallSpec) -> list[Temp]:
     out = call.outputs[0]
-    return [Temp((-(-size_of(out.shape) // p.repeat),), _exact(out.dtype))]
+    return [Temp((_piece(-(-size_of(out.shape) // p.repeat), call),), _exact(out.dtype))]
+
+
+def _piece(count: int, call: CallSpec) -> int:
+    return min(count, PIECE) if call.device == "cpu" else count
+
+
+def _counted(xp: Any, numbers: Array, count: int) -> Iterator[tuple[int, Array]]:
+    """0, 1, … up to `count`, exclusive, as many at a time as `numbers` has room for: the first of them, and all."""
+    for begin in range(0, count, max(1, len(numbers))):
+        piece = numbers[: count - begin]
+        count_up(xp, piece)
+        if begin:
+            pause()
+            xp.add(piece, begin, out=piece)
+        yield begin, piece
 
 
 def _count(ctx: OpContext, start: float, step: float, repeat: int, out: Array) -> None:
     """Write start, start + step, …, each `repeat` times."""
     xp, (numbers,) = ctx.xp, ctx.temp
     whole = numbers.dtype.kind == "i"
-    count_up(xp, numbers)
-    xp.multiply(numbers, as_int64(step) if whole else step, out=numbers, casting="unsafe")
-    xp.add(numbers, as_int64(start) if whole else start, out=numbers)
     flat = out.reshape(-1)
     full = flat.size // repeat
-    xp.copyto(flat[: full * repeat].reshape(full, repeat), numbers[:full, None], casting="unsafe")
-    if full * repeat < flat.size:
-        xp.copyto(flat[full * repeat :], numbers[full : full + 1], casting="unsafe")
+    for begin, piece in _counted(xp, numbers, -(-flat.size // repeat)):
+        xp.multiply(piece, as_int64(step) if whole else step, out=piece, casting="unsafe")
+        xp.add(piece, as_int64(start) if whole else start, out=piece)
+        end = min(begin + len(piece), full)
+        xp.copyto(
+            flat[begin * repeat : end * repeat].reshape(end - begin, repeat),
+            piece[: end - begin, None],
+            casting="unsafe",
+        )
+        if end - begin < len(piece):
+            xp.copyto(flat[full * repeat :], piece[end - begin :], casting="unsafe")
 
 
 @arange.compute(temps=_numbers)
@@ -126,12 +152,14 @@ def _(p: ArangeLikeParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> 
     _count(ctx, p.start, p.step, p.repeat, outputs[0])
 
 
-@linspace.compute(temps=lambda p, call: [Temp((p.num,), "float64")])
+@linspace.compute(temps=lambda p, call: [Temp((_piece(p.num, call),), "float64")])
 def _(p: LinspaceParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     xp, (numbers,) = ctx.xp, ctx.temp
     steps = p.num - 1 if p.endpoint else p.num
-    xp.multiply(count_up(xp, numbers), (p.stop - p.start) / max(1, steps), out=numbers)
-    xp.add(numbers, p.start, out=numbers)
-    if p.endpoint and p.num > 1:
-        numbers[-1:] = p.stop
-    xp.copyto(outputs[0], numbers, casting="unsafe")
+    for begin, piece in _counted(xp, numbers, p.num):
+        xp.multiply(piece, (p.stop - p.start) / max(1, steps), out=piece)
+        xp.add(piece, p.start, out=piece)
+        end = begin + len(piece)
+        if p.endpoint and end == p.num > 1:
+            piece[-1:] = p.stop
+        xp.copyto(outputs[0][begin:end], piece, casting="unsafe")

@@ -106,9 +106,18 @@ def _memories(
     return memory_of(call.inputs[data], order), weight, memory_of(target, order)
 
 
+def _pads_more_than_it_reaches(p: ConvolutionParams) -> bool:
+    """Whether some window is over padding alone: an output may be far larger than data then, and one call very long.
+
+    Without oneDNN a convolution is done a block at a time, between which it may be stopped.
+    """
+    _, dilate, pad = strides(p)
+    return any(q > d * (k - 1) for q, d, k in zip(pad, dilate, p.kernel, strict=True))
+
+
 def forward_recipe(p: ConvolutionParams, call: CallSpec, adds: bool = False) -> Recipe | None:
     """The recipe of a forward call, which with `adds` adds to what is in the output; None where there is none."""
-    if not lie(call, (0,), (0,)) or not takes(*call.inputs, *call.outputs):
+    if _pads_more_than_it_reaches(p) or not lie(call, (0,), (0,)) or not takes(*call.inputs, *call.outputs):
         return None
     data, weight, out = _memories(p, call, 0, -1)
     bias = None if p.no_bias else memory_of(call.inputs[2])
@@ -138,7 +147,7 @@ class _Gradients:
 def gradients(p: ConvolutionParams, call: CallSpec) -> _Gradients | None:
     """What computes the gradients of a backward call; None where oneDNN has no implementation."""
     wants_bias = not p.no_bias and call.wants(2)
-    if not lie(call, (0, 1), (0,)) or not takes(*call.inputs):
+    if _pads_more_than_it_reaches(p) or not lie(call, (0, 1), (0,)) or not takes(*call.inputs):
         return None
     data, weight, out = _memories(p, call, 1, 0)
     window = strides(p)

@@ -80,7 +80,7 @@ def _temps(data: int) -> Any:
         whole = dtype.kind in "iu"
         wide = np.dtype(np.int64) if whole else accumulation_type(dtype)
         mean = kept_dims(shape, _axes(p, len(shape)))
-        return [Temp(shape, wide), Temp(mean, wide), *[Temp(shape, wide)] * whole]
+        return [Temp(shape, wide), Temp(mean, wide), *[Temp(mean if 0 in shape else shape, wide)] * whole]
 
     return rule
 
