@@ -282,6 +282,6 @@ def test_long_use_leaves_memory_and_descriptors_as_they_were(start: Callable[...
     # Every acknowledged step is in the values: the gradient of the bias is the batch's 8 rows of ones.
     assert np.allclose(bias, -0.001 * 8 * STEPS, rtol=1e-3)
     grown, opened = resident(server) - before, descriptors(server) - files
-    print(f"{STEPS} steps, {10 * STEPS} forwards: {grown >> 10:+} kB to {before >> 10}, {opened:+} descriptors")
+    print(f"{STEPS} steps, {10 * STEPS} forwards: {before >> 10} kB {grown >> 10:+}, {opened:+} descriptors")
     assert grown < GROWTH
     assert opened <= 4
