@@ -142,11 +142,19 @@ class Budget:
     def rest(self) -> None:
         """Count what is in use here as idle, until `wake` or `close`."""
         self.settle()
-        with self._lock:
-            if self._parent is not None and self._drawn != self.used:
-                self._parent.give(self._drawn - self.used)
-                self._drawn = self.used
+        budget = self
+        while budget._parent is not None:
+            # What is drawn and not used is neither idle nor anybody's room.
+            budget._give_spare(budget._parent)
+            budget = budget._parent
         self._mark_idle(self.used - self._resting)
+
+    def _give_spare(self, parent: Budget) -> None:
+        """Give back to the parent what has been drawn and is not used."""
+        with self._lock:
+            if self._drawn != self.used:
+                parent.give(self._drawn - self.used)
+                self._drawn = self.used
 
     def wake(self, parent: Budget, limit: int) -> None:
         """Count what is idle here as in use again, drawn from `parent`, with another limit.
