@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 
 from ..accumulation import accumulation_type
+from ..bound_calls import as_one
 from ..compute import Arrays, CallSpec, OpContext, Outputs, Temp
 from ..nn.batch_norm import BatchNormParams, backward, op
-from .kernel import KERNELS, KernelTemplate, Moved, bound, contiguous, fits, scalar, threads_for
+from .kernel import KERNELS, KernelTemplate, Moved, contiguous, fits, scalar, threads_for
 
 _THREADS = 512
 _ELEMENTS = 32 * 64 * 112 * 112
@@ -150,7 +151,7 @@ def _(p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> C
         target = data if outputs[0] is None else outputs[0]
         arrays = (data, gamma, beta, *moving, target, means, inverses)
         arguments = (*arrays, *numbers, np.int32(outputs[0] is not None))
-        return bound([*calls, FORWARD.call(ctx, data.dtype, grid, block, arguments, room), *after])
+        return as_one([*calls, FORWARD.call(ctx, data.dtype, grid, block, arguments, room), *after])
 
     return _by_mode(p, ctx, launch)
 
@@ -198,6 +199,6 @@ def _(p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> C
         target = gout if outputs[0] is None else outputs[0]
         arrays = (gout, data, gamma, means, inverses, *moving, target, ggamma, gbeta)
         arguments = (*arrays, *map(np.int32, sizes), *factors, *flags)
-        return bound([*calls, BACKWARD.call(ctx, data.dtype, grid, block, arguments, room), *after])
+        return as_one([*calls, BACKWARD.call(ctx, data.dtype, grid, block, arguments, room), *after])
 
     return _by_mode(p, ctx, launch)

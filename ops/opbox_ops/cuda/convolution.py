@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from ..accumulation import accumulation_type
+from ..bound_calls import as_one
 from ..cache import GPU_COLUMN_BYTES
 from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
 from ..cudnn.convolution import takes
@@ -29,7 +30,7 @@ from ..nn.columns import Geometry
 from ..nn.convolution import ConvolutionParams, backward, op, strides
 from ..nn.window import is_last
 from .bias import BIAS, bias_gradient
-from .kernel import KERNELS, KernelTemplate, Moved, bound, contiguous, fits
+from .kernel import KERNELS, KernelTemplate, Moved, contiguous, fits
 from .product import product
 
 _MOST_COLUMNS = 1 << 30
@@ -222,7 +223,7 @@ def _(p: ConvolutionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) ->
             numbers = (target.size, p.num_filter, plan.positions, bool(bias))
             arguments = (result, *(bias or [weight if not plan.narrow else target]), target, *map(np.int32, numbers))
             calls.append(_by_element(ctx, BIAS, data.dtype, target.size, arguments))
-    return bound(calls)
+    return as_one(calls)
 
 
 def _backward_temps(p: ConvolutionParams, call: CallSpec) -> list[Temp]:
@@ -266,7 +267,7 @@ def _(p: ConvolutionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) ->
         calls.append(lambda: ctx.xp.copyto(gweight, wide_gweight.reshape(gweight.shape), casting="unsafe"))
     if gbias and gbias[0] is not None:
         calls.append(bias_gradient(ctx, gout, gbias[0]))
-    return bound(calls)
+    return as_one(calls)
 
 
 def _weight_gradient(

@@ -19,7 +19,6 @@ __all__ = [
     "TYPES",
     "KernelTemplate",
     "Moved",
-    "bound",
     "compiled",
     "contiguous",
     "fits",
@@ -149,15 +148,3 @@ def contiguous(ctx: OpContext, arrays: Arrays, alignment: int = 1) -> tuple[list
             array = target
         plain.append(array)
     return plain, copies
-
-
-def bound(calls: Sequence[Callable[[], Any]]) -> Callable[[], Any]:
-    """One call that runs several."""
-    if len(calls) == 1:
-        return calls[0]
-
-    def run() -> None:
-        for call in calls:
-            call()
-
-    return run

@@ -18,12 +18,13 @@ from typing import Any
 import numpy as np
 
 from ..accumulation import accumulation_type
+from ..bound_calls import as_one
 from ..compute import Arrays, CallSpec, OpContext, Outputs, Temp
 from ..infer import size_of
 from ..registry import get
 from ..update.several import LambParams
 from ..update.steps import correction
-from .kernel import KERNELS, KernelTemplate, Moved, bound, contiguous, fits, scalar
+from .kernel import KERNELS, KernelTemplate, Moved, contiguous, fits, scalar
 
 _THREADS = 256
 _MOST_BLOCKS = 256
@@ -143,7 +144,7 @@ def _attach(name: str, mixed: bool) -> None:
                 for old, new in zip(plain[2:], arrays[2:], strict=True)
                 if new is not old
             ]
-        return bound(calls)
+        return as_one(calls)
 
 
 _attach("_multi_lamb_update", False)

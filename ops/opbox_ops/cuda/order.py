@@ -17,10 +17,11 @@ from typing import Any
 import numpy as np
 
 from ..accumulation import accumulation_type
+from ..bound_calls import as_one
 from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..index.order import ArgsortParams, SortParams, TopkParams, argsort, sort, top_length, topk
 from ..infer import size_of
-from .kernel import KERNELS, KernelTemplate, Moved, bound, contiguous, fits
+from .kernel import KERNELS, KernelTemplate, Moved, contiguous, fits
 
 LONGEST = 2048
 """Elements of a row: keys and places of so many, padded to a power of two, find room in shared memory."""
@@ -119,7 +120,7 @@ def _launch(
     calls.append(ORDER.call(ctx, data.dtype, outer * inner, block, arguments, shared_bytes))
     if positions is not None and numbers is not positions:
         calls.append(partial(ctx.xp.copyto, positions, numbers, casting="unsafe"))
-    return bound(calls)
+    return as_one(calls)
 
 
 @sort.compute("gpu", level="generated", prepares=True, accepts=_accepts, temps=_whole_numbers(1))

@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from ..bound_calls import as_one
 from ..compute import Arrays, ArraySpec, CallSpec, OpContext, Outputs
 from ..nn.pooling import PoolingParams, backward, op, taps_of
 from ..nn.taps import Taps
 from ..nn.window import is_last
-from .kernel import KERNELS, KernelTemplate, Moved, bound, contiguous, fits, scalar, threads_for
+from .kernel import KERNELS, KernelTemplate, Moved, contiguous, fits, scalar, threads_for
 
 _THREADS = 256
 _KINDS = ("max", "avg", "sum", "lp")
@@ -175,9 +176,9 @@ def _(p: PoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Cal
         threads = threads_for(size, _THREADS)
         room = threads * lowest.dtype.itemsize
         arguments = (data, out, np.int32(size), *_numbers(p), lowest)
-        return bound([*calls, WHOLE.call(ctx, data.dtype, out.size, threads, arguments, room)])
+        return as_one([*calls, WHOLE.call(ctx, data.dtype, out.size, threads, arguments, room)])
     arguments = (data, out, np.int32(out.size), *_numbers(p), _padded(p), lowest, *_sizes(taps))
-    return bound([*calls, FORWARD.call(ctx, data.dtype, -(-out.size // _THREADS), _THREADS, arguments)])
+    return as_one([*calls, FORWARD.call(ctx, data.dtype, -(-out.size // _THREADS), _THREADS, arguments)])
 
 
 @backward.compute(
@@ -192,7 +193,7 @@ def _(p: PoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Cal
     data, out = forward or (gout, gout)
     taps = taps_of(p, gdata.shape, gout.shape)
     arguments = (gout, data, out, gdata, np.int32(gdata.size), *_numbers(p), _padded(p), *_sizes(taps))
-    return bound([*calls, BACKWARD.call(ctx, gdata.dtype, -(-gdata.size // _THREADS), _THREADS, arguments)])
+    return as_one([*calls, BACKWARD.call(ctx, gdata.dtype, -(-gdata.size // _THREADS), _THREADS, arguments)])
 
 
 def _padded(p: PoolingParams) -> Any:

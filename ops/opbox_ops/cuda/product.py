@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from ..bound_calls import as_one
 from ..compute import Array
 from .cublas import batched_product
-from .kernel import bound
 from .precision import allow_tf32
 
 __all__ = ["matmul", "product"]
@@ -33,7 +33,7 @@ def product(xp: Any, a: Array, b: Array, out: Array, *, add: bool = False) -> Ca
         return _by_numpy(a, b, out, add)
     axis = 0 if out.shape[0] >= out.shape[1] else 1
     parts = range(out.shape[1 - axis])
-    return bound([_batched(xp, _part(a, axis, i), _part(b, axis, i), _part(out, axis, i), add) for i in parts])
+    return as_one([_batched(xp, _part(a, axis, i), _part(b, axis, i), _part(out, axis, i), add) for i in parts])
 
 
 def _by_numpy(a: Array, b: Array, out: Array, add: bool) -> Callable[[], Any]:

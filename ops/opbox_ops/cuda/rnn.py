@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 
 from ..accumulation import accumulation_type
+from ..bound_calls import as_one
 from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
 from ..index.counting import count_up
 from ..infer import size_of
 from ..rnn.layout import Activations, Sizes, Weights, activations, reserve_size, weights
 from ..rnn.operator import RNNOperatorParams, backward, draw_mask, op, sizes_of
-from .kernel import MOST, TYPES, KernelTemplate, bound, contiguous
+from .kernel import MOST, TYPES, KernelTemplate, contiguous
 from .product import product
 from .recurrent import GRU, GRU_BACK, LSTM, LSTM_BACK, PLAIN, PLAIN_BACK, THREADS
 
@@ -199,7 +200,7 @@ def _(p: RNNOperatorParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) ->
             x = call.passed(saved)
     if outputs[0] is not None:
         call.copy(outputs[0], x)
-    return bound(call.calls)
+    return as_one(call.calls)
 
 
 def _step(call: _RecurrentLaunches, saved: Activations, k: int, t: int, apart: Array | None) -> None:
@@ -266,7 +267,7 @@ def _(p: RNNOperatorParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) ->
     gradients.write()
     if p.use_sequence_length and outputs[-1] is not None:
         call.calls.append(partial(outputs[-1].fill, 0))
-    return bound(call.calls)
+    return as_one(call.calls)
 
 
 class _RecurrentGradients:

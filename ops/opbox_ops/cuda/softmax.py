@@ -18,11 +18,12 @@ from typing import Any
 import numpy as np
 
 from ..accumulation import accumulation_type
+from ..bound_calls import as_one
 from ..compute import Arrays, CallSpec, OpContext, Outputs
 from ..loss import softmax_output
 from ..nn import softmax
 from ..registry import get
-from .kernel import KERNELS, KernelTemplate, Moved, bound, contiguous, fits, scalar, threads_for
+from .kernel import KERNELS, KernelTemplate, Moved, contiguous, fits, scalar, threads_for
 
 __all__ = ["SHARED"]
 
@@ -172,10 +173,10 @@ def _launch(
         cached, block = row_bytes <= SHARED, threads_for(n, _THREADS)
         arguments = (*arrays, output, np.int32(n), np.int32(cached), *numbers)
         room = block * itemsize + row_bytes * cached
-        return bound([*calls, kernels[0].call(ctx, dtype, outer, block, arguments, room)])
+        return as_one([*calls, kernels[0].call(ctx, dtype, outer, block, arguments, room)])
     rows = outer * inner
     arguments = (*arrays, output, np.int32(n), np.int32(inner), np.int32(rows), *numbers)
-    return bound([*calls, kernels[1].call(ctx, dtype, -(-rows // _THREADS), _THREADS, arguments)])
+    return as_one([*calls, kernels[1].call(ctx, dtype, -(-rows // _THREADS), _THREADS, arguments)])
 
 
 def _split(shape: tuple[int, ...], axis: int) -> tuple[int, int, int]:
@@ -260,4 +261,4 @@ def _(p: softmax_output.SoftmaxOutputParams, ctx: OpContext, inputs: Arrays, out
     ignored = (np.int32(p.use_ignore), scalar(int(p.ignore_label), out.dtype))
     arguments = (out, label, outputs[0], *sizes, *(scalar(n, out.dtype) for n in numbers), *ignored)
     grid = -(-out.size // _THREADS)
-    return bound([*calls, LOSS_BACK.call(ctx, out.dtype, grid, _THREADS, arguments)])
+    return as_one([*calls, LOSS_BACK.call(ctx, out.dtype, grid, _THREADS, arguments)])

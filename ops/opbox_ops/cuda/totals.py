@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 
 from ..accumulation import accumulation_type
+from ..bound_calls import as_one
 from ..compute import Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
 from ..elementwise import mixed_precision
 from ..infer import size_of
 from ..registry import get
 from ..update import norms
 from ..update.lamb import Phase2Params
-from .kernel import KERNELS, KernelTemplate, Moved, bound, contiguous, fits, scalar
+from .kernel import KERNELS, KernelTemplate, Moved, contiguous, fits, scalar
 
 _THREADS = 256
 _MOST_BLOCKS = 1024
@@ -107,7 +108,7 @@ def _(p: norms.CountParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) ->
         calls.append(SQUARES.call(ctx, array.dtype, blocks, _THREADS, (array, parts, np.int32(array.size)), room))
         total = (parts, out[i : i + 1], np.int32(blocks))
         calls.append(TOTAL.call(ctx, array.dtype, 1, _THREADS, total, room))
-    return bound(calls)
+    return as_one(calls)
 
 
 @mixed_precision.all_finite.compute("gpu", level="generated", prepares=True, accepts=_accepts)
@@ -119,7 +120,7 @@ def _(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], 
     for array in arrays:
         arguments = (array, out, np.int32(array.size))
         calls.append(ALL_FINITE.call(ctx, array.dtype, -(-array.size // _THREADS), _THREADS, arguments))
-    return bound(calls)
+    return as_one(calls)
 
 
 def _attach(name: str, kernel: KernelTemplate, taken: Callable[[Sequence[ArraySpec]], Sequence[ArraySpec]]) -> None:
@@ -141,7 +142,7 @@ def _attach(name: str, kernel: KernelTemplate, taken: Callable[[Sequence[ArraySp
         calls.append(kernel.call(ctx, out.dtype, -(-out.size // _THREADS), _THREADS, arguments))
         if kernel is LAMB_MIXED and arrays[0] is not plain[0]:
             calls.append(partial(ctx.xp.copyto, plain[0], arrays[0]))
-        return bound(calls)
+        return as_one(calls)
 
 
 _attach("lamb_update_phase2", LAMB, lambda inputs: inputs)

@@ -21,9 +21,10 @@ import numpy as np
 from opbox_protocol.errors import BadRequestError, MXNetError
 
 from ..accumulation import accumulation_type
+from ..bound_calls import as_one
 from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..cuda.bias import bias_gradient
-from ..cuda.kernel import TYPES, bound, contiguous
+from ..cuda.kernel import TYPES, contiguous
 from ..nn import convolution, deconvolution
 from ..nn.convolution import ConvolutionParams
 from ..nn.deconvolution import DeconvolutionParams
@@ -175,7 +176,7 @@ def _forward(p: _Parameters, ctx: OpContext, inputs: Arrays, outputs: Outputs) -
         bias = arrays[2].reshape(-1, *(1,) * len(p.kernel))
         # The same object as input and output: CuPy adds in place.
         calls.append(partial(ctx.xp.add, out, bias, out=out))
-    return bound(calls)
+    return as_one(calls)
 
 
 def _backward(p: _Parameters, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
@@ -187,7 +188,7 @@ def _backward(p: _Parameters, ctx: OpContext, inputs: Arrays, outputs: Outputs) 
         calls.append(partial(_sum_channels, ctx.xp, gout, by_sample, total, outputs[2]))
     elif _wants_bias(p, ctx.call):
         calls.append(bias_gradient(ctx, arrays[0], outputs[2]))
-    return bound(calls)
+    return as_one(calls)
 
 
 def _sum_channels(xp: Any, gout: Array, by_sample: Array, total: Array, gbias: Array) -> None:

@@ -14,10 +14,11 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from operator import itemgetter
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
+from ..bound_calls import Call, as_one, nothing
 from ..cache import elements
 from ..compute import Array, Reusable, Temp
 from .cuda import expressible, formula_kernel
@@ -26,7 +27,7 @@ from .language import number
 from .program import COPY, Program
 from .swept import SweepTable
 
-__all__ = ["FEW_PIECES", "Call", "FormulaKernel", "nothing", "piece", "scratch"]
+__all__ = ["FEW_PIECES", "FormulaKernel", "piece", "scratch"]
 
 FEW_PIECES = 6
 """With these ftrl_update of 256 x 256 takes 0.7 of the time that it takes in pieces."""
@@ -47,9 +48,6 @@ def piece(program: Program, work: np.dtype[Any], shape: tuple[int, ...]) -> int:
     live = program.registers + program.arrays + program.targets - program.shared
     size, most = math.prod(shape), elements(live * work.itemsize + program.masks)
     return size if size <= FEW_PIECES * most else most
-
-
-Call: TypeAlias = Callable[[], Any]
 
 
 class FormulaKernel:
@@ -161,7 +159,7 @@ class FormulaKernel:
         if self._cuda is not None:
             return partial(self._cuda, *values)
         if one_type and self._all_ufuncs:
-            return _sequence(
+            return as_one(
                 [
                     partial(call, *[values[slot] for slot in operands], out=values[result])
                     if function in _EXPANDED  # NumPy wants the array to write by name
@@ -169,7 +167,7 @@ class FormulaKernel:
                     for call, operands, result, function in self.steps
                 ]
             )
-        return _sequence(self._calls(values))
+        return as_one(self._calls(values))
 
     def reusable(self, shape: tuple[int, ...], numbers: Mapping[str, float], temp: Sequence[Array]) -> Reusable | None:
         """As `bind`: a call `(arrays, targets)`; None where the arrays are too large for one piece.
@@ -311,21 +309,6 @@ def _step(
 def _alone(slot: int) -> Callable[[Sequence[Any]], Sequence[Any]]:
     """What takes one slot, as a sequence."""
     return itemgetter(slice(slot, slot + 1))
-
-
-def nothing() -> None:
-    """The call for arrays without elements."""
-
-
-def _sequence(calls: list[Call]) -> Call:
-    if len(calls) == 1:
-        return calls[0]
-
-    def run() -> None:
-        for call in calls:
-            call()
-
-    return run
 
 
 def _slices(shape: tuple[int, ...], most: int) -> Iterator[tuple[Any, ...]]:

@@ -16,10 +16,11 @@ import math
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
+from ..backend.numpy import NumpyBackend
 from .functions import FUNCTIONS, resolve
 
 __all__ = ["Expression", "Term", "call", "definitions", "leaves", "number", "read", "substitute", "write"]
@@ -180,15 +181,8 @@ def number(term: Term, values: Mapping[str, float]) -> float:
     with np.errstate(all="ignore"):
         if name in _WHOLE and all(isinstance(argument, int) for argument in arguments):
             return int(_WHOLE[name](*arguments))
-        result = resolve(name, np, None if row.source == "xp" else _special())(*map(float, arguments))
+        result = resolve(name, np, NumpyBackend.special)(*map(float, arguments))
     return int(result) if row.mask else float(result)
-
-
-def _special() -> Any:
-    """scipy.special, which takes longer to load than NumPy, and of which few formulas of numbers have a function."""
-    import scipy.special
-
-    return scipy.special
 
 
 _ARGUMENTS = ("a", "b", "c")

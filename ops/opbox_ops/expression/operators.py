@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from ..accumulation import accumulation_type
+from ..bound_calls import Call, as_one, nothing
 from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Reusable, ReusableRule, Temp, TempsRule
 from ..operator import Op
-from .evaluate import Call, FormulaKernel, nothing, scratch
+from .evaluate import FormulaKernel, scratch
 from .pointwise import ExpressionRule, Pointwise, in_order, program_of
 from .program import Program
 from .summing import stretched_axes, sum_to
@@ -241,11 +242,7 @@ def _summed(formulas: Pointwise, ctx: OpContext, inputs: Arrays, outputs: Output
         wide = temp[3 + k].reshape(target.shape) if len(temp) > 3 and temp[3 + k].size else None
         calls.append(partial(sum_to, ctx.xp, value, target, wide))
 
-    def run() -> None:
-        for call in calls:
-            call()
-
-    return run
+    return as_one(calls)
 
 
 def _is_summed(formulas: Pointwise, k: int, out: Array | ArraySpec, shape: tuple[int, ...]) -> bool:

@@ -11,11 +11,12 @@ import math
 from collections.abc import Callable, Sequence
 from ctypes import byref, c_double, c_float, c_long, c_void_p
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from .. import c_compiler
+from ..bound_calls import Call
 from ..compute import Array
 from .c_source import c_source
 from .numpy_loops import Loop, loop_of
@@ -28,8 +29,6 @@ HOT = 50_000_000
 SHORT_ROW = 16
 """Rows with fewer elements are NumPy's: the kernel would spend its time between rows."""
 MOST_AXES = 16
-
-Call: TypeAlias = Callable[[], Any]
 
 
 class _Task(ctypes.Structure):

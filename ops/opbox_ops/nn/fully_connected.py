@@ -14,6 +14,7 @@ from typing import Any
 
 from opbox_protocol.errors import ShapeError
 
+from ..bound_calls import as_one
 from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Reusable, Temp
 from ..gradient import backward_node
 from ..infer import ShapeList, size_of
@@ -158,11 +159,7 @@ def _(p: FullyConnectedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs)
     if gbias and gbias[0] is not None:
         calls.append(partial(xp.add.reduce, g, axis=0, out=gbias[0]))
 
-    def call() -> None:
-        for part in calls:
-            part()
-
-    return call
+    return as_one(calls)
 
 
 def _has_terms(call: CallSpec) -> bool:

@@ -26,6 +26,7 @@ import numpy as np
 from opbox_protocol.errors import ParamError, ShapeError
 
 from ..accumulation import accumulation_type
+from ..bound_calls import nothing
 from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..cuda.product import matmul
 from ..gradient import backward_node
@@ -174,14 +175,14 @@ def _temps(p: Any, call: CallSpec) -> Sequence[Temp]:
 
 def _forward(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], None]:
     if outputs[0] is None:
-        return _nothing
+        return nothing
     height, width = _matrices(p, ctx.xp, inputs[0].shape, outputs[0].shape, ctx.temp[0].dtype)
     return partial(_product, ctx.xp, ctx.temp, height, width, inputs[0], outputs[0])
 
 
 def _backward(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], None]:
     gdata, *unused = outputs
-    product: Callable[[], None] = _nothing
+    product: Callable[[], None] = nothing
     if gdata is not None:
         height, width = _matrices(p, ctx.xp, gdata.shape, inputs[0].shape, ctx.temp[0].dtype)
         product = partial(_product, ctx.xp, ctx.temp, height.T, width.T, inputs[0], gdata)
@@ -193,10 +194,6 @@ def _backward(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Calla
         product()
 
     return run
-
-
-def _nothing() -> None:
-    """Nobody wants the output."""
 
 
 def _product(xp: Any, room: Arrays, height: Array, width: Array, source: Array, target: Array) -> None:

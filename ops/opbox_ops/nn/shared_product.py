@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
+from ..bound_calls import as_one
 from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..cuda.product import matmul
 from ..infer import size_of
@@ -154,11 +155,7 @@ def sum_products(
             if number:
                 calls.append(partial(xp.add, gbias, bias_part, out=gbias))
 
-    def run() -> None:
-        for call in calls:
-            call()
-
-    return run
+    return as_one(calls)
 
 
 def _reference_temps(p: SharedProductParams, call: CallSpec) -> list[Temp]:

@@ -12,6 +12,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any
 
+from ..bound_calls import as_one
 from ..compute import Arrays, CallSpec, OpContext, Outputs, Temp
 from ..nn.convolution import ConvolutionParams, backward, op, strides
 from ..nn.window import is_last
@@ -212,8 +213,4 @@ def _(p: ConvolutionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) ->
         else:
             runs.append(parts.weight.bind(temps, (gout, data, gweight, *([] if gbias is None else [gbias]))))
 
-    def call() -> None:
-        for run in runs:
-            run()
-
-    return call
+    return as_one(runs)

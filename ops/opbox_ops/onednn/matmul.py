@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from ..bound_calls import as_one
 from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Reusable, Temp
 from ..infer import size_of
 from ..nn.fully_connected import FullyConnectedParams, backward, matrix, op
@@ -195,11 +196,7 @@ def _(p: FullyConnectedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs)
     if gbias and gbias[0] is not None:
         runs.append(partial(np.add.reduce, g, axis=0, out=gbias[0]))
 
-    def call() -> None:
-        for run in runs:
-            run()
-
-    return call
+    return as_one(runs)
 
 
 def _stacked_recipe(p: SharedProductParams, call: CallSpec) -> Recipe | None:

@@ -18,9 +18,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, Literal, TypeAlias
 
+from ..bound_calls import Call
 from ..compute import Arrays, OpContext, Outputs
 from ..cuda.updates import ManySteps
-from ..expression.evaluate import Call
 from ..expression.language import Expression, definitions
 from ..expression.operators import prepare, reusable, temps_for
 from ..expression.pointwise import Pointwise

@@ -11,6 +11,7 @@ import numpy as np
 
 from .. import c_compiler
 from ..backend.numpy import NumpyBackend
+from ..bound_calls import as_one
 from ..compute import Arrays
 from ..expression.evaluate import FormulaKernel
 from ..expression.operators import kernel_of
@@ -60,11 +61,7 @@ def steps_together(op: Op, steps: Sequence[tuple[Arrays, Any]]) -> Callable[[], 
         return None
     calls = [sweep.bound(tasks_of(dtype, *group), len(group[1])) for sweep, group in groups.items() if sweep.bound]
 
-    def run() -> None:
-        for call in calls:
-            call()
-
-    return run
+    return as_one(calls)
 
 
 @lru_cache(maxsize=1024)
@@ -73,7 +70,7 @@ def _step(op: Op, params: Any, dtype: np.dtype[Any]) -> tuple[FormulaKernel, tup
     ins = [dtype] * len(op.input_names(params))
     formulas = op.get_attr("FExpression")(params, ins, [dtype])
     program, work = program_of(formulas, ins, [dtype], (0,), (frozenset((0,)),))
-    kernel = kernel_of(program, work, np, NumpyBackend().special)
+    kernel = kernel_of(program, work, np, NumpyBackend.special)
     return kernel, tuple(formulas.states), kernel.constants(formulas.numbers)
 
 
