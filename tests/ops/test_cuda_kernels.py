@@ -49,11 +49,6 @@ COVERED = {
 }
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("kernels")
-
-
 class Emulated:
     """NumPy, with kernels that the emulator runs."""
 

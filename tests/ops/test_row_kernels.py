@@ -39,11 +39,6 @@ OUTPUT: list[dict[str, Any]] = [
 ]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
-
-
 @pytest.fixture(autouse=True)
 def _own_folder(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.setenv("OPBOX_CACHE_DIR", str(folder))

@@ -27,11 +27,6 @@ PARAMETERS = {"p": 0.3, "q": -1.7}
 needs_compiler = pytest.mark.skipif(not shutil.which("gcc"), reason="no C compiler")
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
-
-
 @pytest.fixture(autouse=True)
 def _own_folder(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.setenv("OPBOX_CACHE_DIR", str(folder))
