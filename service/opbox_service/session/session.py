@@ -187,7 +187,7 @@ class ServerSession:
         return batch.seq
 
     def _let_go_of(self, batch: Batch) -> None:
-        """Stop to count a waiting batch's own tensors."""
+        """Stop counting a waiting batch's own tensors."""
         nbytes, batch.own_bytes = batch.own_bytes, 0
         if nbytes:
             self.budget.give(nbytes)
