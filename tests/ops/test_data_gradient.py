@@ -1,11 +1,12 @@
-"""The gradient of a 1 x 1 convolution's data by a matrix product, beside the definition in float64."""
+"""The gradient of a convolution's data by matrix products, beside the definition in float64."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from opbox_ops.onednn.data_gradient import data_gradient
+from opbox_ops.onednn import window_sums
+from opbox_ops.onednn.data_gradient import WindowedGradient, data_gradient
 from opbox_ops.onednn.library import library
 from opbox_ops.onednn.primitive import MemoryFormat
 from tests.allocations import counted
@@ -50,3 +51,77 @@ def test_where_onednn_has_the_better_kernel():
     assert gradient_of(size=(30, 20)) is None
     assert gradient_of(dtype="float16") is None
     assert gradient_of(order=None) is None
+
+
+def windowed(kernel=(3, 3), stride=(1, 1), channels=5, filters=16, size=(5, 6), order=(0, 3, 1, 2), **window):
+    """The gradient by windows for these shapes, and those of gout and data as they lie."""
+    height, width = (s * (n - 1) + k for n, s, k in zip(size, stride, kernel, strict=True))
+    gout, data = (3, *size, filters), (3, height, width, channels)
+    weight = MemoryFormat.plain((filters, channels, *kernel), "float32")
+    if order is None:
+        weight = MemoryFormat.plain((filters, *kernel, channels), "float32", (0, 3, 1, 2))
+    memories = [MemoryFormat.plain(shape, "float32", (0, 3, 1, 2)) for shape in (gout, data)]
+    geometry = (stride, window.get("dilate", (1, 1)), window.get("pad", (0, 0)))
+    return data_gradient(memories[0], weight, memories[1], geometry), gout, data
+
+
+def by_windows(monkeypatch, mode, cache_bytes=None, **shapes):
+    """What it computes, and the definition in float64."""
+    monkeypatch.setenv("OPBOX_C_KERNELS", mode)
+    monkeypatch.setattr(window_sums, "_KERNEL", window_sums.new_kernel())
+    if cache_bytes is not None:
+        monkeypatch.setattr("opbox_ops.onednn.data_gradient.CACHE_BYTES", cache_bytes)
+    gradient, gout_shape, data_shape = windowed(**shapes)
+    assert isinstance(gradient, WindowedGradient)
+    rng = np.random.default_rng(2)
+    gout, weight = (
+        rng.normal(size=shape).astype(np.float32) for shape in (gout_shape, (gout_shape[3], *gradient.weight.shape[1:]))
+    )
+    lying = weight if shapes.get("order", ()) is not None else weight.transpose(0, 2, 3, 1).copy()
+    out = np.full(data_shape, np.nan, np.float32)
+    temps = [np.full(temp.shape, 17, temp.dtype) for temp in gradient.temps]
+    run = gradient.bind(temps, (gout, lying, out))
+    run()
+    if mode != "now":
+        with counted() as sizes:
+            run()
+        assert not sizes
+    expected = np.zeros(data_shape)
+    (kh, kw), (sh, sw) = gradient.kernel, gradient.stride
+    for y in range(gout_shape[1]):
+        for x in range(gout_shape[2]):
+            share = np.einsum("nf,fchw->nhwc", gout[:, y, x].astype(np.float64), weight)
+            expected[:, y * sh : y * sh + kh, x * sw : x * sw + kw] += share
+    return out, expected
+
+
+@pytest.mark.skipif(library() is None, reason="the product is oneDNN's")
+@pytest.mark.parametrize(
+    "shapes",
+    [{}, {"kernel": (5, 2), "channels": 20}, {"stride": (2, 1)}, {"stride": (3, 4)}, {"order": None}],
+    ids=str,
+)
+def test_windows_are_added_up(monkeypatch, folder, shapes):
+    """By NumPy and by the C kernel, to the same bits; all images at once, or one by one."""
+    monkeypatch.setenv("OPBOX_CACHE_DIR", str(folder))
+    results = [
+        by_windows(monkeypatch, mode, cache_bytes, **shapes) for mode in ("0", "now") for cache_bytes in (None, 1)
+    ]
+    for out, expected in results:
+        # float32: sums of 16 filters and some taps, products about 1
+        np.testing.assert_allclose(out, expected, rtol=1e-5, atol=2e-5)
+        np.testing.assert_array_equal(out, results[0][0])
+
+
+def test_where_windows_are_not_for_products():
+    """Channels that fill vectors, many channels, few filters or taps, padding, and what skips data."""
+    assert isinstance(windowed()[0], WindowedGradient)
+    for shapes in (
+        {"channels": 16},
+        {"channels": 40},
+        {"filters": 8},
+        {"kernel": (2, 2)},
+        {"pad": (1, 1)},
+        {"dilate": (2, 2)},
+    ):
+        assert windowed(**shapes)[0] is None

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import c_compiler
+from ..c_kernel import CKernel
 from ..cache import CACHE_BYTES, GPU_COLUMN_BYTES
 from ..compute import Array, Arrays, Temp
 from ..pausing import pause
@@ -80,48 +80,13 @@ void products(long n, long taps, long channels, const long *places, const number
 }
 """
 _NUMBERS = {"float32": "float", "float64": "double"}
-
-
-class _Kernel:
-    """One function of the text for one type, compiled when NumPy has done enough of its work.
-
-    Attributes:
-        function: the compiled one; None as long as there is none.
-    """
-
-    def __init__(self, name: str, number: str) -> None:
-        self.name, self.text = name, _TEXT.replace("NUMBER", number)
-        self.function: Any = None
-        self.heat = 0
-        self.asked = False
-
-    def ready(self, work: int) -> Any:
-        """The compiled function for so many numbers of work, or None."""
-        mode = c_compiler.mode()
-        if mode == "off":
-            return None
-        if not self.asked:
-            self.heat += work
-            if mode == "now":
-                self.asked = True
-                self._make()
-            elif self.heat >= HOT:
-                self.asked = True
-                c_compiler.request(self._make)
-        return self.function
-
-    def _make(self) -> None:
-        function = c_compiler.compiled_function(self.text, self.name)
-        if function is not None:
-            function.restype = None
-            function.argtypes = [c_long] * 3 + [c_void_p] * 5
-            self.function = function
+_ARGUMENTS = [c_long] * 3 + [c_void_p] * 5
 
 
 @cache
-def _kernel(name: str, dtype: str) -> _Kernel | None:
+def _kernel(name: str, dtype: str) -> CKernel | None:
     number = _NUMBERS.get(dtype)
-    return None if number is None else _Kernel(name, number)
+    return None if number is None else CKernel(_TEXT.replace("NUMBER", number), name, _ARGUMENTS, HOT)
 
 
 def _ran(

@@ -17,7 +17,7 @@ from ..compute import Arrays, CallSpec, OpContext, Outputs, Temp
 from ..nn.convolution import ConvolutionParams, backward, op, strides
 from ..nn.window import is_last
 from .cache import RECIPES
-from .data_gradient import DataGradient, data_gradient
+from .data_gradient import DataGradient, WindowedGradient, data_gradient
 from .library import Algorithm, ArgumentNumber, Propagation, Query, dims
 from .primitive import MemoryFormat, Operand, PackedRuns, Recipe, Runs, laid, lie, memory_of, takes
 from .weight_gradient import WeightGradient, weight_gradient
@@ -135,7 +135,7 @@ class _Gradients:
         unread: whether bias's is wanted and weight's, which comes with it, is not.
     """
 
-    data: Recipe | DataGradient | None
+    data: Recipe | DataGradient | WindowedGradient | None
     weight: Recipe | WeightGradient | None
     unread: Temp | None
 
@@ -152,7 +152,7 @@ def gradients(p: ConvolutionParams, call: CallSpec) -> _Gradients | None:
         return None
     data, weight, out = _memories(p, call, 1, 0)
     window = strides(p)
-    of_data: Recipe | DataGradient | None = None
+    of_data: Recipe | DataGradient | WindowedGradient | None = None
     if call.wants(0):
         of_data = _backward_data(out, weight, data, window)
         if of_data is not None and p.num_group == 1:
