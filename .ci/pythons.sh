@@ -1,7 +1,7 @@
 #!/bin/sh
 # The packages on the other Pythons that they are made for, as far as this machine has them: installed with the pinned
-# versions, and a slice of the tests runs: what an import loads, the wire, the executor, symbols, settings, and a client at a live
-# server, once with threads and once with a worker process. All Pythons at once, each on a core. Arguments are pytest's.
+# versions, and a slice of the tests runs: what an import loads, the wire, the executor, symbols, settings, whether all that was
+# installed is pinned, and a client at a live server, once with threads and once with a worker process. All Pythons at once, each on a core. Arguments are pytest's.
 set -eu
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
@@ -15,7 +15,7 @@ try() {  # VERSION PYTHON [pytest's arguments]
   echo "== $("$folder/bin/python" --version)"
   "$folder/bin/python" -m pytest -p no:cacheprovider -n 0 -k "not modules_of_operators and not declares_reaches" "$@" \
     tests/client/test_lazy_imports.py tests/client/test_symbol.py tests/protocol tests/executor/test_executor.py \
-    tests/service/test_settings.py tests/contract/test_json.py
+    tests/service/test_settings.py tests/contract/test_json.py tests/test_packages.py
 }
 
 tried=

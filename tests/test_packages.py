@@ -6,10 +6,14 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterable
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import NormalizedName, canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[1]
 PARTS = ("protocol", "ops", "client", "service")
@@ -77,6 +81,53 @@ def test_every_requirement_is_pinned() -> None:
             if not requirement.startswith("opbox"):
                 wanted.add(re.split(r"[\[<>=;\s]", requirement)[0].lower().replace("_", "-"))
     assert wanted - pinned == set()
+
+
+def reached(requirements: Iterable[str]) -> dict[NormalizedName, str]:
+    """The installed packages that requirements lead to, with their versions; what is not installed is passed over."""
+    versions: dict[NormalizedName, str] = {}
+    seen: set[tuple[str, frozenset[str]]] = set()
+    waiting = [(Requirement(line), frozenset[str]()) for line in requirements]
+    while waiting:
+        requirement, extras = waiting.pop()
+        if requirement.marker is not None and not any(
+            requirement.marker.evaluate({"extra": extra}) for extra in extras or {""}
+        ):
+            continue
+        name, wanted = canonicalize_name(requirement.name), frozenset(requirement.extras)
+        try:
+            package = distribution(name)
+        except PackageNotFoundError:
+            continue
+        versions[name] = package.version
+        if (name, wanted) not in seen:
+            seen.add((name, wanted))
+            waiting += [(Requirement(line), wanted | {""}) for line in package.requires or ()]
+    return versions
+
+
+def test_what_requirements_bring_with_them_is_pinned_too() -> None:
+    # On each Python that the tests run with (make pythons): what a package needs differs with its version.
+    lines = [
+        line
+        for file in (ROOT / "requirements-dev.txt", *(ROOT / ".ci").glob("*.txt"))
+        for line in file.read_text().splitlines()
+        if line and not line.startswith("#")
+    ]
+    ours = [
+        f"{metadata['name']}[{','.join(metadata.get('optional-dependencies', {}))}]" for metadata in map(project, PARTS)
+    ]
+    pinned = {
+        canonicalize_name(name): version.partition(" ")[0]
+        for name, sign, version in (
+            line.partition("==") for line in (ROOT / "constraints.txt").read_text().splitlines()
+        )
+        if sign
+    }
+    names = {canonicalize_name(project(part)["name"]) for part in PARTS}
+    versions = {name: version for name, version in reached([*lines, *ours]).items() if name not in names}
+    assert {"numpy", "pydantic", "pytest"} <= set(versions)
+    assert {name: version for name, version in versions.items() if pinned.get(name) != version} == {}
 
 
 def test_a_folder_called_opbox_beside_a_script_hides_nothing(tmp_path: Path) -> None:

@@ -19,6 +19,11 @@ from .settings import LARGER_QUOTA
 __all__ = ["NO_LIMIT", "Allocation", "Budget", "Ledger", "MeteredBackend"]
 
 
+FULL_DEVICE = (
+    "free arrays, try again when others have freed theirs, or ask the server's administrator for more "
+    "(OPBOX_MAX_DEVICE_BYTES)"
+)
+"""What to do when a device has no room left for anybody, where a larger quota of one's own would not help."""
 GRAIN = 16 << 20
 """Bytes that a budget draws from its parent at a time, so that most allocations ask nobody else."""
 NO_LIMIT: tuple[int, Mapping[str, int]] = (0, {})
@@ -37,6 +42,7 @@ class Budget:
         limit: bytes.
         parent: what it draws from.
         name: whose memory it is, for errors.
+        remedy: what its owner can do when it is full, for errors.
 
     Attributes:
         limit, used, peak: bytes.
@@ -44,7 +50,13 @@ class Budget:
         reserved: of `used`, what has been admitted and not yet been kept by an Allocation.
     """
 
-    def __init__(self, limit: int, parent: Budget | None = None, name: str = "session memory") -> None:
+    def __init__(
+        self,
+        limit: int,
+        parent: Budget | None = None,
+        name: str = "session memory",
+        remedy: str = f"free arrays, or {LARGER_QUOTA}",
+    ) -> None:
         self.limit = limit
         self.used = 0
         self.peak = 0
@@ -55,6 +67,7 @@ class Budget:
         self._drawn = limit if parent is None else 0
         self._closed = False
         self._name = name
+        self._remedy = remedy
         self._lock = Lock()
 
     @property
@@ -81,7 +94,7 @@ class Budget:
         if self.used + nbytes > self.limit:
             raise QuotaError(
                 f"{self._name}: expected at most {self.limit} bytes, got {self.used} in use and {nbytes} more: "
-                f"free arrays, or {LARGER_QUOTA}"
+                f"{self._remedy}"
             )
         if self._parent is not None and self.used + nbytes > self._drawn:
             self._parent._check(self.used + nbytes - self._drawn)
@@ -352,7 +365,7 @@ class Ledger:
                 whole = self._devices.get(device)
                 if whole is None:
                     limit = self._bounds.get(device, self.whole(device))
-                    whole = self._devices[device] = Budget(limit, name="memory of all sessions")
+                    whole = self._devices[device] = Budget(limit, name="memory of all sessions", remedy=FULL_DEVICE)
                     whole.give_up = lambda: self.give_up()
                 limit = self._limit_of(owner, device)
                 budget = self._owners[owner, device] = Budget(limit, whole, "memory of all your sessions")

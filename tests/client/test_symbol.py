@@ -194,3 +194,13 @@ def test_split_v2_is_a_method_too() -> None:
     assert len(mx.sym.split_v2(x, 3).list_outputs()) == len(x.split_v2(3).list_outputs()) == 3
     with pytest.raises(ValueError, match="expected a number or a tuple of numbers, got \\[1\\]"):
         x.split_v2([1])
+
+
+def test_eval_takes_auxiliary_states_by_name() -> None:
+    net = mx.sym.BatchNorm(mx.sym.Variable("data"), fix_gamma=False, eps=0, name="bn")
+    data, scale, shift = mx.nd.array([[1, 2]]), mx.nd.array([2, 2]), mx.nd.array([1, 1])
+    states = {"bn_moving_mean": mx.nd.array([1, 0]), "bn_moving_var": mx.nd.array([1, 4])}
+    [out] = net.eval(data=data, bn_gamma=scale, bn_beta=shift, **states)
+    assert out.asnumpy().tolist() == [[1, 3]]
+    with pytest.raises(ValueError, match="aux_states: expected an array for 'bn_moving_mean', got none"):
+        net.eval(data=data, bn_gamma=scale, bn_beta=shift)

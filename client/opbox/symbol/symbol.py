@@ -305,8 +305,10 @@ class Symbol(SymbolArithmetic, SymbolFluent):
         return bind(self, ctx, args, args_grad, grad_req, aux_states)
 
     def eval(self, ctx: Any = None, **kwargs: Any) -> Any:
-        """The outputs for given arguments: `(a + b).eval(a=mx.nd.ones((2,)), b=mx.nd.ones((2,)))`."""
-        return self.bind(ctx if ctx is not None else current_context(), kwargs, grad_req="null").forward()
+        """The outputs for arguments and auxiliary states: `(a + b).eval(a=mx.nd.ones((2,)), b=mx.nd.ones((2,)))`."""
+        states = {name: kwargs.pop(name) for name in self.list_auxiliary_states() if name in kwargs}
+        device = ctx if ctx is not None else current_context()
+        return self.bind(device, kwargs, grad_req="null", aux_states=states).forward()
 
     # -- files ------------------------------------------------------------------------------------------------
 

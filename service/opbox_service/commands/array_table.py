@@ -311,7 +311,11 @@ class ArrayTable:
             if id in self._entries:
                 raise ConflictError(f"id {id} is taken: free it first, or choose another")
         if len(self._entries) + len(ids) > self._max_entries:
-            raise QuotaError(f"session: expected at most {self._max_entries} arrays, executors and kernels: free some")
+            raise QuotaError(
+                f"session: expected at most {self._max_entries} arrays, executors and kernels, got "
+                f"{len(self._entries)} and {len(ids)} more: free some, or ask the server's administrator for more "
+                "(OPBOX_MAX_SESSION_OBJECTS)"
+            )
 
     def keep(self, id: int, array: Array) -> None:
         """Give a number to a new array, and count its memory; QuotaError when there is no room."""

@@ -218,7 +218,8 @@ class ServerSession:
         limit = self.settings.max_waiting
         if len(self._waiting) >= limit or seq - self._next >= 16 * limit:
             raise QuotaError(
-                f"session: expected at most {limit} batches waiting for seq {self._next}, got one more with seq {seq}",
+                f"session: expected at most {limit} batches waiting for seq {self._next}, got one more with seq {seq}: "
+                f"send the batch with seq {self._next} first",
                 detail={"seq": seq},
             )
 
