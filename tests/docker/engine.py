@@ -45,16 +45,20 @@ class Engine:
 
     @contextmanager
     def started(self, *command: str, variables: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-        """A server in the image, told to stop by SIGTERM at the end; its status is then in `returncode`."""
+        """A server that starts in the image; SIGTERM stops it at the end, and its status is then in `returncode`."""
         # The shell ends the server when its own input ends, however the engine passes signals on.
-        script = '"$@" & server=$!; read -r line; kill -TERM $server; wait $server'
+        # It prints a line first: an engine that copies the image takes minutes for it, which are none of the server's.
+        script = 'echo; echo ---; exec 1>&2; "$@" & server=$!; read -r line; kill -TERM $server; wait $server'
         whole = self.command("sh", "-c", script, "sh", *command, variables=variables)
-        process = subprocess.Popen(whole, stdin=subprocess.PIPE, cwd=ROOT)
+        process = subprocess.Popen(whole, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT)
         assert process.stdin is not None
+        assert process.stdout is not None
         try:
+            assert b"---\n" in process.stdout, "the engine did not start the container"
             yield process
         finally:
             process.stdin.close()
+            process.stdout.close()
             try:
                 process.wait(STOP_S)
             except subprocess.TimeoutExpired:
