@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from types import SimpleNamespace
 
 import pytest
 
+from opbox_ops.backend import select
 from opbox_ops.backend.select import backend_for
 from opbox_protocol.errors import UnsupportedError
 
@@ -42,7 +44,21 @@ def test_a_device_that_is_not_there_says_why(error: Exception, sentence: str, mo
     def backend(number: int) -> None:
         raise error
 
+    monkeypatch.setattr(select, "_driver_installed", lambda: True)
     monkeypatch.setitem(sys.modules, "opbox_ops.backend.cupy", SimpleNamespace(CupyBackend=backend))
     with pytest.raises(UnsupportedError, match=f"^device 'gpu:7' is not available: {sentence}") as caught:
         backend_for("gpu:7")
     assert "\n" not in caught.value.message
+
+
+def test_no_driver_is_not_an_old_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def backend(number: int) -> None:
+        raise DriverError(35)
+
+    def absent(name: str) -> None:
+        raise OSError(f"{name}: cannot open shared object file")
+
+    monkeypatch.setattr(ctypes, "CDLL", absent)
+    monkeypatch.setitem(sys.modules, "opbox_ops.backend.cupy", SimpleNamespace(CupyBackend=backend))
+    with pytest.raises(UnsupportedError, match=r"there is no NVIDIA driver here .*--gpus all"):
+        backend_for("gpu:6")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 from functools import cache
@@ -61,6 +62,11 @@ def _reason(error: Exception) -> str:
         return f"CuPy is not installed ({_REMEDY})"
     if isinstance(error, ImportError) or type(error).__name__ == "DynamicLibNotFoundError":
         return f"a library of CUDA is missing ({_first_line(error)}): install all of them ({_REMEDY})"
+    if status == _INSUFFICIENT_DRIVER and not _driver_installed():
+        return (
+            "there is no NVIDIA driver here (libcuda.so.1): install one from 580 on, or start the container"
+            " with the host's GPUs (docker run --gpus all, by the NVIDIA container toolkit)"
+        )
     if status == _INSUFFICIENT_DRIVER:
         return "the driver is too old for CuPy: install one from 580 on for CUDA 13, or 'opbox-service[cuda12]'"
     if status == _NO_DEVICE:
@@ -68,6 +74,15 @@ def _reason(error: Exception) -> str:
     if status == _INVALID_DEVICE:
         return "this machine has fewer GPUs: name one that nvidia-smi lists, counted from 0"
     return _first_line(error)
+
+
+def _driver_installed() -> bool:
+    """Whether the driver's library loads: CUDA's error is the same for an old driver and for none."""
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    return True
 
 
 def _first_line(error: Exception) -> str:
