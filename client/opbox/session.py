@@ -143,8 +143,7 @@ class Session:
                 self._close_batch()
 
     def _add(self, command: Command, place: CodePlace, tensor: np.ndarray[Any, Any] | None = None) -> int:
-        if self._closed or self._broken is not None:
-            raise self._broken or TransportError("the session is closed: its arrays are gone")
+        self._raise_if_ended()
         batch = self._batch
         if tensor is not None:
             name = f"t{len(batch.tensors)}"
@@ -156,6 +155,10 @@ class Session:
         batch.commands.append(command)
         batch.places.append(place)
         return len(batch.commands) - 1
+
+    def _raise_if_ended(self) -> None:
+        if self._closed or self._broken is not None:
+            raise self._broken or TransportError("the session is closed: its arrays are gone")
 
     def fetch(self, id: int) -> Pending:
         """The value that the array has at this point of the stream, when it has come."""
@@ -215,8 +218,8 @@ class Session:
         with self._lock:
             if not self._batch.commands and not self.requests:
                 return
+            self._raise_if_ended()
             pending = Pending(self, self._batch)
-            self._add({"do": "free", "ids": self._take_freed()}, None)
             self._batch.synced.append(pending)
         pending.result()
         self.raise_pending()

@@ -8,17 +8,19 @@ computes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from ctypes import c_double, c_int, c_long, c_void_p
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
 from . import c_compiler
+from .bound_calls import Call
 from .compute import Array
 from .expression.numpy_loops import Loop, loop_of, summing_loop
 
-__all__ = ["RowKernels", "kernels_for", "row_kernels"]
+__all__ = ["RowKernels", "kernels_for", "row_kernels", "switching"]
 
 HOT = 50_000_000
 """Nanoseconds of NumPy's, by estimate, after which kernels are compiled: a third of what the compiler takes."""
@@ -180,22 +182,21 @@ class RowKernels:
 
     def softmax(
         self, data: Array, out: Array, sums: Array, powers: Array | None, rows: int, size: int, factor: float
-    ) -> None:
-        """Write softmax of factor * data into `out`, or with `powers` its logarithm; all arrays are contiguous."""
-        assert self._functions is not None
+    ) -> Call:
+        """A call that writes softmax of factor * data into `out`, or with `powers` its logarithm.
+
+        All arrays are contiguous, and alive as long as the call is used.
+        """
         room = None if powers is None else _place(powers)
-        self._functions["opbox_softmax"](
-            _place(data), _place(out), _place(sums), room, rows, size, factor, powers is not None, self._loops
-        )
+        places = _place(data), _place(out), _place(sums), room
+        return self._bound("opbox_softmax", *places, rows, size, factor, powers is not None, self._loops)
 
     def softmax_gradient(
         self, g: Array, y: Array, out: Array, room: Array, rows: int, size: int, factor: float, log: bool
-    ) -> None:
-        """Write the gradient of softmax, or of its logarithm, from gout and out; `out` may be g."""
-        assert self._functions is not None
-        self._functions["opbox_softmax_gradient"](
-            _place(g), _place(y), _place(out), _place(room), rows, size, factor, log, self._loops
-        )
+    ) -> Call:
+        """A call that writes the gradient of softmax, or of its logarithm, from gout and out; `out` may be g."""
+        places = _place(g), _place(y), _place(out), _place(room)
+        return self._bound("opbox_softmax_gradient", *places, rows, size, factor, log, self._loops)
 
     def softmax_output(
         self,
@@ -209,8 +210,8 @@ class RowKernels:
         ignores: bool,
         valid: bool,
         ignored: int,
-    ) -> None:
-        """Write SoftmaxOutput's gradient for labels that are class numbers.
+    ) -> Call:
+        """A call that writes SoftmaxOutput's gradient for labels that are class numbers.
 
         Args:
             shape: rows and classes.
@@ -218,10 +219,15 @@ class RowKernels:
             ignores: whether a label that is `ignored` leaves its row without a gradient.
             valid: whether to divide by the number of labels that are not `ignored`.
         """
-        assert self._functions is not None
         head = None if gout is None else _place(gout)
-        arrays = _place(label), _place(y), head, _place(gdata)
-        self._functions["opbox_softmax_output"](*arrays, *shape, label.size, scale, *smooth, ignores, valid, ignored)
+        places = _place(label), _place(y), head, _place(gdata)
+        return self._bound("opbox_softmax_output", *places, *shape, label.size, scale, *smooth, ignores, valid, ignored)
+
+    def _bound(self, name: str, *arguments: Any) -> Call:
+        """A call of a function, whose arguments are C's already."""
+        assert self._functions is not None
+        typed = [v if t is c_void_p else t(v) for t, v in zip(_ARGUMENTS[name], arguments, strict=True)]
+        return partial(self._functions[name], *typed)
 
     def _load(self) -> None:
         """Take the kernels from the disk, if they are there."""
@@ -263,6 +269,19 @@ _ARGUMENTS: dict[str, list[Any]] = {
 def _place(array: Array) -> int:
     place: int = array.__array_interface__["data"][0]
     return place
+
+
+def switching(by: Call, bind: Callable[[], Call | None]) -> Call:
+    """NumPy's call `by`, until `bind` gives one of a kernel."""
+    settled: Call | None = None
+
+    def run() -> None:
+        nonlocal settled
+        if settled is None:
+            settled = bind()
+        (settled or by)()
+
+    return run
 
 
 @cache

@@ -40,7 +40,9 @@ class DeviceTimes:
     def add(self, owner: str, device: str, queue_s: float, compute_s: float, runs: int = 1) -> None:
         """Count a run of an owner's on a device."""
         with self._lock:
-            sums = self._sums.setdefault((owner, device), DeviceTime())
+            sums = self._sums.get((owner, device))
+            if sums is None:
+                sums = self._sums[owner, device] = DeviceTime()
             sums.queue_s += queue_s
             sums.compute_s += compute_s
             sums.runs += runs

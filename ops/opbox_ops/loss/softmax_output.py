@@ -16,20 +16,24 @@ The gradient of out is a factor on gdata with out_grad, and is not read otherwis
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any, Literal
+
+import numpy as np
 
 from opbox_protocol.errors import ShapeError
 
+from ..bound_calls import Call
 from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
 from ..gradient import backward_node
 from ..index.counting import count_up
 from ..index.positions import put_rows, take_rows, whole
 from ..infer import Shape, ShapeList, all_same_float, known, show_shape, size_of, unify
-from ..nn.softmax import softmax_into, softmax_temps
+from ..nn.softmax import softmax_call, softmax_into, softmax_temps
 from ..node import Entry, Node
 from ..params import Bool, Field, Float, Params
 from ..registry import register, register_backward
-from ..row_kernels import row_kernels
+from ..row_kernels import row_kernels, switching
 
 
 class SoftmaxOutputParams(Params):
@@ -113,10 +117,13 @@ def _forward_temps(p: SoftmaxOutputParams, call: CallSpec) -> list[Temp]:
     return softmax_temps(ArraySpec(row_shape(p, data.shape), data.dtype), call.outputs[0].dtype, 1)
 
 
-@op.compute(temps=_forward_temps)
-def _(p: SoftmaxOutputParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    shape = row_shape(p, inputs[0].shape)
-    softmax_into(ctx.xp, outputs[0].reshape(shape), inputs[0].reshape(shape), 1, ctx.temp)
+@op.compute(temps=_forward_temps, prepares=True)
+def _(p: SoftmaxOutputParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Call:
+    shape, data, out = row_shape(p, inputs[0].shape), inputs[0], outputs[0]
+    if data.flags.c_contiguous:
+        return softmax_call(ctx.xp, out.reshape(shape), data.reshape(shape), 1, ctx.temp)
+    # Each time anew, as the reshaped array may be a copy.
+    return lambda: softmax_into(ctx.xp, out.reshape(shape), data.reshape(shape), 1, ctx.temp)
 
 
 def _backward_temps(p: SoftmaxOutputParams, call: CallSpec) -> list[Temp]:
@@ -132,14 +139,21 @@ def _backward_temps(p: SoftmaxOutputParams, call: CallSpec) -> list[Temp]:
     return [*[numbers] * 3, ones, *[elements] * 2, *counts, *valid]
 
 
-@backward.compute(temps=_backward_temps)
-def _(p: SoftmaxOutputParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+@backward.compute(temps=_backward_temps, prepares=True)
+def _(p: SoftmaxOutputParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Call:
+    xp, (label, out, *gout), gdata = ctx.xp, inputs, outputs[0]
+    by_calls = partial(_by_calls, p, ctx, inputs, outputs)
+    if xp is not np or label.shape == out.shape:
+        return by_calls
+    return switching(by_calls, partial(_by_rows, p, label, out, gout[0] if p.out_grad else None, gdata))
+
+
+def _by_calls(p: SoftmaxOutputParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    """By calls of NumPy's or CuPy's."""
     xp, (label, out, *gout), gdata = ctx.xp, inputs, outputs[0]
     if label.shape == out.shape:
         xp.subtract(out, label, out=gdata)
         xp.multiply(gdata, p.grad_scale, out=gdata)
-    elif _by_rows(p, xp, label, out, gout[0] if p.out_grad else None, gdata):
-        return
     else:
         xp.copyto(gdata, out)
         _of_classes(p, ctx, label, gdata.reshape(row_shape(p, out.shape)))
@@ -147,23 +161,21 @@ def _(p: SoftmaxOutputParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) 
         xp.multiply(gdata, gout[0], out=gdata)
 
 
-def _by_rows(p: SoftmaxOutputParams, xp: Any, label: Array, out: Array, gout: Array | None, gdata: Array) -> bool:
-    """Whether a kernel has written the gradient for labels that are class numbers."""
+def _by_rows(p: SoftmaxOutputParams, label: Array, out: Array, gout: Array | None, gdata: Array) -> Call | None:
+    """A kernel's call that writes the gradient for labels that are class numbers; None where there is none."""
     rows, classes, positions = row_shape(p, out.shape)
     if positions != 1 or abs(p.ignore_label) > _FARTHEST:
-        return False
-    kernels = row_kernels(xp, label, out, gdata, *([] if gout is None else [gout]))
+        return None
+    kernels = row_kernels(np, label, out, gdata, *([] if gout is None else [gout]))
     if kernels is None:
-        return False
+        return None
     smooth = (0.0, 1.0)
     if p.smooth_alpha and not p.multi_output:
         spread = p.smooth_alpha / max(1, classes - 1)
         smooth = (spread, 1 - p.smooth_alpha - spread)
     never, valid = int(p.ignore_label), p.normalization == "valid"
-    kernels.softmax_output(
-        label, out, gout, gdata, (rows, classes), divided_scale(p, label.shape, 1), smooth, p.use_ignore, valid, never
-    )
-    return True
+    scale = divided_scale(p, label.shape, 1)
+    return kernels.softmax_output(label, out, gout, gdata, (rows, classes), scale, smooth, p.use_ignore, valid, never)
 
 
 def divided_scale(p: SoftmaxOutputParams, labels: tuple[int, ...], positions: int) -> float:

@@ -11,6 +11,7 @@ SoftmaxActivation is softmax over the last axis ("instance") or over axis 1 ("ch
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -19,6 +20,7 @@ from pydantic import BeforeValidator
 from opbox_protocol.errors import ShapeError
 
 from ..accumulation import accumulation_type
+from ..bound_calls import Call, nothing
 from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
 from ..gradient import backward_node
 from ..index.counting import count_up
@@ -26,9 +28,9 @@ from ..infer import FLOATS, ShapeList, TypeList, all_same_float, canonical_axis,
 from ..node import Entry, Node
 from ..params import Field, Int, OptBool, OptFloat, Params
 from ..registry import Op, Slot, register, register_backward, when
-from ..row_kernels import row_kernels
+from ..row_kernels import row_kernels, switching
 
-__all__ = ["softmax_into", "softmax_temps"]
+__all__ = ["softmax_call", "softmax_into", "softmax_temps"]
 
 OutType = Annotated[
     Literal["float16", "float32", "float64"] | None, BeforeValidator(lambda v: None if v == "None" else v)
@@ -76,15 +78,46 @@ def softmax_into(
     """
     if not data.size:
         return
+    by_kernel = None if left_out is not None else _softmax_kernel(xp, out, data, axis, temps, factor, log)
+    if by_kernel is not None:
+        by_kernel()
+    else:
+        _softmax_by_calls(xp, out, data, axis, temps, factor, left_out, log)
+
+
+def softmax_call(
+    xp: Any, out: Array, data: Array, axis: int, temps: Arrays, factor: float = 1.0, log: bool = False
+) -> Call:
+    """What `softmax_into` does, as a call for these arrays; by a kernel as soon as there is one."""
+    if not data.size:
+        return nothing
+    by_calls = partial(_softmax_by_calls, xp, out, data, axis, temps, factor, None, log)
+    if xp is not np:
+        return by_calls
+    return switching(by_calls, partial(_softmax_kernel, xp, out, data, axis, temps, factor, log))
+
+
+def _softmax_kernel(
+    xp: Any, out: Array, data: Array, axis: int, temps: Arrays, factor: float, log: bool
+) -> Call | None:
+    """A kernel's call; None where there is none for these arrays, or not yet."""
+    rows, *rooms = temps
+    if math.prod(data.shape[axis % data.ndim + 1 :]) != 1:
+        return None
+    kernels = row_kernels(xp, data, out, rows)
+    if kernels is None:
+        return None
+    return kernels.softmax(data, out, rows, rooms[0] if log else None, rows.size, data.shape[axis], factor)
+
+
+def _softmax_by_calls(
+    xp: Any, out: Array, data: Array, axis: int, temps: Arrays, factor: float, left_out: Array | None, log: bool
+) -> None:
+    """By calls of NumPy's or CuPy's."""
     rows, *rooms = temps
     wide = rows.dtype
     if xp is not np and data.dtype == out.dtype and data.shape == out.shape and data.data.ptr == out.data.ptr:
         data = out  # CuPy copies an input first that is the output's memory, unless it is the same object
-    if left_out is None and math.prod(data.shape[axis % data.ndim + 1 :]) == 1:
-        kernels = row_kernels(xp, data, out, rows)
-        if kernels is not None:
-            kernels.softmax(data, out, rows, rooms[0] if log else None, rows.size, data.shape[axis], factor)
-            return
     result = rooms.pop() if out.dtype != wide else out
     source = data
     if factor != 1 or left_out is not None or data.dtype != wide:
@@ -149,19 +182,25 @@ def _register(name: str, sign: float, log: bool, inputs: tuple[str | Slot, ...])
             asked += [Temp((data.shape[axis],), "int64"), Temp(data.shape, "bool")]
         return asked
 
-    @op.compute(temps=temps)
-    def _(p: SoftmaxParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-        data, space, left_out = inputs[0], list(ctx.temp), None
-        axis = p.axis % data.ndim
-        if len(inputs) > 1:
-            left_out = space.pop()
-            places = count_up(ctx.xp, space.pop()).reshape([-1 if a == axis else 1 for a in range(data.ndim)])
-            ctx.xp.greater_equal(places, ctx.xp.expand_dims(inputs[1], axis), out=left_out)
-        softmax_into(ctx.xp, outputs[0], data, axis, space, sign / (p.temperature or 1.0), left_out, log)
+    @op.compute(temps=temps, prepares=True)
+    def _(p: SoftmaxParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Call:
+        xp, data, out, space = ctx.xp, inputs[0], outputs[0], list(ctx.temp)
+        axis, factor = p.axis % data.ndim, sign / (p.temperature or 1.0)
+        if len(inputs) == 1:
+            return softmax_call(xp, out, data, axis, space, factor, log)
+        left_out, numbers = space.pop(), space.pop()
+        lengths = xp.expand_dims(inputs[1], axis)
 
-    @backward.compute(temps=lambda p, call: _through_temps(call, call.inputs[0].shape, p.axis))
-    def _(p: SoftmaxParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-        _through(ctx, inputs[0], inputs[1], outputs[0], p.axis, sign / (p.temperature or 1.0), log)
+        def run() -> None:
+            places = count_up(xp, numbers).reshape([-1 if a == axis else 1 for a in range(data.ndim)])
+            xp.greater_equal(places, lengths, out=left_out)
+            softmax_into(xp, out, data, axis, space, factor, left_out, log)
+
+        return run
+
+    @backward.compute(temps=lambda p, call: _through_temps(call, call.inputs[0].shape, p.axis), prepares=True)
+    def _(p: SoftmaxParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Call:
+        return _through(ctx, inputs[0], inputs[1], outputs[0], p.axis, sign / (p.temperature or 1.0), log)
 
     return op
 
@@ -172,14 +211,27 @@ def _through_temps(call: CallSpec, shape: tuple[int, ...], axis: int) -> list[Te
     return [Temp(tuple(rows), wide), Temp(shape, wide)]
 
 
-def _through(ctx: OpContext, g: Array, y: Array, out: Array, axis: int, factor: float = 1.0, log: bool = False) -> None:
-    """Write the gradient of softmax, or of its logarithm, from gout and out; `out` may be g."""
+def _through(ctx: OpContext, g: Array, y: Array, out: Array, axis: int, factor: float = 1.0, log: bool = False) -> Call:
+    """A call that writes the gradient of softmax, or of its logarithm, from gout and out; `out` may be g."""
     xp, (rows, room) = ctx.xp, ctx.temp
-    if math.prod(y.shape[axis % y.ndim + 1 :]) == 1:
+    by_calls = partial(_through_by_calls, xp, (rows, room), g, y, out, axis, factor, log)
+    if xp is not np or math.prod(y.shape[axis % y.ndim + 1 :]) != 1:
+        return by_calls
+
+    def by_kernel() -> Call | None:
         kernels = row_kernels(xp, g, y, out, room)
-        if kernels is not None:
-            kernels.softmax_gradient(g, y, out, room, rows.size, y.shape[axis], factor, log)
-            return
+        if kernels is None:
+            return None
+        return kernels.softmax_gradient(g, y, out, room, rows.size, y.shape[axis], factor, log)
+
+    return switching(by_calls, by_kernel)
+
+
+def _through_by_calls(
+    xp: Any, temps: Arrays, g: Array, y: Array, out: Array, axis: int, factor: float, log: bool
+) -> None:
+    """By calls of NumPy's or CuPy's."""
+    rows, room = temps
     result = out if out.dtype == room.dtype else room
     if log:
         xp.sum(g, axis=axis, keepdims=True, dtype=rows.dtype, out=rows)
@@ -238,11 +290,18 @@ def _activation_temps(p: SoftmaxActivationParams, call: CallSpec) -> list[Temp]:
     return softmax_temps(ArraySpec(_row_shape(p, data.shape), data.dtype), call.outputs[0].dtype, 1)
 
 
-@activation.compute(temps=_activation_temps)
-def _(p: SoftmaxActivationParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    softmax_into(ctx.xp, _rows(p, outputs[0]), _rows(p, inputs[0]), 1, ctx.temp)
+@activation.compute(temps=_activation_temps, prepares=True)
+def _(p: SoftmaxActivationParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Call:
+    if inputs[0].flags.c_contiguous:
+        return softmax_call(ctx.xp, _rows(p, outputs[0]), _rows(p, inputs[0]), 1, ctx.temp)
+    # Each time anew, as the reshaped array may be a copy.
+    return lambda: softmax_into(ctx.xp, _rows(p, outputs[0]), _rows(p, inputs[0]), 1, ctx.temp)
 
 
-@activation_backward.compute(temps=lambda p, call: _through_temps(call, _row_shape(p, call.inputs[0].shape), 1))
-def _(p: SoftmaxActivationParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    _through(ctx, _rows(p, inputs[0]), _rows(p, inputs[1]), _rows(p, outputs[0]), 1)
+@activation_backward.compute(
+    temps=lambda p, call: _through_temps(call, _row_shape(p, call.inputs[0].shape), 1), prepares=True
+)
+def _(p: SoftmaxActivationParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Call:
+    if all(array.flags.c_contiguous for array in inputs):
+        return _through(ctx, _rows(p, inputs[0]), _rows(p, inputs[1]), _rows(p, outputs[0]), 1)
+    return lambda: _through(ctx, _rows(p, inputs[0]), _rows(p, inputs[1]), _rows(p, outputs[0]), 1)()

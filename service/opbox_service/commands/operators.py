@@ -153,7 +153,7 @@ def recurring(command: Any, earlier: Sequence[Any] = ()) -> Recurring | None:
             if len(command) != 4 or type(of) is not int or of < 0:
                 return None
             first = earlier[of]
-            form = None if first is None else first._form
+            form = first._form if type(first) is Recurring else None
         elif name == "invoke" and len(command) == 6:
             attrs, into = command["attrs"], command["into"]
             if type(attrs) is not dict or type(into) is not bool:

@@ -18,6 +18,7 @@ from ..settings import Scope
 from ..validation import explain, first_error
 from . import arrays, checkpoints, custom_operators, executors, kernels, operators
 from .command import Command, TypedCommand
+from .executors import recurring_run
 from .operators import InvokeAgain, forget_replaced, recurring
 
 __all__ = ["COMMANDS", "AnyCommand", "check_scopes", "name_of", "parse", "parse_one"]
@@ -51,11 +52,14 @@ def parse(commands: Any, limit: int) -> Sequence[TypedCommand]:
         raise LimitError(f"commands: expected at most {limit} in a batch, got {len(commands)}: send several batches")
     forget_replaced()
     typed: list[Any] = []
+    unknown: list[Any] = []
     for command in commands:
-        typed.append(recurring(command, typed))
-    if None not in typed:
+        known = recurring(command, typed) or recurring_run(command)
+        if known is None:
+            unknown.append(command)
+        typed.append(known)
+    if not unknown:
         return typed
-    unknown = [c for c, known in zip(commands, typed, strict=True) if known is None]
     try:
         rest = chain.from_iterable(
             _BATCH.validate_python(unknown[start : start + PIECE]) for start in range(0, len(unknown), PIECE)
