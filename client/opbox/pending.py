@@ -67,19 +67,25 @@ class Pending:
 
 
 class CommandBatch:
-    """Commands that travel together, and who waits for what of them."""
+    """Commands that travel together, and who waits for what of them.
+
+    Attributes:
+        waited_for: whether somebody waits for it, though it brings nothing.
+        error: what it came to.
+    """
 
     __slots__ = (
         "about_graphs",
         "bytes",
         "commands",
         "described",
+        "error",
         "fetched",
         "path",
         "places",
         "seq",
-        "synced",
         "tensors",
+        "waited_for",
     )
 
     def __init__(self) -> None:
@@ -92,14 +98,16 @@ class CommandBatch:
         self.bytes = 0
         self.fetched: dict[str, Pending] = {}
         self.described: dict[int, Pending] = {}
-        self.synced: list[Pending] = []
+        self.waited_for = False
+        self.error: Exception | None = None
 
     @property
     def waits(self) -> bool:
-        return bool(self.fetched or self.described or self.synced)
+        return self.waited_for or bool(self.fetched or self.described)
 
     def fail(self, error: Exception) -> None:
-        for pending in (*self.fetched.values(), *self.described.values(), *self.synced):
+        self.error = error
+        for pending in (*self.fetched.values(), *self.described.values()):
             pending._settle(error=error)
 
     def settle(self, reply: Reply) -> None:
@@ -109,5 +117,3 @@ class CommandBatch:
             results = {result["command"]: result for result in reply.header.get("results", ())}
             for command, pending in self.described.items():
                 pending._settle(results[command])
-        for pending in self.synced:
-            pending._settle()

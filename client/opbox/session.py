@@ -201,6 +201,9 @@ class Session:
             if batch is not self._batch:
                 return
             self._seal()
+        self._send_here(batch)
+
+    def _send_here(self, batch: CommandBatch) -> None:
         try:
             self._send(batch)
         except KeyboardInterrupt:
@@ -219,9 +222,12 @@ class Session:
             if not self._batch.commands and not self.requests:
                 return
             self._raise_if_ended()
-            pending = Pending(self, self._batch)
-            self._batch.synced.append(pending)
-        pending.result()
+            batch = self._seal()
+            batch.waited_for = True
+        self._send_here(batch)
+        if batch.error is not None:
+            self.delivered(batch.error)
+            raise batch.error
         self.raise_pending()
 
     def raise_pending(self) -> None:
@@ -257,7 +263,7 @@ class Session:
         remaining: list[Command] = [command for command in batch.commands if command["do"] in ("free", "define")]
         batch.commands, batch.about_graphs, batch.tensors = remaining, [], {}
         batch.places[:] = [None] * len(remaining)
-        batch.fetched, batch.described, batch.synced = {}, {}, []
+        batch.fetched, batch.described, batch.waited_for = {}, {}, False
 
     def _take_freed(self) -> list[int]:
         freed = []
@@ -324,7 +330,7 @@ class Session:
         A quota that has nothing left for longer than that is told at once. A batch that names a graph which the engine
         has forgotten is refused before any of it runs, and sent again with it.
         """
-        until, pause = time.monotonic() + PATIENCE, PAUSE_S
+        until, pause = 0.0, PAUSE_S
         while True:
             if batch.about_graphs:
                 header["graphs"] = needed_names(command["graph"] for command in batch.about_graphs)
@@ -334,6 +340,7 @@ class Session:
                 if _with_text(batch, error):
                     continue
                 refused = error.status == 429 and "command" not in error.detail
+                until = until or time.monotonic() + PATIENCE
                 if not refused or time.monotonic() + error.detail.get("retry_after_s", 0) > until:
                     raise
             time.sleep(pause)

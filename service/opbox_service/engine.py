@@ -118,11 +118,15 @@ class Engine:
                 answers.append((answer.header, {name: np.array(array) for name, array in answer.tensors.items()}))
             answered.release()
 
-        rest = self.begin(self.read(method, path, header or {}, tensors or {}, owner=owner, scopes=scopes), done)
-        if rest is not None and answers:
-            self._later(rest)
-        elif rest is not None:
-            rest()
+        header, tensors = header or {}, tensors or {}
+        route, parameters = self._routes.match(method, path)
+        at_once = None if self._closed or scopes is not SCOPES else route.at_once
+        if at_once is None or not at_once(self, owner, parameters, header, tensors, done):
+            rest = self.begin(self.read(method, path, header, tensors, owner=owner, scopes=scopes), done)
+            if rest is not None and answers:
+                self._later(rest)
+            elif rest is not None:
+                rest()
         if not answers and not answered.acquire(timeout=self.settings.deadline_s):
             raise DeadlineError(f"{method} {path}: expected an answer within {self.settings.deadline_s:g} s, got none")
         answer: tuple[dict[str, Any], dict[str, np.ndarray[Any, Any]]] | BaseException = answers[0]

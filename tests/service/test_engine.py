@@ -251,3 +251,32 @@ def test_a_session_too_many_is_told_what_its_owner_can_do() -> None:
     engine.call("DELETE", f"/v1/sessions/{id}")
     engine.call("POST", "/v1/sessions", {})
     engine.close()
+
+
+@pytest.mark.parametrize(
+    ("seq", "commands"),
+    [
+        (2, []),  # its turn has not come
+        (1, [{"do": "free"}]),  # it is to be refused
+        (1, "free"),
+        (1, [{"do": "free", "ids": []}] * (Settings().max_commands + 1)),
+        (1, [{"do": "define", "kind": "Custom", "op_type": "a", "sha256": "0" * 64, "bundle": {}}]),  # brings code
+    ],
+)
+def test_what_is_not_for_now_is_not_run_at_once(engine: Engine, seq: int, commands: Any) -> None:
+    id = session(engine)
+    one = engine.sessions.get("ann", id)
+    assert not one.run_at_once(seq, commands, {}, lambda answer: pytest.fail("answered"))
+    answer = one.json()
+    assert (answer["next_seq"], answer["waiting"]) == (1, 0)
+
+
+def test_a_batch_that_is_run_at_once_makes_way_for_those_behind_it(engine: Engine) -> None:
+    id = session(engine)
+    one = engine.sessions.get("ann", id)
+    answers: list[Any] = []
+    assert one.run_at_once(1, [], {}, lambda answer: one.submit(2, [], {}, answers.append))
+    assert len(answers) == 1
+    with pytest.raises(MXNetError, match="seq: expected 3, got 1"):
+        run(engine, id, 1)
+    assert one.json()["next_seq"] == 3

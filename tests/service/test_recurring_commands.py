@@ -11,6 +11,7 @@ from opbox_ops.infer import all_same_shape
 from opbox_ops.params import NoParams
 from opbox_protocol.errors import BadRequestError, MXNetError
 from opbox_service.commands import name_of, parse, parse_one
+from opbox_service.commands.executors import recurring_run
 from opbox_service.commands.operators import Invoke, recurring
 
 from .test_engine import X, engine, put, run, session
@@ -178,3 +179,52 @@ def test_a_repetition_of_a_repetition_is_refused(known: Any) -> None:
 def test_a_repetition_without_a_batch_is_refused() -> None:
     with pytest.raises(BadRequestError, match=r"^command 0 \(invoke_again\): of: expected the number of an invoke"):
         parse_one({**AGAIN, "of": 0})
+
+
+FORWARD = {"do": "forward", "executor": 3, "is_train": True}
+BACKWARD = {"do": "backward", "executor": 3, "head_grads": []}
+
+
+@pytest.mark.parametrize(
+    ("command", "change"),
+    [
+        (command, change)
+        for command in (FORWARD, BACKWARD)
+        for change in (
+            {"executor": -1},
+            {"executor": True},
+            {"executor": "3"},
+            {"executor": 3.0},
+            {"executor": 1 << 63},
+            {"executor": []},
+            {"is_train": 1},
+            {"is_train": "yes"},
+            {"head_grads": {}},
+            {"head_grads": None},
+            {"head_grads": [-1]},
+            {"do": "forwards"},
+            {"do": None},
+            {"more": 1},
+        )
+    ],
+)
+def test_runs_that_do_not_fit_are_read_as_models(command: dict[str, Any], change: dict[str, Any]) -> None:
+    assert name_of(parse([command], 1)[0]) == command["do"]
+    wrong = {**command, **change}
+    assert recurring_run(wrong) is None
+    with pytest.raises(BadRequestError, match=r"^command 0"):
+        parse([wrong], 1)
+
+
+def test_runs_are_read_as_their_models_are() -> None:
+    for command, spelt in ((FORWARD, {**FORWARD, "watch": {}}), (BACKWARD, {"do": "backward", "executor": 3})):
+        assert recurring_run(spelt) is None
+        assert recurring_run(command) == parse([spelt], 1)[0]
+    assert recurring_run({**BACKWARD, "head_grads": [4]}) is None
+    assert not any(recurring_run(command) for command in (None, [], "forward", 3, {}))
+
+
+def test_a_repetition_of_a_run_is_refused(known: Any) -> None:
+    engine, id = known
+    sentence = refused(engine, id, 2, [FORWARD, {**AGAIN, "of": 0}])
+    assert "command 1 (invoke_again): of: expected the number of an invoke before it in the batch, got 0" in sentence

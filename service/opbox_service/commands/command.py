@@ -55,6 +55,7 @@ class TypedCommand(Protocol):
     scope: ClassVar[Scope]
     changes_arrays: ClassVar[bool]
     always_runs: ClassVar[bool]
+    silences: ClassVar[bool]
 
     def run(self, table: ArrayTable, exchange: Exchange) -> None:
         """See `Command.run`."""
@@ -67,11 +68,13 @@ class Command(Strict):
         scope: what a token needs beyond `run` to send it.
         changes_arrays: whether arrays may hold other values after it.
         always_runs: whether it runs even in a batch that an error has stopped: the client counts on it.
+        silences: whether NumPy warns of nothing in it, whoever runs it: a plan sees to that itself.
     """
 
     scope: ClassVar[Scope] = "run"
     changes_arrays: ClassVar[bool] = True
     always_runs: ClassVar[bool] = False
+    silences: ClassVar[bool] = False
 
     @abstractmethod
     def run(self, table: ArrayTable, exchange: Exchange) -> None:

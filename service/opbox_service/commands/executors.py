@@ -72,6 +72,8 @@ class Bind(Command):
 class Forward(Command):
     """Run an executor forward; copies of operators' outputs that `watch` names become new arrays."""
 
+    silences: ClassVar[bool] = True
+
     do: Literal["forward"]
     executor: Id
     is_train: bool = False
@@ -107,6 +109,8 @@ class Forward(Command):
 
 class Backward(Command):
     """Gradients into the bound arrays, as grad_req says; null where an output is a loss."""
+
+    silences: ClassVar[bool] = True
 
     do: Literal["backward"]
     executor: Id

@@ -97,6 +97,7 @@ class Recurring:
     scope: ClassVar[Scope] = "run"
     changes_arrays: ClassVar[bool] = True
     always_runs: ClassVar[bool] = False
+    silences: ClassVar[bool] = False
 
     def __init__(self, form: CallForm, inputs: Sequence[int], outputs: Sequence[int | None], into: bool) -> None:
         self._form = form

@@ -261,8 +261,10 @@ class BoundPlan:
                     f"head gradient of {names[i]!r} is missing: give one, or end the graph in a loss (MakeLoss)"
                 )
             checked.append((self._arrays[value], grad))
-        for array, grad in checked:
-            array[...] = grad
+        if checked:
+            with np.errstate(all="ignore"):  # as in the steps
+                for array, grad in checked:
+                    array[...] = grad
 
     def _recorders(self) -> tuple[Replay, Replay]:
         """What runs forward and backward where the device records calls; zero gradients are filled with them."""

@@ -40,6 +40,26 @@ class Batch:
         waited_for: whether somebody waits for its answer, or did before it was stopped.
     """
 
+    __slots__ = (
+        "_answer_bytes",
+        "_answer_values",
+        "_changing",
+        "_fetched",
+        "_limit",
+        "_outputs",
+        "_own",
+        "_results",
+        "_tensors",
+        "commands",
+        "done",
+        "own_bytes",
+        "position",
+        "seq",
+        "since",
+        "task",
+        "waited_for",
+    )
+
     def __init__(
         self,
         seq: int,

@@ -20,6 +20,7 @@ from .code_policy import Watcher
 
 __all__ = ["CommandRunner", "placed"]
 
+_NOTHING: Any = contextlib.nullcontext()
 _log = structlog.get_logger("opbox.sessions")
 
 
@@ -53,8 +54,12 @@ class CommandRunner:
     def _run(self, commands: Sequence[TypedCommand], batch: Batch) -> BaseException | None:
         watcher, table, task = self._watcher, self._table, batch.task
         # NaN and infinity are values like others here: no warnings, but for those of code that users bring.
-        silent = not len(self._definitions) and {command.scope for command in commands} <= {"run"}
-        silence: Any = np.errstate(all="ignore") if silent else contextlib.nullcontext()
+        silent = not len(self._definitions)
+        plans_only = True
+        for command in commands:
+            silent = silent and command.scope == "run"
+            plans_only = plans_only and command.silences
+        silence: Any = np.errstate(all="ignore") if silent and not plans_only else _NOTHING
         table.silent = silent
         budget = table.budget
         with table.backend.scope(), self._definitions.scope(), silence:

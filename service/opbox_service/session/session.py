@@ -233,21 +233,52 @@ class ServerSession:
                 self._let_go_of(batch)
                 self._running = True
                 self._current = batch
-            begun = time.monotonic()
-            try:
-                self._run(batch)
-                if self._stopping:
-                    self._runner.save()
-            finally:
-                self._device_times.add(self.owner, self.device, begun - batch.since, time.monotonic() - begun)
-                with self._lock:
-                    self._next = batch.seq + 1
-                    self._running = False
-                    self._current = None
-                    self.used = time.monotonic()
-                    ended = self.closed is not None
-                if ended:
-                    self._let_go()
+            self._run_current(batch)
+
+    def run_at_once(self, seq: int, commands: Any, tensors: Tensors, done: Done) -> bool:
+        """Run a batch by the caller's thread, if its turn has come and nothing is to be said of its commands.
+
+        It is what `submit` and `drain` do, in half the time for a batch of little work.
+
+        Returns:
+            Whether it has run; otherwise nothing has happened, and `submit` takes it.
+        """
+        try:
+            typed = parse(commands, self.settings.max_commands)
+        except (BadRequestError, LimitError):
+            return False
+        for command in typed:
+            if command.scope != "run":
+                return False
+        batch = Batch(seq, typed, tensors, done, NO_LIMIT, Task())
+        with self._lock:
+            if self._running or self._waiting or self._stopping or self.closed is not None or seq != self._next:
+                return False
+            self._highest = max(self._highest, seq)
+            self._running = True
+            self._current = batch
+        self._run_current(batch)
+        if self._waiting:
+            self.drain()
+        return True
+
+    def _run_current(self, batch: Batch) -> None:
+        begun = time.monotonic()
+        try:
+            self._run(batch)
+            if self._stopping:
+                self._runner.save()
+        finally:
+            ended_at = time.monotonic()
+            self._device_times.add(self.owner, self.device, begun - batch.since, ended_at - begun)
+            with self._lock:
+                self._next = batch.seq + 1
+                self._running = False
+                self._current = None
+                self.used = ended_at
+                ended = self.closed is not None
+            if ended:
+                self._let_go()
 
     def _run(self, batch: Batch) -> None:
         error, commands = self._error, batch.commands
