@@ -29,6 +29,7 @@ from .base import CodePlace, line_of, source_place
 from .known_graphs import GraphName, is_unknown, known_graphs, needed_names
 from .operator.code_detection import will_bring_code
 from .pending import CommandBatch, Pending
+from .unfilled_places import UnfilledPlaces
 
 __all__ = ["Pending", "Session", "open_session"]
 
@@ -81,6 +82,7 @@ class Session:
         self._closed = False
         self._sealed = 0
         self._cancelled = 0
+        self._unfilled = UnfilledPlaces(transport)
         self._open()
         self._queue: queue.Queue[CommandBatch | None] = queue.Queue(maxsize=WINDOW)
         count = transport.connections
@@ -108,6 +110,7 @@ class Session:
             batch.fail(lost)
             self._seq = itertools.count(1)
             self._sealed = self._cancelled = 0
+            self._unfilled.clear()
             self._places.clear()
             self._error = self._broken = None
 
@@ -294,8 +297,11 @@ class Session:
         """The next batch to send; an empty one when the session would expire for want of commands."""
         while True:
             try:
-                return self._queue.get(timeout=self._ttl / 3)
+                return self._queue.get(timeout=LONGEST_PAUSE_S if self._unfilled else self._ttl / 3)
             except queue.Empty:
+                if self._unfilled:
+                    self._unfilled.fill()
+                    continue
                 with self._lock:
                     if self._queue.empty() and not self._batch.commands and not self._closed and self._broken is None:
                         self._close_batch()
@@ -311,6 +317,7 @@ class Session:
             return
         if batch.seq <= self._cancelled:
             self._cut(batch)
+        self._unfilled.fill()
         header = {"seq": batch.seq, "commands": batch.commands, "wait": batch.waits or batch.seq % PACE == 0}
         try:
             reply = self._post(header, batch)
@@ -319,7 +326,9 @@ class Session:
         except (TransportError, WireError) as error:
             self._failed(batch, error, fatal=True)
         except MXNetError as error:
-            self._fill_place(batch, error)
+            if "command" not in error.detail and error.status in (400, 413, 422, 429):
+                self._unfilled.add(batch.path, batch.seq)
+                self._unfilled.fill()
             self._failed(batch, self._with_line(error, batch), fatal=error.status in (401, 403, 404, 410, 503))
         except Exception as error:
             self._failed(batch, TransportError(f"sending failed: {error!r}"), fatal=True)
@@ -345,12 +354,6 @@ class Session:
                     raise
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE_S)
-
-    def _fill_place(self, batch: CommandBatch, error: MXNetError) -> None:
-        """Send an empty batch for one that was refused whole: those behind it wait for its number."""
-        if "command" not in error.detail and error.status in (400, 413, 422, 429):
-            with contextlib.suppress(MXNetError):  # a conflict: the number was taken after all
-                self._transport.call("POST", batch.path, {"seq": batch.seq, "commands": [], "wait": False})
 
     def _failed(self, batch: CommandBatch, error: Exception, fatal: bool) -> None:
         with self._loss_lock:  # whoever records holds the other while it waits for the senders

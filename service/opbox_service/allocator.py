@@ -7,8 +7,11 @@ import contextlib
 import ctypes
 import resource
 import sys
+import threading
 import time
+import weakref
 from pathlib import Path
+from typing import Any
 
 from opbox_protocol.collector import collect
 
@@ -56,13 +59,22 @@ class FreedMemory:
     def __init__(self) -> None:
         self._returned = float("-inf")
         self._nbytes: int | None = None
+        self._awaited: list[tuple[int, weakref.ref[Any]]] = []
+        self._lock = threading.Lock()
 
     def add(self, nbytes: int) -> None:
-        """So many bytes have been freed, or are about to be."""
-        self._nbytes = (self._nbytes or 0) + nbytes
+        """So many bytes have been freed."""
+        with self._lock:
+            self._nbytes = (self._nbytes or 0) + nbytes
+
+    def add_with(self, nbytes: int, holder: Any) -> None:
+        """So many bytes will have been freed when `holder`, which keeps them, is gone itself."""
+        with self._lock:
+            self._awaited.append((nbytes, weakref.ref(holder)))
 
     def return_in_time(self) -> None:
         """Return it, if there is any: at once where it is much, or none has been returned in the last second."""
+        self._note_gone()
         if self._nbytes is None:
             return
         if self._nbytes >= RETURN_BYTES or time.monotonic() - self._returned >= RETURN_S:
@@ -70,11 +82,23 @@ class FreedMemory:
 
     def return_all(self) -> None:
         """Return it, if there is any."""
-        if self._nbytes is None:
+        self._note_gone()
+        with self._lock:
+            nbytes, self._nbytes = self._nbytes, None
+        if nbytes is None:
             return
-        self._nbytes = None
         return_memory()
         self._returned = time.monotonic()
+
+    def _note_gone(self) -> None:
+        """Count what has been freed since the last look with those that kept it."""
+        if not self._awaited:
+            return
+        with self._lock:
+            gone = sum(nbytes for nbytes, holder in self._awaited if holder() is None)
+            self._awaited = [entry for entry in self._awaited if entry[1]() is not None]
+            if gone:
+                self._nbytes = (self._nbytes or 0) + gone
 
 
 def cap_memory(nbytes: int) -> None:

@@ -51,7 +51,7 @@ class OwnerQuota(NamedTuple):
     beside: Mapping[str, int] = {}
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True)
 class RawRequest:
     """A request whose body is not read yet.
 

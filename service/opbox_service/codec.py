@@ -73,7 +73,7 @@ def serve(engine: Engine, request: RawRequest, limits: wire.Limits, send: Send, 
         if json_bytes:
             memory.give(json_bytes)
             if json_bytes >= LARGE_JSON:
-                engine.sessions.return_later(json_bytes)
+                engine.sessions.return_later(json_bytes, request)
             json_bytes = 0
         if response.status in (202, 429) and task is not None and task.turn is not None:
             response.queue = task.turn.outlook()

@@ -15,7 +15,7 @@ CLIENT = Path(__file__).resolve().parents[2] / "client"
 LAYERS = (
     # What knows nothing of operators and engines.
     "_lazy absent address attribute base drawing foreign html http known_graphs live_display "
-    "lr_scheduler name nesting notebook proxies registry session_scope token_store util",
+    "lr_scheduler name nesting notebook proxies registry session_scope token_store unfilled_places util",
     "_schema python_operators",
     # The source of operators that users write.
     "operator.bundle operator.closures operator.code_detection operator.custom operator.definition operator.gather "

@@ -13,6 +13,9 @@ import httpx
 import numpy as np
 import pytest
 
+from opbox.http import HttpTransport
+from opbox.session import Session
+from opbox_protocol.errors import QuotaError
 from opbox_service.accounting.usage import DayUsage, UsageLedger
 from tests.contract.live import IDENTITY, SCOPES, SLOW, TOKENS, Live
 from tests.contract.test_access import wait_for
@@ -285,3 +288,29 @@ def test_the_audit_log_says_who_did_what(start: Callable[..., Live], tmp_path: P
     text = (box.state / "audit.log").read_text()
     assert not any(secret in text for secret in [*TOKENS.values(), "not-a-token-1", "of the source"])
     assert (box.state / "audit.log").stat().st_mode & 0o77 == 0
+
+
+def test_what_a_used_up_quota_has_refused_can_be_asked_again(box: Box) -> None:
+    transport = HttpTransport(box.server.url, TOKENS["ann"])
+    session = Session(transport, "cpu")
+    zeros_of = {"do": "zeros", "ids": [1], "shape": [3], "dtype": "float32"}
+    session.record(zeros_of)
+    session.wait()
+    assert forward(box.server, graph=SLOW).status == 200
+    wait_for(lambda: box.usage()["now"]["worker_seconds"] > 1)
+    box.take({"ann": {"worker_seconds": 0.5}}, worker_seconds=0.5)
+    for _ in range(3):
+        with pytest.raises(QuotaError, match=r"worker seconds: expected at most 0\.5"):
+            session.fetch(1).result()
+    session.record({**zeros_of, "ids": [2]})
+    session.flush()  # nobody waits for it
+    wait_for(lambda: session._error is not None)
+    box.take({}, worker_seconds=0)
+    began = session.requests
+    wait_for(lambda: box.server.json("GET", f"/v1/sessions/{session.id}").header["next_seq"] == began + 1)
+    with pytest.raises(QuotaError):
+        session.wait()  # of the batch that nobody waited for
+    np.testing.assert_array_equal(session.fetch(1).result(), np.zeros(3))
+    session.wait()
+    session.close()
+    transport.close()

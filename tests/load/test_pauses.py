@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from opbox_ops import pausing
 from opbox_protocol.errors import CancelledError, LimitError
 from opbox_service.engine import Engine
 from opbox_service.settings import Settings
+from opbox_service.task import Task
 from tests.contract.live import symbol, var
 
 F32 = np.float32
@@ -22,9 +23,8 @@ TURNED = np.array([[0, 4, 4, 5 + i, 4, 30 * i] for i in range(4)], F32)
 KERNEL = np.ones((1, 1, 3, 3), F32)
 BINS = {"pooled_size": (2, 2), "spatial_scale": 1}
 PARTS = {"spatial_scale": 1, "output_dim": 1, "group_size": 2, "pooled_size": 2, "no_trans": True}
-STOP_S = 0.3
-LONGEST_S = 2.0
-"""Processor seconds in which a call that has been stopped must have ended; each of them would take ten and more."""
+PIECES = 5
+"""A call is stopped at its so-manieth pause: it has at least as many, and none after that."""
 
 LONG: list[tuple[str, dict[str, Any], list[np.ndarray]]] = [
     ("_contrib_RROIAlign", {**BINS, "spatial_scale": 600}, [IMAGE, TURNED]),
@@ -67,40 +67,60 @@ def engine() -> Iterator[Engine]:
     fresh.close()
 
 
-def forward(
-    engine: Engine, op: str, attrs: dict[str, Any], arrays: list[np.ndarray], stop_s: float = float("inf")
-) -> None:
-    """Run one operator, and stop it after so many seconds; the error that it ended with is raised."""
+def forward(engine: Engine, op: str, attrs: dict[str, Any], arrays: list[np.ndarray], task: Task) -> None:
+    """Run one operator as `task`; the error that it ended with is raised."""
     inputs = {f"in{i}": array for i, array in enumerate(arrays)}
     texts = {key: str(value) for key, value in attrs.items()}
     graph = symbol(*map(var, inputs), (op, "y", texts, list(range(len(inputs)))))
-    call = engine.read("POST", "/v1/forward", {"graph": graph}, inputs)
+    call = replace(engine.read("POST", "/v1/forward", {"graph": graph}, inputs), task=task)
     answers: list[Any] = []
-    timer = threading.Timer(min(stop_s, 60), call.task.stop, [CancelledError("it was cancelled")])
-    timer.start()
-    try:
-        assert engine.begin(call, answers.append) is None
-    finally:
-        timer.cancel()
+    assert engine.begin(call, answers.append) is None
     if isinstance(answers[0], BaseException):
         raise answers[0]
 
 
+class Pauses:
+    """Counts the pauses of steps, and stops the task at the PIECESth; a step without any runs to its end."""
+
+    def __init__(self, task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+        self._task = task
+        self._before = pausing._at_pause
+        monkeypatch.setattr(pausing, "_at_pause", self._at_pause)
+
+    def _at_pause(self) -> None:
+        self.count += 1
+        if self.count == PIECES:
+            self._task.stop(CancelledError("it was cancelled"))
+        self._before()
+
+
 @pytest.mark.parametrize(("op", "attrs", "arrays"), LONG, ids=lambda value: str(value)[:60])
 def test_a_long_step_stops_between_its_pieces(
-    engine: Engine, op: str, attrs: dict[str, Any], arrays: list[np.ndarray]
+    engine: Engine,
+    monkeypatch: pytest.MonkeyPatch,
+    op: str,
+    attrs: dict[str, Any],
+    arrays: list[np.ndarray],
 ) -> None:
-    begun = time.thread_time()
+    task = Task()
+    pauses = Pauses(task, monkeypatch)
     with pytest.raises(CancelledError, match="it was cancelled"):
-        forward(engine, op, attrs, arrays, STOP_S)
-    assert time.thread_time() - begun < LONGEST_S
+        forward(engine, op, attrs, arrays, task)
+    assert pauses.count == PIECES
 
 
 @pytest.mark.parametrize(("op", "attrs", "arrays", "words"), LARGE, ids=lambda value: str(value)[:60])
 def test_work_is_bounded_before_it_begins(
-    engine: Engine, op: str, attrs: dict[str, Any], arrays: list[np.ndarray], words: str
+    engine: Engine,
+    monkeypatch: pytest.MonkeyPatch,
+    op: str,
+    attrs: dict[str, Any],
+    arrays: list[np.ndarray],
+    words: str,
 ) -> None:
-    begun = time.thread_time()
+    task = Task()
+    pauses = Pauses(task, monkeypatch)
     with pytest.raises(LimitError, match=words):
-        forward(engine, op, attrs, arrays)
-    assert time.thread_time() - begun < LONGEST_S
+        forward(engine, op, attrs, arrays, task)
+    assert not pauses.count, "no piece of the work was begun"

@@ -9,7 +9,7 @@ the same, for the client has let go of it.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from threading import Lock
 from typing import Any
 
@@ -55,6 +55,7 @@ class ServerSession:
         memory: the owner's on the device, which it draws from.
         checkpoints: where it may save some; None where there is no place.
         limit_bytes: of device memory; None for the settings'.
+        freed: called once with the most bytes that it had, when it has ended and let go of them.
 
     Attributes:
         table: its arrays, executors and kernels.
@@ -76,8 +77,10 @@ class ServerSession:
         memory: Budget | None = None,
         checkpoints: CheckpointStore | None = None,
         limit_bytes: int | None = None,
+        freed: Callable[[int], object] = lambda nbytes: None,
     ) -> None:
         self.id = id
+        self._freed = freed
         self.owner = owner
         self.device = device
         self.ttl_s = ttl_s
@@ -361,6 +364,7 @@ class ServerSession:
         self._definitions.close()
         self.budget.close()
         self.table.backend.close()
+        self._freed(self.budget.peak)
 
     def json(self) -> dict[str, Any]:
         """The session's state, as GET answers it."""

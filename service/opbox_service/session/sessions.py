@@ -6,6 +6,7 @@ import secrets
 import threading
 import time
 from collections import Counter, deque
+from typing import Any
 
 from cachetools import FIFOCache
 
@@ -135,6 +136,7 @@ class Sessions:
                 self._ledger.of(owner, device),
                 self._checkpoints,
                 settings.max_session_bytes if quota is None else quota.session_bytes,
+                self._let_go,
             )
             self._sessions[id] = session
         self._start_sweeping()
@@ -221,12 +223,15 @@ class Sessions:
             self._gone[session.id] = (session.owner, reason)
             self._ended.append((session.id, session.owner, reason))
         session.close(reason)
-        self._freed.add(session.budget.peak)
+
+    def _let_go(self, nbytes: int) -> None:
+        """A session has let go of its memory, of which it had so much."""
+        self._freed.add(nbytes)
         self._freed.return_in_time()  # others are promised that memory by now
 
-    def return_later(self, nbytes: int) -> None:
-        """So many bytes are about to be freed by a call: return them to the system soon, by another thread."""
-        self._freed.add(nbytes)
+    def return_later(self, nbytes: int, holder: Any) -> None:
+        """A call's `holder` keeps so many bytes: return them to the system soon after it is gone, by another thread."""
+        self._freed.add_with(nbytes, holder)
         self._start_sweeping()
 
     def _start_sweeping(self) -> None:
