@@ -29,7 +29,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-__all__ = ["cache_folder", "compiled_function", "is_stored", "mode", "request", "switch_off"]
+__all__ = ["cache_folder", "compiled_function", "is_stored", "may_compile", "mode", "request", "switch_off"]
 
 _EXACT = ("-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fno-strict-aliasing")
 OPTIONS = ("-O3", "-march=native", "-std=gnu11", "-fPIC", "-shared", "-w", *_EXACT)
@@ -38,6 +38,8 @@ MOST_SECONDS = 20
 MOST_KERNELS = 256
 """That a process has compiled: who makes more has formulas that differ each time."""
 MOST_FILES = 1024
+_THREADS = "/* in threads */"
+"""The first line of a text with loops for OpenMP."""
 _MAKING = "making-"
 _MODES = {"0": "off", "now": "now"}
 
@@ -79,10 +81,18 @@ def _serve() -> None:
             _log.exception("a C kernel was not made: NumPy computes instead")
 
 
-def compiled_function(text: str, name: str) -> Any:
-    """The function `name` of a C text, from the folder or compiled now; None where that cannot be."""
+def may_compile() -> bool:
+    """Whether kernels are to be expected: there is a compiler, a folder for what it compiles, and `mode` is not off."""
+    return mode() != "off" and _compiler() is not None and cache_folder() is not None
+
+
+def compiled_function(text: str, name: str, *, threads: bool = False) -> Any:
+    """The function `name` of a C text, from the folder or compiled now; None where that cannot be.
+
+    With `threads` the text has loops for OpenMP.
+    """
     try:
-        return _function(text, name)
+        return _function(f"{_THREADS}\n{text}" if threads else text, name)
     except (OSError, subprocess.SubprocessError, AttributeError):
         return None
 
@@ -160,7 +170,7 @@ def _compile(compiler: str, text: str, path: Path) -> None:
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=_MAKING) as place:
         target = os.path.join(place, "kernel.so")
         subprocess.run(
-            [*command, "-x", "c", "-", "-o", target],
+            [*command, *(["-fopenmp"] if text.startswith(_THREADS) else []), "-x", "c", "-", "-o", target],
             input=text.encode(),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

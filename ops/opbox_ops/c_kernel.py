@@ -17,12 +17,14 @@ class CKernel:
         text, name: the text, and which of its functions.
         types: of the function's arguments; it returns nothing.
         hot: how much work NumPy does before the kernel is asked for, as `ready` counts it.
+        threads: whether the text has loops for OpenMP, in the threads that oneDNN has.
 
     Attributes:
         function: the compiled one; None as long as there is none.
     """
 
-    def __init__(self, text: str, name: str, types: Sequence[Any], hot: int) -> None:
+    def __init__(self, text: str, name: str, types: Sequence[Any], hot: int, *, threads: bool = False) -> None:
+        self._threads = threads
         self._text, self._name, self._types, self._hot = text, name, list(types), hot
         self.function: Any = None
         self._heat = 0
@@ -44,7 +46,7 @@ class CKernel:
         return self.function
 
     def _make(self) -> None:
-        function = c_compiler.compiled_function(self._text, self._name)
+        function = c_compiler.compiled_function(self._text, self._name, threads=self._threads)
         if function is not None:
             function.restype, function.argtypes = None, self._types
             self.function = function

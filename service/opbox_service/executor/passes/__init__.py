@@ -14,6 +14,7 @@ from ..plan import Plan
 from .channels_last import channels_last
 from .direct_gradients import direct_gradients
 from .fusion import fusion
+from .normalized_relus import normalized_relus
 from .packed_products import packed_products
 from .parts import parts
 from .residual_sums import residual_sums
@@ -30,6 +31,7 @@ PASSES: tuple[PlanPass, ...] = (
     direct_gradients,
     channels_last,
     residual_sums,
+    normalized_relus,
     packed_products,
     parts,
     fusion,

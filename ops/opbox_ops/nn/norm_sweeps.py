@@ -1,0 +1,344 @@
+"""Batch normalisation with ReLU over a matrix (positions, channels), in as few sweeps through memory as there can be.
+
+    statistics   mean, variance of each channel             one sweep: a block of rows stays in the cache
+    normalize    y = relu(v)                                one sweep
+    sums         gbeta = sum g', ggamma = sum g' (x - mean) one sweep
+    gradient     gx = ((x - mean) share + g' - less) scale  one sweep
+
+with v = (x - mean) scale + shift, and g' = g where v > 0, else g * 0. NaN stays NaN. C kernels compute, in threads, as
+soon as there are some (`CKernel`), and NumPy before, block by block in the same order: the bits are the same, whatever
+the number of threads. The statistics of blocks are put together in double precision, as Chan, Golub and LeVeque do,
+"Algorithms for computing the sample variance" (1983).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from ctypes import c_int, c_long, c_void_p
+from typing import Any
+
+import numpy as np
+
+from ..c_kernel import CKernel
+from ..cache import elements
+from ..compute import Array, Temp
+
+__all__ = ["NormSweeps"]
+
+HOT = 1 << 24
+"""Elements that NumPy sweeps before kernels are asked for: some 30 ms."""
+BLOCK = elements(8)
+"""Elements of a block of rows, of which a gradient reads two arrays."""
+
+_TEXT = r"""
+#define THREADS _Pragma("omp parallel for schedule(static)")
+#define EACH _Pragma("GCC ivdep") for (long j = 0; j < channels; j++)
+#define BLOCKS(b) for (long b = 0; b < (positions + rows - 1) / rows; b++)
+#define COUNT(b) (positions - (b) * rows < rows ? positions - (b) * rows : rows)
+
+/* Sums of a few vectors of channels stay in registers. */
+#define TILE 4
+#define WIDTH 16
+typedef float Lanes __attribute__((vector_size(4 * WIDTH), aligned(4), may_alias));
+typedef int Masks __attribute__((vector_size(4 * WIDTH)));
+#define LANES _Pragma("GCC unroll 4") for (int k = 0; k < TILE; k++)
+#define LOAD(p, k) (*(Lanes *)((p) + WIDTH * (k)))
+#define ONE ((Lanes){0} + 1.0f)
+#define GROUP 8
+#define GROUPS(from, to, n) \
+    for (long from = 0, to; to = from + GROUP < (n) ? from + GROUP : (n), from < (n); from = to)
+#define TILES(j, n) for (long j = 0; j + TILE * WIDTH <= (n); j += TILE * WIDTH)
+#define REST(j, n) for (long j = (n) / (TILE * WIDTH) * (TILE * WIDTH); j < (n); j++)
+
+static void add_rows(const float *x, const float *mean, float *sums, long count, long channels)
+{
+    GROUPS(from, to, count) {
+        TILES(j, channels) {
+            Lanes sum[TILE], middle[TILE];
+            LANES { sum[k] = LOAD(sums + j, k); middle[k] = mean ? LOAD(mean + j, k) : (Lanes){0}; }
+            if (mean)
+                for (long i = from; i < to; i++)
+                    LANES { const Lanes d = LOAD(x + i * channels + j, k) - middle[k]; sum[k] += d * d; }
+            else
+                for (long i = from; i < to; i++) LANES sum[k] += LOAD(x + i * channels + j, k);
+            LANES LOAD(sums + j, k) = sum[k];
+        }
+        REST(j, channels) {
+            float sum = sums[j];
+            for (long i = from; i < to; i++) {
+                const float d = mean ? x[i * channels + j] - mean[j] : x[i * channels + j];
+                sum += mean ? d * d : d;
+            }
+            sums[j] = sum;
+        }
+    }
+}
+
+void opbox_norm_statistics(const float *x, float *partial, double *sums, float *mean, float *variance, long positions,
+                           long channels, long rows)
+{
+    THREADS
+    BLOCKS(b) {
+        const long count = COUNT(b);
+        const float *block = x + b * rows * channels, number = count;
+        float *middle = partial + 2 * b * channels, *square = middle + channels;
+        EACH middle[j] = square[j] = 0;
+        add_rows(block, 0, middle, count, channels);
+        EACH middle[j] = middle[j] / number;
+        add_rows(block, middle, square, count, channels);
+    }
+    double *squares = sums + channels;
+    EACH sums[j] = squares[j] = 0;
+    BLOCKS(b) {
+        const float *middle = partial + 2 * b * channels;
+        const double count = COUNT(b);
+        EACH sums[j] += middle[j] * count;
+    }
+    EACH sums[j] = sums[j] / positions;
+    BLOCKS(b) {
+        const float *middle = partial + 2 * b * channels, *square = middle + channels;
+        const double count = COUNT(b);
+        EACH { const double d = middle[j] - sums[j]; squares[j] += square[j] + d * d * count; }
+    }
+    EACH { mean[j] = sums[j]; variance[j] = squares[j] / positions; }
+}
+
+void opbox_normalize(const float *x, float *y, const float *mean, const float *scale, const float *shift,
+                     long positions, long channels, long rows)
+{
+    THREADS
+    BLOCKS(b)
+        for (long i = b * rows; i < b * rows + COUNT(b); i++) {
+            const float *from = x + i * channels;
+            float *to = y + i * channels;
+            EACH { const float v = (from[j] - mean[j]) * scale[j] + shift[j]; to[j] = v <= 0 ? 0.0f : v; }
+        }
+}
+
+void opbox_norm_sums(const float *x, const float *g, float *partial, const float *mean, const float *scale,
+                     const float *shift, double *totals, float *gbeta, float *ggamma, long positions, long channels,
+                     long rows)
+{
+    THREADS
+    BLOCKS(b) {
+        const float *from = x + b * rows * channels, *of = g + b * rows * channels;
+        float *sums = partial + 2 * b * channels, *products = sums + channels;
+        EACH sums[j] = products[j] = 0;
+        GROUPS(first, last, COUNT(b)) {
+            TILES(j, channels) {
+                Lanes sum[TILE], product[TILE];
+                LANES { sum[k] = LOAD(sums + j, k); product[k] = LOAD(products + j, k); }
+                for (long i = first; i < last; i++)
+                    LANES {
+                        const Lanes c = LOAD(from + i * channels + j, k) - LOAD(mean + j, k);
+                        const Lanes v = c * LOAD(scale + j, k) + LOAD(shift + j, k);
+                        const Lanes m = LOAD(of + i * channels + j, k) * (Lanes)((v > 0) & (Masks)ONE);
+                        sum[k] += m;
+                        product[k] += c * m;
+                    }
+                LANES { LOAD(sums + j, k) = sum[k]; LOAD(products + j, k) = product[k]; }
+            }
+            REST(j, channels)
+                for (long i = first; i < last; i++) {
+                    const float c = from[i * channels + j] - mean[j], v = c * scale[j] + shift[j];
+                    const float m = of[i * channels + j] * (v > 0 ? 1.0f : 0.0f);
+                    sums[j] += m;
+                    products[j] += c * m;
+                }
+        }
+    }
+    double *products = totals + channels;
+    EACH totals[j] = products[j] = 0;
+    BLOCKS(b) {
+        const float *sum = partial + 2 * b * channels, *product = sum + channels;
+        EACH { totals[j] += sum[j]; products[j] += product[j]; }
+    }
+    EACH { gbeta[j] = totals[j]; ggamma[j] = products[j]; }
+}
+
+void opbox_norm_gradient(const float *x, const float *g, float *gx, const float *mean, const float *scale,
+                         const float *shift, const float *share, const float *less, int of_batch, long positions,
+                         long channels, long rows)
+{
+    THREADS
+    BLOCKS(b)
+        for (long i = b * rows; i < b * rows + COUNT(b); i++) {
+            const float *from = x + i * channels, *of = g + i * channels;
+            float *to = gx + i * channels;
+            if (of_batch)
+                EACH {
+                    const float c = from[j] - mean[j], v = c * scale[j] + shift[j], m = of[j] * (v > 0 ? 1.0f : 0.0f);
+                    to[j] = (c * share[j] + m - less[j]) * scale[j];
+                }
+            else
+                EACH {
+                    const float c = from[j] - mean[j], v = c * scale[j] + shift[j], m = of[j] * (v > 0 ? 1.0f : 0.0f);
+                    to[j] = m * scale[j];
+                }
+        }
+}
+"""
+
+
+def new_kernels() -> dict[str, CKernel]:
+    """The kernels by name, not compiled yet."""
+    sizes = [c_long] * 3
+    arguments: dict[str, list[Any]] = {
+        "opbox_norm_statistics": [*[c_void_p] * 5, *sizes],
+        "opbox_normalize": [*[c_void_p] * 5, *sizes],
+        "opbox_norm_sums": [*[c_void_p] * 9, *sizes],
+        "opbox_norm_gradient": [*[c_void_p] * 8, c_int, *sizes],
+    }
+    return {name: CKernel(_TEXT, name, types, HOT, threads=True) for name, types in arguments.items()}
+
+
+_KERNELS = new_kernels()
+
+
+class NormSweeps:
+    """The sweeps over matrices of one shape.
+
+    Args:
+        positions, channels: of the matrices, C-contiguous arrays of float32; at least 1 and 2.
+    """
+
+    def __init__(self, positions: int, channels: int) -> None:
+        self.positions, self.channels = positions, channels
+        self.rows = min(positions, max(1, BLOCK // channels))
+        self._blocks = -(-positions // self.rows)
+        counts = np.full((self._blocks, 1), self.rows, np.float64)
+        counts[-1] = positions - (self._blocks - 1) * self.rows
+        self._counts = counts
+
+    @property
+    def temps(self) -> list[Temp]:
+        """Room for the blocks' results, for the same in double precision, for their sums, and for two blocks."""
+        of_blocks, block = (self._blocks, 2, self.channels), (self.rows, self.channels)
+        return [
+            Temp(of_blocks),
+            Temp(of_blocks, np.float64),
+            Temp((2, self.channels), np.float64),
+            Temp(block),
+            Temp(block),
+        ]
+
+    def _kernel(self, name: str) -> Any:
+        return _KERNELS[name].ready(self.positions * self.channels)
+
+    def _pieces(self) -> Iterator[tuple[int, slice, int]]:
+        """The number of each block, its rows, and how many they are."""
+        for b in range(self._blocks):
+            rows = slice(b * self.rows, min((b + 1) * self.rows, self.positions))
+            yield b, rows, rows.stop - rows.start
+
+    def statistics(self, x: Array, mean: Array, variance: Array, temps: tuple[Array, ...]) -> None:
+        """Write the mean and the biased variance of each channel."""
+        partial, wide, sums, room, _ = temps
+        kernel = self._kernel("opbox_norm_statistics")
+        if kernel is not None:
+            kernel(*map(_place, (x, partial, sums, mean, variance)), self.positions, self.channels, self.rows)
+            return
+        for b, rows, count in self._pieces():
+            _total(x[rows], partial[b, 0])
+            np.divide(partial[b, 0], np.float32(count), out=partial[b, 0])
+            centred = np.subtract(x[rows], partial[b, 0], out=room[:count])
+            _total(np.square(centred, out=centred), partial[b, 1])
+        np.copyto(wide, partial)
+        means, squares = wide[:, 0], wide[:, 1]
+        np.multiply(means, self._counts, out=means)
+        _total(means, sums[0])
+        np.divide(sums[0], self.positions, out=sums[0])
+        np.copyto(means, partial[:, 0])
+        np.subtract(means, sums[0], out=means)
+        np.square(means, out=means)
+        np.multiply(means, self._counts, out=means)
+        np.add(squares, means, out=squares)
+        _total(squares, sums[1])
+        np.divide(sums[1], self.positions, out=sums[1])
+        np.copyto(mean, sums[0], casting="same_kind")
+        np.copyto(variance, sums[1], casting="same_kind")
+
+    def normalize(self, x: Array, y: Array, numbers: tuple[Array, Array, Array], temps: tuple[Array, ...]) -> None:
+        """Write relu(v); `numbers` are mean, scale and shift."""
+        kernel = self._kernel("opbox_normalize")
+        if kernel is not None:
+            kernel(_place(x), _place(y), *map(_place, numbers), self.positions, self.channels, self.rows)
+            return
+        mean, scale, shift = numbers
+        for _, rows, count in self._pieces():
+            value = np.subtract(x[rows], mean, out=temps[3][:count])
+            np.multiply(value, scale, out=value)
+            np.add(value, shift, out=value)
+            np.maximum(value, 0, out=value)
+            np.add(value, np.float32(0), out=y[rows])  # no -0
+
+    def sums(
+        self,
+        x: Array,
+        g: Array,
+        numbers: tuple[Array, Array, Array],
+        gbeta: Array,
+        ggamma: Array,
+        temps: tuple[Array, ...],
+    ) -> None:
+        """Write the sums of g', and of g' (x - mean)."""
+        partial, wide, sums, *_ = temps
+        kernel = self._kernel("opbox_norm_sums")
+        if kernel is not None:
+            places = map(_place, (x, g, partial, *numbers, sums, gbeta, ggamma))
+            kernel(*places, self.positions, self.channels, self.rows)
+            return
+        for b, rows, _ in self._pieces():
+            centred, gradient = self._gated(x[rows], g[rows], numbers, temps)
+            _total(gradient, partial[b, 0])
+            _total(np.multiply(centred, gradient, out=centred), partial[b, 1])
+        np.copyto(wide, partial)
+        _total(wide, sums)
+        np.copyto(gbeta, sums[0], casting="same_kind")
+        np.copyto(ggamma, sums[1], casting="same_kind")
+
+    def gradient(
+        self,
+        x: Array,
+        g: Array,
+        gx: Array,
+        numbers: tuple[Array, Array, Array],
+        share: Array,
+        less: Array,
+        of_batch: bool,
+        temps: tuple[Array, ...],
+    ) -> None:
+        """Write gx, which may be g; without `of_batch` it is g' scale."""
+        kernel = self._kernel("opbox_norm_gradient")
+        if kernel is not None:
+            places = _place(x), _place(g), _place(gx), *map(_place, (*numbers, share, less))
+            kernel(*places, of_batch, self.positions, self.channels, self.rows)
+            return
+        for _, rows, _ in self._pieces():
+            centred, gradient = self._gated(x[rows], g[rows], numbers, temps)
+            if of_batch:
+                np.multiply(centred, share, out=centred)
+                np.add(centred, gradient, out=gradient)
+                np.subtract(gradient, less, out=gradient)
+            np.multiply(gradient, numbers[1], out=gx[rows])
+
+    def _gated(
+        self, x: Array, g: Array, numbers: tuple[Array, Array, Array], temps: tuple[Array, ...]
+    ) -> tuple[Array, Array]:
+        """x - mean, and g', of a block."""
+        mean, scale, shift = numbers
+        centred = np.subtract(x, mean, out=temps[3][: len(x)])
+        value = np.multiply(centred, scale, out=temps[4][: len(x)])
+        np.add(value, shift, out=value)
+        np.greater(value, 0, out=value)
+        return centred, np.multiply(g, value, out=value)
+
+
+def _total(rows: Array, out: Array) -> None:
+    """Write the sum of the rows, from 0 on and one after the other, as the kernels do: 0 in place of -0."""
+    np.add.reduce(rows, axis=0, out=out, initial=0)
+
+
+def _place(array: Array) -> int:
+    place: int = array.__array_interface__["data"][0]
+    return place

@@ -1,0 +1,132 @@
+"""BatchNorm and the ReLU behind it as one step, forward and backward, as a plan pass has it.
+
+    data, gamma, beta, moving_mean, moving_var -> relu(BatchNorm(data)), mean, var
+    gout, data, gamma, beta, mean, var, moving_mean, moving_var -> gdata, ggamma, gbeta
+
+of float32 with the channels last. Backward works out again where ReLU's input was above 0, from data, which BatchNorm's
+gradient reads anyway: neither that input nor its gradient is in any array.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
+from ..layout import CHANNELS_LAST, physical
+from ..operator import Op
+from ..params import Params
+from .batch_norm import BatchNormParams, invert, move
+from .norm_sweeps import NormSweeps
+
+__all__ = ["NORMALIZED_RELU", "NORMALIZED_RELU_BACKWARD", "NormalizedReluParams", "is_for_sweeps"]
+
+
+class NormalizedReluParams(Params):
+    params: Any
+    """BatchNorm's."""
+
+
+_STATES = ("moving_mean", "moving_var")
+
+NORMALIZED_RELU = Op(
+    "_normalized_relu",
+    NormalizedReluParams,
+    lambda p: ["data", "gamma", "beta", *_STATES],
+    lambda p: ["output", "mean", "var"],
+    (),
+    "BatchNorm with ReLU.",
+)
+NORMALIZED_RELU_BACKWARD = Op(
+    "_backward_normalized_relu",
+    NormalizedReluParams,
+    lambda p: ["ograd", "data", "gamma", "beta", "mean", "var", *_STATES],
+    lambda p: ["data", "gamma", "beta"],
+    (),
+    "The gradients of BatchNorm with ReLU.",
+)
+NORMALIZED_RELU_BACKWARD.set_attr("FMutateInputs", lambda p: (6, 7))
+
+
+def is_for_sweeps(p: BatchNormParams, data: ArraySpec) -> bool:
+    """Whether a BatchNorm over such data is for these sweeps: NumPy adds a single channel up in another order."""
+    return data.layout == CHANNELS_LAST and p.axis == 1 and data.dtype == np.float32 and data.shape[1] > 1
+
+
+def _sweeps(data: ArraySpec) -> NormSweeps:
+    return NormSweeps(data.shape[0] * int(np.prod(data.shape[2:])), data.shape[1])
+
+
+def _matrix(array: Array, spec: ArraySpec) -> Array:
+    """The array as a matrix (positions, channels)."""
+    return physical(array, spec.layout).reshape(-1, spec.shape[1])
+
+
+def _forward_temps(p: NormalizedReluParams, call: CallSpec) -> list[Temp]:
+    """Mean and var where nobody reads them, variance, scale, and the sweeps'."""
+    room = Temp(call.inputs[1].shape)
+    return [room, room, room, room, *_sweeps(call.inputs[0]).temps]
+
+
+@NORMALIZED_RELU.compute("cpu", temps=_forward_temps, accepts=lambda p, call: True, prepares=True)
+def _(p: NormalizedReluParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Any:
+    data, gamma, beta, moving_mean, moving_var = inputs
+    norm, sweeps, (mean, inverse, variance, scale, *rooms) = p.params, _sweeps(ctx.call.inputs[0]), ctx.temp
+    mean, inverse = (room if out is None else out for room, out in zip((mean, inverse), outputs[1:3], strict=True))
+    x, y = _matrix(data, ctx.call.inputs[0]), _matrix(outputs[0], ctx.call.outputs[0])
+    temps = tuple(rooms)
+
+    def call() -> None:
+        if norm.fix_gamma:
+            gamma[...] = 1
+        if ctx.is_train and not norm.use_global_stats:
+            sweeps.statistics(x, mean, variance, temps)
+            invert(np, variance, norm.eps, inverse)
+        else:
+            np.copyto(mean, moving_mean)
+            invert(np, moving_var, norm.eps, inverse)
+        np.multiply(inverse, gamma, out=scale)
+        sweeps.normalize(x, y, (mean, scale, beta), temps)
+
+    return call
+
+
+def _backward_temps(p: NormalizedReluParams, call: CallSpec) -> list[Temp]:
+    """scale, ggamma, gbeta, share and less, gdata where nobody wants it, and the sweeps'."""
+    return [*[Temp(call.inputs[2].shape)] * 5, *_sweeps(call.inputs[1]).temps]
+
+
+@NORMALIZED_RELU_BACKWARD.compute("cpu", temps=_backward_temps, accepts=lambda p, call: True, prepares=True)
+def _(p: NormalizedReluParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Any:
+    gout, data, gamma, beta, mean, inverse, moving_mean, moving_var = inputs
+    specs = ctx.call.inputs
+    norm, sweeps, (scale, ggamma, gbeta, share, less, *rooms) = p.params, _sweeps(specs[1]), ctx.temp
+    x, g = _matrix(data, specs[1]), _matrix(gout, specs[0])
+    gx = None if outputs[0] is None else _matrix(outputs[0], ctx.call.outputs[0])
+    temps = tuple(rooms)
+    factor = -1 / sweeps.positions
+
+    def call() -> None:
+        of_batch = ctx.is_train and not norm.use_global_stats
+        np.multiply(inverse, 1 if norm.fix_gamma else gamma, out=scale)
+        numbers = (mean, scale, beta)
+        sweeps.sums(x, g, numbers, gbeta, ggamma, temps)
+        ggamma[...] *= inverse
+        if gx is not None:
+            np.multiply(ggamma, inverse, out=share)
+            np.multiply(share, factor, out=share)
+            np.multiply(gbeta, -factor, out=less)
+            sweeps.gradient(x, g, gx, numbers, share, less, of_batch, temps)
+        if outputs[1] is not None:
+            outputs[1][...] = 0 if norm.fix_gamma else ggamma
+        if outputs[2] is not None:
+            outputs[2][...] = gbeta
+        if of_batch:
+            move(np, moving_mean, mean, norm.momentum, less)
+            np.square(inverse, out=share)
+            np.reciprocal(share, out=share)
+            np.subtract(share, norm.eps, out=share)
+            move(np, moving_var, share, norm.momentum, less)
+
+    return call

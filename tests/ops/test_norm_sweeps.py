@@ -1,0 +1,138 @@
+"""Sweeps of batch normalisation with ReLU: beside the definition in float64, and the kernels' bits beside NumPy's."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from opbox_ops.nn import norm_sweeps
+from opbox_ops.nn.norm_sweeps import NormSweeps
+from opbox_ops.onednn.library import library
+from tests.allocations import counted
+
+needs_compiler = pytest.mark.skipif(not shutil.which("gcc"), reason="no C compiler")
+
+SHAPES = [(1, 2), (5, 3), (40, 64), (40, 70), (333, 130), (3000, 33), (9, 2048), (65, 256)]
+
+
+def matrices(shape: tuple[int, int], wild: bool = False) -> dict[str, Any]:
+    """Data far from 0, its gradient, and numbers for each channel; NaN, infinities and zeros among them if `wild`."""
+    rng = np.random.default_rng(shape[0])
+    arrays = {name: rng.normal(size=shape).astype(np.float32) for name in "xg"}
+    arrays["x"] += np.float32(3)
+    for name in ("mean", "scale", "shift", "share", "less"):
+        arrays[name] = rng.normal(size=shape[1]).astype(np.float32)
+    if wild:
+        for array in arrays.values():
+            places = rng.permutation(array.size)[: array.size // 9]
+            array.reshape(-1)[places] = rng.choice([np.nan, np.inf, -np.inf, 0.0, -0.0], places.size)
+    return arrays
+
+
+def swept(shape: tuple[int, int], arrays: dict[str, Any], inplace: bool = False) -> dict[str, Any]:
+    """What every sweep writes."""
+    sweeps = NormSweeps(*shape)
+    temps = tuple(np.full(temp.shape, 17, temp.dtype) for temp in sweeps.temps)
+    out = {name: np.full(shape[1], 17, np.float32) for name in ("means", "variances", "gbeta", "ggamma")}
+    x, g = arrays["x"], arrays["g"]
+    for name in ("y", "of_batch", "of_all"):
+        out[name] = np.full(shape, 17, np.float32)
+    numbers = arrays["mean"], arrays["scale"], arrays["shift"]
+    with np.errstate(all="ignore"):
+        sweeps.statistics(x, out["means"], out["variances"], temps)
+        sweeps.normalize(x, out["y"], numbers, temps)
+        sweeps.sums(x, g, numbers, out["gbeta"], out["ggamma"], temps)
+        for name in ("of_batch", "of_all"):
+            source = g
+            if inplace:
+                out[name] = source = g.copy()
+            further = arrays["share"], arrays["less"], name == "of_batch"
+            sweeps.gradient(x, source, out[name], numbers, *further, temps)
+    return out
+
+
+def fresh(monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
+    monkeypatch.setenv("OPBOX_C_KERNELS", mode)
+    monkeypatch.setattr(norm_sweeps, "_KERNELS", norm_sweeps.new_kernels())
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_the_definition(monkeypatch: pytest.MonkeyPatch, shape: tuple[int, int]) -> None:
+    """In float64, float32's rounding beside it: sums of a few thousand numbers of about 3."""
+    fresh(monkeypatch, "0")
+    monkeypatch.setattr(norm_sweeps, "BLOCK", 512)
+    arrays = matrices(shape)
+    out = swept(shape, arrays)
+    x, g, mean, scale, share, less = (
+        arrays[name].astype(np.float64) for name in ("x", "g", "mean", "scale", "share", "less")
+    )
+    # Which side of 0 a value is on is decided in float32.
+    centred = arrays["x"] - arrays["mean"]
+    value = centred * arrays["scale"] + arrays["shift"]
+    gated = np.where(value > 0, g, 0)
+    near = {"rtol": 2e-5, "atol": 2e-5}
+    np.testing.assert_allclose(out["means"], x.mean(axis=0), rtol=1e-6)
+    np.testing.assert_allclose(out["variances"], x.var(axis=0), rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(out["y"], np.maximum(value, 0))
+    scatter = np.sqrt(shape[0]) * 1e-5  # sums whose parts cancel
+    np.testing.assert_allclose(out["gbeta"], gated.sum(axis=0), rtol=1e-5, atol=scatter)
+    np.testing.assert_allclose(out["ggamma"], (gated * (x - mean)).sum(axis=0), rtol=1e-5, atol=4 * scatter)
+    np.testing.assert_allclose(out["of_batch"], ((x - mean) * share + gated - less) * scale, **near)
+    np.testing.assert_allclose(out["of_all"], gated * scale, **near)
+
+
+@needs_compiler
+@pytest.mark.parametrize("block", [norm_sweeps.BLOCK, 512])
+@pytest.mark.parametrize("wild", [False, True], ids=["tame", "wild"])
+def test_kernels_give_numpys_bits(monkeypatch: pytest.MonkeyPatch, folder: Path, wild: bool, block: int) -> None:
+    """Whatever the number of rows, of channels and of blocks, in place too; and nothing is allocated meanwhile."""
+    monkeypatch.setenv("OPBOX_CACHE_DIR", str(folder))
+    monkeypatch.setattr(norm_sweeps, "BLOCK", block)
+    for shape in SHAPES:
+        arrays = matrices(shape, wild)
+        fresh(monkeypatch, "0")
+        expected = swept(shape, arrays)
+        fresh(monkeypatch, "now")
+        for inplace in (False, True):
+            result = swept(shape, arrays, inplace)
+            assert all(kernel.function is not None for kernel in norm_sweeps._KERNELS.values())
+            for name, array in expected.items():
+                np.testing.assert_array_equal(result[name], array, err_msg=f"{name} {shape}")
+                signs = (np.signbit(np.nan_to_num(values, nan=1)) for values in (result[name], array))
+                np.testing.assert_array_equal(*signs, err_msg=f"{name} {shape}")
+
+
+@needs_compiler
+@pytest.mark.skipif(library() is None, reason="oneDNN says how many threads")
+def test_the_number_of_threads_changes_no_bit(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    monkeypatch.setenv("OPBOX_CACHE_DIR", str(folder))
+    fresh(monkeypatch, "now")
+    monkeypatch.setattr(norm_sweeps, "BLOCK", 512)
+    arrays = matrices((333, 130))
+    dnnl = library()
+    assert dnnl is not None
+    several = swept((333, 130), arrays)
+    with dnnl.single_thread():
+        single = swept((333, 130), arrays)
+    for name, array in single.items():
+        np.testing.assert_array_equal(several[name], array, err_msg=name)
+
+
+@pytest.mark.parametrize("mode", ["0", pytest.param("now", marks=needs_compiler)])
+def test_sweeps_allocate_nothing(monkeypatch: pytest.MonkeyPatch, folder: Path, mode: str) -> None:
+    monkeypatch.setenv("OPBOX_CACHE_DIR", str(folder))
+    fresh(monkeypatch, mode)
+    arrays, sweeps = matrices((300, 40)), NormSweeps(300, 40)
+    temps = tuple(np.empty(temp.shape, temp.dtype) for temp in sweeps.temps)
+    numbers, (one, other) = (arrays["mean"], arrays["scale"], arrays["shift"]), np.empty((2, 40), np.float32)
+    for _ in range(2):
+        with counted() as sizes:
+            sweeps.statistics(arrays["x"], one, other, temps)
+            sweeps.normalize(arrays["x"], arrays["x"], numbers, temps)
+            sweeps.sums(arrays["x"], arrays["g"], numbers, one, other, temps)
+            sweeps.gradient(arrays["x"], arrays["g"], arrays["g"], numbers, one, other, True, temps)
+    assert not sizes
