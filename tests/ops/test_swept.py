@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 import os
 import shutil
+import subprocess
+import sys
 import time
 from functools import partial
 from pathlib import Path
@@ -19,6 +21,7 @@ from opbox_ops.expression import swept
 from opbox_ops.expression.evaluate import FormulaKernel
 from opbox_ops.expression.language import Expression
 from opbox_ops.expression.pointwise import Pointwise, program_of
+from opbox_ops.onednn.library import shared_threads
 
 CPU = backend_for("cpu")
 NAMES = ("a", "b", "c")
@@ -112,6 +115,46 @@ def test_targets_may_be_the_memory_of_arrays(monkeypatch: pytest.MonkeyPatch) ->
         results.append((a, c))
     for by_numpy, by_kernel in zip(*results, strict=True):
         np.testing.assert_array_equal(by_numpy, by_kernel)
+
+
+THREADS_SCRIPT = """
+import sys
+import numpy as np
+from opbox_ops.expression import c_source
+from tests.ops.test_swept import FORMULAS, NAMES, PARAMETERS, SHAPES, kernel_of, values
+from opbox_ops.expression.language import Expression
+from opbox_ops.expression.pointwise import Pointwise
+
+c_source.THREADED = 1
+for text in FORMULAS:
+    formulas = Pointwise(NAMES, (Expression(text, NAMES, tuple(PARAMETERS)),)).with_numbers(PARAMETERS)
+    for shapes in (*SHAPES, ((2, 33),) * 4, ((65,),) * 4, ((2, 1, 3, 40), (3, 40), (2, 5, 1, 1), (2, 5, 3, 40))):
+        arrays = [values(shape, "f4", 7 * k) for k, shape in enumerate(shapes[:3])]
+        out = np.full(shapes[3], 7, "f4")
+        with np.errstate(all="ignore"):
+            kernel_of(formulas, arrays, [out]).bind(out.shape, arrays, [out], PARAMETERS)()
+        sys.stdout.write(out.tobytes().hex() + "\\n")
+"""
+
+
+@needs_compiler
+@pytest.mark.skipif(shared_threads() is None, reason="oneDNN is not installed")
+def test_threads_give_the_bits_of_one(folder: Path) -> None:
+    """With one thread, with two, with more than there are rows, and by NumPy; libgomp reads the number at its start."""
+    results = []
+    for mode, threads in (("0", 1), ("now", 1), ("now", 2), ("now", 7)):
+        settings = {"OPBOX_C_KERNELS": mode, "OMP_NUM_THREADS": str(threads), "OPBOX_CACHE_DIR": str(folder)}
+        command = [sys.executable, "-c", THREADS_SCRIPT]
+        root = Path(__file__).parents[2]
+        done = subprocess.run(
+            command, env={**os.environ, **settings}, cwd=root, capture_output=True, text=True, check=True
+        )
+        results.append([np.frombuffer(bytes.fromhex(line), "f4") for line in done.stdout.split()])
+    for of_one, *others in zip(*results, strict=True):
+        real = ~np.isnan(of_one)
+        for other in others:
+            np.testing.assert_array_equal(np.isnan(other), ~real)
+            assert other[real].tobytes() == of_one[real].tobytes()
 
 
 def example() -> tuple[FormulaKernel, list[Any], Any]:

@@ -4,7 +4,8 @@ What NumPy computes exactly (arithmetic, comparisons, roots, choices) is written
 reordering. For everything else (`exp`, `tanh`, `power`) the kernel calls NumPy's own loop (`numpy_loops`) on a piece
 that stays in the cache. So steps come in phases: those of the first need no loop's result, those of the next need one
 of the loops between, and so on. Targets are written in the last phase, when every array has been read: a target may be
-the memory of any array that it is an element of.
+the memory of any array that it is an element of. Threads share a large task by its rows, or by pieces of its only row:
+each value is computed as by one thread.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from .c_operators import C_OPERATORS
 from .functions import FUNCTIONS
 from .program import COPY, Instruction, Program
 
-__all__ = ["CSource", "c_source"]
+__all__ = ["THREADED", "CSource", "c_source"]
 
 _TYPES = {
     "float32": "float",
@@ -55,27 +56,62 @@ _HEAD = """
 typedef struct { void (*function)(char **, const long *, const long *, void *); void *data; } Loop;
 typedef struct { char **places; const W *numbers; const long *sizes, *steps; long axes; } Task;
 """
+THREADED = 1 << 17
+"""Steps times elements of a task from which on threads share it: some 100 us of one, as with products."""
 _TAIL = """
-void opbox_kernel(const Task *tasks, long count, const Loop *loops) {
-  for (long t = 0; t < count; ++t) {
-    const Task task = tasks[t];
-    char *p[ARRAYS];
-    long at[16] = {0}, n = task.sizes[task.axes];
-    for (int k = 0; k < ARRAYS; ++k) p[k] = task.places[k];
-    for (;;) {
-      row(p, task.numbers, loops, n);
-      long axis = task.axes - 1;
-      for (; axis >= 0; --axis) {
-        const long *steps = task.steps + axis * ARRAYS;
-        if (++at[axis] < task.sizes[axis]) {
-          for (int k = 0; k < ARRAYS; ++k) p[k] += steps[k];
-          break;
-        }
-        for (int k = 0; k < ARRAYS; ++k) p[k] -= steps[k] * (task.sizes[axis] - 1);
-        at[axis] = 0;
+typedef struct {
+  void (*parallel)(void (*)(void *), void *, unsigned, unsigned);
+  int (*number)(void), (*count)(void);
+} Threads;
+typedef struct { const Task *task; const Loop *loops; const Threads *threads; long rows; } Share;
+
+static void rows_from(const Task *task, const Loop *loops, long first, long last) {
+  char *p[ARRAYS];
+  long at[16], rest = first;
+  const long n = task->sizes[task->axes];
+  for (int k = 0; k < ARRAYS; ++k) p[k] = task->places[k];
+  for (long axis = task->axes - 1; axis >= 0; --axis) {
+    at[axis] = rest % task->sizes[axis];
+    rest /= task->sizes[axis];
+    for (int k = 0; k < ARRAYS; ++k) p[k] += task->steps[axis * ARRAYS + k] * at[axis];
+  }
+  for (long i = first; i < last; ++i) {
+    row(p, task->numbers, loops, n);
+    for (long axis = task->axes - 1; axis >= 0; --axis) {
+      const long *steps = task->steps + axis * ARRAYS;
+      if (++at[axis] < task->sizes[axis]) {
+        for (int k = 0; k < ARRAYS; ++k) p[k] += steps[k];
+        break;
       }
-      if (axis < 0) break;
+      for (int k = 0; k < ARRAYS; ++k) p[k] -= steps[k] * (task->sizes[axis] - 1);
+      at[axis] = 0;
     }
+  }
+}
+
+/* A thread's share: some rows, or a piece of the only one. */
+static void share(void *data) {
+  const Share *all = data;
+  const Task *task = all->task;
+  const long k = all->threads->number(), of = all->threads->count();
+  if (all->rows > 1) {
+    rows_from(task, all->loops, all->rows * k / of, all->rows * (k + 1) / of);
+    return;
+  }
+  const long n = task->sizes[task->axes], lines = (n + 63) / 64, from = lines * k / of * 64;
+  const long to = lines * (k + 1) / of * 64;
+  char *p[ARRAYS];
+  for (int i = 0; i < ARRAYS; ++i) p[i] = task->places[i] + from * along[i];
+  if (from < n) row(p, task->numbers, all->loops, (to < n ? to : n) - from);
+}
+
+void opbox_kernel(const Task *tasks, long count, const Loop *loops, const Threads *threads) {
+  for (long t = 0; t < count; ++t) {
+    const Task *task = tasks + t;
+    Share all = {task, loops, threads, 1};
+    for (long axis = 0; axis < task->axes; ++axis) all.rows *= task->sizes[axis];
+    if (threads && all.rows * task->sizes[task->axes] * STEPS >= THREADED) threads->parallel(share, &all, 0, 0);
+    else rows_from(task, loops, 0, all.rows);
   }
 }
 """
@@ -153,7 +189,10 @@ class _Writer:
             for i, step in enumerate(steps):
                 if self._is_loop(step) and self.phase[i] == phase + 1:
                     lines.append(self._call(i, loops))
-        lines += ["  }", "}", f"#define ARRAYS {len(self.types)}", _TAIL]
+        sizes = [0 if k < arrays and self.repeated[k] else dtype.itemsize for k, dtype in enumerate(self.types)]
+        lines += ["  }", "}", f"static const long along[] = {{{', '.join(map(str, sizes))}}};"]
+        numbers = {"ARRAYS": len(self.types), "STEPS": len(steps), "THREADED": THREADED}
+        lines += [*(f"#define {name} {number}" for name, number in numbers.items()), _TAIL]
         return CSource("\n".join(lines), tuple(loops))
 
     # -- values ---------------------------------------------------------------------------------------------------

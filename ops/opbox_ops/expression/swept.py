@@ -18,6 +18,7 @@ import numpy as np
 from .. import c_compiler
 from ..bound_calls import Call
 from ..compute import Array
+from ..onednn.library import shared_threads
 from .c_source import c_source
 from .numpy_loops import Loop, loop_of
 from .program import Program
@@ -86,7 +87,9 @@ class Sweep:
             return
         function.restype = None
         table = (Loop * max(len(loops), 1))(*loops)
-        self.bound = lambda tasks, count: partial(function, tasks, c_long(count), table)
+        threads = shared_threads()
+        pool = None if threads is None else byref(threads)
+        self.bound = lambda tasks, count: partial(function, tasks, c_long(count), table, pool)
 
 
 class SweepTable:

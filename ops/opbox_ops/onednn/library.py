@@ -32,8 +32,10 @@ __all__ = [
     "Library",
     "Propagation",
     "Query",
+    "Threads",
     "dims",
     "library",
+    "shared_threads",
 ]
 
 FILE = "libdnnl.so.3"
@@ -152,6 +154,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "primitive_execute": (_HANDLE, _HANDLE, c_int, POINTER(ExecutionArgument)),
     "sgemm": (c_char, c_char, *(c_int64,) * 3, c_float, *(c_void_p, c_int64) * 2, c_float, c_void_p, c_int64),
 }
+_GOMP = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
 _UNIMPLEMENTED = (2, 3)
 """Statuses of what oneDNN has no implementation for, or does not take at all."""
 
@@ -237,6 +240,14 @@ class Library:
 
         return call
 
+    def threads(self) -> Threads | None:
+        """The threads of libgomp; None where the library was built for others."""
+        try:
+            functions = [getattr(self._functions, name) for name in _GOMP]
+        except AttributeError:
+            return None
+        return Threads(*(ctypes.cast(function, c_void_p).value for function in functions))
+
     @contextmanager
     def single_thread(self) -> Iterator[None]:
         """Primitives that this thread makes inside run in one thread, for good."""
@@ -299,6 +310,19 @@ def library() -> Library | None:
                 continue
             return loaded if loaded.version[0] == 3 else None
     return None
+
+
+class Threads(ctypes.Structure):
+    """Functions of libgomp for compiled C: run a function in all threads, the thread's number, how many there are."""
+
+    _fields_ = [("parallel", c_void_p), ("number", c_void_p), ("count", c_void_p)]
+
+
+@cache
+def shared_threads() -> Threads | None:
+    """The threads that oneDNN runs in, for others; None where it is not installed, or has other threads."""
+    dnnl = library()
+    return None if dnnl is None else dnnl.threads()
 
 
 def _bound_spinning() -> None:
