@@ -43,6 +43,19 @@ REFUSED: list[tuple[str, dict[str, Any], list[Any], tuple[int, str]]] = [
     # draws of which there cannot be so many, which an output's shape would have made up for
     ("_sample_multinomial", {"shape": -4000}, [np.full((2, 4), 0.25, F32)], PARAM),
     ("_sample_uniform", {"shape": (-2,)}, [np.zeros(2, F32), np.ones(2, F32)], PARAM),
+    # steps of training on numbers that no gradient has
+    *(
+        (op, attrs, [np.ones((2, 1), dtype)] * count, TYPE)
+        for dtype in (np.int32, np.bool_)
+        for op, attrs, count in (
+            ("lamb_update_phase1", {"t": 1, "wd": 0}, 4),
+            ("_contrib_group_adagrad_update", {"lr": 0.1}, 3),
+            ("multi_lars", {"eta": 0.1, "eps": 0.1}, 4),
+            ("multi_sgd_update", {"lrs": (0.1,), "wds": (0,), "num_weights": 1}, 2),
+            ("multi_sgd_mom_update", {"lrs": (0.1,), "wds": (0,), "num_weights": 1}, 3),
+            ("_multi_lamb_update", {"learning_rates": (0.1,), "wds": (0,), "num_tensors": 1, "step_count": (1,)}, 4),
+        )
+    ),
     # parameters that no distribution has
     *(
         (f"_sample_{name}", {"shape": 3}, [np.array([value], F32) for value in values], BAD)

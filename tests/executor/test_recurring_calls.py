@@ -10,9 +10,11 @@ import pytest
 from opbox_ops import registry
 from opbox_ops.backend import backend_for
 from opbox_ops.node import Entry, Node
-from opbox_protocol.errors import ParamError
+from opbox_protocol.errors import MXNetError, ParamError
 from opbox_service.executor import bind, form_of, invoke
 from opbox_service.graph import Graph
+from tests.cases import all_cases
+from tests.fuzz.draws import Draws, arrays_of
 
 CPU = backend_for("cpu")
 RANDOM = np.random.default_rng(0)
@@ -56,6 +58,7 @@ CALLS = {
     "integers": ("_mul_scalar", {"scalar": "3"}, lambda: [ints(2, 3)]),
     "a number alone": ("ones_like", {}, lambda: [floats(2, 2)]),
     "a selection": ("where", {}, lambda: [ints(4) % 2, floats(4), floats(4)]),
+    "a selection of rows by booleans": ("where", {}, lambda: [ints(4) % 2 == 0, floats(4, 3), floats(4, 3)]),
     "a slope for each channel": ("LeakyReLU", {"act_type": "prelu"}, lambda: [floats(2, 3, 4), floats(3)]),
     "a sum without NaN": ("nansum", {"axis": "1"}, lambda: [floats(4, 3)]),
     "a product without NaN, in a wider type": ("nanprod", {}, lambda: [floats(4, 3, dtype=np.float16)]),
@@ -191,3 +194,23 @@ def test_steps_of_a_plan_that_are_alike(name):
     for _ in range(5):
         expected = run(op, [expected], params)[0]
     np.testing.assert_array_equal(executor.outputs[0], expected)
+
+
+def test_every_operator_gives_again_what_it_gave_or_refuses_its_types():
+    """The first row of each, in its types, in integers and in booleans."""
+    cases = {case.op: case for case in reversed(all_cases()) if not case.random}
+    for case in cases.values():
+        attrs = {key: str(value) for key, value in case.attrs.items()}
+        usual = arrays_of(case, Draws(b"")).values()
+        for dtype in (*case.dtypes, "int32", "bool"):
+            with np.errstate(invalid="ignore"):  # NaN as an integer
+                arrays = [array.astype(dtype) if array.dtype == case.dtypes[0] else array for array in usual]
+            answers, refusals = [], []
+            for _ in range(4):
+                try:
+                    outputs = run(case.op, [array.copy() for array in arrays], attrs, is_train=case.is_train)
+                    answers.append(tuple(array.tobytes() for array in outputs))
+                except MXNetError as error:
+                    refusals.append((error.status, str(error)))
+            assert len({*answers, *refusals}) == 1, (case.id, dtype, refusals)
+            assert all(status != 500 for status, _ in refusals), (case.id, dtype, refusals)

@@ -46,6 +46,35 @@ LONG += [
     ("Convolution", {"kernel": (3, 3), "num_filter": 1, "pad": (8000, 8000), "no_bias": True}, [IMAGE[:, :1], KERNEL]),
 ]
 """Their outputs are a gigabyte each."""
+MANY = np.ones(1 << 21, F32)
+MATRICES = np.broadcast_to(np.eye(3, dtype=F32), (2_000_000, 3, 3)).copy()
+LONG += [
+    ("exp", {}, [MANY]),
+    ("gammaln", {}, [MANY]),
+    ("broadcast_add", {}, [np.ones((2, 1, 4), F32), np.ones((1, 1 << 18, 1), F32)]),
+    ("hard_sigmoid", {}, [MANY]),
+    ("_random_normal", {"shape": (1 << 21,)}, []),
+    ("_random_poisson", {"shape": (1 << 21,), "dtype": "float16"}, []),
+    ("_random_randint", {"low": 0, "high": 9, "shape": (1 << 21,)}, []),
+    ("_sample_gamma", {"shape": (1 << 10,)}, [np.ones(1 << 11, F32), np.ones(1 << 11, F32)]),
+    ("_sample_uniform", {"shape": (1 << 21,)}, [np.zeros(1, F32), np.ones(1, F32)]),
+    ("argsort", {}, [np.ones((1 << 11, 1 << 10), F32)]),
+    ("sort", {"axis": 0, "is_ascend": False}, [np.ones((1 << 10, 1 << 11), F32)]),
+    ("_linalg_inverse", {}, [MATRICES]),
+    ("_linalg_potrf", {}, [MATRICES]),
+    ("_linalg_syevd", {}, [MATRICES]),
+    ("_linalg_gelqf", {}, [MATRICES]),
+    ("_linalg_det", {}, [MATRICES]),
+    ("_linalg_det", {}, [np.eye(600, dtype=F32)]),
+    ("_linalg_slogdet", {}, [np.eye(600, dtype=F32)]),
+    ("dot", {}, [np.ones((4096, 4096), F32), np.ones((4096, 4096), F32)]),
+    ("batch_dot", {}, [np.ones((2, 4096, 4096), F32), np.ones((2, 4096, 4096), F32)]),
+    (
+        "RNN",
+        {"state_size": 1, "num_layers": 1, "mode": "rnn_tanh"},
+        [np.ones((400_000, 1, 1), F32), np.ones(4, F32), np.ones((1, 1, 1), F32)],
+    ),
+]
 LARGE: list[tuple[str, dict[str, Any], list[np.ndarray], str]] = [
     ("_contrib_RROIAlign", {**BINS, "sampling_ratio": 2**40}, [IMAGE, TURNED], "134,217,728 samples in all"),
     ("_contrib_ROIAlign", {**BINS, "sample_ratio": 10**6}, [IMAGE, ROI], "134,217,728 samples in all"),

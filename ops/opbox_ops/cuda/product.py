@@ -9,6 +9,7 @@ import numpy as np
 
 from ..bound_calls import as_one
 from ..compute import Array
+from ..large_products import is_large, matmul_in_pieces
 from .cublas import batched_product
 from .precision import allow_tf32
 
@@ -76,7 +77,9 @@ def _batched(xp: Any, a: Array, b: Array, out: Array, add: bool) -> Callable[[],
 
 def matmul(xp: Any, a: Array, b: Array, out: Array) -> None:
     """out = a @ b, as NumPy's matmul takes them; on a GPU by cuBLAS wherever it takes the arrays as they lie."""
-    if xp is np or not (hasattr(xp, "cuda") and _takes(a, b, out)):
+    if xp is np and out.ndim > 1 and is_large(a, out):
+        matmul_in_pieces(a, b, out)
+    elif xp is np or not (hasattr(xp, "cuda") and _takes(a, b, out)):
         xp.matmul(a, b, out=out)
     elif out.ndim <= 3:
         shape = (1, *out.shape)[-3:]

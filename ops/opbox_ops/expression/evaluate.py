@@ -21,6 +21,7 @@ import numpy as np
 from ..bound_calls import Call, as_one, nothing
 from ..cache import elements
 from ..compute import Array, Reusable, Temp
+from ..pausing import pause
 from .cuda import expressible, formula_kernel
 from .functions import resolve
 from .language import number
@@ -31,6 +32,10 @@ __all__ = ["FEW_PIECES", "FormulaKernel", "piece", "scratch"]
 
 FEW_PIECES = 6
 """With these ftrl_update of 256 x 256 takes 0.7 of the time that it takes in pieces."""
+LONGEST = 1 << 22
+"""Elements between two looks at whether the call goes on: with most functions some 10 ms."""
+LONGEST_STEP = 1 << 18
+"""The same of a single function, which may be one that takes a microsecond for each."""
 _EXPANDED = ("maximum", "minimum")
 """NumPy has vector instructions for the larger of two arrays, and none for that of an array and a number."""
 
@@ -95,10 +100,38 @@ class FormulaKernel:
             return nothing
         if self._cuda is not None:
             return partial(self._cuda, *arrays, *constants, *targets)
+        if size > LONGEST and self.xp is np:
+            return self._in_long_pieces(shape, arrays, targets, numbers, temp)
         call = self._by_pieces(shape, arrays, targets, constants, temp)
         if self.sweeps is None:
             return call
         return self.sweeps.switching(shape, arrays, targets, constants, call)
+
+    def _in_long_pieces(
+        self,
+        shape: tuple[int, ...],
+        arrays: Sequence[Array],
+        targets: Sequence[Array],
+        numbers: Mapping[str, float],
+        temp: Sequence[Array],
+    ) -> Call:
+        """As `bind`, with a pause between pieces of at most LONGEST elements."""
+        if all(array.shape == shape and array.flags.c_contiguous for array in (*arrays, *targets)):
+            arrays, targets = [array.reshape(-1) for array in arrays], [target.reshape(-1) for target in targets]
+            shape = (math.prod(shape),)
+        else:
+            arrays = [array if array.shape == shape else self.xp.broadcast_to(array, shape) for array in arrays]
+        calls = []
+        for where in _slices(shape, LONGEST):
+            parts = [target[where] for target in targets]
+            calls.append(self.bind(parts[0].shape, [array[where] for array in arrays], parts, numbers, temp))
+
+        def run() -> None:
+            for call in calls:
+                pause()
+                call()
+
+        return run
 
     def _by_pieces(
         self,
@@ -110,9 +143,10 @@ class FormulaKernel:
     ) -> Call:
         """As `bind`, by the library's functions."""
         program, size = self.program, math.prod(shape)
-        if len(program.steps) == 1 and not (self.expanded or program.registers or program.masks):
+        single = len(program.steps) == 1 and not (self.expanded or program.registers or program.masks)
+        if single and (self.xp is not np or size <= LONGEST_STEP):
             return self.call([*arrays, *constants, *targets], self._one_type(arrays, targets))
-        most = piece(program, self.work, shape) if self.xp is np else size
+        most = size if self.xp is not np else LONGEST_STEP if single else piece(program, self.work, shape)
         if len(temp) > 1 and 0 < temp[0].shape[-1] < most and (program.registers or program.masks):
             most = temp[0].shape[-1]
         rows = self._rows(temp, most) if program.registers or program.masks else []
@@ -142,6 +176,8 @@ class FormulaKernel:
             return None
         if self._cuda is not None:
             return constants
+        if self.xp is np and size > LONGEST_STEP:
+            return None
         if len(program.steps) == 1 and not (self.expanded or program.registers or program.masks):
             return constants
         most = piece(program, self.work, shape) if self.xp is np else size
@@ -178,7 +214,7 @@ class FormulaKernel:
         values = self.constants(numbers)
         if not size:
             return lambda arrays, targets: None
-        if len(program.steps) > 1 or self.expanded:
+        if len(program.steps) > 1 or self.expanded or program.registers or program.masks:
             if size > piece(program, self.work, shape):
                 return None
             values = self._shaped(values, self._rows(temp, size), shape, size)
@@ -227,6 +263,7 @@ class FormulaKernel:
 
         def run() -> None:
             for where in at:
+                pause()
                 parts = [target[where] for target in targets]
                 scratch = shaped.get(parts[0].shape)
                 if scratch is None:

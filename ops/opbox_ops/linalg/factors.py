@@ -18,7 +18,7 @@ from ..gradient import grad_use_out
 from ..infer import ShapeList, show_shape
 from ..params import NoParams
 from ..registry import register, register_backward
-from .matrix import ALLOCATES, any_batch, mirrored, real_types, solvable, solve_triangular, square, turned
+from .matrix import ALLOCATES, any_batch, by_batches, mirrored, real_types, solvable, solve_triangular, square, turned
 
 gelqf = register(
     "_linalg_gelqf",
@@ -70,7 +70,7 @@ def _(p: NoParams, ins: ShapeList, outs: ShapeList) -> None:
 
 @gelqf.compute(allocates=ALLOCATES)
 def _(p: NoParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    q, r = ctx.xp.linalg.qr(turned(inputs[0]))
+    q, r = by_batches(ctx.xp, ctx.xp.linalg.qr, turned(inputs[0]))
     for out, factor in zip(outputs, (q, r), strict=True):
         if out is not None:
             out[...] = turned(factor)
@@ -86,7 +86,7 @@ def _(p: NoParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
 @syevd.compute(allocates=ALLOCATES)
 def _(p: NoParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     with solvable("matrices of finite numbers whose eigenvalues can be computed"):
-        values, vectors = ctx.xp.linalg.eigh(inputs[0], "L")
+        values, vectors = by_batches(ctx.xp, ctx.xp.linalg.eigh, inputs[0])
     if outputs[0] is not None:
         rows = turned(vectors)
         if rows.size:

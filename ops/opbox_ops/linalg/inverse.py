@@ -11,6 +11,8 @@ slogdet  gA = glog * A^-T, 0 where the sign is 0; the sign has no gradient
 
 from __future__ import annotations
 
+import numpy as np
+
 from ..compute import Array, Arrays, OpContext, Outputs, Temp
 from ..cuda.product import matmul
 from ..gradient import backward_node
@@ -18,7 +20,8 @@ from ..infer import ShapeList
 from ..node import Entry, Node
 from ..params import NoParams
 from ..registry import register, register_backward
-from .matrix import ALLOCATES, batch_shape, real_types, same_squares, solvable, square, turned
+from . import elimination
+from .matrix import ALLOCATES, batch_shape, by_batches, real_types, same_squares, solvable, square, turned
 
 inverse = register("_linalg_inverse", inputs=("A",), aliases=("linalg_inverse",), doc="The inverse of square matrices.")
 det = register("_linalg_det", inputs=("A",), aliases=("linalg_det",), doc="The determinant of square matrices.")
@@ -68,7 +71,7 @@ def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
 @inverse.compute(allocates=ALLOCATES)
 def _(p: NoParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     with solvable("invertible matrices"):
-        outputs[0][...] = ctx.xp.linalg.inv(inputs[0])
+        outputs[0][...] = by_batches(ctx.xp, ctx.xp.linalg.inv, inputs[0])[0]
 
 
 @inverse_backward.compute(temps=lambda p, call: [Temp(call.inputs[0].shape, call.inputs[0].dtype)])
@@ -79,16 +82,34 @@ def _(p: NoParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     ctx.xp.negative(outputs[0], out=outputs[0])
 
 
+def _is_long(ctx: OpContext, a: Array) -> bool:
+    """Whether the matrices are so large that LAPACK would keep everybody else waiting."""
+    return ctx.xp is np and a.shape[-1] >= elimination.LARGE
+
+
 @det.compute(allocates=ALLOCATES)
 def _(p: NoParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    outputs[0].reshape(inputs[0].shape[:-2])[...] = ctx.xp.linalg.det(inputs[0])
+    a, out = inputs[0], outputs[0].reshape(inputs[0].shape[:-2])
+    if not _is_long(ctx, a):
+        out[...] = by_batches(ctx.xp, ctx.xp.linalg.det, a)[0]
+        return
+    for at in np.ndindex(out.shape):
+        sign, logarithm = elimination.slogdet(a[at])
+        out[at] = sign * np.exp(logarithm)
 
 
 @slogdet.compute(allocates=ALLOCATES)
 def _(p: NoParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    for out, value in zip(outputs, ctx.xp.linalg.slogdet(inputs[0]), strict=True):
-        if out is not None:
-            out.reshape(inputs[0].shape[:-2])[...] = value
+    a, targets = inputs[0], [None if out is None else out.reshape(inputs[0].shape[:-2]) for out in outputs]
+    if not _is_long(ctx, a):
+        for out, value in zip(targets, by_batches(ctx.xp, ctx.xp.linalg.slogdet, a), strict=True):
+            if out is not None:
+                out[...] = value
+        return
+    for at in np.ndindex(a.shape[:-2]):
+        for out, number in zip(targets, elimination.slogdet(a[at]), strict=True):
+            if out is not None:
+                out[at] = number
 
 
 def _where_regular(ctx: OpContext, a: Array, factor: Array, regular: Array, out: Array) -> None:
@@ -97,7 +118,7 @@ def _where_regular(ctx: OpContext, a: Array, factor: Array, regular: Array, out:
     regular = regular.reshape(shape)
     one = ctx.xp.eye(a.shape[-1], dtype=a.dtype)
     with solvable("invertible matrices"):
-        inverted = ctx.xp.linalg.inv(ctx.xp.where(regular, a, one))
+        (inverted,) = by_batches(ctx.xp, ctx.xp.linalg.inv, ctx.xp.where(regular, a, one))
     out[...] = ctx.xp.where(regular, factor.reshape(shape) * turned(inverted), 0)
 
 

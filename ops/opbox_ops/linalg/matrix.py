@@ -5,7 +5,7 @@ A matrix operator works on an array's last two axes; the axes before them are a 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,12 +16,14 @@ from opbox_protocol.errors import BadRequestError, ShapeError
 from ..compute import Array, Arrays, ArraySpec, Temp
 from ..index.counting import count_up
 from ..infer import Shape, ShapeList, TypeList, all_same_type, show_shape
+from ..pausing import pause
 from .dot import first_known
 
 __all__ = [
     "ALLOCATES",
     "any_batch",
     "batch_shape",
+    "by_batches",
     "mirrored",
     "real_types",
     "same_squares",
@@ -34,6 +36,8 @@ __all__ = [
     "write_triangle",
 ]
 
+MOST_WORK = 1 << 22
+"""Elements times rows of the matrices of a batch that are worked on at a time: 155,000 of 3 x 3, some 0.1 s."""
 ALLOCATES = "the library's factorisations and solvers make their results themselves"
 
 
@@ -106,6 +110,25 @@ def mirrored(xp: Any, array: Array) -> Array:
     return xp.tril(array) + turned(xp.tril(array, -1))
 
 
+def by_batches(xp: Any, function: Callable[..., Any], *arrays: Array) -> Sequence[Array]:
+    """What a function of batches of matrices gives, on the CPU for so many at a time that its call may end between."""
+    first = arrays[0]
+    if xp is not np or first.ndim < 3 or first.size * min(first.shape[-2:]) <= MOST_WORK:
+        return _as_tuple(function(*arrays))
+    batch = first.shape[:-2]
+    flat = [array.reshape(-1, *array.shape[-2:]) for array in arrays]
+    step = max(1, MOST_WORK // max(first.shape[-2] * first.shape[-1] * min(first.shape[-2:]), 1))
+    parts = []
+    for start in range(0, len(flat[0]), step):
+        pause()
+        parts.append(_as_tuple(function(*[array[start : start + step] for array in flat])))
+    return [np.concatenate(pieces).reshape(*batch, *pieces[0].shape[1:]) for pieces in zip(*parts, strict=True)]
+
+
+def _as_tuple(result: Any) -> Sequence[Array]:
+    return result if isinstance(result, tuple) else (result,)
+
+
 @contextmanager
 def solvable(expected: str) -> Iterator[None]:
     """A factorisation that can fail: "A: expected {expected}" if it does.
@@ -133,7 +156,7 @@ def solve_triangular(ctx: Any, a: Array, b: Array, lower: bool, transpose: bool 
     with solvable("triangular matrices without 0 on the diagonal"):
         if a.ndim > 2 or ctx.xp is not np:
             part = triangle(ctx.xp, a, lower)
-            return ctx.xp.linalg.solve(turned(part) if transpose else part, b)
+            return by_batches(ctx.xp, ctx.xp.linalg.solve, turned(part) if transpose else part, b)[0]
         import scipy.linalg  # when a system is to be solved: it takes half as long to load as NumPy
 
         return scipy.linalg.solve_triangular(a, b, trans=1 if transpose else 0, lower=lower, check_finite=False)

@@ -18,6 +18,7 @@ from ..bound_calls import as_one
 from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Reusable, Temp
 from ..gradient import backward_node
 from ..infer import ShapeList, size_of
+from ..large_products import MOST
 from ..linalg.product import is_narrow, product, wide_copies
 from ..node import Entry, Node
 from ..params import Bool, Field, Params, PositiveInt
@@ -111,9 +112,9 @@ def _all_contiguous(arrays: Arrays) -> bool:
 # A step of a plan is little more than its product for small arrays, so nothing else is left for when it runs.
 @op.compute("cpu", accepts=_is_plain_product, prepares=True, reusable=_reusable)
 def _(p: FullyConnectedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
-    if not _all_contiguous(inputs):
-        return partial(_forward, p, ctx, inputs, outputs)
     data = matrix(p, inputs[0])
+    if not _all_contiguous(inputs) or data.shape[0] * inputs[1].size > MOST:
+        return partial(_forward, p, ctx, inputs, outputs)
     out = outputs[0].reshape(data.shape[0], p.num_hidden)
     dot, add, weight, bias = ctx.xp.dot, ctx.xp.add, inputs[1].T, None if p.no_bias else inputs[2]
     if bias is None:
@@ -146,7 +147,7 @@ def _backward_copies(p: FullyConnectedParams, call: CallSpec) -> list[Temp]:
 )
 def _(p: FullyConnectedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
     xp, (gout, data, weight) = ctx.xp, inputs
-    if not _all_contiguous(inputs):
+    if not _all_contiguous(inputs) or size_of(gout.shape) // p.num_hidden * weight.size > MOST:
         return partial(_backward, p, ctx, inputs, outputs)
     x = matrix(p, data)
     g = gout.reshape(x.shape[0], p.num_hidden)

@@ -18,6 +18,7 @@ import numpy as np
 
 from ..bound_calls import as_one
 from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Reusable, Temp
+from ..cuda.product import matmul
 from ..infer import size_of
 from ..nn.fully_connected import FullyConnectedParams, backward, matrix, op
 from ..nn.shared_product import (
@@ -46,6 +47,9 @@ FEWEST = 16
 """Rows, columns and terms of such a product: 1 x 25088 by 25088 x 4096 takes 35 ms by OpenBLAS and 48 by oneDNN."""
 SINGLE = 1 << 22
 """Multiplications up to which a product runs in one thread: waking another takes as long as it would save."""
+
+MOST = 1 << 36
+"""Multiplications from which on NumPy's BLAS runs in pieces (`large_products`): oneDNN would not stop for seconds."""
 
 _Sizes: TypeAlias = tuple[int, int, int]
 """Rows, summed and columns of a product."""
@@ -91,7 +95,7 @@ def _fast(recipe: Recipe | None) -> Recipe | None:
 
 def _product(sizes: _Sizes, bias: bool, transposed: bool) -> Recipe | None:
     """out = a @ b, or a @ b.T + bias, where oneDNN is the faster one; else None."""
-    if min(sizes) < FEWEST or math.prod(sizes) < LEAST or not has_fast_kernels():
+    if min(sizes) < FEWEST or not LEAST <= math.prod(sizes) < MOST or not has_fast_kernels():
         return None
     return _fast(_recipe(sizes, bias, (False, transposed)))
 
@@ -111,7 +115,7 @@ def _weight_gradient(rows: int, hidden: int, features: int, adds: bool = False) 
     OpenBLAS, 1505 as data lies, and 1126 with it reordered.
     """
     sizes = hidden, rows, features
-    if min(sizes) < FEWEST or math.prod(sizes) < LEAST_OF_GRADIENT or not has_fast_kernels():
+    if min(sizes) < FEWEST or not LEAST_OF_GRADIENT <= math.prod(sizes) < MOST or not has_fast_kernels():
         return None
     return _fast(_recipe(sizes, False, (True, False), True, adds))
 
@@ -188,11 +192,11 @@ def _(p: FullyConnectedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs)
     if of_data is not None:
         runs.append(of_data.bind(ctx.temp[:first], (g, weight, gdata)))
     elif gdata is not None:
-        runs.append(partial(np.matmul, g, weight, out=gdata.reshape(x.shape)))
+        runs.append(partial(matmul, np, g, weight, gdata.reshape(x.shape)))
     if of_weight is not None:
         runs.append(of_weight.bind(ctx.temp[first:], (g, x, gweight)))
     elif gweight is not None:
-        runs.append(partial(np.matmul, g.T, x, out=gweight))
+        runs.append(partial(matmul, np, g.T, x, gweight))
     if gbias and gbias[0] is not None:
         runs.append(partial(np.add.reduce, g, axis=0, out=gbias[0]))
 

@@ -11,7 +11,8 @@ form: poisson whose mean is gamma distributed, with mean mu and dispersion alpha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -26,6 +27,7 @@ from ..gradient import grad_zero
 from ..infer import ShapeList, TypeList, all_same_shape, size_of, summary
 from ..init.fill import fixed_shape
 from ..params import Field, Float, Int, KnownShape, Params, PartialShape
+from ..pausing import pause
 from ..registry import Op, register
 
 FloatDType = Literal["None", "float16", "float32", "float64"]
@@ -161,6 +163,8 @@ TABLE = (
 )
 
 
+AT_ONCE = 1 << 18
+"""Numbers that are drawn at a time: some 10 ms of the slowest distribution."""
 _DRAWN = "the library's generator has no output argument for this distribution"
 
 
@@ -179,11 +183,35 @@ def _widths(p: Any, call: CallSpec) -> list[Temp]:
 def _draw(
     ctx: OpContext, fill: Callable[..., None], out: Array, shape: tuple[int, ...], room: Arrays, *params: Any
 ) -> None:
-    """Fill `out`, drawing in `shape`, as generators broadcast over fewer axes than an array may have; in `room`."""
+    """Fill `out`, drawing in `shape`, as generators broadcast over fewer axes than an array may have; in `room`.
+
+    Parameters are numbers, or columns with a row for each of `shape`.
+    """
     drawn = room[0] if room else out
-    fill(ctx.random, drawn.reshape(shape), *params)
+    target = drawn.reshape(shape)
+    for at in _pieces(shape) if ctx.xp is np else ((),):
+        fill(ctx.random, target[at], *[_of_rows(number, at) for number in params])
     if drawn is not out:
         ctx.xp.copyto(out, drawn, casting="unsafe")
+
+
+def _pieces(shape: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:
+    """Where to draw at a time, in the order in which a generator fills an array: whole rows, or parts of one."""
+    if math.prod(shape) <= AT_ONCE:
+        yield ()
+        return
+    rows, count = shape if len(shape) == 2 else (1, shape[0])
+    step, part = max(1, AT_ONCE // max(count, 1)), min(count, AT_ONCE)
+    for row in range(0, rows, step):
+        for start in range(0, count, part):
+            pause()
+            columns = slice(start, start + part)
+            yield (slice(row, row + step), columns) if len(shape) == 2 else (columns,)
+
+
+def _of_rows(number: Any, at: tuple[slice, ...]) -> Any:
+    """A parameter where `at` is drawn."""
+    return number[at[0]] if len(at) == 2 and isinstance(number, np.ndarray) else number
 
 
 @summary("given")
@@ -311,12 +339,12 @@ def _sample_uniform(p: SampleParams, ctx: OpContext, inputs: Arrays, outputs: Ou
     low, high = (array.reshape(width.shape) for array in inputs)
     xp.subtract(high, low, out=width)
 
-    def fill(random: Any, out: Array) -> None:
+    def fill(random: Any, out: Array, width: Array, low: Array) -> None:
         random.uniform(out)
         xp.multiply(out, width, out=out, casting="same_kind")
         xp.add(out, low, out=out, casting="same_kind")
 
-    _draw(ctx, fill, outputs[0], (len(width), size_of(p.shape)), room)
+    _draw(ctx, fill, outputs[0], (len(width), size_of(p.shape)), room, width, low)
 
 
 for _row in TABLE:
@@ -343,4 +371,7 @@ def _(p: RandintParams, ins: TypeList, outs: TypeList) -> None:
 
 @randint.compute(allocates=_DRAWN)
 def _(p: RandintParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    outputs[0][...] = ctx.random.generator.integers(p.low, p.high, outputs[0].shape, dtype="int64")
+    def fill(random: Any, out: Array) -> None:
+        out[...] = random.generator.integers(p.low, p.high, out.shape, dtype="int64")
+
+    _draw(ctx, fill, outputs[0], (outputs[0].size,), ())

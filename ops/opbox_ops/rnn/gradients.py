@@ -19,6 +19,7 @@ from typing import Any
 
 from ..compute import Array
 from ..cuda.product import matmul
+from ..pausing import pause
 from .layout import Weights
 from .steps import Direction
 
@@ -45,6 +46,7 @@ def back(direction: Direction, gstates: Array, glast: Array, glast_cell: Array |
     time, length = len(gstates), len(scratch["factors"])
     pieces = [(start, min(start + length, time)) for start in range(0, time, length)]
     for start, stop in pieces if direction.reverse else pieces[::-1]:
+        pause()
         cell.prepare(start, stop)
         steps = range(start, stop)
         for t in steps if direction.reverse else steps[::-1]:

@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 
 from ..compute import Array
 from ..cuda.product import matmul
+from ..pausing import pause
 from .layout import Weights
 from .scratch import Scratch
 
@@ -93,6 +94,7 @@ class Direction:
         length, start = self.scratch["pieces"].shape[1], -1
         for t in self.times():
             if t // length != start:
+                pause()
                 start = t // length
                 products = self._products(x, i2h, start * length)
             before, before_cell = state, cell

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..accumulation import accumulation_type
 from ..compute import Arrays, CallSpec, OpContext, Outputs, Temp
-from ..infer import FLOATS, ShapeList, TypeList, all_same_shape
+from ..infer import FLOATS, ShapeList, TypeList, all_same_float, all_same_shape
 from ..params import Bool, Field, Float, Params, PositiveInt
 from ..registry import Op, Slot, register
 from .steps import lamb_direction, moments, scaled, trust_ratio
@@ -67,6 +67,8 @@ def _phase1(name: str, mixed: bool) -> Op:
     op.infer_shape(all_same_shape)
     if mixed:
         op.infer_type(lambda p, ins, outs: _wide_type(ins, outs, (0, 1), narrow_out=False))
+    else:
+        op.infer_type(all_same_float)
 
     @op.compute(temps=_temps)
     def _(p: Phase1Params, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
@@ -99,6 +101,8 @@ def _phase2(name: str, mixed: bool) -> Op:
 
     if mixed:
         op.infer_type(lambda p, ins, outs: _wide_type(ins, outs, (0,), narrow_out=True))
+    else:
+        op.infer_type(all_same_float)
 
     @op.compute(temps=lambda p, call: _temps(p, call)[:1])
     def _(p: Phase2Params, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:

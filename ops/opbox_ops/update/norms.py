@@ -14,7 +14,7 @@ import numpy as np
 
 from ..accumulation import accumulation_type
 from ..compute import Arrays, CallSpec, OpContext, Outputs, Temp
-from ..infer import ShapeList, TypeList, all_same_shape, size_of
+from ..infer import ShapeList, TypeList, all_same_float, all_same_shape, size_of
 from ..params import Field, Float, Params, PositiveInt
 from ..registry import Slot, Variadic, register
 from .steps import scaled
@@ -60,6 +60,8 @@ adagrad = register(
     doc="A step of AdaGrad with one history for each row.",
 ).inplace((0, 0))
 lars.infer_shape(all_same_shape)
+lars.infer_type(all_same_float)
+adagrad.infer_type(all_same_float)
 
 
 @sum_sq.infer_shape

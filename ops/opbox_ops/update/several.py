@@ -22,7 +22,7 @@ from opbox_protocol.errors import ParamError
 
 from ..accumulation import accumulation_type, widened
 from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
-from ..infer import ShapeList, TypeList, size_of
+from ..infer import FLOATS, ShapeList, TypeList, size_of
 from ..params import Bool, Count, Field, Float, FloatTuple, Params, Shape
 from ..registry import Counted, Variadic, register
 from .steps import adamw, lamb_direction, lamb_step, moments, scaled, sgd
@@ -194,6 +194,7 @@ def _declare(row: Family, mixed: bool) -> None:
         dtype = next((d for d in (*outs, *(ins[k] for k in own)) if d is not None), None)
         for k in own:
             ins.merge(k, dtype)
+            ins.only(k, *FLOATS)
         for i in range(count):
             outs.merge(i, dtype)
         for k in range(len(ins)):
