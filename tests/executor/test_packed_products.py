@@ -9,13 +9,12 @@ import pytest
 
 import opbox as mx
 from opbox_ops.compute import highest_level
-from opbox_ops.nn.packed_product import LEAST_CALLS, PACK, PACKED, PACKED_GRADIENT
+from opbox_ops.nn.packed_product import LEAST_CALLS, PACK, PACKED
 from opbox_ops.onednn import matmul
 from opbox_service.executor.passes import PASSES
 from tests.executor.test_parts import compiled, operators
 
 packed_products = importlib.import_module("opbox_service.executor.passes.packed_products")
-shared_products = importlib.import_module("opbox_service.executor.passes.shared_products")
 WITHOUT = tuple(rewrite for rewrite in PASSES if rewrite is not packed_products.packed_products)
 BATCH, WIDTH = 16, 32
 
@@ -27,8 +26,7 @@ def forced(monkeypatch: pytest.MonkeyPatch) -> None:
     """oneDNN computes products of every size, and memory is no matter unless a test makes it one."""
     for limit in ("LEAST", "LEAST_OF_GRADIENT", "FEWEST"):
         monkeypatch.setattr(matmul, limit, 1)
-    for module in (packed_products, shared_products):
-        monkeypatch.setattr(module, "GROWTH", 10)
+    monkeypatch.setattr(packed_products, "GROWTH", 10)
 
 
 def recurrent(steps=LEAST_CALLS, bias=True, rows=BATCH):
@@ -43,9 +41,8 @@ def recurrent(steps=LEAST_CALLS, bias=True, rows=BATCH):
 @pytest.mark.parametrize("rows", [1, BATCH, 33])
 def test_the_same_to_the_last_bit(rows, bias):
     (tested, grads), (plain, expected) = (compiled(*recurrent(7, bias, rows), passes) for passes in (PASSES, WITHOUT))
-    assert operators(tested).count(PACK.name) == 2
+    assert operators(tested).count(PACK.name) == 1
     assert operators(tested).count(PACKED.name) == 7
-    assert operators(tested).count(PACKED_GRADIENT.name) == 7
     for executor in (tested, plain):
         executor.forward(is_train=True)
         executor.backward()
@@ -98,22 +95,3 @@ def test_what_would_take_too_much_memory_is_left_out(monkeypatch):
     tested, plain = (compiled(*recurrent(), passes)[0] for passes in (PASSES, WITHOUT))
     assert PACK.name not in operators(tested)
     assert tested.memory.arena_bytes == plain.memory.arena_bytes
-
-
-def test_backward_reads_the_weight_as_it_is():
-    (tested, grads), (plain, expected) = (compiled(*recurrent(), passes) for passes in (PASSES, WITHOUT))
-    for executor in (tested, plain):
-        executor.forward(is_train=True)
-    for _ in range(2):
-        for executor in (tested, plain):
-            executor._external["arg", "w"][...] *= 0.5
-            executor.backward()
-        np.testing.assert_array_equal(grads["h"], expected["h"])
-
-
-def test_gradients_of_weights_that_are_not_summed_stay_with_their_products(monkeypatch):
-    """Where a step has to give its weight's gradient too, it reads the weight as it lies."""
-    monkeypatch.setattr(shared_products, "GROWTH", 0.5)
-    tested, _ = compiled(*recurrent(), PASSES)
-    assert PACKED.name in operators(tested)
-    assert PACKED_GRADIENT.name not in operators(tested)

@@ -1,10 +1,9 @@
-"""FullyConnected, or its gradient of data, with a weight that another step has packed, as a plan pass has it.
+"""FullyConnected with a weight that another step has packed, as a plan pass has it.
 
     pack        weight -> packed
     product     data, weight, bias, packed -> out
-    gradient    gout, weight, packed -> gdata
 
-A library that has kernels for packed weights attaches the computes, and to both operators `FPackedProduct`: `(params,
+A library that has kernels for packed weights attaches the computes, and to FullyConnected `FPackedProduct`: `(params,
 call)` to the bytes that the packed weight takes, or None where it is not to be packed.
 """
 
@@ -15,7 +14,7 @@ from typing import Any
 from ..operator import Op
 from ..params import Params
 
-__all__ = ["LEAST_CALLS", "PACK", "PACKED", "PACKED_GRADIENT", "PackParams"]
+__all__ = ["LEAST_CALLS", "PACK", "PACKED", "PackParams"]
 
 LEAST_CALLS = 4
 """Calls with one weight from which on it is packed: a pack of 1024 x 256 takes as long as two to three calls gain."""
@@ -25,9 +24,7 @@ class PackParams(Params):
     params: Any
     """FullyConnected's."""
     call: Any
-    """The call of FullyConnected, or of its backward, that the weight is packed for."""
-    backward: Any = False
-    """Whether it is its backward's."""
+    """The call of FullyConnected that the weight is packed for."""
 
 
 PACK = Op(
@@ -45,12 +42,4 @@ PACKED = Op(
     lambda p: ["output"],
     (),
     "FullyConnected with a packed weight.",
-)
-PACKED_GRADIENT = Op(
-    "_packed_backward_FullyConnected",
-    PackParams,
-    lambda p: ["ograd", "weight", "packed"],
-    lambda p: ["data"],
-    (),
-    "The gradient of FullyConnected's data with a packed weight.",
 )

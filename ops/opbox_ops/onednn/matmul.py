@@ -100,11 +100,11 @@ def _product(sizes: _Sizes, bias: bool, transposed: bool) -> Recipe | None:
     return _fast(_recipe(sizes, bias, (False, transposed)))
 
 
-def packing_recipe(sizes: _Sizes, bias: bool, transposed: bool) -> Recipe | None:
-    """out = a @ b, or a @ b.T + bias, with b packed beforehand, for what oneDNN computes as it lies; else None."""
-    if _product(sizes, bias, transposed) is None:
+def packing_recipe(sizes: _Sizes, bias: bool) -> Recipe | None:
+    """out = a @ b.T + bias with b packed beforehand, for what oneDNN computes as it lies; else None."""
+    if _product(sizes, bias, transposed=True) is None:
         return None
-    recipe = _fast(_recipe(sizes, bias, (False, transposed), free=True))
+    recipe = _fast(_recipe(sizes, bias, (False, True), free=True))
     return recipe if recipe is not None and recipe.packs == ((1, 1),) else None
 
 

@@ -2,7 +2,6 @@
 
     pack        weight (num_hidden, features) -> packed: bytes, as oneDNN wants it for data of these rows
     product     data, weight, bias, packed -> out, as FullyConnected gives it, to the last bit
-    gradient    gout, weight, packed -> gdata, likewise
 
 The calls of a recurrent network wait for one another, so that their products stay apart; their weight is the same.
 """
@@ -13,8 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ..compute import Arrays, CallSpec, OpContext, Outputs, Temp
-from ..nn.fully_connected import FullyConnectedParams, backward, op
-from ..nn.packed_product import LEAST_CALLS, PACK, PACKED, PACKED_GRADIENT, PackParams
+from ..nn.fully_connected import FullyConnectedParams, op
+from ..nn.packed_product import LEAST_CALLS, PACK, PACKED, PackParams
 from .matmul import all_plain_float32, features_of, packing_recipe
 from .primitive import Recipe
 
@@ -25,28 +24,20 @@ def _recipe(p: FullyConnectedParams, call: CallSpec) -> Recipe | None:
     """What computes such a call from a packed weight; None where that is not for oneDNN."""
     if not all_plain_float32(call):
         return None
-    return packing_recipe((*features_of(p, call.inputs[0]), p.num_hidden), not p.no_bias, transposed=True)
+    return packing_recipe((*features_of(p, call.inputs[0]), p.num_hidden), not p.no_bias)
 
 
-def _gradient_recipe(p: FullyConnectedParams, call: CallSpec) -> Recipe | None:
-    """The same for a backward that is to give data's gradient alone."""
-    if not all_plain_float32(call):
-        return None
-    rows, features = features_of(p, call.inputs[1])
-    return packing_recipe((rows, p.num_hidden, features), bias=False, transposed=False)
-
-
-def _packed_bytes(recipe: Recipe | None) -> int | None:
-    """The bytes of the packed weight; None where it is not to be packed."""
+def _packed_bytes(p: FullyConnectedParams, call: CallSpec) -> int | None:
+    """The bytes of the packed weight of a FullyConnected; None where it is not to be packed."""
+    recipe = _recipe(p, call)
     return None if recipe is None else int(recipe.temps[1].shape[0])
 
 
-op.set_attr("FPackedProduct", lambda p, call: _packed_bytes(_recipe(p, call)))
-backward.set_attr("FPackedProduct", lambda p, call: _packed_bytes(_gradient_recipe(p, call)))
+op.set_attr("FPackedProduct", _packed_bytes)
 
 
 def _of_pack(p: PackParams) -> Recipe:
-    recipe = (_gradient_recipe if p.backward else _recipe)(p.params, p.call)
+    recipe = _recipe(p.params, p.call)
     assert recipe is not None
     return recipe
 
@@ -64,9 +55,3 @@ def _product_temps(p: PackParams, call: CallSpec) -> list[Temp]:
 def _(p: PackParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
     data, weight, *bias, packed = inputs
     return _of_pack(p).bind_packed([ctx.temp[0], packed], (data, weight, outputs[0], *bias))
-
-
-@PACKED_GRADIENT.compute("cpu", level="library", temps=_product_temps, prepares=True)
-def _(p: PackParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
-    gout, weight, packed = inputs
-    return _of_pack(p).bind_packed([ctx.temp[0], packed], (gout, weight, outputs[0]))

@@ -1,9 +1,8 @@
 """Products that wait for one another and share a weight: it is packed once for all of them, in front of the first.
 
 An unrolled recurrent network multiplies the state of each step by one weight, which oneDNN reads faster in a layout of
-its own, and backward the gradient of each step by the same. Nobody writes to the weight within a run of either. A
-packed weight is a value of the plan like any other; it is made only where it fits beside what is alive at once, within
-`GROWTH`.
+its own. Nobody writes to the weight within a run of forward. The packed weight is a value of the plan like any other;
+it is made only where it fits beside what is alive at once, within `GROWTH`.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from opbox_ops.compute import ArraySpec, CallSpec, OpReq
-from opbox_ops.nn.packed_product import LEAST_CALLS, PACK, PACKED, PACKED_GRADIENT, PackParams
+from opbox_ops.nn.packed_product import LEAST_CALLS, PACK, PACKED, PackParams
 from opbox_ops.node import Node
 
 from ..plan import Plan, Step, Value
@@ -29,28 +28,25 @@ _log = logging.getLogger(__name__)
 def packed_products(plan: Plan) -> Plan:
     """The plan with packed weights; it logs for which steps."""
     products: dict[Any, list[int]] = {}
-    for t, step in enumerate(plan.steps):
-        op, is_backward = step.node.op, t >= plan.forward_steps
+    for t, step in enumerate(plan.steps[: plan.forward_steps]):
+        op = step.node.op
         if op is None or step.compute.level != "library" or op.get_attr("FPackedProduct") is None or step.view:
             continue
-        # Forward's (data, weight, …); backward's (gout, data, weight), where only data's gradient is left to it.
-        weights = step.reads[2:] if is_backward else step.reads[1:]
-        array = plan.values[weights[0]].array
-        wanted = step.req[0] == OpReq.WRITE and set(step.req[1:]) <= {OpReq.NULL}
-        if array is not None and array[0] == "arg" and wanted:
-            products.setdefault((is_backward, weights, id(step.node.params), step.call), []).append(t)
+        weight = plan.values[step.reads[1]].array
+        if weight is not None and weight[0] == "arg" and step.req == (OpReq.WRITE,):
+            products.setdefault((step.reads[1:], id(step.node.params), step.call), []).append(t)
     replaced: dict[int, list[Step]] = {}
-    for (is_backward, *_), places in products.items():
+    for places in products.values():
         if len(places) >= LEAST_CALLS:
-            _pack(plan, places, replaced, is_backward)
+            _pack(plan, places, replaced)
     if replaced:
-        steps = [replaced.get(t, (step,)) for t, step in enumerate(plan.steps)]
-        plan.forward_steps = sum(map(len, steps[: plan.forward_steps]))
-        plan.steps = [one for several in steps for one in several]
+        forward = [one for t in range(plan.forward_steps) for one in replaced.get(t, (plan.steps[t],))]
+        plan.steps = forward + plan.steps[plan.forward_steps :]
+        plan.forward_steps = len(forward)
     return plan
 
 
-def _pack(plan: Plan, places: list[int], replaced: dict[int, list[Step]], is_backward: bool) -> None:
+def _pack(plan: Plan, places: list[int], replaced: dict[int, list[Step]]) -> None:
     """Let the products at `places`, which are alike, read one packed weight."""
     first = plan.steps[places[0]]
     op, call = first.node.op, first.call
@@ -65,13 +61,11 @@ def _pack(plan: Plan, places: list[int], replaced: dict[int, list[Step]], is_bac
         plan.values.pop()
         _log.debug("packed weight: %s would take too much memory", first.node.name)
         return
-    params = PackParams(params=first.node.params, call=call, backward=is_backward)
-    weights = first.reads[2:] if is_backward else first.reads[1:]
-    multiply = PACKED_GRADIENT if is_backward else PACKED
-    pack = CallSpec(plan.device, plan.specs(weights[:1]), (plan.values[packed].spec,))
-    inputs = plan.specs((first.reads[0], *weights, packed))
-    product = CallSpec(plan.device, inputs, call.outputs[:1])
-    chosen = {one: (one.choose(params, of), of) for one, of in ((PACK, pack), (multiply, product))}
+    params = PackParams(params=first.node.params, call=call)
+    weight = plan.specs(first.reads[1:2])
+    pack = CallSpec(plan.device, weight, (plan.values[packed].spec,))
+    product = CallSpec(plan.device, (*call.inputs, plan.values[packed].spec), call.outputs)
+    chosen = {one: (one.choose(params, of), of) for one, of in ((PACK, pack), (PACKED, product))}
 
     def step(one: Any, name: str, reads: tuple[int, ...], writes: list[int], members: tuple[Step, ...]) -> Step:
         compute, of = chosen[one]
@@ -82,7 +76,6 @@ def _pack(plan: Plan, places: list[int], replaced: dict[int, list[Step]], is_bac
     temps_of = {one: one.temps(compute, params, of) for one, (compute, of) in chosen.items()}
     for t in places:
         old = plan.steps[t]
-        reads = (old.reads[0], *weights, packed)
-        replaced[t] = [step(multiply, old.node.name, reads, old.writes[:1], (old,))]
-    replaced[places[0]].insert(0, step(PACK, f"pack for {first.node.name}", weights[:1], [packed], ()))
+        replaced[t] = [step(PACKED, old.node.name, (*old.reads, packed), old.writes, (old,))]
+    replaced[places[0]].insert(0, step(PACK, f"pack for {first.node.name}", first.reads[1:2], [packed], ()))
     _log.debug("packed weight: %d steps, %s", len(places), first.node.name)
