@@ -79,6 +79,7 @@ def value_text(value: Any) -> str:
         >>> value_text(np.zeros((2, 3)))
         'an ndarray of shape (2, 3)'
     """
+    value = value.item() if isinstance(value, np.generic) else value
     shape, kind = getattr(value, "shape", None), type(value).__name__
     if isinstance(value, type):
         return f"the class {value.__name__}"

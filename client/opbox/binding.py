@@ -12,6 +12,7 @@ from opbox_protocol.collector import collection_paused
 from opbox_protocol.errors import MXNetError
 from opbox_protocol.mxnet import GRAD_REQS
 
+from .base import value_text
 from .context import context_or_current
 from .executor import Executor
 from .inference import infer_for_bind
@@ -57,7 +58,9 @@ def _listed(what: str, arrays: Any, names: Sequence[str], optional: bool) -> lis
         raise TypeError(f"{what}: expected a list of NDArrays or a dict of them by name, got {type(arrays).__name__}")
     for name, array in zip(names, listed, strict=True):
         if not isinstance(array, NDArray) and not (array is None and optional):
-            raise TypeError(f"{what}: expected an NDArray for {name!r}, got {type(array).__name__}")
+            raise TypeError(
+                f"{what}: expected an NDArray for {name!r}, got {value_text(array)}: mx.nd.array(…) makes one"
+            )
     return listed
 
 
@@ -85,6 +88,22 @@ def bind(
     return Executor(symbol, ctx, arrays, grads, requests, aux, document)
 
 
+_OPTIONS = ("ctx", "grad_req", "type_dict")
+_WITHOUT_EFFECT = ("stype_dict", "group2ctx", "shared_arg_names", "shared_exec", "shared_buffer")
+
+
+def _check_options(symbol: Symbol, kwargs: Mapping[str, Any]) -> None:
+    """TypeError for what is neither a shape nor an option, such as an option whose name is misspelt."""
+    for name, value in kwargs.items():
+        if not isinstance(value, tuple | list) and name not in _WITHOUT_EFFECT and value is not None:
+            if name in symbol.list_inputs():
+                raise TypeError(f"simple_bind: {name}: expected a shape such as (2, 3), got {value_text(value)}")
+            raise TypeError(
+                f"simple_bind: {name!r}: expected the shape of an argument, or one of {', '.join(_OPTIONS)}, "
+                f"got {value_text(value)}"
+            )
+
+
 def simple_bind(
     symbol: Symbol, ctx: Any, grad_req: Any, type_dict: Mapping[str, Any] | None, kwargs: Mapping[str, Any]
 ) -> Executor:
@@ -92,6 +111,7 @@ def simple_bind(
     with collection_paused():
         ctx = context_or_current(ctx)
         shapes = {name: tuple(value) for name, value in kwargs.items() if isinstance(value, tuple | list)}
+        _check_options(symbol, kwargs)
         known = {name: dtype for name, dtype in (type_dict or {}).items() if dtype is not None}
         document = graph_for(ctx.session, symbol)
         inferred = infer_for_bind(symbol, document, ctx.session, shapes, known, partial_types=True)

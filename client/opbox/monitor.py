@@ -41,6 +41,8 @@ class Monitor:
         sort: bool = False,
         monitor_all: bool = False,
     ) -> None:
+        if not isinstance(interval, int) or interval < 1:
+            raise ValueError(f"interval: expected a number of batches, got {interval!r}")
         self.interval = interval
         self.stat_func = stat_func or _rms
         self.re_prog = re.compile(pattern)

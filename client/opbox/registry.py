@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-__all__ = ["get_alias_func", "get_create_func", "get_register_func", "get_registry"]
+from opbox_protocol.near_names import near_names
+
+__all__ = ["get_alias_func", "get_create_func", "get_register_func", "get_registry", "meant"]
 
 C = TypeVar("C", bound=type)
 
@@ -60,6 +62,12 @@ def get_alias_func(base_class: type, nickname: str) -> Callable[..., Any]:
     return alias
 
 
+def meant(name: str, known: Iterable[str]) -> str:
+    """The beginning of an error about an unknown name: those that may have been meant; empty where none is near."""
+    near = near_names(name, known)
+    return f"did you mean {' or '.join(near)}? " if near else ""
+
+
 def get_create_func(base_class: type, nickname: str) -> Callable[..., Any]:
     """The function that makes an instance from a name, an instance, a dict or a JSON text.
 
@@ -88,7 +96,7 @@ def get_create_func(base_class: type, nickname: str) -> Callable[..., Any]:
             return create(**json.loads(name))
         if name.lower() not in table:
             raise AssertionError(
-                f"{nickname} {name!r}: expected one of {', '.join(sorted(table))}; "
+                f"{nickname} {name!r}: {meant(name, table)}expected one of {', '.join(sorted(table))}; "
                 f"a class of yours becomes known by {nickname}.register"
             )
         return table[name.lower()](*args, **kwargs)

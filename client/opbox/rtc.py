@@ -28,7 +28,7 @@ import numpy as np
 from opbox_protocol.commands import KernelArguments, KernelSource
 from opbox_protocol.errors import MXNetError
 
-from .base import is_number
+from .base import is_number, value_text
 from .ndarray import NDArray
 
 if TYPE_CHECKING:
@@ -197,12 +197,15 @@ class CudaKernel:
             ValueError: grid or block are not three sizes.
         """
         if len(args) != len(self._pointers):
-            raise MXNetError(f"kernel {self.name!r}: expected {len(self._pointers)} arguments, got {len(args)}")
+            count = len(self._pointers)
+            raise MXNetError(
+                f"kernel {self.name!r}: expected {count} argument{'' if count == 1 else 's'}, got {len(args)}"
+            )
         passed: list[dict[str, Any]] = []
         for position, (value, pointer) in enumerate(zip(args, self._pointers, strict=True)):
             subject = f"kernel {self.name!r}: argument {position}"
             if pointer and not isinstance(value, NDArray):
-                raise MXNetError(f"{subject}: expected an NDArray, got {type(value).__name__}")
+                raise MXNetError(f"{subject}: expected an NDArray, got {value_text(value)}")
             if not pointer and not is_number(value):
                 raise MXNetError(f"{subject}: expected a number, got {type(value).__name__}")
             passed.append({"array": value._id} if pointer else {"value": np.asarray(value).item()})

@@ -150,7 +150,11 @@ def test_numpys_protocol() -> None:
             "expected device (1, 0), the CPU, got (2, 0)",
         ),
         (lambda: np.from_dlpack(mx.nd.ones(2, dtype="bfloat16")), BufferError, "got bfloat16: cast it with astype"),
-        (lambda: mx.io.NDArrayIter(pd.DataFrame({"a": ["x"]})), TypeError, "data: expected an NDArray"),
+        (
+            lambda: mx.io.NDArrayIter(pd.DataFrame({"a": ["x"]})),
+            TypeError,
+            "data: expected numbers, got 'x' among them",
+        ),
     ],
 )
 def test_what_is_refused(call: Any, error: type[Exception], message: str) -> None:

@@ -16,7 +16,26 @@ from tests.ops.one_call import call_graph
 CONV = {"kernel": (3, 3), "num_filter": 4}
 
 SHAPES: list[tuple[str, dict[str, Any], list[Any], str]] = [
-    ("Convolution", CONV, [(2, 3, 8), None, None], "expected 4 dimensions, got (2, 3, 8)"),
+    (
+        "Convolution",
+        CONV,
+        [(2, 3, 8), None, None],
+        "expected 4 dimensions, got (2, 3, 8): write one number of kernel for each spatial dimension, such as "
+        "kernel=(3,)",
+    ),
+    (
+        "Convolution",
+        CONV,
+        [(2, 64), None, None],
+        "expected 4 dimensions, got (2, 64): kernel (3, 3) slides over (batch, channel, …, …)",
+    ),
+    (
+        "Deconvolution",
+        {"kernel": (3,), "num_filter": 2},
+        [(2, 3, 8, 8), None],
+        "expected 3 dimensions, got (2, 3, 8, 8): write one number of kernel for each spatial dimension, such as "
+        "kernel=(3, 3)",
+    ),
     (
         "Convolution",
         CONV,
@@ -63,7 +82,13 @@ SHAPES: list[tuple[str, dict[str, Any], list[Any], str]] = [
     ),
     ("Convolution", CONV, [(2, 3, 8, 8), (4, 2, 3, 3), None], "expected (4, 3, 3, 3), got (4, 2, 3, 3)"),
     ("Convolution", CONV, [(2, 3, 8, 8), None, (5,)], "expected (4,), got (5,)"),
-    ("Pooling", {}, [(2, 3, 8)], "expected 2 dimensions, got (2, 3, 8)"),
+    (
+        "Pooling",
+        {},
+        [(2, 3, 8)],
+        "expected 2 dimensions, got (2, 3, 8): write one number of kernel for each spatial dimension, such as "
+        "kernel=(2,)",
+    ),
     ("Pooling", {}, [None], "kernel: expected one to three positive numbers (or global_pool), got ()"),
     (
         "Pooling",

@@ -143,7 +143,12 @@ def test_kernels_of_a_source_share_its_variables(cache: Path) -> None:
             "the signature says 'int x', the kernel takes a floating number of 4",
         ),
         ("__global__ void k(float *x) {}", "float x", "the signature says 'float x', the kernel takes a pointer"),
-        ("__global__ void other(float *x) {}", "float *x", "the source has no kernel of this name, or several"),
+        (
+            "__global__ void other(float *x) {}",
+            "float *x",
+            "the source has no kernel of this name, or several: expected one of other",
+        ),
+        ('extern "C" void k(float *x) {}', "float *x", "expected a kernel, got a function without __global__ before"),
         ("#include <vector>\n", "float *x", "kernel.cu:1: #include <vector>: the emulator of a CPU has cuda_fp16.h"),
         (
             '\n__global__ void k(float *x) { asm volatile("bar.sync 0;"); }',

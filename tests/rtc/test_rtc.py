@@ -124,7 +124,7 @@ def test_arguments_are_checked_before_the_launch(mx: ModuleType) -> None:
     kernel = mx.rtc.CudaModule(AXPY).get_kernel("axpy<float>", "const float *, float *, float")
     with pytest.raises(mx.MXNetError, match="expected 3 arguments, got 2"):
         kernel.launch([x, x], mx.cpu(), (1, 1, 1), (4, 1, 1))
-    with pytest.raises(mx.MXNetError, match="argument 1: expected an NDArray, got float"):
+    with pytest.raises(mx.MXNetError, match=r"argument 1: expected an NDArray, got 1\.0"):
         kernel.launch([x, 1.0, 2.0], mx.cpu(), (1, 1, 1), (4, 1, 1))
     with pytest.raises(mx.MXNetError, match="argument 2: expected a number, got NDArray"):
         kernel.launch([x, x, x], mx.cpu(), (1, 1, 1), (4, 1, 1))

@@ -263,7 +263,7 @@ def test_prediction_without_labels():
     sizes = [outputs[0].shape[0] for outputs, _, _ in mod.iter_predict(data)]
     assert sizes == [16, 16, 8]
     assert mod.predict(x[:16]).shape == (16, 3)
-    with pytest.raises(ValueError, match="eval_data: expected a DataIter or an array, got str"):
+    with pytest.raises(ValueError, match="eval_data: expected a DataIter or an array, got 'text'"):
         mod.predict("text")
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ..base import is_number, value_text
 from ..foreign import host_values, is_array
 from .desc import DataBatch, DataDesc, DataIter
 from .host_array import HostArray
@@ -36,6 +37,13 @@ def named_arrays(arrays: Any, allow_empty: bool, default_name: str) -> list[tupl
     if isinstance(arrays, (list, tuple)):
         if not arrays and not allow_empty:
             raise AssertionError(f"{default_name}: expected at least one array, got an empty list")
+        if arrays and isinstance(arrays[0], str):
+            raise TypeError(_no_number(default_name, arrays[0]))
+        if arrays and is_number(arrays[0]):
+            raise TypeError(
+                f"{default_name}: expected an array or a list of arrays, got a list of numbers: "
+                "np.array(…) makes it one"
+            )
         if len(arrays) == 1:
             arrays = {default_name: arrays[0]}
         else:
@@ -54,7 +62,26 @@ def _numpy(name: str, value: Any) -> Array:
     try:
         return np.ascontiguousarray(host_values(value), dtype=np.float32)
     except (TypeError, ValueError):
-        raise TypeError(f"{name}: expected an NDArray or a numpy.ndarray, got {type(value).__name__}") from None
+        raise TypeError(_refusal(name, value)) from None
+
+
+def _refusal(name: str, value: Any) -> str:
+    """Why a value is no array of numbers, and what would be one."""
+    values = host_values(value)
+    if isinstance(values, np.ndarray) and values.size and values.dtype.kind in "OSU":
+        return _no_number(name, values.flat[0])
+    return f"{name}: expected an NDArray or a numpy.ndarray, got {value_text(value)}"
+
+
+def _one_of_several(name: str) -> str:
+    """What to do where a list of rows was taken for several arrays."""
+    return ": a list stands for several arrays, np.array(…) makes it one" if name.startswith("_") else ""
+
+
+def _no_number(name: str, value: Any) -> str:
+    """What stands among the numbers of an array, and what to do with names of classes."""
+    remedy = ": np.unique(labels, return_inverse=True)[1] numbers classes" if isinstance(value, str | bytes) else ""
+    return f"{name}: expected numbers, got {value_text(value)} among them{remedy}"
 
 
 class NDArrayIter(DataIter):
@@ -72,7 +99,7 @@ class NDArrayIter(DataIter):
 
     Raises:
         TypeError: data that is no array.
-        ValueError: arrays of different lengths, or an unknown `last_batch_handle`.
+        ValueError: arrays of different lengths, a batch of no samples, or an unknown `last_batch_handle`.
 
     Example:
         >>> train = mx.io.NDArrayIter(images, labels, batch_size=100, shuffle=True)
@@ -89,7 +116,9 @@ class NDArrayIter(DataIter):
         label_name: str = "softmax_label",
         layout: str = "NCHW",
     ) -> None:
-        super().__init__(batch_size)
+        if not isinstance(batch_size, int | np.integer) or batch_size < 1:
+            raise ValueError(f"batch_size: expected an integer of at least 1, got {batch_size!r}")
+        super().__init__(int(batch_size))
         if last_batch_handle not in LAST:
             raise ValueError(f"last_batch_handle: expected one of {', '.join(LAST)}, got {last_batch_handle!r}")
         self._data = named_arrays(data, False, data_name)
@@ -101,7 +130,7 @@ class NDArrayIter(DataIter):
             if array.ndim <= self._axis or array.shape[self._axis] != self.num_data:
                 raise ValueError(
                     f"{name}: expected {self.num_data} samples along axis {self._axis} as in {self._data[0][0]}, "
-                    f"got shape {array.shape}"
+                    f"got shape {array.shape}{_one_of_several(name)}"
                 )
         self.shuffle = shuffle
         self.last_batch_handle = last_batch_handle

@@ -17,9 +17,15 @@ _create = registry.get_create_func(EvalMetric, "metric")
 def create(metric: Any, *args: Any, **kwargs: Any) -> Any:
     """A metric from a name, a metric, a function of (label, pred), a config, or a list of these (a composite).
 
+    Raises:
+        TypeError: a class of metrics that was not called.
+        AssertionError: a name of no metric.
+
     Example:
         >>> mx.metric.create(["acc", "ce"])
     """
+    if isinstance(metric, type) and issubclass(metric, EvalMetric):
+        raise TypeError(f"metric: expected one such as {metric.__name__}(), got the class: call it")
     if callable(metric):
         return CustomMetric(metric, *args, **kwargs)
     if isinstance(metric, list):

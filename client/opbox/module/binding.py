@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..base import value_text
 from ..context import Context
 from ..io import DataDesc
 from ..ndarray import NDArray, array
 from .executors import Executors
-from .feed import load_batch
+from .feed import check_count, load_batch
 from .names import ArgumentNames, described
 
 __all__ = ["Binding"]
@@ -54,7 +55,16 @@ class Binding:
         self.executors.select([*self.data, *(self.labels or [])])
 
     def forward(self, batch: Any, is_train: bool) -> None:
-        """Feed a batch, and run it; one of other shapes than bound binds anew."""
+        """Feed a batch, and run it; one of other shapes than bound binds anew.
+
+        Raises:
+            TypeError: an array in the place of a batch.
+            ValueError: another number of arrays than bound.
+        """
+        if not isinstance(getattr(batch, "data", None), list | tuple):
+            raise TypeError(
+                f"data_batch: expected one such as mx.io.DataBatch([array], [label]), got {value_text(batch)}"
+            )
         shapes = tuple(tuple(array.shape) for array in batch.data)
         if shapes != tuple(tuple(desc.shape) for desc in self.data):
             self._reshape_to(batch, shapes)
@@ -66,11 +76,13 @@ class Binding:
         executor.forward(is_train=is_train)
 
     def _reshape_to(self, batch: Any, shapes: Sequence[tuple[int, ...]]) -> None:
+        check_count(self.data, shapes)
         data = getattr(batch, "provide_data", None) or [
             DataDesc(desc.name, shape, desc.dtype, desc.layout) for desc, shape in zip(self.data, shapes, strict=True)
         ]
         label = getattr(batch, "provide_label", None)
         if not label and getattr(batch, "label", None) and self.labels:
+            check_count(self.labels, batch.label)
             label = [
                 DataDesc(desc.name, tuple(array.shape), desc.dtype, desc.layout)
                 for desc, array in zip(self.labels, batch.label, strict=True)

@@ -12,7 +12,7 @@ from ..io import DataDesc
 from ..io.host_array import HostArray
 from ..ndarray import NDArray
 
-__all__ = ["label_value", "load_batch"]
+__all__ = ["check_count", "label_value", "load_batch"]
 
 
 def load_batch(bound: Mapping[str, NDArray], descs: Sequence[DataDesc], arrays: Sequence[Any]) -> None:
@@ -21,9 +21,7 @@ def load_batch(bound: Mapping[str, NDArray], descs: Sequence[DataDesc], arrays: 
     Raises:
         ValueError: another number of arrays than bound.
     """
-    if len(arrays) != len(descs):
-        names = ", ".join(desc.name for desc in descs)
-        raise ValueError(f"batch: expected {len(descs)} arrays ({names}), got {len(arrays)}")
+    check_count(descs, arrays)
     for desc, array in zip(descs, arrays, strict=True):
         if desc.name not in bound:
             continue  # a label that the symbol does not use
@@ -33,6 +31,13 @@ def load_batch(bound: Mapping[str, NDArray], descs: Sequence[DataDesc], arrays: 
             target._write(array.host().astype(target.dtype, copy=False))
         else:
             target[:] = array
+
+
+def check_count(descs: Sequence[DataDesc], arrays: Sequence[Any]) -> None:
+    """ValueError unless there is an array for each description."""
+    if len(arrays) != len(descs):
+        names = ", ".join(desc.name for desc in descs)
+        raise ValueError(f"batch: expected {len(descs)} arrays ({names}), got {len(arrays)}")
 
 
 def label_value(label: Any) -> Any:

@@ -7,7 +7,7 @@ a metric takes them in when it is read or when they have arrived. `BaseModule` h
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from functools import partial
 from typing import Any
@@ -22,17 +22,10 @@ from ..io import DataBatch, DataIter
 from ..model import BatchEndParam
 from ..ndarray import NDArray, concatenate
 from ..progress import training_bar
+from .callbacks import Callbacks, check_callbacks, listed
 from .training_recovery import TrainingRecovery, attempt
 
 __all__ = ["fit", "iter_predict", "predict", "score", "train_epoch"]
-
-Callbacks = Any
-
-
-def _listed(callbacks: Callbacks) -> Sequence[Callable[..., Any]]:
-    if callbacks is None:
-        return ()
-    return callbacks if isinstance(callbacks, (list, tuple)) else (callbacks,)
 
 
 def _check_iterator(argument: str, data: Any, attribute: str) -> None:
@@ -90,11 +83,11 @@ def score(
         seen += 1
         if batch_end_callback is not None:
             param = BatchEndParam(epoch=epoch, nbatch=nbatch, eval_metric=eval_metric, locals=locals())
-            for callback in _listed(batch_end_callback):
+            for callback in listed(batch_end_callback):
                 callback(param)
     if score_end_callback is not None:
         param = BatchEndParam(epoch=epoch, nbatch=seen, eval_metric=eval_metric, locals=locals())
-        for callback in _listed(score_end_callback):
+        for callback in listed(score_end_callback):
             callback(param)
     values: list[tuple[str, Any]] = eval_metric.get_name_value()
     return values
@@ -145,7 +138,7 @@ def predict(
         self.forward(DataBatch([host_values(eval_data) if not isinstance(eval_data, NDArray) else eval_data]))
         return self.get_outputs()[0]
     if not isinstance(eval_data, DataIter):
-        raise ValueError(f"eval_data: expected a DataIter or an array, got {type(eval_data).__name__}")
+        raise ValueError(f"eval_data: expected a DataIter or an array, got {value_text(eval_data)}")
     collected = []
     for _, batch in _batches(self, eval_data, num_batch, reset):
         collected.append([out.copy() for out in _unpadded(self, batch)])
@@ -214,6 +207,14 @@ def fit(
         >>> mod.fit(train, eval_data=val, optimizer_params={"learning_rate": 0.1}, num_epoch=10,
         ...         batch_end_callback=mx.callback.Speedometer(100, 50))
     """
+    check_callbacks(
+        {
+            "epoch_end_callback": (epoch_end_callback, "epoch, symbol, arg_params, aux_params"),
+            "batch_end_callback": (batch_end_callback, "param"),
+            "eval_end_callback": (eval_end_callback, "param"),
+            "eval_batch_end_callback": (eval_batch_end_callback, "param"),
+        }
+    )
     if num_epoch is None:
         raise AssertionError("fit: num_epoch: expected a number of epochs, got None")
     _check_iterator("train_data", train_data, "provide_data")
@@ -244,7 +245,7 @@ def fit(
         recovery = TrainingRecovery(self, checkpoint_name, checkpoint_every, eval_metric)
     epochs = range(begin_epoch, num_epoch)
     bar = training_bar(progress, batch_end_callback, epochs, train_data)
-    callbacks = batch_end_callback if bar is None else [*_listed(batch_end_callback), bar]
+    callbacks = batch_end_callback if bar is None else [*listed(batch_end_callback), bar]
     with nullcontext() if bar is None else bar.beside_logs(self.logger):
         for epoch in epochs:
             tic = time.time()
@@ -253,7 +254,7 @@ def fit(
                 bar.epoch_ended(batches)
             self.logger.info("Epoch[%d] Time cost=%.3f", epoch, time.time() - tic)
             arg_params, aux_params = attempt(recovery, self.get_params)
-            for callback in _listed(epoch_end_callback):
+            for callback in listed(epoch_end_callback):
                 callback(epoch, self.symbol, arg_params, aux_params)
             if eval_data is not None:
                 scored = partial(
@@ -315,7 +316,7 @@ def train_epoch(
             totals = attempt(recovery, eval_metric.get_global_name_value)
         if batch_end_callback is not None:
             param = BatchEndParam(epoch=epoch, nbatch=nbatch, eval_metric=eval_metric, locals=locals())
-            for callback in _listed(batch_end_callback):
+            for callback in listed(batch_end_callback):
                 callback(param)
         nbatch += 1
     for name, value in totals:

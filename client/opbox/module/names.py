@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..base import value_text
 from ..io import DataDesc
 
 __all__ = ["ArgumentNames", "described"]
@@ -109,19 +110,32 @@ def described(
     """Descriptions of data and labels, checked against the module's names.
 
     Raises:
+        TypeError: no list of names with shapes.
         ValueError: data that the module does not know, or lacks.
     """
-    data = _descriptions(data_shapes)
+    data = _descriptions("data_shapes", data_shapes)
     _check_match(names.data, data, "data", True)
     # Some iterators give [] where there are no labels; MXNet binds without labels then, as with None.
-    labels = _descriptions(label_shapes) if label_shapes else None
+    labels = _descriptions("label_shapes", label_shapes) if label_shapes else None
     if labels is not None:
         _check_match(names.labels, labels, "label", False)
     return data, labels
 
 
-def _descriptions(shapes: Any) -> list[DataDesc]:
+def _descriptions(argument: str, shapes: Any) -> list[DataDesc]:
+    """Descriptions from pairs (name, shape); TypeError for anything else."""
+    if not isinstance(shapes, list | tuple) or not all(_is_description(one) for one in shapes):
+        raise TypeError(
+            f"{argument}: expected a list of names with their shapes such as [('data', (100, 784))], "
+            f"got {value_text(shapes)}"
+        )
     return [one if isinstance(one, DataDesc) else DataDesc(*one) for one in shapes]
+
+
+def _is_description(one: Any) -> bool:
+    return (
+        isinstance(one, list | tuple) and len(one) >= 2 and isinstance(one[0], str) and isinstance(one[1], list | tuple)
+    )
 
 
 def _check_match(names: Sequence[str], shapes: Sequence[DataDesc], kind: str, throw: bool) -> None:

@@ -80,7 +80,11 @@ class Parameters:
         for values, names, kind in known:
             for name in values or ():
                 if name not in names:
-                    raise ValueError(f"parameters: {name!r} is none of the {kind}: allow_extra=True leaves it out")
+                    listed = f"{', '.join(names[:5])}{', …' if len(names) > 5 else ''}" or "none"
+                    raise ValueError(
+                        f"parameters: {name!r} is none of the {kind} ({listed}): are they of another network? "
+                        "set_params(…, allow_extra=True) leaves it out"
+                    )
 
     def write_to(self, bound: Executors) -> None:
         """Write the copies to the bound arrays."""

@@ -7,11 +7,20 @@ from pathlib import Path
 from typing import Any
 
 from .. import optimizer as opt
-from ..base import user_level
+from ..base import user_level, value_text
 from .executors import Executors
 from .names import ArgumentNames
 
 __all__ = ["Training"]
+
+
+def _arguments(params: Any) -> dict[str, Any]:
+    """An optimizer's arguments by name, from a dict or pairs; TypeError for anything else."""
+    try:
+        return dict(params)
+    except (TypeError, ValueError):
+        example = "{'learning_rate': 0.1}"
+        raise TypeError(f"optimizer_params: expected a dict such as {example}, got {value_text(params)}") from None
 
 
 class Training:
@@ -30,10 +39,12 @@ class Training:
         rescale_grad = 1.0 / batch_size
         by_index = dict(enumerate(names.parameters))
         if isinstance(optimizer, str):
-            params = {"rescale_grad": rescale_grad, **dict(params)}
+            params = {"rescale_grad": rescale_grad, **_arguments(params)}
             optimizer = opt.create(optimizer, sym=symbol, param_idx2name=by_index, **params)
         elif not isinstance(optimizer, opt.Optimizer):
-            raise AssertionError(f"optimizer: expected a name or an Optimizer, got {type(optimizer).__name__}")
+            raise AssertionError(
+                f"optimizer: expected a name, or one such as mx.optimizer.SGD(), got {value_text(optimizer)}"
+            )
         else:
             if optimizer.rescale_grad != rescale_grad:
                 warnings.warn(

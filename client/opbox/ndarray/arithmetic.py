@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..base import is_number
+from ..base import is_number, value_text
 from ..python_operators import Operation, comparison, methods
 from .handle import Handle
 
@@ -33,7 +33,10 @@ def apply(array: Any, other: Any, operation: Operation, reflected: bool, out: An
         return array._imperative(scalar, [array], {"scalar": other}, out)
     elif not isinstance(other, Handle):
         if not isinstance(other, np.ndarray) and not hasattr(other, "asnumpy"):
-            raise TypeError(f"type {type(other)} not supported")
+            raise TypeError(
+                f"{operation.formula}: type {type(other)} not supported: expected an NDArray or a number beside an "
+                f"NDArray, got {value_text(other)}"
+            )
         other = array._beside(other)
     return array._imperative(operation.broadcast, [other, array] if reflected else [array, other], None, out)
 

@@ -216,9 +216,13 @@ class NDArray(Handle, ArrayArithmetic, ArrayFluent):
         return from_host(values, self._session)
 
     def _beside(self, values: Any) -> NDArray:
-        """A copy of an array of another library on this one's device, in its own type."""
+        """A copy of another library's array on this one's device: floats in this one's type, the rest in its own.
+
+        NumPy's floats are float64 unless somebody says otherwise, and `array` makes float32 of them too.
+        """
         values = host_values(values)
-        return array(values, self.context, getattr(values, "dtype", None))
+        dtype = np.dtype(getattr(values, "dtype", np.float32))
+        return array(values, self.context, self._numpy_dtype if dtype.kind == self._numpy_dtype.kind == "f" else dtype)
 
 
 NDArray._tensor = NDArray

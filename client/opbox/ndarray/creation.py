@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 from opbox_protocol.mxnet import dtype_name
 
 from .. import foreign
-from ..base import is_number
+from ..base import is_number, value_text
 from ..context import Context, context_or_current
 from .array import NDArray, array, from_host
 from .invocation import imperative
@@ -29,6 +30,7 @@ __all__ = [
     "moveaxis",
     "onehot_encode",
     "ones",
+    "shape_of",
     "split_v2",
     "to_dlpack_for_read",
     "zeros",
@@ -63,12 +65,16 @@ def to_dlpack_for_read(data: NDArray) -> Any:
     return data.to_dlpack_for_read()
 
 
-def _shape(shape: Any) -> tuple[int, ...]:
-    return (int(shape),) if is_number(shape) else tuple(int(d) for d in shape)
+def shape_of(shape: Any) -> tuple[int, ...]:
+    """A shape from an integer or a sequence of integers; TypeError for anything else."""
+    try:
+        return (int(shape),) if is_number(shape) else tuple(operator.index(size) for size in shape)
+    except TypeError:
+        raise TypeError(f"shape: expected an integer or a tuple of integers, got {value_text(shape)}") from None
 
 
 def _constant(op: str, shape: Any, ctx: Context | None, dtype: Any, out: Any = None, **more: Any) -> NDArray:
-    dims = _shape(shape)
+    dims = shape_of(shape)
     kind = "float32" if dtype is None else dtype_name(dtype)
     if out is None and (not dims or 0 in dims):
         value = {"_zeros": 0, "_ones": 1}.get(op, more.get("value", 0))

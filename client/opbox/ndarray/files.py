@@ -18,6 +18,7 @@ import numpy as np
 from opbox_protocol.errors import MXNetError
 from opbox_protocol.mxnet import TYPES
 
+from ..base import value_text
 from ..context import current_context
 from .array import NDArray, from_host
 
@@ -43,8 +44,12 @@ def save(fname: str | Path, data: Any) -> None:
         arrays = list(data)
     else:
         raise TypeError(f"save: expected an NDArray, a list of them or a dict of them by name, got {data!r}")
-    if not all(isinstance(name, str) for name in names) or not all(hasattr(a, "asnumpy") for a in arrays):
-        raise TypeError("save: expected arrays only, by names that are strings")
+    for name in names:
+        if not isinstance(name, str):
+            raise TypeError(f"save: expected names that are strings, got {value_text(name)}")
+    for array in arrays:
+        if not hasattr(array, "asnumpy"):
+            raise TypeError(f"save: expected NDArrays only, got {value_text(array)}: mx.nd.array(…) makes one")
     # All are asked for before the first is waited for: one request.
     pending = [a._fetch_async() if isinstance(a, NDArray) else None for a in arrays]
     values = [p.result() if p is not None else a.asnumpy() for p, a in zip(pending, arrays, strict=True)]
@@ -103,7 +108,8 @@ class _FieldReader:
     def bytes(self, size: int) -> bytes:
         if not 0 <= size <= len(self._buffer) - self._at:
             raise MXNetError(
-                f"{self._what}: expected {size} more bytes, got {len(self._buffer) - self._at}: it is cut off"
+                f"{self._what}: expected {size} more bytes, got {len(self._buffer) - self._at}: it is cut off, "
+                "or no file of mx.nd.save's"
             )
         self._at += size
         return bytes(self._buffer[self._at - size : self._at])

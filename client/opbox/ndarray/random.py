@@ -10,6 +10,7 @@ from .._schema.namespaces import attach
 from ..base import is_number
 from ..context import Context
 from .array import NDArray
+from .creation import shape_of
 from .invocation import imperative
 
 __all__ = [
@@ -35,7 +36,7 @@ def _sample(kind: str, params: dict[str, Any], shape: Any, dtype: Any, ctx: Cont
     if shape is None and out is not None:
         shape = out.shape
     if shape is not None:
-        extra["shape"] = (shape,) if is_number(shape) else tuple(shape)
+        extra["shape"] = shape_of(shape)
     elif is_number(next(iter(params.values()))):
         extra["shape"] = (1,)
     if "dtype" not in extra and out is not None:

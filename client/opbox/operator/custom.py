@@ -76,6 +76,8 @@ class CustomOpProp:
         need_top_grad: whether backward reads the gradient of the outputs (a loss does not).
     """
 
+    need_top_grad_ = True  # also of a class whose __init__ does not call this one's
+
     def __init__(self, need_top_grad: bool = True) -> None:
         self.need_top_grad_ = need_top_grad
 

@@ -17,8 +17,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from .. import ndarray as nd
-from ..base import user_level
+from ..base import is_number, user_level, value_text
 from ..ndarray import NDArray
+from ..registry import meant
 
 __all__ = ["Optimizer", "OperatorUpdate", "create", "register"]
 
@@ -66,6 +67,9 @@ class Optimizer:
         begin_num_update: where counting starts, for training that goes on.
         multi_precision: keep a float32 copy of float16 weights and update that.
         param_dict: objects with `lr_mult` and `wd_mult` by index; they go before names.
+
+    Raises:
+        TypeError: a rate that is no number, or a scheduler that is no function: a class that was not called.
     """
 
     opt_registry: dict[str, type[Optimizer]] = {}
@@ -83,6 +87,14 @@ class Optimizer:
         multi_precision: bool = False,
         param_dict: Mapping[Any, Any] | None = None,
     ) -> None:
+        for name, value in {"learning_rate": learning_rate, "wd": wd, "clip_gradient": clip_gradient}.items():
+            if value is not None and not is_number(value):
+                raise TypeError(f"optimizer: {name}: expected a number, got {value_text(value)}")
+        if isinstance(lr_scheduler, type) or not (lr_scheduler is None or callable(lr_scheduler)):
+            raise TypeError(
+                "optimizer: lr_scheduler: expected one such as mx.lr_scheduler.FactorScheduler(1000, 0.5), "
+                f"got {value_text(lr_scheduler)}"
+            )
         if lr_scheduler is None and learning_rate is None:
             learning_rate = 0.01
         if lr_scheduler is not None and learning_rate is not None and lr_scheduler.base_lr != learning_rate:
@@ -138,7 +150,7 @@ class Optimizer:
         """
         if name.lower() not in Optimizer.opt_registry:
             known = ", ".join(sorted(Optimizer.opt_registry))
-            raise ValueError(f"optimizer {name!r}: expected one of {known}")
+            raise ValueError(f"optimizer {name!r}: {meant(name, Optimizer.opt_registry)}expected one of {known}")
         klass = Optimizer.opt_registry[name.lower()]
         _check_arguments(name, klass, kwargs)
         return klass(**kwargs)

@@ -118,6 +118,15 @@ class BaseRNNCell:
         """The states' shapes, 0 for the batch."""
         return [info["shape"] for info in self.state_info]
 
+    def _checked(self, states: States) -> States:
+        """The states; ValueError when there are more or fewer than the cell has."""
+        if len(states) != len(self.state_info):
+            count = len(self.state_info)
+            raise ValueError(
+                f"{type(self).__name__}: states: expected {count}, got {len(states)}: begin_state() makes the first"
+            )
+        return states
+
     @property
     def _gate_names(self) -> Sequence[str]:
         return ()

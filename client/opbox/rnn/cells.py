@@ -62,7 +62,7 @@ class RNNCell(_GatedCell):
 
     def __call__(self, inputs: Symbol, states: States) -> tuple[Symbol, States]:
         name = self._step_name()
-        i2h, h2h = self._products(inputs, states[0], name)
+        i2h, h2h = self._products(inputs, self._checked(states)[0], name)
         output = self._get_activation(i2h + h2h, self._activation, name=f"{name}out")
         return output, [output]
 
@@ -98,7 +98,7 @@ class LSTMCell(_GatedCell):
 
     def __call__(self, inputs: Symbol, states: States) -> tuple[Symbol, States]:
         name = self._step_name()
-        i2h, h2h = self._products(inputs, states[0], name)
+        i2h, h2h = self._products(inputs, self._checked(states)[0], name)
         gates = symbol.SliceChannel(i2h + h2h, num_outputs=4, name=f"{name}slice")
         in_gate = symbol.Activation(gates[0], act_type="sigmoid", name=f"{name}i")
         forget_gate = symbol.Activation(gates[1], act_type="sigmoid", name=f"{name}f")
@@ -129,7 +129,7 @@ class GRUCell(_GatedCell):
 
     def __call__(self, inputs: Symbol, states: States) -> tuple[Symbol, States]:
         name = self._step_name()
-        before = states[0]
+        before = self._checked(states)[0]
         # MXNet's names of these nodes have the underscore twice.
         i2h, h2h = self._products(inputs, before, f"{name}_")
         i2h_r, i2h_z, i2h_n = symbol.SliceChannel(i2h, num_outputs=3, name=f"{name}_i2h_slice")

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ..base import value_text
 from ..io import DataBatch, DataDesc, DataIter
 from ..io.host_array import HostArray
 
@@ -68,6 +69,7 @@ class BucketSentenceIter(DataIter):
         layout: "NT" (batch, time) or "TN".
 
     Raises:
+        TypeError: sentences of words.
         ValueError: another layout, or no bucket holds a batch.
 
     Example:
@@ -101,7 +103,13 @@ class BucketSentenceIter(DataIter):
                 discarded += 1
                 continue
             row = np.full(lengths[place], invalid_label, dtype)
-            row[: len(sentence)] = sentence
+            try:
+                row[: len(sentence)] = sentence
+            except (TypeError, ValueError):
+                raise TypeError(
+                    f"sentences: expected lists of numbers, got {value_text(sentence)}: mx.rnn.encode_sentences "
+                    "numbers words"
+                ) from None
             filled[lengths[place]].append(row)
         if discarded:
             warnings.warn(

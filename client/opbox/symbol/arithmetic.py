@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from .. import _schema
-from ..base import NotImplementedForSymbol, is_number
+from ..base import NotImplementedForSymbol, is_number, value_text
 from ..python_operators import TABLE, Operation, comparison, methods
 from .compose import create
 
@@ -32,7 +32,11 @@ def apply(symbol: Any, other: Any, operation: Operation, reflected: bool, out: A
     if is_number(other):
         op, hint = operation.reflected if reflected else operation.scalar
         return type(symbol)(create(_schema.get(op), hint, [symbol], {}, {"scalar": other}))
-    raise TypeError(f"type {type(other)} not supported")
+    remedy = ": mx.sym.Variable stands for an array" if hasattr(other, "shape") else ""
+    raise TypeError(
+        f"{operation.formula}: type {type(other)} not supported: expected a Symbol or a number beside a Symbol, "
+        f"got {value_text(other)}{remedy}"
+    )
 
 
 def _refused(method: str, alias: str) -> Callable[[Any, Any], Any]:

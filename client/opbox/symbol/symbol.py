@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+from opbox_protocol.errors import GraphError
 from opbox_protocol.mxnet import dtype_name, hidden_key
 
 from .. import _schema, inference
@@ -374,10 +375,23 @@ def load(fname: str | Path) -> Symbol:
     """Read a symbol from a file of opbox or of any version of MXNet.
 
     Operators that the user wrote are those of its `-ops.json`, unless this program has registered their names.
+
+    Raises:
+        GraphError: the file is no symbol's; UnknownOperatorError and ParamError for what its nodes say.
     """
     if not isinstance(fname, str | Path):
         raise TypeError(f"fname: expected a path, got {type(fname).__name__}")
-    return Symbol(files.parse(Path(fname).read_text(encoding="utf-8"), saved.read(fname)))
+    try:
+        text = Path(fname).read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise GraphError(
+            f"{fname}: expected a symbol's JSON, got bytes that are no text: mx.nd.load reads parameters"
+        ) from None
+    try:
+        return Symbol(files.parse(text, saved.read(fname)))
+    except GraphError as error:
+        error.reword(f"{fname}: {error}")
+        raise
 
 
 def load_json(json_str: str) -> Symbol:

@@ -28,7 +28,17 @@ from ..node import Entry, Node
 from ..params import Bool, Field, NonNegativeInt, Params, PositiveInt, Shape
 from ..registry import Slot, register, register_backward, unless
 from .columns import Block, Geometry
-from .window import ConvolutionLayout, CudnnTune, channels_first, channels_last, check_layout, first, is_last, spatial
+from .window import (
+    ConvolutionLayout,
+    CudnnTune,
+    channels_first,
+    channels_last,
+    check_layout,
+    data_shape,
+    first,
+    is_last,
+    spatial,
+)
 
 
 class ConvolutionParams(Params):
@@ -67,7 +77,7 @@ def _(p: ConvolutionParams, ins: ShapeList, outs: ShapeList) -> None:
         raise ShapeError(f"num_filter: expected a multiple of num_group {p.num_group}, got {p.num_filter}")
     check_layout(p.layout, ndim)
     stride, dilate, pad = strides(p)
-    data = channels_first(ins.rank(0, ndim + 2), p.layout) or (-1,) * (ndim + 2)
+    data = channels_first(data_shape(ins, p.kernel), p.layout) or (-1,) * (ndim + 2)
     if data[1] % p.num_group and data[1] >= 0:
         raise ShapeError(
             f"expected a number of channels that num_group {p.num_group} divides, got {data[1]}", side="input", index=0

@@ -30,7 +30,17 @@ from ..node import Entry, Node
 from ..params import Bool, Field, NonNegativeInt, Params, PositiveInt, Shape
 from ..registry import Slot, register, register_backward, unless
 from .columns import Block, Geometry
-from .window import ConvolutionLayout, CudnnTune, channels_first, channels_last, check_layout, first, is_last, spatial
+from .window import (
+    ConvolutionLayout,
+    CudnnTune,
+    channels_first,
+    channels_last,
+    check_layout,
+    data_shape,
+    first,
+    is_last,
+    spatial,
+)
 
 __all__ = ["DeconvolutionParams", "forward", "gradient_temporaries", "gradients", "shapes", "temporaries", "window_of"]
 
@@ -92,7 +102,7 @@ def shapes(p: DeconvolutionParams, ins: ShapeList, outs: ShapeList) -> None:
         raise ShapeError(f"num_filter: expected a multiple of num_group {p.num_group}, got {p.num_filter}")
     check_layout(p.layout, ndim)
     stride, dilate, _ = _strides(p)
-    data = channels_first(ins.rank(0, ndim + 2), p.layout) or (-1,) * (ndim + 2)
+    data = channels_first(data_shape(ins, p.kernel), p.layout) or (-1,) * (ndim + 2)
     weight_shape = channels_last((data[1], p.num_filter // p.num_group, *p.kernel), p.layout)
     weight = channels_first(ins.merge(1, weight_shape), p.layout) or ()
     if weight[0] >= 0 and weight[0] % p.num_group:

@@ -27,7 +27,7 @@ from ..node import Entry, Node
 from ..params import Field, Params, Shape
 from ..pausing import pause
 from ..registry import register, register_backward
-from .window import spatial, under
+from .window import data_shape, spatial, under
 
 
 class Im2colParams(Params):
@@ -70,7 +70,7 @@ def _windows(p: Im2colParams, size: Sequence[int]) -> tuple[int, ...]:
 @im2col.infer_shape
 def _(p: Im2colParams, ins: ShapeList, outs: ShapeList) -> None:
     _strides(p)
-    taps, data = math.prod(p.kernel), ins.rank(0, len(p.kernel) + 2) or (-1,) * (len(p.kernel) + 2)
+    taps, data = math.prod(p.kernel), data_shape(ins, p.kernel) or (-1,) * (len(p.kernel) + 2)
     windows = _windows(p, data[2:])
     rows = data[1] * taps if data[1] >= 0 else -1
     out = outs.merge(0, (data[0], rows, math.prod(windows) if known(windows) else -1)) or ()

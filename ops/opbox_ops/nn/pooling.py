@@ -30,7 +30,7 @@ from ..registry import register, register_backward
 from .phases import Phases
 from .space import Space, bytes_for
 from .taps import Taps, route, spread, tile_of, tiles
-from .window import PoolingLayout, channels_first, channels_last, check_layout, first, is_last, spatial
+from .window import PoolingLayout, channels_first, channels_last, check_layout, data_shape, first, is_last, spatial
 
 
 class PoolingParams(Params):
@@ -87,7 +87,7 @@ def _size(p: PoolingParams, size: int, kernel: int, stride: int, pad: int) -> in
 def _(p: PoolingParams, ins: ShapeList, outs: ShapeList) -> None:
     if p.pool_type == "lp" and p.p_value not in (1, 2, 3):
         raise ParamError(f"Pooling: parameter 'p_value': expected 1, 2 or 3 for lp pooling, got {p.p_value}")
-    data = channels_first(ins.rank(0, 3, 4, 5) if p.global_pool else ins.rank(0, len(p.kernel) + 2), p.layout)
+    data = channels_first(ins.rank(0, 3, 4, 5) if p.global_pool else data_shape(ins, p.kernel), p.layout)
     if data is None and not p.global_pool:
         data = (-1,) * (len(p.kernel) + 2)
     if data is None:

@@ -13,7 +13,7 @@ from pydantic import BeforeValidator
 from opbox_protocol.errors import ShapeError
 
 from ..compute import Array
-from ..infer import Shape
+from ..infer import Shape, ShapeList, show_shape
 
 __all__ = [
     "ConvolutionLayout",
@@ -23,6 +23,7 @@ __all__ = [
     "channels_first",
     "channels_last",
     "check_layout",
+    "data_shape",
     "first",
     "is_last",
     "spatial",
@@ -53,6 +54,23 @@ def spatial(value: tuple[int, ...], ndim: int, default: int, what: str, least: i
     if min(value) < least:
         raise ShapeError(f"{what}: expected numbers of at least {least}, got {value}")
     return value
+
+
+def data_shape(ins: ShapeList, kernel: tuple[int, ...]) -> Shape:
+    """The shape of data, the first input.
+
+    Raises:
+        ShapeError: it has not one spatial dimension for each number of `kernel`; it says which kernel would do.
+    """
+    data = ins[0]
+    if data is None or len(data) == len(kernel) + 2:
+        return data
+    if len(data) in (3, 4, 5):
+        fitting = (kernel[0] if kernel else 2,) * (len(data) - 2)
+        remedy = f"write one number of kernel for each spatial dimension, such as kernel={fitting}"
+    else:
+        remedy = f"kernel {kernel} slides over (batch, channel{', …' * len(kernel)})"
+    raise ShapeError(f"expected {len(kernel) + 2} dimensions, got {show_shape(data)}: {remedy}", side=ins.side, index=0)
 
 
 def check_layout(layout: str | None, ndim: int) -> None:

@@ -76,11 +76,15 @@ class Build:
         """
         # What the text seems to define may be switched off by its #if: then what is asked for is compiled alone.
         every = list(dict.fromkeys([*sorted({*kernel_names(self._source), *self._exports}), name]))
+        built = None
         for names in (every, [name]):
             built = self._compiled(name, names)
-            if built is not None:
+            if built is not None and "__global__" in self._definitions + self._source:
                 return built, names.index(name)
-        raise BadRequestError(f"kernel {name!r}: the source has no kernel of this name, or several")
+        if built is not None:
+            raise BadRequestError(f"kernel {name!r}: expected a kernel, got a function without __global__ before it")
+        known = f": expected one of {', '.join(every[:-1])}" if len(every) > 1 else ""
+        raise BadRequestError(f"kernel {name!r}: the source has no kernel of this name, or several{known}")
 
     def _compiled(self, name: str, names: list[str]) -> Path | None:
         """The library; None where the source compiles and one of the names is no kernel of it."""
