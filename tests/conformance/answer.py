@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 
 from .frames import receive, send
 from .oracle import REFUSALS, call, first_line, lists_of, mx, run, shapes_of, time_call, types_of
+from .training import losses
 
 Answer = tuple[dict[str, Any], dict[str, Any]]
 
@@ -70,6 +71,12 @@ def _lists(asked: dict[str, Any], arrays: dict[str, Any]) -> Answer:
     return lists_of(_symbol(asked)), {}
 
 
+def _train(asked: dict[str, Any], arrays: dict[str, Any]) -> Answer:
+    """The loss of each step of a training, as `training.losses` has it."""
+    values = {name[4:]: array for name, array in arrays.items() if name.startswith("arg:")}
+    return {}, {"losses": losses(mx, asked["json"], values, arrays["data"], arrays["labels"])}
+
+
 def _arguments(asked: dict[str, Any], arrays: dict[str, Any]) -> Answer:
     """Names and declared types of an operator's arguments, from MXNet's registry."""
     import ctypes
@@ -88,7 +95,15 @@ def _arguments(asked: dict[str, Any], arrays: dict[str, Any]) -> Answer:
 PATIENCE = 60
 """Seconds that an answer may take before MXNet's process is ended."""
 
-DO = {"run": _run, "time": _time, "shapes": _shapes, "types": _types, "lists": _lists, "arguments": _arguments}
+DO = {
+    "run": _run,
+    "time": _time,
+    "shapes": _shapes,
+    "types": _types,
+    "lists": _lists,
+    "train": _train,
+    "arguments": _arguments,
+}
 
 
 def serve(out: BinaryIO) -> None:

@@ -11,6 +11,7 @@ from opbox_ops.onednn.library import library
 from opbox_ops.onednn.primitive import MemoryFormat
 from tests.allocations import counted
 
+OWN = "brg_fwd:avx512_core"
 WINDOW = ((1, 1), (1, 1), (0, 0))
 BATCH, SIZE, CHANNELS, FILTERS = 2, (3, 2), 40, 24
 
@@ -20,7 +21,7 @@ def gradient_of(window=WINDOW, kernel=(1, 1), size=SIZE, dtype="float32", order=
     if order is None:
         shapes = [(n, c, h, w) for n, h, w, c in shapes]
     gout, data = (MemoryFormat.plain(shape, dtype, order) for shape in shapes)
-    return data_gradient(gout, MemoryFormat.plain((FILTERS, CHANNELS, *kernel), dtype), data, window)
+    return data_gradient(gout, MemoryFormat.plain((FILTERS, CHANNELS, *kernel), dtype), data, window, OWN)
 
 
 @pytest.mark.skipif(library() is None, reason="the product is oneDNN's")
@@ -62,7 +63,8 @@ def windowed(kernel=(3, 3), stride=(1, 1), channels=5, filters=16, size=(5, 6), 
         weight = MemoryFormat.plain((filters, *kernel, channels), "float32", (0, 3, 1, 2))
     memories = [MemoryFormat.plain(shape, "float32", (0, 3, 1, 2)) for shape in (gout, data)]
     geometry = (stride, window.get("dilate", (1, 1)), window.get("pad", (0, 0)))
-    return data_gradient(memories[0], weight, memories[1], geometry), gout, data
+    own = window.get("own", OWN)
+    return data_gradient(memories[0], weight, memories[1], geometry, own), gout, data
 
 
 def by_windows(monkeypatch, mode, cache_bytes=None, **shapes):
@@ -123,5 +125,6 @@ def test_where_windows_are_not_for_products():
         {"kernel": (2, 2)},
         {"pad": (1, 1)},
         {"dilate": (2, 2)},
+        {"own": "jit:avx2"},
     ):
         assert windowed(**shapes)[0] is None

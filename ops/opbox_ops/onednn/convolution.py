@@ -156,7 +156,7 @@ def gradients(p: ConvolutionParams, call: CallSpec) -> _Gradients | None:
     if call.wants(0):
         of_data = _backward_data(out, weight, data, window)
         if of_data is not None and p.num_group == 1:
-            of_data = data_gradient(out, weight, data, window) or of_data
+            of_data = data_gradient(out, weight, data, window, of_data.implementation) or of_data
     of_weight: Recipe | WeightGradient | None = None
     if call.wants(1) or wants_bias:
         of_weight = own = _backward_weight(

@@ -126,9 +126,9 @@ class WindowedGradient:
 
 
 def data_gradient(
-    gout: MemoryFormat, weight: MemoryFormat, data: MemoryFormat, window: tuple[tuple[int, ...], ...]
+    gout: MemoryFormat, weight: MemoryFormat, data: MemoryFormat, window: tuple[tuple[int, ...], ...], own: str
 ) -> DataGradient | WindowedGradient | None:
-    """How products compute this gradient; None where they do not, or where oneDNN's own kernel is the better one.
+    """How products compute this gradient; None where oneDNN's own kernel, the implementation `own`, is the better one.
 
     The arrays are as oneDNN takes them, the channels second; `window` is stride, dilation and padding.
     """
@@ -141,7 +141,7 @@ def data_gradient(
         better = all(s == 1 for s in stride) and filters * channels >= positions * (filters + channels)
         return DataGradient(channels, filters) if better else None
     few = channels < FEW_CHANNELS and channels % VECTOR and filters >= FEWEST_FILTERS
-    if not few or math.prod(kernel) < FEWEST_TAPS or any(d != 1 for d in dilate):
+    if "avx512" not in own or not few or math.prod(kernel) < FEWEST_TAPS or any(d != 1 for d in dilate):
         return None
     lying = [(m.shape[0], m.shape[2], m.shape[3], m.shape[1]) for m in (data, gout)]
     return WindowedGradient(lying[0], lying[1], weight, (stride[0], stride[1]))
