@@ -164,6 +164,8 @@ class HttpTransport:
             connection.close()
         else:
             self._keep(connection)
+        if self._tls is None and _asks_for_tls(response, body):
+            raise TransportError(f"{self.address}: what listens there speaks TLS: its URL begins with https://")
         self._reached = True
         return _reply(response, body)
 
@@ -211,6 +213,15 @@ class HttpTransport:
         if isinstance(error, ssl.SSLError):
             return TransportError(
                 f"{self.address}: what answers there does not speak TLS as expected ({error.reason}): is its URL http://?"
+            )
+        if (
+            self._tls is None
+            and not self._reached
+            and isinstance(error, ConnectionResetError | http.client.BadStatusLine)
+        ):
+            return TransportError(
+                f"{self.address}: the server there closed the connection without an answer in HTTP: if it speaks TLS, "
+                "its URL begins with https://"
             )
         if isinstance(error, socket.gaierror):
             return TransportError(f"{self.address}: the host's name is not known here ({error.strerror})")
@@ -283,6 +294,14 @@ def _read(response: http.client.HTTPResponse) -> Any:
         done += got
     response.read()  # lets the connection be used again
     return body
+
+
+def _asks_for_tls(response: http.client.HTTPResponse, body: Any) -> bool:
+    """Whether this is the page of a port for TLS, as nginx and others answer plain HTTP with: a 400 that is no JSON."""
+    if response.status != 400 or response.getheader("Content-Type", "").startswith("application/json"):
+        return False
+    words = bytes(body[:1000]).lower()
+    return b"https" in words or b"ssl-enabled" in words
 
 
 def _reply(response: http.client.HTTPResponse, body: Any) -> Reply:

@@ -173,6 +173,38 @@ def test_a_server_without_tls_is_asked_for_by_http(live: Live) -> None:
         HttpTransport(address, "t").call("GET", "/v2")
 
 
+def test_a_server_with_tls_is_asked_for_by_https(secure: int) -> None:
+    with pytest.raises(
+        TransportError, match=r"without an answer in HTTP: if it speaks TLS, its URL begins with https://$"
+    ):
+        HttpTransport(f"http://127.0.0.1:{secure}", "t").call("GET", "/v2")
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "<html><head><title>400 The plain HTTP request was sent to HTTPS port</title></head></html>",
+        "Client sent an HTTP request to an HTTPS server.",
+        "<p>Reason: You're speaking plain HTTP to an SSL-enabled server port.</p>",
+    ],
+)
+def test_a_proxy_with_tls_says_so_in_a_page_of_its_own(page: str) -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        with listener.accept()[0] as sock:
+            _head(sock)
+            head = f"HTTP/1.1 400 Bad Request\r\nContent-Type: text/html\r\nContent-Length: {len(page)}\r\n\r\n"
+            sock.sendall((head + page).encode())
+
+    threading.Thread(target=serve, daemon=True).start()
+    transport = HttpTransport(f"http://127.0.0.1:{listener.getsockname()[1]}", "t")
+    with pytest.raises(TransportError, match=r"what listens there speaks TLS: its URL begins with https://$"):
+        transport.call("GET", "/v2")
+    transport.close()
+    listener.close()
+
+
 def test_a_host_that_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
     def unknown(*_: object, **__: object) -> None:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
