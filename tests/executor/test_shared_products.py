@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 
 import numpy as np
@@ -40,7 +41,7 @@ def compiled(symbol, shapes, passes, dtype="float32", req="write"):
     inferred = infer_shape(graph, shapes)
     rng = np.random.default_rng(0)
     args = {n.name: rng.normal(size=inferred.of(n.entries()[0])).astype(dtype) for n in graph.arguments}
-    reqs = {name: req for name in args if name != "data"}
+    reqs = req if isinstance(req, dict) else {name: req for name in args if name != "data"}
     plan = compile_plan(
         graph, {n: a.shape for n, a in args.items()}, {n: a.dtype for n, a in args.items()}, reqs, passes=passes
     )
@@ -117,4 +118,60 @@ def test_an_output_of_the_executor_is_an_array_of_its_own():
 
 def test_the_memory_plan_stays_as_large():
     (shared, _), (plain, _) = both(unrolled(), {"data": (64, STEPS, WIDTH), "h": (64, HIDDEN)})
+    assert shared.plan.memory.live_bytes <= GROWTH * plain.plan.memory.live_bytes + shared.memory.temp_bytes
+
+
+def merged(monkeypatch, symbol, shapes, **options):
+    """As `both`, where memory is no matter; and the common gradients."""
+    monkeypatch.setattr(importlib.import_module("opbox_service.executor.passes.shared_products"), "GROWTH", 10)
+    executors = both(symbol, shapes, **options)
+    return executors, [step for step in executors[0][0].plan.steps if step.node.op is SUMMED]
+
+
+def with_biases():
+    """A cell whose input and state have biases of their own."""
+    weights = [[mx.sym.Variable(name) for name in names] for names in (("w", "b"), ("v", "d"))]
+    data = mx.sym.SliceChannel(mx.sym.Variable("data"), num_outputs=STEPS, axis=1, squeeze_axis=True)
+    h = mx.sym.Variable("h")
+    for t in range(STEPS):
+        sums = (mx.sym.FullyConnected(x, *of, num_hidden=HIDDEN) for x, of in zip((data[t], h), weights, strict=True))
+        h = mx.sym.tanh(mx.sym.elemwise_add(*sums))
+    return mx.sym.MakeLoss(mx.sym.sum(h * h))
+
+
+@pytest.mark.parametrize("req", ["write", "add"])
+@pytest.mark.parametrize("rows", [BATCH, ROWS // 2 - 1])
+@pytest.mark.parametrize("symbol", [unrolled(), unrolled(bias=False), with_biases()])
+def test_weights_whose_calls_have_the_same_gradients_of_outputs_share_a_step(symbol, rows, req, monkeypatch):
+    shapes = {"data": (rows, STEPS, WIDTH), "h": (rows, HIDDEN)}
+    ((_, grads), (_, expected)), common = merged(monkeypatch, symbol, shapes, dtype="float64", req=req)
+    assert [step.node.params.weights for step in common] == [2]
+    for name, array in grads.items():
+        np.testing.assert_allclose(array, expected[name], rtol=1e-9, err_msg=name)  # float64: as NEAR, fewer bits lost
+
+
+def test_gradients_that_are_not_wanted_are_left_out(monkeypatch):
+    executors, common = merged(monkeypatch, with_biases(), SHAPES)
+    assert [step.node.params.weights for step in common] == [2]
+    reqs = {"w": "null", "v": "write", "b": "write", "d": "null", "h": "null"}
+    wanted, _ = merged(monkeypatch, with_biases(), SHAPES, req=reqs)
+    for (_, grads), (_, expected) in zip(wanted, executors, strict=True):
+        for name in ("v", "b"):
+            np.testing.assert_allclose(grads[name], expected[name], **NEAR, err_msg=name)
+        assert (grads["w"] == 1).all()
+
+
+def test_a_gradient_that_one_weight_meets_twice_is_its_own(monkeypatch):
+    """x w + 2x w: both calls have one gradient of their outputs."""
+    x, w, v = (mx.sym.Variable(name) for name in "xwv")
+    calls = [mx.sym.FullyConnected(x * k, of, no_bias=True, num_hidden=3) for of in (w, v) for k in (1, 2)]
+    loss = mx.sym.MakeLoss(mx.sym.sum(mx.sym.add_n(*calls)))
+    ((_, grads), (_, expected)), common = merged(monkeypatch, loss, {"x": (2, 4)})
+    assert {step.node.params.weights for step in common} <= {1}
+    for name, array in grads.items():
+        np.testing.assert_allclose(array, expected[name], **NEAR, err_msg=name)
+
+
+def test_weights_that_share_a_step_do_so_where_memory_allows():
+    (shared, _), (plain, _) = both(with_biases(), {"data": (64, STEPS, WIDTH), "h": (64, HIDDEN)})
     assert shared.plan.memory.live_bytes <= GROWTH * plain.plan.memory.live_bytes + shared.memory.temp_bytes

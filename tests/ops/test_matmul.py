@@ -17,7 +17,7 @@ from opbox_ops.onednn import matmul
 from opbox_service.executor import bind, invoke
 from opbox_service.graph.json import load
 from tests.allocations import counted
-from tests.executor.test_shared_products import HIDDEN, STEPS, WIDTH, both, unrolled
+from tests.executor.test_shared_products import HIDDEN, STEPS, WIDTH, both, merged, unrolled
 
 CPU = backend_for("cpu")
 NEAR = {"rtol": 1e-4, "atol": 1e-4}
@@ -124,6 +124,16 @@ def test_products_that_share_a_weight(bias, req, rows):
     assert {step.compute.level for step in reference.plan.steps if step.node.op in (STACKED, SUMMED)} == {"reference"}
     for name, grad in grads.items():
         np.testing.assert_allclose(grad, expected[name], **NEAR, err_msg=name)
+
+
+@pytest.mark.usefixtures("forced")
+@pytest.mark.parametrize("rows", [3, 127])
+def test_weights_that_share_a_step(rows, monkeypatch):
+    shapes = {"data": (rows, STEPS, WIDTH), "h": (rows, HIDDEN)}
+    ((_, grads), (_, expected)), common = merged(monkeypatch, unrolled(), shapes)
+    assert [(step.compute.level, step.node.params.weights) for step in common] == [("library", 2)]
+    for name, grad in grads.items():
+        np.testing.assert_allclose(grad, expected[name], rtol=1e-4, atol=1e-4 * rows, err_msg=name)  # NEAR, by rows
 
 
 def test_small_products_and_other_types_stay_with_numpy():

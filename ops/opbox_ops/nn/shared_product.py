@@ -1,7 +1,8 @@
 """FullyConnected called several times with one weight, as a plan pass has it: one product for all calls.
 
     stacked forward     data_1 (r_1, features), …, weight, bias -> out (r_1 + …, num_hidden), one below the other
-    summed gradients    gout_1 (r_1, num_hidden), …, data_1, … -> gweight, gbias: summed over all calls
+    summed gradients    gout_1 (r_1, num_hidden), …, data_1, … -> gweight, gbias: summed over all calls; with further
+                        weights whose calls have the same gouts, data and outputs for each
 
 A product of few rows reads all of the weight for them, and a gradient of few rows writes all of it. Rows are copied
 below one another in pieces that stay in the cache; weight gradients are summed piece by piece.
@@ -30,6 +31,7 @@ __all__ = [
     "stacked_temps",
     "sum_products",
     "summed_temps",
+    "wanted_weights",
 ]
 
 ROWS = 256
@@ -44,6 +46,8 @@ class SharedProductParams(Params):
     """How many calls."""
     bias: Any
     """Whether the calls have a bias."""
+    weights: Any = 1
+    """Of gradients: how many weights."""
 
 
 def _data_names(p: SharedProductParams) -> list[str]:
@@ -61,10 +65,10 @@ STACKED = Op(
 SUMMED = Op(
     "_summed_backward_FullyConnected",
     SharedProductParams,
-    lambda p: [*(f"ograd{i}" for i in range(p.calls)), *_data_names(p)],
-    lambda p: ["weight", "bias"],
+    lambda p: [*(f"ograd{i}" for i in range(p.calls)), *(f"data{i}" for i in range(p.calls * p.weights))],
+    lambda p: [f"{name}{w}" for w in range(p.weights) for name in ("weight", "bias")],
     (),
-    "The gradients of one weight and bias, summed over several calls of FullyConnected.",
+    "The gradients of a weight and bias, or of several, summed over calls of FullyConnected.",
 )
 
 
@@ -115,17 +119,25 @@ def pieces(rows: list[int]) -> list[range]:
     return [*parts, range(begin, len(rows))]
 
 
+def wanted_weights(p: SharedProductParams, call: CallSpec) -> list[tuple[int, int]]:
+    """Of the weights whose gradients are wanted: the number, and the features."""
+    firsts = [(w, call.inputs[p.calls * (w + 1)]) for w in range(p.weights) if call.wants(2 * w)]
+    return [(w, _rows(data.shape)[1]) for w, data in firsts]
+
+
 def summed_temps(p: SharedProductParams, call: CallSpec) -> list[Temp]:
     """The temporary arrays of `sum_products`."""
-    gouts, datas = call.inputs[: p.calls], call.inputs[p.calls :]
+    gouts = call.inputs[: p.calls]
     rows = [gout.shape[0] for gout in gouts]
     parts = pieces(rows)
     most = max(sum(rows[i] for i in part) for part in parts)
-    dtype, hidden, features = gouts[0].dtype, gouts[0].shape[1], _rows(datas[0].shape)[1]
+    dtype, hidden = gouts[0].dtype, gouts[0].shape[1]
+    features = max([features for _, features in wanted_weights(p, call)], default=0)
+    wants_bias = any(call.wants(2 * w + 1) for w in range(p.weights))
     return [
         Temp((most, hidden), dtype),
-        Temp((most, features) if call.wants(0) else (0, 0), dtype),
-        Temp((hidden,) if len(parts) > 1 and call.wants(1) else (0,), dtype),
+        Temp((most * features,), dtype),
+        Temp((hidden,) if len(parts) > 1 and wants_bias else (0,), dtype),
     ]
 
 
@@ -137,32 +149,35 @@ def sum_products(
     p: SharedProductParams, xp: Any, temps: Arrays, inputs: Arrays, outputs: Outputs, product: Product
 ) -> Callable[[], None]:
     """A call that computes the gradients piece by piece, each a `product`."""
-    (gweight, gbias), (gout_rows, data_rows, bias_part) = outputs, temps
-    gouts, datas = inputs[: p.calls], inputs[p.calls :]
+    gout_rows, data_rows, bias_part = temps
+    gouts = inputs[: p.calls]
+    weights = [(outputs[2 * w], inputs[p.calls * (w + 1) : p.calls * (w + 2)]) for w in range(p.weights)]
+    gbiases = [gbias for gbias in outputs[1::2] if gbias is not None]
     rows = [gout.shape[0] for gout in gouts]
     calls: list[Callable[[], Any]] = []
     for number, part in enumerate(pieces(rows)):
-        count = sum(rows[i] for i in part)
-        g, x = gout_rows[:count], data_rows[:count]
-        pairs = stack(g, [gouts[i] for i in part])
-        if gweight is not None:
-            pairs += stack(x, [datas[i] for i in part])
-        calls += [partial(xp.copyto, block, array) for block, array in pairs]
-        if gweight is not None:
+        g = gout_rows[: sum(rows[i] for i in part)]
+        calls += [partial(xp.copyto, block, array) for block, array in stack(g, [gouts[i] for i in part])]
+        for gweight, datas in weights:
+            if gweight is None:
+                continue
+            x = data_rows[: len(g) * gweight.shape[1]].reshape(len(g), gweight.shape[1])
+            calls += [partial(xp.copyto, block, array) for block, array in stack(x, [datas[i] for i in part])]
             calls += product(g, x, gweight, number > 0)
-        if gbias is not None:
-            calls.append(partial(xp.sum, g, axis=0, out=bias_part if number else gbias))
+        if gbiases:
+            calls.append(partial(xp.sum, g, axis=0, out=bias_part if number else gbiases[0]))
             if number:
-                calls.append(partial(xp.add, gbias, bias_part, out=gbias))
+                calls.append(partial(xp.add, gbiases[0], bias_part, out=gbiases[0]))
+    calls += [partial(xp.copyto, gbias, gbiases[0]) for gbias in gbiases[1:]]
 
     return as_one(calls)
 
 
 def _reference_temps(p: SharedProductParams, call: CallSpec) -> list[Temp]:
-    gouts, data = call.inputs[: p.calls], call.inputs[p.calls]
-    more = call.wants(0) and len(pieces([gout.shape[0] for gout in gouts])) > 1
-    part = (gouts[0].shape[1], _rows(data.shape)[1]) if more else (0, 0)
-    return [*summed_temps(p, call), Temp(part, gouts[0].dtype)]
+    gouts = call.inputs[: p.calls]
+    several = len(pieces([gout.shape[0] for gout in gouts])) > 1
+    most = max([features for _, features in wanted_weights(p, call)], default=0) if several else 0
+    return [*summed_temps(p, call), Temp((gouts[0].shape[1] * most,), gouts[0].dtype)]
 
 
 @SUMMED.compute(temps=_reference_temps, prepares=True)
@@ -172,6 +187,7 @@ def _(p: SharedProductParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) 
     def product(g: Array, x: Array, gweight: Array, adds: bool) -> list[Callable[[], Any]]:
         if not adds:
             return [partial(matmul, xp, g.T, x, gweight)]
-        return [partial(matmul, xp, g.T, x, part), partial(xp.add, gweight, part, out=gweight)]
+        term = part[: gweight.size].reshape(gweight.shape)
+        return [partial(matmul, xp, g.T, x, term), partial(xp.add, gweight, term, out=gweight)]
 
     return sum_products(p, xp, temps, inputs, outputs, product)

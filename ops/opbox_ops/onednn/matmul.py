@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache, partial
+from itertools import zip_longest
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -30,6 +31,7 @@ from ..nn.shared_product import (
     stacked_temps,
     sum_products,
     summed_temps,
+    wanted_weights,
 )
 from .cache import RECIPES
 from .library import ArgumentNumber, Query
@@ -232,25 +234,26 @@ def _(p: SharedProductParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) 
     return run
 
 
-def _parts(p: SharedProductParams, call: CallSpec) -> dict[tuple[int, bool], Recipe]:
-    """The recipes of the products of some rows, the first or added to it; none unless oneDNN is faster for all."""
-    if not all_plain_float32(call) or not call.wants(0):
+def _parts(p: SharedProductParams, call: CallSpec) -> dict[tuple[int, int, bool], Recipe]:
+    """The recipes of products by rows, features, and whether they add; none unless oneDNN is faster for all."""
+    if not all_plain_float32(call):
         return {}
-    gouts, features = call.inputs[: p.calls], size_of(call.inputs[p.calls].shape[1:])
-    rows = [gout.shape[0] for gout in gouts]
+    gouts = call.inputs[: p.calls]
+    rows, hidden = [gout.shape[0] for gout in gouts], gouts[0].shape[1]
     recipes = {}
-    for number, part in enumerate(pieces(rows)):
-        count = sum(rows[i] for i in part)
-        recipe = _weight_gradient(count, gouts[0].shape[1], features, adds=number > 0)
-        if recipe is None:
-            return {}
-        recipes[count, number > 0] = recipe
+    for _, features in wanted_weights(p, call):
+        for number, part in enumerate(pieces(rows)):
+            count = sum(rows[i] for i in part)
+            recipe = _weight_gradient(count, hidden, features, adds=number > 0)
+            if recipe is None:
+                return {}
+            recipes[count, features, number > 0] = recipe
     return recipes
 
 
 def _summed_temps(p: SharedProductParams, call: CallSpec) -> list[Temp]:
     """Those of the sum, and of the product that needs most."""
-    rooms = zip(*(recipe.temps for recipe in _parts(p, call).values()), strict=True)
+    rooms = zip_longest(*(recipe.temps for recipe in _parts(p, call).values()), fillvalue=Temp((0,), np.uint8))
     return [*summed_temps(p, call), *(max(room, key=lambda temp: temp.shape) for room in rooms)]
 
 
@@ -261,6 +264,6 @@ def _(p: SharedProductParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) 
     recipes, own = _parts(p, ctx.call), len(summed_temps(p, ctx.call))
 
     def product(g: Array, x: Array, gweight: Array, adds: bool) -> list[Callable[[], None]]:
-        return [recipes[len(g), adds].bind(ctx.temp[own:], (g, x, gweight))]
+        return [recipes[*x.shape, adds].bind(ctx.temp[own:], (g, x, gweight))]
 
     return sum_products(p, np, ctx.temp[:own], inputs, outputs, product)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from ..plan import UNWANTED, Plan
@@ -78,6 +80,16 @@ class LiveBytes:
             last[v] = max(last[v], until)
         for v in gone:
             first[v] = -1
+        return True
+
+    def write_earlier(self, values: Sequence[int], first: int, most: float) -> bool:
+        """Let values be written by the step `first` already, unless more than `most` bytes would be alive somewhere."""
+        placed = [v for v in map(self._placed, values) if v != UNWANTED and self.first[v] > first]
+        ranges = [(first, self.first[v], self.plan.values[v].nbytes) for v in placed if not self.plan.values[v].array]
+        if ranges and not self._grow(ranges, most):
+            return False
+        for v in placed:
+            self.first[v] = first
         return True
 
     def _grow(self, ranges: list[tuple[int, int, int]], most: float) -> bool:

@@ -3,7 +3,8 @@
 - Forward: steps with one weight and bias whose inputs are all there before the first of them runs become one step,
   whose output they have as rows. Up to `ROWS` rows are put together; more are no faster.
 - Backward: gradients of a weight that are only summed (`_grad_add`) become one step behind the last of them, which
-  reads what those steps read. Their other gradients stay where they are.
+  reads what those steps read. Their other gradients stay where they are. Weights whose calls have the same gradients
+  of their outputs share one such step, which reads them once.
 
 Values that wait for the common step live longer. It is made only where that leaves the most that is alive at once as
 it was, within `GROWTH`. Half precision is left as it is: its sums round after each step.
@@ -71,10 +72,12 @@ def _shared(step: Step) -> Any:
     return op if alike and matrix.shape[0] < ROWS else None
 
 
-def _step(plan: Plan, members: list[Step], op: Any, reads: tuple[int, ...], writes: list[int], bias: bool) -> Step:
+def _step(
+    plan: Plan, members: list[Step], op: Any, reads: tuple[int, ...], writes: list[int], bias: bool, weights: int = 1
+) -> Step:
     """The step of a common product."""
     name = f"{members[0].node.name} to {members[-1].node.name}"
-    params = SharedProductParams(calls=len(members), bias=bias)
+    params = SharedProductParams(calls=len(members) // weights, bias=bias, weights=weights)
     specs = [plan.values[v].spec if v != UNWANTED else ArraySpec((0,), members[0].call.inputs[0].dtype) for v in writes]
     unwanted = frozenset(k for k, value in enumerate(writes) if value == UNWANTED)
     call = CallSpec(plan.device, plan.specs(reads), tuple(specs), unwanted)
@@ -186,9 +189,24 @@ def _backward(plan: Plan, steps: list[int], replaced: dict[int, list[Step]]) -> 
         if len(total.calls) > 1:
             groups.setdefault(total.calls, {})[total.output] = value
     live = LiveBytes(plan) if groups else None
+    commons: dict[frozenset[int], _CommonGradient] = {}
     for places, outputs in groups.items():
         assert live is not None
-        _sum(plan, places, {k: (value, sums[value]) for k, value in outputs.items()}, live, replaced)
+        common = _sum(plan, places, {k: (value, sums[value]) for k, value in outputs.items()}, live, replaced)
+        if common is None:
+            continue
+        gouts = frozenset(common.step.reads[: len(places)])
+        other = commons.get(gouts)
+        commons[gouts] = common if other is None else _merge(plan, other, common, live, replaced) or common
+
+
+@dataclass(frozen=True, slots=True)
+class _CommonGradient:
+    """A step that computes summed gradients, behind the step at place `at`, and what it stands for."""
+
+    at: int
+    step: Step
+    members: list[Step]
 
 
 def _sum(
@@ -197,14 +215,14 @@ def _sum(
     outputs: dict[int, tuple[int, _SumOfCalls]],
     live: LiveBytes,
     replaced: dict[int, list[Step]],
-) -> None:
+) -> _CommonGradient | None:
     """Replace what computes these gradients, each the sum of an output of the steps at `places`, by one step."""
     last, members = max(places), [plan.steps[t] for t in sorted(places)]
     reads = (*(step.reads[0] for step in members), *(step.reads[1] for step in members))
     gone = [v for value, total in outputs.values() for v in total.values if v != value]
     if not live.change(dict.fromkeys(reads, last), gone, GROWTH * live.peak):
         _log.debug("shared gradient: %s would take too much memory", members[0].node.name)
-        return
+        return None
     writes = [outputs[k][0] if k in outputs else UNWANTED for k in (1, 2)]
     common = _step(plan, members, SUMMED, reads, writes, 2 in outputs)
     for t, step in zip(sorted(places), members, strict=True):
@@ -214,6 +232,39 @@ def _sum(
     replaced[last] = [*replaced[last], common]
     replaced.update({t: [] for _, total in outputs.values() for t in total.sums})
     _log.debug("shared gradient: %d steps, %s", len(members), common.node.name)
+    return _CommonGradient(last, common, members)
+
+
+def _merge(
+    plan: Plan, one: _CommonGradient, other: _CommonGradient, live: LiveBytes, replaced: dict[int, list[Step]]
+) -> _CommonGradient | None:
+    """One step for the gradients of weights whose calls have the same gouts, where the first of both stood.
+
+    A cell's sum hands one gradient to the products of its input and of its state. None where it cannot be.
+    """
+    first, second = sorted((one, other), key=lambda common: common.at)
+    mine: Any = first.step.node.params
+    theirs: Any = second.step.node.params
+    gouts, calls = second.step.reads[: theirs.calls], theirs.calls
+    if len(set(gouts)) < calls or mine.calls != calls or first.step.compute.level != second.step.compute.level:
+        return None
+    written = {value for step in plan.steps[first.at + 1 : second.at + 1] for value in step.writes}
+    if not written.isdisjoint(second.step.reads):
+        return None
+    if not live.write_earlier(second.step.writes, first.at, GROWTH * live.peak):
+        return None
+    order = [first.step.reads.index(gout) for gout in gouts]
+    datas = [first.step.reads[calls * (w + 1) + i] for w in range(mine.weights) for i in order]
+    reads = (*second.step.reads, *datas)
+    writes = [*second.step.writes, *first.step.writes]
+    members = [*second.members, *first.members]
+    weights = theirs.weights + mine.weights
+    common = _step(plan, members, SUMMED, reads, writes, theirs.bias or mine.bias, weights)
+    for at, old in ((first.at, first.step), (second.at, second.step)):
+        replaced[at] = [step for step in replaced[at] if step is not old]
+    replaced[first.at] = [*replaced[first.at], common]
+    _log.debug("shared gradient: %d weights, %s", weights, common.node.name)
+    return _CommonGradient(first.at, common, members)
 
 
 def _without(step: Step, outputs: dict[int, Any]) -> Step | None:
