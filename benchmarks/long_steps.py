@@ -30,6 +30,7 @@ sys.path.insert(0, str(ROOT))
 from tests.cases import Arg, Case, all_cases  # noqa: E402
 from tests.contract.live import symbol, var  # noqa: E402
 
+from opbox_protocol.collector import begin_tending  # noqa: E402
 from opbox_protocol.errors import CancelledError, MXNetError  # noqa: E402
 from opbox_service.engine import Engine  # noqa: E402
 from opbox_service.settings import Settings  # noqa: E402
@@ -143,6 +144,7 @@ def of_case(engine: Engine, case: Case, elements: float) -> Iterator[Outcome]:
 
 def work(rows: list[Case], elements: float, outcomes: Any) -> None:
     engine = Engine(Settings(max_session_bytes=6 << 30))
+    begin_tending()  # as a worker process does: the collector of garbage keeps the lock, too
     for case in rows:
         for outcome in of_case(engine, case, elements):
             outcomes.put(outcome)

@@ -179,6 +179,7 @@ def test_requests_in_flight(box: Box) -> None:
         refused = forward(box.server)
         assert (refused.status, refused.http["retry-after"]) == (429, "1")
         assert refused.error == "requests: expected at most 1 of an owner at a time: wait for one to end"
+        assert (refused.http["opbox-calls-before"], refused.http["opbox-wait"]) == ("1", "1")
         assert forward(box.server, "bob").status == 200
     wait_for(lambda: forward(box.server).status == 200)
 

@@ -161,6 +161,7 @@ TAKEN: list[tuple[str, dict[str, Any], list[Any], Any]] = [
     ("_rdiv_scalar", {"scalar": 1e30}, [np.ones((2,), np.float16)], [INF, INF]),
     ("one_hot", {"depth": 2, "off_value": "nan", "dtype": "int32"}, [np.array([1], F32)], [[0, 1]]),
     ("_slice_assign_scalar", {"begin": 0, "end": 1, "scalar": 2**32 + 5}, [np.zeros(2, np.int32)], [5, 0]),
+    ("diag", {"k": 1 << 40}, [DATA], []),
     ("where", {}, [np.array([True, False]), np.ones((2, 2), F32), np.zeros((2, 2), F32)], [[1, 1], [0, 0]]),
     # NumPy's generators take these; what they draw is no number where the parameter is none
     ("_sample_normal", {}, [np.array([0], F32), np.array([NAN], F32)], [NAN]),

@@ -48,6 +48,21 @@ def test_a_small_call_goes_before_another_s_queue(start: Callable[..., Live], is
     assert server.json("GET", session.path).header["calls_before"] == 0
 
 
+@pytest.mark.parametrize("isolation", ["none", "process"])
+def test_who_is_refused_by_a_full_queue_is_told_place_and_wait(start: Callable[..., Live], isolation: str) -> None:
+    server = start(isolation, OPBOX_MAX_WAITING="2")
+    session = server.session()
+    seed = {"do": "seed", "seed": 1}
+    session.seq = 1  # the first batch does not come: those behind it wait
+    answers = [session.run(seed, wait=False) for _ in range(3)]
+    assert [answer.status for answer in answers] == [202, 202, 429]
+    for answer in answers:
+        assert int(answer.http["opbox-calls-before"]) >= 0
+        assert float(answer.http["opbox-wait"]) >= 0
+    assert int(answers[-1].http["retry-after"]) >= 1
+    assert server.json("GET", session.path).header["waiting"] == 2
+
+
 def test_a_token_s_weight_is_its_share(start: Callable[..., Live]) -> None:
     tokens = [
         {"name": name, "token": TOKENS[name], "scopes": ["run"], "weight": weight}

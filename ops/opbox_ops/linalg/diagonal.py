@@ -52,7 +52,8 @@ class DiagParams(Params):
 
 
 def _take_diagonal(xp: Any, p: DiagonalParams, matrices: Array, packed: Array, room: Arrays) -> None:
-    packed[...] = matrices.diagonal(p.offset, -2, -1)
+    if packed.size:  # or the number may be larger than the library takes
+        packed[...] = matrices.diagonal(p.offset, -2, -1)
 
 
 def _lay_diagonal(xp: Any, p: DiagonalParams, packed: Array, matrices: Array, room: Arrays) -> None:
@@ -251,7 +252,7 @@ def _(p: DiagParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     (data,), (out,) = inputs, outputs
     if data.ndim == 1:
         _lay(ctx.xp, p.k, data, out)
-    else:
+    elif out.size:  # or the number may be larger than the library takes
         out[...] = data.diagonal(p.k, p.axis1, p.axis2)
 
 
@@ -259,7 +260,8 @@ def _(p: DiagParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
 def _(p: DiagParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     (g,), (out,) = inputs, outputs
     if out.ndim == 1:
-        out[...] = g.diagonal(p.k)
+        if out.size:
+            out[...] = g.diagonal(p.k)
     else:
         axes = (p.axis1 % out.ndim, p.axis2 % out.ndim)
         _lay(ctx.xp, p.k, g, ctx.xp.moveaxis(out, axes, (-2, -1)))

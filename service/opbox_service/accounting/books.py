@@ -71,8 +71,12 @@ class Books:
     def check_in_flight(self, owner: str) -> None:
         """QuotaError when the owner has as many requests as may be at a time."""
         limit = self.accounts.of(owner).in_flight
-        if self.in_flight.get(owner, 0) >= limit:
-            raise QuotaError(f"requests: expected at most {limit} of an owner at a time: wait for one to end")
+        before = self.in_flight.get(owner, 0)
+        if before >= limit:
+            raise QuotaError(
+                f"requests: expected at most {limit} of an owner at a time: wait for one to end",
+                detail={"calls_before": before},
+            )
 
     def check_time(self, owner: str) -> None:
         """QuotaError when the owner has used up today's seconds of workers' time; it says when a new day begins."""

@@ -269,7 +269,11 @@ async def send_error(
     if context.closes:
         headers.append((b"connection", b"close"))
     if status in (429, 503):
-        headers.append((b"retry-after", b"%d" % int(header["detail"].get("retry_after_s", 1))))
+        wait_s = int(header["detail"].get("retry_after_s", 1))
+        headers.append((b"retry-after", b"%d" % wait_s))
+        if status == 429:
+            before = int(header["detail"].get("calls_before", 0))
+            headers += [(b"opbox-calls-before", b"%d" % before), (b"opbox-wait", b"%d" % wait_s)]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
