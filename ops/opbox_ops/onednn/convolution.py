@@ -82,6 +82,25 @@ def _backward_weight(
     return None if hint is None else Recipe.of("convolution_backward_weights", operands, arguments, hint)
 
 
+def backward_data_recipe(
+    gout: MemoryFormat, weight: MemoryFormat, data: MemoryFormat, window: _Window
+) -> Recipe | None:
+    """The gradient of a convolution's data, of arrays gout, weight and data's gradient; None where there is none."""
+    return _backward_data(gout, weight, data, window)
+
+
+def backward_weight_recipe(
+    gout: MemoryFormat, data: MemoryFormat, weight: MemoryFormat, window: _Window
+) -> Recipe | None:
+    """The gradient of a convolution's weight, of arrays gout, data and weight's gradient; None where there is none."""
+    return _backward_weight(gout, data, weight, None, window)
+
+
+def plain_forward_recipe(data: MemoryFormat, weight: MemoryFormat, out: MemoryFormat, window: _Window) -> Recipe | None:
+    """A convolution without bias, of arrays data, weight and out; None where there is none."""
+    return _forward(data, weight, None, out, window)
+
+
 def _window(window: _Window) -> list[Any]:
     """Stride, dilation, padding before and after, as oneDNN takes them: a dilation of 0 skips nothing."""
     stride, dilate, pad = window
