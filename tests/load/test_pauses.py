@@ -76,6 +76,7 @@ LONG += [
     ),
 ]
 LARGE: list[tuple[str, dict[str, Any], list[np.ndarray], str]] = [
+    ("_contrib_ROIAlign", BINS, [IMAGE, np.zeros(((1 << 20) + 1, 5), F32)], "at most 1,048,576 regions"),
     ("_contrib_RROIAlign", {**BINS, "sampling_ratio": 2**40}, [IMAGE, TURNED], "134,217,728 samples in all"),
     ("_contrib_ROIAlign", {**BINS, "sample_ratio": 10**6}, [IMAGE, ROI], "134,217,728 samples in all"),
     ("_contrib_DeformablePSROIPooling", {**PARTS, "sample_per_part": 2000}, [IMAGE, ROI], "samples of a region"),

@@ -35,7 +35,9 @@ FEW_PIECES = 6
 LONGEST = 1 << 22
 """Elements between two looks at whether the call goes on: with most functions some 10 ms."""
 LONGEST_STEP = 1 << 18
-"""The same of a single function, which may be one that takes a microsecond for each."""
+"""The same of a single function of NumPy's."""
+LONGEST_SPECIAL = 1 << 16
+"""The same of a special function, which takes up to 2.5 us for a number that it is not defined for."""
 _EXPANDED = ("maximum", "minimum")
 """NumPy has vector instructions for the larger of two arrays, and none for that of an array and a number."""
 
@@ -146,7 +148,8 @@ class FormulaKernel:
         single = len(program.steps) == 1 and not (self.expanded or program.registers or program.masks)
         if single and (self.xp is not np or size <= LONGEST_STEP):
             return self.call([*arrays, *constants, *targets], self._one_type(arrays, targets))
-        most = size if self.xp is not np else LONGEST_STEP if single else piece(program, self.work, shape)
+        longest = LONGEST_STEP if hasattr(np, program.steps[0].function) else LONGEST_SPECIAL
+        most = size if self.xp is not np else longest if single else piece(program, self.work, shape)
         if len(temp) > 1 and 0 < temp[0].shape[-1] < most and (program.registers or program.masks):
             most = temp[0].shape[-1]
         rows = self._rows(temp, most) if program.registers or program.masks else []

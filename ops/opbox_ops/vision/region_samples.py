@@ -32,6 +32,7 @@ from .regions import (
 )
 
 __all__ = [
+    "MAX_REGIONS",
     "MAX_SAMPLES",
     "REGIONS",
     "ROWS_AT",
@@ -45,6 +46,8 @@ __all__ = [
 
 MAX_SAMPLES = 1 << 27
 """The most samples that the regions of a call may have together."""
+MAX_REGIONS = 1 << 20
+"""The most regions of a call: how many samples each has is known to the host, in some 100 bytes that nobody counts."""
 MOST_AT_ONCE = 64
 """Samples of a bin that are added up together."""
 
@@ -125,6 +128,8 @@ def regions_of(p: Any, xp: Any, rois: Array, batch: int, ratio: int, temps: Arra
         whole(xp, xp.ceil(step, out=divisor), number)
         xp.maximum(number, 0, out=number)
     xp.maximum(number, 1, out=divisor)
+    if len(rois) > MAX_REGIONS:
+        raise LimitError(f"rois: expected at most {MAX_REGIONS:,} regions, got {len(rois):,}")
     on = write_images(xp, rois, batch, image, masks)
     xp.copyto(part, divisor, casting="unsafe")
     xp.divide(1, part, out=part)
