@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from opbox_protocol.commands import Command
+from opbox_protocol.errors import CancelledError, MXNetError
 from opbox_protocol.transport import Reply
 
 from .base import CodePlace
+from .known_graphs import GraphName, is_unknown
 
 if TYPE_CHECKING:
     from .session import Session
@@ -100,6 +102,37 @@ class CommandBatch:
         self.described: dict[int, Pending] = {}
         self.waited_for = False
         self.error: Exception | None = None
+
+    def add(self, command: Command, place: CodePlace, tensor: np.ndarray[Any, Any] | None = None) -> int:
+        """The command's place in the batch; `tensor` travels with it."""
+        if tensor is not None:
+            name = f"t{len(self.tensors)}"
+            self.tensors[name] = tensor
+            self.bytes += tensor.nbytes
+            cast("dict[str, Any]", command)["tensor"] = name
+        if "graph" in command:
+            self.about_graphs.append(cast("dict[str, Any]", command))
+        self.commands.append(command)
+        self.places.append(place)
+        return len(self.commands) - 1
+
+    def put_graph(self, error: MXNetError) -> bool:
+        """Put the graph in the place of the name that the engine did not know; False when the error is another one."""
+        if "command" not in error.detail:
+            for command in self.about_graphs:
+                name = command["graph"]
+                if isinstance(name, GraphName) and is_unknown(name, error):
+                    command["graph"] = name.document
+                    return True
+        return False
+
+    def cut(self) -> None:
+        """Take out of a cancelled batch what the engine need not do; what has been freed stays freed."""
+        self.fail(CancelledError(f"batch {self.seq} was cancelled"))
+        remaining: list[Command] = [command for command in self.commands if command["do"] in ("free", "define")]
+        self.commands, self.about_graphs, self.tensors = remaining, [], {}
+        self.places[:] = [None] * len(remaining)
+        self.fetched, self.described, self.waited_for = {}, {}, False
 
     @property
     def waits(self) -> bool:

@@ -10,28 +10,27 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 import queue
 import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import numpy as np
 
 from opbox_protocol import routes
 from opbox_protocol.commands import Command
-from opbox_protocol.errors import CancelledError, MXNetError, TransportError, WireError
+from opbox_protocol.errors import MXNetError, TransportError, WireError
 from opbox_protocol.transport import Reply, Transport
 
 from .base import CodePlace, line_of, source_place
-from .known_graphs import GraphName, is_unknown, known_graphs, needed_names
-from .operator.code_detection import will_bring_code
+from .known_graphs import known_graphs, needed_names
 from .pending import CommandBatch, Pending
+from .session_opening import open_session
 from .unfilled_places import UnfilledPlaces
 
-__all__ = ["Pending", "Session", "open_session"]
+__all__ = ["Pending", "Session"]
 
 BATCH_COMMANDS = 1024
 BATCH_BYTES = 64 << 20
@@ -147,17 +146,7 @@ class Session:
 
     def _add(self, command: Command, place: CodePlace, tensor: np.ndarray[Any, Any] | None = None) -> int:
         self._raise_if_ended()
-        batch = self._batch
-        if tensor is not None:
-            name = f"t{len(batch.tensors)}"
-            batch.tensors[name] = tensor
-            batch.bytes += tensor.nbytes
-            cast("dict[str, Any]", command)["tensor"] = name
-        if "graph" in command:
-            batch.about_graphs.append(cast("dict[str, Any]", command))
-        batch.commands.append(command)
-        batch.places.append(place)
-        return len(batch.commands) - 1
+        return self._batch.add(command, place, tensor)
 
     def _raise_if_ended(self) -> None:
         if self._closed or self._broken is not None:
@@ -260,14 +249,6 @@ class Session:
         with contextlib.suppress(MXNetError):
             self._transport.call("DELETE", self._path)
 
-    def _cut(self, batch: CommandBatch) -> None:
-        """Take out of a cancelled batch what the engine need not do; what has been freed stays freed."""
-        batch.fail(CancelledError(f"batch {batch.seq} was cancelled"))
-        remaining: list[Command] = [command for command in batch.commands if command["do"] in ("free", "define")]
-        batch.commands, batch.about_graphs, batch.tensors = remaining, [], {}
-        batch.places[:] = [None] * len(remaining)
-        batch.fetched, batch.described, batch.waited_for = {}, {}, False
-
     def _take_freed(self) -> list[int]:
         freed = []
         while self._freed:
@@ -316,7 +297,7 @@ class Session:
             batch.fail(self._broken or TransportError("the session was begun anew: its arrays are gone"))
             return
         if batch.seq <= self._cancelled:
-            self._cut(batch)
+            batch.cut()
         self._unfilled.fill()
         header = {"seq": batch.seq, "commands": batch.commands, "wait": batch.waits or batch.seq % PACE == 0}
         try:
@@ -346,7 +327,7 @@ class Session:
             try:
                 return self._transport.call("POST", batch.path, header, batch.tensors)
             except MXNetError as error:
-                if _with_text(batch, error):
+                if batch.put_graph(error):
                     continue
                 refused = error.status == 429 and "command" not in error.detail
                 until = until or time.monotonic() + PATIENCE
@@ -400,30 +381,3 @@ class Session:
                 thread.join(timeout)
         with contextlib.suppress(MXNetError):  # it may have gone already, or its server
             self._transport.call("DELETE", routes.SESSION.format(id=self.id))
-
-
-def _with_text(batch: CommandBatch, error: MXNetError) -> bool:
-    """Put the graph in the place of the name that the engine did not know; False when the error is another one."""
-    if "command" not in error.detail:
-        for command in batch.about_graphs:
-            name = command["graph"]
-            if isinstance(name, GraphName) and is_unknown(name, error):
-                command["graph"] = name.document
-                return True
-    return False
-
-
-def open_session(transport: Transport, device: str) -> dict[str, Any]:
-    """A new session on the engine: one that may take code, where the program has some and the token allows it.
-
-    Where nothing tells, it is the engine's affair; OPBOX_CODE=0 asks for one that takes none, and costs no process.
-    """
-    if not transport.in_process and os.environ.get("OPBOX_CODE") == "0":
-        return transport.call("POST", routes.SESSIONS, {"device": device, "code": False}).header
-    if not transport.in_process and will_bring_code():
-        try:
-            return transport.call("POST", routes.SESSIONS, {"device": device, "code": True}).header
-        except MXNetError as error:
-            if error.status != 403:
-                raise
-    return transport.call("POST", routes.SESSIONS, {"device": device}).header

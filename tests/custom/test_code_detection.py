@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from opbox.session import open_session
+from opbox.session_opening import open_session
 
 ASK = "import opbox as mx\nfrom opbox.operator.code_detection import will_bring_code\n"
 

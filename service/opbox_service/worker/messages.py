@@ -30,11 +30,14 @@ import json
 import socket
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
-__all__ = ["DEVICE_LOST", "LARGEST", "read", "receive", "send", "write"]
+if TYPE_CHECKING:
+    from ..carriers import RawRequest
+
+__all__ = ["DEVICE_LOST", "LARGEST", "call", "read", "receive", "send", "write"]
 
 DEVICE_LOST = 79
 """The exit status of a worker whose GPU failed so that every further call of the process would."""
@@ -53,6 +56,27 @@ def write(message: dict[str, Any], inline: bytes | memoryview = b"") -> bytes:
     except TypeError:  # an integer beyond 64 bits, or half a pair of surrogates: rare, and Python's own writes it
         text = json.dumps(message, separators=(",", ":")).encode()
     return b"".join((len(text).to_bytes(4, "little"), text, inline))
+
+
+def call(id: int, request: RawRequest, segment: int | None) -> dict[str, Any]:
+    """The message that brings a request; its body follows it, or lies in the shared buffer `segment`."""
+    return {
+        "kind": "call",
+        "id": id,
+        "method": request.route.method,
+        "path": request.path,
+        "owner": request.owner,
+        "scopes": list(request.scopes),
+        "rid": request.request_id,
+        "header_length": request.header_length,
+        "binary": request.binary,
+        "non_finite": request.non_finite,
+        "weight": request.weight,
+        "interactive": request.interactive,
+        "quota": None if request.quota is None else list(request.quota),
+        "size": len(request.view),
+        "segment": segment,
+    }
 
 
 def read(message: bytes) -> tuple[dict[str, Any], memoryview]:

@@ -266,23 +266,7 @@ class Worker:
                 lent.sent = True
         else:
             inline = request.body
-        message = {
-            "kind": "call",
-            "id": self._last,
-            "method": request.route.method,
-            "path": request.path,
-            "owner": request.owner,
-            "scopes": list(request.scopes),
-            "rid": request.request_id,
-            "header_length": request.header_length,
-            "binary": request.binary,
-            "non_finite": request.non_finite,
-            "weight": request.weight,
-            "interactive": request.interactive,
-            "quota": None if request.quota is None else list(request.quota),
-            "size": len(request.view),
-            "segment": segment,
-        }
+        message = messages.call(self._last, request, segment)
         timer = self._loop.call_later(deadline_s, _too_late, answered, request, deadline_s)
         self._pending[self._last] = answered, request, timer
         request.cancel = partial(self._cancel, self._last)
