@@ -227,3 +227,26 @@ def test_a_sessions_memory_goes_back_at_its_end(gpu: Any) -> None:
         assert other.closed is None
     finally:
         engine.close()
+
+
+def test_a_session_that_cannot_be_opened_leaves_no_stream(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another stream may have its number next, and would have a workspace that nobody drops."""
+    from opbox_ops.backend.cupy import SessionBackend
+
+    def refuse(backend: Any, seed: int) -> Any:
+        raise MemoryError("the device is full")
+
+    engine = Engine(Settings())
+    try:
+        before = set(cublas._apart)
+        with monkeypatch.context() as patch:
+            patch.setattr(SessionBackend, "random", refuse)
+            with pytest.raises(MemoryError, match="the device is full"):
+                engine.sessions.create("ann", device="gpu:0")
+        assert cublas._apart == before
+        session = engine.sessions.create("ann", device="gpu:0")
+        assert len(cublas._apart) == len(before) + 1
+        session.close("done")
+        assert cublas._apart == before
+    finally:
+        engine.close()

@@ -90,20 +90,26 @@ class ServerSession:
         self.budget = Budget(settings.max_session_bytes if limit_bytes is None else limit_bytes, memory)
         device_backend = backend_for(device).for_session()
         backend: Any = MeteredBackend(device_backend, self.budget)
-        with device_backend.scope():
-            random = device_backend.random(seed)
-        self._definitions = Definitions(backend, random, device, self.budget)
-        self.table = ArrayTable(
-            backend,
-            random,
-            device,
-            self.budget,
-            self._definitions.add,
-            graphs=graphs,
-            owner=owner,
-            max_entries=settings.max_session_objects,
-            max_rank=settings.max_rank,
-        )
+        try:
+            with device_backend.scope():
+                random = device_backend.random(seed)
+            self._definitions = Definitions(backend, random, device, self.budget)
+            self.table = ArrayTable(
+                backend,
+                random,
+                device,
+                self.budget,
+                self._definitions.add,
+                graphs=graphs,
+                owner=owner,
+                max_entries=settings.max_session_objects,
+                max_rank=settings.max_rank,
+            )
+        except BaseException:
+            # The session is in no list: nobody else ends its stream.
+            self.budget.close()
+            device_backend.close()
+            raise
         self.table.checkpoints = OwnersCheckpoints(checkpoints, owner) if checkpoints is not None else None
         self._runner = CommandRunner(id, self.table, self._definitions, code_policy.watcher)
         self._stopping = False
