@@ -20,6 +20,10 @@ PAGES = (
     "tutorials/team/",  # a tutorial
     "tutorials/pytorch/",  # one with words among its operators: `in`
     "notebooks/",  # a how-to with pictures
+    "custom-operators/",  # one with classes
+    "lint/",
+    "onnx/",
+    "fuzz/",
     "wire/",  # reference, with diagrams
     "settings/",  # a page made of the settings
     "python/symbol/",  # and one of docstrings
@@ -53,10 +57,14 @@ def site() -> Iterator[str]:
 @pytest.mark.parametrize("page", PAGES)
 def test_no_rule_of_axe_is_broken_on_the_site(driver: Any, site: str, page: str, scheme: str) -> None:
     prefer(driver, scheme)
+    # The theme keeps the first page's colours for the next ones.
+    driver.execute_cdp_cmd("Storage.clearDataForOrigin", {"origin": site, "storageTypes": "local_storage"})
     try:
         for size in (DESKTOP, PHONE):
             resize(driver, size)
             driver.get(f"{site}/{page}")
+            colours = driver.execute_script("return document.body.dataset.mdColorScheme")
+            assert colours == {"light": "default", "dark": "slate"}[scheme]
             assert [rule for rule in violations(driver) if rule.partition(":")[0] not in THEME] == []
             width = driver.execute_script("return document.documentElement.scrollWidth")
             assert width <= size[0], f"{width - size[0]} pixels too wide"
