@@ -17,7 +17,7 @@ REASONS: dict[str, str] = {
     "Convolution": SOME,
     "Convolution_v1": SOME,
     "Correlation": "small: a NumPy call for every displacement",
-    "Deconvolution": "large: columns are made and added up apart from the product; oneDNN does both in one pass",
+    "Deconvolution": "where windows do not overlap, columns are made and added up apart from the product",
     "GridGenerator": SOME,
     "Pooling": "maxima are taken place by place, and looked for again by the gradient; oneDNN keeps their places",
     "Pooling_v1": SOME,
