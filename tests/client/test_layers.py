@@ -21,7 +21,7 @@ LAYERS = (
     "operator.bundle operator.closures operator.code_detection operator.custom operator.definition operator.gather "
     "operator.instances operator.keywords operator.modules operator.saved operator.sending operator.statements "
     "operator.values",
-    "connection context device_sessions inference pending session",
+    "connection context device_sessions inference pending session session_opening",
     "ndarray",
     "binding executor monitoring recovery",
     "symbol",
