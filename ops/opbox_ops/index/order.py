@@ -22,6 +22,7 @@ from ..pausing import pause
 from ..registry import Slot, register, register_backward, when
 from .counting import count_up
 from .positions import put_rows, whole
+from .radix_order import radix_order
 
 IndexDType = Literal["float16", "float32", "float64", "int32", "int64", "uint8"]
 
@@ -153,6 +154,9 @@ def _order(xp: Any, data: Array, axis: int, ascend: bool) -> Array:
     """Positions in sorted order; equal elements stay in theirs, whatever the direction."""
     if xp is not np and data.dtype.itemsize == 2 and data.dtype.kind == "V":
         data = data.astype("float32")  # Thrust, which sorts on the GPU, has no bfloat16
+    order = radix_order(data, axis, ascend) if xp is np else None
+    if order is not None:
+        return order
     if xp is np and data.size > AT_ONCE and data.shape[axis] < data.size:
         return _order_of_rows(data, axis, ascend)
     if ascend:
