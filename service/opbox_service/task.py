@@ -17,10 +17,13 @@ from opbox_protocol.errors import LimitError, MXNetError
 
 from .turns import Turn
 
-__all__ = ["NODES", "Task", "checkpoint", "current", "graph_budget", "running"]
+__all__ = ["MOST_IN_ONE_PIECE", "NODES", "Task", "checkpoint", "current", "graph_budget", "running"]
 
 NODES = 64
 """The clock is read once in so many nodes."""
+MOST_IN_ONE_PIECE = 1 << 42
+"""Multiplications of a library's call on a server: 110 s of one thread at 40 GFLOP/s, 220 s at half that. The default
+deadline is 300 s."""
 LOOK_SECONDS = 0.01
 """A thread's processor time is read once in so many seconds at most: beside other threads that takes up to 0.1 ms."""
 
@@ -161,7 +164,21 @@ def _pause() -> None:
         task.check()
 
 
-set_pause(_pause)
+def _in_one_piece(multiplications: int) -> contextlib.AbstractContextManager[None]:
+    """Called around a library's call that nothing stops; see `opbox_ops.pausing`."""
+    task = _running.task
+    if task is None or task.turn is None:
+        _pause()
+        return contextlib.nullcontext()
+    if multiplications > MOST_IN_ONE_PIECE:
+        raise LimitError(
+            f"a step: expected at most {MOST_IN_ONE_PIECE:,} multiplications in a library's call that cannot be "
+            f"stopped, got {multiplications:,}: use smaller arrays, or an engine in your own process"
+        )
+    return task.turn.lent(task.check)
+
+
+set_pause(_pause, _in_one_piece)
 
 
 def graph_budget() -> contextlib.AbstractContextManager[None]:

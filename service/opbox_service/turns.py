@@ -4,14 +4,18 @@ Deficit round robin, counted in seconds of work: every owner in the queue may wo
 round, and within an owner every session; what a call takes beyond that is paid back in the rounds after. Interactive
 calls of an owner go before its others. A call that has worked for a quantum while others wait gives its place away at
 its next checkpoint, and gets one back in its turn.
+
+A library's call that nothing stops, and that takes long, lends its place to others (`Turn.lent`): so no number of them
+keeps everybody waiting. Of an owner one such call runs at a time.
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 __all__ = ["NO_TURN", "PARKED", "Job", "Turn", "Turns"]
@@ -20,7 +24,9 @@ QUANTUM_S = 0.02
 DEBT_S = 2.0
 """The most that is paid back: who worked alone for long is not shut out for as long."""
 PARKED = 32
-"""The most calls that wait in the middle of their work; each keeps a thread."""
+"""The most calls that wait in the middle of their work, by giving way; each keeps a thread."""
+LOOK_S = 0.05
+"""How often a call that waits for its owner's library call looks whether it has been stopped."""
 
 
 @dataclass(eq=False, slots=True)
@@ -68,6 +74,24 @@ class Turn:
         if time.monotonic() - self.since >= QUANTUM_S:
             self._turns.pass_on(self, self._job)
 
+    @contextlib.contextmanager
+    def lent(self, check: Callable[[], None]) -> Iterator[None]:
+        """Others have the place while the block runs, which is one at a time of its owner's.
+
+        Args:
+            check: raises what the call has been stopped with.
+        """
+        check()
+        self._turns.lend(self, self._job)
+        began = False
+        try:
+            while not began:
+                began = self._turns.begins_long(self._job, LOOK_S)
+                check()
+            yield
+        finally:
+            self._turns.take_back(self, self._job, ends_long=began)
+
 
 class _NoTurn:
     """Of what runs where calls take no turns: nobody waits for it."""
@@ -95,6 +119,8 @@ class _Owner:
     deficit: float = 0.0
     running: int = 0
     waits: int = 0
+    long: bool = False
+    """Whether a library's call of its runs that nothing stops."""
     lanes: tuple[OrderedDict[str, _Lane], OrderedDict[str, _Lane]] | None = None
     """None until a job waits: most never do."""
 
@@ -141,10 +167,12 @@ class Turns:
         self._start = start or _in_a_thread
         self._running: set[Turn] = set()
         self._parked = 0
+        self._lent = 0
         self._waiting = 0
         self._seconds = 0.0
         self._owners: OrderedDict[str, _Owner] = OrderedDict()
         self._lock = threading.Lock()
+        self._long_ended = threading.Condition(self._lock)
 
     @property
     def waiting(self) -> int:
@@ -169,7 +197,12 @@ class Turns:
         """A turn for the job now, for this thread to `run`; None when it has to wait: another thread will run it."""
         with self._lock:
             if len(self._running) < self._slots and not self._waiting:
-                return self._begin(job)
+                turn = self._begin(job)
+                if not self._lent:
+                    return turn
+                # Threads whose place is lent are busy all the same: this one may be the last that takes calls.
+                self._start(lambda: self.run(turn, job))
+                return None
             self._enqueue(job, first=False)
             for turn in self._running:
                 turn.wanted = True
@@ -201,11 +234,45 @@ class Turns:
                 return
             self._running.discard(turn)
             self._parked += 1
-            if following.turn is None:
-                begun = self._begin(following)
-                self._start(lambda: self.run(begun, following))
-            else:
-                self._wake(following)
+            self._go_on_with(following)
+        resume.wait()
+
+    def lend(self, turn: Turn, job: Job) -> None:
+        """Give the place to who waits next, or to who comes, until `take_back`."""
+        with self._lock:
+            self._charge(turn, job)
+            self._running.discard(turn)
+            self._lent += 1
+            if self._waiting:
+                self._go_on_with(self._pop())
+
+    def begins_long(self, job: Job, seconds: float) -> bool:
+        """Whether the owner's next library call may begin now; waits at most so long for the one before it."""
+        with self._lock:
+            owner = self._account(job)
+            if owner.long and not self._long_ended.wait_for(lambda: not owner.long, seconds):
+                return False
+            owner.long = True
+            return True
+
+    def take_back(self, turn: Turn, job: Job, *, ends_long: bool) -> None:
+        """Return with a place again, in the owner's turn; the time since `lend` is the owner's."""
+        resume = threading.Event()
+        with self._lock:
+            owner, _ = self._charge(turn, job)
+            self._lent -= 1
+            if ends_long:
+                owner.long = False
+                self._long_ended.notify_all()
+            if len(self._running) < self._slots and not self._waiting:
+                turn.wanted = False
+                self._running.add(turn)
+                return
+            again = Job(job.owner, job.session, job.work, job.weight, job.interactive, turn, resume)
+            self._enqueue(again, first=True)
+            self._parked += 1
+            for other in self._running:
+                other.wanted = True
         resume.wait()
 
     # -- under the lock -----------------------------------------------------------------------------------------
@@ -253,6 +320,14 @@ class Turns:
         if lane is not None:
             lane.deficit = max(lane.deficit - spent, -DEBT_S)
         return owner, spent
+
+    def _go_on_with(self, following: Job) -> None:
+        """Give a place that has become free to a job that waited."""
+        if following.turn is None:
+            begun = self._begin(following)
+            self._start(lambda: self.run(begun, following))
+        else:
+            self._wake(following)
 
     def _wake(self, job: Job) -> None:
         assert job.turn is not None

@@ -43,6 +43,17 @@ REFUSED: list[tuple[str, dict[str, Any], list[Any], tuple[int, str]]] = [
     # draws of which there cannot be so many, which an output's shape would have made up for
     ("_sample_multinomial", {"shape": -4000}, [np.full((2, 4), 0.25, F32)], PARAM),
     ("_sample_uniform", {"shape": (-2,)}, [np.zeros(2, F32), np.ones(2, F32)], PARAM),
+    # anchors of no size
+    *(
+        (
+            op,
+            {"ratios": (1, ratio), "scales": (8,)},
+            [IMAGE.repeat(4, 1), IMAGE.repeat(8, 1), np.ones((1, 3), F32)],
+            PARAM,
+        )
+        for op in ("_contrib_Proposal", "_contrib_MultiProposal")
+        for ratio in (0, -1, NAN, INF, 1e-320)
+    ),
     # steps of training on numbers that no gradient has
     *(
         (op, attrs, [np.ones((2, 1), dtype)] * count, TYPE)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -10,16 +11,19 @@ import numpy as np
 import pytest
 
 from opbox_ops import pausing
+from opbox_ops.pausing import in_one_piece
 from opbox_protocol.errors import CancelledError, LimitError
 from opbox_service.engine import Engine
 from opbox_service.settings import Settings
-from opbox_service.task import Task
+from opbox_service.task import MOST_IN_ONE_PIECE, Task, running
+from opbox_service.turns import Turn
 from tests.contract.live import symbol, var
 
 F32 = np.float32
 IMAGE = np.ones((1, 4, 9, 9), F32)
 ROI = np.array([[0, 0, 0, 8, 8]], F32)
 TURNED = np.array([[0, 4, 4, 5 + i, 4, 30 * i] for i in range(4)], F32)
+AT_THE_CORNER = np.array([1, 0, 0, 1, 1, 1], F32)
 KERNEL = np.ones((1, 1, 3, 3), F32)
 BINS = {"pooled_size": (2, 2), "spatial_scale": 1}
 PARTS = {"spatial_scale": 1, "output_dim": 1, "group_size": 2, "pooled_size": 2, "no_trans": True}
@@ -27,7 +31,7 @@ PIECES = 5
 """A call is stopped at its so-manieth pause: it has at least as many, and none after that."""
 
 LONG: list[tuple[str, dict[str, Any], list[np.ndarray]]] = [
-    ("_contrib_RROIAlign", {**BINS, "spatial_scale": 600}, [IMAGE, TURNED]),
+    ("_contrib_RROIAlign", {**BINS, "spatial_scale": 600}, [IMAGE, TURNED * AT_THE_CORNER]),
     ("_contrib_RROIAlign", {**BINS, "sampling_ratio": 2800}, [IMAGE, TURNED]),
     ("_contrib_ROIAlign", {**BINS, "sample_ratio": 5000, "position_sensitive": True}, [IMAGE, ROI]),
     ("_contrib_DeformablePSROIPooling", {**PARTS, "sample_per_part": 100}, [IMAGE, np.repeat(ROI, 3000, 0)]),
@@ -59,7 +63,7 @@ LONG += [
     ("_sample_gamma", {"shape": (1 << 10,)}, [np.ones(1 << 11, F32), np.ones(1 << 11, F32)]),
     ("_sample_uniform", {"shape": (1 << 21,)}, [np.zeros(1, F32), np.ones(1, F32)]),
     ("argsort", {}, [np.ones((1 << 11, 1 << 10), F32)]),
-    ("sort", {"axis": 0, "is_ascend": False}, [np.ones((1 << 10, 1 << 11), F32)]),
+    ("sort", {"axis": 0, "is_ascend": False}, [np.ones((1 << 11, 1 << 12), F32)]),
     ("_linalg_inverse", {}, [MATRICES]),
     ("_linalg_potrf", {}, [MATRICES]),
     ("_linalg_syevd", {}, [MATRICES]),
@@ -74,6 +78,23 @@ LONG += [
         {"state_size": 1, "num_layers": 1, "mode": "rnn_tanh"},
         [np.ones((400_000, 1, 1), F32), np.ones(4, F32), np.ones((1, 1, 1), F32)],
     ),
+]
+BOXES = np.sort(np.random.default_rng(0).random((1, 1 << 18, 4), F32))
+LABELS = np.concatenate([np.zeros((8, 4, 1), F32), BOXES[:, :32].reshape(8, 4, 4)], axis=2)
+PROPOSED = {"scales": (8,), "ratios": (1,), "threshold": 1, "rpn_pre_nms_top_n": 1 << 14, "rpn_post_nms_top_n": 1 << 14}
+SOME = np.random.default_rng(0).random((8, 4, 128, 128), F32)
+LONG += [
+    ("_contrib_MultiBoxTarget", {}, [BOXES, LABELS, np.ones((8, 2, 1 << 18), F32)]),
+    ("_contrib_MultiBoxTarget", {}, [BOXES, LABELS.reshape(1, 32, 5), np.ones((1, 2, 1 << 18), F32)]),
+    ("_contrib_MultiProposal", PROPOSED, [SOME[:, :2], SOME, np.full((8, 3), 2000, F32)]),
+    ("_contrib_MultiProposal", PROPOSED, [SOME[:1, :2], SOME[:1], np.full((1, 3), 2000, F32)]),
+    (
+        "_contrib_PSROIPooling",
+        {k: v for k, v in PARTS.items() if k != "no_trans"},
+        [np.ones((8, 4, 256, 256), F32), ROI],
+    ),
+    ("_linalg_trsm", {}, [np.eye(3000, dtype=F32), np.ones((3000, 2000), F32)]),
+    ("_linalg_trsm", {"rightside": True}, [MATRICES[:2000].reshape(-1, 3, 3)[:1], np.ones((1, 100_000, 3), F32)]),
 ]
 LARGE: list[tuple[str, dict[str, Any], list[np.ndarray], str]] = [
     ("_contrib_ROIAlign", BINS, [IMAGE, np.zeros(((1 << 20) + 1, 5), F32)], "at most 1,048,576 regions"),
@@ -154,3 +175,54 @@ def test_work_is_bounded_before_it_begins(
     with pytest.raises(LimitError, match=words):
         forward(engine, op, attrs, arrays, task)
     assert not pauses.count, "no piece of the work was begun"
+
+
+def eigenvectors(engine: Engine, n: int, task: Task) -> None:
+    forward(engine, "_linalg_syevd", {}, [np.eye(n, dtype=F32)], task)
+
+
+class PlaceOf(Turn):
+    """A turn that notes whether its place was lent."""
+
+    __slots__ = ("lent_times",)
+
+    def __init__(self) -> None:
+        self.lent_times = 0
+        self.wanted = False
+
+    @contextlib.contextmanager
+    def lent(self, check: Callable[[], None]) -> Iterator[None]:
+        check()
+        self.lent_times += 1
+        yield
+
+
+@pytest.mark.parametrize(("n", "times"), [(64, 0), (800, 1)])
+def test_a_library_s_call_lends_its_place_where_it_is_long(engine: Engine, n: int, times: int) -> None:
+    task, turn = Task(), PlaceOf()
+    task.turn = turn
+    eigenvectors(engine, n, task)
+    assert turn.lent_times == times
+
+
+def test_a_library_s_call_is_bounded_where_others_wait(engine: Engine) -> None:
+    with running(Task()):
+        in_one_piece(MOST_IN_ONE_PIECE + 1)  # nobody else waits for an engine in the own process
+    task = Task()
+    task.turn = PlaceOf()
+    with running(task), pytest.raises(LimitError, match="4,398,046,511,104 multiplications in a library's call"):
+        in_one_piece(MOST_IN_ONE_PIECE + 1)
+    with running(task), in_one_piece(MOST_IN_ONE_PIECE):
+        pass
+
+
+@pytest.mark.parametrize("scale", [float("inf"), 1e30, 500.0])
+def test_a_region_beyond_its_image_takes_no_samples(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, scale: float
+) -> None:
+    task = Task()
+    pauses = Pauses(task, monkeypatch)
+    forward(
+        engine, "_contrib_RROIAlign", {**BINS, "spatial_scale": scale, "sampling_ratio": 2800}, [IMAGE, TURNED], task
+    )
+    assert pauses.count < PIECES

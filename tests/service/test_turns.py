@@ -125,3 +125,93 @@ def test_weights_are_shares_of_time() -> None:
     desk.wait(8)
     time.sleep(max(0.0, stop - time.monotonic()) + 0.2)
     assert 1.8 < spent["ann"] / spent["bob"] < 4.5, spent
+
+
+def long_call(seconds: float, at_work: Counter[str] | None = None, owner: str = "") -> Callable[[Turn], None]:
+    """Work that is one library's call; `at_work` counts the owner's calls that run, and the most at a time."""
+
+    def work(turn: Turn) -> None:
+        with turn.lent(lambda: None):
+            if at_work is not None:
+                at_work[owner] += 1
+                at_work["most"] = max(at_work["most"], at_work[owner])
+            time.sleep(seconds)
+            if at_work is not None:
+                at_work[owner] -= 1
+
+    return work
+
+
+def test_a_long_library_call_keeps_no_place() -> None:
+    desk = Desk(2)
+    for _ in range(12):
+        desk.offer("ann", long_call(0.2))
+    time.sleep(0.05)
+    begun = time.monotonic()
+    desk.offer("bob", steps(1))
+    desk.wait(13)
+    assert "bob" in desk.ran
+    assert desk.turns.outlook("bob") == (0, 0.0)
+    assert time.monotonic() - begun < 10
+
+
+def test_a_small_call_runs_while_long_ones_do() -> None:
+    desk, ended = Desk(1), threading.Event()
+    release = threading.Event()
+
+    def until_released(turn: Turn) -> None:
+        with turn.lent(lambda: None):
+            release.wait(30)
+
+    for _ in range(3):
+        desk.offer("ann", until_released)
+    desk.offer("bob", lambda turn: ended.set())
+    assert ended.wait(10), "bob waited for ann's library calls"
+    release.set()
+    desk.wait(4)
+
+
+def test_an_owner_has_one_long_library_call_at_a_time() -> None:
+    desk, at_work = Desk(4), Counter[str]()
+    for _ in range(5):
+        desk.offer("ann", long_call(0.03, at_work, "ann"))
+    desk.wait(5)
+    until = time.monotonic() + 10
+    while at_work["ann"] or desk.turns._running:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    assert at_work["most"] == 1
+
+
+def test_a_long_call_that_is_stopped_while_it_waits_does_not_begin() -> None:
+    desk, release, stopped = Desk(2), threading.Event(), threading.Event()
+    outcome: list[str] = []
+
+    def until_released(turn: Turn) -> None:
+        with turn.lent(lambda: None):
+            release.wait(30)
+
+    def check() -> None:
+        if stopped.is_set():
+            raise ValueError("it was cancelled")
+
+    def waits(turn: Turn) -> None:
+        try:
+            with turn.lent(check):
+                outcome.append("began")
+        except ValueError as error:
+            outcome.append(str(error))
+
+    desk.offer("ann", until_released)
+    desk.offer("ann", waits)
+    time.sleep(0.1)
+    stopped.set()
+    until = time.monotonic() + 10
+    while not outcome:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    assert outcome == ["it was cancelled"]
+    release.set()
+    desk.wait(2)
+    desk.offer("bob", steps(1))
+    desk.wait(3)

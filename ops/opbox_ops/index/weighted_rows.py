@@ -29,16 +29,19 @@ __all__ = ["gather_rows", "row_products", "spread_rows", "weighted_rows_temps"]
 
 HOT = 1 << 24
 """Numbers of rows that NumPy reads before a kernel is asked for: some tens of milliseconds."""
+AT_ONCE = 1 << 25
+"""Numbers of rows that a kernel reads in a call: some tens of milliseconds."""
 SMALL = 1 << 10
 """Numbers of rows up to which a NumPy call or two are as fast."""
 
 _TEXT = """
 typedef NUMBER number;
 
-void gather(long n, long taps, long channels, const long *places, const number *weights,
+void gather(long first, long last, long n, long taps, long channels,
+            const long *places, const number *weights,
             const number *restrict table, number *restrict out, number *unused)
 {
-    for (long r = 0; r < n; r++) {
+    for (long r = first; r < last; r++) {
         number *restrict sum = out + r * channels;
         for (long c = 0; c < channels; c++) sum[c] = 0;
         for (long k = 0; k < taps; k++) {
@@ -48,10 +51,11 @@ void gather(long n, long taps, long channels, const long *places, const number *
     }
 }
 
-void spread(long n, long taps, long channels, const long *places, const number *weights,
-            number *restrict table, const number *restrict rows, number *unused)
+void spread(long first, long last, long n, long taps, long channels,
+            const long *places, const number *weights, number *restrict table,
+            const number *restrict rows, number *unused)
 {
-    for (long r = 0; r < n; r++) {
+    for (long r = first; r < last; r++) {
         const number *restrict row = rows + r * channels;
         for (long k = 0; k < taps; k++) {
             const number weight = weights[k * n + r];
@@ -61,10 +65,11 @@ void spread(long n, long taps, long channels, const long *places, const number *
     }
 }
 
-void products(long n, long taps, long channels, const long *places, const number *unused,
+void products(long first, long last, long n, long taps, long channels,
+              const long *places, const number *unused,
               const number *restrict table, const number *restrict rows, number *restrict out)
 {
-    for (long r = 0; r < n; r++) {
+    for (long r = first; r < last; r++) {
         const number *restrict one = rows + r * channels;
         for (long k = 0; k < taps; k++) {
             const number *restrict other = table + places[k * n + r] * channels;
@@ -80,7 +85,7 @@ void products(long n, long taps, long channels, const long *places, const number
 }
 """
 _NUMBERS = {"float32": "float", "float64": "double"}
-_ARGUMENTS = [c_long] * 3 + [c_void_p] * 5
+_ARGUMENTS = [c_long] * 5 + [c_void_p] * 5
 
 
 @cache
@@ -103,7 +108,11 @@ def _ran(
     taps, n = places.shape
     arrays = (places, weights, table, rows, out)
     assert all(array is None or array.flags.c_contiguous for array in arrays)
-    function(n, taps, table.shape[1], *((array is not None and array.ctypes.data) or None for array in arrays))
+    addresses = [(array is not None and array.ctypes.data) or None for array in arrays]
+    step = max(1, AT_ONCE // max(taps * table.shape[1], 1))
+    for first in range(0, n, step):
+        pause()
+        function(first, min(first + step, n), n, taps, table.shape[1], *addresses)
     return True
 
 

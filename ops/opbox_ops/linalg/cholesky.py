@@ -69,7 +69,7 @@ def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
 @potrf.compute(allocates=ALLOCATES)
 def _(p: NoParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     with solvable("symmetric positive definite matrices"):
-        outputs[0][...] = by_batches(ctx.xp, ctx.xp.linalg.cholesky, inputs[0])[0]
+        outputs[0][...] = by_batches(ctx.xp, ctx.xp.linalg.cholesky, inputs[0], work=1)[0]
 
 
 @potrf_backward.compute(allocates=ALLOCATES)

@@ -86,7 +86,7 @@ def _(p: NoParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
 @syevd.compute(allocates=ALLOCATES)
 def _(p: NoParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     with solvable("matrices of finite numbers whose eigenvalues can be computed"):
-        values, vectors = by_batches(ctx.xp, ctx.xp.linalg.eigh, inputs[0])
+        values, vectors = by_batches(ctx.xp, ctx.xp.linalg.eigh, inputs[0], work=10)
     if outputs[0] is not None:
         rows = turned(vectors)
         if rows.size:

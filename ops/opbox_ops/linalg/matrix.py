@@ -16,7 +16,8 @@ from opbox_protocol.errors import BadRequestError, ShapeError
 from ..compute import Array, Arrays, ArraySpec, Temp
 from ..index.counting import count_up
 from ..infer import Shape, ShapeList, TypeList, all_same_type, show_shape
-from ..pausing import pause
+from ..large_products import matmul_in_pieces
+from ..pausing import in_one_piece, pause
 from .dot import first_known
 
 __all__ = [
@@ -38,6 +39,10 @@ __all__ = [
 
 MOST_WORK = 1 << 22
 """Elements times rows of the matrices of a batch that are worked on at a time: 155,000 of 3 x 3, some 0.1 s."""
+BLOCK = 256
+"""Rows of a triangular system that are solved at a time: SciPy's call keeps the interpreter's lock for 5 ms of them."""
+COLUMNS = 1024
+"""Right sides that are solved for at a time."""
 ALLOCATES = "the library's factorisations and solvers make their results themselves"
 
 
@@ -110,18 +115,29 @@ def mirrored(xp: Any, array: Array) -> Array:
     return xp.tril(array) + turned(xp.tril(array, -1))
 
 
-def by_batches(xp: Any, function: Callable[..., Any], *arrays: Array) -> Sequence[Array]:
-    """What a function of batches of matrices gives, on the CPU for so many at a time that its call may end between."""
+def by_batches(xp: Any, function: Callable[..., Any], *arrays: Array, work: int = 4) -> Sequence[Array]:
+    """What a function of batches of matrices gives, on the CPU for so many at a time that its call may end between.
+
+    Args:
+        xp: the array library.
+        function: of `arrays`.
+        arrays: the batches.
+        work: its multiplications for each element of a matrix and row, or column where these are fewer.
+    """
     first = arrays[0]
-    if xp is not np or first.ndim < 3 or first.size * min(first.shape[-2:]) <= MOST_WORK:
+    if xp is not np:
         return _as_tuple(function(*arrays))
+    if first.ndim < 3 or first.size * min(first.shape[-2:]) <= MOST_WORK:
+        with in_one_piece(work * first.size * min(first.shape[-2:])):
+            return _as_tuple(function(*arrays))
     batch = first.shape[:-2]
     flat = [array.reshape(-1, *array.shape[-2:]) for array in arrays]
     step = max(1, MOST_WORK // max(first.shape[-2] * first.shape[-1] * min(first.shape[-2:]), 1))
     parts = []
     for start in range(0, len(flat[0]), step):
-        pause()
-        parts.append(_as_tuple(function(*[array[start : start + step] for array in flat])))
+        pieces = [array[start : start + step] for array in flat]
+        with in_one_piece(work * pieces[0].size * min(first.shape[-2:])):
+            parts.append(_as_tuple(function(*pieces)))
     return [np.concatenate(pieces).reshape(*batch, *pieces[0].shape[1:]) for pieces in zip(*parts, strict=True)]
 
 
@@ -145,8 +161,8 @@ def solvable(expected: str) -> Iterator[None]:
 def solve_triangular(ctx: Any, a: Array, b: Array, lower: bool, transpose: bool = False) -> Array:
     """The x with a @ x = b, or a.T @ x = b; of `a` one triangle is read.
 
-    A batch is solved by the general solver, which takes all matrices in one call; a single matrix by LAPACK's
-    triangular one on the CPU.
+    A batch of small systems is solved by the general solver, which takes many matrices in one call; a single system,
+    and large ones, by LAPACK's triangular one on the CPU, a block of rows at a time.
 
     Raises:
         BadRequestError: a number on the diagonal is 0.
@@ -154,9 +170,31 @@ def solve_triangular(ctx: Any, a: Array, b: Array, lower: bool, transpose: bool 
     if not b.size:
         return b.copy()
     with solvable("triangular matrices without 0 on the diagonal"):
-        if a.ndim > 2 or ctx.xp is not np:
+        if ctx.xp is not np or (a.ndim > 2 and a.shape[-1] <= BLOCK and b.shape[-1] <= COLUMNS):
             part = triangle(ctx.xp, a, lower)
             return by_batches(ctx.xp, ctx.xp.linalg.solve, turned(part) if transpose else part, b)[0]
-        import scipy.linalg  # when a system is to be solved: it takes half as long to load as NumPy
+        x = np.empty(b.shape, b.dtype)
+        for at in np.ndindex(a.shape[:-2]):
+            _solve_in_blocks(turned(a[at]) if transpose else a[at], b[at], lower is not transpose, x[at])
+        return x
 
-        return scipy.linalg.solve_triangular(a, b, trans=1 if transpose else 0, lower=lower, check_finite=False)
+
+def _solve_in_blocks(a: Array, b: Array, lower: bool, x: Array) -> None:
+    """Write the x with a @ x = b for one triangle of a matrix."""
+    import scipy.linalg  # when a system is to be solved: it takes half as long to load as NumPy
+
+    starts = range(0, len(a), BLOCK)
+    for start in starts if lower else reversed(starts):
+        at = slice(start, start + BLOCK)
+        known = slice(0, start) if lower else slice(start + BLOCK, None)
+        right = b[at]
+        if a[at, known].size:
+            product = np.empty(right.shape, right.dtype)
+            matmul_in_pieces(a[at, known], x[known], product)
+            right = np.subtract(right, product, out=product)
+        for first in range(0, right.shape[1], COLUMNS):
+            pause()
+            columns = slice(first, first + COLUMNS)
+            x[at, columns] = scipy.linalg.solve_triangular(
+                a[at, at], right[:, columns], lower=lower, check_finite=False
+            )

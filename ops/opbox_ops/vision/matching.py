@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..compute import Array
+from ..pausing import pause
 
 __all__ = ["match"]
 
@@ -27,6 +28,7 @@ def match(xp: Any, scores: Array, threshold: float) -> tuple[Array, Array]:
     left = xp.where(scores > threshold, scores, -xp.inf)
     numbers = xp.arange(count)[None]
     while True:
+        pause()
         best_column, best_row = left.argmax(axis=2), left.argmax(axis=1)
         mutual = xp.take_along_axis(best_row, best_column, axis=1) == numbers
         mutual &= xp.take_along_axis(left, best_column[:, :, None], axis=2)[:, :, 0] > -xp.inf

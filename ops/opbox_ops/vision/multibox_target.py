@@ -18,18 +18,23 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from opbox_protocol.errors import ParamError, ShapeError
 
 from ..compute import Array, Arrays, OpContext, Outputs
 from ..gradient import grad_zero
 from ..infer import ShapeList, all_same_float, show_shape
 from ..params import Field, Float, FloatTuple, Int, Params
+from ..pausing import pause
 from ..registry import register
-from .geometry import areas, overlap, planes, to_center
+from .geometry import areas, overlap, planes, to_center, write_overlap
 from .matching import match
 
 LEAST_OVERLAP = 1e-6
 """Less than this is no overlap."""
+TOGETHER = 1 << 20
+"""Pairs of an anchor and a true box whose overlap is worked out together on the CPU: some 20 ms."""
 
 
 class MultiBoxTargetParams(Params):
@@ -83,20 +88,52 @@ def _(p: MultiBoxTargetParams, ins: ShapeList, outs: ShapeList) -> None:
 @op.compute(allocates="overlaps of all anchors and true boxes")
 def _(p: MultiBoxTargetParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     anchor, label, pred = inputs
-    loc_target, loc_mask, cls_target = outputs
-    xp = ctx.xp
-    real = xp.cumprod(label[:, :, 0] != -1, axis=1, dtype=xp.int64).astype(bool)
     if not (anchor.size and label.size):
         for out, value in zip(outputs, (0, 0, p.ignore_label), strict=True):
             if out is not None:
                 out[...] = value
         return
+    batch = len(label)
+    step = max(1, TOGETHER // (anchor.shape[1] * label.shape[1])) if ctx.xp is np else batch
+    for first in range(0, batch, step):
+        pause()
+        at = slice(first, first + step)
+        parts = [None if out is None else out[at] for out in outputs]
+        _assign(p, ctx.xp, anchor, label[at], pred[at], *parts)
+
+
+def _overlaps(xp: Any, boxes: list[Array], truth: list[Array]) -> Array:
+    """How much each anchor overlaps each true box (images, anchors, true boxes)."""
+    a = [plane[:, :, None] for plane in (*boxes, areas(xp, boxes))]
+    b = [plane[:, None, :] for plane in (*truth, areas(xp, truth))]
+    (images, true), count = truth[0].shape, boxes[0].shape[1]
+    if xp is not np or images * count * true <= TOGETHER:
+        return overlap(xp, a, b)
+    pairs = np.empty((images, count, true), truth[0].dtype)
+    step = max(1, TOGETHER // (images * true))
+    scratch = [np.empty((images, min(step, count), true), dtype) for dtype in (pairs.dtype, pairs.dtype, bool)]
+    for first in range(0, count, step):
+        pause()
+        out = pairs[:, first : first + step]
+        height, union, apart = (array[:, : out.shape[1]] for array in scratch)
+        write_overlap(np, [plane[:, first : first + step] for plane in a], b, out, height, union, apart)
+    return pairs
+
+
+def _assign(
+    p: MultiBoxTargetParams,
+    xp: Any,
+    anchor: Array,
+    label: Array,
+    pred: Array,
+    loc_target: Array | None,
+    loc_mask: Array | None,
+    cls_target: Array | None,
+) -> None:
+    """Write the targets of some images."""
+    real = xp.cumprod(label[:, :, 0] != -1, axis=1, dtype=xp.int64).astype(bool)
     boxes, truth = planes(anchor), planes(label[:, :, 1:5])
-    pairs = overlap(
-        xp,
-        [plane[:, :, None] for plane in (*boxes, areas(xp, boxes))],
-        [plane[:, None, :] for plane in (*truth, areas(xp, truth))],
-    )
+    pairs = _overlaps(xp, boxes, truth)
     pairs = xp.where(real[:, None, :], pairs, -1)
     # The closest true box of each anchor; for anchors that are the best of a true box, that one.
     chosen, nearest = match(xp, pairs, LEAST_OVERLAP)[0], pairs.argmax(axis=2)

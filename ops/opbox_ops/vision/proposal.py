@@ -27,12 +27,17 @@ from ..compute import Array, Arrays, OpContext, Outputs
 from ..gradient import grad_zero
 from ..infer import ShapeList, all_same_float, show_shape
 from ..params import Bool, Field, Float, FloatTuple, Int, Params
+from ..pausing import pause
 from ..registry import Slot, register, when
 from .geometry import areas, overlap
 from .suppress import suppress
 
 MAX_REMEMBERED = 4096
 """Anchors of an image up to which they are kept: making them takes longer than a small call."""
+
+
+TOGETHER = 1 << 18
+"""Boxes of images that are worked on together on the CPU: some 50 ms."""
 
 
 class ProposalParams(Params):
@@ -67,6 +72,11 @@ def _infer(p: ProposalParams, ins: ShapeList, outs: ShapeList) -> None:
     if not anchors or p.rpn_post_nms_top_n < 1 or p.feature_stride < 1:
         message = "expected at least one scale and ratio, and rpn_post_nms_top_n and feature_stride of at least 1"
         raise ParamError(f"{message}, got {p.scales}, {p.ratios}, {p.rpn_post_nms_top_n}, {p.feature_stride}")
+    try:
+        anchors_of(p.feature_stride, tuple(p.scales), tuple(p.ratios))
+    except (ArithmeticError, ValueError):
+        message = "expected positive ratios whose anchors have a finite size"
+        raise ParamError(f"{message}, got ratios {p.ratios} with feature_stride {p.feature_stride}") from None
     for i in (0, 1):
         ins.rank(i, 4)
     ins.rank(2, 2)
@@ -176,14 +186,26 @@ def _boxes(p: ProposalParams, xp: Any, prob: Array, pred: Array, info: Array) ->
 @multi_proposal.compute(allocates="boxes, sorting, and pairs of boxes block by block")
 @proposal.compute(allocates="boxes, sorting, and pairs of boxes block by block")
 def _(p: ProposalParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    xp = ctx.xp
-    prob, pred, info = (array.astype(accumulation_type(array.dtype), copy=False) for array in inputs)
-    batch = prob.shape[0]
-    if not prob.size:
+    batch, channels, height, width = inputs[0].shape
+    if not inputs[0].size:
         for out in outputs:
             if out is not None:
                 out[...] = 0
         return
+    rois = None if outputs[0] is None else outputs[0].reshape(batch, -1, 5)
+    scores = None if outputs[1] is None else outputs[1].reshape(batch, -1)
+    step = max(1, TOGETHER // (channels // 2 * height * width)) if ctx.xp is np else batch
+    for first in range(0, batch, step):
+        pause()
+        at = slice(first, first + step)
+        parts = [None if out is None else out[at] for out in (rois, scores)]
+        _propose(p, ctx.xp, [array[at] for array in inputs], first, *parts)
+
+
+def _propose(p: ProposalParams, xp: Any, inputs: Arrays, first: int, rois: Array | None, scores: Array | None) -> None:
+    """Write the regions (images, n, 5) and scores (images, n) of some images, from the number `first` on."""
+    prob, pred, info = (array.astype(accumulation_type(array.dtype), copy=False) for array in inputs)
+    batch = prob.shape[0]
     boxes, score = _boxes(p, xp, prob, pred, info)
     score = score.reshape(batch, -1)
     order = xp.argsort(-score, axis=1, kind="stable")
@@ -201,12 +223,11 @@ def _(p: ProposalParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> No
     count = xp.minimum(alive.sum(axis=1, keepdims=True), most)
     number = xp.arange(p.rpn_post_nms_top_n) % xp.maximum(count, 1)
     best = order[images, xp.argsort(~alive, axis=1, kind="stable")[images, number]]
-    if outputs[0] is not None:
-        rois = outputs[0].reshape(batch, -1, 5)
-        rois[:, :, 0] = images
+    if rois is not None:
+        rois[:, :, 0] = images + first
         rois[:, :, 1:] = boxes[:, images, best].transpose(1, 2, 0)
-    if outputs[1] is not None:
-        outputs[1][...] = score[images, best].reshape(outputs[1].shape)
+    if scores is not None:
+        scores[...] = score[images, best]
 
 
 for _op in (proposal, multi_proposal):

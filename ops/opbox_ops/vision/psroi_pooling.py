@@ -25,6 +25,7 @@ from ..index.weighted_rows import gather_rows, spread_rows, weighted_rows_temps
 from ..infer import ShapeList, all_same_float
 from ..node import Entry, Node
 from ..params import Field, Float, NonNegativeInt, Params, PositiveInt
+from ..pausing import pause
 from ..registry import register, register_backward
 from .regions import infer_regions, round_half_up, write_images
 
@@ -135,6 +136,14 @@ def _cells(p: PSROIPoolingParams, xp: Any, rois: Array, data: tuple[int, ...], t
     return places, weights
 
 
+def _copy(xp: Any, target: Array, source: Array) -> None:
+    """Copy images, on the CPU one by one."""
+    step = 1 if xp is np else len(target)
+    for first in range(0, len(target), step):
+        pause()
+        target[first : first + step] = source[first : first + step]
+
+
 @op.compute(temps=_temps)
 def _(p: PSROIPoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     (data, rois), (out,) = inputs, outputs
@@ -148,10 +157,12 @@ def _(p: PSROIPoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -
     sums[:, 0] = 0
     sums[:, :, 0] = 0
     by_group = data.reshape(batch, p.output_dim, channels // p.output_dim, height, width)
-    sums[:, 1:, 1:] = by_group.transpose(0, 3, 4, 2, 1)
+    _copy(xp, sums[:, 1:, 1:], by_group.transpose(0, 3, 4, 2, 1))
     for row in range(2, height + 1):
+        pause()
         sums[:, row] += sums[:, row - 1]
     for column in range(2, width + 1):
+        pause()
         sums[:, :, column] += sums[:, :, column - 1]
     places, weights = _cells(p, xp, rois, data.shape, ctx.temp)
     gather_rows(xp, sums.reshape(-1, p.output_dim), places, weights, means, ctx.temp[_OWN:])
@@ -173,8 +184,10 @@ def _(p: PSROIPoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -
     spread_rows(xp, steps.reshape(-1, p.output_dim), places, weights, flat, ctx.temp[_OWN:])
     # The transpose of a sum from the first pixel on is a sum from the last.
     for row in range(height - 1, 0, -1):
+        pause()
         steps[:, row] += steps[:, row + 1]
     for column in range(width - 1, 0, -1):
+        pause()
         steps[:, :, column] += steps[:, :, column + 1]
     apart = gdata.reshape(batch, p.output_dim, channels // p.output_dim, height, width)
-    apart[...] = steps[:, 1:, 1:].transpose(0, 4, 3, 1, 2)
+    _copy(xp, apart, steps[:, 1:, 1:].transpose(0, 4, 3, 1, 2))

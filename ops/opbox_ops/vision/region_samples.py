@@ -48,6 +48,8 @@ MAX_SAMPLES = 1 << 27
 """The most samples that the regions of a call may have together."""
 MAX_REGIONS = 1 << 20
 """The most regions of a call: how many samples each has is known to the host, in some 100 bytes that nobody counts."""
+SLACK = 1e-3
+"""What is added to a turned region's reach, by how much of it: float32's roundings are a thousandth of that."""
 MOST_AT_ONCE = 64
 """Samples of a bin that are added up together."""
 
@@ -86,22 +88,23 @@ def regions_temps(rois: ArraySpec) -> list[Temp]:
         Temp(rois.shape if rois.dtype != dtype else (0,), dtype),
         *[Temp((n, 2), dtype)] * 4,
         *(Temp((n, 2), "int64"), Temp((n, 2), "float64"), Temp((n,), "int64"), Temp((2, n), "bool"), Temp((n,), dtype)),
-        Temp((4, n if width == 6 else 0), dtype),
+        *(Temp((4, n if width == 6 else 0), dtype), Temp((3, n), dtype)),
     ]
 
 
-REGIONS, ROWS_AT = 11, 6 + POINTS
+REGIONS, ROWS_AT = 12, 6 + POINTS
 """How many temporaries `regions_temps` says, and where in those of `bins_temps` the ones for the sums of rows are."""
 
 
-def regions_of(p: Any, xp: Any, rois: Array, batch: int, ratio: int, temps: Arrays) -> Regions:
-    """Work out where regions are, and how many samples they have.
+def regions_of(p: Any, xp: Any, rois: Array, batch: int, size: tuple[int, int], ratio: int, temps: Arrays) -> Regions:
+    """Work out where regions are, and how many samples they have; none, where their image has none of these.
 
     Args:
         p: the operator's parameters; rotated regions (n, 6) are not `aligned`.
+        size: height and width of the images.
         ratio: samples of a bin along an axis; less than 1: about one a pixel.
     """
-    wide, start, extent, step, part, number, divisor, image, masks, share, turn = temps
+    wide, start, extent, step, part, number, divisor, image, masks, share, turn, edges = temps
     rois = widened(rois, wide)
     bins, scale = (p.pooled_size[1], p.pooled_size[0]), rois.dtype.type(p.spatial_scale)
     if turn.size:
@@ -135,11 +138,46 @@ def regions_of(p: Any, xp: Any, rois: Array, batch: int, ratio: int, temps: Arra
     xp.divide(1, part, out=part)
     xp.copyto(part, 0, where=masks[1, :, None])
     xp.multiply(part[:, 0], part[:, 1], out=share)
+    _leave_out_what_is_beyond(xp, size, start, extent, turn, masks, edges, number)
     counts = number.tolist()
     most_x, most_y = (max((count[axis] for count in counts), default=0) for axis in (0, 1))
     _check_samples(max(most_x, most_y) * start.size * max(bins))
     _check_samples(len(rois) * bins[0] * bins[1] * most_x * most_y)
     return Regions(start, extent, step, number, divisor, part, counts, image, on, share, turn)
+
+
+def _leave_out_what_is_beyond(
+    xp: Any,
+    size: tuple[int, int],
+    start: Array,
+    extent: Array,
+    turn: Array,
+    masks: Array,
+    edges: Array,
+    number: Array,
+) -> None:
+    """Write 0 to the `number` of regions that no sample can have on their image; of the masks the second is scratch."""
+    low, high, reach = edges
+    there = masks[1]
+    for axis in (0, 1):
+        if turn.size:
+            # x reaches |cos| width / 2 + |sin| height / 2 from the centre.
+            xp.abs(turn[0], out=reach)
+            reach *= extent[:, axis]
+            xp.abs(turn[1], out=low)
+            low *= extent[:, 1 - axis]
+            reach += low
+            reach *= 0.5 + SLACK
+            xp.subtract(turn[2 + axis], reach, out=low)
+            xp.add(turn[2 + axis], reach, out=high)
+        else:
+            xp.add(start[:, axis], extent[:, axis], out=high)
+            xp.fmin(start[:, axis], high, out=low)
+            xp.fmax(start[:, axis], high, out=high)
+        # What is compared with NaN is not there; nor is a region of infinite extent, whose samples are all NaN.
+        number *= xp.greater_equal(high, -2, out=there)[:, None]
+        number *= xp.less_equal(low, size[1 - axis] + 1, out=there)[:, None]
+        number *= xp.isfinite(extent[:, axis], out=there)[:, None]
 
 
 def _check_samples(count: int) -> None:

@@ -105,9 +105,9 @@ def _temps(p: Any, call: CallSpec, *, gradient: bool = False) -> list[Temp]:
     return [Temp((batch * height * width * own, channels), dtype), *regions_temps(rois), *further]
 
 
-def _regions(p: Any, ctx: OpContext, rois: Array, batch: int) -> Regions:
+def _regions(p: Any, ctx: OpContext, rois: Array, batch: int, size: tuple[int, int]) -> Regions:
     ratio = p.sample_ratio if isinstance(p, ROIAlignParams) else p.sampling_ratio
-    return regions_of(p, ctx.xp, rois, batch, ratio, ctx.temp[1 : 1 + REGIONS])
+    return regions_of(p, ctx.xp, rois, batch, size, ratio, ctx.temp[1 : 1 + REGIONS])
 
 
 def _pixels(table: Array, data: Array, channels: int) -> tuple[Array, Array]:
@@ -128,16 +128,16 @@ def _(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
         out[...] = 0
         return
     xp, table, temps = ctx.xp, ctx.temp[0], ctx.temp[1 + REGIONS :]
-    batch, _, *size = data.shape
-    channels = out.shape[1]
-    regions = _regions(p, ctx, rois, batch)
+    batch, _, height, width = data.shape
+    size, channels = (height, width), out.shape[1]
+    regions = _regions(p, ctx, rois, batch, size)
     pixels, apart = _pixels(table, data, channels)
     pixels[...] = apart
     if _in_windows(p):
-        gather_windows(xp, table, regions, (size[0], size[1]), out, temps)
+        gather_windows(xp, table, regions, size, out, temps)
         return
     rows, columns = p.pooled_size
-    for bins in bins_of((rows, columns), xp, regions, (size[0], size[1]), _own(p), temps):
+    for bins in bins_of((rows, columns), xp, regions, size, _own(p), temps):
         count = (bins.at.stop - bins.at.start) * rows * columns
         total, part = temps[0][:count], temps[1][:count]
         target = out[bins.at]
@@ -159,15 +159,15 @@ def _(p: ROIAlignParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> No
     if gdata is None or not gdata.size:
         return
     xp, table, temps = ctx.xp, ctx.temp[0], ctx.temp[1 + REGIONS :]
-    batch, _, *size = gdata.shape
-    channels = gout.shape[1]
-    regions = _regions(p, ctx, rois, batch)
+    batch, _, height, width = gdata.shape
+    size, channels = (height, width), gout.shape[1]
+    regions = _regions(p, ctx, rois, batch, size)
     table[...] = 0
     if _in_windows(p):
-        spread_windows(xp, table, regions, (size[0], size[1]), gout, temps)
+        spread_windows(xp, table, regions, size, gout, temps)
     else:
         rows, columns = p.pooled_size
-        for bins in bins_of((rows, columns), xp, regions, (size[0], size[1]), _own(p), temps):
+        for bins in bins_of((rows, columns), xp, regions, size, _own(p), temps):
             part = gout[bins.at]
             flat = temps[0][: len(part) * rows * columns]
             if not len(bins.places):

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..compute import Array
+from ..pausing import pause
 
 __all__ = ["BLOCK", "suppress"]
 
@@ -38,6 +39,7 @@ def suppress(xp: Any, boxes: Sequence[Array], alive: Array, hits: Hits, most: in
     columns = _columns(xp, alive)
     kept_so_far = xp.zeros(alive.shape[:1], dtype=xp.int64)
     while columns.size:
+        pause()
         block, columns = columns[:BLOCK], columns[BLOCK:]
         near = [plane[:, block] for plane in boxes]
         survivors = _settle(xp, near, alive[:, block], hits)

@@ -58,8 +58,9 @@ class ThreadPool:
         self._routes = routes
         self._limits = limits_of(settings)
         self._pool = Pool(shared=False, limit=settings.max_buffer_bytes, keep=settings.buffer_cache_bytes)
-        # Besides those that run, calls that wait in the middle of their work keep a thread, and what takes no turn.
-        self._threads = CallThreads(settings.threads + PARKED + 1, "opbox-call")
+        # Besides those that run, calls that wait in the middle of their work, or have lent their place, keep a thread,
+        # and what takes no turn.
+        self._threads = CallThreads(settings.threads + PARKED + 1 + settings.max_in_flight, "opbox-call")
         self._turns = Turns(settings.threads, self._start)
         self._engine: Engine | None = None
         self._sweeping: asyncio.Task[None] | None = None
