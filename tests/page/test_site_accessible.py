@@ -31,6 +31,9 @@ PAGES = (
 )
 """One page of each kind."""
 
+COLOURS = {"light": "default", "dark": "slate"}
+"""The theme's names of its two sets of colours, by the scheme that the browser asks for."""
+
 THEME = {"landmark-unique", "scrollable-region-focusable"}
 """Rules that the theme's own script breaks: it puts the button of each block of code into a `nav` without a name, and
 takes blocks that scroll out of the order of tabs on a machine without a mouse, where Chromium itself puts them back."""
@@ -56,16 +59,21 @@ def site() -> Iterator[str]:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("page", PAGES)
 def test_no_rule_of_axe_is_broken_on_the_site(driver: Any, site: str, page: str, scheme: str) -> None:
+    from selenium.webdriver.support.wait import WebDriverWait
+
     prefer(driver, scheme)
-    # The theme stores a page's colours for the next ones. They are forgotten as a page begins, before its own scripts
-    # run: forgotten from outside, a page that is still open, or the renderer's copy, may bring them back.
-    forget = driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": "localStorage.clear()"})
+    # The theme stores a page's colours for the next ones. A page that is still open writes them again as the scheme
+    # changes, so removing them is not enough: no page can read them.
+    source = "Storage.prototype.getItem = () => null"
+    forget = driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": source})
     try:
         for size in (DESKTOP, PHONE):
             resize(driver, size)
             driver.get(f"{site}/{page}")
-            colours = driver.execute_script("return document.body.dataset.mdColorScheme")
-            assert colours == {"light": "default", "dark": "slate"}[scheme]
+            WebDriverWait(driver, 10).until(
+                lambda driver: driver.execute_script("return document.body.dataset.mdColorScheme") == COLOURS[scheme],
+                f"the theme did not take its {scheme} colours",
+            )
             assert [rule for rule in violations(driver) if rule.partition(":")[0] not in THEME] == []
             width = driver.execute_script("return document.documentElement.scrollWidth")
             assert width <= size[0], f"{width - size[0]} pixels too wide"
