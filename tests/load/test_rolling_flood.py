@@ -24,9 +24,9 @@ CALLERS = 12
 RESTARTS = 3
 
 
-def roll(servers: Servers, *options: str) -> None:
+def roll(servers: Servers, *options: str, **how: str) -> None:
     """RESTARTS servers, one in the place of the other, while CALLERS call without a pause; each counts its answers."""
-    running = servers.start(*options)
+    running = servers.start(*options, **how)
     clients = [HttpTransport(servers.url, TOKEN) for _ in range(CALLERS)]
     answers = [0] * CALLERS
 
@@ -41,7 +41,7 @@ def roll(servers: Servers, *options: str) -> None:
     for _ in range(RESTARTS):
         count = sum(answers)
         wait_for(lambda: sum(answers) > count + 10 * CALLERS or callers.errors)  # noqa: B023
-        following = servers.start(*options)
+        following = servers.start(*options, **how)
         running.send_signal(signal.SIGTERM)
         assert running.wait(60) == 0
         running = following
@@ -52,12 +52,14 @@ def roll(servers: Servers, *options: str) -> None:
         client.close()
 
 
-def test_no_call_is_dropped_behind_a_passed_socket(activated: Servers) -> None:
-    roll(activated)
+@pytest.mark.parametrize("isolation", ["none", "process"])
+def test_no_call_is_dropped_behind_a_passed_socket(activated: Servers, isolation: str) -> None:
+    roll(activated, isolation=isolation)
 
 
-def test_no_call_is_dropped_on_a_shared_port(sharing: Servers) -> None:
-    roll(sharing, "--reuse-port")
+@pytest.mark.parametrize("isolation", ["none", "process"])
+def test_no_call_is_dropped_on_a_shared_port(sharing: Servers, isolation: str) -> None:
+    roll(sharing, "--reuse-port", isolation=isolation)
 
 
 @pytest.mark.parametrize("isolation", ["none", "process"])

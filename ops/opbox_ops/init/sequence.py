@@ -127,6 +127,7 @@ def _count(ctx: OpContext, start: float, step: float, repeat: int, out: Array) -
     xp, (numbers,) = ctx.xp, ctx.temp
     whole = numbers.dtype.kind == "i"
     flat = out.reshape(-1)
+    repeat = min(repeat, max(1, flat.size))  # no view is as long as a number that nothing holds
     full = flat.size // repeat
     for begin, piece in _counted(xp, numbers, -(-flat.size // repeat)):
         xp.multiply(piece, as_int64(step) if whole else step, out=piece, casting="unsafe")

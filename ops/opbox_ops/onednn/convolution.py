@@ -6,6 +6,7 @@ for one that is known to be as it was (`packs`), and its gradient back.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,6 +17,7 @@ from ..bound_calls import as_one
 from ..compute import Arrays, CallSpec, OpContext, Outputs, Temp
 from ..nn.convolution import ConvolutionParams, backward, op, strides
 from ..nn.window import is_last
+from .by_images import ByImages, by_images, images_of
 from .cache import RECIPES
 from .data_gradient import DataGradient, WindowedGradient, data_gradient
 from .library import Algorithm, ArgumentNumber, Propagation, Query, dims
@@ -82,23 +84,60 @@ def _backward_weight(
     return None if hint is None else Recipe.of("convolution_backward_weights", operands, arguments, hint)
 
 
+def _multiplications(weight: MemoryFormat, out: MemoryFormat) -> int:
+    """Of an image of out: as many for each position as the weight has numbers."""
+    return math.prod(out.shape[2:]) * math.prod(weight.shape)
+
+
+def forward_by_images(
+    data: MemoryFormat,
+    weight: MemoryFormat,
+    bias: MemoryFormat | None,
+    out: MemoryFormat,
+    window: _Window,
+    adds: bool = False,
+) -> Recipe | ByImages | None:
+    """A convolution, of arrays data, weight, out and bias where there is one; None where there is none."""
+    return by_images(
+        lambda count: _forward(images_of(data, count), weight, bias, images_of(out, count), window, adds),
+        out.shape[0],
+        _multiplications(weight, out),
+        (True, False, True, *([] if bias is None else [False])),
+    )
+
+
 def backward_data_recipe(
     gout: MemoryFormat, weight: MemoryFormat, data: MemoryFormat, window: _Window
-) -> Recipe | None:
+) -> Recipe | ByImages | None:
     """The gradient of a convolution's data, of arrays gout, weight and data's gradient; None where there is none."""
-    return _backward_data(gout, weight, data, window)
+    return by_images(
+        lambda count: _backward_data(images_of(gout, count), weight, images_of(data, count), window),
+        gout.shape[0],
+        _multiplications(weight, gout),
+        (True, False, True),
+    )
 
 
 def backward_weight_recipe(
-    gout: MemoryFormat, data: MemoryFormat, weight: MemoryFormat, window: _Window
-) -> Recipe | None:
-    """The gradient of a convolution's weight, of arrays gout, data and weight's gradient; None where there is none."""
-    return _backward_weight(gout, data, weight, None, window)
+    gout: MemoryFormat, data: MemoryFormat, weight: MemoryFormat, window: _Window, bias: MemoryFormat | None = None
+) -> Recipe | ByImages | None:
+    """The gradient of a convolution's weight, of arrays gout, data and the gradients of weight and, if any, of bias.
+
+    None where there is none.
+    """
+    return by_images(
+        lambda count: _backward_weight(images_of(gout, count), images_of(data, count), weight, bias, window),
+        gout.shape[0],
+        _multiplications(weight, gout),
+        (True, True, False, *([] if bias is None else [False])),
+    )
 
 
-def plain_forward_recipe(data: MemoryFormat, weight: MemoryFormat, out: MemoryFormat, window: _Window) -> Recipe | None:
+def plain_forward_recipe(
+    data: MemoryFormat, weight: MemoryFormat, out: MemoryFormat, window: _Window
+) -> Recipe | ByImages | None:
     """A convolution without bias, of arrays data, weight and out; None where there is none."""
-    return _forward(data, weight, None, out, window)
+    return forward_by_images(data, weight, None, out, window)
 
 
 def _window(window: _Window) -> list[Any]:
@@ -135,13 +174,13 @@ def _pads_more_than_it_reaches(p: ConvolutionParams) -> bool:
     return any(q > d * (k - 1) for q, d, k in zip(pad, dilate, p.kernel, strict=True))
 
 
-def forward_recipe(p: ConvolutionParams, call: CallSpec, adds: bool = False) -> Recipe | None:
+def forward_recipe(p: ConvolutionParams, call: CallSpec, adds: bool = False) -> Recipe | ByImages | None:
     """The recipe of a forward call, which with `adds` adds to what is in the output; None where there is none."""
     if _pads_more_than_it_reaches(p) or not lie(call, (0,), (0,)) or not takes(*call.inputs, *call.outputs):
         return None
     data, weight, out = _memories(p, call, 0, -1)
     bias = None if p.no_bias else memory_of(call.inputs[2])
-    return _forward(data, weight, bias, out, strides(p), adds)
+    return forward_by_images(data, weight, bias, out, strides(p), adds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +193,8 @@ class _Gradients:
         unread: whether bias's is wanted and weight's, which comes with it, is not.
     """
 
-    data: Recipe | DataGradient | WindowedGradient | None
-    weight: Recipe | WeightGradient | None
+    data: Recipe | ByImages | DataGradient | WindowedGradient | None
+    weight: Recipe | ByImages | WeightGradient | None
     unread: Temp | None
 
     @property
@@ -171,15 +210,15 @@ def gradients(p: ConvolutionParams, call: CallSpec) -> _Gradients | None:
         return None
     data, weight, out = _memories(p, call, 1, 0)
     window = strides(p)
-    of_data: Recipe | DataGradient | WindowedGradient | None = None
+    of_data: Recipe | ByImages | DataGradient | WindowedGradient | None = None
     if call.wants(0):
-        of_data = _backward_data(out, weight, data, window)
+        of_data = backward_data_recipe(out, weight, data, window)
         if of_data is not None and p.num_group == 1:
             of_data = data_gradient(out, weight, data, window, of_data.implementation) or of_data
-    of_weight: Recipe | WeightGradient | None = None
+    of_weight: Recipe | ByImages | WeightGradient | None = None
     if call.wants(1) or wants_bias:
-        of_weight = own = _backward_weight(
-            out, data, weight, memory_of(call.outputs[2]) if wants_bias else None, window
+        of_weight = own = backward_weight_recipe(
+            out, data, weight, window, memory_of(call.outputs[2]) if wants_bias else None
         )
         if own is not None and p.num_group == 1:
             last = is_last(p.layout)
@@ -200,12 +239,14 @@ def gradients(p: ConvolutionParams, call: CallSpec) -> _Gradients | None:
     prepares=True,
     packs=lambda p, call: getattr(forward_recipe(p, call), "packs", ()),
 )
-def _(p: ConvolutionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Runs | PackedRuns:
+def _(p: ConvolutionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Runs | PackedRuns | Callable[[], None]:
     recipe = forward_recipe(p, ctx.call)
     assert recipe is not None
     inputs, outputs = laid(ctx.call, inputs, outputs)
     arrays = (*inputs[:2], outputs[0], *inputs[2:3])
-    return recipe.packed(ctx.temp, arrays, ctx.mode) if ctx.packs else recipe.bind(ctx.temp, arrays)
+    if ctx.packs and isinstance(recipe, Recipe):
+        return recipe.packed(ctx.temp, arrays, ctx.mode)
+    return recipe.bind(ctx.temp, arrays)
 
 
 @backward.compute(

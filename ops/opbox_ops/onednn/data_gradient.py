@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from ..cache import CACHE_BYTES
 from ..compute import Array, Temp
+from .by_images import MOST
 from .library import library
 from .primitive import MemoryFormat, Recipe
 from .reorder import reorder
@@ -59,7 +60,10 @@ class DataGradient:
         runs = CallList()
         gout, weight = runs.contiguous(gout), runs.contiguous(weight)
         rows, matrix = gout.reshape(-1, self.filters), weight.reshape(self.filters, self.channels)
-        runs.calls.append(dnnl.product(rows, matrix, gdata.reshape(-1, self.channels), add=False, turned=False))
+        target, step = gdata.reshape(-1, self.channels), max(1, MOST // matrix.size)
+        for first in range(0, len(rows), step):
+            at = slice(first, first + step)
+            runs.calls.append(dnnl.product(rows[at], matrix, target[at], add=False, turned=False))
         return runs
 
 

@@ -16,11 +16,12 @@ import numpy as np
 from ..compute import Arrays, OpContext, Outputs
 from ..layout import physical
 from ..nn.summed_convolution import SUMMED, SummedParams
+from .by_images import ByImages
 from .convolution import forward_recipe
 from .primitive import Recipe
 
 
-def _recipe(p: SummedParams) -> Recipe | None:
+def _recipe(p: SummedParams) -> Recipe | ByImages | None:
     """What computes such a call; None where oneDNN has nothing for it."""
     if p.call.outputs[0].dtype != np.float32:
         return None  # of another type the output is rounded before it is added
@@ -41,7 +42,11 @@ def _(p: SummedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Call
     data, weight, *bias, addend = [physical(x, s.layout) for x, s in zip(inputs, ctx.call.inputs, strict=True)]
     out = physical(outputs[0], call.outputs[0].layout)
     arrays = (data, weight, out, *bias)
-    runs = recipe.packed(ctx.temp, arrays, ctx.mode) if ctx.packs else recipe.bind(ctx.temp, arrays)
+    runs: Callable[[], Any]
+    if ctx.packs and isinstance(recipe, Recipe):
+        runs = recipe.packed(ctx.temp, arrays, ctx.mode)
+    else:
+        runs = recipe.bind(ctx.temp, arrays)
     if addend.ctypes.data == out.ctypes.data:
         return runs
 

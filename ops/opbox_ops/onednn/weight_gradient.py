@@ -21,6 +21,8 @@ from numpy.lib.stride_tricks import as_strided
 
 from ..cache import CHUNK_BYTES
 from ..compute import Array, Temp
+from ..pausing import pause
+from .by_images import MOST
 from .cache import RECIPES
 from .library import library
 from .primitive import MemoryFormat, Recipe
@@ -110,7 +112,10 @@ class WeightGradient:
             dnnl = library()
             assert dnnl is not None
             x, into = data.reshape(-1, channels), target.reshape(filters, channels)
-            runs.calls.append(dnnl.product(gout, x, into, add=False))
+            step = max(1, MOST // (filters * channels))
+            for first in range(0, len(x), step):
+                at = slice(first, first + step)
+                runs.calls.append(dnnl.product(gout[at], x[at], into, add=first > 0))
         else:
             self._windows(runs, strip, matrix, gout, data, target)
         if self._reordered:
@@ -195,6 +200,7 @@ class CallList:
 
     def __call__(self) -> None:
         for call in self.calls:
+            pause()
             call()
 
 

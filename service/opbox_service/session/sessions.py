@@ -28,6 +28,8 @@ __all__ = ["Sessions", "ended_by_admin", "no_such"]
 
 REMEMBERED = 10_000
 """Ended sessions whose owners still learn why they ended."""
+LATE_S = 2.0
+"""Between two looks at the sessions; they are looked at twice a second."""
 
 
 def no_such(id: str) -> NotFoundError:
@@ -79,6 +81,8 @@ class Sessions:
         self._stop = threading.Event()
         self._sweeper: threading.Thread | None = None
         self._freed = FreedMemory()
+        self._looked = time.monotonic()
+        self._patient_until = 0.0
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -196,10 +200,15 @@ class Sessions:
     def sweep(self) -> None:
         """End the sessions that nobody has used for their time to live, and batches that wait for what never comes."""
         now = time.monotonic()
+        held_up, self._looked = now - self._looked, now
+        if held_up > LATE_S:  # the process was stopped, or its machine paused: nobody could use a session meanwhile
+            self._patient_until = now + self._settings.deadline_s
+            for session in list(self._sessions.values()):
+                session.used = min(session.used + held_up, now)
         for session in list(self._sessions.values()):
             if session.idle(now):
                 self._end(session, f"session {session.id} expired after {session.ttl_s:g} s unused: make a new one")
-            else:
+            elif now >= self._patient_until:
                 session.expire_waiting(now, self._settings.deadline_s)
 
     def save_at_stop(self) -> None:
@@ -237,6 +246,7 @@ class Sessions:
     def _start_sweeping(self) -> None:
         with self._lock:
             if self._sweeper is None and not self._stop.is_set():
+                self._looked = time.monotonic()
                 self._sweeper = threading.Thread(target=self._keep_sweeping, name="opbox-sweeper", daemon=True)
                 self._sweeper.start()
 

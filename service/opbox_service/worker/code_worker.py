@@ -244,7 +244,7 @@ class CodeWorker(Worker):
         if not self.ready:
             return
         self._times_came.clear()
-        self._dropped_at = float("-inf")
+        self._drops = max(1.0, self._drops)
         self._send({"kind": "times"})
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._times_came.wait(), LAST_WORDS_S)

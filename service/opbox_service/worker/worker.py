@@ -36,7 +36,9 @@ START_S = 120.0
 LAST_S = 0.2
 """Between the end of a connection and that of its process."""
 DROPS_S = 0.2
-"""Between two messages that nobody asked for, at the least; they come once in a second or seldom."""
+"""Between two messages that nobody asked for, at the least and on average; they come once in a second or seldom."""
+MOST_DROPS = 1000.0
+"""Of them that come at once, after the API process was held up: more than a connection has room for."""
 
 _log = structlog.get_logger("opbox.workers")
 
@@ -96,7 +98,7 @@ class Worker:
         self._pidfd: int | None = None
         self._reason = ""
         self.reason = ""
-        self._dropped_at = float("-inf")
+        self._dropped_at, self._drops = self._loop.time(), 1.0
         self.sessions = 0
         self.ended = False
         self.stopping = False
@@ -327,8 +329,7 @@ class Worker:
             self._started.set_result(None)
         elif header["kind"] == "failed" and not self._started.done():
             self._reason = header["reason"]
-        elif header["kind"] == "drop" and (self.stopping or self._loop.time() > self._dropped_at + DROPS_S):
-            self._dropped_at = self._loop.time()
+        elif header["kind"] == "drop" and (self.stopping or self._may_drop()):
             self._forget(header["segments"])
             self._device_times.add_rows(header["times"], self.whose)
             self._on_times()
@@ -341,6 +342,16 @@ class Worker:
             self._reports.take_uploads(header)
         else:
             raise ValueError(f"unexpected message {header['kind']!r}")
+
+    def _may_drop(self) -> bool:
+        """Whether another message that nobody asked for may come; what came while nobody read it has had its time."""
+        now = self._loop.time()
+        self._drops = min(MOST_DROPS, self._drops + (now - self._dropped_at) / DROPS_S)
+        self._dropped_at = now
+        if self._drops < 1:
+            return False
+        self._drops -= 1
+        return True
 
     def _on_times(self) -> None:
         """Count the times of calls that the process reports."""
