@@ -139,3 +139,54 @@ def test_keys_alone_lead_through_the_page(user: User) -> None:
     user.keys(Key.ENTER)
     assert user.focused.startswith("main|")
     assert user.driver.current_url.endswith(("/", "#/"))
+
+
+RING = """
+    const seen = (element) => {
+      const box = element.getBoundingClientRect(), style = getComputedStyle(element);
+      const inner = element.querySelector("rect"), { stroke, strokeWidth } = inner ? getComputedStyle(inner) : {};
+      const ring = [style.outlineStyle, style.outlineWidth, style.outlineColor, style.boxShadow, stroke, strokeWidth];
+      const inWidth = box.width > 0 && box.right > 0 && box.left < innerWidth;
+      return [String(ring), inWidth && box.height > 0 && box.bottom > 0 && box.top < innerHeight];
+    };
+    const element = document.activeElement;
+    if (element === document.body) return null;
+    const [focused, inView] = seen(element);
+    element.blur();
+    const [plain] = seen(element);
+    element.focus();
+    const text = element.textContent.slice(0, 30);
+    return [element.dataset.stop, `${element.tagName} ${element.id} ${text}`, focused !== plain, inView];
+"""
+"""Where the focus is: the element's mark, its name, whether a ring shows it, and whether it is in view."""
+STOPS = """
+    const usable = "a[href], button, input, select, textarea, summary, [tabindex]:not([tabindex='-1'])";
+    return [...document.querySelectorAll(usable)]
+      .filter((e) => e.checkVisibility() && !e.disabled && e.tabIndex >= 0)
+      .map((e, i) => e.dataset.stop = `${i} ${e.tagName} ${e.textContent.slice(0, 30)}`);
+"""
+"""Marks what the Tab key should reach, in its order."""
+MOST_STOPS = 40
+"""Of a list of some hundred operators the first will do."""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("view", VIEWS)
+def test_tab_reaches_every_control_and_a_ring_shows_it(user: User, session: Session, view: str, scheme: str) -> None:
+    prefer(user.driver, scheme)
+    show(user, view, session)
+    try:
+        # What Tab starts from is what had the focus last: the document's beginning.
+        user.driver.execute_script("document.body.tabIndex = -1; document.body.focus()")
+        user.driver.execute_script("document.body.removeAttribute('tabindex')")
+        expected = user.driver.execute_script(STOPS)[:MOST_STOPS]
+        reached: list[str] = []
+        for _ in expected:
+            user.keys(Key.TAB)
+            mark, name, ring, in_view = user.driver.execute_script(RING)
+            assert ring, f"no ring shows the focus on {name}"
+            assert in_view, f"{name} has the focus where nobody sees it"
+            reached.append(mark)
+        assert reached == expected
+    finally:
+        prefer(user.driver, "light")
