@@ -185,14 +185,20 @@ class Bad(mx.operator.CustomOp):
             in_data[0][0] = 1
         elif self.how == "shape":
             out_data[0][:] = mx.nd.ones((7, 7))
+        elif self.how == "return":
+            return in_data[0] * 2
         self.assign(out_data[0], req[0], in_data[0])
+        return None
 
     def backward(self, req, out_grad, in_data, out_data, in_grad, aux):
         if self.how == "backward":
             raise KeyError("nothing here")
         if self.how == "grad":
             out_grad[0][:] = 0
+        if self.how == "return grads":
+            return [out_grad[0]]
         self.assign(in_grad[0], req[0], out_grad[0])
+        return None
 
 
 def deeper(in_data):
@@ -284,3 +290,10 @@ class Overwriting(mx.operator.NumpyOp):
 
     def backward(self, out_grad, in_data, out_data, in_grad):
         out_grad[0] *= 2
+
+
+class Returning(mx.operator.NumpyOp):
+    """Returns what it should have written."""
+
+    def forward(self, in_data, out_data):
+        return in_data[0] * 2

@@ -60,6 +60,10 @@ def test_the_users_traceback(engine: str) -> None:
         ({"how": "add"}, "forward: it writes to an input"),
         ({"how": "part"}, "forward: it writes to an input"),
         ({"how": "shape"}, "forward: assignment: expected a value of shape (2, 3) or one that broadcasts to it, got"),
+        (
+            {"how": "return"},
+            "forward: expected its results to be written into out_data, got NDArray returned, which not",
+        ),
         ({"where": "one list"}, "infer_shape: expected two or three lists (inputs, outputs, auxiliary states), got 1"),
         ({"where": "too many"}, "infer_shape: outputs: expected 1 (output), got 2"),
         ({"where": "no shape"}, "infer_shape: output: expected a shape (a tuple of integers), got 'wide'"),
@@ -81,6 +85,10 @@ def test_each_mistake_is_one_sentence(engine: str, kwargs: dict[str, str], says:
     [
         ({"how": "backward"}, "backward: KeyError: 'nothing here' (operators.py:"),
         ({"how": "grad"}, "backward: it writes to an input"),
+        (
+            {"how": "return grads"},
+            "got list returned, which nothing reads: write self.assign(in_grad[0], req[0], value)",
+        ),
         ({"where": "dependency"}, "declare_backward_dependency: expected some of the numbers it was given, got [99]"),
     ],
 )
@@ -94,6 +102,11 @@ def test_mistakes_of_backward(engine: str, kwargs: dict[str, str], says: str) ->
 def test_a_numpy_op_that_writes_to_its_input(engine: str) -> None:
     with pytest.raises(errors.UserCodeError, match=r"forward: it writes to an input.* \(operators.py:"):
         run(own.Overwriting()(data=mx.sym.Variable("data")))
+
+
+def test_a_numpy_op_that_returns_its_output(engine: str) -> None:
+    with pytest.raises(errors.UserCodeError, match=r"got ndarray returned.*: write out_data\[0\]\[:\] = value"):
+        run(own.Returning()(data=mx.sym.Variable("data")))
 
 
 def test_head_gradients_are_needed_where_they_are_read(engine: str) -> None:

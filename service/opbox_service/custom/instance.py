@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from opbox.ndarray import NDArray
 from opbox_ops.compute import Array, Arrays, OpContext, OpReq, Outputs
+from opbox_protocol.errors import MXNetError
 
 from .description import Description
 from .local_session import LocalSession
@@ -92,7 +94,9 @@ class OperatorInstance:
             arguments = {key: [_host(array) for array in arrays] for key, arrays in arguments.items()}
         with self._local.inside(), self._described.definition.names():
             try:
-                getattr(self._operator, method)(**arguments)
+                result = getattr(self._operator, method)(**arguments)
+                if result is not None:
+                    self._refuse_result(method, result)
             except BaseException as error:
                 raise user_error(method, error) from error
         for target, apart in call.after:
@@ -100,6 +104,17 @@ class OperatorInstance:
             if isinstance(apart, np.ndarray) and not isinstance(target, np.ndarray):
                 result = self._backend.put(apart)
             target[...] = result
+
+    def _refuse_result(self, method: str, result: Any) -> None:
+        """Refuse arrays that a method returns: nobody reads them, and what it should have written stays as it was."""
+        first = result[0] if isinstance(result, list | tuple) and result else result
+        if isinstance(first, NDArray | np.ndarray):
+            target = {"forward": "out_data", "backward": "in_grad"}[method]
+            how = f"self.assign({target}[0], req[0], value)" if self._is_custom else f"{target}[0][:] = value"
+            raise MXNetError(
+                f"expected its results to be written into {target}, got {type(result).__name__} returned, "
+                f"which nothing reads: write {how}"
+            )
 
     # -- preparing ----------------------------------------------------------------------------------------------
 
