@@ -3,9 +3,10 @@
     python benchmarks/gpu_vs_peers.py [--seconds 300] [--only resnet] [--json FILE]
 
 Forward is inference; forward and backward is a training step without the update, each until the device has finished.
-Medians in ms over all rounds, and the faster PyTorch form's time over opbox's: above 1, opbox is the faster. The GPU is
+Medians in ms over all rounds, and the faster PyTorch form's time over opbox's: above 1, opbox is the faster. The file
+has more of them: over eager PyTorch, both with TF32, and what of the speed in process is left through HTTP. The GPU is
 shared by the processes, of which one works at a time. PyTorch comes from this Python, or from where OPBOX_TORCH_PYTHON
-says; without one its columns stay empty. TF32 is PyTorch's alone: opbox computes float32 in float32.
+says; without one its columns stay empty. Factors are rounded to TF32 in the columns that say so, and in no others.
 --device cpu tries the script where there is no GPU.
 """
 
@@ -87,6 +88,7 @@ def started(device: str) -> Iterator[dict[str, Peer]]:
         url, token = stack.enter_context(server())
         peers = {
             "opbox": Peer(sys.executable, "symbols.py", "opbox", device, OPBOX_URL=""),
+            "opbox, TF32": Peer(sys.executable, "symbols.py", "opbox", device, OPBOX_URL="", OPBOX_ALLOW_TF32="1"),
             "opbox, HTTP": Peer(sys.executable, "symbols.py", "opbox", device, OPBOX_URL=url, OPBOX_TOKEN=token),
         }
         if torch:
@@ -113,13 +115,23 @@ def compare(question: dict[str, Any], peers: dict[str, Peer], until: float) -> d
     medians = {
         name: [round(statistics.median(times) * 1e3, 4) for times in both] for name, both in seconds.items() if both[0]
     }
-    others = [both for name, both in medians.items() if not name.startswith("opbox") and "TF32" not in name]
-    result: dict[str, Any] = {"milliseconds": medians}
-    if others and "opbox" in medians:
-        result["over opbox"] = [
-            round(min(both[kind] for both in others) / medians["opbox"][kind], 3) for kind in (0, 1)
-        ]
-    return result
+    return {"milliseconds": medians, **ratios(medians)}
+
+
+def ratios(medians: dict[str, list[float]]) -> dict[str, list[float]]:
+    """For forward and for the step: how many times the time of an opbox another needs, at least; above 1 opbox wins."""
+    torch = [name for name in medians if not name.startswith("opbox")]
+    asked = {
+        "over opbox": ([name for name in torch if "TF32" not in name], "opbox"),
+        "TF32 over opbox with it": ([name for name in torch if "TF32" in name], "opbox, TF32"),
+        "eager over opbox": ([name for name in torch if name.startswith("eager")], "opbox"),
+        "in process over HTTP": (["opbox"], "opbox, HTTP"),
+    }
+    return {
+        title: [round(min(medians[name][kind] for name in others) / medians[own][kind], 3) for kind in (0, 1)]
+        for title, (others, own) in asked.items()
+        if own in medians and others and all(name in medians for name in others)
+    }
 
 
 def main() -> None:

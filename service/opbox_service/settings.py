@@ -53,8 +53,10 @@ ELSEWHERE = frozenset(
         "ONEDNN",
         "MNIST",
         "ORACLE_PYTHON",
+        "PRETEND_GPU",
         "TEST_REQUIRE_GPU",
         "TEST_REQUIRE_TORCH",
+        "TORCH_PYTHON",
     }
 )
 """Variables (after OPBOX_) that the client, the operators or the tests read, and the server does not."""

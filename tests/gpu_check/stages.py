@@ -89,9 +89,16 @@ def _run(stage: Stage, environment: Mapping[str, str]) -> dict[str, Any]:
         report, figures = Path(scratch, "report.xml"), Path(scratch, "figures.json")
         command = [part.format(report=report, figures=figures) for part in stage.command]
         start = time.monotonic()
-        process = subprocess.Popen(
-            command, stdout=output, stderr=subprocess.STDOUT, env={**os.environ, **environment}, start_new_session=True
-        )
+        try:
+            process = subprocess.Popen(
+                command,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **environment},
+                start_new_session=True,
+            )
+        except OSError as error:
+            return {"outcome": "failed", "reason": f"{command[0]} did not start: {error}", "command": command[1:]}
         try:
             status: int | None = process.wait(stage.limit_s)
         except subprocess.TimeoutExpired:
@@ -108,10 +115,13 @@ def _run(stage: Stage, environment: Mapping[str, str]) -> dict[str, Any]:
         }
         output.seek(0)
         record["output"] = output.read()[-TAIL:]
+        # A stage that was ended may have been writing them.
         if report.exists():
-            record["tests"] = _tests(report)
+            with contextlib.suppress(ElementTree.ParseError):
+                record["tests"] = _tests(report)
         if figures.exists():
-            record["figures"] = json.loads(figures.read_text("utf-8"))
+            with contextlib.suppress(ValueError):
+                record["figures"] = json.loads(figures.read_text("utf-8"))
     return record
 
 

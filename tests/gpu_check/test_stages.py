@@ -99,6 +99,22 @@ def test_what_is_absent_or_only_measures_fails_nothing(tmp_path: Path) -> None:
     assert [record["outcome"] for record in records(tmp_path).values()] == ["absent", "failed"]
 
 
+def test_a_stage_that_does_not_start_or_is_cut_off_leaves_its_file_all_the_same(tmp_path: Path) -> None:
+    half = "import sys\n[open(path, 'w').write('<[]]') for path in sys.argv[1:]]\nraise SystemExit(1)"
+    stages = [
+        Stage("missing", [str(tmp_path / "no-such-program")], 60),
+        Stage("half", python(half, "{report}", "{figures}"), 60),
+        Stage("last", python("pass"), 60),
+    ]
+    assert run(stages, tmp_path / "out", {}, {}) == 1
+    missing, half_done, last = records(tmp_path / "out").values()
+    assert [r["outcome"] for r in (missing, half_done, last)] == ["failed", "failed", "passed"]
+    assert "no-such-program did not start" in missing["reason"]
+    assert half_done["status"] == 1
+    assert "tests" not in half_done
+    assert "figures" not in half_done
+
+
 def test_files_of_an_earlier_run_do_not_stay(tmp_path: Path) -> None:
     (tmp_path / "7-old.json").write_text("{}", "utf-8")
     run([Stage("new", python("pass"), 60)], tmp_path, {}, {})
@@ -108,7 +124,7 @@ def test_files_of_an_earlier_run_do_not_stay(tmp_path: Path) -> None:
 def test_the_stages_take_under_eight_minutes_and_name_what_there_is() -> None:
     real = stages()
     assert [stage.name for stage in real] == ["smoke", "operators", "system", "sanitizer", "custom", "peers"]
-    assert sum(stage.limit_s for stage in real) <= 8 * 60
+    assert sum(stage.limit_s for stage in real) <= 8 * 60 - 40, "wheels are unpacked, and the machine is asked, first"
     for stage in real:
         for part in stage.command:
             if part.startswith(("tests/", "benchmarks/")):
