@@ -12,6 +12,7 @@ import pytest
 
 from opbox_ops.backend import backend_for, staging
 from opbox_ops.cuda import cublas
+from opbox_protocol.errors import QuotaError
 from opbox_service.engine import Engine
 from opbox_service.executor import invoke
 from opbox_service.settings import Settings
@@ -162,13 +163,15 @@ def test_products_of_streams_have_workspaces_of_their_own(gpu: Any) -> None:
 
 
 def test_without_page_locked_memory_arrays_are_sent_all_the_same(gpu: Any) -> None:
-    backend: Any = backend_for("gpu:0").for_session()
+    admit = Refused(host=1 << 30)
+    backend: Any = backend_for("gpu:0").for_session(admit)
     with gpu.deferred(), backend.scope():
         for _ in range(2):
             gpu.fail_next("hostAlloc", gpu.OUT_OF_MEMORY)
             array = backend.put(numbers(LARGE))
             gpu.fail_next("hostAlloc", gpu.OUT_OF_MEMORY)
             np.testing.assert_array_equal(backend.get(array), numbers(LARGE))
+    assert admit.room[False] == 1 << 30, "what could not be had is not counted"
     backend.close()
 
 
@@ -229,6 +232,85 @@ def test_a_sessions_memory_goes_back_at_its_end(gpu: Any) -> None:
         engine.close()
 
 
+class Refused:
+    """Counts what a backend asks for, and refuses more than it may have."""
+
+    def __init__(self, device: int = 1 << 40, host: int = 1 << 40) -> None:
+        self.room = {True: device, False: host}
+
+    def __call__(self, nbytes: int, on_device: bool) -> None:
+        if nbytes > self.room[on_device]:
+            raise QuotaError(f"{nbytes} bytes are too many")
+        self.room[on_device] -= nbytes
+
+
+def square(backend: Any) -> Any:
+    """A product of a matrix of the session's."""
+    matrix = backend.put(np.full((3, 3), 2, "f"))
+    (result,) = invoke("dot", {}, [matrix, matrix], backend=backend, random=backend.random(0))
+    return backend.get(result)
+
+
+@pytest.mark.parametrize("host", [0, staging.SMALL_RING, staging.UPLOAD_RING, 1 << 30])
+@pytest.mark.parametrize("device", [4 << 20, 1 << 30])
+def test_what_a_quota_refuses_is_done_without(gpu: Any, device: int, host: int) -> None:
+    """Copies go the slower way, and products have the smaller workspace."""
+    admit = Refused(device, host)
+    backend: Any = backend_for("gpu:0").for_session(admit)
+    with gpu.deferred(), backend.scope():
+        for size in (SMALL, LARGE, SMALL, LARGE):
+            array = backend.put(numbers(size))
+            array += 1
+            np.testing.assert_array_equal(backend.get(array), numbers(size) + 1)
+        np.testing.assert_array_equal(square(backend), np.full((3, 3), 12))
+    pinned = sum(ring.size for ring in (backend._staging._uploads, backend._staging._downloads) if ring is not None)
+    assert pinned == host - admit.room[False], "all of it has been counted"
+    apart = 0 if backend._staging._apart is None else staging.UPLOAD_RING
+    workspace = cublas._handles[0]._workspaces[backend.stream.ptr].mem.size
+    assert apart + workspace == device - admit.room[True]
+    assert (workspace, apart > 0) == ((4 << 20, False) if device == 4 << 20 else (32 << 20, host == 1 << 30))
+    backend.close()
+
+
+def test_a_product_is_refused_where_there_is_no_room_for_a_workspace(gpu: Any) -> None:
+    backend: Any = backend_for("gpu:0").for_session(Refused(device=(4 << 20) - 1))
+    with backend.scope(), pytest.raises(QuotaError, match="4194304 bytes are too many"):
+        square(backend)
+    backend.close()
+
+
+def test_a_sessions_copies_and_products_are_in_its_quota(gpu: Any) -> None:
+    engine = Engine(Settings(max_device_bytes=1 << 30))
+    try:
+        session = engine.sessions.create("ann", device="gpu:0")
+        x = np.ones((512, 512), "f")
+        product = {"do": "invoke", "op": "dot", "attrs": {}, "inputs": [1, 1], "outputs": [2]}
+        session.submit(1, [{"do": "put", "id": 1, "tensor": "x"}, product], {"x": x}, lambda answer: None)
+        session.drain()
+        assert session.budget.used == 2 * x.nbytes + staging.UPLOAD_RING + (32 << 20)
+        host = engine.ledger.of("ann", "cpu")
+        assert host.used >= staging.UPLOAD_RING
+        session.close("done")
+        assert (session.budget.used, host.used) == (0, 0)
+    finally:
+        engine.close()
+
+
+def test_a_session_whose_stream_fails_lets_go_of_what_it_had(gpu: Any) -> None:
+    backend: Any = backend_for("gpu:0").for_session()
+    with backend.scope():
+        backend.put(numbers(LARGE))
+        square(backend)
+    number = backend.stream.ptr
+    assert number in cublas._handles[0]._workspaces
+    gpu.fail_next("streamSynchronize", 9)
+    backend.close()
+    assert number not in cublas._handles[0]._workspaces
+    assert number not in cublas._apart
+    staged = backend._staging
+    assert (staged._uploads, staged._downloads, staged._apart) == (None, None, None)
+
+
 def test_a_session_that_cannot_be_opened_leaves_no_stream(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another stream may have its number next, and would have a workspace that nobody drops."""
     from opbox_ops.backend.cupy import SessionBackend
@@ -243,10 +325,10 @@ def test_a_session_that_cannot_be_opened_leaves_no_stream(gpu: Any, monkeypatch:
             patch.setattr(SessionBackend, "random", refuse)
             with pytest.raises(MemoryError, match="the device is full"):
                 engine.sessions.create("ann", device="gpu:0")
-        assert cublas._apart == before
+        assert set(cublas._apart) == before
         session = engine.sessions.create("ann", device="gpu:0")
         assert len(cublas._apart) == len(before) + 1
         session.close("done")
-        assert cublas._apart == before
+        assert set(cublas._apart) == before
     finally:
         engine.close()

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
 from .random import RandomSource
 
-__all__ = ["ALIGNMENT", "Backend"]
+__all__ = ["ALIGNMENT", "Admit", "Backend", "admit_all"]
+
+Admit: TypeAlias = Callable[[int, bool], None]
+"""Counts bytes that are about to be allocated, on the device or page-locked on the host; QuotaError when too many.
+
+Fewer than none were not allocated in the end.
+"""
+
+
+def admit_all(nbytes: int, on_device: bool) -> None:
+    """Nobody counts."""
+
 
 ALIGNMENT = 64
 """Bytes: the arena's start and every array in it are aligned to this (a cache line, a vector register)."""
@@ -61,10 +72,13 @@ class Backend(Protocol):
     def give_back(self) -> None:
         """Return memory that this process keeps to spare to the device, for other processes."""
 
-    def for_session(self) -> Backend:
+    def for_session(self, admit: Admit = admit_all) -> Backend:
         """This device with a queue of its own, for a session: it waits for nobody else's work.
 
         Its arrays are used in its scope alone, until `close`.
+
+        Args:
+            admit: asked before the backend allocates memory that no array has; it keeps that until `close`.
         """
 
     def close(self) -> None:

@@ -16,6 +16,7 @@ from ..cuda import cublas
 from ..cuda.random import NORMAL, UNIFORM, draw, write_place
 from ..cudnn import library as cudnn
 from . import graphs
+from .base import Admit, admit_all
 from .device_memory import DeviceMemory
 from .kernel_cache import read_shared_kernels
 from .random import RandomSource
@@ -163,8 +164,8 @@ class CupyBackend:
         with self.scope():
             _MEMORY.give_back()
 
-    def for_session(self) -> SessionBackend:
-        return SessionBackend(self.device)
+    def for_session(self, admit: Admit = admit_all) -> SessionBackend:
+        return SessionBackend(self.device, admit)
 
     def close(self) -> None:
         """The default queue is everybody's."""
@@ -176,12 +177,12 @@ class SessionBackend(CupyBackend):
     Arrays that are made in its scope have memory that only this stream uses again.
     """
 
-    def __init__(self, device: Any) -> None:
+    def __init__(self, device: Any, admit: Admit = admit_all) -> None:
         self.device = device
         with super().scope():
             self.stream = cupy.cuda.Stream(non_blocking=True)
-        self._staging = Staging(cupy, self.stream)
-        cublas.add_workspace(self.stream.ptr)
+        self._staging = Staging(cupy, self.stream, admit)
+        cublas.add_workspace(self.stream.ptr, admit)
 
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:
@@ -218,9 +219,11 @@ class SessionBackend(CupyBackend):
         self.stream.synchronize()
 
     def close(self) -> None:
-        # A device that was lost has nothing more to wait for.
+        # A device that was lost has nothing more to wait for, and what the process holds of it goes all the same.
         with contextlib.suppress(cupy.cuda.runtime.CUDARuntimeError), self.scope():
             self.stream.synchronize()
+        with contextlib.suppress(cupy.cuda.runtime.CUDARuntimeError):
             self._staging.close()
-            cublas.drop_workspace(self.stream.ptr)
+        cublas.drop_workspace(self.stream.ptr)
+        with contextlib.suppress(cupy.cuda.runtime.CUDARuntimeError), self.scope():
             _MEMORY.give_back(self.stream)

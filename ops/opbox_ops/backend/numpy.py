@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .base import ALIGNMENT
+from .base import ALIGNMENT, Admit, admit_all
 from .host_memory import machine_memory, memory_in_use
 from .random import RandomSource
 
@@ -134,7 +134,7 @@ class NumpyBackend:
     def give_back(self) -> None:
         """Nothing is kept on the CPU."""
 
-    def for_session(self) -> NumpyBackend:
+    def for_session(self, admit: Admit = admit_all) -> NumpyBackend:
         """There is one CPU, and no queue."""
         return self
 

@@ -14,6 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from opbox_protocol.errors import QuotaError
+
+from .base import Admit, admit_all
+
 __all__ = ["Staging"]
 
 CHUNK_BYTES = 4 << 20
@@ -88,11 +92,13 @@ class Staging:
     Args:
         cupy: the module.
         stream: where the arrays are computed.
+        admit: asked before memory is allocated; what it refuses is done without.
     """
 
-    def __init__(self, cupy: Any, stream: Any) -> None:
+    def __init__(self, cupy: Any, stream: Any, admit: Admit = admit_all) -> None:
         self._cupy, self._runtime = cupy, cupy.cuda.runtime
         self._stream = stream
+        self._admit = admit
         self._uploads: _Ring | None = None
         self._downloads: _Ring | None = None
         self._apart: tuple[Any, Any] | None = None
@@ -102,22 +108,29 @@ class Staging:
         """Copy a contiguous host array to a contiguous one of the same size; the former may change at once."""
         source, place = host.reshape(-1).view(np.uint8), int(target.data.ptr)
         with self._lock:
-            ring = self._uploads = self._ring(self._uploads, source.size, UPLOAD_RING)
+            ring = self._ring(self._uploads, source.size, UPLOAD_RING)
+            self._uploads = ring or self._uploads
             if ring is None:
                 self._copy(place, host.ctypes.data, source.size, self._runtime.memcpyHostToDevice)
             elif source.size <= DIRECT_BYTES:
-                begin = self._fill(ring, source)
-                self._copy(place, ring.address + begin, source.size, self._runtime.memcpyHostToDevice)
-                event = ring.event()
-                event.record(self._stream)
-                ring.use(begin, source.size, event)
+                self._upload_in_turn(ring, self._fill(ring, source), place, source.size)
             else:
                 for start in range(0, source.size, CHUNK_BYTES):
                     self._upload_apart(ring, place + start, source[start : start + CHUNK_BYTES])
 
+    def _upload_in_turn(self, ring: _Ring, begin: int, place: int, nbytes: int) -> None:
+        self._copy(place, ring.address + begin, nbytes, self._runtime.memcpyHostToDevice)
+        event = ring.event()
+        event.record(self._stream)
+        ring.use(begin, nbytes, event)
+
     def _upload_apart(self, ring: _Ring, place: int, source: np.ndarray[Any, Any]) -> None:
-        memory, stream = self._memory_apart(ring.size)
+        apart = self._memory_apart(ring.size)
         begin = self._fill(ring, source)
+        if apart is None:
+            self._upload_in_turn(ring, begin, place, source.size)
+            return
+        memory, stream = apart
         staged, event = int(memory.ptr) + begin, ring.event()
         to_device = self._runtime.memcpyHostToDevice
         self._runtime.memcpyAsync(staged, ring.address + begin, source.size, to_device, stream.ptr)
@@ -134,7 +147,8 @@ class Staging:
         target, place = host.reshape(-1).view(np.uint8), int(array.data.ptr)
         to_host = self._runtime.memcpyDeviceToHost
         with self._lock:
-            ring = self._downloads = self._ring(self._downloads, target.size, DOWNLOAD_RING)
+            ring = self._ring(self._downloads, target.size, DOWNLOAD_RING)
+            self._downloads = ring or self._downloads
             if ring is None:
                 self._copy(host.ctypes.data, place, target.size, to_host)
                 self._stream.synchronize()
@@ -162,9 +176,11 @@ class Staging:
     def close(self) -> None:
         """Wait for what is on its way, and let go of the memory."""
         with self._lock:
-            if self._apart is not None:
-                self._apart[1].synchronize()
-            self._uploads = self._downloads = self._apart = None
+            try:
+                if self._apart is not None:
+                    self._apart[1].synchronize()
+            finally:
+                self._uploads = self._downloads = self._apart = None
 
     def _copy(self, target: int, source: int, nbytes: int, kind: int) -> None:
         if nbytes:
@@ -176,23 +192,40 @@ class Staging:
         return begin
 
     def _ring(self, ring: _Ring | None, nbytes: int, large: int) -> _Ring | None:
-        """The ring for an array of a size, in place of a smaller one; None where there is no page-locked memory."""
+        """The ring for an array of a size, in place of a smaller one; None where there may be none as large."""
         wanted = SMALL_RING if nbytes <= DIRECT_BYTES else large
         if ring is not None and ring.size >= wanted:
             return ring
         if ring is not None:
             ring.settle()
+        more = wanted - (0 if ring is None else ring.size)
+        if not self._admits(more, on_device=False):
+            return None
         try:
             return _Ring(self._cupy, wanted)
         except self._runtime.CUDARuntimeError as error:
+            self._admit(-more, False)
             if error.status != _MEMORY_ALLOCATION:
                 raise
             return None
 
-    def _memory_apart(self, nbytes: int) -> tuple[Any, Any]:
-        """Device memory as large as the ring, and the stream that fills it."""
+    def _admits(self, nbytes: int, *, on_device: bool) -> bool:
+        try:
+            self._admit(nbytes, on_device)
+        except QuotaError:
+            return False
+        return True
+
+    def _memory_apart(self, nbytes: int) -> tuple[Any, Any] | None:
+        """Device memory as large as the ring, and the stream that fills it; None where there may be none."""
         if self._apart is None:
-            memory, stream = self._cupy.cuda.alloc(nbytes), self._cupy.cuda.Stream(non_blocking=True)
+            if not self._admits(nbytes, on_device=True):
+                return None
+            try:
+                memory, stream = self._cupy.cuda.alloc(nbytes), self._cupy.cuda.Stream(non_blocking=True)
+            except BaseException:
+                self._admit(-nbytes, True)
+                raise
             # The session's stream may still use an array that had this memory before.
             stream.wait_event(self._stream.record())
             self._apart = memory, stream

@@ -11,9 +11,12 @@ import ctypes
 import importlib
 from functools import cache
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from opbox_protocol.errors import MXNetError
+from opbox_protocol.errors import MXNetError, QuotaError
+
+if TYPE_CHECKING:
+    from ..backend.base import Admit
 
 __all__ = ["add_workspace", "batched_product", "drop_workspace"]
 
@@ -59,23 +62,41 @@ class _Handle:
 
     def product(self, stream: int, arguments: tuple[Any, ...]) -> None:
         """Queue cublasGemmStridedBatchedEx on a stream."""
+        # Before the lock: a quota that is short may end another session, whose workspace goes.
+        memory = self._workspace(stream)
         with self._lock:
             if stream != self._stream:
                 self._stream = None
                 _check("cublasSetStream", self._library.cublasSetStream_v2(self._handle, stream))
                 # Another stream takes the workspace away.
-                place, size = self._workspace(stream).ptr, self._workspace_bytes
+                place, size = memory.ptr, memory.mem.size
                 _check("cublasSetWorkspace", self._library.cublasSetWorkspace_v2(self._handle, place, size))
                 self._stream = stream
             status = self._library.cublasGemmStridedBatchedEx(self._handle, *arguments)
         _check("cublasGemmStridedBatchedEx", status)
 
     def _workspace(self, stream: int) -> Any:
-        owner = stream if stream in _apart else 0
+        admit = _apart.get(stream)
+        owner = 0 if admit is None else stream
         memory = self._workspaces.get(owner)
         if memory is None:
-            memory = self._workspaces[owner] = self._allocate(self._workspace_bytes)
+            nbytes = self._workspace_bytes if admit is None else self._admitted(admit)
+            try:
+                memory = self._workspaces.setdefault(owner, self._allocate(nbytes))
+            except BaseException:
+                if admit is not None:
+                    admit(-nbytes, True)
+                raise
         return memory
+
+    def _admitted(self, admit: Admit) -> int:
+        """Bytes of a workspace that a session may have: fewer where its quota is short, at the price of speed."""
+        try:
+            admit(self._workspace_bytes, True)
+        except QuotaError:
+            admit(_LEAST_WORKSPACE, True)
+            return _LEAST_WORKSPACE
+        return self._workspace_bytes
 
     def drop(self, stream: int) -> None:
         """Let go of a stream's workspace; the next one with its number is another stream."""
@@ -91,18 +112,18 @@ def _check(call: str, status: int) -> None:
 
 
 _handles: dict[int, _Handle] = {}
-_apart: set[int] = set()
+_apart: dict[int, Admit] = {}
 _lock = Lock()
 
 
-def add_workspace(stream: int) -> None:
-    """Products of this stream have a workspace of their own, once there is one."""
-    _apart.add(stream)
+def add_workspace(stream: int, admit: Admit) -> None:
+    """Products of this stream have a workspace of their own, once there is one and `admit` has been asked."""
+    _apart[stream] = admit
 
 
 def drop_workspace(stream: int) -> None:
     """The stream ends; what was queued on it has run."""
-    _apart.discard(stream)
+    _apart.pop(stream, None)
     for handle in list(_handles.values()):
         handle.drop(stream)
 

@@ -53,6 +53,7 @@ class ServerSession:
         code_policy: for code that it uploads.
         device_times: counts how long its batches wait and run.
         memory: the owner's on the device, which it draws from.
+        host_memory: the owner's on the host, for what is page-locked.
         checkpoints: where it may save some; None where there is no place.
         limit_bytes: of device memory; None for the settings'.
         freed: called once with the most bytes that it had, when it has ended and let go of them.
@@ -75,6 +76,7 @@ class ServerSession:
         code_policy: CodePolicy,
         device_times: DeviceTimes,
         memory: Budget | None = None,
+        host_memory: Budget | None = None,
         checkpoints: CheckpointStore | None = None,
         limit_bytes: int | None = None,
         freed: Callable[[int], object] = lambda nbytes: None,
@@ -88,7 +90,8 @@ class ServerSession:
         self._code_policy = code_policy
         self._device_times = device_times
         self.budget = Budget(settings.max_session_bytes if limit_bytes is None else limit_bytes, memory)
-        device_backend = backend_for(device).for_session()
+        self._host_budget = Budget(settings.max_session_bytes, host_memory, "page-locked memory")
+        device_backend = backend_for(device).for_session(self._admit)
         backend: Any = MeteredBackend(device_backend, self.budget)
         try:
             with device_backend.scope():
@@ -107,7 +110,8 @@ class ServerSession:
             )
         except BaseException:
             # The session is in no list: nobody else ends its stream.
-            self.budget.close()
+            for budget in (self.budget, self._host_budget):
+                budget.close()
             device_backend.close()
             raise
         self.table.checkpoints = OwnersCheckpoints(checkpoints, owner) if checkpoints is not None else None
@@ -123,6 +127,11 @@ class ServerSession:
         self._current: Batch | None = None
         self._error: BaseException | None = None
         self._lock = Lock()
+
+    def _admit(self, nbytes: int, on_device: bool) -> None:
+        """Count memory of the backend's own: for copies, and for a library's work."""
+        budget = self.budget if on_device else self._host_budget
+        budget.take(nbytes) if nbytes > 0 else budget.give(-nbytes)
 
     # -- batches ------------------------------------------------------------------------------------------------
 
@@ -369,6 +378,7 @@ class ServerSession:
         self.table.clear()
         self._definitions.close()
         self.budget.close()
+        self._host_budget.close()
         self.table.backend.close()
         self._freed(self.budget.peak)
 

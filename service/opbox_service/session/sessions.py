@@ -17,6 +17,7 @@ from ..allocator import FreedMemory
 from ..carriers import OwnerQuota
 from ..checkpoint_store import CheckpointStore
 from ..device_time import DeviceTimes
+from ..memory_shares import HOST
 from ..quota import Ledger
 from ..settings import SCOPES, UPLOADS, Scope, Settings
 from ..stateless.graph_cache import GraphCache
@@ -138,6 +139,7 @@ class Sessions:
                 self._code_policy,
                 self._device_times,
                 self._ledger.of(owner, device),
+                self._ledger.of(owner, HOST),
                 self._checkpoints,
                 settings.max_session_bytes if quota is None else quota.session_bytes,
                 self._let_go,
