@@ -64,6 +64,11 @@ _ORCHESTRATED = re.compile(r"OPBOX_(\w+_)?(SERVICE_(HOST|PORT\w*)|PORT_\d+_(TCP|
 """What Kubernetes and old Docker links add for a service called opbox."""
 
 
+def _cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 2
+
+
 class Token(BaseModel):
     """A bearer token: `name` owns the sessions made with it (two tokens of one name share theirs)."""
 
@@ -138,7 +143,12 @@ class Settings(BaseSettings):
     worker_idle_s: float = Field(
         default=60, gt=0, description="With workers=auto: how long a worker stays that its owner leaves idle."
     )
-    threads: int = Field(default=8, ge=1, le=256, description="Calls that a worker runs at a time.")
+    threads: int = Field(
+        default=min(8, max(3, _cores() + 1)),
+        ge=1,
+        le=256,
+        description="Calls that a worker runs at a time; by default one more than there are cores, 3 to 8.",
+    )
     device: str = Field(default="cpu", description="The device of calls that name none: cpu, gpu or gpu:1.")
     devices: tuple[str, ...] = Field(default=(), description="The devices that may be named; empty: any that is there.")
     ops: tuple[Path, ...] = Field(default=(), description="Python files that register further operators.")

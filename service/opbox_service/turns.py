@@ -5,6 +5,9 @@ round, and within an owner every session; what a call takes beyond that is paid 
 calls of an owner go before its others. A call that has worked for a quantum while others wait gives its place away at
 its next checkpoint, and gets one back in its turn.
 
+Of the places one stays free of an owner's calls where there are three: who comes next to a flood of somebody's finds
+it, and does not wait for the end of a quantum.
+
 A library's call that nothing stops, and that takes long, lends its place to others (`Turn.lent`): so no number of them
 keeps everybody waiting. Of an owner one such call runs at a time.
 """
@@ -25,6 +28,8 @@ DEBT_S = 2.0
 """The most that is paid back: who worked alone for long is not shut out for as long."""
 PARKED = 32
 """The most calls that wait in the middle of their work, by giving way; each keeps a thread."""
+FEWEST_SHARED = 3
+"""Places of which one is kept from an owner: of two, one core would have nothing to do beside an owner alone."""
 LOOK_S = 0.05
 """How often a call that waits for its owner's library call looks whether it has been stopped."""
 
@@ -118,6 +123,8 @@ class _Owner:
     weight: float = 1.0
     deficit: float = 0.0
     running: int = 0
+    at_work: int = 0
+    """Of those that run, the ones that have a place."""
     waits: int = 0
     long: bool = False
     """Whether a library's call of its runs that nothing stops."""
@@ -164,6 +171,7 @@ class Turns:
 
     def __init__(self, slots: int, start: Callable[[Callable[[], None]], None] | None = None) -> None:
         self._slots = slots
+        self._most_of_owner = slots - 1 if slots >= FEWEST_SHARED else slots
         self._start = start or _in_a_thread
         self._running: set[Turn] = set()
         self._parked = 0
@@ -189,14 +197,15 @@ class Turns:
             queued = _count(own) + 1
             before = sum(min(_count(other), queued) for name, other in self._owners.items() if name != owner)
             before += queued - 1
-            if len(self._running) < self._slots:
+            account = self._owners.get(owner)
+            if self._has_place(account or _Owner()):
                 return 0, 0.0
             return before, (before + 1) * self._seconds / self._slots
 
     def offer(self, job: Job) -> Turn | None:
         """A turn for the job now, for this thread to `run`; None when it has to wait: another thread will run it."""
         with self._lock:
-            if len(self._running) < self._slots and not self._waiting:
+            if self._has_place(self._account(job)):
                 turn = self._begin(job)
                 if not self._lent:
                     return turn
@@ -227,24 +236,26 @@ class Turns:
                 return
             resume = threading.Event()
             again = Job(job.owner, job.session, job.work, job.weight, job.interactive, turn, resume)
-            self._enqueue(again, first=True)
+            self._leave(turn, job)
+            self._wait_on(again)
             following = self._pop()
             if following is again:
-                turn.wanted = bool(self._waiting)
+                self._enter(turn, job)
                 return
-            self._running.discard(turn)
             self._parked += 1
-            self._go_on_with(following)
+            if following is not None:
+                self._go_on_with(following)
         resume.wait()
 
     def lend(self, turn: Turn, job: Job) -> None:
         """Give the place to who waits next, or to who comes, until `take_back`."""
         with self._lock:
             self._charge(turn, job)
-            self._running.discard(turn)
+            self._leave(turn, job)
             self._lent += 1
-            if self._waiting:
-                self._go_on_with(self._pop())
+            following = self._pop()
+            if following is not None:
+                self._go_on_with(following)
 
     def begins_long(self, job: Job, seconds: float) -> bool:
         """Whether the owner's next library call may begin now; waits at most so long for the one before it."""
@@ -264,12 +275,11 @@ class Turns:
             if ends_long:
                 owner.long = False
                 self._long_ended.notify_all()
-            if len(self._running) < self._slots and not self._waiting:
-                turn.wanted = False
-                self._running.add(turn)
+            if self._has_place(owner):
+                self._enter(turn, job)
                 return
             again = Job(job.owner, job.session, job.work, job.weight, job.interactive, turn, resume)
-            self._enqueue(again, first=True)
+            self._wait_on(again)
             self._parked += 1
             for other in self._running:
                 other.wanted = True
@@ -279,10 +289,32 @@ class Turns:
 
     def _begin(self, job: Job) -> Turn:
         turn = Turn(self, job)
-        self._running.add(turn)
-        turn.wanted = bool(self._waiting)
+        self._enter(turn, job)
         self._account(job).running += 1
         return turn
+
+    def _enter(self, turn: Turn, job: Job) -> None:
+        """Give the turn a place."""
+        self._running.add(turn)
+        self._account(job).at_work += 1
+        turn.wanted = bool(self._waiting)
+
+    def _leave(self, turn: Turn, job: Job) -> None:
+        """Take its place away; a turn that has none, as what takes no time runs in, loses nothing."""
+        if turn in self._running:
+            self._running.remove(turn)
+            self._account(job).at_work -= 1
+
+    def _has_place(self, owner: _Owner) -> bool:
+        """Whether a call of the owner may begin at once. Where a place is free, who waits has all that are his."""
+        return len(self._running) < self._slots and owner.at_work < self._most_of_owner and not owner.waits
+
+    def _wait_on(self, again: Job) -> None:
+        """Have a call wait in the middle of its work: before its owner's others, but behind its session's.
+
+        Those come after it in the session whenever they run; what they have to do is to take their place there.
+        """
+        self._enqueue(again, first=not again.session)
 
     def _account(self, job: Job) -> _Owner:
         owner = self._owners.get(job.owner)
@@ -297,12 +329,15 @@ class Turns:
         self._account(job).push(job, first=first)
         self._waiting += 1
 
-    def _pop(self) -> Job:
-        """The job whose turn it is; there is one."""
+    def _pop(self) -> Job | None:
+        """The job whose turn it is, if there is one for a place that is free."""
+        if not any(owner.waits and owner.at_work < self._most_of_owner for owner in self._owners.values()):
+            return None
         while True:
             name, owner = next(iter(self._owners.items()))
-            if not owner.waits or owner.deficit <= 0:
-                if owner.waits:
+            may = owner.waits and owner.at_work < self._most_of_owner
+            if not may or owner.deficit <= 0:
+                if may:
                     owner.deficit += QUANTUM_S * owner.weight
                 self._owners.move_to_end(name)
                 continue
@@ -334,15 +369,14 @@ class Turns:
         assert job.resume is not None
         self._parked -= 1
         job.turn.since = time.monotonic()
-        job.turn.wanted = bool(self._waiting)
-        self._running.add(job.turn)
+        self._enter(job.turn, job)
         job.resume.set()
 
     def _next(self, turn: Turn, job: Job) -> tuple[Turn, Job] | None:
         with self._lock:
             owner, spent = self._charge(turn, job)
             self._seconds += (spent - self._seconds) / 16
-            self._running.discard(turn)
+            self._leave(turn, job)
             owner.running -= 1
             following = self._pop() if self._waiting else None
             if not owner.running and not owner.waits:

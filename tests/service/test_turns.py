@@ -215,3 +215,54 @@ def test_a_long_call_that_is_stopped_while_it_waits_does_not_begin() -> None:
     desk.wait(2)
     desk.offer("bob", steps(1))
     desk.wait(3)
+
+
+def test_one_place_stays_free_of_an_owner_s_flood() -> None:
+    desk, release = Desk(3), threading.Event()
+    began: list[float] = []
+
+    def until_released(turn: Turn) -> None:
+        release.wait(30)
+
+    for _ in range(8):
+        desk.offer("ann", until_released)
+    time.sleep(0.05)
+    assert desk.ran == ["ann", "ann"]
+    assert desk.turns.outlook("bob") == (0, 0.0)
+    assert desk.turns.outlook("ann")[0] == 6
+    begun = time.monotonic()
+    desk.offer("bob", lambda turn: began.append(time.monotonic()))
+    until = time.monotonic() + 10
+    while not began:
+        assert time.monotonic() < until, "bob waits for ann's calls, which do not end"
+        time.sleep(0.005)
+    assert began[0] - begun < 5
+    release.set()
+    desk.wait(9)
+    assert Counter(desk.ran) == {"ann": 8, "bob": 1}
+
+
+def test_an_owner_alone_has_a_place_where_there_is_but_one() -> None:
+    desk = Desk(1)
+    for _ in range(3):
+        desk.offer("ann", steps(1))
+    desk.wait(3)
+    assert desk.ran == ["ann"] * 3
+
+
+def test_a_session_s_next_call_does_not_wait_for_one_in_the_middle_of_its_work() -> None:
+    desk = Desk(1)
+    ended: list[str] = []
+
+    def long(turn: Turn) -> None:
+        steps(40, 0.02)(turn)
+        ended.append("long")
+
+    desk.offer("ann", long, session="a")
+    desk.offer("ann", lambda turn: ended.append("next"), session="a")
+    desk.wait(2)
+    until = time.monotonic() + 10
+    while len(ended) < 2:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    assert ended == ["next", "long"]
