@@ -23,12 +23,15 @@ __all__ = ["add_workspace", "batched_product", "drop_workspace"]
 _WORKSPACE_BYTES = {9: 32 << 20, 10: 32 << 20}
 """By the major compute capability, as cuBLAS itself takes them; 4 MiB before."""
 _LEAST_WORKSPACE = 4 << 20
+_WHOLE_SUMS = 16
+"""CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION: parts of a sum of half precision are added in single."""
 _POINTER, _INT, _LONG = ctypes.c_void_p, ctypes.c_int, ctypes.c_longlong
 _MATRIX = (_POINTER, _INT, _INT, _LONG)
 _SIGNATURES = {
     "cublasCreate_v2": (_POINTER,),
     "cublasSetStream_v2": (_POINTER, _POINTER),
     "cublasSetWorkspace_v2": (_POINTER, _POINTER, ctypes.c_size_t),
+    "cublasSetMathMode": (_POINTER, _INT),
     "cublasGemmStridedBatchedEx": (
         *(_POINTER, *[_INT] * 5, _POINTER, *_MATRIX, *_MATRIX),
         *(_POINTER, *_MATRIX, _INT, _INT, _INT),
@@ -57,6 +60,7 @@ class _Handle:
         self._workspaces: dict[int, Any] = {}
         handle = ctypes.c_void_p()
         _check("cublasCreate", self._library.cublasCreate_v2(ctypes.byref(handle)))
+        _check("cublasSetMathMode", self._library.cublasSetMathMode(handle, _WHOLE_SUMS))
         self._handle = handle
         self._stream: int | None = None
 

@@ -13,10 +13,19 @@ from ..large_products import is_large, matmul_in_pieces
 from .cublas import batched_product
 from .precision import allow_tf32
 
-__all__ = ["matmul", "product"]
+__all__ = ["matmul", "product", "takes_narrow"]
 
-_TYPES = {"f": (0, 68, np.float32), "d": (1, 70, np.float64)}
-"""CUDA's numbers of an element type and of a computation in it (CUBLAS_COMPUTE_32F: never TF32), and its scalars."""
+_TYPES = {
+    "f": (0, 68, np.float32),
+    "d": (1, 70, np.float64),
+    "e": (2, 68, np.float32),
+    "E": (14, 68, np.float32),
+}
+"""CUDA's numbers of an element type and of a computation in it (CUBLAS_COMPUTE_32F: never TF32), and its scalars.
+
+Half precision and bfloat16 (NumPy's E) are added up in single.
+"""
+_NARROW = "eE"
 _FAST_TF32 = 77
 """CUBLAS_COMPUTE_32F_FAST_TF32."""
 _DEFAULT = -1
@@ -26,7 +35,7 @@ _DEFAULT = -1
 def product(xp: Any, a: Array, b: Array, out: Array, *, add: bool = False) -> Callable[[], Any]:
     """A call that writes a @ b to `out`, or adds it there.
 
-    Arrays are (samples, groups, rows, columns), of float32 or float64: the rows or the columns of each matrix lie side
+    Arrays are (samples, groups, rows, columns), of one type: the rows or the columns of each matrix lie side
     by side. A stride of 0 repeats a matrix. As many calls of cuBLAS are made as there are samples, or groups if those
     are fewer.
     """
@@ -59,14 +68,14 @@ def _lies(array: Array) -> tuple[int, int, int, int]:
 
 def _batched(xp: Any, a: Array, b: Array, out: Array, add: bool) -> Callable[[], Any]:
     """One call for (count, rows, columns) arrays. cuBLAS reads by columns: to it they are the transposed."""
-    kind, computed, scalar = _TYPES[out.dtype.char]
-    if out.dtype.char == "f" and allow_tf32():
+    read, (kind, computed, scalar) = _TYPES[a.dtype.char][0], _TYPES[out.dtype.char]
+    if a.dtype.char == "f" and allow_tf32():
         computed = _FAST_TF32
     count, m, n = out.shape
     (pa, ta, la, sa), (pb, tb, lb, sb), (pc, _, lc, sc) = map(_lies, (a, b, out))
     factors = np.array([1, add], scalar)
     one, other = factors.ctypes.data, factors.ctypes.data + factors.itemsize
-    matrices = (one, pb, kind, lb, sb, pa, kind, la, sa, other, pc, kind, lc, sc, count, computed, _DEFAULT)
+    matrices = (one, pb, read, lb, sb, pa, read, la, sa, other, pc, kind, lc, sc, count, computed, _DEFAULT)
     arguments = (tb, ta, n, m, a.shape[2], *matrices)
 
     def run(keep: Any = (a, b, out, factors)) -> None:
@@ -88,12 +97,21 @@ def matmul(xp: Any, a: Array, b: Array, out: Array) -> None:
         product(xp, _repeated(xp, a, out.shape), _repeated(xp, b, out.shape), out)()
 
 
+def takes_narrow(xp: Any, a: Array, b: Array, out: Array) -> bool:
+    """Whether `matmul` of half precision or bfloat16 adds up in single as the arrays lie: by cuBLAS, on a GPU.
+
+    `out` is then of their type, and rounded once, or float32.
+    """
+    return hasattr(xp, "cuda") and a.dtype.char in _NARROW and _takes(a, b, out)
+
+
 def _takes(a: Array, b: Array, out: Array) -> bool:
-    """Whether cuBLAS takes matrices, along up to two axes, as they lie: of one type that it knows, and none empty."""
-    kind = out.dtype
+    """Whether cuBLAS takes matrices, along up to two axes, as they lie: of types that it knows, and none empty."""
+    kind = a.dtype
     return bool(
         kind.char in _TYPES
-        and a.dtype == b.dtype == kind
+        and b.dtype == kind
+        and (out.dtype == kind or (kind.char in _NARROW and out.dtype.char == "f"))
         and min(a.ndim, b.ndim) >= 2
         and max(a.ndim, b.ndim) <= out.ndim <= 4
         and a.size

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..compute import Array, Arrays, ArraySpec, CallSpec, Temp
-from ..cuda.product import matmul
+from ..cuda.product import matmul, takes_narrow
 from ..infer import size_of
 
 __all__ = ["backward_copies", "is_narrow", "product", "wide_copies"]
@@ -25,9 +25,12 @@ def product(xp: Any, a: Array, b: Array, out: Array, wide: Arrays, plus: Array |
     """out = a @ b + plus, with `wide` what `wide_copies` asked for."""
     total = out
     if is_narrow(out.dtype):
-        a, b = (_copied(xp, space, array) for space, array in zip(wide, (a, b), strict=False))
+        as_they_lie = a.shape[-1] > 1 and takes_narrow(xp, a, b, out)
+        if not as_they_lie:
+            a, b = (_copied(xp, space, array) for space, array in zip(wide, (a, b), strict=False))
+        if plus is not None or not as_they_lie:
+            total = wide[-1].reshape(out.shape)
         plus = None if plus is None else _copied(xp, wide[2], plus)
-        total = wide[-1].reshape(out.shape)
     if a.ndim == b.ndim == 2 and a.shape[1] == 1:
         xp.multiply(a, b, out=total)  # an outer product: NumPy's matmul takes six times as long
     else:

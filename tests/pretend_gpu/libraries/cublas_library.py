@@ -17,11 +17,20 @@ __all__ = ["library_file"]
 
 _INVALID, _INTERNAL = 7, 14
 """CUBLAS_STATUS_INVALID_VALUE and _INTERNAL_ERROR."""
+_UNSUPPORTED = 15
+"""CUBLAS_STATUS_NOT_SUPPORTED."""
+_SUPPORTED = {
+    68: {(0, 0), (2, 2), (2, 0), (14, 14), (14, 0)},
+    70: {(1, 1)},
+    77: {(0, 0)},
+}
+"""By cublasComputeType_t: the types (cudaDataType) of both factors, which are one, and of the result."""
 _MATRIX = "piiq"
 _SIGNATURES = {
     "cublasCreate_v2": "p",
     "cublasSetStream_v2": "pp",
     "cublasSetWorkspace_v2": "ppq",
+    "cublasSetMathMode": "pi",
     "cublasGemmStridedBatchedEx": f"piiiiip{_MATRIX}{_MATRIX}p{_MATRIX}iii",
 }
 _C = {"p": "void *", "i": "int ", "q": "long long "}
@@ -85,9 +94,22 @@ def _set_workspace(handle: int, place: int, size: int) -> None:
     _workspaces[handle] = size
 
 
+def _set_math_mode(handle: int, mode: int) -> int | None:
+    if handle not in _streams or mode & 15 > 3 or mode & ~31:
+        return _INVALID
+    note("math mode", mode)
+    return None
+
+
 def _gemm(handle: int, *arguments: int) -> int | None:
     if handle not in _streams:
         return _INVALID
+    ta, tb, m, n, k, _, _, at, lda, _, _, bt, ldb, _, _, _, ct, ldc, _, count, compute, _ = arguments
+    leading = ((lda, k if ta else m), (ldb, n if tb else k), (ldc, m))
+    if min(m, n, k, count) < 0 or any(line < max(1, rows) for line, rows in leading):
+        return _INVALID
+    if at != bt or (at, ct) not in _SUPPORTED.get(compute, ()):
+        return _UNSUPPORTED
     note("product")
     stream = _streams[handle]
     if stream in state.capturing and not _workspaces.get(handle):
@@ -96,7 +118,7 @@ def _gemm(handle: int, *arguments: int) -> int | None:
     return None
 
 
-_FUNCTIONS = (_create, _set_stream, _set_workspace, _gemm)
+_FUNCTIONS = (_create, _set_stream, _set_workspace, _set_math_mode, _gemm)
 
 
 def library_file() -> str:
