@@ -52,6 +52,7 @@ CELLS: dict[str, list[str]] = {
         "try:\n"
         "    net.eval(mx.cpu(), data=mx.nd.ones((2,)))[0].asnumpy()\n"
         "except mx.MXNetError as error:\n"
+        "    print(error)\n"
         "    print(error.detail['traceback'])",
     ],
     "NumpyOp": [
@@ -130,7 +131,12 @@ CELLS: dict[str, list[str]] = {
     ],
 }
 PRINTS = {
-    "CustomOp": ["[3.0, 6.0] [3.0, 3.0]", "[5.0, 5.0]", "ValueError: edited"],
+    "CustomOp": [
+        "[3.0, 6.0] [3.0, 3.0]",
+        "[5.0, 5.0]",
+        "edited (Cell In[8], line 3)",
+        '"Cell In[8]", line 3, in forward',
+    ],
     "NumpyOp": ["[[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]]"],
     "NDArrayOp": ["[2.0, 2.0]"],
     "rtc": [

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from ..base import cell_name
 from .bundle import Piece
 
 __all__ = ["DefiningStatement", "SourceFile", "bound", "is_import", "parsed", "shown"]
@@ -179,8 +180,8 @@ def parsed(path: str, text: str) -> SourceFile:
 
 
 def shown(path: str) -> str:
-    """How a file is called in tracebacks: its name without the user's folders."""
-    return path if path.startswith("<") else Path(path).name
+    """How a file is called in tracebacks: its name without the user's folders, or "Cell In[9]" in a notebook."""
+    return path if path.startswith("<") else cell_name(path) or Path(path).name
 
 
 def is_import(statement: ast.stmt) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 import opbox
 import opbox_ops
 import opbox_protocol
+from opbox.base import cell_name
 from opbox.operator.bundle import shown_name
 from opbox_protocol.errors import MXNetError, UserCodeError
 
@@ -44,7 +45,7 @@ def user_error(what: str, error: BaseException) -> UserCodeError:
     if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
         raise error
     frames = _frames(error.__traceback__)
-    where = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+    where = f" ({_place(frames[-1])})" if frames else ""
     said = error.message if isinstance(error, MXNetError) else _said(error)
     if isinstance(error, ValueError) and any(phrase in said for phrase in READ_ONLY):
         return _user_code_error(what, "", WRITES_TO_INPUT, where, frames, error)
@@ -82,7 +83,13 @@ def _shown(filename: str) -> str:
     for part in ("site-packages/", "dist-packages/"):
         if part in filename:
             return filename.partition(part)[2]
-    return Path(shown_name(filename)).name
+    return cell_name(filename) or Path(shown_name(filename)).name
+
+
+def _place(frame: traceback.FrameSummary) -> str:
+    """A frame's line as the client says it: "train.py:12", or "Cell In[9], line 1" of a notebook."""
+    separator = ":" if Path(frame.filename).suffix else ", line "
+    return f"{frame.filename}{separator}{frame.lineno}"
 
 
 def _text(frames: list[traceback.FrameSummary], error: BaseException) -> str:
