@@ -140,6 +140,7 @@ class Settings(BaseSettings):
         default=1,
         description="Worker processes that share sessions among them; auto: one for each owner while memory allows.",
     )
+    """Not auto by default: it takes 59 MB and a process's start of each owner, and parts of the memory."""
     worker_idle_s: float = Field(
         default=60, gt=0, description="With workers=auto: how long a worker stays that its owner leaves idle."
     )

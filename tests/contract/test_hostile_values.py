@@ -179,6 +179,12 @@ TAKEN: list[tuple[str, dict[str, Any], list[Any], Any]] = [
     ("_sample_uniform", {}, [np.array([NAN], F32), np.array([1], F32)], [NAN]),
     ("log_softmax", {"dtype": "float32"}, [np.zeros((1, 2), np.int64)], [[-np.log(2), -np.log(2)]]),
     ("moments", {"axes": (0,)}, [np.ones((0, 1), np.int32)], np.zeros(1)),
+    (
+        "ROIPooling",
+        {"pooled_size": (2, 2), "spatial_scale": 1},
+        [IMAGE, np.array([[0, 0, 0, INF, INF], [0, NAN, 0, 3, 3]], F32)],
+        np.array([[[[1, 0], [0, 0]]], [[[0, 0], [0, 0]]]]),
+    ),
     ("_contrib_arange_like", {"start": 3, "repeat": 2**62}, [DATA], np.full((2, 3), 3)),
     ("_contrib_arange_like", {"repeat": 2**62}, [np.ones((0, 2), F32)], np.ones((0, 2))),
     ("tile", {"reps": 2**62}, [np.ones((2, 0), F32)], np.ones((2, 0))),

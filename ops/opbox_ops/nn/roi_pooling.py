@@ -75,7 +75,7 @@ class _Parts:
         steps = xp.arange(max(p.pooled_size) + 1, dtype=ends.dtype)
         size = xp.asarray(((data[3],), (data[2],)), dtype=ends.dtype)
         begin, end = (
-            xp.minimum(xp.maximum(edge + first, 0), size).astype(int)
+            xp.fmin(xp.fmax(edge + first, 0), size).astype(int)  # an edge that is no number is 0
             for edge in (xp.floor(steps[:-1] * length), xp.ceil(steps[1:] * length))
         )
         self.columns = begin[:, 0, :pooled_x], end[:, 0, :pooled_x]
