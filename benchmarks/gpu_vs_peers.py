@@ -19,6 +19,7 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -56,11 +57,12 @@ class Peer:
     """A process that answers tasks with seconds; None once it has ended."""
 
     def __init__(self, python: str, script: str, *arguments: str, **environment: str) -> None:
+        self._errors = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115  # as long as the process
         self.process = subprocess.Popen(
             [python, str(HERE / "peers" / script), *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=self._errors,
             text=True,
             env={**os.environ, **environment},
         )
@@ -75,8 +77,19 @@ class Peer:
         except BrokenPipeError:
             return None
         line = self.process.stdout.readline()
-        answer: list[list[float]] | None = json.loads(line) if line else None
+        if not line:
+            self.process.wait(60)  # it closed its side because it ends
+            return None
+        answer: list[list[float]] = json.loads(line)
         return answer
+
+    def why_ended(self) -> str:
+        """The last line that it wrote to its errors; empty while it works."""
+        if self.process.poll() is None:
+            return ""
+        self._errors.seek(0)
+        lines = self._errors.read().strip().splitlines()
+        return f"status {self.process.returncode}: {lines[-1] if lines else 'it said nothing'}"
 
 
 @contextmanager
@@ -149,6 +162,7 @@ def main() -> None:
         if options.only in question["name"]
     ]
     figures: dict[str, Any] = {}
+    ended: dict[str, str] = {}
     begin = time.monotonic()
     with started(options.device) as peers:
         print("forward / forward and backward, ms")
@@ -161,8 +175,12 @@ def main() -> None:
                 both = result["milliseconds"].get(name)
                 line += f"{'-' if both is None else f'{both[0]:.2f} / {both[1]:.2f}':>20}"
             print(line + f"{' / '.join(map(str, result.get('over opbox', ['-']))):>28}", flush=True)
+            for name, peer in peers.items():
+                if name not in ended and (reason := peer.why_ended()):
+                    ended[name] = reason
+                    print(f"{name} ended with {reason}", flush=True)
             if options.json is not None:
-                options.json.write_text(json.dumps({"networks": figures}, indent=1), encoding="utf-8")
+                options.json.write_text(json.dumps({"networks": figures, "ended": ended}, indent=1), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -31,7 +31,13 @@ def stages() -> list[Stage]:
         Stage("operators", [*pytest, "-m", "gpu", "tests/ops"], 125, ["smoke"]),
         Stage(
             "system",
-            [*pytest, "-m", "not conformance and not image and not compose", "tests/executor", "tests/contract"],
+            [
+                *pytest,
+                "-m",
+                "not conformance and not image and not compose",
+                "tests/contract",
+                "tests/client/test_foreign.py",
+            ],
             95,
             ["smoke"],
         ),
