@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
 from opbox_ops.backend import Backend, RandomSource
 from opbox_ops.compute import Array
@@ -13,6 +14,8 @@ from opbox_protocol.errors import BadRequestError, DTypeError, LimitError, Shape
 from ..graph.ir import Graph
 from ..task import graph_budget
 from .compile import compile_plan
+from .inference import Inference, may_infer_apart
+from .plan import Plan
 from .run import BoundPlan
 
 __all__ = ["bind"]
@@ -62,26 +65,40 @@ def bind(
     for name, array in grads.items():
         _same(name, array, args[name])
     arrays = {**args, **aux}
+    compiled = partial(
+        compile_plan,
+        graph,
+        {name: tuple(array.shape) for name, array in arrays.items()},
+        {name: array.dtype for name, array in arrays.items()},
+        device=backend.device_type,
+        strided={
+            (kind, name)
+            for kind, bound in (("arg", args), ("aux", aux), ("grad", grads))
+            for name, array in bound.items()
+            if not array.flags.c_contiguous
+        },
+        share=share,
+        level=level,
+    )
     with graph_budget():
-        plan = compile_plan(
-            graph,
-            {name: tuple(array.shape) for name, array in arrays.items()},
-            {name: array.dtype for name, array in arrays.items()},
-            req,
-            device=backend.device_type,
-            strided={
-                (kind, name)
-                for kind, bound in (("arg", args), ("aux", aux), ("grad", grads))
-                for name, array in bound.items()
-                if not array.flags.c_contiguous
-            },
-            share=share,
-            level=level,
-            room=max_bytes,
-        )
+        plan = compiled(req, room=max_bytes)
     if max_bytes is not None and plan.allocates > max_bytes:
         raise LimitError(f"the executor needs {plan.allocates:,} bytes: expected at most {max_bytes:,}")
-    return BoundPlan(plan, args, grads, aux, backend, random)
+    inference = None
+    if share and may_infer_apart(plan):
+        inference = Inference(_for_inference(compiled, plan), plan)
+    return BoundPlan(plan, args, grads, aux, backend, random, inference=inference)
+
+
+def _for_inference(compiled: Callable[..., Plan], training: Plan) -> Callable[[], Plan]:
+    """What compiles the plan for inference that runs in the memory of `training`."""
+
+    def compile_it() -> Plan:
+        with graph_budget(), collection_paused():
+            # Where the plan that trains has no room for packed weights, neither has this one.
+            return compiled({}, room=None if training.packed_bytes else 0, spare=training.arena_bytes // 2)
+
+    return compile_it
 
 
 def _complete(what: str, names: list[str], arrays: Mapping[str, Array]) -> None:

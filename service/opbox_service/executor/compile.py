@@ -50,6 +50,7 @@ def compile_plan(
     passes: Sequence[PlanPass] = PASSES,
     apart: bool = False,
     room: int | None = None,
+    spare: int = 0,
 ) -> Plan:
     """Compile `graph` for these argument shapes and types.
 
@@ -66,13 +67,14 @@ def compile_plan(
         apart: for the body of a loop; see `Plan.place`.
         room: bytes that an executor may allocate: copies of weights that would not leave as much again as they take
             are made anew in each run. What does not fit at all is for the caller to refuse.
+        spare: see `Plan`.
 
     Raises:
         ShapeError, DTypeError, UnderdeterminedError: from inference.
         UnsupportedError: an operator has no compute for the device, or no gradient.
     """
     plan = _PlanCompiler(graph, shapes, types, grad_req, device, strided, level).lower()
-    plan.keeps = not apart
+    plan.keeps, plan.spare = not apart, spare
     for rewrite in passes:
         plan = rewrite(plan)
     if not apart:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ from opbox_ops.layout import as_laid, logical
 from .allocation import allocate
 from .plan import UNWANTED, Plan, Step, Value
 
-__all__ = ["PlacedArrays"]
+__all__ = ["PlacedArrays", "written_apart"]
 
 
 class PlacedArrays:
@@ -128,3 +129,17 @@ class PlacedArrays:
             places = zip(offsets, step.temps, strict=True)
             temp = self._temps[key] = tuple([self._view(offset, temp.shape, temp.dtype) for offset, temp in places])
         return temp
+
+
+def written_apart(arrays: Mapping[tuple[str, str | int], Array]) -> bool:
+    """Whether none of the arrays that a plan writes outside its arena is in the memory of another; False in doubt."""
+    owners: Counter[int] = Counter()
+    written = []
+    for (kind, _), array in arrays.items():
+        owner = array
+        while getattr(owner, "base", None) is not None:
+            owner = owner.base
+        owners[id(owner)] += 1
+        if kind != "arg":
+            written.append(id(owner))
+    return all(owners[owner] == 1 for owner in written)

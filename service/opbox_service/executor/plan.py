@@ -124,6 +124,7 @@ class Plan:
         external: the values with memory of their own.
         head_grads: the value of each head's gradient; UNWANTED where backward does not read it.
         zero_grads: arguments whose gradient is zero and whose array is to say so.
+        spare: bytes that its arena may take without anybody's loss, as they are there for another plan.
         keeps: whether backward may run again: what forward leaves for it stays to the end.
         memory: where the values lie; None until it is planned.
     """
@@ -137,6 +138,7 @@ class Plan:
     outputs: list[int] = field(default_factory=list)
     head_grads: list[int] = field(default_factory=list)
     zero_grads: list[str] = field(default_factory=list)
+    spare: int = 0
     keeps: bool = False
     external: dict[int, External] = field(default_factory=dict)
     memory: MemoryPlan | None = None
@@ -203,8 +205,9 @@ class Plan:
 
     @property
     def object_bytes(self) -> int:
-        """What the plan itself takes as objects of Python, about."""
-        return OBJECT_BYTES * (len(self.values) + len(self.steps))
+        """What the plan itself takes as objects of Python, about; one that trains, with a plan for inference."""
+        objects = len(self.values) + len(self.steps)
+        return OBJECT_BYTES * (objects + objects // 2 if self.trains else objects)
 
     @property
     def allocates(self) -> int:

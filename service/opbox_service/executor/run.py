@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,8 +17,9 @@ from opbox_protocol.errors import BadRequestError, ConflictError, ShapeError
 
 from .allocation import allocate
 from .calls import Call, Calls, at_node
+from .inference import Inference
 from .monitored import run_monitored
-from .placed_arrays import PlacedArrays
+from .placed_arrays import PlacedArrays, written_apart
 from .plan import UNWANTED, Plan, Step
 from .replay import Replay, records
 from .watched import Watched
@@ -75,6 +75,7 @@ class BoundPlan:
     Args:
         plan, args, grads, aux, backend, random: see `bind`; for a half, the random stream of the node that runs it.
         half: bind one half alone; by default both, in memory of the executor's own.
+        inference: makes the plan that runs inference in place of this one, where one does.
 
     Attributes:
         outputs: an array for each head, the same ones after every run. A head that is a variable is its array; a head
@@ -95,6 +96,7 @@ class BoundPlan:
         backend: Backend,
         random: RandomSource | NodeStream,
         half: Half | None = None,
+        inference: Inference | None = None,
     ) -> None:
         assert plan.memory is not None
         self.plan = plan
@@ -130,7 +132,7 @@ class BoundPlan:
             steps = steps[plan.forward_steps :] if half.backward else steps[: plan.forward_steps]
             self._placed = PlacedArrays(plan, backend, self._external, self._arena, plan.used(steps))
         self._arrays = self._placed.arrays
-        self._apart = _written_apart(self._external)
+        self._apart = written_apart(self._external)
         packs = {("arg", name) for name in plan.packed_arguments}
         self.packed: list[Array] = [array for key, array in self._external.items() if key in packs]
         self.writable: list[Array] = [array for key, array in self._external.items() if key not in packs]
@@ -147,6 +149,10 @@ class BoundPlan:
         self._replays = self._recorders() if half is None and records(backend) else None
         self._ready = False
         """Whether forward has left what backward reads."""
+        self._inference = inference
+        self._inferring: BoundPlan | None = None
+        self._left_out = False
+        """Whether the last forward was an inference by the plan for it, which leaves nothing for backward."""
         self._seen: int | None = None
         """The number that the last inference was given."""
         self.forwards = self.backwards = 0
@@ -181,12 +187,15 @@ class BoundPlan:
         self._mode.is_train = is_train
         self._mode.parameters = self._unwritten(is_train, parameters)
         self.forwards += 1
-        self._ready = False
+        self._ready = self._left_out = False
         self.streams.begin()
         if monitor is not None:
             run_monitored(self.plan, self._forward, self._placed, self._monitored_context, monitor)
         elif self._replays is not None:
             self._replays[0].run(is_train)
+        elif not is_train and (inferring := self._for_inference()) is not None:
+            inferring._forward.run()
+            self._left_out = True
         else:
             self._forward.run()
         self._ready = True
@@ -209,6 +218,10 @@ class BoundPlan:
         self.backwards += 1
         if not self._ready:
             raise ConflictError("backward needs the values of a forward run: call forward(is_train=True) before it")
+        if self._left_out:
+            self._mode.parameters = None
+            self._forward.run()
+            self._left_out, self._inference, self._inferring = False, None, None
         self._take_in(head_grads)
         self._mode.is_train = True
         if self._replays is not None and self._backward.calls:
@@ -265,6 +278,25 @@ class BoundPlan:
             with np.errstate(all="ignore"):  # as in the steps
                 for array, grad in checked:
                     array[...] = grad
+
+    def _for_inference(self) -> BoundPlan | None:
+        """The plan for inference, bound in this one's arena and to its arrays; None where this one is to run."""
+        if self._inference is None or self._inferring is not None:
+            return self._inferring
+        plan = self._inference.plan()
+        if plan is not None:
+            external, arena = self._external, self._arena[: plan.arena_bytes]
+            args, aux = (
+                {str(at[1]): array for at, array in external.items() if at[0] == kind} for kind in ("arg", "aux")
+            )
+            outs = {at: array for at, array in external.items() if at[0] == "out"}
+            half = Half(False, arena, outs, self._mode, dict)
+            bound = BoundPlan(plan, args, {}, aux, self._backend, self.streams.stream(0), half)
+            if all(mine is own for mine, own in zip(bound.outputs, self.outputs, strict=True)):
+                self._inferring = bound
+        if self._inferring is None:
+            self._inference = None
+        return self._inferring
 
     def _recorders(self) -> tuple[Replay, Replay]:
         """What runs forward and backward where the device records calls; zero gradients are filled with them."""
@@ -372,17 +404,3 @@ class BoundPlan:
             )
         except Exception as error:
             raise at_node(error, node) from error
-
-
-def _written_apart(arrays: Mapping[tuple[str, str | int], Array]) -> bool:
-    """Whether none of the arrays that a plan writes outside its arena is in the memory of another; False in doubt."""
-    owners: Counter[int] = Counter()
-    written = []
-    for (kind, _), array in arrays.items():
-        owner = array
-        while getattr(owner, "base", None) is not None:
-            owner = owner.base
-        owners[id(owner)] += 1
-        if kind != "arg":
-            written.append(id(owner))
-    return all(owners[owner] == 1 for owner in written)

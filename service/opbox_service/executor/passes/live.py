@@ -17,7 +17,7 @@ class LiveBytes:
     Attributes:
         first, last: the step that writes each value, and the last one that reads it; -1 where there is none. What
             backward reads of forward's stays to the end, where the plan says so.
-        peak: the most that was alive at once when the plan was looked at.
+        peak: the most that was alive at once when the plan was looked at, or may be without loss (`Plan.spare`).
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -45,7 +45,7 @@ class LiveBytes:
                 change[self.first[v]] += nbytes
                 change[self.last[v] + 1] -= nbytes
         self.bytes = np.cumsum(change)
-        self.peak = int(self.bytes.max())
+        self.peak = max(int(self.bytes.max()), plan.spare)
 
     def _placed(self, value: int) -> int:
         """The value in whose memory a value is."""
