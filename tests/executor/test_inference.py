@@ -127,5 +127,5 @@ def test_operators_that_draw_stay_in_one_plan():
 def test_its_plan_is_counted():
     (training, _, _, _), (plain, _, _, _) = bound(network()), bound(network(), trains=False)
     own = len(training.plan.values) + len(training.plan.steps)
-    each = plain.plan.object_bytes / (len(plain.plan.values) + len(plain.plan.steps))
-    assert training.plan.object_bytes >= each * own + plain.plan.object_bytes
+    of_one = plain.plan.object_bytes / (len(plain.plan.values) + len(plain.plan.steps))
+    assert training.plan.object_bytes >= of_one * own + plain.plan.object_bytes
