@@ -22,7 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +83,15 @@ class Peer:
         answer: list[list[float]] = json.loads(line)
         return answer
 
+    def close(self) -> None:
+        """End the process, and let go of what it was reached by."""
+        self.process.kill()
+        self.process.wait()
+        for stream in (self.process.stdin, self.process.stdout, self._errors):
+            if stream is not None:
+                with suppress(BrokenPipeError):
+                    stream.close()
+
     def why_ended(self) -> str:
         """The last line that it wrote to its errors; empty while it works."""
         if self.process.poll() is None:
@@ -111,8 +120,7 @@ def started(device: str) -> Iterator[dict[str, Peer]]:
             peers["graphs"] = Peer(torch, "modules.py", "last", "graphs", *on)
             peers["graphs, TF32"] = Peer(torch, "modules.py", "last", "graphs", "tf32", *on)
         for peer in peers.values():
-            stack.callback(peer.process.wait)
-            stack.callback(peer.process.kill)
+            stack.callback(peer.close)
         yield peers
 
 

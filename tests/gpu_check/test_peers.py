@@ -39,5 +39,8 @@ def test_each_goal_has_its_ratio(script: Any) -> None:
 
 def test_a_peer_that_ends_says_why(script: Any) -> None:
     peer = script.Peer(sys.executable, "symbols.py", "no_such_module", "cpu")
-    assert peer.ask({"name": "x"}) is None
-    assert peer.why_ended() == "status 1: ModuleNotFoundError: No module named 'no_such_module'"
+    try:
+        assert peer.ask({"name": "x"}) is None
+        assert peer.why_ended() == "status 1: ModuleNotFoundError: No module named 'no_such_module'"
+    finally:
+        peer.close()
