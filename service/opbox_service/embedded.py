@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 from collections.abc import Mapping
 from threading import Lock
 from typing import Any
@@ -65,7 +66,7 @@ class EmbeddedTransport:
             answer = error_from_json(*error_to_json(error))
             if isinstance(answer, InternalError):
                 raise  # there is no log to point to
-            raise answer from error
+            raise answer from (error if os.environ.get("OPBOX_DEBUG") else None)
 
     def close(self) -> None:
         """Nothing to let go of: the engine is this process's."""

@@ -210,6 +210,15 @@ def test_an_embedded_engine_raises_what_a_server_answers() -> None:
         transport.call("POST", "/v1/forward", {"graph": FC}, {"x": X, "w": W[:, :2], "b": B})
 
 
+def test_where_the_engine_raised_an_error_is_shown_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    transport = EmbeddedTransport()
+    for debug in (False, True):
+        monkeypatch.setenv("OPBOX_DEBUG", "1" if debug else "")
+        with pytest.raises(NotFoundError) as caught:
+            transport.call("POST", "/v1/sessions/none/commands", {"commands": []})
+        assert (caught.value.__cause__ is not None) is debug
+
+
 def test_a_closed_engine_takes_no_calls() -> None:
     engine = Engine(Settings())
     engine.close()
