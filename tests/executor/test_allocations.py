@@ -69,9 +69,6 @@ NO_OUTPUT_ARGUMENT = frozenset(
         "_sample_negative_binomial",
         "_sample_poisson",
         "_shuffle",
-        "argsort",
-        "sort",
-        "topk",
     ]
 )
 """What computes these takes no array to write to: LAPACK's factorisations and solvers as NumPy calls them, FFTs,

@@ -7,22 +7,21 @@ gdata = gout at the positions that the values came from. Equal elements keep the
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Literal
-
-import numpy as np
 
 from opbox_protocol.errors import ShapeError
 
+from ..bound_calls import Call
 from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..gradient import backward_node
 from ..infer import Shape, ShapeList, TypeList, canonical_axis, known, size_of
 from ..node import Entry, Node
 from ..params import Bool, Field, Int, OptInt, Params
-from ..pausing import pause
 from ..registry import Slot, register, register_backward, when
 from .counting import count_up
+from .ordered_rows import Wanted, ordered_rows, ordered_rows_temps
 from .positions import put_rows, whole
-from .radix_order import radix_order
 
 IndexDType = Literal["float16", "float32", "float64", "int32", "int64", "uint8"]
 
@@ -60,10 +59,6 @@ topk = register(
 )
 order_backward = register_backward("_backward_sort", SortParams)
 topk_backward = register_backward("_backward_topk", TopkParams)
-
-
-AT_ONCE = 1 << 18
-"""Elements that are put in order at a time, or one row: some 20 ms."""
 
 
 def top_length(p: TopkParams, size: int) -> int:
@@ -146,75 +141,74 @@ def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
     return backward_node("_backward_topk", node, [ograds[0], Entry(node, 1)])
 
 
-def _row(p: Any, data: Array) -> tuple[Array, int]:
-    return (data.reshape(-1), 0) if p.axis is None else (data, p.axis % data.ndim)
+def _wanted(p: Any, shape: tuple[int, ...], *, top: bool) -> Wanted:
+    axis = None if p.axis is None else p.axis % len(shape)
+    size = size_of(shape) if axis is None else shape[axis]
+    return Wanted(axis, top_length(p, size) if top else None, p.is_ascend)
+
+
+def _rows_temps(p: Any, call: CallSpec, *, top: bool = False) -> list[Temp]:
+    data = call.inputs[0]
+    outputs = [out for i, out in enumerate(call.outputs) if call.wants(i)]
+    return ordered_rows_temps(_wanted(p, data.shape, top=top), data, outputs)
+
+
+@sort.compute("cpu", temps=_rows_temps, prepares=True)
+def _(p: SortParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Call:
+    data, (values, places) = inputs[0], outputs
+    return ordered_rows(_wanted(p, data.shape, top=False), data, ctx.temp, values=values, places=places)
+
+
+@argsort.compute("cpu", temps=_rows_temps, prepares=True)
+def _(p: ArgsortParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Call:
+    data = inputs[0]
+    return ordered_rows(_wanted(p, data.shape, top=False), data, ctx.temp, places=outputs[0])
+
+
+@topk.compute("cpu", temps=partial(_rows_temps, top=True), prepares=True)
+def _(p: TopkParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Call:
+    data = inputs[0]
+    names = {"mask": ("mask",), "indices": ("places",)}.get(p.ret_typ, ("values", "places"))
+    named = dict(zip(names, outputs, strict=True))
+    return ordered_rows(_wanted(p, data.shape, top=True), data, ctx.temp, **named)
 
 
 def _order(xp: Any, data: Array, axis: int, ascend: bool) -> Array:
     """Positions in sorted order; equal elements stay in theirs, whatever the direction."""
-    if xp is not np and data.dtype.itemsize == 2 and data.dtype.kind == "V":
+    if data.dtype.itemsize == 2 and data.dtype.kind == "V":
         data = data.astype("float32")  # Thrust, which sorts on the GPU, has no bfloat16
-    order = radix_order(data, axis, ascend) if xp is np else None
-    if order is not None:
-        return order
-    if xp is np and data.size > AT_ONCE and data.shape[axis] < data.size:
-        return _order_of_rows(data, axis, ascend)
     if ascend:
         return xp.argsort(data, axis=axis, kind="stable")
     turned = xp.argsort(xp.flip(data, axis), axis=axis, kind="stable")
     return xp.flip(data.shape[axis] - 1 - turned, axis)
 
 
-def _order_of_rows(data: Array, axis: int, ascend: bool) -> Array:
-    """`_order` of some rows at a time, between which the call may end."""
-    rows = np.moveaxis(data, axis, -1)
-    order = np.empty(rows.shape, np.int64)
-    flat, target = rows.reshape(-1, rows.shape[-1]), order.reshape(-1, rows.shape[-1])
-    step = max(1, AT_ONCE // rows.shape[-1])
-    for start in range(0, len(flat), step):
-        pause()
-        at = slice(start, start + step)
-        target[at] = _order(np, flat[at], 1, ascend) if len(flat[at]) > 1 else _order(np, flat[start], 0, ascend)
-    return np.moveaxis(order, -1, axis)
-
-
-def _best(xp: Any, data: Array, axis: int, count: int, ascend: bool) -> Array:
-    """The first `count` positions of `_order`, which few of many are found for without sorting all."""
-    size = data.shape[axis]
-    if xp is np and 0 < count <= size // 8 and axis == data.ndim - 1:
-        rows = data.reshape(-1, size)
-        nth = count - 1 if ascend else size - count
-        limit = np.partition(rows, nth, axis=1)[:, nth : nth + 1]
-        places = np.flatnonzero(rows <= limit if ascend else rows >= limit)
-        # More are as good as the last one where it has equals, fewer where there are numbers that are none.
-        if places.size == len(rows) * count:
-            places = (places % size).reshape(-1, count)
-            order = _order(xp, np.take_along_axis(rows, places, 1), 1, ascend)
-            return np.take_along_axis(places, order, 1).reshape(*data.shape[:-1], count)
-    return _order(xp, data, axis, ascend)[(*(slice(None),) * axis, slice(0, count))]
+def _row(p: Any, data: Array) -> tuple[Array, int]:
+    return (data.reshape(-1), 0) if p.axis is None else (data, p.axis % data.ndim)
 
 
 _SORTING = "the library's argsort has no output argument"
 
 
-@sort.compute(allocates=_SORTING)
+@sort.compute("gpu", allocates=_SORTING)
 def _(p: SortParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     data, axis = _row(p, inputs[0])
     order = _order(ctx.xp, data, axis, p.is_ascend)
     _write(outputs, ctx.xp.take_along_axis(data, order, axis), order)
 
 
-@argsort.compute(allocates=_SORTING)
+@argsort.compute("gpu", allocates=_SORTING)
 def _(p: ArgsortParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     data, axis = _row(p, inputs[0])
     _write(outputs, _order(ctx.xp, data, axis, p.is_ascend))
 
 
-@topk.compute(allocates=_SORTING)
+@topk.compute("gpu", allocates=_SORTING)
 def _(p: TopkParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     xp = ctx.xp
     data, axis = _row(p, inputs[0])
-    chosen = _best(xp, data, axis, top_length(p, data.shape[axis]), p.is_ascend)
+    size = top_length(p, data.shape[axis])
+    chosen = _order(xp, data, axis, p.is_ascend)[(*(slice(None),) * axis, slice(0, size))]
     if p.ret_typ == "mask":
         mask = xp.zeros(data.shape, outputs[0].dtype)
         _set_along(xp, mask, chosen, axis, 1)

@@ -1,0 +1,168 @@
+"""The stable order of rows without memory of its own: numbers that hold an element and its position, sorted in place.
+
+An element becomes a signed number of 32 bits of the same order (a float's bits, turned where it is negative; -0 as 0;
+every NaN as one, the largest). Above its position, in an integer of 64 bits, it is sorted by NumPy's in-place sort:
+equal elements differ by their positions and stay in their order, and the lower halves are the answer. An element of 64
+bits is sorted twice, by its lower half and then by its upper one.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from functools import lru_cache, partial
+from typing import Any
+
+import numpy as np
+
+from ..bound_calls import Call
+from ..compute import Array, Arrays, Temp
+from .counting import count_up
+
+__all__ = ["multiples", "order_calls", "order_temps"]
+
+_SHORT = 1 << 12
+"""Numbers up to which 0, 1, 2, … are kept in an array for all calls, and are not counted each time."""
+_LOWER, _UPPER = (0, 1) if sys.byteorder == "little" else (1, 0)
+"""Where the halves of an integer of 64 bits are."""
+
+
+def _comparable(dtype: Any) -> np.dtype[Any]:
+    """The type whose bits are compared: a float or signed integer of 32 or 64 bits that has all values of `dtype`."""
+    for wide in ("int32", "float32", "int64", "float64"):
+        if np.dtype(dtype).kind in "biu" and np.dtype(wide).kind == "f":
+            continue
+        if np.can_cast(dtype, wide):
+            return np.dtype(wide)
+    raise TypeError(f"{dtype}: expected a type of 64 bits or less that can be ordered")
+
+
+def order_temps(dtype: Any, rows: int, size: int) -> list[Temp]:
+    """The temporaries of `order_calls` for so many rows of `size` elements of `dtype`."""
+    comparable, count = _comparable(dtype), rows * size
+    twice = comparable.itemsize == 8
+    return [
+        Temp((count,), "int64"),  # elements above their positions
+        Temp((count,), comparable),  # the elements
+        Temp((count if comparable.kind == "f" else 0,), "bool"),  # which are NaN
+        Temp((size if size > _SHORT else 0,), "int32"),  # 0, 1, 2, …
+        Temp((rows if rows > _SHORT else 0,), "int64"),  # where the rows begin
+        Temp((count if twice else 0,), "int32"),  # upper halves
+        Temp((count if twice else 0,), "int32"),  # the same in the order of the lower ones
+        Temp((count if twice else 0,), "int64"),  # the positions in the order of the lower ones
+    ]
+
+
+def order_calls(rows: Array, ascend: bool, temps: Arrays, places: Array, first: int | None = None) -> list[Call]:
+    """Calls that write the order of each row of `rows` (m, n).
+
+    Equal elements stay in their order, whatever the direction; NaN is the largest.
+
+    Args:
+        temps: what `order_temps` asked for, for m rows or more.
+        places: (m, n) or, with `first`, (m, first), int64: element j of row i is to be rows.reshape(-1)[places[i, j]].
+        first: how many of each row are wanted.
+
+    Example:
+        >>> rows, places = np.array([[3, 1, 2], [5, 5, 4]], "int32"), np.empty((2, 3), "int64")
+        >>> temps = [np.empty(temp.shape, temp.dtype) for temp in order_temps(rows.dtype, *rows.shape)]
+        >>> as_one(order_calls(rows, True, temps, places))()
+        >>> places
+        array([[1, 2, 0],
+               [5, 3, 4]])
+    """
+    room, elements, lacking, counted, begun, *halves = temps
+    count, size = rows.shape
+    packed = room[: rows.size].reshape(rows.shape)
+    lower, upper = (packed.view(np.int32)[:, half::2] for half in (_LOWER, _UPPER))
+    begins, calls = multiples(count, size, "int64", begun)
+    numbers, counting = multiples(size, 1, "int32", counted)
+    begins, calls = begins[:, None], calls + counting
+    elements = elements[: rows.size].reshape(rows.shape)
+    if elements.dtype.itemsize == 8:
+        return calls + _by_halves(rows, ascend, packed, elements, lacking, begins, numbers, halves, places)
+    calls += _as_integers(rows, ascend, elements, upper, lacking, upper)
+    calls += [partial(np.copyto, lower, numbers), *_sorted(packed, first)]
+    calls.append(partial(np.add, lower[:, :first], begins, out=places))
+    return calls
+
+
+def multiples(count: int, step: int, dtype: Any, temp: Array = None) -> tuple[Array, list[Call]]:
+    """0, step, 2 step, … (count,), and the calls that write them into `temp` (count,) where they are many."""
+    if temp is None or count <= _SHORT:
+        return _few(count, step, dtype), []
+    return temp[:count], [
+        partial(count_up, np, temp[:count]),
+        partial(np.multiply, temp[:count], step, out=temp[:count]),
+    ]
+
+
+@lru_cache(256)
+def _few(count: int, step: int, dtype: Any) -> Array:
+    few = np.arange(count, dtype=dtype) * step
+    few.flags.writeable = False
+    return few
+
+
+def _sorted(packed: Array, first: int | None = None) -> list[Call]:
+    """Calls that put each row of `packed` in order, or `first` of each, which then are in front."""
+    if first is None or first >= packed.shape[1]:
+        return [packed.sort]
+    return [partial(packed.partition, first - 1), packed[:, :first].sort]
+
+
+def _as_integers(rows: Array, ascend: bool, elements: Array, out: Array, lacking: Array, scratch: Array) -> list[Call]:
+    """Calls that write integers of `rows`'s order, or of the opposite one, to `out`; `elements` is used up."""
+    width = 8 * elements.itemsize
+    calls: list[Call] = []
+    if elements.dtype.kind == "f":
+        lacking = lacking[: rows.size].reshape(rows.shape)
+        bits = elements.view(f"i{elements.itemsize}")
+        calls += [
+            partial(np.copyto, elements, rows, casting="unsafe"),
+            partial(np.add, elements, 0, out=elements),  # -0 becomes 0
+            partial(np.isnan, elements, out=lacking),
+            partial(np.copyto, elements, np.nan, where=lacking),
+            partial(np.right_shift, bits, width - 1, out=scratch),  # all ones where it is negative
+            partial(np.bitwise_and, scratch, (1 << width - 1) - 1, out=scratch),
+            partial(np.bitwise_xor, bits, scratch, out=out),
+        ]
+    else:
+        calls.append(partial(np.copyto, out, rows, casting="unsafe"))
+    if not ascend:
+        calls.append(partial(np.invert, out, out=out))
+    return calls
+
+
+def _by_halves(
+    rows: Array,
+    ascend: bool,
+    packed: Array,
+    elements: Array,
+    lacking: Array,
+    begins: Array,
+    numbers: Array,
+    halves: Sequence[Array],
+    places: Array,
+) -> list[Call]:
+    """`order_calls` of elements of 64 bits."""
+    lower, upper = (packed.view(np.int32)[:, half::2] for half in (_LOWER, _UPPER))
+    highs, turned, by_lower = (half[: rows.size].reshape(rows.shape) for half in halves)
+    bits = elements.view(np.int64)
+    low, high = (bits.view(np.int32)[:, half::2] for half in (_LOWER, _UPPER))
+    first = places.shape[1]
+    ranks = bits.reshape(-1)[: places.size].reshape(places.shape)
+    return [
+        *_as_integers(rows, ascend, elements, bits, lacking, packed),
+        partial(np.copyto, highs, high),
+        partial(np.bitwise_xor, low, np.int32(-1 << 31), out=upper),  # unsigned numbers, by the order of signed ones
+        partial(np.copyto, lower, numbers),
+        packed.sort,
+        partial(np.add, lower, begins, out=by_lower),
+        partial(np.take, highs.reshape(-1), by_lower, out=turned, mode="clip"),
+        partial(np.copyto, upper, turned),
+        partial(np.copyto, lower, numbers),
+        packed.sort,
+        partial(np.add, lower[:, :first], begins, out=ranks),
+        partial(np.take, by_lower.reshape(-1), ranks, out=places, mode="clip"),
+    ]
