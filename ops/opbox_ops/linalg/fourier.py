@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from opbox_protocol.errors import ShapeError
 
 from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
@@ -87,38 +89,51 @@ def _(p: Any, ins: TypeList, outs: TypeList) -> None:
             slots.merge(i, "float32")
 
 
-def _library(ctx: OpContext) -> Any:
-    """SciPy's transforms keep float32; CuPy's do too."""
-    if ctx.backend.device_type != "cpu":
-        return ctx.xp.fft
+def _on_cpu(transform: str, numbers: Array) -> None:
+    """SciPy's transform "fft" or "ifft" (without its factor) of complex64 along the last axis, in place."""
     import scipy.fft  # when a transform is to run: it takes half as long to load as NumPy
 
-    return scipy.fft
+    norm = "forward" if transform == "ifft" else "backward"
+    transformed = getattr(scipy.fft, transform)(numbers, axis=-1, norm=norm, overwrite_x=True)
+    if transformed.ctypes.data != numbers.ctypes.data:  # SciPy may work in place, and does not promise to
+        np.copyto(numbers, transformed)
 
 
-def _forward(ctx: OpContext, data: Array, out: Array) -> None:
-    if data.size:
-        numbers = _library(ctx).fft(data, axis=-1)
-        out[..., 0::2] = numbers.real
-        out[..., 1::2] = numbers.imag
+@fft.compute("cpu")
+@ifft_backward.compute("cpu")
+def _(p: FourierParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    if inputs[0].size:
+        numbers = outputs[0].view(np.complex64)
+        np.copyto(numbers, inputs[0])
+        _on_cpu("fft", numbers)
 
 
-def _inverse(ctx: OpContext, data: Array, out: Array) -> None:
+@ifft.compute("cpu", temps=lambda p, call: [Temp(call.outputs[0].shape, "complex64")])
+@fft_backward.compute("cpu", temps=lambda p, call: [Temp(call.outputs[0].shape, "complex64")])
+def _(p: FourierParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    (numbers,), out = ctx.temp, outputs[0]
     if out.size:
-        numbers = data[..., 0::2] + ctx.xp.complex64(1j) * data[..., 1::2]
-        ctx.xp.multiply(_library(ctx).ifft(numbers, axis=-1).real, out.shape[-1], out=out)
+        np.copyto(numbers.view(np.float32), inputs[0])
+        _on_cpu("ifft", numbers)
+        np.copyto(out, numbers.real)
 
 
-@fft.compute(allocates=COMPLEX)
-@ifft_backward.compute(allocates=COMPLEX)
+@fft.compute("gpu", allocates=COMPLEX)
+@ifft_backward.compute("gpu", allocates=COMPLEX)
 def _(p: FourierParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    _forward(ctx, inputs[0], outputs[0])
+    if inputs[0].size:
+        numbers = ctx.xp.fft.fft(inputs[0], axis=-1)
+        outputs[0][..., 0::2] = numbers.real
+        outputs[0][..., 1::2] = numbers.imag
 
 
-@ifft.compute(allocates=COMPLEX)
-@fft_backward.compute(allocates=COMPLEX)
+@ifft.compute("gpu", allocates=COMPLEX)
+@fft_backward.compute("gpu", allocates=COMPLEX)
 def _(p: FourierParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    _inverse(ctx, inputs[0], outputs[0])
+    xp, data, out = ctx.xp, inputs[0], outputs[0]
+    if out.size:
+        numbers = data[..., 0::2] + xp.complex64(1j) * data[..., 1::2]
+        xp.multiply(xp.fft.ifft(numbers, axis=-1).real, out.shape[-1], out=out)
 
 
 @sketch.infer_shape
