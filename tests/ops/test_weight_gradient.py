@@ -35,13 +35,13 @@ def expected(data, gout, kernel, stride, dilate, pad):
     return weight
 
 
-def gradient_of(window, last=False, own="jit:avx2", channels=CHANNELS):
+def gradient_of(window, last=False, own="jit:avx2", channels=CHANNELS, threads=1):
     kernel, stride, dilate, pad = window
     sizes = zip(SIZE, kernel, stride, dilate, pad, strict=True)
     out = tuple((n + 2 * q - d * (k - 1) - 1) // s + 1 for n, k, s, d, q in sizes)
     shapes = (BATCH, *SIZE, channels), (BATCH, *out, FILTERS)
     memories = [MemoryFormat.plain(shape, "float32", (0, 3, 1, 2)) for shape in shapes]
-    return weight_gradient(*memories, (stride, dilate, pad), kernel, last, own), shapes
+    return weight_gradient(*memories, (stride, dilate, pad), kernel, last, own, threads), shapes
 
 
 @pytest.mark.parametrize("last", [False, True], ids=["plain", "last"])
@@ -91,8 +91,17 @@ def test_where_onednn_has_the_better_kernel():
     assert of_images((1, 512, 7, 7), avx512) is not None
 
 
-def of_images(shape, own):
+def test_several_threads_share_onednns_kernel_and_not_the_windows():
+    avx512 = "jit:avx512_core"
+    for shape in ((1, 64, 112, 112), (1, 512, 7, 7)):
+        assert of_images(shape, avx512, threads=2) is None
+        assert of_images(shape, "jit:avx2", threads=2) is not None
+    assert gradient_of(CASES["3x3, stride 2, padded"], own=avx512, threads=2)[0] is None
+    assert gradient_of(CASES["1x1"], own=avx512, threads=2)[0] is not None
+
+
+def of_images(shape, own, threads=1):
     """The gradient of 3 x 3 windows, padded, over data and out of one shape, in oneDNN's order, channels last."""
     batch, channels, *size = shape
     memory = MemoryFormat.plain((batch, *size, channels), "float32", (0, 3, 1, 2))
-    return weight_gradient(memory, memory, ((1, 1), (1, 1), (1, 1)), (3, 3), False, own)
+    return weight_gradient(memory, memory, ((1, 1), (1, 1), (1, 1)), (3, 3), False, own, threads)

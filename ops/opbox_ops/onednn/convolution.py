@@ -20,7 +20,7 @@ from ..nn.window import is_last
 from .by_images import ByImages, by_images, images_of
 from .cache import RECIPES
 from .data_gradient import DataGradient, WindowedGradient, data_gradient
-from .library import Algorithm, ArgumentNumber, Propagation, Query, dims
+from .library import Algorithm, ArgumentNumber, Propagation, Query, dims, library
 from .primitive import MemoryFormat, Operand, PackedRuns, Recipe, Runs, laid, lie, memory_of, takes
 from .weight_gradient import WeightGradient, weight_gradient
 
@@ -203,6 +203,11 @@ class _Gradients:
         return rooms if self.unread is None else [*rooms, self.unread]
 
 
+def _threads() -> int:
+    dnnl = library()
+    return 1 if dnnl is None else dnnl.thread_count
+
+
 def gradients(p: ConvolutionParams, call: CallSpec) -> _Gradients | None:
     """What computes the gradients of a backward call; None where oneDNN has no implementation."""
     wants_bias = not p.no_bias and call.wants(2)
@@ -222,7 +227,7 @@ def gradients(p: ConvolutionParams, call: CallSpec) -> _Gradients | None:
         )
         if own is not None and p.num_group == 1:
             last = is_last(p.layout)
-            of_weight = weight_gradient(data, out, window, p.kernel, last, own.implementation) or own
+            of_weight = weight_gradient(data, out, window, p.kernel, last, own.implementation, _threads()) or own
         if of_weight is None:
             return None
     if call.wants(0) and of_data is None:

@@ -248,10 +248,15 @@ class Library:
             return None
         return Threads(*(ctypes.cast(function, c_void_p).value for function in functions))
 
+    @property
+    def thread_count(self) -> int:
+        """The threads that primitives made now run in."""
+        return int(self._functions.omp_get_max_threads())
+
     @contextmanager
     def single_thread(self) -> Iterator[None]:
         """Primitives that this thread makes inside run in one thread, for good."""
-        threads = self._functions.omp_get_max_threads()
+        threads = self.thread_count
         self._functions.omp_set_num_threads(1)
         try:
             yield

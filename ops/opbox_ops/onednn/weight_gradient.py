@@ -6,7 +6,8 @@ For each chunk of output positions, the windows of data are laid out as the rows
 
 goes through oneDNN's `sgemm`. Without AVX-512, oneDNN 3.2's own kernels for this gradient take two to seven times as
 long as forward's where an image is large. With it they are the better ones for windows over images that stay in the
-second-level cache (`_is_own_better`). A chunk of windows stays in the cache.
+second-level cache, and for all windows that several threads share, as one thread lays them out here (`_is_own_better`).
+A chunk of windows stays in the cache.
 """
 
 from __future__ import annotations
@@ -212,10 +213,12 @@ def weight_gradient(
     kernel: tuple[int, ...],
     last: bool,
     own: str,
+    threads: int,
 ) -> WeightGradient | None:
     """How products compute this gradient; None where oneDNN's own kernel, the implementation `own`, is the better one.
 
-    data and out are as oneDNN takes them, the channels second; `window` is stride, dilation and padding.
+    data and out are as oneDNN takes them, the channels second; `window` is stride, dilation and padding; `threads` is
+    how many threads work on it either way.
     """
     if "amx" in own or len(kernel) != 2 or data.dtype != "float32":
         return None
@@ -224,13 +227,20 @@ def weight_gradient(
     lying = [(m.shape[0], m.shape[2], m.shape[3], m.shape[1]) for m in (data, out)]
     size, stride, dilate, pad = [(sizes[0], sizes[1]) for sizes in (kernel, *window)]
     gradient = WeightGradient(lying[0], lying[1], size, stride, dilate, pad, last)
-    return None if "avx512" in own and _is_own_better(gradient) else gradient
+    return None if "avx512" in own and _is_own_better(gradient, threads) else gradient
 
 
-def _is_own_better(gradient: WeightGradient) -> bool:
-    """Whether oneDNN's kernel with AVX-512 takes less time: not where it jumps over data or writes a large gradient of
-    few sums, nor for 1 x 1, whose gradient it would have to reorder back: 2048 x 1024 take 17 ms then, and 4 here."""
-    if gradient.kernel == (1, 1) or gradient.stride != (1, 1):
+def _is_own_better(gradient: WeightGradient, threads: int) -> bool:
+    """Whether oneDNN's kernel with AVX-512 takes less time.
+
+    Not for 1 x 1, whose gradient it would have to reorder back: 2048 x 1024 take 17 ms then, and 4 here. In one thread
+    not where it jumps over data, or writes a large gradient of few sums.
+    """
+    if gradient.kernel == (1, 1):
+        return False
+    if threads > 1:
+        return True
+    if gradient.stride != (1, 1):
         return False
     image = 4 * sum(math.prod(shape[1:]) for shape in (gradient.data, gradient.out))
     return image <= IMAGE_BYTES and math.prod(gradient.out[1:3]) >= FEW_POSITIONS
