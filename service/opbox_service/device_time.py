@@ -35,6 +35,7 @@ class DeviceTimes:
 
     def __init__(self) -> None:
         self._sums: dict[tuple[str, str], DeviceTime] = {}
+        self._untaken_s = 0.0
         self._lock = Lock()
 
     def add(self, owner: str, device: str, queue_s: float, compute_s: float, runs: int = 1) -> None:
@@ -46,11 +47,14 @@ class DeviceTimes:
             sums.queue_s += queue_s
             sums.compute_s += compute_s
             sums.runs += runs
+            self._untaken_s += compute_s
 
-    def take(self) -> list[DeviceTimeRow]:
-        """The sums since the last time, for `add_rows` elsewhere."""
+    def take(self, least_s: float = 0.0) -> list[DeviceTimeRow]:
+        """The sums since the last time, for `add_rows` elsewhere; none while all runs together took less than that."""
         with self._lock:
-            taken, self._sums = self._sums, {}
+            if self._untaken_s < least_s:
+                return []
+            taken, self._sums, self._untaken_s = self._sums, {}, 0.0
         return [(owner, device, sums.queue_s, sums.compute_s, sums.runs) for (owner, device), sums in taken.items()]
 
     def add_rows(self, rows: Any, whose: tuple[str, str] | None = None) -> None:

@@ -95,7 +95,9 @@ class OwnerTerms(BaseModel):
     sessions: int | None = Field(default=None, ge=0, description="The most sessions.")
     session_bytes: int | None = Field(default=None, ge=1 << 16, description="The most device memory of a session.")
     memory_bytes: int | None = Field(default=None, ge=1 << 16, description="The same of all sessions on a device.")
-    worker_seconds: float | None = Field(default=None, ge=0, description="Seconds of workers' time in a day (UTC).")
+    worker_seconds: float | None = Field(
+        default=None, ge=0, allow_inf_nan=False, description="Seconds of workers' time in a day (UTC); 0: no limit."
+    )
     in_flight: int | None = Field(default=None, ge=1, description="The most requests at a time.")
     buffer_bytes: int | None = Field(default=None, ge=1 << 16, description="Bodies and answers on their way.")
     checkpoints: int | None = Field(default=None, ge=0, description="The most checkpoints.")

@@ -223,6 +223,31 @@ def test_usage_outlives_a_kill(start: Callable[..., Live], tmp_path: Path) -> No
         assert stored[name] >= counted.json()[name], name
 
 
+@pytest.mark.parametrize("how", ["a call of its own", "a session"])
+def test_what_was_acknowledged_is_counted_though_the_worker_is_killed(
+    start: Callable[..., Live], tmp_path: Path, how: str
+) -> None:
+    box = Box(start, tmp_path, "process")
+    if how == "a session":
+        put = {"do": "put", "id": 1, "tensor": "x"}
+        bind = {"do": "bind", "id": 2, "graph": SLOW, "args": {"x": 1}, "outputs": [3]}
+        answer = box.server.session().run(put, bind, {"do": "forward", "executor": 2}, x=X)
+    else:
+        answer = forward(box.server, graph=SLOW)
+    os.kill(box.server.workers()[0], signal.SIGKILL)
+    assert answer.status == 200
+    wait_for(lambda: box.used().worker_seconds > 1)
+    assert box.used().runs == 1
+
+
+def test_what_a_deadline_ends_is_counted(start: Callable[..., Live], tmp_path: Path) -> None:
+    box = Box(start, tmp_path, "none", OPBOX_DEADLINE_S="1")
+    nodes = [SLOW["nodes"][0], {**SLOW["nodes"][1], "attrs": {"seconds": "1.2"}}]
+    assert forward(box.server, graph={**SLOW, "nodes": nodes}).status == 504
+    wait_for(lambda: box.used().worker_seconds > 0.9)
+    assert box.used().runs == 1
+
+
 def test_usage_is_ones_own_and_admins_see_all(box: Box) -> None:
     assert forward(box.server, "ann").status == forward(box.server, "bob").status == 200
     assert box.usage("bob")["owner"] == "bob"

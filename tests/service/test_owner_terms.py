@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +43,10 @@ def write(folder: Path, document: object) -> Path:
         ({"tokens": [], "owners": {"ann": {"session_bytes": 1}}}, "session_bytes: expected 65536 or more, got 1"),
         ({"tokens": [], "owners": {"ann": {"memory_bytes": "8G"}}}, "memory_bytes: expected an integer, got '8G'"),
         ({"tokens": [], "owners": {"ann": {"worker_seconds": -1}}}, "worker_seconds: expected 0.0 or more, got -1"),
+        (
+            '{"tokens": [], "owners": {"ann": {"worker_seconds": 1e999}}}',
+            "owners.ann: worker_seconds: expected a finite number, got inf",
+        ),
         ({"tokens": [], "owners": {"ann": {"worker_seconds": []}}}, "worker_seconds: expected a number, got []"),
         ({"tokens": [], "owners": {"ann": {"in_flight": 0}}}, "owners.ann: in_flight: expected 1 or more, got 0"),
         ({"tokens": [], "owners": {"ann": {"buffer_bytes": 5}}}, "buffer_bytes: expected 65536 or more, got 5"),
@@ -109,6 +116,50 @@ def test_terms_of_owners_are_read_again_with_the_tokens(tmp_path: Path, monkeypa
     path.write_text(json.dumps([ANN]))
     tokens.identify(header)
     assert accounts.of("ann") is accounts.usual
+
+
+def test_a_file_that_could_not_be_read_is_read_when_it_can_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its text and its time of change stay the same when its mode is mended."""
+    path = write(tmp_path, [ANN])
+    tokens, accounts, reads = tokens_of(path, max_sessions=5)
+    monkeypatch.setattr("opbox_service.api.identity.LOOK_S", -LOOK_S)
+    header = b"Bearer " + SECRET.encode()
+    readable = Path.read_text
+
+    def refused(path: Path) -> str:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    write(tmp_path, {"tokens": [ANN], "owners": {"ann": {"sessions": 2}}}).chmod(0)
+    with monkeypatch.context() as patch:  # whom a mode stops is not who runs tests as root
+        patch.setattr(Path, "read_text", refused)
+        assert tokens.identify(header).owner == "ann"
+    assert (accounts.of("ann").sessions, "Permission denied" in reads[-1][1]) == (5, True)
+    path.chmod(0o600)
+    assert Path.read_text is readable
+    assert tokens.identify(header).owner == "ann"
+    assert accounts.of("ann").sessions == 2
+
+
+def test_a_pipe_in_the_place_of_the_file_holds_up_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path, [ANN])
+    tokens, _, reads = tokens_of(path)
+    monkeypatch.setattr("opbox_service.api.identity.LOOK_S", -LOOK_S)
+    path.unlink()
+    os.mkfifo(path)
+    asked = threading.Thread(target=tokens.identify, args=(b"Bearer " + SECRET.encode(),), daemon=True)
+    asked.start()
+    asked.join(20)
+    assert not asked.is_alive()
+    assert reads == [(1, f"{path}: expected a file of tokens, got a pipe: write the tokens into a file")]
+
+
+def test_who_may_have_no_session_is_told_so() -> None:
+    accounts = Accounts(Settings())
+    accounts.replace({"ann": OwnerTerms(sessions=0)})
+    books = Books(Settings(), accounts)
+    with pytest.raises(QuotaError, match="sessions: expected none, as your quota is 0, got one: make calls without a"):
+        books.check_sessions("ann")
+    books.usage.close()
 
 
 def test_terms_of_nobody_stop_a_server_at_its_start(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ..settings import OwnerTerms, Settings
+from ..settings import LARGER_QUOTA, OwnerTerms, Settings
 
 __all__ = ["USUAL_URGENCY", "Account", "Accounts", "too_many_sessions"]
 
@@ -16,6 +16,8 @@ USUAL_URGENCY = 3
 
 def too_many_sessions(limit: int) -> str:
     """The error for an owner who asks for a session beyond its `limit`."""
+    if not limit:
+        return f"sessions: expected none, as your quota is 0, got one: make calls without a session, or {LARGER_QUOTA}"
     return (
         f"sessions: expected at most {limit} of an owner, got one more: end one of yours (DELETE /v1/sessions/{{id}}; "
         "GET /v1/sessions lists them), or try again when one has expired"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import hmac
+import stat
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -146,6 +148,8 @@ class Tokens:
             return
         self._stamps = stamps
         try:
+            for path in self._files:
+                _check_reads_at_once(path)
             self._known = self._read()
             self._callers.clear()
         except BadRequestError as error:
@@ -175,13 +179,20 @@ def _check_owners(path: Path, file: TokensFile, known: Mapping[bytes, Identity])
             )
 
 
+def _check_reads_at_once(path: Path) -> None:
+    """BadRequestError for a pipe: opening one waits for a writer, and every request with it."""
+    with contextlib.suppress(OSError):
+        if stat.S_ISFIFO(path.stat().st_mode):
+            raise BadRequestError(f"{path}: expected a file of tokens, got a pipe: write the tokens into a file")
+
+
 def _stamp(path: Path) -> tuple[int, ...]:
-    """What changes when a file's text does, or another takes its name."""
+    """What changes when a file's text does, or who may read it, or when another takes its name."""
     try:
         status = path.stat()
     except OSError:
         return ()
-    return status.st_mtime_ns, status.st_size, status.st_ino
+    return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino
 
 
 def _digest(secret: bytes) -> bytes:

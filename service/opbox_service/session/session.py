@@ -283,12 +283,17 @@ class ServerSession:
     def _run_current(self, batch: Batch) -> None:
         begun = time.monotonic()
         try:
-            self._run(batch)
+            error = self._run(batch)
+            # Before the answer: who has it may count on its being counted, though the process be killed then.
+            answered = time.monotonic()
+            self._device_times.add(self.owner, self.device, begun - batch.since, answered - begun)
+            begun = answered
+            batch.finish(error)
             if self._stopping:
                 self._runner.save()
         finally:
             ended_at = time.monotonic()
-            self._device_times.add(self.owner, self.device, begun - batch.since, ended_at - begun)
+            self._device_times.add(self.owner, self.device, 0.0, ended_at - begun, runs=0)
             with self._lock:
                 self._next = batch.seq + 1
                 self._running = False
@@ -298,7 +303,8 @@ class ServerSession:
             if ended:
                 self._let_go()
 
-    def _run(self, batch: Batch) -> None:
+    def _run(self, batch: Batch) -> BaseException | None:
+        """Run the batch's commands; what they failed with, for its answer."""
         error, commands = self._error, batch.commands
         if batch.task is not None and batch.task.stopped is not None:
             error = error or batch.task.stopped
@@ -313,7 +319,7 @@ class ServerSession:
         # Whoever cancels knows; an error that nobody waited for goes to the next batch that somebody waits for.
         forgotten = batch.waited_for or isinstance(error, CancelledError)
         self._error = None if forgotten else error
-        batch.finish(error)
+        return error
 
     # -- checkpoints --------------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeAlias
@@ -108,7 +109,9 @@ class GraphRunner:
         limit_bytes = self._settings.max_session_bytes if quota is None else quota.session_bytes
         memory = self._ledger.of(owner, device)
         begun = time.monotonic()
-        with host.scope():
+        with host.scope(), contextlib.ExitStack() as counting:
+            # Of a run that fails or is ended too; before the answer, so that who has it may count on it.
+            counting.callback(lambda: self._device_times.add(owner, device, 0.0, time.monotonic() - begun))
             compiled = self._plans.take(key, graph, inputs, wrt, device, host, memory, limit_bytes)
             try:
                 limit.check("the outputs", [*compiled.executor.outputs, *compiled.grads.values()])
@@ -116,7 +119,7 @@ class GraphRunner:
                 compiled.random.seed(parameters.seed)
                 is_train = backward if parameters.is_train is None else parameters.is_train
                 outputs = _outputs(graph.output_names, compiled, heads if backward else None, is_train)
-                self._device_times.add(owner, device, 0.0, time.monotonic() - begun)
+                counting.close()
                 take(outputs)
             except BaseException:
                 compiled.drop()

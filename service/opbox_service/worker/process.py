@@ -46,6 +46,8 @@ from .remote_checkpoints import RemoteCheckpoints
 
 __all__ = ["main", "run"]
 
+REPORT_S = 0.05
+"""Of calls that have run: so much is reported with the next answer, and does not wait for the second to end."""
 LISTED = 64
 """Rows of a message; there is room for more."""
 SWITCH_S = 0.001
@@ -271,6 +273,9 @@ class WorkerProcess:
             "sessions": self._sessions_sent,
             "queue": response.queue,
         }
+        # A process for code is asked before it is ended, and what it says of itself is counted by the second.
+        if self._progress is None and (times := self._engine.device_times.take(REPORT_S)):
+            message["times"] = times
         if size <= INLINE:
             self._send(message, b"".join(response.parts))
             return

@@ -324,6 +324,8 @@ class Worker:
             os.close(fd)
         self.sessions = header.get("sessions", self.sessions)
         if header["kind"] == "answer":
+            if self.whose is None and "times" in header:
+                self._device_times.add_rows(header["times"])
             self._take_answer(header, inline, fd)
         elif header["kind"] == "ready":
             self._started.set_result(None)
