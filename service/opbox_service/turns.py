@@ -190,7 +190,8 @@ class Turns:
     def outlook(self, owner: str) -> tuple[int, float]:
         """Calls that may go before a new one of `owner`, and the seconds that it may wait for its turn.
 
-        In a round every owner has its turn, so of another's calls no more go before than the owner's own.
+        In a round every owner has its turn, so of another's calls no more go before than the owner's own. A turn takes
+        as long as the last ones did, or as those that run have already taken where that is longer.
         """
         with self._lock:
             own = self._owners.get(owner)
@@ -200,7 +201,9 @@ class Turns:
             account = self._owners.get(owner)
             if self._has_place(account or _Owner()):
                 return 0, 0.0
-            return before, (before + 1) * self._seconds / self._slots
+            now = time.monotonic()
+            taken = sum(now - turn.since for turn in self._running) / max(1, len(self._running))
+            return before, (before + 1) * max(self._seconds, taken) / self._slots
 
     def offer(self, job: Job) -> Turn | None:
         """A turn for the job now, for this thread to `run`; None when it has to wait: another thread will run it."""

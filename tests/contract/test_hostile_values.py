@@ -178,6 +178,13 @@ TAKEN: list[tuple[str, dict[str, Any], list[Any], Any]] = [
     ("_sample_normal", {}, [np.array([0], F32), np.array([NAN], F32)], [NAN]),
     ("_sample_uniform", {}, [np.array([NAN], F32), np.array([1], F32)], [NAN]),
     ("log_softmax", {"dtype": "float32"}, [np.zeros((1, 2), np.int64)], [[-np.log(2), -np.log(2)]]),
+    (
+        "SequenceMask",
+        {"use_sequence_length": True, "value": -2},
+        [np.ones((2, 2), np.uint8), np.array([1, 2], np.uint8)],
+        [[1, 1], [254, 1]],
+    ),
+    ("argsort", {}, [np.array([2**64 - 1, 0, 2**63], np.uint64)], [1, 2, 0]),
     ("moments", {"axes": (0,)}, [np.ones((0, 1), np.int32)], np.zeros(1)),
     (
         "ROIPooling",

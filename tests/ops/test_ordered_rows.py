@@ -14,7 +14,7 @@ from opbox_service.graph.json import load
 from tests.allocations import counted
 
 CPU = backend_for("cpu")
-TYPES = ("bool", "int8", "uint8", "int32", "int64", "float16", "bfloat16", "float32", "float64")
+TYPES = ("bool", "int8", "uint8", "int32", "int64", "uint64", "float16", "bfloat16", "float32", "float64")
 SHAPES = (
     ((1,), 0),
     ((7,), 0),

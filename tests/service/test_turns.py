@@ -84,6 +84,25 @@ def test_long_work_gives_its_place_away_in_the_middle() -> None:
     assert desk.turns.outlook("bob") == (0, 0.0)
 
 
+def test_who_waits_for_a_call_longer_than_the_last_ones_is_told_so() -> None:
+    desk = Desk(1)
+    for _ in range(20):
+        desk.offer("ann", lambda turn: None)
+    desk.wait(20)
+    begun, release = threading.Event(), threading.Event()
+
+    def hold(turn: Turn) -> None:
+        begun.set()
+        release.wait()
+
+    desk.offer("ann", hold)
+    begun.wait()
+    time.sleep(0.2)
+    before, seconds = desk.turns.outlook("bob")
+    release.set()
+    assert (before, seconds >= 0.2) == (0, True)
+
+
 def test_sessions_of_an_owner_take_turns_and_interactive_calls_go_first() -> None:
     desk = Desk(1)
     begun, release = threading.Event(), threading.Event()

@@ -28,7 +28,12 @@ _LOWER, _UPPER = (0, 1) if sys.byteorder == "little" else (1, 0)
 
 
 def _comparable(dtype: Any) -> np.dtype[Any]:
-    """The type whose bits are compared: a float or signed integer of 32 or 64 bits that has all values of `dtype`."""
+    """The type whose bits are compared: a float or signed integer of 32 or 64 bits that has all values of `dtype`.
+
+    uint64 has none; its bits are compared as int64, with the highest one turned round.
+    """
+    if np.dtype(dtype) == np.uint64:
+        return np.dtype(np.int64)
     for wide in ("int32", "float32", "int64", "float64"):
         if np.dtype(dtype).kind in "biu" and np.dtype(wide).kind == "f":
             continue
@@ -129,6 +134,8 @@ def _as_integers(rows: Array, ascend: bool, elements: Array, out: Array, lacking
         ]
     else:
         calls.append(partial(np.copyto, out, rows, casting="unsafe"))
+        if rows.dtype == np.uint64:
+            calls.append(partial(np.bitwise_xor, out, np.int64(-1 << 63), out=out))
     if not ascend:
         calls.append(partial(np.invert, out, out=out))
     return calls

@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from opbox_protocol.errors import ParamError, ShapeError
 
 from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
@@ -195,7 +197,8 @@ def _keep(p: Any, ctx: OpContext, inputs: Arrays, out: Array, value: float) -> N
         steps = _timed(p, out)
         xp.greater_equal(count_up(xp, numbers)[:, None], _lengths(xp, inputs, len(numbers), lengths), out=beyond)
         where = beyond.reshape(*beyond.shape, *(1,) * (steps.ndim - 2))
-        xp.copyto(steps, out.dtype.type(value), where=where)
+        # A value that is none of an integer type's becomes one as in C.
+        xp.copyto(steps, np.float64(value).astype(out.dtype), where=where)
 
 
 def _mask(p: SequenceMaskParams, ctx: OpContext, inputs: Arrays, out: Array) -> None:
