@@ -34,7 +34,7 @@ class Proxy:
 
     @property
     def headers(self) -> dict[str, str]:
-        """What a request to it carries besides."""
+        """Headers that a request to the proxy needs: Proxy-Authorization, or none."""
         return {"Proxy-Authorization": self.authorization} if self.authorization else {}
 
     def tunnel(self, connection: socket.socket, host: str, port: int) -> None:

@@ -47,7 +47,7 @@ KEPT_BATCHES = 256
 
 
 class Session:
-    """One device of the engine.
+    """A session on one device of the engine: it owns arrays there and sends the commands that use them.
 
     Args:
         transport: the engine.
@@ -118,12 +118,12 @@ class Session:
 
     @property
     def in_process(self) -> bool:
-        """Whether the engine is in this process, so that it can be handed classes as they are."""
+        """Whether the engine runs in this process and takes Python classes without an upload of their code."""
         return self._transport.in_process
 
     @property
     def lost(self) -> bool:
-        """Whether the engine has ended it (a crash of the user's own code, a restart): its arrays are gone."""
+        """Whether the engine has ended this session (user code crashed, the server restarted): its arrays are gone."""
         return self._broken is not None
 
     @property
@@ -347,7 +347,7 @@ class Session:
 
     @staticmethod
     def _about_arrays(error: Exception) -> bool:
-        """Whether an error is a command's own (an array that is not there), and not the session's."""
+        """Whether `error` concerns one command (an array that does not exist) and not the whole session."""
         return isinstance(error, MXNetError) and "command" in error.detail
 
     def _with_line(self, error: MXNetError, batch: CommandBatch) -> MXNetError:

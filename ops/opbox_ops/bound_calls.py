@@ -11,7 +11,7 @@ Call: TypeAlias = Callable[[], Any]
 
 
 def as_one(calls: Sequence[Call]) -> Call:
-    """One call that makes several, one after the other.
+    """Join `calls` into one call that runs them in order.
 
     Example:
         >>> as_one([partial(np.dot, a, b, out=c), partial(np.add, c, bias, out=c)])()
@@ -27,4 +27,4 @@ def as_one(calls: Sequence[Call]) -> Call:
 
 
 def nothing() -> None:
-    """The call where nothing is to be computed: no output is wanted, or the arrays have no elements."""
+    """Do nothing: the call of an operator whose outputs nobody reads, or whose arrays have no elements."""

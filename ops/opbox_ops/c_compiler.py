@@ -211,7 +211,7 @@ def _compiler() -> tuple[str, str] | None:
 
 @cache
 def _processor() -> str:
-    """What `-march=native` depends on."""
+    """Identify the processor, because `-march=native` compiles for this one alone."""
     try:
         with open("/proc/cpuinfo") as lines:
             values = {line.partition(":")[0].strip(): line for line in lines}

@@ -27,7 +27,15 @@ of the best, 32 KiB take three to five times as long (the calls themselves), and
 
 
 def elements(bytes_each: int) -> int:
-    """How many elements a piece has, where all arrays together take `bytes_each` for an element."""
+    """The number of elements in a piece of CACHE_BYTES, a multiple of 64.
+
+    Args:
+        bytes_each: bytes that one element takes in all arrays of the piece together.
+
+    Example:
+        >>> elements(8)  # one float64 array, or two of float32
+        65536
+    """
     return max(CACHE_BYTES // max(bytes_each, 1), 1024) // 64 * 64
 
 

@@ -111,8 +111,8 @@ class CallSpec:
 
     Attributes:
         device: "cpu" or "gpu".
-        inputs, outputs: all of them, outputs that nobody wants too.
-        unwanted: the positions of those.
+        inputs, outputs: the operator's inputs and outputs, also outputs that nobody reads.
+        unwanted: the positions of the outputs that nobody reads.
         nested: for an operator with subgraphs, what compiles them (`control_flow.subgraph.Compiler`).
     """
 
@@ -123,7 +123,7 @@ class CallSpec:
     nested: Any = None
 
     def wants(self, output: int) -> bool:
-        """Whether somebody reads that output: the compute is given an array for it, and not None."""
+        """Whether somebody reads the output at position `output`; the compute gets None for an unwanted one."""
         return output not in self.unwanted
 
     @property
@@ -151,7 +151,7 @@ class Mode:
 
 @dataclass(slots=True)
 class OpContext:
-    """Where and how a compute runs.
+    """The context of a compute's run: its device, temporary arrays and mode.
 
     Attributes:
         xp: numpy or cupy.
@@ -244,11 +244,11 @@ class Compute:
         return LEVELS.index(self.level)
 
     def takes(self, p: Any, call: CallSpec) -> bool:
-        """Whether it can run this call."""
+        """Whether this compute accepts the call: its `accepts` says so; without one it takes plain layouts alone."""
         return call.plain if self.accepts is None else self.accepts(p, call)
 
     def bound(self, p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
-        """A call without arguments that runs it on these arrays, again and again."""
+        """Bind the compute to its arrays: the result is a call without arguments that may run many times."""
         if self.prepares:
             call: Callable[[], Any] = self.function(p, ctx, inputs, outputs)
             return call

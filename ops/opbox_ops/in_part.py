@@ -1,4 +1,4 @@
-"""How little MXNet 1.9.1's shape rules infer while shapes are unknown, for `infer_shape_partial`, which tells the same.
+"""Limits `infer_shape_partial` to the unknown shapes that MXNet 1.9.1's rules infer.
 
 The rules here infer what they can, in both directions, and `infer_shape` and binding use them so. Many of MXNet's
 wait for an input that is known, or let one input follow from another in one direction alone. The table says which.
@@ -26,7 +26,13 @@ Condition: TypeAlias = "Callable[[Sequence[Shape]], bool]"
 
 
 def infer_in_part(name: str, rule: Rule, ins: Sequence[Shape], outs: Sequence[Shape]) -> Sides:
-    """What MXNet's rule of the operator `name` makes of these shapes, some of which are unknown."""
+    """Infer unknown shapes as MXNet's rule of the operator `name` does, and no more.
+
+    Args:
+        name: the operator.
+        rule: the node's own rule, which may infer more than MXNet's.
+        ins, outs: shapes of inputs and outputs; None where unknown, -1 for an unknown dimension.
+    """
     habit = HABITS.get(name)
     return rule(ins, outs) if habit is None else habit(rule, ins, outs)
 

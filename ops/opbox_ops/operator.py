@@ -26,14 +26,12 @@ from .compute import (
 )
 from .infer import ShapeRule, TypeRule, all_same_type, show_shape
 from .node import Entry, Node
-from .params import Params
+from .params import MAX_COUNT, Params
 from .slots import Counted, Inputs, Outputs, Variadic, fixed_slots, slots_of
 
 __all__ = ["GradientRule", "Op"]
 
 DEVICES = ("cpu", "gpu")
-MAX_COUNT = 1 << 16
-"""The most inputs, or outputs, that a parameter may count: each has a name before anything is looked at."""
 
 GradientRule: TypeAlias = "Callable[[Node, list[Entry]], Sequence[Entry | None]]"
 

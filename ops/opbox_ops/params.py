@@ -42,6 +42,7 @@ __all__ = [
     "FloatTuple",
     "Int",
     "KnownShape",
+    "MAX_COUNT",
     "Literal",
     "NoParams",
     "NonNegativeInt",
@@ -61,7 +62,7 @@ __all__ = [
 ]
 
 MAX_COUNT = 1 << 16
-"""The most inputs, outputs or layers that a parameter may ask for."""
+"""The most inputs, outputs or layers that a parameter may ask for: inputs and outputs are named before other checks."""
 
 
 def _scalar(value: Any) -> Any:

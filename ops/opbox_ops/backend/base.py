@@ -1,4 +1,4 @@
-"""What every device backend offers."""
+"""The interface of a device backend: memory, kernels, random numbers and memory reports of one device."""
 
 from __future__ import annotations
 
@@ -64,9 +64,9 @@ class Backend(Protocol):
         """The block in which this is the device that arrays are made on and kernels run on."""
 
     def capture(self, calls: Sequence[Callable[[], Any]]) -> Callable[[], None] | None:
-        """One call that does again what these calls do to the device; None where the device cannot record them.
+        """Record the device work of `calls` as one call that replays it; None where the device cannot record it.
 
-        Nothing runs meanwhile. The calls have run before, and are to do the same each time, in the same memory.
+        Recording runs nothing. Every call has run before, and must do the same work in the same memory each time.
         """
 
     def give_back(self) -> None:

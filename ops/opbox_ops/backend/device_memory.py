@@ -41,12 +41,12 @@ class DeviceMemory:
 
     @property
     def used_bytes(self) -> int:
-        """What arrays on the current device take."""
+        """Bytes that arrays occupy on the current device."""
         return int(self._pool.used_bytes())
 
     @property
     def spare_bytes(self) -> int:
-        """What this process keeps of the current device and does not use."""
+        """Bytes of the current device that the memory pool of this process reserves and no array occupies."""
         return int(self._pool.free_bytes())
 
     def _shortage(self, nbytes: int) -> str:

@@ -1,4 +1,4 @@
-"""What a device's own errors mean to who uses it.
+"""Tells the device errors that end a process from those after which it goes on.
 
 After some errors of CUDA (an access outside memory, a trap in a kernel) every further call of the process fails with
 the same one: its arrays are lost, and the process must end.

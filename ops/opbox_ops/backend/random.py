@@ -73,7 +73,7 @@ class RandomSource:
         self.holder: NodeStream | None = None
 
     def snapshot(self) -> dict[str, int]:
-        """Where it is, for `resume` in another process; executors have places of their own (`NodeStreams.snapshot`).
+        """The random source's position, for `resume` in another process; `NodeStreams.snapshot` has the executors'.
 
         The stream of operators that are called one by one goes on at a new place, which both know.
         """

@@ -55,7 +55,7 @@ class _Ring:
         self.events: list[Any] = []
 
     def take(self, nbytes: int) -> int:
-        """Where the next `nbytes` are; waits until nobody uses them."""
+        """Reserve the next `nbytes` of the ring and return their offset; waits until no copy uses them."""
         if self._next + nbytes > self.size:
             while self._used and self._used[0][0] >= self._next:
                 self._wait()  # what is left of the last round behind this place

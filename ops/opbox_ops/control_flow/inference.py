@@ -71,5 +71,5 @@ def _slice(shape: Any) -> Any:
 
 
 def _whole(shape: Any, data: Any) -> Any:
-    """What a slice tells of data: of one element, it may be of either rank."""
+    """Infer the shape of data from a slice's; a slice of shape (1,) leaves data's rank open."""
     return data if shape is None or (shape == (1,) and (data is None or len(data) == 1)) else (-1, *shape)

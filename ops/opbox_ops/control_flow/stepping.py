@@ -1,4 +1,4 @@
-"""What loops share: a step's slice of an array, and what forward keeps for backward."""
+"""Shared by the loop operators: one step's slice of an array, and the record that forward saves for backward."""
 
 from __future__ import annotations
 

@@ -48,11 +48,11 @@ class Subgraph(ABC):
 
     @abstractmethod
     def infer_shape(self, ins: Sequence[Shape], outs: Sequence[Shape]) -> tuple[list[Shape], list[Shape]]:
-        """What is known of the variables' and the heads' shapes, from what is known of them already."""
+        """Infer the shapes of the variables and of the heads from those already known; None stays unknown."""
 
     @abstractmethod
     def infer_type(self, ins: Sequence[DType], outs: Sequence[DType]) -> tuple[list[DType], list[DType]]:
-        """What is known of the variables' and the heads' types, from what is known of them already."""
+        """Infer the types of the variables and of the heads from those already known; None stays unknown."""
 
     @abstractmethod
     def flow(self, variables: frozenset[int]) -> frozenset[int]:

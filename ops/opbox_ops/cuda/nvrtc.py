@@ -17,7 +17,7 @@ ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
 
 
 class CompileError(Exception):
-    """What the compiler says."""
+    """NVRTC refused a kernel's source; the message is the compiler's log, or the status that it answered."""
 
 
 @cache

@@ -1,4 +1,4 @@
-"""What an operator computes for every element, as data: the attribute FExpression.
+"""The attribute FExpression: the formulas that an operator computes for every element, as data.
 
 FExpression is a rule `(p, in_types, out_types)` to a `Pointwise`: the formulas of this call, with the numbers that they
 take from the parameters. It is None where a call is no formula (a slope that is drawn at random). A backward operator
@@ -26,7 +26,7 @@ __all__ = ["ExpressionRule", "Pointwise", "fixed", "in_order", "program_of", "wo
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Pointwise:
-    """What one call of an operator computes for every element.
+    """The formulas that one call of an operator computes for every element.
 
     Inputs are broadcast together, and outputs have the shape that comes of it.
 

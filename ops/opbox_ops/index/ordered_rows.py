@@ -34,7 +34,7 @@ _DEEPEST = 1 << 12
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is asked for of data's rows.
+    """The order that a call wants of data's rows: along which axis, how many elements, and which way.
 
     Attributes:
         axis: the rows' axis, from 0 on; None: data as one row.
@@ -47,7 +47,7 @@ class Wanted:
     ascend: bool
 
     def table(self, shape: Sequence[int]) -> tuple[int, int]:
-        """How many rows an array of that shape has, and how many elements a row."""
+        """(rows, elements of a row) of an array of shape `shape`."""
         size = size_of(shape) if self.axis is None else shape[self.axis]
         return (size_of(shape) // size if size else 0), size
 

@@ -95,7 +95,7 @@ def triangle(xp: Any, array: Array, lower: bool = True) -> Array:
 
 
 def triangle_room(matrices: ArraySpec) -> list[Temp]:
-    """What `write_triangle` works in."""
+    """Temporary arrays for `write_triangle`: positions along a side, and a mask of one matrix."""
     n = matrices.shape[-1]
     return [Temp((n,), "int64"), Temp((n, n), "bool")]
 

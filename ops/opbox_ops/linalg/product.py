@@ -17,12 +17,12 @@ def is_narrow(dtype: Any) -> bool:
 
 
 def wide_copies(*arrays: ArraySpec) -> list[Temp]:
-    """What `product` needs for a, b, plus if there is one, and out: nothing, unless they are narrow."""
+    """Temporary float32 arrays for `product`: one for each of `arrays` (a, b, plus, out); none unless out is narrow."""
     return [Temp((size_of(array.shape),), "float32") for array in arrays] if is_narrow(arrays[-1].dtype) else []
 
 
 def product(xp: Any, a: Array, b: Array, out: Array, wide: Arrays, plus: Array | None = None) -> None:
-    """out = a @ b + plus, with `wide` what `wide_copies` asked for."""
+    """out = a @ b + plus, with `wide` the temporary arrays that `wide_copies` lists."""
     total = out
     if is_narrow(out.dtype):
         as_they_lie = a.shape[-1] > 1 and takes_narrow(xp, a, b, out)
