@@ -129,9 +129,11 @@ $(VENV)/.packaging: $(READY) .ci/packaging.txt
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -r .ci/packaging.txt
 	@touch $@
 
-packages: $(VENV)/.packaging  ## build the four distributions into dist, and check them as an index would
+packages: $(VENV)/.packaging  ## build the four distributions into dist, and check them (HOMEPAGE, DOCUMENTATION, SOURCE, CHANGELOG: their addresses)
 	rm -rf dist
-	for part in $(PARTS); do $(BIN)/python -m build -q --outdir dist $$part || exit 1; done
+	$(BIN)/python .ci/packages.py build/packages \
+	  "Homepage=$(HOMEPAGE)" "Documentation=$(DOCUMENTATION)" "Source=$(SOURCE)" "Changelog=$(CHANGELOG)"
+	for part in $(PARTS); do $(BIN)/python -m build -q --outdir dist build/packages/$$part || exit 1; done
 	$(BIN)/python -m twine check --strict dist/*
 
 pythons:  ## a slice of the tests on Python 3.12 and 3.13, where this machine has them

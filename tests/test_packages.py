@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import email
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -49,6 +51,43 @@ def test_versions_are_one_and_pinned_to_each_other() -> None:
             if match is not None:
                 assert match[1] in names
                 assert match[3] == f"=={version}", (metadata["name"], requirement)
+
+
+def test_a_release_has_its_addresses(tmp_path: Path) -> None:
+    """Built with them, every distribution names them to an index; without, none."""
+    named = ["Homepage=https://opbox.example", "Documentation=", "Source=https://git.example/opbox"]
+    for urls, expected in (
+        (named, {"Homepage, https://opbox.example", "Source, https://git.example/opbox"}),
+        ([], set()),
+    ):
+        subprocess.run([sys.executable, ROOT / ".ci/packages.py", tmp_path / "sources", *urls], check=True)
+        for part in PARTS:
+            script = (
+                "import sys; from setuptools.build_meta import prepare_metadata_for_build_wheel as p; p(sys.argv[1])"
+            )
+            folder = tmp_path / part
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            subprocess.run(
+                [sys.executable, "-c", script, folder], cwd=tmp_path / "sources" / part, check=True, capture_output=True
+            )
+            (metadata,) = folder.glob("*.dist-info/METADATA")
+            message = email.message_from_string(metadata.read_text())
+            assert set(message.get_all("Project-URL", [])) == expected
+            assert message["Name"] == project(part)["name"]
+
+
+@pytest.mark.parametrize(
+    ("argument", "sentence"),
+    [("Home=https://opbox.example", "expected Homepage"), ("Homepage=opbox.example", "expected an address with http")],
+)
+def test_an_address_that_is_none_is_refused(argument: str, sentence: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, ROOT / ".ci/packages.py", tmp_path / "sources", argument], capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    assert sentence in done.stderr
+    assert not (tmp_path / "sources").exists()
 
 
 def test_the_client_has_extras() -> None:
