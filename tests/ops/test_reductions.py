@@ -10,6 +10,7 @@ import pytest
 from opbox_ops import registry
 from opbox_ops.backend import backend_for
 from opbox_ops.infer import ShapeList
+from opbox_protocol.mxnet import numpy_dtype
 
 from .harness import write_outputs
 
@@ -34,6 +35,15 @@ def test_half_precision_adds_up_in_single() -> None:
     assert _call("mean", {}, [ones]).tolist() == [1]
     assert _call("sum", {"axis": 0}, [ones[:5000]]).tolist() == [5000]
     assert _call("norm", {}, [ones[:10000] * np.float16(20)]).tolist() == [2000]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize(
+    ("name", "attrs"), [("_backward_tile", {"reps": (1000, 1)}), ("_backward_repeat", {"repeats": 1000, "axis": 0})]
+)
+def test_gradients_of_copies_add_up_in_single(name: str, attrs: dict[str, Any], dtype: str) -> None:
+    ones = np.ones((1000, 1), numpy_dtype(dtype))
+    assert _call(name, attrs, [ones], (1, 1)).astype(np.float32).tolist() == [[1000]]
 
 
 def test_the_mean_gradient_of_many_halves_is_not_lost() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from opbox_protocol.errors import ShapeError
 from opbox_protocol.frame_header import MAX_RANK
 
+from ..accumulation import accumulation_type
 from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..gradient import grad_use_none
 from ..infer import ShapeList, canonical_axis, known, size_of
@@ -111,9 +112,10 @@ def _spread(xp: Any, data: Array, layout: tuple[tuple[int, ...], tuple[int, ...]
 
 
 def _wide_total(p: Any, call: CallSpec) -> list[Temp]:
-    """float16 is summed in float32."""
+    """A total in the accumulation type, where the gradient's own type is narrower."""
     gdata = call.outputs[0]
-    return [Temp((size_of(gdata.shape),), "float32")] if gdata.dtype.char == "e" else []
+    wide = accumulation_type(gdata.dtype)
+    return [Temp((size_of(gdata.shape),), wide)] if wide != gdata.dtype else []
 
 
 def _gather(ctx: OpContext, gout: Array, layout: tuple[tuple[int, ...], tuple[int, ...]], gdata: Array) -> None:
