@@ -19,6 +19,7 @@ ALLOWED = {
 SERVICE = [
     "__init__",
     "allocator",
+    "blas_threads",
     "settings",
     "memory_shares",
     "validation",

@@ -12,6 +12,8 @@ opbox-service is installed. A name's module is imported when the name is first u
 import sys as _sys
 from typing import TYPE_CHECKING
 
+from opbox_protocol.idle_threads import let_blas_threads_sleep as _let_blas_threads_sleep
+
 from ._lazy import AbsentModules, attach
 
 if TYPE_CHECKING:
@@ -58,6 +60,8 @@ if TYPE_CHECKING:
     from .context import Context, cpu, cpu_pinned, current_context, gpu, num_gpus
     from .ndarray import NDArray, waitall
     from .symbol import Symbol
+
+_let_blas_threads_sleep()  # before NumPy is imported
 
 __version__ = "0.1.0"
 

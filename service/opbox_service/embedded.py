@@ -14,6 +14,7 @@ from opbox_protocol.errors import InternalError, error_from_json, error_to_json
 from opbox_protocol.transport import Reply
 
 from .allocator import tune_allocator
+from .blas_threads import restart_blas_threads
 from .engine import Engine
 from .settings import Settings
 
@@ -24,11 +25,12 @@ _lock = Lock()
 
 
 def engine() -> Engine:
-    """This process's engine, made on first use; the allocator is tuned with it, as in a worker."""
+    """This process's engine, made on first use; the allocator and BLAS's threads are tuned with it, as in a worker."""
     global _engine
     with _lock:
         if _engine is None:
             tune_allocator()
+            restart_blas_threads()
             _engine = Engine(Settings.embedded())
             atexit.register(_engine.close)
         return _engine
