@@ -305,3 +305,21 @@ def test_what_is_no_element_type_is_named_with_those_that_are(dtype: Any, got: s
     for make in (mx.nd.ones((2, 3)).astype, lambda kind: mx.nd.zeros((2,), dtype=kind)):
         with pytest.raises(TypeError, match=sentence):
             make(dtype)
+
+
+@pytest.mark.parametrize("values", ["text", [1, "a"], {"a": 1}, [[1, 2], [3]]])
+def test_values_that_make_no_array(values: Any) -> None:
+    with pytest.raises(
+        TypeError, match=r"array: expected a number, lists of numbers of equal lengths, or an array, got "
+    ):
+        mx.nd.array(values)
+
+
+@pytest.mark.parametrize("key", ["a", 1.5, (0, "a")])
+def test_an_index_that_is_none(key: Any) -> None:
+    x = mx.nd.ones((2, 3))
+    sentence = r"index ('a'|1\.5): expected integers, slices, None, or lists and arrays of integers or booleans"
+    with pytest.raises(IndexError, match=sentence):
+        x[key]
+    with pytest.raises(IndexError, match=sentence):
+        x[key] = 0

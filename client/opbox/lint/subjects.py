@@ -67,7 +67,8 @@ def find_subjects(path: Path) -> list[Subject]:
         MXNetError: there is no such file, or loading it failed.
     """
     if not path.is_file():
-        raise MXNetError(f"lint: expected a Python file, got {str(path)!r}")
+        got = "a folder" if path.is_dir() else "a name that is not there"
+        raise MXNetError(f"lint: {str(path)!r}: expected a Python file, got {got}")
     source = path.read_text("utf-8")
     registered = _registry_names(path, source)
     if registered:

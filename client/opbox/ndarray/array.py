@@ -15,6 +15,7 @@ import numpy as np
 
 from opbox_protocol.commands import ViewPart
 from opbox_protocol.errors import MXNetError
+from opbox_protocol.excerpt import excerpt
 from opbox_protocol.mxnet import dtype_name
 
 from .. import _schema
@@ -243,6 +244,9 @@ def array(source_array: Any, ctx: Context | None = None, dtype: Any = None) -> N
             DLPack), a number, or nested lists.
         ctx: the device; the current one when None.
         dtype: the element type; by default that of an NDArray, and float32 for anything else.
+
+    Raises:
+        TypeError: values that are no numbers, or lists of unequal lengths.
     """
     ctx = context_or_current(ctx)
     if isinstance(source_array, NDArray):
@@ -254,7 +258,13 @@ def array(source_array: Any, ctx: Context | None = None, dtype: Any = None) -> N
         dtype = dtype or source_array.dtype
     source_array = host_values(source_array)
     wanted = np.dtype(np.float32 if dtype is None else dtype)
-    return from_host(np.array(source_array, dtype=wanted, order="C", copy=True), ctx.session)
+    try:
+        values = np.array(source_array, dtype=wanted, order="C", copy=True)
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"array: expected a number, lists of numbers of equal lengths, or an array, got {excerpt(source_array)}"
+        ) from error
+    return from_host(values, ctx.session)
 
 
 def _one(result: Any) -> NDArray:
