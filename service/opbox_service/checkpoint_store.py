@@ -18,7 +18,7 @@ import numpy as np
 from opbox_protocol.errors import NotFoundError, NotReadyError, StorageError, UnsupportedError
 
 from .accounting.accounts import Accounts
-from .settings import Settings
+from .settings import LARGER_QUOTA, Settings
 
 __all__ = [
     "CHECKPOINT_NAME",
@@ -159,6 +159,11 @@ class FileCheckpoints:
         others = [path for path in folder.iterdir() if path.suffix == ENDING and path != target]
         account = self._accounts.of(owner)
         most, most_bytes = account.checkpoints, account.checkpoint_bytes
+        if not most:
+            raise StorageError(
+                f"checkpoint {name!r}: expected none, as your quota is 0, got one: save the session's arrays with the "
+                f"client (mx.nd.save), or {LARGER_QUOTA}"
+            )
         if len(others) >= most:
             raise StorageError(
                 f"checkpoint {name!r}: expected at most {most} of an owner, got one more: delete one "

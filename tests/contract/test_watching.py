@@ -86,7 +86,7 @@ def test_the_log_has_the_reason_of_what_a_server_cannot_do(start: Callable[..., 
     session = server.session()
     logged(server, server.call("POST", "/v1/sessions", {}), 429, "sessions: expected at most 1")
     saved = session.run({"do": "checkpoint", "name": "a", "arrays": {}})
-    logged(server, saved, 507, "checkpoint 'a': expected at most 0")
+    logged(server, saved, 507, "checkpoint 'a': expected none, as your quota is 0, got one: save the session's arrays")
     logged(server, server.call("POST", "/v1/forward", {"graph": SLOW}, {"x": X}), 504, "0.5 s")
     logged(server, server.call("POST", "/v1/forward", {"graph": FATAL}, {"x": X}), 503, "worker")
 

@@ -19,7 +19,7 @@ from opbox_service.settings import Settings
 
 from .test_capture import trained
 
-LARGE = 5 * staging.CHUNK_BYTES // 8 + 3
+LARGE = 5 * staging.COPY_BYTES // 8 + 3
 """Elements of an array that takes more than half of the ring for uploads, and ends within a chunk."""
 SMALL = 100
 
@@ -82,7 +82,7 @@ def test_an_array_is_written_to_behind_what_reads_it(gpu: Any, early: str) -> No
 def test_an_upload_waits_for_nothing_that_computes(gpu: Any) -> None:
     """Its bytes are on the device before the session's stream has done anything."""
     backend: Any = backend_for("gpu:0").for_session()
-    size = staging.CHUNK_BYTES // 8
+    size = staging.COPY_BYTES // 8
     with gpu.deferred() as streams, backend.scope():
         feed = backend.put(numbers(size))
         backend.get(feed)

@@ -20,9 +20,9 @@ from .base import Admit, admit_all
 
 __all__ = ["Staging"]
 
-CHUNK_BYTES = 4 << 20
+COPY_BYTES = 4 << 20
 """Of a large array: one is copied by the host while the device copies the one before."""
-SMALL_RING, UPLOAD_RING, DOWNLOAD_RING = 1 << 20, 4 * CHUNK_BYTES, 2 * CHUNK_BYTES
+SMALL_RING, UPLOAD_RING, DOWNLOAD_RING = 1 << 20, 4 * COPY_BYTES, 2 * COPY_BYTES
 """Bytes of page-locked memory: of sessions whose arrays are small, and of the others."""
 DIRECT_BYTES = 1 << 16
 """Up to this size an array goes straight to its place: the calls for more would take longer than the copy."""
@@ -115,8 +115,8 @@ class Staging:
             elif source.size <= DIRECT_BYTES:
                 self._upload_in_turn(ring, self._fill(ring, source), place, source.size)
             else:
-                for start in range(0, source.size, CHUNK_BYTES):
-                    self._upload_apart(ring, place + start, source[start : start + CHUNK_BYTES])
+                for start in range(0, source.size, COPY_BYTES):
+                    self._upload_apart(ring, place + start, source[start : start + COPY_BYTES])
 
     def _upload_in_turn(self, ring: _Ring, begin: int, place: int, nbytes: int) -> None:
         self._copy(place, ring.address + begin, nbytes, self._runtime.memcpyHostToDevice)
@@ -161,10 +161,10 @@ class Staging:
                 target[start : start + nbytes] = ring.host[begin : begin + nbytes]
                 ring.events.append(event)
 
-            for k, start in enumerate(range(0, target.size, CHUNK_BYTES)):
+            for k, start in enumerate(range(0, target.size, COPY_BYTES)):
                 if len(coming) == 2:
                     arrive()
-                begin, nbytes = k % 2 * CHUNK_BYTES, min(CHUNK_BYTES, target.size - start)
+                begin, nbytes = k % 2 * COPY_BYTES, min(COPY_BYTES, target.size - start)
                 self._copy(ring.address + begin, place + start, nbytes, to_host)
                 event = ring.event()
                 event.record(self._stream)
