@@ -43,6 +43,9 @@ REFUSED: list[tuple[str, dict[str, Any], list[Any], tuple[int, str]]] = [
     # draws of which there cannot be so many, which an output's shape would have made up for
     ("_sample_multinomial", {"shape": -4000}, [np.full((2, 4), 0.25, F32)], PARAM),
     ("_sample_uniform", {"shape": (-2,)}, [np.zeros(2, F32), np.ones(2, F32)], PARAM),
+    # a mask of more than there is, and of a number
+    ("topk", {"ret_typ": "mask"}, [SCALAR], SHAPE),
+    ("topk", {"ret_typ": "mask", "k": 4}, [DATA], SHAPE),
     # anchors of no size
     *(
         (

@@ -89,16 +89,13 @@ def _(p: TopkParams, ins: ShapeList, outs: ShapeList) -> None:
     data = ins[0]
     if data is None:
         return
-    if p.ret_typ == "mask":
-        outs.merge(0, data)
-        return
     if p.axis is None:
         shape: Shape = (top_length(p, size_of(data) if known(data) else -1),)
     else:
         axis = canonical_axis(p.axis, len(data))
         shape = (*data[:axis], top_length(p, data[axis]), *data[axis + 1 :])
     for i in range(len(outs)):
-        outs.merge(i, shape)
+        outs.merge(i, data if p.ret_typ == "mask" else shape)
 
 
 @sort.infer_type
