@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from opbox_service import allocator
+from opbox_service.carriers import RawResponse
+from opbox_service.task import Task
+from tests.fuzz import targets
 from tests.fuzz.campaign import GROWTH, inputs, run
 from tests.fuzz.targets import TARGETS, Fault, check
 from tests.fuzzing import FUZZ
@@ -38,3 +45,20 @@ def test_faults_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Fault, match="KeyError"):
         check("frames", b"\x01")
     assert [piece for piece, _ in run("frames", [b"\x01", b"\x02"]).faults.values()] == [b"\x01"]
+
+
+@pytest.mark.parametrize("looks", [True, False])
+def test_a_second_without_a_look_is_noticed(looks: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def busy(engine: Any, request: Any, limits: Any, send: Callable[[RawResponse], None], task: Task) -> None:
+        end = time.thread_time() + 1.2
+        while time.thread_time() < end:
+            if looks:
+                task.check()
+        send(RawResponse(200, {}, []))
+
+    monkeypatch.setattr(targets, "serve", busy)
+    if looks:
+        assert targets.call("POST", "/v1/forward", b"", None).status == 200
+        return
+    with pytest.raises(Fault, match=r"1\.2 s without a look"):
+        targets.call("POST", "/v1/forward", b"", None)
