@@ -16,7 +16,7 @@ PLAIN = {name: value for name, value in os.environ.items() if name != VARIABLE}
 IDLE = """
 import time
 import numpy as np
-a = np.ones((512, 512), np.float32)
+a = np.ones((160, 160), np.float32)
 a @ a  # starts the threads
 start = time.thread_time(), time.process_time()
 for _ in range(10):
@@ -35,8 +35,12 @@ def output(script: str, **environment: str) -> str:
 
 
 def seconds(beginning: str, **environment: str) -> float:
-    """Processor seconds of NumPy's threads beside the main one, over ten products with pauses of 50 ms."""
-    return float(output(f"{beginning}\n{IDLE}", OMP_NUM_THREADS="2", OPENBLAS_NUM_THREADS="2", **environment))
+    """Processor seconds of NumPy's threads beside the main one, over ten products with pauses of 50 ms.
+
+    The least of three: a machine that is busy with other things adds to it.
+    """
+    script = f"{beginning}\n{IDLE}"
+    return min(float(output(script, OMP_NUM_THREADS="2", OPENBLAS_NUM_THREADS="2", **environment)) for _ in range(3))
 
 
 @pytest.mark.parametrize("package", ["opbox", "opbox_service"])
