@@ -8,7 +8,7 @@ import pytest
 
 import opbox as mx
 from opbox_ops.backend import backend_for
-from opbox_ops.index import ordered_rows
+from opbox_ops.index import ordered_rows, packed_order
 from opbox_service.executor import bind, invoke
 from opbox_service.graph.json import load
 from tests.allocations import counted
@@ -169,3 +169,12 @@ def test_large_rows_allocate_nothing(name, op, attrs):
     with counted() as sizes:
         executor.forward(is_train=False)
     assert sizes == []
+
+
+def test_places_beyond_two_to_the_31_are_no_negative_numbers():
+    """Such a row has 8 GiB and more: the halves that hold its places are looked at alone."""
+    packed = np.array([[(-5 << 32) | (2**32 - 1), (7 << 32) | 2**31]], np.int64)
+    lower, upper = packed_order._halves(packed)
+    assert lower.tolist() == [[2**32 - 1, 2**31]]
+    assert upper.tolist() == [[-5, 7]]
+    assert np.add(lower, np.int64(10)).tolist() == [[2**32 + 9, 2**31 + 10]]

@@ -260,10 +260,10 @@ def array(source_array: Any, ctx: Context | None = None, dtype: Any = None) -> N
     wanted = np.dtype(np.float32 if dtype is None else dtype)
     try:
         values = np.array(source_array, dtype=wanted, order="C", copy=True)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError):
         raise TypeError(
             f"array: expected a number, lists of numbers of equal lengths, or an array, got {excerpt(source_array)}"
-        ) from error
+        ) from None
     return from_host(values, ctx.session)
 
 

@@ -121,13 +121,12 @@ def _formed(x: NDArray, shape: tuple[int, ...]) -> NDArray:
 
 def _positions(x: NDArray, key: Any) -> np.ndarray[Any, Any]:
     """Where the part's elements are in the flattened array."""
-    places = np.arange(x.size, dtype=np.int64).reshape(x.shape)
     for part in key if isinstance(key, tuple) else (key,):
         if isinstance(part, str | float):
             raise IndexError(
                 f"index {part!r}: expected integers, slices, None, or lists and arrays of integers or booleans"
             )
-    positions: np.ndarray[Any, Any] = places[_host(key)]
+    positions: np.ndarray[Any, Any] = np.arange(x.size, dtype=np.int64).reshape(x.shape)[_host(key)]
     return positions
 
 

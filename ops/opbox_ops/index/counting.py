@@ -17,7 +17,7 @@ def count_up(xp: Any, out: Array) -> Array:
     Integers on the CPU are a sum of ones. Floats would be rounded in it, and a GPU's sums ask for memory: there, what
     is written is doubled until it is full.
     """
-    if xp is np and out.dtype.kind == "i":
+    if xp is np and out.dtype.kind in "iu":
         out.fill(1)
         out[:1] = 0
         np.add.accumulate(out, out=out)

@@ -152,7 +152,7 @@ def ordered_rows(
         if rows > step:
             calls.append(pause)
         calls += (
-            order_calls(piece, wanted.ascend, order, at, first)
+            order_calls(piece, wanted.ascend, order, at)
             if columns is None
             else [_first_by_columns(piece, columns, wanted.ascend, order, tables, at)]
         )
@@ -198,7 +198,7 @@ def _first_by_columns(piece: Array, columns: _Columns, ascend: bool, order: Arra
     better, strictly = (np.fmin, np.less) if ascend else (np.maximum, np.greater)  # NaN is the largest
     search: list[Call] = [
         partial(better.reduce, piece[:, :inside].reshape(rows, depth, count), axis=1, out=best),
-        *order_calls(best, ascend, order, top, first + 1),
+        *order_calls(best, ascend, order, top),
         partial(np.take, best.reshape(-1), top, out=top_values, mode="clip"),
         partial(strictly, top_values[:, first - 1], top_values[:, first], out=clear),
     ]
@@ -215,10 +215,10 @@ def _first_by_columns(piece: Array, columns: _Columns, ascend: bool, order: Arra
         among.append(partial(np.add, begins[:, None], last, out=candidates[:, first * depth :]))
     among += [
         partial(np.take, piece.reshape(-1), candidates, out=candidate_values, mode="clip"),
-        *order_calls(candidate_values, ascend, order, ranks, first),
+        *order_calls(candidate_values, ascend, order, ranks),
         partial(np.take, candidates.reshape(-1), ranks, out=at, mode="clip"),
     ]
-    by_columns, as_a_whole = as_one(among), as_one(order_calls(piece, ascend, order, at, first))
+    by_columns, as_a_whole = as_one(among), as_one(order_calls(piece, ascend, order, at))
     looking = as_one(search)
 
     def run() -> None:

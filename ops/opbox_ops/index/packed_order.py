@@ -50,7 +50,7 @@ def order_temps(dtype: Any, rows: int, size: int) -> list[Temp]:
         Temp((count,), "int64"),  # elements above their positions
         Temp((count,), comparable),  # the elements
         Temp((count if comparable.kind == "f" else 0,), "bool"),  # which are NaN
-        Temp((size if size > _SHORT else 0,), "int32"),  # 0, 1, 2, …
+        Temp((size if size > _SHORT else 0,), "uint32"),  # 0, 1, 2, …
         Temp((rows if rows > _SHORT else 0,), "int64"),  # where the rows begin
         Temp((count if twice else 0,), "int32"),  # upper halves
         Temp((count if twice else 0,), "int32"),  # the same in the order of the lower ones
@@ -58,15 +58,14 @@ def order_temps(dtype: Any, rows: int, size: int) -> list[Temp]:
     ]
 
 
-def order_calls(rows: Array, ascend: bool, temps: Arrays, places: Array, first: int | None = None) -> list[Call]:
-    """Calls that write the order of each row of `rows` (m, n).
+def order_calls(rows: Array, ascend: bool, temps: Arrays, places: Array) -> list[Call]:
+    """Calls that write the order of each row of `rows` (m, n), or its beginning.
 
     Equal elements stay in their order, whatever the direction; NaN is the largest.
 
     Args:
         temps: what `order_temps` asked for, for m rows or more.
-        places: (m, n) or, with `first`, (m, first), int64: element j of row i is to be rows.reshape(-1)[places[i, j]].
-        first: how many of each row are wanted.
+        places: (m, k), int64, k at most n: element j of row i is to be rows.reshape(-1)[places[i, j]].
 
     Example:
         >>> rows, places = np.array([[3, 1, 2], [5, 5, 4]], "int32"), np.empty((2, 3), "int64")
@@ -79,14 +78,15 @@ def order_calls(rows: Array, ascend: bool, temps: Arrays, places: Array, first: 
     room, elements, lacking, counted, begun, *halves = temps
     count, size = rows.shape
     packed = room[: rows.size].reshape(rows.shape)
-    lower, upper = (packed.view(np.int32)[:, half::2] for half in (_LOWER, _UPPER))
+    lower, upper = _halves(packed)
     begins, calls = multiples(count, size, "int64", begun)
-    numbers, counting = multiples(size, 1, "int32", counted)
+    numbers, counting = multiples(size, 1, "uint32", counted)
     begins, calls = begins[:, None], calls + counting
     elements = elements[: rows.size].reshape(rows.shape)
     if elements.dtype.itemsize == 8:
         return calls + _by_halves(rows, ascend, packed, elements, lacking, begins, numbers, halves, places)
     calls += _as_integers(rows, ascend, elements, upper, lacking, upper)
+    first = places.shape[1]
     calls += [partial(np.copyto, lower, numbers), *_sorted(packed, first)]
     calls.append(partial(np.add, lower[:, :first], begins, out=places))
     return calls
@@ -109,9 +109,14 @@ def _few(count: int, step: int, dtype: Any) -> Array:
     return few
 
 
-def _sorted(packed: Array, first: int | None = None) -> list[Call]:
-    """Calls that put each row of `packed` in order, or `first` of each, which then are in front."""
-    if first is None or first >= packed.shape[1]:
+def _halves(numbers: Array) -> tuple[Array, Array]:
+    """The lower halves of integers of 64 bits, without a sign, and the upper ones with theirs: views."""
+    return numbers.view(np.uint32)[:, _LOWER::2], numbers.view(np.int32)[:, _UPPER::2]
+
+
+def _sorted(packed: Array, first: int) -> list[Call]:
+    """Calls that put the `first` elements of each row of `packed` in order, and in front."""
+    if first == packed.shape[1]:
         return [packed.sort]
     return [partial(packed.partition, first - 1), packed[:, :first].sort]
 
@@ -153,16 +158,16 @@ def _by_halves(
     places: Array,
 ) -> list[Call]:
     """`order_calls` of elements of 64 bits."""
-    lower, upper = (packed.view(np.int32)[:, half::2] for half in (_LOWER, _UPPER))
+    lower, upper = _halves(packed)
     highs, turned, by_lower = (half[: rows.size].reshape(rows.shape) for half in halves)
     bits = elements.view(np.int64)
-    low, high = (bits.view(np.int32)[:, half::2] for half in (_LOWER, _UPPER))
+    low, high = _halves(bits)
     first = places.shape[1]
     ranks = bits.reshape(-1)[: places.size].reshape(places.shape)
     return [
         *_as_integers(rows, ascend, elements, bits, lacking, packed),
         partial(np.copyto, highs, high),
-        partial(np.bitwise_xor, low, np.int32(-1 << 31), out=upper),  # unsigned numbers, by the order of signed ones
+        partial(np.bitwise_xor, low, np.uint32(1 << 31), out=upper.view(np.uint32)),  # in the order of signed numbers
         partial(np.copyto, lower, numbers),
         packed.sort,
         partial(np.add, lower, begins, out=by_lower),
