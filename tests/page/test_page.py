@@ -13,7 +13,7 @@ import pytest
 
 from tests.contract.live import TOKENS, Live, symbol, var
 from tests.page.conftest import Training
-from tests.page.user import Key, User
+from tests.page.user import Key, User, number
 
 Train = Callable[[str], Training]
 
@@ -67,8 +67,8 @@ def test_a_training_run_is_watched_and_its_network_drawn(user: User, train: Trai
     assert not any("weight" in node for node in nodes)
     user.press(".tools .check")
     user.wait_for(".drawing .node", "conv1_weight")
-    user.wait(lambda: re.search(r"\d+ runs forward, \d+ backward", user.text("section .note")), "runs")
-    assert float(user.text(".figure .value").split("\n")[0]) > 0
+    user.wait(lambda: re.search(r"[\d,]+ runs forward, [\d,]+ backward", user.text("section .note")), "runs")
+    assert number(user.text(".figure .value").split("\n")[0]) > 0
 
 
 def test_a_network_is_read_by_keys_and_as_a_table(user: User, train: Train) -> None:

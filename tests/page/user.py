@@ -20,6 +20,11 @@ class Key:
 PATIENCE_S = 60.0
 
 
+def number(text: str) -> float:
+    """A number as the page writes it: commas part its thousands."""
+    return float(text.replace(",", ""))
+
+
 class User:
     """Somebody at a browser.
 
@@ -105,7 +110,7 @@ class User:
             const link = document.querySelector(`a[href="#/sessions/${arguments[0]}"]`);
             return link?.closest("tr").querySelector(`[data-label="${arguments[1]}"]`).textContent ?? "-1";
         """
-        return float(str(self.driver.execute_script(script, session, column)).replace(",", ""))
+        return number(str(self.driver.execute_script(script, session, column)))
 
     def steps(self, session: str) -> int:
         """The steps of a session in the table; -1 where it is not there."""
