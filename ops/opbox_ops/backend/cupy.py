@@ -13,7 +13,7 @@ import cupyx.scipy.special
 import numpy as np
 
 from ..cuda import cublas
-from ..cuda.random import NORMAL, UNIFORM, draw, write_place
+from ..cuda.random import NORMAL, UNIFORM, StreamPlace, draw, write_place
 from ..cudnn import library as cudnn
 from . import graphs
 from .base import Admit, admit_all
@@ -24,6 +24,8 @@ from .staging import Staging
 
 __all__ = ["CupyBackend", "CupyStream", "SessionBackend"]
 
+_WORDS = 8
+"""Words of 32 bits of a block of a stream."""
 _MEMORY = DeviceMemory(cupy)
 read_shared_kernels(cupy.cuda.compiler)
 cudnn.attach(cupy)
@@ -69,6 +71,12 @@ class CupyStream:
         if self._generator is None:
             self._generator = cupy.random.Generator(cupy.random.Philox4x3210(self._seed))
         return self._generator
+
+    def reserve(self, blocks: int) -> StreamPlace:
+        """The next blocks of the stream, four words of 64 bits each, for a kernel that draws from them itself."""
+        first = -(-self._words // _WORDS)
+        self._words = (first + blocks) * _WORDS
+        return StreamPlace(first, self._where, self._key, self._counter)
 
     def _fill(self, kernel: Any, out: Any) -> bool:
         """Fill `out` with the numbers that follow, if a kernel can."""

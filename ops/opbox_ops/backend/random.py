@@ -96,6 +96,11 @@ class RandomSource:
         """See RandomStream."""
         return self._single.generator
 
+    def reserve(self, blocks: int) -> Any:
+        """The next blocks of a GPU's stream, for a kernel that draws from them itself (`cuda.random.StreamPlace`)."""
+        stream: Any = self._single
+        return stream.reserve(blocks)
+
     def enrol(self) -> int:
         """The next number of an executor, from 1."""
         self._executors += 1
@@ -250,3 +255,8 @@ class NodeStream:
     def generator(self) -> Any:
         """See RandomStream."""
         return self._placed().generator
+
+    def reserve(self, blocks: int) -> Any:
+        """See RandomSource."""
+        stream: Any = self._placed()
+        return stream.reserve(blocks)

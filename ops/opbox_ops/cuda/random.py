@@ -11,18 +11,18 @@ other ones whenever the graph is launched.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..compute import Array
 from .kernel import KERNELS, KernelTemplate, Moved, compiled
 
-__all__ = ["NORMAL", "UNIFORM", "draw", "write_place"]
+__all__ = ["NORMAL", "PHILOX", "UNIFORM", "StreamPlace", "draw", "write_place"]
 
 _THREADS = 256
 _WORD = "unsigned long long"
-_PHILOX = """
+PHILOX = """
 struct Philox { unsigned long long words[4]; };
 __device__ unsigned long long high_half(unsigned long long a, unsigned long long b) {
   const unsigned long long low = 0xFFFFFFFFull;
@@ -42,6 +42,7 @@ __device__ Philox philox(unsigned long long block, unsigned long long c1, unsign
   return {{c0, c1, c2, c3}};
 }
 """
+"""philox: a block of the stream; its counter's first word is `block`."""
 _PARAMETERS = (
     f"T *out, long long size, long long first, const {_WORD} *where, {_WORD} k0, {_WORD} k1, {_WORD} c1, {_WORD} c2, "
     f"{_WORD} c3"
@@ -78,7 +79,7 @@ UNIFORM = KernelTemplate(
 """
     + _END,
     ("16,777,216 numbers", _moved),
-    _PHILOX,
+    PHILOX,
 )
 NORMAL = KernelTemplate(
     "opbox_normal",
@@ -98,7 +99,7 @@ NORMAL = KernelTemplate(
 """
     + _END,
     ("16,777,216 numbers", _moved),
-    _PHILOX,
+    PHILOX,
 )
 PLACE = KernelTemplate(
     "opbox_place",
@@ -107,6 +108,22 @@ PLACE = KernelTemplate(
     ("a place", lambda: Moved(24, 24)),
 )
 KERNELS += [UNIFORM, NORMAL, PLACE]
+
+
+class StreamPlace(NamedTuple):
+    """Blocks of a stream that a kernel draws from itself.
+
+    Attributes:
+        first: how many blocks were drawn before them.
+        where: seed, executor and run on the device, instead of those in `key` and `counter`; its key is added to.
+        key: of the stream.
+        counter: the last three words of the counter.
+    """
+
+    first: int
+    where: Array | None
+    key: tuple[int, int]
+    counter: tuple[int, int, int]
 
 
 def numbers_of_a_block(dtype: Any) -> int:

@@ -239,10 +239,10 @@ def _model(row: Distribution, base: type[Params], suffix: str) -> type[Params]:
 
 def _check(row: Distribution, p: Any) -> None:
     if not row.valid(*_numbers(row, p)):
-        raise _unusable(row, p, row.expected)
+        raise unusable(row, p, row.expected)
 
 
-def _unusable(row: Distribution, p: Any, expected: str) -> ParamError:
+def unusable(row: Distribution, p: Any, expected: str) -> ParamError:
     got = ", ".join(f"{name}={number}" for name, number in zip(row.params, _numbers(row, p), strict=True))
     return ParamError(f"_random_{row.name}: expected {expected}, got {got}")
 
@@ -283,7 +283,7 @@ def _declare(row: Distribution) -> None:
         try:
             _draw(ctx, row.fill, outputs[0], (outputs[0].size,), ctx.temp, *_numbers(row, p))
         except ValueError as error:  # too large for the library's generator, such as a mean above 2**63
-            raise _unusable(row, p, "numbers that can be drawn") from error
+            raise unusable(row, p, "numbers that can be drawn") from error
 
     _declare_sample(row)
 
