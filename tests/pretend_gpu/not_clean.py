@@ -22,10 +22,10 @@ ALLOCATE = {
     "multibox": "_contrib_MultiBoxDetection _contrib_MultiBoxTarget",
     "normalization": "_contrib_BatchNormWithReLU",
     "random": (
-        "_random_gamma _random_gamma_like "
+        ""
         "_random_generalized_negative_binomial _random_generalized_negative_binomial_like "
         "_random_negative_binomial _random_negative_binomial_like _random_poisson _random_poisson_like "
-        "_sample_gamma _sample_generalized_negative_binomial "
+        "_sample_generalized_negative_binomial "
         "_sample_multinomial _sample_negative_binomial _sample_poisson _sample_unique_zipfian "
         "_shuffle"
     ),
@@ -59,10 +59,10 @@ REFUSED = {
     ),
     "multibox": "_contrib_MultiBoxDetection _contrib_MultiBoxTarget",
     "random": (
-        "_random_gamma _random_gamma_like "
+        ""
         "_random_generalized_negative_binomial _random_generalized_negative_binomial_like "
         "_random_negative_binomial _random_negative_binomial_like _random_poisson _random_poisson_like "
-        "_sample_gamma _sample_generalized_negative_binomial "
+        "_sample_generalized_negative_binomial "
         "_sample_negative_binomial _sample_poisson _sample_unique_zipfian _shuffle"
     ),
     "regions": ("_backward_ROIAlign _contrib_MultiProposal _contrib_Proposal _contrib_ROIAlign _contrib_RROIAlign"),

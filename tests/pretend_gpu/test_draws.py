@@ -52,6 +52,9 @@ def above_zero(word: Any) -> float:
 
 CONTINUOUS: list[tuple[str, dict[str, float], Any]] = [
     ("exponential", {"lam": 4}, st.expon(scale=0.25)),
+    ("gamma", {"alpha": 0.3, "beta": 2.0}, st.gamma(0.3, scale=2)),
+    ("gamma", {"alpha": 2.5, "beta": 0.5}, st.gamma(2.5, scale=0.5)),
+    ("gamma", {"alpha": 1e5, "beta": 1.0}, st.gamma(1e5)),
 ]
 WHOLE: list[tuple[str, dict[str, float], Any]] = []
 
@@ -111,6 +114,39 @@ def test_exponential_numbers_are_logarithms_of_the_streams(gpu: Any) -> None:
     np.testing.assert_allclose(sample, -np.log((halves + 1.0) / 2**32) / 2, rtol=1e-5)
 
 
+class SubStream:
+    """NumPy's attempts of one number, as kernels make them."""
+
+    def __init__(self, number: int) -> None:
+        self._number, self._attempt = number, 0
+
+    def next(self) -> Any:
+        self._attempt += 1
+        return block(self._number, self._attempt - 1)
+
+
+def standard_gamma(stream: SubStream, alpha: float) -> float:
+    """Marsaglia and Tsang's number, as `cuda.random_gamma` has it."""
+    d, raised = (alpha + 1 if alpha < 1 else alpha) - 1 / 3, None
+    while True:
+        words = stream.next()
+        if raised is None:
+            raised = above_zero(words[3]) ** (1 / alpha) if alpha < 1 else 1.0
+        x = math.sqrt(-2 * math.log(above_zero(words[0]))) * math.cos(2 * math.pi * from_zero(words[1]))
+        side = 1 + x / math.sqrt(9 * d)
+        if side > 0 and math.log(above_zero(words[2])) < x * x / 2 + d * (1 - side**3 + 3 * math.log(side)):
+            return d * side**3 * raised
+
+
+def test_gamma_numbers_are_numpys_of_the_same_words(gpu: Any) -> None:
+    alphas, betas = np.array([0.2, 1.0, 7.5]), np.array([1.0, 3.0, 0.5])
+    [sample] = draw("_sample_gamma", {"shape": (100,), "dtype": "float64"}, [alphas, betas])
+    streams = [SubStream(number) for number in range(300)]
+    expected = [standard_gamma(streams[n], alphas[n // 100]) * betas[n // 100] for n in range(300)]
+    np.testing.assert_allclose(sample.ravel(), expected, rtol=1e-10)
+    assert any(stream._attempt > 1 for stream in streams)
+
+
 @pytest.mark.parametrize(
     ("low", "high", "dtype"), [(-3, 5, "int32"), (0, 2**40, "int64"), (-(2**63), 2**63 - 1, "int64"), (7, 8, "int32")]
 )
@@ -157,6 +193,7 @@ def of_graphs(symbol: Any, environment: str, monkeypatch: pytest.MonkeyPatch) ->
 
 SYMBOLS: dict[str, Callable[[], Any]] = {
     "exponential": lambda: mx.sym.random_exponential(lam=2, shape=(40,)),
+    "gamma": lambda: mx.sym.random_gamma(alpha=0.5, beta=2, shape=(40,)),
     "randint": lambda: mx.sym.random_randint(low=0, high=1000, shape=(40,)),
 }
 
@@ -186,6 +223,7 @@ def test_a_run_that_draws_is_one_launch(gpu: Any, name: str, monkeypatch: pytest
 
 INVALID: list[tuple[str, list[list[float]]]] = [
     ("exponential", [[2.0, -1.0, math.nan]]),
+    ("gamma", [[2.0, -1.0, math.nan, 1.0, math.inf], [1.0, 1.0, 1.0, -1.0, 1.0]]),
 ]
 
 
