@@ -21,14 +21,7 @@ ALLOCATE = {
     ),
     "multibox": "_contrib_MultiBoxDetection _contrib_MultiBoxTarget",
     "normalization": "_contrib_BatchNormWithReLU",
-    "random": (
-        ""
-        "_random_generalized_negative_binomial _random_generalized_negative_binomial_like "
-        "_random_negative_binomial _random_negative_binomial_like _random_poisson _random_poisson_like "
-        "_sample_generalized_negative_binomial "
-        "_sample_multinomial _sample_negative_binomial _sample_poisson _sample_unique_zipfian "
-        "_shuffle"
-    ),
+    "random": ("_sample_multinomial _sample_unique_zipfian _shuffle"),
     "regions": (
         "_backward_DeformablePSROIPooling _backward_PSROIPooling _backward_ROIAlign "
         "_contrib_DeformablePSROIPooling _contrib_MultiProposal _contrib_PSROIPooling _contrib_Proposal "
@@ -58,13 +51,7 @@ REFUSED = {
         "_linalg_inverse _linalg_potrf _linalg_potri _linalg_slogdet _linalg_syevd _linalg_trsm"
     ),
     "multibox": "_contrib_MultiBoxDetection _contrib_MultiBoxTarget",
-    "random": (
-        ""
-        "_random_generalized_negative_binomial _random_generalized_negative_binomial_like "
-        "_random_negative_binomial _random_negative_binomial_like _random_poisson _random_poisson_like "
-        "_sample_generalized_negative_binomial "
-        "_sample_negative_binomial _sample_poisson _sample_unique_zipfian _shuffle"
-    ),
+    "random": ("_sample_unique_zipfian _shuffle"),
     "regions": ("_backward_ROIAlign _contrib_MultiProposal _contrib_Proposal _contrib_ROIAlign _contrib_RROIAlign"),
     "sampling": (
         "Correlation GridGenerator ROIPooling SpatialTransformer "

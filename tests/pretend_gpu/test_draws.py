@@ -18,6 +18,7 @@ import scipy.stats as st
 
 import opbox as mx
 from opbox_ops.backend import backend_for
+from opbox_protocol.errors import BadRequestError
 from opbox_service.executor import bind, invoke
 from opbox_service.graph.json import load
 
@@ -56,7 +57,16 @@ CONTINUOUS: list[tuple[str, dict[str, float], Any]] = [
     ("gamma", {"alpha": 2.5, "beta": 0.5}, st.gamma(2.5, scale=0.5)),
     ("gamma", {"alpha": 1e5, "beta": 1.0}, st.gamma(1e5)),
 ]
-WHOLE: list[tuple[str, dict[str, float], Any]] = []
+WHOLE: list[tuple[str, dict[str, float], Any]] = [
+    ("poisson", {"lam": 3.5}, st.poisson(3.5)),
+    ("poisson", {"lam": 12.0}, st.poisson(12)),
+    ("poisson", {"lam": 1e5}, st.poisson(1e5)),
+    ("negative_binomial", {"k": 3, "p": 0.4}, st.nbinom(3, 0.4)),
+    ("negative_binomial", {"k": 40, "p": 0.1}, st.nbinom(40, 0.1)),
+    ("generalized_negative_binomial", {"mu": 2.0, "alpha": 0.5}, st.nbinom(2, 0.5)),
+    ("generalized_negative_binomial", {"mu": 2.0, "alpha": 0.0}, st.poisson(2)),
+    ("generalized_negative_binomial", {"mu": 30.0, "alpha": 4.0}, st.nbinom(0.25, 1 / 121)),
+]
 
 
 def check(sample: Any, wanted: Any) -> None:
@@ -147,6 +157,51 @@ def test_gamma_numbers_are_numpys_of_the_same_words(gpu: Any) -> None:
     assert any(stream._attempt > 1 for stream in streams)
 
 
+def poisson(stream: SubStream, mean: float) -> float:
+    """A Poisson number as `cuda.random_counts` has it."""
+    if mean < 10:
+        point, k = from_zero(stream.next()[0]), 0
+        total = term = math.exp(-mean)
+        while point >= total:
+            k += 1
+            term *= mean / k
+            total += term
+        return k
+    b = 0.931 + 2.53 * math.sqrt(mean)
+    a, inverse_alpha, sure = -0.059 + 0.02483 * b, 1.1239 + 1.1328 / (b - 3.4), 0.9277 - 3.6224 / (b - 2)
+    while True:
+        words = stream.next()
+        u, v = from_zero(words[0]) - 0.5, above_zero(words[1])
+        us = 0.5 - abs(u)
+        k = math.floor((2 * a / us + b) * u + mean + 0.43)
+        if us >= 0.07 and v <= sure:
+            return k
+        if k < 0 or (us < 0.013 and v > us):
+            continue
+        if math.log(v * inverse_alpha / (a / us**2 + b)) <= k * math.log(mean) - mean - math.lgamma(k + 1):
+            return k
+
+
+def test_counts_are_numpys_of_the_same_words(gpu: Any) -> None:
+    means = np.array([0.5, 9.5, 10.0, 17.0, 3000.0])
+    [sample] = draw("_sample_poisson", {"shape": (100,), "dtype": "float64"}, [means])
+    streams = [SubStream(number) for number in range(500)]
+    assert sample.ravel().tolist() == [poisson(streams[n], means[n // 100]) for n in range(500)]
+    assert any(stream._attempt > 1 for stream in streams)
+    k, p = np.array([3.0, 50.0]), np.array([0.4, 0.3])
+    [sample] = draw("_sample_negative_binomial", {"shape": (100,), "dtype": "float64"}, [k, p])
+    expected = []
+    for n in range(200):
+        stream, chance = SubStream(n), p[n // 100]
+        expected.append(poisson(stream, standard_gamma(stream, k[n // 100]) * (1 - chance) / chance))
+    assert sample.ravel().tolist() == expected
+
+
+def test_a_mean_that_cannot_be_drawn_is_refused(gpu: Any) -> None:
+    with pytest.raises(BadRequestError, match="expected numbers that can be drawn, got lam=1e"):
+        draw("_random_poisson", {"lam": 1e19, "shape": (3,)})
+
+
 @pytest.mark.parametrize(
     ("low", "high", "dtype"), [(-3, 5, "int32"), (0, 2**40, "int64"), (-(2**63), 2**63 - 1, "int64"), (7, 8, "int32")]
 )
@@ -194,6 +249,8 @@ def of_graphs(symbol: Any, environment: str, monkeypatch: pytest.MonkeyPatch) ->
 SYMBOLS: dict[str, Callable[[], Any]] = {
     "exponential": lambda: mx.sym.random_exponential(lam=2, shape=(40,)),
     "gamma": lambda: mx.sym.random_gamma(alpha=0.5, beta=2, shape=(40,)),
+    "poisson": lambda: mx.sym.random_poisson(lam=20, shape=(40,)),
+    "negative_binomial": lambda: mx.sym.random_negative_binomial(k=9, p=0.3, shape=(40,)),
     "randint": lambda: mx.sym.random_randint(low=0, high=1000, shape=(40,)),
 }
 
@@ -224,6 +281,9 @@ def test_a_run_that_draws_is_one_launch(gpu: Any, name: str, monkeypatch: pytest
 INVALID: list[tuple[str, list[list[float]]]] = [
     ("exponential", [[2.0, -1.0, math.nan]]),
     ("gamma", [[2.0, -1.0, math.nan, 1.0, math.inf], [1.0, 1.0, 1.0, -1.0, 1.0]]),
+    ("poisson", [[0.0, -1.0, math.nan, math.inf, 1e19]]),
+    ("negative_binomial", [[2.0, -1.0, 2.0, 2.0, 2.0], [1.0, 0.5, 0.0, 1.5, math.nan]]),
+    ("generalized_negative_binomial", [[2.0, -1.0, 2.0, math.inf, 2.0], [1e-310, 1.0, -1.0, 0.0, math.nan]]),
 ]
 
 
