@@ -21,7 +21,7 @@ ALLOCATE = {
     ),
     "multibox": "_contrib_MultiBoxDetection _contrib_MultiBoxTarget",
     "normalization": "_contrib_BatchNormWithReLU",
-    "random": ("_sample_multinomial _sample_unique_zipfian _shuffle"),
+    "random": ("_sample_unique_zipfian _shuffle"),
     "regions": (
         "_backward_DeformablePSROIPooling _backward_PSROIPooling _backward_ROIAlign "
         "_contrib_DeformablePSROIPooling _contrib_MultiProposal _contrib_PSROIPooling _contrib_Proposal "

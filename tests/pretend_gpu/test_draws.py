@@ -233,6 +233,53 @@ def test_whole_numbers_that_would_be_too_likely_are_drawn_again(gpu: Any) -> Non
     assert again >= 3
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("classes", [1, 3, 700])
+def test_positions_are_where_running_sums_pass_the_streams_numbers(gpu: Any, classes: int, dtype: str) -> None:
+    chances = np.random.default_rng(0).uniform(0, 1, (3, 2, classes)).astype(dtype)
+    chances[0, 0, : classes // 2] = chances[1, 1, classes // 2 + 1 :] = 0
+    attrs = {"shape": (40, 5), "get_prob": True, "dtype": "float64"}
+    positions, logarithms = draw("_sample_multinomial", attrs, [chances])
+    assert (positions.shape, logarithms.dtype) == ((3, 2, 40, 5), dtype)
+    points = np.array([from_zero(word) for number in range(300) for word in block(number)]).reshape(6, 200)
+    rows, drawn = chances.reshape(6, classes), positions.reshape(6, 200).astype(int)
+    sums = rows.astype("d").cumsum(axis=1)
+    for row in range(6):
+        expected = np.searchsorted(sums[row], points[row] * sums[row, -1], side="right")
+        assert drawn[row].tolist() == expected.tolist()
+    assert (np.take_along_axis(rows, drawn, 1) > 0).all()
+    expected = np.log(np.take_along_axis(rows, drawn, 1).astype("d"))
+    np.testing.assert_allclose(logarithms.reshape(6, 200), expected, rtol=2 * np.finfo(dtype).eps, atol=1e-7)
+
+
+def test_positions_have_their_chances(gpu: Any) -> None:
+    chances = np.array([1.0, 0.0, 5.5, 3.5, 0.0], "f")
+    [sample] = draw("_sample_multinomial", {"shape": (N,)}, [chances])
+    assert sample.dtype == np.int32
+    counts = np.bincount(sample, minlength=5)
+    assert counts[[1, 4]].tolist() == [0, 0]
+    assert st.chisquare(counts[[0, 2, 3]], np.array([0.1, 0.55, 0.35]) * N).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("dtype", ["int32", "uint8", "float16"])
+def test_positions_nobody_wants_and_of_every_type(gpu: Any, dtype: str) -> None:
+    chances = np.array([[0.2, 0.3, 0.5], [0.0, 1.0, 0.0]], "f")
+    [sample] = draw("_sample_multinomial", {"shape": (9,), "dtype": dtype}, [chances])
+    assert sample.dtype == dtype
+    assert sample[1].tolist() == [1] * 9
+    assert draw("_sample_multinomial", {"shape": (0,), "dtype": dtype}, [chances])[0].shape == (2, 0)
+    executor = bind(
+        load(mx.sym.sample_multinomial(mx.sym.Variable("x"), shape=9, get_prob=True, dtype=dtype)[1].tojson()),
+        args={"x": backend_for("gpu:0").put(chances)},
+        backend=backend_for("gpu:0"),
+        random=backend_for("gpu:0").random(SEED),
+    )
+    executor.forward(is_train=True)
+    logarithms = backend_for("gpu:0").get(executor.outputs[0])
+    assert (np.abs(logarithms[0][:, None] - np.log(chances[0])).min(axis=1) < 1e-6).all()
+    assert logarithms[1].tolist() == [0.0] * 9
+
+
 def of_graphs(symbol: Any, environment: str, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What four runs of an executor draw."""
     monkeypatch.setenv("OPBOX_CUDA_GRAPHS", environment)
@@ -253,11 +300,15 @@ SYMBOLS: dict[str, Callable[[], Any]] = {
     "negative_binomial": lambda: mx.sym.random_negative_binomial(k=9, p=0.3, shape=(40,)),
     "randint": lambda: mx.sym.random_randint(low=0, high=1000, shape=(40,)),
 }
+OF_ARRAYS: dict[str, Callable[[], Any]] = {
+    "multinomial": lambda: mx.sym.sample_multinomial(mx.sym.ones((2, 30)), shape=20),
+    "sample_gamma": lambda: mx.sym.sample_gamma(mx.sym.ones((2, 3)), mx.sym.ones((2, 3)), shape=5),
+}
 
 
-@pytest.mark.parametrize("name", SYMBOLS)
+@pytest.mark.parametrize("name", SYMBOLS | OF_ARRAYS)
 def test_a_recorded_graph_draws_what_eager_runs_do(gpu: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    eager, recorded = (of_graphs(SYMBOLS[name](), setting, monkeypatch) for setting in ("0", "1"))
+    eager, recorded = (of_graphs((SYMBOLS | OF_ARRAYS)[name](), setting, monkeypatch) for setting in ("0", "1"))
     for one, other in zip(eager, recorded, strict=True):
         np.testing.assert_array_equal(one, other)
     assert (eager[2] != eager[3]).any()
