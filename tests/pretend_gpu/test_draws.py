@@ -18,6 +18,7 @@ import scipy.stats as st
 
 import opbox as mx
 from opbox_ops.backend import backend_for
+from opbox_ops.cuda.order import LONGEST
 from opbox_protocol.errors import BadRequestError
 from opbox_service.executor import bind, invoke
 from opbox_service.graph.json import load
@@ -280,6 +281,40 @@ def test_positions_nobody_wants_and_of_every_type(gpu: Any, dtype: str) -> None:
     assert logarithms[1].tolist() == [0.0] * 9
 
 
+@pytest.mark.parametrize("dtype", ["float32", "int64", "uint8"])
+@pytest.mark.parametrize("count", [0, 1, 2, 37, LONGEST])
+def test_few_slices_are_shuffled_as_on_the_cpu(gpu: Any, count: int, dtype: str) -> None:
+    data = np.arange(3 * count).reshape(count, 3).astype(dtype)
+    [expected] = invoke("_shuffle", {}, [data], backend=backend_for("cpu"), random=backend_for("cpu").random(SEED))
+    np.testing.assert_array_equal(draw("_shuffle", {}, [data])[0], expected)
+
+
+@pytest.mark.parametrize("count", [LONGEST + 1, 4096, 4097, 16_384, 16_385])
+def test_many_slices_are_each_there_once(gpu: Any, count: int) -> None:
+    data = np.arange(2 * count, dtype="i").reshape(count, 2)
+    [shuffled] = draw("_shuffle", {}, [data])
+    assert (np.sort(shuffled[:, 0]) == data[:, 0]).all()
+    assert (shuffled[:, 1] == shuffled[:, 0] + 1).all()
+    assert (draw("_shuffle", {}, [data], seed=SEED + 1)[0] != shuffled).any()
+
+
+@pytest.mark.parametrize("count", [LONGEST + 1, 12_000])
+def test_every_order_of_many_slices_is_as_likely(gpu: Any, count: int) -> None:
+    source, data = backend_for("gpu:0").random(SEED), np.arange(count, dtype="d")
+    table, ascents, fixed, runs = np.zeros((16, 16)), 0, 0, 20
+    for _ in range(runs):
+        [order] = draw("_shuffle", {}, [data], source=source)
+        np.add.at(table, (np.arange(count) * 16 // count, order.astype(int) * 16 // count), 1)
+        ascents += (np.diff(order) > 0).sum()
+        fixed += (order == data).sum()
+    # From which sixteenth to which: 15 x 15 numbers are free.
+    expected = table.sum(axis=1)[:, None] * table.sum(axis=0) / table.sum()
+    assert st.chi2.sf(((table - expected) ** 2 / expected).sum(), 225) > 1e-4
+    # Eulerian numbers: (n - 1) / 2 ascents, with a variance of (n + 1) / 12; about 1 slice stays where it was.
+    assert abs(ascents - runs * (count - 1) / 2) < 5 * math.sqrt(runs * (count + 1) / 12)
+    assert abs(fixed - runs) < 5 * math.sqrt(runs)
+
+
 def of_graphs(symbol: Any, environment: str, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What four runs of an executor draw."""
     monkeypatch.setenv("OPBOX_CUDA_GRAPHS", environment)
@@ -302,6 +337,8 @@ SYMBOLS: dict[str, Callable[[], Any]] = {
 }
 OF_ARRAYS: dict[str, Callable[[], Any]] = {
     "multinomial": lambda: mx.sym.sample_multinomial(mx.sym.ones((2, 30)), shape=20),
+    "shuffle": lambda: mx.sym.shuffle(mx.sym.arange(0, 40)),
+    "shuffle_many": lambda: mx.sym.shuffle(mx.sym.arange(0, 3000)),
     "sample_gamma": lambda: mx.sym.sample_gamma(mx.sym.ones((2, 3)), mx.sym.ones((2, 3)), shape=5),
 }
 
@@ -314,19 +351,19 @@ def test_a_recorded_graph_draws_what_eager_runs_do(gpu: Any, name: str, monkeypa
     assert (eager[2] != eager[3]).any()
 
 
-@pytest.mark.parametrize("name", SYMBOLS)
-def test_a_run_that_draws_is_one_launch(gpu: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", SYMBOLS | OF_ARRAYS)
+def test_a_run_that_draws_asks_for_nothing(gpu: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPBOX_CUDA_GRAPHS", "0")
     backend = backend_for("gpu:0")
     with backend.scope():
-        graph = load(SYMBOLS[name]().tojson())
+        graph = load((SYMBOLS | OF_ARRAYS)[name]().tojson())
         executor = bind(graph, args={}, backend=backend, random=backend.random(SEED))
         executor.forward(is_train=True)
         with watched() as watch:
             executor.forward(is_train=True)
     assert not watch.allocations
     assert not watch.refused
-    assert watch.calls["launch"] == 1
+    assert name in OF_ARRAYS or watch.calls["launch"] == 1
 
 
 INVALID: list[tuple[str, list[list[float]]]] = [

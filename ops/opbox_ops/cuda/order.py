@@ -123,6 +123,15 @@ def _launch(
     return as_one(calls)
 
 
+def order_call(ctx: OpContext, keys: Array, positions: Array) -> Callable[[], Any]:
+    """A call that writes into `positions` (int32) the ascending order of a row of keys, up to LONGEST floats."""
+    n = keys.size
+    padded = max(2, 1 << (n - 1).bit_length())
+    arguments = (keys, keys, positions, *map(np.int32, (n, padded, 1, n, True, _POSITIONS)))
+    shared_bytes = 2 * padded * accumulation_type(keys.dtype).itemsize
+    return ORDER.call(ctx, keys.dtype, 1, min(1024, max(32, padded // 2)), arguments, shared_bytes)
+
+
 @sort.compute("gpu", level="generated", prepares=True, accepts=_accepts, temps=_whole_numbers(1))
 def _(p: SortParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
     return _launch(p, ctx, inputs, p.is_ascend, None, *outputs)
