@@ -21,7 +21,6 @@ ALLOCATE = {
     ),
     "multibox": "_contrib_MultiBoxDetection _contrib_MultiBoxTarget",
     "normalization": "_contrib_BatchNormWithReLU",
-    "random": ("_sample_unique_zipfian"),
     "regions": (
         "_backward_DeformablePSROIPooling _backward_PSROIPooling _backward_ROIAlign "
         "_contrib_DeformablePSROIPooling _contrib_MultiProposal _contrib_PSROIPooling _contrib_Proposal "
@@ -51,7 +50,6 @@ REFUSED = {
         "_linalg_inverse _linalg_potrf _linalg_potri _linalg_slogdet _linalg_syevd _linalg_trsm"
     ),
     "multibox": "_contrib_MultiBoxDetection _contrib_MultiBoxTarget",
-    "random": ("_sample_unique_zipfian"),
     "regions": ("_backward_ROIAlign _contrib_MultiProposal _contrib_Proposal _contrib_ROIAlign _contrib_RROIAlign"),
     "sampling": (
         "Correlation GridGenerator ROIPooling SpatialTransformer "

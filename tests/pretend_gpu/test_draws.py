@@ -315,6 +315,29 @@ def test_every_order_of_many_slices_is_as_likely(gpu: Any, count: int) -> None:
     assert abs(fixed - runs) < 5 * math.sqrt(runs)
 
 
+@pytest.mark.parametrize(("classes", "n"), [(1, 1), (5, 5), (50, 8), (1000, 100), (10**6, 700), (3, 0)])
+def test_different_classes_are_those_of_draws_one_by_one(gpu: Any, classes: int, n: int) -> None:
+    drawn, tries = draw("_sample_unique_zipfian", {"range_max": classes, "shape": (3, n)})
+    for row in range(3):
+        expected: dict[int, None] = {}
+        count = 0
+        while len(expected) < n:
+            point = math.exp(from_zero(block(row, count)[0]) * math.log(classes))
+            expected[(round(point) - 1) % classes] = None
+            count += 1
+        assert drawn[row].tolist() == list(expected)
+        assert tries[row] == count
+
+
+def test_classes_have_their_chances(gpu: Any) -> None:
+    drawn, tries = draw("_sample_unique_zipfian", {"range_max": 6, "shape": (N, 1)})
+    edges = np.clip([np.arange(6) + 0.5, np.arange(6) + 1.5], 1, 6)
+    assert (
+        st.chisquare(np.bincount(drawn[:, 0], minlength=6), N * np.log(edges[1] / edges[0]) / np.log(6)).pvalue > 1e-4
+    )
+    assert (tries == 1).all()
+
+
 def of_graphs(symbol: Any, environment: str, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What four runs of an executor draw."""
     monkeypatch.setenv("OPBOX_CUDA_GRAPHS", environment)
@@ -333,6 +356,7 @@ SYMBOLS: dict[str, Callable[[], Any]] = {
     "gamma": lambda: mx.sym.random_gamma(alpha=0.5, beta=2, shape=(40,)),
     "poisson": lambda: mx.sym.random_poisson(lam=20, shape=(40,)),
     "negative_binomial": lambda: mx.sym.random_negative_binomial(k=9, p=0.3, shape=(40,)),
+    "zipfian": lambda: mx.sym._internal._sample_unique_zipfian(range_max=60, shape=(2, 40))[0],
     "randint": lambda: mx.sym.random_randint(low=0, high=1000, shape=(40,)),
 }
 OF_ARRAYS: dict[str, Callable[[], Any]] = {
