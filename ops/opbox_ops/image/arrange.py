@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from opbox_protocol.errors import ShapeError
 
-from ..compute import Array, Arrays, OpContext, Outputs
+from ..compute import Array, Arrays, OpContext, Outputs, Temp
 from ..gradient import grad_use_none
 from ..infer import ShapeList, show_shape
 from ..params import Field, Int, NoParams, Params, PositiveInt
@@ -87,11 +87,21 @@ def _declare(name: str, axis: int, reversed_axis: str) -> None:
         if out is not None:
             out[...] = ctx.xp.flip(data, axis) if float(ctx.random.generator.random(size=1)[0]) < 0.5 else data
 
+    # The same number, which stays on the device: its queue does not end, and a graph can draw another one.
+    def perhaps_there(p: NoParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+        (data,), (out,), (number, flips) = inputs, outputs, ctx.temp
+        if out is not None:
+            ctx.random.uniform(number)
+            ctx.xp.less(number, 0.5, out=flips)
+            ctx.xp.copyto(out, data)
+            ctx.xp.copyto(out, ctx.xp.flip(data, axis), where=flips)
+
     for op in (flip, at_random):
         op.infer_shape(colour_image)
     flip.compute()(flipped)
     back.compute()(flipped)
-    at_random.compute()(perhaps)
+    at_random.compute("cpu")(perhaps)
+    at_random.compute("gpu", temps=lambda p, call: [Temp((1,), "float64"), Temp((1,), "bool")])(perhaps_there)
 
 
 _declare("left_right", 1, "its columns")
