@@ -6,6 +6,9 @@ a counter the place in it, so that any place is reached at once and nothing is n
     key       (seed, number of the executor since the seed · 2**32 + number of the step)
     counter   (numbers drawn, number of the loop's body, step of the loop, run)
 
+Where a kernel on a GPU takes several attempts at a number, the second word's upper half counts them
+(`cuda.random_draws`).
+
 An executor gets its number when it first draws after the seed, and counts the runs in which it draws. So the same calls
 after the same seed draw the same numbers, executors and nodes never the same ones, and what a run has drawn can be
 drawn again.
