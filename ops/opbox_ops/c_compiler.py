@@ -52,7 +52,7 @@ _off = False
 
 
 def mode() -> str:
-    """What OPBOX_C_KERNELS says: "off", "now" or "background"."""
+    """Return the setting OPBOX_C_KERNELS: "off", "now" or "background"."""
     return "off" if _off else _MODES.get(os.environ.get("OPBOX_C_KERNELS", ""), "background")
 
 
@@ -82,7 +82,7 @@ def _serve() -> None:
 
 
 def may_compile() -> bool:
-    """Whether kernels are to be expected: there is a compiler, a folder for what it compiles, and `mode` is not off."""
+    """True if kernels are to be expected: there is a compiler, a folder for what it compiles, and `mode` is not off."""
     return mode() != "off" and _compiler() is not None and cache_folder() is not None
 
 
@@ -116,7 +116,7 @@ def _function(text: str, name: str) -> Any:
 
 
 def is_stored(text: str) -> bool:
-    """Whether the folder has what this text was compiled to."""
+    """Return whether the cache folder has the library compiled from this text."""
     folder, compiler = cache_folder(), _compiler()
     return folder is not None and compiler is not None and _trusted(_path(folder, compiler, text))
 
@@ -146,7 +146,7 @@ def cache_folder() -> Path | None:
 
 
 def _is_ours(status: os.stat_result) -> bool:
-    """Whether this user has made it, and nobody else may write to it."""
+    """Return whether this user owns the file and no other user may write to it."""
     return status.st_uid == os.geteuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 

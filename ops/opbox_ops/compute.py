@@ -70,7 +70,7 @@ PLAIN = "plain"
 
 
 class OpReq(IntEnum):
-    """How an output is to be written; the numbers are NNVM's OpReqType."""
+    """The write mode of an output; the numbers are NNVM's OpReqType."""
 
     NULL = 0
     WRITE = 1
@@ -123,12 +123,12 @@ class CallSpec:
     nested: Any = None
 
     def wants(self, output: int) -> bool:
-        """Whether somebody reads the output at position `output`; the compute gets None for an unwanted one."""
+        """Return whether the output at position `output` is wanted; the compute gets None for an unwanted one."""
         return output not in self.unwanted
 
     @property
     def plain(self) -> bool:
-        """Whether every array's layout is "plain"."""
+        """True if every array's layout is "plain"."""
         return all(array.layout is PLAIN or array.layout == PLAIN for array in (*self.inputs, *self.outputs))
 
 
@@ -189,7 +189,7 @@ class OpContext:
 
     @property
     def is_train(self) -> bool:
-        """Whether this run trains (dropout drops, batch norm uses the batch)."""
+        """True if this run trains (dropout drops, batch norm uses the batch)."""
         return self.mode.is_train
 
 
@@ -244,7 +244,7 @@ class Compute:
         return LEVELS.index(self.level)
 
     def takes(self, p: Any, call: CallSpec) -> bool:
-        """Whether this compute accepts the call: its `accepts` says so; without one it takes plain layouts alone."""
+        """True if this compute accepts the call: its `accepts` says so; without one it takes plain layouts alone."""
         return call.plain if self.accepts is None else self.accepts(p, call)
 
     def bound(self, p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:

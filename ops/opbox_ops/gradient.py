@@ -47,7 +47,7 @@ def _(p: NoParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
 
 
 def is_zero(grad: Entry) -> bool:
-    """Whether an output gradient is one of zeros: a rule need make no node of it."""
+    """Return whether an output gradient is all zeros, so that a rule need not make a node for it."""
     return grad.node.op is ZERO
 
 

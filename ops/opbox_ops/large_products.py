@@ -16,7 +16,7 @@ MOST = 1 << 33
 
 
 def is_large(a: Array, out: Array) -> bool:
-    """Whether out = a @ b is more than one piece."""
+    """Return whether `matmul_in_pieces` splits out = a @ b into more than one piece."""
     return bool(out.size * a.shape[-1] > MOST)
 
 

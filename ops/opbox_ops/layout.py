@@ -1,4 +1,4 @@
-"""How the elements of an array lie in memory: as its axes are, or with the channels last.
+"""Memory layouts of an array: in the order of its axes, or with the channels last.
 
 An array (batch, channel, *spatial) of the layout "channels_last" has that shape for everybody who computes with it; its
 memory is (batch, *spatial, channel), row-major. `physical` is the array as it lies, `logical` the way back.

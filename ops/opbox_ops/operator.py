@@ -1,4 +1,4 @@
-"""What an operator is: a name, a parameter model, declared inputs and outputs, and open attributes.
+"""The class of an operator: a name, a parameter model, declared inputs and outputs, and open attributes.
 
 Inputs and outputs are declared as data where that will do (`slots`); a function of the params is possible everywhere.
 `registry` keeps operators.
@@ -201,7 +201,7 @@ class Op:
         return [i for i, slot in enumerate(present) if slot.aux]
 
     def num_inputs(self, params: Any) -> int:
-        """How many inputs, auxiliary states included."""
+        """Return the number of inputs, auxiliary states included."""
         if self._fixed_inputs is not None:
             return len(self._fixed_inputs)
         return len(self.input_names(params))
@@ -215,13 +215,13 @@ class Op:
         return [slot.name for slot in self.outputs if slot.present is None or slot.present.holds(params)]
 
     def num_outputs(self, params: Any) -> int:
-        """How many outputs, hidden ones included."""
+        """Return the number of outputs, hidden ones included."""
         if self._fixed_outputs is not None:
             return len(self._fixed_outputs)
         return len(self.output_names(params))
 
     def num_visible_outputs(self, params: Any) -> int:
-        """How many outputs other operators may use."""
+        """Return the number of outputs that other operators may use."""
         rule = self.get_attr("FNumVisibleOutputs")
         if rule is not None:
             return int(rule(params))
@@ -241,7 +241,7 @@ class Op:
 
     @property
     def is_backward(self) -> bool:
-        """Whether its shapes and types come from its forward node (TIsBackward)."""
+        """True if shapes and types come from the forward node (TIsBackward)."""
         return bool(self.get_attr("TIsBackward", False))
 
     def computes(self, device: str) -> tuple[Compute, ...]:

@@ -226,7 +226,7 @@ def _import_all() -> None:
 
 @contextmanager
 def loading(what: str) -> Iterator[None]:
-    """Tell of an error in somebody's operator file in a sentence: what was loaded, the error, and its line there.
+    """Report an error in a user's operator file in a sentence: the file loaded, the error, and its line there.
 
     Raises:
         BadRequestError: from the error.

@@ -162,7 +162,7 @@ class RowKernels:
         self._asked = False
 
     def ready(self, elements: int) -> bool:
-        """Whether the kernels can compute a call of so many elements; counts it where they cannot yet."""
+        """Return whether the kernels can compute a call of so many elements; counts it where they cannot yet."""
         if self._functions is not None:
             return bool(self._functions)
         mode = c_compiler.mode()

@@ -146,7 +146,7 @@ Outputs: TypeAlias = "Sequence[str | Slot] | Counted | Callable[[Any], Sequence[
 
 
 def slots_of(declared: Any) -> Any:
-    """What is declared, names made slots."""
+    """Return the declared slots, with a Slot in place of each bare name."""
     if isinstance(declared, Variadic | Counted) or callable(declared):
         return declared
     return tuple(slot if isinstance(slot, Slot) else Slot(slot) for slot in declared)

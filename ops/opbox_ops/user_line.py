@@ -1,4 +1,4 @@
-"""Where somebody's operator file failed, for the sentence that reports it."""
+"""Finds the line of a user's operator file that raised an error, for the sentence that reports it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _OURS = {"opbox_ops", "opbox_protocol", "opbox_service", "numpy", "cupy"}
 
 
 def user_line(error: Exception) -> str:
-    """ " (file.py:12)", the line of somebody's operator file in which an error was raised; "" for our own code."""
+    """Return " (file.py:12)", the line of a user's operator file that raised an error; "" for code of this package."""
     frames = [frame for frame in extract_tb(error.__traceback__) if not _is_ours(Path(frame.filename))]
     return f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
 

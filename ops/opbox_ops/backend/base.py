@@ -73,7 +73,7 @@ class Backend(Protocol):
         """Return memory that this process keeps to spare to the device, for other processes."""
 
     def for_session(self, admit: Admit = admit_all) -> Backend:
-        """This device with a queue of its own, for a session: it waits for nobody else's work.
+        """Return a backend of this device with a queue of its own, so that a session waits for no other session's work.
 
         Its arrays are used in its scope alone, until `close`.
 

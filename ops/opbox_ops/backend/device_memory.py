@@ -36,7 +36,7 @@ class DeviceMemory:
             raise LimitError(self._shortage(nbytes)) from None
 
     def give_back(self, stream: Any = None) -> None:
-        """Return what is free to the device, for other processes; what a stream had, or all of it."""
+        """Return free memory of one stream, or of all, to the device, for other processes."""
         self._pool.free_all_blocks(stream)
 
     @property

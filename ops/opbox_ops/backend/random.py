@@ -175,7 +175,7 @@ class NodeStreams:
             self._settled = place
 
     def snapshot(self) -> list[int] | None:
-        """Where the executor is, for `resume` behind the source's; None when it has not drawn since the seed."""
+        """Return the executor's position, for `resume`; None when the executor has drawn nothing since the seed."""
         if not self._executor or self._epoch != self.source.epoch:
             return None
         return [self._executor, self._run, int(self._drawn)]

@@ -16,7 +16,7 @@ __all__ = ["backend_for", "device_name"]
 
 
 def device_name(device: str) -> str:
-    """The one name of a device: MXNet's contexts cpu, cpu:0 and cpu:1 are one, and so are gpu and gpu:0.
+    """Return the canonical name of a device: "cpu" for cpu, cpu:0 and cpu:1, "gpu" for gpu and gpu:0.
 
     Raises:
         UnsupportedError: no device is called that.
@@ -77,7 +77,7 @@ def _reason(error: Exception) -> str:
 
 
 def _driver_installed() -> bool:
-    """Whether the driver's library loads: CUDA's error is the same for an old driver and for none."""
+    """Return whether the driver's library loads: CUDA's error is the same for an old driver and for none."""
     try:
         ctypes.CDLL("libcuda.so.1")
     except OSError:

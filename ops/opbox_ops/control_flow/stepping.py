@@ -46,7 +46,7 @@ def runs_subgraphs(op: Op, backward: Op) -> None:
 
 
 def gradients_of(p: SubgraphParams, outputs: Outputs) -> list[Array]:
-    """For each input, the array of its gradient; None where nobody wants one, and for auxiliary states."""
+    """Return the gradient array of each input; None for unwanted gradients and for auxiliary states."""
     gradients = iter(outputs)
     return [None if i in p.states else next(gradients) for i in range(p.num_inputs)]
 
@@ -133,12 +133,12 @@ def run_back(
 
 
 def is_true(ctx: OpContext, decision: Array) -> bool:
-    """Whether an array of one element is not zero: waits for the device."""
+    """Return whether an array of one element is not zero: waits for the device."""
     return bool(ctx.backend.get(decision).reshape(-1)[0])
 
 
 class Saved:
-    """What a call keeps for its backward: a header, and a row for each step.
+    """The values that a loop's forward saves for its backward: a header, and a row for each step.
 
     Args:
         ctx: the operator's; without `saved`, nothing is kept.
@@ -157,7 +157,7 @@ class Saved:
 
     @staticmethod
     def bytes(steps: int, size: int) -> int:
-        """How many bytes to save for so many steps of so many bytes."""
+        """Return the number of bytes to save for `steps` steps of `size` bytes."""
         return HEADER + steps * size
 
     def keep(self, t: int) -> None:

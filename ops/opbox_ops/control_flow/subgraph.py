@@ -170,7 +170,7 @@ class SubgraphParams(Params):
 
     @property
     def num_inputs(self) -> int:
-        """How many inputs, auxiliary states included."""
+        """The number of inputs, auxiliary states included."""
         return self.num_args - len(SUBGRAPHS[self.op])
 
     def having(self, subgraphs: Sequence[Subgraph]) -> Self:

@@ -168,7 +168,7 @@ def _gather(ctx: OpContext, plan: _Plan, data: Array, room: Array, *, side_by_si
 
 
 def _widened(ctx: OpContext, plan: _Plan, weight: Array, room: Array) -> tuple[Array, list[Callable[[], Any]]]:
-    """The weight in the type that is multiplied in, and the copy to make for it."""
+    """Return the weight in the type of the product, and the calls that convert it."""
     if not plan.narrow:
         return weight, []
     wide = room.reshape(weight.shape)

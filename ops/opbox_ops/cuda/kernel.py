@@ -109,7 +109,7 @@ def _compiled(xp: Any, kernel: KernelTemplate, dtype: str, device: int | None) -
 
 
 def fits(call: CallSpec, *arrays: ArraySpec) -> bool:
-    """Whether kernels take a call whose `arrays` are of one element type: plain, not empty, not too large."""
+    """Return whether kernels take a call whose `arrays` are of one element type: plain, not empty, not too large."""
     return (
         call.plain
         and arrays[0].dtype.name in TYPES

@@ -59,7 +59,7 @@ def compile_cuda(source: str, options: tuple[str, ...] = ()) -> bytes:
 
 
 def compile_for(architecture: str, source: str, options: tuple[str, ...] = ()) -> tuple[bytes, str]:
-    """The machine code of a source for an architecture, and what the compiler says of it.
+    """Compile a CUDA source for an architecture; return the machine code and the compiler's log.
 
     Raises:
         CompileError: the compiler's log.

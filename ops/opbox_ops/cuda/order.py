@@ -73,7 +73,7 @@ KERNELS.append(ORDER)
 
 
 def _rows(p: SortParams | TopkParams, shape: tuple[int, ...]) -> tuple[int, int, int]:
-    """How many elements the axes before the sorted one, it, and those behind it have."""
+    """Return the number of elements before, along and behind the sorted axis."""
     if p.axis is None:
         return 1, size_of(shape), 1
     axis = p.axis % len(shape)
@@ -86,7 +86,7 @@ def _accepts(p: SortParams | TopkParams, call: CallSpec) -> bool:
 
 
 def _whole_numbers(index: int) -> Callable[[Any, CallSpec], list[Temp]]:
-    """Positions as the kernel writes them, where nobody wants these as output `index`, or in another type."""
+    """Temporary for the kernel's int32 positions, where output `index` is unwanted or of another type."""
 
     def temps(p: Any, call: CallSpec) -> list[Temp]:
         if len(call.outputs) <= index:

@@ -8,5 +8,5 @@ __all__ = ["allow_tf32"]
 
 
 def allow_tf32() -> bool:
-    """Whether OPBOX_ALLOW_TF32 is 1: factors lose 13 of 23 bits after the point, sums stay single precision."""
+    """Return whether OPBOX_ALLOW_TF32 is 1: factors lose 13 of 23 bits after the point, sums stay single precision."""
     return os.environ.get("OPBOX_ALLOW_TF32") == "1"

@@ -98,7 +98,7 @@ def matmul(xp: Any, a: Array, b: Array, out: Array) -> None:
 
 
 def takes_narrow(xp: Any, a: Array, b: Array, out: Array) -> bool:
-    """Whether `matmul` of half precision or bfloat16 adds up in single as the arrays lie: by cuBLAS, on a GPU.
+    """Return whether `matmul` of half precision or bfloat16 adds up in single as the arrays lie: by cuBLAS, on a GPU.
 
     `out` is then of their type, and rounded once, or float32.
     """
@@ -106,7 +106,7 @@ def takes_narrow(xp: Any, a: Array, b: Array, out: Array) -> bool:
 
 
 def _takes(a: Array, b: Array, out: Array) -> bool:
-    """Whether cuBLAS takes matrices, along up to two axes, as they lie: of types that it knows, and none empty."""
+    """True if cuBLAS takes matrices, along up to two axes, as they lie: of types that it knows, and none empty."""
     kind = a.dtype
     return bool(
         kind.char in _TYPES
@@ -123,7 +123,7 @@ def _takes(a: Array, b: Array, out: Array) -> bool:
 
 
 def _lies_straight(array: Array) -> bool:
-    """Whether the rows or the columns of each matrix lie side by side, and none over another."""
+    """Return whether the rows or the columns of each matrix lie side by side, and none over another."""
     (rows, columns), (row, column), size = array.shape[-2:], array.strides[-2:], array.itemsize
     by_rows = (columns == 1 or column == size) and (rows == 1 or row >= columns * size)
     by_columns = (rows == 1 or row == size) and (columns == 1 or column >= rows * size)

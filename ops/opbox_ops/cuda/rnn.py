@@ -28,17 +28,17 @@ Calls = list[Callable[[], Any]]
 
 
 def _heads(p: RNNOperatorParams) -> int:
-    """How many gradients backward is given before forward's inputs."""
+    """Return the number of output gradients, which come first among backward's inputs."""
     return 3 if p.mode == "lstm" else 2
 
 
 def _arrays(p: RNNOperatorParams) -> int:
-    """How many inputs there are without sequence_length."""
+    """Return the number of inputs, sequence_length not counted."""
     return 4 if p.mode == "lstm" else 3
 
 
 def _takes(p: RNNOperatorParams, call: CallSpec, inputs: tuple[ArraySpec, ...]) -> bool:
-    """Whether kernels take a call whose forward has these inputs."""
+    """Return whether the kernels accept a call whose forward has these inputs."""
     sizes = sizes_of(p, inputs[0].shape)
     return (
         call.plain
@@ -51,7 +51,7 @@ def _takes(p: RNNOperatorParams, call: CallSpec, inputs: tuple[ArraySpec, ...]) 
 
 
 def _common_temps(p: RNNOperatorParams, inputs: tuple[ArraySpec, ...]) -> list[Temp]:
-    """What `_RecurrentLaunches` takes: inputs in the type that is computed in, which steps count, a layer's input."""
+    """Temporaries of `_RecurrentLaunches`: inputs in the computing type, lengths, steps that count, a layer's input."""
     sizes, wide = sizes_of(p, inputs[0].shape), accumulation_type(inputs[0].dtype)
     temps = [Temp(array.shape, wide) for array in inputs[: _arrays(p)] if array.dtype != wide]
     if p.use_sequence_length:
@@ -117,7 +117,7 @@ class _RecurrentLaunches:
         self.calls.append(kernel.call(self.ctx, self.dtype, -(-elements // THREADS), THREADS, everything))
 
     def passed(self, saved: Activations) -> Array:
-        """What a layer gives to the next one, (time, batch, directions * outputs), which is made then."""
+        """Return a layer's output, (time, batch, directions * outputs), as the input of the next layer."""
         states = saved.states
         if self.p.use_sequence_length:
             self.calls.append(partial(self.xp.multiply, states, self.valid[:, :, None], out=self._passed))

@@ -240,7 +240,7 @@ def _(p: softmax_output.SoftmaxOutputParams, ctx: OpContext, inputs: Arrays, out
 
 
 def _of_classes(p: softmax_output.SoftmaxOutputParams, call: CallSpec) -> bool:
-    """Whether labels are class numbers, the divisor does not depend on them, and gout is not read."""
+    """Return whether labels are class numbers, the divisor does not depend on them, and gout is not read."""
     label, out = call.inputs[:2]
     return (
         label.shape != out.shape

@@ -150,6 +150,6 @@ class ManySteps:
 
 
 def _overlap(arrays: Sequence[Array]) -> bool:
-    """Whether two of the contiguous arrays have memory in common."""
+    """Return whether two of the contiguous arrays have memory in common."""
     spans = sorted((array.data.ptr, array.data.ptr + array.nbytes) for array in arrays)
     return any(end > start for (_, end), (start, _) in pairwise(spans))

@@ -44,7 +44,7 @@ _ITEMSIZES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 
 @dataclass(frozen=True)
 class ConvolutionPass:
-    """What is computed: the name in cuDNN's functions, and its operands among data, weight and out, the result last."""
+    """One product of a convolution: its name in cuDNN's functions, and its operands among data, weight and out."""
 
     name: str
     operands: tuple[int, int, int]
@@ -103,7 +103,7 @@ class ConvolutionProblem:
         return cls(direction, dtype, tuple(shapes), tuple(window), groups, last, measured, most, math_type)
 
     def allows(self, math_type: int) -> bool:
-        """Whether an algorithm's arithmetic is no less exact than what is asked for."""
+        """Return whether an algorithm's arithmetic is no less exact than what is asked for."""
         return math_type == Math.FMA if self.math == Math.FMA else math_type in (Math.DEFAULT, Math.TENSOR_OP, Math.FMA)
 
     def bytes_of(self, operand: int) -> int:

@@ -93,7 +93,7 @@ def _problem(p: _Parameters, call: CallSpec, sides: _Sides) -> ConvolutionProble
 
 
 def _sides(p: _Parameters, call: CallSpec) -> list[_Sides]:
-    """What a call computes of a convolution: forward one thing, backward a thing for each gradient that is wanted."""
+    """List the products that a call computes: one for forward, one for each wanted gradient for backward."""
     turned = isinstance(p, DeconvolutionParams)
     count = len(call.inputs)
     if len(call.outputs) == 1:
@@ -109,7 +109,7 @@ def _sides(p: _Parameters, call: CallSpec) -> list[_Sides]:
 
 
 def takes(p: _Parameters, call: CallSpec) -> bool:
-    """Whether cuDNN runs a call of Convolution, Deconvolution or a gradient of theirs on the current device."""
+    """Return whether cuDNN runs a call of Convolution, Deconvolution or a gradient of theirs on the current device."""
     arrays = (*call.inputs, *call.outputs)
     kind = call.inputs[0].dtype
     return bool(
@@ -139,7 +139,7 @@ def _wants_bias(p: _Parameters, call: CallSpec) -> bool:
 
 
 def _sums_bias(p: _Parameters, call: CallSpec) -> bool:
-    """Whether CuPy adds the bias's gradient up: our kernel knows neither bfloat16 nor channels that lie last."""
+    """Return whether CuPy adds the bias's gradient up: our kernel knows neither bfloat16 nor channels that lie last."""
     return _wants_bias(p, call) and (call.inputs[0].dtype.name not in TYPES or is_last(p.layout))
 
 
@@ -158,7 +158,7 @@ def _bind(p: _Parameters, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> l
 
 
 def _aligned(ctx: OpContext, outputs: Outputs) -> tuple[list[Any], list[Callable[[], Any]]]:
-    """The outputs as cuDNN writes them: another array for one whose address is odd, and the copies to it."""
+    """Return the arrays that cuDNN writes: a copy for a misaligned output, and the calls that copy it back."""
     targets = list(outputs)
     copies: list[Callable[[], Any]] = []
     for k, out in enumerate(outputs):

@@ -99,7 +99,7 @@ class _Absent(Exception):
 
 
 class _State:
-    """What this process has: CuPy, once it has a GPU, and the handles by device."""
+    """The process's cuDNN state: CuPy, once the process has a GPU, and the handles by device."""
 
     cupy: Any = None
     handles: dict[int, DeviceHandle | None] = {}
@@ -107,7 +107,7 @@ class _State:
 
 
 def attach(cupy: Any) -> None:
-    """Tell of the CuPy of this process; before, there is no cuDNN for it."""
+    """Set the CuPy of this process; before this call cuDNN counts as absent."""
     _State.cupy = cupy
 
 

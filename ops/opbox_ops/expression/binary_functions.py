@@ -82,7 +82,7 @@ def gradients(row: BinaryRow) -> tuple[Gradient, Gradient]:
 
 
 def reads(pairs: tuple[Gradient, Gradient]) -> tuple[str, ...]:
-    """What the backward operator reads: `g` and the arrays that either formula needs."""
+    """List the inputs of the backward operator: `g` and the arrays that either formula reads."""
     needed = {name for real, _ in pairs for name in real.arrays}
     return ("g", *(name for name in ARRAYS if name in needed))
 

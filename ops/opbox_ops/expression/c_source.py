@@ -217,7 +217,7 @@ class _Writer:
         return True
 
     def _fits(self, step: Instruction, values: tuple[int, ...]) -> bool:
-        """Whether the operands are of the type computed in, or the step takes any."""
+        """Return whether the operands are of the type computed in, or the step takes any."""
         for k, value in enumerate(values):
             if not 0 <= value < self.program.arrays or self.types[value] == self.work:
                 continue

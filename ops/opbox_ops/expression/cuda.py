@@ -81,7 +81,7 @@ def _expression(function: str, work: np.dtype[Any]) -> str | None:
 
 
 def expressible(program: Program, work: np.dtype[Any]) -> bool:
-    """Whether `formula_kernel` can make a kernel of a program."""
+    """Return whether `formula_kernel` can make a kernel of a program."""
     return (
         work.name in _TYPES
         and program.arrays + program.targets <= len(_LETTERS)
@@ -116,7 +116,7 @@ def cuda_text(program: Program, work: np.dtype[Any]) -> str:
 
 
 def _read_later(program: Program, step: int) -> bool:
-    """Whether a later step reads the result of a step: a target's room may be lent to a value between."""
+    """Return whether a later step reads the result of a step: a target's room may be lent to a value between."""
     slot = program.steps[step].result
     for later in program.steps[step + 1 :]:
         if slot in later.operands:

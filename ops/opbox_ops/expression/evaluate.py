@@ -90,7 +90,7 @@ class FormulaKernel:
         numbers: Mapping[str, float],
         temp: Sequence[Array] = (),
     ) -> Call:
-        """A call that writes the targets, all of `shape`; the arrays are broadcast to it.
+        """Return a call that writes the targets, all of `shape`; the arrays are broadcast to it.
 
         Args:
             numbers: the parameters' values.
@@ -164,7 +164,7 @@ class FormulaKernel:
         return self._pieces(whole, targets, list(_slices(shape, most)), constants, rows, most)
 
     def _one_type(self, arrays: Sequence[Array], targets: Sequence[Array]) -> bool:
-        """Whether nothing is converted between the arrays: then NumPy need not be told that it may."""
+        """Return whether nothing is converted between the arrays: then NumPy need not be told that it may."""
         work = self.work
         return work.kind == "f" and all(array.dtype == work for array in (*arrays, *targets))
 
@@ -347,7 +347,7 @@ def _step(
 
 
 def _alone(slot: int) -> Callable[[Sequence[Any]], Sequence[Any]]:
-    """What takes one slot, as a sequence."""
+    """Return a function that takes one slot out of a sequence, as a sequence of length 1."""
     return itemgetter(slice(slot, slot + 1))
 
 

@@ -85,7 +85,7 @@ class Expression:
 
     @cached_property
     def exact(self) -> bool:
-        """Whether integers need no conversion to floating point."""
+        """True if integers need no conversion to floating point."""
         return _exact(self.term)
 
 

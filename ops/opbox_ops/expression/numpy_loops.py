@@ -68,7 +68,7 @@ def loop_of(name: str, work: np.dtype[Any]) -> Loop | None:
 
 
 def _agrees(loop: Loop, ufunc: np.ufunc, work: np.dtype[Any]) -> bool:
-    """Whether the loop gives what the ufunc gives, bit for bit."""
+    """Return whether the loop gives what the ufunc gives, bit for bit."""
     with np.errstate(all="ignore"):
         samples = np.array(_SAMPLES, work)
         inputs = [np.tile(samples, samples.size)]

@@ -250,7 +250,7 @@ def _is_summed(formulas: Pointwise, k: int, out: Array | ArraySpec, shape: tuple
 
 
 def _common_shape(formulas: Pointwise, inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[int, ...]:
-    """What the arrays broadcast to, each with its axes where they belong."""
+    """Return the shape that all inputs and outputs broadcast to."""
     ndim = max(len(array.shape) for array in (*inputs, *outputs) if array is not None)
     read = [_shape(array, ndim, formulas.start.get(n)) for n, array in zip(formulas.inputs, inputs, strict=True)]
     written = [_shape(a, ndim, formulas.start_out.get(k)) for k, a in enumerate(outputs) if a is not None]

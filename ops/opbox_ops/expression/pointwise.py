@@ -97,7 +97,7 @@ def working_type(formulas: Sequence[Expression], types: Sequence[Any]) -> np.dty
 
 
 def _is_one_step(formula: Expression) -> bool:
-    """Whether it is one call of the library: then half precision is rounded once as it is."""
+    """Return whether it is one call of the library: then half precision is rounded once as it is."""
     term = formula.term
     if not isinstance(term, tuple):
         return True

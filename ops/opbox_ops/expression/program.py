@@ -24,7 +24,7 @@ _LOGICAL = ("logical_not", "logical_and", "logical_or", "logical_xor")
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Something to write.
+    """A value that the program writes to an output.
 
     Attributes:
         term: the value.

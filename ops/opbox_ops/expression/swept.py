@@ -184,7 +184,7 @@ def _switching(table: SweepTable, values: tuple[Any, ...], by: Call) -> Call:
 def rows_of(
     shape: tuple[int, ...], arrays: Sequence[Array], targets: Sequence[Array]
 ) -> tuple[list[int], list[int], tuple[bool, ...]] | None:
-    """How a kernel goes through arrays that are broadcast to `shape`, in rows.
+    """Return the rows in which a kernel sweeps arrays that are broadcast to `shape`.
 
     Returns:
         The sizes, that of a row last; the steps in bytes by outer axis and array; which of the arrays are one element

@@ -24,7 +24,7 @@ PLANES = 10
 
 
 def turn_temps(pixels: int, dtype: np.dtype[Any], device: str) -> list[Temp]:
-    """What `turn_hue` needs: numbers, masks and positions for a piece of the pixels, which on a GPU is all of them."""
+    """Temporaries of `turn_hue`: numbers, masks and positions for a piece of the pixels (on a GPU for all of them)."""
     piece = min(pixels, elements((PLANES + 3) * dtype.itemsize)) if device == "cpu" else pixels
     return [
         *(Temp((PLANES + 3, piece), dtype), Temp((2, piece), "bool")),

@@ -230,13 +230,13 @@ def _set_along(xp: Any, target: Array, where: Array, axis: int, values: Any) -> 
 
 
 def _spread(p: Any, call: CallSpec) -> list[Temp]:
-    """Where the elements go in data, and the numbers of the axes before and behind the sorted one."""
+    """Temporaries of the gradient: each element's position in data, and indices before and behind the sorted axis."""
     before, after = _beside(p, call.outputs[0].shape)
     return [Temp(call.inputs[1].shape, "int64"), Temp((before,), "int64"), Temp((after,), "int64")]
 
 
 def _beside(p: Any, shape: tuple[int, ...]) -> tuple[int, int]:
-    """How many elements the axes before and behind the sorted one count."""
+    """Return the number of elements before and behind the sorted axis."""
     if p.axis is None:
         return 1, 1
     axis = p.axis % len(shape)

@@ -52,7 +52,7 @@ class Wanted:
         return (size_of(shape) // size if size else 0), size
 
     def in_rows(self, shape: Sequence[int]) -> bool:
-        """Whether the rows lie one after the other in an array without gaps."""
+        """Return whether the rows lie one after the other in an array without gaps."""
         return self.axis is None or self.axis == len(shape) - 1
 
 

@@ -103,7 +103,7 @@ def _one_by_one(count: int, width: int) -> bool:
 
 
 def add_rows_temps(device: str, count: int, rows: ArraySpec, total: ArraySpec) -> list[Temp]:
-    """What `add_rows` needs for `count` rows: positions of numbers, the numbers of a row's places; rows and total in
+    """Temporaries of `add_rows` for `count` rows: positions, a row's places; rows and total in
     the type that is added in."""
     wide = _added_in(total.dtype, device)
     width = size_of(rows.shape) // count if count else 0

@@ -86,7 +86,7 @@ def _triangle(xp: Any, p: TriangleParams, side: int, room: Arrays) -> Array:
 
 
 def _triangle_room(packed: ArraySpec) -> list[Temp]:
-    """What `_triangle` writes and works in."""
+    """Temporaries of `_triangle`."""
     count = packed.shape[-1:]
     return [Temp(count, "int64"), Temp(count, "int64"), Temp(count, "int64"), Temp(count, "float64")]
 
@@ -109,7 +109,7 @@ def _lay_triangle(xp: Any, p: TriangleParams, packed: Array, matrices: Array, ro
 
 
 def _lines(count: int) -> int:
-    """How many lines a packed triangle of `count` numbers has."""
+    """Return the number of lines of a packed triangle of `count` numbers."""
     return (isqrt(8 * count + 1) - 1) // 2
 
 

@@ -83,7 +83,7 @@ def _(p: NoParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
 
 
 def _is_long(ctx: OpContext, a: Array) -> bool:
-    """Whether the matrices are so large that LAPACK would keep everybody else waiting."""
+    """Return whether the matrices are so large that LAPACK would delay other sessions."""
     return ctx.xp is np and a.shape[-1] >= elimination.LARGE
 
 

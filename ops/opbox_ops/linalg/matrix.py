@@ -1,4 +1,4 @@
-"""What the matrix operators share: element types, square matrices, factorisations that can fail, triangular systems.
+"""Code of the matrix operators: element types, square matrices, factorisations that can fail, triangular systems.
 
 A matrix operator works on an array's last two axes; the axes before them are a batch of matrices.
 """
@@ -116,7 +116,7 @@ def mirrored(xp: Any, array: Array) -> Array:
 
 
 def by_batches(xp: Any, function: Callable[..., Any], *arrays: Array, work: int = 4) -> Sequence[Array]:
-    """What a function of batches of matrices gives, on the CPU for so many at a time that its call may end between.
+    """Apply a function to batches of matrices, on the CPU in pieces, so that the call may be stopped between them.
 
     Args:
         xp: the array library.

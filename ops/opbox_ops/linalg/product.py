@@ -12,7 +12,7 @@ __all__ = ["backward_copies", "is_narrow", "product", "wide_copies"]
 
 
 def is_narrow(dtype: Any) -> bool:
-    """Whether products of this type are summed in float32: float16 and bfloat16."""
+    """Return whether products of this type (float16, bfloat16) are summed in float32."""
     return bool(dtype.char == "e" or dtype.kind == "V")
 
 

@@ -175,7 +175,7 @@ def _write_labels(p: CTCLossParams, xp: Any, inputs: Arrays, work: Mapping[str, 
 
 
 def _both_ways(xp: Any, work: Mapping[str, Array]) -> None:
-    """What the recursion goes along.
+    """Write the indices that the CTC recursion follows, forward and backward in time.
 
     Written are the numbers of steps, `times` (time, ways), of samples, `numbers` (ways,), of positions, `places` (ways,
     positions), the classes at these, and where each emission is in data: `element` (time, ways, positions). What lies

@@ -37,7 +37,7 @@ op.compute()(copy_input)
 
 
 def _counting(p: MakeLossParams, call: CallSpec) -> list[Temp]:
-    """Which elements are valid, and how many."""
+    """Temporaries for normalization="valid": a mask of the valid elements, and their number."""
     return [Temp(call.inputs[0].shape, "bool"), Temp((), "float64")] if p.normalization == "valid" else []
 
 

@@ -142,7 +142,7 @@ def _column(values: Array) -> Array:
 
 
 def forward_temps(p: BatchNormParams, call: CallSpec) -> list[Temp]:
-    """Beside a block's: the factor on what is centred, and the statistics where nobody reads them."""
+    """Temporaries beside a block's: the factor on the centred data, and statistics that are unwanted as outputs."""
     statistics = call.outputs[1]
     room = Temp(statistics.shape, statistics.dtype)
     unread = [room for k in (1, 2) if not call.wants(k)]

@@ -55,7 +55,7 @@ def _(p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> N
 
 
 def _temps(p: BatchNormParams, call: CallSpec) -> list[Temp]:
-    """Those of BatchNorm's gradient, and a block of gout."""
+    """Temporaries of BatchNorm's gradient, and a block of gout."""
     gout, _, data, gamma, mean, *rest = call.inputs
     temps = batch_norm.backward_temps(p, CallSpec(call.device, (gout, data, gamma, mean, *rest), call.outputs))
     return temps if gout.dtype != mean.dtype else [*temps, temps[0]]

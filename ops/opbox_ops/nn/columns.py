@@ -68,7 +68,7 @@ class Geometry:
 
     @property
     def pointwise(self) -> bool:
-        """Whether the columns are the data itself: a kernel of 1 that visits every position."""
+        """True if the columns are the data itself: a kernel of 1 that visits every position."""
         return max(self.kernel) == 1 and max(self.stride) == 1 and max(self.pad) == 0
 
     @property
@@ -148,7 +148,7 @@ class Geometry:
         return (block.rows - 1) * self.stride[0] + (self.kernel[0] - 1) * self.dilate[0] + 1
 
     def _shift(self, i: int, block: Block) -> tuple[slice, ...]:
-        """Where in `rows` tap `i` of the kernel's first axis finds the block's output rows."""
+        """Return the index of the rows in `rows` that tap `i` of the kernel's first axis reads for a block."""
         start = i * self.dilate[0]
         taken = slice(start, start + (block.rows - 1) * self.stride[0] + 1, self.stride[0])
         return (*(slice(None),) * (len(self.kernel) + 1), taken)

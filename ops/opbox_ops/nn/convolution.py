@@ -187,7 +187,7 @@ class _ConvolutionBlocks:
         return columns.reshape(self.group, self.geometry.depth // self.group, positions)
 
     def plain(self, array: Array) -> bool:
-        """Whether a matrix product can read and write the array as it is."""
+        """Return whether a matrix product can read and write the array as it is."""
         return array.dtype == self.dtype and bool(array.flags.c_contiguous)
 
     def taken(self, array: Array, block: Block) -> Array:

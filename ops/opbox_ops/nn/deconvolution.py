@@ -194,7 +194,7 @@ def _weight_temp(p: DeconvolutionParams, weight: ArraySpec, dtype: Any) -> Temp:
 
 
 def temporaries(p: DeconvolutionParams, call: CallSpec) -> Sequence[Temp]:
-    """What `forward` finds in ctx.temp."""
+    """Temporaries of `forward`."""
     data, out = channels_first(call.inputs[0].shape, p.layout), channels_first(call.outputs[0].shape, p.layout)
     dtype = accumulation_type(call.inputs[0].dtype)
     return [
@@ -205,7 +205,7 @@ def temporaries(p: DeconvolutionParams, call: CallSpec) -> Sequence[Temp]:
 
 
 def gradient_temporaries(p: DeconvolutionParams, call: CallSpec) -> Sequence[Temp]:
-    """What `gradients` finds in ctx.temp."""
+    """Temporaries of `gradients`."""
     out, data = channels_first(call.inputs[0].shape, p.layout), channels_first(call.inputs[1].shape, p.layout)
     dtype, weight = accumulation_type(call.inputs[0].dtype), (math.prod(call.inputs[2].shape),)
     return [

@@ -232,7 +232,7 @@ def _move(p: DeformableConvolutionParams, xp: Any, offset: Array, where: Array, 
 
 
 def _split(p: DeformableConvolutionParams, inputs: Sequence[Any]) -> tuple[Any, Any, Any, Any]:
-    """data, offset, mask or None, weight: arrays, or what is known of them."""
+    """Return (data, offset, mask or None, weight) of the inputs, be these arrays or their specs."""
     modulated = isinstance(p, ModulatedParams)
     return inputs[0], inputs[1], inputs[2] if modulated else None, inputs[3 if modulated else 2]
 

@@ -47,7 +47,7 @@ def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
 
 
 def _draws(p: DropoutParams, call: CallSpec) -> list[Temp]:
-    """Room to draw in, where nobody reads the mask or its type is half precision."""
+    """Temporary for the random numbers, where the mask is unwanted or of half precision."""
     mask = call.outputs[1]
     narrow = mask.dtype.itemsize < 4
     return [] if call.wants(1) and not narrow else [Temp(mask.shape, "float32" if narrow else mask.dtype)]

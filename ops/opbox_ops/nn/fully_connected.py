@@ -99,13 +99,13 @@ def _reusable(p: FullyConnectedParams, ctx: OpContext, inputs: Arrays, outputs: 
 
 
 def _is_plain_product(p: FullyConnectedParams, call: CallSpec) -> bool:
-    """Whether NumPy's `dot` computes the products as they are: no outer product, no type that is summed in another."""
+    """True if NumPy's `dot` computes the products as they are: no outer product, no type that is summed in another."""
     weight = call.inputs[1]
     return call.plain and not is_narrow(weight.dtype) and weight.shape[1] > 1
 
 
 def _all_contiguous(arrays: Arrays) -> bool:
-    """Whether BLAS reads them as they lie; `dot` copies others, and `matmul` adds them up in another order."""
+    """Return whether all arrays are contiguous: BLAS reads these in place, where `dot` would copy others."""
     return all(array.flags.c_contiguous for array in arrays)
 
 
@@ -164,7 +164,7 @@ def _(p: FullyConnectedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs)
 
 
 def _has_terms(call: CallSpec) -> bool:
-    """Whether both products add up more than one term: one of one is an outer product."""
+    """Return whether both products add up more than one term: one of one is an outer product."""
     hidden = call.inputs[2].shape[0]
     return hidden > 1 and size_of(call.inputs[0].shape) > hidden
 

@@ -93,7 +93,7 @@ def _grouped(array: Array, groups: int) -> Array:
 
 
 def _work(data: ArraySpec, gamma: ArraySpec) -> list[Temp]:
-    """What `standardise` works in."""
+    """Temporaries of `standardise`."""
     dtype, groups = accumulation_type(data.dtype), size_of(gamma.shape)
     statistic = Temp((data.shape[0], groups, 1), dtype)
     return [Temp(data.shape, dtype), Temp(data.shape, dtype), statistic, statistic]

@@ -57,7 +57,7 @@ def _strides(p: Im2colParams) -> tuple[tuple[int, ...], tuple[int, ...], tuple[i
 
 
 def _windows(p: Im2colParams, size: Sequence[int]) -> tuple[int, ...]:
-    """How many windows there are along each of the spatial dimensions `size` (-1: unknown)."""
+    """Return the number of windows along each spatial dimension of `size` (-1: unknown)."""
     counts = []
     for n, k, s, d, q in zip(size, p.kernel, *_strides(p), strict=True):
         span = n + 2 * q - d * (k - 1) - 1

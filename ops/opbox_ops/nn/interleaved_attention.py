@@ -86,7 +86,7 @@ def _per_head(p: AttentionParams, samples: int) -> int:
 
 
 def _samples(p: AttentionParams, heads: Shape, slots: ShapeList, index: int) -> int:
-    """How many samples an array (samples * heads, …) has."""
+    """Return the number of samples of an array (samples * heads, …); -1 where it is unknown."""
     if heads is None or heads[0] < 0:
         return -1
     if heads[0] % p.heads:
@@ -164,7 +164,7 @@ def _by_sample(p: AttentionParams, array: Array) -> Array:
 
 
 def _room(dtype: Any, *products: tuple[int, int, int]) -> list[Temp]:
-    """What `_product` needs for products of arrays of so many numbers (a, b, out), one after the other."""
+    """Temporaries of `_product`, for products of arrays of these sizes (a, b, out), one after the other."""
     wide, sizes = accumulation_type(dtype), list(map(max, zip(*products, strict=True)))
     return [Temp((size,), wide) for size in (sizes if is_narrow(dtype) else sizes[2:])]
 
@@ -224,7 +224,7 @@ def _scores_back_room(p: AttentionParams, call: CallSpec) -> list[Temp]:
 
 
 def _queries_keys(projections: Sequence[ArraySpec]) -> tuple[int, int]:
-    """How many numbers the queries and the keys are, of one projection or of two."""
+    """Return the number of elements of the queries and of the keys, of one projection or of two."""
     sizes = [size_of(array.shape) for array in projections]
     return (sizes[0] // 3, sizes[0] // 3) if len(sizes) == 1 else (sizes[0], sizes[1] // 2)
 
@@ -242,7 +242,7 @@ def _values_back_room(p: AttentionParams, call: CallSpec) -> list[Temp]:
 
 
 def _parts(values: Any, projection: Any) -> int:
-    """How many parts a projection has, whose values are as wide as `values`."""
+    """Return the number of parts of a projection (3: queries, keys, values; 2: keys, values)."""
     return 3 if 3 * values.shape[2] == projection.shape[2] else 2
 
 

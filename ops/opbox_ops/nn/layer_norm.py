@@ -74,7 +74,7 @@ def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
 
 
 def _work(p: LayerNormParams, data: ArraySpec) -> list[Temp]:
-    """What `standardise` works in."""
+    """Temporaries of `standardise`."""
     axis, dtype = canonical_axis(p.axis, len(data.shape)), accumulation_type(data.dtype)
     statistic = tuple(1 if a == axis else d for a, d in enumerate(data.shape))
     return [Temp(data.shape, dtype), Temp(data.shape, dtype), Temp(statistic, dtype), Temp(statistic, dtype)]

@@ -50,7 +50,7 @@ NORMALIZED_RELU_BACKWARD.set_attr("FMutateInputs", lambda p: (6, 7))
 
 
 def is_for_sweeps(p: BatchNormParams, data: ArraySpec) -> bool:
-    """Whether a BatchNorm over such data is for these sweeps: NumPy adds a single channel up in another order."""
+    """True if a BatchNorm over such data is for these sweeps: NumPy adds a single channel up in another order."""
     return data.layout == CHANNELS_LAST and p.axis == 1 and data.dtype == np.float32 and data.shape[1] > 1
 
 
@@ -64,7 +64,7 @@ def _matrix(array: Array, spec: ArraySpec) -> Array:
 
 
 def _forward_temps(p: NormalizedReluParams, call: CallSpec) -> list[Temp]:
-    """Mean and var where nobody reads them, variance, scale, and the sweeps'."""
+    """Temporaries of forward: mean and var where they are unwanted outputs, variance, scale, and the sweeps'."""
     room = Temp(call.inputs[1].shape)
     return [room, room, room, room, *_sweeps(call.inputs[0]).temps]
 
@@ -93,7 +93,7 @@ def _(p: NormalizedReluParams, ctx: OpContext, inputs: Arrays, outputs: Outputs)
 
 
 def _backward_temps(p: NormalizedReluParams, call: CallSpec) -> list[Temp]:
-    """scale, ggamma, gbeta, share and less, gdata where nobody wants it, and the sweeps'."""
+    """Temporaries of backward: scale, ggamma, gbeta, share, less, gdata where it is unwanted, and the sweeps'."""
     return [*[Temp(call.inputs[2].shape)] * 5, *_sweeps(call.inputs[1]).temps]
 
 

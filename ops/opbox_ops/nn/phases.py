@@ -29,7 +29,7 @@ __all__ = ["Phases"]
 
 
 class Phases:
-    """How a pooling's data are cut, for some samples and channels of it.
+    """A pooling's data cut into phases, for some samples and channels.
 
     Args:
         xp: numpy or cupy.
@@ -55,7 +55,7 @@ class Phases:
 
     @staticmethod
     def pay(taps: Taps) -> bool:
-        """Whether this is faster than tap by tap: the windows share elements, and a plane has little surplus."""
+        """Return whether phases are faster than tap by tap: windows share elements, and a plane has little surplus."""
         plane = math.prod(o + (k - 1) // s for o, k, s in zip(taps.out, taps.kernel, taps.stride, strict=True))
         return not taps.apart and plane <= 2 * math.prod(taps.out)
 
@@ -84,7 +84,7 @@ class Phases:
         return phase, ahead * self._steps[axis]
 
     def _planes(self, flat: Array) -> Array:
-        """What is flat (…, length or more), as (…, batch, channel, *plane)."""
+        """Return a flat array (…, length or more) in the shape (…, batch, channel, *plane)."""
         return flat[..., : self._length].reshape(*flat.shape[:-1], *self._outer, *self._plane)
 
     def _places(self) -> Iterator[tuple[tuple[int, ...], tuple[Any, ...], tuple[Any, ...]]]:
@@ -116,7 +116,7 @@ class Phases:
             gdata[source] = planes[phase][valid]
 
     def widened(self, out: Array) -> Array:
-        """What belongs to windows, (batch, channel, *out), in the layout of a plane, with zeros as its surplus."""
+        """Return an array of the windows, (batch, channel, *out), padded with zeros to the layout of a plane."""
         flat = self._taken((self._length,), out.dtype)
         flat[...] = 0
         self._planes(flat)[(..., *map(slice, self._taps.out))] = out

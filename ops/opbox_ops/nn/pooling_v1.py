@@ -95,7 +95,7 @@ def _padded(p: PoolingV1Params, data: tuple[int, ...], out: tuple[int, ...]) -> 
 
 
 def _inside(p: PoolingV1Params, data: tuple[int, ...]) -> tuple[Any, ...]:
-    """Where data is in its padding."""
+    """Return the slices of the padded array that data fills."""
     return (..., *(slice(q, q + n) for n, _, _, q in _axes(p, data[2:])))
 
 

@@ -54,7 +54,7 @@ def _wide(*dtypes: Any) -> Any:
 
 
 def softmax_temps(data: ArraySpec, out: Any, axis: int, log: bool = False) -> list[Temp]:
-    """What `softmax_into` needs for such data and an output of type `out`."""
+    """Temporaries of `softmax_into` for such data and an output of type `out`."""
     wide, rows = _wide(data.dtype, out), list(data.shape)
     rows[axis] = 1
     return [Temp(tuple(rows), wide), *[Temp(data.shape, wide)] * ((out != wide) + log)]
@@ -88,7 +88,7 @@ def softmax_into(
 def softmax_call(
     xp: Any, out: Array, data: Array, axis: int, temps: Arrays, factor: float = 1.0, log: bool = False
 ) -> Call:
-    """What `softmax_into` does, as a call for these arrays; by a kernel as soon as there is one."""
+    """Return a call that runs `softmax_into` on these arrays, by a kernel as soon as one is compiled."""
     if not data.size:
         return nothing
     by_calls = partial(_softmax_by_calls, xp, out, data, axis, temps, factor, None, log)

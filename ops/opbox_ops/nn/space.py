@@ -16,7 +16,7 @@ ALIGNED = 64
 
 
 def bytes_for(shape: tuple[int, ...], dtype: Any) -> int:
-    """What such an array takes of a space."""
+    """Return the bytes that an array takes of a space, its alignment included."""
     nbytes: int = math.prod(shape) * np.dtype(dtype).itemsize
     return -(-nbytes // ALIGNED) * ALIGNED
 

@@ -125,12 +125,12 @@ def _flat(array: Array) -> Array:
 
 
 def _is_remembered(device: str, size: Sequence[int]) -> bool:
-    """Whether the positions of an image of `size` are remembered."""
+    """Return whether the positions of an image of `size` are remembered."""
     return device == "cpu" and size[0] * size[1] <= MAX_REMEMBERED
 
 
 def _positions_temps(device: str, size: Sequence[int], dtype: np.dtype[Any]) -> list[Temp]:
-    """What `_positions` needs: them, and a row or column of them."""
+    """Temporaries of `_positions`: the positions, and a row or column of them."""
     fresh = not _is_remembered(device, size)
     return [Temp((3, size[0] * size[1] if fresh else 0), dtype), Temp((max(size) if fresh else 0,), "float64")]
 
@@ -162,7 +162,7 @@ def _kept_positions(size: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
 
 
 def _affine_temps(device: str, matrices: ArraySpec, size: Sequence[int]) -> list[Temp]:
-    """What `_affine` and `_back_to_matrices` need: positions, and the matrices in the type that is computed in."""
+    """Temporaries of `_affine` and `_back_to_matrices`: positions, and the matrices in the computing type."""
     dtype = accumulation_type(matrices.dtype)
     return [*_positions_temps(device, size, dtype), Temp(_unlike(matrices, dtype, (matrices.shape[0], 2, 3)), dtype)]
 
@@ -282,7 +282,7 @@ def _read_back(
 
 
 def _zero(outputs: Outputs) -> None:
-    """What depends on images without elements."""
+    """Fill the outputs with zeros, where images have no elements."""
     for target in outputs:
         if target is not None:
             target[...] = 0

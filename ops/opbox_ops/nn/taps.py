@@ -36,12 +36,12 @@ class Taps:
 
     @property
     def whole(self) -> bool:
-        """Whether one window covers all the data."""
+        """True if one window covers all the data."""
         return self.kernel == self.data and not any(self.pad) and math.prod(self.out) == 1
 
     @property
     def covered(self) -> bool:
-        """Whether no window reaches outside the data."""
+        """True if no window reaches outside the data."""
         reach = [(o - 1) * s + k for o, s, k in zip(self.out, self.stride, self.kernel, strict=True)]
         return not any(self.pad) and all(r <= n for r, n in zip(reach, self.data, strict=True))
 
@@ -63,11 +63,11 @@ class Taps:
 
     @property
     def apart(self) -> bool:
-        """Whether no two windows share an element."""
+        """True if no two windows share an element."""
         return all(k <= s or o == 1 for o, k, s in zip(self.out, self.kernel, self.stride, strict=True))
 
     def counts(self, xp: Any, include_pad: bool, dtype: Any) -> Any:
-        """How many positions avg divides by: a number, or an array (*out) where windows differ, made once."""
+        """Return avg's divisor: a number, or an array (*out) where windows differ, made once."""
         return math.prod(self.kernel) if self.covered else _counts(self, xp, include_pad, np.dtype(dtype))
 
 
@@ -87,7 +87,7 @@ def _counts(taps: Taps, xp: Any, include_pad: bool, dtype: Any) -> Array:
 
 
 def tile_of(shape: tuple[int, ...], device: str) -> tuple[int, int]:
-    """How many samples and channels of an output (batch, channel, *out) make WINDOW_TILE elements; all on a GPU."""
+    """Return how many samples and channels of out (batch, channel, *out) make WINDOW_TILE elements; all on a GPU."""
     channels, size = shape[1], math.prod(shape[2:])
     if device != "cpu":
         return shape[0], channels

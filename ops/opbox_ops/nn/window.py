@@ -80,7 +80,7 @@ def check_layout(layout: str | None, ndim: int) -> None:
 
 
 def is_last(layout: str | None) -> bool:
-    """Whether the channels are the last axis."""
+    """Return whether the channels are the last axis."""
     return layout is not None and layout.endswith("C")
 
 

@@ -196,7 +196,7 @@ def _draw(
 
 
 def _pieces(shape: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:
-    """Where to draw at a time, in the order in which a generator fills an array: whole rows, or parts of one."""
+    """Yield the pieces of an array to draw, in the order in which a generator fills it: rows, or parts of one."""
     if math.prod(shape) <= AT_ONCE:
         yield ()
         return

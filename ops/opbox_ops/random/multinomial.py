@@ -104,7 +104,7 @@ def _(p: MultinomialParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) ->
 
 
 def _score_temps(p: MultinomialParams, call: CallSpec) -> list[Temp]:
-    """What `add_rows` needs, the cells that were drawn, their probabilities, and the rows' first cells."""
+    """Temporaries of the gradient: those of `add_rows`, the cells drawn, their probabilities, the rows' first cells."""
     gprob, data, _ = call.inputs
     count = size_of(gprob.shape)
     score = ArraySpec(gprob.shape, np.result_type(gprob.dtype, data.dtype))

@@ -1,4 +1,4 @@
-"""Which axes an operator reduces, and the shape that is left: what `axis`, `keepdims` and `exclude` mean.
+"""The axes that an operator reduces, and the shape that is left: the rules of `axis`, `keepdims` and `exclude`.
 
 No axis (None or empty) means all of them, `exclude` or not. A reduction of every axis leaves shape (1,), not ().
 """

@@ -161,7 +161,7 @@ def _temps(name: str, p: ReduceParams, call: CallSpec) -> list[Temp]:
 
 
 def _quotient(p: ReduceParams, call: CallSpec) -> list[Temp]:
-    """The room of `divide`, in data's shape: the result is repeated to it."""
+    """Temporary of `divide`, in data's shape, to which the result is repeated."""
     _, x, _ = call.inputs
     return quotient_space(x, x, call.outputs[0])
 

@@ -1,4 +1,4 @@
-"""What RNN's packed parameters and activations hold, and where.
+"""Layouts of RNN's packed parameters and of its activations.
 
 The parameters are one vector: first all weights, then all biases, layer by layer and in each layer direction by
 direction, as cuDNN packs them:
@@ -51,7 +51,7 @@ class Sizes:
         return self.outputs != self.hidden
 
     def layer_inputs(self, layer: int) -> int:
-        """What a sample has as input of a layer."""
+        """Return the number of inputs of a layer."""
         return self.inputs if layer == 0 else self.directions * self.outputs
 
     @property
@@ -96,7 +96,7 @@ def weights(sizes: Sizes, packed: Array) -> list[Weights]:
 
 @dataclass(slots=True)
 class Activations:
-    """What forward leaves for backward of one layer.
+    """Activations of one layer that forward saves for backward.
 
     With `columns` a step's gates are the columns of a matrix, one for each sample, and the last two axes of gates and
     extra change places: products of a few columns take OpenBLAS half the time of products of a few rows. Without a

@@ -202,11 +202,11 @@ class _RNNCall:
         )
 
     def passed(self, saved: Activations) -> Array:
-        """What a layer gives to the next one, (time, batch, directions * outputs)."""
+        """Return a layer's output, (time, batch, directions * outputs), as the input of the next layer."""
         return self._through(saved.states, saved.mask, self.scratch["passed"])
 
     def arriving(self, gout: Array, saved: Activations, room: Array) -> Array:
-        """The gradient of a layer's states, from that of what it gives to the next one; `room` may be `gout`."""
+        """Return the gradient of a layer's states, from that of the next layer's input; `room` may be `gout`."""
         return self._through(gout, saved.mask, room)
 
     def _through(self, array: Array, mask: Array | None, out: Array) -> Array:

@@ -22,12 +22,12 @@ _COLUMNS = 128
 
 
 def _piece(sizes: Sizes) -> int:
-    """How many steps' inputs one product takes."""
+    """Return the number of steps whose inputs one product takes."""
     return max(1, min(sizes.time, _COLUMNS // max(sizes.batch, 1)))
 
 
 def _cached(sizes: Sizes, itemsize: int) -> int:
-    """How many steps' gates, their gradients and two arrays of states stay in the cache."""
+    """Return the number of steps whose gates, their gradients and two arrays of states fit the cache."""
     return max(1, min(sizes.time, CACHE_BYTES // max(2 * (sizes.gates + sizes.hidden) * sizes.batch * itemsize, 1)))
 
 
@@ -37,7 +37,7 @@ def scratch(temps: Mapping[str, Temp], arrays: Arrays) -> Scratch:
 
 
 def _shared(sizes: Sizes, dtype: Any, *, lengths: bool, narrow: bool) -> dict[str, Temp]:
-    """What both directions of the operator need: inputs in `dtype`, and which steps count."""
+    """Temporaries shared by both directions: inputs in `dtype`, and the steps that count."""
     steps = sizes.time if lengths else 0
     outputs = sizes.directions * sizes.outputs
     count = sizes.layers * sizes.directions * sizes.batch if narrow else 0

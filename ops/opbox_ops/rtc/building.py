@@ -68,7 +68,7 @@ class Build:
         self._cache = cache
 
     def library(self, name: str) -> tuple[Path, int]:
-        """The library, compiled, and the number of the kernel `name` in it.
+        """Return the compiled library, and the number of the kernel `name` in it.
 
         Raises:
             BadRequestError: the source does not compile, or has no such kernel.
@@ -87,7 +87,7 @@ class Build:
         raise BadRequestError(f"kernel {name!r}: the source has no kernel of this name, or several{known}")
 
     def _compiled(self, name: str, names: list[str]) -> Path | None:
-        """The library; None where the source compiles and one of the names is no kernel of it."""
+        """Compile the library; None where the source compiles but one of the names is no kernel in it."""
         compiler = _compiler(name)
         folder = self._cache or _default_cache()
         text = self._program(names)
@@ -173,7 +173,7 @@ def _runtime(kernel: str, compiler: str, folder: Path) -> Path:
 
 
 def _run(kernel: str, compiler: str, *arguments: str) -> str | None:
-    """What the compiler says when it fails."""
+    """Run the compiler; return its error message where it fails, None otherwise."""
     try:
         done = subprocess.run(
             [compiler, *_FLAGS, *arguments],

@@ -20,7 +20,7 @@ class KernelForm(Protocol):
     """A kernel as a user sent it."""
 
     def for_values(self, values: Sequence[Any]) -> Kernel:
-        """What is launched on these arrays and numbers."""
+        """Return the kernel to launch for these arrays and numbers."""
 
 
 class SourceKernel:

@@ -12,7 +12,7 @@ __all__ = ["LaunchArray", "layout"]
 
 
 class LaunchArray(ctypes.Structure):
-    """As runtime.hpp has it."""
+    """An array argument of a launch; the fields are those of runtime.hpp."""
 
     _fields_ = [
         ("memory", ctypes.c_void_p),

@@ -1,4 +1,4 @@
-"""What is checked before a kernel runs, on any device: arguments against the signature, grid, block, shared memory."""
+"""Checks before a kernel's launch, on any device: arguments against the signature, grid, block, shared memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stopped an emulated kernel, in a sentence."""
+"""The sentence for a fault that stopped an emulated kernel."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["FaultReport", "described"]
 
 
 class FaultReport(ctypes.Structure):
-    """As runtime.hpp has it."""
+    """A fault of an emulated kernel; the fields are those of runtime.hpp."""
 
     _fields_ = [
         *((name, ctypes.c_int32) for name in ("kind", "line", "other_line", "column", "argument", "other_thread")),

@@ -62,7 +62,7 @@ def without_comments(source: str) -> str:
 
 
 def waits(source: str) -> bool:
-    """Whether threads of a block wait for each other: at a barrier or at a warp function."""
+    """Return whether threads of a block wait for each other: at a barrier or at a warp function."""
     return _WAITS.search(without_comments(source)) is not None
 
 

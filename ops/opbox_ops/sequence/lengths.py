@@ -112,7 +112,7 @@ def _zero_lengths(outputs: Outputs) -> None:
 
 
 def _sizes(p: Any, data: ArraySpec) -> tuple[int, int]:
-    """How many steps and how many sequences there are."""
+    """Return the number of steps and the number of sequences."""
     return data.shape[p.axis], data.shape[1 - p.axis]
 
 
@@ -210,7 +210,7 @@ def _mask_back(p: SequenceMaskParams, ctx: OpContext, inputs: Arrays, gdata: Arr
 
 
 def _turn_temps(time: int, batch: int) -> list[Temp]:
-    """Those of SequenceMask, the row of each step, and the sequences' numbers."""
+    """Temporaries of SequenceMask, the row of each step, and the sequences' numbers."""
     return [*_mask_temps(time, batch), Temp((time, batch), "int64"), Temp((batch,), "int64")]
 
 

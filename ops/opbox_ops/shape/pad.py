@@ -78,7 +78,7 @@ def _margins(p: PadParams, full: Array) -> Iterator[tuple[Array, Array, int]]:
 
 
 def _source(p: PadParams, call: CallSpec) -> list[Temp]:
-    """What a margin copies: NumPy cannot tell that the two do not overlap, and would copy it itself."""
+    """Temporary for the numbers that a margin copies: NumPy cannot tell that source and target do not overlap."""
     full = call.outputs[0]
     widths = zip(full.shape, _widths(p), strict=True)
     sizes = (size_of(full.shape) // max(1, size) * (1 if p.mode == "edge" else max(pair)) for size, pair in widths)

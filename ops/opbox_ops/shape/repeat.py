@@ -93,7 +93,7 @@ def _(p: ReverseParams, ins: ShapeList, outs: ShapeList) -> None:
 
 
 def _tile_layout(p: TileParams, shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The output's shape with an axis of copies in front of each axis, and data's to broadcast into it."""
+    """Return the output's shape with an axis of copies before each axis, and data's shape to broadcast into it."""
     reps, shape = _aligned(p.reps, shape)
     pairs = list(zip(reps, shape, strict=True))
     return tuple(d for pair in pairs for d in pair), tuple(d for _, size in pairs for d in (1, size))

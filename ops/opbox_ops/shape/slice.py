@@ -61,7 +61,7 @@ def part_of(p: Any, ndim: int) -> Part:
 
 
 def length(part: slice, size: int) -> int:
-    """How many elements of an axis of `size` the slice takes, -1 where that is unknown."""
+    """Return the number of elements that the slice takes of an axis of `size`; -1 where it is unknown."""
     if size < 0:
         return -1
     return len(range(*part.indices(size)))

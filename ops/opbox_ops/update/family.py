@@ -1,4 +1,4 @@
-"""What all update operators share: their declaration, the gradient as it enters the step, and how a step is run.
+"""Code shared by the update operators: their declaration, the gradient that enters the step, and running a step.
 
 An operator reads weight and grad, keeps its state in auxiliary inputs that it rewrites, and writes the new weight, as a
 rule over the old one. The step is a few formulas, one a line, of `x` (the weight), `q` (the gradient as the step takes

@@ -66,7 +66,7 @@ def _(p: NoParams, ins: ShapeList, outs: ShapeList) -> None:
 
 
 def _encode_temps(p: NoParams, call: CallSpec) -> list[Temp]:
-    """Which anchors are sampled, their rows of refs and these rows, and four numbers of an axis."""
+    """Temporaries: a mask of sampled anchors, indices of their rows in refs, these rows, four numbers of an axis."""
     count, dtype = size_of(call.inputs[0].shape), call.inputs[0].dtype
     return [Temp((count,), "bool"), Temp((count,), "int64"), Temp((count, 4), dtype), Temp((4, count), dtype)]
 

@@ -108,7 +108,7 @@ def _(p: BoxNmsParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None
 
 
 def _choose(p: BoxNmsParams, xp: Any, rows: Array) -> tuple[Array, Array]:
-    """Positions of the boxes in the order of the output, and which of them are in it."""
+    """Return the positions of the boxes in the order of the output, and a mask of those that stay."""
     scores = rows[:, :, p.score_index]
     valid = scores > p.valid_thresh
     if p.id_index >= 0:

@@ -103,7 +103,7 @@ def _(p: MultiBoxTargetParams, ctx: OpContext, inputs: Arrays, outputs: Outputs)
 
 
 def _overlaps(xp: Any, boxes: list[Array], truth: list[Array]) -> Array:
-    """How much each anchor overlaps each true box (images, anchors, true boxes)."""
+    """Return the overlap of each anchor with each true box (images, anchors, true boxes)."""
     a = [plane[:, :, None] for plane in (*boxes, areas(xp, boxes))]
     b = [plane[:, None, :] for plane in (*truth, areas(xp, truth))]
     (images, true), count = truth[0].shape, boxes[0].shape[1]
@@ -158,7 +158,7 @@ def _assign(
 
 
 def _background(p: MultiBoxTargetParams, xp: Any, pred: Array, best: Array, matched: Array) -> Array:
-    """Which anchors are background: all that are not matched, or the hardest of them."""
+    """Return a mask of the background anchors: all that are not matched, or the hardest of them."""
     if p.negative_mining_ratio <= 0:
         return ~matched
     positive = matched.sum(axis=1, keepdims=True)

@@ -55,7 +55,7 @@ MOST_AT_ONCE = 64
 
 
 class Regions(NamedTuple):
-    """What is known of all regions, along x and y.
+    """Bounds and samples of all regions, along x and y.
 
     Attributes:
         start, extent, step: (n, 2), of the region and of its bins.
@@ -82,7 +82,7 @@ class Regions(NamedTuple):
 
 
 def regions_temps(rois: ArraySpec) -> list[Temp]:
-    """What `regions_of` needs."""
+    """Temporaries of `regions_of`."""
     (n, width), dtype = rois.shape, accumulation_type(rois.dtype)
     return [
         Temp(rois.shape if rois.dtype != dtype else (0,), dtype),

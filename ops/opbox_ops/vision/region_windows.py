@@ -35,7 +35,7 @@ def _together(n: int, pooled: tuple[int, int], size: tuple[int, int]) -> tuple[i
 def window_temps(
     n: int, pooled: tuple[int, int], size: tuple[int, int], channels: int, dtype: np.dtype[Any], *, gradient: bool
 ) -> list[Temp]:
-    """What the functions here need: windows' bounds, products of a region, and what the weights of some need."""
+    """Temporaries of this module's functions: windows' bounds, products of a region, weights of some regions."""
     (rows, columns), (height, width), longest = pooled, size, max(pooled)
     regions, samples = _together(n, pooled, size)
     entries = (samples, regions, 2, longest)

@@ -146,7 +146,7 @@ def weigh(xp: Any, points: Points, along_y: Array, along_x: Array) -> None:
 
 
 def samples_of_piece(device: str, least: int, channels: int, itemsize: int) -> int:
-    """How many samples are worked out together: at least `least`, and on the CPU no more than fit the cache."""
+    """Return the number of samples of a piece: at least `least`, and on the CPU no more than fit the cache."""
     return max(least, 4 * elements(30 * itemsize + 80) if device == "cpu" else 1 << 20)
 
 

@@ -89,7 +89,7 @@ def _own(p: Any) -> int:
 
 
 def _in_windows(p: Any) -> bool:
-    """Whether a bin's weights are products of those along y and along x, the same for all channels."""
+    """Return whether a bin's weights are products of those along y and along x, the same for all channels."""
     return isinstance(p, ROIAlignParams) and not p.position_sensitive
 
 

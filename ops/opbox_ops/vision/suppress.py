@@ -64,7 +64,7 @@ def _columns(xp: Any, alive: Array) -> Array:
 
 
 def _settle(xp: Any, boxes: Sequence[Array], alive: Array, hits: Hits) -> Array:
-    """Which boxes of a block stay."""
+    """Return a mask of the boxes of a block that stay."""
     struck = hits([plane[:, :, None] for plane in boxes], [plane[:, None] for plane in boxes])
     count = struck.shape[1]
     struck &= _kept_later(count) if xp is np else _later(xp, count)
