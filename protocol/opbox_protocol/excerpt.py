@@ -1,4 +1,4 @@
-"""How an error shows a value that somebody sent: its beginning, without writing out the rest."""
+"""Shortens a user's value for an error message, without writing out the rest of the value."""
 
 from __future__ import annotations
 

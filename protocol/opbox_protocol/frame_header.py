@@ -24,7 +24,7 @@ _NESTING[[*b"[{"]], _NESTING[[*b"]}"]] = 1, -1
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a reader accepts, checked before anything is allocated.
+    """Limits of a frame's reader, checked before anything is allocated.
 
     Attributes:
         header_bytes: of the JSON part.
@@ -93,7 +93,7 @@ def _count(text: bytes | memoryview, limits: Limits) -> None:
 
 
 def _deeper(text: bytes, parsed: Any, most: int) -> bool:
-    """Whether JSON is nested more than `most` deep."""
+    """Return whether JSON is nested more than `most` deep."""
     brackets = _brackets(text)
     if brackets is None:
         return _depth(parsed, most) > most

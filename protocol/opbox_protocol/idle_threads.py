@@ -1,4 +1,4 @@
-"""How long the threads of NumPy's BLAS wait for more work before they sleep.
+"""Sets the time that the threads of NumPy's BLAS wait for more work before they sleep.
 
 OpenBLAS's threads look for work for some 30 ms after a product. Those of oneDNN, which shares the cores, and other
 processes get half of a core as long: ResNet-50 took twice its time for the one small product at its end.
@@ -17,7 +17,7 @@ TICKS = 16
 
 
 class IdleThreads:
-    """What `let_blas_threads_sleep` found.
+    """The result of `let_blas_threads_sleep`.
 
     Attributes:
         too_late: whether NumPy had been imported before it set the variable, which OpenBLAS reads at that moment.

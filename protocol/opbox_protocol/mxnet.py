@@ -46,7 +46,7 @@ NP_SHAPE = "__np_shape__"
 
 
 def is_hidden(key: str) -> bool:
-    """Whether an attribute is kept for passes and not for the operator, as `__shape__` and `__lr_mult__` are."""
+    """Return whether an attribute is kept for passes and not for the operator, as `__shape__` and `__lr_mult__` are."""
     return len(key) > 4 and key.startswith("__") and key.endswith("__")
 
 

@@ -1,4 +1,4 @@
-"""Names that somebody may have meant who wrote one that there is not."""
+"""Suggests existing names for a misspelt one."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ Shape: TypeAlias = "tuple[int, ...] | None"
 
 
 def known(shape: Shape) -> bool:
-    """Whether the rank and every dimension are known."""
+    """Return whether the rank and every dimension are known."""
     return shape is not None and all(d >= 0 for d in shape)
 
 

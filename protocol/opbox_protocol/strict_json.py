@@ -27,7 +27,7 @@ def json_values(flat: np.ndarray[Any, Any], non_finite: NonFinite) -> list[Any]:
 
 
 def _spelled(value: float, non_finite: NonFinite) -> str | None:
-    """How JSON has a number that it cannot write."""
+    """Return the spelling of a number that JSON cannot write (NaN, the infinities)."""
     if non_finite == "null":
         return None
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"

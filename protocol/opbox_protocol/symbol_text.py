@@ -12,7 +12,7 @@ _ESCAPES = str.maketrans({'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\
 
 
 def text(document: Mapping[str, Any]) -> str:
-    """What `symbol_json.write` made, as a file's text."""
+    """Return the text, for a file, of a document that `symbol_json.write` made."""
     lines = _graph(document)
     lines[-2] += ", "
     attrs = [f'"{key}": {json.dumps(value)}' for key, value in document["attrs"].items()]

@@ -28,7 +28,7 @@ class Reply:
 
 
 class Transport(Protocol):
-    """How calls reach an engine.
+    """Interface for calls to an engine.
 
     Attributes:
         address: what a user calls the engine: its URL, or "this process".

@@ -56,7 +56,7 @@ LISTED = 1 << 15
 
 
 class TensorPlace(NamedTuple):
-    """Where a tensor of a frame lies.
+    """The position of a tensor in a frame.
 
     Attributes:
         offset, size: bytes behind the header; size is None where the values stand in the header.
@@ -173,7 +173,7 @@ def decode(body: Any, header_length: int | None = None, *, key: str = "inputs", 
 def tensor_places(
     header: Mapping[str, Any], nbytes: int, start: int, key: str, limits: Limits
 ) -> Sequence[TensorPlace]:
-    """Where the tensors of `header[key]` lie in `nbytes` bytes, which begin `start` bytes into the frame."""
+    """Return the positions of the tensors of `header[key]` in `nbytes` bytes, which begin at `start` in the frame."""
     entries = header.get(key, [])
     if not isinstance(entries, list):
         raise WireError(f"{key}: expected a list of tensors, got {type(entries).__name__}")

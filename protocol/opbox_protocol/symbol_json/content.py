@@ -62,7 +62,7 @@ def content_hash(document: str | bytes | Mapping[str, Any]) -> str:
 
 
 def _is_large(document: Any) -> bool:
-    """Whether writing it takes so long that other threads should not wait for it."""
+    """Return whether writing it takes so long that other threads should not wait for it."""
     return isinstance(document, Mapping) and any(
         type(value) is list and len(value) > DUMPED_ITEMS for value in document.values()
     )

@@ -1,4 +1,4 @@
-"""What reader and writer ask of either side's nodes: `Maker` makes them, and a `NodeRow` describes one."""
+"""Interfaces to either side's nodes: a `Maker` makes nodes for the reader, a `NodeRow` describes one to the writer."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Maker(Protocol[N]):
         """An operator's node; each input is a node and the number of its output."""
 
     def outputs(self, node: N) -> int:
-        """How many outputs a node has, hidden ones included."""
+        """Return the number of outputs of a node, hidden ones included."""
 
     def annotate(self, node: N, key: str, value: str) -> bool:
         """Give a variable of this maker an attribute unless it has it; False for a node that is no variable."""

@@ -1,4 +1,4 @@
-"""What files before MXNet 1.0 gave an operator for its variables: `weight_lr_mult`."""
+"""Moves attributes that files before MXNet 1.0 gave an operator to its variables: `weight_lr_mult`."""
 
 from __future__ import annotations
 
