@@ -62,7 +62,7 @@ class ApiProcess:
 
     @property
     def stopping(self) -> bool:
-        """Whether it takes no calls any more; streams of events end then."""
+        """True if it takes no calls any more; streams of events end then."""
         return self._stopping
 
     @stopping.setter
@@ -78,7 +78,7 @@ class ApiProcess:
 
     @property
     def ready(self) -> bool:
-        """Whether calls can be taken."""
+        """True if calls can be taken."""
         return self.pool.ready and not self.stopping
 
     def metrics(self) -> tuple[bytes, str]:
@@ -90,7 +90,7 @@ class ApiProcess:
         return self._cancel(owner, request_id)
 
     def events(self, owner: str, scopes: frozenset[Scope]) -> AsyncIterator[bytes]:
-        """What goes on, for an owner with these scopes."""
+        """Return the stream of events for an owner with these scopes."""
         return self._events.stream(owner, scopes)
 
     def openapi(self) -> dict[str, Any]:

@@ -32,7 +32,7 @@ Headers: TypeAlias = "tuple[tuple[bytes, bytes], ...]"
 
 
 class OwnerQuota(NamedTuple):
-    """What the owner of a call may have in the worker that runs it.
+    """The quota of a call's owner in the worker that runs the call.
 
     Attributes:
         sessions: how many.
@@ -148,7 +148,7 @@ class RawResponse:
 
 @dataclass(frozen=True, slots=True)
 class AnswerLimit:
-    """How large the tensors of an answer may be together.
+    """The largest size of an answer's tensors together.
 
     Attributes:
         nbytes: as bytes.
@@ -204,7 +204,7 @@ class Call:
 
 @dataclass(slots=True)
 class Answer:
-    """What a call answers; its tensors are valid while its receiver runs, and not after.
+    """The answer to a call; its tensors are valid while its receiver runs, and not after.
 
     Attributes:
         header: the JSON object of the body.

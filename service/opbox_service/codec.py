@@ -30,7 +30,7 @@ LARGE_JSON = 8 << 20
 
 
 def limits_of(settings: Settings) -> wire.Limits:
-    """What the reader of frames refuses."""
+    """Return the limits of the reader of frames."""
     return wire.Limits(
         header_bytes=settings.max_header_bytes,
         tensor_bytes=min(settings.max_body_bytes, settings.max_elements * 8),
@@ -44,7 +44,7 @@ def limits_of(settings: Settings) -> wire.Limits:
 
 
 def answer_limit_of(settings: Settings, binary: bool) -> AnswerLimit:
-    """How large an answer may be, in bytes or in JSON."""
+    """Return the largest size of an answer, in bytes or in JSON."""
     return _answer_limit(settings.max_answer_bytes, None if binary else settings.max_json_values)
 
 
@@ -142,7 +142,7 @@ def read(
 
 
 def _recurs(route: Route) -> bool:
-    """Whether calls of a route come with the same header again: a session's have the number of their batch."""
+    """Return whether calls of a route come with the same header again: a session's have the number of their batch."""
     return route.tensors and route.runs_on is RunsOn.ANY_WORKER
 
 

@@ -1,4 +1,4 @@
-"""How long calls waited for a device and ran on it, added up by owner and device, for the metrics."""
+"""Seconds that calls waited for a device and ran on it, summed by owner and device, for the metrics."""
 
 from __future__ import annotations
 

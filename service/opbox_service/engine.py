@@ -176,7 +176,7 @@ class Engine:
             return None
 
     def _leave(self, beside: Mapping[str, int]) -> None:
-        """Lower the limit of each GPU by what sessions in other processes have of it."""
+        """Lower the limit of each GPU by the bytes that sessions in other processes use."""
         if beside == self._beside:
             return
         for device in {*self._beside, *beside}:
@@ -219,7 +219,7 @@ class Engine:
 
     @property
     def ready(self) -> bool:
-        """Whether calls can be taken."""
+        """True if calls can be taken."""
         return not self._closed
 
     books = None
@@ -230,7 +230,7 @@ class Engine:
         raise NotFoundError("GET /metrics: expected a server, got an engine in this process: use `opbox serve`")
 
     def events(self, owner: str, scopes: frozenset[Scope]) -> AsyncIterator[bytes]:
-        """NotFoundError: nobody watches an engine in one's own process."""
+        """Raise NotFoundError: an engine in the user's own process has no events."""
         raise NotFoundError("GET /v1/events: expected a server, got an engine in this process: use `opbox serve`")
 
     def cancel(self, owner: str, request_id: str) -> bool:

@@ -33,7 +33,7 @@ _SPACES = b" \t\n\r"
 
 
 def parse_in_pieces(text: bytes, parse: Callable[[bytes], Any]) -> Any:
-    """What `parse` makes of a JSON text, called for one piece of it at a time.
+    """Parse a JSON text with `parse`, called for one piece of it at a time.
 
     Args:
         text: UTF-8.

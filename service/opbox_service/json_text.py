@@ -43,7 +43,7 @@ def parsed_bytes(size: int, values: int, keys: int) -> int:
 
 
 def parse(text: bytes) -> Any:
-    """What a JSON text says; ValueError when it is none, RecursionError when it is nested too deep for its reader."""
+    """Parse a JSON text; ValueError when it is invalid, RecursionError when it is nested too deep for the parser."""
     if len(text) <= PARSED_BYTES:
         return _parse(text)
     with collection_paused():

@@ -48,7 +48,7 @@ def listen(settings: Settings) -> tuple[socket.socket, bool]:
 
 
 def _activated(number: int) -> socket.socket:
-    """The one socket that systemd passes."""
+    """Return the one socket that systemd passes."""
     if number != 1:
         raise SystemExit(f"opbox serve: LISTEN_FDS: expected one socket, got {number}: use one ListenStream")
     sock = socket.socket(fileno=FIRST_FD)

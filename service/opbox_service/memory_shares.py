@@ -1,4 +1,4 @@
-"""What of the machine's memory is for what: arrays of sessions, bodies and answers on their way, processes with code.
+"""Shares of the machine's memory: arrays of sessions, bodies and answers in transfer, processes with code.
 
 The first two add up to no more than there is. Processes with code have what sessions elsewhere leave of the first.
 """
@@ -24,22 +24,22 @@ _log = structlog.get_logger("opbox.memory")
 
 
 def device_bytes(settings: Settings) -> int:
-    """What all sessions together may have on each device."""
+    """Return the bytes that all sessions together may use on each device."""
     return settings.max_device_bytes or machine_memory() * 3 // 4
 
 
 def gpu_bytes(settings: Settings, memory: int) -> int:
-    """What all sessions together may have on a GPU of `memory` bytes: the rest is for contexts and kernels."""
+    """Return the bytes that sessions may use of a GPU of `memory` bytes: the rest is for contexts and kernels."""
     return min(settings.max_device_bytes or memory - memory // LEAST, memory)
 
 
 def buffer_bytes(settings: Settings) -> int:
-    """What all bodies and answers may take at a time: it comes on top of what arrays have."""
+    """Return the bytes that bodies and answers may use at a time, beside those of arrays."""
     return min(settings.max_buffer_bytes, machine_memory() // 4)
 
 
 def code_bytes(settings: Settings, beside: int) -> int:
-    """What all processes with code may take together, where other sessions have `beside` bytes."""
+    """Return the bytes that processes with code may use, where other sessions use `beside` bytes."""
     whole = machine_memory() * 3 // 4
     return settings.max_code_bytes or max(whole - beside, whole // LEAST)
 
@@ -63,6 +63,6 @@ def within_machine(settings: Settings) -> Settings:
 
 
 def has_gpu(settings: Settings) -> bool:
-    """Whether a device of these settings may be a GPU that is there."""
+    """Return whether a device of these settings may be a GPU that is there."""
     named = settings.devices or (settings.device, "gpu")
     return any(name.startswith("gpu") for name in named) and bool(glob.glob("/dev/nvidia[0-9]*"))

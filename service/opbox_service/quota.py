@@ -72,7 +72,7 @@ class Budget:
 
     @property
     def room(self) -> int:
-        """How many bytes more there may be, as things are, without what is idle."""
+        """Bytes that may still be reserved now, once idle ones are given up."""
         own = self.limit - self.used + self.idle
         return own if self._parent is None else min(own, self._drawn - self.used + self._parent.room)
 
@@ -343,12 +343,12 @@ class Ledger:
 
     @property
     def devices(self) -> list[str]:
-        """The devices that anybody has asked for."""
+        """The devices for which a budget was asked."""
         with self._lock:
             return list(self._devices)
 
     def whole(self, device: str) -> int:
-        """What all may have together on a device."""
+        """Return the bytes that all owners together may use on a device."""
         nbytes = self._wholes.get(device)
         if nbytes is None:
             nbytes = self._wholes[device] = self._bytes_of(device)

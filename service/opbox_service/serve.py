@@ -80,7 +80,7 @@ class Server(uvicorn.Server):
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """The server's URL."""
         host, port = self.socket.getsockname()[:2]
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
@@ -107,7 +107,7 @@ class Server(uvicorn.Server):
 
     @property
     def place(self) -> str:
-        """Where calls run, in words."""
+        """A description of where calls run."""
         settings = self.settings
         if settings.isolation == "none":
             return f"in this process, on {settings.device}"

@@ -110,7 +110,7 @@ NO_TURN = _NoTurn()
 
 @dataclass(slots=True)
 class _Lane:
-    """What waits of one session, or of one owner's calls without a session."""
+    """Waiting jobs of one session, or of one owner's calls without a session."""
 
     deficit: float = 0.0
     jobs: deque[Job] = field(default_factory=deque)
@@ -118,7 +118,7 @@ class _Lane:
 
 @dataclass(slots=True)
 class _Owner:
-    """What waits of one owner: interactive lanes and others, each a ring of sessions."""
+    """Waiting jobs of one owner: interactive lanes and others, each a ring of sessions."""
 
     weight: float = 1.0
     deficit: float = 0.0
@@ -132,7 +132,7 @@ class _Owner:
     """None until a job waits: most never do."""
 
     def lane(self, job: Job) -> _Lane | None:
-        """Where jobs like this one wait; None where none does."""
+        """Return the lane where jobs like this one wait; None where there is none."""
         return self.lanes[0 if job.interactive else 1].get(job.session) if self.lanes is not None else None
 
     def push(self, job: Job, *, first: bool) -> None:
@@ -261,7 +261,7 @@ class Turns:
                 self._go_on_with(following)
 
     def begins_long(self, job: Job, seconds: float) -> bool:
-        """Whether the owner's next library call may begin now; waits at most so long for the one before it."""
+        """Return whether the owner's next library call may begin now; waits at most so long for the one before it."""
         with self._lock:
             owner = self._account(job)
             if owner.long and not self._long_ended.wait_for(lambda: not owner.long, seconds):
@@ -309,7 +309,7 @@ class Turns:
             self._account(job).at_work -= 1
 
     def _has_place(self, owner: _Owner) -> bool:
-        """Whether a call of the owner may begin at once. Where a place is free, who waits has all that are his."""
+        """True if a call of the owner may begin at once. Where a place is free, who waits has all that are his."""
         return len(self._running) < self._slots and owner.at_work < self._most_of_owner and not owner.waits
 
     def _wait_on(self, again: Job) -> None:

@@ -183,7 +183,7 @@ def explain(item: Mapping[str, Any], model: type[BaseModel], place: Sequence[str
 
 
 def _is_hidden(name: str, info: FieldInfo) -> bool:
-    """Whether no error recommends the field."""
+    """Return whether no error recommends the field."""
     return name == "do" or any(type(note) is SkipJsonSchema for note in info.metadata)
 
 

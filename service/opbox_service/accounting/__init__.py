@@ -1,1 +1,1 @@
-"""What owners may have, what they used and what they did: known to the API process, and to nobody's code."""
+"""Owners' quotas, usage and audit log, known to the API process alone, which runs no user's code."""

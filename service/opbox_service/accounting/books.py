@@ -93,7 +93,7 @@ class Books:
             )
 
     def quota(self, owner: str, worker: object = None) -> OwnerQuota | None:
-        """What the owner may have in a worker, beside what it has in others; None where the settings say all of it."""
+        """Return the owner's quota in a worker, beside its use of others; None where the settings say it all."""
         account = self.accounts.of(owner)
         beside = self._gpus_beside(worker)
         if account is self.accounts.usual and not account.memory_bytes and not beside:

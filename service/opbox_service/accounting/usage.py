@@ -40,7 +40,7 @@ _log = structlog.get_logger("opbox.usage")
 
 @dataclass(slots=True)
 class DayUsage:
-    """What one owner used on one day.
+    """Usage of one owner on one day.
 
     Attributes:
         worker_seconds, queue_seconds: that calls ran, and waited for their turn.
@@ -183,7 +183,7 @@ class UsageLedger:
     # -- asking -------------------------------------------------------------------------------------------------
 
     def worker_seconds(self, owner: str) -> float:
-        """What the owner has used today."""
+        """Return the seconds that the owner has used today."""
         key = (today(self._now()), owner)
         with self._lock:
             parts = (self._stored.get(key), self._writing.get(key), self._pending.get(key))
@@ -321,7 +321,7 @@ def _day(number: int) -> str:
 
 
 def seconds_to_tomorrow(now: float) -> float:
-    """How long the day, of UTC, still goes on."""
+    """Return the seconds until the next day of UTC."""
     midnight = datetime.combine(datetime.fromtimestamp(now, UTC).date() + timedelta(days=1), datetime.min.time(), UTC)
     return midnight.timestamp() - now
 

@@ -46,7 +46,7 @@ class ApiState(Place, Protocol):
 
     @property
     def pool(self) -> WorkerPool:
-        """Where calls run."""
+        """The pool of workers that runs calls."""
 
 
 class Endpoint:
@@ -140,7 +140,7 @@ class Endpoint:
             response.release()
 
     def _check_length(self, length: int | None) -> None:
-        """LimitError for a body that is too large for anybody, whatever its owner may have just now."""
+        """Raise LimitError for a body that is larger than any owner may send."""
         limit = self._settings.max_body_bytes
         if length is not None and length > limit:
             raise LimitError(f"body: expected at most {limit} bytes, got {length}")

@@ -1,4 +1,4 @@
-"""What goes on, told once a second to those who watch (`GET /v1/events`), and put together only while somebody does."""
+"""Server-sent events of `GET /v1/events`: the server's state once a second, collected only while a client watches."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Events:
         return b"event: state\ndata: %b\n\n" % data
 
     async def state(self, owner: str, scopes: frozenset[Scope]) -> dict[str, Any]:
-        """What an owner with these scopes may see."""
+        """Return the state that an owner with these scopes may see."""
         administers = "admin" in scopes
         sees_all = administers or "metrics" in scopes
         path = paths.ADMIN_SESSIONS if administers else paths.SESSIONS
@@ -123,7 +123,7 @@ class Events:
         return state
 
     async def _listed(self, path: str, key: str, owner: str, scopes: frozenset[Scope]) -> list[Any]:
-        """What the workers answer to a GET, or answered last time where one of them is too busy."""
+        """Return the workers' answers to a GET, or their last ones where a worker is too busy."""
         route, parameters = self._routes.match("GET", path)
         request = RawRequest(route, parameters, path, owner, scopes, "events")
         try:

@@ -107,7 +107,7 @@ class _Reader(asyncio.BufferedProtocol):
         self._dropping = True
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where to read to."""
+        """Return the buffer that the socket reads into."""
         return self._head if self._view is None else self._view[self._at :]
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -139,7 +139,7 @@ class _Reader(asyncio.BufferedProtocol):
         self._http.connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """What is to be written lies in the way."""
+        """Pause writing: the connection's buffer is full."""
         self._http.pause_writing()
 
     def resume_writing(self) -> None:

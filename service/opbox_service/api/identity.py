@@ -164,7 +164,7 @@ class Tokens:
 
 
 def _check_owners(path: Path, file: TokensFile, known: Mapping[bytes, Identity]) -> None:
-    """BadRequestError for terms of nobody, which a misspelt name makes them, and for two weights of one owner."""
+    """Raise BadRequestError for terms of an owner without a token (a misspelt name), or two weights of one owner."""
     names = {identity.owner for identity in known.values()}
     for owner, terms in file.owners.items():
         if owner not in names:
@@ -180,14 +180,14 @@ def _check_owners(path: Path, file: TokensFile, known: Mapping[bytes, Identity])
 
 
 def _check_reads_at_once(path: Path) -> None:
-    """BadRequestError for a pipe: opening one waits for a writer, and every request with it."""
+    """Raise BadRequestError for a pipe: opening one waits for a writer, and every request would wait with it."""
     with contextlib.suppress(OSError):
         if stat.S_ISFIFO(path.stat().st_mode):
             raise BadRequestError(f"{path}: expected a file of tokens, got a pipe: write the tokens into a file")
 
 
 def _stamp(path: Path) -> tuple[int, ...]:
-    """What changes when a file's text does, or who may read it, or when another takes its name."""
+    """Return a stamp that changes with a file's text, its permissions, or the file that has its name."""
     try:
         status = path.stat()
     except OSError:

@@ -1,4 +1,4 @@
-"""How long the API process's loop is held up: what one callback takes longer, everybody's requests wait for.
+"""Measures the API process's loop lag: the time by which slow callbacks delay all requests.
 
 A timer is set every 5 ms, for as long as requests are answered and some seconds beyond; an idle server sleeps.
 """

@@ -96,7 +96,7 @@ async def _undispatched() -> None:
 
 
 def _responses(route: Route) -> dict[int | str, dict[str, Any]]:
-    """What a route may answer."""
+    """Return the OpenAPI responses of a route."""
     success: dict[str, Any] = {"description": "Done."}
     if route.answer is not None:
         success["model"] = route.answer
@@ -117,7 +117,7 @@ def _responses(route: Route) -> dict[int | str, dict[str, Any]]:
 
 
 def _request(route: Route) -> dict[str, Any]:
-    """What a route takes: its body, and the parameters in its path."""
+    """Return the OpenAPI request of a route: its body, and the parameters in its path."""
     parameters: list[dict[str, Any]] = [
         {"name": part[1:-1], "in": "path", "required": True, "schema": {"type": "string"}}
         for part in route.path.split("/")

@@ -1,4 +1,4 @@
-"""What a request says of its body, and the body itself, received into memory that is there."""
+"""Reads a request's content headers, and receives its body into memory that is allocated beforehand."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def receive_small(receive: Receive, length: int) -> bytes:
 
 
 async def receive_into(view: memoryview, receive: Receive) -> None:
-    """Receive a body of as many bytes as `view` has into it.
+    """Receive a body into `view`; it has as many bytes as the view.
 
     Raises:
         Disconnected: the client went away before.
@@ -94,7 +94,7 @@ async def copy(source: memoryview, target: memoryview) -> None:
 
 
 def non_finite(accept: bytes) -> NonFinite:
-    """How the client wants NaN and the infinities in JSON: `Accept: application/json;non-finite=null`."""
+    """Return the client's spelling of NaN and the infinities in JSON: `Accept: application/json;non-finite=null`."""
     if b"non-finite" not in accept:
         return "string"
     wanted = _NON_FINITE.search(accept)

@@ -59,13 +59,13 @@ class RequestContext:
 
     @staticmethod
     def transport_of(send: Send) -> asyncio.WriteTransport | None:
-        """What uvicorn's `send` writes to."""
+        """Return the transport that uvicorn's `send` writes to."""
         transport: asyncio.WriteTransport | None = getattr(getattr(send, "__self__", None), "transport", None)
         return transport
 
     @property
     def closes(self) -> bool:
-        """Whether the connection ends with the answer: the server stops, or much that nobody wants is still to come."""
+        """True if the connection ends with the answer: the server stops, or much that nobody wants is still to come."""
         length = self.headers.get(b"content-length", b"0")
         much = b"transfer-encoding" in self.headers or len(length) > 6
         return self.last or (much and not self.whole)

@@ -24,7 +24,7 @@ LABELS = ("method", "route")
 
 @dataclass(slots=True)
 class _Durations:
-    """How long the requests of a route took: how many by bucket, and the sum in seconds."""
+    """Durations of a route's requests: the number by bucket, and the sum in seconds."""
 
     by_bucket: list[int]
     seconds: float = 0.0

@@ -48,7 +48,7 @@ _HEADER_LENGTH = HEADER_LENGTH.lower().encode()
 
 
 def takes_gzip(headers: dict[bytes, bytes]) -> bool:
-    """Whether Accept-Encoding accepts gzip."""
+    """Return whether Accept-Encoding accepts gzip."""
     for coding in headers.get(b"accept-encoding", b"").lower().split(b","):
         name, _, quality = coding.partition(b";")
         if name.strip() in (b"gzip", b"*"):
@@ -57,7 +57,7 @@ def takes_gzip(headers: dict[bytes, bytes]) -> bool:
 
 
 def sentence(body: memoryview | bytes) -> str:
-    """What an error's JSON object says, for the log."""
+    """Return the message of an error's JSON object, for the log."""
     if len(body) > LARGEST_ERROR:
         return "an answer that is larger than any error"
     try:
@@ -67,7 +67,7 @@ def sentence(body: memoryview | bytes) -> str:
 
 
 def asks_for_graph(body: memoryview | bytes) -> bool:
-    """Whether an error's JSON object says that a graph is to be sent, which clients name by its hash before that."""
+    """True if an error's JSON object says that a graph is to be sent, which clients name by its hash before that."""
     try:
         return len(body) <= LARGEST_ERROR and _HASH.fullmatch(json.loads(bytes(body))["detail"]["graph"]) is not None
     except (ValueError, LookupError, TypeError, RecursionError):
@@ -124,7 +124,7 @@ async def send_stream(
 
 
 def _still_known(context: RequestContext) -> bool:
-    """Whether the token that a stream was asked for with is one still."""
+    """Return whether the token that a stream was asked for with is one still."""
     try:
         if context.identify_again is not None:
             context.identify_again(context.headers.get(b"authorization"))
@@ -220,5 +220,5 @@ async def _send_whole(transport: asyncio.WriteTransport | None, body: memoryview
 
 
 def _with_request_id(body: memoryview | bytes, request_id: str) -> bytes:
-    """An error's JSON object with the request's id in it."""
+    """Return an error's JSON object with the request's id added."""
     return bytes(body).rstrip()[:-1] + b',"request_id":"%b"}' % request_id.encode()

@@ -32,7 +32,7 @@ _TOKENS = TypeAdapter(tuple[Token, ...])
 
 @dataclass(frozen=True, slots=True)
 class TokensFile:
-    """What a file of tokens says.
+    """The content of a file of tokens.
 
     Attributes:
         tokens: with their owners, scopes and expiry.
@@ -82,7 +82,7 @@ def read_tokens(path: Path) -> TokensFile:
 
 
 def _sentence(item: Mapping[str, Any], place: tuple[str | int, ...]) -> str:
-    """What is wrong, without anything of a token."""
+    """Return the sentence for an invalid entry, without any part of a token."""
     if "[key]" in place:
         return "owners: expected names of 1 to 128 characters, got another"
     if place[0] == "owners" and len(place) > 2:

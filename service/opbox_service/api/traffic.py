@@ -1,4 +1,4 @@
-"""What the server was asked lately: requests while somebody watches, and errors always."""
+"""Recent requests to the server, counted while a client watches, and recent errors, counted always."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Traffic:
         return [asdict(entry) for entry in mine[:ERRORS_TOLD]]
 
     def requests(self, owner: str | None = None) -> dict[str, Any]:
-        """How many requests were answered a second and how long they took: everybody's, or an owner's.
+        """Return requests per second and their durations, of all owners or of one.
 
         Returns:
             `seconds`, the time that it is about; and the same figures for all and by route, the busiest first:

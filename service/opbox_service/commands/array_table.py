@@ -52,7 +52,7 @@ class OwnCheckpoints(Protocol):
 
 
 class TableEntry(Protocol):
-    """What an id of an ArrayTable refers to: an array, an executor or a kernel."""
+    """An entry of an ArrayTable, by its id: an array, an executor or a kernel."""
 
     kind: str
 
@@ -83,7 +83,7 @@ class ArrayEntry:
 
     @property
     def allocation(self) -> Allocation | None:
-        """Its memory, for others to share; None where somebody else counts it."""
+        """The array's memory, for others to share; None where another table counts it."""
         if self._budget is not None:
             self._allocation, self._budget = Allocation(self._budget, int(self.array.nbytes), counted=True), None
         return self._allocation
@@ -194,7 +194,7 @@ class ArrayTable:
 
     @property
     def executors(self) -> int:
-        """How many of the entries are executors."""
+        """The number of entries that are executors."""
         return sum(type(entry) is ExecutorEntry for entry in list(self._entries.values()))
 
     def __contains__(self, id: int) -> bool:

@@ -38,7 +38,7 @@ Name = Annotated[
 
 @dataclass(slots=True)
 class CheckpointPlan:
-    """What a session saves, and where it is.
+    """Content of a session's checkpoint, and the session's progress.
 
     Attributes:
         name: of the checkpoint.

@@ -105,7 +105,7 @@ class Description:
     # -- running ------------------------------------------------------------------------------------------------
 
     def backward_reads(self) -> tuple[int, ...]:
-        """What backward reads, by number: gradients of the outputs, then inputs, then outputs."""
+        """Return the numbers of the arrays that backward reads: gradients of the outputs, then inputs, then outputs."""
         outs, args = len(self.outputs), len(self.arguments)
         grads = list(range(outs))
         data, results = list(range(outs, outs + args)), list(range(outs + args, outs + args + outs))

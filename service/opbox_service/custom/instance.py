@@ -106,7 +106,7 @@ class OperatorInstance:
             target[...] = result
 
     def _refuse_result(self, method: str, result: Any) -> None:
-        """Refuse arrays that a method returns: nobody reads them, and what it should have written stays as it was."""
+        """Raise an error for arrays that a method returns: they would be lost, and its outputs would stay unwritten."""
         first = result[0] if isinstance(result, list | tuple) and result else result
         if isinstance(first, NDArray | np.ndarray):
             target = {"forward": "out_data", "backward": "in_grad"}[method]

@@ -47,7 +47,7 @@ class _Ready:
 
 
 class _LocalExchange:
-    """What comes with one command and goes back (see commands.Exchange)."""
+    """The exchange of one command inside an operator (see commands.Exchange)."""
 
     __slots__ = ("_tensor", "output", "result")
 

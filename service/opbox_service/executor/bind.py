@@ -91,7 +91,7 @@ def bind(
 
 
 def _for_inference(compiled: Callable[..., Plan], training: Plan) -> Callable[[], Plan]:
-    """What compiles the plan for inference that runs in the memory of `training`."""
+    """Return a function that compiles the plan for inference, which runs in the memory of `training`."""
 
     def compile_it() -> Plan:
         with graph_budget(), collection_paused():

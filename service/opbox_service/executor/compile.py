@@ -123,7 +123,7 @@ def _gradients_wanted(backward: Gradient) -> dict[Node, frozenset[int]]:
 
 
 class _Choice(NamedTuple):
-    """What the steps of nodes that are alike have in common; see `Step`."""
+    """The compute chosen for steps of nodes that are alike; see `Step`."""
 
     call: CallSpec
     compute: Compute
@@ -133,7 +133,7 @@ class _Choice(NamedTuple):
 
 
 def _inplace_pairs(node: Node, inputs: int, writes: Sequence[int]) -> tuple[tuple[int, int], ...]:
-    """The pairs (input, output) of a node that may share memory, of outputs that somebody wants."""
+    """Return the pairs (input, output) of a node that may share memory, of wanted outputs."""
     assert node.op is not None
     option = node.op.get_attr("FInplaceOption", ())
     pairs = option(node.params) if callable(option) else option
@@ -298,7 +298,7 @@ class _PlanCompiler:
         )
 
     def _saved(self, node: Node, compute: Compute, call: CallSpec) -> int:
-        """The value that the step of `node` leaves for its backward, or that its forward has left for it."""
+        """Return the value that forward saves for backward, be `node` the one or the other."""
         if compute.saves is not None and node in self.wanted:
             spec = ArraySpec((compute.saves(node.params, call),), np.dtype(np.uint8))
             self.saved[node] = self.plan.add(Value(spec))
@@ -313,7 +313,7 @@ class _PlanCompiler:
         writes: Sequence[int],
         nested: SubgraphCompiler | None,
     ) -> _Choice:
-        """What nodes that are alike have in common."""
+        """Choose the compute for nodes that are alike."""
         assert node.op is not None
         specs = self.specs
         unwanted = frozenset([k for k, value in enumerate(writes) if value == UNWANTED])
@@ -328,7 +328,7 @@ class _PlanCompiler:
         return _Choice(call, compute, temps, req, _inplace_pairs(node, len(inputs), writes))
 
     def _nested(self, node: Node) -> SubgraphCompiler | None:
-        """What compiles the subgraphs of a node."""
+        """Return the compilers of a node's subgraphs."""
         if node.op is None or not node.op.get_attr("TSubgraphs"):
             return None
         gradients = self.wanted.get(node if node.forward is None else node.forward, frozenset())

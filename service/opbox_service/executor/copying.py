@@ -58,7 +58,7 @@ def reorder_step(plan: Plan, name: str, source: int, target: int) -> Step:
 
 
 def is_copy(step: Step) -> bool:
-    """Whether `step` is one of `copy_step`."""
+    """Return whether `copy_step` made the step."""
     return step.compute is _COPY
 
 

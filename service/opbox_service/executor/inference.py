@@ -18,7 +18,7 @@ __all__ = ["Inference", "may_infer_apart"]
 
 
 class Inference:
-    """What compiles the plan for inference, and why it may not be taken.
+    """The compiler of the plan for inference, and the reason why it may not be used.
 
     Args:
         compile_plan: compiles it.
@@ -36,7 +36,7 @@ class Inference:
 
 
 def may_infer_apart(plan: Plan) -> bool:
-    """Whether inference leaves nothing but outputs: no operator draws, has a state or subgraphs, or is a user's."""
+    """True if inference leaves nothing but outputs: no operator draws, has a state or subgraphs, or is a user's."""
     return plan.trains and plan.device == "cpu" and not any(_leaves_something(step.node) for step in plan.steps)
 
 

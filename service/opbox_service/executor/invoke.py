@@ -249,7 +249,7 @@ def _keep(cache: OrderedDict[Any, Any], key: Any, value: Any, most: int) -> None
 
 
 def _counted_shapes(rule: Any, params: Params, inputs: Sequence[Array]) -> tuple[tuple[int, ...], ...] | None:
-    """What FOutputShapes counts in the inputs' values; None where their shapes are wrong, for the shape rule to say."""
+    """Return the shapes that FOutputShapes counts in the inputs' values; None where the shape rule will refuse them."""
     try:
         return tuple(rule(params, inputs))
     except (ValueError, IndexError):

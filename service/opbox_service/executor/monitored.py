@@ -49,7 +49,7 @@ def run_monitored(
 
 
 def _is_shown(step: Step) -> bool:
-    """Whether it computes what an operator of the graph does, and not what the executor needs besides."""
+    """Return whether it computes what an operator of the graph does, and not what the executor needs besides."""
     return step.node.op is not None and not step.hidden
 
 

@@ -54,11 +54,11 @@ class PlacedArrays:
         ]
 
     def of(self, values: Sequence[int]) -> list[Array]:
-        """The arrays of values; None for those that nobody wants, or that have none."""
+        """Return the arrays of values; None for unwanted values, and for those without an array."""
         return [None if value == UNWANTED else self.arrays[value] for value in values]
 
     def laid(self, values: Sequence[int]) -> list[Array]:
-        """The arrays of values as they lie in memory, one object for each; None for those that nobody wants."""
+        """Return the arrays of values as they lie in memory, one object for each; None for unwanted values."""
         arrays = []
         for value in values:
             spec = None if value == UNWANTED else self._plan.values[value].spec
@@ -132,7 +132,7 @@ class PlacedArrays:
 
 
 def written_apart(arrays: Mapping[tuple[str, str | int], Array]) -> bool:
-    """Whether none of the arrays that a plan writes outside its arena is in the memory of another; False in doubt."""
+    """True if none of the arrays that a plan writes outside its arena is in the memory of another; False in doubt."""
     owners: Counter[int] = Counter()
     written = []
     for (kind, _), array in arrays.items():

@@ -31,7 +31,7 @@ OBJECT_BYTES = 1024
 
 
 class Part(NamedTuple):
-    """Where in another value one lies.
+    """The position of a value inside another one.
 
     Attributes:
         base: that value.
@@ -153,7 +153,7 @@ class Plan:
         return tuple([self.values[value].spec for value in values])
 
     def readers(self) -> list[int]:
-        """How many times each value is read, by steps and as an output of the plan."""
+        """The number of reads of each value, by steps and as an output of the plan."""
         counts = [0] * len(self.values)
         for step in self.steps:
             for value in step.reads:
@@ -179,17 +179,17 @@ class Plan:
 
     @property
     def output_bytes(self) -> int:
-        """What the executor's outputs take, outside the arena."""
+        """Bytes of the executor's outputs, outside the arena."""
         return sum(value.nbytes for value in self.values if value.array is not None and value.array[0] == "out")
 
     @property
     def trains(self) -> bool:
-        """Whether there is a backward."""
+        """True if there is a backward."""
         return self.forward_steps < len(self.steps)
 
     @property
     def packed_bytes(self) -> int:
-        """What copies of arguments take that stay from run to run, outside the arena."""
+        """Bytes of the copies of arguments that stay from run to run, outside the arena."""
         return sum(bytes_of(step.temps[k].shape, step.temps[k].dtype) for step in self.steps for k in step.packed)
 
     @property
@@ -205,7 +205,7 @@ class Plan:
 
     @property
     def object_bytes(self) -> int:
-        """What the plan itself takes as objects of Python, about; one that trains, with a plan for inference."""
+        """Bytes of the plan as objects of Python, estimated; one that trains counts a plan for inference too."""
         objects = len(self.values) + len(self.steps)
         return OBJECT_BYTES * (objects + objects // 2 if self.trains else objects)
 

@@ -94,12 +94,12 @@ class Replay:
 
 
 def records(backend: Backend) -> bool:
-    """Whether plans of this device are recorded."""
+    """Return whether plans of this device are recorded."""
     return backend.device_type == "gpu" and os.environ.get("OPBOX_CUDA_GRAPHS") != "0"
 
 
 def _is_users(node: Node) -> bool:
-    """Whether a call runs code of a user's own, in a subgraph too: it may do what no graph can repeat."""
+    """Return whether a call runs code of a user's own, in a subgraph too: it may do what no graph can repeat."""
     owner = node.forward or node
     if owner.op is not None and owner.op.get_attr("TUserCode"):
         return True

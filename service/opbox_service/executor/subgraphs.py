@@ -170,7 +170,7 @@ class PlanSubgraph(CompiledSubgraph):
 
 
 class _Layout:
-    """Where things lie in the room of one half.
+    """Offsets in the memory of one half of a plan.
 
     Args:
         values: by place.

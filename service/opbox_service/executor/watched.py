@@ -57,7 +57,7 @@ class Watched:
             self.version += 1
 
     def overlaps(self, arrays: Sequence[Array]) -> bool:
-        """Whether one of `arrays` has bytes in the memory."""
+        """Return whether one of `arrays` has bytes in the memory."""
         begins, ends = self._begins, self._ends
         for array in arrays:
             if not array.size:

@@ -126,7 +126,7 @@ class Graph:
 
     @property
     def num_entries(self) -> int:
-        """How many outputs all nodes have together, hidden ones included."""
+        """The number of outputs of all nodes together, hidden ones included."""
         return self.row_ptr[-1]
 
     def entry_id(self, entry: Entry) -> int:
@@ -201,7 +201,7 @@ class Graph:
 
     @cached_property
     def output_names(self) -> list[str]:
-        """As MXNet's `list_outputs`: `fc1_output`, `bn_mean`; a variable's is its own name."""
+        """Names of the outputs as MXNet's `list_outputs` has them: `fc1_output`, `bn_mean`; a variable's own name."""
         return [head.node.output_names()[head.index] for head in self.heads]
 
     def _check_names(self) -> None:

@@ -107,7 +107,7 @@ def subgraphs_of(node: Node) -> tuple[GraphSubgraph, ...]:
 
 
 def is_stateful(node: Node) -> bool:
-    """Whether an operator, or one in its subgraphs, keeps a state for backward that is not an array."""
+    """Return whether an operator, or one in its subgraphs, keeps a state for backward that is not an array."""
     if node.op is None or node.op.get_attr("FCreateOpState") is None:
         return False
     inside = subgraphs_of(node)

@@ -28,7 +28,7 @@ class Place(Protocol):
 
     @property
     def ready(self) -> bool:
-        """Whether calls can be taken."""
+        """True if calls can be taken."""
 
     @property
     def books(self) -> Books | None:

@@ -340,7 +340,7 @@ class ServerSession:
     # -- its end ------------------------------------------------------------------------------------------------
 
     def idle(self, now: float) -> bool:
-        """Whether nobody has used it for its time to live."""
+        """Return whether the session is unused for longer than its time to live."""
         return not self._running and now - self.used > self.ttl_s
 
     def expire_waiting(self, now: float, deadline_s: float) -> None:
@@ -412,7 +412,7 @@ class ServerSession:
         }
 
     def limits(self) -> dict[str, Any]:
-        """What it may use."""
+        """The session's limits."""
         settings = self.settings
         return {
             "bytes": self.budget.limit,

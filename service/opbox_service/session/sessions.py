@@ -39,7 +39,7 @@ def no_such(id: str) -> NotFoundError:
 
 
 def not_yours(id: str, *, to_end: bool = False) -> NotFoundError:
-    """The error for an owner who names a session that does not exist, or is somebody else's.
+    """Return the error for an id that is no session's, or another owner's.
 
     Args:
         id: as named.
@@ -185,7 +185,7 @@ class Sessions:
         self._end(self.get(owner, id, to_end=True), f"session {id} was deleted: make a new one")
 
     def end(self, id: str) -> str:
-        """End anybody's session, for an administrator, and say whose it was.
+        """End a session of any owner, for an administrator, and return its owner.
 
         Raises:
             NotFoundError: there is no such session.
@@ -200,7 +200,7 @@ class Sessions:
         return session.owner
 
     def sweep(self) -> None:
-        """End the sessions that nobody has used for their time to live, and batches that wait for what never comes."""
+        """End the sessions that have outlived their time to live, and batches that wait for an earlier one in vain."""
         now = time.monotonic()
         held_up, self._looked = now - self._looked, now
         if held_up > LATE_S:  # the process was stopped, or its machine paused: nobody could use a session meanwhile
@@ -219,7 +219,7 @@ class Sessions:
             session.save_at_stop()
 
     def close(self) -> None:
-        """End all of them."""
+        """End all sessions."""
         self._stop.set()
         self.save_at_stop()
         for session in list(self._sessions.values()):

@@ -1,1 +1,1 @@
-"""What needs no session: graphs cached by content, inference, and forward and backward on compiled plans."""
+"""Calls without a session: graphs cached by content, inference, and forward and backward on compiled plans."""

@@ -193,7 +193,7 @@ def _spelling(document: dict[str, Any]) -> bytes | None:
 
 
 def is_shareable(graph: Graph) -> bool:
-    """Whether a graph may be kept: operators of a user's own are one session's, and may be defined anew there."""
+    """True if a graph may be kept: operators of a user's own are one session's, and may be defined anew there."""
     for node in graph.calls.values():
         if node.op is not None and node.op.get_attr("TUserCode"):
             return False

@@ -159,7 +159,7 @@ def _split(tensors: Mapping[str, Array]) -> tuple[dict[str, Array], dict[str, Ar
 
 
 def check_device(device: str | None, settings: Settings) -> str:
-    """The one name of the device that a request names, or of the settings'.
+    """Return the canonical name of the device that a request names, by default the settings' device.
 
     A second name would have a second quota, and a line of its own in the metrics.
 

@@ -67,7 +67,7 @@ class Compiled:
 
 
 def _same_bytes(array: Array, tensor: Array) -> bool:
-    """Whether a tensor has the very bytes of an array of its shape and type; it stops at the first that differ."""
+    """True if a tensor has the very bytes of an array of its shape and type; it stops at the first that differ."""
     if not array.flags.c_contiguous or not tensor.flags.c_contiguous:
         return False
     one, other = (x.reshape(-1).view(np.uint8) for x in (array, tensor))

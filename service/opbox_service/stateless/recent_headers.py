@@ -42,12 +42,12 @@ class RecentHeaders:
         self._headers: dict[tuple[str, bytes], ReadHeader] = {}
 
     def get(self, path: str, text: bytes, size: int) -> ReadHeader | None:
-        """What the header of a frame of `size` bytes was read as before; None where it was not."""
+        """Return the stored header of a frame of `size` bytes with this text; None where there is none."""
         header = self._headers.get((path, text))
         return header if header is not None and header.size == size else None
 
     def keep(self, path: str, text: bytes, header: ReadHeader) -> ReadHeader:
-        """The header, which is kept, unless values of tensors are in it."""
+        """Store the header, unless it holds values of tensors, and return it."""
         if any(place.size is None for place in header.places):
             return header
         if isinstance(header.body.graph, dict):

@@ -71,7 +71,7 @@ class CodeMemory:
         self._judge_together()
 
     def _judge_together(self) -> None:
-        """Where all hold more than the limit, end the largest process of the owner who holds most."""
+        """Where all processes together exceed the limit, end the largest process of the owner who uses most."""
         limit, measured = self.limit(), self._measured_bytes
         if sum(measured.values()) <= limit:
             return
@@ -83,7 +83,7 @@ class CodeMemory:
         largest.end_for_others(limit)
 
     def _usages(self, workers: list[CodeWorker]) -> list[tuple[CodeWorker, Usage, tuple[int, int]]]:
-        """What the processes of these use, and the bytes and number of their files."""
+        """Return what these workers' processes use, and the bytes and number of their files."""
         settings, processes = self._settings, list(all_processes())
         usages = []
         for worker in workers:

@@ -160,7 +160,7 @@ class CodeWorker(Worker):
 
     @property
     def expired(self) -> bool:
-        """Whether its session has ended of itself, or would have, could it."""
+        """True if its session has ended of itself, or would have, could it."""
         return self.session is not None and not self.ended and (not self.sessions or self.idle_s() > self.ttl_s + 30)
 
     # -- watching -----------------------------------------------------------------------------------------------
@@ -231,12 +231,12 @@ class CodeWorker(Worker):
 
     @property
     def busy(self) -> bool:
-        """Whether calls are under way, or what code has left running takes a processor's time."""
+        """True if calls are under way, or what code has left running takes a processor's time."""
         return self._working or super().busy
 
     @property
     def watched(self) -> bool:
-        """Whether it has a process that could do harm, and has not been condemned."""
+        """True if it has a process that could do harm, and has not been condemned."""
         return not self.ended and self.pid > 0 and self._error is None
 
     async def ask_times(self) -> None:
@@ -253,7 +253,7 @@ class CodeWorker(Worker):
         self._times_came.set()
 
     def retire(self, epitaph: str, cause: str = "") -> None:
-        """End it, for a reason that is nobody's fault."""
+        """End the process, for a reason that is not its owner's fault."""
         if self._error is None:
             self.cause, self.epitaph, self._error = cause, epitaph, GoneError(epitaph)
         self.kill()
@@ -269,7 +269,7 @@ class CodeWorker(Worker):
         return super().call(request, deadline_s)
 
     def idle_s(self) -> float:
-        """How long it has had nothing to do, as far as can be seen from here."""
+        """Return the seconds since the process was last busy, as far as the API process can tell."""
         return 0.0 if self._pending or self._page.read().running else time.monotonic() - self._used
 
     def _malformed(self) -> None:
@@ -354,7 +354,7 @@ def _environment(settings: Settings, folder: str) -> dict[str, str]:
 
 
 def kernel_folders() -> list[Path]:
-    """Where kernels are that this server's workers, or whoever made its image, have compiled."""
+    """Return the folders of compiled kernels: those of this server's workers, and those that came with its image."""
     own = os.environ.get("CUPY_CACHE_DIR") or "~/.cupy/kernel_cache"
     further = os.environ.get(SHARED_KERNELS, "").split(os.pathsep)
     return [Path(name).expanduser().absolute() for name in (own, *further) if name]

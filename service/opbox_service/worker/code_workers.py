@@ -155,13 +155,13 @@ class CodeWorkers:
         return [worker for _, worker, _ in self._taken.values()]
 
     def sessions_of(self, owner: str) -> int:
-        """How many sessions an owner has."""
+        """Return the number of an owner's sessions."""
         return sum(1 for name, _, _ in self._taken.values() if name == owner)
 
     # -- sessions -----------------------------------------------------------------------------------------------
 
     def worker_of(self, owner: str | None, id: str) -> CodeWorker | None:
-        """The worker of an owner's session, or of anybody's for the owner None; None when it is none of these.
+        """Return the worker of an owner's session (owner None: of any session); None when there is no such session.
 
         Raises:
             GoneError: it has ended; why.

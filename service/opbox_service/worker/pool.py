@@ -43,14 +43,14 @@ class WorkerPool(Protocol):
 
     @property
     def ready(self) -> bool:
-        """Whether calls can be taken."""
+        """True if calls can be taken."""
 
     async def start(self) -> None:
         """Get ready; raises when that cannot be."""
 
     @property
     def checkpoints(self) -> FileCheckpoints | None:
-        """Where checkpoints are saved; None where there is no place."""
+        """The store of checkpoints; None where there is no state directory."""
 
     def announce_stop(self) -> None:
         """Have the sessions that asked for checkpoints saved: it will stop soon."""
@@ -65,10 +65,10 @@ class WorkerPool(Protocol):
         """Make a call, and release its body. MXNetError when it could not be made or brought to an end."""
 
     def sessions_of(self, owner: str) -> int:
-        """How many sessions an owner has."""
+        """Return the number of an owner's sessions."""
 
     def device_times(self) -> dict[tuple[str, str], DeviceTime]:
-        """How long calls waited and ran, by owner and device."""
+        """Return the seconds that calls waited and ran, by owner and device."""
 
     def abandon(self) -> None:
         """End all processes at once, whatever they are at."""

@@ -351,7 +351,7 @@ def _ended_with(worker: Worker) -> str:
 
 
 def _takes_code(request: RawRequest) -> bool:
-    """Whether the session that this makes is one that may bring code; a worker refuses what is wrong in it."""
+    """Return whether the session that this makes is one that may bring code; a worker refuses what is wrong in it."""
     if not request.scopes & UPLOADS or isinstance(request.body, Lease):
         return False
     body = request.body or b"{}"

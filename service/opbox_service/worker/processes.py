@@ -52,13 +52,13 @@ class ProcessInfo:
     cpu: float
 
     def belongs_to(self, pid: int, user: int) -> bool:
-        """Whether it is process `pid` or was started by it, by its user, or by its Unix session for user 0."""
+        """Return whether it is process `pid` or was started by it, by its user, or by its Unix session for user 0."""
         return self.user == user if user else pid > 0 and self.unix_session == pid
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What processes use together.
+    """Memory, nameless files and processor time of several processes together.
 
     Attributes:
         memory: bytes, what several share counted once where that can be known.
@@ -120,7 +120,7 @@ def _read(pid: int) -> ProcessInfo:
 
 
 def usage_of(processes: Collection[ProcessInfo], enough: int, device: int) -> Usage:
-    """What these use.
+    """Return the usage of these processes.
 
     Args:
         processes: of one session.

@@ -54,7 +54,7 @@ class Progress:
         self._beats = 0
 
     def read(self) -> Seen:
-        """What the other side has written."""
+        """Read the progress that the other process has written."""
         commands, running, code = _PAGE.unpack_from(self._page)
         (beats,) = _BEATS.unpack_from(self._page, _PAGE.size)
         return Seen(commands, bool(running), bool(code), beats)

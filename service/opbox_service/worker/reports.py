@@ -1,4 +1,4 @@
-"""What a worker reports of its sessions, checked before it is booked: a worker that runs code may report anything."""
+"""Checks a worker's report of its sessions before it is booked: a worker that runs code may report anything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The private folder of each code process: made, measured, removed with whatever is in it."""
+"""The private folder of each code process: created, measured, and removed with its content."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def make_dir(user: int) -> str:
 
 
 def started(pid: int) -> int:
-    """When a process started, in ticks since the machine did; 0 when it has ended."""
+    """Return the start time of a process, in ticks since the machine's start; 0 when it has ended."""
     try:
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
     except OSError:
@@ -76,7 +76,7 @@ def _emptied(folder: str, top: str) -> list[str]:
 
 
 def size_of(folder: str, most: int) -> tuple[int, int]:
-    """Bytes on the disk below a folder, and how many files and folders, counted to `most` of them."""
+    """Return the bytes on the disk below a folder, and the number of files and folders, counted up to `most`."""
     size, count, folders = 0, 0, [folder]
     while folders and count <= most:
         try:
@@ -95,7 +95,7 @@ def size_of(folder: str, most: int) -> tuple[int, int]:
 
 
 def _base() -> str:
-    """Where private folders are made: any user must get through to it."""
+    """Return the parent of the private folders: any user must be able to enter it."""
     usual = tempfile.gettempdir()
     through = all(path.stat().st_mode & 0o001 for path in (Path(usual), *Path(usual).parents))
     return usual if through else "/tmp"

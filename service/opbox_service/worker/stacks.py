@@ -1,4 +1,4 @@
-"""Where a process was when it crashed or was ended: the session's own frames in what faulthandler wrote."""
+"""Finds where a process crashed or was ended: the session's own frames in the text that faulthandler wrote."""
 
 from __future__ import annotations
 

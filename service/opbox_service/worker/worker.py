@@ -109,12 +109,12 @@ class Worker:
 
     @property
     def ready(self) -> bool:
-        """Whether it takes calls."""
+        """True if it takes calls."""
         return self._started.done() and not self.ended and not self.stopping
 
     @property
     def busy(self) -> bool:
-        """Whether calls are under way, or bodies of calls to be are being received."""
+        """True if calls are under way, or bodies of calls to be are being received."""
         return bool(self._pending or self._pool.lent_bytes)
 
     # -- life ---------------------------------------------------------------------------------------------------
@@ -178,7 +178,7 @@ class Worker:
         return {"share": self.share}
 
     def _verdict(self, code: int) -> MXNetError:
-        """What calls that were under way when the process ended with `code` are answered."""
+        """Return the error for calls that were running when the process ended with `code`."""
         return WorkerDiedError(f"the worker process that ran this call ended ({reason_of(code)}): try again")
 
     async def stop(self, grace_s: float) -> None:
@@ -346,7 +346,7 @@ class Worker:
             raise ValueError(f"unexpected message {header['kind']!r}")
 
     def _may_drop(self) -> bool:
-        """Whether another message that nobody asked for may come; what came while nobody read it has had its time."""
+        """True if another message that nobody asked for may come; what came while nobody read it has had its time."""
         now = self._loop.time()
         self._drops = min(MOST_DROPS, self._drops + (now - self._dropped_at) / DROPS_S)
         self._dropped_at = now

@@ -133,7 +133,7 @@ class _Region:
         return True
 
     def _has_formulas(self, step: Step) -> bool:
-        """Whether formulas of the elements at one place are all that the step computes."""
+        """Return whether formulas of the elements at one place are all that the step computes."""
         op, call = step.node.op, step.call
         assert op is not None
         types = [spec.dtype for spec in call.inputs], [spec.dtype for spec in call.outputs]

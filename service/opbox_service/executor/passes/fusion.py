@@ -56,7 +56,7 @@ def fusion(plan: Plan) -> Plan:
 
 @dataclass(frozen=True, slots=True)
 class _Formulas:
-    """What steps that are alike compute, element by element.
+    """The formulas of steps that are alike, element by element.
 
     Attributes:
         formulas: see there.
@@ -132,7 +132,7 @@ class _Fusion:
     # -- grouping -------------------------------------------------------------------------------------------------
 
     def _formulas(self, step: Step) -> _Formulas | None:
-        """What the step computes, if it may be a member of a group."""
+        """Return the step's formulas; None if it may not be a member of a group."""
         op, call, values = step.node.op, step.call, self.plan.values
         if op is None or step.view or step.compute.level != "reference":
             return None
@@ -229,7 +229,7 @@ class _Fusion:
         return group
 
     def _is_read(self, v: int, step: Step | None = None) -> bool:
-        """Whether a value of a group is read outside it, `step` being within."""
+        """Return whether a value of a group is read outside it, `step` being within."""
         if v == UNWANTED:
             return False
         value = self.plan.values[v]
@@ -247,7 +247,7 @@ class _Fusion:
     # -- rewriting ------------------------------------------------------------------------------------------------
 
     def _step(self, group: _StepGroup) -> Step:
-        """The one step."""
+        """Return the one step that replaces a group."""
         plan = self.plan
         members = [plan.steps[t] for t in group.members]
         inputs: dict[tuple[Any, ...], int] = {}

@@ -1,4 +1,4 @@
-"""How many bytes are alive at each step of a plan: what a pass asks before it lets values live longer."""
+"""Bytes alive at each step of a plan, which a pass asks for before it lets values live longer."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def _is_library(step: Step) -> bool:
 
 
 def _follows(plan: Plan, pair: Sequence[Step], name: str, readers: list[int]) -> bool:
-    """Whether the second step is `name`, alone reads the first one's output, and both are for sweeps."""
+    """Return whether the second step is `name`, alone reads the first one's output, and both are for sweeps."""
     first, second = pair
     if not _is(second, name) or second.reads[0] != first.writes[0]:
         return False

@@ -122,7 +122,7 @@ class _PartsInPlace:
         _log.debug("slices in place: %s through %s", step.node.name, node.name)
 
     def _goes_through(self, t: int, step: Step) -> bool:
-        """Whether slices of what an elementwise step computes can be computed from slices of what it reads."""
+        """Return whether slices of what an elementwise step computes can be computed from slices of what it reads."""
         if t in self.replaced or not self._is_elementwise(step) or len(step.writes) > 1:
             return False
         whole = self.plan.values[step.writes[0]].spec
@@ -161,7 +161,7 @@ class _PartsInPlace:
         _log.debug("parts in place: %s", step.node.name)
 
     def _fits(self, target: int, first: int, t: int, gone: Sequence[int]) -> bool:
-        """Whether a value can be there from step `first` on in place of its parts."""
+        """Return whether a value can be there from step `first` on in place of its parts."""
         last = self.live.last[target]
         before = self.live.first[target]
         self.live.first[target], self.live.last[target] = first, first - 1
@@ -179,7 +179,7 @@ class _PartsInPlace:
         return Part(whole, begin, strides) if outer is None else Part(outer.base, outer.begin + begin, strides)
 
     def _laid(self, step: Step, spec: ArraySpec) -> list[tuple[int, tuple[int, ...]]]:
-        """Where the parts of an array lie in it: first byte and strides; none where their rows are short."""
+        """Return the first byte and strides of each part of an array; none where their rows are short."""
         assert step.node.op is not None
         key = (step.node.op, id(step.node.params), spec)
         if key not in self.laid:
@@ -193,24 +193,24 @@ class _PartsInPlace:
         return self.laid[key]
 
     def _is_free(self, v: int) -> bool:
-        """Whether a value may lie anywhere."""
+        """Return whether a value may lie anywhere."""
         value = self.plan.values[v]
         return value.array is None and value.part is None and value.spec.layout == PLAIN and v not in self.plan.outputs
 
     def _is_alone(self, v: int) -> bool:
-        """Whether a value is in the arena, in rows, and read once."""
+        """Return whether a value is in the arena, in rows, and read once."""
         value = self.plan.values[v]
         if value.part is not None and value.part.strides is not None:
             return False
         return value.array is None and value.spec.layout == PLAIN and len(self.readers.get(v, ())) == 1
 
     def _is_made(self, v: int) -> bool:
-        """Whether a step computes a value, alone or with what it is a part of, in memory of its own."""
+        """Return whether a step computes a value, alone or with what it is a part of, in memory of its own."""
         maker = self.makers.get(self.live.whole.get(v, v))
         return maker is not None and not self.plan.steps[maker].view
 
     def _is_elementwise(self, step: Step) -> bool:
-        """Whether a step computes element by element, on arrays that may have strides."""
+        """Return whether a step computes element by element, on arrays that may have strides."""
         op = step.node.op
         if op is None or step.view or step.as_laid or step.compute.level != "reference":
             return False

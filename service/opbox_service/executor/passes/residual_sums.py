@@ -58,7 +58,7 @@ def residual_sums(plan: Plan) -> Plan:
 
 
 def _may_add(step: Step) -> bool:
-    """Whether the step is a convolution of a library's that writes its output whole."""
+    """Return whether the step is a convolution of a library's that writes its output whole."""
     op = step.node.op
     return (
         op is not None and op.name == "Convolution" and step.compute.level == "library" and step.req == (OpReq.WRITE,)
@@ -66,7 +66,7 @@ def _may_add(step: Step) -> bool:
 
 
 def _may_be_overwritten(plan: Plan, live: LiveBytes, addend: int, at: int, t: int) -> bool:
-    """Whether the sum may lie in the addend's memory from step `at` on: steps before it write it, and of those from
+    """True if the sum may lie in the addend's memory from step `at` on: steps before it write it, and of those from
     there on the sum at `t` alone reads it."""
     placed = plan.values[addend]
     if placed.array is not None or placed.part is not None or addend in live.whole.values() or addend in plan.outputs:
@@ -101,7 +101,7 @@ def _joined(plan: Plan, at: int, total: Step, addend: int, choices: dict[Any, _C
 
 
 def _choice(step: Step) -> _Choice | None:
-    """What computes such a convolution with an addend; None where nothing does."""
+    """Return the compute of such a convolution with an addend; None where there is none."""
     call = CallSpec(step.call.device, (*step.call.inputs, step.call.outputs[0]), step.call.outputs)
     params = SummedParams(params=step.node.params, call=step.call)
     computes = [one for one in SUMMED.computes(call.device) if one.takes(params, call)]

@@ -97,7 +97,7 @@ class Rules(Generic[T]):
         self._learnt: dict[Any, Learnt] = {}
 
     def run(self, node: Node, ins: tuple[T, ...], outs: tuple[T, ...]) -> Learnt:
-        """What the node's rule makes of these values; it raises what the rule raises."""
+        """Run the node's rule on these values and return its result; raises what the rule raises."""
         key = (node.op, id(node.params), len(node.inputs), ins, outs)
         learnt = self._learnt.get(key)
         if learnt is None:
@@ -107,7 +107,7 @@ class Rules(Generic[T]):
         return learnt
 
     def _settles(self, node: Node, changes: Sequence[Any], ins: Sequence[T], outs: Sequence[T]) -> bool:
-        """Whether the rule is done with the node: it has run on complete values, or would change nothing in these."""
+        """True if the rule is done with the node: it has run on complete values, or would change nothing in these."""
         if not (all(map(self._complete, ins)) and all(map(self._complete, outs))):
             return False
         if not any(changes):

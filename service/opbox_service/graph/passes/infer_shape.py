@@ -33,7 +33,7 @@ TRIED_NODES = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Shapes:
-    """What inference found: -1 marks an unknown dimension, None an unknown rank.
+    """Inferred shapes: -1 marks an unknown dimension, None an unknown rank.
 
     Attributes:
         arg_shapes, out_shapes, aux_shapes: in the order of the graph's argument, output and auxiliary names.
@@ -48,7 +48,7 @@ class Shapes:
 
     @property
     def complete(self) -> bool:
-        """Whether every entry's shape is known."""
+        """True if every entry's shape is known."""
         return all(map(known, self.entries))
 
     def of(self, entry: Entry) -> Shape:
@@ -127,7 +127,7 @@ def _by_side(graph: Graph, values: list[Shape]) -> Shapes:
 
 
 def apply_shape_rule(node: Node, ins: Sequence[Shape], outs: Sequence[Shape]) -> tuple[ShapeList, ShapeList]:
-    """What the node's FInferShape makes of these shapes; a backward node without one takes those of `node.like`."""
+    """Apply the node's FInferShape to these shapes; a backward node without one takes those of `node.like`."""
     assert node.op is not None
     inside, outside = ShapeList(ins, "input"), ShapeList(outs, "output")
     rule = node.op.shape_rule

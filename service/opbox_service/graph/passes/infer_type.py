@@ -28,7 +28,7 @@ __all__ = ["Types", "apply_type_rule", "infer_type"]
 
 @dataclass(frozen=True, slots=True)
 class Types:
-    """What inference found; None is unknown.
+    """Inferred element types; None is unknown.
 
     Attributes:
         arg_types, out_types, aux_types: in the order of the graph's argument, output and auxiliary names.
@@ -43,7 +43,7 @@ class Types:
 
     @property
     def complete(self) -> bool:
-        """Whether every entry's type is known."""
+        """True if every entry's type is known."""
         return all(dtype is not None for dtype in self.entries)
 
     def of(self, entry: Entry) -> DType:
@@ -105,7 +105,7 @@ def _by_side(graph: Graph, values: list[DType]) -> Types:
 
 
 def apply_type_rule(node: Node, ins: Sequence[DType], outs: Sequence[DType]) -> tuple[TypeList, TypeList]:
-    """What the node's FInferType makes of these types, by default one for all; a backward node takes `node.like`'s."""
+    """Apply the node's FInferType to these types, by default one for all; a backward node takes `node.like`'s."""
     assert node.op is not None
     inside, outside = TypeList(ins, "input"), TypeList(outs, "output")
     if node.like:

@@ -67,7 +67,7 @@ class External:
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """Where everything lies.
+    """Offsets of all values in the arena, and the arena's size.
 
     Attributes:
         home: for each value, an offset into the arena; or None when it lies in an external value's memory.
