@@ -1,4 +1,4 @@
-"""What is said of a name that a module has not: the names nearest to it, or why opbox lacks what MXNet has."""
+"""Error messages for a missing name of a module: the nearest names, or why opbox lacks what MXNet has."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class NotImplementedForSymbol(MXNetError):
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value is a plain number, numpy's included."""
+    """Return whether a value is a plain number, numpy's included."""
     return (
         type(value) in _OWN_NUMBERS
         or isinstance(value, Number)
@@ -132,7 +132,7 @@ def line_of(place: CodePlace) -> str | None:
 
 
 def cell_name(file: str) -> str | None:
-    """What IPython, if it runs here, calls the cell that it keeps under this name: "Cell In[9]"; None for files."""
+    """Return IPython's name for a notebook cell, "Cell In[9]", from its file name; None for files."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None and hasattr(ipython, "get_ipython") else None
     described = shell.compile.format_code_name(file) if shell is not None else None

@@ -1,4 +1,4 @@
-"""Which engine this process uses: the server that OPBOX_URL names, or one embedded in the process.
+"""Chooses this process's engine: the server that OPBOX_URL names, or one embedded in the process.
 
 opbox.connect("http://gpu-box:8000", token="…")     # or OPBOX_URL and OPBOX_TOKEN in the environment
 """
@@ -92,7 +92,7 @@ def before_disconnect(close: Callable[[], None]) -> None:
 
 
 def server_info() -> dict[str, Any]:
-    """What the engine says of itself: name, version, devices."""
+    """Return the engine's name, version and devices."""
     return transport().call("GET", routes.ABOUT).header
 
 

@@ -111,12 +111,12 @@ def gpu(device_id: int = 0) -> Context:
 
 
 def num_gpus() -> int:
-    """How many GPUs the engine offers."""
+    """Return the number of GPUs that the engine offers."""
     return sum(1 for device in connection.server_info().get("devices", ["cpu"]) if str(device).startswith("gpu"))
 
 
 def context_or_current(ctx: Any, subject: str = "ctx") -> Context:
-    """A context that somebody passed; for None the current one.
+    """Return `ctx`, or the current context for None.
 
     Raises:
         TypeError: it is something else, such as the name of a device.

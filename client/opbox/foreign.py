@@ -14,7 +14,7 @@ CPU = 1
 
 
 def is_array(value: Any) -> bool:
-    """Whether a value is an array of any library, and no list or mapping of arrays."""
+    """Return whether a value is an array of any library, and no list or mapping of arrays."""
     return not isinstance(value, Mapping) and any(
         hasattr(value, name) for name in ("asnumpy", "__array__", "__dlpack__", "to_numpy")
     )
@@ -66,7 +66,7 @@ def from_capsule(capsule: Any) -> np.ndarray[Any, Any]:
 
 
 class _Capsule:
-    """What numpy wants to see in the place of a bare capsule."""
+    """An object with `__dlpack__` around a bare capsule, as numpy expects."""
 
     def __init__(self, capsule: Any) -> None:
         self._capsule = capsule

@@ -127,7 +127,7 @@ class HttpTransport:
             self._headers = {**self._headers, "Authorization": f"Bearer {token}"}
 
     def _has_another_token(self, refused: str | None) -> bool:
-        """Whether there is a token other than the one that was refused, by now."""
+        """Return whether there is a token other than the one that was refused, by now."""
         with self._lock:
             if self._token == refused and self._read_token is not None:
                 fresh = self._read_token()
@@ -297,7 +297,7 @@ def _read(response: http.client.HTTPResponse) -> Any:
 
 
 def _asks_for_tls(response: http.client.HTTPResponse, body: Any) -> bool:
-    """Whether this is the page of a port for TLS, as nginx and others answer plain HTTP with: a 400 that is no JSON."""
+    """True if this is the page of a port for TLS, as nginx and others answer plain HTTP with: a 400 that is no JSON."""
     if response.status != 400 or response.getheader("Content-Type", "").startswith("application/json"):
         return False
     words = bytes(body[:1000]).lower()

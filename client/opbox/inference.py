@@ -34,7 +34,7 @@ UNDECIDED: Shapes = (None, None, None)
 
 
 def _named(symbol: Symbol, what: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """What was given, by the names of the symbol's inputs."""
+    """Return the arguments by the names of the symbol's inputs."""
     if args and kwargs:
         raise ValueError(f"infer_{what}: expected {what}s by position or by name, got both")
     if args:

@@ -36,7 +36,7 @@ class Document(dict[str, Any]):
 
     @cached_property
     def name(self) -> GraphName:
-        """What stands for the graph once an engine has it."""
+        """The name that stands for the graph once an engine has it."""
         return GraphName(self)
 
 
@@ -67,7 +67,7 @@ class KnownGraphs:
         self._lock = threading.Lock()
 
     def reference(self, document: Document) -> GraphName | Document:
-        """What a request says in place of the graph: its name, or the first time, and with own code, the graph."""
+        """Return the graph's name for a request, or the graph itself the first time and with the user's own code."""
         if document.own_code:
             return document
         name = document.name
@@ -102,7 +102,7 @@ def needed_names(references: Iterable[GraphName | Document]) -> list[GraphName]:
 
 
 def is_unknown(name: GraphName, error: MXNetError) -> bool:
-    """Whether an answer says that the engine has no graph of this name."""
+    """Return whether an answer says that the engine has no graph of this name."""
     return isinstance(error, NotFoundError) and f"{GRAPH_PREFIX}{error.detail.get('graph')}" == name
 
 
@@ -111,6 +111,6 @@ _known_lock = threading.Lock()
 
 
 def known_graphs(transport: Transport) -> KnownGraphs:
-    """Those of the engine behind a transport, for calls and sessions alike."""
+    """Return the known graphs of the engine behind a transport, for calls and sessions alike."""
     with _known_lock:
         return _known.setdefault(transport, KnownGraphs())

@@ -9,7 +9,7 @@ __all__ = ["LiveDisplay", "in_notebook"]
 
 
 def in_notebook() -> bool:
-    """Whether this process is a notebook's kernel, whose cells show pictures."""
+    """Return whether this process is a notebook's kernel, whose cells show pictures."""
     if "IPython" not in sys.modules:
         return False
     shell = sys.modules["IPython"].get_ipython()

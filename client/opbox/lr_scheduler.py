@@ -135,7 +135,7 @@ class MultiFactorScheduler(_Stepwise):
 
     @property
     def cur_step_ind(self) -> int:
-        """How many of the update numbers have been passed."""
+        """The number of update numbers that have been passed."""
         return bisect.bisect_right(self.step, self.count)
 
     def _next(self) -> float:

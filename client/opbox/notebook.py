@@ -67,7 +67,7 @@ def _is_ours(file: str) -> bool:
 
 
 def _is_the_users(file: str) -> bool:
-    """Whether a file is a cell or a script, and not installed."""
+    """Return whether a file is a cell or a script, and not installed."""
     if cell_name(file) is not None:
         return True
     path = os.path.abspath(file)

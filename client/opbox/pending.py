@@ -37,7 +37,7 @@ class Pending:
         self._error: Exception | None = None
 
     def done(self) -> bool:
-        """Whether it has come."""
+        """Return whether it has come."""
         return self._done
 
     def result(self) -> Any:

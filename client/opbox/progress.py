@@ -1,4 +1,4 @@
-"""What `fit` shows while it trains: a bar at a terminal or in a notebook, and plain lines elsewhere."""
+"""Progress that `fit` shows while it trains: a bar at a terminal or in a notebook, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _at_a_terminal() -> bool:
 
 
 def _batches(data: Any) -> int | None:
-    """How many batches an iterator has, if it tells how many samples."""
+    """Return the number of batches of an iterator; None if it does not tell its number of samples."""
     samples, size = getattr(data, "num_data", None), getattr(data, "batch_size", None)
     if not isinstance(samples, int) or not isinstance(size, int) or size < 1:
         return None

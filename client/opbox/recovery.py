@@ -107,7 +107,7 @@ class Recovery:
 
     @property
     def lost(self) -> bool:
-        """Whether the session has been lost."""
+        """True if the session has been lost."""
         return self._session is not None and self._session.lost
 
     def recover(self, error: MXNetError, passed_over: int = 0) -> tuple[int, frozenset[str]]:

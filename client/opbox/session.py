@@ -118,12 +118,12 @@ class Session:
 
     @property
     def in_process(self) -> bool:
-        """Whether the engine runs in this process and takes Python classes without an upload of their code."""
+        """True if the engine runs in this process and takes Python classes without an upload of their code."""
         return self._transport.in_process
 
     @property
     def lost(self) -> bool:
-        """Whether the engine has ended this session (user code crashed, the server restarted): its arrays are gone."""
+        """True if the engine has ended this session (user code crashed, the server restarted): its arrays are gone."""
         return self._broken is not None
 
     @property
@@ -162,17 +162,17 @@ class Session:
         return pending
 
     def describe(self, id: int, command: Literal["describe", "describe_executor"] = "describe") -> dict[str, Any]:
-        """The engine's description of an array (shape, datatype) or executor; waits for it."""
+        """Return the engine's description of an array (shape, datatype) or executor; waits for the answer."""
         if command == "describe":
             return self.ask({"do": "describe", "id": id})
         return self.ask({"do": "describe_executor", "id": id})
 
     def ask(self, command: Command) -> dict[str, Any]:
-        """The result of a command; waits for it."""
+        """Return the result of a command; waits for the answer."""
         return self.ask_all([command])[0]
 
     def ask_all(self, commands: Sequence[Command]) -> list[dict[str, Any]]:
-        """The results of commands that travel together; waits for them."""
+        """Return the results of commands that travel together; waits for the answers."""
         waiting, place = [], source_place()
         with self._lock:
             for command in commands:
@@ -223,7 +223,7 @@ class Session:
         self.raise_pending()
 
     def raise_pending(self) -> None:
-        """Raise the error of a batch that nobody waited for, once."""
+        """Raise, once, the error of a batch whose answer was not waited for."""
         error, self._error = self._error, None
         if error is not None:
             raise error
@@ -347,7 +347,7 @@ class Session:
 
     @staticmethod
     def _about_arrays(error: Exception) -> bool:
-        """Whether `error` concerns one command (an array that does not exist) and not the whole session."""
+        """Return whether `error` concerns one command (an array that does not exist) and not the whole session."""
         return isinstance(error, MXNetError) and "command" in error.detail
 
     def _with_line(self, error: MXNetError, batch: CommandBatch) -> MXNetError:

@@ -1,4 +1,4 @@
-"""Where a server leaves the token that it made, so that a client of the same user on the same machine finds it.
+"""Stores a server's generated token where a client of the same user on the same machine reads it.
 
 One file a server, named by its port, in a folder that only the user may enter; the file says who may read it too. A
 token is given out for loopback addresses alone, while the server that wrote it still runs.

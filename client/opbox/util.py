@@ -24,7 +24,7 @@ _mode = threading.local()
 
 
 def is_np_shape() -> bool:
-    """Whether this thread is in numpy mode."""
+    """Return whether this thread is in numpy mode."""
     return bool(getattr(_mode, "active", False))
 
 

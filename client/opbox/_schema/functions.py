@@ -73,13 +73,13 @@ def build(op: Operator, name: str, hint: str, tensor: Any) -> Callable[..., Any]
         return tensor._apply(op, hint, tensors, named, params, keywords)
 
     def _takes(value: Any) -> bool:
-        """Whether a value is a tensor of this class; for arrays, one of another library with MXNet's methods too."""
+        """True if a value is a tensor of this class; for arrays, one of another library with MXNet's methods too."""
         return isinstance(value, tensor) or (
             not symbols and hasattr(value, "asnumpy") and not hasattr(value, "list_arguments")
         )
 
     def _elsewhere(value: Any) -> str:
-        """Where the other kind of tensor belongs."""
+        """Return a hint to the function that takes the other kind of tensor."""
         if symbols:
             return ": the function of mx.nd takes arrays" if hasattr(value, "shape") else ""
         return ": the function of mx.sym takes Symbols" if hasattr(value, "list_arguments") else ""
@@ -118,7 +118,7 @@ def signature(op: Operator) -> inspect.Signature:
 
 
 def docstring(op: Operator, name: str) -> str:
-    """What `help` shows: what it computes, inputs, parameters with kinds and defaults, outputs."""
+    """Return the text that `help` shows: the operator's description, inputs, parameters with defaults, outputs."""
     lines = [op.doc or op.name, ""]
     if name != op.name:
         lines += [f"Another name of `{op.name}`.", ""]

@@ -195,17 +195,17 @@ class Operator:
 
     @property
     def makes_one(self) -> bool:
-        """Whether a call that gives no parameters but the required ones has one output."""
+        """True if a call that gives no parameters but the required ones has one output."""
         if isinstance(self._out, dict):
             return False
         return self.visible_outputs({}) == 1
 
     def num_outputs(self, attrs: Attrs) -> int:
-        """How many outputs, hidden ones included."""
+        """Return the number of outputs, hidden ones included."""
         return self._visible if self._visible is not None else len(self.output_names(attrs))
 
     def visible_outputs(self, attrs: Attrs) -> int:
-        """How many outputs other operators may use."""
+        """Return the number of outputs that other operators may use."""
         if self._visible is not None:
             return self._visible
         if isinstance(self._out, dict):

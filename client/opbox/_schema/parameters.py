@@ -24,7 +24,7 @@ def _kinds(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> list[Ma
 
 
 def accepts(text: str, schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> bool:
-    """Whether the string may be a value of the parameter; in doubt, yes: the engine has the last word."""
+    """Return whether the string may be a value of the parameter; in doubt, yes: the engine has the last word."""
     return any(_fits(text.strip(), kind) for kind in _kinds(schema, definitions))
 
 

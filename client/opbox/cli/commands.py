@@ -135,7 +135,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _is_a_sentence(error: Exception) -> bool:
-    """Whether an error is for the user to read as it is: those of opbox, of files and of wrong values."""
+    """Return whether an error is for the user to read as it is: those of opbox, of files and of wrong values."""
     from opbox_protocol.errors import MXNetError
 
     return isinstance(error, MXNetError | OSError | ValueError)

@@ -1,4 +1,4 @@
-"""How commands print: JSON when asked, a table with colours at a terminal, and plain columns into a pipe."""
+"""Output formats of commands: JSON when asked, a table with colours at a terminal, plain columns into a pipe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where items stand in their rows: long edges straight, chains above each other, nothing overlapping.
+"""Horizontal positions of items in their rows: long edges straight, chains aligned, no overlap.
 
 Four layouts, each of which aligns items with the median of their neighbours above or below, leaning left or right, and
 packs the aligned blocks; an item stands at the mean of the two in the middle (Brandes and Köpf, "Fast and simple

@@ -159,7 +159,7 @@ class _Search:
         return repeat if self._read_alike(repeat) else None
 
     def _alike(self, source: int, other: int) -> bool:
-        """Whether two sources are in the same place of two blocks, or are two variables, or two constants alike."""
+        """True if two sources are in the same place of two blocks, or are two variables, or two constants alike."""
         if source >= 0 or other >= 0:
             return self.stand_in.get(source, source) == self.stand_in.get(other, other)
         one, another = self.vertices[-1 - source], self.vertices[-1 - other]
@@ -206,7 +206,7 @@ class _Search:
         return repeat._replace(start=start, times=repeat.times + 1, first=first)
 
     def _wired_alike(self, position: int, period: int, start: int) -> bool:
-        """Whether the operator a block later than `position` reads what it does there, a block later."""
+        """Return whether the operator a block later than `position` reads what it does there, a block later."""
         for (before, output), (source, its_output) in zip(
             self.inputs[position], self.inputs[position + period], strict=True
         ):
@@ -221,7 +221,7 @@ class _Search:
         return True
 
     def _read_alike(self, repeat: Repeat) -> bool:
-        """Whether all blocks' values are read by operators alike after the last, or only the last one's."""
+        """Return whether all blocks' values are read by operators alike after the last, or only the last one's."""
         for alike in zip(*(repeat.block(number) for number in range(repeat.times)), strict=True):
             after = [
                 sorted(self.kinds[reader] for reader in self.readers[position] if reader >= repeat.end)

@@ -59,7 +59,7 @@ def dims_text(dims: object) -> str:
 
 
 def title(op: str, attrs: Attributes) -> str:
-    """What an operator is called on a drawing."""
+    """Return the title of an operator on a drawing."""
     if op in ("Activation", "LeakyReLU") and "act_type" in attrs:
         return attrs["act_type"]
     if op in ("Custom", "_NumpyOp", "_NDArrayOp"):

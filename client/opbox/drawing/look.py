@@ -41,7 +41,7 @@ DARK = Ground("#15191e", "#eceff2", "#a9b3bd", "#8d98a3", "#67727d", "#1c2229")
 
 @dataclass(frozen=True)
 class BoxLook:
-    """How boxes look, by graphviz's names for it.
+    """Style of boxes, by graphviz's attribute names.
 
     Attributes:
         shape: "box", "oval" (with "ellipse" and "circle") or "plaintext".

@@ -1,4 +1,4 @@
-"""What is drawn of a graph: a vertex for each operator and variable that is shown, and the links between them."""
+"""The drawn network of a graph: a vertex for each operator and variable that is shown, and the links between them."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def network_of(
     *,
     hide_weights: bool = True,
 ) -> DrawnNetwork:
-    """What is drawn of a graph.
+    """Return the network to draw for a graph.
 
     Args:
         nodes: in their order.

@@ -43,5 +43,5 @@ def png(picture: Picture) -> bytes:
 
 @cache
 def _has_letters(render: Callable[..., bytes], families: str) -> bool:
-    """Whether one of the families is there: whether a text of them leaves anything on the picture."""
+    """Return whether one of the families is there: whether a text of them leaves anything on the picture."""
     return bytes(render(svg_string=PROBE % families)) != bytes(render(svg_string=PROBE % ""))

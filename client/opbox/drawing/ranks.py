@@ -10,7 +10,7 @@ __all__ = ["Arc", "Item", "Rows", "in_rows"]
 
 @dataclass(eq=False)
 class Item:
-    """Something with a place: a box, a port on the border of a frame, or a point that a long edge passes.
+    """An item with a position: a box, a port on the border of a frame, or a point that a long edge passes.
 
     Attributes:
         width, height: in pixels.

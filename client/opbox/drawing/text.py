@@ -1,4 +1,4 @@
-"""How wide a text is in Helvetica, and what resembles it; nothing here can ask a browser."""
+"""Estimates the width of a text in Helvetica and fonts like it, without a browser."""
 
 from __future__ import annotations
 

@@ -129,5 +129,5 @@ class DataIter:
         return None
 
     def getpad(self) -> int | None:
-        """How many samples fill the current batch up."""
+        """Return the number of padding samples in the current batch."""
         raise NotImplementedError(f"{type(self).__name__} must define getpad()")

@@ -63,7 +63,7 @@ class HostArray(NDArray):
 
     @property
     def here(self) -> bool:
-        """Whether the values are still this machine's."""
+        """True if the values are still this machine's."""
         return self._array is None
 
     def asnumpy(self) -> np.ndarray[Any, Any]:

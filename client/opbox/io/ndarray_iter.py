@@ -74,7 +74,7 @@ def _refusal(name: str, value: Any) -> str:
 
 
 def _one_of_several(name: str) -> str:
-    """What to do where a list of rows was taken for several arrays."""
+    """Return advice for a list of rows that was taken for several arrays."""
     return ": a list stands for several arrays, np.array(…) makes it one" if name.startswith("_") else ""
 
 
@@ -153,7 +153,7 @@ class NDArrayIter(DataIter):
 
     @property
     def num_source(self) -> int:
-        """How many arrays there are, labels included."""
+        """The number of arrays, labels included."""
         return len(self._data) + len(self._label)
 
     def _ordered(self, array: Array) -> Array:

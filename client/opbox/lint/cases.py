@@ -57,7 +57,7 @@ class Case:
 
 
 def is_shape(value: Any) -> bool:
-    """Whether a case gives a shape (a tuple of whole numbers), and not values."""
+    """Return whether a case gives a shape (a tuple of whole numbers), and not values."""
     return isinstance(value, tuple) and all(isinstance(d, int) for d in value)
 
 
@@ -106,5 +106,5 @@ def values_of(
 
 
 def is_whole(name: str) -> bool:
-    """Whether an input of this name holds whole numbers, which have no gradient."""
+    """Return whether an input of this name holds whole numbers, which have no gradient."""
     return any(word in name for word in _WHOLE)

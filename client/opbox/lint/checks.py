@@ -221,7 +221,7 @@ def types(trial: Trial) -> Verdict:
 
 
 def _is_coarse(outputs: Sequence[np.ndarray[Any, Any]]) -> bool:
-    """Whether float64 outputs hold float32's numbers, and not because they are as round as sign's or argmax's."""
+    """True if float64 outputs hold float32's numbers, and not because they are as round as sign's or argmax's."""
     wide = [out for out in outputs if out.dtype == np.float64 and out.size]
     return bool(wide) and all((out == out.astype(np.float32)).all() and (out != np.rint(out)).any() for out in wide)
 

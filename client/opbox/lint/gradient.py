@@ -103,7 +103,7 @@ def _looks(bound: Bound, name: str, places: Sequence[int], total: Total) -> Iter
 
 
 def _is_single(out: np.ndarray[Any, Any]) -> bool:
-    """Whether its numbers are float32's, whatever their type."""
+    """Return whether its numbers are float32's, whatever their type."""
     return bool((out == out.astype(np.float32)).all())
 
 
@@ -130,7 +130,7 @@ def _differences(bound: Bound, name: str, places: Sequence[int], total: Total, s
 
 
 def _is_loss(bound: Bound, got: Mapping[str, Any]) -> bool:
-    """Whether the gradient from above is not asked for; one of the registry does not say, but can be seen to."""
+    """Return whether the gradient from above is not asked for; one of the registry does not say, but can be seen to."""
     trial = bound.trial
     if trial.subject.kind != "registry":
         return trial.subject.is_loss(trial.case.params)

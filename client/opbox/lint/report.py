@@ -67,7 +67,7 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether there are operators, and nothing failed."""
+        """True if there are operators, and nothing failed."""
         return bool(self.operators) and not any(True for _ in self.failures())
 
     def json(self) -> dict[str, Any]:

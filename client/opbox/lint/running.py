@@ -23,7 +23,7 @@ SEED = 11
 
 
 class Trial:
-    """A subject, a case, and what all checks need to know of them.
+    """A subject, a case, and the values that all checks share.
 
     Args:
         subject, case: what is checked.
@@ -237,11 +237,11 @@ class Bound:
         return grads
 
     def now(self) -> dict[str, np.ndarray[Any, Any]]:
-        """What the arguments hold."""
+        """Return the current values of the arguments."""
         return {name: array.asnumpy() for name, array in self.arguments.items()}
 
     def states_now(self) -> dict[str, np.ndarray[Any, Any]]:
-        """What the auxiliary states hold."""
+        """Return the current values of the auxiliary states."""
         return {name: array.asnumpy() for name, array in self.states.items()}
 
 

@@ -37,7 +37,7 @@ class PendingValue(Protocol):
     """A value on its way from the engine."""
 
     def done(self) -> bool:
-        """Whether the value is here."""
+        """Return whether the value is here."""
 
     def result(self) -> Array:
         """The value, waited for."""
@@ -140,7 +140,7 @@ class EvalMetric:
         return f"EvalMetric: {dict(self.get_name_value())}"
 
     def get_config(self) -> dict[str, Any]:
-        """What `create` makes an equal metric from."""
+        """Return the configuration from which `create` makes an equal metric."""
         return {
             **self._kwargs,
             "metric": type(self).__name__,
@@ -215,7 +215,7 @@ class EvalMetric:
         return self.name, _plain(self.global_sum_metric / self.global_num_inst)
 
     def get_name_value(self) -> list[tuple[str, Any]]:
-        """Pairs of name and value, one for each metric in it."""
+        """Return pairs of name and value, one for each metric."""
         return pairs(*self.get())
 
     def get_global_name_value(self) -> list[tuple[str, Any]]:

@@ -15,7 +15,7 @@ _PARAMETER_ENDINGS = ("_weight", "_bias", "_gamma", "_beta")
 
 
 class ArgumentNames:
-    """Which of a symbol's arguments are data, labels, states and parameters.
+    """Names of a symbol's arguments: data, labels, states and parameters.
 
     Args:
         symbol: the network.

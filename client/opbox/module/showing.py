@@ -1,4 +1,4 @@
-"""How a notebook shows a module: what it is fed with and gives, how far it is, its parameters."""
+"""HTML of a module for a notebook: inputs and outputs, progress, parameters."""
 
 from __future__ import annotations
 

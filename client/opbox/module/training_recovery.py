@@ -70,7 +70,7 @@ class TrainingRecovery:
         self._remember()
 
     def _signature(self) -> tuple[int, int]:
-        """What changes when there are more executors, or states of the optimizer."""
+        """Return a value that changes when executors, or states of the optimizer, are added."""
         bound = sum(len(part._bound.executors) for part in self._module._parts())
         return bound, len(self._training.updater.states)
 

@@ -1,4 +1,4 @@
-"""Arrays on an engine's device: handles, the operators on them, and files of them.
+"""Arrays on an engine's device: handles, the operators on arrays, and files of arrays.
 
 Operators run in the order of the program, on the engine; the program goes on meanwhile and waits only for values.
 """

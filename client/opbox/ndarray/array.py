@@ -118,7 +118,7 @@ class NDArray(Handle, ArrayArithmetic, ArrayFluent):
         return _one(self._imperative("expand_dims", [self], {"axis": axis}))
 
     def squeeze(self, axis: Any = None, inplace: bool = False) -> NDArray:
-        """Without the axes of size 1, or without the given ones of them."""
+        """Remove the axes of size 1: all of them, or those of `axis`."""
         return _one(self._imperative("squeeze", [self], {} if axis is None else {"axis": axis}))
 
     def broadcast_to(self, shape: Any) -> NDArray:
@@ -213,7 +213,7 @@ class NDArray(Handle, ArrayArithmetic, ArrayFluent):
     _apply: ClassVar[Callable[..., Any]]
 
     def _new(self, values: np.ndarray[Any, Any]) -> NDArray:
-        """A new array on this one's device, of host values that nobody changes afterwards."""
+        """Return a new array on this array's device, of host values that must not be changed afterwards."""
         return from_host(values, self._session)
 
     def _beside(self, values: Any) -> NDArray:
@@ -230,7 +230,7 @@ NDArray._tensor = NDArray
 
 
 def from_host(values: np.ndarray[Any, Any], session: Session) -> NDArray:
-    """A new array of host values, which nobody changes afterwards."""
+    """Return a new array of host values, which must not be changed afterwards."""
     new = NDArray(session, session.new_id(), values.shape, values.dtype)
     session.record({"do": "put", "id": new._id}, values)
     return new

@@ -104,7 +104,7 @@ class Handle:
     # -- its values -------------------------------------------------------------------------------------------
 
     def asnumpy(self) -> np.ndarray[Any, Any]:
-        """The values, as a numpy array of this process; waits for them.
+        """Return the values as a numpy array of this process; waits until they are computed.
 
         Raises:
             MXNetError: something that the values rest on failed; the message has the user's line.
@@ -117,7 +117,7 @@ class Handle:
         return self._session.fetch(self._id)
 
     def _write(self, values: np.ndarray[Any, Any]) -> None:
-        """Overwrite with host values of the same shape, which nobody changes afterwards."""
+        """Overwrite with host values of the same shape, which must not be changed afterwards."""
         self._session.record({"do": "write", "id": self._id}, values)
 
     def asscalar(self) -> Any:
@@ -177,7 +177,7 @@ class Handle:
         return values.__dlpack__() if max_version is None else values.__dlpack__(max_version=max_version)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        """Where DLPack's copy of the values is: (1, 0), the CPU."""
+        """Return the device of DLPack's copy of the values: (1, 0), the CPU."""
         return (1, 0)
 
     def to_dlpack_for_read(self) -> Any:

@@ -68,7 +68,7 @@ def _bounds(shape: tuple[int, ...], key: Any) -> tuple[Bounds, tuple[int, ...]] 
 
 
 def _contiguous(shape: tuple[int, ...], bounds: Bounds) -> bool:
-    """Whether the part is one piece: single elements, then one range, then whole axes."""
+    """Return whether the part is one piece: single elements, then one range, then whole axes."""
     ranged = False
     for (begin, end), size in zip(bounds, shape, strict=True):
         if ranged and (begin, end) != (0, size):
@@ -120,7 +120,7 @@ def _formed(x: NDArray, shape: tuple[int, ...]) -> NDArray:
 
 
 def _positions(x: NDArray, key: Any) -> np.ndarray[Any, Any]:
-    """Where the part's elements are in the flattened array."""
+    """Return the positions of the part's elements in the flattened array."""
     for part in key if isinstance(key, tuple) else (key,):
         if isinstance(part, str | float):
             raise IndexError(

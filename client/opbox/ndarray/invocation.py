@@ -121,7 +121,7 @@ def _apply(
     params: Mapping[str, Any],
     keywords: Mapping[str, Any],
 ) -> Any:
-    """What the functions made from the catalogue call."""
+    """Call an operator on arrays, for the functions that are made from the catalogue."""
     attrs = dict(params)
     ctx = _context(attrs.pop("ctx", None))
     attrs, inputs = op.arranged(tensors, named, attrs)

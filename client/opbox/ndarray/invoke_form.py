@@ -1,4 +1,4 @@
-"""What recurs in calls of an operator: its name and parameters as they travel, and how its results are known.
+"""The repeated part of an operator's calls: its name and parameters on the wire, and the rule for its results.
 
 Shapes and types of results that follow from the call alone need not be asked of the engine. The catalogue says for
 which operators they do; of all others the engine tells.

@@ -13,7 +13,7 @@ __all__ = ["values_text"]
 
 
 def values_text(array: Any) -> str:
-    """What numpy prints for the array, with its print options.
+    """Return numpy's text for the array's values, with numpy's print options.
 
     Args:
         array: an NDArray.

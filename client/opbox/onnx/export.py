@@ -179,7 +179,7 @@ def _convert(network: ExportNetwork, graph: OnnxGraph, values: dict[tuple[int, i
 
 
 def output_name(node: Node, index: int) -> str:
-    """What MXNet's exporter calls an output: the node's name, with a number where there are several."""
+    """Return the name of an output as MXNet's exporter has it: the node's, with a number where there are several."""
     name = node.output_name(index)
     if name.endswith("_state_output"):
         return name.removesuffix("_state_output") + "1"

@@ -30,7 +30,7 @@ Array: TypeAlias = np.ndarray[Any, Any]
 
 @dataclass
 class ImportGraph:
-    """What is known of a model while its nodes are converted.
+    """State of an import: the values and names known while a model's nodes are converted.
 
     Attributes:
         opset: of the model.
@@ -59,7 +59,7 @@ class ImportGraph:
         return self.variables[name]
 
     def knows_shape(self, name: str) -> bool:
-        """Whether a value's shape is in `shapes`, where the engine's goes if ONNX infers none."""
+        """Return whether a value's shape is in `shapes`, where the engine's goes if ONNX infers none."""
         if name not in self.shapes and name in self.symbols:
             symbol = self.symbols[name]
             known = {n: self.params[n].shape if n in self.params else self.shapes.get(n) for n in symbol.list_inputs()}
@@ -90,15 +90,15 @@ class ImportCall:
 
     @property
     def count(self) -> int:
-        """How many inputs it has, those left out at the end not counted."""
+        """The number of inputs, those left out at the end not counted."""
         return len(self.node.input)
 
     def has(self, i: int) -> bool:
-        """Whether an optional input is there."""
+        """Return whether an optional input is there."""
         return i < len(self.node.input) and bool(self.node.input[i])
 
     def attr(self, key: str, default: Any = None) -> Any:
-        """An attribute, or what stands for it."""
+        """Return an attribute, or its default."""
         return self.attrs.get(key, default)
 
     def symbol(self, i: int) -> Symbol:
@@ -122,7 +122,7 @@ class ImportCall:
         return self.graph.constants[name]
 
     def is_constant(self, i: int) -> bool:
-        """Whether an input's values are known."""
+        """Return whether an input's values are known."""
         return self.has(i) and self.node.input[i] in self.graph.constants
 
     def scalar(self, i: int, default: Any = None) -> Any:

@@ -1,4 +1,4 @@
-"""What `export_model` takes: a symbol and parameters, as objects or as files."""
+"""Reads the arguments of `export_model`: a symbol and parameters, as objects or as files."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class Bundle:
     modules: tuple[BundledModule, ...] = ()
 
     def json(self) -> dict[str, Any]:
-        """As it travels and is kept in `-ops.json` files."""
+        """Return the bundle's JSON, for the wire and for `-ops.json` files."""
         entry: dict[str, Any] = {
             "pieces": [{"file": piece.file, "line": piece.line, "text": piece.text} for piece in self.pieces],
             "exports": list(self.exports),
@@ -159,7 +159,7 @@ class _Imports:
 
 
 def shown_name(filename: str) -> str:
-    """What a user calls the file of a code object that `run` compiled."""
+    """Return the user's name for the file of a code object that `run` compiled."""
     if filename.startswith("<") and filename.endswith(">"):
         return filename[1:-1].partition("#")[0] or filename
     return filename

@@ -27,7 +27,7 @@ def operator_was_defined() -> None:
 
 
 def will_bring_code() -> bool:
-    """Whether operators are defined already, the program is typed in as it runs, or its script speaks of them.
+    """Return whether operators are defined already, the program is typed in as it runs, or its script speaks of them.
 
     OPBOX_CODE=1 says yes, and OPBOX_CODE=0 no, whatever there is.
     """

@@ -166,7 +166,7 @@ def register(reg_name: str) -> Callable[[type[CustomOpProp]], type[CustomOpProp]
 
 @contextlib.contextmanager
 def collecting(into: dict[str, type[CustomOpProp]]) -> Iterator[None]:
-    """What is registered in this thread goes into `into`: the source of one session is not another's."""
+    """Register operators of this thread in `into`, so that each session has its own source's."""
     before = getattr(_collected, "into", None)
     _collected.into = into
     try:

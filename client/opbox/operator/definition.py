@@ -57,7 +57,7 @@ class Signature:
 
     @classmethod
     def from_json(cls, entry: Any) -> Signature:
-        """What `json` wrote; MXNetError when it is something else."""
+        """Read an entry that `json` wrote; MXNetError when it is anything else."""
         keys = ("arguments", "auxiliary_states", "outputs")
         try:
             lists = [entry[key] for key in keys]
@@ -116,7 +116,7 @@ def own_parameters(attrs: Mapping[str, str]) -> dict[str, str]:
 
 
 class CustomOperator(Operator):
-    """A user's operator as nodes refer to it.
+    """A user's operator, as nodes refer to it.
 
     Args:
         definition: its code.

@@ -255,12 +255,12 @@ def _cell_that_binds(name: str, file: SourceFile) -> SourceFile | None:
 
 
 def _unwrapped(value: Any) -> Any:
-    """What a decorator such as functools.lru_cache was put around."""
+    """Return the function inside a decorator such as functools.lru_cache."""
     return inspect.unwrap(value) if callable(value) and not isinstance(value, type) else value
 
 
 def _functions(value: Any) -> list[types.FunctionType]:
-    """A function itself; of a class, those that were written in it."""
+    """List the functions of a value: a function itself, or those written in a class."""
     if isinstance(value, types.FunctionType):
         return [_unwrapped(value)]
     members = [_unwrapped(getattr(member, "__func__", member)) for member in vars(value).values()]

@@ -29,7 +29,7 @@ def check_class(cls: type, subject: str) -> None:
 
 
 def constructor_text(instance: Any) -> dict[str, str]:
-    """What an instance can be made of again, as text: args, kwargs, and attributes set since.
+    """Return the constructor's arguments, and attributes set since, as text from which an instance is made again.
 
     Raises:
         MXNetError: a constructor argument is no plain value.

@@ -1,4 +1,4 @@
-"""Which modules an operator may import: installed ones, and the user's files that `mx.operator.bundle(path)` named."""
+"""Modules that an operator may import: installed ones, and the files that `mx.operator.bundle(path)` named."""
 
 from __future__ import annotations
 
@@ -53,17 +53,17 @@ def bundle(path: str | Path) -> None:
 
 
 def is_bundled(module: str) -> bool:
-    """Whether `bundle` named the module or its package."""
+    """Return whether `bundle` named the module or its package."""
     return module.split(".")[0] in _named
 
 
 def is_there(module: str) -> bool:
-    """Whether a module is here at all; one that a program does without (`try: import …`) may not be."""
+    """Return whether a module is here at all; one that a program does without (`try: import …`) may not be."""
     return module.split(".")[0] == "__main__" or _place(module.split(".")[0]) is not None
 
 
 def is_installed(module: str) -> bool:
-    """Whether a module comes with Python or from an installed package, rather than from the user's own files."""
+    """Return whether a module comes with Python or from an installed package, rather than from the user's own files."""
     top = module.split(".")[0]
     if top == "__main__":
         return False

@@ -86,7 +86,7 @@ class PythonOp:
         return ["output"]
 
     def need_top_grad(self) -> bool:
-        """Whether backward reads the gradient of the outputs."""
+        """Return whether backward reads the gradient of the outputs."""
         return self.need_top_grad_
 
 

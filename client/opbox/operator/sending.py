@@ -52,7 +52,7 @@ def forget_sent(session: Session) -> None:
 
 
 def has_own_code(symbol: Symbol) -> bool:
-    """Whether operators of the user's own are in the graph."""
+    """Return whether operators of the user's own are in the graph."""
     return any(isinstance(node.op, CustomOperator) for node in symbol._every_node())
 
 

@@ -78,7 +78,7 @@ class SourceFile:
         return Piece(shown(self.path), first, "\n".join(line.removeprefix(indent) for line in lines))
 
     def first_line(self, statement: ast.stmt) -> int:
-        """Where it begins, with its decorators."""
+        """The first line of a statement, decorators included."""
         decorators = statement.decorator_list if isinstance(statement, _DEFINITIONS) else []
         return min([statement.lineno, *(decorator.lineno for decorator in decorators)])
 
@@ -185,7 +185,7 @@ def shown(path: str) -> str:
 
 
 def is_import(statement: ast.stmt) -> bool:
-    """Whether a statement is an import."""
+    """Return whether a statement is an import."""
     return isinstance(statement, ast.Import | ast.ImportFrom)
 
 

@@ -179,7 +179,7 @@ class Optimizer:
         self.lr = lr
 
     def create_state(self, index: Index, weight: NDArray) -> State:
-        """What the optimizer remembers of a weight: None, an array, or a tuple of these."""
+        """Return the optimizer's state of a weight: None, an array, or a tuple of arrays."""
         return None
 
     def create_state_multi_precision(self, index: Index, weight: NDArray) -> State:

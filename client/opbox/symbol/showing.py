@@ -1,4 +1,4 @@
-"""How a notebook shows a symbol: drawn, with the shapes that its variables were made with and what they determine."""
+"""Drawing of a symbol for a notebook, with the shapes that its variables were made with and what they determine."""
 
 from __future__ import annotations
 

@@ -203,7 +203,7 @@ class Symbol(SymbolArithmetic, SymbolFluent):
         return self._operator("Cast", "cast", {"dtype": dtype_name(dtype), **kwargs})
 
     def squeeze(self, axis: Any = None, inplace: bool = False, **kwargs: Any) -> Any:
-        """Without the axes of size 1, or without the given ones of them."""
+        """Remove the axes of size 1: all of them, or those of `axis`."""
         return self._operator("squeeze", "squeeze", {"axis": axis, **kwargs})
 
     def split_v2(self, indices_or_sections: Any, axis: int = 0, squeeze_axis: bool = False) -> Symbol:
@@ -234,7 +234,7 @@ class Symbol(SymbolArithmetic, SymbolFluent):
         params: Mapping[str, Any],
         keywords: Mapping[str, Any],
     ) -> Symbol:
-        """What the functions made from the catalogue call."""
+        """Call an operator on symbols, for the functions that are made from the catalogue."""
         return Symbol(create(op, hint, tensors, named, params, keywords.get("name"), keywords.get("attr")))
 
     def _operator(self, op: str, hint: str, arguments: Mapping[str, Any]) -> Symbol:

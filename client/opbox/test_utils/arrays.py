@@ -124,7 +124,7 @@ def np_reduce(dat: np.ndarray[Any, Any], axis: Any, keepdims: bool, numpy_reduce
 
 
 def collapse_sum_like(a: np.ndarray[Any, Any], shape: Sequence[int]) -> np.ndarray[Any, Any]:
-    """`a` summed over the axes along which an array of `shape` would be broadcast to it."""
+    """Sum `a` over the axes along which an array of `shape` would be broadcast to it."""
     wanted = (1,) * (a.ndim - len(shape)) + tuple(shape)
     axes = tuple(i for i, (have, want) in enumerate(zip(a.shape, wanted, strict=True)) if have != want)
     return np.asarray(a.sum(axis=axes, keepdims=True).reshape(tuple(shape)))

@@ -28,12 +28,12 @@ def host(array: Any) -> np.ndarray[Any, Any]:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Whether two arrays are equal to the last bit."""
+    """Return whether two arrays are equal to the last bit."""
     return np.array_equal(host(a), host(b))
 
 
 def same_array(array1: Any, array2: Any) -> bool:
-    """Whether two NDArrays share their memory: what is added to one shows in the other."""
+    """Return whether two NDArrays share their memory: what is added to one shows in the other."""
     array1[:] += 1
     together = same(array1, array2)
     array1[:] -= 1
@@ -48,7 +48,7 @@ def almost_equal(
     equal_nan: bool = False,
     use_broadcast: bool = True,
 ) -> bool:
-    """Whether |a - b| <= atol + rtol |b| everywhere; tolerances as in `assert_almost_equal`."""
+    """Return whether |a - b| <= atol + rtol |b| everywhere; tolerances as in `assert_almost_equal`."""
     left, right = host(a), host(b)
     if not use_broadcast and left.shape != right.shape:
         return False
@@ -94,7 +94,7 @@ def difference(
     equal_nan: bool = False,
     places: int = 10,
 ) -> str:
-    """How many elements differ, and the places that differ most."""
+    """Describe two arrays' difference: the number of elements that differ, and the places that differ most."""
     left, right = np.broadcast_arrays(np.atleast_1d(a), np.atleast_1d(b))
     wide_left, wide_right = left.astype(np.float64), right.astype(np.float64)
     excess = np.abs(wide_left - wide_right) / (atol + rtol * np.abs(wide_right) + 1e-300)
@@ -170,7 +170,7 @@ def compare_ndarray_tuple(t1: Any, t2: Any, rtol: Any = None, atol: Any = None) 
 
 
 def same_symbol_structure(sym1: Any, sym2: Any) -> bool:
-    """Whether two symbols are the same graph of the same operators, whatever their names."""
+    """Return whether two symbols are the same graph of the same operators, whatever their names."""
     one, other = ([_node(node) for node in _json(symbol)["nodes"]] for symbol in (sym1, sym2))
     return one == other
 

@@ -28,13 +28,13 @@ def gen_buckets_probs_with_ppf(
 
 
 def mean_check(generator: Callable[[int], Any], mu: float, sigma: float, nsamples: int = 1000000) -> bool:
-    """Whether the mean of generator(nsamples) is within three standard errors of `mu`."""
+    """Return whether the mean of generator(nsamples) is within three standard errors of `mu`."""
     mean = host(generator(nsamples)).astype(np.float64).mean()
     return bool(abs(mean - mu) < 3 * sigma / np.sqrt(nsamples))
 
 
 def var_check(generator: Callable[[int], Any], sigma: float, nsamples: int = 1000000) -> bool:
-    """Whether the variance of generator(nsamples), of normal numbers, is within three standard errors of sigma ** 2."""
+    """True if the variance of generator(nsamples), of normal numbers, is within three standard errors of sigma ** 2."""
     variance = host(generator(nsamples)).astype(np.float64).var(ddof=1)
     return bool(abs(variance - sigma**2) < 3 * np.sqrt(2 * sigma**4 / (nsamples - 1)))
 

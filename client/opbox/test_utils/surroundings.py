@@ -1,4 +1,4 @@
-"""Where tests run: the device, the element type, environment variables, repeated attempts."""
+"""Settings of a test run: the device, the element type, environment variables, repeated attempts."""
 
 from __future__ import annotations
 

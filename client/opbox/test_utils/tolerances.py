@@ -1,4 +1,4 @@
-"""How far two results may be apart: differences that rounding explains, by element type."""
+"""Tolerances for comparing two results: the differences that rounding explains, by element type."""
 
 from __future__ import annotations
 
