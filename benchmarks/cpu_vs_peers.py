@@ -5,6 +5,8 @@
 
 Forward is inference; forward and backward is a training step without the update. Medians in ms over all rounds, and
 opbox's time over the faster of the two peers, PyTorch being taken with channels first or last, whichever is faster.
+Each process runs a network for `--warm` seconds before the rounds: what it compiles or chooses at its first runs is
+there by then.
 `--http` adds opbox through a server of its own, worker process and all. MXNet is found in .venv-mxnet, PyTorch in
 .venv-torch, or where OPBOX_ORACLE_PYTHON and OPBOX_TORCH_PYTHON say; without one its columns stay empty.
 """
@@ -17,6 +19,7 @@ import os
 import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -56,6 +59,9 @@ GOALS = {
     "vgg16 b1": (0.7, 0.7),
     "lstm b32": (1.0, 1.0),
 }
+
+REST_S = 0.1
+"""Between two processes' turns: threads of the one before, which look for work for milliseconds, sleep by then."""
 
 
 class Peer:
@@ -112,6 +118,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--warm", type=float, default=3.0, help="seconds of each process before the rounds")
     parser.add_argument("--only", default="", help="networks whose name contains this")
     parser.add_argument("--http", action="store_true", help="ResNet-50 through a server too")
     options = parser.parse_args()
@@ -121,16 +128,21 @@ def main() -> None:
         print(f"{'':14}" + "".join(f"{name:>22}" for name in names) + f"{'over the faster peer':>24}{'goal':>14}")
         for question in TASKS:
             if options.only in question["name"]:
-                compare(question, peers, options.rounds)
+                compare(question, peers, options.rounds, options.warm)
 
 
-def compare(question: dict[str, Any], peers: dict[str, Peer], rounds: int) -> None:
+def compare(question: dict[str, Any], peers: dict[str, Peer], rounds: int, warm_s: float) -> None:
     """Print a line of the table."""
     name = question["name"]
     taking = {peer: process for peer, process in peers.items() if peer != "HTTP" or "resnet" in name}
+    for process in taking.values():
+        until = time.monotonic() + warm_s
+        while time.monotonic() < until:
+            process.ask(question)
     seconds: dict[str, list[list[float]]] = {peer: [[], []] for peer in taking}
     for _ in range(rounds):
         for peer, process in taking.items():
+            time.sleep(REST_S)
             for kind, times in enumerate(process.ask(question)):
                 seconds[peer][kind] += times
     medians = {peer: [statistics.median(times) for times in both] for peer, both in seconds.items()}
