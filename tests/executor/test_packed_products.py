@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(not matmul.has_fast_kernels(), reason="oneDNN ha
 @pytest.fixture(autouse=True)
 def forced(monkeypatch: pytest.MonkeyPatch) -> None:
     """oneDNN computes products of every size, and memory is no matter unless a test makes it one."""
-    for limit in ("LEAST", "LEAST_OF_GRADIENT", "FEWEST"):
+    for limit in ("LEAST", "LEAST_REORDERED", "FEWEST"):
         monkeypatch.setattr(matmul, limit, 1)
     monkeypatch.setattr(packed_products, "GROWTH", 10)
 

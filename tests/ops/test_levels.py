@@ -101,7 +101,7 @@ def test_without_the_library_the_reference_runs() -> None:
 @pytest.mark.parametrize(
     ("environment", "expected"),
     [
-        ({}, "1000"),
+        ({}, "3000"),
         ({"GOMP_SPINCOUNT": "7"}, "7"),
         ({"OMP_WAIT_POLICY": "ACTIVE"}, None),
     ],

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.skipif(not matmul.has_fast_kernels(), reason="oneDNN ha
 @pytest.fixture
 def forced(monkeypatch: pytest.MonkeyPatch) -> None:
     """oneDNN computes products of every size."""
-    for limit in ("LEAST", "LEAST_OF_GRADIENT", "FEWEST"):
+    for limit in ("LEAST", "LEAST_REORDERED", "FEWEST"):
         monkeypatch.setattr(matmul, limit, 1)
 
 
@@ -41,6 +41,7 @@ CASES = {
     "one row": ((1, 400), 33, {}),
     "one column": ((70, 1), 1, {}),
     "large": ((96, 300), 200, {}),
+    "rows that share sets of the cache": ((24, 512), 40, {}),
 }
 
 
@@ -119,7 +120,6 @@ def test_products_that_share_a_weight(bias, req, rows):
     assert {step.compute.level for step in common} == {"library"}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(matmul, "LEAST", 1 << 60)
-        patch.setattr(matmul, "LEAST_OF_GRADIENT", 1 << 60)
         (reference, expected), _ = both(unrolled(bias), shapes, req=req)
     assert {step.compute.level for step in reference.plan.steps if step.node.op in (STACKED, SUMMED)} == {"reference"}
     for name, grad in grads.items():
@@ -134,6 +134,19 @@ def test_weights_that_share_a_step(rows, monkeypatch):
     assert [(step.compute.level, step.node.params.weights) for step in common] == [("library", 2)]
     for name, grad in grads.items():
         np.testing.assert_allclose(grad, expected[name], rtol=1e-4, atol=1e-4 * rows, err_msg=name)  # NEAR, by rows
+
+
+def test_data_is_reordered_for_a_weights_gradient_where_its_rows_share_sets_of_the_cache():
+    def is_reordered(rows, hidden, features):
+        recipe = matmul._weight_gradient(rows, hidden, features)
+        plain = matmul._recipe((hidden, rows, features), False, (True, False))
+        assert recipe is not None
+        assert plain is not None
+        return sum(temp.shape[0] for temp in recipe.temps) > sum(temp.shape[0] for temp in plain.temps)
+
+    assert is_reordered(256, 1024, 256)
+    assert not is_reordered(128, 128, 784)
+    assert not is_reordered(64, 64, 256)
 
 
 def test_small_products_and_other_types_stay_with_numpy():

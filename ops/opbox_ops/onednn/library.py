@@ -39,8 +39,8 @@ __all__ = [
 ]
 
 FILE = "libdnnl.so.3"
-SPINS = "1000"
-"""Rounds for which a thread without work spins before it sleeps: some microseconds."""
+SPINS = "3000"
+"""Rounds for which a thread without work spins before it sleeps: some 50 us, as long as it takes to wake one."""
 MAX_DIMENSIONS = 12
 ANY = 1
 """The format tag by which oneDNN chooses how an array lies in memory."""

@@ -41,10 +41,17 @@ LEAST = 1 << 18
 """Multiplications of a product that oneDNN computes.
 
 Processor us of one thread with AVX-512, NumPy's OpenBLAS and oneDNN: 128 x 64 by 64 x 10 6.7 and 5.6, 10 x 128 by
-128 x 64 3.2 and 4.6, 128 x 128 by 128 x 64 28 and 19, 128 x 784 by 784 x 128 318 and 203.
+128 x 64 3.2 and 4.6, 128 x 128 by 128 x 64 28 and 19, 128 x 784 by 784 x 128 318 and 203. Of gradients of weights,
+64 x 64 by 64 x 64 7 and 4, 64 x 128 by 128 x 128 21 and 12.
 """
-LEAST_OF_GRADIENT = 1 << 22
-"""The same for a weight's gradient: 64 x 128 by 128 x 128 26 and 33, 128 x 128 by 128 x 784 250 and 200."""
+SHARED_SETS = 1024
+"""Bytes: rows that lie a multiple of it apart share few sets of the first cache, and evict one another."""
+LEAST_REORDERED = 1 << 22
+"""Multiplications of a weight's gradient from which on data with such rows is reordered.
+
+1024 x 256 by 256 x 256 takes 1505 us as it lies and 1126 reordered on a processor of Intel's, 586 and 592 on one of
+AMD's. Other data is read as it lies: 128 x 128 by 128 x 784 takes 109 us and 118, with two threads 66 and 110.
+"""
 FEWEST = 16
 """Rows, columns and terms of such a product: 1 x 25088 by 25088 x 4096 takes 35 ms by OpenBLAS and 48 by oneDNN."""
 SINGLE = 1 << 22
@@ -111,15 +118,13 @@ def packing_recipe(sizes: _Sizes, bias: bool) -> Recipe | None:
 
 
 def _weight_gradient(rows: int, hidden: int, features: int, adds: bool = False) -> Recipe | None:
-    """gweight = gout.T @ data, where oneDNN is the faster one; else None.
-
-    It has data reordered, which is little beside the product: 1024 x 256 by 256 x 256 takes 1357 us by NumPy's
-    OpenBLAS, 1505 as data lies, and 1126 with it reordered.
-    """
+    """gweight = gout.T @ data, where oneDNN is the faster one; else None."""
     sizes = hidden, rows, features
-    if min(sizes) < FEWEST or not LEAST_OF_GRADIENT <= math.prod(sizes) < MOST or not has_fast_kernels():
+    count = math.prod(sizes)
+    if min(sizes) < FEWEST or not LEAST <= count < MOST or not has_fast_kernels():
         return None
-    return _fast(_recipe(sizes, False, (True, False), True, adds))
+    reordered = count >= LEAST_REORDERED and features * np.float32().nbytes % SHARED_SETS == 0
+    return _fast(_recipe(sizes, False, (True, False), reordered, adds))
 
 
 def all_plain_float32(call: CallSpec) -> bool:
