@@ -290,6 +290,26 @@ def test_run(file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert "(4, 3)" in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("engine")
+def test_run_of_an_operator(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    np.save(tmp_path / "data.npy", np.array([[-1, 2, -3]], np.float32))
+    assert main(["run", "relu", f"data={tmp_path / 'data.npy'}", "-o", str(tmp_path / "out.npz")]) == 0
+    np.testing.assert_array_equal(np.load(tmp_path / "out.npz")["relu_output"], [[0, 2, 0]])
+    (row,) = printed("run", "FullyConnected", "data=ones:2,3", "num_hidden=4", "--draw-params")["outputs"]
+    assert row["shape"] == [2, 4]
+    (row,) = printed("run", "_zeros", "shape=(2,)")["outputs"]
+    assert (row["shape"], row["most"]) == ([2], 0)
+    capsys.readouterr()
+    for words, message in (
+        (["relu"], "run: relu: expected an input, as name=random:2,3, got none: `opbox ops relu` names them"),
+        (["relu", "x=ones:2"], "relu (relu): unknown input 'x': expected one of data"),
+        (["rellu", "data=ones:2"], "run: expected a file or an operator, got 'rellu', which is neither: did you mean "),
+        (["no-net.json"], "no-net.json: expected a file, got a name that is not there"),
+    ):
+        assert main(["run", *words]) == 1
+        assert message in capsys.readouterr().err
+
+
 @pytest.mark.usefixtures("embedded")
 @pytest.mark.parametrize(
     ("words", "message"),

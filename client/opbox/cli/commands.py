@@ -24,7 +24,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "infer-shape": ("networks:infer_shape", "The shapes inside a saved symbol."),
     "summary": ("networks:summary", "The layers of a saved symbol, with their parameters."),
     "plot": ("networks:plot", "Draw a saved symbol to a file."),
-    "run": ("networks:run", "Run a saved symbol on arrays of files."),
+    "run": ("networks:run", "Run a saved symbol, or one operator, on arrays."),
     "bench": ("networks:bench", "Time a saved symbol."),
     "lint": ("", "Run and check the operators of a file."),
     "completion": ("completion:completion", "Print the completion for a shell."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import statistics
 import time
 import warnings
@@ -12,7 +13,7 @@ from typing import Any
 import click
 import numpy as np
 
-from .. import inference
+from .. import _schema, inference
 from .. import ndarray as nd
 from .. import symbol as symbols
 from .. import visualization as viz
@@ -225,8 +226,35 @@ def _bound(
     return executor
 
 
+def _loaded(file: str, words: Sequence[str]) -> tuple[Any, list[str]]:
+    """The symbol of a file, or of the operator of that name, and the words that name its inputs.
+
+    An operator takes its parameters among the words: `FullyConnected data=ones:2,3 num_hidden=4`. A file goes first.
+
+    Raises:
+        ValueError: there is no such file and no such operator.
+    """
+    if Path(file).exists():
+        return symbols.load(file), list(words)
+    op = _schema.find(file)
+    if op is None:
+        if Path(file).suffix or Path(file).name != file:
+            return symbols.load(file), list(words)
+        near = difflib.get_close_matches(file, [op.name for op in _schema.operators()], 1)
+        hint = f"did you mean {near[0]}?" if near else "`opbox ops` lists the operators"
+        raise ValueError(f"run: expected a file or an operator, got {file!r}, which is neither: {hint}")
+    pairs = _named(words, f"{file}: expected name=random:2,3, name=file.npy or parameter=value")
+    attrs = {name: text for name, text in pairs.items() if name in op.params}
+    inputs = {name: symbols.Variable(name) for name in pairs if name not in op.params}
+    make = getattr(symbols, file, None) or getattr(symbols._internal, file)
+    net = make(name=file.lstrip("_"), **inputs, **attrs)
+    if net.list_arguments() and not inputs:
+        raise ValueError(f"run: {file}: expected an input, as name=random:2,3, got none: `opbox ops {file}` names them")
+    return net, [word for word in words if word.partition("=")[0] in inputs]
+
+
 @click.command()
-@FILE
+@click.argument("file", metavar="FILE|OPERATOR")
 @click.argument("inputs", nargs=-1, metavar="name=file.npy...")
 @PARAMS
 @click.option("--draw-params", is_flag=True, help="Draw the parameters that no file has.")
@@ -242,13 +270,16 @@ def run(
     device: str | None,
     as_json: bool,
 ) -> None:
-    """Run a saved symbol forward, on arrays of files.
+    """Run a saved symbol, or one operator, forward on arrays of files.
+
+    An operator takes its parameters beside its inputs: opbox run FullyConnected data=ones:2,3 num_hidden=4
+    --draw-params.
 
     Inputs are name=file.npy, or name=random:1,3,224,224 (also zeros: and ones:). The outputs' shapes, types and ranges
     are printed; -o writes their values.
     """
-    net = symbols.load(file)
-    arrays = _arrays(inputs)
+    net, words = _loaded(file, inputs)
+    arrays = _arrays(words)
     executor = _bound(net, _context(device), arrays, params, train=False, draw=draw_params)
     outputs = executor.forward(is_train=False, **arrays)
     values = {name: array.asnumpy() for name, array in zip(net.list_outputs(), outputs, strict=True)}
