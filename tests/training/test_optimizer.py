@@ -125,3 +125,7 @@ def test_compensated_delay_with_momentum():
         m = 0.5 * m - 0.1 * (g + 0.2 * g * g * (w - before))
         before, w = w, w + m
     np.testing.assert_allclose(weight.asnumpy(), w, rtol=1e-6)
+
+
+def test_a_class_without_a_constructor_takes_its_bases_arguments():
+    assert mx.optimizer.create("ccsgd", momentum=0.9).momentum == 0.9

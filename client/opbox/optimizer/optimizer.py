@@ -304,7 +304,9 @@ def _check_arguments(name: str, klass: type[Optimizer], arguments: Mapping[str, 
     """TypeError for an argument that neither the class nor one that it hands the rest on to takes."""
     taken: list[str] = []
     for base in klass.__mro__[:-1]:
-        parameters = inspect.signature(vars(base).get("__init__", Optimizer.__init__)).parameters.values()
+        if "__init__" not in vars(base):
+            continue  # the next class's takes the arguments
+        parameters = inspect.signature(vars(base)["__init__"]).parameters.values()
         taken += [
             one.name for one in parameters if one.kind is not one.VAR_KEYWORD and one.name not in ("self", *taken)
         ]
