@@ -149,11 +149,11 @@ class _ToFinal(LRScheduler):
     def __init__(
         self,
         max_update: int,
-        base_lr: float,
-        final_lr: float,
-        warmup_steps: int,
-        warmup_begin_lr: float,
-        warmup_mode: str,
+        base_lr: float = 0.01,
+        final_lr: float = 0,
+        warmup_steps: int = 0,
+        warmup_begin_lr: float = 0,
+        warmup_mode: str = "linear",
     ) -> None:
         super().__init__(base_lr, warmup_steps, warmup_begin_lr, warmup_mode)
         if not isinstance(max_update, int):
@@ -199,17 +199,6 @@ class PolyScheduler(_ToFinal):
 
 class CosineScheduler(_ToFinal):
     """lr = final_lr + (base_lr - final_lr) * (1 + cos(pi t / max_steps)) / 2 (Loshchilov and Hutter, SGDR, 2016)."""
-
-    def __init__(
-        self,
-        max_update: int,
-        base_lr: float = 0.01,
-        final_lr: float = 0,
-        warmup_steps: int = 0,
-        warmup_begin_lr: float = 0,
-        warmup_mode: str = "linear",
-    ) -> None:
-        super().__init__(max_update, base_lr, final_lr, warmup_steps, warmup_begin_lr, warmup_mode)
 
     def _remaining(self, num_update: int) -> float:
         return (1 + math.cos(math.pi * (num_update - self.warmup_steps) / self.max_steps)) / 2

@@ -15,39 +15,15 @@ from .optimizer import Index, OperatorUpdate, Optimizer, State, register, zeros_
 __all__ = ["DCASGD", "NAG", "SGD", "SGLD", "Signum", "Test", "ccSGD"]
 
 
-@register
-class SGD(Optimizer):
-    """w += m, m = momentum m - lr (g + wd w).
+class _WithMomentum(Optimizer):
+    """An optimizer whose state is one array, the momentum, with an update operator for either case.
 
     Args:
-        momentum: 0 for plain descent.
-        lazy_update: concerns row-sparse gradients, which there are none of; taken and ignored.
+        momentum: 0 for no momentum, and no state.
     """
 
-    def __init__(self, momentum: float = 0.0, lazy_update: bool = True, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.momentum = momentum
-        self.lazy_update = lazy_update
-
-    def create_state(self, index: Index, weight: NDArray) -> State:
-        return zeros_like(weight) if self.momentum != 0.0 else None
-
-    def step(self, index: Index, weight: NDArray, grad: NDArray, state: State) -> OperatorUpdate:
-        lr, wd, _ = self._counted(index)
-        own = {"lr": lr, "wd": wd}
-        if state is None:
-            return OperatorUpdate("sgd_update", [weight, grad], self._common(), own)
-        return OperatorUpdate("sgd_mom_update", [weight, grad, state], self._common(momentum=self.momentum), own)
-
-
-@register
-class ccSGD(SGD):
-    """SGD under an old name."""
-
-
-@register
-class NAG(Optimizer):
-    """Nesterov's accelerated gradient: m = momentum m - lr (g + wd w); w += momentum m - lr (g + wd w)."""
+    _plain_operator = "sgd_update"
+    _momentum_operator: str
 
     def __init__(self, momentum: float = 0.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -60,35 +36,59 @@ class NAG(Optimizer):
         lr, wd, _ = self._counted(index)
         own = {"lr": lr, "wd": wd}
         if state is None:
-            return OperatorUpdate("sgd_update", [weight, grad], self._common(), own)
-        return OperatorUpdate("nag_mom_update", [weight, grad, state], self._common(momentum=self.momentum), own)
+            return OperatorUpdate(self._plain_operator, [weight, grad], self._common(), own)
+        return OperatorUpdate(self._momentum_operator, [weight, grad, state], self._momentum_attrs(), own)
+
+    def _momentum_attrs(self) -> dict[str, Any]:
+        return self._common(momentum=self.momentum)
 
 
 @register
-class Signum(Optimizer):
+class SGD(_WithMomentum):
+    """w += m, m = momentum m - lr (g + wd w).
+
+    Args:
+        momentum: 0 for plain descent.
+        lazy_update: concerns row-sparse gradients, which there are none of; taken and ignored.
+    """
+
+    _momentum_operator = "sgd_mom_update"
+
+    def __init__(self, momentum: float = 0.0, lazy_update: bool = True, **kwargs: Any) -> None:
+        super().__init__(momentum, **kwargs)
+        self.lazy_update = lazy_update
+
+
+@register
+class ccSGD(SGD):
+    """SGD under an old name."""
+
+
+@register
+class NAG(_WithMomentum):
+    """Nesterov's accelerated gradient: m = momentum m - lr (g + wd w); w += momentum m - lr (g + wd w)."""
+
+    _momentum_operator = "nag_mom_update"
+
+
+@register
+class Signum(_WithMomentum):
     """Only the sign of the (averaged) gradient counts (Bernstein et al., 2018).
 
     m = momentum m - (1 - momentum) (g + wd w); w = (1 - lr wd_lh) w + lr sign(m); without momentum
     w = (1 - lr wd) w - lr sign(g).
     """
 
+    _plain_operator = "signsgd_update"
+    _momentum_operator = "signum_update"
+
     def __init__(self, learning_rate: float = 0.01, momentum: float = 0.9, wd_lh: float = 0.0, **kwargs: Any) -> None:
-        super().__init__(learning_rate=learning_rate, **kwargs)
-        self.momentum = momentum
+        super().__init__(momentum, learning_rate=learning_rate, **kwargs)
         self.wd_lh = wd_lh
 
-    def create_state(self, index: Index, weight: NDArray) -> State:
-        return zeros_like(weight) if self.momentum != 0.0 else None
-
-    def step(self, index: Index, weight: NDArray, grad: NDArray, state: State) -> OperatorUpdate:
-        lr, wd, _ = self._counted(index)
-        own = {"lr": lr, "wd": wd}
-        if state is None:
-            return OperatorUpdate("signsgd_update", [weight, grad], self._common(), own)
-        attrs = self._common(momentum=self.momentum)
-        if self.wd_lh:
-            attrs["wd_lh"] = self.wd_lh
-        return OperatorUpdate("signum_update", [weight, grad, state], attrs, own)
+    def _momentum_attrs(self) -> dict[str, Any]:
+        attrs = super()._momentum_attrs()
+        return {**attrs, "wd_lh": self.wd_lh} if self.wd_lh else attrs
 
 
 @register
