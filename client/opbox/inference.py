@@ -53,7 +53,7 @@ def _named(symbol: Symbol, what: str, args: Sequence[Any], kwargs: Mapping[str, 
 
 
 def _ask(symbol: Symbol, query: InferShape | InferType) -> dict[str, Any]:
-    """What the engine infers; a graph with operators of the user's own is asked about in the session that runs them."""
+    """Return the engine's answer to a query; a graph with the user's own operators is asked about in their session."""
     if has_own_code(symbol):
         session = _session()
         return ask_about(session, graph_for(session, symbol), [query])[0]

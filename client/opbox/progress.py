@@ -110,7 +110,7 @@ class TrainingBar:
         self._end_line()
 
     def _words(self, epoch: int, done: int, now: float) -> tuple[str, float | None, str]:
-        """What stands before the bar, how full it is, and what stands behind it."""
+        """Return the text before the bar, the share of the bar that is full, and the text behind it."""
         head = f"Epoch {epoch - self._epochs.start + 1}/{len(self._epochs)}"
         part = done / self._batches if self._batches else None
         count = f"{done}/{self._batches}" if self._batches else f"{done} batches"

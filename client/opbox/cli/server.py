@@ -47,7 +47,7 @@ def _count(number: int, whose: str) -> str:
 
 
 def _state() -> dict[str, Any]:
-    """What `status` shows."""
+    """Collect what the command `status` prints: the server, its devices and your sessions."""
     transport = connection.transport()
     about = transport.call("GET", routes.ABOUT).header
     transport.call("GET", routes.READY)

@@ -79,7 +79,7 @@ def _one_of_several(name: str) -> str:
 
 
 def _no_number(name: str, value: Any) -> str:
-    """What stands among the numbers of an array, and what to do with names of classes."""
+    """Return the error for a value that is no number, with advice for names of classes."""
     remedy = ": np.unique(labels, return_inverse=True)[1] numbers classes" if isinstance(value, str | bytes) else ""
     return f"{name}: expected numbers, got {value_text(value)} among them{remedy}"
 

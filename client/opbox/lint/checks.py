@@ -147,7 +147,7 @@ def determinism(trial: Trial) -> Verdict:
 
 
 def _afresh(trial: Trial, used: Bound) -> None:
-    """What an executor computed before does not show when its inputs change."""
+    """Check that an executor computes anew when its inputs change: no result of an earlier run shows."""
     values = values_of(trial.case, trial.arguments, list(trial.shapes.values()), trial.whole, seed=1)
     fresh = trial.bind(values=values)
     for name, value in fresh.values.items():
@@ -176,7 +176,7 @@ def inputs_kept(trial: Trial) -> Verdict:
 
 
 def types(trial: Trial) -> Verdict:
-    """Which element types it takes; in float16 and float64 it computes what it does in float32."""
+    """Check the element types: float16 and float64 must give what float32 gives."""
     if trial.arguments and trial.arguments[0] in trial.case.types:
         return Verdict("skip", "the case says which")
     plain = trial.bind()

@@ -46,7 +46,7 @@ def invoke_update(updates: Iterable[ArrayUpdate]) -> None:
 
 
 def _shared(update: ArrayUpdate) -> tuple[Session, str, dict[str, str]]:
-    """What updates must have in common to be one command."""
+    """Return the session, operator and parameters, which updates must share to travel as one command."""
     return update.inputs[0]._session, _schema.get(update.op).name, _text(update.attrs)
 
 

@@ -29,7 +29,7 @@ Shapes = dict[tuple[int, int], Dims]
 
 
 class ExportNetwork:
-    """What is known of a network before it is converted.
+    """A network to be exported, with all that is known before its nodes are converted.
 
     Attributes:
         nodes: in the graph's order.

@@ -142,7 +142,7 @@ def _in_order(model: ModelProto) -> list[NodeProto]:
 
 
 def _graph(model: ModelProto) -> ImportGraph:
-    """What is known before the first node: constants, inputs, shapes."""
+    """Read a model's constants, inputs and shapes, before the first node is converted."""
     from onnx import numpy_helper, shape_inference
 
     graph = ImportGraph(_opset(model))

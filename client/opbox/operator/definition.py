@@ -103,7 +103,7 @@ class Definition:
         return self._bundle
 
     def live_code(self) -> str:
-        """What an engine of this process calls the class."""
+        """Return the name of the class for an engine of this process."""
         assert self.cls is not None
         if self.cls not in _live:
             _live[self.cls] = next(_numbers)

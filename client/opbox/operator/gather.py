@@ -187,7 +187,7 @@ class _Gatherer:
             )
 
     def _take_from_cell(self, file: SourceFile, name: str, value: Any, namespace: dict[str, Any]) -> bool:
-        """What another cell of a notebook made, unless it knows itself where it was written."""
+        """Take a value that another cell of a notebook made; False where no cell did, or it knows its own source."""
         value = _unwrapped(value)
         if isinstance(value, type | types.FunctionType) and (is_installed(value.__module__) or _functions(value)):
             return False

@@ -72,7 +72,7 @@ def _plain(value: Any) -> Any:
 
 
 def _restored(value: Any) -> Any:
-    """What `_plain` was given; MXNetError when it is no array's."""
+    """Restore a value from the form that `_plain` gave it; MXNetError for an array's that is invalid."""
     if type(value) is dict and _ARRAY in value:
         try:
             return np.array(value["values"], np.dtype(value[_ARRAY])).reshape(value["shape"])

@@ -27,7 +27,7 @@ _sent: weakref.WeakKeyDictionary[Any, set[tuple[str, str, str]]] = weakref.WeakK
 
 
 def define(session: Session, definition: Definition, *, fresh: bool = True) -> str:
-    """What the session calls the operator's code, which is sent to it unless it has been.
+    """Return the session's name for the operator's code; sends the code unless the session has it.
 
     Raises:
         SourceError: the source cannot be had.

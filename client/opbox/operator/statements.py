@@ -180,7 +180,7 @@ def parsed(path: str, text: str) -> SourceFile:
 
 
 def shown(path: str) -> str:
-    """How a file is called in tracebacks: its name without the user's folders, or "Cell In[9]" in a notebook."""
+    """Return a file's name for tracebacks: without the user's folders, or "Cell In[9]" in a notebook."""
     return path if path.startswith("<") else cell_name(path) or Path(path).name
 
 

@@ -229,7 +229,7 @@ class _Subgraph:
         self.outside = outside
 
     def entry(self, number: int) -> Entry:
-        """What a free variable is outside: itself when it was made inside, what it stands for otherwise."""
+        """Return a free variable's entry in the outer graph: the variable, or the entry that it replaces."""
         node = self.variables[number]
         return self.outside.get(id(node), (node, 0))
 

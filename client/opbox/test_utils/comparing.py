@@ -1,4 +1,4 @@
-"""Whether arrays agree, and where they do not."""
+"""Compares arrays, and reports where they differ."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether random numbers have the distribution that they should, for authors of random operators."""
+"""Tests the distribution of random numbers, for authors of random operators."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def _windows(call: ExportCall, kind: str) -> str:
 def _counts(
     inside: Sequence[int], outside: Sequence[int], kernel: Sequence[int], stride: Sequence[int], pad: Sequence[int]
 ) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-    """What MXNet divides each window's sum by: the part of the window that ends before the padding does."""
+    """Return MXNet's divisor of each window's sum: the size of the window's part before the padding's end."""
     counts = np.ones((1, 1, *outside))
     for axis, (n, o, k, s, p) in enumerate(zip(inside, outside, kernel, stride, pad, strict=True)):
         start = np.arange(o) * s - p
