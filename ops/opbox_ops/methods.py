@@ -1,4 +1,4 @@
-"""Which operators are methods of NDArray and Symbol too, as in MXNet: `x.sum(axis=1)` is `mx.nd.sum(x, axis=1)`.
+"""Operators that are methods of NDArray and Symbol too, as in MXNet: `x.sum(axis=1)` is `mx.nd.sum(x, axis=1)`.
 
 An operator's attribute `TMethods` has the methods' names: its own name, or some of its aliases. `attach` sets it for
 those of MXNet when all operators are registered; any other operator can set it for itself:

@@ -20,7 +20,7 @@ LONG = 1 << 32
 
 
 def _go_on() -> None:
-    """Where no engine has said what is to happen."""
+    """Do nothing: the pause of a process in which no engine has set one."""
 
 
 def _run_on(multiplications: int) -> AbstractContextManager[None]:

@@ -197,5 +197,5 @@ def _(p: PoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Cal
 
 
 def _padded(p: PoolingParams) -> Any:
-    """Whether avg counts padding."""
+    """Return 1 if avg counts padding, else 0, as the kernel's argument."""
     return np.int32(p.count_include_pad is not False)

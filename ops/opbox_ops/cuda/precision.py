@@ -1,4 +1,4 @@
-"""Whether products of single precision may be rounded to TF32, which tensor cores multiply."""
+"""The setting that lets products of single precision be rounded to TF32, which tensor cores multiply."""
 
 from __future__ import annotations
 

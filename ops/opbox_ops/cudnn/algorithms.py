@@ -1,4 +1,4 @@
-"""Which of cuDNN's algorithms runs a convolution: measured when a plan is compiled, or as cuDNN's heuristics say.
+"""Chooses cuDNN's algorithm for a convolution: measured when a plan is compiled, or by cuDNN's heuristics.
 
 An algorithm is taken that gives the same bits in each run, fits into the workspace, and multiplies in the type that is
 asked for: single precision in TF32 only where OPBOX_ALLOW_TF32 is 1. The choice is kept by device and problem.

@@ -114,7 +114,7 @@ class _ProgramCompiler:
     # -- from the language's functions to those of the library ----------------------------------------------------
 
     def _value(self, term: Term) -> Term:
-        """What a target takes: a bare array as it is, else a number or a mask; all are copied if need be."""
+        """Lower a target's term: a bare array as it is, else a number or a mask; all are copied if need be."""
         return term if isinstance(term, str) and term in self.arrays else self._lower(term)
 
     def _lower(self, term: Term) -> Term:

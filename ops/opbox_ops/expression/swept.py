@@ -33,7 +33,7 @@ MOST_AXES = 16
 
 
 class _Task(ctypes.Structure):
-    """As in `c_source`: places of arrays and targets, numbers, sizes by axis, steps by axis and array, outer axes."""
+    """A kernel's task, as in `c_source`: addresses, numbers, sizes by axis, steps by axis and array, outer axes."""
 
     _fields_ = [
         ("places", c_void_p),

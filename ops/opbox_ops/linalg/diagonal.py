@@ -61,7 +61,7 @@ def _lay_diagonal(xp: Any, p: DiagonalParams, packed: Array, matrices: Array, ro
 
 
 def _triangle(xp: Any, p: TriangleParams, side: int, room: Arrays) -> Array:
-    """Where a triangle's numbers lie in a matrix (side, side): line i of the packed lower triangle has i + 1 of them.
+    """Return the indices of a packed triangle's numbers in a matrix (side, side): line i of the lower one has i + 1.
 
     Number k is in the line (sqrt(8 k + 1) - 1) / 2, rounded down: exact up to 2^50 numbers.
     """

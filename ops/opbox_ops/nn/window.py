@@ -100,7 +100,7 @@ def first(array: Array, layout: str | None) -> Array:
 
 
 def under(start: int, count: int, stride: int, size: int) -> tuple[slice, slice]:
-    """Where one tap of a window meets the data, along one dimension.
+    """Return the positions where one tap of a window meets the data, along one dimension.
 
     The tap is over position `start + stride * o` of the data (of `size`) at output position `o` below `count`.
 

@@ -64,7 +64,7 @@ def _draw(ctx: OpContext, p: ZipfianParams, shape: tuple[int, int]) -> Array:
 
 
 def _are_first(xp: Any, draws: Array) -> Array:
-    """Whether each number is the first of its kind in its row."""
+    """Return a mask of the numbers that are the first of their kind in their row."""
     order = draws.argsort(axis=1, kind="stable")
     ordered = xp.take_along_axis(draws, order, axis=1)
     first = xp.ones(draws.shape, bool)

@@ -189,7 +189,7 @@ def _check_samples(count: int) -> None:
 def bins_temps(
     device: str, n: int, pooled: tuple[int, int], channels: int, dtype: np.dtype[Any], *, spreads: bool
 ) -> list[Temp]:
-    """What `bins_of` needs and leaves for the sums of rows: of a piece of the samples, at least one of every bin."""
+    """Temporaries of `bins_of`, read by the sums of rows too: for a piece of the samples, at least one of every bin."""
     bins = pooled[0] * pooled[1]
     count = samples_of_piece(device, bins, channels, dtype.itemsize)
     rows = max(1, min(n, count // bins)) * bins

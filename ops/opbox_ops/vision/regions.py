@@ -151,7 +151,7 @@ def samples_of_piece(device: str, least: int, channels: int, itemsize: int) -> i
 
 
 def real_samples(xp: Any, points: Points, margin: float, size: Sequence[int]) -> Array:
-    """Which samples are no further than `margin` outside of an image of `size`; written to the masks' first."""
+    """Return a mask of the samples no further than `margin` outside an image of `size`; written to the masks' first."""
     real, other = points.masks
     real[...] = True
     for positions, n, beyond in ((points.at[0], size[0], margin), (points.at[1], size[1], margin)):

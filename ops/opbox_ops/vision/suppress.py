@@ -77,7 +77,7 @@ def _settle(xp: Any, boxes: Sequence[Array], alive: Array, hits: Hits) -> Array:
 
 
 def _later(xp: Any, count: int) -> Array:
-    """Whether the second of two boxes comes later (count, count)."""
+    """Return a mask (count, count) of the pairs of boxes whose second box comes later."""
     return xp.triu(xp.ones((count, count), dtype=bool), 1)
 
 
