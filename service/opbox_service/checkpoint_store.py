@@ -37,7 +37,7 @@ S = TypeVar("S")
 
 
 class CheckpointStore(Protocol):
-    """Where sessions save checkpoints: the state directory, or the process that writes to it."""
+    """Interface of a checkpoint store: the state directory, or the process that writes to it."""
 
     def save(self, owner: str, name: str, parts: Sequence[Buffer]) -> None:
         """Write a checkpoint, in the place of the one of this name; it is on the disk when this returns.

@@ -95,7 +95,7 @@ class _Marks:
 
 
 def _quotes(piece: np.ndarray[Any, Any], escaped: bool) -> tuple[np.ndarray[Any, Any], bool]:
-    """Where the quotes are that begin or end a string, and whether the next piece's first character is escaped.
+    """Return the positions of the quotes around strings, and whether the next piece's first character is escaped.
 
     A quote behind an odd number of backslashes is a character of its string.
     """

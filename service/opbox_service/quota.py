@@ -221,7 +221,7 @@ class Budget:
 
     @contextlib.contextmanager
     def settling(self) -> Iterator[None]:
-        """What the block reserves and does not keep is given back at its end."""
+        """Give back, at the block's end, the bytes that the block has reserved and not kept."""
         before = self.reserved
         try:
             yield

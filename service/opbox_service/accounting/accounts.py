@@ -26,7 +26,7 @@ def too_many_sessions(limit: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What one owner may have.
+    """Quota of one owner.
 
     Attributes:
         weight: share of a worker's time, to others'.

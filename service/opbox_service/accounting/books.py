@@ -108,7 +108,7 @@ class Books:
         return quota._replace(beside=beside) if beside else quota
 
     def _gpus_beside(self, worker: object) -> dict[str, int]:
-        """What sessions in other workers have of GPUs; of the machine's memory each worker has a part for itself."""
+        """Return the bytes of GPUs that sessions in other workers use; each worker has a host memory of its own."""
         sums: dict[str, int] = {}
         for place, rows in self._memory.items():
             if place is not worker:

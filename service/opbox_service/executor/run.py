@@ -299,7 +299,7 @@ class BoundPlan:
         return self._inferring
 
     def _recorders(self) -> tuple[Replay, Replay]:
-        """What runs forward and backward where the device records calls; zero gradients are filled with them."""
+        """Return the replays of forward and backward, for a device that records calls; they fill zero gradients."""
         zeros: list[Call] = [partial(array.fill, 0) for array in self._zeros]
         nodes = self._backward.nodes
         backward = Calls([*zeros, *self._backward.calls], [*nodes[:1] * len(zeros), *nodes])
@@ -384,7 +384,7 @@ class BoundPlan:
         return context
 
     def _state(self, step: Step, context: OpContext) -> Any:
-        """What FCreateOpState `(params, ctx, in_shapes, in_types)` makes, once; backward sees its forward node's."""
+        """Return FCreateOpState `(params, ctx, in_shapes, in_types)`'s state, made once; backward gets forward's."""
         node = step.node
         if self._half is not None:
             self._stateful.append((node, context, step))

@@ -219,7 +219,7 @@ class CodeWorkers:
             self._opening -= 1
 
     def quota(self, owner: str, worker: CodeWorker) -> OwnerQuota:
-        """What the owner may have in a session's process: of the machine's memory what the others leave."""
+        """Return the owner's quota in a session's process; its host memory is what the other processes leave."""
         account = self._books.accounts.of(owner)
         quota = self._books.quota(owner, worker) or OwnerQuota(account.sessions, account.session_bytes)
         return quota._replace(host_bytes=max(1, self._memory.left(without=worker) - PROCESS_BYTES))

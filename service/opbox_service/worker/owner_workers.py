@@ -101,7 +101,7 @@ class OwnerWorkers:
         return self.of(owner)
 
     def quota(self, owner: str, worker: Worker) -> OwnerQuota | None:
-        """What the owner may have in a worker: no more than its own has, where it is that."""
+        """Return the owner's quota in a worker: in the owner's own, no more than that worker has."""
         quota, entry = self._books.quota(owner, worker), self._entries.get(owner)
         if entry is None or entry.worker is not worker:
             return quota

@@ -40,7 +40,7 @@ class Sharer(Protocol):
 
 
 def steps_of(weights: Mapping[Sharer, float]) -> dict[Sharer, int]:
-    """How many steps nicer than the heaviest process each is to be, for processor time in proportion to weights."""
+    """Return the niceness of each process, relative to the heaviest, for processor time in proportion to weights."""
     most = max(weights.values(), default=1.0)
     return {worker: round(math.log(most / weight, STEP)) for worker, weight in weights.items()}
 
@@ -80,7 +80,7 @@ class ProcessorShares:
                 set_niceness(worker.pid, number)
 
     def weights(self) -> dict[Sharer, float]:
-        """What each process that works for anybody has of its owners' weights."""
+        """Return the weight of each active process: its share of its owners' weights."""
         since = time.monotonic() - LATELY_S
         active: dict[Sharer, dict[str, float]] = {}
         for worker, uses in self._uses.items():

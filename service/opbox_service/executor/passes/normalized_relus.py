@@ -99,7 +99,7 @@ def _follows(plan: Plan, pair: Sequence[Step], name: str, readers: list[int]) ->
 def _step(
     op: Op, pair: Sequence[Step], reads: tuple[int, ...], writes: list[int], call: CallSpec, req: tuple[OpReq, ...] = ()
 ) -> Step:
-    """The one step for both; its first output may be written over its first input."""
+    """Return the one step that replaces both; its first output may be written over its first input."""
     norm = pair[0] if op is NORMALIZED_RELU else pair[1]
     params = NormalizedReluParams(params=norm.node.params)
     compute = op.choose(params, call)

@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 def failed_rule(error: Exception, values: str) -> ShapeError:
-    """What a shape or type rule raised, where it is no error of ours."""
+    """Return a ShapeError for an unexpected exception of a shape or type rule."""
     return ShapeError(f"the operator's rule failed on {values}: {type(error).__name__}: {error}{user_line(error)}")
 
 
