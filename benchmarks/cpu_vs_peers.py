@@ -44,12 +44,12 @@ def task(network: str, batch: int, data: tuple[int, ...], runs: int, **shapes: t
 
 
 TASKS = [
-    task("mlp", 128, (784,), 20),
-    task("lenet", 100, (1, 28, 28), 5),
+    task("mlp", 128, (784,), 400),
+    task("lenet", 100, (1, 28, 28), 30),
     task("resnet50", 1, (3, 224, 224), 2),
     task("resnet50", 8, (3, 224, 224), 1),
     task("vgg16", 1, (3, 224, 224), 1),
-    task("lstm", 32, (49, 128), 2, h=(32, 256), c=(32, 256)),
+    task("lstm", 32, (49, 128), 15, h=(32, 256), c=(32, 256)),
 ]
 GOALS = {
     "mlp b128": (0.8, 0.8),
