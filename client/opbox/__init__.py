@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from opbox_protocol.idle_threads import let_blas_threads_sleep as _let_blas_threads_sleep
 
 from ._lazy import AbsentModules, attach
+from .script_errors import install as _install_script_errors
 
 if TYPE_CHECKING:
     from opbox_protocol import errors
@@ -153,7 +154,8 @@ __getattr__, __dir__ = attach(
 if AbsentModules not in _sys.meta_path:
     _sys.meta_path.append(AbsentModules)
 
+_install_script_errors()
 if "IPython" in _sys.modules:
-    from .notebook import install as _install
+    from .notebook import install as _install_notebook_errors
 
-    _install()
+    _install_notebook_errors()

@@ -1,9 +1,9 @@
 """In a notebook or at IPython's prompt: errors are shown with the user's own lines, and not with this package's.
 
     Cell In[9], line 1
-    ----> 1 net.infer_shape(data=(1,))
+    ----> 1 mx.nd.dot(a, a).asnumpy()
 
-    ShapeError: fc1 (FullyConnected): data: expected 2 or more axes, got (1,)
+    ShapeError: dot: rhs: expected (3, 3), got (2, 3) (Cell In[8], line 2)
 
 Errors in which no line of this package has a part are IPython's own affair. With OPBOX_DEBUG set, all are.
 """
@@ -18,10 +18,9 @@ from types import TracebackType
 from typing import Any
 
 from .base import cell_name
+from .user_frames import is_ours, is_the_users
 
 __all__ = ["install", "short_traceback"]
-
-PACKAGES = ("opbox", "opbox_protocol", "opbox_ops", "opbox_service")
 
 
 def install() -> None:
@@ -47,31 +46,18 @@ def short_traceback(error: BaseException, tb: TracebackType | None) -> list[str]
         tb: where.
     """
     frames = list(traceback.walk_tb(tb))
-    mine = [_is_ours(frame.f_code.co_filename) for frame, _ in frames]
+    mine = [is_ours(frame.f_code.co_filename) for frame, _ in frames]
     cells = [i for i, (frame, _) in enumerate(frames) if cell_name(frame.f_code.co_filename) is not None]
     if not cells or True not in mine[cells[0] :]:
         return None
     shown = [
         _described(frame.f_code.co_filename, line, frame.f_code.co_name)
         for (frame, line), ours in list(zip(frames, mine, strict=True))[cells[0] :]
-        if not ours and _is_the_users(frame.f_code.co_filename)
+        if not ours and is_the_users(frame.f_code.co_filename)
     ]
     kind = type(error).__name__
     notes = [note for text in getattr(error, "__notes__", ()) for note in text.rstrip("\n").splitlines()]
     return [*shown, "", f"{kind}: {error}", *notes]
-
-
-def _is_ours(file: str) -> bool:
-    modules = (sys.modules.get(package) for package in PACKAGES)
-    return os.path.abspath(file).startswith(tuple(f"{os.path.dirname(str(m.__file__))}{os.sep}" for m in modules if m))
-
-
-def _is_the_users(file: str) -> bool:
-    """Return whether a file is a cell or a script, and not installed."""
-    if cell_name(file) is not None:
-        return True
-    path = os.path.abspath(file)
-    return not path.startswith((sys.prefix + os.sep, sys.base_prefix + os.sep)) and os.path.exists(path)
 
 
 def _described(file: str, line: int, function: str) -> str:

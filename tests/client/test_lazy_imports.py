@@ -28,10 +28,10 @@ def _client(loaded: set[str]) -> set[str]:
     return {name for name in loaded if name == "opbox" or name.startswith("opbox.")}
 
 
-def test_import_loads_two_modules_and_no_numpy() -> None:
+def test_import_loads_three_modules_and_no_numpy() -> None:
     """And the one of the protocol's that has to come before NumPy."""
     loaded = _loaded("import opbox as mx; dir(mx); mx.__version__")
-    assert _client(loaded) == {"opbox", "opbox._lazy"}
+    assert _client(loaded) == {"opbox", "opbox._lazy", "opbox.script_errors"}
     assert "numpy" not in loaded
     protocol = {name for name in loaded if name.startswith("opbox_")}
     assert protocol == {"opbox_protocol", "opbox_protocol.idle_threads"}

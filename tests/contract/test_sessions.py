@@ -209,6 +209,7 @@ def test_sessions_are_their_owners(server: Live) -> None:
     for method, path in (("GET", session.path), ("DELETE", session.path), ("POST", f"{session.path}/commands")):
         answer = server.call(method, path, {"commands": []} if method == "POST" else {}, owner="bob")
         assert (answer.status, answer.header["type"]) == (404, "NotFoundError")
+        assert "ends when it idles and when the server restarts" in answer.error
     assert session.delete().status == 200
     assert server.call("GET", session.path, owner="ann").status == 410
     assert server.call("GET", session.path, owner="bob").status == 404
