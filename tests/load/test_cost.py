@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import psutil
 import pytest
 
+from opbox_service.buffers import KEEP_S
 from tests.contract.live import Live
 from tests.load.attacks import ATTACKS, chain
 
@@ -31,6 +33,8 @@ REFUSED = {
 }
 GROWTH = 600 << 20
 """Bytes that all of it together may leave behind; each attack took gigabytes."""
+PATIENCE_S = KEEP_S + 10
+"""Idle buffers go after KEEP_S, and are counted here in each of the processes that share them."""
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +61,10 @@ def test_large_counts_are_refused_in_a_sentence(server: Live) -> None:
         assert len(answer.error) < 2000, name
     assert server.workers() == workers
     assert server.metric("opbox_worker_restarts_total") == 0
-    assert resident(server) - before < GROWTH
+    until = time.monotonic() + PATIENCE_S
+    while resident(server) - before >= GROWTH:
+        assert time.monotonic() < until, (resident(server) - before) >> 20
+        time.sleep(0.5)
 
 
 def test_a_long_chain_has_its_answer(server: Live) -> None:

@@ -45,7 +45,7 @@ def not_yours(id: str, *, to_end: bool = False) -> NotFoundError:
         id: as named.
         to_end: whether it was to be ended, so that a new one is of no use.
     """
-    remedy = "GET /v1/sessions lists yours" if to_end else "make a new one, from a checkpoint if there is one"
+    remedy = "GET /v1/sessions lists yours" if to_end else "make a new session, from a checkpoint if there is one"
     ends = "a session ends when it idles and when the server restarts"
     return NotFoundError(f"session {id[:64]!r}: expected one of yours, got an id that is not ({ends}): {remedy}")
 
