@@ -10,7 +10,7 @@ import pytest
 import opbox as mx
 from opbox_ops.compute import highest_level
 from opbox_ops.nn.packed_product import LEAST_CALLS, PACK, PACKED
-from opbox_ops.onednn import matmul
+from opbox_ops.onednn import product
 from opbox_service.executor.passes import PASSES
 from tests.executor.test_parts import compiled, operators
 
@@ -18,14 +18,14 @@ packed_products = importlib.import_module("opbox_service.executor.passes.packed_
 WITHOUT = tuple(rewrite for rewrite in PASSES if rewrite is not packed_products.packed_products)
 BATCH, WIDTH = 16, 32
 
-pytestmark = pytest.mark.skipif(not matmul.has_fast_kernels(), reason="oneDNN has no kernels for this processor")
+pytestmark = pytest.mark.skipif(not product.has_fast_kernels(), reason="oneDNN has no kernels for this processor")
 
 
 @pytest.fixture(autouse=True)
 def forced(monkeypatch: pytest.MonkeyPatch) -> None:
     """oneDNN computes products of every size, and memory is no matter unless a test makes it one."""
     for limit in ("LEAST", "LEAST_REORDERED", "FEWEST"):
-        monkeypatch.setattr(matmul, limit, 1)
+        monkeypatch.setattr(product, limit, 1)
     monkeypatch.setattr(packed_products, "GROWTH", 10)
 
 

@@ -13,7 +13,7 @@ from opbox_ops import registry
 from opbox_ops.backend import backend_for
 from opbox_ops.compute import ArraySpec, CallSpec
 from opbox_ops.nn.shared_product import STACKED, SUMMED
-from opbox_ops.onednn import matmul
+from opbox_ops.onednn import product
 from opbox_service.executor import bind, invoke
 from opbox_service.graph.json import load
 from tests.allocations import counted
@@ -23,14 +23,14 @@ CPU = backend_for("cpu")
 NEAR = {"rtol": 1e-4, "atol": 1e-4}
 """float32: sums of up to 400 products of numbers about 1, in another order."""
 
-pytestmark = pytest.mark.skipif(not matmul.has_fast_kernels(), reason="oneDNN has no kernels for this processor")
+pytestmark = pytest.mark.skipif(not product.has_fast_kernels(), reason="oneDNN has no kernels for this processor")
 
 
 @pytest.fixture
 def forced(monkeypatch: pytest.MonkeyPatch) -> None:
     """oneDNN computes products of every size."""
     for limit in ("LEAST", "LEAST_REORDERED", "FEWEST"):
-        monkeypatch.setattr(matmul, limit, 1)
+        monkeypatch.setattr(product, limit, 1)
 
 
 CASES = {
@@ -99,7 +99,7 @@ def test_an_operator_called_by_itself_gives_the_bits_of_a_graph(case):
 def test_what_oneDNN_writes_lives_as_long_as_the_call(sides, rebound):
     """A call by itself leaves nothing else that refers to its temporaries: freed, they would be another array's."""
     free = not rebound
-    recipe = matmul._recipe((70, 33, 17), False, sides, free)
+    recipe = product.product_recipe((70, 33, 17), False, sides, free)
     temps = [np.zeros(temp.shape, temp.dtype) for temp in recipe.temps]
     temporaries = list(map(weakref.ref, temps))
     shapes = [shape[::-1] if turned else shape for shape, turned in zip(((70, 33), (33, 17)), sides, strict=True)]
@@ -119,7 +119,7 @@ def test_products_that_share_a_weight(bias, req, rows):
     common = [step for step in shared.plan.steps if step.node.op in (STACKED, SUMMED)]
     assert {step.compute.level for step in common} == {"library"}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(matmul, "LEAST", 1 << 60)
+        patch.setattr(product, "LEAST", 1 << 60)
         (reference, expected), _ = both(unrolled(bias), shapes, req=req)
     assert {step.compute.level for step in reference.plan.steps if step.node.op in (STACKED, SUMMED)} == {"reference"}
     for name, grad in grads.items():
@@ -138,8 +138,8 @@ def test_weights_that_share_a_step(rows, monkeypatch):
 
 def test_data_is_reordered_for_a_weights_gradient_where_its_rows_share_sets_of_the_cache():
     def is_reordered(rows, hidden, features):
-        recipe = matmul._weight_gradient(rows, hidden, features)
-        plain = matmul._recipe((hidden, rows, features), False, (True, False))
+        recipe = product.weight_gradient_product(rows, hidden, features)
+        plain = product.product_recipe((hidden, rows, features), False, (True, False))
         assert recipe is not None
         assert plain is not None
         return sum(temp.shape[0] for temp in recipe.temps) > sum(temp.shape[0] for temp in plain.temps)

@@ -9,14 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 
 from ..compute import Array, Temp
 from ..pausing import in_one_piece, pause
+from .pointwise import Pointwise
 from .primitive import MemoryFormat, Recipe, Runs
 
-__all__ = ["MOST", "ByImages", "by_images", "images_of"]
+__all__ = ["MOST", "ByImages", "ConvolutionRecipe", "by_images", "images_of"]
 
 MOST = 1 << 33
 """Multiplications of a piece: 0.2 s of one thread at 80 GFLOP/s, as of a matrix product's (`large_products`)."""
@@ -38,8 +40,8 @@ class ByImages:
         of_images: for each array whether it has images; one that is written and has none is a sum over them.
     """
 
-    main: Recipe
-    rest: Recipe | None
+    main: Recipe | Pointwise
+    rest: Recipe | Pointwise | None
     step: int
     multiplications: int
     of_images: tuple[bool, ...]
@@ -102,9 +104,13 @@ class ByImages:
         return call
 
 
+ConvolutionRecipe: TypeAlias = Recipe | Pointwise | ByImages
+"""How a batch is computed."""
+
+
 def by_images(
-    make: Callable[[int], Recipe | None], batch: int, multiplications: int, of_images: Sequence[bool]
-) -> Recipe | ByImages | None:
+    make: Callable[[int], Recipe | Pointwise | None], batch: int, multiplications: int, of_images: Sequence[bool]
+) -> ConvolutionRecipe | None:
     """The recipe of a batch, or of its pieces where that is long; None where oneDNN has none.
 
     Args:

@@ -1,7 +1,7 @@
 """Convolution by oneDNN: one to three dimensions, groups, dilation, channels second or last; forward and gradients.
 
 oneDNN lays the weight out for its kernels, data and out stay as they are: so the weight is reordered in each run, but
-for one that is known to be as it was (`packs`), and its gradient back.
+for one that is known to be as it was (`packs`), and its gradient back. Forward of 1 x 1 is a product (`pointwise`).
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from ..bound_calls import as_one
 from ..compute import Arrays, CallSpec, OpContext, Outputs, Temp
 from ..nn.convolution import ConvolutionParams, backward, op, strides
 from ..nn.window import is_last
-from .by_images import ByImages, by_images, images_of
+from .by_images import ByImages, ConvolutionRecipe, by_images, images_of
 from .cache import RECIPES
 from .data_gradient import DataGradient, WindowedGradient, data_gradient
 from .library import Algorithm, ArgumentNumber, Propagation, Query, dims, library
+from .pointwise import Pointwise, pointwise
 from .primitive import MemoryFormat, Operand, PackedRuns, Recipe, Runs, laid, lie, memory_of, takes
 from .weight_gradient import WeightGradient, weight_gradient
 
@@ -96,10 +97,15 @@ def forward_by_images(
     out: MemoryFormat,
     window: _Window,
     adds: bool = False,
-) -> Recipe | ByImages | None:
+) -> ConvolutionRecipe | None:
     """A convolution, of arrays data, weight, out and bias where there is one; None where there is none."""
+
+    def make(count: int) -> Recipe | Pointwise | None:
+        of_images = images_of(data, count), weight, bias, images_of(out, count), window, adds
+        return pointwise(*of_images) or _forward(*of_images)
+
     return by_images(
-        lambda count: _forward(images_of(data, count), weight, bias, images_of(out, count), window, adds),
+        make,
         out.shape[0],
         _multiplications(weight, out),
         (True, False, True, *([] if bias is None else [False])),
@@ -108,7 +114,7 @@ def forward_by_images(
 
 def backward_data_recipe(
     gout: MemoryFormat, weight: MemoryFormat, data: MemoryFormat, window: _Window
-) -> Recipe | ByImages | None:
+) -> ConvolutionRecipe | None:
     """The gradient of a convolution's data, of arrays gout, weight and data's gradient; None where there is none."""
     return by_images(
         lambda count: _backward_data(images_of(gout, count), weight, images_of(data, count), window),
@@ -120,7 +126,7 @@ def backward_data_recipe(
 
 def backward_weight_recipe(
     gout: MemoryFormat, data: MemoryFormat, weight: MemoryFormat, window: _Window, bias: MemoryFormat | None = None
-) -> Recipe | ByImages | None:
+) -> ConvolutionRecipe | None:
     """The gradient of a convolution's weight, of arrays gout, data and the gradients of weight and, if any, of bias.
 
     None where there is none.
@@ -135,7 +141,7 @@ def backward_weight_recipe(
 
 def plain_forward_recipe(
     data: MemoryFormat, weight: MemoryFormat, out: MemoryFormat, window: _Window
-) -> Recipe | ByImages | None:
+) -> ConvolutionRecipe | None:
     """A convolution without bias, of arrays data, weight and out; None where there is none."""
     return forward_by_images(data, weight, None, out, window)
 
@@ -174,7 +180,7 @@ def _pads_more_than_it_reaches(p: ConvolutionParams) -> bool:
     return any(q > d * (k - 1) for q, d, k in zip(pad, dilate, p.kernel, strict=True))
 
 
-def forward_recipe(p: ConvolutionParams, call: CallSpec, adds: bool = False) -> Recipe | ByImages | None:
+def forward_recipe(p: ConvolutionParams, call: CallSpec, adds: bool = False) -> ConvolutionRecipe | None:
     """The recipe of a forward call, which with `adds` adds to what is in the output; None where there is none."""
     if _pads_more_than_it_reaches(p) or not lie(call, (0,), (0,)) or not takes(*call.inputs, *call.outputs):
         return None
@@ -193,8 +199,8 @@ class _Gradients:
         unread: whether bias's is wanted and weight's, which comes with it, is not.
     """
 
-    data: Recipe | ByImages | DataGradient | WindowedGradient | None
-    weight: Recipe | ByImages | WeightGradient | None
+    data: ConvolutionRecipe | DataGradient | WindowedGradient | None
+    weight: ConvolutionRecipe | WeightGradient | None
     unread: Temp | None
 
     @property
@@ -215,12 +221,12 @@ def gradients(p: ConvolutionParams, call: CallSpec) -> _Gradients | None:
         return None
     data, weight, out = _memories(p, call, 1, 0)
     window = strides(p)
-    of_data: Recipe | ByImages | DataGradient | WindowedGradient | None = None
+    of_data: ConvolutionRecipe | DataGradient | WindowedGradient | None = None
     if call.wants(0):
         of_data = backward_data_recipe(out, weight, data, window)
         if of_data is not None and p.num_group == 1:
             of_data = data_gradient(out, weight, data, window, of_data.implementation) or of_data
-    of_weight: Recipe | ByImages | WeightGradient | None = None
+    of_weight: ConvolutionRecipe | WeightGradient | None = None
     if call.wants(1) or wants_bias:
         of_weight = own = backward_weight_recipe(
             out, data, weight, window, memory_of(call.outputs[2]) if wants_bias else None
@@ -249,7 +255,7 @@ def _(p: ConvolutionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) ->
     assert recipe is not None
     inputs, outputs = laid(ctx.call, inputs, outputs)
     arrays = (*inputs[:2], outputs[0], *inputs[2:3])
-    if ctx.packs and isinstance(recipe, Recipe):
+    if ctx.packs and not isinstance(recipe, ByImages):
         return recipe.packed(ctx.temp, arrays, ctx.mode)
     return recipe.bind(ctx.temp, arrays)
 

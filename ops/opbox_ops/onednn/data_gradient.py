@@ -22,7 +22,7 @@ from .by_images import MOST
 from .library import library
 from .primitive import MemoryFormat, Recipe
 from .reorder import reorder
-from .weight_gradient import CallList, is_last
+from .weight_gradient import CallList
 from .window_sums import window_sums
 
 __all__ = ["DataGradient", "WindowedGradient", "data_gradient"]
@@ -138,7 +138,7 @@ def data_gradient(
     """
     stride, dilate, pad = window
     filters, channels, *kernel = weight.shape
-    if len(kernel) != 2 or any(pad) or data.dtype != "float32" or not (is_last(data) and is_last(gout)):
+    if len(kernel) != 2 or any(pad) or data.dtype != "float32" or not (data.channels_last and gout.channels_last):
         return None
     if kernel == [1, 1]:
         positions = data.shape[0] * data.shape[2] * data.shape[3]

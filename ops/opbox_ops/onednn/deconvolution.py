@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from itertools import islice
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,11 +19,9 @@ from ..bound_calls import as_one
 from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
 from ..nn.deconvolution import DeconvolutionParams, backward, op, window_of
 from ..nn.window import channels_first, is_last
-from .by_images import ByImages
+from .by_images import ConvolutionRecipe
 from .convolution import backward_data_recipe, backward_weight_recipe, plain_forward_recipe
-from .primitive import MemoryFormat, Recipe, memory_of, takes
-
-_Recipe: TypeAlias = Recipe | ByImages
+from .primitive import MemoryFormat, memory_of, takes
 
 FEWEST_POSITIONS = 4
 """Of an image of data: 64 of 1 x 1, 100 channels to 512 by 4 x 4, take 12.6 ms forward and 36.9 backward by oneDNN, and
@@ -62,7 +60,7 @@ def _memories(
     return _Memories(memory_of(data, order), memory, memory_of(out, order), window)
 
 
-def _forward_recipe(p: DeconvolutionParams, call: CallSpec) -> _Recipe | None:
+def _forward_recipe(p: DeconvolutionParams, call: CallSpec) -> ConvolutionRecipe | None:
     memories = _memories(p, call, call.inputs[0], call.inputs[1], call.outputs[0])
     return None if memories is None else backward_data_recipe(*memories)
 
@@ -93,7 +91,9 @@ def _along_channels(p: DeconvolutionParams, bias: Array, ndim: int) -> Array:
     return bias if is_last(p.layout) else bias.reshape(-1, *(1,) * (ndim - 2))
 
 
-def _gradients(p: DeconvolutionParams, call: CallSpec) -> tuple[_Recipe | None, _Recipe | None] | None:
+def _gradients(
+    p: DeconvolutionParams, call: CallSpec
+) -> tuple[ConvolutionRecipe | None, ConvolutionRecipe | None] | None:
     """What computes the wanted gradients of data and of weight; None where oneDNN has no implementation."""
     memories = _memories(p, call, call.inputs[1], call.inputs[2], call.inputs[0])
     if memories is None:

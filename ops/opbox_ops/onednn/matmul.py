@@ -2,18 +2,16 @@
 
     out = data @ weight.T + bias        gdata = gout @ weight        gweight = gout.T @ data
 
-oneDNN takes the weight as it lies, transposed or not. Its kernels for AVX-512 are the faster ones from LEAST
-multiplications on; elsewhere, and for small products, NumPy's BLAS runs. Which one a product gets depends on its shape
-alone, so that an operator called by itself gives what it gives in a graph.
+oneDNN takes the weight as it lies, transposed or not. `product` says which products it computes; NumPy's BLAS runs the
+rest.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from functools import cache, lru_cache, partial
+from functools import partial
 from itertools import zip_longest
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -33,98 +31,8 @@ from ..nn.shared_product import (
     summed_temps,
     wanted_weights,
 )
-from .cache import RECIPES
-from .library import ArgumentNumber, Query
-from .primitive import MemoryFormat, Operand, Recipe
-
-LEAST = 1 << 18
-"""Multiplications of a product that oneDNN computes.
-
-Processor us of one thread with AVX-512, NumPy's OpenBLAS and oneDNN: 128 x 64 by 64 x 10 6.7 and 5.6, 10 x 128 by
-128 x 64 3.2 and 4.6, 128 x 128 by 128 x 64 28 and 19, 128 x 784 by 784 x 128 318 and 203. Of gradients of weights,
-64 x 64 by 64 x 64 7 and 4, 64 x 128 by 128 x 128 21 and 12.
-"""
-SHARED_SETS = 1024
-"""Bytes: rows that lie a multiple of it apart share few sets of the first cache, and evict one another."""
-LEAST_REORDERED = 1 << 22
-"""Multiplications of a weight's gradient from which on data with such rows is reordered.
-
-1024 x 256 by 256 x 256 takes 1505 us as it lies and 1126 reordered on a processor of Intel's, 586 and 592 on one of
-AMD's. Other data is read as it lies: 128 x 128 by 128 x 784 takes 109 us and 118, with two threads 66 and 110.
-"""
-FEWEST = 16
-"""Rows, columns and terms of such a product: 1 x 25088 by 25088 x 4096 takes 35 ms by OpenBLAS and 48 by oneDNN."""
-SINGLE = 1 << 22
-"""Multiplications up to which a product runs in one thread: waking another takes as long as it would save."""
-
-MOST = 1 << 36
-"""Multiplications from which on NumPy's BLAS runs in pieces (`large_products`): oneDNN would not stop for seconds."""
-
-_Sizes: TypeAlias = tuple[int, int, int]
-"""Rows, summed and columns of a product."""
-
-
-@lru_cache(maxsize=RECIPES)
-def _recipe(
-    sizes: _Sizes, bias: bool, transposed: tuple[bool, bool], free: bool = False, adds: bool = False
-) -> Recipe | None:
-    """out = a @ b, where `transposed` says whose arrays lie as the transposed matrix, `free` that b is reordered.
-
-    With `adds`, out += a @ b.
-    """
-    rows, summed, columns = sizes
-    factors = [
-        MemoryFormat.plain((height, width)[:: -1 if turned else 1], np.float32, (1, 0) if turned else None)
-        for height, width, turned in ((rows, summed, transposed[0]), (summed, columns, transposed[1]))
-    ]
-    operands = [
-        Operand(ArgumentNumber.SOURCE, factors[0]),
-        Operand(ArgumentNumber.WEIGHTS, factors[1], Query.WEIGHTS, free),
-        Operand(ArgumentNumber.DESTINATION, MemoryFormat.plain((rows, columns), np.float32), written=True),
-    ]
-    if bias:
-        operands.append(Operand(ArgumentNumber.BIAS, MemoryFormat.plain((1, columns), np.float32)))
-
-    def arguments(a: int, b: int, out: int, bias: int | None = None) -> tuple[Any, ...]:
-        return (a, b, bias, out)
-
-    return Recipe.of("matmul", operands, arguments, single=math.prod(sizes) <= SINGLE, adds=adds)
-
-
-@cache
-def has_fast_kernels() -> bool:
-    """Whether this processor has oneDNN's kernels for AVX-512; its others are no faster than OpenBLAS."""
-    recipe = _recipe((64, 64, 64), False, (False, True))
-    return _fast(recipe) is not None
-
-
-def _fast(recipe: Recipe | None) -> Recipe | None:
-    return recipe if recipe is not None and recipe.implementation.startswith("brg:avx512") else None
-
-
-def _product(sizes: _Sizes, bias: bool, transposed: bool) -> Recipe | None:
-    """out = a @ b, or a @ b.T + bias, where oneDNN is the faster one; else None."""
-    if min(sizes) < FEWEST or not LEAST <= math.prod(sizes) < MOST or not has_fast_kernels():
-        return None
-    return _fast(_recipe(sizes, bias, (False, transposed)))
-
-
-def packing_recipe(sizes: _Sizes, bias: bool) -> Recipe | None:
-    """out = a @ b.T + bias with b packed beforehand, for what oneDNN computes as it lies; else None."""
-    if _product(sizes, bias, transposed=True) is None:
-        return None
-    recipe = _fast(_recipe(sizes, bias, (False, True), free=True))
-    return recipe if recipe is not None and recipe.packs == ((1, 1),) else None
-
-
-def _weight_gradient(rows: int, hidden: int, features: int, adds: bool = False) -> Recipe | None:
-    """gweight = gout.T @ data, where oneDNN is the faster one; else None."""
-    sizes = hidden, rows, features
-    count = math.prod(sizes)
-    if min(sizes) < FEWEST or not LEAST <= count < MOST or not has_fast_kernels():
-        return None
-    reordered = count >= LEAST_REORDERED and features * np.float32().nbytes % SHARED_SETS == 0
-    return _fast(_recipe(sizes, False, (True, False), reordered, adds))
+from .primitive import Recipe
+from .product import fast_product, weight_gradient_product
 
 
 def all_plain_float32(call: CallSpec) -> bool:
@@ -140,7 +48,7 @@ def features_of(p: FullyConnectedParams, data: ArraySpec) -> tuple[int, int]:
 def _forward_recipe(p: FullyConnectedParams, call: CallSpec) -> Recipe | None:
     if not all_plain_float32(call):
         return None
-    return _product((*features_of(p, call.inputs[0]), p.num_hidden), not p.no_bias, transposed=True)
+    return fast_product((*features_of(p, call.inputs[0]), p.num_hidden), not p.no_bias, transposed=True)
 
 
 def _temps(recipe: Recipe | None) -> Sequence[Temp]:
@@ -177,8 +85,8 @@ def _gradients(p: FullyConnectedParams, call: CallSpec) -> tuple[Recipe | None, 
     if not all_plain_float32(call):
         return None, None
     rows, features = features_of(p, call.inputs[1])
-    of_data = _product((rows, p.num_hidden, features), bias=False, transposed=False) if call.wants(0) else None
-    return of_data, _weight_gradient(rows, p.num_hidden, features) if call.wants(1) else None
+    of_data = fast_product((rows, p.num_hidden, features), bias=False, transposed=False) if call.wants(0) else None
+    return of_data, weight_gradient_product(rows, p.num_hidden, features) if call.wants(1) else None
 
 
 def _backward_temps(p: FullyConnectedParams, call: CallSpec) -> list[Temp]:
@@ -214,7 +122,7 @@ def _stacked_recipe(p: SharedProductParams, call: CallSpec) -> Recipe | None:
     if not all_plain_float32(call):
         return None
     (rows, columns), summed = call.outputs[0].shape, call.inputs[p.calls].shape[1]
-    return _product((rows, summed, columns), bool(p.bias), transposed=True)
+    return fast_product((rows, summed, columns), bool(p.bias), transposed=True)
 
 
 @STACKED.compute(
@@ -249,7 +157,7 @@ def _parts(p: SharedProductParams, call: CallSpec) -> dict[tuple[int, int, bool]
     for _, features in wanted_weights(p, call):
         for number, part in enumerate(pieces(rows)):
             count = sum(rows[i] for i in part)
-            recipe = _weight_gradient(count, hidden, features, adds=number > 0)
+            recipe = weight_gradient_product(count, hidden, features, adds=number > 0)
             if recipe is None:
                 return {}
             recipes[count, features, number > 0] = recipe

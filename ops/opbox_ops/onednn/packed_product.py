@@ -14,8 +14,9 @@ from typing import Any
 from ..compute import Arrays, CallSpec, OpContext, Outputs, Temp
 from ..nn.fully_connected import FullyConnectedParams, op
 from ..nn.packed_product import LEAST_CALLS, PACK, PACKED, PackParams
-from .matmul import all_plain_float32, features_of, packing_recipe
+from .matmul import all_plain_float32, features_of
 from .primitive import Recipe
+from .product import packing_recipe
 
 __all__ = ["LEAST_CALLS"]
 

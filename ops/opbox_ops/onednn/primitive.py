@@ -45,6 +45,11 @@ class MemoryFormat:
         axes = range(len(shape)) if order is None else order
         return cls(tuple(shape[i] for i in axes), tuple(strides[i] for i in axes), np.dtype(dtype).name)
 
+    @property
+    def channels_last(self) -> bool:
+        """True if it is of images, two dimensions each, whose channels lie last."""
+        return len(self.shape) == 4 and self.strides[1] == 1 and self.strides[3] == self.shape[1]
+
     def create(self, dnnl: Library, free: bool) -> int:
         """A description of it, to be destroyed; with `free`, one whose layout oneDNN chooses."""
         shape, dtype = dims(self.shape), DATA_TYPES[self.dtype]
@@ -132,11 +137,15 @@ class Runs:
         self._calls.append((primitive.handle, len(memories), arguments))
         self._keep += (primitive, memories, scratchpad)
 
+    def copy(self, target: Array, source: Array) -> None:
+        """Append a copy, which is made before all primitives."""
+        self._copies.append((target, source))
+
     def keep(self, array: Array) -> Array:
         """The array, kept alive as long as these, or a contiguous one that it is copied to before they run."""
         if not array.flags.c_contiguous:
             strided, array = array, np.empty(array.shape, array.dtype)
-            self._copies.append((array, strided))
+            self.copy(array, strided)
         self._keep.append(array)
         return array
 
@@ -295,7 +304,7 @@ class Recipe:
             workspace: an array as `workspace` says: written by a forward primitive, read by its backward one.
             packing: where to append the reorders of what is read, to be run before; by default with the rest.
         """
-        runs = Runs(self._dnnl) if runs is None else runs
+        runs = self.runs() if runs is None else runs
         before = runs if packing is None else packing
         rooms = iter([runs.keep(room) for room in temps[1:]])
         arguments: dict[ArgumentNumber, _Bound] = {}
@@ -341,14 +350,18 @@ class Recipe:
 
         return run
 
+    def runs(self) -> Runs:
+        """Runs of nothing, for `bind` to append to."""
+        return Runs(self._dnnl)
+
     def packed(self, temps: Sequence[Array], arrays: Sequence[Array], mode: Mode) -> PackedRuns:
         """The same as `bind`, with what is read and reordered packed only where `mode` says that it is to be."""
-        packing = Runs(self._dnnl)
+        packing = self.runs()
         return PackedRuns(packing, self.bind(temps, arrays, packing=packing), mode)
 
     def pack(self, k: int, scratchpad: Array, array: Array, room: Array) -> Runs:
         """What lays operand `k` out as the primitive reads it, in `room`: the temporary of it that `bind` takes."""
-        inner, reorder, runs = self._inner[k], self._reorders[k], Runs(self._dnnl)
+        inner, reorder, runs = self._inner[k], self._reorders[k], self.runs()
         assert inner is not None
         assert reorder is not None
         outside = self._plain(self.operands[k], array, runs)
@@ -358,7 +371,7 @@ class Recipe:
 
     def bind_packed(self, temps: Sequence[Array], arrays: Sequence[Array]) -> Runs:
         """The same as `bind`, where `pack` has laid out beforehand what is read and reordered."""
-        return self.bind(temps, arrays, packing=Runs(self._dnnl))
+        return self.bind(temps, arrays, packing=self.runs())
 
     def _plain(self, operand: Operand, array: Array, runs: Runs) -> _Bound:
         """The memory object of an operand's array as it lies."""

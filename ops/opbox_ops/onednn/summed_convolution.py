@@ -16,12 +16,11 @@ import numpy as np
 from ..compute import Arrays, OpContext, Outputs
 from ..layout import physical
 from ..nn.summed_convolution import SUMMED, SummedParams
-from .by_images import ByImages
+from .by_images import ByImages, ConvolutionRecipe
 from .convolution import forward_recipe
-from .primitive import Recipe
 
 
-def _recipe(p: SummedParams) -> Recipe | ByImages | None:
+def _recipe(p: SummedParams) -> ConvolutionRecipe | None:
     """What computes such a call; None where oneDNN has nothing for it."""
     if p.call.outputs[0].dtype != np.float32:
         return None  # of another type the output is rounded before it is added
@@ -43,7 +42,7 @@ def _(p: SummedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Call
     out = physical(outputs[0], call.outputs[0].layout)
     arrays = (data, weight, out, *bias)
     runs: Callable[[], Any]
-    if ctx.packs and isinstance(recipe, Recipe):
+    if ctx.packs and not isinstance(recipe, ByImages):
         runs = recipe.packed(ctx.temp, arrays, ctx.mode)
     else:
         runs = recipe.bind(ctx.temp, arrays)

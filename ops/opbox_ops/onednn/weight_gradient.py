@@ -29,7 +29,7 @@ from .library import library
 from .primitive import MemoryFormat, Recipe
 from .reorder import reorder
 
-__all__ = ["CallList", "WeightGradient", "is_last", "weight_gradient"]
+__all__ = ["CallList", "WeightGradient", "weight_gradient"]
 
 FEWEST_CHANNELS = 8
 """With fewer a row of windows is so short that laying it out takes as long as the product."""
@@ -222,7 +222,7 @@ def weight_gradient(
     """
     if "amx" in own or len(kernel) != 2 or data.dtype != "float32":
         return None
-    if data.shape[1] < FEWEST_CHANNELS or not (is_last(data) and is_last(out)):
+    if data.shape[1] < FEWEST_CHANNELS or not (data.channels_last and out.channels_last):
         return None
     lying = [(m.shape[0], m.shape[2], m.shape[3], m.shape[1]) for m in (data, out)]
     size, stride, dilate, pad = [(sizes[0], sizes[1]) for sizes in (kernel, *window)]
@@ -244,8 +244,3 @@ def _is_own_better(gradient: WeightGradient, threads: int) -> bool:
         return False
     image = 4 * sum(math.prod(shape[1:]) for shape in (gradient.data, gradient.out))
     return image <= IMAGE_BYTES and math.prod(gradient.out[1:3]) >= FEW_POSITIONS
-
-
-def is_last(memory: MemoryFormat) -> bool:
-    """Whether the channels of an array of two dimensions lie last."""
-    return memory.strides[1] == 1 and memory.strides[3] == memory.shape[1]

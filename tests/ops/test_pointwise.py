@@ -1,0 +1,143 @@
+"""Convolution by windows of 1 x 1 as a product, beside the definition in float64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import opbox as mx
+from opbox_ops.compute import Array, Mode, highest_level
+from opbox_ops.onednn import product
+from opbox_ops.onednn.pointwise import Pointwise, pointwise
+from opbox_ops.onednn.primitive import MemoryFormat
+from opbox_service.executor.passes import PASSES
+from tests.allocations import counted
+from tests.executor.test_parts import compiled
+
+pytestmark = pytest.mark.skipif(not product.has_fast_kernels(), reason="oneDNN has no kernels for this processor")
+
+BATCH, SIZE, CHANNELS, FILTERS = 3, (5, 7), 18, 33
+WINDOW = ((1, 1), (1, 1), (0, 0))
+LAST = (0, 3, 1, 2)
+SHAPES = {"data": (2, 8, 6, 5)}
+
+
+@pytest.fixture(autouse=True)
+def _of_every_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    for limit in ("LEAST", "FEWEST"):
+        monkeypatch.setattr(product, limit, 1)
+
+
+def sizes(stride: tuple[int, int]) -> tuple[int, ...]:
+    """Height and width of the output."""
+    return tuple([(n - 1) // s + 1 for n, s in zip(SIZE, stride, strict=True)])
+
+
+def recipe_of(
+    stride: tuple[int, int] = (1, 1),
+    kernel: tuple[int, int] = (1, 1),
+    pad: tuple[int, int] = (0, 0),
+    dtype: str = "float32",
+    order: tuple[int, ...] | None = LAST,
+    bias: bool = False,
+    adds: bool = False,
+    groups: bool = False,
+) -> Pointwise | None:
+    shapes = [(BATCH, *SIZE, CHANNELS), (BATCH, *sizes(stride), FILTERS)]
+    if order is None:
+        shapes = [(n, c, h, w) for n, h, w, c in shapes]
+    data, out = (MemoryFormat.plain(shape, dtype, order) for shape in shapes)
+    weight = MemoryFormat.plain((*([1] if groups else []), FILTERS, CHANNELS, *kernel), dtype)
+    added = MemoryFormat.plain((FILTERS,), dtype) if bias else None
+    return pointwise(data, weight, added, out, (stride, (1, 1), pad), adds)
+
+
+def room(recipe: Pointwise) -> list[Array]:
+    return [np.zeros(temp.shape, temp.dtype) for temp in recipe.temps]
+
+
+@pytest.mark.parametrize("stride", [(1, 1), (2, 2), (3, 1)])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("adds", [True, False])
+def test_the_definition(stride: tuple[int, int], bias: bool, adds: bool) -> None:
+    rng = np.random.default_rng(1)
+    data = rng.normal(size=(BATCH, *SIZE, CHANNELS)).astype(np.float32)
+    weight = rng.normal(size=(FILTERS, CHANNELS, 1, 1)).astype(np.float32)
+    added = rng.normal(size=FILTERS).astype(np.float32)
+    recipe = recipe_of(stride, bias=bias, adds=adds)
+    assert recipe is not None
+    before = rng.normal(size=(BATCH, *sizes(stride), FILTERS)).astype(np.float32)
+    expected = np.einsum("nhwc,fc->nhwf", data[:, :: stride[0], :: stride[1]].astype(np.float64), weight[:, :, 0, 0])
+    expected = expected + (added if bias else 0) + (before if adds else 0)
+    lying, packed = before.copy(), before.copy()
+    rooms, rest = room(recipe), [added] if bias else []
+    run = recipe.bind(rooms, (data, weight, lying, *rest))
+    run()
+    # float32: sums of 18 products about 1
+    np.testing.assert_allclose(lying, expected, rtol=1e-5, atol=1e-5)
+    recipe.packed(room(recipe), (data, weight, packed, *rest), Mode(parameters=1))()
+    np.testing.assert_array_equal(packed, lying)
+    with counted() as allocated:
+        run()
+    assert not allocated
+
+
+def test_a_packed_weight_stays_until_it_may_have_been_written_to() -> None:
+    data = np.ones((BATCH, *SIZE, CHANNELS), np.float32)
+    weight, out = np.ones((FILTERS, CHANNELS, 1, 1), np.float32), np.zeros((BATCH, *SIZE, FILTERS), np.float32)
+    recipe, mode = recipe_of(), Mode(parameters=1)
+    assert recipe is not None
+    run = recipe.packed(room(recipe), (data, weight, out), mode)
+    run()
+    weight[:] = 2
+    run()
+    assert out.max() == CHANNELS
+    mode.parameters = 2
+    run()
+    assert out.min() == 2 * CHANNELS
+
+
+def test_where_a_convolution_computes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other windows, groups, types and layouts, and products too small for oneDNN."""
+    assert recipe_of() is not None
+    assert recipe_of(kernel=(1, 3)) is None
+    assert recipe_of(pad=(1, 1)) is None
+    assert recipe_of(groups=True) is None
+    assert recipe_of(dtype="float16") is None
+    assert recipe_of(order=None) is None
+    monkeypatch.setattr(product, "FEWEST", CHANNELS + 1)
+    assert recipe_of() is None
+
+
+def convolved(data: Any, name: str, kernel: int, filters: int, **attrs: Any) -> Any:
+    pad = (kernel // 2, kernel // 2)
+    return mx.sym.Convolution(data, kernel=(kernel, kernel), pad=pad, num_filter=filters, name=name, **attrs)
+
+
+def test_training_and_inference_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between other convolutions: training reads the weights as they lie, inference packs them."""
+    net = convolved(mx.sym.relu(convolved(mx.sym.Variable("data"), "stem", 3, 16)), "narrow", 1, 24)
+    net = convolved(mx.sym.relu(net), "jumps", 1, 40, stride=(2, 2), no_bias=True)
+    net = convolved(mx.sym.relu(net), "head", 3, 8)
+    monkeypatch.setenv("OPBOX_COMPUTE_LEVEL", "reference")
+    highest_level.cache_clear()
+    try:
+        expected, expected_grads = compiled(net, SHAPES, PASSES)
+    finally:
+        monkeypatch.delenv("OPBOX_COMPUTE_LEVEL")
+        highest_level.cache_clear()
+    tested, grads = compiled(net, SHAPES, PASSES, "write")
+    inferring, _ = compiled(net, SHAPES, PASSES, "null")
+    assert set(inferring.plan.packed_arguments) >= {"narrow_weight", "jumps_weight"}
+    for executor in (expected, tested):
+        executor.forward(is_train=True)
+        executor.backward([np.ones_like(executor.outputs[0])])
+    for _ in range(2):
+        inferring.forward(parameters=1)
+        np.testing.assert_array_equal(inferring.outputs[0], tested.outputs[0])
+    # float32, sums of some hundred products in another order, through four layers.
+    np.testing.assert_allclose(tested.outputs[0], expected.outputs[0], rtol=2e-4, atol=2e-5)
+    for name, grad in grads.items():
+        np.testing.assert_allclose(grad, expected_grads[name], rtol=2e-3, atol=2e-4)
