@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-import psutil
 import pytest
 
 from opbox_service.buffers import KEEP_S
 from tests.contract.live import Live
 from tests.load.attacks import ATTACKS, chain
+from tests.load.memory import taken
 
 REFUSED = {
     "Concat of 300 million arrays": (400, "65536"),
@@ -34,7 +34,7 @@ REFUSED = {
 GROWTH = 600 << 20
 """Bytes that all of it together may leave behind; each attack took gigabytes."""
 PATIENCE_S = KEEP_S + 10
-"""Idle buffers go after KEEP_S, and are counted here in each of the processes that share them."""
+"""Idle buffers go after KEEP_S."""
 
 
 @pytest.fixture(scope="module")
@@ -49,12 +49,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     assert live.stop() == 0
 
 
-def resident(server: Live) -> int:
-    return sum(psutil.Process(pid).memory_info().rss for pid in [server.process.pid, *server.workers()])
-
-
 def test_large_counts_are_refused_in_a_sentence(server: Live) -> None:
-    before, workers = resident(server), server.workers()
+    before, workers = taken(server), server.workers()
     for name, (status, word) in REFUSED.items():
         answer = ATTACKS[name](server)
         assert (answer.status, word in answer.error) == (status, True), (name, answer.status, answer.error[:300])
@@ -62,8 +58,8 @@ def test_large_counts_are_refused_in_a_sentence(server: Live) -> None:
     assert server.workers() == workers
     assert server.metric("opbox_worker_restarts_total") == 0
     until = time.monotonic() + PATIENCE_S
-    while resident(server) - before >= GROWTH:
-        assert time.monotonic() < until, (resident(server) - before) >> 20
+    while taken(server) - before >= GROWTH:
+        assert time.monotonic() < until, (taken(server) - before) >> 20
         time.sleep(0.5)
 
 

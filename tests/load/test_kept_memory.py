@@ -6,12 +6,12 @@ import time
 from collections.abc import Iterator
 
 import numpy as np
-import psutil
 import pytest
 
 from opbox_service.buffers import KEEP_S
 from tests.contract.live import IDENTITY, Live
 from tests.load.attacks import ATTACKS, Attack, chain
+from tests.load.memory import taken
 
 MIB = 1 << 20
 LEFT = 40 * MIB
@@ -27,11 +27,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     live = Live("process", tmp_path_factory.mktemp("kept"), **{f"OPBOX_MAX_{name}": "" for name in usual})
     yield live
     assert live.stop() == 0
-
-
-def taken(server: Live) -> int:
-    """Bytes of the server's processes, shared buffers once."""
-    return sum(psutil.Process(pid).memory_full_info().pss for pid in (server.process.pid, *server.workers()))
 
 
 @pytest.mark.parametrize(

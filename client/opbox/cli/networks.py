@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import statistics
 import time
 import warnings
@@ -12,6 +11,8 @@ from typing import Any
 
 import click
 import numpy as np
+
+from opbox_protocol.near_names import near_names
 
 from .. import _schema, inference
 from .. import ndarray as nd
@@ -240,7 +241,7 @@ def _loaded(file: str, words: Sequence[str]) -> tuple[Any, list[str]]:
     if op is None:
         if Path(file).suffix or Path(file).name != file:
             return symbols.load(file), list(words)
-        near = difflib.get_close_matches(file, [op.name for op in _schema.operators()], 1)
+        near = near_names(file, [op.name for op in _schema.operators()])
         hint = f"did you mean {near[0]}?" if near else "`opbox ops` lists the operators"
         raise ValueError(f"run: expected a file or an operator, got {file!r}, which is neither: {hint}")
     pairs = _named(words, f"{file}: expected name=random:2,3, name=file.npy or parameter=value")

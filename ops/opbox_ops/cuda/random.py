@@ -18,10 +18,11 @@ import numpy as np
 from ..compute import Array
 from .kernel import KERNELS, KernelTemplate, Moved, compiled
 
-__all__ = ["NORMAL", "PHILOX", "UNIFORM", "StreamPlace", "draw", "write_place"]
+__all__ = ["NORMAL", "PHILOX", "UNIFORM", "WORD", "StreamPlace", "draw", "write_place"]
 
 _THREADS = 256
-_WORD = "unsigned long long"
+WORD = "unsigned long long"
+"""CUDA's name for a random word, of 64 bits."""
 PHILOX = """
 struct Philox { unsigned long long words[4]; };
 __device__ unsigned long long high_half(unsigned long long a, unsigned long long b) {
@@ -44,8 +45,8 @@ __device__ Philox philox(unsigned long long block, unsigned long long c1, unsign
 """
 """philox: a block of the stream; its counter's first word is `block`."""
 _PARAMETERS = (
-    f"T *out, long long size, long long first, const {_WORD} *where, {_WORD} k0, {_WORD} k1, {_WORD} c1, {_WORD} c2, "
-    f"{_WORD} c3"
+    f"T *out, long long size, long long first, const {WORD} *where, {WORD} k0, {WORD} k1, {WORD} c1, {WORD} c2, "
+    f"{WORD} c3"
 )
 _BEGIN = """  const bool wide = sizeof(A) == 8;
   const int per = wide ? 4 : 8;
@@ -103,7 +104,7 @@ NORMAL = KernelTemplate(
 )
 PLACE = KernelTemplate(
     "opbox_place",
-    f"{_WORD} *where, {_WORD} seed, {_WORD} executor, {_WORD} run",
+    f"{WORD} *where, {WORD} seed, {WORD} executor, {WORD} run",
     "  where[0] = seed; where[1] = executor; where[2] = run;\n",
     ("a place", lambda: Moved(24, 24)),
 )

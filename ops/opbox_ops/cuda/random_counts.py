@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..random.distributions import TABLE, unusable
+from ..random.distributions import Distribution, unusable
 from .random_draws import declare, one_a_block
 from .random_gamma import STANDARD_GAMMA
 
@@ -72,9 +72,8 @@ NEGATIVE_BINOMIAL = one_a_block("negative_binomial", "A(failures(stream, a, b))"
 GENERALIZED = one_a_block("generalized_negative_binomial", "A(dispersed(stream, a, b))", _MIXED)
 
 
-def _check_mean(p: Any) -> None:
+def _check_mean(row: Distribution, p: Any) -> None:
     if p.lam > GREATEST_MEAN:
-        [row] = [row for row in TABLE if row.name == "poisson"]
         raise unusable(row, p, "numbers that can be drawn")
 
 

@@ -19,9 +19,9 @@ from .. import registry
 from ..accumulation import accumulation_type
 from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..infer import size_of
-from ..random.distributions import TABLE
+from ..random.distributions import TABLE, Distribution
 from .kernel import KERNELS, TYPES, KernelTemplate, Moved, compiled
-from .random import PHILOX, StreamPlace
+from .random import PHILOX, WORD, StreamPlace
 
 __all__ = [
     "NUMBERS",
@@ -37,27 +37,26 @@ __all__ = [
 
 NUMBERS = 1 << 24
 """Numbers of the report's examples."""
-_WORD = "unsigned long long"
 _THREADS = 256
-STREAM = ", ".join((f"const {_WORD} *where", *(f"{_WORD} {name}" for name in ("first", "k0", "k1", "c1", "c2", "c3"))))
+STREAM = ", ".join((f"const {WORD} *where", *(f"{WORD} {name}" for name in ("first", "k0", "k1", "c1", "c2", "c3"))))
 """The parameters that end each of these kernels: `StreamPlace`."""
 SUB_STREAMS = (
     PHILOX
     + f"""struct SubStream {{
-  {_WORD} block, k0, k1, c1, c2, c3;
+  {WORD} block, k0, k1, c1, c2, c3;
   __device__ Philox next() {{
     const Philox drawn = philox(block, c1, c2, c3, k0, k1);
     c1 += 1ull << 32;
     return drawn;
   }}
 }};
-__device__ SubStream sub_stream({_WORD} number, {STREAM}) {{
+__device__ SubStream sub_stream({WORD} number, {STREAM}) {{
   if (where) {{ k0 = where[0]; k1 += where[1]; c3 = where[2]; }}
   return {{first + number + 1, k0, k1, c1, c2, c3}};
 }}
 // From 0 up to but not 1, and from above 0 up to 1: 53 bits.
-__device__ double from_zero({_WORD} word) {{ return (word >> 11) * (1.0 / 9007199254740992.0); }}
-__device__ double above_zero({_WORD} word) {{ return ((word >> 11) + 1) * (1.0 / 9007199254740992.0); }}
+__device__ double from_zero({WORD} word) {{ return (word >> 11) * (1.0 / 9007199254740992.0); }}
+__device__ double above_zero({WORD} word) {{ return ((word >> 11) + 1) * (1.0 / 9007199254740992.0); }}
 """
 )
 """SubStream::next: the block of an attempt and, from then on, of the next one."""
@@ -144,20 +143,23 @@ def launch(ctx: OpContext, kernel: DrawKernel, out: Array, draws: int, parameter
     function((-(-blocks // _THREADS),), (_THREADS,), arguments)
 
 
-def declare(name: str, kernel: DrawKernel, check: Callable[[Any], None] | None = None) -> None:
+def declare(name: str, kernel: DrawKernel, check: Callable[[Distribution, Any], None] | None = None) -> None:
     """Draw a distribution of `random.distributions` by a kernel on a GPU, in all three forms.
 
     Args:
-        check: raises for numbers as parameters that cannot be drawn. Arrays are not looked at, since the device's queue
-            would have to end first: the kernel gives NaN for elements that are out of range.
+        name: the distribution's.
+        kernel: draws its numbers.
+        check: takes the distribution and an operator's parameters, and raises for numbers that cannot be drawn. Arrays
+            are not looked at, since the device's queue would have to end first: the kernel gives NaN for elements that
+            are out of range.
     """
+    [row] = [row for row in TABLE if row.name == name]
     for form in (f"_random_{name}", f"_random_{name}_like"):
 
         @registry.get(form).compute("gpu", level="generated", accepts=_accepts)
         def _(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
             if check is not None:
-                check(p)
-            [row] = [row for row in TABLE if row.name == name]
+                check(row, p)
             launch(ctx, kernel, outputs[0], 1, [float(getattr(p, parameter)) for parameter in row.params])
 
     @registry.get(f"_sample_{name}").compute("gpu", level="generated", accepts=_accepts, temps=_rows)

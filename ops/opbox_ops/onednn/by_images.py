@@ -15,7 +15,7 @@ import numpy as np
 
 from ..compute import Array, Temp
 from ..pausing import in_one_piece, pause
-from .pointwise import Pointwise
+from .pointwise_convolution import PointwiseConvolution
 from .primitive import MemoryFormat, Recipe, Runs
 
 __all__ = ["MOST", "ByImages", "ConvolutionRecipe", "by_images", "images_of"]
@@ -40,8 +40,8 @@ class ByImages:
         of_images: for each array whether it has images; one that is written and has none is a sum over them.
     """
 
-    main: Recipe | Pointwise
-    rest: Recipe | Pointwise | None
+    main: Recipe | PointwiseConvolution
+    rest: Recipe | PointwiseConvolution | None
     step: int
     multiplications: int
     of_images: tuple[bool, ...]
@@ -104,12 +104,15 @@ class ByImages:
         return call
 
 
-ConvolutionRecipe: TypeAlias = Recipe | Pointwise | ByImages
+ConvolutionRecipe: TypeAlias = Recipe | PointwiseConvolution | ByImages
 """How a batch is computed."""
 
 
 def by_images(
-    make: Callable[[int], Recipe | Pointwise | None], batch: int, multiplications: int, of_images: Sequence[bool]
+    make: Callable[[int], Recipe | PointwiseConvolution | None],
+    batch: int,
+    multiplications: int,
+    of_images: Sequence[bool],
 ) -> ConvolutionRecipe | None:
     """The recipe of a batch, or of its pieces where that is long; None where oneDNN has none.
 

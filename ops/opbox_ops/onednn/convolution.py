@@ -1,7 +1,8 @@
 """Convolution by oneDNN: one to three dimensions, groups, dilation, channels second or last; forward and gradients.
 
 oneDNN lays the weight out for its kernels, data and out stay as they are: so the weight is reordered in each run, but
-for one that is known to be as it was (`packs`), and its gradient back. Forward of 1 x 1 is a product (`pointwise`).
+for one that is known to be as it was (`packs`), and its gradient back. Forward of 1 x 1 is a product, which
+`pointwise_convolution` makes.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from .by_images import ByImages, ConvolutionRecipe, by_images, images_of
 from .cache import RECIPES
 from .data_gradient import DataGradient, WindowedGradient, data_gradient
 from .library import Algorithm, ArgumentNumber, Propagation, Query, dims, library
-from .pointwise import Pointwise, pointwise
+from .pointwise_convolution import PointwiseConvolution, pointwise_convolution
 from .primitive import MemoryFormat, Operand, PackedRuns, Recipe, Runs, laid, lie, memory_of, takes
 from .weight_gradient import WeightGradient, weight_gradient
 
@@ -100,9 +101,9 @@ def forward_by_images(
 ) -> ConvolutionRecipe | None:
     """A convolution, of arrays data, weight, out and bias where there is one; None where there is none."""
 
-    def make(count: int) -> Recipe | Pointwise | None:
+    def make(count: int) -> Recipe | PointwiseConvolution | None:
         of_images = images_of(data, count), weight, bias, images_of(out, count), window, adds
-        return pointwise(*of_images) or _forward(*of_images)
+        return pointwise_convolution(*of_images) or _forward(*of_images)
 
     return by_images(
         make,

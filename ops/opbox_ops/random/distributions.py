@@ -243,6 +243,7 @@ def _check(row: Distribution, p: Any) -> None:
 
 
 def unusable(row: Distribution, p: Any, expected: str) -> ParamError:
+    """The error for an operator's parameters that its distribution cannot draw from; `expected` says what it can."""
     got = ", ".join(f"{name}={number}" for name, number in zip(row.params, _numbers(row, p), strict=True))
     return ParamError(f"_random_{row.name}: expected {expected}, got {got}")
 

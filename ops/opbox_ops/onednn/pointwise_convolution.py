@@ -26,11 +26,11 @@ from ..compute import Array, Mode, Temp
 from .primitive import MemoryFormat, Operand, PackedRuns, Recipe, Runs
 from .product import fast_product, packing_recipe
 
-__all__ = ["Pointwise", "pointwise"]
+__all__ = ["PointwiseConvolution", "pointwise_convolution"]
 
 
 @dataclass(frozen=True, slots=True)
-class Pointwise:
+class PointwiseConvolution:
     """How such a convolution is computed, of arrays data, weight, out and bias if any; with the methods of a `Recipe`.
 
     Attributes:
@@ -86,14 +86,14 @@ class Pointwise:
         return runs, target
 
 
-def pointwise(
+def pointwise_convolution(
     data: MemoryFormat,
     weight: MemoryFormat,
     bias: MemoryFormat | None,
     out: MemoryFormat,
     window: tuple[tuple[int, ...], ...],
     adds: bool = False,
-) -> Pointwise | None:
+) -> PointwiseConvolution | None:
     """How a product computes this convolution; None where it is none, or oneDNN's convolution is the better one.
 
     The arrays are as oneDNN takes them, the channels second; `window` is stride, dilation and padding. With `adds` it
@@ -114,4 +114,6 @@ def pointwise(
     if lying is None or packing is None or lying.reordered:
         return None
     whole = stride == (1, 1)
-    return Pointwise(lying, packing, None if whole else (stride[0], stride[1]), 0 if whole else positions * channels)
+    return PointwiseConvolution(
+        lying, packing, None if whole else (stride[0], stride[1]), 0 if whole else positions * channels
+    )

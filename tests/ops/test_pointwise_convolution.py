@@ -10,7 +10,7 @@ import pytest
 import opbox as mx
 from opbox_ops.compute import Array, Mode, highest_level
 from opbox_ops.onednn import product
-from opbox_ops.onednn.pointwise import Pointwise, pointwise
+from opbox_ops.onednn.pointwise_convolution import PointwiseConvolution, pointwise_convolution
 from opbox_ops.onednn.primitive import MemoryFormat
 from opbox_service.executor.passes import PASSES
 from tests.allocations import counted
@@ -44,17 +44,17 @@ def recipe_of(
     bias: bool = False,
     adds: bool = False,
     groups: bool = False,
-) -> Pointwise | None:
+) -> PointwiseConvolution | None:
     shapes = [(BATCH, *SIZE, CHANNELS), (BATCH, *sizes(stride), FILTERS)]
     if order is None:
         shapes = [(n, c, h, w) for n, h, w, c in shapes]
     data, out = (MemoryFormat.plain(shape, dtype, order) for shape in shapes)
     weight = MemoryFormat.plain((*([1] if groups else []), FILTERS, CHANNELS, *kernel), dtype)
     added = MemoryFormat.plain((FILTERS,), dtype) if bias else None
-    return pointwise(data, weight, added, out, (stride, (1, 1), pad), adds)
+    return pointwise_convolution(data, weight, added, out, (stride, (1, 1), pad), adds)
 
 
-def room(recipe: Pointwise) -> list[Array]:
+def room(recipe: PointwiseConvolution) -> list[Array]:
     return [np.zeros(temp.shape, temp.dtype) for temp in recipe.temps]
 
 
