@@ -47,6 +47,7 @@ ELSEWHERE = frozenset(
         "PROGRESS",
         "CUDA_GRAPHS",
         "CUBINS",
+        "CUBLASLT",
         "CUDNN",
         "CUDNN_TUNE",
         "ALLOW_TF32",

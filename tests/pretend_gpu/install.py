@@ -39,12 +39,18 @@ def below() -> None:
 
 def above(cupy: Any) -> None:
     """After CuPy is imported: exchange its compiler and its generators."""
-    from .libraries import cublas_library, cudnn_library, factors, generators
+    from .libraries import cublas_library, cublaslt_library, cudnn_library, factors, generators
 
     _compile_by_gcc()
     generators.replace(cupy)
     factors.replace(cupy)
-    _libraries({"cublas": cublas_library.library_file, "cudnn": cudnn_library.library_file})
+    _libraries(
+        {
+            "cublas": cublas_library.library_file,
+            "cublasLt": cublaslt_library.library_file,
+            "cudnn": cudnn_library.library_file,
+        }
+    )
 
 
 def _libraries(files: dict[str, Callable[[], str]]) -> None:

@@ -12,7 +12,7 @@ import cupyx
 import cupyx.scipy.special
 import numpy as np
 
-from ..cuda import cublas
+from ..cuda import cublas, cublaslt
 from ..cuda.random import NORMAL, UNIFORM, StreamPlace, draw, write_place
 from ..cudnn import library as cudnn
 from . import graphs
@@ -28,6 +28,7 @@ _WORDS = 8
 """Words of 32 bits of a block of a stream."""
 _MEMORY = DeviceMemory(cupy)
 read_shared_kernels(cupy.cuda.compiler)
+cublaslt.attach(cupy)
 cudnn.attach(cupy)
 
 

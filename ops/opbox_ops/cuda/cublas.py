@@ -18,11 +18,12 @@ from opbox_protocol.errors import MXNetError, QuotaError
 if TYPE_CHECKING:
     from ..backend.base import Admit
 
-__all__ = ["add_workspace", "batched_product", "drop_workspace"]
+__all__ = ["LEAST_WORKSPACE", "add_workspace", "batched_product", "drop_workspace", "workspace", "workspace_bytes"]
 
 _WORKSPACE_BYTES = {9: 32 << 20, 10: 32 << 20}
 """By the major compute capability, as cuBLAS itself takes them; 4 MiB before."""
-_LEAST_WORKSPACE = 4 << 20
+LEAST_WORKSPACE = 4 << 20
+"""What a stream has at the least."""
 _WHOLE_SUMS = 16
 """CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION: parts of a sum of half precision are added in single."""
 _POINTER, _INT, _LONG = ctypes.c_void_p, ctypes.c_int, ctypes.c_longlong
@@ -50,13 +51,17 @@ def _library() -> Any:
 
 
 class _Handle:
-    """The handle of the current device."""
+    """The handle of the current device.
+
+    Attributes:
+        workspace_bytes: of a workspace where no quota is short of them.
+    """
 
     def __init__(self, xp: Any) -> None:
         self._library, self._lock = _library(), Lock()
         self._allocate = xp.cuda.alloc
         major = int(xp.cuda.Device().compute_capability[:-1])
-        self._workspace_bytes = _WORKSPACE_BYTES.get(major, _LEAST_WORKSPACE)
+        self.workspace_bytes = _WORKSPACE_BYTES.get(major, LEAST_WORKSPACE)
         self._workspaces: dict[int, Any] = {}
         handle = ctypes.c_void_p()
         _check("cublasCreate", self._library.cublasCreate_v2(ctypes.byref(handle)))
@@ -67,7 +72,7 @@ class _Handle:
     def product(self, stream: int, arguments: tuple[Any, ...]) -> None:
         """Queue cublasGemmStridedBatchedEx on a stream."""
         # Before the lock: a quota that is short may end another session, whose workspace goes.
-        memory = self._workspace(stream)
+        memory = self.workspace(stream)
         with self._lock:
             if stream != self._stream:
                 self._stream = None
@@ -79,12 +84,13 @@ class _Handle:
             status = self._library.cublasGemmStridedBatchedEx(self._handle, *arguments)
         _check("cublasGemmStridedBatchedEx", status)
 
-    def _workspace(self, stream: int) -> Any:
+    def workspace(self, stream: int) -> Any:
+        """The memory that products of a stream use; allocated when the first one asks."""
         admit = _apart.get(stream)
         owner = 0 if admit is None else stream
         memory = self._workspaces.get(owner)
         if memory is None:
-            nbytes = self._workspace_bytes if admit is None else self._admitted(admit)
+            nbytes = self.workspace_bytes if admit is None else self._admitted(admit)
             try:
                 memory = self._workspaces.setdefault(owner, self._allocate(nbytes))
             except BaseException:
@@ -96,11 +102,11 @@ class _Handle:
     def _admitted(self, admit: Admit) -> int:
         """Bytes of a workspace that a session may have: fewer where its quota is short, at the price of speed."""
         try:
-            admit(self._workspace_bytes, True)
+            admit(self.workspace_bytes, True)
         except QuotaError:
-            admit(_LEAST_WORKSPACE, True)
-            return _LEAST_WORKSPACE
-        return self._workspace_bytes
+            admit(LEAST_WORKSPACE, True)
+            return LEAST_WORKSPACE
+        return self.workspace_bytes
 
     def drop(self, stream: int) -> None:
         """Let go of a stream's workspace; the next one with its number is another stream."""
@@ -134,6 +140,21 @@ def drop_workspace(stream: int) -> None:
 
 def batched_product(xp: Any, arguments: tuple[Any, ...]) -> None:
     """Queue cublasGemmStridedBatchedEx with these arguments behind the handle, on this thread's device and stream."""
+    _current(xp).product(xp.cuda.get_current_stream().ptr, arguments)
+
+
+def workspace(xp: Any, stream: int) -> Any:
+    """The memory that products of a stream of this thread's device use, one after another."""
+    return _current(xp).workspace(stream)
+
+
+def workspace_bytes(xp: Any) -> int:
+    """Bytes of a workspace on this thread's device; LEAST_WORKSPACE where a session's quota is short of them."""
+    return _current(xp).workspace_bytes
+
+
+def _current(xp: Any) -> _Handle:
+    """The handle of this thread's device."""
     device = xp.cuda.runtime.getDevice()
     handle = _handles.get(device)
     if handle is None:
@@ -141,4 +162,4 @@ def batched_product(xp: Any, arguments: tuple[Any, ...]) -> None:
             handle = _handles.get(device)
             if handle is None:
                 handle = _handles[device] = _Handle(xp)
-    handle.product(xp.cuda.get_current_stream().ptr, arguments)
+    return handle

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from ..device import CudaError, next_id, note, queue, refuse, state
 from .cublas import product_of
 from .memory import array_at
 
-__all__ = ["library_file"]
+__all__ = ["callback_library", "library_file", "status_of"]
 
 _INVALID, _INTERNAL = 7, 14
 """CUBLAS_STATUS_INVALID_VALUE and _INTERNAL_ERROR."""
@@ -52,9 +52,9 @@ _streams: dict[int, int] = {}
 _workspaces: dict[int, int] = {}
 
 
-def _text() -> str:
+def _text(signatures: dict[str, str]) -> str:
     parts = [_HEAD]
-    for place, (name, kinds) in enumerate(_SIGNATURES.items()):
+    for place, (name, kinds) in enumerate(signatures.items()):
         declared = ", ".join(f"{_C[kind]}a{k}" for k, kind in enumerate(kinds))
         form = "".join("i" if kind == "i" else "L" for kind in kinds)
         passed = ", ".join(f"a{k}" if kind == "i" else f"(long long)a{k}" for k, kind in enumerate(kinds))
@@ -67,7 +67,7 @@ def _text() -> str:
     return "".join(parts) + "}\n"
 
 
-def _status(function: Callable[..., int | None]) -> Callable[..., int]:
+def status_of(function: Callable[..., int | None]) -> Callable[..., int]:
     """A function with its errors as statuses."""
 
     def call(*arguments: int) -> int:
@@ -123,10 +123,15 @@ _FUNCTIONS = (_create, _set_stream, _set_workspace, _set_math_mode, _gemm)
 
 def library_file() -> str:
     """The file to load in the place of libcublas."""
-    path = str(shared_library(_text(), ("-O1",)))
+    return callback_library(_SIGNATURES, [status_of(function) for function in _FUNCTIONS])
+
+
+def callback_library(signatures: dict[str, str], functions: Sequence[Callable[..., int]]) -> str:
+    """The file of a library whose functions call these; its signatures by name: p a pointer, i an int, q 64 bits."""
+    path = str(shared_library(_text(signatures), ("-O1",)))
     library = ctypes.PyDLL(path)
     library.pretend_set.argtypes = [ctypes.c_int, ctypes.py_object]
-    for place, function in enumerate(map(_status, _FUNCTIONS)):
+    for place, function in enumerate(functions):
         library.pretend_set(place, function)
     _alive.append(library)
     return path
