@@ -155,7 +155,7 @@ def test_products_of_streams_have_workspaces_of_their_own(gpu: Any) -> None:
         for k, (backend, result) in enumerate(zip(backends, results, strict=True)):
             np.testing.assert_array_equal(backend.get(result), np.full((3, 3), 3 * (k + 1) ** 2))
     handle = cublas._handles[0]
-    places = [handle._workspace(backend.stream.ptr).ptr for backend in backends[1:]]
+    places = [handle.workspace(backend.stream.ptr).ptr for backend in backends[1:]]
     assert len({handle._workspaces[0].ptr, *places}) == 3
     for backend in backends[1:]:
         backend.close()
