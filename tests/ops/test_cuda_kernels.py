@@ -33,6 +33,7 @@ COVERED = {
     "SoftmaxActivation",
     "SoftmaxOutput",
     "BatchNorm",
+    "_contrib_BatchNormWithReLU",
     "Convolution",
     "Pooling",
     "RNN",
@@ -46,6 +47,10 @@ COVERED = {
     "mp_lamb_update_phase2",
     "_multi_lamb_update",
     "_multi_mp_lamb_update",
+    "_multi_adamw_update",
+    "_multi_mp_adamw_update",
+    "_contrib_quantize",
+    "_contrib_dequantize",
 }
 
 
@@ -62,9 +67,17 @@ class Emulated:
         [kernel] = [kernel for kernel in KERNELS if kernel.name == name]
         double = "typedef double A;" in source
         element = next(c for c in TYPES.values() if f"typedef {c} T;" in source)
-        parameters = kernel.parameters.replace("A ", "double " if double else "float ").replace("T ", f"{element} ")
+        parameters = kernel.parameters
+        for name_in_c, name_of_rtc in {
+            "A ": "double " if double else "float ",
+            "T ": f"{element} ",
+            "__half": "float16",
+            "unsigned char": "uint8_t",
+            "signed char": "int8_t",
+        }.items():
+            parameters = parameters.replace(name_in_c, name_of_rtc)
         module = EmulatedModule(source, cache=self._folder)
-        compiled = module.kernel(name, parse_signature(name, parameters.replace("__half", "float16")))
+        compiled = module.kernel(name, parse_signature(name, parameters))
 
         def launch(grid: Any, block: Any, arguments: Any, shared_mem: int = 0) -> None:
             compiled.launch(list(arguments), (*grid, 1, 1)[:3], (*block, 1, 1)[:3], shared_mem)

@@ -5,8 +5,8 @@ __all__ = ["ALLOCATE", "REFUSED"]
 ALLOCATE = {
     "boxes": ("_backward_contrib_box_nms _contrib_bipartite_matching _contrib_box_nms"),
     "contrib": (
-        "_backward_contrib_fft _backward_contrib_ifft _backward_contrib_index_copy _contrib_allclose "
-        "_contrib_boolean_mask _contrib_dequantize _contrib_fft _contrib_ifft _contrib_quantize"
+        "_backward_contrib_fft _backward_contrib_ifft _backward_contrib_index_copy "
+        "_contrib_boolean_mask _contrib_fft _contrib_ifft"
     ),
     "counting": "_histogram",
     "image": ("_image_random_color_jitter _image_random_contrast _image_resize"),
@@ -16,7 +16,6 @@ ALLOCATE = {
         "_linalg_inverse _linalg_potrf _linalg_potri _linalg_slogdet _linalg_syevd _linalg_trsm"
     ),
     "multibox": "_contrib_MultiBoxDetection _contrib_MultiBoxTarget",
-    "normalization": "_contrib_BatchNormWithReLU",
     "regions": (
         "_backward_DeformablePSROIPooling _backward_PSROIPooling _backward_ROIAlign "
         "_contrib_DeformablePSROIPooling _contrib_MultiProposal _contrib_PSROIPooling _contrib_Proposal "
@@ -52,6 +51,5 @@ REFUSED = {
         "_backward__contrib_DeformableConvolution _backward__contrib_ModulatedDeformableConvolution "
         "_contrib_DeformableConvolution _contrib_ModulatedDeformableConvolution"
     ),
-    "update_many": "_multi_adamw_update _multi_mp_adamw_update",
 }
 """Operators that synchronise, copy from or to the host, or call a library that refuses stream capture."""

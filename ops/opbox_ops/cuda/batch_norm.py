@@ -1,8 +1,9 @@
-"""BatchNorm on a GPU: a block a channel, forward and backward a kernel each.
+"""BatchNorm and _contrib_BatchNormWithReLU on a GPU: a block a channel, forward and backward a kernel each.
 
 Arrays are (before, channel, after). Forward reads data twice and writes out: mean and variance come from one pass,
 by Welford's recurrence in each thread and Chan's formula between threads. Backward reads gout and data twice and writes
 gdata: gbeta and ggamma come from the first pass. Both are the least possible where a channel does not fit on the chip.
+With ReLU, forward also writes the bytes `positive`, 1 where out is above 0, and backward multiplies gout by them.
 
 Welford, "Note on a Method for Calculating Corrected Sums of Squares and Products" (1962); Chan, Golub and LeVeque,
 "Updating Formulae and a Pairwise Algorithm for Computing Sample Variances" (1979).
@@ -12,26 +13,32 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ..accumulation import accumulation_type
 from ..bound_calls import as_one
-from ..compute import Arrays, CallSpec, OpContext, Outputs, Temp
-from ..nn.batch_norm import BatchNormParams, backward, op
+from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
+from ..nn import batch_norm, batch_norm_relu
+from ..nn.batch_norm import BatchNormParams
 from .kernel import KERNELS, KernelTemplate, Moved, contiguous, fits, scalar, threads_for
 
 _THREADS = 512
 _ELEMENTS = 32 * 64 * 112 * 112
+_EXAMPLE = "32 images of 64 channels, 112 x 112"
 
 _PLACE = "const int i = (k / after * channels + c) * after + k % after;"
 
-FORWARD = KernelTemplate(
-    "opbox_batch_norm",
-    "const T *data, A *gamma, const A *beta, const A *moving_mean, const A *moving_var, T *out, A *means, A *inverses, "
-    "int before, int channels, int after, A eps, int of_batch, int fix_gamma, int writes",
-    f"""  extern __shared__ A room[];
+
+def _forward_kernel(name: str, more: str, write: str, moved: int) -> KernelTemplate:
+    """The kernel with `more` parameters behind its arrays; `write` puts y, element i of the result, into out."""
+    return KernelTemplate(
+        name,
+        "const T *data, A *gamma, const A *beta, const A *moving_mean, const A *moving_var, T *out, A *means, "
+        f"A *inverses, {more}int before, int channels, int after, A eps, int of_batch, int fix_gamma, int writes",
+        f"""  extern __shared__ A room[];
   const int c = blockIdx.x, count = before * after;
   A mean = moving_mean[c], variance = moving_var[c];
   if (of_batch) {{
@@ -71,23 +78,28 @@ FORWARD = KernelTemplate(
   const A factor = fix_gamma ? inverse : inverse * gamma[c], shift = beta[c];
   for (int k = threadIdx.x; k < count; k += blockDim.x) {{
     {_PLACE}
-    out[i] = T((A(data[i]) - mean) * factor + shift);
+    const A y = (A(data[i]) - mean) * factor + shift;
+    {write}
   }}
 """,
-    ("32 images of 64 channels, 112 x 112", lambda: Moved(3 * 4 * _ELEMENTS, 3 * 4 * _ELEMENTS)),
-)
-BACKWARD = KernelTemplate(
-    "opbox_batch_norm_back",
-    "const T *gout, const T *data, const A *gamma, const A *means, const A *inverses, A *moving_mean, A *moving_var, "
-    "T *gdata, A *ggamma, A *gbeta, int before, int channels, int after, A eps, A momentum, int of_batch, "
-    "int fix_gamma, int writes",
-    f"""  extern __shared__ A room[];
+        (_EXAMPLE, lambda: Moved(moved * _ELEMENTS, moved * _ELEMENTS)),
+    )
+
+
+def _backward_kernel(name: str, more: str, gradient: str, moved: int) -> KernelTemplate:
+    """The kernel with `more` parameters behind gout; `gradient` is what element i of gout counts as."""
+    return KernelTemplate(
+        name,
+        f"const T *gout, {more}const T *data, const A *gamma, const A *means, const A *inverses, A *moving_mean, "
+        "A *moving_var, T *gdata, A *ggamma, A *gbeta, int before, int channels, int after, A eps, A momentum, "
+        "int of_batch, int fix_gamma, int writes",
+        f"""  extern __shared__ A room[];
   const int c = blockIdx.x, count = before * after;
   const A mean = means[c], inverse = inverses[c];
   A sum = 0, products = 0;
   for (int k = threadIdx.x; k < count; k += blockDim.x) {{
     {_PLACE}
-    const A g = A(gout[i]);
+    const A g = {gradient};
     sum += g;
     products += g * (A(data[i]) - mean);
   }}
@@ -106,12 +118,25 @@ BACKWARD = KernelTemplate(
   const A share = of_batch ? products * inverse / A(count) : 0, level = of_batch ? sum / A(count) : 0;
   for (int k = threadIdx.x; k < count; k += blockDim.x) {{
     {_PLACE}
-    gdata[i] = T((A(gout[i]) - level - (A(data[i]) - mean) * share) * factor);
+    gdata[i] = T(({gradient} - level - (A(data[i]) - mean) * share) * factor);
   }}
 """,
-    ("32 images of 64 channels, 112 x 112", lambda: Moved(5 * 4 * _ELEMENTS, 5 * 4 * _ELEMENTS)),
+        (_EXAMPLE, lambda: Moved(moved * _ELEMENTS, moved * _ELEMENTS)),
+    )
+
+
+FORWARD = _forward_kernel("opbox_batch_norm", "", "out[i] = T(y);", 3 * 4)
+FORWARD_RELU = _forward_kernel(
+    "opbox_batch_norm_relu",
+    "unsigned char *positive, ",
+    "positive[i] = y > 0;\n    out[i] = T(y < 0 ? A(0) : y);",
+    3 * 4 + 1,
 )
-KERNELS += [FORWARD, BACKWARD]
+BACKWARD = _backward_kernel("opbox_batch_norm_back", "", "A(gout[i])", 5 * 4)
+BACKWARD_RELU = _backward_kernel(
+    "opbox_batch_norm_relu_back", "const unsigned char *positive, ", "A(gout[i]) * A(positive[i])", 5 * 4 + 2
+)
+KERNELS += [FORWARD, FORWARD_RELU, BACKWARD, BACKWARD_RELU]
 
 
 def _sizes(p: BatchNormParams, shape: tuple[int, ...]) -> tuple[int, int, int]:
@@ -125,33 +150,36 @@ def _launch_sizes(sizes: tuple[int, int, int], dtype: Any, rooms: int) -> tuple[
     return sizes[1], block, rooms * block * accumulation_type(dtype).itemsize
 
 
-def _forward_temps(p: BatchNormParams, call: CallSpec) -> list[Temp]:
-    return [Temp(call.outputs[k].shape, call.outputs[k].dtype) for k in (1, 2) if not call.wants(k)]
+def _rooms(call: CallSpec, *numbers: int) -> list[Temp]:
+    """Room for those of the outputs that nobody wants."""
+    return [Temp(call.outputs[k].shape, call.outputs[k].dtype) for k in numbers if not call.wants(k)]
 
 
-@op.compute(
-    "gpu",
-    level="generated",
-    prepares=True,
-    accepts=lambda p, call: fits(call, call.inputs[0], call.outputs[0]),
-    temps=_forward_temps,
-)
-def _(p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
-    (data, gamma, beta, *moving), calls = contiguous(ctx, inputs)
-    after: list[Callable[[], Any]] = []
-    if p.fix_gamma and gamma is not inputs[1]:
-        after.append(lambda: ctx.xp.copyto(inputs[1], gamma))
-    unread = list(ctx.temp)
-    means, inverses = (unread.pop() if out is None else out for out in outputs[1:3])
+def _targets(ctx: OpContext, outputs: Outputs, *numbers: int) -> list[Any]:
+    """The outputs of these numbers, or the room that `_rooms` asked for."""
+    rooms = iter(ctx.temp)
+    return [next(rooms) if outputs[k] is None else outputs[k] for k in numbers]
+
+
+def _copies_back(ctx: OpContext, inputs: Arrays, arrays: Arrays) -> list[Callable[[], Any]]:
+    """The calls that write to inputs what a kernel wrote to contiguous copies of them."""
+    return [partial(ctx.xp.copyto, own, plain) for own, plain in zip(inputs, arrays, strict=True) if plain is not own]
+
+
+def _forward(
+    p: BatchNormParams, ctx: OpContext, inputs: Arrays, kernel: KernelTemplate, out: Array | None, rest: Arrays
+) -> Callable[[], Any]:
+    """Bind a forward kernel; `rest` is behind out in its parameters."""
+    (data, gamma, *others), calls = contiguous(ctx, inputs)
+    after = _copies_back(ctx, inputs[1:2], [gamma]) if p.fix_gamma else []
     sizes = _sizes(p, data.shape)
     grid, block, room = _launch_sizes(sizes, data.dtype, 3)
 
     def launch(of_batch: bool) -> Callable[[], Any]:
         numbers = (*map(np.int32, sizes), scalar(p.eps, data.dtype), np.int32(of_batch), np.int32(p.fix_gamma))
-        target = data if outputs[0] is None else outputs[0]
-        arrays = (data, gamma, beta, *moving, target, means, inverses)
-        arguments = (*arrays, *numbers, np.int32(outputs[0] is not None))
-        return as_one([*calls, FORWARD.call(ctx, data.dtype, grid, block, arguments, room), *after])
+        arrays = (data, gamma, *others, data if out is None else out, *rest)
+        arguments = (*arrays, *numbers, np.int32(out is not None))
+        return as_one([*calls, kernel.call(ctx, data.dtype, grid, block, arguments, room), *after])
 
     return _by_mode(p, ctx, launch)
 
@@ -169,36 +197,70 @@ def _by_mode(p: BatchNormParams, ctx: OpContext, launch: Callable[[bool], Callab
     return run
 
 
-def _accepts_gradient(p: BatchNormParams, call: CallSpec) -> bool:
-    return fits(call, *call.inputs[:2], call.outputs[0])
-
-
-def _backward_temps(p: BatchNormParams, call: CallSpec) -> list[Temp]:
-    mean = call.inputs[3]
-    return [Temp(mean.shape, mean.dtype) for k in (1, 2) if not call.wants(k)]
-
-
-@backward.compute("gpu", level="generated", prepares=True, accepts=_accepts_gradient, temps=_backward_temps)
-def _(p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
-    (gout, data, gamma, means, inverses), calls = contiguous(ctx, inputs[:5])
-    moving, copies = contiguous(ctx, inputs[5:])
-    calls += copies
-    after = [
-        lambda plain=plain, own=own: ctx.xp.copyto(own, plain)
-        for plain, own in zip(moving, inputs[5:], strict=True)
-        if plain is not own
-    ]
-    unread = list(ctx.temp)
-    ggamma, gbeta = (unread.pop() if out is None else out for out in outputs[1:3])
-    sizes = _sizes(p, data.shape)
-    grid, block, room = _launch_sizes(sizes, data.dtype, 1)
+def _backward(
+    p: BatchNormParams,
+    ctx: OpContext,
+    inputs: Arrays,
+    kernel: KernelTemplate,
+    gdata: Array | None,
+    rest: Arrays,
+) -> Callable[[], Any]:
+    """Bind a backward kernel, whose inputs end in the moving statistics; `rest` is behind gdata in its parameters."""
+    arrays, calls = contiguous(ctx, inputs)
+    gout = arrays[0]
+    after = _copies_back(ctx, inputs[-2:], arrays[-2:])
+    sizes = _sizes(p, gout.shape)
+    grid, block, room = _launch_sizes(sizes, gout.dtype, 1)
 
     def launch(of_batch: bool) -> Callable[[], Any]:
-        factors = (scalar(p.eps, data.dtype), scalar(p.momentum, data.dtype))
-        flags = map(np.int32, (of_batch, p.fix_gamma, outputs[0] is not None))
-        target = gout if outputs[0] is None else outputs[0]
-        arrays = (gout, data, gamma, means, inverses, *moving, target, ggamma, gbeta)
-        arguments = (*arrays, *map(np.int32, sizes), *factors, *flags)
-        return as_one([*calls, BACKWARD.call(ctx, data.dtype, grid, block, arguments, room), *after])
+        factors = (scalar(p.eps, gout.dtype), scalar(p.momentum, gout.dtype))
+        flags = map(np.int32, (of_batch, p.fix_gamma, gdata is not None))
+        arguments = (*arrays, gout if gdata is None else gdata, *rest, *map(np.int32, sizes), *factors, *flags)
+        return as_one([*calls, kernel.call(ctx, gout.dtype, grid, block, arguments, room), *after])
 
     return _by_mode(p, ctx, launch)
+
+
+@batch_norm.op.compute(
+    "gpu",
+    level="generated",
+    prepares=True,
+    accepts=lambda p, call: fits(call, call.inputs[0], call.outputs[0]),
+    temps=lambda p, call: _rooms(call, 1, 2),
+)
+def _(p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
+    return _forward(p, ctx, inputs, FORWARD, outputs[0], _targets(ctx, outputs, 1, 2))
+
+
+@batch_norm_relu.op.compute(
+    "gpu",
+    level="generated",
+    prepares=True,
+    accepts=lambda p, call: fits(call, call.inputs[0], call.outputs[0]),
+    temps=lambda p, call: _rooms(call, 0, 1, 2, 3),
+)
+def _(p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
+    out, *rest = _targets(ctx, outputs, 0, 1, 2, 3)
+    return _forward(p, ctx, inputs, FORWARD_RELU, out, rest)
+
+
+@batch_norm.backward.compute(
+    "gpu",
+    level="generated",
+    prepares=True,
+    accepts=lambda p, call: fits(call, *call.inputs[:2], call.outputs[0]),
+    temps=lambda p, call: _rooms(call, 1, 2),
+)
+def _(p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
+    return _backward(p, ctx, inputs, BACKWARD, outputs[0], _targets(ctx, outputs, 1, 2))
+
+
+@batch_norm_relu.backward.compute(
+    "gpu",
+    level="generated",
+    prepares=True,
+    accepts=lambda p, call: fits(call, call.inputs[0], call.inputs[2], call.outputs[0]),
+    temps=lambda p, call: _rooms(call, 1, 2),
+)
+def _(p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
+    return _backward(p, ctx, inputs, BACKWARD_RELU, outputs[0], _targets(ctx, outputs, 1, 2))

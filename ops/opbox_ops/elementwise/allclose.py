@@ -57,4 +57,4 @@ def _(p: AllCloseParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> No
     xp.less_equal(xp.absolute(a, out=a), allowed, out=other)
     other &= xp.isfinite(b, out=finite)
     close |= other
-    outputs[0][...] = close.all()
+    xp.all(close, out=outputs[0].view("bool"))
