@@ -104,7 +104,7 @@ class CommandBatch:
         self.error: Exception | None = None
 
     def add(self, command: Command, place: CodePlace, tensor: np.ndarray[Any, Any] | None = None) -> int:
-        """The command's place in the batch; `tensor` travels with it."""
+        """Append a command with its tensor, if any, and return its place in the batch."""
         if tensor is not None:
             name = f"t{len(self.tensors)}"
             self.tensors[name] = tensor

@@ -71,7 +71,7 @@ class Module(BaseModule):
         self._states_file: str | None = None
 
     def _repr_html_(self) -> str:
-        """What it is fed with, its parameters and outputs, for a notebook."""
+        """Draw the module for a notebook: its data and labels, its parameters and outputs."""
         return html(self)
 
     # ---- what it is

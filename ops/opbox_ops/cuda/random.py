@@ -128,7 +128,7 @@ class StreamPlace(NamedTuple):
 
 
 def numbers_of_a_block(dtype: Any) -> int:
-    """How many numbers of a type a block has."""
+    """Return how many numbers of a type a block has."""
     return 32 // int(np.dtype(dtype).itemsize)
 
 

@@ -120,7 +120,7 @@ def _template(name: str, body: str, declares: str) -> KernelTemplate:
 
 
 def stream_arguments(place: StreamPlace) -> tuple[Any, ...]:
-    """What STREAM declares."""
+    """Return the arguments that a kernel with STREAM among its parameters takes for a place in the stream."""
     where = np.uintp(0) if place.where is None else place.where
     return where, *map(np.uint64, (place.first, *place.key, *place.counter))
 

@@ -117,8 +117,11 @@ def _ran(
 
 
 def weighted_rows_temps(device: str, n: int, taps: int, channels: int, dtype: Any, *, spreads: bool) -> list[Temp]:
-    """What the functions here need for `n` rows: a piece of the table's rows, as many as half a cache takes (on a GPU
-    GPU_COLUMN_BYTES), and for `spread_rows` where their numbers go."""
+    """List the temporaries of this module's functions for `n` rows.
+
+    A piece of the table's rows, as many as half a cache takes (on a GPU GPU_COLUMN_BYTES), and for `spread_rows` the
+    places of their numbers.
+    """
     limit = CACHE_BYTES // 2 if device == "cpu" else GPU_COLUMN_BYTES
     piece = min(n, max(1, limit // max(1, taps * channels * np.dtype(dtype).itemsize)))
     numbers = piece * taps * channels if spreads and device == "cpu" else 0

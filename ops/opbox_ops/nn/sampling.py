@@ -67,8 +67,10 @@ def _piece(device: str, m: int, n: int, channels: int, itemsize: int) -> int:
 def sampling_temps(
     device: str, m: int, n: int, size: Sequence[int], channels: int, dtype: np.dtype[Any], *, gradients: bool = False
 ) -> list[Temp]:
-    """What `sample`, or with `gradients` `sample_gradients`, needs: the images in another order (and their gradients),
-    and for a piece of the positions what fits the cache."""
+    """List the temporaries of `sample`, or with `gradients` of `sample_gradients`.
+
+    The images in another order (and their gradients), and room for a piece of the positions that fits the cache.
+    """
     piece, table = _piece(device, m, n, channels, dtype.itemsize), (m * size[0] * size[1], channels)
     corners = [Temp((2, 2, piece), kind) for kind in (dtype, dtype, dtype, "bool", "int64")]
     return [

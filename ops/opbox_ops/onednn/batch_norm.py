@@ -93,7 +93,7 @@ def _rooms(call: CallSpec, data: ArraySpec, statistics: ArraySpec, pair: _Pair |
 
 
 def _bind(pair: _Pair | None, rooms: Sequence[Array], moving: Sequence[Array], batch: Sequence[Array]) -> list[Runs]:
-    """What runs the recipe with the moving statistics on the arrays `moving`, and the other one on `batch`."""
+    """Bind the recipe with moving statistics to the arrays `moving`, the one with the batch's to `batch`."""
     assert pair is not None
     first = len(pair[0].temps)
     return [pair[0].bind(rooms[:first], moving), pair[1].bind(rooms[first:], batch)]

@@ -25,7 +25,7 @@ MOST = 1 << 33
 
 
 def images_of(memory: MemoryFormat, count: int) -> MemoryFormat:
-    """How so many images of a batch lie."""
+    """Describe `count` images of a batch, which lie as the whole does."""
     return replace(memory, shape=(count, *memory.shape[1:]))
 
 
@@ -63,7 +63,7 @@ class ByImages:
 
     @property
     def temps(self) -> tuple[Temp, ...]:
-        """Those of both recipes, and an addend for each sum."""
+        """List the temporaries of both recipes, and an addend for each sum."""
         memories = [self.main.operands[k].memory for k in self._sums]
         return (
             *self.main.temps,
@@ -72,7 +72,7 @@ class ByImages:
         )
 
     def bind(self, temps: Sequence[Array], arrays: Sequence[Array]) -> Callable[[], None]:
-        """What runs them on these arrays, as `Recipe.bind` takes them."""
+        """Return a call that runs both recipes; arguments are those of `Recipe.bind`."""
         own = len(self.main.temps)
         after = own + (len(self.rest.temps) if self.rest is not None else 0)
         addends = {k: temps[after + i].reshape(arrays[k].shape) for i, k in enumerate(self._sums)}

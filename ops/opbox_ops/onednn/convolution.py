@@ -165,7 +165,7 @@ def _weight(p: ConvolutionParams, weight: MemoryFormat) -> MemoryFormat:
 def _memories(
     p: ConvolutionParams, call: CallSpec, data: int, out: int
 ) -> tuple[MemoryFormat, MemoryFormat, MemoryFormat]:
-    """Those of data, the weight, which follows it, and out; the latter is an output in forward, else input 0."""
+    """Describe data, the weight, which follows it, and out: an output in forward, else input 0."""
     order = (0, len(p.kernel) + 1, *range(1, len(p.kernel) + 1)) if is_last(p.layout) else None
     target = call.outputs[0] if out < 0 else call.inputs[out]
     weight = _weight(p, memory_of(call.inputs[data + 1], order))
@@ -192,7 +192,7 @@ def forward_recipe(p: ConvolutionParams, call: CallSpec, adds: bool = False) -> 
 
 @dataclass(frozen=True, slots=True)
 class _Gradients:
-    """What computes the gradients that a backward call wants; None for one that it does not.
+    """The recipes of the gradients that a backward call wants; None for one that it does not.
 
     Attributes:
         data: data's.
@@ -216,7 +216,7 @@ def _threads() -> int:
 
 
 def gradients(p: ConvolutionParams, call: CallSpec) -> _Gradients | None:
-    """What computes the gradients of a backward call; None where oneDNN has no implementation."""
+    """Return the recipes of a backward call's gradients; None where oneDNN has no implementation."""
     wants_bias = not p.no_bias and call.wants(2)
     if _pads_more_than_it_reaches(p) or not lie(call, (0, 1), (0,)) or not takes(*call.inputs):
         return None

@@ -38,7 +38,7 @@ FEWEST_TAPS = 9
 
 @dataclass(frozen=True, slots=True)
 class DataGradient:
-    """How the gradient is computed: made of shapes, to be bound to arrays.
+    """A recipe for the gradient of data: made of shapes, to be bound to arrays.
 
     Attributes:
         channels, filters: data's and out's.
@@ -53,7 +53,7 @@ class DataGradient:
         return ()
 
     def bind(self, temps: Sequence[Array], arrays: Sequence[Array]) -> CallList:
-        """What writes the gradient; `arrays` are gout and weight, and data's gradient."""
+        """Return a call that writes the gradient; `arrays` are gout, weight and the gradient of data."""
         gout, weight, gdata = arrays
         dnnl = library()
         assert dnnl is not None
@@ -69,7 +69,7 @@ class DataGradient:
 
 @dataclass(frozen=True, slots=True)
 class WindowedGradient:
-    """How the gradient is computed of few channels: windows by a product, a few images at a time, and their sums.
+    """A recipe for the gradient of few channels: windows by a product, a few images at a time, and their sums.
 
     Attributes:
         data, out: shapes as they lie: (batch, height, width, channels), (batch, height, width, filters).
@@ -110,7 +110,7 @@ class WindowedGradient:
         return (Temp((self.out[3] * self._columns,)), Temp((windows,)), *self._reorder.temps)
 
     def bind(self, temps: Sequence[Array], arrays: Sequence[Array]) -> CallList:
-        """What writes the gradient; `arrays` are gout and weight, and data's gradient."""
+        """Return a call that writes the gradient; `arrays` are gout, weight and the gradient of data."""
         (laid, room, *rooms), (gout, weight, gdata) = temps, arrays
         dnnl = library()
         assert dnnl is not None
@@ -132,7 +132,7 @@ class WindowedGradient:
 def data_gradient(
     gout: MemoryFormat, weight: MemoryFormat, data: MemoryFormat, window: tuple[tuple[int, ...], ...], own: str
 ) -> DataGradient | WindowedGradient | None:
-    """How products compute this gradient; None where oneDNN's own kernel, the implementation `own`, is the better one.
+    """Return a recipe of products for this gradient; None where oneDNN's own kernel, named `own`, is the better one.
 
     The arrays are as oneDNN takes them, the channels second; `window` is stride, dilation and padding.
     """

@@ -29,7 +29,7 @@ FEWEST_POSITIONS = 4
 
 
 class _Memories(NamedTuple):
-    """How data, weight and out lie, and the window of the convolution from out to data."""
+    """Descriptions of data, weight and out, and the window of the convolution from out to data."""
 
     data: MemoryFormat
     weight: MemoryFormat
@@ -94,7 +94,7 @@ def _along_channels(p: DeconvolutionParams, bias: Array, ndim: int) -> Array:
 def _gradients(
     p: DeconvolutionParams, call: CallSpec
 ) -> tuple[ConvolutionRecipe | None, ConvolutionRecipe | None] | None:
-    """What computes the wanted gradients of data and of weight; None where oneDNN has no implementation."""
+    """Return the recipes of the wanted gradients of data and of weight; None where oneDNN has no implementation."""
     memories = _memories(p, call, call.inputs[1], call.inputs[2], call.inputs[0])
     if memories is None:
         return None

@@ -64,7 +64,7 @@ class Algorithm(IntEnum):
 
 
 class Flag(IntEnum):
-    """What batch normalisation reads beside its data."""
+    """Flags of a batch normalisation: the arrays that it reads beside its data."""
 
     GLOBAL_STATISTICS = 0x1
     SCALE = 0x2
@@ -72,7 +72,7 @@ class Flag(IntEnum):
 
 
 class Query(IntEnum):
-    """What a primitive's description is asked for."""
+    """Numbers of the questions to a primitive's description."""
 
     IMPLEMENTATION = 8
     SOURCE = 129
@@ -269,11 +269,11 @@ class Library:
         return handle
 
     def bytes_of(self, memory: int | None) -> int:
-        """What an array of that description takes."""
+        """Return the bytes of an array of this description."""
         return 0 if memory is None else int(self._functions.dnnl_memory_desc_get_size(memory))
 
     def same(self, one: int, other: int) -> bool:
-        """Whether two descriptions of arrays are equal."""
+        """Return whether two descriptions of arrays are equal."""
         return bool(self._functions.dnnl_memory_desc_equal(one, other))
 
     def implementation(self, description: int) -> str:

@@ -81,7 +81,7 @@ def _(p: FullyConnectedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs)
 
 
 def _gradients(p: FullyConnectedParams, call: CallSpec) -> tuple[Recipe | None, Recipe | None]:
-    """What computes the gradients of data and of weight; None for one that is not wanted, or by NumPy."""
+    """Return the recipes of data's and weight's gradients; None for one that is not wanted, or that NumPy computes."""
     if not all_plain_float32(call):
         return None, None
     rows, features = features_of(p, call.inputs[1])
@@ -165,7 +165,7 @@ def _parts(p: SharedProductParams, call: CallSpec) -> dict[tuple[int, int, bool]
 
 
 def _summed_temps(p: SharedProductParams, call: CallSpec) -> list[Temp]:
-    """Those of the sum, and of the product that needs most."""
+    """List the temporaries of the sum, and of the product that needs most."""
     rooms = zip_longest(*(recipe.temps for recipe in _parts(p, call).values()), fillvalue=Temp((0,), np.uint8))
     return [*summed_temps(p, call), *(max(room, key=lambda temp: temp.shape) for room in rooms)]
 

@@ -22,7 +22,7 @@ __all__ = ["LEAST_CALLS"]
 
 
 def _recipe(p: FullyConnectedParams, call: CallSpec) -> Recipe | None:
-    """What computes such a call from a packed weight; None where that is not for oneDNN."""
+    """Return the recipe of a product with a packed weight; None where oneDNN has none."""
     if not all_plain_float32(call):
         return None
     return packing_recipe((*features_of(p, call.inputs[0]), p.num_hidden), not p.no_bias)

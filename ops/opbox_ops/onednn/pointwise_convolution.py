@@ -31,7 +31,7 @@ __all__ = ["PointwiseConvolution", "pointwise_convolution"]
 
 @dataclass(frozen=True, slots=True)
 class PointwiseConvolution:
-    """How such a convolution is computed, of arrays data, weight, out and bias if any; with the methods of a `Recipe`.
+    """A recipe for a convolution of 1 x 1, of arrays data, weight, out and bias if any; with the methods of a `Recipe`.
 
     Attributes:
         lying: the product of the weight as it lies.
@@ -64,7 +64,7 @@ class PointwiseConvolution:
         return (max(scratchpads, key=lambda temp: temp.shape), self.packing.temps[1], Temp((self.gathered,)))
 
     def bind(self, temps: Sequence[Array], arrays: Sequence[Array]) -> Runs:
-        """What runs it on these arrays, as `Recipe.bind` takes them."""
+        """Return a call that runs it; arguments are those of `Recipe.bind`."""
         runs, data = self._gathering(temps, arrays[0])
         return self.lying.bind(temps[:1], [data, *arrays[1:]], runs)
 
@@ -94,7 +94,7 @@ def pointwise_convolution(
     window: tuple[tuple[int, ...], ...],
     adds: bool = False,
 ) -> PointwiseConvolution | None:
-    """How a product computes this convolution; None where it is none, or oneDNN's convolution is the better one.
+    """Return the recipe of a product for this convolution; None where it is none, or oneDNN's own is the better one.
 
     The arrays are as oneDNN takes them, the channels second; `window` is stride, dilation and padding. With `adds` it
     adds to what is in out.

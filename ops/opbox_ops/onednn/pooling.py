@@ -53,7 +53,7 @@ def _window(taps: Taps) -> list[Any]:
 
 
 def _needed(taps: Taps) -> list[int]:
-    """How far the last window reaches beyond the data, along each dimension."""
+    """Return how many positions the last window reaches beyond the data, along each dimension."""
     sizes = zip(taps.out, taps.stride, taps.kernel, taps.data, taps.pad, strict=True)
     return [(o - 1) * s + k - n - q for o, s, k, n, q in sizes]
 
@@ -110,7 +110,7 @@ def _again(p: PoolingParams, call: CallSpec) -> Recipe | None:
 
 
 def _backward_temps(p: PoolingParams, call: CallSpec) -> list[Temp]:
-    """Those of the gradient; for max those of forward, its output, and its note of each window."""
+    """List the gradient's temporaries; for max also those of forward, its output, and its note of each window."""
     recipe, again = _backward_recipe(p, call), _again(p, call)
     temps = [] if recipe is None else [*recipe.temps]
     if again is not None:

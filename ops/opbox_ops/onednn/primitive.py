@@ -32,7 +32,7 @@ _USER_SCRATCHPAD = 1
 
 @dataclass(frozen=True, slots=True)
 class MemoryFormat:
-    """How an array lies: shape and strides (in elements) in oneDNN's order of axes, channels second."""
+    """An array's shape and strides (in elements) in oneDNN's order of axes, channels second."""
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]
@@ -67,7 +67,7 @@ def memory_of(spec: ArraySpec, order: Sequence[int] | None = None) -> MemoryForm
 
 
 def lie(call: CallSpec, ins: Sequence[int], outs: Sequence[int]) -> bool:
-    """Whether the inputs `ins` and outputs `outs` have one layout, and all other arrays are "plain"."""
+    """Return whether the inputs `ins` and outputs `outs` have one layout, and all other arrays are "plain"."""
     data = {call.inputs[i].layout for i in ins} | {call.outputs[k].layout for k in outs}
     others = [spec for i, spec in enumerate(call.inputs) if i not in ins]
     others += [spec for k, spec in enumerate(call.outputs) if k not in outs]
@@ -82,7 +82,7 @@ def laid(call: CallSpec, inputs: Arrays, outputs: Outputs) -> tuple[list[Array],
 
 
 def takes(*arrays: ArraySpec) -> bool:
-    """Whether oneDNN is there and may take arrays like these: of a type that it has, all with elements."""
+    """Return whether oneDNN is installed and takes arrays like these: of a type that it has, all with elements."""
     return all(array.dtype.name in DATA_TYPES and math.prod(array.shape) for array in arrays) and library() is not None
 
 
@@ -272,7 +272,7 @@ class Recipe:
 
     @property
     def reordered(self) -> int:
-        """How many of its arrays are reordered in a run."""
+        """Return how many arrays are reordered in a run."""
         return sum(inner is not None for inner in self._inner)
 
     @property
@@ -283,7 +283,7 @@ class Recipe:
 
     @property
     def workspace(self) -> Temp:
-        """What a forward primitive leaves for its backward one; of no bytes where that is nothing."""
+        """Describe the workspace that forward leaves for its backward primitive; of no bytes where it leaves none."""
         return Temp((self._dnnl.bytes_of(self._primitive.memory(Query.WORKSPACE)),), np.uint8)
 
     def bind(
@@ -294,7 +294,7 @@ class Recipe:
         workspace: Array | None = None,
         packing: Runs | None = None,
     ) -> Runs:
-        """What runs it on these arrays.
+        """Return a call that runs the recipe on these arrays.
 
         Args:
             temps: arrays as `temps` says.
@@ -329,7 +329,7 @@ class Recipe:
         return runs
 
     def rebound(self, temps: Sequence[Array]) -> Callable[[Sequence[Array]], None]:
-        """What runs it on arrays that it is given each time, as `bind` takes them; none of them may be reordered."""
+        """Return a call that takes its arrays each time, in the order of `bind`; none of them may be reordered."""
         assert not self.reordered
         dnnl, primitive = self._dnnl, self._primitive
         bound = {}
@@ -360,7 +360,7 @@ class Recipe:
         return PackedRuns(packing, self.bind(temps, arrays, packing=packing), mode)
 
     def pack(self, k: int, scratchpad: Array, array: Array, room: Array) -> Runs:
-        """What lays operand `k` out as the primitive reads it, in `room`: the temporary of it that `bind` takes."""
+        """Return a call that lays operand `k` out as the primitive reads it, in `room`: its temporary of `bind`."""
         inner, reorder, runs = self._inner[k], self._reorders[k], self.runs()
         assert inner is not None
         assert reorder is not None

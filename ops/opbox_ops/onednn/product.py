@@ -81,7 +81,7 @@ def product_recipe(
 
 @cache
 def has_fast_kernels() -> bool:
-    """Whether this processor has oneDNN's kernels for AVX-512; its others are no faster than OpenBLAS."""
+    """Return whether this processor has oneDNN's kernels for AVX-512; its others are no faster than OpenBLAS."""
     recipe = product_recipe((64, 64, 64), False, (False, True))
     return if_fast(recipe) is not None
 

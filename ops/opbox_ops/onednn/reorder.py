@@ -16,7 +16,7 @@ __all__ = ["REORDER", "reorder"]
 
 @lru_cache(maxsize=RECIPES)
 def reorder(source: MemoryFormat, target: MemoryFormat) -> Recipe | None:
-    """What copies an array to one that lies otherwise."""
+    """Return a call that copies an array to one of another layout."""
     operands = [Operand(ArgumentNumber.SOURCE, source), Operand(ArgumentNumber.DESTINATION, target, written=True)]
 
     def arguments(from_memory: int, to_memory: int) -> tuple[Any, ...]:

@@ -21,7 +21,7 @@ from .convolution import forward_recipe
 
 
 def _recipe(p: SummedParams) -> ConvolutionRecipe | None:
-    """What computes such a call; None where oneDNN has nothing for it."""
+    """Return the recipe of a convolution with an addend; None where oneDNN has none."""
     if p.call.outputs[0].dtype != np.float32:
         return None  # of another type the output is rounded before it is added
     return forward_recipe(p.params, p.call, adds=True)

@@ -45,7 +45,7 @@ _Pair = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class WeightGradient:
-    """How the gradient of one convolution's weight is computed: made of shapes, to be bound to arrays.
+    """A recipe for the gradient of a convolution's weight: made of shapes, to be bound to arrays.
 
     Attributes:
         data, out: shapes as they lie: (batch, height, width, channels), (batch, height, width, filters).
@@ -74,7 +74,7 @@ class WeightGradient:
 
     @property
     def _is_product(self) -> bool:
-        """Whether data is the matrix of windows as it lies."""
+        """Return whether data is the matrix of windows as it lies."""
         return self.kernel == self.stride == (1, 1) and self.pad == (0, 0)
 
     @property
@@ -103,7 +103,7 @@ class WeightGradient:
         ]
 
     def bind(self, temps: Sequence[Array], gout: Array, data: Array, weight: Array, bias: Array | None) -> CallList:
-        """What writes the gradients of weight and, where it is not None, of bias."""
+        """Return a call that writes the gradients of weight and, where `bias` is not None, of bias."""
         strip, matrix, gradient, *rooms = temps
         filters, channels = self.out[3], self.data[3]
         runs = CallList()
@@ -215,7 +215,7 @@ def weight_gradient(
     own: str,
     threads: int,
 ) -> WeightGradient | None:
-    """How products compute this gradient; None where oneDNN's own kernel, the implementation `own`, is the better one.
+    """Return a recipe of products for this gradient; None where oneDNN's own kernel, named `own`, is the better one.
 
     data and out are as oneDNN takes them, the channels second; `window` is stride, dilation and padding; `threads` is
     how many threads work on it either way.
@@ -231,7 +231,7 @@ def weight_gradient(
 
 
 def _is_own_better(gradient: WeightGradient, threads: int) -> bool:
-    """Whether oneDNN's kernel with AVX-512 takes less time.
+    """Return whether oneDNN's kernel with AVX-512 takes less time.
 
     Not for 1 x 1, whose gradient it would have to reorder back: 2048 x 1024 take 17 ms then, and 4 here. In one thread
     not where it jumps over data, or writes a large gradient of few sums.

@@ -104,7 +104,7 @@ def _trans(p: DeformablePSROIPoolingParams, inputs: Sequence[Any]) -> Any:
 
 
 def _temps(p: DeformablePSROIPoolingParams, call: CallSpec, *, gradients: bool = False) -> list[Temp]:
-    """What `_BinTemps` says: for all pixels and regions, and for the bins and samples of some regions."""
+    """List the temporaries of `_BinTemps`: for all pixels and regions, and for the bins and samples of some regions."""
     inputs = call.inputs[1:] if gradients else call.inputs
     (batch, channels, height, width), rois, trans = inputs[0].shape, inputs[1], _trans(p, inputs)
     n, pooled, part, dtype = rois.shape[0], p.pooled_size, p.part_size or p.pooled_size, accumulation_type(rois.dtype)

@@ -141,7 +141,7 @@ class Batch:
         self._results.append({"command": self.position, **result})
 
     def finish(self, error: BaseException | None) -> None:
-        """Hand the answer, or the error, to the request that waits for it."""
+        """Answer the request that waits for this batch, or raise the error in it."""
         if self.task is not None:
             self.task.end()
         done, self.done = self.done, None

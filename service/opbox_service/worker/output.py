@@ -68,7 +68,7 @@ class Output:
             self._pause = self._loop.call_later(PAUSE_S, self._resume)
 
     def _take(self) -> bool:
-        """Read what is there, within bounds; whether more can come."""
+        """Read the output that has come, within bounds; return whether more can come."""
         taken = 0
         with contextlib.suppress(BlockingIOError):
             while taken < READ:
