@@ -25,7 +25,18 @@ from tests.cases import families
 from tests.cases.case import Case
 from tests.ops.harness import Run
 
-FAMILIES = ("softmax", "loss", "normalization", "convolution", "pooling", "rnn", "index", "update_many", "contrib")
+FAMILIES = (
+    "softmax",
+    "loss",
+    "normalization",
+    "convolution",
+    "pooling",
+    "rnn",
+    "index",
+    "update_many",
+    "contrib",
+    "sampling",
+)
 COVERED = {
     "softmax",
     "softmin",
@@ -51,6 +62,7 @@ COVERED = {
     "_multi_mp_adamw_update",
     "_contrib_quantize",
     "_contrib_dequantize",
+    "ROIPooling",
 }
 
 
