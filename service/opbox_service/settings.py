@@ -44,6 +44,7 @@ ELSEWHERE = frozenset(
         "C_KERNELS",
         "CACHE_DIR",
         "PACKED_WEIGHTS",
+        "WINOGRAD",
         "PROGRESS",
         "CUDA_GRAPHS",
         "CUBINS",

@@ -16,12 +16,28 @@ import numpy as np
 from ..compute import Array, Temp
 from ..pausing import in_one_piece, pause
 from .pointwise_convolution import PointwiseConvolution
-from .primitive import MemoryFormat, Recipe, Runs
+from .primitive import MemoryFormat, Recipe
+from .winograd_convolution import WinogradConvolution, WinogradWeightGradient
 
-__all__ = ["MOST", "ByImages", "ConvolutionRecipe", "by_images", "images_of"]
+__all__ = [
+    "MOST",
+    "ByImages",
+    "ConvolutionPiece",
+    "ConvolutionRecipe",
+    "WeightPiece",
+    "WeightRecipe",
+    "by_images",
+    "images_of",
+]
 
 MOST = 1 << 33
 """Multiplications of a piece: 0.2 s of one thread at 80 GFLOP/s, as of a matrix product's (`large_products`)."""
+
+
+ConvolutionPiece: TypeAlias = Recipe | PointwiseConvolution | WinogradConvolution
+"""How some images, or their gradients, are computed together."""
+WeightPiece: TypeAlias = Recipe | WinogradWeightGradient
+"""How the gradient of a weight is computed from some images."""
 
 
 def images_of(memory: MemoryFormat, count: int) -> MemoryFormat:
@@ -40,8 +56,8 @@ class ByImages:
         of_images: for each array whether it has images; one that is written and has none is a sum over them.
     """
 
-    main: Recipe | PointwiseConvolution
-    rest: Recipe | PointwiseConvolution | None
+    main: ConvolutionPiece | WeightPiece
+    rest: ConvolutionPiece | WeightPiece | None
     step: int
     multiplications: int
     of_images: tuple[bool, ...]
@@ -77,7 +93,7 @@ class ByImages:
         after = own + (len(self.rest.temps) if self.rest is not None else 0)
         addends = {k: temps[after + i].reshape(arrays[k].shape) for i, k in enumerate(self._sums)}
         batch = next(len(array) for array, has_images in zip(arrays, self.of_images, strict=True) if has_images)
-        runs: list[tuple[Runs, int]] = []
+        runs: list[tuple[Callable[[], None], int]] = []
         for first in range(0, batch, self.step):
             at = slice(first, min(first + self.step, batch))
             part = [
@@ -104,16 +120,18 @@ class ByImages:
         return call
 
 
-ConvolutionRecipe: TypeAlias = Recipe | PointwiseConvolution | ByImages
-"""How a batch is computed."""
+ConvolutionRecipe: TypeAlias = ConvolutionPiece | ByImages
+"""How a batch is computed, or the gradient of one."""
+WeightRecipe: TypeAlias = WeightPiece | ByImages
+"""How the gradient of a weight is computed."""
 
 
 def by_images(
-    make: Callable[[int], Recipe | PointwiseConvolution | None],
+    make: Callable[[int], ConvolutionPiece | WeightPiece | None],
     batch: int,
     multiplications: int,
     of_images: Sequence[bool],
-) -> ConvolutionRecipe | None:
+) -> ConvolutionRecipe | WeightRecipe | None:
     """The recipe of a batch, or of its pieces where that is long; None where oneDNN has none.
 
     Args:

@@ -12,19 +12,28 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
-from typing import Any
+from typing import Any, cast
 
 from ..bound_calls import as_one
 from ..compute import Arrays, CallSpec, OpContext, Outputs, Temp
 from ..nn.convolution import ConvolutionParams, backward, op, strides
 from ..nn.window import is_last
-from .by_images import ByImages, ConvolutionRecipe, by_images, images_of
+from .by_images import (
+    ByImages,
+    ConvolutionPiece,
+    ConvolutionRecipe,
+    WeightPiece,
+    WeightRecipe,
+    by_images,
+    images_of,
+)
 from .cache import RECIPES
 from .data_gradient import DataGradient, WindowedGradient, data_gradient
 from .library import Algorithm, ArgumentNumber, Propagation, Query, dims, library
-from .pointwise_convolution import PointwiseConvolution, pointwise_convolution
+from .pointwise_convolution import pointwise_convolution
 from .primitive import MemoryFormat, Operand, PackedRuns, Recipe, Runs, laid, lie, memory_of, takes
 from .weight_gradient import WeightGradient, weight_gradient
+from .winograd_convolution import winograd_convolution, winograd_data_gradient, winograd_weight_gradient
 
 _Window = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 """Stride, dilation and padding."""
@@ -101,43 +110,44 @@ def forward_by_images(
 ) -> ConvolutionRecipe | None:
     """A convolution, of arrays data, weight, out and bias where there is one; None where there is none."""
 
-    def make(count: int) -> Recipe | PointwiseConvolution | None:
+    def make(count: int) -> ConvolutionPiece | None:
         of_images = images_of(data, count), weight, bias, images_of(out, count), window, adds
-        return pointwise_convolution(*of_images) or _forward(*of_images)
+        return pointwise_convolution(*of_images) or winograd_convolution(*of_images) or _forward(*of_images)
 
-    return by_images(
-        make,
-        out.shape[0],
-        _multiplications(weight, out),
-        (True, False, True, *([] if bias is None else [False])),
-    )
+    has_images = (True, False, True, *([] if bias is None else [False]))
+    recipe = by_images(make, out.shape[0], _multiplications(weight, out), has_images)
+    return cast(ConvolutionRecipe | None, recipe)
 
 
 def backward_data_recipe(
     gout: MemoryFormat, weight: MemoryFormat, data: MemoryFormat, window: _Window
 ) -> ConvolutionRecipe | None:
     """The gradient of a convolution's data, of arrays gout, weight and data's gradient; None where there is none."""
-    return by_images(
-        lambda count: _backward_data(images_of(gout, count), weight, images_of(data, count), window),
-        gout.shape[0],
-        _multiplications(weight, gout),
-        (True, False, True),
-    )
+
+    def make(count: int) -> ConvolutionPiece | None:
+        of_images = images_of(gout, count), weight, images_of(data, count), window
+        return winograd_data_gradient(*of_images) or _backward_data(*of_images)
+
+    has_images = (True, False, True)
+    recipe = by_images(make, gout.shape[0], _multiplications(weight, gout), has_images)
+    return cast(ConvolutionRecipe | None, recipe)
 
 
 def backward_weight_recipe(
     gout: MemoryFormat, data: MemoryFormat, weight: MemoryFormat, window: _Window, bias: MemoryFormat | None = None
-) -> ConvolutionRecipe | None:
+) -> WeightRecipe | None:
     """The gradient of a convolution's weight, of arrays gout, data and the gradients of weight and, if any, of bias.
 
     None where there is none.
     """
-    return by_images(
-        lambda count: _backward_weight(images_of(gout, count), images_of(data, count), weight, bias, window),
-        gout.shape[0],
-        _multiplications(weight, gout),
-        (True, True, False, *([] if bias is None else [False])),
-    )
+
+    def make(count: int) -> WeightPiece | None:
+        of_images = images_of(gout, count), images_of(data, count), weight, bias, window
+        return winograd_weight_gradient(*of_images) or _backward_weight(*of_images)
+
+    has_images = (True, True, False, *([] if bias is None else [False]))
+    recipe = by_images(make, gout.shape[0], _multiplications(weight, gout), has_images)
+    return cast(WeightRecipe | None, recipe)
 
 
 def plain_forward_recipe(
@@ -201,7 +211,7 @@ class _Gradients:
     """
 
     data: ConvolutionRecipe | DataGradient | WindowedGradient | None
-    weight: ConvolutionRecipe | WeightGradient | None
+    weight: WeightRecipe | WeightGradient | None
     unread: Temp | None
 
     @property
@@ -227,7 +237,7 @@ def gradients(p: ConvolutionParams, call: CallSpec) -> _Gradients | None:
         of_data = backward_data_recipe(out, weight, data, window)
         if of_data is not None and p.num_group == 1:
             of_data = data_gradient(out, weight, data, window, of_data.implementation) or of_data
-    of_weight: ConvolutionRecipe | WeightGradient | None = None
+    of_weight: WeightRecipe | WeightGradient | None = None
     if call.wants(1) or wants_bias:
         of_weight = own = backward_weight_recipe(
             out, data, weight, window, memory_of(call.outputs[2]) if wants_bias else None

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from ..cache import CACHE_BYTES
 from ..compute import Array, Temp
 from .by_images import MOST
+from .call_list import CallList
 from .library import library
 from .primitive import MemoryFormat, Recipe
 from .reorder import reorder
-from .weight_gradient import CallList
 from .window_sums import window_sums
 
 __all__ = ["DataGradient", "WindowedGradient", "data_gradient"]

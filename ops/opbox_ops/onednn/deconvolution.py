@@ -19,7 +19,7 @@ from ..bound_calls import as_one
 from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
 from ..nn.deconvolution import DeconvolutionParams, backward, op, window_of
 from ..nn.window import channels_first, is_last
-from .by_images import ConvolutionRecipe
+from .by_images import ConvolutionRecipe, WeightRecipe
 from .convolution import backward_data_recipe, backward_weight_recipe, plain_forward_recipe
 from .primitive import MemoryFormat, memory_of, takes
 
@@ -91,9 +91,7 @@ def _along_channels(p: DeconvolutionParams, bias: Array, ndim: int) -> Array:
     return bias if is_last(p.layout) else bias.reshape(-1, *(1,) * (ndim - 2))
 
 
-def _gradients(
-    p: DeconvolutionParams, call: CallSpec
-) -> tuple[ConvolutionRecipe | None, ConvolutionRecipe | None] | None:
+def _gradients(p: DeconvolutionParams, call: CallSpec) -> tuple[ConvolutionRecipe | None, WeightRecipe | None] | None:
     """Return the recipes of the wanted gradients of data and of weight; None where oneDNN has no implementation."""
     memories = _memories(p, call, call.inputs[1], call.inputs[2], call.inputs[0])
     if memories is None:

@@ -161,7 +161,7 @@ class PackedRuns:
 
     __slots__ = ("_mode", "_packed", "_packing", "_runs")
 
-    def __init__(self, packing: Runs, runs: Runs, mode: Mode) -> None:
+    def __init__(self, packing: Callable[[], None], runs: Callable[[], None], mode: Mode) -> None:
         self._packing, self._runs, self._mode = packing, runs, mode
         self._packed: int | None = None
 

@@ -13,7 +13,7 @@ A chunk of windows stays in the cache.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -22,14 +22,14 @@ from numpy.lib.stride_tricks import as_strided
 
 from ..cache import CHUNK_BYTES
 from ..compute import Array, Temp
-from ..pausing import pause
 from .by_images import MOST
 from .cache import RECIPES
+from .call_list import CallList
 from .library import library
 from .primitive import MemoryFormat, Recipe
 from .reorder import reorder
 
-__all__ = ["CallList", "WeightGradient", "weight_gradient"]
+__all__ = ["WeightGradient", "weight_gradient"]
 
 FEWEST_CHANNELS = 8
 """With fewer a row of windows is so short that laying it out takes as long as the product."""
@@ -179,32 +179,6 @@ class WeightGradient:
         return inside
 
 
-class CallList:
-    """Calls, made one after the other."""
-
-    __slots__ = ("calls",)
-
-    def __init__(self) -> None:
-        self.calls: list[Callable[[], object]] = []
-
-    def copies(self, target: Array, source: Array) -> None:
-        """Append a copy."""
-        self.calls.append(lambda: np.copyto(target, source))
-
-    def contiguous(self, array: Array) -> Array:
-        """The array, or a contiguous one that it is copied to before they run."""
-        if array.flags.c_contiguous:
-            return array
-        copy = np.empty(array.shape, array.dtype)
-        self.copies(copy, array)
-        return copy
-
-    def __call__(self) -> None:
-        for call in self.calls:
-            pause()
-            call()
-
-
 @lru_cache(maxsize=RECIPES)
 def weight_gradient(
     data: MemoryFormat,
@@ -220,7 +194,7 @@ def weight_gradient(
     data and out are as oneDNN takes them, the channels second; `window` is stride, dilation and padding; `threads` is
     how many threads work on it either way.
     """
-    if "amx" in own or len(kernel) != 2 or data.dtype != "float32":
+    if "amx" in own or own == "winograd" or len(kernel) != 2 or data.dtype != "float32":
         return None
     if data.shape[1] < FEWEST_CHANNELS or not (data.channels_last and out.channels_last):
         return None

@@ -1,0 +1,248 @@
+"""Convolutions of 3 x 3 and their gradients by Winograd's algorithm, where it takes less time than oneDNN's kernels.
+
+oneDNN 3.2 has none for float32. Of arrays whose channels lie last, with windows of 3 x 3 at all positions and 32
+channels and filters or more, they take a third to two thirds of the time (`benchmarks/results/cpu-decisions.md`). A
+transformed weight takes four times the memory of the weight, and is read once for each lot of tiles: so few positions
+with many channels stay with oneDNN. The choice depends on shapes alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from ..compute import Array, Mode, Temp
+from ..nn.winograd import ELEMENTS, Tiling, Winograd, winograd
+from .call_list import CallList
+from .library import ArgumentNumber
+from .primitive import MemoryFormat, Operand, PackedRuns
+
+__all__ = ["WinogradConvolution", "WinogradWeightGradient", "winograd_convolution", "winograd_weight_gradient"]
+
+FEWEST_CHANNELS = 32
+TILES = 48
+"""Worked off together at least, so that a transformed weight of many channels is read seldom."""
+TILE_BYTES = 2 << 20
+"""That the transformed tiles take where there are more of them: 0.5 to 4 MiB take the same time."""
+SUMMED_TILES = 96
+SUMMED_BYTES = 4 << 20
+"""The same for the gradient of the weight, which adds to as much memory for each lot."""
+
+TRANSFORM = 200
+"""Multiplications in whose time a number of each channel of a tile is transformed, from data or to out."""
+WEIGHT = 20
+"""The same for a number of the transformed weight: writing and reading it, with vectors of 8."""
+SUMMED_WEIGHT = 34
+"""The same for the gradient of the transformed weight."""
+DIRECT = 9
+"""Multiplications of a window. oneDNN's gradient of the weight takes half as long again."""
+DIRECT_SUMMED = 13
+WORTH = 0.8
+"""Of the time that oneDNN's kernel is expected to take."""
+
+_Window = tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WinogradConvolution:
+    """A recipe for a convolution, of arrays data, weight, out and bias if any, or for the gradient of data.
+
+    It has the methods of a `Recipe`.
+
+    Attributes:
+        kernel: the compiled functions.
+        tiling: data and out.
+        operands: as in a `Recipe`.
+        adds: whether it adds to what is in out.
+        turned: whether it is the gradient of data, of arrays gout, weight and the gradient: a convolution of gout.
+    """
+
+    kernel: Winograd
+    tiling: Tiling
+    operands: tuple[Operand, ...]
+    adds: bool = False
+    turned: bool = False
+
+    @property
+    def implementation(self) -> str:
+        return "winograd"
+
+    @property
+    def packs(self) -> tuple[tuple[int, int], ...]:
+        """The weight, whose transformed copy is the first of `temps`."""
+        return ((1, 0),)
+
+    @property
+    def temps(self) -> tuple[Temp, ...]:
+        """The transformed weight, and transformed tiles."""
+        weight = self.kernel.weight_size(self.tiling.filters, self.tiling.data[3])
+        return (Temp((weight,)), *[Temp((size,)) for size in self.kernel.room(self.tiling)])
+
+    def bind(self, temps: Sequence[Array], arrays: Sequence[Array]) -> CallList:
+        """Return a call that runs it; arguments are those of `Recipe.bind`."""
+        transform, runs = self._calls(temps, arrays)
+        transform.calls += runs.calls
+        return transform
+
+    def packed(self, temps: Sequence[Array], arrays: Sequence[Array], mode: Mode) -> PackedRuns:
+        """The same, with the weight transformed only where `mode` says that it is to be."""
+        return PackedRuns(*self._calls(temps, arrays), mode)
+
+    def _calls(self, temps: Sequence[Array], arrays: Sequence[Array]) -> tuple[CallList, CallList]:
+        (data, weight, out, *bias), (transformed, *room) = arrays, temps
+        transform, runs = CallList(), CallList()
+        weight = _filters_first(transform.contiguous(weight), self.operands[1].memory)
+        transform.calls.append(self.kernel.transform(weight, transformed, turned=self.turned))
+        addend = runs.contiguous(bias[0]) if bias else None
+        places = runs.contiguous(data), transformed, addend, out
+        runs.calls.append(self.kernel.convolution(self.tiling, places, (room[0], room[1]), adds=self.adds))
+        return transform, runs
+
+
+@dataclass(frozen=True, slots=True)
+class WinogradWeightGradient:
+    """A recipe for the gradients of weight and, if any, of bias; of arrays gout, data, and the gradients.
+
+    Attributes:
+        kernel, tiling, operands: as of `WinogradConvolution`.
+    """
+
+    kernel: Winograd
+    tiling: Tiling
+    operands: tuple[Operand, ...]
+
+    @property
+    def implementation(self) -> str:
+        return "winograd"
+
+    @property
+    def packs(self) -> tuple[tuple[int, int], ...]:
+        """None."""
+        return ()
+
+    @property
+    def temps(self) -> tuple[Temp, ...]:
+        """The gradient of the transformed weight, and transformed tiles."""
+        weight = self.kernel.weight_size(self.tiling.filters, self.tiling.data[3])
+        return (Temp((weight,)), *[Temp((size,)) for size in self.kernel.room(self.tiling)])
+
+    def bind(self, temps: Sequence[Array], arrays: Sequence[Array]) -> CallList:
+        """Return a call that writes the gradients; arguments are those of `Recipe.bind`."""
+        (gout, data, gweight, *gbias), (sums, *room) = arrays, temps
+        runs = CallList()
+        gout = runs.contiguous(gout)
+        places = runs.contiguous(data), gout, sums
+        runs.calls.append(self.kernel.sums(self.tiling, places, (room[0], room[1])))
+        target = _filters_first(gweight, self.operands[2].memory)
+        runs.calls.append(self.kernel.weight_gradient(sums, target))
+        if gbias:
+            rows = gout.reshape(-1, self.tiling.filters)
+            runs.calls.append(lambda: np.add.reduce(rows, axis=0, out=gbias[0]))
+        return runs
+
+
+def winograd_convolution(
+    data: MemoryFormat,
+    weight: MemoryFormat,
+    bias: MemoryFormat | None,
+    out: MemoryFormat,
+    window: _Window,
+    adds: bool = False,
+) -> WinogradConvolution | None:
+    """Return the recipe of a convolution; None where the algorithm cannot compute it, or oneDNN is the faster.
+
+    The arrays are as oneDNN takes them, the channels second; `window` is stride, dilation and padding. With `adds` it
+    adds to what is in out.
+    """
+    kernel = _kernel(data, weight, out, window)
+    if kernel is None or not _pays(kernel, out, weight, WEIGHT, DIRECT):
+        return None
+    operands = [
+        Operand(ArgumentNumber.SOURCE, data),
+        Operand(ArgumentNumber.WEIGHTS, weight),
+        Operand(ArgumentNumber.DESTINATION, out, written=True),
+        *([] if bias is None else [Operand(ArgumentNumber.BIAS, bias)]),
+    ]
+    return WinogradConvolution(kernel, _tiling(kernel, data, out, window[2], TILES, TILE_BYTES), tuple(operands), adds)
+
+
+def winograd_data_gradient(
+    gout: MemoryFormat, weight: MemoryFormat, data: MemoryFormat, window: _Window
+) -> WinogradConvolution | None:
+    """Return the recipe of the gradient of data, as `winograd_convolution` does."""
+    kernel = _kernel(data, weight, gout, window)
+    if kernel is None or not _pays(kernel, data, weight, WEIGHT, DIRECT):
+        return None
+    operands = (
+        Operand(ArgumentNumber.DIFF_DESTINATION, gout),
+        Operand(ArgumentNumber.WEIGHTS, weight),
+        Operand(ArgumentNumber.DIFF_SOURCE, data, written=True),
+    )
+    pad = tuple([2 - rows for rows in window[2]])
+    return WinogradConvolution(kernel, _tiling(kernel, gout, data, pad, TILES, TILE_BYTES), operands, turned=True)
+
+
+def winograd_weight_gradient(
+    gout: MemoryFormat, data: MemoryFormat, weight: MemoryFormat, bias: MemoryFormat | None, window: _Window
+) -> WinogradWeightGradient | None:
+    """Return the recipe of the gradient of the weight, as `winograd_convolution` does."""
+    kernel = _kernel(data, weight, gout, window)
+    if kernel is None or not _pays(kernel, gout, weight, SUMMED_WEIGHT, DIRECT_SUMMED):
+        return None
+    operands = [
+        Operand(ArgumentNumber.DIFF_DESTINATION, gout),
+        Operand(ArgumentNumber.SOURCE, data),
+        Operand(ArgumentNumber.DIFF_WEIGHTS, weight, written=True),
+        *([] if bias is None else [Operand(ArgumentNumber.DIFF_BIAS, bias, written=True)]),
+    ]
+    tiling = _tiling(kernel, data, gout, window[2], SUMMED_TILES, SUMMED_BYTES)
+    return WinogradWeightGradient(kernel, tiling, tuple(operands))
+
+
+def _kernel(data: MemoryFormat, weight: MemoryFormat, out: MemoryFormat, window: _Window) -> Winograd | None:
+    """The compiled functions, where they compute such a convolution and its gradients."""
+    stride, dilate, pad = window
+    if len(weight.shape) != 4 or weight.shape[2:] != (3, 3) or {*stride, *dilate} != {1} or max(pad) > 2:
+        return None
+    if {array.dtype for array in (data, weight, out)} != {"float32"} or not (data.channels_last and out.channels_last):
+        return None
+    if min(weight.shape[:2]) < FEWEST_CHANNELS:
+        return None
+    kernel = winograd()
+    return kernel if kernel is not None and all(size % kernel.width == 0 for size in weight.shape[:2]) else None
+
+
+def _pays(kernel: Winograd, out: MemoryFormat, weight: MemoryFormat, of_weight: int, of_window: int) -> bool:
+    """Return whether the expected time, counted in multiplications, is less than that of oneDNN's kernel.
+
+    Wider vectors multiply faster, and memory is as fast as before.
+    """
+    filters, channels = weight.shape[:2]
+    tiles = Tiling.count(_lying(out))
+    of_weight = of_weight * kernel.width // 8
+    products = ELEMENTS * filters * channels * (tiles + of_weight)
+    transforms = TRANSFORM * tiles * (filters + channels)
+    direct = of_window * filters * channels * math.prod((out.shape[0], *out.shape[2:]))
+    return products + transforms < WORTH * direct
+
+
+def _tiling(
+    kernel: Winograd, data: MemoryFormat, out: MemoryFormat, pad: tuple[int, ...], fewest: int, room: int
+) -> Tiling:
+    shape, filters = _lying(data), out.shape[1]
+    of_tile = 4 * ELEMENTS * (shape[3] + kernel.padded(filters))
+    return Tiling(shape, filters, (pad[0], pad[1]), min(Tiling.count(_lying(out)), max(fewest, room // of_tile)))
+
+
+def _filters_first(weight: Array, memory: MemoryFormat) -> Array:
+    """A weight, or its gradient, as (filters, channels, 3, 3), however it lies."""
+    return as_strided(weight, memory.shape, [step * weight.itemsize for step in memory.strides])
+
+
+def _lying(memory: MemoryFormat) -> tuple[int, int, int, int]:
+    batch, channels, height, width = memory.shape
+    return batch, height, width, channels

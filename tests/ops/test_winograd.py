@@ -1,0 +1,361 @@
+"""Convolution by Winograd's algorithm and its gradients, beside the definition in float64."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import opbox as mx
+from opbox_ops import c_compiler
+from opbox_ops.compute import Array, Mode
+from opbox_ops.nn.winograd import winograd
+from opbox_ops.onednn import by_images, convolution, winograd_convolution
+from opbox_ops.onednn.library import library
+from opbox_ops.onednn.primitive import MemoryFormat
+from opbox_service.executor.passes import PASSES
+from tests.allocations import counted
+from tests.executor.test_parts import compiled
+
+pytestmark = pytest.mark.skipif(
+    library() is None or winograd() is None, reason="no oneDNN, or no compiler for a processor with AVX2"
+)
+
+LAST = (0, 3, 1, 2)
+SMALL = "few tiles at a time"
+
+
+@pytest.fixture(autouse=True)
+def _of_every_size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever it would take is computed; with SMALL among a test's arguments, five tiles at a time."""
+    if request.node.name != "test_what_pays":
+        monkeypatch.setattr(winograd_convolution, "WORTH", 1e9)
+    if SMALL in request.node.name:
+        for limit in ("TILES", "SUMMED_TILES"):
+            monkeypatch.setattr(winograd_convolution, limit, 5)
+        for limit in ("TILE_BYTES", "SUMMED_BYTES"):
+            monkeypatch.setattr(winograd_convolution, limit, 0)
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A convolution: of `batch` images of `size`."""
+
+    batch: int = 1
+    size: tuple[int, int] = (8, 8)
+    channels: int = 32
+    filters: int = 32
+    pad: tuple[int, int] = (1, 1)
+
+    @property
+    def window(self) -> tuple[tuple[int, ...], ...]:
+        return (1, 1), (1, 1), self.pad
+
+    @property
+    def data(self) -> tuple[int, ...]:
+        return (self.batch, *self.size, self.channels)
+
+    @property
+    def out(self) -> tuple[int, ...]:
+        height, width = (n + 2 * p - 2 for n, p in zip(self.size, self.pad, strict=True))
+        return (self.batch, height, width, self.filters)
+
+    @property
+    def memories(self) -> tuple[MemoryFormat, MemoryFormat, MemoryFormat]:
+        """Data, weight and out."""
+        weight = MemoryFormat.plain((self.filters, self.channels, 3, 3), "float32")
+        data, out = (MemoryFormat.plain(shape, "float32", LAST) for shape in (self.data, self.out))
+        return data, weight, out
+
+    def arrays(self) -> tuple[Array, Array, Array]:
+        """Data, weight and a gradient of out."""
+        rng = np.random.default_rng(3)
+        shapes = self.data, (self.filters, self.channels, 3, 3), self.out
+        data, weight, gout = (rng.normal(size=shape).astype(np.float32) for shape in shapes)
+        return data, weight, gout
+
+
+LAYERS = [
+    Layer(),
+    Layer(3, (7, 10)),
+    Layer(2, (5, 6), pad=(0, 0)),
+    Layer(2, (3, 9), pad=(2, 0)),
+    Layer(1, (4, 1), pad=(2, 2)),
+    Layer(2, (9, 13), 48, 80, pad=(0, 2)),
+    Layer(1, (6, 6), 288, 32),
+    Layer(1, (6, 6), 32, 288),
+]
+SIZES = pytest.mark.parametrize("layer", LAYERS, ids=str)
+LOTS = pytest.mark.parametrize("lots", ["", SMALL])
+
+
+def by_definition(layer: Layer) -> tuple[Array, Array, Array]:
+    """Out, and the gradients of data and weight, in float64."""
+    data, weight, gout = (array.astype(np.float64) for array in layer.arrays())
+    above, before = layer.pad
+    padded = np.pad(data, ((0, 0), (above, above), (before, before), (0, 0)))
+    height, width = layer.out[1:3]
+    out, gpadded, gweight = np.zeros(layer.out), np.zeros_like(padded), np.zeros_like(weight)
+    for i in range(3):
+        for j in range(3):
+            part = np.s_[:, i : i + height, j : j + width]
+            out += padded[part] @ weight[:, :, i, j].T
+            gpadded[part] += gout @ weight[:, :, i, j]
+            gweight[:, :, i, j] = np.einsum("nhwk,nhwc->kc", gout, padded[part])
+    return out, gpadded[:, above : above + layer.size[0], before : before + layer.size[1]], gweight
+
+
+def room(recipe: Any) -> list[Array]:
+    """Temporaries that hold garbage."""
+    return [np.full(temp.shape, np.nan, temp.dtype) for temp in recipe.temps]
+
+
+def assert_close(result: Array, expected: Array) -> None:
+    """The matrices multiply rounding by 5 to 10: 2e-6 of the scatter was measured, and 2e-5 at most."""
+    error, scatter = np.abs(result - expected), expected.std()
+    assert np.sqrt(np.square(error).mean()) < 4e-6 * scatter
+    assert error.max() < 5e-5 * scatter
+
+
+@SIZES
+@LOTS
+@pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
+@pytest.mark.parametrize("adds", [True, False], ids=["added", "written"])
+def test_a_convolution(layer: Layer, lots: str, bias: bool, adds: bool) -> None:
+    data, weight, before = layer.arrays()
+    added = np.linspace(-1, 1, layer.filters, dtype=np.float32)
+    memory = MemoryFormat.plain(added.shape, "float32") if bias else None
+    d, w, o = layer.memories
+    recipe = winograd_convolution.winograd_convolution(d, w, memory, o, layer.window, adds)
+    assert recipe is not None
+    out, packed = (before.copy() if adds else np.full(layer.out, np.nan, np.float32) for _ in range(2))
+    rest = [added] if bias else []
+    run = recipe.bind(room(recipe), (data, weight, out, *rest))
+    with counted() as allocated:
+        run()
+    assert not allocated
+    assert_close(out, by_definition(layer)[0] + (added if bias else 0) + (before if adds else 0))
+    recipe.packed(room(recipe), (data, weight, packed, *rest), Mode(parameters=1))()
+    np.testing.assert_array_equal(packed, out)
+
+
+@SIZES
+@LOTS
+def test_the_gradient_of_data(layer: Layer, lots: str) -> None:
+    _, weight, gout = layer.arrays()
+    d, w, o = layer.memories
+    recipe = winograd_convolution.winograd_data_gradient(o, w, d, layer.window)
+    assert recipe is not None
+    gdata = np.full(layer.data, np.nan, np.float32)
+    run = recipe.bind(room(recipe), (gout, weight, gdata))
+    with counted() as allocated:
+        run()
+    assert not allocated
+    assert_close(gdata, by_definition(layer)[1])
+
+
+@SIZES
+@LOTS
+@pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
+@pytest.mark.parametrize("last", [True, False], ids=["OHWI", "OIHW"])
+def test_the_gradient_of_the_weight(layer: Layer, lots: str, bias: bool, last: bool) -> None:
+    data, _, gout = layer.arrays()
+    d, w, o = layer.memories
+    if last:
+        w = MemoryFormat.plain((layer.filters, 3, 3, layer.channels), "float32", LAST)
+    memory = MemoryFormat.plain((layer.filters,), "float32") if bias else None
+    recipe = winograd_convolution.winograd_weight_gradient(o, d, w, memory, layer.window)
+    assert recipe is not None
+    gweight = np.full((layer.filters, 3, 3, layer.channels) if last else w.shape, np.nan, np.float32)
+    gbias = np.full(layer.filters, np.nan, np.float32)
+    run = recipe.bind(room(recipe), (gout, data, gweight, *([gbias] if bias else [])))
+    with counted() as allocated:
+        run()
+    assert not allocated
+    assert_close(gweight.transpose(LAST) if last else gweight, by_definition(layer)[2])
+    if bias:
+        # float32, sums of some hundred numbers about 1
+        np.testing.assert_allclose(gbias, gout.sum((0, 1, 2), np.float64), rtol=1e-5, atol=1e-4)
+
+
+def test_a_weight_with_its_channels_last() -> None:
+    layer = LAYERS[5]
+    data, weight, _ = layer.arrays()
+    d, _, o = layer.memories
+    w = MemoryFormat.plain((layer.filters, 3, 3, layer.channels), "float32", LAST)
+    recipe = winograd_convolution.winograd_convolution(d, w, None, o, layer.window)
+    assert recipe is not None
+    out = np.empty(layer.out, np.float32)
+    recipe.bind(room(recipe), (data, np.ascontiguousarray(weight.transpose(0, 2, 3, 1)), out))()
+    assert_close(out, by_definition(layer)[0])
+
+
+def test_a_packed_weight_stays_until_it_may_have_been_written_to() -> None:
+    layer = Layer()
+    data, weight, _ = layer.arrays()
+    out, mode = np.zeros(layer.out, np.float32), Mode(parameters=1)
+    recipe = winograd_convolution.winograd_convolution(*layer.memories[:2], None, layer.memories[2], layer.window)
+    assert recipe is not None
+    run = recipe.packed(room(recipe), (data, weight, out), mode)
+    run()
+    first = out.copy()
+    weight *= 2
+    run()
+    np.testing.assert_array_equal(out, first)
+    mode.parameters = 2
+    run()
+    np.testing.assert_array_equal(out, 2 * first)
+
+
+def test_nan_stays_in_sight() -> None:
+    """All outputs that read it are NaN, and no output of another tile is."""
+    layer = Layer(size=(12, 12))
+    data, weight, _ = layer.arrays()
+    data[0, 5, 5, 7] = np.nan
+    recipe = winograd_convolution.winograd_convolution(*layer.memories[:2], None, layer.memories[2], layer.window)
+    assert recipe is not None
+    out = np.empty(layer.out, np.float32)
+    recipe.bind(room(recipe), (data, weight, out))()
+    assert np.isnan(out[0, 4:7, 4:7]).all()
+    assert not np.isnan(out[0, 8:]).any()
+    assert not np.isnan(out[0, :, 8:]).any()
+
+
+def taken(
+    layer: Layer,
+    *,
+    dtype: str = "float32",
+    order: tuple[int, ...] | None = LAST,
+    kernel: Sequence[int] = (3, 3),
+    window: tuple[tuple[int, ...], ...] | None = None,
+) -> list[bool]:
+    """Whether forward, data's gradient and weight's are computed by the algorithm."""
+    shapes = layer.data, layer.out
+    data, out = (MemoryFormat.plain(s if order else [s[i] for i in LAST], dtype, order) for s in shapes)
+    weight, window = MemoryFormat.plain((layer.filters, layer.channels, *kernel), dtype), window or layer.window
+    return [
+        winograd_convolution.winograd_convolution(data, weight, None, out, window) is not None,
+        winograd_convolution.winograd_data_gradient(out, weight, data, window) is not None,
+        winograd_convolution.winograd_weight_gradient(out, data, weight, None, window) is not None,
+    ]
+
+
+def test_what_it_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+    everything, nothing = [True] * 3, [False] * 3
+    assert taken(Layer()) == everything
+    assert taken(Layer(), dtype="bfloat16") == nothing
+    assert taken(Layer(), order=None) == nothing
+    assert taken(Layer(), kernel=(3, 1)) == nothing
+    assert taken(Layer(), window=((2, 2), (1, 1), (1, 1))) == nothing
+    assert taken(Layer(), window=((1, 1), (2, 2), (1, 1))) == nothing
+    assert taken(Layer(), window=((1, 1), (1, 1), (3, 3))) == nothing
+    assert taken(Layer(channels=24)) == nothing
+    assert taken(Layer(filters=33)) == nothing
+    for name in ("OPBOX_WINOGRAD", "OPBOX_C_KERNELS"):
+        monkeypatch.setenv(name, "0")
+        assert taken(Layer()) == nothing
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(c_compiler, "_off", True)
+    assert taken(Layer()) == nothing
+
+
+def test_what_pays() -> None:
+    """Large images do; where the weight is most of what is read, oneDNN's kernel stays."""
+    assert taken(Layer(1, (56, 56), 64, 64)) == [True] * 3
+    assert taken(Layer(8, (14, 14), 256, 256)) == [True] * 3
+    assert taken(Layer(1, (7, 7), 512, 512)) == [False] * 3
+
+
+def test_a_long_batch_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer = Layer(5, (8, 8))
+    d, w, o = layer.memories
+    monkeypatch.setattr(by_images, "MOST", 2 * 64 * 32 * 32 * 9)
+    data, weight, gout = layer.arrays()
+    out, gdata, gweight = by_definition(layer)
+    results = [np.empty(shape, np.float32) for shape in (layer.out, layer.data, w.shape)]
+    recipes = (
+        convolution.forward_by_images(d, w, None, o, layer.window),
+        convolution.backward_data_recipe(o, w, d, layer.window),
+        convolution.backward_weight_recipe(o, d, w, layer.window),
+    )
+    arrays = (data, weight, results[0]), (gout, weight, results[1]), (gout, data, results[2])
+    for recipe, of_recipe, result, expected in zip(recipes, arrays, results, (out, gdata, gweight), strict=True):
+        assert isinstance(recipe, by_images.ByImages)
+        assert recipe.implementation == "winograd"
+        recipe.bind(room(recipe), of_recipe)()
+        assert_close(result, expected)
+
+
+THREADS_SCRIPT = """
+import sys
+import numpy as np
+from opbox_ops.onednn import winograd_convolution as w
+from tests.ops.test_winograd import Layer, room
+w.WORTH = 1e9
+layer = Layer(2, (23, 18), 48, 80)
+data, weight, gout = layer.arrays()
+d, k, o = layer.memories
+results = [np.empty(shape, "f4") for shape in (layer.out, layer.data, weight.shape)]
+recipes = (
+    w.winograd_convolution(d, k, None, o, layer.window),
+    w.winograd_data_gradient(o, k, d, layer.window),
+    w.winograd_weight_gradient(o, d, k, None, layer.window),
+)
+arrays = (data, weight, results[0]), (gout, weight, results[1]), (gout, data, results[2])
+for recipe, of_recipe in zip(recipes, arrays):
+    recipe.bind(room(recipe), of_recipe)()
+sys.stdout.write("".join(result.tobytes().hex() for result in results))
+"""
+
+
+def test_threads_give_the_bits_of_one() -> None:
+    """libgomp reads their number at its start."""
+    outputs = []
+    for threads in (1, 2, 5):
+        command, root = [sys.executable, "-c", THREADS_SCRIPT], Path(__file__).parents[2]
+        settings = {**os.environ, "OMP_NUM_THREADS": str(threads)}
+        outputs.append(subprocess.run(command, env=settings, cwd=root, capture_output=True, check=True).stdout)
+    assert outputs[0]
+    assert outputs[1:] == [outputs[0]] * 2
+
+
+def network() -> Any:
+    """Convolutions with a residual sum and a bias."""
+
+    def convolved(data: Any, name: str, **attrs: Any) -> Any:
+        return mx.sym.Convolution(data, kernel=(3, 3), pad=(1, 1), num_filter=32, name=name, **attrs)
+
+    stem = mx.sym.relu(convolved(mx.sym.Variable("data"), "stem", no_bias=True))
+    body = mx.sym.relu(convolved(stem, "first"))
+    return convolved(mx.sym.relu(convolved(body, "second", no_bias=True) + stem), "head")
+
+
+def test_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Outputs and gradients are those of oneDNN's kernels; packed weights change no bit."""
+    shapes = {"data": (2, 32, 9, 10)}
+    tested, grads = compiled(network(), shapes, PASSES, "write")
+    inferring, _ = compiled(network(), shapes, PASSES, "null")
+    assert set(inferring.plan.packed_arguments) >= {"stem_weight", "first_weight", "second_weight", "head_weight"}
+    monkeypatch.setenv("OPBOX_WINOGRAD", "0")
+    expected, expected_grads = compiled(network(), shapes, PASSES, "write")
+    for executor in (tested, expected):
+        executor.forward(is_train=True)
+        executor.backward([np.ones_like(executor.outputs[0])])
+    assert not np.array_equal(tested.outputs[0], expected.outputs[0])
+    # Through four layers, each of whose rounding is 2e-5 of its scatter at most; gradients once more as far.
+    for result, other in [(tested.outputs[0], expected.outputs[0]), *((grads[n], expected_grads[n]) for n in grads)]:
+        assert np.abs(result - other).max() <= 4e-4 * other.std()
+    monkeypatch.delenv("OPBOX_WINOGRAD")
+    monkeypatch.setenv("OPBOX_PACKED_WEIGHTS", "0")
+    packing, _ = compiled(network(), shapes, PASSES, "null")
+    assert not packing.plan.packed_arguments
+    for executor in (inferring, packing):
+        executor.forward(parameters=1)
+    np.testing.assert_array_equal(inferring.outputs[0], packing.outputs[0])
