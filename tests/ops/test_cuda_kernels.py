@@ -67,6 +67,9 @@ COVERED = {
     "_linalg_trsm",
     "_linalg_potrf",
     "_linalg_potri",
+    "_linalg_inverse",
+    "_linalg_det",
+    "_linalg_slogdet",
 }
 
 

@@ -51,6 +51,7 @@ def cases() -> list[Any]:
     listed = []
     for n in SIDES:
         listed += [row("_linalg_potrf", {"A": positive(2, n)}), row("_linalg_potri", {"A": dominant(2, n)})]
+        listed += [row(f"_linalg_{name}", {"A": regular(2, n)}) for name in ("inverse", "det", "slogdet")]
         for attrs in (
             {"lower": True, "transpose": False, "rightside": False, "alpha": 0.5},
             {"lower": True, "transpose": True, "rightside": False, "alpha": 1.0},
@@ -75,7 +76,8 @@ def test_matrices_of_several_blocks_have_the_references_values(case: Case, folde
 def test_matrices_of_several_blocks_on_a_gpu(
     case: Case, dtype: str, backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("OPBOX_ALLOW_TF32", "1")  # it is for convolutions and products alone
+    if case.op != "_linalg_inverse":  # its gradient is two products, which OPBOX_ALLOW_TF32 is for
+        monkeypatch.setenv("OPBOX_ALLOW_TF32", "1")
     results = []
     for place in (backend_for("cpu"), backend):
         run = Run(case, dtype, place)
@@ -107,3 +109,15 @@ def test_a_matrix_that_has_no_factor_gives_nan_on_a_gpu_and_spoils_no_other(back
     [out] = output_of("potrf", large, backend)
     assert np.isnan(out[0, BLOCK:, BLOCK:][np.tril_indices(BLOCK)]).all()
     assert not np.isnan(out[0, :BLOCK]).any()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("device", ["gpu"], indirect=True)
+def test_a_singular_matrix_has_determinant_0_and_no_finite_inverse_on_a_gpu(backend: Backend) -> None:
+    singular = [[[1, 2], [2, 4]], [[0, 2], [1, 0]]]
+    assert not np.isfinite(output_of("inverse", singular, backend)[0][0]).any()
+    np.testing.assert_array_equal(output_of("inverse", singular, backend)[0][1], [[0, 1], [0.5, 0]])
+    np.testing.assert_allclose(output_of("det", singular, backend)[0], [0, -2], rtol=1e-6)
+    sign, logarithm = output_of("slogdet", singular, backend)
+    assert sign.tolist() == [0, -1]
+    np.testing.assert_allclose(logarithm, [-np.inf, np.log(2)], rtol=1e-6)

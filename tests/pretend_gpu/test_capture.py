@@ -183,7 +183,8 @@ def test_what_cannot_be_recorded_stands_between_graphs(gpu: Any) -> None:
 def matrix_functions() -> dict[str, Callable[[Any], Any]]:
     """Operators of square matrices, by name."""
     linalg = mx.sym.linalg
-    return {"potrf": linalg.potrf, "potri": linalg.potri, "trsm": lambda x: linalg.trsm(x, x)}
+    names = ("potrf", "potri", "inverse", "det", "slogdet")
+    return {"trsm": lambda x: linalg.trsm(x, x), **{name: getattr(linalg, name) for name in names}}
 
 
 @pytest.mark.parametrize("name", matrix_functions())

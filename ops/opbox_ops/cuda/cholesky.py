@@ -20,7 +20,19 @@ from ..linalg.cholesky import potrf, potrf_backward, potri, potri_backward
 from ..linalg.matrix import turned
 from ..params import NoParams
 from .kernel import KERNELS, KernelTemplate, Moved, contiguous
-from .matrix_parts import BLOCK, EXAMPLE, EXAMPLE_BYTES, Part, accepts, at, mirror, multiply, place_of, zero_triangle
+from .matrix_parts import (
+    BLOCK,
+    EXAMPLE,
+    EXAMPLE_BYTES,
+    Part,
+    accepts,
+    at,
+    identity,
+    mirror,
+    multiply,
+    place_of,
+    zero_triangle,
+)
 from .triangular import solve
 
 CHOLESKY_BLOCK = KernelTemplate(
@@ -66,12 +78,6 @@ def _factored(ctx: OpContext, matrices: Array) -> list[Callable[[], Any]]:
     return [*calls, zero_triangle(ctx, matrices)]
 
 
-def _identity(matrices: Array) -> list[Callable[[], Any]]:
-    """Calls that write 1 on the diagonal of square matrices, and 0 beside it."""
-    n = matrices.shape[-1]
-    return [partial(matrices.fill, 0), partial(matrices.reshape(-1, n * n)[:, :: n + 1].fill, 1)]
-
-
 @potrf.compute("gpu", level="generated", prepares=True, accepts=accepts)
 def _(p: NoParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
     return as_one([partial(ctx.xp.copyto, outputs[0], inputs[0]), *_factored(ctx, outputs[0])])
@@ -106,7 +112,7 @@ def _(p: NoParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable
     return as_one(
         [
             *copies,
-            *_identity(ctx.temp[0]),
+            *identity(ctx.temp[0]),
             *solve(ctx, Part.of(factor), inverse, True),
             multiply(ctx, inverse.T, inverse, Part.of(outputs[0])),
         ]

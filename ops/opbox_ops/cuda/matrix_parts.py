@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ __all__ = [
     "Part",
     "accepts",
     "at",
+    "identity",
     "mirror",
     "multiply",
     "place_of",
@@ -147,3 +149,9 @@ def zero_triangle(ctx: OpContext, matrices: Array, lower: bool = True) -> Callab
 def mirror(ctx: OpContext, matrices: Array) -> Callable[[], Any]:
     """A call that makes square matrices symmetric, by their lower triangle."""
     return _triangle(ctx, matrices, True, True)
+
+
+def identity(matrices: Array) -> list[Callable[[], Any]]:
+    """Calls that write 1 on the diagonal of square matrices, and 0 beside it."""
+    n = matrices.shape[-1]
+    return [partial(matrices.fill, 0), partial(matrices.reshape(-1, n * n)[:, :: n + 1].fill, 1)]
