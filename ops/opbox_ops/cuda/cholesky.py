@@ -24,7 +24,7 @@ from .matrix_parts import (
     BLOCK,
     EXAMPLE,
     EXAMPLE_BYTES,
-    Part,
+    MatrixPart,
     accepts,
     at,
     identity,
@@ -63,7 +63,7 @@ KERNELS.append(CHOLESKY_BLOCK)
 
 def _factored(ctx: OpContext, matrices: Array) -> list[Callable[[], Any]]:
     """Calls that write the lower factors over symmetric matrices, of which the lower triangle is read."""
-    calls, whole = [], Part.of(matrices)
+    calls, whole = [], MatrixPart.of(matrices)
     n = whole.rows
     for start in range(0, n, BLOCK):
         here = slice(start, min(start + BLOCK, n))
@@ -86,14 +86,14 @@ def _(p: NoParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable
 @potrf_backward.compute("gpu", level="generated", prepares=True, accepts=accepts)
 def _(p: NoParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
     (g, factor), copies = contiguous(ctx, inputs)
-    out, lower = outputs[0], Part.of(factor)
+    out, lower = outputs[0], MatrixPart.of(factor)
     return as_one(
         [
             *copies,
-            multiply(ctx, lower.T, Part.of(g), Part.of(out)),
+            multiply(ctx, lower.T, MatrixPart.of(g), MatrixPart.of(out)),
             mirror(ctx, out),
-            *solve(ctx, lower.T, Part.of(out), False),
-            *solve(ctx, lower.T, Part.of(out).T, False),
+            *solve(ctx, lower.T, MatrixPart.of(out), False),
+            *solve(ctx, lower.T, MatrixPart.of(out).T, False),
             partial(ctx.xp.multiply, out, 0.5, out=out),
         ]
     )
@@ -108,13 +108,13 @@ def _(p: NoParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable
 )
 def _(p: NoParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
     (factor,), copies = contiguous(ctx, inputs)
-    inverse = Part.of(ctx.temp[0])
+    inverse = MatrixPart.of(ctx.temp[0])
     return as_one(
         [
             *copies,
             *identity(ctx.temp[0]),
-            *solve(ctx, Part.of(factor), inverse, True),
-            multiply(ctx, inverse.T, inverse, Part.of(outputs[0])),
+            *solve(ctx, MatrixPart.of(factor), inverse, True),
+            multiply(ctx, inverse.T, inverse, MatrixPart.of(outputs[0])),
         ]
     )
 
@@ -133,8 +133,8 @@ def _(p: NoParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable
         [
             *copies,
             partial(ctx.xp.add, g, turned(g), out=both),
-            multiply(ctx, Part.of(inverse), Part.of(both), Part.of(out), factor=-1),
-            *solve(ctx, Part.of(factor), Part.of(out).T, True),
+            multiply(ctx, MatrixPart.of(inverse), MatrixPart.of(both), MatrixPart.of(out), factor=-1),
+            *solve(ctx, MatrixPart.of(factor), MatrixPart.of(out).T, True),
             zero_triangle(ctx, out),
         ]
     )

@@ -21,7 +21,7 @@ from ..infer import size_of
 from ..linalg.inverse import det, det_backward, inverse, slogdet, slogdet_backward
 from ..params import NoParams
 from .kernel import KERNELS, KernelTemplate, Moved, contiguous, threads_for
-from .matrix_parts import BLOCK, EXAMPLE, EXAMPLE_BYTES, Part, accepts, at, identity, multiply, place_of
+from .matrix_parts import BLOCK, EXAMPLE, EXAMPLE_BYTES, MatrixPart, accepts, at, identity, multiply, place_of
 from .triangular import solve
 
 _THREADS = 256
@@ -141,7 +141,7 @@ KERNELS += [PANEL, EXCHANGE_ROWS, DETERMINANT, SCALE_REGULAR]
 
 
 def _exchange(
-    ctx: OpContext, x: Part, pivots: Array, first: int, last: int, skip_at: int = 0, skipped: int = 0
+    ctx: OpContext, x: MatrixPart, pivots: Array, first: int, last: int, skip_at: int = 0, skipped: int = 0
 ) -> Callable[[], Any]:
     """A call that makes the exchanges from `first` to `last` in the rows of x, but for some of its columns."""
     columns = x.columns - skipped
@@ -154,7 +154,7 @@ def _exchange(
 def _eliminated(ctx: OpContext, a: Array, factors: Array, pivots: Array) -> list[Callable[[], Any]]:
     """Calls that write L (without its diagonal of 1) and U of matrices, and the row that each was exchanged for."""
     calls: list[Callable[[], Any]] = [partial(ctx.xp.copyto, factors, a)]
-    whole = Part.of(factors)
+    whole = MatrixPart.of(factors)
     n = whole.rows
     for start in range(0, n, BLOCK):
         here, rest = slice(start, min(start + BLOCK, n)), slice(min(start + BLOCK, n), n)
@@ -171,10 +171,10 @@ def _eliminated(ctx: OpContext, a: Array, factors: Array, pivots: Array) -> list
     return calls
 
 
-def _inverted(ctx: OpContext, a: Array, out: Part) -> list[Callable[[], Any]]:
+def _inverted(ctx: OpContext, a: Array, out: MatrixPart) -> list[Callable[[], Any]]:
     """Calls that write the inverse of matrices; the first two temporaries are their factors and pivots."""
     factors, pivots = ctx.temp[:2]
-    whole = Part.of(factors)
+    whole = MatrixPart.of(factors)
     return [
         *_eliminated(ctx, a, factors, pivots),
         *identity(out.array),
@@ -207,7 +207,7 @@ def _determinants(ctx: OpContext, a: Array, first: Array | None, second: Array |
 
 @inverse.compute("gpu", level="generated", prepares=True, accepts=accepts, temps=_factors_temps(0))
 def _(p: NoParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
-    return as_one(_inverted(ctx, inputs[0], Part.of(outputs[0])))
+    return as_one(_inverted(ctx, inputs[0], MatrixPart.of(outputs[0])))
 
 
 @det.compute("gpu", level="generated", prepares=True, accepts=accepts, temps=_factors_temps(0))
@@ -229,7 +229,7 @@ def _gradient(ctx: OpContext, inputs: Arrays, out: Array, times_value: bool) -> 
     block = threads_for(out.size, _THREADS)
     arguments = (out, g, values, *map(np.int32, (out.size, size, times_value)))
     scaled = SCALE_REGULAR.call(ctx, out.dtype, -(-out.size // block), block, arguments)
-    return as_one([*copies, *_inverted(ctx, inputs[1], Part.of(out).T), scaled])
+    return as_one([*copies, *_inverted(ctx, inputs[1], MatrixPart.of(out).T), scaled])
 
 
 @det_backward.compute("gpu", level="generated", prepares=True, accepts=accepts, temps=_factors_temps(1))

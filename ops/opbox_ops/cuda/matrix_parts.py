@@ -22,7 +22,7 @@ __all__ = [
     "BLOCK",
     "EXAMPLE",
     "EXAMPLE_BYTES",
-    "Part",
+    "MatrixPart",
     "accepts",
     "at",
     "identity",
@@ -53,7 +53,7 @@ KERNELS.append(TRIANGLE)
 
 
 @dataclass(frozen=True)
-class Part:
+class MatrixPart:
     """A rectangle of each matrix of a batch, or of each matrix transposed.
 
     Attributes:
@@ -70,7 +70,7 @@ class Part:
     turned: bool = False
 
     @classmethod
-    def of(cls, array: Array) -> Part:
+    def of(cls, array: Array) -> MatrixPart:
         """All of the matrices on the last two axes of a contiguous array."""
         rows, columns = array.shape[-2:]
         return cls(array.reshape(-1, rows, columns), 0, 0, (rows, columns))
@@ -84,18 +84,18 @@ class Part:
         return self.shape[not self.turned]
 
     @property
-    def T(self) -> Part:
+    def T(self) -> MatrixPart:
         """The transposed."""
-        return Part(self.array, self.top, self.left, self.shape, not self.turned)
+        return MatrixPart(self.array, self.top, self.left, self.shape, not self.turned)
 
-    def part(self, rows: slice, columns: slice) -> Part:
+    def part(self, rows: slice, columns: slice) -> MatrixPart:
         """The rows from `rows.start` to `rows.stop`, and such columns."""
         if self.turned:
             rows, columns = columns, rows
         shape = (rows.stop - rows.start, columns.stop - columns.start)
-        return Part(self.array, self.top + rows.start, self.left + columns.start, shape, self.turned)
+        return MatrixPart(self.array, self.top + rows.start, self.left + columns.start, shape, self.turned)
 
-    def rows_at(self, rows: slice) -> Part:
+    def rows_at(self, rows: slice) -> MatrixPart:
         """These rows, whole."""
         return self.part(rows, slice(0, self.columns))
 
@@ -107,7 +107,7 @@ class Part:
         return array.swapaxes(1, 2) if self.turned else array
 
 
-def place_of(part: Part) -> list[Any]:
+def place_of(part: MatrixPart) -> list[Any]:
     """A part as arguments of a kernel, which `at` names: the array, its first element, and the distances between
     rows, columns and matrices."""
     _, rows, columns = part.array.shape
@@ -127,7 +127,9 @@ def accepts(p: Any, call: CallSpec) -> bool:
     return fits(call, *call.inputs, *call.outputs)
 
 
-def multiply(ctx: OpContext, a: Part, b: Part, out: Part, *, add: bool = False, factor: float = 1) -> Callable[[], Any]:
+def multiply(
+    ctx: OpContext, a: MatrixPart, b: MatrixPart, out: MatrixPart, *, add: bool = False, factor: float = 1
+) -> Callable[[], Any]:
     """A call that writes factor * a @ b to `out`, or adds it there."""
     if out.turned:
         a, b, out = b.T, a.T, out.T

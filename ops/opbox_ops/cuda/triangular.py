@@ -15,7 +15,7 @@ from ..bound_calls import as_one, nothing
 from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..linalg.triangular import TriangularParams, trsm, trsm_backward
 from .kernel import KERNELS, KernelTemplate, Moved, contiguous, threads_for
-from .matrix_parts import BLOCK, Part, accepts, at, multiply, place_of, zero_triangle
+from .matrix_parts import BLOCK, MatrixPart, accepts, at, multiply, place_of, zero_triangle
 
 __all__ = ["solve"]
 
@@ -59,14 +59,14 @@ SOLVE_BLOCK = KernelTemplate(
 KERNELS.append(SOLVE_BLOCK)
 
 
-def _solve_block(ctx: OpContext, a: Part, x: Part, lower: bool, unit: bool) -> Callable[[], Any]:
+def _solve_block(ctx: OpContext, a: MatrixPart, x: MatrixPart, lower: bool, unit: bool) -> Callable[[], Any]:
     block = threads_for(x.columns, _THREADS)
     grid = len(x.array) * -(-x.columns // block)
     arguments = (*place_of(a), *place_of(x), *map(np.int32, (x.rows, x.columns, lower, unit)))
     return SOLVE_BLOCK.call(ctx, x.array.dtype, grid, block, arguments)
 
 
-def solve(ctx: OpContext, a: Part, x: Part, lower: bool, unit: bool = False) -> list[Callable[[], Any]]:
+def solve(ctx: OpContext, a: MatrixPart, x: MatrixPart, lower: bool, unit: bool = False) -> list[Callable[[], Any]]:
     """Calls that write the y with a @ y = x over x.
 
     Args:
@@ -88,7 +88,7 @@ def solve(ctx: OpContext, a: Part, x: Part, lower: bool, unit: bool = False) -> 
 
 def _solved(p: TriangularParams, ctx: OpContext, a: Array, x: Array, transpose: bool) -> list[Callable[[], Any]]:
     """Calls that write op(a)^-1 @ x over x, or x @ op(a)^-1."""
-    matrices, sides = Part.of(a), Part.of(x)
+    matrices, sides = MatrixPart.of(a), MatrixPart.of(x)
     if p.rightside:
         sides, transpose = sides.T, not transpose
     return solve(ctx, matrices.T if transpose else matrices, sides, p.lower is not transpose)
@@ -119,10 +119,14 @@ def _(p: TriangularParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> 
         *_solved(p, ctx, a, solved, not p.transpose),
     ]
     if ga is not None:
-        left, right = (Part.of(out).T, Part.of(solved)) if p.rightside else (Part.of(solved), Part.of(out).T)
+        left, right = (
+            (MatrixPart.of(out).T, MatrixPart.of(solved))
+            if p.rightside
+            else (MatrixPart.of(solved), MatrixPart.of(out).T)
+        )
         if p.transpose:
             left, right = right.T, left.T
-        calls += [multiply(ctx, left, right, Part.of(ga), factor=-1), zero_triangle(ctx, ga, p.lower)]
+        calls += [multiply(ctx, left, right, MatrixPart.of(ga), factor=-1), zero_triangle(ctx, ga, p.lower)]
     if gb is not None:
         calls.append(partial(ctx.xp.multiply, gb, p.alpha, out=gb))
     return as_one(calls)
