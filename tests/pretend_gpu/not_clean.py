@@ -4,10 +4,7 @@ __all__ = ["ALLOCATE", "REFUSED"]
 
 ALLOCATE = {
     "boxes": ("_backward_contrib_box_nms _contrib_bipartite_matching _contrib_box_nms"),
-    "contrib": (
-        "_backward_contrib_fft _backward_contrib_ifft _backward_contrib_index_copy "
-        "_contrib_boolean_mask _contrib_fft _contrib_ifft"
-    ),
+    "contrib": "_backward_contrib_index_copy _contrib_boolean_mask",
     "counting": "_histogram",
     "image": ("_image_random_color_jitter _image_random_contrast _image_resize"),
     "matrices": ("_backward_linalg_gelqf _backward_linalg_syevd _linalg_gelqf _linalg_syevd"),
@@ -28,7 +25,7 @@ ALLOCATE = {
 
 REFUSED = {
     "boxes": "_backward_contrib_box_nms _contrib_bipartite_matching _contrib_box_nms",
-    "contrib": "_backward_contrib_fft _backward_contrib_ifft _contrib_boolean_mask _contrib_fft _contrib_ifft",
+    "contrib": "_contrib_boolean_mask",
     "counting": "_histogram",
     "image": (
         "_image_random_brightness _image_random_color_jitter _image_random_contrast _image_random_hue "
