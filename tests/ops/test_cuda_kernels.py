@@ -70,6 +70,7 @@ COVERED = {
     "_linalg_inverse",
     "_linalg_det",
     "_linalg_slogdet",
+    "_linalg_gelqf",
 }
 
 

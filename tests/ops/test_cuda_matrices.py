@@ -52,6 +52,7 @@ def cases() -> list[Any]:
     for n in SIDES:
         listed += [row("_linalg_potrf", {"A": positive(2, n)}), row("_linalg_potri", {"A": dominant(2, n)})]
         listed += [row(f"_linalg_{name}", {"A": regular(2, n)}) for name in ("inverse", "det", "slogdet")]
+        listed += [row("_linalg_gelqf", {"A": a}) for a in (positive(2, n), rng.normal(size=(2, n, n + 30)))]
         for attrs in (
             {"lower": True, "transpose": False, "rightside": False, "alpha": 0.5},
             {"lower": True, "transpose": True, "rightside": False, "alpha": 1.0},
@@ -121,3 +122,15 @@ def test_a_singular_matrix_has_determinant_0_and_no_finite_inverse_on_a_gpu(back
     sign, logarithm = output_of("slogdet", singular, backend)
     assert sign.tolist() == [0, -1]
     np.testing.assert_allclose(logarithm, [-np.inf, np.log(2)], rtol=1e-6)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("device", ["gpu"], indirect=True)
+def test_rows_that_depend_on_others_and_tiny_ones_have_orthonormal_factors_on_a_gpu(backend: Backend) -> None:
+    rows = np.random.default_rng(0).normal(size=(BLOCK + 8, BLOCK + 20))
+    rows[5] = rows[3] + 2 * rows[4]
+    rows[BLOCK + 2] = 0
+    for scale in (1, 1e-25, 1e25):
+        q, lower = output_of("gelqf", rows * scale, backend)
+        np.testing.assert_allclose(q @ q.T, np.eye(len(q)), atol=1e-5)
+        np.testing.assert_allclose(lower @ q / scale, rows, atol=1e-4)

@@ -183,7 +183,7 @@ def test_what_cannot_be_recorded_stands_between_graphs(gpu: Any) -> None:
 def matrix_functions() -> dict[str, Callable[[Any], Any]]:
     """Operators of square matrices, by name."""
     linalg = mx.sym.linalg
-    names = ("potrf", "potri", "inverse", "det", "slogdet")
+    names = ("potrf", "potri", "inverse", "det", "slogdet", "gelqf")
     return {"trsm": lambda x: linalg.trsm(x, x), **{name: getattr(linalg, name) for name in names}}
 
 

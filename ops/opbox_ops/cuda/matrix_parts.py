@@ -154,6 +154,7 @@ def mirror(ctx: OpContext, matrices: Array) -> Callable[[], Any]:
 
 
 def identity(matrices: Array) -> list[Callable[[], Any]]:
-    """Calls that write 1 on the diagonal of square matrices, and 0 beside it."""
-    n = matrices.shape[-1]
-    return [partial(matrices.fill, 0), partial(matrices.reshape(-1, n * n)[:, :: n + 1].fill, 1)]
+    """Calls that write 1 on the diagonal of matrices, of no more rows than columns, and 0 beside it."""
+    rows, columns = matrices.shape[-2:]
+    diagonals = matrices.reshape(-1, rows * columns)[:, :: columns + 1]
+    return [partial(matrices.fill, 0), partial(diagonals.fill, 1)]
