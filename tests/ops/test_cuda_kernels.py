@@ -71,6 +71,7 @@ COVERED = {
     "_linalg_det",
     "_linalg_slogdet",
     "_linalg_gelqf",
+    "_linalg_syevd",
 }
 
 

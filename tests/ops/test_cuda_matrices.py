@@ -10,6 +10,7 @@ import pytest
 
 import opbox as mx
 from opbox_ops.backend import Backend, backend_for
+from opbox_ops.cuda import eigen
 from opbox_ops.cuda.matrix_parts import BLOCK
 from opbox_service.executor import bind
 from opbox_service.graph.json import load
@@ -33,10 +34,16 @@ def dominant(count: int, n: int) -> np.ndarray[Any, Any]:
     return np.random.default_rng(n).uniform(-1, 1, (count, n, n)) / n + np.diag(np.linspace(1, 2, n))
 
 
+def symmetric(count: int, eigenvalues: Any) -> np.ndarray[Any, Any]:
+    """Symmetric matrices with these eigenvalues."""
+    n = len(eigenvalues)
+    q = np.linalg.qr(np.random.default_rng(n).normal(size=(count, n, n)))[0]
+    return np.asarray((q * eigenvalues) @ q.swapaxes(1, 2))
+
+
 def positive(count: int, n: int) -> np.ndarray[Any, Any]:
     """Symmetric positive definite matrices, their eigenvalues apart."""
-    q = np.linalg.qr(np.random.default_rng(n).normal(size=(count, n, n)))[0]
-    return np.asarray((q * np.linspace(1, 3, n)) @ q.swapaxes(1, 2))
+    return symmetric(count, np.linspace(1, 3, n))
 
 
 def row(op: str, inputs: dict[str, np.ndarray[Any, Any]], **attrs: Any) -> Case:
@@ -61,6 +68,8 @@ def cases() -> list[Any]:
         ):
             shape = (2, 5, n) if attrs["rightside"] else (2, n, 5)
             listed.append(row("_linalg_trsm", {"A": dominant(2, n), "B": rng.normal(size=shape)}, **attrs))
+    # Two pairs of blocks, with an empty place; a gradient divides by how far eigenvalues are apart.
+    listed.append(row("_linalg_syevd", {"A": symmetric(1, np.arange(BLOCK + 5) - 9.5)}))
     return [pytest.param(case, id=f"{case.op}-{case.inputs['A'].shape[-1]}-{i}") for i, case in enumerate(listed)]
 
 
@@ -134,3 +143,48 @@ def test_rows_that_depend_on_others_and_tiny_ones_have_orthonormal_factors_on_a_
         q, lower = output_of("gelqf", rows * scale, backend)
         np.testing.assert_allclose(q @ q.T, np.eye(len(q)), atol=1e-5)
         np.testing.assert_allclose(lower @ q / scale, rows, atol=1e-4)
+
+
+EIGENVALUES = {
+    "apart": np.linspace(-2, 3, 66),
+    "equal": np.repeat([1.0, 2.0, 5.0], [15, 20, 5]),
+    "one": np.ones(35),
+    "tiny beside large": np.logspace(0, -12, 33),
+    "none": np.zeros(33),
+}
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("device", ["gpu"], indirect=True)
+@pytest.mark.parametrize("name", EIGENVALUES)
+def test_eigenvectors_of_several_pairs_of_blocks_are_orthonormal_on_a_gpu(name: str, backend: Backend) -> None:
+    values = EIGENVALUES[name]
+    a = symmetric(1, values).astype("f")
+    u, eigenvalues = output_of("syevd", a, backend)
+    exact = np.linalg.eigvalsh(a.astype("d"))
+    np.testing.assert_allclose(eigenvalues, exact, atol=1e-6 * max(np.abs(values).max(), 1))
+    np.testing.assert_allclose(u @ u.swapaxes(1, 2), np.broadcast_to(np.eye(len(values)), a.shape), atol=2e-6)
+    composed = u.swapaxes(1, 2) * eigenvalues[:, None, :] @ u
+    np.testing.assert_allclose(composed, a, atol=4e-6 * max(np.abs(values).max(), 1))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("device", ["gpu"], indirect=True)
+def test_a_matrix_with_nan_has_no_eigenvalues_on_a_gpu_and_spoils_no_other(backend: Backend) -> None:
+    for odd in (np.nan, np.inf):
+        u, values = output_of("syevd", [[[1, 0], [odd, 2]], [[2, 0], [0, 1]]], backend)
+        assert np.isnan(u[0]).all()
+        assert np.isnan(values[0]).all()
+        assert values[1].tolist() == [1, 2]
+        assert u[1].tolist() == [[0, 1], [1, 0]]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("device", ["gpu"], indirect=True)
+def test_more_rows_than_sweeps_are_for_are_the_librarys(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    a = symmetric(1, np.arange(4.0))
+    expected = output_of("syevd", a, backend)
+    monkeypatch.setattr(eigen, "LARGEST", 3)
+    monkeypatch.setattr(eigen, "_diagonalised", None)
+    for out, array in zip(output_of("syevd", a, backend), expected, strict=True):
+        np.testing.assert_allclose(out, array, atol=1e-6)

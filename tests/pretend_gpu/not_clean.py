@@ -7,7 +7,6 @@ ALLOCATE = {
     "contrib": "_backward_contrib_index_copy _contrib_boolean_mask",
     "counting": "_histogram",
     "image": ("_image_random_color_jitter _image_random_contrast _image_resize"),
-    "matrices": ("_backward_linalg_syevd _linalg_syevd"),
     "multibox": "_contrib_MultiBoxDetection _contrib_MultiBoxTarget",
     "regions": (
         "_backward_DeformablePSROIPooling _backward_PSROIPooling _backward_ROIAlign "
@@ -31,7 +30,6 @@ REFUSED = {
         "_image_random_brightness _image_random_color_jitter _image_random_contrast _image_random_hue "
         "_image_random_lighting _image_random_saturation _image_resize"
     ),
-    "matrices": ("_backward_linalg_syevd _linalg_syevd"),
     "multibox": "_contrib_MultiBoxDetection _contrib_MultiBoxTarget",
     "regions": ("_backward_ROIAlign _contrib_MultiProposal _contrib_Proposal _contrib_ROIAlign _contrib_RROIAlign"),
     "sampling": (

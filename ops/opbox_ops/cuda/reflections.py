@@ -52,12 +52,12 @@ REFLECT_ROWS = KernelTemplate(
     A most = 0;
     for (int j = k + threadIdx.x; j < columns; j += blockDim.x) {{
       const A size = fabs(A(row[j]));
-      if (!(size <= most)) most = size;
+      if (size > most) most = size;
     }}
     room[threadIdx.x] = most;
     __syncthreads();
     for (int half = blockDim.x / 2; half > 0; half /= 2) {{
-      if (threadIdx.x < half && !(room[threadIdx.x + half] <= room[threadIdx.x]))
+      if (threadIdx.x < half && room[threadIdx.x + half] > room[threadIdx.x])
         room[threadIdx.x] = room[threadIdx.x + half];
       __syncthreads();
     }}
