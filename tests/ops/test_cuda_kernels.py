@@ -36,6 +36,7 @@ FAMILIES = (
     "update_many",
     "contrib",
     "sampling",
+    "matrices",
 )
 COVERED = {
     "softmax",
@@ -63,6 +64,14 @@ COVERED = {
     "_contrib_quantize",
     "_contrib_dequantize",
     "ROIPooling",
+    "_linalg_trsm",
+    "_linalg_potrf",
+    "_linalg_potri",
+    "_linalg_inverse",
+    "_linalg_det",
+    "_linalg_slogdet",
+    "_linalg_gelqf",
+    "_linalg_syevd",
 }
 
 

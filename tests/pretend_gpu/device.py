@@ -62,7 +62,7 @@ _libc.aligned_alloc.restype = ctypes.c_void_p
 _libc.aligned_alloc.argtypes = [ctypes.c_size_t] * 2
 _libc.free.argtypes = [ctypes.c_void_p]
 
-_ids = itertools.count(1)
+_ids = itertools.count(3)  # streams 1 and 2 are CUDA's default ones
 
 
 class CudaError(Exception):

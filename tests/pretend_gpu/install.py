@@ -39,7 +39,7 @@ def below() -> None:
 
 def above(cupy: Any) -> None:
     """After CuPy is imported: exchange its compiler and its generators."""
-    from .libraries import cublas_library, cublaslt_library, cudnn_library, factors, generators
+    from .libraries import cublas_library, cublaslt_library, cudnn_library, cufft_library, factors, generators
 
     _compile_by_gcc()
     generators.replace(cupy)
@@ -49,6 +49,7 @@ def above(cupy: Any) -> None:
             "cublas": cublas_library.library_file,
             "cublasLt": cublaslt_library.library_file,
             "cudnn": cudnn_library.library_file,
+            "cufft": cufft_library.library_file,
         }
     )
 

@@ -4,17 +4,9 @@ __all__ = ["ALLOCATE", "REFUSED"]
 
 ALLOCATE = {
     "boxes": ("_backward_contrib_box_nms _contrib_bipartite_matching _contrib_box_nms"),
-    "contrib": (
-        "_backward_contrib_fft _backward_contrib_ifft _backward_contrib_index_copy "
-        "_contrib_boolean_mask _contrib_fft _contrib_ifft"
-    ),
+    "contrib": "_backward_contrib_index_copy _contrib_boolean_mask",
     "counting": "_histogram",
     "image": ("_image_random_color_jitter _image_random_contrast _image_resize"),
-    "matrices": (
-        "_backward_linalg_det _backward_linalg_gelqf _backward_linalg_potrf _backward_linalg_potri "
-        "_backward_linalg_slogdet _backward_linalg_syevd _backward_linalg_trsm _linalg_det _linalg_gelqf "
-        "_linalg_inverse _linalg_potrf _linalg_potri _linalg_slogdet _linalg_syevd _linalg_trsm"
-    ),
     "multibox": "_contrib_MultiBoxDetection _contrib_MultiBoxTarget",
     "regions": (
         "_backward_DeformablePSROIPooling _backward_PSROIPooling _backward_ROIAlign "
@@ -32,16 +24,11 @@ ALLOCATE = {
 
 REFUSED = {
     "boxes": "_backward_contrib_box_nms _contrib_bipartite_matching _contrib_box_nms",
-    "contrib": "_backward_contrib_fft _backward_contrib_ifft _contrib_boolean_mask _contrib_fft _contrib_ifft",
+    "contrib": "_contrib_boolean_mask",
     "counting": "_histogram",
     "image": (
         "_image_random_brightness _image_random_color_jitter _image_random_contrast _image_random_hue "
         "_image_random_lighting _image_random_saturation _image_resize"
-    ),
-    "matrices": (
-        "_backward_linalg_det _backward_linalg_gelqf _backward_linalg_potrf _backward_linalg_potri "
-        "_backward_linalg_slogdet _backward_linalg_syevd _backward_linalg_trsm _linalg_det _linalg_gelqf "
-        "_linalg_inverse _linalg_potrf _linalg_potri _linalg_slogdet _linalg_syevd _linalg_trsm"
     ),
     "multibox": "_contrib_MultiBoxDetection _contrib_MultiBoxTarget",
     "regions": ("_backward_ROIAlign _contrib_MultiProposal _contrib_Proposal _contrib_ROIAlign _contrib_RROIAlign"),

@@ -180,6 +180,22 @@ def test_what_cannot_be_recorded_stands_between_graphs(gpu: Any) -> None:
     assert calls[3]["thrust"] == 1
 
 
+def matrix_functions() -> dict[str, Callable[[Any], Any]]:
+    """Operators of square matrices, by name."""
+    linalg = mx.sym.linalg
+    names = ("potrf", "potri", "inverse", "det", "slogdet", "gelqf", "syevd")
+    return {"trsm": lambda x: linalg.trsm(x, x), **{name: getattr(linalg, name) for name in names}}
+
+
+@pytest.mark.parametrize("name", matrix_functions())
+def test_operators_of_matrices_are_recorded_whole(gpu: Any, name: str) -> None:
+    symbol = matrix_functions()[name](mx.sym.Variable("x"))
+    matrix = np.diag(np.linspace(1, 2, 40)) + 0.001  # two blocks
+    outputs, calls = run_of(symbol, x=matrix.astype("f"))
+    assert [run.get("graphLaunch", 0) for run in calls] == [0, 1, 1, 1]
+    assert not any(np.isnan(out).any() for out in outputs)
+
+
 class Counting(mx.operator.CustomOp):
     """Adds how often it has run, which no graph could repeat."""
 

@@ -12,7 +12,7 @@ import cupyx
 import cupyx.scipy.special
 import numpy as np
 
-from ..cuda import cublas, cublaslt
+from ..cuda import cublas, cublaslt, cufft
 from ..cuda.random import NORMAL, UNIFORM, StreamPlace, draw, write_place
 from ..cudnn import library as cudnn
 from . import graphs
@@ -29,6 +29,7 @@ _WORDS = 8
 _MEMORY = DeviceMemory(cupy)
 read_shared_kernels(cupy.cuda.compiler)
 cublaslt.attach(cupy)
+cufft.attach(cupy)
 cudnn.attach(cupy)
 
 

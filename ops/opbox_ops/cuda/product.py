@@ -32,23 +32,29 @@ _DEFAULT = -1
 """CUBLAS_GEMM_DEFAULT."""
 
 
-def product(xp: Any, a: Array, b: Array, out: Array, *, add: bool = False) -> Callable[[], Any]:
-    """A call that writes a @ b to `out`, or adds it there.
+def product(
+    xp: Any, a: Array, b: Array, out: Array, *, add: bool = False, factor: float = 1, tf32: bool = True
+) -> Callable[[], Any]:
+    """A call that writes factor * a @ b to `out`, or adds it there.
 
     Arrays are (samples, groups, rows, columns), of one type: the rows or the columns of each matrix lie side
     by side. A stride of 0 repeats a matrix. As many calls of cuBLAS are made as there are samples, or groups if those
-    are fewer.
+    are fewer. Without `tf32` the matrices' numbers are never rounded to TF32.
     """
     if not hasattr(xp, "cuda"):
-        return _by_numpy(a, b, out, add)
+        return _by_numpy(a, b, out, add, factor)
     axis = 0 if out.shape[0] >= out.shape[1] else 1
-    parts = range(out.shape[1 - axis])
-    return as_one([_batched(xp, _part(a, axis, i), _part(b, axis, i), _part(out, axis, i), add) for i in parts])
+
+    def part(i: int) -> Callable[[], Any]:
+        return _batched(xp, _part(a, axis, i), _part(b, axis, i), _part(out, axis, i), add, factor, tf32)
+
+    return as_one([part(i) for i in range(out.shape[1 - axis])])
 
 
-def _by_numpy(a: Array, b: Array, out: Array, add: bool) -> Callable[[], Any]:
+def _by_numpy(a: Array, b: Array, out: Array, add: bool, factor: float) -> Callable[[], Any]:
     def run() -> None:
-        np.add(out, np.matmul(a, b), out=out) if add else np.matmul(a, b, out=out)
+        result = np.matmul(a, b) if factor == 1 else factor * np.matmul(a, b)
+        np.add(out, result, out=out) if add else np.copyto(out, result)
 
     return run
 
@@ -66,14 +72,16 @@ def _lies(array: Array) -> tuple[int, int, int, int]:
     return array.data.ptr, int(turned), max(line, least, 1), matrix if count > 1 else 0
 
 
-def _batched(xp: Any, a: Array, b: Array, out: Array, add: bool) -> Callable[[], Any]:
+def _batched(
+    xp: Any, a: Array, b: Array, out: Array, add: bool, factor: float = 1, tf32: bool = True
+) -> Callable[[], Any]:
     """One call for (count, rows, columns) arrays. cuBLAS reads by columns: to it they are the transposed."""
     read, (kind, computed, scalar) = _TYPES[a.dtype.char][0], _TYPES[out.dtype.char]
-    if a.dtype.char == "f" and allow_tf32():
+    if a.dtype.char == "f" and tf32 and allow_tf32():
         computed = _FAST_TF32
     count, m, n = out.shape
     (pa, ta, la, sa), (pb, tb, lb, sb), (pc, _, lc, sc) = map(_lies, (a, b, out))
-    factors = np.array([1, add], scalar)
+    factors = np.array([factor, add], scalar)
     one, other = factors.ctypes.data, factors.ctypes.data + factors.itemsize
     matrices = (one, pb, read, lb, sb, pa, read, la, sa, other, pc, kind, lc, sc, count, computed, _DEFAULT)
     arguments = (tb, ta, n, m, a.shape[2], *matrices)
