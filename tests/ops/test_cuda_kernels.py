@@ -63,6 +63,9 @@ COVERED = {
     "_contrib_quantize",
     "_contrib_dequantize",
     "ROIPooling",
+    "GridGenerator",
+    "BilinearSampler",
+    "SpatialTransformer",
 }
 
 

@@ -22,9 +22,7 @@ ALLOCATE = {
         "_contrib_ROIAlign _contrib_RROIAlign"
     ),
     "sampling": (
-        "BilinearSampler Correlation GridGenerator SpatialTransformer _backward_BilinearSampler "
-        "_backward_GridGenerator _backward_SpatialTransformer "
-        "_backward__contrib_DeformableConvolution _backward__contrib_ModulatedDeformableConvolution "
+        "Correlation _backward__contrib_DeformableConvolution _backward__contrib_ModulatedDeformableConvolution "
         "_contrib_DeformableConvolution _contrib_ModulatedDeformableConvolution"
     ),
 }
@@ -46,9 +44,7 @@ REFUSED = {
     "multibox": "_contrib_MultiBoxDetection _contrib_MultiBoxTarget",
     "regions": ("_backward_ROIAlign _contrib_MultiProposal _contrib_Proposal _contrib_ROIAlign _contrib_RROIAlign"),
     "sampling": (
-        "Correlation GridGenerator SpatialTransformer "
-        "_backward_GridGenerator _backward_SpatialTransformer "
-        "_backward__contrib_DeformableConvolution _backward__contrib_ModulatedDeformableConvolution "
+        "Correlation _backward__contrib_DeformableConvolution _backward__contrib_ModulatedDeformableConvolution "
         "_contrib_DeformableConvolution _contrib_ModulatedDeformableConvolution"
     ),
 }
