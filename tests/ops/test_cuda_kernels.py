@@ -36,6 +36,7 @@ FAMILIES = (
     "update_many",
     "contrib",
     "sampling",
+    "image",
 )
 COVERED = {
     "softmax",
@@ -66,6 +67,8 @@ COVERED = {
     "GridGenerator",
     "BilinearSampler",
     "SpatialTransformer",
+    "_image_resize",
+    *(f"_image_random_{name}" for name in ("brightness", "contrast", "saturation", "hue")),
 }
 
 
@@ -160,7 +163,7 @@ def compare_with_the_reference(case: Case, folder: Path) -> None:
             data = inputs[3 if call.node.params.mode == "lstm" else 2]  # behind the heads' gradients
             inputs[-1] = reserve_in_rows(call.node.params, data.shape, inputs[-1])
         temps = call.node.op.temps(compute, call.node.params, spec)
-        context = OpContext(Emulated(folder), None, None, backend, Mode(case.is_train))
+        context = OpContext(Emulated(folder), None, backend.random(0), backend, Mode(case.is_train))
         context.temp = tuple(np.full(t.shape, 7, t.dtype) for t in temps)
         context.call = spec
         with np.errstate(all="ignore"):

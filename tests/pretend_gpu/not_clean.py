@@ -9,7 +9,6 @@ ALLOCATE = {
         "_contrib_boolean_mask _contrib_fft _contrib_ifft"
     ),
     "counting": "_histogram",
-    "image": ("_image_random_color_jitter _image_random_contrast _image_resize"),
     "matrices": (
         "_backward_linalg_det _backward_linalg_gelqf _backward_linalg_potrf _backward_linalg_potri "
         "_backward_linalg_slogdet _backward_linalg_syevd _backward_linalg_trsm _linalg_det _linalg_gelqf "
@@ -32,10 +31,6 @@ REFUSED = {
     "boxes": "_backward_contrib_box_nms _contrib_bipartite_matching _contrib_box_nms",
     "contrib": "_backward_contrib_fft _backward_contrib_ifft _contrib_boolean_mask _contrib_fft _contrib_ifft",
     "counting": "_histogram",
-    "image": (
-        "_image_random_brightness _image_random_color_jitter _image_random_contrast _image_random_hue "
-        "_image_random_lighting _image_random_saturation _image_resize"
-    ),
     "matrices": (
         "_backward_linalg_det _backward_linalg_gelqf _backward_linalg_potrf _backward_linalg_potri "
         "_backward_linalg_slogdet _backward_linalg_syevd _backward_linalg_trsm _linalg_det _linalg_gelqf "
