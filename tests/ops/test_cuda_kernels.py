@@ -67,6 +67,7 @@ COVERED = {
     "GridGenerator",
     "BilinearSampler",
     "SpatialTransformer",
+    "Correlation",
     "_image_resize",
     *(f"_image_random_{name}" for name in ("brightness", "contrast", "saturation", "hue")),
 }

@@ -21,7 +21,7 @@ ALLOCATE = {
         "_contrib_ROIAlign _contrib_RROIAlign"
     ),
     "sampling": (
-        "Correlation _backward__contrib_DeformableConvolution _backward__contrib_ModulatedDeformableConvolution "
+        "_backward__contrib_DeformableConvolution _backward__contrib_ModulatedDeformableConvolution "
         "_contrib_DeformableConvolution _contrib_ModulatedDeformableConvolution"
     ),
 }
@@ -39,7 +39,7 @@ REFUSED = {
     "multibox": "_contrib_MultiBoxDetection _contrib_MultiBoxTarget",
     "regions": ("_backward_ROIAlign _contrib_MultiProposal _contrib_Proposal _contrib_ROIAlign _contrib_RROIAlign"),
     "sampling": (
-        "Correlation _backward__contrib_DeformableConvolution _backward__contrib_ModulatedDeformableConvolution "
+        "_backward__contrib_DeformableConvolution _backward__contrib_ModulatedDeformableConvolution "
         "_contrib_DeformableConvolution _contrib_ModulatedDeformableConvolution"
     ),
 }

@@ -20,6 +20,10 @@ IMAGES = RNG.normal(size=(2, 6, 37, 35))
 ALIKE = np.full((2, 2, 40, 45), 0.123)
 SCATTERED = RNG.uniform(-1.2, 1.2, (2, 2, 40, 45))
 
+SMALL = RNG.normal(size=(2, 2, 3, 13, 11))
+MET = {"kernel_size": 3, "max_displacement": 4, "stride1": 2, "stride2": 3, "pad_size": 5}
+PAIR = {"data1": SMALL[0], "data2": SMALL[1]}
+
 CALLS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "scattered": ("BilinearSampler", {}, {"data": IMAGES, "grid": SCATTERED}),
     "alike": ("BilinearSampler", {}, {"data": IMAGES, "grid": ALIKE}),
@@ -27,6 +31,8 @@ CALLS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "a line": ("GridGenerator", {**AFFINE, "target_shape": (1, 300)}, {"data": MATRICES}),
     "warp": ("GridGenerator", {"transform_type": "warp"}, {"data": 20 * SCATTERED}),
     "transformer": ("SpatialTransformer", {**AFFINE, "sampler_type": "bilinear"}, {"data": IMAGES, "loc": MATRICES}),
+    "correlation": ("Correlation", MET, PAIR),
+    "differences": ("Correlation", {**MET, "is_multiply": False, "stride1": 1, "pad_size": 6}, PAIR),
 }
 
 
