@@ -68,6 +68,8 @@ COVERED = {
     "BilinearSampler",
     "SpatialTransformer",
     "Correlation",
+    "_contrib_DeformableConvolution",
+    "_contrib_ModulatedDeformableConvolution",
     "_image_resize",
     *(f"_image_random_{name}" for name in ("brightness", "contrast", "saturation", "hue")),
 }

@@ -20,10 +20,6 @@ ALLOCATE = {
         "_contrib_DeformablePSROIPooling _contrib_MultiProposal _contrib_PSROIPooling _contrib_Proposal "
         "_contrib_ROIAlign _contrib_RROIAlign"
     ),
-    "sampling": (
-        "_backward__contrib_DeformableConvolution _backward__contrib_ModulatedDeformableConvolution "
-        "_contrib_DeformableConvolution _contrib_ModulatedDeformableConvolution"
-    ),
 }
 """Operators that ask for memory in the first row of their operator, by family."""
 
@@ -38,9 +34,5 @@ REFUSED = {
     ),
     "multibox": "_contrib_MultiBoxDetection _contrib_MultiBoxTarget",
     "regions": ("_backward_ROIAlign _contrib_MultiProposal _contrib_Proposal _contrib_ROIAlign _contrib_RROIAlign"),
-    "sampling": (
-        "_backward__contrib_DeformableConvolution _backward__contrib_ModulatedDeformableConvolution "
-        "_contrib_DeformableConvolution _contrib_ModulatedDeformableConvolution"
-    ),
 }
 """Operators that synchronise, copy from or to the host, or call a library that refuses stream capture."""

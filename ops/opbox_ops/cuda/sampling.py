@@ -10,7 +10,7 @@ write to one place, and runs agree to the last bit. Boxes around 32 and 1,024 po
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ import numpy as np
 from ..compute import Array, Arrays, OpContext, Temp
 from .kernel import KERNELS, KernelTemplate, Moved, scalar, threads_for
 
-__all__ = ["box_temps", "by_thread", "column_slopes", "sample", "slopes", "spread"]
+__all__ = ["box_temps", "by_thread", "column_slopes", "sample", "sample_columns", "slopes", "spread"]
 
 _THREADS = 256
 _TILE, _TILES = 32, 32
@@ -53,11 +53,16 @@ _VALUE = "y.real[i] && x.real[j] ? A(image[y.at[i] * width + x.at[j]]) : A(0)"
 _SIZES = "int elements, int channels, int height, int width, int n, int clamp"
 
 
-def _sample_kernel(name: str, out: str, masked: bool) -> KernelTemplate:
+def _sample_kernel(name: str, out: str, columns: bool, masked: bool = False) -> KernelTemplate:
+    """Columns have a row for each channel of a sample and each of its blocks of `inner` positions."""
     mask, times = ("const T *mask, ", " * A(mask[at])") if masked else ("", "")
+    steps, target = (", int inner, int planes, int sample_step, int row_step", "target") if columns else ("", "number")
+    find = """  const int row = plane % planes * (n / inner) + number % n / inner;
+  const int target = plane / planes * sample_step + row * row_step + number % inner;
+"""
     return KernelTemplate(
         name,
-        f"const T *images, const A *along_y, const A *along_x, {mask}{out} *samples, {_SIZES}",
+        f"const T *images, const A *along_y, const A *along_x, {mask}{out} *samples, {_SIZES}{steps}",
         f"""  const int number = blockIdx.x * blockDim.x + threadIdx.x;
   if (number >= elements) return;
   const int plane = number / n, at = plane / channels * n + number % n;
@@ -69,7 +74,7 @@ def _sample_kernel(name: str, out: str, masked: bool) -> KernelTemplate:
       const A value = {_VALUE};
       sum += y.near[i] * x.near[j] * value;
     }}
-  samples[number] = {out}(sum{times});
+{find if columns else ""}  samples[{target}] = {out}(sum{times});
 """,
         (_WHAT, lambda: Moved(4 * (2 * _DATA + (3 if masked else 2) * _PLANE), 4 * (2 * _DATA + 2 * _PLANE))),
         _NEIGHBOURS,
@@ -196,11 +201,11 @@ def _spread_moved() -> Moved:
 
 
 _MASKED = (False, True)
-_SAMPLE = _sample_kernel("opbox_sample", "T", masked=False)
+_SAMPLE = _sample_kernel("opbox_sample", "T", columns=False)
 _SLOPES = _slopes_kernel("opbox_sample_slopes", "T", "T", masked=False)
 _WIDE_SLOPES = _slopes_kernel("opbox_sample_wide_slopes", "T", "A", masked=False)
 _SPREAD = _spread_kernel("opbox_sample_back", "T", masked=False)
-_COLUMNS = [_sample_kernel(f"opbox_sample_columns{'_masked' * masked}", "A", masked=masked) for masked in _MASKED]
+_COLUMNS = [_sample_kernel(f"opbox_sample_columns{'_masked' * m}", "A", columns=True, masked=m) for m in _MASKED]
 _COLUMN_SLOPES = [_slopes_kernel(f"opbox_column_slopes{'_masked' * m}", "A", "T", masked=m) for m in _MASKED]
 _COLUMNS_SPREAD = [_spread_kernel(f"opbox_columns_spread{'_masked' * m}", "A", masked=m) for m in _MASKED]
 KERNELS += [_SAMPLE, _SLOPES, _WIDE_SLOPES, BOXES, _SPREAD, *_COLUMNS, *_COLUMN_SLOPES, *_COLUMNS_SPREAD]
@@ -218,23 +223,30 @@ def _sizes(elements: int, images: Array, places: Array, *, clamp: bool) -> list[
     return [*map(np.int32, (elements, *images.shape[1:], places.shape[2], clamp))]
 
 
-def sample(
-    ctx: OpContext, images: Array, places: Array, samples: Array, *, columns: bool = False, mask: Array | None = None
+def sample(ctx: OpContext, images: Array, places: Array, samples: Array) -> Callable[[], Any]:
+    """A call that reads images (m, channel, height, width) at places (2, m, n), y and x in elements."""
+    sizes = _sizes(samples.size, images, places, clamp=False)
+    return by_thread(ctx, _SAMPLE, images.dtype, samples.size, (images, *places, samples, *sizes))
+
+
+def sample_columns(
+    ctx: OpContext, images: Array, places: Array, columns: Array, steps: Sequence[int], mask: Array | None = None
 ) -> Callable[[], Any]:
-    """A call that reads images (m, channel, height, width) at places (2, m, n), y and x in elements.
+    """A call that writes the columns of a deformable convolution, without a mask clamped at the images' edges.
 
     Args:
         ctx: of the compute.
-        images: of the type of the call.
-        places: in the type that is computed in, as those of `samples` (m, channel, n) with `columns`.
-        samples: what is written.
-        columns: whether they are columns of a deformable convolution, without a mask clamped at the edges.
-        mask: (m, n), which samples are multiplied by.
+        images: (m, channel, height, width).
+        places: where a tap is for every place of out (2, m, taps * places).
+        columns: room for them, in the type that is computed in.
+        steps: places of out; channels of a sample; in `columns`, from a sample to the next one, and from row to row.
+        mask: (m, taps * places), which samples are multiplied by.
     """
-    kernel = _COLUMNS[mask is not None] if columns else _SAMPLE
-    sizes = _sizes(samples.size, images, places, clamp=columns and mask is None)
+    elements = images.shape[0] * images.shape[1] * places.shape[2]
     masks = () if mask is None else (mask,)
-    return by_thread(ctx, kernel, images.dtype, samples.size, (images, *places, *masks, samples, *sizes))
+    numbers = (*_sizes(elements, images, places, clamp=mask is None), *map(np.int32, steps))
+    kernel = _COLUMNS[mask is not None]
+    return by_thread(ctx, kernel, images.dtype, elements, (images, *places, *masks, columns, *numbers))
 
 
 def slopes(
