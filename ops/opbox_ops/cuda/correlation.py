@@ -15,8 +15,7 @@ import numpy as np
 from ..bound_calls import Call, as_one
 from ..compute import Array, Arrays, CallSpec, OpContext, Outputs
 from ..nn.correlation import CorrelationParams, backward, op, scale_of, width_of
-from .kernel import KERNELS, KernelTemplate, Moved, contiguous, fits, scalar
-from .sampling import by_thread
+from .kernel import KERNELS, KernelTemplate, Moved, by_thread, contiguous, fits, scalar
 
 _BATCH, _CHANNELS, _HEIGHT, _WIDTH, _DISPLACED = 8, 256, 48, 64, 21
 _DATA, _OUT = _BATCH * _CHANNELS * _HEIGHT * _WIDTH, _BATCH * _DISPLACED**2 * _HEIGHT * _WIDTH

@@ -31,9 +31,10 @@ from ..nn.deformable_convolution import (
 )
 from .bias import BIAS, bias_gradient
 from .convolution import SIDE_BY_SIDE
-from .kernel import KERNELS, KernelTemplate, Moved, contiguous, fits
+from .kernel import KERNELS, KernelTemplate, Moved, by_thread, contiguous, fits
 from .product import product
-from .sampling import box_temps, by_thread, column_slopes, sample_columns, spread
+from .sampling import column_slopes, sample_columns
+from .spread import box_temps, spread
 
 _MOST_COLUMNS = 1 << 30
 """Elements of a sample's columns."""

@@ -19,7 +19,7 @@ from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..image.colour import CHANGES, GRAY, LIGHT, JitterParams, RandomLightingParams, RangeParams, works_in, write
 from ..image.hue import LEAST, SECTORS
 from ..infer import size_of
-from .kernel import KERNELS, MOST, KernelTemplate, Moved, contiguous, threads_for
+from .kernel import KERNELS, MOST, KernelTemplate, Moved, by_thread, contiguous
 
 _THREADS = 256
 _PARTS = 64
@@ -237,8 +237,7 @@ def _(p: JitterParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Call
 )
 def _(p: RandomLightingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Call:
     def launch(data: Array, image: Array) -> list[Call]:
-        block = threads_for(image.size, _THREADS)
         arguments = (data, image, ctx.temp[0], np.int32(image.size), np.int32(image.shape[2]), np.float64(p.alpha_std))
-        return [_LIGHTING.call(ctx, image.dtype, -(-image.size // block), block, arguments)]
+        return [by_thread(ctx, _LIGHTING, image.dtype, image.size, arguments)]
 
     return _changed(ctx, inputs, outputs, lambda: ctx.random.normal(ctx.temp[0][:3]), launch)

@@ -14,9 +14,8 @@ from ..compute import Array, Arrays, CallSpec, OpContext, Outputs
 from ..image.kernels import AREA, CUBIC, LINEAR, NEAREST
 from ..image.resize import STEPS, ResizeParams, Taps, kind_of, op, taps_of, works_in
 from ..infer import size_of
-from .kernel import KERNELS, MOST, TYPES, KernelTemplate, Moved, contiguous, threads_for
+from .kernel import KERNELS, MOST, TYPES, KernelTemplate, Moved, by_thread, contiguous
 
-_THREADS = 256
 _OLD, _NEW = 512, 224
 _TAPS = 4
 _NUMBERS = 3 * (_OLD * _OLD + _NEW * _NEW)
@@ -140,7 +139,6 @@ def _(p: ResizeParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Call
         data, out = data.view(np.uint8), out.view(np.uint8)
     down, across = (taps_of(kind, old[k], new[k], bool(k), weighed_in) for k in (0, 1))
     sizes = map(np.int32, (out.size, *old, out.shape[-1], *new, len(down), len(across), *last))
-    block = threads_for(out.size, _THREADS)
     arguments = (data, out, *_tables(ctx, down, across), *sizes)
-    calls.append(kernel.call(ctx, dtype, -(-out.size // block), block, arguments))
+    calls.append(by_thread(ctx, kernel, dtype, out.size, arguments))
     return as_one(calls)

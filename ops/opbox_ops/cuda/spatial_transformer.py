@@ -28,8 +28,9 @@ from ..nn.spatial_transformer import (
     transformer,
     transformer_backward,
 )
-from .kernel import KERNELS, KernelTemplate, Moved, contiguous, fits, scalar, threads_for
-from .sampling import box_temps, by_thread, sample, slopes, spread
+from .kernel import KERNELS, KernelTemplate, Moved, by_thread, contiguous, fits, scalar, threads_for
+from .sampling import sample, slopes
+from .spread import box_temps, spread
 
 _THREADS = 256
 _BATCH, _SIDE = 32, 56
