@@ -4,10 +4,7 @@ __all__ = ["ALLOCATE", "REFUSED"]
 
 ALLOCATE = {
     "boxes": ("_backward_contrib_box_nms _contrib_bipartite_matching _contrib_box_nms"),
-    "contrib": (
-        "_backward_contrib_fft _backward_contrib_ifft _backward_contrib_index_copy "
-        "_contrib_boolean_mask _contrib_fft _contrib_ifft"
-    ),
+    "contrib": ("_backward_contrib_fft _backward_contrib_ifft _contrib_boolean_mask _contrib_fft _contrib_ifft"),
     "counting": "_histogram",
     "matrices": (
         "_backward_linalg_det _backward_linalg_gelqf _backward_linalg_potrf _backward_linalg_potri "
