@@ -22,7 +22,7 @@ from opbox_ops.rtc.emulator import EmulatedModule
 from opbox_service.executor import bind
 from opbox_service.graph.json import load
 from tests.cases import families
-from tests.cases.case import Case
+from tests.cases.case import Arg, Case
 from tests.ops.harness import Run
 
 FAMILIES = (
@@ -131,6 +131,45 @@ def test_a_kernel_has_the_references_values_and_stays_in_its_arrays(case: Case, 
 def test_a_convolution_a_sample_at_a_time(case: Case, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(convolution, "GPU_COLUMN_BYTES", 1)
     compare_with_the_reference(case, folder)
+
+
+LARGER = [
+    Case("BilinearSampler", {"data": (2, 6, 9, 8), "grid": Arg((2, 2, 40, 45), low=-1.5, high=1.5)}),
+    Case(
+        "SpatialTransformer",
+        {"data": (2, 5, 7, 9), "loc": (2, 6)},
+        {"target_shape": (50, 40), "transform_type": "affine", "sampler_type": "bilinear"},
+    ),
+    *(
+        Case(
+            f"_contrib_{name}DeformableConvolution",
+            {
+                "data": (2, 6, 11, 12),
+                "offset": Arg((2, 36, 11, 12), low=-4.0, high=4.0),
+                **({"mask": Arg((2, 18, 11, 12), low=0.0, high=1.0)} if name else {}),
+                "weight": (4, 3, 3, 3),
+                "bias": (4,),
+            },
+            {"kernel": (3, 3), "pad": (1, 1), "num_filter": 4, "num_group": 2, "num_deformable_group": 2},
+        )
+        for name in ("", "Modulated")
+    ),
+    *(
+        Case(f"_image_random_{name}", {"data": Arg((40, 70, 3), 0, 255)}, {"min_factor": 0.5, "max_factor": 0.5})
+        for name in ("contrast", "hue")
+    ),
+    *(
+        Case("_image_resize", {"data": Arg((2, 40, 30, 3), 0, 255)}, {"size": 19, "interp": interp}, grad=False)
+        for interp in range(5)
+    ),
+]
+"""Of more than a block, and positions of more than one box, in single precision."""
+
+
+@pytest.mark.compiler
+@pytest.mark.parametrize("case", LARGER, ids=[f"{case.op}-{k}" for k, case in enumerate(LARGER)])
+def test_a_kernel_of_many_blocks_stays_in_its_arrays(case: Case, folder: Path) -> None:
+    compare_with_the_reference(replace(case, rtol=1e-4, atol=1e-3), folder)
 
 
 def reserve_in_rows(p: RNNOperatorParams, data: tuple[int, ...], reserve: Any) -> Any:

@@ -156,7 +156,7 @@ def _changed(
         return as_one([])
     image = room if room.size else out
     if room.size:
-        calls.append(partial(ctx.xp.copyto, image, data))
+        calls.append(partial(ctx.xp.copyto, image, data, casting="unsafe"))
         data = image
     calls += [draw, *launches(data, image)]
     if out.dtype == np.uint8 or image is not out:

@@ -28,7 +28,7 @@ from ..nn.spatial_transformer import (
     transformer,
     transformer_backward,
 )
-from .kernel import KERNELS, KernelTemplate, Moved, by_thread, contiguous, fits, scalar, threads_for
+from .kernel import KERNELS, MOST, KernelTemplate, Moved, by_thread, contiguous, fits, scalar, threads_for
 from .sampling import sample, slopes
 from .spread import box_temps, spread
 
@@ -154,6 +154,11 @@ def _of_one_type(p: Any, call: CallSpec) -> bool:
     return fits(call, *call.inputs, *call.outputs)
 
 
+def _accepts_transformer(p: SpatialTransformerParams, call: CallSpec) -> bool:
+    grid = 2 * call.inputs[0].shape[0] * size_of(p.target_shape)
+    return grid <= MOST and _of_one_type(p, call)
+
+
 @generator.compute("gpu", level="generated", prepares=True, accepts=_of_one_type)
 def _(p: GridGeneratorParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
     (data,), calls = contiguous(ctx, inputs)
@@ -222,7 +227,7 @@ def _(p: BilinearSamplerParams, ctx: OpContext, inputs: Arrays, outputs: Outputs
     "gpu",
     level="generated",
     prepares=True,
-    accepts=_of_one_type,
+    accepts=_accepts_transformer,
     temps=lambda p, call: [_places_temp(call.inputs[0].shape[0], p.target_shape, call.inputs[0].dtype)],
 )
 def _(p: SpatialTransformerParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
@@ -255,7 +260,7 @@ def _(p: BilinearSamplerParams, ctx: OpContext, inputs: Arrays, outputs: Outputs
 
 
 @transformer_backward.compute(
-    "gpu", level="generated", prepares=True, accepts=_of_one_type, temps=partial(_back_temps, wide_grid=True)
+    "gpu", level="generated", prepares=True, accepts=_accepts_transformer, temps=partial(_back_temps, wide_grid=True)
 )
 def _(p: SpatialTransformerParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
     (gout, data, loc), calls = contiguous(ctx, inputs)
