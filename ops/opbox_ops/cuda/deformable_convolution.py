@@ -60,7 +60,7 @@ _MOVE = KernelTemplate(
 KERNELS.append(_MOVE)
 
 
-class _Plan:
+class _DeformedSizes:
     """A call's sizes, from the specs or arrays of data, offset and weight.
 
     Attributes:
@@ -108,7 +108,7 @@ class _Plan:
         return weight.reshape(1, self.p.num_group, self.p.num_filter // self.p.num_group, -1)
 
 
-class _Block(NamedTuple):
+class _DeformedBlock(NamedTuple):
     """Samples that are worked out together.
 
     Attributes:
@@ -126,7 +126,9 @@ class _Block(NamedTuple):
     mask: Array | None
 
 
-def _blocks(ctx: OpContext, plan: _Plan, inputs: Arrays, places: Array, calls: list[Call]) -> Iterator[_Block]:
+def _blocks(
+    ctx: OpContext, plan: _DeformedSizes, inputs: Arrays, places: Array, calls: list[Call]
+) -> Iterator[_DeformedBlock]:
     """The blocks of a call; `calls` gets for each what writes its places."""
     data, offset, mask, _ = split(plan.p, inputs)
     numbers = (plan.taps, plan.p.kernel[1], *plan.out, *(n for pair in window(plan.p) for n in pair))
@@ -138,10 +140,10 @@ def _blocks(ctx: OpContext, plan: _Plan, inputs: Arrays, places: Array, calls: l
         arguments = (offset[at], *where, *map(np.int32, (elements, *numbers)))
         calls.append(by_thread(ctx, _MOVE, data.dtype, elements, arguments))
         images = data[at].reshape(parts, -1, *plan.size)
-        yield _Block(at, count, images, where, None if mask is None else mask[at])
+        yield _DeformedBlock(at, count, images, where, None if mask is None else mask[at])
 
 
-def _widened(ctx: OpContext, plan: _Plan, array: Array, room: Array, calls: list[Call]) -> Array:
+def _widened(ctx: OpContext, plan: _DeformedSizes, array: Array, room: Array, calls: list[Call]) -> Array:
     """The array in the type of the product; `calls` gets what converts it into `room`."""
     if not plan.narrow:
         return array
@@ -152,14 +154,14 @@ def _widened(ctx: OpContext, plan: _Plan, array: Array, room: Array, calls: list
 
 def _accepts(p: DeformableConvolutionParams, call: CallSpec, first: int = 0) -> bool:
     """Whether kernels take a call whose data is the input at position `first`."""
-    plan = _Plan(p, *call.inputs[first : first + 2])
+    plan = _DeformedSizes(p, *call.inputs[first : first + 2])
     return fits(call, *call.inputs, *call.outputs) and plan.columns <= _MOST_COLUMNS
 
 
 def _temps(p: DeformableConvolutionParams, call: CallSpec) -> list[Temp]:
     """Where taps are, columns; the product and the weight, where they are of another type."""
     data, offset, _, weight = split(p, call.inputs)
-    plan = _Plan(p, data, offset)
+    plan = _DeformedSizes(p, data, offset)
     sizes = [
         plan.samples * plan.columns,
         plan.samples * p.num_filter * plan.places if plan.narrow else 0,
@@ -168,7 +170,7 @@ def _temps(p: DeformableConvolutionParams, call: CallSpec) -> list[Temp]:
     return [_places_temp(plan), *(Temp((size,), plan.wide) for size in sizes)]
 
 
-def _places_temp(plan: _Plan) -> Temp:
+def _places_temp(plan: _DeformedSizes) -> Temp:
     return Temp((2, plan.parts(plan.samples), plan.taps * plan.places), plan.wide)
 
 
@@ -178,7 +180,7 @@ def _forward(p: DeformableConvolutionParams, ctx: OpContext, inputs: Arrays, out
     if out is None:
         return as_one([])
     data, offset, _, weight = split(p, arrays)
-    plan = _Plan(p, data, offset)
+    plan = _DeformedSizes(p, data, offset)
     matrices = plan.weights(_widened(ctx, plan, weight, room, calls))
     for block in _blocks(ctx, plan, arrays, places, calls):
         steps = (plan.places, plan.channels, plan.columns, plan.places)
@@ -199,7 +201,7 @@ def _back_temps(p: DeformableConvolutionParams, call: CallSpec) -> list[Temp]:
     """Where taps are, boxes around these, columns; the gradient of out side by side; it, the weight and the weight's
     gradient, where they are of another type."""
     data, offset, _, weight = split(p, call.inputs[1:])
-    plan = _Plan(p, data, offset)
+    plan = _DeformedSizes(p, data, offset)
     block, size = plan.samples * p.num_filter * plan.places, math.prod(weight.shape)
     sizes = [plan.samples * plan.columns, block, *((block, size, size) if plan.narrow else (0, 0, 0))]
     boxes = box_temps(plan.parts(plan.samples), plan.taps * plan.places)
@@ -212,7 +214,7 @@ def _backward(p: DeformableConvolutionParams, ctx: OpContext, inputs: Arrays, ou
     data, offset, _, weight = split(p, arrays)
     gdata, goffset, gmask, gweight = split(p, outputs)
     gbias = None if p.no_bias else outputs[-1]
-    plan = _Plan(p, data, offset)
+    plan = _DeformedSizes(p, data, offset)
     back = any(gradient is not None for gradient in (gdata, goffset, gmask))
     total = wide_gweight if plan.narrow else gweight
     if back:
