@@ -22,7 +22,7 @@ from opbox_ops.rtc.emulator import EmulatedModule
 from opbox_service.executor import bind
 from opbox_service.graph.json import load
 from tests.cases import families
-from tests.cases.case import Case
+from tests.cases.case import Arg, Case
 from tests.ops.harness import Run
 
 FAMILIES = (
@@ -37,6 +37,7 @@ FAMILIES = (
     "contrib",
     "sampling",
     "matrices",
+    "image",
 )
 COVERED = {
     "softmax",
@@ -72,6 +73,15 @@ COVERED = {
     "_linalg_slogdet",
     "_linalg_gelqf",
     "_linalg_syevd",
+    "GridGenerator",
+    "BilinearSampler",
+    "SpatialTransformer",
+    "Correlation",
+    "_contrib_DeformableConvolution",
+    "_contrib_ModulatedDeformableConvolution",
+    "_image_resize",
+    "_contrib_index_copy",
+    *(f"_image_random_{name}" for name in ("brightness", "contrast", "saturation", "hue")),
 }
 
 
@@ -132,6 +142,45 @@ def test_a_convolution_a_sample_at_a_time(case: Case, folder: Path, monkeypatch:
     compare_with_the_reference(case, folder)
 
 
+LARGER = [
+    Case("BilinearSampler", {"data": (2, 6, 9, 8), "grid": Arg((2, 2, 40, 45), low=-1.5, high=1.5)}),
+    Case(
+        "SpatialTransformer",
+        {"data": (2, 5, 7, 9), "loc": (2, 6)},
+        {"target_shape": (50, 40), "transform_type": "affine", "sampler_type": "bilinear"},
+    ),
+    *(
+        Case(
+            f"_contrib_{name}DeformableConvolution",
+            {
+                "data": (2, 6, 11, 12),
+                "offset": Arg((2, 36, 11, 12), low=-4.0, high=4.0),
+                **({"mask": Arg((2, 18, 11, 12), low=0.0, high=1.0)} if name else {}),
+                "weight": (4, 3, 3, 3),
+                "bias": (4,),
+            },
+            {"kernel": (3, 3), "pad": (1, 1), "num_filter": 4, "num_group": 2, "num_deformable_group": 2},
+        )
+        for name in ("", "Modulated")
+    ),
+    *(
+        Case(f"_image_random_{name}", {"data": Arg((40, 70, 3), 0, 255)}, {"min_factor": 0.5, "max_factor": 0.5})
+        for name in ("contrast", "hue")
+    ),
+    *(
+        Case("_image_resize", {"data": Arg((2, 40, 30, 3), 0, 255)}, {"size": 19, "interp": interp}, grad=False)
+        for interp in range(5)
+    ),
+]
+"""Of more than a block, and positions of more than one box, in single precision."""
+
+
+@pytest.mark.compiler
+@pytest.mark.parametrize("case", LARGER, ids=[f"{case.op}-{k}" for k, case in enumerate(LARGER)])
+def test_a_kernel_of_many_blocks_stays_in_its_arrays(case: Case, folder: Path) -> None:
+    compare_with_the_reference(replace(case, rtol=1e-4, atol=1e-3), folder)
+
+
 def reserve_in_rows(p: RNNOperatorParams, data: tuple[int, ...], reserve: Any) -> Any:
     """What the CPU's forward of RNN leaves for backward, as a GPU's leaves it: with each sample's gates in a row."""
     sizes = sizes_of(p, data)
@@ -156,7 +205,8 @@ def compare_with_the_reference(case: Case, folder: Path) -> None:
     own = 0
     for call in run.calls:
         compute, spec = as_gpu(call)
-        if compute.level != "generated" or call.node.op.name.removeprefix("_backward_") not in COVERED:
+        names = {call.node.op.name.removeprefix(prefix) for prefix in ("_backward_", "_backward")}
+        if compute.level != "generated" or not names & COVERED:
             continue
         own += 1
         inputs, outputs, wanted = call.fresh(), call.empty(), list(call.outputs)
@@ -166,7 +216,7 @@ def compare_with_the_reference(case: Case, folder: Path) -> None:
             data = inputs[3 if call.node.params.mode == "lstm" else 2]  # behind the heads' gradients
             inputs[-1] = reserve_in_rows(call.node.params, data.shape, inputs[-1])
         temps = call.node.op.temps(compute, call.node.params, spec)
-        context = OpContext(Emulated(folder), None, None, backend, Mode(case.is_train))
+        context = OpContext(Emulated(folder), None, backend.random(0), backend, Mode(case.is_train))
         context.temp = tuple(np.full(t.shape, 7, t.dtype) for t in temps)
         context.call = spec
         with np.errstate(all="ignore"):

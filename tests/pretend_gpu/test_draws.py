@@ -371,9 +371,22 @@ SYMBOLS: dict[str, Callable[[], Any]] = {
     "zipfian": lambda: mx.sym._internal._sample_unique_zipfian(range_max=60, shape=(2, 40))[0],
     "randint": lambda: mx.sym.random_randint(low=0, high=1000, shape=(40,)),
 }
+
+
+def colours(dtype: str = "float32") -> Any:
+    """An image of 3 x 5 pixels."""
+    return mx.sym.cast(mx.sym.reshape(mx.sym.arange(0, 180, 4), shape=(3, 5, 3)), dtype=dtype)
+
+
 OF_ARRAYS: dict[str, Callable[[], Any]] = {
     "multinomial": lambda: mx.sym.sample_multinomial(mx.sym.ones((2, 30)), shape=20),
-    "flip": lambda: mx.sym.image.random_flip_left_right(mx.sym.reshape(mx.sym.arange(0, 45), shape=(3, 5, 3))),
+    "flip": lambda: mx.sym.image.random_flip_left_right(colours()),
+    "contrast": lambda: mx.sym.image.random_contrast(colours("uint8"), min_factor=0.2, max_factor=1),
+    "hue": lambda: mx.sym.image.random_hue(colours(), min_factor=0, max_factor=1),
+    "jitter": lambda: mx.sym.image.random_color_jitter(
+        colours("float16"), brightness=0.5, contrast=0.5, saturation=0.5, hue=0.5
+    ),
+    "lighting": lambda: mx.sym.image.random_lighting(colours("int32"), alpha_std=0.9),
     "shuffle": lambda: mx.sym.shuffle(mx.sym.arange(0, 40)),
     "shuffle_many": lambda: mx.sym.shuffle(mx.sym.arange(0, 3000)),
     "sample_gamma": lambda: mx.sym.sample_gamma(mx.sym.ones((2, 3)), mx.sym.ones((2, 3)), shape=5),

@@ -19,6 +19,7 @@ __all__ = [
     "TYPES",
     "KernelTemplate",
     "Moved",
+    "by_thread",
     "compiled",
     "contiguous",
     "fits",
@@ -132,6 +133,14 @@ def scalar(value: float, dtype: Any) -> Any:
 def threads_for(elements: int, most: int = 256) -> int:
     """The power of two that has a thread for each of so many elements, from a warp to `most`."""
     return min(most, max(32, 1 << (elements - 1).bit_length()))
+
+
+def by_thread(
+    ctx: OpContext, kernel: KernelTemplate, dtype: Any, elements: int, arguments: Sequence[Any]
+) -> Callable[[], Any]:
+    """A call that launches a thread for each of `elements`."""
+    block = threads_for(elements)
+    return kernel.call(ctx, dtype, -(-elements // block), block, arguments)
 
 
 def contiguous(ctx: OpContext, arrays: Arrays, alignment: int = 1) -> tuple[list[Array], list[Callable[[], Any]]]:

@@ -111,7 +111,7 @@ def _light(xp: Any, image: Array, alpha: Sequence[float]) -> None:
         image[..., k] += sum(number(part) * number(amount) for part, amount in zip(row, alpha, strict=True))
 
 
-def _works_in(dtype: np.dtype[Any]) -> np.dtype[Any]:
+def works_in(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """The type that colours are changed in."""
     return dtype if dtype.kind == "f" and dtype.itemsize >= 4 else np.dtype("float32")
 
@@ -119,12 +119,13 @@ def _works_in(dtype: np.dtype[Any]) -> np.dtype[Any]:
 def _temps(p: Params, call: CallSpec) -> list[Temp]:
     """The numbers that are drawn; the image in the type that it is changed in, unless it is out's; what hue needs."""
     out = call.outputs[0]
-    work = _works_in(out.dtype)
+    work = works_in(out.dtype)
     image = Temp(out.shape if work != out.dtype else (0, 0, 0), work)
     return [Temp((8,), "float64"), image, *turn_temps(size_of(out.shape[:2]), work, call.device)]
 
 
-def _write(xp: Any, out: Array, image: Array) -> None:
+def write(xp: Any, out: Array, image: Array) -> None:
+    """Write a changed image to `out`, of another type or the same array."""
     if out.dtype == np.uint8:
         image = xp.clip(image, 0, 255, out=image)
     if out is not image:
@@ -151,7 +152,7 @@ def _declare(name: str, params: type[Params], doc: str, change: Callable[[Any, O
             image = ctx.temp[1] if ctx.temp[1].size else out
             image[...] = data
             change(p, ctx, image)
-            _write(ctx.xp, out, image)
+            write(ctx.xp, out, image)
 
     return op
 

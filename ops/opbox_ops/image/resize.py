@@ -79,7 +79,7 @@ def _(p: ResizeParams, ins: TypeList, outs: TypeList) -> None:
         raise DTypeError(message, side="input", index=0)
 
 
-def _kind(p: ResizeParams, old: tuple[int, ...], new: tuple[int, ...]) -> int:
+def kind_of(p: ResizeParams, old: tuple[int, ...], new: tuple[int, ...]) -> int:
     """The interpolation that OpenCV takes from height and width `old` to `new`."""
     kind = p.interp
     if kind == LINEAR and old == (2 * new[0], 2 * new[1]):
@@ -87,7 +87,7 @@ def _kind(p: ResizeParams, old: tuple[int, ...], new: tuple[int, ...]) -> int:
     return -AREA if kind == AREA and not (old[0] >= new[0] and old[1] >= new[1]) else kind
 
 
-def _works_in(kind: int, dtype: np.dtype[Any]) -> np.dtype[Any]:
+def works_in(kind: int, dtype: np.dtype[Any]) -> np.dtype[Any]:
     """The type that pixels are weighted in: whole numbers for those of uint8, but for areas."""
     if kind == NEAREST:
         return dtype
@@ -101,8 +101,8 @@ def _temps(p: ResizeParams, call: CallSpec) -> list[Temp]:
     the result in double precision, for cubic weights of uint8."""
     data, out = call.inputs[0], call.outputs[0]
     (height, width, channels), (rows, columns) = data.shape[-3:], out.shape[-3:-1]
-    kind = _kind(p, (height, width), (rows, columns))
-    work = _works_in(kind, out.dtype)
+    kind = kind_of(p, (height, width), (rows, columns))
+    work = works_in(kind, out.dtype)
     weighted, whole = kind != NEAREST, work.kind == "i" and out.dtype == np.uint8
     wide, image = (height, columns, channels), (rows, columns, channels)
     nothing = (0, 0, 0)
@@ -122,7 +122,7 @@ def _(p: ResizeParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None
     if out is None or not out.size:
         return
     old, new = data.shape[-3:-1], out.shape[-3:-1]
-    kind, whole = _kind(p, old, new), ctx.temp[1].dtype != out.dtype and ctx.temp[1].dtype.kind == "i"
+    kind, whole = kind_of(p, old, new), ctx.temp[1].dtype != out.dtype and ctx.temp[1].dtype.kind == "i"
     down, across = (
         taps_of(kind, old[k], new[k], bool(k), "whole" if whole else ctx.temp[1].dtype.name) for k in (0, 1)
     )

@@ -60,12 +60,12 @@ def _(p: CorrelationParams, ins: ShapeList, outs: ShapeList) -> None:
             message = f"expected images that kernel and displacements fit into, got {show_shape(data)}"
             raise ShapeError(message, side="input", index=0)
         sizes.append(-(-free // p.stride1) if n >= 0 else -1)
-    out = outs.merge(0, (data[0], _width(p) ** 2, *sizes)) or ()
+    out = outs.merge(0, (data[0], width_of(p) ** 2, *sizes)) or ()
     for k in (0, 1):
         ins.merge(k, (out[0], *data[1:]))
 
 
-def _width(p: CorrelationParams) -> int:
+def width_of(p: CorrelationParams) -> int:
     """Displacements along one dimension."""
     return 2 * (p.max_displacement // p.stride2) + 1
 
@@ -103,7 +103,8 @@ def _meetings(p: CorrelationParams, places: tuple[int, ...]) -> Iterator[tuple[i
             yield channel, (..., *first), (..., *second)
 
 
-def _scale(p: CorrelationParams, channels: int) -> float:
+def scale_of(p: CorrelationParams, channels: int) -> float:
+    """What sums over the kernel and the channels are multiplied by."""
     return 1.0 / max(1, p.kernel_size**2 * channels)
 
 
@@ -180,7 +181,7 @@ def _(p: CorrelationParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) ->
                 xp.sum(xp.abs(apart, out=apart), axis=1, out=into)
             if not fresh:
                 target += added
-    total *= _scale(p, one.shape[1])
+    total *= scale_of(p, one.shape[1])
     outputs[0][...] = total
 
 
@@ -191,7 +192,7 @@ def _(p: CorrelationParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) ->
     _pad(p, inputs[2], two)
     gone[...] = 0
     gtwo[...] = 0
-    scale = one.dtype.type(_scale(p, one.shape[1]))
+    scale = one.dtype.type(scale_of(p, one.shape[1]))
     for at in _pieces(ctx.call.inputs[1], gout.shape[2:]):
         arrays = [array[at] for array in (one, two, gone, gtwo)]
         count = arrays[0].shape[:2]

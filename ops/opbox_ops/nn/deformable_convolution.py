@@ -66,7 +66,8 @@ class ModulatedParams(DeformableConvolutionParams):
 _BIAS = Slot("bias", unless("no_bias"))
 
 
-def _window(p: DeformableConvolutionParams) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+def window(p: DeformableConvolutionParams) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """Strides, dilations and padding, by rows and by columns."""
     stride, dilate = spatial(p.stride, 2, 1, "stride", 1), spatial(p.dilate, 2, 1, "dilate", 1)
     return stride, dilate, spatial(p.pad, 2, 0, "pad", 0)
 
@@ -74,7 +75,7 @@ def _window(p: DeformableConvolutionParams) -> tuple[tuple[int, ...], tuple[int,
 def _sizes(p: DeformableConvolutionParams, size: tuple[int, ...]) -> list[int]:
     """out's height and width (-1: unknown)."""
     sizes = []
-    for n, k, s, d, q in zip(size, p.kernel, *_window(p), strict=True):
+    for n, k, s, d, q in zip(size, p.kernel, *window(p), strict=True):
         span = n + 2 * q - d * (k - 1) - 1
         if n >= 0 and span < 0:
             message = f"expected a height and width that the kernel {p.kernel} fits into, got {size}"
@@ -154,7 +155,7 @@ def _temps(p: DeformableConvolutionParams, call: CallSpec, *, gradients: bool = 
     gradient) in the type that is computed in; with gradients those of the samples, weight, a product of it, bias and
     mask; what sampling needs.
     """
-    data, offset, _, weight = _split(p, call.inputs[1:] if gradients else call.inputs)
+    data, offset, _, weight = split(p, call.inputs[1:] if gradients else call.inputs)
     s = _sizes_of(p, data, offset)
     n, out = s.taps * s.places, call.inputs[0] if gradients else call.outputs[0]
     samples, matrix = (s.parts, s.channels, n), (p.num_group, s.filters, s.depth)
@@ -219,7 +220,7 @@ def _blocks(
 
 def _move(p: DeformableConvolutionParams, xp: Any, offset: Array, where: Array, line: Array) -> None:
     """Write where each tap is at every place, along y and x, moved by offset (parts, *kernel, 2, *places)."""
-    for axis, (step, distance, pad) in enumerate(zip(*_window(p), strict=True)):
+    for axis, (step, distance, pad) in enumerate(zip(*window(p), strict=True)):
         moved, size = where[axis].reshape(*offset.shape[:3], *offset.shape[4:]), offset.shape[4 + axis]
         first = line[: p.kernel[axis] * size].reshape(p.kernel[axis], size)
         places = count_up(xp, first[0])
@@ -231,7 +232,7 @@ def _move(p: DeformableConvolutionParams, xp: Any, offset: Array, where: Array, 
         xp.add(offset[:, :, :, axis], base, out=moved)
 
 
-def _split(p: DeformableConvolutionParams, inputs: Sequence[Any]) -> tuple[Any, Any, Any, Any]:
+def split(p: DeformableConvolutionParams, inputs: Sequence[Any]) -> tuple[Any, Any, Any, Any]:
     """Return (data, offset, mask or None, weight) of the inputs, be these arrays or their specs."""
     modulated = isinstance(p, ModulatedParams)
     return inputs[0], inputs[1], inputs[2] if modulated else None, inputs[3 if modulated else 2]
@@ -246,8 +247,8 @@ def _forward(p: DeformableConvolutionParams, ctx: OpContext, inputs: Arrays, out
     if outputs[0] is None:
         return
     xp, out, temps = ctx.xp, outputs[0], ctx.temp
-    data, offset, mask, weight = _split(p, inputs)
-    s = _sizes_of(p, *_split(p, ctx.call.inputs)[:2])
+    data, offset, mask, weight = split(p, inputs)
+    s = _sizes_of(p, *split(p, ctx.call.inputs)[:2])
     matrix, wide, sampling = _matrix(p, s, weight, temps[4]), temps[5], temps[6:]
     if not s.depth:
         out[...] = 0
@@ -274,10 +275,10 @@ def _sum_products(xp: Any, a: Array, b: Array, out: Array, room: Array) -> None:
 
 def _backward(p: DeformableConvolutionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     xp, gout, temps = ctx.xp, inputs[0], ctx.temp
-    data, offset, mask, weight = _split(p, inputs[1:])
+    data, offset, mask, weight = split(p, inputs[1:])
     gdata, goffset, *rest = outputs
     gmask = rest.pop(0) if mask is not None else None
-    s = _sizes_of(p, *_split(p, ctx.call.inputs[1:])[:2])
+    s = _sizes_of(p, *split(p, ctx.call.inputs[1:])[:2])
     matrix, wide, (gsamples, gweight, product, gbias) = _matrix(p, s, weight, temps[4]), temps[5], temps[6:10]
     sampling = temps[10:] if mask is None else temps[12:]
     gweight[...] = 0
@@ -313,7 +314,10 @@ def _backward(p: DeformableConvolutionParams, ctx: OpContext, inputs: Arrays, ou
         rest[1][...] = xp.sum(gout, axis=(0, 2, 3), dtype=s.dtype, out=gbias)
 
 
-def _register(name: str, params: type[DeformableConvolutionParams], inputs: tuple[str | Slot, ...], doc: str) -> Op:
+def _register(
+    name: str, params: type[DeformableConvolutionParams], inputs: tuple[str | Slot, ...], doc: str
+) -> tuple[Op, Op]:
+    """The operator and its gradient."""
     op = register(name, params, inputs=inputs, doc=doc)
     backward = register_backward(f"_backward_{name}", params, outputs=inputs)
     op.infer_shape(_shapes)
@@ -326,16 +330,16 @@ def _register(name: str, params: type[DeformableConvolutionParams], inputs: tupl
 
     op.compute(temps=_temps)(_forward)
     backward.compute(temps=partial(_temps, gradients=True))(_backward)
-    return op
+    return op, backward
 
 
-plain = _register(
+plain, plain_backward = _register(
     "_contrib_DeformableConvolution",
     DeformableConvolutionParams,
     ("data", "offset", "weight", _BIAS),
     "A convolution whose taps are moved by offset.",
 )
-modulated = _register(
+modulated, modulated_backward = _register(
     "_contrib_ModulatedDeformableConvolution",
     ModulatedParams,
     ("data", "offset", "mask", "weight", _BIAS),
