@@ -4,7 +4,8 @@ A deconvolution is the convolution from its out to its data, seen from the other
 gradient of data, and its gradient of data that one's forward. So each problem has a wide side, that the kernel slides
 over, and a narrow one, with a place for each position of the kernel.
 
-Half precision and bfloat16 are added up in single. The bias is added behind cuDNN, its gradient is a kernel of our own.
+Half precision and bfloat16 are added up in single. A convolution's bias is added by the same call where `biased` has
+one, else behind it; the bias's gradient is a kernel of our own.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from .algorithms import (
     planned,
     planned_within,
 )
+from .biased import BiasedConvolution, bias_behind, biased
 from .library import DATA_TYPES, current_handle, device_bytes
 
 __all__ = ["takes"]
@@ -125,13 +127,21 @@ def takes(p: _Parameters, call: CallSpec) -> bool:
 
 def _temps(p: _Parameters, call: CallSpec) -> list[Temp]:
     """The workspace; for a bias's gradient by CuPy's sums: those of each sample, and the whole, in a wide type."""
-    plans = [planned(_problem(p, call, sides)) for sides in _sides(p, call)]
+    one = _in_one(p, call)
+    plans = [planned(_problem(p, call, sides)) for sides in _sides(p, call)] if one is None else [one]
     size = max([plan.workspace for plan in plans if plan is not None], default=0)
     workspace = Temp((size + WORKSPACE_ALIGNMENT if size else 0,), np.uint8)
     if not _sums_bias(p, call):
         return [workspace]
     wide, samples = accumulation_type(call.inputs[0].dtype), call.inputs[0].shape[0]
     return [workspace, Temp((samples, p.num_filter), wide), Temp((p.num_filter,), wide)]
+
+
+def _in_one(p: _Parameters, call: CallSpec) -> BiasedConvolution | None:
+    """The call that computes a convolution's forward with its bias; None where there is none, and for all others."""
+    if p.no_bias or len(call.outputs) != 1 or isinstance(p, DeconvolutionParams):
+        return None
+    return biased(_problem(p, call, _sides(p, call)[0]))
 
 
 def _wants_bias(p: _Parameters, call: CallSpec) -> bool:
@@ -143,11 +153,15 @@ def _sums_bias(p: _Parameters, call: CallSpec) -> bool:
     return _wants_bias(p, call) and (call.inputs[0].dtype.name not in TYPES or is_last(p.layout))
 
 
+def _room(ctx: OpContext) -> int:
+    """Bytes of workspace: those that were planned, perhaps for another device than the current."""
+    return max(int(ctx.temp[0].size) - WORKSPACE_ALIGNMENT, 0)
+
+
 def _bind(p: _Parameters, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> list[Callable[[], Any]]:
     """The calls of cuDNN, with the copies that they need before and behind."""
     targets, copies = _aligned(ctx, outputs)
-    arrays, workspace = (*inputs, *targets), ctx.temp[0]
-    room = max(workspace.size - WORKSPACE_ALIGNMENT, 0)
+    arrays, workspace, room = (*inputs, *targets), ctx.temp[0], _room(ctx)
     calls: list[Callable[[], Any]] = []
     for sides in _sides(p, ctx.call):
         plan = planned_within(_problem(p, ctx.call, sides), room)
@@ -170,12 +184,14 @@ def _aligned(ctx: OpContext, outputs: Outputs) -> tuple[list[Any], list[Callable
 
 def _forward(p: _Parameters, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
     arrays, calls = contiguous(ctx, inputs, _ALIGNMENT)
+    one = _in_one(p, ctx.call)
+    if one is not None and one.workspace <= _room(ctx):
+        (target,), copies = _aligned(ctx, outputs)
+        data, weight, bias = arrays
+        return as_one([*calls, one.bind(data, weight, bias, target, ctx.temp[0]), *copies])
     calls += _bind(p, ctx, arrays, outputs)
     if not p.no_bias:
-        out = first(outputs[0], p.layout)
-        bias = arrays[2].reshape(-1, *(1,) * len(p.kernel))
-        # The same object as input and output: CuPy adds in place.
-        calls.append(partial(ctx.xp.add, out, bias, out=out))
+        calls.append(bias_behind(ctx.xp, first(outputs[0], p.layout), arrays[2]))
     return as_one(calls)
 
 
