@@ -22,6 +22,7 @@ __all__ = [
     "compiled",
     "contiguous",
     "fits",
+    "of_one_type",
     "scalar",
     "threads_for",
 ]
@@ -110,10 +111,13 @@ def _compiled(xp: Any, kernel: KernelTemplate, dtype: str, device: int | None) -
 
 def fits(call: CallSpec, *arrays: ArraySpec) -> bool:
     """Return whether kernels take a call whose `arrays` are of one element type: plain, not empty, not too large."""
-    return (
-        call.plain
-        and arrays[0].dtype.name in TYPES
-        and all(array.dtype == arrays[0].dtype and 0 < _size(array) <= MOST for array in arrays)
+    return call.plain and of_one_type(*arrays)
+
+
+def of_one_type(*arrays: ArraySpec) -> bool:
+    """Return whether arrays are of one element type that kernels take, not empty and not too large."""
+    return arrays[0].dtype.name in TYPES and all(
+        array.dtype == arrays[0].dtype and 0 < _size(array) <= MOST for array in arrays
     )
 
 

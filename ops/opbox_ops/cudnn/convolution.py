@@ -6,6 +6,11 @@ over, and a narrow one, with a place for each position of the kernel.
 
 Half precision and bfloat16 are added up in single. A convolution's bias is added by the same call where `biased` has
 one, else behind it; the bias's gradient is a kernel of our own.
+
+In a region of channels last (`layout.CHANNELS_LAST`) data, weight and out lie so. Tensor cores multiply channels that
+lie together: cuDNN turns arrays of half precision and bfloat16 whose channels are second on their way to them, in each
+call anew, and single precision that is rounded to TF32 too. Without TF32 single precision is not multiplied there, and
+is not taken: its algorithms are those for channels second.
 """
 
 from __future__ import annotations
@@ -23,9 +28,11 @@ from opbox_protocol.errors import BadRequestError, MXNetError
 
 from ..accumulation import accumulation_type
 from ..bound_calls import as_one
-from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
+from ..compute import PLAIN, Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..cuda.bias import bias_gradient
 from ..cuda.kernel import TYPES, contiguous
+from ..cuda.precision import allow_tf32
+from ..layout import CHANNELS_LAST, laid, lie, logical
 from ..nn import convolution, deconvolution
 from ..nn.convolution import ConvolutionParams
 from ..nn.deconvolution import DeconvolutionParams
@@ -88,10 +95,24 @@ def _problem(p: _Parameters, call: CallSpec, sides: _Sides) -> ConvolutionProble
         window = convolution.strides(p)
     tune = p.cudnn_tune or _measured()
     most = device_bytes() // _FASTEST_SHARE if tune == "fastest" else p.workspace << 20
-    shapes, last = (wide, weight, narrow), is_last(p.layout)
+    shapes = (wide, weight, narrow)
     return ConvolutionProblem.of(
-        sides.result, call.inputs[0].dtype.name, shapes, window, p.num_group, last, tune != "off", most
+        sides.result, call.inputs[0].dtype.name, shapes, window, p.num_group, _last(p, call), tune != "off", most
     )
+
+
+def _last(p: _Parameters, call: CallSpec) -> bool:
+    """Return whether the channels lie last: by the operator's layout, or in a region."""
+    return is_last(p.layout) or call.inputs[0].layout == CHANNELS_LAST
+
+
+def _lies(p: _Parameters, call: CallSpec) -> bool:
+    """Return whether arrays lie so that cuDNN is to take them: plain, or in a region that tensor cores gain by."""
+    if call.plain:
+        return True
+    ins, outs = ((0, 1, 2), (0, 1)) if len(call.outputs) > 1 else ((0, 1), (0,))
+    by_tensor_cores = call.inputs[0].dtype.itemsize == 2 or (call.inputs[0].dtype.name == "float32" and allow_tf32())
+    return by_tensor_cores and lie(call, ins, outs) and not is_last(p.layout)
 
 
 def _sides(p: _Parameters, call: CallSpec) -> list[_Sides]:
@@ -116,7 +137,7 @@ def takes(p: _Parameters, call: CallSpec) -> bool:
     kind = call.inputs[0].dtype
     return bool(
         call.device == "gpu"
-        and call.plain
+        and _lies(p, call)
         and current_handle() is not None
         and not p.cudnn_off
         and kind.name in DATA_TYPES
@@ -150,7 +171,7 @@ def _wants_bias(p: _Parameters, call: CallSpec) -> bool:
 
 def _sums_bias(p: _Parameters, call: CallSpec) -> bool:
     """Return whether CuPy adds the bias's gradient up: our kernel knows neither bfloat16 nor channels that lie last."""
-    return _wants_bias(p, call) and (call.inputs[0].dtype.name not in TYPES or is_last(p.layout))
+    return _wants_bias(p, call) and (call.inputs[0].dtype.name not in TYPES or _last(p, call))
 
 
 def _room(ctx: OpContext) -> int:
@@ -183,24 +204,26 @@ def _aligned(ctx: OpContext, outputs: Outputs) -> tuple[list[Any], list[Callable
 
 
 def _forward(p: _Parameters, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
+    inputs, lying = laid(ctx.call, inputs, outputs)
     arrays, calls = contiguous(ctx, inputs, _ALIGNMENT)
     one = _in_one(p, ctx.call)
     if one is not None and one.workspace <= _room(ctx):
-        (target,), copies = _aligned(ctx, outputs)
+        (target,), copies = _aligned(ctx, lying)
         data, weight, bias = arrays
         return as_one([*calls, one.bind(data, weight, bias, target, ctx.temp[0]), *copies])
-    calls += _bind(p, ctx, arrays, outputs)
+    calls += _bind(p, ctx, arrays, lying)
     if not p.no_bias:
         calls.append(bias_behind(ctx.xp, first(outputs[0], p.layout), arrays[2]))
     return as_one(calls)
 
 
 def _backward(p: _Parameters, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
+    inputs, lying = laid(ctx.call, inputs, outputs)
     arrays, calls = contiguous(ctx, inputs, _ALIGNMENT)
-    calls += _bind(p, ctx, arrays, outputs)
+    calls += _bind(p, ctx, arrays, lying)
     if _sums_bias(p, ctx.call):
         by_sample, total = ctx.temp[1:]
-        gout = first(arrays[0], p.layout)
+        gout = logical(arrays[0], CHANNELS_LAST if _last(p, ctx.call) else PLAIN)
         calls.append(partial(_sum_channels, ctx.xp, gout, by_sample, total, outputs[2]))
     elif _wants_bias(p, ctx.call):
         calls.append(bias_gradient(ctx, arrays[0], outputs[2]))
