@@ -180,8 +180,9 @@ def test_reorders_stand_at_the_edges_alone(gpu: Any) -> None:
     assert len(forward) == len(weights) + 2, "backward reads the weights that forward has reordered"
 
 
-def test_convolutions_and_what_stands_between_them_are_inside(gpu: Any) -> None:
-    plan, _ = run(resnet, HALF, times=0)
+@pytest.mark.parametrize("dtype", [HALF, BFLOAT16], ids=str)
+def test_convolutions_and_what_stands_between_them_are_inside(gpu: Any, dtype: Any) -> None:
+    plan, _ = run(resnet, dtype, times=0)
     names = ("Convolution", "BatchNorm", "_backward_BatchNorm", "_backward_Convolution")
     assert {name: inside(plan).count(name) for name in names} == dict.fromkeys(names, 6)
     assert {"Activation", "elemwise_add", "Pooling", "_backward_Pooling"} <= set(inside(plan))
@@ -365,7 +366,7 @@ def normalized(layout: str, shape: tuple[int, ...], dtype: str, attrs: Any, *, t
     return [None if array is None else backend.get(array).astype("f") for array in (*results, gamma, mean, variance)]
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "bfloat16"])
 @pytest.mark.parametrize("shape", [(2, 3, 5, 4), (8, 40, 16, 16), (1, 33, 1, 1), (3, 64, 30)])
 @pytest.mark.parametrize("attrs", [{}, {"fix_gamma": False}, {"fix_gamma": False, "use_global_stats": True}], ids=str)
 @pytest.mark.parametrize("training", [True, False])
@@ -380,7 +381,7 @@ def test_batch_norm_of_channels_last_is_that_of_channels_second(
         assert (array is None) == (expected is None)
         if expected is not None:
             # Sums in another order, of numbers that differ from their mean in the last digits that half has at 100.
-            near = (4e-3 if dtype == "float16" else 2e-4) * max(1, np.abs(expected).max())
+            near = {"float32": 2e-4}.get(dtype, NEAR[np.dtype(dtype)]) * max(1, np.abs(expected).max())
             np.testing.assert_allclose(array, expected, rtol=0, atol=near)
 
 

@@ -23,7 +23,7 @@ from ..bound_calls import as_one
 from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..nn import batch_norm, batch_norm_relu
 from ..nn.batch_norm import BatchNormParams
-from .kernel import KERNELS, KernelTemplate, Moved, contiguous, fits, scalar, threads_for
+from .kernel import KERNELS, WITH_BFLOAT16, KernelTemplate, Moved, contiguous, fits, scalar, threads_for
 
 __all__ = ["by_mode", "copies_back", "rooms", "targets"]
 
@@ -85,6 +85,7 @@ def _forward_kernel(name: str, more: str, write: str, moved: int) -> KernelTempl
   }}
 """,
         (_EXAMPLE, lambda: Moved(moved * _ELEMENTS, moved * _ELEMENTS)),
+        types=tuple(WITH_BFLOAT16),
     )
 
 
@@ -124,6 +125,7 @@ def _backward_kernel(name: str, more: str, gradient: str, moved: int) -> KernelT
   }}
 """,
         (_EXAMPLE, lambda: Moved(moved * _ELEMENTS, moved * _ELEMENTS)),
+        types=tuple(WITH_BFLOAT16),
     )
 
 
@@ -227,7 +229,7 @@ def _backward(
     "gpu",
     level="generated",
     prepares=True,
-    accepts=lambda p, call: fits(call, call.inputs[0], call.outputs[0]),
+    accepts=lambda p, call: fits(call, call.inputs[0], call.outputs[0], types=WITH_BFLOAT16),
     temps=lambda p, call: rooms(call, 1, 2),
 )
 def _(p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
@@ -238,7 +240,7 @@ def _(p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> C
     "gpu",
     level="generated",
     prepares=True,
-    accepts=lambda p, call: fits(call, call.inputs[0], call.outputs[0]),
+    accepts=lambda p, call: fits(call, call.inputs[0], call.outputs[0], types=WITH_BFLOAT16),
     temps=lambda p, call: rooms(call, 0, 1, 2, 3),
 )
 def _(p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
@@ -250,7 +252,7 @@ def _(p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> C
     "gpu",
     level="generated",
     prepares=True,
-    accepts=lambda p, call: fits(call, *call.inputs[:2], call.outputs[0]),
+    accepts=lambda p, call: fits(call, *call.inputs[:2], call.outputs[0], types=WITH_BFLOAT16),
     temps=lambda p, call: rooms(call, 1, 2),
 )
 def _(p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
@@ -261,7 +263,7 @@ def _(p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> C
     "gpu",
     level="generated",
     prepares=True,
-    accepts=lambda p, call: fits(call, call.inputs[0], call.inputs[2], call.outputs[0]),
+    accepts=lambda p, call: fits(call, call.inputs[0], call.inputs[2], call.outputs[0], types=WITH_BFLOAT16),
     temps=lambda p, call: rooms(call, 1, 2),
 )
 def _(p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:

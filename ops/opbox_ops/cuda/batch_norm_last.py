@@ -21,7 +21,7 @@ from ..infer import size_of
 from ..layout import CHANNELS_LAST, laid, lie
 from ..nn.batch_norm import BatchNormParams, backward, op
 from .batch_norm import by_mode, copies_back, rooms, targets
-from .kernel import KERNELS, KernelTemplate, Moved, contiguous, of_one_type, scalar
+from .kernel import KERNELS, WITH_BFLOAT16, KernelTemplate, Moved, contiguous, of_one_type, scalar
 
 __all__ = ["slices_of"]
 
@@ -86,6 +86,7 @@ STATISTICS = KernelTemplate(
   }}
 """,
     (_EXAMPLE, lambda: Moved(4 * _ELEMENTS, 4 * _ELEMENTS)),
+    types=tuple(WITH_BFLOAT16),
 )
 FORWARD = KernelTemplate(
     "opbox_batch_norm_last",
@@ -116,6 +117,7 @@ FORWARD = KernelTemplate(
     out[k * channels + c] = T((A(data[k * channels + c]) - mean) * factor + shift);
 """,
     (_EXAMPLE, lambda: Moved(4 * 2 * _ELEMENTS, 4 * 2 * _ELEMENTS)),
+    types=tuple(WITH_BFLOAT16),
 )
 SUMS = KernelTemplate(
     "opbox_batch_norm_last_sums",
@@ -135,6 +137,7 @@ SUMS = KernelTemplate(
   }}
 """,
     (_EXAMPLE, lambda: Moved(4 * 2 * _ELEMENTS, 4 * 2 * _ELEMENTS)),
+    types=tuple(WITH_BFLOAT16),
 )
 BACKWARD = KernelTemplate(
     "opbox_batch_norm_last_back",
@@ -168,6 +171,7 @@ BACKWARD = KernelTemplate(
   }}
 """,
     (_EXAMPLE, lambda: Moved(4 * 3 * _ELEMENTS, 4 * 3 * _ELEMENTS)),
+    types=tuple(WITH_BFLOAT16),
 )
 KERNELS += [STATISTICS, FORWARD, SUMS, BACKWARD]
 
@@ -191,7 +195,12 @@ def _launch(ctx: OpContext, kernel: KernelTemplate, dtype: Any, sizes: tuple[int
 
 def _accepts(p: BatchNormParams, call: CallSpec, ins: tuple[int, ...]) -> bool:
     alike = [*(call.inputs[i] for i in ins), call.outputs[0]]
-    return p.axis == 1 and alike[0].layout == CHANNELS_LAST and lie(call, ins, (0,)) and of_one_type(*alike)
+    return (
+        p.axis == 1
+        and alike[0].layout == CHANNELS_LAST
+        and lie(call, ins, (0,))
+        and of_one_type(*alike, types=WITH_BFLOAT16)
+    )
 
 
 def _temps(call: CallSpec, data: ArraySpec, numbers: int) -> list[Temp]:

@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from ..bound_calls import as_one
@@ -21,7 +22,7 @@ from ..layout import CHANNELS_LAST, laid, lie
 from ..nn.pooling import PoolingParams, backward, op, taps_of
 from ..nn.taps import Taps
 from ..nn.window import channels_first, is_last
-from .kernel import KERNELS, KernelTemplate, Moved, contiguous, of_one_type, scalar, threads_for
+from .kernel import KERNELS, WITH_BFLOAT16, KernelTemplate, Moved, contiguous, of_one_type, scalar, threads_for
 
 _THREADS = 256
 _KINDS = ("max", "avg", "sum", "lp")
@@ -71,6 +72,7 @@ FORWARD = KernelTemplate(
   out[number] = T({_ROOT});
 """,
     (_WHAT, lambda: Moved(4 * (_DATA + _OUT), 4 * (_DATA + _OUT))),
+    types=tuple(WITH_BFLOAT16),
 )
 WHOLE = KernelTemplate(
     "opbox_pool_whole",
@@ -104,6 +106,7 @@ WHOLE = KernelTemplate(
   if (threadIdx.x == 0) out[blockIdx.x] = T({_ROOT});
 """,
     ("32 images of 2,048 channels, 7 x 7", lambda: Moved(4 * 65536 * 50, 4 * 65536 * 50)),
+    types=tuple(WITH_BFLOAT16),
 )
 BACKWARD = KernelTemplate(
     "opbox_pool_back",
@@ -145,6 +148,7 @@ BACKWARD = KernelTemplate(
   gdata[number] = T(sum);
 """,
     (_WHAT, lambda: Moved(4 * 2 * (_DATA + _OUT), 4 * 2 * (_DATA + _OUT))),
+    types=tuple(WITH_BFLOAT16),
 )
 KERNELS += [FORWARD, WHOLE, BACKWARD]
 
@@ -163,7 +167,7 @@ def _sizes(channels: int, taps: Taps) -> tuple[Any, ...]:
 
 
 def _accepts(p: PoolingParams, call: CallSpec, *arrays: ArraySpec) -> bool:
-    return lie(call, range(len(call.inputs)), (0,)) and of_one_type(*arrays)
+    return lie(call, range(len(call.inputs)), (0,)) and of_one_type(*arrays, types=WITH_BFLOAT16)
 
 
 def _windows(p: PoolingParams, data: ArraySpec, out: ArraySpec) -> tuple[int, Taps]:
@@ -184,7 +188,8 @@ def _(p: PoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Cal
     (data,), calls = contiguous(ctx, inputs)
     channels, taps = _windows(p, ctx.call.inputs[0], ctx.call.outputs[0])
     # Where a window reaches over the edge, its maximum is of the padding too, which is the least finite number.
-    lowest = scalar(-math.inf if taps.whole or taps.covered else float(np.finfo(data.dtype).min), data.dtype)
+    least = ml_dtypes.finfo(data.dtype).min  # type: ignore[no-untyped-call]
+    lowest = scalar(-math.inf if taps.whole or taps.covered else float(least), data.dtype)
     if taps.whole and channels == 1:
         size = math.prod(taps.data)
         threads = threads_for(size, _THREADS)
