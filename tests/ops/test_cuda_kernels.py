@@ -14,6 +14,7 @@ from opbox_ops import registry
 from opbox_ops.backend import Backend, backend_for
 from opbox_ops.compute import PLAIN, ArraySpec, CallSpec, Mode, OpContext
 from opbox_ops.cuda import convolution
+from opbox_ops.cuda.bias import last_bias_gradient, last_parts
 from opbox_ops.cuda.kernel import KERNELS, TYPES, KernelTemplate
 from opbox_ops.cuda.reorder import REORDER
 from opbox_ops.layout import CHANNELS_LAST, as_laid, logical
@@ -162,6 +163,18 @@ def test_a_reorder_moves_every_element(shape: tuple[int, ...], dtype: str, folde
         read, written = as_lying(values, source), as_lying(np.zeros_like(values), target)
         REORDER.bound(None, context, [read], [written])()
         np.testing.assert_array_equal(written, values)
+
+
+@pytest.mark.compiler
+@pytest.mark.parametrize("shape", [(2, 3, 5, 4), (8, 10, 9, 40), (1, 7, 300)])
+def test_the_gradient_of_a_bias_of_channels_last(shape: tuple[int, ...], folder: Path) -> None:
+    gout = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    room = last_parts(ArraySpec(shape, gout.dtype), shape[-1])
+    parts, gbias = np.full(room.shape, 7, room.dtype), np.full(shape[-1], 7, np.float32)
+    context = OpContext(Emulated(folder), None, None, backend_for("cpu"))
+    last_bias_gradient(context, gout, parts, gbias)()
+    total = gout.sum(tuple(range(len(shape) - 1)), dtype=np.float64)
+    np.testing.assert_allclose(gbias, total, rtol=1e-5, atol=1e-5)
 
 
 def as_lying(array: Any, spec: ArraySpec) -> Any:

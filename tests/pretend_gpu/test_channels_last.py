@@ -12,7 +12,7 @@ import pytest
 import opbox as mx
 from opbox_ops.backend import backend_for
 from opbox_ops.compute import PLAIN, ArraySpec, CallSpec, Mode, OpContext, highest_level
-from opbox_ops.cuda.batch_norm_last import slices_of
+from opbox_ops.cuda.channel_rows import slices_of
 from opbox_ops.layout import CHANNELS_LAST, as_laid, logical
 from opbox_ops.nn import batch_norm, pooling
 from opbox_service.executor import bind, compile_plan
@@ -210,6 +210,15 @@ def test_elsewhere_there_are_none(gpu: Any, setting: str, monkeypatch: pytest.Mo
     highest_level.cache_clear()
     assert not inside(plan)
     assert not reorders(plan)
+
+
+def test_regions_need_no_measuring(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPBOX_CUDNN_TUNE", "off")
+    _, arrays = run(resnet, HALF)
+    _, expected = run(resnet, HALF, WITHOUT)
+    for name, array in expected.items():
+        near = NEAR[HALF] * max(1, np.abs(array).max())
+        np.testing.assert_allclose(arrays[name], array, rtol=0, atol=near, err_msg=name)
 
 
 # -- what a user sees -------------------------------------------------------------------------------------------------

@@ -15,6 +15,8 @@ from opbox_ops.backend import backend_for
 from opbox_ops.cudnn import biased
 from opbox_ops.cudnn.algorithms import FORWARD, ConvolutionProblem
 from opbox_service.executor import invoke
+from tests.cases.case import Case
+from tests.ops.harness import Run
 
 from .spy import watched
 from .test_cudnn import forget
@@ -129,6 +131,39 @@ def test_a_call_that_is_refused_is_tried_once(gpu: Any) -> None:
     assert agree(arrays) == [TWO, "launch"]
     gpu.reset()
     assert agree(arrays) == [TWO, "launch"], "the answer is kept"
+
+
+@pytest.mark.parametrize(("name", "other"), [("_IDENTITY", 1), ("_NOT_PROPAGATE_NAN", 1), ("IMPLICIT_PRECOMP_GEMM", 0)])
+def test_another_activation_or_algorithm_is_refused(name: str, other: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the stand-in, as by cuDNN: ReLU, NaN that stays, and every other algorithm."""
+    monkeypatch.setattr(biased, name, other)
+    assert agree(numbers("float32")) == [TWO, "launch"]
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("op", ["Convolution", "Deconvolution"])
+def test_the_biass_gradient_has_kernels(dtype: Any, layout: str, op: str) -> None:
+    """A sum of each channel: of channels that lie last by slices of their rows, then over these."""
+    filters, last_axes = 40, layout == "NHWC"
+    shapes = {"data": (8, 4, 10, 9), "weight": (4, filters, 1, 1), "bias": (filters,)}
+    if op == "Convolution":
+        shapes["weight"] = (filters, 4, 1, 1)
+    if last_axes:
+        shapes |= {name: (shape[0], *shape[2:], shape[1]) for name, shape in shapes.items() if len(shape) == 4}
+    attrs = {"kernel": (1, 1), "num_filter": filters, "layout": layout, "no_bias": False}
+    backend = backend_for("gpu:0")
+    run = Run(Case(op, shapes, attrs, ("float32",)), str(dtype), backend)
+    run.forward()
+    with watched() as watch:
+        gradients = run.backward()
+    head = backend.get(run.calls[-1].inputs[0]).astype("d")
+    total = head.sum((0, 1, 2) if last_axes else (0, 2, 3))
+    near = float(ml_dtypes.finfo(dtype).eps)  # type: ignore[no-untyped-call]
+    gbias = backend.get(gradients["bias"]).astype("d")
+    np.testing.assert_allclose(gbias, total, rtol=near, atol=near * np.abs(head).sum() / filters)
+    kernels = [detail for kind, detail in watch.calls.events if kind == "launch" and "bias" in str(detail)]
+    assert len(kernels) == (2 if last_axes else 1)
 
 
 def test_a_type_that_the_library_refuses_goes_in_two_steps() -> None:

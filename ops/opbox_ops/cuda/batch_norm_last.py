@@ -1,10 +1,9 @@
-"""BatchNorm of channels last on a GPU: arrays are rows of channels, and blocks have 32 channels of a slice of the rows.
+"""BatchNorm of channels last on a GPU: arrays are rows of channels, shared out as `channel_rows` has it.
 
-Neighbouring threads have neighbouring channels, so that a warp reads and writes rows of memory. A channel's rows are
-shared out among so many slices that the device is busy. Forward is two kernels where it needs the batch's statistics:
-one writes those of each slice, the other joins them, in one order in each block, and writes out; with the moving
-statistics it is the second alone. Backward is two as well. They move what the kernels of `batch_norm` do, which has
-the formulas and their sources, and beside it a few numbers a channel and slice.
+Forward is two kernels where it needs the batch's statistics: one writes those of each slice, the other joins them, in
+one order in each block, and writes out; with the moving statistics it is the second alone. Backward is two as well.
+They move what the kernels of `batch_norm` do, which has the formulas and their sources, and beside it a few numbers a
+channel and slice.
 """
 
 from __future__ import annotations
@@ -21,24 +20,12 @@ from ..infer import size_of
 from ..layout import CHANNELS_LAST, laid, lie
 from ..nn.batch_norm import BatchNormParams, backward, op
 from .batch_norm import by_mode, copies_back, rooms, targets
+from .channel_rows import PLACE, SIZES, THREADS, blocks_for, slices_of
 from .kernel import KERNELS, WITH_BFLOAT16, KernelTemplate, Moved, contiguous, of_one_type, scalar
 
-__all__ = ["slices_of"]
-
-_THREADS, _LANES = 256, 32
-_ROWS = _THREADS // _LANES
-"""Rows that a block reads at once."""
-_MOST_SLICES, _MOST_BLOCKS = 64, 1024
-_LEAST_ROWS = 8 * _ROWS
-"""Of a slice: fewer are not worth the joining."""
 _ELEMENTS = 32 * 64 * 112 * 112
 _EXAMPLE = "32 images of 64 channels, 112 x 112, channels last"
 
-_PLACE = """  extern __shared__ A room[];
-  const int t = threadIdx.x, row = t / 32, rows_at_once = blockDim.x / 32;
-  const int slice = blockIdx.x % slices, c = blockIdx.x / slices * 32 + t % 32;
-"""
-_SIZES = "int rows, int channels, int slices"
 # Chan's formula, over the threads of a channel: their `own`, `squares` and `n` end in the room of the first of them.
 _JOIN = """  A *mean_of = room, *squares_of = room + blockDim.x, *n_of = room + 2 * blockDim.x;
   mean_of[t] = own;
@@ -70,8 +57,8 @@ _ADD = """  A *sum_of = room, *product_of = room + blockDim.x;
 
 STATISTICS = KernelTemplate(
     "opbox_batch_norm_last_statistics",
-    f"const T *data, A *parts, {_SIZES}",
-    f"""{_PLACE}  A own = 0, squares = 0, n = 0;
+    f"const T *data, A *parts, {SIZES}",
+    f"""{PLACE}  A own = 0, squares = 0, n = 0;
   if (c < channels)
     for (int k = slice * rows_at_once + row; k < rows; k += slices * rows_at_once) {{
       const A x = A(data[k * channels + c]), delta = x - own;
@@ -91,8 +78,8 @@ STATISTICS = KernelTemplate(
 FORWARD = KernelTemplate(
     "opbox_batch_norm_last",
     "const T *data, A *gamma, const A *beta, const A *moving_mean, const A *moving_var, T *out, A *means, A *inverses, "
-    f"const A *parts, {_SIZES}, A eps, int of_batch, int fix_gamma, int writes",
-    f"""{_PLACE}  A own = 0, squares = 0, n = 0;
+    f"const A *parts, {SIZES}, A eps, int of_batch, int fix_gamma, int writes",
+    f"""{PLACE}  A own = 0, squares = 0, n = 0;
   if (of_batch && c < channels)
     for (int s = row; s < slices; s += rows_at_once) {{
       const A other = parts[(2 * slices + s) * channels + c];
@@ -121,8 +108,8 @@ FORWARD = KernelTemplate(
 )
 SUMS = KernelTemplate(
     "opbox_batch_norm_last_sums",
-    f"const T *gout, const T *data, const A *means, A *parts, {_SIZES}",
-    f"""{_PLACE}  A sum = 0, products = 0;
+    f"const T *gout, const T *data, const A *means, A *parts, {SIZES}",
+    f"""{PLACE}  A sum = 0, products = 0;
   if (c < channels) {{
     const A mean = means[c];
     for (int k = slice * rows_at_once + row; k < rows; k += slices * rows_at_once) {{
@@ -142,9 +129,9 @@ SUMS = KernelTemplate(
 BACKWARD = KernelTemplate(
     "opbox_batch_norm_last_back",
     "const T *gout, const T *data, const A *gamma, const A *means, const A *inverses, A *moving_mean, A *moving_var, "
-    f"T *gdata, A *ggamma, A *gbeta, const A *parts, {_SIZES}, A eps, A momentum, int of_batch, int fix_gamma, "
+    f"T *gdata, A *ggamma, A *gbeta, const A *parts, {SIZES}, A eps, A momentum, int of_batch, int fix_gamma, "
     "int writes",
-    f"""{_PLACE}  A sum = 0, products = 0;
+    f"""{PLACE}  A sum = 0, products = 0;
   if (c < channels)
     for (int s = row; s < slices; s += rows_at_once) {{
       sum += parts[s * channels + c];
@@ -176,12 +163,6 @@ BACKWARD = KernelTemplate(
 KERNELS += [STATISTICS, FORWARD, SUMS, BACKWARD]
 
 
-def slices_of(rows: int, channels: int) -> int:
-    """How many slices the rows are shared out among."""
-    groups = -(-channels // _LANES)
-    return max(1, min(_MOST_SLICES, _MOST_BLOCKS // groups, rows // _LEAST_ROWS))
-
-
 def _sizes(shape: tuple[int, ...]) -> tuple[int, int, int]:
     """Rows, channels and slices of an array (batch, channel, *spatial)."""
     rows = size_of(shape) // shape[1]
@@ -189,8 +170,8 @@ def _sizes(shape: tuple[int, ...]) -> tuple[int, int, int]:
 
 
 def _launch(ctx: OpContext, kernel: KernelTemplate, dtype: Any, sizes: tuple[int, int, int], arguments: Any) -> Any:
-    groups, shared_bytes = -(-sizes[1] // _LANES), 3 * _THREADS * accumulation_type(dtype).itemsize
-    return kernel.call(ctx, dtype, groups * sizes[2], _THREADS, arguments, shared_bytes)
+    shared_bytes = 3 * THREADS * accumulation_type(dtype).itemsize
+    return kernel.call(ctx, dtype, blocks_for(*sizes[1:]), THREADS, arguments, shared_bytes)
 
 
 def _accepts(p: BatchNormParams, call: CallSpec, ins: tuple[int, ...]) -> bool:

@@ -26,13 +26,12 @@ import numpy as np
 
 from opbox_protocol.errors import BadRequestError, MXNetError
 
-from ..accumulation import accumulation_type
 from ..bound_calls import as_one
-from ..compute import PLAIN, Array, Arrays, CallSpec, OpContext, Outputs, Temp
-from ..cuda.bias import bias_gradient
-from ..cuda.kernel import TYPES, contiguous
+from ..compute import Arrays, CallSpec, OpContext, Outputs, Temp
+from ..cuda.bias import bias_gradient, last_bias_gradient, last_parts
+from ..cuda.kernel import contiguous
 from ..cuda.precision import allow_tf32
-from ..layout import CHANNELS_LAST, laid, lie, logical
+from ..layout import CHANNELS_LAST, laid, lie
 from ..nn import convolution, deconvolution
 from ..nn.convolution import ConvolutionParams
 from ..nn.deconvolution import DeconvolutionParams
@@ -147,15 +146,13 @@ def takes(p: _Parameters, call: CallSpec) -> bool:
 
 
 def _temps(p: _Parameters, call: CallSpec) -> list[Temp]:
-    """The workspace; for a bias's gradient by CuPy's sums: those of each sample, and the whole, in a wide type."""
+    """The workspace, and room for the gradient of a bias whose channels lie last."""
     one = _in_one(p, call)
     plans = [planned(_problem(p, call, sides)) for sides in _sides(p, call)] if one is None else [one]
     size = max([plan.workspace for plan in plans if plan is not None], default=0)
     workspace = Temp((size + WORKSPACE_ALIGNMENT if size else 0,), np.uint8)
-    if not _sums_bias(p, call):
-        return [workspace]
-    wide, samples = accumulation_type(call.inputs[0].dtype), call.inputs[0].shape[0]
-    return [workspace, Temp((samples, p.num_filter), wide), Temp((p.num_filter,), wide)]
+    parts = [last_parts(call.inputs[0], p.num_filter)] if _wants_bias(call) and _last(p, call) else []
+    return [workspace, *parts]
 
 
 def _in_one(p: _Parameters, call: CallSpec) -> BiasedConvolution | None:
@@ -165,13 +162,8 @@ def _in_one(p: _Parameters, call: CallSpec) -> BiasedConvolution | None:
     return biased(_problem(p, call, _sides(p, call)[0]))
 
 
-def _wants_bias(p: _Parameters, call: CallSpec) -> bool:
+def _wants_bias(call: CallSpec) -> bool:
     return len(call.outputs) == 3 and call.wants(2)
-
-
-def _sums_bias(p: _Parameters, call: CallSpec) -> bool:
-    """Return whether CuPy adds the bias's gradient up: our kernel knows neither bfloat16 nor channels that lie last."""
-    return _wants_bias(p, call) and (call.inputs[0].dtype.name not in TYPES or _last(p, call))
 
 
 def _room(ctx: OpContext) -> int:
@@ -221,20 +213,12 @@ def _backward(p: _Parameters, ctx: OpContext, inputs: Arrays, outputs: Outputs) 
     inputs, lying = laid(ctx.call, inputs, outputs)
     arrays, calls = contiguous(ctx, inputs, _ALIGNMENT)
     calls += _bind(p, ctx, arrays, lying)
-    if _sums_bias(p, ctx.call):
-        by_sample, total = ctx.temp[1:]
-        gout = logical(arrays[0], CHANNELS_LAST if _last(p, ctx.call) else PLAIN)
-        calls.append(partial(_sum_channels, ctx.xp, gout, by_sample, total, outputs[2]))
-    elif _wants_bias(p, ctx.call):
-        calls.append(bias_gradient(ctx, arrays[0], outputs[2]))
+    if _wants_bias(ctx.call):
+        if _last(p, ctx.call):
+            calls.append(last_bias_gradient(ctx, arrays[0], ctx.temp[1], outputs[2]))
+        else:
+            calls.append(bias_gradient(ctx, arrays[0], outputs[2]))
     return as_one(calls)
-
-
-def _sum_channels(xp: Any, gout: Array, by_sample: Array, total: Array, gbias: Array) -> None:
-    """gbias = the sum of each channel of gout (sample, channel, ...)."""
-    xp.sum(gout, axis=tuple(range(2, gout.ndim)), dtype=by_sample.dtype, out=by_sample)
-    xp.sum(by_sample, axis=0, out=total)
-    xp.copyto(gbias, total, casting="unsafe")
 
 
 for _family in (convolution, deconvolution):
