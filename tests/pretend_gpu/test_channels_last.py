@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 import opbox as mx
+from opbox_ops import registry
 from opbox_ops.backend import backend_for
 from opbox_ops.compute import PLAIN, ArraySpec, CallSpec, Mode, OpContext, highest_level
 from opbox_ops.cuda.channel_rows import slices_of
 from opbox_ops.layout import CHANNELS_LAST, as_laid, logical
 from opbox_ops.nn import batch_norm, pooling
-from opbox_service.executor import bind, compile_plan
+from opbox_service.executor import bind, compile_plan, invoke
 from opbox_service.executor.copying import reorder_step
 from opbox_service.executor.passes import PASSES
 from opbox_service.executor.passes.channels_last import channels_last
@@ -27,6 +28,7 @@ from opbox_service.graph.passes.infer_type import infer_type
 
 from .spy import watched
 
+registry.load()  # the families' files add their computes
 WITHOUT = tuple(rewrite for rewrite in PASSES if rewrite is not channels_last)
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 HALF = np.dtype(np.float16)
@@ -392,6 +394,29 @@ def test_batch_norm_of_channels_last_is_that_of_channels_second(
             # Sums in another order, of numbers that differ from their mean in the last digits that half has at 100.
             near = {"float32": 2e-4}.get(dtype, NEAR[np.dtype(dtype)]) * max(1, np.abs(expected).max())
             np.testing.assert_allclose(array, expected, rtol=0, atol=near)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "bfloat16"])
+@pytest.mark.parametrize(("axis", "ndim", "last"), [(-1, 4, True), (2, 3, True), (-1, 2, False), (1, 4, False)])
+def test_batch_norm_along_the_last_axis_of_images_has_the_same_kernels(
+    gpu: Any, axis: int, ndim: int, last: bool, dtype: str
+) -> None:
+    rng, shape = np.random.default_rng(0), (6, 5, 7, 40)[:ndim]
+    channels = shape[axis]
+    values = [rng.normal(size=shape).astype(dtype), *(np.ones(channels, "f") for _ in range(4))]
+    outputs = []
+    for device in ("gpu:0", "cpu"):
+        backend = backend_for(device)
+        arrays = [backend.put(array.copy()) for array in values]
+        attrs = {"axis": axis, "fix_gamma": False}
+        with watched() as watch:
+            out, *_ = invoke("BatchNorm", attrs, arrays, backend=backend, random=backend.random(0), is_train=True)
+        outputs.append(backend.get(out).astype("f"))
+        if device != "cpu":
+            kernels = {str(name) for kind, name in watch.calls.events if kind == "launch"}
+            assert ("opbox_batch_norm_last" in kernels) == last
+            assert ("opbox_batch_norm" in kernels) != last
+    np.testing.assert_allclose(*outputs, rtol=0, atol=NEAR[np.dtype(dtype)])
 
 
 POOLINGS = [

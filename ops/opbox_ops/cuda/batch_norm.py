@@ -1,9 +1,10 @@
 """BatchNorm and _contrib_BatchNormWithReLU on a GPU: a block a channel, forward and backward a kernel each.
 
-Arrays are (before, channel, after). Forward reads data twice and writes out: mean and variance come from one pass,
-by Welford's recurrence in each thread and Chan's formula between threads. Backward reads gout and data twice and writes
-gdata: gbeta and ggamma come from the first pass. Both are the least possible where a channel does not fit on the chip.
-With ReLU, forward also writes the bytes `positive`, 1 where out is above 0, and backward multiplies gout by them.
+Arrays are (before, channel, after); BatchNorm of images whose channels are last is `batch_norm_last`'s. Forward reads
+data twice and writes out: mean and variance come from one pass, by Welford's recurrence in each thread and Chan's
+formula between threads. Backward reads gout and data twice and writes gdata: gbeta and ggamma come from the first pass.
+Both are the least possible where a channel does not fit on the chip. With ReLU, forward also writes the bytes
+`positive`, 1 where out is above 0, and backward multiplies gout by them.
 
 Welford, "Note on a Method for Calculating Corrected Sums of Squares and Products" (1962); Chan, Golub and LeVeque,
 "Updating Formulae and a Pairwise Algorithm for Computing Sample Variances" (1979).
@@ -25,7 +26,7 @@ from ..nn import batch_norm, batch_norm_relu
 from ..nn.batch_norm import BatchNormParams
 from .kernel import KERNELS, WITH_BFLOAT16, KernelTemplate, Moved, contiguous, fits, scalar, threads_for
 
-__all__ = ["by_mode", "copies_back", "rooms", "targets"]
+__all__ = ["by_last_axis", "by_mode", "copies_back", "rooms", "targets"]
 
 _THREADS = 512
 _ELEMENTS = 32 * 64 * 112 * 112
@@ -148,6 +149,12 @@ def _sizes(p: BatchNormParams, shape: tuple[int, ...]) -> tuple[int, int, int]:
     return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
 
 
+def by_last_axis(p: BatchNormParams, call: CallSpec) -> bool:
+    """Return whether the channels of images are the last axis: `batch_norm_last` has kernels for that."""
+    ndim = len(call.outputs[0].shape)
+    return ndim >= 3 and p.axis % ndim == ndim - 1
+
+
 def _launch_sizes(sizes: tuple[int, int, int], dtype: Any, numbers: int) -> tuple[int, int, int]:
     """Grid, block, and bytes of shared memory for so many `numbers` a thread."""
     block = threads_for(sizes[0] * sizes[2], _THREADS)
@@ -229,7 +236,9 @@ def _backward(
     "gpu",
     level="generated",
     prepares=True,
-    accepts=lambda p, call: fits(call, call.inputs[0], call.outputs[0], types=WITH_BFLOAT16),
+    accepts=lambda p, call: (
+        not by_last_axis(p, call) and fits(call, call.inputs[0], call.outputs[0], types=WITH_BFLOAT16)
+    ),
     temps=lambda p, call: rooms(call, 1, 2),
 )
 def _(p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
@@ -252,7 +261,9 @@ def _(p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> C
     "gpu",
     level="generated",
     prepares=True,
-    accepts=lambda p, call: fits(call, *call.inputs[:2], call.outputs[0], types=WITH_BFLOAT16),
+    accepts=lambda p, call: (
+        not by_last_axis(p, call) and fits(call, *call.inputs[:2], call.outputs[0], types=WITH_BFLOAT16)
+    ),
     temps=lambda p, call: rooms(call, 1, 2),
 )
 def _(p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:

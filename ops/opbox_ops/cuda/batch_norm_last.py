@@ -1,9 +1,9 @@
 """BatchNorm of channels last on a GPU: arrays are rows of channels, shared out as `channel_rows` has it.
 
-Forward is two kernels where it needs the batch's statistics: one writes those of each slice, the other joins them, in
-one order in each block, and writes out; with the moving statistics it is the second alone. Backward is two as well.
-They move what the kernels of `batch_norm` do, which has the formulas and their sources, and beside it a few numbers a
-channel and slice.
+It runs images in a region of channels last, and those whose last axis the operator names. Forward is two kernels where
+it needs the batch's statistics: one writes those of each slice, the other joins them, in one order in each block, and
+writes out; with the moving statistics it is the second alone. Backward is two as well. They move what the kernels of
+`batch_norm` do, which has the formulas and their sources, and beside it a few numbers a channel and slice.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Te
 from ..infer import size_of
 from ..layout import CHANNELS_LAST, laid, lie
 from ..nn.batch_norm import BatchNormParams, backward, op
-from .batch_norm import by_mode, copies_back, rooms, targets
+from .batch_norm import by_last_axis, by_mode, copies_back, rooms, targets
 from .channel_rows import PLACE, SIZES, THREADS, blocks_for, slices_of
 from .kernel import KERNELS, WITH_BFLOAT16, KernelTemplate, Moved, contiguous, of_one_type, scalar
 
@@ -163,10 +163,11 @@ BACKWARD = KernelTemplate(
 KERNELS += [STATISTICS, FORWARD, SUMS, BACKWARD]
 
 
-def _sizes(shape: tuple[int, ...]) -> tuple[int, int, int]:
-    """Rows, channels and slices of an array (batch, channel, *spatial)."""
-    rows = size_of(shape) // shape[1]
-    return rows, shape[1], slices_of(rows, shape[1])
+def _sizes(p: BatchNormParams, shape: tuple[int, ...]) -> tuple[int, int, int]:
+    """Rows, channels and slices."""
+    channels = shape[p.axis % len(shape)]
+    rows = size_of(shape) // channels
+    return rows, channels, slices_of(rows, channels)
 
 
 def _launch(ctx: OpContext, kernel: KernelTemplate, dtype: Any, sizes: tuple[int, int, int], arguments: Any) -> Any:
@@ -176,17 +177,17 @@ def _launch(ctx: OpContext, kernel: KernelTemplate, dtype: Any, sizes: tuple[int
 
 def _accepts(p: BatchNormParams, call: CallSpec, ins: tuple[int, ...]) -> bool:
     alike = [*(call.inputs[i] for i in ins), call.outputs[0]]
+    in_a_region = alike[0].layout == CHANNELS_LAST and p.axis == 1
     return (
-        p.axis == 1
-        and alike[0].layout == CHANNELS_LAST
+        (in_a_region or (call.plain and by_last_axis(p, call)))
         and lie(call, ins, (0,))
         and of_one_type(*alike, types=WITH_BFLOAT16)
     )
 
 
-def _temps(call: CallSpec, data: ArraySpec, numbers: int) -> list[Temp]:
+def _temps(p: BatchNormParams, call: CallSpec, data: ArraySpec, numbers: int) -> list[Temp]:
     """Room for outputs that nobody wants, and `numbers` numbers a channel and slice."""
-    _, channels, slices = _sizes(data.shape)
+    _, channels, slices = _sizes(p, data.shape)
     return [*rooms(call, 1, 2), Temp((numbers, slices, channels), accumulation_type(data.dtype))]
 
 
@@ -195,10 +196,10 @@ def _temps(call: CallSpec, data: ArraySpec, numbers: int) -> list[Temp]:
     level="generated",
     prepares=True,
     accepts=lambda p, call: _accepts(p, call, (0,)),
-    temps=lambda p, call: _temps(call, call.inputs[0], 3),
+    temps=lambda p, call: _temps(p, call, call.inputs[0], 3),
 )
 def _(p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
-    sizes, parts, statistics = _sizes(inputs[0].shape), ctx.temp[-1], targets(ctx, outputs, 1, 2)
+    sizes, parts, statistics = _sizes(p, inputs[0].shape), ctx.temp[-1], targets(ctx, outputs, 1, 2)
     inputs, outputs = laid(ctx.call, inputs, outputs)
     (data, gamma, *others), calls = contiguous(ctx, inputs)
     after = copies_back(ctx, inputs[1:2], [gamma]) if p.fix_gamma else []
@@ -221,10 +222,10 @@ def _(p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> C
     level="generated",
     prepares=True,
     accepts=lambda p, call: _accepts(p, call, (0, 1)),
-    temps=lambda p, call: _temps(call, call.inputs[1], 2),
+    temps=lambda p, call: _temps(p, call, call.inputs[1], 2),
 )
 def _(p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
-    sizes, parts, gradients = _sizes(inputs[1].shape), ctx.temp[-1], targets(ctx, outputs, 1, 2)
+    sizes, parts, gradients = _sizes(p, inputs[1].shape), ctx.temp[-1], targets(ctx, outputs, 1, 2)
     inputs, outputs = laid(ctx.call, inputs, outputs)
     arrays, calls = contiguous(ctx, inputs)
     gout, data, _, means = arrays[:4]
