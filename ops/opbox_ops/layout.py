@@ -6,9 +6,11 @@ memory is (batch, *spatial, channel), row-major. `physical` is the array as it l
 
 from __future__ import annotations
 
-from .compute import PLAIN, Array, ArraySpec
+from collections.abc import Sequence
 
-__all__ = ["CHANNELS_LAST", "as_laid", "logical", "physical"]
+from .compute import PLAIN, Array, Arrays, ArraySpec, CallSpec, Outputs
+
+__all__ = ["CHANNELS_LAST", "as_laid", "laid", "lie", "logical", "physical"]
 
 CHANNELS_LAST = "channels_last"
 
@@ -32,3 +34,18 @@ def physical(array: Array, layout: str) -> Array:
 def logical(array: Array, layout: str) -> Array:
     """An array as it lies, seen as (batch, channel, *spatial)."""
     return array if layout == PLAIN else array.transpose(0, array.ndim - 1, *range(1, array.ndim - 1))
+
+
+def lie(call: CallSpec, ins: Sequence[int], outs: Sequence[int]) -> bool:
+    """Return whether the inputs `ins` and outputs `outs` have one layout, and all other arrays are "plain"."""
+    data = {call.inputs[i].layout for i in ins} | {call.outputs[k].layout for k in outs}
+    others = [spec for i, spec in enumerate(call.inputs) if i not in ins]
+    others += [spec for k, spec in enumerate(call.outputs) if k not in outs]
+    return len(data) == 1 and data <= {PLAIN, CHANNELS_LAST} and all(spec.layout == PLAIN for spec in others)
+
+
+def laid(call: CallSpec, inputs: Arrays, outputs: Outputs) -> tuple[list[Array], list[Array]]:
+    """The arrays of a call as they lie in memory; None for an output that nobody wants."""
+    ins = [physical(array, spec.layout) for array, spec in zip(inputs, call.inputs, strict=True)]
+    pairs = zip(outputs, call.outputs, strict=True)
+    return ins, [None if array is None else physical(array, spec.layout) for array, spec in pairs]

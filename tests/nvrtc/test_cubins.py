@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from opbox_ops.cuda import build, cubins, kernel
+from opbox_ops.cuda import build, cubins
 from opbox_ops.cuda.nvrtc import missing
 from opbox_ops.cuda.softmax import ROWS
 
@@ -20,7 +20,7 @@ def test_kernels_are_built_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     paths = {path.name: path for path in tmp_path.iterdir()}
     assert set(paths) == {
         cubins.cubin_name(ROWS.source(dtype), architecture)
-        for dtype in kernel.TYPES
+        for dtype in ROWS.types
         for architecture in ("sm_80", "sm_90")
     }
     assert all(path.read_bytes()[:4] == b"\x7fELF" for path in paths.values())

@@ -12,9 +12,12 @@ import pytest
 import opbox as mx
 from opbox_ops import registry
 from opbox_ops.backend import Backend, backend_for
-from opbox_ops.compute import Mode, OpContext
+from opbox_ops.compute import PLAIN, ArraySpec, CallSpec, Mode, OpContext
 from opbox_ops.cuda import convolution
+from opbox_ops.cuda.bias import last_bias_gradient, last_parts
 from opbox_ops.cuda.kernel import KERNELS, TYPES, KernelTemplate
+from opbox_ops.cuda.reorder import REORDER
+from opbox_ops.layout import CHANNELS_LAST, as_laid, logical
 from opbox_ops.rnn.layout import activations
 from opbox_ops.rnn.operator import RNNOperatorParams, sizes_of
 from opbox_ops.rtc import parse_signature
@@ -123,9 +126,16 @@ def rows() -> list[Any]:
     return [pytest.param(c, id=f"{c.op}-{i}") for i, c in enumerate(cases) if c.op in COVERED and "float32" in c.dtypes]
 
 
-def as_gpu(call: Any) -> Any:
-    """The compute that a plan on a GPU would choose for a call, and its spec."""
+def as_gpu(call: Any, layout: str = PLAIN) -> Any:
+    """The compute that a plan on a GPU would choose for a call, and its spec; `layout` is that of images."""
     spec = replace(call.spec(), device="gpu")
+    if layout != PLAIN:
+        positions = call.node.op.get_attr("FSpatialOperands")(call.node.params)
+        ins, outs = (
+            tuple([replace(one, layout=layout) if k in which else one for k, one in enumerate(specs)])
+            for which, specs in zip(positions, (spec.inputs, spec.outputs), strict=True)
+        )
+        spec = replace(spec, inputs=ins, outputs=outs)
     return call.node.op.choose(call.node.params, spec), spec
 
 
@@ -181,6 +191,57 @@ def test_a_kernel_of_many_blocks_stays_in_its_arrays(case: Case, folder: Path) -
     compare_with_the_reference(replace(case, rtol=1e-4, atol=1e-3), folder)
 
 
+def with_channels_last() -> list[Any]:
+    """The rows whose images, with positions and their channels second, may lie with them last."""
+    taken = []
+    for row in rows():
+        case = row.values[0]
+        op, data = registry.get(case.op), case.inputs.get("data")
+        if case.op in ("BatchNorm", "Pooling") and op.get_attr("FSpatialOperands")(op.parse(case.attrs)) is not None:
+            taken += [row] if len(getattr(data, "shape", data)) >= 3 else []
+    return taken
+
+
+@pytest.mark.compiler
+@pytest.mark.parametrize("case", with_channels_last())
+def test_a_kernel_of_channels_last_has_them_too(case: Case, folder: Path) -> None:
+    compare_with_the_reference(case, folder, CHANNELS_LAST)
+
+
+@pytest.mark.compiler
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shape", [(2, 3, 4, 5), (1, 33, 7, 9), (3, 70, 65), (2, 1, 40)])
+def test_a_reorder_moves_every_element(shape: tuple[int, ...], dtype: str, folder: Path) -> None:
+    values = np.arange(np.prod(shape)).reshape(shape).astype(dtype)
+    specs = [ArraySpec(shape, values.dtype, layout) for layout in (PLAIN, CHANNELS_LAST)]
+    for source, target in (specs, specs[::-1]):
+        context = OpContext(Emulated(folder), None, None, backend_for("cpu"))
+        context.call = CallSpec("gpu", (source,), (target,))
+        assert REORDER.takes(None, context.call)
+        read, written = as_lying(values, source), as_lying(np.zeros_like(values), target)
+        REORDER.bound(None, context, [read], [written])()
+        np.testing.assert_array_equal(written, values)
+
+
+@pytest.mark.compiler
+@pytest.mark.parametrize("shape", [(2, 3, 5, 4), (8, 10, 9, 40), (1, 7, 300)])
+def test_the_gradient_of_a_bias_of_channels_last(shape: tuple[int, ...], folder: Path) -> None:
+    gout = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    room = last_parts(ArraySpec(shape, gout.dtype), shape[-1])
+    parts, gbias = np.full(room.shape, 7, room.dtype), np.full(shape[-1], 7, np.float32)
+    context = OpContext(Emulated(folder), None, None, backend_for("cpu"))
+    last_bias_gradient(context, gout, parts, gbias)()
+    total = gout.sum(tuple(range(len(shape) - 1)), dtype=np.float64)
+    np.testing.assert_allclose(gbias, total, rtol=1e-5, atol=1e-5)
+
+
+def as_lying(array: Any, spec: ArraySpec) -> Any:
+    """A copy of the array that lies as `spec` says."""
+    lying = logical(np.empty(as_laid(spec), spec.dtype), spec.layout)
+    lying[...] = array
+    return lying
+
+
 def reserve_in_rows(p: RNNOperatorParams, data: tuple[int, ...], reserve: Any) -> Any:
     """What the CPU's forward of RNN leaves for backward, as a GPU's leaves it: with each sample's gates in a row."""
     sizes = sizes_of(p, data)
@@ -195,7 +256,7 @@ def reserve_in_rows(p: RNNOperatorParams, data: tuple[int, ...], reserve: Any) -
     return rows
 
 
-def compare_with_the_reference(case: Case, folder: Path) -> None:
+def compare_with_the_reference(case: Case, folder: Path, layout: str = PLAIN) -> None:
     """The values of the kernels that a row's operator and its gradient have, on the emulator."""
     backend = backend_for("cpu")
     run = Run(case, "float32", backend)
@@ -207,9 +268,16 @@ def compare_with_the_reference(case: Case, folder: Path) -> None:
         compute, spec = as_gpu(call)
         names = {call.node.op.name.removeprefix(prefix) for prefix in ("_backward_", "_backward")}
         if compute.level != "generated" or not names & COVERED:
+
+
+        compute, spec = as_gpu(call, layout)
+        if compute.level != "generated" or call.node.op.name.removeprefix("_backward_") not in COVERED:
             continue
         own += 1
         inputs, outputs, wanted = call.fresh(), call.empty(), list(call.outputs)
+        if layout != PLAIN:
+            inputs = [as_lying(array, one) for array, one in zip(inputs, spec.inputs, strict=True)]
+            outputs = [as_lying(array, one) for array, one in zip(outputs, spec.outputs, strict=True)]
         if call.node.op.name == "RNN":
             wanted[-1] = reserve_in_rows(call.node.params, inputs[0].shape, wanted[-1])
         elif call.node.op.name == "_backward_RNN":

@@ -15,7 +15,18 @@ from tests.ops.checks import NEAR, NEAR_GRADIENT, close
 from tests.ops.harness import Run
 
 OPERATORS = [
-    *("Convolution", "Embedding", "FullyConnected", "LayerNorm", "Pooling", "argsort", "broadcast_add", "dot", "exp"),
+    *(
+        "BatchNorm",
+        "Convolution",
+        "Embedding",
+        "FullyConnected",
+        "LayerNorm",
+        "Pooling",
+        "argsort",
+        "broadcast_add",
+        "dot",
+        "exp",
+    ),
     *("sort", "sum", "take", "topk"),
 ]
 

@@ -13,7 +13,7 @@ import pytest
 import opbox as mx
 from opbox_ops.backend import backend_for
 from opbox_ops.compute import OpReq
-from opbox_ops.cudnn import algorithms, convolution, library
+from opbox_ops.cudnn import algorithms, biased, convolution, library
 from opbox_ops.cudnn.algorithms import (
     DATA,
     FORWARD,
@@ -42,15 +42,19 @@ ROWS = [
 ]
 
 
+def forget() -> None:
+    """No algorithm was chosen before, and no handle made."""
+    for cached in (algorithms._planned, biased._biased, library._library):
+        cached.cache_clear()
+    library._State.handles.clear()
+
+
 @pytest.fixture(autouse=True)
 def anew(gpu: Any) -> Iterator[None]:
-    """No algorithm was chosen before, and no handle made."""
-    algorithms._planned.cache_clear()
-    library._State.handles.clear()
-    library._library.cache_clear()
+    """As in a new process."""
+    forget()
     yield
-    library._State.handles.clear()
-    library._library.cache_clear()
+    forget()
 
 
 def results(case: Case, dtype: str, device: str, level: str | None = None) -> tuple[Run, list[Any], dict[str, Any]]:
@@ -298,12 +302,16 @@ def test_a_library_that_does_not_start_is_said(gpu: Any, caplog: pytest.LogCaptu
     agree(ROWS[2], "float32", "columns")
 
 
-def test_a_refused_call_is_an_error(gpu: Any) -> None:
+@pytest.mark.parametrize("name", ["cudnnConvolutionForward", "cudnnConvolutionBiasActivationForward"])
+def test_a_refused_call_is_an_error(gpu: Any, name: str) -> None:
     case, backend = ROWS[2], backend_for("gpu:0")
+    if "Bias" not in name:
+        inputs = {key: shape for key, shape in case.inputs.items() if key != "bias"}
+        case = Case(case.op, inputs, {**case.attrs, "no_bias": True}, case.dtypes)
     run = Run(case, "float32", backend)
     run.forward()
-    gpu.fail_next("cudnnConvolutionForward", gpu.INVALID_VALUE)
-    with pytest.raises(MXNetError, match="cuDNN refused a call: cudnnConvolutionForward answered 5000"):
+    gpu.fail_next(name, gpu.INVALID_VALUE)
+    with pytest.raises(MXNetError, match=f"cuDNN refused a call: {name} answered 5000"):
         run.calls[0].compute(run.calls[0].fresh(), [OpReq.WRITE], run.calls[0].empty())
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import re
-from ctypes import POINTER, c_int, c_size_t, c_void_p
+from ctypes import POINTER, c_double, c_int, c_size_t, c_void_p
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from opbox_ops.cudnn.algorithms import DATA, FORWARD, ConvolutionProblem, _Descriptors
+from opbox_ops.cudnn.algorithms import DATA, FORWARD, Algorithm, ConvolutionProblem, Descriptors
+from opbox_ops.cudnn.biased import IMPLICIT_PRECOMP_GEMM, BiasedConvolution
 from opbox_ops.cudnn.library import DATA_TYPES, FILE, OLDEST, SIGNATURES, Performance
 
 from .compiler import _includes, shared_library
@@ -19,7 +20,7 @@ from .libraries.cudnn_library import source
 
 _PROTOTYPE = re.compile(r"cudnnStatus_t\s+(?:CUDNNWINAPI\s+)?(cudnn\w+)\s*\(([^()]*)\)")
 _COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
-_SCALARS = {"size_t": c_size_t, "int": c_int, "cudaStream_t": c_void_p}
+_SCALARS = {"size_t": c_size_t, "int": c_int, "double": c_double, "cudaStream_t": c_void_p}
 _LISTS = {"int": POINTER(c_int), "size_t": POINTER(c_size_t), "void": c_void_p}
 """What a pointer to it is in the binding."""
 
@@ -104,7 +105,9 @@ def test_nvidias_library_takes_the_descriptions(dtype: str, last: bool, directio
             continue
         problem = ConvolutionProblem.of(direction, dtype, (data, weight, out), window, 2, last, True, 0)
         host: Any = Host()
-        descriptors = _Descriptors(host, problem)
+        descriptors = Descriptors(host, problem)
+        if direction is FORWARD:
+            assert BiasedConvolution(host, problem, Algorithm(IMPLICIT_PRECOMP_GEMM, problem.math, 0))
         wide, filters, _ = descriptors.arrays
         rank = len(problem.shapes[2])
         sizes = (c_int * rank)()

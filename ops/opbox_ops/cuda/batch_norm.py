@@ -1,9 +1,10 @@
 """BatchNorm and _contrib_BatchNormWithReLU on a GPU: a block a channel, forward and backward a kernel each.
 
-Arrays are (before, channel, after). Forward reads data twice and writes out: mean and variance come from one pass,
-by Welford's recurrence in each thread and Chan's formula between threads. Backward reads gout and data twice and writes
-gdata: gbeta and ggamma come from the first pass. Both are the least possible where a channel does not fit on the chip.
-With ReLU, forward also writes the bytes `positive`, 1 where out is above 0, and backward multiplies gout by them.
+Arrays are (before, channel, after); BatchNorm of images whose channels are last is `batch_norm_last`'s. Forward reads
+data twice and writes out: mean and variance come from one pass, by Welford's recurrence in each thread and Chan's
+formula between threads. Backward reads gout and data twice and writes gdata: gbeta and ggamma come from the first pass.
+Both are the least possible where a channel does not fit on the chip. With ReLU, forward also writes the bytes
+`positive`, 1 where out is above 0, and backward multiplies gout by them.
 
 Welford, "Note on a Method for Calculating Corrected Sums of Squares and Products" (1962); Chan, Golub and LeVeque,
 "Updating Formulae and a Pairwise Algorithm for Computing Sample Variances" (1979).
@@ -23,7 +24,9 @@ from ..bound_calls import as_one
 from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..nn import batch_norm, batch_norm_relu
 from ..nn.batch_norm import BatchNormParams
-from .kernel import KERNELS, KernelTemplate, Moved, contiguous, fits, scalar, threads_for
+from .kernel import KERNELS, WITH_BFLOAT16, KernelTemplate, Moved, contiguous, fits, scalar, threads_for
+
+__all__ = ["by_last_axis", "by_mode", "copies_back", "rooms", "targets"]
 
 _THREADS = 512
 _ELEMENTS = 32 * 64 * 112 * 112
@@ -83,6 +86,7 @@ def _forward_kernel(name: str, more: str, write: str, moved: int) -> KernelTempl
   }}
 """,
         (_EXAMPLE, lambda: Moved(moved * _ELEMENTS, moved * _ELEMENTS)),
+        types=tuple(WITH_BFLOAT16),
     )
 
 
@@ -122,6 +126,7 @@ def _backward_kernel(name: str, more: str, gradient: str, moved: int) -> KernelT
   }}
 """,
         (_EXAMPLE, lambda: Moved(moved * _ELEMENTS, moved * _ELEMENTS)),
+        types=tuple(WITH_BFLOAT16),
     )
 
 
@@ -144,24 +149,30 @@ def _sizes(p: BatchNormParams, shape: tuple[int, ...]) -> tuple[int, int, int]:
     return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
 
 
-def _launch_sizes(sizes: tuple[int, int, int], dtype: Any, rooms: int) -> tuple[int, int, int]:
-    """Grid, block, and bytes of shared memory for `rooms` numbers a thread."""
+def by_last_axis(p: BatchNormParams, call: CallSpec) -> bool:
+    """Return whether the channels of images are the last axis: `batch_norm_last` has kernels for that."""
+    ndim = len(call.outputs[0].shape)
+    return ndim >= 3 and p.axis % ndim == ndim - 1
+
+
+def _launch_sizes(sizes: tuple[int, int, int], dtype: Any, numbers: int) -> tuple[int, int, int]:
+    """Grid, block, and bytes of shared memory for so many `numbers` a thread."""
     block = threads_for(sizes[0] * sizes[2], _THREADS)
-    return sizes[1], block, rooms * block * accumulation_type(dtype).itemsize
+    return sizes[1], block, numbers * block * accumulation_type(dtype).itemsize
 
 
-def _rooms(call: CallSpec, *numbers: int) -> list[Temp]:
+def rooms(call: CallSpec, *numbers: int) -> list[Temp]:
     """Room for those of the outputs that nobody wants."""
     return [Temp(call.outputs[k].shape, call.outputs[k].dtype) for k in numbers if not call.wants(k)]
 
 
-def _targets(ctx: OpContext, outputs: Outputs, *numbers: int) -> list[Any]:
-    """The outputs of these numbers, or the room that `_rooms` asked for."""
-    rooms = iter(ctx.temp)
-    return [next(rooms) if outputs[k] is None else outputs[k] for k in numbers]
+def targets(ctx: OpContext, outputs: Outputs, *numbers: int) -> list[Any]:
+    """The outputs of these numbers, or the room that `rooms` asked for."""
+    spare = iter(ctx.temp)
+    return [next(spare) if outputs[k] is None else outputs[k] for k in numbers]
 
 
-def _copies_back(ctx: OpContext, inputs: Arrays, arrays: Arrays) -> list[Callable[[], Any]]:
+def copies_back(ctx: OpContext, inputs: Arrays, arrays: Arrays) -> list[Callable[[], Any]]:
     """The calls that write to inputs what a kernel wrote to contiguous copies of them."""
     return [partial(ctx.xp.copyto, own, plain) for own, plain in zip(inputs, arrays, strict=True) if plain is not own]
 
@@ -171,7 +182,7 @@ def _forward(
 ) -> Callable[[], Any]:
     """Bind a forward kernel; `rest` is behind out in its parameters."""
     (data, gamma, *others), calls = contiguous(ctx, inputs)
-    after = _copies_back(ctx, inputs[1:2], [gamma]) if p.fix_gamma else []
+    after = copies_back(ctx, inputs[1:2], [gamma]) if p.fix_gamma else []
     sizes = _sizes(p, data.shape)
     grid, block, room = _launch_sizes(sizes, data.dtype, 3)
 
@@ -181,10 +192,10 @@ def _forward(
         arguments = (*arrays, *numbers, np.int32(out is not None))
         return as_one([*calls, kernel.call(ctx, data.dtype, grid, block, arguments, room), *after])
 
-    return _by_mode(p, ctx, launch)
+    return by_mode(p, ctx, launch)
 
 
-def _by_mode(p: BatchNormParams, ctx: OpContext, launch: Callable[[bool], Callable[[], Any]]) -> Callable[[], Any]:
+def by_mode(p: BatchNormParams, ctx: OpContext, launch: Callable[[bool], Callable[[], Any]]) -> Callable[[], Any]:
     """A call that takes the batch's statistics in a run that trains, and the moving ones in others."""
     moving = launch(False)
     if p.use_global_stats:
@@ -208,7 +219,7 @@ def _backward(
     """Bind a backward kernel, whose inputs end in the moving statistics; `rest` is behind gdata in its parameters."""
     arrays, calls = contiguous(ctx, inputs)
     gout = arrays[0]
-    after = _copies_back(ctx, inputs[-2:], arrays[-2:])
+    after = copies_back(ctx, inputs[-2:], arrays[-2:])
     sizes = _sizes(p, gout.shape)
     grid, block, room = _launch_sizes(sizes, gout.dtype, 1)
 
@@ -218,29 +229,31 @@ def _backward(
         arguments = (*arrays, gout if gdata is None else gdata, *rest, *map(np.int32, sizes), *factors, *flags)
         return as_one([*calls, kernel.call(ctx, gout.dtype, grid, block, arguments, room), *after])
 
-    return _by_mode(p, ctx, launch)
+    return by_mode(p, ctx, launch)
 
 
 @batch_norm.op.compute(
     "gpu",
     level="generated",
     prepares=True,
-    accepts=lambda p, call: fits(call, call.inputs[0], call.outputs[0]),
-    temps=lambda p, call: _rooms(call, 1, 2),
+    accepts=lambda p, call: (
+        not by_last_axis(p, call) and fits(call, call.inputs[0], call.outputs[0], types=WITH_BFLOAT16)
+    ),
+    temps=lambda p, call: rooms(call, 1, 2),
 )
 def _(p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
-    return _forward(p, ctx, inputs, FORWARD, outputs[0], _targets(ctx, outputs, 1, 2))
+    return _forward(p, ctx, inputs, FORWARD, outputs[0], targets(ctx, outputs, 1, 2))
 
 
 @batch_norm_relu.op.compute(
     "gpu",
     level="generated",
     prepares=True,
-    accepts=lambda p, call: fits(call, call.inputs[0], call.outputs[0]),
-    temps=lambda p, call: _rooms(call, 0, 1, 2, 3),
+    accepts=lambda p, call: fits(call, call.inputs[0], call.outputs[0], types=WITH_BFLOAT16),
+    temps=lambda p, call: rooms(call, 0, 1, 2, 3),
 )
 def _(p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
-    out, *rest = _targets(ctx, outputs, 0, 1, 2, 3)
+    out, *rest = targets(ctx, outputs, 0, 1, 2, 3)
     return _forward(p, ctx, inputs, FORWARD_RELU, out, rest)
 
 
@@ -248,19 +261,21 @@ def _(p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> C
     "gpu",
     level="generated",
     prepares=True,
-    accepts=lambda p, call: fits(call, *call.inputs[:2], call.outputs[0]),
-    temps=lambda p, call: _rooms(call, 1, 2),
+    accepts=lambda p, call: (
+        not by_last_axis(p, call) and fits(call, *call.inputs[:2], call.outputs[0], types=WITH_BFLOAT16)
+    ),
+    temps=lambda p, call: rooms(call, 1, 2),
 )
 def _(p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
-    return _backward(p, ctx, inputs, BACKWARD, outputs[0], _targets(ctx, outputs, 1, 2))
+    return _backward(p, ctx, inputs, BACKWARD, outputs[0], targets(ctx, outputs, 1, 2))
 
 
 @batch_norm_relu.backward.compute(
     "gpu",
     level="generated",
     prepares=True,
-    accepts=lambda p, call: fits(call, call.inputs[0], call.inputs[2], call.outputs[0]),
-    temps=lambda p, call: _rooms(call, 1, 2),
+    accepts=lambda p, call: fits(call, call.inputs[0], call.inputs[2], call.outputs[0], types=WITH_BFLOAT16),
+    temps=lambda p, call: rooms(call, 1, 2),
 )
 def _(p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
-    return _backward(p, ctx, inputs, BACKWARD_RELU, outputs[0], _targets(ctx, outputs, 1, 2))
+    return _backward(p, ctx, inputs, BACKWARD_RELU, outputs[0], targets(ctx, outputs, 1, 2))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from .. import registry
 from .cubins import OPTIONS, cubin_name
-from .kernel import KERNELS, TYPES
+from .kernel import KERNELS
 from .nvrtc import ARCHITECTURES, compile_for
 
 __all__ = ["build"]
@@ -26,7 +26,7 @@ def build(folder: Path, architectures: tuple[str, ...] = ARCHITECTURES) -> int:
     """
     registry.load()  # the families' files add their kernels
     folder.mkdir(parents=True, exist_ok=True)
-    sources = {kernel.source(dtype) for kernel in KERNELS for dtype in TYPES}
+    sources = {kernel.source(dtype) for kernel in KERNELS for dtype in kernel.types}
     wanted = {cubin_name(source, a): (source, a) for source in sources for a in architectures}
 
     def make(name: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
@@ -17,18 +17,22 @@ __all__ = [
     "KERNELS",
     "MOST",
     "TYPES",
+    "WITH_BFLOAT16",
     "KernelTemplate",
     "Moved",
     "by_thread",
     "compiled",
     "contiguous",
     "fits",
+    "of_one_type",
     "scalar",
     "threads_for",
 ]
 
 TYPES = {"float16": "__half", "float32": "float", "float64": "double"}
-"""Element types that kernels take, and their names in CUDA."""
+"""Element types that every kernel takes, and their names in CUDA."""
+WITH_BFLOAT16 = {**TYPES, "bfloat16": "__nv_bfloat16"}
+"""Those of kernels that say so."""
 MOST = 2**31 - 1025
 """Elements of an array: kernels count in int, up to the last thread of the last block."""
 _PRELUDE = """#include <cuda_fp16.h>
@@ -67,6 +71,7 @@ class KernelTemplate:
         body: what it does.
         example: for the report: what it is, and what it moves for arrays of a size that networks have.
         declares: what stands before it: types of its parameters.
+        types: the element types that it takes, by name.
     """
 
     name: str
@@ -74,10 +79,14 @@ class KernelTemplate:
     body: str
     example: tuple[str, Callable[[], Moved]]
     declares: str = ""
+    types: tuple[str, ...] = tuple(TYPES)
 
     def source(self, dtype: Any) -> str:
-        """The CUDA text for elements of a type of TYPES."""
-        prelude = _PRELUDE.format(T=TYPES[np.dtype(dtype).name], A=TYPES[accumulation_type(dtype).name])
+        """The CUDA text for elements of a type of `types`."""
+        element = WITH_BFLOAT16[np.dtype(dtype).name]
+        prelude = _PRELUDE.format(T=element, A=TYPES[accumulation_type(dtype).name])
+        if element not in TYPES.values():
+            prelude = f"#include <cuda_bf16.h>\n{prelude}"
         return f'{prelude}{self.declares}extern "C" __global__ void {self.name}({self.parameters}) {{\n{self.body}}}\n'
 
     def call(
@@ -109,12 +118,15 @@ def _compiled(xp: Any, kernel: KernelTemplate, dtype: str, device: int | None) -
     return function
 
 
-def fits(call: CallSpec, *arrays: ArraySpec) -> bool:
+def fits(call: CallSpec, *arrays: ArraySpec, types: Collection[str] = TYPES) -> bool:
     """Return whether kernels take a call whose `arrays` are of one element type: plain, not empty, not too large."""
-    return (
-        call.plain
-        and arrays[0].dtype.name in TYPES
-        and all(array.dtype == arrays[0].dtype and 0 < _size(array) <= MOST for array in arrays)
+    return call.plain and of_one_type(*arrays, types=types)
+
+
+def of_one_type(*arrays: ArraySpec, types: Collection[str] = TYPES) -> bool:
+    """Return whether arrays are of one element type that kernels take, not empty and not too large."""
+    return arrays[0].dtype.name in types and all(
+        array.dtype == arrays[0].dtype and 0 < _size(array) <= MOST for array in arrays
     )
 
 

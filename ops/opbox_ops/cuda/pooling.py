@@ -1,8 +1,10 @@
-"""Pooling on a GPU, channels second: a thread a window forward, and a thread an element of data backward.
+"""Pooling on a GPU: a thread a window forward, and a thread an element of data backward.
 
-A window over all of data has a block of threads. Each array is read and written once, as far as the cache keeps what
-neighbouring windows share. Backward adds nothing to memory: the thread of an element looks at the windows that it is
-in, in one order, and for max at the window's elements before it, where it equals the maximum.
+Channels second are images of one channel each: neighbouring threads have neighbouring positions, and a window over all
+of data has a block of threads. Of channels last neighbouring threads have neighbouring channels. Each array is read and
+written once, as far as the cache keeps what neighbouring windows share. Backward adds nothing to memory: the thread of
+an element looks at the windows that it is in, in one order, and for max at the window's elements before it, where it
+equals the maximum.
 """
 
 from __future__ import annotations
@@ -11,22 +13,24 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from ..bound_calls import as_one
 from ..compute import Arrays, ArraySpec, CallSpec, OpContext, Outputs
+from ..layout import CHANNELS_LAST, laid, lie
 from ..nn.pooling import PoolingParams, backward, op, taps_of
 from ..nn.taps import Taps
-from ..nn.window import is_last
-from .kernel import KERNELS, KernelTemplate, Moved, contiguous, fits, scalar, threads_for
+from ..nn.window import channels_first, is_last
+from .kernel import KERNELS, WITH_BFLOAT16, KernelTemplate, Moved, contiguous, of_one_type, scalar, threads_for
 
 _THREADS = 256
 _KINDS = ("max", "avg", "sum", "lp")
 _SIZES = (
-    "int d, int h, int w, int od, int oh, int ow, int kd, int kh, int kw, "
+    "int channels, int d, int h, int w, int od, int oh, int ow, int kd, int kh, int kw, "
     "int sd, int sh, int sw, int pd, int ph, int pw"
 )
-"""Data, windows, kernel, stride and padding along three dimensions."""
+"""Channels that lie together, then data, windows, kernel, stride and padding along three dimensions."""
 _WHAT = "32 images of 64 channels, 112 x 112, by 3 x 3"
 _DATA, _OUT = 32 * 64 * 112 * 112, 32 * 64 * 56 * 56
 
@@ -48,13 +52,14 @@ FORWARD = KernelTemplate(
     f"const T *data, T *out, int elements, int kind, int power, int padded, A lowest, {_SIZES}",
     f"""  const int number = blockIdx.x * blockDim.x + threadIdx.x;
   if (number >= elements) return;
-  const int o2 = number % ow, o1 = number / ow % oh, o0 = number / (ow * oh) % od;
-  const T *image = data + (long long)(number / (ow * oh * od)) * d * h * w;
+  const int place = number / channels;
+  const int o2 = place % ow, o1 = place / ow % oh, o0 = place / (ow * oh) % od;
+  const T *image = data + (long long)(place / (ow * oh * od)) * d * h * w * channels + number % channels;
   A value = kind == 0 ? lowest : A(0);
   for (int z = max(o0 * sd - pd, 0); z < min(o0 * sd - pd + kd, d); ++z)
     for (int y = max(o1 * sh - ph, 0); y < min(o1 * sh - ph + kh, h); ++y)
       for (int x = max(o2 * sw - pw, 0); x < min(o2 * sw - pw + kw, w); ++x) {{
-        const A v = A(image[(z * h + y) * w + x]);
+        const A v = A(image[((z * h + y) * w + x) * channels]);
         if (kind == 0) {{
           if (v > value || v != v) value = v;
         }} else {{
@@ -67,6 +72,7 @@ FORWARD = KernelTemplate(
   out[number] = T({_ROOT});
 """,
     (_WHAT, lambda: Moved(4 * (_DATA + _OUT), 4 * (_DATA + _OUT))),
+    types=tuple(WITH_BFLOAT16),
 )
 WHOLE = KernelTemplate(
     "opbox_pool_whole",
@@ -100,20 +106,22 @@ WHOLE = KernelTemplate(
   if (threadIdx.x == 0) out[blockIdx.x] = T({_ROOT});
 """,
     ("32 images of 2,048 channels, 7 x 7", lambda: Moved(4 * 65536 * 50, 4 * 65536 * 50)),
+    types=tuple(WITH_BFLOAT16),
 )
 BACKWARD = KernelTemplate(
     "opbox_pool_back",
     f"const T *gout, const T *data, const T *out, T *gdata, int elements, int kind, int power, int padded, {_SIZES}",
     f"""  const int number = blockIdx.x * blockDim.x + threadIdx.x;
   if (number >= elements) return;
-  const int x = number % w, y = number / w % h, z = number / (w * h) % d, plane = number / (w * h * d);
-  const T *image = kind == 0 ? data + (long long)plane * d * h * w : data;
+  const int channel = number % channels, place = number / channels;
+  const int x = place % w, y = place / w % h, z = place / (w * h) % d, plane = place / (w * h * d);
+  const T *image = kind == 0 ? data + (long long)plane * d * h * w * channels + channel : data;
   const A v = kind == 0 || kind == 3 ? A(data[number]) : A(0);
   A sum = 0;
   for (int o0 = max((z + pd - kd + sd) / sd, 0); o0 < od && o0 * sd <= z + pd; ++o0)
     for (int o1 = max((y + ph - kh + sh) / sh, 0); o1 < oh && o1 * sh <= y + ph; ++o1)
       for (int o2 = max((x + pw - kw + sw) / sw, 0); o2 < ow && o2 * sw <= x + pw; ++o2) {{
-    const int o = ((plane * od + o0) * oh + o1) * ow + o2;
+    const int o = (((plane * od + o0) * oh + o1) * ow + o2) * channels + channel;
     const A g = A(gout[o]);
     if (kind == 2 || kind == 3 && power == 1) {{
       sum += g;
@@ -134,12 +142,13 @@ BACKWARD = KernelTemplate(
     for (int c = max(o0 * sd - pd, 0); first && c <= z; ++c)
       for (int b = max(o1 * sh - ph, 0); first && b < (c < z ? min(o1 * sh - ph + kh, h) : y + 1); ++b)
         for (int a = max(o2 * sw - pw, 0); first && a < (c < z || b < y ? min(o2 * sw - pw + kw, w) : x); ++a)
-          first = A(image[(c * h + b) * w + a]) != top;
+          first = A(image[((c * h + b) * w + a) * channels]) != top;
     if (first) sum += g;
   }}
   gdata[number] = T(sum);
 """,
     (_WHAT, lambda: Moved(4 * 2 * (_DATA + _OUT), 4 * 2 * (_DATA + _OUT))),
+    types=tuple(WITH_BFLOAT16),
 )
 KERNELS += [FORWARD, WHOLE, BACKWARD]
 
@@ -149,15 +158,23 @@ def _numbers(p: PoolingParams) -> tuple[Any, ...]:
     return np.int32(_KINDS.index(p.pool_type)), np.int32(p.p_value or 1)
 
 
-def _sizes(taps: Taps) -> tuple[Any, ...]:
+def _sizes(channels: int, taps: Taps) -> tuple[Any, ...]:
     """The numbers that _SIZES declares."""
     lists = (taps.data, taps.out, taps.kernel, taps.stride, taps.pad)
     fill = (1, 1, 1, 1, 0)
-    return tuple(np.int32(n) for values, k in zip(lists, fill, strict=True) for n in (k,) * (3 - len(values)) + values)
+    padded = [n for values, k in zip(lists, fill, strict=True) for n in (k,) * (3 - len(values)) + values]
+    return tuple(np.int32(n) for n in (channels, *padded))
 
 
 def _accepts(p: PoolingParams, call: CallSpec, *arrays: ArraySpec) -> bool:
-    return not is_last(p.layout) and fits(call, *arrays)
+    return lie(call, range(len(call.inputs)), (0,)) and of_one_type(*arrays, types=WITH_BFLOAT16)
+
+
+def _windows(p: PoolingParams, data: ArraySpec, out: ArraySpec) -> tuple[int, Taps]:
+    """Return how many channels lie together, and the windows."""
+    shape = channels_first(data.shape, p.layout) or ()
+    together = shape[1] if is_last(p.layout) or data.layout == CHANNELS_LAST else 1
+    return together, taps_of(p, shape, channels_first(out.shape, p.layout) or ())
 
 
 @op.compute(
@@ -167,17 +184,19 @@ def _accepts(p: PoolingParams, call: CallSpec, *arrays: ArraySpec) -> bool:
     accepts=lambda p, call: _accepts(p, call, call.inputs[0], call.outputs[0]),
 )
 def _(p: PoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
+    inputs, (out,) = laid(ctx.call, inputs, outputs)
     (data,), calls = contiguous(ctx, inputs)
-    out, taps = outputs[0], taps_of(p, data.shape, outputs[0].shape)
+    channels, taps = _windows(p, ctx.call.inputs[0], ctx.call.outputs[0])
     # Where a window reaches over the edge, its maximum is of the padding too, which is the least finite number.
-    lowest = scalar(-math.inf if taps.whole or taps.covered else float(np.finfo(data.dtype).min), data.dtype)
-    if taps.whole:
+    least = ml_dtypes.finfo(data.dtype).min  # type: ignore[no-untyped-call]
+    lowest = scalar(-math.inf if taps.whole or taps.covered else float(least), data.dtype)
+    if taps.whole and channels == 1:
         size = math.prod(taps.data)
         threads = threads_for(size, _THREADS)
         room = threads * lowest.dtype.itemsize
         arguments = (data, out, np.int32(size), *_numbers(p), lowest)
         return as_one([*calls, WHOLE.call(ctx, data.dtype, out.size, threads, arguments, room)])
-    arguments = (data, out, np.int32(out.size), *_numbers(p), _padded(p), lowest, *_sizes(taps))
+    arguments = (data, out, np.int32(out.size), *_numbers(p), _padded(p), lowest, *_sizes(channels, taps))
     return as_one([*calls, FORWARD.call(ctx, data.dtype, -(-out.size // _THREADS), _THREADS, arguments)])
 
 
@@ -188,11 +207,11 @@ def _(p: PoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Cal
     accepts=lambda p, call: _accepts(p, call, *call.inputs, call.outputs[0]),
 )
 def _(p: PoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
+    inputs, (gdata,) = laid(ctx.call, inputs, outputs)
     (gout, *forward), calls = contiguous(ctx, inputs)
-    gdata = outputs[0]
     data, out = forward or (gout, gout)
-    taps = taps_of(p, gdata.shape, gout.shape)
-    arguments = (gout, data, out, gdata, np.int32(gdata.size), *_numbers(p), _padded(p), *_sizes(taps))
+    sizes = _sizes(*_windows(p, ctx.call.outputs[0], ctx.call.inputs[0]))
+    arguments = (gout, data, out, gdata, np.int32(gdata.size), *_numbers(p), _padded(p), *sizes)
     return as_one([*calls, BACKWARD.call(ctx, gdata.dtype, -(-gdata.size // _THREADS), _THREADS, arguments)])
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from ctypes import byref, c_int, c_size_t, c_void_p
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from opbox_protocol.errors import LimitError, MXNetError
 
@@ -26,9 +26,12 @@ __all__ = [
     "FORWARD",
     "WEIGHT",
     "WORKSPACE_ALIGNMENT",
-    "ConvolutionProblem",
+    "Algorithm",
     "ConvolutionPass",
+    "ConvolutionProblem",
+    "Descriptors",
     "PlannedConvolution",
+    "aligned",
     "planned",
     "planned_within",
 ]
@@ -111,7 +114,21 @@ class ConvolutionProblem:
         return math.prod(self.shapes[operand]) * _ITEMSIZES[self.dtype]
 
 
-class _Descriptors:
+class Algorithm(NamedTuple):
+    """One that may run a problem.
+
+    Attributes:
+        number: cuDNN's, for the problem's direction.
+        math: its arithmetic.
+        workspace: bytes that it needs, aligned to WORKSPACE_ALIGNMENT.
+    """
+
+    number: int
+    math: int
+    workspace: int
+
+
+class Descriptors:
     """cuDNN's descriptions of data, weight, out and the convolution; destroyed with this object."""
 
     def __init__(self, handle: DeviceHandle, problem: ConvolutionProblem) -> None:
@@ -119,13 +136,13 @@ class _Descriptors:
         kind, (data, weight, out) = DATA_TYPES[problem.dtype], problem.shapes
         computed = DATA_TYPES["float64" if problem.dtype == "float64" else "float32"]
         self.arrays = (
-            self._tensor(kind, data, problem.last),
-            self._created("Filter", "Nd", kind, int(problem.last), len(weight), _numbers(weight)),
-            self._tensor(kind, out, problem.last),
+            self.tensor(kind, data, problem.last),
+            self.created("Filter", "Nd", kind, int(problem.last), len(weight), _numbers(weight)),
+            self.tensor(kind, out, problem.last),
         )
         stride, dilate, pad = map(_numbers, problem.window)
         count = len(problem.window[0])
-        self.convolution = self._created("Convolution", "Nd", count, pad, stride, dilate, _CROSS_CORRELATION, computed)
+        self.convolution = self.created("Convolution", "Nd", count, pad, stride, dilate, _CROSS_CORRELATION, computed)
         handle.describe("cudnnSetConvolutionGroupCount", self.convolution, problem.groups)
         self.multiply_in(problem.math)
 
@@ -133,10 +150,12 @@ class _Descriptors:
         """Set the convolution's arithmetic."""
         self._handle.describe("cudnnSetConvolutionMathType", self.convolution, math_type)
 
-    def _tensor(self, kind: int, shape: tuple[int, ...], last: bool) -> c_void_p:
-        return self._created("Tensor", "Nd", kind, len(shape), _numbers(shape), _numbers(_strides(shape, last)))
+    def tensor(self, kind: int, shape: tuple[int, ...], last: bool) -> c_void_p:
+        """Describe an array of a shape with the channels second that lies so, or with its channels last."""
+        return self.created("Tensor", "Nd", kind, len(shape), _numbers(shape), _numbers(_strides(shape, last)))
 
-    def _created(self, what: str, form: str, *arguments: Any) -> c_void_p:
+    def created(self, what: str, form: str, *arguments: Any) -> c_void_p:
+        """Describe something by `cudnnSet{what}{form}Descriptor`."""
         descriptor = c_void_p()
         self._handle.describe(f"cudnnCreate{what}Descriptor", byref(descriptor))
         destroy = partial(self._handle.describe, f"cudnnDestroy{what}Descriptor", descriptor)
@@ -164,21 +183,16 @@ class PlannedConvolution:
     """A problem with the algorithm that runs it on a device.
 
     Attributes:
-        workspace: bytes that it needs, aligned to WORKSPACE_ALIGNMENT.
-        algorithm: cuDNN's number of it, for its direction.
-        math: its arithmetic.
+        usable: the algorithms that may run it, the best first.
+        algorithm, math, workspace: see `Algorithm`, of the best.
     """
 
     def __init__(
-        self,
-        handle: DeviceHandle,
-        problem: ConvolutionProblem,
-        descriptors: _Descriptors,
-        chosen: Performance,
-        size: int,
+        self, handle: DeviceHandle, problem: ConvolutionProblem, descriptors: Descriptors, usable: list[Algorithm]
     ) -> None:
-        self._handle, self._problem, self._descriptors = handle, problem, descriptors
-        self.algorithm, self.math, self.workspace = int(chosen.algo), int(chosen.mathType), size
+        self._handle, self._problem, self._descriptors, self.usable = handle, problem, descriptors, usable
+        self.algorithm, self.math, self.workspace = usable[0]
+        descriptors.multiply_in(self.math)
 
     def bind(self, data: Array, weight: Array, out: Array, workspace: Array | None) -> Callable[[], None]:
         """A call that computes the direction's result from the others."""
@@ -188,7 +202,7 @@ class PlannedConvolution:
         )
         scalar = ctypes.c_double if self._problem.dtype == "float64" else ctypes.c_float
         alpha, beta = scalar(1), scalar(0)
-        place = None if not self.workspace or workspace is None else _aligned(workspace.data.ptr)
+        place = None if not self.workspace or workspace is None else aligned(workspace.data.ptr)
         return partial(
             self._run,
             (arrays, workspace),
@@ -200,7 +214,8 @@ class PlannedConvolution:
         self._handle.call(name, *arguments)
 
 
-def _aligned(address: int) -> int:
+def aligned(address: int) -> int:
+    """The first place at an address or behind it that a workspace may begin at."""
     return -(-address // WORKSPACE_ALIGNMENT) * WORKSPACE_ALIGNMENT
 
 
@@ -222,27 +237,32 @@ def _planned(place: int, problem: ConvolutionProblem) -> PlannedConvolution | No
     handle = current_handle()
     assert handle is not None
     try:
-        descriptors = _Descriptors(handle, problem)
+        descriptors = Descriptors(handle, problem)
     except MXNetError:
         return None  # sizes that cuDNN does not describe
+    usable = list(_usable(handle, problem, descriptors))
+    return PlannedConvolution(handle, problem, descriptors, usable) if usable else None
+
+
+def _usable(handle: DeviceHandle, problem: ConvolutionProblem, descriptors: Descriptors) -> Iterator[Algorithm]:
+    """The algorithms that may be taken, the best first."""
     for result in _results(handle, problem, descriptors):
         if result.status or result.determinism != _DETERMINISTIC or not problem.allows(result.mathType):
             continue
         descriptors.multiply_in(result.mathType)
         size = _workspace(handle, problem, descriptors, result.algo)
         if size is not None and size <= problem.most:
-            return PlannedConvolution(handle, problem, descriptors, result, size)
-    return None
+            yield Algorithm(int(result.algo), int(result.mathType), size)
 
 
-def _described(problem: ConvolutionProblem, descriptors: _Descriptors) -> tuple[c_void_p, c_void_p, c_void_p, c_void_p]:
+def _described(problem: ConvolutionProblem, descriptors: Descriptors) -> tuple[c_void_p, c_void_p, c_void_p, c_void_p]:
     """The descriptors in the order in which cuDNN's functions take them."""
     first, second, result = (descriptors.arrays[k] for k in problem.direction.operands)
     return first, second, descriptors.convolution, result
 
 
 def _workspace(
-    handle: DeviceHandle, problem: ConvolutionProblem, descriptors: _Descriptors, algorithm: int
+    handle: DeviceHandle, problem: ConvolutionProblem, descriptors: Descriptors, algorithm: int
 ) -> int | None:
     """Bytes that an algorithm needs; None where it does not run this problem."""
     size = c_size_t()
@@ -251,7 +271,7 @@ def _workspace(
     return None if status else size.value
 
 
-def _results(handle: DeviceHandle, problem: ConvolutionProblem, descriptors: _Descriptors) -> Iterator[Performance]:
+def _results(handle: DeviceHandle, problem: ConvolutionProblem, descriptors: Descriptors) -> Iterator[Performance]:
     """Algorithms, the best first."""
     measured = _measured(handle, problem, descriptors) if problem.measured else []
     yield from measured
@@ -262,7 +282,7 @@ def _results(handle: DeviceHandle, problem: ConvolutionProblem, descriptors: _De
         yield from results[: count.value]
 
 
-def _measured(handle: DeviceHandle, problem: ConvolutionProblem, descriptors: _Descriptors) -> list[Performance]:
+def _measured(handle: DeviceHandle, problem: ConvolutionProblem, descriptors: Descriptors) -> list[Performance]:
     """The fastest first, as they ran on arrays of the problem's sizes; none where memory is short of these."""
     wanted = [_workspace(handle, problem, descriptors, algorithm) or 0 for algorithm in _ALGORITHMS]
     room = max([size for size in wanted if size <= problem.most], default=0)

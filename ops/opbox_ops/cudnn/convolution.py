@@ -4,7 +4,13 @@ A deconvolution is the convolution from its out to its data, seen from the other
 gradient of data, and its gradient of data that one's forward. So each problem has a wide side, that the kernel slides
 over, and a narrow one, with a place for each position of the kernel.
 
-Half precision and bfloat16 are added up in single. The bias is added behind cuDNN, its gradient is a kernel of our own.
+Half precision and bfloat16 are added up in single. A convolution's bias is added by the same call where `biased` has
+one, else behind it; the bias's gradient is a kernel of our own.
+
+In a region of channels last (`layout.CHANNELS_LAST`) data, weight and out lie so. Tensor cores multiply channels that
+lie together: cuDNN turns arrays of half precision and bfloat16 whose channels are second on their way to them, in each
+call anew, and single precision that is rounded to TF32 too. Without TF32 single precision is not multiplied there, and
+is not taken: its algorithms are those for channels second.
 """
 
 from __future__ import annotations
@@ -20,11 +26,12 @@ import numpy as np
 
 from opbox_protocol.errors import BadRequestError, MXNetError
 
-from ..accumulation import accumulation_type
 from ..bound_calls import as_one
-from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
-from ..cuda.bias import bias_gradient
-from ..cuda.kernel import TYPES, contiguous
+from ..compute import Arrays, CallSpec, OpContext, Outputs, Temp
+from ..cuda.bias import bias_gradient, last_bias_gradient, last_parts
+from ..cuda.kernel import contiguous
+from ..cuda.precision import allow_tf32
+from ..layout import CHANNELS_LAST, laid, lie
 from ..nn import convolution, deconvolution
 from ..nn.convolution import ConvolutionParams
 from ..nn.deconvolution import DeconvolutionParams
@@ -39,6 +46,7 @@ from .algorithms import (
     planned,
     planned_within,
 )
+from .biased import BiasedConvolution, bias_behind, biased
 from .library import DATA_TYPES, current_handle, device_bytes
 
 __all__ = ["takes"]
@@ -86,10 +94,24 @@ def _problem(p: _Parameters, call: CallSpec, sides: _Sides) -> ConvolutionProble
         window = convolution.strides(p)
     tune = p.cudnn_tune or _measured()
     most = device_bytes() // _FASTEST_SHARE if tune == "fastest" else p.workspace << 20
-    shapes, last = (wide, weight, narrow), is_last(p.layout)
+    shapes = (wide, weight, narrow)
     return ConvolutionProblem.of(
-        sides.result, call.inputs[0].dtype.name, shapes, window, p.num_group, last, tune != "off", most
+        sides.result, call.inputs[0].dtype.name, shapes, window, p.num_group, _last(p, call), tune != "off", most
     )
+
+
+def _last(p: _Parameters, call: CallSpec) -> bool:
+    """Return whether the channels lie last: by the operator's layout, or in a region."""
+    return is_last(p.layout) or call.inputs[0].layout == CHANNELS_LAST
+
+
+def _lies(p: _Parameters, call: CallSpec) -> bool:
+    """Return whether arrays lie so that cuDNN is to take them: plain, or in a region that tensor cores gain by."""
+    if call.plain:
+        return True
+    ins, outs = ((0, 1, 2), (0, 1)) if len(call.outputs) > 1 else ((0, 1), (0,))
+    by_tensor_cores = call.inputs[0].dtype.itemsize == 2 or (call.inputs[0].dtype.name == "float32" and allow_tf32())
+    return by_tensor_cores and lie(call, ins, outs) and not is_last(p.layout)
 
 
 def _sides(p: _Parameters, call: CallSpec) -> list[_Sides]:
@@ -114,7 +136,7 @@ def takes(p: _Parameters, call: CallSpec) -> bool:
     kind = call.inputs[0].dtype
     return bool(
         call.device == "gpu"
-        and call.plain
+        and _lies(p, call)
         and current_handle() is not None
         and not p.cudnn_off
         and kind.name in DATA_TYPES
@@ -124,30 +146,35 @@ def takes(p: _Parameters, call: CallSpec) -> bool:
 
 
 def _temps(p: _Parameters, call: CallSpec) -> list[Temp]:
-    """The workspace; for a bias's gradient by CuPy's sums: those of each sample, and the whole, in a wide type."""
-    plans = [planned(_problem(p, call, sides)) for sides in _sides(p, call)]
+    """The workspace, and room for the gradient of a bias whose channels lie last."""
+    one = _in_one(p, call)
+    plans = [planned(_problem(p, call, sides)) for sides in _sides(p, call)] if one is None else [one]
     size = max([plan.workspace for plan in plans if plan is not None], default=0)
     workspace = Temp((size + WORKSPACE_ALIGNMENT if size else 0,), np.uint8)
-    if not _sums_bias(p, call):
-        return [workspace]
-    wide, samples = accumulation_type(call.inputs[0].dtype), call.inputs[0].shape[0]
-    return [workspace, Temp((samples, p.num_filter), wide), Temp((p.num_filter,), wide)]
+    parts = [last_parts(call.inputs[0], p.num_filter)] if _wants_bias(call) and _last(p, call) else []
+    return [workspace, *parts]
 
 
-def _wants_bias(p: _Parameters, call: CallSpec) -> bool:
+def _in_one(p: _Parameters, call: CallSpec) -> BiasedConvolution | None:
+    """The call that computes a convolution's forward with its bias; None where there is none, and for all others."""
+    if p.no_bias or len(call.outputs) != 1 or isinstance(p, DeconvolutionParams):
+        return None
+    return biased(_problem(p, call, _sides(p, call)[0]))
+
+
+def _wants_bias(call: CallSpec) -> bool:
     return len(call.outputs) == 3 and call.wants(2)
 
 
-def _sums_bias(p: _Parameters, call: CallSpec) -> bool:
-    """Return whether CuPy adds the bias's gradient up: our kernel knows neither bfloat16 nor channels that lie last."""
-    return _wants_bias(p, call) and (call.inputs[0].dtype.name not in TYPES or is_last(p.layout))
+def _room(ctx: OpContext) -> int:
+    """Bytes of workspace: those that were planned, perhaps for another device than the current."""
+    return max(int(ctx.temp[0].size) - WORKSPACE_ALIGNMENT, 0)
 
 
 def _bind(p: _Parameters, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> list[Callable[[], Any]]:
     """The calls of cuDNN, with the copies that they need before and behind."""
     targets, copies = _aligned(ctx, outputs)
-    arrays, workspace = (*inputs, *targets), ctx.temp[0]
-    room = max(workspace.size - WORKSPACE_ALIGNMENT, 0)
+    arrays, workspace, room = (*inputs, *targets), ctx.temp[0], _room(ctx)
     calls: list[Callable[[], Any]] = []
     for sides in _sides(p, ctx.call):
         plan = planned_within(_problem(p, ctx.call, sides), room)
@@ -169,33 +196,29 @@ def _aligned(ctx: OpContext, outputs: Outputs) -> tuple[list[Any], list[Callable
 
 
 def _forward(p: _Parameters, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
+    inputs, lying = laid(ctx.call, inputs, outputs)
     arrays, calls = contiguous(ctx, inputs, _ALIGNMENT)
-    calls += _bind(p, ctx, arrays, outputs)
+    one = _in_one(p, ctx.call)
+    if one is not None and one.workspace <= _room(ctx):
+        (target,), copies = _aligned(ctx, lying)
+        data, weight, bias = arrays
+        return as_one([*calls, one.bind(data, weight, bias, target, ctx.temp[0]), *copies])
+    calls += _bind(p, ctx, arrays, lying)
     if not p.no_bias:
-        out = first(outputs[0], p.layout)
-        bias = arrays[2].reshape(-1, *(1,) * len(p.kernel))
-        # The same object as input and output: CuPy adds in place.
-        calls.append(partial(ctx.xp.add, out, bias, out=out))
+        calls.append(bias_behind(ctx.xp, first(outputs[0], p.layout), arrays[2]))
     return as_one(calls)
 
 
 def _backward(p: _Parameters, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
+    inputs, lying = laid(ctx.call, inputs, outputs)
     arrays, calls = contiguous(ctx, inputs, _ALIGNMENT)
-    calls += _bind(p, ctx, arrays, outputs)
-    if _sums_bias(p, ctx.call):
-        by_sample, total = ctx.temp[1:]
-        gout = first(arrays[0], p.layout)
-        calls.append(partial(_sum_channels, ctx.xp, gout, by_sample, total, outputs[2]))
-    elif _wants_bias(p, ctx.call):
-        calls.append(bias_gradient(ctx, arrays[0], outputs[2]))
+    calls += _bind(p, ctx, arrays, lying)
+    if _wants_bias(ctx.call):
+        if _last(p, ctx.call):
+            calls.append(last_bias_gradient(ctx, arrays[0], ctx.temp[1], outputs[2]))
+        else:
+            calls.append(bias_gradient(ctx, arrays[0], outputs[2]))
     return as_one(calls)
-
-
-def _sum_channels(xp: Any, gout: Array, by_sample: Array, total: Array, gbias: Array) -> None:
-    """gbias = the sum of each channel of gout (sample, channel, ...)."""
-    xp.sum(gout, axis=tuple(range(2, gout.ndim)), dtype=by_sample.dtype, out=by_sample)
-    xp.sum(by_sample, axis=0, out=total)
-    xp.copyto(gbias, total, casting="unsafe")
 
 
 for _family in (convolution, deconvolution):

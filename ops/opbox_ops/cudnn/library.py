@@ -11,7 +11,7 @@ import ctypes
 import importlib
 import logging
 import os
-from ctypes import POINTER, c_float, c_int, c_size_t, c_void_p
+from ctypes import POINTER, c_double, c_float, c_int, c_size_t, c_void_p
 from functools import cache
 from threading import Lock
 from typing import Any
@@ -76,6 +76,13 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cudnnSetConvolutionGroupCount": (_OBJECT, c_int),
     "cudnnSetConvolutionMathType": (_OBJECT, c_int),
     "cudnnDestroyConvolutionDescriptor": (_OBJECT,),
+    "cudnnCreateActivationDescriptor": (POINTER(c_void_p),),
+    "cudnnSetActivationDescriptor": (_OBJECT, c_int, c_int, c_double),
+    "cudnnDestroyActivationDescriptor": (_OBJECT,),
+    "cudnnConvolutionBiasActivationForward": (
+        *(c_void_p, c_void_p, *_DESCRIBED, *_DESCRIBED, _OBJECT, c_int, c_void_p, _SIZE),
+        *(c_void_p, *_DESCRIBED, *_DESCRIBED, _OBJECT, *_DESCRIBED),
+    ),
 }
 """The arguments of functions that answer a status."""
 for _direction in ("Forward", "BackwardData", "BackwardFilter"):

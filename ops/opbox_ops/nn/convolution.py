@@ -64,6 +64,9 @@ backward = register_backward("_backward_Convolution", ConvolutionParams, outputs
 # Arrays (batch, channel, *spatial) that may lie with the channels last, all of them or none.
 op.set_attr("FSpatialOperands", lambda p: None if is_last(p.layout) else ((0,), (0,)))
 backward.set_attr("FSpatialOperands", lambda p: None if is_last(p.layout) else ((0, 1), (0,)))
+# Weights that lie as data does where a compute has one order of axes for all of a call's arrays.
+op.set_attr("FSpatialWeights", lambda p: ((1,), ()))
+backward.set_attr("FSpatialWeights", lambda p: ((2,), (1,)))
 for _one in (op, backward):
     _one.set_attr("TPrefersChannelsLast", True)
 

@@ -11,11 +11,11 @@ from functools import lru_cache
 from typing import Any
 
 from ..compute import PLAIN, Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
-from ..layout import as_laid
+from ..layout import as_laid, laid, lie
 from ..nn.batch_norm import BatchNormParams, backward, invert, move, op
 from .cache import RECIPES
 from .library import ArgumentNumber, Flag, Propagation
-from .primitive import MemoryFormat, Operand, Recipe, Runs, laid, lie, memory_of, takes
+from .primitive import MemoryFormat, Operand, Recipe, Runs, memory_of, takes
 
 
 @lru_cache(maxsize=RECIPES)

@@ -16,6 +16,7 @@ from typing import Any, cast
 
 from ..bound_calls import as_one
 from ..compute import Arrays, CallSpec, OpContext, Outputs, Temp
+from ..layout import laid, lie
 from ..nn.convolution import ConvolutionParams, backward, op, strides
 from ..nn.window import is_last
 from .by_images import (
@@ -31,7 +32,7 @@ from .cache import RECIPES
 from .data_gradient import DataGradient, WindowedGradient, data_gradient
 from .library import Algorithm, ArgumentNumber, Propagation, Query, dims, library
 from .pointwise_convolution import pointwise_convolution
-from .primitive import MemoryFormat, Operand, PackedRuns, Recipe, Runs, laid, lie, memory_of, takes
+from .primitive import MemoryFormat, Operand, PackedRuns, Recipe, Runs, memory_of, takes
 from .weight_gradient import WeightGradient, weight_gradient
 from .winograd_convolution import winograd_convolution, winograd_data_gradient, winograd_weight_gradient
 

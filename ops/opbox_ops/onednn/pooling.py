@@ -11,13 +11,13 @@ from functools import lru_cache
 from typing import Any
 
 from ..compute import Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
-from ..layout import as_laid
+from ..layout import as_laid, laid, lie
 from ..nn.pooling import PoolingParams, backward, op, taps_of
 from ..nn.taps import Taps
 from ..nn.window import channels_first, is_last
 from .cache import RECIPES
 from .library import Algorithm, ArgumentNumber, Propagation, dims
-from .primitive import MemoryFormat, Operand, Recipe, Runs, laid, lie, memory_of, takes
+from .primitive import MemoryFormat, Operand, Recipe, Runs, memory_of, takes
 
 MOST_PLACES = 1 << 28
 """Places in all windows of a channel: the library looks at each in one call that nothing stops, NumPy at whole rows."""

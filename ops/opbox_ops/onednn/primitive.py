@@ -20,11 +20,11 @@ from typing import Any
 
 import numpy as np
 
-from ..compute import PLAIN, Array, Arrays, ArraySpec, CallSpec, Mode, Outputs, Temp
-from ..layout import CHANNELS_LAST, as_laid, physical
+from ..compute import PLAIN, Array, ArraySpec, Mode, Temp
+from ..layout import as_laid
 from .library import ANY, DATA_TYPES, ArgumentNumber, ExecutionArgument, Library, Query, dims, failed, library
 
-__all__ = ["MemoryFormat", "Operand", "PackedRuns", "Recipe", "Runs", "laid", "lie", "memory_of", "takes"]
+__all__ = ["MemoryFormat", "Operand", "PackedRuns", "Recipe", "Runs", "memory_of", "takes"]
 
 _USER_SCRATCHPAD = 1
 """`dnnl_scratchpad_mode_user`."""
@@ -64,21 +64,6 @@ def memory_of(spec: ArraySpec, order: Sequence[int] | None = None) -> MemoryForm
         ndim = len(spec.shape)
         order = (0, ndim - 1, *range(1, ndim - 1))
     return MemoryFormat.plain(as_laid(spec), spec.dtype, order)
-
-
-def lie(call: CallSpec, ins: Sequence[int], outs: Sequence[int]) -> bool:
-    """Return whether the inputs `ins` and outputs `outs` have one layout, and all other arrays are "plain"."""
-    data = {call.inputs[i].layout for i in ins} | {call.outputs[k].layout for k in outs}
-    others = [spec for i, spec in enumerate(call.inputs) if i not in ins]
-    others += [spec for k, spec in enumerate(call.outputs) if k not in outs]
-    return len(data) == 1 and data <= {PLAIN, CHANNELS_LAST} and all(spec.layout == PLAIN for spec in others)
-
-
-def laid(call: CallSpec, inputs: Arrays, outputs: Outputs) -> tuple[list[Array], list[Array]]:
-    """The arrays of a call as they lie in memory; None for an output that nobody wants."""
-    ins = [physical(array, spec.layout) for array, spec in zip(inputs, call.inputs, strict=True)]
-    pairs = zip(outputs, call.outputs, strict=True)
-    return ins, [None if array is None else physical(array, spec.layout) for array, spec in pairs]
 
 
 def takes(*arrays: ArraySpec) -> bool:

@@ -29,7 +29,7 @@ def reorder(source: MemoryFormat, target: MemoryFormat) -> Recipe | None:
 
 def _of(call: CallSpec) -> Recipe | None:
     source, target = call.inputs[0], call.outputs[0]
-    if source.dtype != target.dtype or not takes(source):
+    if call.device != "cpu" or source.dtype != target.dtype or not takes(source):
         return None
     return reorder(memory_of(source), memory_of(target))
 

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from opbox_ops.compute import Array, CallSpec, Compute, OpContext, OpReq
+from opbox_ops.cuda.reorder import REORDER as CUDA_REORDER
 from opbox_ops.node import Node
-from opbox_ops.onednn.reorder import REORDER
+from opbox_ops.onednn.reorder import REORDER as ONEDNN_REORDER
 
 from .plan import Plan, Step
 
@@ -41,6 +42,8 @@ def _take_in(p: Any, ctx: OpContext, inputs: Sequence[Array], outputs: Sequence[
 
 _COPY = Compute(_copy, accumulates=True)
 _TAKE_IN = Compute(_take_in)
+_REORDERS = (ONEDNN_REORDER, CUDA_REORDER)
+"""Each for its device; others are copied."""
 
 
 def copy_step(plan: Plan, name: str, source: int, target: int, req: OpReq) -> Step:
@@ -52,7 +55,7 @@ def copy_step(plan: Plan, name: str, source: int, target: int, req: OpReq) -> St
 def reorder_step(plan: Plan, name: str, source: int, target: int) -> Step:
     """The step that writes value `source` to value `target`, which has another layout."""
     call = CallSpec(plan.device, plan.specs((source,)), plan.specs((target,)))
-    compute = REORDER if REORDER.takes(None, call) else _COPY
+    compute = next((reorder for reorder in _REORDERS if reorder.takes(None, call)), _COPY)
     temps = tuple(compute.temps(None, call)) if compute.temps is not None else ()
     return Step(Node(None, name), compute, call, (source,), [target], (OpReq.WRITE,), temps)
 

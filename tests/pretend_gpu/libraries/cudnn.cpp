@@ -11,7 +11,14 @@
 #include <vector>
 
 enum Pass { FORWARD, DATA, WEIGHT };
-enum Magic { HANDLE = 0x48414e44, TENSOR = 0x54454e53, FILTER = 0x46494c54, CONVOLUTION = 0x434f4e56, GONE = 0 };
+enum Magic {
+  HANDLE = 0x48414e44,
+  TENSOR = 0x54454e53,
+  FILTER = 0x46494c54,
+  CONVOLUTION = 0x434f4e56,
+  ACTIVATION = 0x41435456,
+  GONE = 0
+};
 
 struct cudnnContext {
   int magic, device;
@@ -26,6 +33,9 @@ struct cudnnFilterStruct {
 struct cudnnConvolutionStruct {
   int magic, rank, pad[6], stride[6], dilate[6], computed, groups, math;
 };
+struct cudnnActivationStruct {
+  int magic, mode, nan;
+};
 
 // A convolution with three spatial dimensions, as it is run: sizes and strides of x, w, y in elements.
 struct Job {
@@ -33,9 +43,9 @@ struct Job {
   int type, groups, tf32;
   long sizes[3][5], strides[3][5], window[3][3];
   char *arrays[3];
-  char *workspace;
+  char *workspace, *bias, *added;
   size_t workspace_bytes;
-  double alpha, beta;
+  double alpha, beta;  // beta: what the result, or the added array, is multiplied by
 };
 
 // Python's side: the current device; a call's arrays, looked up, and the call queued; what waits for the device.
@@ -155,8 +165,11 @@ struct Loops {
           for (p[3] = 0; p[3] < S[3]; ++p[3])
             for (p[4] = 0; p[4] < S[4]; ++p[4]) {
               T &target = out[at(k, p)];
-              const A before = job.beta == 0 ? A(0) : A(job.beta) * A(target);
-              target = T(A(job.alpha) * sum(p) + before);
+              const T *other = job.bias ? reinterpret_cast<const T *>(job.added) + at(k, p) : &target;
+              A total = A(job.alpha) * sum(p);
+              if (job.beta != 0) total += A(job.beta) * A(*other);
+              if (job.bias) total += A(reinterpret_cast<const T *>(job.bias)[p[1]]);
+              target = T(total);
             }
   }
 };
@@ -228,6 +241,15 @@ cudnnStatus_t cudnnCreateFilterDescriptor(cudnnFilterDescriptor_t *place) { retu
 cudnnStatus_t cudnnDestroyFilterDescriptor(cudnnFilterDescriptor_t one) { return gone(one, FILTER); }
 cudnnStatus_t cudnnCreateConvolutionDescriptor(cudnnConvolutionDescriptor_t *place) { return made(place, CONVOLUTION); }
 cudnnStatus_t cudnnDestroyConvolutionDescriptor(cudnnConvolutionDescriptor_t one) { return gone(one, CONVOLUTION); }
+
+cudnnStatus_t cudnnCreateActivationDescriptor(cudnnActivationDescriptor_t *place) { return made(place, ACTIVATION); }
+cudnnStatus_t cudnnDestroyActivationDescriptor(cudnnActivationDescriptor_t one) { return gone(one, ACTIVATION); }
+cudnnStatus_t cudnnSetActivationDescriptor(cudnnActivationDescriptor_t one, cudnnActivationMode_t mode,
+                                           cudnnNanPropagation_t nan, double ceiling) {
+  NEED(one && one->magic == ACTIVATION && ceiling >= 0, BAD_PARAM);
+  one->mode = mode, one->nan = nan;
+  return cudnnStatus_t(CUDNN_STATUS_SUCCESS);
+}
 
 cudnnStatus_t cudnnSetTensorNdDescriptor(cudnnTensorDescriptor_t one, cudnnDataType_t type, int rank, const int sizes[],
                                          const int strides[]) {
@@ -436,8 +458,11 @@ static cudnnStatus_t placed(Job &job, cudnnHandle_t handle, const void *x, const
   return cudnnStatus_t(CUDNN_STATUS_SUCCESS);
 }
 
+static size_t bias_bytes(const Job &job) { return size_t(job.sizes[1][0]) * element_size(job.type); }
+
 static int queued(const char *name, cudnnHandle_t handle, const Job &job) {
-  const size_t bytes[4] = {bytes_of(job, 0), bytes_of(job, 1), bytes_of(job, 2), job.workspace_bytes};
+  const size_t out = bytes_of(job, 2);
+  const size_t bytes[6] = {bytes_of(job, 0), bytes_of(job, 1), out, job.workspace_bytes, bias_bytes(job), out};
   return queue_job(name, handle->device, handle->stream, new Job(job), bytes);
 }
 
@@ -476,10 +501,9 @@ static cudnnStatus_t asked(Pass pass, cudnnHandle_t handle, Tensor x, Filter w, 
   return cudnnStatus_t(CUDNN_STATUS_SUCCESS);
 }
 
-static cudnnStatus_t run(const char *name, Pass pass, cudnnHandle_t handle, const void *alpha, Tensor xd, const void *x,
-                         Filter wd, const void *w, Window c, int number, void *workspace, size_t size, const void *beta,
-                         Tensor yd, const void *y) {
-  Job job;
+static cudnnStatus_t ready(Job &job, Pass pass, cudnnHandle_t handle, const void *alpha, Tensor xd, const void *x,
+                           Filter wd, const void *w, Window c, int number, void *workspace, size_t size,
+                           const void *beta, Tensor yd, const void *y) {
   TRY(described(pass, xd, wd, c, yd, job));
   const Algorithm *one = algorithm(job, number, wd->format == CUDNN_TENSOR_NHWC);
   NEED(one, NOT_SUPPORTED);
@@ -489,7 +513,42 @@ static cudnnStatus_t run(const char *name, Pass pass, cudnnHandle_t handle, cons
   const bool wide = job.type == CUDNN_DATA_DOUBLE;
   job.alpha = wide ? *static_cast<const double *>(alpha) : *static_cast<const float *>(alpha);
   job.beta = wide ? *static_cast<const double *>(beta) : *static_cast<const float *>(beta);
+  return cudnnStatus_t(CUDNN_STATUS_SUCCESS);
+}
+
+static cudnnStatus_t run(const char *name, Pass pass, cudnnHandle_t handle, const void *alpha, Tensor xd, const void *x,
+                         Filter wd, const void *w, Window c, int number, void *workspace, size_t size, const void *beta,
+                         Tensor yd, const void *y) {
+  Job job;
+  TRY(ready(job, pass, handle, alpha, xd, x, wd, w, c, number, workspace, size, beta, yd, y));
   return cudnnStatus_t(queued(name, handle, job));
+}
+
+static bool apart(const char *one, size_t one_bytes, const char *other, size_t other_bytes) {
+  return one + one_bytes <= other || other + other_bytes <= one;
+}
+
+// The bias is (1, filters, 1, ...); what is added lies as the result does, in its memory or in none of its.
+static cudnnStatus_t with_bias(Job &job, Tensor yd, const void *y, Tensor zd, const void *z, Tensor bd, const void *bias,
+                               cudnnActivationDescriptor_t activation, int number) {
+  NEED(zd && zd->magic == TENSOR && bd && bd->magic == TENSOR && activation && activation->magic == ACTIVATION, BAD_PARAM);
+  NEED(z && bias, BAD_PARAM_NULL_POINTER);
+  NEED(!misaligned(z) && !misaligned(bias), BAD_PARAM_MISALIGNED_POINTER);
+  NEED(zd->rank == yd->rank && zd->type == yd->type && bd->rank == yd->rank, BAD_PARAM);
+  for (int axis = 0; axis < yd->rank; ++axis) {
+    NEED(zd->sizes[axis] == yd->sizes[axis] && zd->strides[axis] == yd->strides[axis], BAD_PARAM);
+    NEED(bd->sizes[axis] == (axis == 1 ? yd->sizes[1] : 1), BAD_PARAM);
+  }
+  NEED(bd->type == yd->type && bd->strides[1] == 1, NOT_SUPPORTED);
+  NEED(activation->nan == CUDNN_NOT_PROPAGATE_NAN && activation->mode == CUDNN_ACTIVATION_IDENTITY, NOT_SUPPORTED);
+  NEED(number == CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM, NOT_SUPPORTED);
+  NEED(job.type != CUDNN_DATA_DOUBLE, NOT_SUPPORTED);
+  const char *out = static_cast<const char *>(y);
+  job.bias = static_cast<char *>(const_cast<void *>(bias)), job.added = static_cast<char *>(const_cast<void *>(z));
+  const size_t bytes = bytes_of(job, 2);
+  NEED(apart(job.bias, bias_bytes(job), out, bytes) && (z == y || apart(job.added, bytes, out, bytes)), BAD_PARAM);
+  NEED(apart(job.added, bytes, job.arrays[0], bytes_of(job, 0)), BAD_PARAM);
+  return cudnnStatus_t(CUDNN_STATUS_SUCCESS);
 }
 
 // -- the functions ----------------------------------------------------------------------------------------------------
@@ -558,6 +617,17 @@ cudnnStatus_t cudnnConvolutionForward(
     void *y) {
   return run("cudnnConvolutionForward", FORWARD, handle, alpha, xd, x, wd, w, c, one, workspace, size, beta, yd, y);
 }
+cudnnStatus_t cudnnConvolutionBiasActivationForward(
+    cudnnHandle_t handle, const void *alpha1, const cudnnTensorDescriptor_t xd, const void *x,
+    const cudnnFilterDescriptor_t wd, const void *w, const cudnnConvolutionDescriptor_t c,
+    cudnnConvolutionFwdAlgo_t one, void *workspace, size_t size, const void *alpha2, const cudnnTensorDescriptor_t zd,
+    const void *z, const cudnnTensorDescriptor_t bd, const void *bias, const cudnnActivationDescriptor_t activation,
+    const cudnnTensorDescriptor_t yd, void *y) {
+  Job job;
+  TRY(ready(job, FORWARD, handle, alpha1, xd, x, wd, w, c, one, workspace, size, alpha2, yd, y));
+  TRY(with_bias(job, yd, y, zd, z, bd, bias, activation, one));
+  return cudnnStatus_t(queued("cudnnConvolutionBiasActivationForward", handle, job));
+}
 cudnnStatus_t cudnnConvolutionBackwardData(
     cudnnHandle_t handle, const void *alpha, const cudnnFilterDescriptor_t wd, const void *w,
     const cudnnTensorDescriptor_t yd, const void *y, const cudnnConvolutionDescriptor_t c,
@@ -582,6 +652,8 @@ static_assert(int(CUDNN_DATA_HALF) == 2 && int(CUDNN_DATA_BFLOAT16) == 9, "types
 static_assert(int(CUDNN_DEFAULT_MATH) == 0 && int(CUDNN_TENSOR_OP_MATH) == 1 && int(CUDNN_FMA_MATH) == 3, "arithmetic");
 static_assert(int(CUDNN_TENSOR_NCHW) == 0 && int(CUDNN_TENSOR_NHWC) == 1 && int(CUDNN_CROSS_CORRELATION) == 1, "layouts");
 static_assert(int(CUDNN_DETERMINISTIC) == 1, "determinism");
+static_assert(int(CUDNN_ACTIVATION_IDENTITY) == 5 && int(CUDNN_NOT_PROPAGATE_NAN) == 0, "activations");
+static_assert(int(CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM) == 1, "algorithms");
 static_assert(offsetof(cudnnConvolutionFwdAlgoPerf_t, memory) == 16, "results");
 static_assert(offsetof(cudnnConvolutionFwdAlgoPerf_t, mathType) == 28 && sizeof(cudnnConvolutionFwdAlgoPerf_t) == 48, "results");
 static_assert(sizeof(cudnnConvolutionBwdDataAlgoPerf_t) == 48 && sizeof(cudnnConvolutionBwdFilterAlgoPerf_t) == 48, "results");

@@ -20,8 +20,8 @@ _QUEUE = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t)
 )
 _WAIT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p)
-_PLACES = 4
-"""Arrays of a job: data, weight, out, workspace."""
+_PLACES = 6
+"""Arrays of a job: data, weight, out, workspace, bias, what is added."""
 _alive: list[Any] = []
 
 

@@ -5,12 +5,13 @@
 
 typedef int cudnnStatus_t, cudnnDataType_t, cudnnTensorFormat_t, cudnnConvolutionMode_t, cudnnMathType_t;
 typedef int cudnnDeterminism_t, cudnnConvolutionFwdAlgo_t, cudnnConvolutionBwdDataAlgo_t;
-typedef int cudnnConvolutionBwdFilterAlgo_t;
+typedef int cudnnConvolutionBwdFilterAlgo_t, cudnnActivationMode_t, cudnnNanPropagation_t;
 typedef void *cudaStream_t;
 typedef struct cudnnContext *cudnnHandle_t;
 typedef struct cudnnTensorStruct *cudnnTensorDescriptor_t;
 typedef struct cudnnFilterStruct *cudnnFilterDescriptor_t;
 typedef struct cudnnConvolutionStruct *cudnnConvolutionDescriptor_t;
+typedef struct cudnnActivationStruct *cudnnActivationDescriptor_t;
 
 struct Perf {
   int algo, status;
@@ -40,6 +41,9 @@ enum {
   CUDNN_TENSOR_NCHW = 0,
   CUDNN_TENSOR_NHWC = 1,
   CUDNN_CROSS_CORRELATION = 1,
+  CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM = 1,
+  CUDNN_NOT_PROPAGATE_NAN = 0,
+  CUDNN_ACTIVATION_IDENTITY = 5,
   CUDNN_NON_DETERMINISTIC = 0,
   CUDNN_DETERMINISTIC = 1
 };

@@ -1,9 +1,11 @@
 """Regions of channels last: convolutions, and what stands between them, compute on arrays whose channels lie last.
 
-oneDNN's convolutions take such arrays much faster than those with the channels second. The pass goes through the steps
-in order, forward and backward alike:
+oneDNN's convolutions take such arrays much faster than those with the channels second, and so do cuDNN's on tensor
+cores. Which calls get it is for the computes to say, by what they accept. The pass goes through the steps in order,
+forward and backward alike:
 
-- a step that prefers the layout (`TPrefersChannelsLast`), and has a compute for it, gets it;
+- a step that prefers the layout (`TPrefersChannelsLast`), and has a compute for it, gets it; where that compute wants
+  the weights in it too (`FSpatialWeights`), they are reordered like any other value, once in a run of forward;
 - a step that can do with it (`FSpatialOperands`: pooling, batch normalisation), or that computes element by element
   (`FExpression`), or is a view of the same shape, gets it where one of its inputs has it;
 - a copy step reads either;
@@ -35,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 def channels_last(plan: Plan) -> Plan:
     """The plan with its regions; it logs how many steps they have, and how many reorders stand at their edges."""
-    if plan.device != "cpu" or not any(_prefers(step) for step in plan.steps):
+    if not any(_prefers(step) for step in plan.steps):
         return plan
     region = _Region(plan)
     for t, step in enumerate(plan.steps):
@@ -52,6 +54,10 @@ def channels_last(plan: Plan) -> Plan:
 
 def _prefers(step: Step) -> bool:
     return step.node.op is not None and bool(step.node.op.get_attr("TPrefersChannelsLast"))
+
+
+def _no_weights(params: Any) -> _Operands:
+    return (), ()
 
 
 class _Region:
@@ -72,7 +78,7 @@ class _Region:
         self._last: dict[int, int] = {}
         self._plain: dict[int, int] = {}
         self._specs: dict[int, ArraySpec] = {}
-        self._calls: dict[tuple[int, str], CallSpec] = {}
+        self._calls: dict[tuple[int, tuple[int, ...], tuple[int, ...]], CallSpec] = {}
         self._choices: dict[Any, tuple[Compute, tuple[Temp, ...]] | None] = {}
 
     def take(self, step: Step) -> None:
@@ -105,14 +111,16 @@ class _Region:
         assert op is not None
         if op.get_attr("FSpatialOperands") is None:
             return False
-        ins, outs = operands
-        call = self._call(step.call, ins, outs)
-        choice = self._choice(step, call)
-        if choice is None:
-            return False
-        self._append(step, ins, outs, call, as_laid=False)
-        step.compute, step.temps = choice
-        return True
+        weights: _Operands = (op.get_attr("FSpatialWeights") or _no_weights)(step.node.params)
+        for more in ((), ()), weights:
+            ins, outs = operands[0] + more[0], operands[1] + more[1]
+            call = self._call(step.call, ins, outs)
+            choice = self._choice(step, call)
+            if choice is not None:
+                self._append(step, ins, outs, call, weights, as_laid=False)
+                step.compute, step.temps = choice
+                return True
+        return False
 
     def _element_wise(self, step: Step, operands: _Operands) -> bool:
         """Append the step on the memory of its arrays where it computes element by element, all of one shape."""
@@ -128,7 +136,7 @@ class _Region:
         choice = self._choice(step, laid)
         if choice is None or not (step.view or self._has_formulas(step)):
             return False
-        self._append(step, ins, outs, laid, as_laid=True)
+        self._append(step, ins, outs, laid, ((), ()), as_laid=True)
         step.compute, step.temps = choice
         return True
 
@@ -146,40 +154,59 @@ class _Region:
         assert op is not None
         key = (op, id(step.node.params), id(call))
         if key not in self._choices:
-            takes = [c for c in op.computes("cpu") if c.rank <= step.compute.rank and c.takes(step.node.params, call)]
+            takes = [
+                c
+                for c in op.computes(self.plan.device)
+                if c.rank <= step.compute.rank and c.takes(step.node.params, call)
+            ]
             self._choices[key] = (takes[0], op.temps(takes[0], step.node.params, call)) if takes else None
         return self._choices[key]
 
     # -- rewriting ----------------------------------------------------------------------------------------------
 
     def _append(
-        self, step: Step, ins: tuple[int, ...], outs: tuple[int, ...], call: CallSpec, *, as_laid: bool
+        self,
+        step: Step,
+        ins: tuple[int, ...],
+        outs: tuple[int, ...],
+        call: CallSpec,
+        weights: _Operands,
+        *,
+        as_laid: bool,
     ) -> None:
-        """Append `step`, its operands with the channels last, and behind it what writes those that lie outside."""
+        """Append `step`, its operands with the channels last, and behind it what writes those that lie outside.
+
+        Weights of one position, or of one channel, lie in both layouts as they are.
+        """
         plan, after = self.plan, []
+        inside = [i for i in ins if i not in weights[0] or not self._lies_both_ways(step.reads[i])]
         step.reads = tuple(
-            [self._as_last(value) if i in ins else self._as_plain(value) for i, value in enumerate(step.reads)]
+            [self._as_last(value) if i in inside else self._as_plain(value) for i, value in enumerate(step.reads)]
         )
         for k in outs:
             value = step.writes[k]
-            if value == UNWANTED:
+            if value == UNWANTED or (k in weights[1] and self._lies_both_ways(value)):
                 continue
             spec = self._spec(plan.values[value].spec)
             if plan.values[value].array is None and value not in plan.external:
                 plan.values[value].spec = spec
                 self._last[value] = value
                 continue
-            step.writes[k] = inside = plan.add(Value(spec))
-            self._last[value] = inside
+            step.writes[k] = laid = plan.add(Value(spec))
+            self._last[value] = laid
             if step.req[k] == OpReq.ADD:
-                after.append(copy_step(plan, step.node.name, inside, value, OpReq.ADD))
+                after.append(copy_step(plan, step.node.name, laid, value, OpReq.ADD))
             else:
-                after.append(reorder_step(plan, step.node.name, inside, value))
+                after.append(reorder_step(plan, step.node.name, laid, value))
             step.req = (*step.req[:k], OpReq.WRITE, *step.req[k + 1 :])
             self.reorders += 1
         step.call, step.as_laid, step.view = call, as_laid, step.view and not after
         self.converted += 1
         self.steps += [step, *after]
+
+    def _lies_both_ways(self, value: int) -> bool:
+        _, channels, *spatial = self.plan.values[value].shape
+        return channels == 1 or all(size == 1 for size in spatial)
 
     def _as_last(self, value: int) -> int:
         """The value with its channels last: reordered before this step where there is none yet."""
@@ -214,7 +241,7 @@ class _Region:
         return self._specs[id(spec)]
 
     def _call(self, call: CallSpec, ins: tuple[int, ...], outs: tuple[int, ...]) -> CallSpec:
-        key = (id(call), "spatial")
+        key = (id(call), ins, outs)
         if key not in self._calls:
             self._calls[key] = replace(
                 call,
@@ -224,7 +251,7 @@ class _Region:
         return self._calls[key]
 
     def _laid(self, call: CallSpec) -> CallSpec:
-        key = (id(call), "laid")
+        key = (id(call), (), ())
         if key not in self._calls:
             sides = call.inputs, call.outputs
             ins, outs = (tuple([ArraySpec(as_laid(self._spec(s)), s.dtype) for s in side]) for side in sides)
