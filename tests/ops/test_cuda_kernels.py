@@ -36,6 +36,10 @@ FAMILIES = (
     "update_many",
     "contrib",
     "sampling",
+    "regions",
+    "boxes",
+    "multibox",
+    "counting",
 )
 COVERED = {
     "softmax",
@@ -63,6 +67,7 @@ COVERED = {
     "_contrib_quantize",
     "_contrib_dequantize",
     "ROIPooling",
+    "_contrib_ROIAlign",
 }
 
 
@@ -86,6 +91,7 @@ class Emulated:
             "__half": "float16",
             "unsigned char": "uint8_t",
             "signed char": "int8_t",
+            "long long": "int64_t",
         }.items():
             parameters = parameters.replace(name_in_c, name_of_rtc)
         module = EmulatedModule(source, cache=self._folder)
@@ -137,6 +143,23 @@ def reserve_in_rows(p: RNNOperatorParams, data: tuple[int, ...], reserve: Any) -
     return rows
 
 
+def forward_name(call: Any) -> str:
+    """The operator's name, of a gradient's its forward operator's."""
+    name = call.node.op.name.removeprefix("_backward_")
+    return name if name in registry.names() else f"_contrib_{name.removeprefix('contrib_')}"
+
+
+def emulate(
+    compute: Any, node: Any, spec: Any, inputs: list[Any], outputs: list[Any], folder: Path, *, is_train: bool = True
+) -> None:
+    """Run a compute's kernels on the emulator."""
+    context = OpContext(Emulated(folder), None, None, backend_for("cpu"), Mode(is_train))
+    context.temp = tuple(np.full(t.shape, 7, t.dtype) for t in node.op.temps(compute, node.params, spec))
+    context.call = spec
+    with np.errstate(all="ignore"):
+        compute.bound(node.params, context, inputs, outputs)()
+
+
 def compare_with_the_reference(case: Case, folder: Path) -> None:
     """The values of the kernels that a row's operator and its gradient have, on the emulator."""
     backend = backend_for("cpu")
@@ -147,7 +170,7 @@ def compare_with_the_reference(case: Case, folder: Path) -> None:
     own = 0
     for call in run.calls:
         compute, spec = as_gpu(call)
-        if compute.level != "generated" or call.node.op.name.removeprefix("_backward_") not in COVERED:
+        if compute.level != "generated" or forward_name(call) not in COVERED:
             continue
         own += 1
         inputs, outputs, wanted = call.fresh(), call.empty(), list(call.outputs)
@@ -156,12 +179,7 @@ def compare_with_the_reference(case: Case, folder: Path) -> None:
         elif call.node.op.name == "_backward_RNN":
             data = inputs[3 if call.node.params.mode == "lstm" else 2]  # behind the heads' gradients
             inputs[-1] = reserve_in_rows(call.node.params, data.shape, inputs[-1])
-        temps = call.node.op.temps(compute, call.node.params, spec)
-        context = OpContext(Emulated(folder), None, None, backend, Mode(case.is_train))
-        context.temp = tuple(np.full(t.shape, 7, t.dtype) for t in temps)
-        context.call = spec
-        with np.errstate(all="ignore"):
-            compute.bound(call.node.params, context, inputs, outputs)()
+        emulate(compute, call.node, spec, inputs, outputs, folder, is_train=case.is_train)
         for expected, result in zip(wanted, outputs, strict=True):
             np.testing.assert_allclose(result, expected, rtol=max(case.rtol or 0, 1e-5), atol=max(case.atol or 0, 1e-6))
     # The reference casts, leaves elements out, and has the channels last.

@@ -17,9 +17,9 @@ ALLOCATE = {
     ),
     "multibox": "_contrib_MultiBoxDetection _contrib_MultiBoxTarget",
     "regions": (
-        "_backward_DeformablePSROIPooling _backward_PSROIPooling _backward_ROIAlign "
+        "_backward_DeformablePSROIPooling _backward_PSROIPooling "
         "_contrib_DeformablePSROIPooling _contrib_MultiProposal _contrib_PSROIPooling _contrib_Proposal "
-        "_contrib_ROIAlign _contrib_RROIAlign"
+        "_contrib_RROIAlign"
     ),
     "sampling": (
         "BilinearSampler Correlation GridGenerator SpatialTransformer _backward_BilinearSampler "
@@ -44,7 +44,7 @@ REFUSED = {
         "_linalg_inverse _linalg_potrf _linalg_potri _linalg_slogdet _linalg_syevd _linalg_trsm"
     ),
     "multibox": "_contrib_MultiBoxDetection _contrib_MultiBoxTarget",
-    "regions": ("_backward_ROIAlign _contrib_MultiProposal _contrib_Proposal _contrib_ROIAlign _contrib_RROIAlign"),
+    "regions": "_contrib_MultiProposal _contrib_Proposal _contrib_RROIAlign",
     "sampling": (
         "Correlation GridGenerator SpatialTransformer "
         "_backward_GridGenerator _backward_SpatialTransformer "

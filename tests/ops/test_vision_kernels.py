@@ -1,0 +1,83 @@
+"""Kernels of object detection beside the reference: sizes of more than a block, and values that no row has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from opbox_ops.backend import backend_for
+from tests.cases.case import Arg, Case
+
+from .harness import Run
+from .test_cuda_kernels import as_gpu, compare_with_the_reference, emulate
+
+FAR = float("inf")
+NONE = float("nan")
+
+
+def many_regions(count: int, side: float) -> list[list[float]]:
+    """Regions of two images, some on none of them, some inside out, some far larger than their image."""
+    rng = np.random.default_rng(count)
+    rois = rng.uniform(-0.25 * side, 1.25 * side, (count, 5))
+    rois[:, 0] = rng.integers(-1, 3, count)
+    rois[: count // 4, 3:] += rois[: count // 4, 1:3]
+    rois[1, 1:] = (-40 * side, -30 * side, 50 * side, 60 * side)
+    rows: list[list[float]] = rois.round(3).tolist()
+    return rows
+
+
+STRANGE = [
+    *([0, NONE, 1, 3, 4], [0, 1, 1, FAR, 4], [NONE, 1, 1, 3, 4], [0.75, 1, 1, 3, 4], [-0.5, 1, 1, 3, 4]),
+    *([0, -FAR, 1, 3, 4], [1, 5, 4, 1, 1], [1, 2, 2, 2, 2]),
+]
+MANY = Arg((300, 5), values=many_regions(300, 9), grad=False)
+ODD = Arg((8, 5), values=STRANGE, grad=False)
+ALIGNS: tuple[dict[str, Any], ...] = (
+    {"sample_ratio": 2},
+    {"aligned": True},
+    {"aligned": True, "sample_ratio": 3},
+    {"position_sensitive": True},
+    {"position_sensitive": True, "sample_ratio": 2, "aligned": True},
+)
+
+
+def align(rois: Arg, **attrs: Any) -> Case:
+    data = (2, 12 if attrs.get("position_sensitive") else 3, 9, 7)
+    attrs = {"pooled_size": (2, 3), "spatial_scale": 0.75, **attrs}
+    return Case("_contrib_ROIAlign", {"data": data, "rois": rois}, attrs, rtol=1e-4, atol=1e-5)
+
+
+CASES = [
+    *(align(rois, **attrs) for rois in (MANY, ODD) for attrs in ALIGNS),
+]
+
+
+@pytest.mark.compiler
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.op)
+def test_a_kernel_has_the_references_values(case: Case, folder: Path) -> None:
+    compare_with_the_reference(case, folder)
+
+
+@pytest.mark.compiler
+def test_a_region_far_larger_than_its_image_has_the_mean_of_its_samples(folder: Path) -> None:
+    """The reference refuses as many samples as these; on a GPU those outside of data are skipped."""
+    run = Run(align(Arg((1, 5), values=[[0, 0, 0, 5, 5]])), "float32", backend_for("cpu"))
+    run.forward()
+    call = run.calls[0]
+    compute, spec = as_gpu(call)
+    (data, rois), outputs = call.fresh(), call.empty()
+    data[...] = 1
+    rois[0, 1:] = (-50_000, -70_000, 80_000, 60_000)
+    emulate(compute, call.node, spec, [data, rois], outputs, folder)
+    shares = []
+    for first, last, bins, size in ((-70_000, 60_000, 2, 9), (-50_000, 80_000, 3, 7)):
+        start, step = first * 0.75, (last - first) * 0.75 / bins
+        samples = int(np.ceil(step))
+        places = start + (np.arange(bins)[:, None] + (np.arange(samples) + 0.5) / samples) * step
+        shares.append(((places >= -1) & (places <= size)).mean(axis=1))
+    expected = shares[0][:, None] * shares[1]
+    assert expected.any()
+    np.testing.assert_allclose(outputs[0], np.broadcast_to(expected, (1, 3, 2, 3)), rtol=1e-5)
