@@ -50,7 +50,36 @@ def align(rois: Arg, **attrs: Any) -> Case:
     return Case("_contrib_ROIAlign", {"data": data, "rois": rois}, attrs, rtol=1e-4, atol=1e-5)
 
 
+def boxes(count: int, columns: int = 6) -> list[list[float]]:
+    """Class, score (many alike) and corners; one score and one corner are no number, some boxes are inside out."""
+    rng = np.random.default_rng(count)
+    rows = rng.uniform(0, 1, (count, columns))
+    rows[:, 0] = rng.integers(0, 4, count)
+    rows[:, 1] = rng.integers(0, 50, count) / 64
+    rows[:, 4:6] = rows[:, 2:4] + rng.uniform(-0.05, 0.4, (count, 2))
+    rows = rows.round(3)
+    if count > 8:
+        rows[3, 1] = rows[5, 4] = NONE
+    numbers: list[list[float]] = rows.tolist()
+    return numbers
+
+
+def nms(count: int, **attrs: Any) -> Case:
+    data = Arg((2, count, 6), values=[boxes(count), boxes(count)[::-1]])
+    return Case("_contrib_box_nms", {"data": data}, attrs)
+
+
+NMS: tuple[dict[str, Any], ...] = (
+    {"overlap_thresh": 0.9, "id_index": 0},
+    {"overlap_thresh": 0.3, "topk": 700, "valid_thresh": 0.1},
+    {"topk": 0, "out_format": "center"},
+    {"overlap_thresh": 0.5, "id_index": 0, "background_id": 2, "in_format": "center"},
+)
+
+
 CASES = [
+    *(nms(count, **attrs) for count in (1, 37, 1300) for attrs in NMS),
+    nms(5000, overlap_thresh=0.2),
     *(align(rois, **attrs) for rois in (MANY, ODD) for attrs in ALIGNS),
 ]
 
