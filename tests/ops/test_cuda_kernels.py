@@ -69,6 +69,8 @@ COVERED = {
     "ROIPooling",
     "_contrib_ROIAlign",
     "_contrib_box_nms",
+    "_contrib_Proposal",
+    "_contrib_MultiProposal",
 }
 
 

@@ -77,7 +77,25 @@ NMS: tuple[dict[str, Any], ...] = (
 )
 
 
+def proposal(size: tuple[int, int], **attrs: Any) -> Case:
+    inputs = {
+        "cls_prob": Arg((2, 8, *size), kind="distinct", low=0, high=1),
+        "bbox_pred": Arg((2, 16, *size), low=-0.5, high=0.5),
+        "im_info": Arg((2, 3), values=[[16 * size[0], 16 * size[1], 1], [300, 280, 0.5]]),
+    }
+    attrs = {"scales": (1, 4), "ratios": (0.5, 2), "output_score": True, **attrs}
+    return Case("_contrib_MultiProposal", inputs, attrs, rtol=1e-4, atol=1e-4)
+
+
+PROPOSALS: tuple[dict[str, Any], ...] = (
+    {"rpn_post_nms_top_n": 40, "rpn_pre_nms_top_n": 1100, "threshold": 0.4},
+    {"rpn_post_nms_top_n": 1000, "rpn_pre_nms_top_n": 0, "rpn_min_size": 24},
+    {"rpn_post_nms_top_n": 300, "iou_loss": True, "feature_stride": 8},
+)
+
+
 CASES = [
+    *(proposal(size, **attrs) for size in ((3, 5), (19, 23)) for attrs in PROPOSALS),
     *(nms(count, **attrs) for count in (1, 37, 1300) for attrs in NMS),
     nms(5000, overlap_thresh=0.2),
     *(align(rois, **attrs) for rois in (MANY, ODD) for attrs in ALIGNS),

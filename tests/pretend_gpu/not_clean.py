@@ -18,7 +18,7 @@ ALLOCATE = {
     "multibox": "_contrib_MultiBoxDetection _contrib_MultiBoxTarget",
     "regions": (
         "_backward_DeformablePSROIPooling _backward_PSROIPooling "
-        "_contrib_DeformablePSROIPooling _contrib_MultiProposal _contrib_PSROIPooling _contrib_Proposal "
+        "_contrib_DeformablePSROIPooling _contrib_PSROIPooling "
         "_contrib_RROIAlign"
     ),
     "sampling": (
@@ -44,7 +44,7 @@ REFUSED = {
         "_linalg_inverse _linalg_potrf _linalg_potri _linalg_slogdet _linalg_syevd _linalg_trsm"
     ),
     "multibox": "_contrib_MultiBoxDetection _contrib_MultiBoxTarget",
-    "regions": "_contrib_MultiProposal _contrib_Proposal _contrib_RROIAlign",
+    "regions": "_contrib_RROIAlign",
     "sampling": (
         "Correlation GridGenerator SpatialTransformer "
         "_backward_GridGenerator _backward_SpatialTransformer "
