@@ -71,6 +71,7 @@ COVERED = {
     "_contrib_box_nms",
     "_contrib_Proposal",
     "_contrib_MultiProposal",
+    "_contrib_PSROIPooling",
 }
 
 

@@ -50,6 +50,19 @@ def align(rois: Arg, **attrs: Any) -> Case:
     return Case("_contrib_ROIAlign", {"data": data, "rois": rois}, attrs, rtol=1e-4, atol=1e-5)
 
 
+def position_sensitive(rois: Arg, **attrs: Any) -> Case:
+    data = (2, 2 * (attrs.get("group_size") or attrs["pooled_size"]) ** 2, 9, 7)
+    attrs = {"spatial_scale": 0.75, "output_dim": 2, **attrs}
+    return Case("_contrib_PSROIPooling", {"data": data, "rois": rois}, attrs, rtol=1e-4, atol=1e-5)
+
+
+GROUPS: tuple[dict[str, Any], ...] = (
+    {"pooled_size": 3},
+    {"pooled_size": 5, "group_size": 2},
+    {"pooled_size": 2, "group_size": 3},
+)
+
+
 def boxes(count: int, columns: int = 6) -> list[list[float]]:
     """Class, score (many alike) and corners; one score and one corner are no number, some boxes are inside out."""
     rng = np.random.default_rng(count)
@@ -95,6 +108,7 @@ PROPOSALS: tuple[dict[str, Any], ...] = (
 
 
 CASES = [
+    *(position_sensitive(rois, **attrs) for rois in (MANY, ODD) for attrs in GROUPS),
     *(proposal(size, **attrs) for size in ((3, 5), (19, 23)) for attrs in PROPOSALS),
     *(nms(count, **attrs) for count in (1, 37, 1300) for attrs in NMS),
     nms(5000, overlap_thresh=0.2),

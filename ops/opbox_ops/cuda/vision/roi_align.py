@@ -13,7 +13,6 @@ covers its image.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -28,8 +27,8 @@ from ...vision.region_samples import MAX_REGIONS, MAX_SAMPLES
 from ...vision.roi_align import ROIAlignParams, align, backward
 from ..kernel import KERNELS, MOST, KernelTemplate, Moved, contiguous, fits, scalar
 from .arithmetic import PRODUCT
+from .region_lines import LINE, by_lines, line_call
 
-_THREADS = 256
 _REGIONS, _CHANNELS, _SIDE, _POOLED = 512, 256, 50, 7
 _DATA, _OUT = _CHANNELS * _SIDE**2, _REGIONS * _CHANNELS * _POOLED**2
 _WEIGHTS = _REGIONS * (2 * (_SIDE + 2 * _POOLED) + 3 * 2 * _POOLED + 1)
@@ -118,45 +117,31 @@ FORWARD = KernelTemplate(
 )
 BACKWARD = KernelTemplate(
     "opbox_roi_align_back",
-    "const T *gout, const int *bins, const int *images, const A *weights, T *gdata, int regions, " + _SIZES,
-    f"""  __shared__ char covers[{_THREADS}];
-  const int line = channels * own * width, tiles = (line + blockDim.x - 1) / blockDim.x;
-  const int i = blockIdx.x / tiles % height, image = blockIdx.x / tiles / height, parts = pooled_y + pooled_x;
-  const int number = blockIdx.x % tiles * blockDim.x + threadIdx.x;
-  const int j = number % width, plane = number / width, channel = plane / own, mine = plane % own;
-  A total = 0;
-  // The regions that have something for this line of data are sought by all threads together.
-  for (int base = 0; base < regions; base += blockDim.x) {{
-    const int other = base + threadIdx.x;
-    bool covered = false;
-    if (other < regions && images[other] == image)
-      for (int y = 0; y < pooled_y; ++y) {{
-        const int *row = bins + 3 * (other * parts + y);
-        covered = covered || (i >= row[0] && i < row[1]);
-      }}
-    covers[threadIdx.x] = covered;
-    if (!__syncthreads_or(covered)) continue;
-    for (int k = 0; k < blockDim.x; ++k) {{
-      if (!covers[k] || number >= line) continue;
-      const int region = base + k;
-      for (int y = own > 1 ? mine / pooled_x : 0; y < pooled_y; ++y) {{
+    f"const T *gout, const int *bins, const int *images, const A *weights, int own, int pooled_y, int pooled_x, {LINE}",
+    by_lines(
+        "images[other] == image && on_line(bins + 3 * other * (pooled_y + pooled_x), pooled_y, i)",
+        """      const int mine = plane % own, channel = plane / own, parts = pooled_y + pooled_x;
+      for (int y = own > 1 ? mine / pooled_x : 0; y < pooled_y; ++y) {
         const int *row = bins + 3 * (region * parts + y);
         if (i >= row[0] && i < row[1])
-          for (int x = own > 1 ? mine % pooled_x : 0; x < pooled_x; ++x) {{
+          for (int x = own > 1 ? mine % pooled_x : 0; x < pooled_x; ++x) {
             const int *column = bins + 3 * (region * parts + pooled_y + x);
             if (j >= column[0] && j < column[1])
               total += weights[row[2] + i] * weights[column[2] + j] *
-                       A(gout[((region * channels + channel) * pooled_y + y) * pooled_x + x]);
+                       A(gout[((region * (planes / own) + channel) * pooled_y + y) * pooled_x + x]);
             if (own > 1) break;
-          }}
+          }
         if (own > 1) break;
-      }}
-    }}
-    __syncthreads();
-  }}
-  if (number < line) gdata[((image * channels * own + plane) * height + i) * width + j] = T(total);
+      }
 """,
+    ),
     (_WHAT, lambda: Moved(4 * (_OUT + _DATA + _WEIGHTS), 4 * (_OUT + _DATA))),
+    """__device__ bool on_line(const int *rows, int count, int i) {
+  for (int y = 0; y < count; ++y)
+    if (i >= rows[3 * y] && i < rows[3 * y + 1]) return true;
+  return false;
+}
+""",
 )
 KERNELS += [WEIGHTS, FORWARD, BACKWARD]
 
@@ -235,9 +220,7 @@ def _(p: ROIAlignParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Ca
     if gdata is None:
         return as_one(calls)
     (gout, rois), copies = contiguous(ctx, inputs)
-    arguments = (gout, *ctx.temp, gdata, np.int32(len(rois)), *_sizes(p, gout, gdata))
-    batch, channels, height, width = gdata.shape
-    blocks = batch * height * math.ceil(channels * width / _THREADS)
+    arguments = (gout, *ctx.temp, *map(np.int32, (_own(p), *p.pooled_size)))
     calls += [*copies, _find_weights(p, ctx, rois, gdata.shape)]
-    calls.append(BACKWARD.call(ctx, gdata.dtype, blocks, _THREADS, arguments))
+    calls.append(line_call(ctx, BACKWARD, gdata, len(rois), arguments))
     return as_one(calls)
