@@ -63,6 +63,24 @@ GROUPS: tuple[dict[str, Any], ...] = (
 )
 
 
+def deformed(rois: Arg, **attrs: Any) -> Case:
+    group, pooled = attrs["group_size"], attrs["pooled_size"]
+    inputs: dict[str, Any] = {"data": (2, 4 * group**2, 9, 7), "rois": rois}
+    if not attrs.get("no_trans"):
+        part = attrs.get("part_size") or pooled
+        inputs["trans"] = Arg((rois.shape[0], attrs.pop("offsets"), part, part), -2, 2)
+    attrs = {"spatial_scale": 0.75, "output_dim": 4, "trans_std": 0.3, **attrs}
+    return Case("_contrib_DeformablePSROIPooling", inputs, attrs, rtol=1e-4, atol=1e-4)
+
+
+DEFORMED: tuple[dict[str, Any], ...] = (
+    {"group_size": 2, "pooled_size": 3, "sample_per_part": 2, "offsets": 4},
+    {"group_size": 1, "pooled_size": 2, "part_size": 3, "sample_per_part": 3, "offsets": 8},
+    {"group_size": 3, "pooled_size": 5, "part_size": 2, "sample_per_part": 1, "offsets": 2},
+    {"group_size": 2, "pooled_size": 3, "sample_per_part": 4, "no_trans": True},
+)
+
+
 def boxes(count: int, columns: int = 6) -> list[list[float]]:
     """Class, score (many alike) and corners; one score and one corner are no number, some boxes are inside out."""
     rng = np.random.default_rng(count)
@@ -108,6 +126,7 @@ PROPOSALS: tuple[dict[str, Any], ...] = (
 
 
 CASES = [
+    *(deformed(rois, **attrs) for rois in (MANY, ODD) for attrs in DEFORMED),
     *(position_sensitive(rois, **attrs) for rois in (MANY, ODD) for attrs in GROUPS),
     *(proposal(size, **attrs) for size in ((3, 5), (19, 23)) for attrs in PROPOSALS),
     *(nms(count, **attrs) for count in (1, 37, 1300) for attrs in NMS),

@@ -16,7 +16,7 @@ ALLOCATE = {
         "_linalg_inverse _linalg_potrf _linalg_potri _linalg_slogdet _linalg_syevd _linalg_trsm"
     ),
     "multibox": "_contrib_MultiBoxDetection _contrib_MultiBoxTarget",
-    "regions": ("_backward_DeformablePSROIPooling _contrib_DeformablePSROIPooling _contrib_RROIAlign"),
+    "regions": "_contrib_RROIAlign",
     "sampling": (
         "BilinearSampler Correlation GridGenerator SpatialTransformer _backward_BilinearSampler "
         "_backward_GridGenerator _backward_SpatialTransformer "
