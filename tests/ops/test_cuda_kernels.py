@@ -72,6 +72,7 @@ COVERED = {
     "_contrib_Proposal",
     "_contrib_MultiProposal",
     "_contrib_PSROIPooling",
+    "_contrib_MultiBoxDetection",
     "_contrib_DeformablePSROIPooling",
 }
 

@@ -125,7 +125,41 @@ PROPOSALS: tuple[dict[str, Any], ...] = (
 )
 
 
+def anchors(count: int) -> list[list[float]]:
+    """Corners of anchors of all sizes, many of which overlap."""
+    rng = np.random.default_rng(count)
+    first = rng.uniform(-0.1, 0.8, (count, 2))
+    rows: list[list[float]] = np.hstack([first, first + rng.uniform(0.02, 0.5, (count, 2))]).round(3).tolist()
+    return rows
+
+
+def probabilities(count: int) -> list[Any]:
+    """Of two images and four classes, many alike, and one that is no number."""
+    values = np.random.default_rng(count).integers(0, 64, (2, 4, count)) / 64
+    values[1, 2, count // 2] = NONE
+    rows: list[Any] = values.tolist()
+    return rows
+
+
+def detection(count: int, **attrs: Any) -> Case:
+    inputs = {
+        "cls_prob": Arg((2, 4, count), values=probabilities(count)),
+        "loc_pred": (2, 4 * count),
+        "anchor": Arg((1, count, 4), values=anchors(count)),
+    }
+    return Case("_contrib_MultiBoxDetection", inputs, attrs, rtol=1e-4, atol=1e-5)
+
+
+DETECTIONS: tuple[dict[str, Any], ...] = (
+    {"nms_threshold": 0.6},
+    {"nms_threshold": 0.3, "nms_topk": 20, "threshold": 0.9, "clip": False},
+    {"nms_threshold": 0.45, "force_suppress": True, "threshold": 0.5},
+    {"nms_threshold": -1, "threshold": 0.8},
+)
+
+
 CASES = [
+    *(detection(count, **attrs) for count in (1, 33, 2600) for attrs in DETECTIONS),
     *(deformed(rois, **attrs) for rois in (MANY, ODD) for attrs in DEFORMED),
     *(position_sensitive(rois, **attrs) for rois in (MANY, ODD) for attrs in GROUPS),
     *(proposal(size, **attrs) for size in ((3, 5), (19, 23)) for attrs in PROPOSALS),
