@@ -158,7 +158,22 @@ DETECTIONS: tuple[dict[str, Any], ...] = (
 )
 
 
+def pairing(rows: int, columns: int, levels: int, **attrs: Any) -> Case:
+    scores = np.random.default_rng(rows).integers(0, levels, (2, rows, columns)) / levels
+    scores[0, 0, 0] = NONE
+    data = Arg(scores.shape, values=scores.tolist())
+    return Case("_contrib_bipartite_matching", {"data": data}, attrs)
+
+
+PAIRINGS: tuple[dict[str, Any], ...] = (
+    {"threshold": 0.2},
+    {"threshold": 0.7, "is_ascend": True},
+    {"threshold": 1e-12, "topk": 3},
+)
+
+
 CASES = [
+    *(pairing(*size, **attrs) for size in ((1, 1, 3), (40, 7, 16), (7, 70, 4), (600, 20, 1000)) for attrs in PAIRINGS),
     *(detection(count, **attrs) for count in (1, 33, 2600) for attrs in DETECTIONS),
     *(deformed(rois, **attrs) for rois in (MANY, ODD) for attrs in DEFORMED),
     *(position_sensitive(rois, **attrs) for rois in (MANY, ODD) for attrs in GROUPS),

@@ -3,7 +3,6 @@
 __all__ = ["ALLOCATE", "REFUSED"]
 
 ALLOCATE = {
-    "boxes": "_contrib_bipartite_matching",
     "contrib": (
         "_backward_contrib_fft _backward_contrib_ifft _backward_contrib_index_copy "
         "_contrib_boolean_mask _contrib_fft _contrib_ifft"
@@ -27,7 +26,6 @@ ALLOCATE = {
 """Operators that ask for memory in the first row of their operator, by family."""
 
 REFUSED = {
-    "boxes": "_contrib_bipartite_matching",
     "contrib": "_backward_contrib_fft _backward_contrib_ifft _contrib_boolean_mask _contrib_fft _contrib_ifft",
     "counting": "_histogram",
     "image": (
