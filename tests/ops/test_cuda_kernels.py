@@ -73,6 +73,7 @@ COVERED = {
     "_contrib_MultiProposal",
     "_contrib_PSROIPooling",
     "_contrib_MultiBoxDetection",
+    "_contrib_MultiBoxTarget",
     "_contrib_bipartite_matching",
     "_contrib_DeformablePSROIPooling",
 }

@@ -158,6 +158,32 @@ DETECTIONS: tuple[dict[str, Any], ...] = (
 )
 
 
+def truths(count: int) -> list[Any]:
+    """True boxes of three images: fewer than there is room for, none, all; of the last one box is no number."""
+    rows = [[float(k % 3), *box] for k, box in enumerate(anchors(3 * count))]
+    none = [-1.0] * 5
+    images = [rows[:count], rows[count : 2 * count], rows[2 * count :]]
+    images[0][count // 2] = images[1][0] = none
+    images[2][count // 3][2] = NONE
+    return images
+
+
+def target(count: int, true: int, **attrs: Any) -> Case:
+    inputs = {
+        "anchor": Arg((1, count, 4), values=anchors(count)),
+        "label": Arg((3, true, 5), values=truths(true)),
+        "cls_pred": (3, 4, count),
+    }
+    return Case("_contrib_MultiBoxTarget", inputs, attrs, rtol=1e-4, atol=1e-5)
+
+
+TARGETS: tuple[dict[str, Any], ...] = (
+    {},
+    {"overlap_threshold": 0.2, "negative_mining_ratio": 3, "negative_mining_thresh": 0.3, "ignore_label": -7},
+    {"overlap_threshold": 0, "negative_mining_ratio": 0.7, "variances": (1, 2, 0.5, 0.25)},
+)
+
+
 def pairing(rows: int, columns: int, levels: int, **attrs: Any) -> Case:
     scores = np.random.default_rng(rows).integers(0, levels, (2, rows, columns)) / levels
     scores[0, 0, 0] = NONE
@@ -173,6 +199,7 @@ PAIRINGS: tuple[dict[str, Any], ...] = (
 
 
 CASES = [
+    *(target(*size, **attrs) for size in ((2, 3), (50, 9), (2600, 40)) for attrs in TARGETS),
     *(pairing(*size, **attrs) for size in ((1, 1, 3), (40, 7, 16), (7, 70, 4), (600, 20, 1000)) for attrs in PAIRINGS),
     *(detection(count, **attrs) for count in (1, 33, 2600) for attrs in DETECTIONS),
     *(deformed(rois, **attrs) for rois in (MANY, ODD) for attrs in DEFORMED),

@@ -14,7 +14,6 @@ ALLOCATE = {
         "_backward_linalg_slogdet _backward_linalg_syevd _backward_linalg_trsm _linalg_det _linalg_gelqf "
         "_linalg_inverse _linalg_potrf _linalg_potri _linalg_slogdet _linalg_syevd _linalg_trsm"
     ),
-    "multibox": "_contrib_MultiBoxTarget",
     "regions": "_contrib_RROIAlign",
     "sampling": (
         "BilinearSampler Correlation GridGenerator SpatialTransformer _backward_BilinearSampler "
@@ -37,7 +36,6 @@ REFUSED = {
         "_backward_linalg_slogdet _backward_linalg_syevd _backward_linalg_trsm _linalg_det _linalg_gelqf "
         "_linalg_inverse _linalg_potrf _linalg_potri _linalg_slogdet _linalg_syevd _linalg_trsm"
     ),
-    "multibox": "_contrib_MultiBoxTarget",
     "regions": "_contrib_RROIAlign",
     "sampling": (
         "Correlation GridGenerator SpatialTransformer "
