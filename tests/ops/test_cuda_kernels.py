@@ -73,6 +73,7 @@ COVERED = {
     "_contrib_MultiProposal",
     "_contrib_PSROIPooling",
     "_contrib_MultiBoxDetection",
+    "_histogram",
     "_contrib_MultiBoxTarget",
     "_contrib_bipartite_matching",
     "_contrib_DeformablePSROIPooling",
@@ -96,7 +97,6 @@ class Emulated:
         for name_in_c, name_of_rtc in {
             "A ": "double " if double else "float ",
             "T ": f"{element} ",
-            "__half": "float16",
             "unsigned char": "uint8_t",
             "signed char": "int8_t",
             "long long": "int64_t",
@@ -168,10 +168,10 @@ def emulate(
         compute.bound(node.params, context, inputs, outputs)()
 
 
-def compare_with_the_reference(case: Case, folder: Path) -> None:
+def compare_with_the_reference(case: Case, folder: Path, dtype: str = "float32") -> None:
     """The values of the kernels that a row's operator and its gradient have, on the emulator."""
     backend = backend_for("cpu")
-    run = Run(case, "float32", backend)
+    run = Run(case, dtype, backend)
     run.forward()
     if case.grad and run.wanted():
         run.backward()

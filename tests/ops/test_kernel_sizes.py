@@ -1,4 +1,4 @@
-"""Kernels of object detection beside the reference: sizes of more than a block, and values that no row has."""
+"""Kernels of our own beside the reference: sizes of more than a block, and values that no row has."""
 
 from __future__ import annotations
 
@@ -198,7 +198,17 @@ PAIRINGS: tuple[dict[str, Any], ...] = (
 )
 
 
+def histogram(bins: int, *dtypes: str) -> Case:
+    values = np.random.default_rng(bins).integers(-20, 120, (3, 700)).astype(float)
+    if dtypes[0].startswith("float"):
+        values[0, :3] = (NONE, FAR, -FAR)
+    data = Arg(values.shape, values=values.tolist())
+    return Case("_histogram", {"data": data}, {"bin_cnt": bins, "range": (-10, 100)}, dtypes=dtypes, grad=False)
+
+
 CASES = [
+    *(histogram(bins, dtype) for bins in (3, 5000) for dtype in ("float32", "float64", "float16", "int32", "int64")),
+    histogram(11, "int8"),
     *(target(*size, **attrs) for size in ((2, 3), (50, 9), (2600, 40)) for attrs in TARGETS),
     *(pairing(*size, **attrs) for size in ((1, 1, 3), (40, 7, 16), (7, 70, 4), (600, 20, 1000)) for attrs in PAIRINGS),
     *(detection(count, **attrs) for count in (1, 33, 2600) for attrs in DETECTIONS),
@@ -214,7 +224,7 @@ CASES = [
 @pytest.mark.compiler
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.op)
 def test_a_kernel_has_the_references_values(case: Case, folder: Path) -> None:
-    compare_with_the_reference(case, folder)
+    compare_with_the_reference(case, folder, case.dtypes[0])
 
 
 @pytest.mark.compiler
