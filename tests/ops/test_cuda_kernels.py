@@ -68,6 +68,7 @@ COVERED = {
     "_contrib_dequantize",
     "ROIPooling",
     "_contrib_ROIAlign",
+    "_contrib_RROIAlign",
     "_contrib_box_nms",
     "_contrib_Proposal",
     "_contrib_MultiProposal",

@@ -31,10 +31,10 @@ def many_regions(count: int, side: float) -> list[list[float]]:
 
 STRANGE = [
     *([0, NONE, 1, 3, 4], [0, 1, 1, FAR, 4], [NONE, 1, 1, 3, 4], [0.75, 1, 1, 3, 4], [-0.5, 1, 1, 3, 4]),
-    *([0, -FAR, 1, 3, 4], [1, 5, 4, 1, 1], [1, 2, 2, 2, 2]),
+    *([0, -FAR, 1, 3, 4], [0, 1, 1, -FAR, 4], [0, 1, 1, 3, FAR], [1, 5, 4, 1, 1], [1, 2, 2, 2, 2]),
 ]
 MANY = Arg((300, 5), values=many_regions(300, 9), grad=False)
-ODD = Arg((8, 5), values=STRANGE, grad=False)
+ODD = Arg((10, 5), values=STRANGE, grad=False)
 ALIGNS: tuple[dict[str, Any], ...] = (
     {"sample_ratio": 2},
     {"aligned": True},
@@ -48,6 +48,13 @@ def align(rois: Arg, **attrs: Any) -> Case:
     data = (2, 12 if attrs.get("position_sensitive") else 3, 9, 7)
     attrs = {"pooled_size": (2, 3), "spatial_scale": 0.75, **attrs}
     return Case("_contrib_ROIAlign", {"data": data, "rois": rois}, attrs, rtol=1e-4, atol=1e-5)
+
+
+def turned(rois: Arg, **attrs: Any) -> Case:
+    rows = [[*roi, 23.0 * k - 200] for k, roi in enumerate(rois.values)]
+    inputs = {"data": (2, 3, 9, 7), "rois": Arg((len(rows), 6), values=rows)}
+    attrs = {"pooled_size": (2, 3), "spatial_scale": 0.75, **attrs}
+    return Case("_contrib_RROIAlign", inputs, attrs, grad=False, rtol=1e-4, atol=1e-5)
 
 
 def position_sensitive(rois: Arg, **attrs: Any) -> Case:
@@ -207,6 +214,7 @@ def histogram(bins: int, *dtypes: str) -> Case:
 
 
 CASES = [
+    *(turned(rois, sampling_ratio=ratio) for rois in (MANY, ODD) for ratio in (-1, 3)),
     *(histogram(bins, dtype) for bins in (3, 5000) for dtype in ("float32", "float64", "float16", "int32", "int64")),
     histogram(11, "int8"),
     *(target(*size, **attrs) for size in ((2, 3), (50, 9), (2600, 40)) for attrs in TARGETS),

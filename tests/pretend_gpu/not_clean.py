@@ -13,7 +13,6 @@ ALLOCATE = {
         "_backward_linalg_slogdet _backward_linalg_syevd _backward_linalg_trsm _linalg_det _linalg_gelqf "
         "_linalg_inverse _linalg_potrf _linalg_potri _linalg_slogdet _linalg_syevd _linalg_trsm"
     ),
-    "regions": "_contrib_RROIAlign",
     "sampling": (
         "BilinearSampler Correlation GridGenerator SpatialTransformer _backward_BilinearSampler "
         "_backward_GridGenerator _backward_SpatialTransformer "
@@ -34,7 +33,6 @@ REFUSED = {
         "_backward_linalg_slogdet _backward_linalg_syevd _backward_linalg_trsm _linalg_det _linalg_gelqf "
         "_linalg_inverse _linalg_potrf _linalg_potri _linalg_slogdet _linalg_syevd _linalg_trsm"
     ),
-    "regions": "_contrib_RROIAlign",
     "sampling": (
         "Correlation GridGenerator SpatialTransformer "
         "_backward_GridGenerator _backward_SpatialTransformer "

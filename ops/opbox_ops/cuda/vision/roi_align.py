@@ -48,9 +48,9 @@ WEIGHTS = KernelTemplate(
   const bool on = image > -1 && image < batch;
   if (part == 0) images[region] = on ? int(image) : -1;
   A start = product(A(roi[along_x ? 1 : 2]), scale), extent = product(A(roi[along_x ? 3 : 4]), scale) - start;
-  const bool there = on && isfinite(start) && isfinite(extent);
   if (aligned) start -= A(0.5);
-  else extent = fmax(extent, A(1));
+  else if (extent < 1) extent = 1;
+  const bool there = on && isfinite(start) && isfinite(extent);
   const A step = extent / A(count);
   const double samples = !there ? 0 : ratio > 0 ? double(ratio) : fmax(ceil(double(step)), 0.0);
   double first = 0;
