@@ -225,7 +225,8 @@ CASES = [
     *(position_sensitive(rois, **attrs) for rois in (MANY, ODD) for attrs in GROUPS),
     *(proposal(size, **attrs) for size in ((3, 5), (19, 23)) for attrs in PROPOSALS),
     *(nms(count, **attrs) for count in (1, 37, 1300) for attrs in NMS),
-    nms(5000, overlap_thresh=0.2),
+    nms(9300, overlap_thresh=0.8),
+    nms(5000, overlap_thresh=0.2, topk=4500, id_index=0),
     *(align(rois, **attrs) for rois in (MANY, ODD) for attrs in ALIGNS),
 ]
 

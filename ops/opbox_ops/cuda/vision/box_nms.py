@@ -18,7 +18,7 @@ from ...vision.box_nms import BoxNmsParams, backward, op
 from ..kernel import KERNELS, MOST, KernelTemplate, Moved, contiguous, fits
 from .arithmetic import ROUNDED, rounded_scalar
 from .sort_rows import sort_calls, sort_temps
-from .suppress import OVERLAP, SIDES, Rule, suppress_call, suppress_temps
+from .suppress import OVERLAP, SIDES, Rule, suppress_calls, suppress_temps
 
 _ROWS, _BOXES, _WIDTH = 8, 8732, 6
 _DATA = 4 * _ROWS * _BOXES * _WIDTH
@@ -124,8 +124,8 @@ def _accepts(p: BoxNmsParams, call: CallSpec) -> bool:
 def _choose(p: BoxNmsParams, ctx: OpContext, data: Any) -> list[Callable[[], Any]]:
     """Calls that write the sources of the boxes that stay."""
     batch, n, width = _rows(data.shape)
-    boxes, _, kept, _ = suppressed = ctx.temp[:4]
-    keys, places = ctx.temp[4:]
+    boxes, _, kept, *_ = suppressed = ctx.temp[:5]
+    keys, places = ctx.temp[5:]
     count = batch * n
     if not p.topk:
         return [ALL_IN_ORDER.over(ctx, data.dtype, count, (kept, np.int32(count), np.int32(n)))]
@@ -137,7 +137,7 @@ def _choose(p: BoxNmsParams, ctx: OpContext, data: Any) -> list[Callable[[], Any
     return [
         PREPARE.over(ctx, data.dtype, count, (data, keys, boxes, *sizes, *numbers)),
         *sort_calls(ctx, keys, places, n),
-        suppress_call(ctx, data.dtype, rule, keys, places, suppressed),
+        *suppress_calls(ctx, data.dtype, rule, keys, places, suppressed),
     ]
 
 

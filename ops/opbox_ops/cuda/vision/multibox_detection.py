@@ -19,7 +19,7 @@ from ...vision.multibox_detection import MultiBoxDetectionParams, op
 from ..kernel import KERNELS, MOST, KernelTemplate, Moved, contiguous, fits
 from .arithmetic import rounded_scalar
 from .sort_rows import sort_calls, sort_temps
-from .suppress import OVERLAP, SIDES, Rule, suppress_call, suppress_temps
+from .suppress import OVERLAP, SIDES, Rule, suppress_calls, suppress_temps
 
 _IMAGES, _CLASSES, _ANCHORS = 8, 21, 8732
 _ALL = _IMAGES * _ANCHORS
@@ -116,7 +116,7 @@ def _(p: MultiBoxDetectionParams, ctx: OpContext, inputs: Arrays, outputs: Outpu
         return nothing
     (prob, loc, anchor), calls = contiguous(ctx, inputs)
     boxes, alive = ctx.temp[:2]
-    keys, places, order, compact, scores = ctx.temp[4:]
+    keys, places, order, compact, scores = ctx.temp[5:]
     (batch, classes, n), dtype, padded = prob.shape, prob.dtype, keys.shape[1]
     suppressed = 0 < p.nms_threshold <= 1
     most = min(p.nms_topk, n) if suppressed and p.nms_topk > 0 else n
@@ -130,7 +130,7 @@ def _(p: MultiBoxDetectionParams, ctx: OpContext, inputs: Arrays, outputs: Outpu
     if suppressed:
         calls += sort_calls(ctx, keys, places, n)
         rule = Rule(most, n, p.nms_threshold, by_class=not p.force_suppress, inclusive=True)
-        calls.append(suppress_call(ctx, dtype, rule, keys, places, ctx.temp[:4]))
+        calls += suppress_calls(ctx, dtype, rule, keys, places, ctx.temp[:5])
     else:
         keys, places = order, compact
     sizes = map(np.int32, (out.size, n, padded, most, suppressed))

@@ -19,7 +19,7 @@ from ...vision.proposal import ProposalParams, anchors_of, multi_proposal, propo
 from ..kernel import KERNELS, MOST, KernelTemplate, Moved, contiguous, fits
 from .arithmetic import PRODUCT
 from .sort_rows import sort_calls, sort_temps
-from .suppress import SIDES, Rule, suppress_call, suppress_temps
+from .suppress import SIDES, Rule, suppress_calls, suppress_temps
 
 _COUNT, _HEIGHT, _WIDTH, _REGIONS = 12, 38, 50, 300
 _BOXES = _COUNT * _HEIGHT * _WIDTH
@@ -119,7 +119,7 @@ def _(p: ProposalParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Ca
     if rois is None and scores is None:
         return nothing
     (prob, pred, info), calls = contiguous(ctx, inputs)
-    (boxes, _, kept, counts), (keys, places) = ctx.temp[:4], ctx.temp[4:]
+    (boxes, _, kept, counts, _), (keys, places) = ctx.temp[:5], ctx.temp[5:]
     batch, _, height, width = prob.shape
     n, dtype = _boxes(p, prob.shape), prob.dtype
     corners = np.array(anchors_of(p.feature_stride, tuple(p.scales), tuple(p.ratios)), accumulation_type(dtype))
@@ -129,7 +129,7 @@ def _(p: ProposalParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Ca
     calls += sort_calls(ctx, keys, places, n)
     competing = min(p.rpn_pre_nms_top_n, n) if p.rpn_pre_nms_top_n > 0 else n
     rule = Rule(competing, min(p.rpn_post_nms_top_n, competing), p.threshold, all=True, margin=1)
-    calls.append(suppress_call(ctx, np.float64, rule, keys, places, ctx.temp[:4]))
+    calls += suppress_calls(ctx, np.float64, rule, keys, places, ctx.temp[:5])
     total = batch * p.rpn_post_nms_top_n
     for kernel, out in ((REGIONS, rois), (SCORES, scores)):
         if out is not None:

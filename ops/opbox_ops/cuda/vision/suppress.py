@@ -1,8 +1,9 @@
 """Greedy suppression on a GPU: of boxes in order, each that stays removes the later ones that it overlaps.
 
 A block has an image. It goes through the boxes tile by tile: those of a tile settle among themselves, one after the
-other, and the ones that stay then strike all later boxes, a thread a box. Memory is as many bytes as there are boxes;
-a matrix of all pairs, as others keep it, would grow with the square.
+other, and the ones that stay then strike the later boxes, a thread a box. It does so for a span of some thousand boxes
+in a launch; what stays of a span strikes the boxes behind it in a launch of many blocks. Memory is as many bytes as
+there are boxes; a matrix of all pairs, as others keep it, would grow with the square.
 
 `vision/suppress` is the reference. A box is left, top, right, bottom, area and class.
 """
@@ -20,13 +21,15 @@ from ...compute import Array, OpContext, Temp
 from ..kernel import KERNELS, KernelTemplate, Moved, threads_for
 from .arithmetic import ROUNDED, rounded_scalar
 
-__all__ = ["OVERLAP", "SIDES", "Rule", "suppress_call", "suppress_temps"]
+__all__ = ["OVERLAP", "SIDES", "Rule", "suppress_calls", "suppress_temps"]
 
 SIDES = 6
 """Numbers of a box."""
 _TILE = 512
-_BOXES = 6000
-_TILES = -(-_BOXES // _TILE)
+_STRIKERS = 256
+_SPAN = 4096
+_LATER = 1 << 14
+_TILES = _SPAN // _TILE
 
 OVERLAP = f"""{ROUNDED}// As numpy.minimum and numpy.maximum: NaN if either is.
 __device__ A lesser(A a, A b) {{ return a < b || a != a ? a : b; }}
@@ -44,10 +47,16 @@ __device__ A overlap(const A *a, const A *b, A margin) {{
   return rounded(both / (both <= 0 ? A(1) : either));
 }}
 """
+_HITS = f"""{OVERLAP}__device__ bool hits(const A *better, const A *worse, int flags, A margin, A threshold) {{
+  const A share = overlap(better, worse, margin);
+  return (flags & 4 ? share >= threshold : share > threshold) && (!(flags & 2) || better[5] == worse[5]);
+}}
+"""
 SUPPRESS = KernelTemplate(
     "opbox_suppress",
-    "const A *boxes, const A *keys, const int *places, unsigned char *alive, int *kept, int *counts, int n, "
-    "int padded, int competing, int most, int flags, A margin, A threshold, A lowest",
+    "const A *boxes, const A *keys, const int *places, unsigned char *alive, int *kept, int *counts, "
+    "int *before_span, int n, int padded, int begin, int end, int competing, int most, int flags, A margin, "
+    "A threshold, A lowest",
     f"""  __shared__ A tile[{SIDES} * {_TILE}];
   __shared__ unsigned char live[{_TILE}];
   __shared__ int stay[{_TILE}];
@@ -55,14 +64,17 @@ SUPPRESS = KernelTemplate(
   const long long row = blockIdx.x, first = row * n;
   keys += row * padded;
   places += row * padded;
-  for (int k = threadIdx.x; k < n; k += blockDim.x) alive[first + k] = k < competing && (flags & 1 || keys[k] > lowest);
+  if (begin == 0)
+    for (int k = threadIdx.x; k < n; k += blockDim.x)
+      alive[first + k] = k < competing && (flags & 1 || keys[k] > lowest);
+  int count = begin == 0 ? 0 : counts[row];
   __syncthreads();
-  int count = 0;
-  for (int base = 0; base < competing && count < most; base += blockDim.x) {{
-    const int k = base + threadIdx.x, length = min(competing - base, int(blockDim.x));
-    const int source = k < competing ? places[k] : 0;
+  if (threadIdx.x == 0) before_span[row] = count;
+  for (int base = begin; base < end && count < most; base += blockDim.x) {{
+    const int k = base + threadIdx.x, length = min(end - base, int(blockDim.x));
+    const int source = k < end ? places[k] : 0;
     for (int c = 0; c < {SIDES}; ++c) tile[{SIDES} * threadIdx.x + c] = boxes[(first + source) * {SIDES} + c];
-    live[threadIdx.x] = k < competing && alive[first + k];
+    live[threadIdx.x] = k < end && alive[first + k];
     __syncthreads();
     const A *mine = tile + {SIDES} * threadIdx.x;
     for (int q = 0; q < length; ++q) {{
@@ -80,14 +92,14 @@ SUPPRESS = KernelTemplate(
       if (w < threadIdx.x / 32) before += of_warp[w];
       total += of_warp[w];
     }}
-    if (k < competing) alive[first + k] = stays;
+    if (k < end) alive[first + k] = stays;
     if (stays) {{
       stay[before] = threadIdx.x;
       kept[first + count + before] = source;
     }}
     __syncthreads();
     count += total;
-    for (int j = base + blockDim.x + threadIdx.x; j < competing; j += blockDim.x) {{
+    for (int j = base + blockDim.x + threadIdx.x; j < end; j += blockDim.x) {{
       if (!alive[first + j]) continue;
       A other[{SIDES}];
       for (int c = 0; c < {SIDES}; ++c) other[c] = boxes[(first + places[j]) * {SIDES} + c];
@@ -99,23 +111,54 @@ SUPPRESS = KernelTemplate(
     }}
     __syncthreads();
   }}
-  if (threadIdx.x == 0) counts[row] = min(count, most);
-  for (int k = count + threadIdx.x; k < n; k += blockDim.x) kept[first + k] = -1;
+  if (threadIdx.x == 0) counts[row] = end < competing ? count : min(count, most);
+  if (end == competing)
+    for (int k = count + threadIdx.x; k < n; k += blockDim.x) kept[first + k] = -1;
 """,
     (
-        f"{_BOXES:,} boxes of an image, none of which overlap",
+        f"{_SPAN:,} boxes of an image, none of which overlap",
         lambda: Moved(
-            _BOXES * (4 * SIDES + 13) + _TILES * (_TILES - 1) // 2 * _TILE * (4 * SIDES + 5),
-            _BOXES * (4 * SIDES + 13),
+            _SPAN * (4 * SIDES + 13) + _TILES * (_TILES - 1) // 2 * _TILE * (4 * SIDES + 5), _SPAN * (4 * SIDES + 13)
         ),
     ),
-    f"""{OVERLAP}__device__ bool hits(const A *better, const A *worse, int flags, A margin, A threshold) {{
-  const A share = overlap(better, worse, margin);
-  return (flags & 4 ? share >= threshold : share > threshold) && (!(flags & 2) || better[5] == worse[5]);
-}}
-""",
+    _HITS,
 )
-KERNELS.append(SUPPRESS)
+STRIKE = KernelTemplate(
+    "opbox_strike",
+    "const A *boxes, const int *places, unsigned char *alive, const int *kept, const int *counts, "
+    "const int *before_span, int n, int padded, int begin, int competing, int flags, A margin, A threshold",
+    f"""  __shared__ A tile[{SIDES} * {_STRIKERS}];
+  const int blocks = (competing - begin + blockDim.x - 1) / blockDim.x;
+  const int j = begin + blockIdx.x % blocks * blockDim.x + threadIdx.x;
+  const long long row = blockIdx.x / blocks, first = row * n;
+  bool live = j < competing && alive[first + j];
+  A mine[{SIDES}];
+  if (live)
+    for (int c = 0; c < {SIDES}; ++c) mine[c] = boxes[(first + places[row * padded + j]) * {SIDES} + c];
+  const int last = counts[row];
+  for (int base = before_span[row]; base < last; base += blockDim.x) {{
+    const int length = min(last - base, int(blockDim.x));
+    if (threadIdx.x < length) {{
+      const int source = kept[first + base + threadIdx.x];
+      for (int c = 0; c < {SIDES}; ++c) tile[{SIDES} * threadIdx.x + c] = boxes[(first + source) * {SIDES} + c];
+    }}
+    __syncthreads();
+    for (int s = 0; live && s < length; ++s)
+      if (hits(tile + {SIDES} * s, mine, flags, margin, threshold)) live = false;
+    __syncthreads();
+  }}
+  if (j < competing && !live) alive[first + j] = 0;
+""",
+    (
+        f"{_SPAN:,} boxes, and {_LATER:,} behind them",
+        lambda: Moved(
+            _LATER * (4 * SIDES + 5) + _LATER // _STRIKERS * _SPAN * (4 * SIDES + 4),
+            _LATER * (4 * SIDES + 5) + _SPAN * (4 * SIDES + 4),
+        ),
+    ),
+    _HITS,
+)
+KERNELS += [SUPPRESS, STRIKE]
 
 
 @dataclass(frozen=True)
@@ -142,37 +185,42 @@ class Rule:
 
 
 def suppress_temps(rows: int, n: int, dtype: Any) -> list[Temp]:
-    """Temporaries for n boxes in each of some rows: the boxes, which stay, their sources in order, how many."""
+    """Temporaries for n boxes in each of some rows.
+
+    The boxes, which ranks stay, the sources of those that stay, how many they are, and were before the last span.
+    """
     return [
         Temp((rows, n, SIDES), accumulation_type(dtype)),
         Temp((rows, n), np.uint8),
         Temp((rows, n), np.int32),
-        Temp((rows,), np.int32),
+        *[Temp((rows,), np.int32)] * 2,
     ]
 
 
-def suppress_call(
+def suppress_calls(
     ctx: OpContext, dtype: Any, rule: Rule, keys: Array, places: Array, temps: tuple[Array, ...]
-) -> Callable[[], Any]:
-    """A call that finds the boxes that stay.
+) -> list[Callable[[], Any]]:
+    """Calls that find the boxes that stay.
 
     Args:
         keys, places: sorted; a box competes if its key is above negative infinity.
         temps: of `suppress_temps`: the boxes in the order of their sources; written are which ranks stay, the sources
             of those that stay, -1 behind them, and how many stay.
     """
-    boxes, alive, kept, counts = temps
+    boxes = temps[0]
     rows, n, _ = boxes.shape
+    padded, competing = keys.shape[1], rule.competing
     flags = rule.all | rule.by_class << 1 | rule.inclusive << 2
-    numbers = (rounded_scalar(value, dtype) for value in (rule.margin, rule.threshold, -np.inf))
-    arguments = (
-        boxes,
-        keys,
-        places,
-        alive,
-        kept,
-        counts,
-        *map(np.int32, (n, keys.shape[1], rule.competing, rule.most, flags)),
-        *numbers,
-    )
-    return SUPPRESS.call(ctx, dtype, rows, threads_for(n, _TILE), arguments)
+    margin, threshold, lowest = (rounded_scalar(value, dtype) for value in (rule.margin, rule.threshold, -np.inf))
+    calls = []
+    for begin in range(0, competing, _SPAN):
+        end = min(begin + _SPAN, competing)
+        sizes = map(np.int32, (n, padded, begin, end, competing, rule.most, flags))
+        arguments = (boxes, keys, places, *temps[1:], *sizes, margin, threshold, lowest)
+        calls.append(SUPPRESS.call(ctx, dtype, rows, threads_for(end - begin, _TILE), arguments))
+        if end < competing:
+            sizes = map(np.int32, (n, padded, end, competing, flags))
+            arguments = (boxes, places, *temps[1:], *sizes, margin, threshold)
+            blocks = rows * -(-(competing - end) // _STRIKERS)
+            calls.append(STRIKE.call(ctx, dtype, blocks, _STRIKERS, arguments))
+    return calls
