@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from opbox_ops import registry
 from opbox_ops.backend import backend_for
+from opbox_ops.compute import ArraySpec, CallSpec
 from tests.cases.case import Arg, Case
 
 from .harness import Run
@@ -270,3 +272,19 @@ def test_a_region_far_larger_than_its_image_has_the_mean_of_its_samples(folder: 
     expected = shares[0][:, None] * shares[1]
     assert expected.any()
     np.testing.assert_allclose(outputs[0], np.broadcast_to(expected, (1, 3, 2, 3)), rtol=1e-5)
+
+
+@pytest.mark.parametrize(("size", "level"), [(3000, "generated"), (4000, "reference")])
+def test_a_block_matches_what_it_soon_has(size: int, level: str) -> None:
+    op = registry.get("_contrib_bipartite_matching")
+    data, sides = ArraySpec((2, size, size), np.dtype("f")), ArraySpec((2, size), np.dtype("f"))
+    assert op.choose(op.parse({"threshold": "0.5"}), CallSpec("gpu", (data,), (sides, sides))).level == level
+
+
+@pytest.mark.parametrize(("ratio", "level"), [(-1, "generated"), (200, "generated"), (400, "reference")])
+def test_as_many_samples_as_a_parameter_says_are_left_to_the_reference_to_refuse(ratio: int, level: str) -> None:
+    shapes = ((1, 2, 9, 7), (1000, 5)), ((1000, 2, 1, 1),)
+    inputs, outputs = (tuple(ArraySpec(shape, np.dtype("f")) for shape in side) for side in shapes)
+    op = registry.get("_contrib_ROIAlign")
+    params = op.parse({"pooled_size": "(1, 1)", "spatial_scale": "1", "sample_ratio": str(ratio)})
+    assert op.choose(params, CallSpec("gpu", inputs, outputs)).level == level

@@ -13,7 +13,7 @@ from ...compute import Arrays, CallSpec, OpContext, Outputs, Temp
 from ...vision.bipartite_matching import BipartiteMatchingParams, op
 from ..kernel import KERNELS, MOST, KernelTemplate, Moved, contiguous, fits
 from .arithmetic import rounded_scalar
-from .matching import MATCHED, PAIRS, match_block, match_temps, matching
+from .matching import MATCHED, PAIRS, match_block, match_temps, matching, soon_matched
 
 _IMAGES, _ROWS, _COLUMNS = 8, 1000, 50
 _DATA = 4 * _IMAGES * _ROWS * _COLUMNS
@@ -43,7 +43,12 @@ def _temps(p: BipartiteMatchingParams, call: CallSpec) -> list[Temp]:
     return match_temps(*_sizes(call.inputs[0].shape), call.inputs[0].dtype)
 
 
-@op.compute("gpu", level="generated", prepares=True, accepts=lambda p, call: fits(call, call.inputs[0]), temps=_temps)
+def _accepts(p: BipartiteMatchingParams, call: CallSpec) -> bool:
+    data = call.inputs[0]
+    return fits(call, data) and soon_matched(*data.shape[-2:])
+
+
+@op.compute("gpu", level="generated", prepares=True, accepts=_accepts, temps=_temps)
 def _(p: BipartiteMatchingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], None]:
     if all(out is None for out in outputs):
         return nothing

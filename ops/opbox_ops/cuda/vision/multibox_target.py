@@ -17,7 +17,7 @@ from ...compute import Arrays, CallSpec, OpContext, Outputs, Temp
 from ...vision.multibox_target import LEAST_OVERLAP, MultiBoxTargetParams, op
 from ..kernel import KERNELS, MOST, KernelTemplate, Moved, contiguous, fits
 from .arithmetic import rounded_scalar
-from .matching import MATCHED, PAIRS, match_block, match_temps, matching
+from .matching import MATCHED, PAIRS, match_block, match_temps, matching, soon_matched
 from .sort_rows import sort_calls, sort_temps
 from .suppress import OVERLAP
 
@@ -167,7 +167,11 @@ def _temps(p: MultiBoxTargetParams, call: CallSpec) -> list[Temp]:
 
 
 def _accepts(p: MultiBoxTargetParams, call: CallSpec) -> bool:
-    return fits(call, *call.inputs, *call.outputs) and all(math.prod(t.shape) <= MOST for t in _temps(p, call))
+    return (
+        fits(call, *call.inputs, *call.outputs)
+        and soon_matched(call.inputs[0].shape[1], call.inputs[1].shape[1])
+        and all(math.prod(temp.shape) <= MOST for temp in _temps(p, call))
+    )
 
 
 @op.compute("gpu", level="generated", prepares=True, accepts=_accepts, temps=_temps)
