@@ -41,6 +41,10 @@ FAMILIES = (
     "sampling",
     "matrices",
     "image",
+    "regions",
+    "boxes",
+    "multibox",
+    "counting",
 )
 COVERED = {
     "softmax",
@@ -85,6 +89,17 @@ COVERED = {
     "_image_resize",
     "_contrib_index_copy",
     *(f"_image_random_{name}" for name in ("brightness", "contrast", "saturation", "hue")),
+    "_contrib_ROIAlign",
+    "_contrib_RROIAlign",
+    "_contrib_box_nms",
+    "_contrib_Proposal",
+    "_contrib_MultiProposal",
+    "_contrib_PSROIPooling",
+    "_contrib_MultiBoxDetection",
+    "_histogram",
+    "_contrib_MultiBoxTarget",
+    "_contrib_bipartite_matching",
+    "_contrib_DeformablePSROIPooling",
 }
 
 
@@ -105,9 +120,9 @@ class Emulated:
         for name_in_c, name_of_rtc in {
             "A ": "double " if double else "float ",
             "T ": f"{element} ",
-            "__half": "float16",
             "unsigned char": "uint8_t",
             "signed char": "int8_t",
+            "long long": "int64_t",
         }.items():
             parameters = parameters.replace(name_in_c, name_of_rtc)
         module = EmulatedModule(source, cache=self._folder)
@@ -256,22 +271,36 @@ def reserve_in_rows(p: RNNOperatorParams, data: tuple[int, ...], reserve: Any) -
     return rows
 
 
-def compare_with_the_reference(case: Case, folder: Path, layout: str = PLAIN) -> None:
+def forward_names(call: Any) -> set[str]:
+    """The operator's name, of a gradient's what its forward operator may be called."""
+    name = call.node.op.name.removeprefix("_backward")
+    short = name.removeprefix("_")
+    return {name, short, f"_contrib_{short.removeprefix('contrib_')}"}
+
+
+def emulate(
+    compute: Any, node: Any, spec: Any, inputs: list[Any], outputs: list[Any], folder: Path, *, is_train: bool = True
+) -> None:
+    """Run a compute's kernels on the emulator."""
+    backend = backend_for("cpu")
+    context = OpContext(Emulated(folder), None, backend.random(0), backend, Mode(is_train))
+    context.temp = tuple(np.full(t.shape, 7, t.dtype) for t in node.op.temps(compute, node.params, spec))
+    context.call = spec
+    with np.errstate(all="ignore"):
+        compute.bound(node.params, context, inputs, outputs)()
+
+
+def compare_with_the_reference(case: Case, folder: Path, layout: str = PLAIN, dtype: str = "float32") -> None:
     """The values of the kernels that a row's operator and its gradient have, on the emulator."""
     backend = backend_for("cpu")
-    run = Run(case, "float32", backend)
+    run = Run(case, dtype, backend)
     run.forward()
     if case.grad and run.wanted():
         run.backward()
     own = 0
     for call in run.calls:
-        compute, spec = as_gpu(call)
-        names = {call.node.op.name.removeprefix(prefix) for prefix in ("_backward_", "_backward")}
-        if compute.level != "generated" or not names & COVERED:
-
-
         compute, spec = as_gpu(call, layout)
-        if compute.level != "generated" or call.node.op.name.removeprefix("_backward_") not in COVERED:
+        if compute.level != "generated" or not forward_names(call) & COVERED:
             continue
         own += 1
         inputs, outputs, wanted = call.fresh(), call.empty(), list(call.outputs)
@@ -283,12 +312,7 @@ def compare_with_the_reference(case: Case, folder: Path, layout: str = PLAIN) ->
         elif call.node.op.name == "_backward_RNN":
             data = inputs[3 if call.node.params.mode == "lstm" else 2]  # behind the heads' gradients
             inputs[-1] = reserve_in_rows(call.node.params, data.shape, inputs[-1])
-        temps = call.node.op.temps(compute, call.node.params, spec)
-        context = OpContext(Emulated(folder), None, backend.random(0), backend, Mode(case.is_train))
-        context.temp = tuple(np.full(t.shape, 7, t.dtype) for t in temps)
-        context.call = spec
-        with np.errstate(all="ignore"):
-            compute.bound(call.node.params, context, inputs, outputs)()
+        emulate(compute, call.node, spec, inputs, outputs, folder, is_train=case.is_train)
         for expected, result in zip(wanted, outputs, strict=True):
             np.testing.assert_allclose(result, expected, rtol=max(case.rtol or 0, 1e-5), atol=max(case.atol or 0, 1e-6))
     # The reference casts, leaves elements out, and has the channels last.

@@ -116,6 +116,75 @@ def test_a_fused_recurrent_network_is_a_launch_for_each_half(
     assert counted[2] == {"allocations": 0, "graphLaunch": 2, "launch": 1}
 
 
+def detector() -> Any:
+    """Regions of two images from a region proposal network, pooled in four ways, and detections beside it."""
+    contrib, data, rois = mx.sym.contrib, mx.sym.Variable("data"), mx.sym.Variable("rois")
+    sizes = {"rpn_pre_nms_top_n": 40, "rpn_post_nms_top_n": 6, "scales": (1, 2), "ratios": (0.5, 1)}
+    moved = {"spatial_scale": 0.5, "group_size": 2, "pooled_size": 2}
+    proposed = contrib.MultiProposal(*map(mx.sym.Variable, ("cls_prob", "bbox_pred", "im_info")), **sizes)
+    pooled = [
+        contrib.ROIAlign(data, rois, pooled_size=(2, 2), spatial_scale=0.5),
+        contrib.ROIAlign(data, proposed, pooled_size=(2, 2), spatial_scale=0.0625, sample_ratio=2),
+        contrib.PSROIPooling(data, rois, spatial_scale=0.5, output_dim=2, pooled_size=2),
+        contrib.DeformablePSROIPooling(data, rois, mx.sym.Variable("trans"), output_dim=2, trans_std=0.1, **moved),
+        mx.sym.BlockGrad(contrib.RROIAlign(data, mx.sym.Variable("turned"), pooled_size=(2, 2), spatial_scale=0.5)),
+    ]
+    anchor, label = mx.sym.Variable("anchor"), mx.sym.Variable("label")
+    scores, moves = mx.sym.Variable("scores"), mx.sym.Variable("moves")
+    found = contrib.MultiBoxDetection(mx.sym.softmax(scores, axis=1), moves, anchor)
+    targets = contrib.MultiBoxTarget(anchor, label, scores, negative_mining_ratio=2)
+    best = contrib.box_nms(mx.sym.concat(found, mx.sym.Variable("boxes"), dim=1), id_index=0, overlap_thresh=0.3)
+    pairs = contrib.bipartite_matching(scores, threshold=0.1)
+    return mx.sym.Group([*pooled, best, *targets, *pairs])
+
+
+def test_detection_is_a_launch_for_each_half(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = backend_for("gpu:0")
+    rng = np.random.default_rng(0)
+    rois = np.hstack([rng.integers(0, 2, (30, 1)), rng.uniform(0, 12, (30, 4))])
+    arrays = {
+        "data": rng.normal(size=(2, 8, 7, 9)),
+        "rois": rois,
+        "turned": np.hstack([rois, rng.uniform(-90, 90, (30, 1))]),
+        "cls_prob": rng.uniform(size=(2, 8, 7, 9)),
+        "bbox_pred": rng.normal(size=(2, 16, 7, 9)) / 4,
+        "im_info": np.tile([112, 144, 1], (2, 1)),
+        "trans": rng.normal(size=(30, 2, 2, 2)),
+        "anchor": np.sort(rng.uniform(size=(1, 50, 2, 2)), axis=2).reshape(1, 50, 4),
+        "label": rng.uniform(size=(2, 4, 5)),
+        "boxes": rng.uniform(size=(2, 60, 6)),
+        "scores": rng.normal(size=(2, 5, 50)),
+        "moves": rng.normal(size=(2, 200)) / 4,
+    }
+    counted: list[dict[str, int]] = []
+
+    def run() -> list[Any]:
+        args = {name: backend.put(array.astype("f")) for name, array in arrays.items()}
+        grads = {name: backend.put(np.ones(arrays[name].shape, "f")) for name in ("data", "trans", "boxes")}
+        executor = bind(
+            load(detector().tojson()),
+            args=args,
+            grads=grads,
+            grad_req=dict.fromkeys(grads, "write"),
+            backend=backend,
+            random=backend.random(0),
+        )
+        heads = [backend.put(np.full(out.shape, 0.5, "f")) for out in executor.outputs]
+        for _ in range(3):
+            with watched() as watch:
+                executor.forward(is_train=True)
+                executor.backward(heads)
+            counted.append({"allocations": watch.allocations, **dict(watch.calls)})
+        return [backend.get(array).copy() for array in (*executor.outputs, *grads.values())]
+
+    replayed, eager = in_both_ways(monkeypatch, run)
+    assert all(array.any() for array in eager)
+    for array, expected in zip(replayed, eager, strict=True):
+        np.testing.assert_array_equal(array, expected)
+    # The gradients of five outputs are fed.
+    assert counted[2] == {"allocations": 0, "graphLaunch": 2, "copy": 5}
+
+
 @pytest.mark.parametrize("req", ["write", "add"])
 @pytest.mark.parametrize("model", [lenet, residual, recurrent])
 def test_a_network_has_the_eager_numbers_in_both_modes(

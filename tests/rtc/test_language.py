@@ -40,6 +40,12 @@ def test_warp_shuffles(cache: Path) -> None:
     np.testing.assert_allclose(y, [x.sum()], rtol=1e-4)
 
 
+def test_shuffles_in_a_row(cache: Path) -> None:
+    x, y, z = floats(32), np.zeros(1, np.float32), np.zeros(1, np.int32)
+    run(cache, "shuffles in a row", x, y, z)
+    assert (y[0], z[0]) == (x.max(), x.argmax())
+
+
 def test_warp_votes(cache: Path) -> None:
     x, y = floats(32), np.zeros(224, np.int32)
     run(cache, "warp votes", x, y)

@@ -105,6 +105,20 @@ KERNELS = {
         ),
         "const float *x, int *y",
     ),
+    "shuffles in a row": Text(
+        _kernel(
+            "const float *x, float *y, int *z",
+            """float best = x[threadIdx.x];
+            int place = threadIdx.x;
+            for (int o = 16; o > 0; o >>= 1) {
+              const float other = __shfl_down_sync(~0u, best, o);
+              const int its_place = __shfl_down_sync(~0u, place, o);
+              if (other > best) { best = other; place = its_place; }
+            }
+            if (threadIdx.x == 0) { *y = best; *z = place; }""",
+        ),
+        "const float *x, float *y, int *z",
+    ),
     "votes of a block": Text(
         _kernel(
             "int *y",

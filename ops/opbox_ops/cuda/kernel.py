@@ -96,6 +96,11 @@ class KernelTemplate:
         function = compiled(ctx.xp, self, np.dtype(dtype).name)
         return partial(function, (grid,), (block,), tuple(arguments), shared_mem=shared_bytes)
 
+    def over(self, ctx: OpContext, dtype: Any, elements: int, arguments: Sequence[Any]) -> Callable[[], Any]:
+        """A call that launches it with a thread for each of so many elements."""
+        block = threads_for(elements)
+        return self.call(ctx, dtype, -(-elements // block), block, arguments)
+
 
 KERNELS: list[KernelTemplate] = []
 """All kernels, for the tests and for `make kernels`; a family's file adds its own."""

@@ -20,9 +20,8 @@ from ..bound_calls import as_one
 from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..infer import size_of
 from ..nn.roi_pooling import ROIPoolingParams, backward, op
-from .kernel import KERNELS, MOST, KernelTemplate, Moved, contiguous, fits, scalar, threads_for
+from .kernel import KERNELS, MOST, KernelTemplate, Moved, contiguous, fits, scalar
 
-_THREADS = 256
 _REGIONS, _CHANNELS, _SIDE, _POOLED = 300, 512, 38, 7
 _DATA, _OUT = _CHANNELS * _SIDE * _SIDE, _REGIONS * _CHANNELS * _POOLED * _POOLED
 _WHAT = f"{_REGIONS} regions of {_CHANNELS} channels, {_SIDE} x {_SIDE}, pooled to {_POOLED} x {_POOLED}"
@@ -116,17 +115,12 @@ def _edges_temps(p: ROIPoolingParams, regions: int) -> list[Temp]:
     return [Temp((regions, sum(p.pooled_size), 2), np.int32), Temp((regions,), np.int32)]
 
 
-def _launch(ctx: OpContext, kernel: KernelTemplate, dtype: Any, elements: int, arguments: Any) -> Callable[[], Any]:
-    block = threads_for(elements, _THREADS)
-    return kernel.call(ctx, dtype, -(-elements // block), block, arguments)
-
-
 def _find_parts(p: ROIPoolingParams, ctx: OpContext, rois: Array, shape: tuple[int, ...]) -> Callable[[], Any]:
     """A call that writes the parts of all regions of data of `shape`."""
     regions = rois.shape[0]
     sizes = map(np.int32, (regions, shape[0], *shape[2:], *p.pooled_size))
     arguments = (rois, *ctx.temp[:2], *sizes, scalar(p.spatial_scale, rois.dtype))
-    return _launch(ctx, PARTS, rois.dtype, regions * sum(p.pooled_size), arguments)
+    return PARTS.over(ctx, rois.dtype, regions * sum(p.pooled_size), arguments)
 
 
 def _sizes(p: ROIPoolingParams, elements: int, shape: tuple[int, ...]) -> list[Any]:
@@ -154,7 +148,7 @@ def _(p: ROIPoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> 
     if out is None:
         return as_one([])
     arguments = (data, *ctx.temp, out, *_sizes(p, out.size, data.shape), scalar(-math.inf, data.dtype))
-    calls += [_find_parts(p, ctx, rois, data.shape), _launch(ctx, FORWARD, data.dtype, out.size, arguments)]
+    calls += [_find_parts(p, ctx, rois, data.shape), FORWARD.over(ctx, data.dtype, out.size, arguments)]
     return as_one(calls)
 
 
@@ -177,7 +171,7 @@ def _(p: ROIPoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> 
     return as_one(
         [
             *(*calls, *copies, _find_parts(p, ctx, rois, data.shape)),
-            _launch(ctx, PLACES, data.dtype, gout.size, arguments),
-            _launch(ctx, BACKWARD, data.dtype, data.size, (gout, places, edges, images, gdata, *sizes)),
+            PLACES.over(ctx, data.dtype, gout.size, arguments),
+            BACKWARD.over(ctx, data.dtype, data.size, (gout, places, edges, images, gdata, *sizes)),
         ]
     )

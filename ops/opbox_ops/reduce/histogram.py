@@ -74,7 +74,7 @@ def _(p: HistogramParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> N
             raise ParamError("_histogram: bins: expected ascending edges, got edges that descend")
     else:
         assert p.range is not None
-        edges = _edges(xp, p, data.dtype)
+        edges = edges_of(xp, p, data.dtype)
     count = len(edges) - 1
     where = xp.searchsorted(edges, data, side="right") - 1
     where[data == edges[-1]] = count - 1
@@ -85,7 +85,8 @@ def _(p: HistogramParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> N
         outputs[1][...] = edges
 
 
-def _edges(xp: Any, p: HistogramParams, dtype: Any) -> Any:
+def edges_of(xp: Any, p: HistogramParams, dtype: Any) -> Any:
+    """The edges of bins of equal width."""
     assert p.range is not None
     assert p.bin_cnt is not None
     left, right = p.range

@@ -40,7 +40,7 @@ extern "C" {
 #define OPBOX_HIDDEN __attribute__((visibility("hidden")))
 OPBOX_HIDDEN extern const uint3 opbox_thread, opbox_block;
 OPBOX_HIDDEN extern const uint3 opbox_block_size, opbox_grid_size;
-OPBOX_HIDDEN extern const uint64_t opbox_lanes[1024][32];
+OPBOX_HIDDEN extern uint64_t opbox_lanes[1024][32];
 OPBOX_HIDDEN extern char opbox_dynamic_shared[];
 OPBOX_HIDDEN int opbox_barrier(int line, int predicate, int function);
 OPBOX_HIDDEN uint32_t opbox_warp(int function, uint32_t mask, uint64_t value, int line);

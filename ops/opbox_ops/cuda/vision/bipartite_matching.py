@@ -1,0 +1,65 @@
+"""_contrib_bipartite_matching on a GPU: a block matches the rows and columns of a matrix."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from ...bound_calls import as_one, nothing
+from ...compute import Arrays, CallSpec, OpContext, Outputs, Temp
+from ...vision.bipartite_matching import BipartiteMatchingParams, op
+from ..kernel import KERNELS, MOST, KernelTemplate, Moved, contiguous, fits
+from .arithmetic import rounded_scalar
+from .matching import MATCHED, PAIRS, match_block, match_temps, matching, soon_matched
+
+_IMAGES, _ROWS, _COLUMNS = 8, 1000, 50
+_DATA = 4 * _IMAGES * _ROWS * _COLUMNS
+
+MATCH = KernelTemplate(
+    "opbox_match",
+    f"const T *data, int rows, int columns, int ascending, {MATCHED}",
+    matching(
+        "(ascending ? -1 : 1) * A(data[row * columns + column])",
+        "  const int widest = columns;\n  data += (long long)blockIdx.x * rows * columns;\n",
+    ),
+    (
+        f"{_IMAGES} matrices of {_ROWS:,} by {_COLUMNS}",
+        lambda: Moved(_DATA + 4 * _IMAGES * (_ROWS + 3 * _COLUMNS), _DATA + 4 * _IMAGES * (_ROWS + _COLUMNS)),
+    ),
+    PAIRS,
+)
+KERNELS.append(MATCH)
+
+
+def _sizes(shape: tuple[int, ...]) -> tuple[int, int, int]:
+    """Return the number of matrices, of rows and of columns."""
+    return math.prod(shape[:-2]), shape[-2], shape[-1]
+
+
+def _temps(p: BipartiteMatchingParams, call: CallSpec) -> list[Temp]:
+    return match_temps(*_sizes(call.inputs[0].shape), call.inputs[0].dtype)
+
+
+def _accepts(p: BipartiteMatchingParams, call: CallSpec) -> bool:
+    data = call.inputs[0]
+    return fits(call, data) and soon_matched(*data.shape[-2:])
+
+
+@op.compute("gpu", level="generated", prepares=True, accepts=_accepts, temps=_temps)
+def _(p: BipartiteMatchingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], None]:
+    if all(out is None for out in outputs):
+        return nothing
+    (data,), calls = contiguous(ctx, inputs)
+    batch, rows, columns = _sizes(data.shape)
+    limit = p.topk + 1 if p.topk > 0 else MOST
+    threshold = rounded_scalar(-p.threshold if p.is_ascend else p.threshold, data.dtype)
+    sizes = map(np.int32, (rows, columns, p.is_ascend))
+    arguments = (data, *sizes, *ctx.temp, np.int32(min(limit, MOST)), threshold)
+    calls.append(MATCH.call(ctx, data.dtype, batch, match_block(rows, columns), arguments))
+    for out, partner in zip(outputs, ctx.temp[:2], strict=True):
+        if out is not None:
+            calls.append(partial(ctx.xp.copyto, out, partner.reshape(out.shape), casting="unsafe"))
+    return as_one(calls)

@@ -1,0 +1,137 @@
+"""Greedy one-to-one matching of rows and columns on a GPU, best pair first: a block matches all of an image.
+
+Each column's best row is kept. The best of these is the next pair; then only the columns that wanted its row seek
+another one, a warp a column. Of equal scores the first row is better, then the first column.
+
+`vision/matching` is the reference.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...accumulation import accumulation_type
+from ...compute import Temp
+from ..kernel import threads_for
+
+__all__ = ["MATCHED", "PAIRS", "match_block", "match_temps", "matching", "soon_matched"]
+
+_THREADS = 512
+_MOST_SCORES = 1 << 35
+"""Scores that a block may read: about a second. Nothing else has the device while a kernel runs."""
+MATCHED = "int *column_of, int *row_of, int *best_row, A *best, int limit, A threshold"
+"""The last parameters of a kernel that matches: the four arrays of `match_temps`, and how many pairs are taken."""
+PAIRS = """__device__ bool better(A a, int a_row, int a_column, A b, int b_row, int b_column) {
+  if (a_row < 0 || b_row < 0) return a_row >= 0;
+  if (a > b || b > a) return a > b;
+  return a_row != b_row ? a_row < b_row : a_column < b_column;
+}
+"""
+"""Declared before such a kernel."""
+
+
+def matching(score: str, before: str = "") -> str:
+    """The body of a kernel that matches `rows` by `columns`.
+
+    Args:
+        score: an expression of `row` and `column`; what is not above `threshold` is no pair.
+        before: statements that declare `rows`, `columns` and `widest`, the columns that arrays have room for.
+    """
+    return f"""  __shared__ A values[{_THREADS}];
+  __shared__ int of_row[{_THREADS}];
+  __shared__ int of_column[{_THREADS}];
+{before}  column_of += (long long)blockIdx.x * rows;
+  row_of += (long long)blockIdx.x * widest;
+  best_row += (long long)blockIdx.x * widest;
+  best += (long long)blockIdx.x * widest;
+  const int lane = threadIdx.x % 32;
+  // -1: there is none any more; -2: sought anew.
+  for (int k = threadIdx.x; k < rows; k += blockDim.x) column_of[k] = -1;
+  for (int k = threadIdx.x; k < widest; k += blockDim.x) {{
+    row_of[k] = -1;
+    best_row[k] = -2;
+  }}
+  __syncthreads();
+  for (int taken = 0; taken < limit; ++taken) {{
+    for (int column = threadIdx.x / 32; column < columns; column += blockDim.x / 32) {{
+      if (best_row[column] != -2) continue;
+      A value = 0;
+      int place = -1;
+      for (int row = lane; row < rows; row += 32) {{
+        if (column_of[row] >= 0) continue;
+        const A other = {score};
+        if (other > threshold && better(other, row, column, value, place, column)) {{
+          value = other;
+          place = row;
+        }}
+      }}
+      for (int apart = 16; apart > 0; apart /= 2) {{
+        const A other = __shfl_down_sync(0xffffffffu, value, apart);
+        const int other_place = __shfl_down_sync(0xffffffffu, place, apart);
+        if (better(other, other_place, column, value, place, column)) {{
+          value = other;
+          place = other_place;
+        }}
+      }}
+      if (lane == 0) {{
+        best[column] = value;
+        best_row[column] = place;
+      }}
+      __syncwarp();
+    }}
+    __syncthreads();
+    A value = 0;
+    int row = -1, column = -1;
+    for (int k = threadIdx.x; k < columns; k += blockDim.x)
+      if (best_row[k] >= 0 && better(best[k], best_row[k], k, value, row, column)) {{
+        value = best[k];
+        row = best_row[k];
+        column = k;
+      }}
+    values[threadIdx.x] = value;
+    of_row[threadIdx.x] = row;
+    of_column[threadIdx.x] = column;
+    __syncthreads();
+    for (int half = blockDim.x / 2; half > 0; half /= 2) {{
+      const int other = threadIdx.x + half;
+      if (threadIdx.x < half && better(values[other], of_row[other], of_column[other], values[threadIdx.x],
+                                       of_row[threadIdx.x], of_column[threadIdx.x])) {{
+        values[threadIdx.x] = values[other];
+        of_row[threadIdx.x] = of_row[other];
+        of_column[threadIdx.x] = of_column[other];
+      }}
+      __syncthreads();
+    }}
+    row = of_row[0];
+    column = of_column[0];
+    if (row < 0) break;
+    for (int k = threadIdx.x; k < columns; k += blockDim.x)
+      if (best_row[k] == row) best_row[k] = k == column ? -1 : -2;
+    if (threadIdx.x == 0) {{
+      column_of[row] = column;
+      row_of[column] = row;
+    }}
+    __syncthreads();
+  }}
+"""
+
+
+def soon_matched(rows: int, columns: int) -> bool:
+    """Return whether a block may match so many, should all columns seek another row each time."""
+    return rows * columns * min(rows, columns) <= _MOST_SCORES
+
+
+def match_block(rows: int, columns: int) -> int:
+    """Threads of a block that matches so many."""
+    return threads_for(max(rows, 32 * columns), _THREADS)
+
+
+def match_temps(batch: int, rows: int, columns: int, dtype: Any) -> list[Temp]:
+    """Temporaries: the column of each row and the row of each column, -1 without one; columns' best rows and scores."""
+    return [
+        Temp((batch, rows), np.int32),
+        *[Temp((batch, columns), np.int32)] * 2,
+        Temp((batch, columns), accumulation_type(dtype)),
+    ]
