@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.metadata import distribution, packages_distributions
 from pathlib import Path
 
+import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -17,6 +19,8 @@ from .__main__ import ROOT, stages
 
 OURS = {"opbox", "opbox-ops", "opbox-protocol", "opbox-service"}
 OUR_FOLDERS = {name.replace("-", "_") for name in OURS} | {"tests"}
+SCRIPTS = ("benchmarks", "examples")
+"""Folders of scripts that import one another by their bare names."""
 THE_MACHINES = {"numpy", "scipy"}
 """They belong to its CuPy and PyTorch."""
 PLUGINS = {"pytest-timeout", "pytest-xdist"}
@@ -25,7 +29,7 @@ THERE = {"python_version": "3.12", "python_full_version": "3.12.0", "extra": "",
 
 
 def modules() -> Iterator[Path]:
-    """The files that the stages run: tests and benchmarks, and what they import of `tests`."""
+    """The files that the stages run: tests and benchmarks, and what they import of ours."""
     coming = [ROOT / part for stage in stages() for part in stage.command if part.startswith(("tests/", "benchmarks/"))]
     coming += [ROOT / "tests" / "conftest.py", ROOT / "tests" / "gpu_check" / "smoke.py"]
     seen: set[Path] = set()
@@ -37,9 +41,11 @@ def modules() -> Iterator[Path]:
             seen.add(path)
             yield path
             for name in imports(path):
+                place = ROOT.joinpath(*name.split("."))
                 if name.startswith("tests."):
-                    place = ROOT.joinpath(*name.split("."))
                     coming += [place.with_suffix(".py"), place / "__init__.py"]
+                else:
+                    coming += [ROOT / folder / f"{name}.py" for folder in SCRIPTS]
 
 
 def imports(path: Path) -> Iterator[str]:
@@ -93,22 +99,38 @@ def test_an_offline_machine_lacks_nothing() -> None:
     assert {name: all_pins.get(name) for name in wheels} == wheels, "the versions are those of constraints.txt"
 
 
-def test_pytest_runs_with_the_list_alone(tmp_path: Path) -> None:
-    """A stage's tests are collected where there is nothing but the list, as on that machine."""
+@pytest.fixture(scope="module")
+def offline(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
+    """Runs Python with the list's packages, the machine's own and the sources alone; returns what it prints."""
+    site = tmp_path_factory.mktemp("site")
     for package in (*pins(".ci/gpu-wheels.txt"), *THE_MACHINES):
-        site = Path(str(distribution(package).locate_file("")))
+        installed = Path(str(distribution(package).locate_file("")))
         for top in {file.parts[0] for file in distribution(package).files or ()} - {"..", "__pycache__"}:
-            if not (tmp_path / top).exists():
-                (tmp_path / top).symlink_to(site / top)
-    subprocess.run([sys.executable, ".ci/metadata.py", str(tmp_path)], cwd=ROOT, check=True)
-    path = [*(str(ROOT / part) for part in ("protocol", "client", "ops", "service")), str(tmp_path)]
-    done = subprocess.run(
-        [sys.executable, "-S", "-m", "pytest", "--collect-only", "tests/contract/test_devices.py"],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "tests collected" in done.stdout
+            if not (site / top).exists():
+                (site / top).symlink_to(installed / top)
+    subprocess.run([sys.executable, ".ci/metadata.py", str(site)], cwd=ROOT, check=True)
+    path = [*(str(ROOT / part) for part in ("protocol", "client", "ops", "service")), str(site)]
+    environment = {"PATH": os.defpath, "HOME": str(site), "PYTHONPATH": os.pathsep.join(path)}
+
+    def run(*arguments: str) -> str:
+        # Without what is installed: no virtual environment with its commands, and by -S no packages.
+        command = [os.path.realpath(sys.executable), "-S", *arguments]
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    return run
+
+
+def test_pytest_runs_with_the_list_alone(offline: Callable[..., str]) -> None:
+    assert "tests collected" in offline("-m", "pytest", "--collect-only", "tests/contract/test_devices.py")
+
+
+def test_the_comparison_runs_with_the_list_alone(offline: Callable[..., str], tmp_path: Path) -> None:
+    """In process and through HTTP; the columns of PyTorch stay away."""
+    figures = tmp_path / "figures.json"
+    options = ("--device", "cpu", "--only", "mlp", "--types", "float32", "--seconds", "0", "--json", str(figures))
+    offline("benchmarks/gpu_vs_peers.py", *options)
+    written = json.loads(figures.read_text("utf-8"))
+    assert written["ended"] == {}
+    assert written["networks"]["mlp b128 float32"]["milliseconds"].keys() == {"opbox", "opbox, TF32", "opbox, HTTP"}
