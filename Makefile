@@ -66,10 +66,12 @@ test-gpu-pretend: $(PRETEND)/.ready  ## the device's tests on a pretend GPU: rea
 	$(PRETEND_PATH) OPBOX_PRETEND_GPU=$(if $(WHOLE),whole,part) \
 	  $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m gpu $(PRETEND_TESTS) $(ARGS)
 
-kernels: $(PRETEND)/.ready  ## registers, spills, shared memory of every kernel that the tests on the pretend GPU make, by NVRTC
+kernels: $(PRETEND)/.ready  ## registers, spills, shared memory of every kernel that the tests on the pretend GPU make, by NVRTC (OWN=1: of ours)
+ifndef OWN
 	rm -rf $(PRETEND)/sources
 	PRETEND_GPU_SOURCES=$(CURDIR)/$(PRETEND)/sources $(MAKE) --no-print-directory test-gpu-pretend
-	$(PRETEND_PATH) $(BIN)/python -m tests.nvrtc.report $(PRETEND)/sources
+endif
+	$(PRETEND_PATH) $(BIN)/python -m tests.nvrtc.report $(if $(OWN),,$(PRETEND)/sources)
 
 gpu-counts: $(PRETEND)/.ready  ## launches, allocations and what capture refuses in a training step, on the pretend GPU
 	$(PRETEND_PATH) $(BIN)/python -m tests.pretend_gpu.counts
