@@ -202,8 +202,8 @@ check-compose: $(VENV)/.compose  ## the Dockerfile by hadolint, compose.yaml by 
 	$(BIN)/python -m pytest -m compose tests/docker $(ARGS)
 
 # IMAGE_BUILDER names a program where there is no Docker: tests/docker/engine.py says how it is called.
-test-image: $(READY)  ## build the CPU image, start it, train with a client, stop it; with Docker, or IMAGE_BUILDER=program
-	$(BIN)/python -m pytest -m image tests/docker $(ARGS)
+test-image: $(READY)  ## build the image (VARIANT, COMPILER), start it, train with a client, stop it; with Docker, or IMAGE_BUILDER=program
+	VARIANT=$(VARIANT) COMPILER=$(COMPILER) $(BIN)/python -m pytest -m image tests/docker $(ARGS)
 
 clean:  ## remove the virtual environments and build outputs
 	rm -rf $(VENV) .venv-3* $(ORACLE) $(TENSORS) .clients .wheels build dist $(foreach part,$(PARTS),$(part)/build $(part)/*.egg-info)
