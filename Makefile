@@ -60,7 +60,7 @@ $(PRETEND)/.ready: $(READY) constraints.txt .ci/pretend-gpu.txt
 	@touch $@
 
 PRETEND_PATH = PYTHONPATH=$(CURDIR)/tests/pretend_gpu/site:$(CURDIR)/$(PRETEND)/site
-PRETEND_TESTS := tests/pretend_gpu tests/ops tests/contract/test_devices.py
+PRETEND_TESTS := tests/pretend_gpu tests/ops tests/contract/test_devices.py tests/contract/test_code_on_devices.py
 
 test-gpu-pretend: $(PRETEND)/.ready  ## the device's tests on a pretend GPU: real CuPy, its kernels run by g++ (WHOLE=1: every row)
 	$(PRETEND_PATH) OPBOX_PRETEND_GPU=$(if $(WHOLE),whole,part) \

@@ -63,6 +63,9 @@ def _libraries(files: dict[str, Callable[[], str]]) -> None:
         return types.SimpleNamespace(abs_path=files[name]())
 
     pathfinder.load_nvidia_dynamic_lib = load
+    from .compiler import cuda_headers
+
+    pathfinder.find_nvidia_header_directory = lambda name: cuda_headers()
 
 
 def _module(name: str, functions: dict[str, Any], parent: Any = None) -> None:

@@ -116,6 +116,9 @@ def test_a_library_that_cupy_is_linked_to_is_not_installed(gpu: Any) -> None:
         "a library of CUDA is missing (libcusolver.so.12: cannot open shared object file: No such file or directory)"
     )
     assert str(failure.device_error(error)).startswith(sentence)
+    headers = failure.device_error(RuntimeError("Failed to find CUDA headers. Please install CUDA toolkit headers"))
+    assert isinstance(headers, UnsupportedError)
+    assert headers.message.startswith("CUDA's headers are missing")
     assert failure.device_error(ImportError("cannot import name 'x' from 'users_own'")) is None
 
 

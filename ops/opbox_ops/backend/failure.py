@@ -16,6 +16,8 @@ __all__ = ["REMEDY", "device_error", "first_line", "lost", "missing_library"]
 REMEDY = "pip install 'opbox-service[cuda13]'"
 _NOT_LOADED = re.compile(r"lib(cu|nv)\w*\.so[.\d]*: cannot open")
 """What the system says of a library that CuPy is linked to."""
+_NO_HEADERS = "Failed to find CUDA headers"
+"""What CuPy says then."""
 
 _LOST = {
     214: "an error of its memory that cannot be corrected",
@@ -61,6 +63,8 @@ def missing_library(error: BaseException) -> str | None:
         error = error.__cause__
     # cuda-pathfinder's error, and its subclasses.
     absent = any(base.__name__ == "DynamicLibNotFoundError" for base in type(error).__mro__)
+    if isinstance(error, RuntimeError) and str(error).startswith(_NO_HEADERS):
+        return f"CUDA's headers are missing, which CuPy's kernels are compiled with: install all of them ({REMEDY})"
     if not absent and not (isinstance(error, ImportError) and _NOT_LOADED.match(str(error))):
         return None
     return f"a library of CUDA is missing ({first_line(error)}): install all of them ({REMEDY})"
