@@ -60,16 +60,18 @@ $(PRETEND)/.ready: $(READY) constraints.txt .ci/pretend-gpu.txt
 	@touch $@
 
 PRETEND_PATH = PYTHONPATH=$(CURDIR)/tests/pretend_gpu/site:$(CURDIR)/$(PRETEND)/site
-PRETEND_TESTS := tests/pretend_gpu tests/ops tests/contract/test_devices.py
+PRETEND_TESTS := tests/pretend_gpu tests/ops tests/contract/test_devices.py tests/contract/test_code_on_devices.py
 
 test-gpu-pretend: $(PRETEND)/.ready  ## the device's tests on a pretend GPU: real CuPy, its kernels run by g++ (WHOLE=1: every row)
 	$(PRETEND_PATH) OPBOX_PRETEND_GPU=$(if $(WHOLE),whole,part) \
 	  $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m gpu $(PRETEND_TESTS) $(ARGS)
 
-kernels: $(PRETEND)/.ready  ## registers, spills, shared memory of every kernel that the tests on the pretend GPU make, by NVRTC
+kernels: $(PRETEND)/.ready  ## registers, spills, shared memory of every kernel that the tests on the pretend GPU make, by NVRTC (OWN=1: of ours)
+ifndef OWN
 	rm -rf $(PRETEND)/sources
 	PRETEND_GPU_SOURCES=$(CURDIR)/$(PRETEND)/sources $(MAKE) --no-print-directory test-gpu-pretend
-	$(PRETEND_PATH) $(BIN)/python -m tests.nvrtc.report $(PRETEND)/sources
+endif
+	$(PRETEND_PATH) $(BIN)/python -m tests.nvrtc.report $(if $(OWN),,$(PRETEND)/sources)
 
 gpu-counts: $(PRETEND)/.ready  ## launches, allocations and what capture refuses in a training step, on the pretend GPU
 	$(PRETEND_PATH) $(BIN)/python -m tests.pretend_gpu.counts
@@ -200,8 +202,8 @@ check-compose: $(VENV)/.compose  ## the Dockerfile by hadolint, compose.yaml by 
 	$(BIN)/python -m pytest -m compose tests/docker $(ARGS)
 
 # IMAGE_BUILDER names a program where there is no Docker: tests/docker/engine.py says how it is called.
-test-image: $(READY)  ## build the CPU image, start it, train with a client, stop it; with Docker, or IMAGE_BUILDER=program
-	$(BIN)/python -m pytest -m image tests/docker $(ARGS)
+test-image: $(READY)  ## build the image (VARIANT, COMPILER), start it, train with a client, stop it; with Docker, or IMAGE_BUILDER=program
+	VARIANT=$(VARIANT) COMPILER=$(COMPILER) $(BIN)/python -m pytest -m image tests/docker $(ARGS)
 
 clean:  ## remove the virtual environments and build outputs
 	rm -rf $(VENV) .venv-3* $(ORACLE) $(TENSORS) .clients .wheels build dist $(foreach part,$(PARTS),$(part)/build $(part)/*.egg-info)

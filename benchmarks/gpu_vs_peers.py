@@ -107,7 +107,7 @@ def started(device: str) -> Iterator[dict[str, Peer]]:
     torch = os.environ.get("OPBOX_TORCH_PYTHON") or (sys.executable if importlib.util.find_spec("torch") else "")
     on = ("cuda",) if device == "gpu" else ()
     with ExitStack() as stack:
-        url, token = stack.enter_context(server())
+        url, token = stack.enter_context(server(code=False))
         peers = {
             "opbox": Peer(sys.executable, "symbols.py", "opbox", device, OPBOX_URL=""),
             "opbox, TF32": Peer(sys.executable, "symbols.py", "opbox", device, OPBOX_URL="", OPBOX_ALLOW_TF32="1"),

@@ -17,7 +17,6 @@ import json
 import os
 import re
 import secrets
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -76,8 +75,19 @@ def server(isolation="process", code=True):
 
     Without `code` the token brings no operators to the server, whose sessions need no processes of their own then.
     """
-    command = shutil.which("opbox", path=str(Path(sys.executable).parent)) or "opbox"
-    arguments = [command, "serve", "--host", "127.0.0.1", "--port", "0", "--isolation", isolation]
+    # As a module: from sources that are on a path alone there is no command `opbox`.
+    arguments = [
+        sys.executable,
+        "-m",
+        "opbox.cli",
+        "serve",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        "0",
+        "--isolation",
+        isolation,
+    ]
     token = secrets.token_hex(24)
     environment = {**os.environ, "OPBOX_TOKEN": token, "OPBOX_URL": ""}
     if not code:

@@ -82,7 +82,9 @@ def test_the_line_is_told_where_the_packages_are_out_of_reach_of_the_code(tmp_pa
         (folder,) = package.__path__
         shutil.copytree(folder, tmp_path / "opbox" / package.__name__, ignore=shutil.ignore_patterns("__pycache__"))
     tmp_path.chmod(0o700)
-    server = Live("process", tmp_path, **settings(PYTHONPATH=str(tmp_path / "opbox")))
+    # What else is on the path has the packages of others, where those are not installed.
+    path = os.pathsep.join(filter(None, (str(tmp_path / "opbox"), os.environ.get("PYTHONPATH"))))
+    server = Live("process", tmp_path, **settings(PYTHONPATH=path))
     try:
         _, answer = run(server, what)
         assert tells_the_line(answer, what), answer.header

@@ -62,7 +62,8 @@ def stages() -> list[Stage]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=OUTPUT)
-    parser.add_argument("--only", action="append", help="a stage; smoke always runs")
+    names = [stage.name for stage in stages()]
+    parser.add_argument("--only", action="append", choices=names, help="a stage; smoke always runs")
     options = parser.parse_args()
     chosen = [s for s in stages() if not options.only or s.name in (*options.only, "smoke")]
     return run(chosen, options.output, facts(), {"OPBOX_TEST_REQUIRE_GPU": "1"})

@@ -17,6 +17,7 @@ import numpy as np
 
 import opbox as mx
 from opbox_ops.backend import backend_for
+from opbox_protocol.errors import UnsupportedError
 
 __all__ = ["CHECKS", "main"]
 
@@ -128,7 +129,11 @@ CHECKS: dict[str, Callable[[], None]] = {
 
 def main(arguments: list[str]) -> int:
     """Run the checks; see the module."""
-    backend_for("gpu")
+    try:
+        backend_for("gpu")
+    except UnsupportedError as error:
+        print(f"no GPU to check: {error.message}")
+        return 1
     milliseconds: dict[str, float] = {}
     for name, check in CHECKS.items():
         check()  # compiles

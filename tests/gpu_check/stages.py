@@ -115,6 +115,8 @@ def _run(stage: Stage, environment: Mapping[str, str]) -> dict[str, Any]:
         }
         output.seek(0)
         record["output"] = output.read()[-TAIL:]
+        if record["outcome"] == "failed" and (lines := record["output"].strip().splitlines()):
+            record["reason"] = lines[-1].strip()
         # A stage that was ended may have been writing them.
         if report.exists():
             with contextlib.suppress(ElementTree.ParseError):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -129,6 +131,25 @@ def test_the_stages_take_under_eight_minutes_and_name_what_there_is() -> None:
         for part in stage.command:
             if part.startswith(("tests/", "benchmarks/")):
                 assert (ROOT / part).exists(), part
+
+
+def test_a_stage_that_fails_says_why_on_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run([Stage("bad", python("print('fine so far')\nraise SystemExit('it broke')"), 60)], tmp_path, {}, {})
+    assert capsys.readouterr().out.rstrip().endswith(" s (it broke)")
+    assert records(tmp_path)["1-bad.json"]["output"] == "fine so far\nit broke\n"
+
+
+def test_without_a_gpu_the_command_fails_with_a_sentence(tmp_path: Path) -> None:
+    """Where CUDA shows no device to the process, whatever the machine has."""
+    hidden = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "PYTHONPATH": ""}
+    command = [sys.executable, "-m", "tests.gpu_check", "--output", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, env=hidden, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    first, *others = done.stdout.splitlines()
+    assert "1-smoke.json: failed" in first
+    assert "(no GPU to check: device 'gpu:0' is not available: " in first
+    assert all(re.search(r": (left out \(smoke did not pass\)|absent \(.*\))$", line) for line in others)
+    assert len(others) == len(stages()) - 1
 
 
 @pytest.mark.parametrize("key", ["device", "driver", "python", "versions", "commit"])

@@ -1,6 +1,7 @@
 """Registers, spills, shared memory of every kernel that CuPy or we generate, by real NVRTC, and what ours move.
 
     make kernels                                # which runs: python -m tests.nvrtc.report FOLDER
+    make kernels OWN=1                          # ours alone, without the folder
 
 The folder has CUDA texts as the pretend GPU keeps them (PRETEND_GPU_SOURCES), each with the options that CuPy gave.
 Each is compiled for every architecture; the figures are those of sm_90. Exits with 1 when a text is refused.
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from opbox_ops import registry
+from opbox_ops.cuda.cubins import OPTIONS
 from opbox_ops.cuda.kernel import KERNELS
 from opbox_ops.cuda.nvrtc import ARCHITECTURES, CompileError, compile_for
 
@@ -48,7 +50,8 @@ class Figures:
     shared: int
 
 
-def _options() -> tuple[str, ...]:
+def _includes() -> tuple[str, ...]:
+    """Options that say where CuPy's headers are."""
     [cupy] = importlib.util.find_spec("cupy").submodule_search_locations  # type: ignore[union-attr, misc]  # it is installed
     own = Path(cupy, "_core", "include")
     parts = ("", "cupy/_cccl/libcudacxx", "cupy/_cccl/thrust", "cupy/_cccl/cub")
@@ -65,51 +68,72 @@ def figures(log: str) -> Iterator[Figures]:
             yield Figures(name[1], int(used[1]), stack, stores + loads, int(shared[1]) if shared is not None else 0)
 
 
-def compiled(path: Path) -> tuple[list[Figures], str | None]:
+@dataclass(frozen=True)
+class Text:
+    """CUDA source, the compiler's options for it, and where it comes from."""
+
+    origin: str
+    source: str
+    options: tuple[str, ...]
+
+
+def texts_in_folder(folder: Path) -> list[Text]:
+    """The texts that the pretend GPU has kept in a folder."""
+    includes, texts = _includes(), []
+    for path in sorted(folder.glob("*.cu")):
+        first, _, source = path.read_text("utf-8").partition("\n")
+        options = (option for option in json.loads(first[3:]) if not option.startswith(("--gpu-arch", "-arch")))
+        texts.append(Text(path.name, source, (*options, *includes, "-default-device")))
+    return texts
+
+
+def own_texts() -> list[Text]:
+    """The texts of opbox's own kernels, for float32."""
+    registry.load()
+    return [Text(kernel.name, kernel.source("float32"), OPTIONS) for kernel in KERNELS]
+
+
+def compiled(text: Text) -> tuple[list[Figures], str | None]:
     """The figures of a text, and why it is refused."""
-    first, _, source = path.read_text("utf-8").partition("\n")
-    options = [option for option in json.loads(first[3:]) if not option.startswith(("--gpu-arch", "-arch"))]
     logs = {}
     for architecture in ARCHITECTURES:
         try:
-            logs[architecture] = compile_for(
-                architecture, source, (*options, *_options(), "-default-device", "--ptxas-options=-v")
-            )[1]
+            logs[architecture] = compile_for(architecture, text.source, (*text.options, "--ptxas-options=-v"))[1]
         except CompileError as error:
-            return [], f"{architecture}: {error}"
+            return [], f"{text.origin}: {architecture}: {str(error)[:500]}"
     return list(figures(logs[_SHOWN])), None
 
 
 def print_moved() -> None:
     """A line for each kernel of our own: what it moves at a size that networks have, and the least that any could."""
     registry.load()
-    print(f"\n{'kernel of our own':30} {'for':38} {'bytes moved':>12} {'the least':>12} ratio")
+    print(f"\n{'kernel of our own':36} {'for':54} {'bytes moved':>12} {'the least':>12} ratio")
     for kernel in KERNELS:
         what, moved = kernel.example
         both = moved()
-        print(f"{kernel.name:30} {what:38} {both.bytes:12} {both.least:12} {both.bytes / both.least:5.2f}")
+        print(f"{kernel.name:36} {what:54} {both.bytes:12} {both.least:12} {both.bytes / both.least:5.2f}")
 
 
-def main(folder: str) -> int:
-    """Compile all texts of a folder and print a line for each kernel, the hungriest first."""
-    paths = sorted(Path(folder).glob("*.cu"))
+def main(folder: str | None = None) -> int:
+    """Compile all texts of a folder, or our own, and print a line for each kernel, the hungriest first."""
+    texts = own_texts() if folder is None else texts_in_folder(Path(folder))
     kernels: list[Figures] = []
     refused = []
     with ThreadPoolExecutor() as pool:
-        for path, (of_text, reason) in zip(paths, pool.map(compiled, paths), strict=True):
+        for of_text, reason in pool.map(compiled, texts):
             kernels += of_text
             if reason is not None:
-                refused.append(f"{path.name}: {reason[:500]}")
+                refused.append(reason)
     print(f"{'kernel':60} registers stack spills shared")
     for kernel in sorted(set(kernels), key=lambda k: (-k.spills, -k.stack, -k.registers, k.name)):
         print(f"{kernel.name:60} {kernel.registers:9} {kernel.stack:5} {kernel.spills:6} {kernel.shared:6}")
     spilling = sum(kernel.spills > 0 for kernel in kernels)
-    print(f"{len(paths)} texts, {len(kernels)} kernels for {', '.join(ARCHITECTURES)}; {spilling} spill")
+    print(f"{len(texts)} texts, {len(kernels)} kernels for {', '.join(ARCHITECTURES)}; {spilling} spill")
     for line in refused:
         print(f"refused: {line}")
     print_moved()
-    return 1 if refused or not paths else 0
+    return 1 if refused or not texts else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(*sys.argv[1:]))

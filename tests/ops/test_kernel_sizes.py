@@ -240,7 +240,7 @@ TYPED = {case.op: case for case in CASES if "float16" in case.dtypes}
 @pytest.mark.compiler
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.op)
 def test_a_kernel_has_the_references_values(case: Case, folder: Path) -> None:
-    compare_with_the_reference(case, folder, case.dtypes[0])
+    compare_with_the_reference(case, folder, dtype=case.dtypes[0])
 
 
 @pytest.mark.compiler
@@ -249,7 +249,7 @@ def test_a_kernel_has_the_references_values(case: Case, folder: Path) -> None:
 def test_a_kernel_has_the_references_values_in_every_type(case: Case, dtype: str, folder: Path) -> None:
     """Half precision is rounded as NumPy rounds it, so that the same boxes stay; sums differ by a rounding or two."""
     near = {"rtol": 4e-3, "atol": 4e-3} if dtype == "float16" else {}
-    compare_with_the_reference(replace(case, **near), folder, dtype)
+    compare_with_the_reference(replace(case, **near), folder, dtype=dtype)
 
 
 @pytest.mark.compiler

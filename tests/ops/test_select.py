@@ -25,6 +25,17 @@ class DynamicLibNotFoundError(RuntimeError):
     """As cuda-pathfinder's."""
 
 
+class DynamicLibUnknownError(DynamicLibNotFoundError):
+    """As cuda-pathfinder's."""
+
+
+def banner(error: ImportError) -> ImportError:
+    """What CuPy makes of an error at its import."""
+    wrapped = ImportError(f"\n=====\nFailed to import CuPy.\n\nOriginal error: {error}\n=====\n")
+    wrapped.__cause__ = error
+    return wrapped
+
+
 @pytest.mark.parametrize(
     ("error", "sentence"),
     [
@@ -34,6 +45,15 @@ class DynamicLibNotFoundError(RuntimeError):
             r"a library of CUDA is missing \(libcublas.*\): install all of them",
         ),
         (DynamicLibNotFoundError("nvrtc\nsearched in"), r"a library of CUDA is missing \(nvrtc\): install all"),
+        (DynamicLibUnknownError("nvrtc"), r"a library of CUDA is missing \(nvrtc\): install all"),
+        (
+            banner(ImportError("libcudart.so.13: cannot open shared object file: No such file or directory")),
+            r"a library of CUDA is missing \(libcudart.so.13: cannot open.*\): install all of them",
+        ),
+        (
+            banner(ImportError("numpy.core.multiarray failed to import")),
+            r"CuPy cannot be imported \(numpy.core.multiarray failed to import\): install it anew \(pip",
+        ),
         (DriverError(35), "the driver is too old for CuPy: install one from 580 on"),
         (DriverError(100), "this machine has no GPU that CUDA may use: look at nvidia-smi"),
         (DriverError(101), "this machine has fewer GPUs: name one that nvidia-smi lists"),

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-__all__ = ["CompileError", "compiled", "kernel_library", "runtime_library", "shared_library", "tag"]
+__all__ = ["CompileError", "compiled", "cuda_headers", "kernel_library", "runtime_library", "shared_library", "tag"]
 
 HERE = Path(__file__).parent
 _FLAGS = ("-std=c++17", "-fPIC", "-w", "-fno-strict-aliasing", "-U_FORTIFY_SOURCE")
@@ -60,13 +60,19 @@ def _known() -> Path:
 
 
 @cache
-def _includes() -> tuple[str, ...]:
-    [cupy] = importlib.util.find_spec("cupy").submodule_search_locations  # type: ignore[union-attr, misc]  # it is installed
+def cuda_headers() -> str:
+    """The folder of CUDA's headers, of their wheel."""
     places = importlib.util.find_spec("nvidia").submodule_search_locations  # type: ignore[union-attr]  # it is installed
     [nvidia, *_] = [place for place in places if Path(place, "cu13/include/cuda_fp16.h").exists()]
+    return f"{nvidia}/cu13/include"
+
+
+@cache
+def _includes() -> tuple[str, ...]:
+    [cupy] = importlib.util.find_spec("cupy").submodule_search_locations  # type: ignore[union-attr, misc]  # it is installed
     own = Path(cupy, "_core", "include")
     parts = ("", "cupy/_cccl/libcudacxx", "cupy/_cccl/thrust", "cupy/_cccl/cub")
-    return (*(f"-I{own / part}" for part in parts), f"-I{nvidia}/cu13/include")
+    return (*(f"-I{own / part}" for part in parts), f"-I{cuda_headers()}")
 
 
 def _built(text: str, flags: Sequence[str], suffix: str = ".so", before: str = "") -> Path:

@@ -4,12 +4,15 @@
 
 A step is forward and backward, warm, of LeNet at batch 4, and of ResNet-50 at batch 1 with images of 32 by 32. Counts
 depend on these sizes only where an operator works in pieces. The update is one of SGD with momentum over all weights.
+Before that come the checks of the operator table that run on the device: of each operator's first row, and of all rows.
 """
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +21,7 @@ import opbox as mx
 from .spy import watched
 from .test_plans import executor_of
 
-__all__ = ["NETWORKS", "counts", "update_counts"]
+__all__ = ["NETWORKS", "checks", "counts", "update_counts"]
 
 NETWORKS = {"lenet": (4, 1, 28, 28), "resnet50": (1, 3, 32, 32)}
 
@@ -68,7 +71,26 @@ def counts(name: str, data: tuple[int, ...]) -> dict[str, int]:
     return {"allocations": watch.allocations, **dict(watch.calls)}
 
 
+def checks() -> tuple[int, dict[str, int]]:
+    """How many operators the table checks on the GPU, and how many times, by test."""
+    table = importlib.reload(importlib.import_module("tests.ops.test_operator_table"))
+    operators: set[str] = set()
+    numbers: dict[str, int] = {}
+    for name, test in vars(table).items():
+        for mark in getattr(test, "pytestmark", []):
+            if name.startswith("test_") and mark.name == "parametrize" and mark.args[0] == ("device", "case", "dtype"):
+                cases = [row.values[1] for row in mark.args[1] if row.values[0] == "gpu"]
+                operators |= {case.op for case in cases}
+                numbers[name] = len(cases)
+    return len(operators), numbers
+
+
 def main() -> None:
+    for rows in ("part", "whole"):
+        os.environ["OPBOX_PRETEND_GPU"] = rows
+        operators, numbers = checks()
+        listed = ", ".join(f"{count} {name.removeprefix('test_')}" for name, count in numbers.items())
+        print(f"operator table, {rows}: {operators} operators, {sum(numbers.values())} checks: {listed}", flush=True)
     for name, data in NETWORKS.items():
         for what, counted in (("step", counts(name, data)), ("update", update_counts(name, data))):
             kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(counted.items()))

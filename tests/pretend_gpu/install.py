@@ -55,14 +55,18 @@ def above(cupy: Any) -> None:
 
 
 def _libraries(files: dict[str, Callable[[], str]]) -> None:
-    """Have these found in the place of NVIDIA's."""
+    """Have these found in the place of NVIDIA's, and no others: pathfinder would start processes to look for them."""
     pathfinder: Any = importlib.import_module("cuda.pathfinder")
-    find = pathfinder.load_nvidia_dynamic_lib
 
     def load(name: str) -> Any:
-        return types.SimpleNamespace(abs_path=files[name]()) if name in files else find(name)
+        if name not in files:
+            raise pathfinder.DynamicLibNotFoundError(f"the pretend device has no library {name}")
+        return types.SimpleNamespace(abs_path=files[name]())
 
     pathfinder.load_nvidia_dynamic_lib = load
+    from .compiler import cuda_headers
+
+    pathfinder.find_nvidia_header_directory = lambda name: cuda_headers()
 
 
 def _module(name: str, functions: dict[str, Any], parent: Any = None) -> None:

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+import opbox as mx
 from opbox_ops.backend import backend_for, failure
-from opbox_protocol.errors import LimitError, MXNetError, WorkerDiedError
+from opbox_ops.cuda import cublas
+from opbox_protocol.errors import LimitError, MXNetError, UnsupportedError, WorkerDiedError
 from opbox_service.executor import invoke
 from tests.contract.live import Live
 
@@ -76,6 +78,48 @@ def test_another_error_of_the_device_is_no_end(gpu: Any) -> None:
     with pytest.raises(MXNetError, match=r"^exp: the GPU refused a call: CUDA error 9"):
         invoke("exp", {}, [x], backend=backend, random=backend.random(0))
     assert failure.lost() is None
+
+
+@pytest.mark.parametrize("op", ["dot", "FullyConnected", "Convolution"])
+def test_a_library_that_is_not_installed(gpu: Any, op: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether the step is bound or runs when it is first wanted."""
+
+    class DynamicLibNotFoundError(RuntimeError):
+        """As cuda-pathfinder's."""
+
+    def missing() -> Any:
+        raise DynamicLibNotFoundError('Failure finding "libcublas.so": No such file\n  listdir("/")')
+
+    monkeypatch.setattr(cublas, "_library", missing)
+    monkeypatch.setattr(cublas, "_handles", {})
+    monkeypatch.setenv("OPBOX_CUBLASLT", "0")
+    matrix, image = mx.nd.ones((2, 2), mx.gpu(0)), mx.nd.ones((1, 2, 2, 2), mx.gpu(0))
+    calls = {
+        "dot": lambda: mx.nd.dot(matrix, matrix),
+        "FullyConnected": lambda: mx.nd.FullyConnected(matrix, matrix, num_hidden=2, no_bias=True),
+        "Convolution": lambda: mx.nd.Convolution(
+            image, image, kernel=(2, 2), num_filter=1, no_bias=True, cudnn_off=True
+        ),
+    }
+    sentence = (
+        r"a library of CUDA is missing \(Failure finding \"libcublas.so\": No such file\): install all of them \(pip"
+    )
+    with pytest.raises(UnsupportedError, match=sentence) as raised:
+        calls[op]().asnumpy()
+    assert raised.value.status == 501
+    assert "\n" not in raised.value.message
+
+
+def test_a_library_that_cupy_is_linked_to_is_not_installed(gpu: Any) -> None:
+    error = ImportError("libcusolver.so.12: cannot open shared object file: No such file or directory")
+    sentence = (
+        "a library of CUDA is missing (libcusolver.so.12: cannot open shared object file: No such file or directory)"
+    )
+    assert str(failure.device_error(error)).startswith(sentence)
+    headers = failure.device_error(RuntimeError("Failed to find CUDA headers. Please install CUDA toolkit headers"))
+    assert isinstance(headers, UnsupportedError)
+    assert headers.message.startswith("CUDA's headers are missing")
+    assert failure.device_error(ImportError("cannot import name 'x' from 'users_own'")) is None
 
 
 # -- through HTTP -----------------------------------------------------------------------------------------------------

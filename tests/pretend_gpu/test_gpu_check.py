@@ -11,6 +11,8 @@ import pytest
 from tests.gpu_check import smoke
 from tests.gpu_check.machine import facts
 
+from .counts import checks
+
 
 def test_the_smoke_stage_passes_and_writes_its_figures(
     gpu: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -25,3 +27,10 @@ def test_the_device_is_described(gpu: Any) -> None:
     assert described["device"]["devices"] >= 2
     assert described["driver"]["cuda"] >= 13000
     assert "cupy-cuda13x" in described["versions"]
+
+
+def test_the_checks_of_the_operator_table_are_counted(gpu: Any) -> None:
+    operators, numbers = checks()
+    assert operators > 300
+    assert numbers["test_forward"] >= operators
+    assert {"test_gradient", "test_requests", "test_layouts"} < numbers.keys()

@@ -1,14 +1,23 @@
 """Tells the device errors that end a process from those after which it goes on.
 
 After some errors of CUDA (an access outside memory, a trap in a kernel) every further call of the process fails with
-the same one: its arrays are lost, and the process must end.
+the same one: its arrays are lost, and the process must end. A library of CUDA's that is not installed shows when the
+first operator needs it.
 """
 
 from __future__ import annotations
 
-from opbox_protocol.errors import MXNetError, WorkerDiedError
+import re
 
-__all__ = ["device_error", "lost"]
+from opbox_protocol.errors import MXNetError, UnsupportedError, WorkerDiedError
+
+__all__ = ["REMEDY", "device_error", "first_line", "lost", "missing_library"]
+
+REMEDY = "pip install 'opbox-service[cuda13]'"
+_NOT_LOADED = re.compile(r"lib(cu|nv)\w*\.so[.\d]*: cannot open")
+"""What the system says of a library that CuPy is linked to."""
+_NO_HEADERS = "Failed to find CUDA headers"
+"""What CuPy says then."""
 
 _LOST = {
     214: "an error of its memory that cannot be corrected",
@@ -29,7 +38,9 @@ _lost: list[str] = []
 
 
 def device_error(error: BaseException) -> MXNetError | None:
-    """An error of CUDA's as one of ours; None for any other."""
+    """An error of CUDA's, or the want of its libraries, as one of ours; None for any other."""
+    if (sentence := missing_library(error)) is not None:
+        return UnsupportedError(sentence)
     status = getattr(error, "status", None)
     if not isinstance(status, int) or not any(base.__module__.startswith("cupy") for base in type(error).__mro__):
         return None
@@ -43,3 +54,22 @@ def device_error(error: BaseException) -> MXNetError | None:
 def lost() -> str | None:
     """Why this process can use its device no longer; None while it can."""
     return _lost[0] if _lost else None
+
+
+def missing_library(error: BaseException) -> str | None:
+    """Which library of CUDA's is not installed, and what to do; None where the error is another."""
+    # CuPy raises an error of several lines from the system's.
+    while isinstance(error, ImportError) and error.__cause__ is not None:
+        error = error.__cause__
+    # cuda-pathfinder's error, and its subclasses.
+    absent = any(base.__name__ == "DynamicLibNotFoundError" for base in type(error).__mro__)
+    if isinstance(error, RuntimeError) and str(error).startswith(_NO_HEADERS):
+        return f"CUDA's headers are missing, which CuPy's kernels are compiled with: install all of them ({REMEDY})"
+    if not absent and not (isinstance(error, ImportError) and _NOT_LOADED.match(str(error))):
+        return None
+    return f"a library of CUDA is missing ({first_line(error)}): install all of them ({REMEDY})"
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message that says something; its class's name where none does."""
+    return next((line for line in str(error).splitlines() if line.strip("= ")), type(error).__name__)

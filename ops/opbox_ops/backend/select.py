@@ -10,6 +10,7 @@ from functools import cache
 from opbox_protocol.errors import UnsupportedError
 
 from .base import Backend
+from .failure import REMEDY, first_line, missing_library
 from .numpy import NumpyBackend
 
 __all__ = ["backend_for", "device_name"]
@@ -52,16 +53,17 @@ def _backend(device: str) -> Backend:
 
 _INSUFFICIENT_DRIVER, _INVALID_DEVICE, _NO_DEVICE = 35, 101, 100
 """CUDA's numbers of these errors."""
-_REMEDY = "pip install 'opbox-service[cuda13]'"
 
 
 def _reason(error: Exception) -> str:
     """Why there is no such device, and what to do: nothing installed, too little of it, the driver, the device."""
     status = getattr(error, "status", None)
     if isinstance(error, ImportError) and (error.name or "").partition(".")[0] in ("cupy", "cupyx"):
-        return f"CuPy is not installed ({_REMEDY})"
-    if isinstance(error, ImportError) or type(error).__name__ == "DynamicLibNotFoundError":
-        return f"a library of CUDA is missing ({_first_line(error)}): install all of them ({_REMEDY})"
+        return f"CuPy is not installed ({REMEDY})"
+    if (sentence := missing_library(error)) is not None:
+        return sentence
+    if isinstance(error, ImportError):
+        return f"CuPy cannot be imported ({first_line(error.__cause__ or error)}): install it anew ({REMEDY})"
     if status == _INSUFFICIENT_DRIVER and not _driver_installed():
         return (
             "there is no NVIDIA driver here (libcuda.so.1): install one from 580 on, or start the container"
@@ -73,7 +75,7 @@ def _reason(error: Exception) -> str:
         return "this machine has no GPU that CUDA may use: look at nvidia-smi and CUDA_VISIBLE_DEVICES"
     if status == _INVALID_DEVICE:
         return "this machine has fewer GPUs: name one that nvidia-smi lists, counted from 0"
-    return _first_line(error)
+    return first_line(error)
 
 
 def _driver_installed() -> bool:
@@ -83,7 +85,3 @@ def _driver_installed() -> bool:
     except OSError:
         return False
     return True
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
