@@ -131,9 +131,9 @@ def detector() -> Any:
     ]
     anchor, label = mx.sym.Variable("anchor"), mx.sym.Variable("label")
     scores, moves = mx.sym.Variable("scores"), mx.sym.Variable("moves")
-    found = contrib.MultiBoxDetection(mx.sym.softmax(scores, axis=1), moves, anchor)
+    detections = contrib.MultiBoxDetection(mx.sym.softmax(scores, axis=1), moves, anchor)
     targets = contrib.MultiBoxTarget(anchor, label, scores, negative_mining_ratio=2)
-    best = contrib.box_nms(mx.sym.concat(found, mx.sym.Variable("boxes"), dim=1), id_index=0, overlap_thresh=0.3)
+    best = contrib.box_nms(mx.sym.concat(detections, mx.sym.Variable("boxes"), dim=1), id_index=0, overlap_thresh=0.3)
     pairs = contrib.bipartite_matching(scores, threshold=0.1)
     return mx.sym.Group([*pooled, best, *targets, *pairs])
 

@@ -53,10 +53,10 @@ PREPARE = KernelTemplate(
 )
 WRITE = KernelTemplate(
     "opbox_nms_write",
-    "const T *data, const int *kept, T *out, int elements, int n, int width, int coordinates, int change",
+    "const T *data, const int *sources, T *out, int elements, int n, int width, int coordinates, int change",
     """  const int number = blockIdx.x * blockDim.x + threadIdx.x;
   if (number >= elements) return;
-  const int column = number % width, rank = number / width, source = kept[rank];
+  const int column = number % width, rank = number / width, source = sources[rank];
   if (source < 0) {
     out[number] = T(-1.0f);
     return;
@@ -77,18 +77,18 @@ WRITE = KernelTemplate(
 )
 ORIGIN = KernelTemplate(
     "opbox_nms_origin",
-    "const int *kept, long long *origin, int count, int n",
+    "const int *sources, long long *origin, int count, int n",
     """  const int number = blockIdx.x * blockDim.x + threadIdx.x;
   if (number >= count) return;
-  origin[number] = kept[number] < 0 ? -1 : number - number % n + kept[number];
+  origin[number] = sources[number] < 0 ? -1 : number - number % n + sources[number];
 """,
     (_WHAT, lambda: Moved(12 * _ROWS * _BOXES, 12 * _ROWS * _BOXES)),
 )
 ALL_IN_ORDER = KernelTemplate(
     "opbox_nms_all",
-    "int *kept, int count, int n",
+    "int *sources, int count, int n",
     """  const int number = blockIdx.x * blockDim.x + threadIdx.x;
-  if (number < count) kept[number] = number % n;
+  if (number < count) sources[number] = number % n;
 """,
     (_WHAT, lambda: Moved(4 * _ROWS * _BOXES, 4 * _ROWS * _BOXES)),
 )
@@ -124,11 +124,11 @@ def _accepts(p: BoxNmsParams, call: CallSpec) -> bool:
 def _choose(p: BoxNmsParams, ctx: OpContext, data: Any) -> list[Callable[[], Any]]:
     """Calls that write the sources of the boxes that stay."""
     batch, n, width = _rows(data.shape)
-    boxes, _, kept, *_ = suppressed = ctx.temp[:5]
+    boxes, _, sources, *_ = suppressed = ctx.temp[:5]
     keys, places = ctx.temp[5:]
     count = batch * n
     if not p.topk:
-        return [ALL_IN_ORDER.over(ctx, data.dtype, count, (kept, np.int32(count), np.int32(n)))]
+        return [ALL_IN_ORDER.over(ctx, data.dtype, count, (sources, np.int32(count), np.int32(n)))]
     places_in_row = (p.score_index, p.coord_start, p.id_index, p.in_format == "center")
     sizes = map(np.int32, (count, n, keys.shape[1], width, *places_in_row))
     numbers = (rounded_scalar(value, data.dtype) for value in (p.valid_thresh, p.background_id, -np.inf))
@@ -148,15 +148,15 @@ def _(p: BoxNmsParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Call
         return nothing
     (data,), calls = contiguous(ctx, inputs)
     batch, n, width = _rows(data.shape)
-    kept = ctx.temp[2]
+    sources = ctx.temp[2]
     calls += _choose(p, ctx, data)
     if out is not None:
         change = 0 if not p.topk or p.in_format == p.out_format else 1 if p.out_format == "center" else 2
         sizes = map(np.int32, (out.size, n, width, p.coord_start, change))
-        calls.append(WRITE.over(ctx, data.dtype, out.size, (data, kept, out, *sizes)))
+        calls.append(WRITE.over(ctx, data.dtype, out.size, (data, sources, out, *sizes)))
     if origin is not None:
         sizes = map(np.int32, (batch * n, n))
-        calls.append(ORIGIN.over(ctx, data.dtype, batch * n, (kept, origin, *sizes)))
+        calls.append(ORIGIN.over(ctx, data.dtype, batch * n, (sources, origin, *sizes)))
     return as_one(calls)
 
 

@@ -77,12 +77,12 @@ _CHOSEN = f"""  const int number = blockIdx.x * blockDim.x + threadIdx.x;
   if (number >= total) return;
   const int image = number / regions;
   // Where fewer boxes stay, they are repeated from the first on.
-  const int source = kept[(long long)image * n + number % regions % max(counts[image], 1)];
+  const int source = sources[(long long)image * n + number % regions % max(counts[image], 1)];
   const double *box = boxes + ((long long)image * n + source) * {SIDES};
 """
 REGIONS = KernelTemplate(
     "opbox_proposal_regions",
-    "const double *boxes, const int *kept, const int *counts, T *rois, int total, int regions, int n",
+    "const double *boxes, const int *sources, const int *counts, T *rois, int total, int regions, int n",
     _CHOSEN
     + """  rois[(long long)number * 5] = T(A(image));
   for (int c = 0; c < 4; ++c) rois[(long long)number * 5 + c + 1] = T(A(box[c]));
@@ -91,7 +91,7 @@ REGIONS = KernelTemplate(
 )
 SCORES = KernelTemplate(
     "opbox_proposal_scores",
-    "const double *boxes, const int *kept, const int *counts, T *scores, int total, int regions, int n",
+    "const double *boxes, const int *sources, const int *counts, T *scores, int total, int regions, int n",
     _CHOSEN + "  scores[number] = T(A(box[5]));\n",
     (f"{_REGIONS} regions", lambda: Moved(_REGIONS * (4 + 8 + 4), _REGIONS * (4 + 8 + 4))),
 )
@@ -119,7 +119,7 @@ def _(p: ProposalParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Ca
     if rois is None and scores is None:
         return nothing
     (prob, pred, info), calls = contiguous(ctx, inputs)
-    (boxes, _, kept, counts, _), (keys, places) = ctx.temp[:5], ctx.temp[5:]
+    (boxes, _, sources, counts, _), (keys, places) = ctx.temp[:5], ctx.temp[5:]
     batch, _, height, width = prob.shape
     n, dtype = _boxes(p, prob.shape), prob.dtype
     corners = np.array(anchors_of(p.feature_stride, tuple(p.scales), tuple(p.ratios)), accumulation_type(dtype))
@@ -134,5 +134,5 @@ def _(p: ProposalParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Ca
     for kernel, out in ((REGIONS, rois), (SCORES, scores)):
         if out is not None:
             rows = map(np.int32, (total, p.rpn_post_nms_top_n, n))
-            calls.append(kernel.over(ctx, dtype, total, (boxes, kept, counts, out, *rows)))
+            calls.append(kernel.over(ctx, dtype, total, (boxes, sources, counts, out, *rows)))
     return as_one(calls)

@@ -54,7 +54,7 @@ _HITS = f"""{OVERLAP}__device__ bool hits(const A *better, const A *worse, int f
 """
 SUPPRESS = KernelTemplate(
     "opbox_suppress",
-    "const A *boxes, const A *keys, const int *places, unsigned char *alive, int *kept, int *counts, "
+    "const A *boxes, const A *keys, const int *places, unsigned char *alive, int *sources, int *counts, "
     "int *before_span, int n, int padded, int begin, int end, int competing, int most, int flags, A margin, "
     "A threshold, A lowest",
     f"""  __shared__ A tile[{SIDES} * {_TILE}];
@@ -95,7 +95,7 @@ SUPPRESS = KernelTemplate(
     if (k < end) alive[first + k] = stays;
     if (stays) {{
       stay[before] = threadIdx.x;
-      kept[first + count + before] = source;
+      sources[first + count + before] = source;
     }}
     __syncthreads();
     count += total;
@@ -113,7 +113,7 @@ SUPPRESS = KernelTemplate(
   }}
   if (threadIdx.x == 0) counts[row] = end < competing ? count : min(count, most);
   if (end == competing)
-    for (int k = count + threadIdx.x; k < n; k += blockDim.x) kept[first + k] = -1;
+    for (int k = count + threadIdx.x; k < n; k += blockDim.x) sources[first + k] = -1;
 """,
     (
         f"{_SPAN:,} boxes of an image, none of which overlap",
@@ -125,7 +125,7 @@ SUPPRESS = KernelTemplate(
 )
 STRIKE = KernelTemplate(
     "opbox_strike",
-    "const A *boxes, const int *places, unsigned char *alive, const int *kept, const int *counts, "
+    "const A *boxes, const int *places, unsigned char *alive, const int *sources, const int *counts, "
     "const int *before_span, int n, int padded, int begin, int competing, int flags, A margin, A threshold",
     f"""  __shared__ A tile[{SIDES} * {_STRIKERS}];
   const int blocks = (competing - begin + blockDim.x - 1) / blockDim.x;
@@ -139,7 +139,7 @@ STRIKE = KernelTemplate(
   for (int base = before_span[row]; base < last; base += blockDim.x) {{
     const int length = min(last - base, int(blockDim.x));
     if (threadIdx.x < length) {{
-      const int source = kept[first + base + threadIdx.x];
+      const int source = sources[first + base + threadIdx.x];
       for (int c = 0; c < {SIDES}; ++c) tile[{SIDES} * threadIdx.x + c] = boxes[(first + source) * {SIDES} + c];
     }}
     __syncthreads();
