@@ -23,7 +23,7 @@ import numpy as np
 from opbox_ops import registry
 from opbox_ops.backend import backend_for
 from opbox_ops.compute import ArraySpec, CallSpec, OpContext, OpReq
-from opbox_ops.index.positions import add_rows, add_rows_temps
+from opbox_ops.index.added_rows import add_rows, add_rows_temps
 
 ROWS = ((4480, 650, 10_000), (2048, 128, 128), (100_000, 1, 1_000))
 SIZES = (1_000, 100_000, 2_000_000)

@@ -16,8 +16,9 @@ from opbox_protocol.errors import ShapeError
 
 from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
 from ..gradient import backward_node
+from ..index.added_rows import add_rows, add_rows_temps
 from ..index.counting import count_up
-from ..index.positions import add_rows, add_rows_temps, take_rows, whole
+from ..index.positions import take_rows, whole
 from ..infer import ShapeList, TypeList, show_shape, size_of
 from ..node import Entry, Node
 from ..params import Bool, Field, KnownShape, Params
