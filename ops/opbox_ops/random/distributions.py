@@ -12,7 +12,7 @@ form: poisson whose mean is gamma distributed, with mean mu and dispersion alpha
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -22,7 +22,7 @@ from pydantic import create_model
 from opbox_protocol.errors import BadRequestError, ParamError
 from opbox_protocol.mxnet import numpy_dtype
 
-from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
+from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp, TempsRule
 from ..gradient import grad_zero
 from ..infer import ShapeList, TypeList, all_same_shape, size_of, summary
 from ..init.fill import fixed_shape
@@ -63,7 +63,7 @@ class Distribution:
         params: its numeric parameters with their defaults, in order.
         fill: `(random, out, *params)` fills `out`; the parameters are numbers, or arrays that broadcast to out.
         inputs: the names of the parameters of the _sample_ form.
-        direct: whether the generator draws into an array that exists.
+        drawn: the element types in which the generator draws into an array that exists, the first for all others.
         valid: which numbers are possible, and in words.
         aliases: further names of the _random_ form.
     """
@@ -72,7 +72,7 @@ class Distribution:
     params: Mapping[str, float]
     fill: Callable[..., None]
     inputs: tuple[str, ...]
-    direct: bool = False
+    drawn: tuple[str, ...] = ()
     valid: Callable[..., bool] = lambda *params: True
     expected: str = ""
     aliases: tuple[str, ...] = ()
@@ -87,11 +87,11 @@ def _normal(random: Any, out: Array, loc: Any, scale: Any) -> None:
 
 
 def _gamma(random: Any, out: Array, alpha: Any, beta: Any) -> None:
-    out[...] = random.generator.gamma(alpha, beta, out.shape)
+    random.gamma(out, alpha, beta)
 
 
 def _exponential(random: Any, out: Array, lam: Any) -> None:
-    out[...] = random.generator.exponential(1.0 / lam, out.shape)
+    random.exponential(out, 1.0 / lam)
 
 
 def _poisson(random: Any, out: Array, lam: Any) -> None:
@@ -116,7 +116,7 @@ TABLE = (
         {"low": 0.0, "high": 1.0},
         _uniform,
         ("low", "high"),
-        True,
+        ("float32", "float64"),
         lambda low, high: low <= high,
         "low at most high",
         aliases=("uniform",),
@@ -126,7 +126,7 @@ TABLE = (
         {"loc": 0.0, "scale": 1.0},
         _normal,
         ("mu", "sigma"),
-        True,
+        ("float32", "float64"),
         lambda loc, scale: scale >= 0,
         "scale of at least 0",
         aliases=("normal",),
@@ -136,18 +136,18 @@ TABLE = (
         {"alpha": 1.0, "beta": 1.0},
         _gamma,
         ("alpha", "beta"),
-        False,
+        ("float64",),
         lambda alpha, beta: alpha > 0 and beta > 0,
         "alpha and beta above 0",
     ),
-    Distribution("exponential", {"lam": 1.0}, _exponential, ("lam",), False, lambda lam: lam > 0, "lam above 0"),
-    Distribution("poisson", {"lam": 1.0}, _poisson, ("lam",), False, lambda lam: lam >= 0, "lam of at least 0"),
+    Distribution("exponential", {"lam": 1.0}, _exponential, ("lam",), ("float64",), lambda lam: lam > 0, "lam above 0"),
+    Distribution("poisson", {"lam": 1.0}, _poisson, ("lam",), (), lambda lam: lam >= 0, "lam of at least 0"),
     Distribution(
         "negative_binomial",
         {"k": 1, "p": 1.0},
         _negative_binomial,
         ("k", "p"),
-        False,
+        (),
         lambda k, p: k > 0 and 0 < p <= 1,
         "k above 0 and p above 0 and at most 1",
     ),
@@ -156,7 +156,7 @@ TABLE = (
         {"mu": 1.0, "alpha": 1.0},
         _generalized,
         ("mu", "alpha"),
-        False,
+        (),
         lambda mu, alpha: mu >= 0 and alpha >= 0,
         "mu and alpha of at least 0",
     ),
@@ -166,18 +166,20 @@ TABLE = (
 AT_ONCE = 1 << 18
 """Numbers that are drawn at a time: some 10 ms of the slowest distribution."""
 _DRAWN = "the library's generator has no output argument for this distribution"
+_CHECKED = "the library's generator converts and checks arrays of parameters"
 
 
-def _wide(p: Any, call: CallSpec) -> list[Temp]:
-    """Room to draw in, where the generator cannot draw in the output's type."""
-    out = call.outputs[0]
-    return [] if out.dtype in (np.float32, np.float64) else [Temp(out.shape, "float32")]
+def _room(row: Distribution) -> TempsRule:
+    """The rule for room to draw a piece in, where the generator cannot draw in the output's type."""
 
+    def temps(p: Any, call: CallSpec) -> list[Temp]:
+        out = call.outputs[0]
+        if not row.drawn or out.dtype.name in row.drawn:
+            return []
+        count = size_of(out.shape)
+        return [Temp((min(count, AT_ONCE) if call.device == "cpu" else count,), row.drawn[0])]
 
-def _widths(p: Any, call: CallSpec) -> list[Temp]:
-    """Room for the widths of ranges, and to draw in."""
-    low, high = call.inputs
-    return [Temp((size_of(low.shape), 1), np.result_type(low.dtype, high.dtype)), *_wide(p, call)]
+    return temps
 
 
 def _draw(
@@ -187,12 +189,13 @@ def _draw(
 
     Parameters are numbers, or columns with a row for each of `shape`.
     """
-    drawn = room[0] if room else out
-    target = drawn.reshape(shape)
+    target = out.reshape(shape)
     for at in _pieces(shape) if ctx.xp is np else ((),):
-        fill(ctx.random, target[at], *[_of_rows(number, at) for number in params])
-    if drawn is not out:
-        ctx.xp.copyto(out, drawn, casting="unsafe")
+        part = target[at]
+        drawn = room[0][: part.size].reshape(part.shape) if room else part
+        fill(ctx.random, drawn, *[_of_rows(number, at) for number in params])
+        if room:
+            ctx.xp.copyto(part, drawn, casting="unsafe")
 
 
 def _pieces(shape: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:
@@ -278,8 +281,8 @@ def _declare(row: Distribution) -> None:
         _check(row, p)
         all_same_shape(p, ins, outs)
 
-    @plain.compute(temps=_wide if row.direct else None, allocates="" if row.direct else _DRAWN)
-    @like.compute(temps=_wide if row.direct else None, allocates="" if row.direct else _DRAWN)
+    @plain.compute(temps=_room(row), allocates="" if row.drawn else _DRAWN)
+    @like.compute(temps=_room(row), allocates="" if row.drawn else _DRAWN)
     def _(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
         try:
             _draw(ctx, row.fill, outputs[0], (outputs[0].size,), ctx.temp, *_numbers(row, p))
@@ -287,6 +290,53 @@ def _declare(row: Distribution) -> None:
             raise unusable(row, p, "numbers that can be drawn") from error
 
     _declare_sample(row)
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column that a _sample_ form works out of its parameters before it draws.
+
+    Attributes:
+        dtype: the column's element type, for those of the parameters.
+        work_out: `(xp, parameters, column)` writes the column, and returns the columns that `fill` takes.
+        fill: see `Distribution`.
+    """
+
+    dtype: Callable[..., np.dtype[Any]]
+    work_out: Callable[[Any, Arrays, Array], Arrays]
+    fill: Callable[..., None]
+
+
+def _widths(xp: Any, params: Arrays, width: Array) -> Arrays:
+    low, high = params
+    xp.subtract(high, low, out=width)
+    return width, low
+
+
+def _stretched(random: Any, out: Array, width: Array, low: Array) -> None:
+    """Draw from [0, 1), and stretch and move each row to its range."""
+    random.uniform(out)
+    out *= width
+    out += low
+
+
+def _means(xp: Any, params: Arrays, mean: Array) -> Arrays:
+    (lam,) = params
+    if xp is np and np.fmin.reduce(lam, axis=None, initial=0) < 0:
+        raise ValueError("lam: expected above 0")
+    xp.divide(1.0, lam, out=mean)
+    return (mean,)
+
+
+def _of_mean(random: Any, out: Array, mean: Array) -> None:
+    random.exponential(out, mean)
+
+
+COLUMNS = {
+    "uniform": Column(np.result_type, _widths, _stretched),
+    "exponential": Column(lambda lam: np.dtype("float64") if lam.kind in "biu" else lam, _means, _of_mean),
+}
+"""By distribution's name; the others draw with their parameters as they are."""
 
 
 def _declare_sample(row: Distribution) -> Op:
@@ -317,35 +367,31 @@ def _declare_sample(row: Distribution) -> Op:
                 dtype = ins.merge(i, dtype)
         _wanted_type(p, ins, outs)
 
-    if row.name == "uniform":
-        op.compute(temps=_widths)(_sample_uniform)
-        return op
+    room = _room(row)
+    column = COLUMNS.get(row.name)
 
-    @op.compute(temps=_wide if row.direct else None, allocates="" if row.direct else _DRAWN)
+    def temps(p: SampleParams, call: CallSpec) -> Sequence[Temp]:
+        if column is None:
+            return room(p, call)
+        params = call.inputs
+        return [*room(p, call), Temp((size_of(params[0].shape), 1), column.dtype(*[array.dtype for array in params]))]
+
+    @op.compute(temps=temps, allocates=_CHECKED if row.name == "gamma" else "" if row.drawn else _DRAWN)
     def _(p: SampleParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-        columns = [array.reshape(array.size, 1) for array in inputs]
+        columns: Arrays = [array.reshape(array.size, 1) for array in inputs]
+        fill: Callable[..., None] = row.fill
+        drawn_in: Arrays = ctx.temp
         try:
-            _draw(ctx, row.fill, outputs[0], (inputs[0].size, size_of(p.shape)), ctx.temp, *columns)
+            if column is not None:
+                *drawn_in, temp = ctx.temp
+                fill, columns = column.fill, column.work_out(ctx.xp, columns, temp)
+            _draw(ctx, fill, outputs[0], (inputs[0].size, size_of(p.shape)), drawn_in, *columns)
         except ValueError as error:
             raise BadRequestError(
                 f"{', '.join(row.inputs)}: expected {row.expected} everywhere, got numbers that are not"
             ) from error
 
     return op
-
-
-def _sample_uniform(p: SampleParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    """Draw from [0, 1), and stretch and move each row to its range."""
-    xp, (width, *room) = ctx.xp, ctx.temp
-    low, high = (array.reshape(width.shape) for array in inputs)
-    xp.subtract(high, low, out=width)
-
-    def fill(random: Any, out: Array, width: Array, low: Array) -> None:
-        random.uniform(out)
-        xp.multiply(out, width, out=out, casting="same_kind")
-        xp.add(out, low, out=out, casting="same_kind")
-
-    _draw(ctx, fill, outputs[0], (len(width), size_of(p.shape)), room, width, low)
 
 
 for _row in TABLE:
