@@ -53,7 +53,6 @@ NO_OUTPUT_ARGUMENT = frozenset(
         "_random_randint",
         "_sample_gamma",
         "_sample_generalized_negative_binomial",
-        "_sample_multinomial",
         "_sample_negative_binomial",
         "_sample_poisson",
     ]
