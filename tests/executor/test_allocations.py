@@ -35,7 +35,6 @@ NO_OUTPUT_ARGUMENT = frozenset(
         "_backward_linalg_slogdet",
         "_backward_linalg_syevd",
         "_backward_linalg_trsm",
-        "_histogram",
         "_linalg_det",
         "_linalg_gelqf",
         "_linalg_inverse",
@@ -57,8 +56,9 @@ NO_OUTPUT_ARGUMENT = frozenset(
         "_sample_poisson",
     ]
 )
-"""What computes these takes no array to write to: LAPACK's factorisations and solvers as NumPy calls them,
-searchsorted, histograms, most distributions of NumPy's generators."""
+"""What computes these takes no array to write to: LAPACK's factorisations and solvers as NumPy calls them (SciPy's
+bindings would take one matrix a call, where NumPy's take a batch), NumPy's generators for whole numbers and Poisson's
+distribution, and for gamma's the check of parameters that are arrays."""
 
 SIZED_BY_VALUES = frozenset(
     [

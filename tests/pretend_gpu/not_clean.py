@@ -8,7 +8,6 @@ ALLOCATE = {
         "_backward_contrib_fft _backward_contrib_ifft _backward_contrib_index_copy "
         "_contrib_boolean_mask _contrib_fft _contrib_ifft"
     ),
-    "counting": "_histogram",
     "image": ("_image_random_color_jitter _image_random_contrast _image_resize"),
     "matrices": (
         "_backward_linalg_det _backward_linalg_gelqf _backward_linalg_potrf _backward_linalg_potri "
@@ -33,7 +32,6 @@ ALLOCATE = {
 REFUSED = {
     "boxes": "_backward_contrib_box_nms _contrib_bipartite_matching _contrib_box_nms",
     "contrib": "_backward_contrib_fft _backward_contrib_ifft _contrib_boolean_mask _contrib_fft _contrib_ifft",
-    "counting": "_histogram",
     "image": (
         "_image_random_brightness _image_random_color_jitter _image_random_contrast _image_random_hue "
         "_image_random_lighting _image_random_saturation _image_resize"

@@ -36,7 +36,8 @@ def search_rows(xp: Any, numbers: Array, values: Array, places: Array, temps: Ar
     """
     probes, probed, reached, begins = temps
     size = numbers.shape[1]
-    xp.multiply(count_up(xp, begins.reshape(-1)), size, out=begins.reshape(-1))
+    rows = count_up(xp, begins.reshape(-1))
+    xp.multiply(rows, size, out=rows)
     places.fill(0)
     for bit in reversed(range(size.bit_length())):
         xp.add(places, (1 << bit) - 1, out=probes)
