@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from .__main__ import ROOT, stages
-from .machine import facts
+from .machine import description
 from .stages import Stage, run
 
 
@@ -133,5 +133,5 @@ def test_the_stages_take_under_eight_minutes_and_name_what_there_is() -> None:
 
 @pytest.mark.parametrize("key", ["device", "driver", "python", "versions", "commit"])
 def test_a_machine_without_a_device_says_so(key: str) -> None:
-    assert key in facts()
-    assert facts()["versions"]["opbox-service"]
+    assert key in description()
+    assert description()["versions"]["opbox-service"]

@@ -23,7 +23,7 @@ from typing import Any, Protocol
 __all__ = ["NodeStream", "NodeStreams", "RandomSource", "RandomStream"]
 
 PLACE_WORDS = 3
-"""Of what recorded draws read: the seed, the executor's part of the key, the run."""
+"""Words that a recorded draw reads from the device: the seed, the executor's part of the key, the run."""
 
 
 class RandomStream(Protocol):

@@ -105,7 +105,7 @@ class ByImages:
 
 
 ConvolutionRecipe: TypeAlias = Recipe | PointwiseConvolution | ByImages
-"""How a batch is computed."""
+"""The recipes that a batch may be computed by."""
 
 
 def by_images(

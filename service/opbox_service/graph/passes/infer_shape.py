@@ -28,7 +28,7 @@ from .fixpoint import Fixpoint, check_names, inferred_before
 __all__ = ["Shapes", "apply_shape_rule", "infer_shape"]
 
 TRIED_NODES = 100_000
-"""How many nodes, over all trials, are looked at to find the arguments that an error asks for."""
+"""Nodes that are looked at, over all trials, to find the arguments that an error asks for."""
 
 
 @dataclass(frozen=True, slots=True)
