@@ -16,7 +16,8 @@ import scipy.stats as st
 from opbox_ops import registry
 from opbox_ops.backend import backend_for
 from opbox_ops.infer import ShapeList, TypeList
-from opbox_ops.random.distributions import AT_ONCE, TABLE
+from opbox_ops.random.drawing import AT_ONCE
+from opbox_ops.random.table import TABLE
 from opbox_protocol.errors import BadRequestError
 
 from .harness import write_outputs
