@@ -67,7 +67,7 @@ for line in sys.stdin:
     for array in executor.arg_dict.values():
         array[:] = mx.nd.random.normal(shape=array.shape)
     head = [mx.nd.ones(out.shape) for out in executor.outputs]
-    told = []
+    seconds = []
     for backward in (False, True):
         best = 1e9
         for run in range(runs + 3):
@@ -77,8 +77,8 @@ for line in sys.stdin:
                 executor.backward(head)
             mx.nd.waitall()
             best = min(best, time.perf_counter() - start) if run >= 3 else best
-        told.append(best)
-    print(json.dumps(told), flush=True)
+        seconds.append(best)
+    print(json.dumps(seconds), flush=True)
 """
 
 

@@ -23,7 +23,7 @@ import numpy as np
 from opbox_ops import registry
 from opbox_ops.backend import backend_for
 from opbox_ops.compute import ArraySpec, CallSpec, OpContext, OpReq
-from opbox_ops.index.positions import add_rows, add_rows_temps
+from opbox_ops.index.added_rows import add_rows, add_rows_temps
 
 ROWS = ((4480, 650, 10_000), (2048, 128, 128), (100_000, 1, 1_000))
 SIZES = (1_000, 100_000, 2_000_000)
@@ -34,12 +34,12 @@ def best(f):
     for _ in range(10):
         t = time.perf_counter(); f(); mx.nd.waitall(); times.append(time.perf_counter() - t)
     return min(times) * 1e3
-found = []
+seconds = []
 for n in json.loads(sys.stdin.readline()):
     w, g, m, v = (mx.nd.random.uniform(shape=(n,)) for _ in range(4))
-    found.append([best(lambda: mx.nd.sgd_mom_update(w, g, m, out=w, lr=.1, momentum=.9, wd=1e-4)),
+    seconds.append([best(lambda: mx.nd.sgd_mom_update(w, g, m, out=w, lr=.1, momentum=.9, wd=1e-4)),
                   best(lambda: mx.nd.adam_update(w, g, m, v, out=w, lr=.1, wd=1e-4))])
-print(json.dumps(found))
+print(json.dumps(seconds))
 """
 
 

@@ -7,6 +7,7 @@ ones included, no two have one name.
 import ast
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ ONE_THING_TWICE = {
     "Node": "NNVM's name for a node of a graph: the client composes it, the engine has it with parsed parameters",
 }
 """Class names that stand twice, with the reason."""
-SAY_NOTHING = {"told", "each", "found", "given", "held", "kept", "made"}
+SAY_NOTHING = {"told", "each", "found", "given", "held", "kept", "made", "facts"}
 
 
 def _names(tree: ast.AST) -> Iterator[tuple[str, int]]:
@@ -35,6 +36,15 @@ def _names(tree: ast.AST) -> Iterator[tuple[str, int]]:
                 yield name, node.lineno
 
 
+def _programs(tree: ast.AST) -> Iterator[tuple[ast.AST, int]]:
+    """The programs that a text has in strings of several lines, with the lines above them."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Constant(value=str(program)) if "\n" in program and " = " in program:
+                with suppress(SyntaxError, ValueError):
+                    yield ast.parse(program), node.lineno - 1
+
+
 def _imported(tree: ast.AST) -> set[str]:
     """The names that a text takes from other modules as they are called there."""
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and not node.level]
@@ -45,7 +55,8 @@ def vague(text: str) -> list[tuple[str, int]]:
     """The names of a text that say nothing, with their lines."""
     tree = ast.parse(text)
     words = SAY_NOTHING - _imported(tree)
-    return sorted((name, line) for name, line in _names(tree) if name.strip("_").lower() in words)
+    names = [*_names(tree), *((name, line + above) for part, above in _programs(tree) for name, line in _names(part))]
+    return sorted((name, line) for name, line in names if name.strip("_").lower() in words)
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
@@ -61,7 +72,9 @@ def test_values_are_named_by_what_they_are(folder: str) -> None:
 
 def test_what_counts_as_a_name() -> None:
     assert vague("def f(told): return held.kept") == [("held", 1), ("kept", 1), ("told", 1)]
-    assert vague("_made = f(given=1)\nimport x as each") == [("_made", 1), ("each", 2), ("given", 1)]
+    assert vague("_made = f(given=1); import x as each") == [("_made", 1), ("each", 1), ("given", 1)]
+    assert vague('\nprogram = """import x\n' + 'facts = 1"""') == [("facts", 3)]
+    assert vague('\nprogram = """facts = 1"""; sentence = """it has\n facts = 1"""') == []
     assert vague("from hypothesis import given\n@given(1)\ndef f(): 'is held'") == []
     assert vague("from .own import given") == []
     assert vague("from .own import given\ngiven()") == [("given", 2)]

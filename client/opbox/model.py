@@ -14,7 +14,7 @@ from .absent import module_getattr
 __all__ = ["BatchEndParam", "load_checkpoint", "load_params", "save_checkpoint"]
 
 BatchEndParam = namedtuple("BatchEndParam", ["epoch", "nbatch", "eval_metric", "locals"])
-"""What batch-end callbacks are given."""
+"""The argument of batch-end callbacks."""
 
 
 def split_params(arrays: Mapping[str, Any], where: str) -> tuple[dict[str, Any], dict[str, Any]]:

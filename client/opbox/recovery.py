@@ -31,7 +31,7 @@ __all__ = ["Recovery"]
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 PATIENCE_S = 120.0
-"""How long a server may take to be there again, with its workers."""
+"""Seconds that a server may take to be there again, with its workers."""
 PAUSE_S = 0.5
 
 

@@ -62,8 +62,8 @@ def read(url: str) -> str | None:
         return None
     try:
         with path.open() as file:
-            facts = os.fstat(file.fileno())
-            if hasattr(os, "getuid") and (facts.st_uid != os.getuid() or stat.S_IMODE(facts.st_mode) & 0o077):
+            status = os.fstat(file.fileno())
+            if hasattr(os, "getuid") and (status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) & 0o077):
                 return None
             entry = json.load(file)
         token, pid = entry["token"], entry["pid"]

@@ -1,4 +1,4 @@
-"""Which lines of a traceback are the user's, and which are this package's or of what it calls."""
+"""Tells the user's lines of a traceback from this package's and those of what it calls."""
 
 from __future__ import annotations
 

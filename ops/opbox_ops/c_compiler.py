@@ -36,7 +36,7 @@ OPTIONS = ("-O3", "-march=native", "-std=gnu11", "-fPIC", "-shared", "-w", *_EXA
 MOST_SECONDS = 20
 """For one kernel; it takes 0.1 to 0.3 s of a core."""
 MOST_KERNELS = 256
-"""That a process has compiled: who makes more has formulas that differ each time."""
+"""Kernels that a process compiles at most: one that asks for more has formulas that differ each time."""
 MOST_FILES = 1024
 _THREADS = "/* in threads */"
 """The first line of a text with loops for OpenMP."""

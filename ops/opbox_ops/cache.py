@@ -19,7 +19,7 @@ __all__ = [
 ]
 
 CACHE_BYTES = 1 << 19
-"""What the arrays of one piece take together: half of a core's second-level cache of 1 MiB.
+"""Bytes that the arrays of one piece take together: half of a core's second-level cache of 1 MiB.
 
 Measured with three formulas of three to four steps on arrays of 4 million elements: 256 KiB to 2 MiB are within a tenth
 of the best, 32 KiB take three to five times as long (the calls themselves), and no cutting at all 1.1 to 1.6 times.
@@ -51,7 +51,7 @@ SAMPLE_BLOCK = 32 * elements(4)
 """Elements of the sampled columns of a few images (deformable convolution): for one product."""
 
 COLUMN_BYTES = 8 << 20
-"""What a block's columns and output take, unless one output row of one sample already takes more (convolution)."""
+"""Bytes of a block's columns and output, unless one output row of one sample already takes more (convolution)."""
 GPU_COLUMN_BYTES = 256 << 20
 """The same on a GPU, which has no such cache and wants few large products."""
 CHUNK_BYTES = 4 << 20

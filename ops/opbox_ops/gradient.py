@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 ZERO = Op("_zero_grad", NoParams, ("like",), ("output",), (), "Zeros in the shape and type of a forward output.")
-"""What stands for the gradient of an output that nothing flows into."""
+"""The operator that stands for the gradient of an output that nothing flows into."""
 ZERO.infer_shape(all_same_shape)
 ZERO.infer_type(all_same_type)
 ZERO.set_attr("FIgnoreInputs", (0,))

@@ -146,7 +146,7 @@ Int = Annotated[int, BeforeValidator(_integer)]
 PositiveInt = Annotated[int, Field(ge=1), BeforeValidator(_integer)]
 NonNegativeInt = Annotated[int, Field(ge=0), BeforeValidator(_integer)]
 Count = Annotated[int, Field(ge=1, le=MAX_COUNT), BeforeValidator(_integer)]
-"""How many inputs, outputs or layers there are: names are made for each."""
+"""A number of inputs, outputs or layers: names are made for all of them."""
 OptCount = Annotated[int, Field(ge=0, le=MAX_COUNT), BeforeValidator(_integer)]
 """The same, where 0 says that something else tells how many."""
 Float = Annotated[float, BeforeValidator(_real)]

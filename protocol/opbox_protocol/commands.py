@@ -68,7 +68,7 @@ Copy = TypedDict("Copy", {"do": Literal["copy"], "from": int, "to": int})
 
 
 class ViewPart(TypedDict, total=False):
-    """Which part of an array a view shows."""
+    """The part of an array that a view shows."""
 
     begin: int | None
     end: int | None
@@ -162,7 +162,7 @@ class DescribeExecutor(TypedDict):
 
 
 class KernelSource(TypedDict):
-    """What a kernel is compiled from."""
+    """A kernel's source and how it is compiled."""
 
     kernel: str
     source: NotRequired[str | None]
@@ -180,7 +180,7 @@ class Compile(KernelSource):
 
 
 class KernelArguments(TypedDict):
-    """What a kernel is launched with."""
+    """A kernel's arguments and how it is launched."""
 
     args: NotRequired[Sequence[Mapping[str, Any]]]
     grid: Sequence[int]

@@ -23,7 +23,7 @@ SUBGRAPHS: dict[str, tuple[str, ...]] = {
 """The operators that have subgraphs, and what each subgraph is, in the order of files."""
 
 MAX_LEVELS = 12
-"""How deep subgraphs may lie in subgraphs."""
+"""The depth to which subgraphs may lie in subgraphs."""
 
 _LOCS = {
     "_while_loop": ("cond_input_locs", "func_input_locs"),

@@ -286,7 +286,7 @@ class TransportError(MXNetError):
 
 
 _LOCAL = (WireError, TransportError)
-"""What only the side that meets it calls by this name; to the other it is the base class."""
+"""Errors that only the side which meets them calls by this name; to the other it is the base class."""
 _BY_NAME = {
     kind.__name__: kind
     for kind in (value for value in list(globals().values()) if isinstance(value, type))

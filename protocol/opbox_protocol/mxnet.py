@@ -67,7 +67,7 @@ TYPES: tuple[np.dtype[Any], ...] = tuple(
 STORAGE_TYPES = {"default": "0", "row_sparse": "1", "csr": "2"}
 """By name, as `__storage_type__` has them."""
 GRAD_REQS = ("write", "add", "null")
-"""What a user may ask for a gradient: write it, add it to what is there, or leave it out."""
+"""The requests for a gradient: write it, add it to what is there, or leave it out."""
 
 
 def numpy_dtype(value: Any) -> np.dtype[Any]:

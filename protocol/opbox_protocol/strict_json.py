@@ -13,7 +13,7 @@ import numpy as np
 __all__ = ["NonFinite", "json_values", "strict_json"]
 
 NonFinite: TypeAlias = Literal["string", "null"]
-"""How JSON has NaN and the infinities, which are no numbers there: by their names, or all as null."""
+"""The forms of NaN and the infinities in JSON, which has no such numbers: by their names, or all as null."""
 
 
 def json_values(flat: np.ndarray[Any, Any], non_finite: NonFinite) -> list[Any]:

@@ -21,7 +21,7 @@ BEYOND = 2 << 30
 """Bytes beyond what is counted: threads' stacks, caches, what operators take in passing and freed blocks between."""
 
 RETURN_S = 1.0
-"""How often freed memory is looked for, which keeps the interpreter's lock: others wait for it."""
+"""Seconds between two searches for freed memory: a search keeps the interpreter's lock, and others wait for it."""
 RETURN_BYTES = 64 << 20
 """Freed bytes beyond which they are looked for at once."""
 

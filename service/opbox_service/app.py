@@ -33,7 +33,7 @@ __all__ = ["ApiProcess", "create_app"]
 
 
 LAST_S = 2.0
-"""How long workers have to end, at the least, when requests have taken the whole grace period."""
+"""Seconds that workers have to end, at the least, when requests have taken the whole grace period."""
 
 
 class ApiProcess:

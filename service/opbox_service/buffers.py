@@ -27,7 +27,7 @@ INLINE = 1 << 15
 LARGE = 4 << 20
 """Bytes of a buffer from which on a thread unmaps it."""
 KEEP_S = 30.0
-"""How long an unused buffer is kept."""
+"""Seconds that an unused buffer is kept."""
 
 _numbers = itertools.count(1)
 

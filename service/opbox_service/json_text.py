@@ -25,7 +25,7 @@ __all__ = ["parse", "parsed_bytes", "write", "write_tensors"]
 SMALL = 1 << 16
 """Bytes of JSON up to which nobody counts what it takes."""
 OBJECT_BYTES, VALUE_BYTES, TEXT_BYTES = 184, 72, 2
-"""Of memory, at most: by a key, each being of an object of its own; by another value; by a character of strings."""
+"""Bytes of memory, at most: of a key, each in an object of its own; of another value; of a character of strings."""
 PIECE = 1 << 15
 """Values that are written at a time: other threads have their turn in between."""
 

@@ -12,7 +12,7 @@ from .settings import Settings
 __all__ = ["listen", "notify"]
 
 FIRST_FD = 3
-"""Where systemd's sockets begin (sd_listen_fds)."""
+"""The first descriptor of systemd's sockets (sd_listen_fds)."""
 
 
 def listen(settings: Settings) -> tuple[socket.socket, bool]:

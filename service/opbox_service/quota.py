@@ -23,11 +23,11 @@ FULL_DEVICE = (
     "free arrays, try again when others have freed theirs, or ask the server's administrator for more "
     "(OPBOX_MAX_DEVICE_BYTES)"
 )
-"""What to do when a device has no room left for anybody, where a larger quota of one's own would not help."""
+"""The advice when a device has no room left for anybody, where a larger quota of one's own would not help."""
 GRAIN = 16 << 20
 """Bytes that a budget draws from its parent at a time, so that most allocations ask nobody else."""
 NO_LIMIT: tuple[int, Mapping[str, int]] = (0, {})
-"""Of an owner who may have as much as the others."""
+"""The quotas of an owner who may have as much as the others."""
 SMALL = 1 << 16
 """Arrays up to this size are checked, and not counted before somebody keeps them."""
 

@@ -46,7 +46,7 @@ __all__ = ["Server", "main"]
 
 
 LINGER_S = 1.0
-"""How long connections stay open to be told of a stop, where another server listens on the same port."""
+"""Seconds that connections stay open to be told of a stop, where another server listens on the same port."""
 _log = structlog.get_logger("opbox.serve")
 
 

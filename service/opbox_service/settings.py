@@ -63,7 +63,7 @@ ELSEWHERE = frozenset(
 )
 """Variables (after OPBOX_) that the client, the operators or the tests read, and the server does not."""
 _ORCHESTRATED = re.compile(r"OPBOX_(\w+_)?(SERVICE_(HOST|PORT\w*)|PORT_\d+_(TCP|UDP)\w*)")
-"""What Kubernetes and old Docker links add for a service called opbox."""
+"""Variables that Kubernetes and old Docker links add for a service called opbox."""
 
 
 def _cores() -> int:

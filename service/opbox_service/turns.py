@@ -31,7 +31,7 @@ PARKED = 32
 FEWEST_SHARED = 3
 """Places of which one is kept from an owner: of two, one core would have nothing to do beside an owner alone."""
 LOOK_S = 0.05
-"""How often a call that waits for its owner's library call looks whether it has been stopped."""
+"""Seconds after which a call that waits for its owner's library call looks whether it has been stopped."""
 
 
 @dataclass(eq=False, slots=True)
@@ -99,7 +99,7 @@ class Turn:
 
 
 class _NoTurn:
-    """Of what runs where calls take no turns: nobody waits for it."""
+    """The turn of a call where calls take none: nobody waits for it."""
 
     __slots__ = ()
     wanted = False
@@ -124,10 +124,10 @@ class _Owner:
     deficit: float = 0.0
     running: int = 0
     at_work: int = 0
-    """Of those that run, the ones that have a place."""
+    """The number of running calls that have a place."""
     waits: int = 0
     long: bool = False
-    """Whether a library's call of its runs that nothing stops."""
+    """True while one of its calls into a library runs, which nothing stops."""
     lanes: tuple[OrderedDict[str, _Lane], OrderedDict[str, _Lane]] | None = None
     """None until a job waits: most never do."""
 

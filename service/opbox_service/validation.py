@@ -48,7 +48,7 @@ PHRASES: Mapping[str, str] = {
     "string_too_short": "{min_length} or more characters",
     "string_too_long": "at most {max_length} characters",
 }
-"""What was expected, by pydantic's type of error."""
+"""The words for what was expected, by pydantic's type of error."""
 SECRETS: Mapping[str, str] = {"too_short": "string_too_short", "too_long": "string_too_long"}
 """A SecretStr is a text, whose length pydantic counts as that of a list."""
 

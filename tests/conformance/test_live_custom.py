@@ -34,13 +34,13 @@ warnings.simplefilter("ignore")
 import mxnet as mx, numpy as np
 from tests.conformance import custom_ops
 custom_ops.operators(mx)
-told, arrays = {}, {}
+results, arrays = {}, {}
 for name, req, dtype in json.loads(sys.argv[1]):
-    found = custom_ops.run(mx, name, req, dtype)
-    arrays.update({f"{name}|{req}|{dtype}|{key}": array for key, array in found.pop("arrays").items()})
-    told[f"{name}|{req}|{dtype}"] = found
+    outputs = custom_ops.run(mx, name, req, dtype)
+    arrays.update({f"{name}|{req}|{dtype}|{key}": array for key, array in outputs.pop("arrays").items()})
+    results[f"{name}|{req}|{dtype}"] = outputs
 np.savez(sys.argv[2] + ".npz", **arrays)
-json.dump(told, open(sys.argv[2] + ".json", "w"))
+json.dump(results, open(sys.argv[2] + ".json", "w"))
 """
 
 
@@ -49,7 +49,7 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], di
     """What MXNet makes of all runs, in one process of it."""
     if not Path(python()).exists():
         pytest.skip("no MXNet: make conformance sets it up, or name its Python in OPBOX_ORACLE_PYTHON")
-    stem = tmp_path_factory.mktemp("mxnet") / "told"
+    stem = tmp_path_factory.mktemp("mxnet") / "results"
     done = subprocess.run(
         [python(), "-c", THEIRS, json.dumps(RUNS), str(stem)],
         cwd=ROOT,

@@ -114,7 +114,7 @@ def test_classes_of_a_loop_are_told_apart(engine: str, tmp_path: Path, monkeypat
 
 
 def test_a_class_that_a_call_made(engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = OPERATOR.replace("VALUE", "4") + "Made = type('Made', (Prop,), {})\nmx.operator.register('made')(Made)\n"
+    text = OPERATOR.replace("VALUE", "4") + "Sub = type('Sub', (Prop,), {})\nmx.operator.register('made')(Sub)\n"
     written(tmp_path, monkeypatch, text)
     assert called("made") == [4]
 

@@ -9,7 +9,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from .machine import facts
+from .machine import description
 from .stages import Stage, run
 
 __all__ = ["stages"]
@@ -66,7 +66,7 @@ def main() -> int:
     parser.add_argument("--only", action="append", choices=names, help="a stage; smoke always runs")
     options = parser.parse_args()
     chosen = [s for s in stages() if not options.only or s.name in (*options.only, "smoke")]
-    return run(chosen, options.output, facts(), {"OPBOX_TEST_REQUIRE_GPU": "1"})
+    return run(chosen, options.output, description(), {"OPBOX_TEST_REQUIRE_GPU": "1"})
 
 
 if __name__ == "__main__":

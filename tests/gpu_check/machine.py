@@ -8,12 +8,12 @@ from collections.abc import Callable
 from importlib.metadata import distributions
 from typing import Any
 
-__all__ = ["facts"]
+__all__ = ["description"]
 
 _PACKAGES = ("cupy", "nvidia-", "cuda-", "torch", "triton", "numpy", "scipy", "opbox")
 
 
-def facts() -> dict[str, Any]:
+def description() -> dict[str, Any]:
     """What every file of `make gpu-check` begins with; what cannot be asked is the sentence that says why."""
     versions = {d.name.lower(): d.version for d in distributions() if d.name.lower().startswith(_PACKAGES)}
     return {

@@ -42,11 +42,11 @@ class Stage:
     requires: bool = True
 
 
-def run(stages: Sequence[Stage], folder: Path, facts: Mapping[str, Any], environment: Mapping[str, str]) -> int:
+def run(stages: Sequence[Stage], folder: Path, description: Mapping[str, Any], environment: Mapping[str, str]) -> int:
     """Run stages in order, print a line for each, and leave `<number>-<name>.json` of each in the folder.
 
     Args:
-        facts: device, driver and versions, which every file has.
+        description: device, driver and versions, which every file has.
 
     Returns:
         0 when every stage that is required passed.
@@ -64,7 +64,7 @@ def run(stages: Sequence[Stage], folder: Path, facts: Mapping[str, Any], environ
         else:
             record = _run(stage, environment)
         outcomes[stage.name] = record["outcome"]
-        document = {"stage": stage.name, **record, **facts}
+        document = {"stage": stage.name, **record, **description}
         path = folder / f"{number}-{stage.name}.json"
         partial = path.with_suffix(".partial")
         partial.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n", encoding="utf-8")

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from .__main__ import ROOT, stages
-from .machine import facts
+from .machine import description
 from .stages import Stage, run
 
 
@@ -154,5 +154,5 @@ def test_without_a_gpu_the_command_fails_with_a_sentence(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("key", ["device", "driver", "python", "versions", "commit"])
 def test_a_machine_without_a_device_says_so(key: str) -> None:
-    assert key in facts()
-    assert facts()["versions"]["opbox-service"]
+    assert key in description()
+    assert description()["versions"]["opbox-service"]

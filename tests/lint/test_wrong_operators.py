@@ -16,7 +16,7 @@ import opbox as mx
 
 class Op(mx.operator.CustomOp):
     def __init__(self):
-        self.kept = None
+        self.mask = None
 
     def forward(self, is_train, req, in_data, out_data, aux):
 {forward}
@@ -116,15 +116,15 @@ WRONG = {
     "gradients that gather": Wrong(
         "determinism",
         "a second backward gives another",
-        backward="self.kept = out_grad[0] * 2 + (0 if self.kept is None else self.kept)\n"
-        "self.assign(in_grad[0], req[0], self.kept)",
+        backward="self.mask = out_grad[0] * 2 + (0 if self.mask is None else self.mask)\n"
+        "self.assign(in_grad[0], req[0], self.mask)",
     ),
     "the first batch's mask": Wrong(
         "determinism",
         "output: depends on the runs before",
-        "self.kept = in_data[0] > 0 if self.kept is None else self.kept\n"
-        "self.assign(out_data[0], req[0], in_data[0] * self.kept)",
-        "self.assign(in_grad[0], req[0], out_grad[0] * self.kept)",
+        "self.mask = in_data[0] > 0 if self.mask is None else self.mask\n"
+        "self.assign(out_data[0], req[0], in_data[0] * self.mask)",
+        "self.assign(in_grad[0], req[0], out_grad[0] * self.mask)",
     ),
     "numpy's random numbers": Wrong(
         "determinism",

@@ -9,6 +9,7 @@ import pytest
 import scipy.stats as st
 
 from opbox_ops.backend import backend_for
+from opbox_ops.cache import INDEX_PIECE
 from opbox_protocol.errors import MXNetError
 from tests.cases.case import Arg, Case
 
@@ -99,6 +100,13 @@ def test_classes_that_there_are_not(attrs: dict[str, Any], sentence: str) -> Non
     with pytest.raises(MXNetError) as caught:
         draw("_sample_unique_zipfian", attrs)
     assert sentence in str(caught.value)
+
+
+def test_many_numbers_are_counted_in_pieces() -> None:
+    data = np.random.default_rng(0).normal(0, 3, 2 * INDEX_PIECE + 5).astype("float32")
+    data[:3] = 4, -4, np.nan
+    counts, edges = draw("_histogram", {"bin_cnt": 37, "range": "(-4, 4)"}, [data])
+    np.testing.assert_array_equal(counts, np.histogram(data[~np.isnan(data)], edges)[0])
 
 
 @pytest.mark.parametrize(

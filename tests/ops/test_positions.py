@@ -1,45 +1,12 @@
-"""Positions given as data: sums at positions that recur, and positions that are not there."""
+"""Positions given as data: fractions, NaN, and positions that are not there."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 import pytest
 
-from opbox_ops.compute import ArraySpec
-from opbox_ops.index.positions import add_rows, add_rows_temps, checked, positions
+from opbox_ops.index.positions import checked, positions
 from opbox_protocol.errors import ShapeError
-
-
-def _add(where: Any, rows: Any, total: Any, *, fresh: bool) -> None:
-    spec = [ArraySpec(array.shape, array.dtype) for array in (rows, total)]
-    temps = [np.full(temp.shape, 77, temp.dtype) for temp in add_rows_temps("cpu", len(where), *spec)]
-    add_rows(np, where, rows, total, temps, fresh=fresh)
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int32", "int64", "uint8"])
-@pytest.mark.parametrize("fresh", [True, False])
-@pytest.mark.parametrize("contiguous", [True, False])
-def test_rows_add_up_as_numpy_does(dtype: str, fresh: bool, contiguous: bool) -> None:
-    rng = np.random.default_rng(0)
-    where = rng.integers(0, 7, 50)
-    rows = rng.integers(-3, 4, (50, 5)).astype(dtype) if dtype != "uint8" else rng.integers(0, 4, (50, 5), dtype)
-    if not contiguous:
-        rows = np.repeat(rows, 2, axis=1)[:, ::2]
-    total = np.ones((9, 5), dtype)
-    wanted = np.zeros((9, 5), dtype) if fresh else np.ones((9, 5), dtype)
-    np.add.at(wanted, where, rows)
-    _add(where, rows, total, fresh=fresh)
-    np.testing.assert_array_equal(total, wanted)
-
-
-def test_no_rows_at_all() -> None:
-    total = np.ones((3, 2), "float32")
-    _add(np.empty(0, "int64"), np.empty((0, 2), "float32"), total, fresh=False)
-    assert (total == 1).all()
-    _add(np.empty(0, "int64"), np.empty((0, 2), "float32"), total, fresh=True)
-    assert (total == 0).all()
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,8 @@ import scipy.stats as st
 from opbox_ops import registry
 from opbox_ops.backend import backend_for
 from opbox_ops.infer import ShapeList, TypeList
-from opbox_ops.random.distributions import TABLE
+from opbox_ops.random.drawing import AT_ONCE
+from opbox_ops.random.table import TABLE
 from opbox_protocol.errors import BadRequestError
 
 from .harness import write_outputs
@@ -117,6 +118,28 @@ def test_each_element_has_its_own_distribution(name: str, params: Any, wanted: A
         check(row, one, continuous=True)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("count", [5, AT_ONCE + 3])
+def test_numbers_are_those_of_numpy_generators(dtype: str, count: int) -> None:
+    def generator() -> np.random.Generator:
+        return np.random.Generator(np.random.Philox(42))
+
+    attrs = {"shape": (count,), "dtype": dtype}
+    (drawn,) = run("_random_exponential", {"lam": 0.3, **attrs})
+    np.testing.assert_array_equal(drawn, generator().exponential(1 / 0.3, count).astype(dtype))
+    (drawn,) = run("_random_gamma", {"alpha": 0.7, "beta": 1.9, **attrs})
+    np.testing.assert_array_equal(drawn, generator().gamma(0.7, 1.9, count).astype(dtype))
+    rates = np.array([0.3, 5], "float32")
+    (drawn,) = run("_sample_exponential", attrs, [rates])
+    np.testing.assert_array_equal(drawn, generator().exponential(1 / rates[:, None], (2, count)).astype(dtype))
+
+
+@pytest.mark.parametrize("name", ["uniform", "gamma", "exponential", "poisson"])
+def test_no_parameters_are_no_numbers(name: str) -> None:
+    inputs = [np.empty((0,), "float32")] * (2 if name in ("uniform", "gamma") else 1)
+    assert run(f"_sample_{name}", {"shape": (3,)}, inputs)[0].shape == (0, 3)
+
+
 def test_multinomial() -> None:
     chances = np.array([[0.1, 0.0, 0.9], [0.5, 0.25, 0.25]], "float32")
     drawn, logs = run("_sample_multinomial", {"shape": (N,), "get_prob": True}, [chances])
@@ -147,6 +170,7 @@ def test_shuffle_moves_whole_rows_into_any_order() -> None:
         ("gamma", ([-1.0], [1.0]), "alpha, beta: expected alpha and beta above 0 everywhere"),
         ("gamma", ([1.0], [-1.0]), "alpha, beta: expected alpha and beta above 0 everywhere"),
         ("exponential", ([-1.0],), "lam: expected lam above 0 everywhere"),
+        ("exponential", ([1.0, -np.inf],), "lam: expected lam above 0 everywhere"),
         ("poisson", ([2.0, -1.0],), "lam: expected lam of at least 0 everywhere"),
         ("poisson", ([np.nan],), "lam: expected lam of at least 0 everywhere"),
         ("negative_binomial", ([3.0], [2.0]), "k, p: expected k above 0 and p above 0 and at most 1 everywhere"),

@@ -10,7 +10,7 @@ import pytest
 from opbox_ops.backend import backend_for
 from opbox_ops.cuda import rows as rows_kernel
 from opbox_ops.cuda.rows import add_in_order
-from opbox_ops.index.positions import add_rows
+from opbox_ops.index.added_rows import add_rows
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -29,7 +29,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "lint": ("", "Run and check the operators of a file."),
     "completion": ("completion:completion", "Print the completion for a shell."),
 }
-"""Where a subcommand is, "module:function", and its line in the help; those without a place parse their own options."""
+"""Each subcommand's place, "module:function", and its line in the help; one without a place parses its own options."""
 
 
 class Commands(click.Group):

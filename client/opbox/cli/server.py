@@ -221,7 +221,7 @@ def _present(owner: dict[str, Any]) -> str:
 @click.option("--days", type=click.IntRange(1, 31), default=7, show_default=True, metavar="N", help="The last N days.")
 @json_option
 def usage(everybody: bool, days: int, as_json: bool) -> None:
-    """What you used on each of the last days, and your quotas."""
+    """Show your use on each of the last days, and your quotas."""
     answer = connection.transport().call("GET", routes.ADMIN_USAGE if everybody else routes.USAGE).header
     owners: list[dict[str, Any]] = answer["owners"] if everybody else [answer]
     first = (datetime.now(UTC).date() - timedelta(days=days - 1)).isoformat()

@@ -19,7 +19,7 @@ LEARNT = (
     *("_weight", "_bias", "_gamma", "_beta", "_parameters"),
     *("_moving_mean", "_moving_var", "_running_mean", "_running_var"),
 )
-"""How names end of variables that are learnt, and not fed: MXNet's own rule for what a drawing leaves out."""
+"""Endings of the names of variables that are learnt, and not fed: by MXNet's rule a drawing leaves them out."""
 
 
 class Link(NamedTuple):

@@ -26,7 +26,7 @@ NAMED = {
     "purple": "#800080",
 }
 ROUND = 0.5523
-"""How far the handles of a quarter of a circle reach, as a part of its radius."""
+"""The reach of the handles of a quarter of a circle, as a part of its radius."""
 POINTS = 0.75
 """Points of a pixel."""
 

@@ -48,7 +48,7 @@ def _style(look: BoxLook, fonts: str) -> str:
 HALOS = {"shape": "ground", "frame-text": "frame"}
 """Texts that edges pass behind, and the colour around their letters."""
 CSS_SIGNS = "\"'\\;:{}<>()@/*\n"
-"""What has a meaning in a style sheet, and none in a colour or a font."""
+"""Characters that mean something in a style sheet, and nothing in a colour or a font."""
 
 
 def _rules(look: BoxLook, *, dark: bool) -> str:

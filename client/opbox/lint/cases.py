@@ -28,7 +28,7 @@ _KEYS: Mapping[str, tuple[Any, str]] = {
     "loss": (Callable, "a function of the inputs and outputs by name"),
     "keeps": (bool, "True or False"),
 }
-"""What a case may hold besides inputs."""
+"""The fields that a case may have besides inputs."""
 
 
 @dataclass(frozen=True)

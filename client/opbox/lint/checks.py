@@ -83,12 +83,12 @@ def _strided(trial: Trial, want: Sequence[np.ndarray[Any, Any]]) -> None:
 
 
 def batch_one(trial: Trial) -> Verdict:
-    """It runs on a batch of one."""
+    """Check that the operator runs on a batch of one."""
     return _batch(trial, 1)
 
 
 def batch_zero(trial: Trial) -> Verdict:
-    """It runs on an empty batch."""
+    """Check that the operator runs on an empty batch."""
     return _batch(trial, 0)
 
 

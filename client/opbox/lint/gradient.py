@@ -16,14 +16,14 @@ Arrays: TypeAlias = "Sequence[np.ndarray[Any, Any]]"
 Total: TypeAlias = "Callable[[Arrays], float]"
 
 STEP = 2.0**-7
-"""Of differences: wide enough for a kernel that computes in float32 behind float64 arrays."""
+"""The step of differences: wide enough for a kernel that computes in float32 behind float64 arrays."""
 NARROWER = {np.dtype(np.float64): (1, 4, 16, 64), np.dtype(np.float32): (1, 4)}
 """Steps that are tried in turn where backward does not agree: near a kink, or where it curves, a narrower one does."""
 PLACES = 40
 """Elements of an argument whose differences are worked out."""
 TOLERANCE = 1e-3
 ROUNDING = 2.0**-21
-"""Of outputs in float32, which differences divide by the step."""
+"""The rounding of outputs in float32, which differences divide by the step."""
 
 
 def gradient(trial: Trial) -> Verdict:
@@ -174,7 +174,7 @@ LOSSES: dict[str, Callable[[Any, Any], float]] = {
     "the logistic cross-entropy": _logistic,
     "the absolute error": _absolute_error,
 }
-"""What losses are usually the loss of: of the first output, and the argument that is called label (or comes last)."""
+"""The usual loss of each loss operator, from the first output and the argument that is called label (or comes last)."""
 
 
 def _of_a_known_loss(bound: Bound, names: Sequence[str], got: Mapping[str, Any]) -> Verdict:

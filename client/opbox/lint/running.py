@@ -91,7 +91,7 @@ class Trial:
         return [name for name in self.arguments if not is_whole(name) and name not in self.whole]
 
     def types(self, dtype: Any) -> dict[str, np.dtype[Any]]:
-        """Of the arguments: the case's, what the operator infers where the first is of `dtype`, or `dtype`."""
+        """The arguments' types: the case's, what the operator infers where the first is of `dtype`, or `dtype`."""
         fixed = {name: np.dtype(kind) for name, kind in self.case.types.items()}
         # An operator that has its own mind about the first (indices) is asked with another, or with none.
         for first in [[name] for name in self.arguments] + [[]]:

@@ -100,7 +100,7 @@ def while_loop(
 
 
 def cond(pred: Any, then_func: Callable[[], Any], else_func: Callable[[], Any]) -> Any:
-    """What `then_func()` returns where `pred` is not zero, and what `else_func()` returns where it is.
+    """Call `then_func()` where `pred` is not zero, and `else_func()` where it is; return the result.
 
     Args:
         pred: an NDArray of one element, or a number.

@@ -10,9 +10,9 @@ import numpy as np
 __all__ = ["NEWEST", "OLDEST", "OPSET", "require", "tensor_type"]
 
 OPSET = 17
-"""What is written: the first with LayerNormalization, and old enough for what has read ONNX since 2022."""
+"""The version that is written: the first with LayerNormalization; programs have read it since 2022."""
 OLDEST, NEWEST = 7, 22
-"""What is read: before 7 broadcasting needs an axis; of those after 22 the importers know nothing."""
+"""The versions that are read: before 7 broadcasting needs an axis; the importers know nothing of those after 22."""
 
 
 def require() -> None:

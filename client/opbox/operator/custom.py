@@ -111,7 +111,7 @@ class CustomOpProp:
         return input_types, [first] * len(self.list_outputs()), [first] * len(self.list_auxiliary_states())
 
     def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
-        """Which of these backward reads; the rest need not be kept."""
+        """Choose which of these arrays backward reads; the rest need not be kept."""
         deps = list(out_grad) if self.need_top_grad_ else []
         return deps + list(in_data) + list(out_data)
 

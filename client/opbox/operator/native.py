@@ -35,7 +35,7 @@ class PythonOp:
     """The operator's name in symbol JSON."""
 
     _arguments: tuple[tuple[Any, ...], dict[str, Any]]
-    """What the constructor was called with."""
+    """The constructor's arguments."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -102,6 +102,6 @@ class NDArrayOp(PythonOp):
     kind = "_NDArrayOp"
 
     def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
-        """Which of these backward reads; the rest need not be kept."""
+        """Choose which of these arrays backward reads; the rest need not be kept."""
         deps = list(out_grad) if self.need_top_grad() else []
         return deps + list(in_data) + list(out_data)

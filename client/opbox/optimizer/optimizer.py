@@ -30,7 +30,7 @@ ELSEWHERE = {
     "betas": "beta1",
     "scheduler": "lr_scheduler",
 }
-"""What other frameworks call some arguments."""
+"""Other frameworks' names of some arguments."""
 Index = int | str
 State = Any
 C = TypeVar("C", bound="type[Optimizer]")

@@ -66,7 +66,7 @@ class Updater:
         states = [[key, _described(state, tensors)] for key, state in self.states.items()]
         header: dict[str, Any] = {"format": _FORMAT, "states": states}
         if dump_optimizer:
-            header["optimizer"] = _optimizer_facts(self.optimizer)
+            header["optimizer"] = _optimizer_description(self.optimizer)
         head, buffers = wire.encode(header, tensors, key="inputs")
         return b"".join([MAGIC, _LENGTH.pack(len(head)), head, *buffers])
 
@@ -113,14 +113,14 @@ def _restored(description: Any, tensors: dict[str, np.ndarray[Any, Any]]) -> Sta
     return tuple(_restored(one, tensors) for one in description)
 
 
-def _optimizer_facts(optimizer: Optimizer) -> dict[str, Any]:
+def _optimizer_description(optimizer: Optimizer) -> dict[str, Any]:
     """The numbers, strings and flags of an optimizer, and its counts; a scheduler's too."""
-    facts = _plain(optimizer)
-    facts["idx2name"] = list(optimizer.idx2name.items())
-    facts["lr_mult"] = list(optimizer.lr_mult.items())
-    facts["wd_mult"] = list(optimizer.wd_mult.items())
+    settings = _plain(optimizer)
+    settings["idx2name"] = list(optimizer.idx2name.items())
+    settings["lr_mult"] = list(optimizer.lr_mult.items())
+    settings["wd_mult"] = list(optimizer.wd_mult.items())
     counts = list(optimizer._index_update_count.items())
-    description: dict[str, Any] = {"name": type(optimizer).__name__.lower(), "facts": facts, "counts": counts}
+    description: dict[str, Any] = {"name": type(optimizer).__name__.lower(), "facts": settings, "counts": counts}
     if optimizer.lr_scheduler is not None:
         description["scheduler"] = _plain(optimizer.lr_scheduler)
     return description
@@ -136,11 +136,11 @@ def _restored_optimizer(saved: dict[str, Any], current: Optimizer) -> Optimizer:
     optimizer = current
     if type(current).__name__.lower() != saved["name"]:
         optimizer = create(saved["name"])
-    facts = dict(saved["facts"])
+    settings = dict(saved["facts"])
     for pairs in ("idx2name", "lr_mult", "wd_mult"):
-        setattr(optimizer, pairs, dict(_as_pairs(facts.pop(pairs))))
-    facts.pop("lr_scheduler", None)
-    for name, value in facts.items():
+        setattr(optimizer, pairs, dict(_as_pairs(settings.pop(pairs))))
+    settings.pop("lr_scheduler", None)
+    for name, value in settings.items():
         setattr(optimizer, name, value)
     optimizer._index_update_count = dict(_as_pairs(saved["counts"]))
     if "scheduler" in saved and optimizer.lr_scheduler is not None:

@@ -168,7 +168,7 @@ def while_loop(
 
 
 def cond(pred: Symbol, then_func: Callable[[], Any], else_func: Callable[[], Any], name: str = "cond") -> Any:
-    """What `then_func()` returns where `pred` is not zero, and what `else_func()` returns where it is; one operator.
+    """One operator that computes `then_func()` where `pred` is not zero, and `else_func()` where it is.
 
     Args:
         pred: a Symbol of one element.

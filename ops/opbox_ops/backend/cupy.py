@@ -106,6 +106,12 @@ class CupyStream:
             drawn = self.generator.standard_normal(size=out.shape)
             out[...] = drawn * scale + loc
 
+    def exponential(self, out: Any, scale: Any) -> None:
+        out[...] = self.generator.exponential(scale, out.shape)
+
+    def gamma(self, out: Any, shape: Any, scale: Any) -> None:
+        out[...] = self.generator.gamma(shape, scale, out.shape)
+
 
 def _scale(out: Any, factor: Any, plus: Any) -> None:
     """out · factor + plus, with numbers or arrays that broadcast to out."""

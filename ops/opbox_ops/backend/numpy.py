@@ -85,6 +85,18 @@ class NumpyStream:
         else:
             out[...] = self.generator.normal(loc, scale, out.shape)
 
+    def exponential(self, out: Any, scale: Any) -> None:
+        if np.fmin.reduce(scale, axis=None, initial=0) < 0:
+            raise ValueError("scale: expected at least 0")
+        self.generator.standard_exponential(out=out)
+        np.multiply(out, scale, out=out)
+
+    def gamma(self, out: Any, shape: Any, scale: Any) -> None:
+        if np.fmin.reduce(scale, axis=None, initial=0) < 0:
+            raise ValueError("scale: expected at least 0")
+        self.generator.standard_gamma(shape, out=out)
+        np.multiply(out, scale, out=out)
+
 
 class NumpyBackend:
     """See Backend."""

@@ -23,7 +23,7 @@ from typing import Any, Protocol
 __all__ = ["NodeStream", "NodeStreams", "RandomSource", "RandomStream"]
 
 PLACE_WORDS = 3
-"""Of what recorded draws read: the seed, the executor's part of the key, the run."""
+"""Words that a recorded draw reads from the device: the seed, the executor's part of the key, the run."""
 
 
 class RandomStream(Protocol):
@@ -40,6 +40,12 @@ class RandomStream(Protocol):
 
     def normal(self, out: Any, loc: Any = 0.0, scale: Any = 1.0) -> None:
         """Fill `out` from the normal distribution."""
+
+    def exponential(self, out: Any, scale: Any) -> None:
+        """Fill `out` from the exponential distribution of mean `scale`; ValueError where that is below 0."""
+
+    def gamma(self, out: Any, shape: Any, scale: Any) -> None:
+        """Fill `out` from the gamma distribution; ValueError where a parameter is below 0."""
 
     @property
     def generator(self) -> Any:
@@ -63,6 +69,7 @@ class RandomSource:
     def __init__(self, make_stream: Callable[[], RandomStream], seed: int) -> None:
         self._single = make_stream()
         self.uniform, self.normal = self._single.uniform, self._single.normal
+        self.exponential, self.gamma = self._single.exponential, self._single.gamma
         self.nodes = make_stream()
         self.epoch = 0
         self.seed(seed)
@@ -253,6 +260,14 @@ class NodeStream:
     def normal(self, out: Any, loc: Any = 0.0, scale: Any = 1.0) -> None:
         """See RandomStream."""
         self._placed().normal(out, loc, scale)
+
+    def exponential(self, out: Any, scale: Any) -> None:
+        """See RandomStream."""
+        self._placed().exponential(out, scale)
+
+    def gamma(self, out: Any, shape: Any, scale: Any) -> None:
+        """See RandomStream."""
+        self._placed().gamma(out, shape, scale)
 
     @property
     def generator(self) -> Any:

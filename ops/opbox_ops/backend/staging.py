@@ -21,7 +21,7 @@ from .base import Admit, admit_all
 __all__ = ["Staging"]
 
 COPY_BYTES = 4 << 20
-"""Of a large array: one is copied by the host while the device copies the one before."""
+"""Bytes of a piece of a large array: the host copies one while the device copies the one before."""
 SMALL_RING, UPLOAD_RING, DOWNLOAD_RING = 1 << 20, 4 * COPY_BYTES, 2 * COPY_BYTES
 """Bytes of page-locked memory: of sessions whose arrays are small, and of the others."""
 DIRECT_BYTES = 1 << 16

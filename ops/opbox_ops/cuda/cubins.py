@@ -20,7 +20,7 @@ __all__ = ["FOLDER", "OPTIONS", "cubin_name", "prebuilt"]
 
 FOLDER = "OPBOX_CUBINS"
 OPTIONS = ("-default-device", "-ftz=true")
-"""What CuPy compiles with: functions for the device where nothing is said, and tiny floats as 0."""
+"""CuPy's own options for the compiler: unmarked functions are the device's, and tiny floats are 0."""
 
 
 def cubin_name(source: str, architecture: str) -> str:

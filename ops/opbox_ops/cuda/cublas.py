@@ -23,7 +23,7 @@ __all__ = ["LEAST_WORKSPACE", "add_workspace", "batched_product", "drop_workspac
 _WORKSPACE_BYTES = {9: 32 << 20, 10: 32 << 20}
 """By the major compute capability, as cuBLAS itself takes them; 4 MiB before."""
 LEAST_WORKSPACE = 4 << 20
-"""What a stream has at the least."""
+"""Bytes of a stream's workspace at the least."""
 _WHOLE_SUMS = 16
 """CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION: parts of a sum of half precision are added in single."""
 _POINTER, _INT, _LONG = ctypes.c_void_p, ctypes.c_int, ctypes.c_longlong

@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 ALIGNMENT = 16
-"""Of arrays, in bytes: what the algorithms are asked for."""
+"""Bytes that the arrays' addresses are multiples of: the algorithms are asked for that."""
 DATA_TYPES = {"float32": 0, "float16": 2, "bfloat16": 14}
 """cudaDataType_t by the name of a NumPy type: of those that are added up in single."""
 CONSTANTS = {

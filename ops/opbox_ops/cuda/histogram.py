@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from ..bound_calls import as_one
-from ..compute import Arrays, CallSpec, OpContext, Outputs
+from ..compute import Array, Arrays, CallSpec, OpContext, Outputs
 from ..infer import size_of
-from ..reduce.histogram import HistogramParams, edges_of, op
+from ..reduce.histogram import HistogramParams, op, write_edges
 from .kernel import KERNELS, MOST, TYPES, KernelTemplate, Moved, contiguous
 
 _THREADS, _BLOCKS = 256, 512
@@ -66,11 +66,18 @@ def _accepts(p: HistogramParams, call: CallSpec) -> bool:
     return call.plain and 0 < size <= MOST and 0 < bins < MOST and dtype.name in (*TYPES, *WHOLE)
 
 
+def _edges(p: HistogramParams, dtype: Any) -> Array:
+    assert p.bin_cnt is not None
+    edges = np.empty(p.bin_cnt + 1, dtype)
+    write_edges(np, p, np.empty(len(edges), "float64"), edges)
+    return edges
+
+
 @op.compute("gpu", level="generated", prepares=True, accepts=_accepts)
 def _(p: HistogramParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
     counts, edges_out = outputs
     (data, *bounds), calls = contiguous(ctx, inputs)
-    edges = bounds[0] if bounds else ctx.backend.put(edges_of(np, p, data.dtype))
+    edges = bounds[0] if bounds else ctx.backend.put(_edges(p, data.dtype))
     if counts is not None:
         bins = counts.size
         shared = bins if bins <= _SHARED_BINS else 0

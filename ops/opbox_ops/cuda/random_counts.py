@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..random.distributions import Distribution, unusable
+from ..random.distributions import unusable
+from ..random.table import Distribution
 from .random_draws import declare, one_a_block
 from .random_gamma import STANDARD_GAMMA
 

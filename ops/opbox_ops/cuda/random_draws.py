@@ -19,7 +19,7 @@ from .. import registry
 from ..accumulation import accumulation_type
 from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..infer import size_of
-from ..random.distributions import TABLE, Distribution
+from ..random.table import TABLE, Distribution
 from .kernel import KERNELS, TYPES, KernelTemplate, Moved, compiled
 from .random import PHILOX, WORD, StreamPlace
 
@@ -144,7 +144,7 @@ def launch(ctx: OpContext, kernel: DrawKernel, out: Array, draws: int, parameter
 
 
 def declare(name: str, kernel: DrawKernel, check: Callable[[Distribution, Any], None] | None = None) -> None:
-    """Draw a distribution of `random.distributions` by a kernel on a GPU, in all three forms.
+    """Draw a distribution of `random.table` by a kernel on a GPU, in all three forms.
 
     Args:
         name: the distribution's.

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..compute import Arrays, OpContext, Outputs
-from ..random.distributions import RandintParams, randint
+from ..random.randint import RandintParams, randint
 from .kernel import KERNELS, KernelTemplate, Moved, compiled
 from .random_draws import NUMBERS, STREAM, SUB_STREAMS, stream_arguments
 

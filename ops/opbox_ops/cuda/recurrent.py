@@ -36,7 +36,7 @@ _STATE_BEFORE = "before[sample * before_width + before_column + h]"
 
 
 def _moved(arrays: int, biases: int = 0) -> Moved:
-    """Of so many arrays of the states' size, and biases of a sample's."""
+    """The bytes that a kernel moves: `arrays` of the states' size, and biases of a sample's."""
     return Moved(4 * (arrays * _STATES + biases * 256), 4 * (arrays * _STATES + biases * 256))
 
 

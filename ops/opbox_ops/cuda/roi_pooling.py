@@ -111,7 +111,7 @@ KERNELS += [PARTS, FORWARD, PLACES, BACKWARD]
 
 
 def _edges_temps(p: ROIPoolingParams, regions: int) -> list[Temp]:
-    """Where parts begin and end, and the image of each region: -1 where it is on none."""
+    """The temporaries: where parts begin and end, and the image of each region, -1 where it is on none."""
     return [Temp((regions, sum(p.pooled_size), 2), np.int32), Temp((regions,), np.int32)]
 
 

@@ -110,7 +110,7 @@ class ConvolutionProblem:
         return math_type == Math.FMA if self.math == Math.FMA else math_type in (Math.DEFAULT, Math.TENSOR_OP, Math.FMA)
 
     def bytes_of(self, operand: int) -> int:
-        """Of data, weight or out."""
+        """The bytes of data, weight or out."""
         return math.prod(self.shapes[operand]) * _ITEMSIZES[self.dtype]
 
 

@@ -52,7 +52,7 @@ from .library import DATA_TYPES, current_handle, device_bytes
 __all__ = ["takes"]
 
 _ALIGNMENT = 16
-"""Of arrays, in bytes."""
+"""Bytes that the arrays' addresses are multiples of."""
 _MOST = 2**31 - 1
 """Elements of an array."""
 _TUNES = ("limited_workspace", "fastest", "off")

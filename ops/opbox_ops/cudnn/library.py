@@ -59,7 +59,7 @@ class Performance(ctypes.Structure):
 
 _OBJECT, _NUMBERS, _SIZE = c_void_p, POINTER(c_int), c_size_t
 _ANSWER = (c_int, POINTER(c_int), POINTER(Performance))
-"""How many results are asked for; how many there are; the results."""
+"""The last arguments of a search: the number of results asked for, the number found, the results."""
 _DESCRIBED = (_OBJECT, c_void_p)
 """A descriptor and the array that it describes."""
 SIGNATURES: dict[str, tuple[Any, ...]] = {

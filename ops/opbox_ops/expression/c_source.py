@@ -48,9 +48,9 @@ _INLINE = {
     "logical_xor": "({a} != 0) ^ ({b} != 0)",
 }
 _CONVERTS = ("logical_not", "logical_and", "logical_or", "logical_xor", COPY)
-"""What reads arrays of any type."""
+"""Functions whose loop reads arrays of any type."""
 _CACHED_BYTES = 24 << 10
-"""Of the pieces between phases: they stay in the first cache."""
+"""Bytes of the pieces between phases: they stay in the first cache."""
 _MOST_PIECES = 24
 _HEAD = """
 typedef struct { void (*function)(char **, const long *, const long *, void *); void *data; } Loop;

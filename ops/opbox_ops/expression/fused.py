@@ -45,7 +45,7 @@ def _temps(p: FusedParams, call: CallSpec) -> list[Temp]:
 pointwise(FUSED, lambda p, ins, outs: p.formulas, _temps)
 
 Source: TypeAlias = "tuple[int, int]"
-"""Where an operator's input comes from: (member, output), or (-1, input of the whole)."""
+"""The source of an operator's input: (member, output), or (-1, input of the whole)."""
 
 
 @dataclass(frozen=True, slots=True)

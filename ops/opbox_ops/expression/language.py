@@ -195,7 +195,7 @@ _WHOLE: dict[str, Callable[..., int]] = {
     "maximum": max,
     "minimum": min,
 }
-"""What keeps Python's integers whole."""
+"""Functions whose results are whole where Python's integers go in."""
 _SIGNS = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/", "power": "**", "modulo": "%"}
 _SIGNS |= {"equal": "==", "not_equal": "!=", "greater": ">", "greater_equal": ">=", "less": "<", "less_equal": "<="}
 

@@ -37,7 +37,7 @@ LIGHT = (
     (55.46 * -0.5808, 4.794 * -0.0045, 1.148 * -0.8140),
     (55.46 * -0.5836, 4.794 * -0.6948, 1.148 * 0.4203),
 )
-"""What a part of 1 along each principal component of ImageNet's colours adds to red, green and blue."""
+"""Rows of red, green and blue that a part of 1 along each principal component of ImageNet's colours adds."""
 
 
 class RangeParams(Params):

@@ -13,7 +13,8 @@ from ..infer import ShapeList, TypeList, size_of
 from ..node import Entry, Node
 from ..params import AnyDType, Bool, Field, Params, PositiveInt
 from ..registry import register, register_backward
-from .positions import add_rows, add_rows_temps, positions, take_rows
+from .added_rows import add_rows, add_rows_temps
+from .positions import positions, take_rows
 
 
 class EmbeddingParams(Params):
@@ -60,7 +61,7 @@ def _backward_temps(p: EmbeddingParams, call: CallSpec) -> list[Temp]:
 
 
 # It adds to the weight's gradient itself: a vocabulary is large beside the rows that are added to it.
-@backward.compute(temps=_backward_temps, accumulates=True, allocates="many rows are added up by a sparse product")
+@backward.compute(temps=_backward_temps, accumulates=True)
 def _(p: EmbeddingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     gout, data = inputs
     where, *adding = ctx.temp

@@ -19,7 +19,8 @@ from ..node import Entry, Node
 from ..params import Field, NoParams, Params, Shape
 from ..registry import register, register_backward
 from ..shape.view import copy_bytes
-from .positions import add_rows, add_rows_temps, checked, put_rows, take_rows, whole
+from .added_rows import add_rows, add_rows_temps
+from .positions import checked, put_rows, take_rows, whole
 
 
 class ScatterParams(Params):
@@ -143,7 +144,7 @@ def _backward_temps(p: NoParams, call: CallSpec) -> list[Temp]:
     return [*_flat_temps(indices), *adding]
 
 
-@gather_backward.compute(temps=_backward_temps, allocates="many rows are added up by a sparse product")
+@gather_backward.compute(temps=_backward_temps)
 def _(p: NoParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     gout, indices = inputs
     if outputs[0] is not None:

@@ -24,7 +24,7 @@ __all__ = ["multiples", "order_calls", "order_temps"]
 _SHORT = 1 << 12
 """Numbers up to which 0, 1, 2, … are kept in an array for all calls, and are not counted each time."""
 _LOWER, _UPPER = (0, 1) if sys.byteorder == "little" else (1, 0)
-"""Where the halves of an integer of 64 bits are."""
+"""Positions of the halves of an integer of 64 bits."""
 
 
 def _comparable(dtype: Any) -> np.dtype[Any]:

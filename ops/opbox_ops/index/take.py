@@ -17,8 +17,9 @@ from ..infer import ShapeList, TypeList, canonical_axis, known, show_shape, size
 from ..node import Entry, Node
 from ..params import Field, Int, Params
 from ..registry import register, register_backward
+from .added_rows import add_rows, add_rows_temps
 from .counting import count_up
-from .positions import add_rows, add_rows_temps, positions, take_rows
+from .positions import positions, take_rows
 
 
 class TakeParams(Params):
@@ -72,7 +73,7 @@ def _backward_temps(p: TakeParams, call: CallSpec) -> list[Temp]:
 
 
 # It adds to `ga` itself: a table is large beside the rows that are added to it.
-@backward.compute(temps=_backward_temps, accumulates=True, allocates="many rows are added up by a sparse product")
+@backward.compute(temps=_backward_temps, accumulates=True)
 def _(p: TakeParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     xp, (gout, indices), ga = ctx.xp, inputs, outputs[0]
     if len(outputs) > 1 and outputs[1] is not None and ctx.req[1] != OpReq.ADD:

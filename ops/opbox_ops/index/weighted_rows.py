@@ -7,7 +7,7 @@
 table (size, channels), rows and out of gather (n, channels), places (int64, all in the table) and weights (taps, n).
 
 On the CPU a C kernel does it as soon as there is one (`c_compiler`), and NumPy otherwise, a piece of the rows at a
-time. SciPy's sparse products would be as fast as the kernel, and take no array to write to.
+time.
 """
 
 from __future__ import annotations

@@ -43,11 +43,11 @@ With OpenBLAS on one core, a weight of 1024 x 256 and float32: 32 rows 64 GFLOP/
 
 class SharedProductParams(Params):
     calls: Any
-    """How many calls."""
+    """The number of calls."""
     bias: Any
-    """Whether the calls have a bias."""
+    """True if the calls have a bias."""
     weights: Any = 1
-    """Of gradients: how many weights."""
+    """The number of weights whose gradients are computed."""
 
 
 def _data_names(p: SharedProductParams) -> list[str]:
@@ -120,7 +120,7 @@ def pieces(rows: list[int]) -> list[range]:
 
 
 def wanted_weights(p: SharedProductParams, call: CallSpec) -> list[tuple[int, int]]:
-    """Of the weights whose gradients are wanted: the number, and the features."""
+    """The number and the features of the weights whose gradients are wanted."""
     firsts = [(w, call.inputs[p.calls * (w + 1)]) for w in range(p.weights) if call.wants(2 * w)]
     return [(w, _rows(data.shape)[1]) for w, data in firsts]
 

@@ -1,3 +1,3 @@
-"""How many recipes a function that makes them keeps: some times as many as the training of a large network has."""
+"""Recipes that a function which makes them keeps: some times as many as the training of a large network has."""
 
 RECIPES = 2048

@@ -97,7 +97,7 @@ def _backward_weight(
 
 
 def _multiplications(weight: MemoryFormat, out: MemoryFormat) -> int:
-    """Of an image of out: as many for each position as the weight has numbers."""
+    """Multiplications for an image of out: as many for each position as the weight has numbers."""
     return math.prod(out.shape[2:]) * math.prod(weight.shape)
 
 
@@ -184,7 +184,7 @@ def _memories(
 
 
 def _pads_more_than_it_reaches(p: ConvolutionParams) -> bool:
-    """Whether some window is over padding alone: an output may be far larger than data then, and one call very long.
+    """True if some window is over padding alone: an output may be far larger than data then, and one call very long.
 
     Without oneDNN a convolution is done a block at a time, between which it may be stopped.
     """

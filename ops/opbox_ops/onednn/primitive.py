@@ -59,7 +59,7 @@ class MemoryFormat:
 
 
 def memory_of(spec: ArraySpec, order: Sequence[int] | None = None) -> MemoryFormat:
-    """That of an array to come, whose axes oneDNN takes in `order`; one whose layout is not "plain" has its own."""
+    """Describe an array to come, whose axes oneDNN takes in `order`; one whose layout is not "plain" has its own."""
     if spec.layout != PLAIN:
         ndim = len(spec.shape)
         order = (0, ndim - 1, *range(1, ndim - 1))

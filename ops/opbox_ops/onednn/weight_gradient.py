@@ -38,7 +38,7 @@ IMAGE_BYTES = 2 << 20
 """With AVX-512 oneDNN's own kernels reach 105 to 115 GFLOP/s where an image of data and one of out take less together,
 and 70 where they take more; products reach 80 to 90."""
 FEW_POSITIONS = 64
-"""Where an image of out has fewer positions, products take 0.75 to 0.9 of those kernels' time (7 x 7, by 3 x 3)."""
+"""Positions of an image of out below which products are taken: 0.75 to 0.9 of those kernels' time (7 x 7, by 3 x 3)."""
 
 _Pair = tuple[int, int]
 

@@ -1,34 +1,28 @@
-"""One table of distributions, each drawn in three ways.
+"""The distributions of `table`, each drawn by operators of three forms. Sampling has no gradient.
 
-    _random_<name>: parameters are numbers, the output has the given shape
-    _random_<name>_like: the output has data's shape and element type
-    _sample_<name>: parameters are arrays (…), and each of their elements is drawn `shape` times: (…, *shape)
-
-uniform over [low, high); normal of mean loc and deviation scale; gamma of shape alpha and scale beta; exponential of
-rate lam; poisson of mean lam; negative_binomial: failures before the k-th success of probability p; its generalised
-form: poisson whose mean is gamma distributed, with mean mu and dispersion alpha. Sampling has no gradient.
+_random_<name>: parameters are numbers, the output has the given shape
+_random_<name>_like: the output has data's shape and element type
+_sample_<name>: parameters are arrays (…), and each of their elements is drawn `shape` times: (…, *shape)
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-import numpy as np
 from pydantic import create_model
 
 from opbox_protocol.errors import BadRequestError, ParamError
 from opbox_protocol.mxnet import numpy_dtype
 
-from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
+from ..compute import Arrays, CallSpec, OpContext, Outputs, Temp
 from ..gradient import grad_zero
 from ..infer import ShapeList, TypeList, all_same_shape, size_of, summary
 from ..init.fill import fixed_shape
 from ..params import Field, Float, Int, KnownShape, Params, PartialShape
-from ..pausing import pause
 from ..registry import Op, register
+from .drawing import DRAWN, draw, room_for
+from .table import COLUMNS, TABLE, Distribution
 
 FloatDType = Literal["None", "float16", "float32", "float64"]
 
@@ -39,179 +33,12 @@ class RandomParams(Params):
     dtype: FloatDType | None = Field("None", description="Element type of the output; float32 by default.")
 
 
-class RandintParams(Params):
-    low: Int = Field(description="The least number.")
-    high: Int = Field(description="One more than the greatest number.")
-    shape: PartialShape = Field(None, description="Shape of the output; 0 is a size to infer.")
-    ctx: str = Field("", description="Accepted; the device is the executor's.")
-    dtype: Literal["None", "int32", "int64"] | None = Field(
-        "None", description="Element type of the output; int32 by default."
-    )
-
-
 class SampleParams(Params):
     shape: KnownShape = Field((), description="How often each element of the parameters is drawn.")
     dtype: FloatDType | None = Field("None", description="Element type of the output; float32 by default.")
 
 
-@dataclass(frozen=True)
-class Distribution:
-    """A row of the table.
-
-    Attributes:
-        name: as it appears in the operators' names.
-        params: its numeric parameters with their defaults, in order.
-        fill: `(random, out, *params)` fills `out`; the parameters are numbers, or arrays that broadcast to out.
-        inputs: the names of the parameters of the _sample_ form.
-        direct: whether the generator draws into an array that exists.
-        valid: which numbers are possible, and in words.
-        aliases: further names of the _random_ form.
-    """
-
-    name: str
-    params: Mapping[str, float]
-    fill: Callable[..., None]
-    inputs: tuple[str, ...]
-    direct: bool = False
-    valid: Callable[..., bool] = lambda *params: True
-    expected: str = ""
-    aliases: tuple[str, ...] = ()
-
-
-def _uniform(random: Any, out: Array, low: Any, high: Any) -> None:
-    random.uniform(out, low, high)
-
-
-def _normal(random: Any, out: Array, loc: Any, scale: Any) -> None:
-    random.normal(out, loc, scale)
-
-
-def _gamma(random: Any, out: Array, alpha: Any, beta: Any) -> None:
-    out[...] = random.generator.gamma(alpha, beta, out.shape)
-
-
-def _exponential(random: Any, out: Array, lam: Any) -> None:
-    out[...] = random.generator.exponential(1.0 / lam, out.shape)
-
-
-def _poisson(random: Any, out: Array, lam: Any) -> None:
-    out[...] = random.generator.poisson(lam, out.shape)
-
-
-def _negative_binomial(random: Any, out: Array, k: Any, p: Any) -> None:
-    out[...] = random.generator.poisson(random.generator.gamma(k, (1.0 - p) / p, out.shape), out.shape)
-
-
-def _generalized(random: Any, out: Array, mu: Any, alpha: Any) -> None:
-    # Without dispersion (alpha 0) the mean is mu itself: a Poisson distribution.
-    even = alpha == 0
-    dispersion = alpha + even
-    means = random.generator.gamma(1.0 / dispersion, dispersion * mu, out.shape)
-    out[...] = random.generator.poisson(means * (1 - even) + mu * even, out.shape)
-
-
-TABLE = (
-    Distribution(
-        "uniform",
-        {"low": 0.0, "high": 1.0},
-        _uniform,
-        ("low", "high"),
-        True,
-        lambda low, high: low <= high,
-        "low at most high",
-        aliases=("uniform",),
-    ),
-    Distribution(
-        "normal",
-        {"loc": 0.0, "scale": 1.0},
-        _normal,
-        ("mu", "sigma"),
-        True,
-        lambda loc, scale: scale >= 0,
-        "scale of at least 0",
-        aliases=("normal",),
-    ),
-    Distribution(
-        "gamma",
-        {"alpha": 1.0, "beta": 1.0},
-        _gamma,
-        ("alpha", "beta"),
-        False,
-        lambda alpha, beta: alpha > 0 and beta > 0,
-        "alpha and beta above 0",
-    ),
-    Distribution("exponential", {"lam": 1.0}, _exponential, ("lam",), False, lambda lam: lam > 0, "lam above 0"),
-    Distribution("poisson", {"lam": 1.0}, _poisson, ("lam",), False, lambda lam: lam >= 0, "lam of at least 0"),
-    Distribution(
-        "negative_binomial",
-        {"k": 1, "p": 1.0},
-        _negative_binomial,
-        ("k", "p"),
-        False,
-        lambda k, p: k > 0 and 0 < p <= 1,
-        "k above 0 and p above 0 and at most 1",
-    ),
-    Distribution(
-        "generalized_negative_binomial",
-        {"mu": 1.0, "alpha": 1.0},
-        _generalized,
-        ("mu", "alpha"),
-        False,
-        lambda mu, alpha: mu >= 0 and alpha >= 0,
-        "mu and alpha of at least 0",
-    ),
-)
-
-
-AT_ONCE = 1 << 18
-"""Numbers that are drawn at a time: some 10 ms of the slowest distribution."""
-_DRAWN = "the library's generator has no output argument for this distribution"
-
-
-def _wide(p: Any, call: CallSpec) -> list[Temp]:
-    """Room to draw in, where the generator cannot draw in the output's type."""
-    out = call.outputs[0]
-    return [] if out.dtype in (np.float32, np.float64) else [Temp(out.shape, "float32")]
-
-
-def _widths(p: Any, call: CallSpec) -> list[Temp]:
-    """Room for the widths of ranges, and to draw in."""
-    low, high = call.inputs
-    return [Temp((size_of(low.shape), 1), np.result_type(low.dtype, high.dtype)), *_wide(p, call)]
-
-
-def _draw(
-    ctx: OpContext, fill: Callable[..., None], out: Array, shape: tuple[int, ...], room: Arrays, *params: Any
-) -> None:
-    """Fill `out`, drawing in `shape`, as generators broadcast over fewer axes than an array may have; in `room`.
-
-    Parameters are numbers, or columns with a row for each of `shape`.
-    """
-    drawn = room[0] if room else out
-    target = drawn.reshape(shape)
-    for at in _pieces(shape) if ctx.xp is np else ((),):
-        fill(ctx.random, target[at], *[_of_rows(number, at) for number in params])
-    if drawn is not out:
-        ctx.xp.copyto(out, drawn, casting="unsafe")
-
-
-def _pieces(shape: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:
-    """Yield the pieces of an array to draw, in the order in which a generator fills it: rows, or parts of one."""
-    if math.prod(shape) <= AT_ONCE:
-        yield ()
-        return
-    rows, count = shape if len(shape) == 2 else (1, shape[0])
-    step, part = max(1, AT_ONCE // max(count, 1)), min(count, AT_ONCE)
-    for row in range(0, rows, step):
-        for start in range(0, count, part):
-            pause()
-            columns = slice(start, start + part)
-            yield (slice(row, row + step), columns) if len(shape) == 2 else (columns,)
-
-
-def _of_rows(number: Any, at: tuple[slice, ...]) -> Any:
-    """A parameter where `at` is drawn."""
-    return number[at[0]] if len(at) == 2 and isinstance(number, np.ndarray) else number
+_CHECKED = "the library's generator converts and checks arrays of parameters"
 
 
 @summary("given")
@@ -278,11 +105,11 @@ def _declare(row: Distribution) -> None:
         _check(row, p)
         all_same_shape(p, ins, outs)
 
-    @plain.compute(temps=_wide if row.direct else None, allocates="" if row.direct else _DRAWN)
-    @like.compute(temps=_wide if row.direct else None, allocates="" if row.direct else _DRAWN)
+    @plain.compute(temps=room_for(row), allocates="" if row.drawn else DRAWN)
+    @like.compute(temps=room_for(row), allocates="" if row.drawn else DRAWN)
     def _(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
         try:
-            _draw(ctx, row.fill, outputs[0], (outputs[0].size,), ctx.temp, *_numbers(row, p))
+            draw(ctx, row.fill, outputs[0], (outputs[0].size,), ctx.temp, *_numbers(row, p))
         except ValueError as error:  # too large for the library's generator, such as a mean above 2**63
             raise unusable(row, p, "numbers that can be drawn") from error
 
@@ -317,15 +144,25 @@ def _declare_sample(row: Distribution) -> Op:
                 dtype = ins.merge(i, dtype)
         _wanted_type(p, ins, outs)
 
-    if row.name == "uniform":
-        op.compute(temps=_widths)(_sample_uniform)
-        return op
+    room = room_for(row)
+    column = COLUMNS.get(row.name)
 
-    @op.compute(temps=_wide if row.direct else None, allocates="" if row.direct else _DRAWN)
+    def temps(p: SampleParams, call: CallSpec) -> Sequence[Temp]:
+        if column is None:
+            return room(p, call)
+        params = call.inputs
+        return [*room(p, call), Temp((size_of(params[0].shape), 1), column.dtype(*[array.dtype for array in params]))]
+
+    @op.compute(temps=temps, allocates=_CHECKED if row.name == "gamma" else "" if row.drawn else DRAWN)
     def _(p: SampleParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-        columns = [array.reshape(array.size, 1) for array in inputs]
+        columns: Arrays = [array.reshape(array.size, 1) for array in inputs]
+        fill: Callable[..., None] = row.fill
+        drawn_in: Arrays = ctx.temp
         try:
-            _draw(ctx, row.fill, outputs[0], (inputs[0].size, size_of(p.shape)), ctx.temp, *columns)
+            if column is not None:
+                *drawn_in, temp = ctx.temp
+                fill, columns = column.fill, column.work_out(ctx.xp, columns, temp)
+            draw(ctx, fill, outputs[0], (inputs[0].size, size_of(p.shape)), drawn_in, *columns)
         except ValueError as error:
             raise BadRequestError(
                 f"{', '.join(row.inputs)}: expected {row.expected} everywhere, got numbers that are not"
@@ -334,45 +171,5 @@ def _declare_sample(row: Distribution) -> Op:
     return op
 
 
-def _sample_uniform(p: SampleParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    """Draw from [0, 1), and stretch and move each row to its range."""
-    xp, (width, *room) = ctx.xp, ctx.temp
-    low, high = (array.reshape(width.shape) for array in inputs)
-    xp.subtract(high, low, out=width)
-
-    def fill(random: Any, out: Array, width: Array, low: Array) -> None:
-        random.uniform(out)
-        xp.multiply(out, width, out=out, casting="same_kind")
-        xp.add(out, low, out=out, casting="same_kind")
-
-    _draw(ctx, fill, outputs[0], (len(width), size_of(p.shape)), room, width, low)
-
-
 for _row in TABLE:
     _declare(_row)
-
-
-randint = register(
-    "_random_randint", RandintParams, inputs=(), aliases=("random_randint",), doc="Whole numbers from low up to high."
-)
-randint.set_attr("TRandom", True)
-
-
-@randint.infer_shape
-def _(p: RandintParams, ins: ShapeList, outs: ShapeList) -> None:
-    if p.low >= p.high:
-        raise ParamError(f"_random_randint: expected low below high, got low={p.low}, high={p.high}")
-    fixed_shape(p, ins, outs)
-
-
-@randint.infer_type
-def _(p: RandintParams, ins: TypeList, outs: TypeList) -> None:
-    outs.merge(0, "int32" if p.dtype in (None, "None") else p.dtype)
-
-
-@randint.compute(allocates=_DRAWN)
-def _(p: RandintParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    def fill(random: Any, out: Array) -> None:
-        out[...] = random.generator.integers(p.low, p.high, out.shape, dtype="int64")
-
-    _draw(ctx, fill, outputs[0], (outputs[0].size,), ())

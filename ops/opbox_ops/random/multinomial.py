@@ -16,8 +16,10 @@ from opbox_protocol.errors import ShapeError
 
 from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
 from ..gradient import backward_node
+from ..index.added_rows import add_rows, add_rows_temps
 from ..index.counting import count_up
-from ..index.positions import add_rows, add_rows_temps, take_rows, whole
+from ..index.positions import between, take_rows, whole
+from ..index.searched import search_rows, search_rows_temps
 from ..infer import ShapeList, TypeList, show_shape, size_of
 from ..node import Entry, Node
 from ..params import Bool, Field, KnownShape, Params
@@ -81,26 +83,44 @@ def _table(data: Array) -> tuple[Array, int]:
     return data.reshape(rows, data.shape[-1]), rows
 
 
-@op.compute(allocates="the library's searchsorted has no output argument")
+def _draw_temps(p: MultinomialParams, call: CallSpec) -> list[Temp]:
+    """Temporaries of the draws: sums, draws, their places and probabilities, and what the search for them takes."""
+    data = call.inputs[0]
+    rows, draws = size_of(data.shape[:-1]), size_of(p.shape)
+    return [
+        Temp((rows, data.shape[-1]), "float64"),
+        Temp((rows, 1), "float64"),
+        Temp((rows, draws), "float64"),
+        Temp((rows, draws), "int64"),
+        Temp((rows, draws if p.get_prob else 0), data.dtype),
+        *search_rows_temps((rows, draws), "float64"),
+    ]
+
+
+@op.compute(temps=_draw_temps)
 def _(p: MultinomialParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    xp = ctx.xp
-    table, rows = _table(inputs[0])
-    classes, draws = table.shape[1], size_of(p.shape)
-    if not rows or not draws:
+    xp, (sums, column, drawn, where, chosen, *searching) = ctx.xp, ctx.temp
+    table, _ = _table(inputs[0])
+    if not drawn.size:
         return
-    sums = xp.cumsum(table, axis=1, dtype="float64")
-    sums /= sums[:, -1:]
-    drawn = xp.empty((rows, draws), "float64")
+    xp.copyto(sums, table)
+    xp.cumsum(sums, axis=1, out=sums)
+    xp.copyto(column, sums[:, -1:])
+    xp.divide(sums, column, out=sums)
     ctx.random.uniform(drawn)
-    # Row r's sums lie in (r, r + 1], so that one search serves all rows.
-    first = xp.arange(rows, dtype="float64")[:, None]
-    places = xp.searchsorted((sums + first).reshape(-1), (drawn + first).reshape(-1), side="right")
-    where = xp.minimum(places.reshape(rows, draws) - xp.arange(rows)[:, None] * classes, classes - 1)
+    # Row r's sums and draws are moved to (r, r + 1], where they are rounded: so they always were, for any seed.
+    count_up(xp, column.reshape(-1))
+    xp.add(sums, column, out=sums)
+    xp.add(drawn, column, out=drawn)
+    search_rows(xp, sums, drawn, where, searching)
+    between(xp, where, 0, table.shape[1] - 1)
     if outputs[0] is not None:
-        outputs[0][...] = where.reshape(outputs[0].shape)
+        xp.copyto(outputs[0], where.reshape(outputs[0].shape), casting="unsafe")
     if p.get_prob and outputs[1] is not None:
-        chosen = xp.log(xp.take_along_axis(table, where, 1))
-        outputs[1][...] = chosen.reshape(outputs[1].shape)
+        xp.add(where, searching[-1], out=where)
+        take_rows(xp, table.reshape(-1), where, chosen)
+        xp.log(chosen, out=chosen)
+        xp.copyto(outputs[1], chosen.reshape(outputs[1].shape), casting="unsafe")
 
 
 def _score_temps(p: MultinomialParams, call: CallSpec) -> list[Temp]:

@@ -14,9 +14,13 @@ import numpy as np
 
 from opbox_protocol.errors import ParamError
 
-from ..compute import Arrays, OpContext, Outputs
-from ..infer import ShapeList, TypeList
+from ..cache import INDEX_PIECE
+from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
+from ..index.counting import count_up
+from ..index.searched import search_rows, search_rows_temps
+from ..infer import ShapeList, TypeList, size_of
 from ..params import Field, OptFloatTuple, OptInt, Params
+from ..pausing import pause
 from ..registry import Slot, register, when
 
 
@@ -65,32 +69,62 @@ def _(p: HistogramParams, ins: TypeList, outs: TypeList) -> None:
     ins.merge(0, dtype)
 
 
-@op.compute(allocates="the bin of every number, and the counts, which the library makes itself")
+def _bins(p: HistogramParams, call: CallSpec) -> int:
+    return call.inputs[1].shape[0] - 1 if p.bin_cnt is None else p.bin_cnt
+
+
+def _temps(p: HistogramParams, call: CallSpec) -> list[Temp]:
+    """Temporaries: the edges, also in double precision; the counts, with those below and above, and a 1 to count with;
+    for a piece of data the bins, and what the search for them takes."""
+    data, bins = call.inputs[0], _bins(p, call)
+    count = size_of(data.shape)
+    piece = min(count, INDEX_PIECE) if call.device == "cpu" else count
+    return [
+        Temp((1, bins + 1), data.dtype),
+        Temp((bins + 1,), "float64"),
+        Temp((bins,), "bool"),
+        Temp((bins + 2,), "uint64"),
+        Temp((1,), "uint64"),
+        Temp((1, piece), "int64"),
+        *search_rows_temps((1, piece), data.dtype),
+    ]
+
+
+@op.compute(temps=_temps)
 def _(p: HistogramParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    xp, data = ctx.xp, inputs[0].reshape(-1)
+    xp, data = ctx.xp, inputs[0].reshape(1, -1)
+    edges, exact, descending, counts, one, where, *searching = ctx.temp
     if p.bin_cnt is None:
-        edges = inputs[1]
-        if xp is np and bool((edges[1:] < edges[:-1]).any()):
+        xp.copyto(edges[0], inputs[1])
+        if xp is np and bool(np.less(edges[0, 1:], edges[0, :-1], out=descending).any()):
             raise ParamError("_histogram: bins: expected ascending edges, got edges that descend")
     else:
-        assert p.range is not None
-        edges = edges_of(xp, p, data.dtype)
-    count = len(edges) - 1
-    where = xp.searchsorted(edges, data, side="right") - 1
-    where[data == edges[-1]] = count - 1
-    where = where[(where >= 0) & (where < count)]
-    if outputs[0] is not None:
-        outputs[0][...] = xp.bincount(where, minlength=count)
+        write_edges(xp, p, exact, edges[0])
     if outputs[1] is not None:
-        outputs[1][...] = edges
+        xp.copyto(outputs[1], edges[0])
+    if outputs[0] is None:
+        return
+    counts.fill(0)
+    one.fill(1)
+    for start in range(0, data.size, max(where.size, 1)):
+        pause()
+        part = data[:, start : start + where.size]
+        bins, probes, probed, reached = (temp[:, : part.size] for temp in (where, *searching[:3]))
+        search_rows(xp, edges, part, bins, [probes, probed, reached, searching[3]])
+        xp.subtract(bins, xp.equal(part, edges[0, -1:], out=reached), out=bins)
+        xp.add.at(counts, bins.reshape(-1), one)  # CuPy adds at positions in few types
+    xp.copyto(outputs[0], counts[1:-1], casting="unsafe")
 
 
-def edges_of(xp: Any, p: HistogramParams, dtype: Any) -> Any:
-    """The edges of bins of equal width."""
+def write_edges(xp: Any, p: HistogramParams, exact: Array, out: Array) -> None:
+    """Write the edges of bins of equal width to `out`; `exact` is as long, in double precision."""
     assert p.range is not None
     assert p.bin_cnt is not None
     left, right = p.range
     if left == right:
         left, right = left - 0.5, right + 0.5
-    steps = xp.arange(p.bin_cnt + 1, dtype="float64")
-    return (left + steps * (right - left) / p.bin_cnt).astype(dtype)
+    count_up(xp, exact)
+    xp.multiply(exact, right - left, out=exact)
+    xp.divide(exact, p.bin_cnt, out=exact)
+    xp.add(exact, left, out=exact)
+    xp.copyto(out, exact, casting="unsafe")

@@ -1,4 +1,4 @@
-"""Where the extreme is: argmax, argmin, argmax_channel. The first of several equal ones, or the first NaN.
+"""Positions of extremes: argmax, argmin, argmax_channel. The first of several equal ones, or the first NaN.
 
 The positions come in data's element type, as MXNet gives them: half precision is exact up to 2048 only. Without an
 axis they count through the flattened array. argmax_channel takes axis 1 away.

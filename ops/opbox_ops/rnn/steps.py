@@ -76,7 +76,7 @@ class Direction:
         return array[t % len(array)]
 
     def shifted(self, sequence: Array, first: Array, start: int, stop: int) -> list[tuple[slice, Array]]:
-        """What `sequence` (time, …) was before each of the steps `start` to `stop`: slices of these, and arrays."""
+        """Values of `sequence` (time, …) before each of the steps `start` to `stop`: slices of these, and arrays."""
         count = stop - start
         if not count:
             return []

@@ -49,7 +49,7 @@ MAX_SAMPLES = 1 << 27
 MAX_REGIONS = 1 << 20
 """The most regions of a call: how many samples each has is known to the host, in some 100 bytes that nobody counts."""
 SLACK = 1e-3
-"""What is added to a turned region's reach, by how much of it: float32's roundings are a thousandth of that."""
+"""The part of a turned region's reach that is added to it: float32's roundings are a thousandth of that."""
 MOST_AT_ONCE = 64
 """Samples of a bin that are added up together."""
 
@@ -93,7 +93,7 @@ def regions_temps(rois: ArraySpec) -> list[Temp]:
 
 
 REGIONS, ROWS_AT = 12, 6 + POINTS
-"""How many temporaries `regions_temps` says, and where in those of `bins_temps` the ones for the sums of rows are."""
+"""The number of `regions_temps`, and the position in `bins_temps` of the temporaries for sums of rows."""
 
 
 def regions_of(p: Any, xp: Any, rois: Array, batch: int, size: tuple[int, int], ratio: int, temps: Arrays) -> Regions:

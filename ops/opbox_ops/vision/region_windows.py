@@ -122,7 +122,7 @@ def _weights(xp: Any, regions: Regions, size: tuple[int, int], temps: Arrays) ->
 def _covered(
     xp: Any, table: Array, regions: Regions, size: tuple[int, int], pooled: tuple[int, int], temps: Arrays
 ) -> Iterator[tuple[int, Array, Array, Array]]:
-    """Of each region on an image: its number, its window of pixels, and the bins' weights along x and y over it."""
+    """Yield each region on an image: its number, its window of pixels, and the bins' weights along x and y over it."""
     windows, on = _windows(xp, regions, size, *temps[:2]), regions.on.tolist()
     images = regions.image.tolist()
     (rows, columns), (height, width) = pooled, size

@@ -16,7 +16,7 @@ from .older_versions import hand_down, split_attributes
 __all__ = ["read"]
 
 ATTRIBUTES = ("param", "attr", "attrs")
-"""Where versions of MXNet have written attributes: the operator's, the user's, and both."""
+"""Keys that versions of MXNet have written attributes under: the operator's, the user's, and both."""
 
 
 def read(

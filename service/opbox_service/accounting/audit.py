@@ -36,7 +36,7 @@ WAITING = 10_000
 TEXT = 300
 """Characters of a value."""
 LOCKED_S = 2.0
-"""How long a write waits for that of another server."""
+"""Seconds that a write waits for another server's."""
 
 _log = structlog.get_logger("opbox.audit")
 

@@ -32,7 +32,7 @@ FLUSH_S = 2.0
 SHOWN_DAYS = 31
 """The last days that are in memory and can be asked for; the file goes back further."""
 _LOCKED_S = 2.0
-"""How long a write waits for that of another server."""
+"""Seconds that a write waits for another server's."""
 _LARGEST = (1 << 63) - 1
 
 _log = structlog.get_logger("opbox.usage")

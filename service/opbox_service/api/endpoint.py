@@ -33,7 +33,7 @@ from .sending import WORTH_COMPRESSING, asks_for_graph, send_answer, send_compre
 __all__ = ["ApiState", "Endpoint"]
 
 WATCHED_S = 0.05
-"""How long a request may take before its client is watched."""
+"""Seconds that a request may take before its client is watched."""
 
 _URGENCY = re.compile(rb"(?:^|[,\s])u=([0-7])(?![0-9])")
 

@@ -25,7 +25,7 @@ __all__ = ["Events"]
 
 INTERVAL_S = 1.0
 ANSWER_S = 2.0
-"""How long a worker may take to answer; after that its last answer is shown again."""
+"""Seconds that a worker may take to answer; after that its last answer is shown again."""
 
 
 class Events:

@@ -143,5 +143,5 @@ class _Reader(asyncio.BufferedProtocol):
         self._http.pause_writing()
 
     def resume_writing(self) -> None:
-        """It has been written."""
+        """Called by asyncio when the buffer has been written: wake who waits for it."""
         self._http.resume_writing()

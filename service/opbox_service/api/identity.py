@@ -25,7 +25,7 @@ __all__ = ["Identity", "Tokens"]
 CALLERS = 1000
 """Authorization headers whose callers are remembered."""
 LOOK_S = 1.0
-"""How often, at most, the files of tokens are looked at for changes."""
+"""Seconds between two looks at the files of tokens for changes, at the least."""
 
 _log = structlog.get_logger("opbox.tokens")
 

@@ -37,7 +37,7 @@ REFUSED = (401, 403, 429, 507)
 """Statuses that the audit log has: who was not let in, and who wanted more than a quota has."""
 OVER_QUOTA = (429, 507)
 NEW_WORK = ("POST", "PUT")
-"""What a server that is stopping refuses; sessions and requests can be looked at, and ended, to the last."""
+"""Methods that a server which is stopping refuses; sessions and requests can be looked at, and ended, to the last."""
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:+/=-]{1,128}")
 _log = structlog.get_logger("opbox.requests")

@@ -11,7 +11,7 @@ from typing import Any
 __all__ = ["ErrorEntry", "RequestEntry", "Traffic", "quantile"]
 
 WINDOW_S = 10.0
-"""What `requests` tells is of the last so many seconds."""
+"""The seconds up to now that `requests` counts."""
 MOST_REQUESTS = 5000
 """Requests that are looked at; where there are more, the window is as much shorter."""
 MOST_ERRORS = 200

@@ -28,7 +28,7 @@ __all__ = ["COMMANDS", "CheckpointPlan", "save"]
 MAGIC = b"opboxck1"
 _LENGTH = struct.Struct("<Q")
 START = 64
-"""Where the frame begins: its tensors are aligned to that."""
+"""The byte at which the frame begins: its tensors are aligned to that."""
 Name = Annotated[
     str,
     Field(pattern=f"^{CHECKPOINT_NAME}$", description="The checkpoint's name, among its owner's."),

@@ -28,7 +28,7 @@ from .user_traceback import READ_ONLY
 __all__ = ["LocalSession"]
 
 TENSOR = "tensor"
-"""What a command calls the one tensor that comes with it."""
+"""The name of the one tensor that comes with a command."""
 
 
 class _Ready:

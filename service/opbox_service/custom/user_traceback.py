@@ -23,7 +23,7 @@ __all__ = ["READ_ONLY", "call", "user_error"]
 _FILES = (opbox_protocol.__file__, opbox.__file__, opbox_ops.__file__, str(Path(__file__).parent))
 _OURS = tuple(str(Path(file).parent) + "/" for file in _FILES if file)
 READ_ONLY = ("assignment destination is read-only", "output array is read-only")
-"""What numpy says of an array that may not be written to."""
+"""NumPy's messages for an array that may not be written to."""
 MESSAGE = 10_000
 """Characters of an exception's own message that are kept."""
 

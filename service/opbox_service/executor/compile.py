@@ -34,7 +34,7 @@ from .subgraphs import SubgraphCompiler
 __all__ = ["compile_plan"]
 
 OWN_MEMORY = External()
-"""Of the user's arrays: one for all."""
+"""The place of every value that is a user's array: one object for all."""
 
 
 def compile_plan(

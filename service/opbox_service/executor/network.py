@@ -20,9 +20,9 @@ from .plan import Plan
 __all__ = ["network"]
 
 MOST_NODES = 20_000
-"""Of a network that is described: it is done between two calls of a worker, and nobody reads more."""
+"""Nodes of a network that is described, at most: it is done between two calls of a worker, and nobody reads more."""
 MOST_FOLDED = 3_000
-"""Of a network in which blocks that repeat are looked for, for the same reason."""
+"""Nodes of a network in which repeated blocks are looked for, at most, for the same reason."""
 
 
 def network(plan: Plan) -> dict[str, Any]:

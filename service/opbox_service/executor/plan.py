@@ -27,7 +27,7 @@ __all__ = ["UNWANTED", "Part", "Plan", "Step", "Value"]
 UNWANTED = -1
 """In `Step.writes`: an output that nobody reads."""
 OBJECT_BYTES = 1024
-"""What a value takes as an object of Python, and so does a step with its prepared call; a convolution's takes six."""
+"""Bytes of a value, or of a step with its prepared call, as a Python object; a convolution's step takes six."""
 
 
 class Part(NamedTuple):

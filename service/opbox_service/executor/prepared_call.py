@@ -215,12 +215,12 @@ def prepare(
     except MXNetError as error:
         raise sentence_of(tell(error, node), op) from None
     except Exception as error:
-        given_shapes = ", ".join(show_shape(tuple(array.shape)) for array in inputs)
-        raise sentence_of(tell(failed_rule(error, given_shapes), node), op) from error
+        input_shapes = ", ".join(show_shape(tuple(array.shape)) for array in inputs)
+        raise sentence_of(tell(failed_rule(error, input_shapes), node), op) from error
     for side, side_name in zip(shapes, ("input", "output"), strict=True):
         if not all(map(known, side)):
-            told_shapes = ", ".join(map(show_shape, side))
-            raise UnderdeterminedError(f"{op.name}: the shapes of its {side_name}s stay unknown: {told_shapes}")
+            shapes_so_far = ", ".join(map(show_shape, side))
+            raise UnderdeterminedError(f"{op.name}: the shapes of its {side_name}s stay unknown: {shapes_so_far}")
     settled = tuple(shape for shape in shapes[1] if shape is not None)
     dtypes = tuple(dtype for dtype in types[1] if dtype is not None)
     if len(dtypes) != count:

@@ -148,11 +148,11 @@ class BoundPlan:
         self._zeros = [self._external["grad", name] for name in plan.zero_grads if ("grad", name) in self._external]
         self._replays = self._recorders() if half is None and records(backend) else None
         self._ready = False
-        """Whether forward has left what backward reads."""
+        """True if forward has left what backward reads."""
         self._inference = inference
         self._inferring: BoundPlan | None = None
         self._left_out = False
-        """Whether the last forward was an inference by the plan for it, which leaves nothing for backward."""
+        """True if the last forward was an inference by the plan for it, which leaves nothing for backward."""
         self._seen: int | None = None
         """The number that the last inference was given."""
         self.forwards = self.backwards = 0

@@ -196,7 +196,7 @@ class Graph:
 
     @cached_property
     def input_names(self) -> frozenset[str]:
-        """Of arguments and auxiliary states."""
+        """The names of arguments and auxiliary states."""
         return frozenset((*self.argument_names, *self.auxiliary_names))
 
     @cached_property

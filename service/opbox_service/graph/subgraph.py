@@ -22,9 +22,9 @@ from .passes.infer_type import infer_type
 __all__ = ["GraphSubgraph", "is_stateful", "subgraphs_of"]
 
 INFERENCES = 64
-"""How many answers of inference a subgraph remembers: rules are run again whenever a neighbour learns something."""
+"""Answers of inference that a subgraph remembers: rules are run again whenever a neighbour learns something."""
 PLANS = 16
-"""How many plans it keeps: one for each set of shapes, types and wanted gradients."""
+"""Plans that a subgraph keeps: one for each set of shapes, types and wanted gradients."""
 
 
 class GraphSubgraph(Subgraph):

@@ -18,7 +18,7 @@ __all__ = ["ExecutorList", "ExecutorState", "Network", "executor", "executors"]
 
 
 class NetworkOutput(BaseModel):
-    """What a node puts out: its name, and its shape and type as far as they follow."""
+    """An output of a node: its name, and its shape and type as far as they follow."""
 
     name: str
     shape: list[int] | None

@@ -38,7 +38,7 @@ class Place(Protocol):
         """Prometheus metrics, and their content type."""
 
     def events(self, owner: str, scopes: frozenset[Scope]) -> AsyncIterator[bytes]:
-        """What goes on, told by server-sent events to an owner with these scopes."""
+        """The server's state, sent by server-sent events to an owner with these scopes."""
 
     def openapi(self) -> dict[str, Any]:
         """The OpenAPI document."""
@@ -74,12 +74,12 @@ class CancelledRequest(BaseModel):
 
 
 def live(place: Place, call: Call, done: Done) -> None:
-    """Whether the server runs. Needs no token."""
+    """Answer that the server runs. Needs no token."""
     done(Answer({"live": True}))
 
 
 def ready(place: Place, call: Call, done: Done) -> None:
-    """Whether calls can be taken: false as soon as the server begins to stop. Needs no token."""
+    """Tell whether the server takes calls: not from the moment that it begins to stop. Needs no token."""
     if not place.ready:
         raise NotReadyError("the server is starting or stopping: try again in a moment")
     done(Answer({"ready": True}))
@@ -105,7 +105,7 @@ def metrics(place: Place, call: Call, done: Done) -> None:
 
 
 def events(place: Place, call: Call, done: Done) -> None:
-    """What goes on, by server-sent events: `state` at once and then every second, with a JSON object."""
+    """Send the server's state by server-sent events: `state` at once and then every second, with a JSON object."""
     stream = place.events(call.owner, call.scopes)
     done(Answer({}, stream=stream, content_type="text/event-stream", headers=((b"cache-control", b"no-store"),)))
 

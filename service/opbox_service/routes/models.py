@@ -28,7 +28,7 @@ class Tensor(BaseModel):
 
 
 class Error(BaseModel):
-    """What every failed request answers; `error` is one sentence."""
+    """The answer to every failed request; `error` is one sentence."""
 
     error: str
     type: str = Field(description="The class of the error: ShapeError, NotFoundError, …")

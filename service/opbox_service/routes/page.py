@@ -17,7 +17,7 @@ from .health import Place
 __all__ = ["TAG", "docs", "document", "file", "library_file"]
 
 TAG = "page"
-"""Of the routes that the setting `page` switches off."""
+"""The tag of the routes that the setting `page` switches off."""
 DOCUMENT = "index.html"
 DOCS = "docs.html"
 LIBRARY = "swagger-ui"

@@ -45,7 +45,7 @@ class Handler(Protocol):
 
 
 class RunsOn(Enum):
-    """Where a route is served."""
+    """The place where a route is served."""
 
     API = "the API process"
     API_THREAD = "a thread of the API process, as it reads files or takes its time"

@@ -1,4 +1,4 @@
-"""What owners used, day by day, and their quotas."""
+"""Owners' use, day by day, and their quotas."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Quotas(BaseModel):
 
 
 class Present(BaseModel):
-    """What an owner has now."""
+    """An owner's sessions, requests in flight, memory and seconds at this moment."""
 
     sessions: int
     in_flight: int = Field(description="Requests, this one included.")
@@ -40,7 +40,7 @@ class Present(BaseModel):
 
 
 class Day(BaseModel):
-    """What an owner used on a day of UTC."""
+    """An owner's use on a day of UTC."""
 
     day: str = Field(description="As in 2030-01-31.")
     worker_seconds: float = Field(description="That calls ran.")

@@ -26,7 +26,7 @@ class Watcher(Protocol):
         """A command begins."""
 
     def ended(self) -> None:
-        """It has ended."""
+        """Called when the session has ended."""
 
 
 @dataclass(frozen=True, slots=True)

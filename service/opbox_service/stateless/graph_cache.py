@@ -30,9 +30,9 @@ LARGEST_GRAPHS = 4
 KEPT_NODES = 20_000
 """So many nodes of all graphs together stay however long nobody uses them, which is 25 MB."""
 KEEP_S = 30.0
-"""How long those beyond are kept unused."""
+"""Seconds that graphs beyond these are kept unused."""
 NODE_BYTES = 1200
-"""What a node takes, about."""
+"""Bytes that a node takes, about."""
 PLAIN = orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 
 

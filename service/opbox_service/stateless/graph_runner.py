@@ -34,7 +34,7 @@ Device = Annotated[
 
 
 class RunParameters(Strict):
-    """How a graph is run."""
+    """The parameters of a graph's run."""
 
     is_train: bool | None = Field(default=None, description="Training mode; false for forward, true for backward.")
     seed: RandomSeed = 0
@@ -43,7 +43,7 @@ class RunParameters(Strict):
 
 
 class BackwardParameters(RunParameters):
-    """How a graph is run forward and backward."""
+    """The parameters of a graph's run, forward and backward."""
 
     grads: Annotated[list[str] | None, Expected("a list of argument names")] = Field(
         default=None, description="The arguments whose gradients are wanted; all by default."

@@ -18,7 +18,7 @@ __all__ = ["CheckpointRequests"]
 STORING = 256
 """Checkpoints of one worker that are saved or loaded at a time: one for each of its sessions, and some."""
 PASSED_S = 10.0
-"""How long a descriptor stays open that is on its way to the worker."""
+"""Seconds that a descriptor stays open while it is on its way to the worker."""
 
 _log = structlog.get_logger("opbox.workers")
 

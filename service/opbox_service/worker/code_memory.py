@@ -22,7 +22,7 @@ from .scratch_dirs import size_of
 __all__ = ["PROCESS_BYTES", "CodeMemory"]
 
 PROCESS_BYTES = 80 << 20
-"""What a process has before its session holds anything."""
+"""Bytes that a process has before its session holds anything."""
 
 
 class CodeMemory:
@@ -71,7 +71,7 @@ class CodeMemory:
         self._judge_together()
 
     def _judge_together(self) -> None:
-        """Where all processes together exceed the limit, end the largest process of the owner who uses most."""
+        """End the largest process of the owner who uses most, where all processes together exceed the limit."""
         limit, measured = self.limit(), self._measured_bytes
         if sum(measured.values()) <= limit:
             return

@@ -44,14 +44,14 @@ PASSED_TO_OPERATORS = tuple(
     f"OPBOX_{name}"
     for name in ("ALLOW_TF32", "COMPUTE_LEVEL", "CUBINS", "CUBLASLT", "CUDA_GRAPHS", "CUDNN", "CUDNN_TUNE")
 )
-"""How operators compute: a session with code has the numbers, and the speed, of the others."""
+"""Variables that decide how operators compute: a session with code has the numbers, and the speed, of the others."""
 PASSED_BEGINNINGS = ("LC_", "CUDA_", "NVIDIA_", "CUPY_", "MKL_", "OMP_", "OPENBLAS_")
-"""What such a process sees of the server's environment; nothing that could be a secret."""
+"""Beginnings of the variables that such a process has from the server's environment; none could be a secret."""
 TRACE_BYTES = 1 << 16
 LATE_S, SILENT_S = 2.0, 5.0
 """Between two looks at it; and how long it may be silent at the least."""
 WORKING = 0.1
-"""Of a processor's time: what takes more is at work, whether anybody calls or not."""
+"""The part of a processor's time from which on a process is at work, whether anybody calls or not."""
 LAST_WORDS_S = 0.05
 """Between asking a process for its stack, or for its times, and ending it."""
 

@@ -37,9 +37,9 @@ REMEMBERED = 10_000
 """Ended sessions whose owners still learn why they ended."""
 WATCH_S, MEASURE_S = 0.1, 0.5
 STRAYS_S = 0.5
-"""How often strays are looked for, while there are sessions to leave any."""
+"""Seconds between two searches for strays, while there are sessions to leave any."""
 LIST_S = 1.0
-"""How long a process may take to describe its session in a list: its code may let nothing else run."""
+"""Seconds that a process may take to describe its session in a list: its code may let nothing else run."""
 
 _log = structlog.get_logger("opbox.code")
 

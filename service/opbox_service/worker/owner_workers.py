@@ -31,7 +31,7 @@ SHARED = 4
 SMALLEST = 16
 """No owner gets a worker with less than this part of it, unless its quota is less."""
 FREE_BYTES = 256 << 20
-"""What the machine must have free for another process."""
+"""Bytes that the machine must have free for another process."""
 MOST = 64
 """Workers of owners at a time."""
 

@@ -47,11 +47,11 @@ from .remote_checkpoints import RemoteCheckpoints
 __all__ = ["main", "run"]
 
 REPORT_S = 0.05
-"""Of calls that have run: so much is reported with the next answer, and does not wait for the second to end."""
+"""Seconds on the device that are reported with the next answer, and do not wait for the second to end."""
 LISTED = 64
 """Rows of a message; there is room for more."""
 SWITCH_S = 0.001
-"""How long a thread may keep the interpreter's lock while others want it: a small call takes it a few times."""
+"""Seconds that a thread may keep the interpreter's lock while others want it: a small call takes it a few times."""
 
 _log = structlog.get_logger("opbox.worker")
 

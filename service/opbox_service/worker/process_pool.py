@@ -44,7 +44,7 @@ __all__ = ["ProcessPool"]
 ENDED_FIRST = 1000
 """Sessions that ended before it was known that they had begun."""
 SHARE_S = 1.0
-"""How often the processors are shared anew."""
+"""Seconds after which the processors are shared anew."""
 REMEMBERED = 100_000
 """Sessions whose worker is known; those of the longest ago are forgotten first, when they have ended."""
 

@@ -23,7 +23,7 @@ __all__ = ["ProcessorShares", "Sharer", "steps_of"]
 STEP = 1.25
 """Linux gives a process this times the processor time of one that is a step of niceness nicer."""
 LATELY_S = 5.0
-"""How long an owner's call counts; one that runs counts as long as it does."""
+"""Seconds that an owner's call counts; one that runs counts as long as it does."""
 
 
 class Sharer(Protocol):

@@ -66,11 +66,11 @@ class Progress:
         _PAGE.pack_into(self._page, 0, self._commands, 1, self._code)
 
     def ended(self) -> None:
-        """It has ended."""
+        """Called when a command has ended."""
         _PAGE.pack_into(self._page, 0, self._commands, 0, self._code)
 
     def beat(self) -> None:
-        """It is alive: its threads get their turn."""
+        """Note that the process is alive: its threads get their turn."""
         self._beats += 1
         _BEATS.pack_into(self._page, _PAGE.size, self._beats)
 

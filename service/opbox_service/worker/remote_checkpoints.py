@@ -16,7 +16,7 @@ from ..checkpoint_store import Buffer
 __all__ = ["RemoteCheckpoints"]
 
 ANSWER_S = 120.0
-"""How long a write to the disk may take."""
+"""Seconds that a write to the disk may take."""
 
 
 class RemoteCheckpoints:

@@ -32,13 +32,13 @@ from .spawning import environment, reason_of
 __all__ = ["Worker"]
 
 START_S = 120.0
-"""How long a worker may take to load the operators."""
+"""Seconds that a worker may take to load the operators."""
 LAST_S = 0.2
-"""Between the end of a connection and that of its process."""
+"""Seconds between the end of a connection and that of its process."""
 DROPS_S = 0.2
-"""Between two messages that nobody asked for, at the least and on average; they come once in a second or seldom."""
+"""Seconds between two messages that nobody asked for, at the least and on average; one comes in a second or fewer."""
 MOST_DROPS = 1000.0
-"""Of them that come at once, after the API process was held up: more than a connection has room for."""
+"""Messages that come at once, after the API process was held up: more than a connection has room for."""
 
 _log = structlog.get_logger("opbox.workers")
 

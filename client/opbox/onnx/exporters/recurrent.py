@@ -9,7 +9,7 @@ import numpy as np
 from ..exporting import ExportCall, exports, refuse
 
 GATES = {"lstm": (0, 3, 1, 2), "gru": (1, 0, 2), "rnn_relu": (0,), "rnn_tanh": (0,)}
-"""Where ONNX's gates (i, o, f, c; z, r, h) stand among MXNet's (i, f, c, o; r, z, n)."""
+"""Positions of ONNX's gates (i, o, f, c; z, r, h) among MXNet's (i, f, c, o; r, z, n)."""
 OP_TYPES = {"lstm": "LSTM", "gru": "GRU", "rnn_relu": "RNN", "rnn_tanh": "RNN"}
 
 

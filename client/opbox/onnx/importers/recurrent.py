@@ -10,7 +10,7 @@ from ...symbol import Symbol
 from ..importing import ImportCall, imports
 
 GATES = {"LSTM": (0, 2, 3, 1), "GRU": (1, 0, 2), "RNN": (0,)}
-"""Where MXNet's gates (i, f, c, o; r, z, n) stand among ONNX's (i, o, f, c; z, r, h)."""
+"""Positions of MXNet's gates (i, f, c, o; r, z, n) among ONNX's (i, o, f, c; z, r, h)."""
 ACTIVATIONS = {"LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"], "RNN": ["Tanh"]}
 
 

@@ -36,4 +36,4 @@ PASSES: tuple[PlanPass, ...] = (
     parts,
     fusion,
 )
-"""What every plan goes through, in this order."""
+"""The passes of every plan, in their order."""

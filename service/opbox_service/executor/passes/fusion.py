@@ -33,7 +33,8 @@ from .live import LiveBytes
 __all__ = ["fusion"]
 
 MOST_STEPS = 12_000
-"""Of a plan: 10,000 take 0.3 s of a core, and a graph of 10,000 nodes is to compile within a second, gradients too."""
+"""Steps of a plan that is fused, at most: 10,000 take 0.3 s of a core, and a graph of 10,000 nodes is to compile within
+a second, gradients too."""
 MOST_MEMBERS = 24
 MOST_ARRAYS = 24
 """Inputs and outputs: a CUDA kernel has a letter for each."""

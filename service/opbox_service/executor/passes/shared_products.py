@@ -29,7 +29,7 @@ from .live import LiveBytes
 __all__ = ["GROWTH", "shared_products"]
 
 GROWTH = 1.05
-"""How much of what is alive at once may come to it."""
+"""The factor by which the memory that is alive at once may grow."""
 _TYPES = (np.dtype(np.float32), np.dtype(np.float64))
 
 _log = logging.getLogger(__name__)

@@ -19,7 +19,7 @@ from opbox_protocol.errors import BadRequestError, MXNetError, ShapeError
 from ...task import NODES, checkpoint
 from ..ir import Graph
 
-__all__ = ["Fixpoint", "Rules", "check_names", "failed_rule", "inferred_before", "tell"]
+__all__ = ["Fixpoint", "by_side", "Rules", "check_names", "failed_rule", "inferred_before", "tell"]
 
 T = TypeVar("T")
 
@@ -51,6 +51,15 @@ def check_names(graph: Graph, names: Iterable[str]) -> None:
                 else (f"the graph has {', '.join(graph.argument_names[:10]) or 'no arguments'}")
             )
             raise BadRequestError(f"{name!r} is not an argument of the graph: {hint}")
+
+
+def by_side(graph: Graph, values: list[T]) -> tuple[list[T], list[T], list[T]]:
+    """Return the values, by `graph.entry_id`, of the arguments, of the heads and of the auxiliary states."""
+    return (
+        [values[graph.entry_id(Entry(node))] for node in graph.arguments],
+        [values[graph.entry_id(head)] for head in graph.heads],
+        [values[graph.entry_id(Entry(node))] for node in graph.auxiliary_states],
+    )
 
 
 def inferred_before(graph: Graph, what: str, values: Mapping[str, Any]) -> list[Any] | None:

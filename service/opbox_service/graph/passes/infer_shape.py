@@ -23,12 +23,12 @@ from opbox_protocol.mxnet import NP_SHAPE
 from opbox_protocol.shapes import from_mxnet, shape_from_text
 
 from ..ir import Graph
-from .fixpoint import Fixpoint, check_names, inferred_before
+from .fixpoint import Fixpoint, by_side, check_names, inferred_before
 
 __all__ = ["Shapes", "apply_shape_rule", "infer_shape"]
 
 TRIED_NODES = 100_000
-"""How many nodes, over all trials, are looked at to find the arguments that an error asks for."""
+"""Nodes that are looked at, over all trials, to find the arguments that an error asks for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ def infer_shape(
     check_names(graph, shapes)
     before = inferred_before(graph, "shapes", shapes) if trace is None else None
     if before is not None:
-        return _by_side(graph, before)
+        return Shapes(graph, *by_side(graph, before), before)
     values: list[Shape] = [None] * graph.num_entries
     for node in graph.variables:
         values[graph.entry_id(Entry(node))] = _starting(node, shapes.get(node.name))
@@ -105,7 +105,7 @@ def infer_shape(
         lambda shape: None if shape is None else list(shape),
     )
     work.run()
-    inferred = _by_side(graph, values)
+    inferred = Shapes(graph, *by_side(graph, values), values)
     if inferred.complete:
         graph.inferred["shapes"] = [values[graph.entry_id(Entry(node))] for node in graph.variables], values
     else:
@@ -114,16 +114,6 @@ def infer_shape(
         if not partial:
             raise _underdetermined(work, inferred)
     return inferred
-
-
-def _by_side(graph: Graph, values: list[Shape]) -> Shapes:
-    return Shapes(
-        graph,
-        [values[graph.entry_id(Entry(node))] for node in graph.arguments],
-        [values[graph.entry_id(head)] for head in graph.heads],
-        [values[graph.entry_id(Entry(node))] for node in graph.auxiliary_states],
-        values,
-    )
 
 
 def apply_shape_rule(node: Node, ins: Sequence[Shape], outs: Sequence[Shape]) -> tuple[ShapeList, ShapeList]:

@@ -21,7 +21,7 @@ from opbox_protocol.errors import DTypeError, GraphError, UnderdeterminedError
 from opbox_protocol.mxnet import TYPES, numpy_dtype
 
 from ..ir import Graph
-from .fixpoint import Fixpoint, check_names, inferred_before
+from .fixpoint import Fixpoint, by_side, check_names, inferred_before
 
 __all__ = ["Types", "apply_type_rule", "infer_type"]
 
@@ -69,7 +69,7 @@ def infer_type(graph: Graph, types: Mapping[str, Any], *, partial: bool = False,
     check_names(graph, types)
     before = inferred_before(graph, "types", types)
     if before is not None:
-        return _by_side(graph, before)
+        return Types(graph, *by_side(graph, before), before)
     values: list[DType] = [None] * graph.num_entries
     for node in graph.variables:
         values[graph.entry_id(Entry(node))] = _starting(node, types.get(node.name))
@@ -82,7 +82,7 @@ def infer_type(graph: Graph, types: Mapping[str, Any], *, partial: bool = False,
         for node in [*graph.arguments, *graph.auxiliary_states]:
             if values[graph.entry_id(Entry(node))] is None:
                 work.settle(Entry(node), np.dtype(np.float32))
-    inferred = _by_side(graph, values)
+    inferred = Types(graph, *by_side(graph, values), values)
     if inferred.complete:
         graph.inferred["types"] = [values[graph.entry_id(Entry(node))] for node in graph.variables], values
     elif not partial:
@@ -92,16 +92,6 @@ def infer_type(graph: Graph, types: Mapping[str, Any], *, partial: bool = False,
             stuck.name, stuck.op.name, stuck.source
         )
     return inferred
-
-
-def _by_side(graph: Graph, values: list[DType]) -> Types:
-    return Types(
-        graph,
-        [values[graph.entry_id(Entry(node))] for node in graph.arguments],
-        [values[graph.entry_id(head)] for head in graph.heads],
-        [values[graph.entry_id(Entry(node))] for node in graph.auxiliary_states],
-        values,
-    )
 
 
 def apply_type_rule(node: Node, ins: Sequence[DType], outs: Sequence[DType]) -> tuple[TypeList, TypeList]:
