@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from opbox_ops.cudnn.algorithms import DATA, FORWARD, Algorithm, ConvolutionProblem, Descriptors
+from opbox_ops.cudnn.algorithms import DATA, FORWARD, UsableAlgorithm, ConvolutionProblem, Descriptors
 from opbox_ops.cudnn.biased import IMPLICIT_PRECOMP_GEMM, BiasedConvolution
 from opbox_ops.cudnn.library import DATA_TYPES, FILE, OLDEST, SIGNATURES, Performance
 
@@ -107,7 +107,7 @@ def test_nvidias_library_takes_the_descriptions(dtype: str, last: bool, directio
         host: Any = Host()
         descriptors = Descriptors(host, problem)
         if direction is FORWARD:
-            assert BiasedConvolution(host, problem, Algorithm(IMPLICIT_PRECOMP_GEMM, problem.math, 0))
+            assert BiasedConvolution(host, problem, UsableAlgorithm(IMPLICIT_PRECOMP_GEMM, problem.math, 0))
         wide, filters, _ = descriptors.arrays
         rank = len(problem.shapes[2])
         sizes = (c_int * rank)()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.gpu_check import smoke
-from tests.gpu_check.machine import facts
+from tests.gpu_check.machine import description
 
 from .counts import checks
 
@@ -23,7 +23,7 @@ def test_the_smoke_stage_passes_and_writes_its_figures(
 
 
 def test_the_device_is_described(gpu: Any) -> None:
-    described = facts()
+    described = description()
     assert described["device"]["devices"] >= 2
     assert described["driver"]["cuda"] >= 13000
     assert "cupy-cuda13x" in described["versions"]

@@ -26,7 +26,7 @@ __all__ = [
     "FORWARD",
     "WEIGHT",
     "WORKSPACE_ALIGNMENT",
-    "Algorithm",
+    "UsableAlgorithm",
     "ConvolutionPass",
     "ConvolutionProblem",
     "Descriptors",
@@ -114,7 +114,7 @@ class ConvolutionProblem:
         return math.prod(self.shapes[operand]) * _ITEMSIZES[self.dtype]
 
 
-class Algorithm(NamedTuple):
+class UsableAlgorithm(NamedTuple):
     """One that may run a problem.
 
     Attributes:
@@ -184,11 +184,11 @@ class PlannedConvolution:
 
     Attributes:
         usable: the algorithms that may run it, the best first.
-        algorithm, math, workspace: see `Algorithm`, of the best.
+        algorithm, math, workspace: see `UsableAlgorithm`, of the best.
     """
 
     def __init__(
-        self, handle: DeviceHandle, problem: ConvolutionProblem, descriptors: Descriptors, usable: list[Algorithm]
+        self, handle: DeviceHandle, problem: ConvolutionProblem, descriptors: Descriptors, usable: list[UsableAlgorithm]
     ) -> None:
         self._handle, self._problem, self._descriptors, self.usable = handle, problem, descriptors, usable
         self.algorithm, self.math, self.workspace = usable[0]
@@ -244,7 +244,7 @@ def _planned(place: int, problem: ConvolutionProblem) -> PlannedConvolution | No
     return PlannedConvolution(handle, problem, descriptors, usable) if usable else None
 
 
-def _usable(handle: DeviceHandle, problem: ConvolutionProblem, descriptors: Descriptors) -> Iterator[Algorithm]:
+def _usable(handle: DeviceHandle, problem: ConvolutionProblem, descriptors: Descriptors) -> Iterator[UsableAlgorithm]:
     """The algorithms that may be taken, the best first."""
     for result in _results(handle, problem, descriptors):
         if result.status or result.determinism != _DETERMINISTIC or not problem.allows(result.mathType):
@@ -252,7 +252,7 @@ def _usable(handle: DeviceHandle, problem: ConvolutionProblem, descriptors: Desc
         descriptors.multiply_in(result.mathType)
         size = _workspace(handle, problem, descriptors, result.algo)
         if size is not None and size <= problem.most:
-            yield Algorithm(int(result.algo), int(result.mathType), size)
+            yield UsableAlgorithm(int(result.algo), int(result.mathType), size)
 
 
 def _described(problem: ConvolutionProblem, descriptors: Descriptors) -> tuple[c_void_p, c_void_p, c_void_p, c_void_p]:

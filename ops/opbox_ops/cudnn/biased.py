@@ -27,7 +27,7 @@ from opbox_protocol.errors import MXNetError
 from ..compute import Array
 from .algorithms import (
     WORKSPACE_ALIGNMENT,
-    Algorithm,
+    UsableAlgorithm,
     ConvolutionProblem,
     Descriptors,
     PlannedConvolution,
@@ -52,7 +52,7 @@ class BiasedConvolution:
         workspace: bytes that it needs, aligned to WORKSPACE_ALIGNMENT.
     """
 
-    def __init__(self, handle: DeviceHandle, problem: ConvolutionProblem, algorithm: Algorithm) -> None:
+    def __init__(self, handle: DeviceHandle, problem: ConvolutionProblem, algorithm: UsableAlgorithm) -> None:
         self._handle, self._problem = handle, problem
         self._number, _, self.workspace = algorithm
         self._descriptors = descriptors = Descriptors(handle, problem)

@@ -1,4 +1,7 @@
-"""_random_randint: whole numbers from low up to high, without high itself. Sampling has no gradient."""
+"""_random_randint: out, of the parameter shape, has whole numbers from low up to high, without high itself.
+
+Sampling has no gradient.
+"""
 
 from __future__ import annotations
 
