@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from opbox_ops.cudnn.algorithms import DATA, FORWARD, UsableAlgorithm, ConvolutionProblem, Descriptors
+from opbox_ops.cudnn.algorithms import DATA, FORWARD, ConvolutionProblem, Descriptors, UsableAlgorithm
 from opbox_ops.cudnn.biased import IMPLICIT_PRECOMP_GEMM, BiasedConvolution
 from opbox_ops.cudnn.library import DATA_TYPES, FILE, OLDEST, SIGNATURES, Performance
 

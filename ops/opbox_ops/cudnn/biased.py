@@ -27,10 +27,10 @@ from opbox_protocol.errors import MXNetError
 from ..compute import Array
 from .algorithms import (
     WORKSPACE_ALIGNMENT,
-    UsableAlgorithm,
     ConvolutionProblem,
     Descriptors,
     PlannedConvolution,
+    UsableAlgorithm,
     aligned,
     planned,
 )
