@@ -16,7 +16,9 @@ import pytest
 import opbox as mx
 from opbox_ops import c_compiler
 from opbox_ops.compute import Array, Mode
+from opbox_ops.nn.winograd import compiled as compiled_text
 from opbox_ops.nn.winograd import winograd
+from opbox_ops.nn.winograd_text import TEXT
 from opbox_ops.onednn import by_images, convolution, winograd_convolution
 from opbox_ops.onednn.library import library
 from opbox_ops.onednn.primitive import MemoryFormat
@@ -324,6 +326,40 @@ def test_threads_give_the_bits_of_one() -> None:
         outputs.append(subprocess.run(command, env=settings, cwd=root, capture_output=True, check=True).stdout)
     assert outputs[0]
     assert outputs[1:] == [outputs[0]] * 2
+
+
+WIDE = """
+typedef float Lanes __attribute__((vector_size(64), aligned(4), may_alias));
+enum { WIDTH = 16, ROWS = 8, SUMS = 8 };
+#define MULTIPLY_ADD(a, b, c) ((a) * (b) + (c))
+static inline Lanes ALL(float x) { return (Lanes){0} + x; }
+static inline Lanes LOAD(const float *p) { return *(const Lanes *)p; }
+#define STORE(p, v) (*(Lanes *)(p) = (v))
+#define PASS STORE
+"""
+"""The text's vectors of 16, as with AVX-512, which the compiler makes of what the processor has."""
+
+
+@pytest.mark.parametrize("layer", [Layer(2, (9, 13), 48, 80, pad=(0, 2)), Layer(1, (6, 6), 288, 32)], ids=str)
+def test_vectors_of_16(layer: Layer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a processor with AVX-512 computes, on one without it too."""
+    before, _, after = TEXT.partition("#if defined(__AVX512F__)")
+    kernel = compiled_text(before + WIDE + after.partition("#endif\n")[2])
+    assert kernel is not None
+    assert kernel.width == 16
+    monkeypatch.setattr(winograd_convolution, "winograd", lambda: kernel)
+    d, w, o = layer.memories
+    data, weight, gout = layer.arrays()
+    results = [np.full(shape, np.nan, np.float32) for shape in (layer.out, layer.data, w.shape)]
+    recipes: tuple[Any, ...] = (
+        winograd_convolution.winograd_convolution(d, w, None, o, layer.window),
+        winograd_convolution.winograd_data_gradient(o, w, d, layer.window),
+        winograd_convolution.winograd_weight_gradient(o, d, w, None, layer.window),
+    )
+    arrays = (data, weight, results[0]), (gout, weight, results[1]), (gout, data, results[2])
+    for recipe, of_recipe, result, expected in zip(recipes, arrays, results, by_definition(layer), strict=True):
+        recipe.bind(room(recipe), of_recipe)()
+        assert_close(result, expected)
 
 
 def network() -> Any:

@@ -33,7 +33,7 @@ from .. import c_compiler
 from ..compute import Array
 from .winograd_text import TEXT
 
-__all__ = ["ELEMENTS", "TILE", "Tiling", "Winograd", "winograd"]
+__all__ = ["ELEMENTS", "TILE", "Tiling", "Winograd", "compiled", "winograd"]
 
 TILE = 4
 """Rows and columns of out in a tile."""
@@ -168,14 +168,15 @@ def winograd() -> Winograd | None:
     """
     if os.environ.get("OPBOX_WINOGRAD") == "0" or c_compiler.mode() == "off":
         return None
-    return _compiled()
+    return compiled(TEXT)
 
 
 @cache
-def _compiled() -> Winograd | None:
+def compiled(text: str) -> Winograd | None:
+    """The functions of a text like `TEXT`; None where it cannot be compiled."""
     names = ("opbox_winograd_width", "opbox_winograd", "opbox_winograd_weight", "opbox_winograd_sums")
     functions = [
-        c_compiler.compiled_function(TEXT, name, threads=True) for name in (*names, "opbox_winograd_weight_gradient")
+        c_compiler.compiled_function(text, name, threads=True) for name in (*names, "opbox_winograd_weight_gradient")
     ]
     if None in functions:
         return None
