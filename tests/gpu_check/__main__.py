@@ -16,6 +16,8 @@ __all__ = ["stages"]
 
 ROOT = Path(__file__).parents[2]
 OUTPUT = ROOT / "build" / "gpu-check"
+ON_DEVICES = ("devices", "code_on_devices", "isolation", "code_sessions")
+"""What of the contract a device may change; the rest needs none, and takes many minutes."""
 
 
 def stages() -> list[Stage]:
@@ -35,7 +37,7 @@ def stages() -> list[Stage]:
                 *pytest,
                 "-m",
                 "not conformance and not image and not compose",
-                "tests/contract",
+                *(f"tests/contract/test_{name}.py" for name in ON_DEVICES),
                 "tests/client/test_foreign.py",
             ],
             95,
