@@ -2,12 +2,8 @@
 
 __all__ = ["ALLOCATE", "REFUSED"]
 
-ALLOCATE = {
-    "contrib": ("_contrib_boolean_mask"),
-}
+ALLOCATE = {"contrib": "_contrib_boolean_mask"}
 """Operators that ask for memory in the first row of their operator, by family."""
 
-REFUSED = {
-    "contrib": ("_contrib_boolean_mask"),
-}
+REFUSED = {"contrib": "_contrib_boolean_mask"}
 """Operators that synchronise, copy from or to the host, or call a library that refuses stream capture."""

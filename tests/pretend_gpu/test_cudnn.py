@@ -30,8 +30,8 @@ from tests.cases.case import Case
 from tests.ops.checks import NEAR, NEAR_GRADIENT, close
 from tests.ops.harness import Run
 
+from .replays import replayed_and_eager
 from .spy import watched
-from .test_plans import executor_of
 
 STEPS = {"cudnn": "library", "columns": "generated", "reference": "reference"}
 ROWS = [
@@ -257,20 +257,7 @@ def network() -> Any:
 
 @pytest.mark.parametrize("req", ["write", "add"])
 def test_a_captured_plan_has_the_eager_numbers(req: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    backend, shown = backend_for("gpu:0"), []
-    for setting in ("1", "0"):
-        monkeypatch.setenv("OPBOX_CUDA_GRAPHS", setting)
-        executor, grads, _ = executor_of(network, "gpu:0", req)
-        for _ in range(3):
-            with watched() as watch:
-                executor.forward(is_train=True)
-                executor.backward()
-        assert not watch.allocations
-        assert not watch.refused
-        assert (watch.calls["graphLaunch"] == 2) == (setting == "1")
-        shown.append([backend.get(array).copy() for array in (*executor.outputs, *grads.values())])
-    for replayed, eager in zip(*shown, strict=True):
-        np.testing.assert_array_equal(replayed, eager)
+    replayed_and_eager(network, req, monkeypatch)
 
 
 # -- without it -------------------------------------------------------------------------------------------------------
