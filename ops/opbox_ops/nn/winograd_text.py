@@ -189,6 +189,7 @@ void opbox_winograd_weight(const float *w, float *u, const float *g, long filter
                     else STORE(to + c * PANEL + half, sum);
                 }
         }
+        if (past) _mm_sfence(); /* before other threads read it */
     }
 }
 
