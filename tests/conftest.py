@@ -7,15 +7,19 @@ name, so that the count of skipped tests tells what a machine with a GPU would r
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import shutil
 import sys
+from collections import OrderedDict
 from functools import cache
 from typing import Any
 
 import pytest
 
 from opbox_ops.backend import Backend, backend_for
+from opbox_ops.nn.blocked_product import blocked_product
+from opbox_ops.onednn import product
 from opbox_protocol.errors import UnsupportedError
 
 DEVICES = ("cpu", "gpu")
@@ -89,6 +93,21 @@ def backend(device: str) -> Backend:
 def xp(backend: Backend) -> Any:
     """numpy, or cupy."""
     return backend.xp
+
+
+@pytest.fixture(params=["oneDNN", "blocks"])
+def product_kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What computes large products: "oneDNN" with its kernels for AVX-512, then "blocks", as without them."""
+    kernels: str = request.param
+    if kernels == "oneDNN" and not product.has_fast_kernels():
+        pytest.skip("oneDNN has no kernels for this processor")
+    if kernels == "blocks":
+        monkeypatch.setattr(product, "has_fast_kernels", lambda: False)
+        if blocked_product() is None:
+            pytest.skip("no compiler, or a processor without AVX2")
+        for calls in ("_forms", "_calls"):  # which have chosen others
+            monkeypatch.setattr(importlib.import_module("opbox_service.executor.invoke"), calls, OrderedDict())
+    return kernels
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

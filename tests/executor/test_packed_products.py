@@ -18,12 +18,12 @@ packed_products = importlib.import_module("opbox_service.executor.passes.packed_
 WITHOUT = tuple(rewrite for rewrite in PASSES if rewrite is not packed_products.packed_products)
 BATCH, WIDTH = 16, 32
 
-pytestmark = pytest.mark.skipif(not product.has_fast_kernels(), reason="oneDNN has no kernels for this processor")
+pytestmark = pytest.mark.usefixtures("product_kernels")
 
 
 @pytest.fixture(autouse=True)
 def forced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """oneDNN computes products of every size, and memory is no matter unless a test makes it one."""
+    """Products of every size are large ones, and memory is no matter unless a test makes it one."""
     for limit in ("LEAST", "LEAST_REORDERED", "FEWEST"):
         monkeypatch.setattr(product, limit, 1)
     monkeypatch.setattr(packed_products, "GROWTH", 10)

@@ -17,6 +17,12 @@ WINDOW = ((1, 1), (1, 1), (0, 0))
 BATCH, SIZE, CHANNELS, FILTERS = 2, (3, 2), 40, 24
 
 
+@pytest.fixture(autouse=True)
+def _of_onednn(monkeypatch):
+    """Products in blocks are tested in `test_blocked_gradients.py`."""
+    monkeypatch.setattr("opbox_ops.onednn.data_gradient.blocked_kernel", lambda: None)
+
+
 def gradient_of(window=WINDOW, kernel=(1, 1), size=SIZE, dtype="float32", order=(0, 3, 1, 2)):
     shapes = [(BATCH, *size, count) for count in (FILTERS, CHANNELS)]
     if order is None:

@@ -1,4 +1,4 @@
-"""FullyConnected and its gradients by oneDNN's matmul: NumPy's numbers, with every size forced to oneDNN."""
+"""FullyConnected and its gradients by oneDNN's matmul, and in blocks: NumPy's numbers, whatever the size."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from opbox_ops.backend import backend_for
 from opbox_ops.compute import ArraySpec, CallSpec
 from opbox_ops.nn.shared_product import STACKED, SUMMED
 from opbox_ops.onednn import product
+from opbox_ops.onednn.blocked_recipe import blocked_recipe
 from opbox_service.executor import bind, invoke
 from opbox_service.graph.json import load
 from tests.allocations import counted
@@ -23,12 +24,12 @@ CPU = backend_for("cpu")
 NEAR = {"rtol": 1e-4, "atol": 1e-4}
 """float32: sums of up to 400 products of numbers about 1, in another order."""
 
-pytestmark = pytest.mark.skipif(not product.has_fast_kernels(), reason="oneDNN has no kernels for this processor")
+pytestmark = pytest.mark.usefixtures("product_kernels")
 
 
 @pytest.fixture
 def forced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """oneDNN computes products of every size."""
+    """Products of every size are large ones."""
     for limit in ("LEAST", "LEAST_REORDERED", "FEWEST"):
         monkeypatch.setattr(product, limit, 1)
 
@@ -96,10 +97,12 @@ def test_an_operator_called_by_itself_gives_the_bits_of_a_graph(case):
 
 @pytest.mark.parametrize("sides", [(False, True), (True, False)])
 @pytest.mark.parametrize("rebound", [False, True])
-def test_what_oneDNN_writes_lives_as_long_as_the_call(sides, rebound):
+def test_what_is_written_on_the_way_lives_as_long_as_the_call(sides, rebound, product_kernels):
     """A call by itself leaves nothing else that refers to its temporaries: freed, they would be another array's."""
-    free = not rebound
-    recipe = product.product_recipe((70, 33, 17), False, sides, free)
+    if product_kernels == "oneDNN":
+        recipe = product.product_recipe((70, 33, 17), False, sides, free=not rebound)
+    else:
+        recipe = blocked_recipe((70, 33, 17), False, sides)
     temps = [np.zeros(temp.shape, temp.dtype) for temp in recipe.temps]
     temporaries = list(map(weakref.ref, temps))
     shapes = [shape[::-1] if turned else shape for shape, turned in zip(((70, 33), (33, 17)), sides, strict=True)]
@@ -136,7 +139,10 @@ def test_weights_that_share_a_step(rows, monkeypatch):
         np.testing.assert_allclose(grad, expected[name], rtol=1e-4, atol=1e-4 * rows, err_msg=name)  # NEAR, by rows
 
 
-def test_data_is_reordered_for_a_weights_gradient_where_its_rows_share_sets_of_the_cache():
+def test_data_is_reordered_for_a_weights_gradient_where_its_rows_share_sets_of_the_cache(product_kernels):
+    if product_kernels != "oneDNN":
+        pytest.skip("a product in blocks copies all data")
+
     def is_reordered(rows, hidden, features):
         recipe = product.weight_gradient_product(rows, hidden, features)
         plain = product.product_recipe((hidden, rows, features), False, (True, False))

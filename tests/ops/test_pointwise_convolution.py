@@ -16,7 +16,7 @@ from opbox_service.executor.passes import PASSES
 from tests.allocations import counted
 from tests.executor.test_parts import compiled
 
-pytestmark = pytest.mark.skipif(not product.has_fast_kernels(), reason="oneDNN has no kernels for this processor")
+pytestmark = pytest.mark.usefixtures("product_kernels")
 
 BATCH, SIZE, CHANNELS, FILTERS = 3, (5, 7), 18, 33
 WINDOW = ((1, 1), (1, 1), (0, 0))

@@ -20,7 +20,7 @@ from .c_operators import C_OPERATORS
 from .functions import FUNCTIONS
 from .program import COPY, Instruction, Program
 
-__all__ = ["THREADED", "CSource", "c_source"]
+__all__ = ["THREADED", "CSource", "c_source", "work_of"]
 
 _TYPES = {
     "float32": "float",
@@ -57,7 +57,8 @@ typedef struct { void (*function)(char **, const long *, const long *, void *); 
 typedef struct { char **places; const W *numbers; const long *sizes, *steps; long axes; } Task;
 """
 THREADED = 1 << 17
-"""Steps times elements of a task from which on threads share it: some 100 us of one, as with products."""
+"""Work times elements of a task from which on threads share it: some 100 us of one, as with products."""
+_LOOP_WORK = 4
 _TAIL = """
 typedef struct {
   void (*parallel)(void (*)(void *), void *, unsigned, unsigned);
@@ -110,7 +111,7 @@ void opbox_kernel(const Task *tasks, long count, const Loop *loops, const Thread
     const Task *task = tasks + t;
     Share all = {task, loops, threads, 1};
     for (long axis = 0; axis < task->axes; ++axis) all.rows *= task->sizes[axis];
-    if (threads && all.rows * task->sizes[task->axes] * STEPS >= THREADED) threads->parallel(share, &all, 0, 0);
+    if (threads && all.rows * task->sizes[task->axes] * WORK >= THREADED) threads->parallel(share, &all, 0, 0);
     else rows_from(task, loops, 0, all.rows);
   }
 }
@@ -123,6 +124,15 @@ class CSource:
 
     text: str
     loops: tuple[str, ...]
+
+
+def work_of(program: Program) -> int:
+    """How long an element takes: a step counts one, and a loop of NumPy's four, as `tanh` and `exp` do."""
+    return sum(_LOOP_WORK if _is_loop(step) else 1 for step in program.steps)
+
+
+def _is_loop(step: Instruction) -> bool:
+    return step.function not in _INLINE and FUNCTIONS[step.function].source == "xp"
 
 
 def c_source(
@@ -184,14 +194,14 @@ class _Writer:
         lines.append(f"  for (long from = 0; from < n; from += {block}) {{")
         lines.append(f"    const long m = n - from < {block} ? n - from : {block};")
         for phase in range(last + 1):
-            inline = [i for i, step in enumerate(steps) if self.phase[i] == phase and not self._is_loop(step)]
+            inline = [i for i, step in enumerate(steps) if self.phase[i] == phase and not _is_loop(step)]
             lines += self._sweep(inline, buffered, phase == last)
             for i, step in enumerate(steps):
-                if self._is_loop(step) and self.phase[i] == phase + 1:
+                if _is_loop(step) and self.phase[i] == phase + 1:
                     lines.append(self._call(i, loops))
         sizes = [0 if k < arrays and self.repeated[k] else dtype.itemsize for k, dtype in enumerate(self.types)]
         lines += ["  }", "}", f"static const long along[] = {{{', '.join(map(str, sizes))}}};"]
-        numbers = {"ARRAYS": len(self.types), "STEPS": len(steps), "THREADED": THREADED}
+        numbers = {"ARRAYS": len(self.types), "WORK": work_of(self.program), "THREADED": THREADED}
         lines += [*(f"#define {name} {number}" for name, number in numbers.items()), _TAIL]
         return CSource("\n".join(lines), tuple(loops))
 
@@ -203,14 +213,14 @@ class _Writer:
         value_of: dict[int, int] = {k: k for k in range(arrays)}
         value_of |= {arrays + k: -1 - k for k in range(constants)}
         for i, step in enumerate(self.program.steps):
-            if not self._is_loop(step) and step.function not in _INLINE:
+            if not _is_loop(step) and step.function not in _INLINE:
                 return False
             operands = step.operands[:3] if step.function == "select" else step.operands
             values = tuple([value_of[slot] for slot in operands])
             if not self._fits(step, values):
                 return False
             self.reads.append(values)
-            self.phase.append(max((self._phase(value) for value in values), default=0) + self._is_loop(step))
+            self.phase.append(max((self._phase(value) for value in values), default=0) + _is_loop(step))
             value_of[step.result] = arrays + i
             if step.result >= self.targets:
                 self.stored[step.result - self.targets] = arrays + i
@@ -231,9 +241,6 @@ class _Writer:
                     return False
         return True
 
-    def _is_loop(self, step: Instruction) -> bool:
-        return step.function not in _INLINE and FUNCTIONS[step.function].source == "xp"
-
     def _is_mask(self, value: int) -> bool:
         step = value - self.program.arrays
         return (
@@ -249,7 +256,7 @@ class _Writer:
         """The values that one phase leaves for another, or that a loop reads or writes."""
         arrays, buffered = self.program.arrays, set()
         for i, step in enumerate(self.program.steps):
-            loop = self._is_loop(step)
+            loop = _is_loop(step)
             if loop:
                 buffered.add(arrays + i)
             for value in self.reads[i]:

@@ -18,8 +18,8 @@ import numpy as np
 from .. import c_compiler
 from ..bound_calls import Call
 from ..compute import Array
-from ..onednn.library import shared_threads
-from .c_source import c_source
+from ..onednn.library import library, shared_threads
+from .c_source import THREADED, c_source, work_of
 from .numpy_loops import Loop, loop_of
 from .program import Program
 
@@ -106,7 +106,7 @@ class SweepTable:
         self.heat = 0
         self._sweeps: dict[Any, Sweep] = {}
 
-        self._possible = len(program.steps) > 1 and work.kind == "f" and work.itemsize in (4, 8)
+        self._possible = work.kind == "f" and work.itemsize in (4, 8)
 
     def switching(
         self,
@@ -117,7 +117,7 @@ class SweepTable:
         by: Call,
     ) -> Call:
         """A call that does what `by`, NumPy's, does; by the kernel as soon as there is one."""
-        if not self._possible:
+        if not self._possible or (len(self.program.steps) == 1 and not _shares(self.program, math.prod(shape))):
             return by
         mode = c_compiler.mode()
         if mode == "off":
@@ -151,6 +151,12 @@ class SweepTable:
         if sweep is None:
             sweep = self._sweeps[types, repeated] = Sweep(self.program, self.work, types, repeated)
         return sweep
+
+
+def _shares(program: Program, elements: int) -> bool:
+    """Return whether threads would share a single step: in one thread NumPy's loop alone is as fast as a kernel."""
+    dnnl = library()
+    return elements * work_of(program) >= THREADED and dnnl is not None and dnnl.thread_count > 1
 
 
 def _switching(table: SweepTable, values: tuple[Any, ...], by: Call) -> Call:

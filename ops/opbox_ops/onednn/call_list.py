@@ -20,7 +20,7 @@ class CallList:
     def __init__(self) -> None:
         self.calls: list[Callable[[], object]] = []
 
-    def copies(self, target: Array, source: Array) -> None:
+    def copy(self, target: Array, source: Array) -> None:
         """Append a copy."""
         self.calls.append(lambda: np.copyto(target, source))
 
@@ -29,7 +29,7 @@ class CallList:
         if array.flags.c_contiguous:
             return array
         copy = np.empty(array.shape, array.dtype)
-        self.copies(copy, array)
+        self.copy(copy, array)
         return copy
 
     def __call__(self) -> None:

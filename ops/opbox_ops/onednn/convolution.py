@@ -19,6 +19,7 @@ from ..compute import Arrays, CallSpec, OpContext, Outputs, Temp
 from ..layout import laid, lie
 from ..nn.convolution import ConvolutionParams, backward, op, strides
 from ..nn.window import is_last
+from .blocked_gradients import BlockedDataGradient, BlockedWeightGradient
 from .by_images import (
     ByImages,
     ConvolutionPiece,
@@ -211,8 +212,8 @@ class _Gradients:
         unread: whether bias's is wanted and weight's, which comes with it, is not.
     """
 
-    data: ConvolutionRecipe | DataGradient | WindowedGradient | None
-    weight: WeightRecipe | WeightGradient | None
+    data: ConvolutionRecipe | DataGradient | BlockedDataGradient | WindowedGradient | None
+    weight: WeightRecipe | WeightGradient | BlockedWeightGradient | None
     unread: Temp | None
 
     @property
@@ -233,12 +234,12 @@ def gradients(p: ConvolutionParams, call: CallSpec) -> _Gradients | None:
         return None
     data, weight, out = _memories(p, call, 1, 0)
     window = strides(p)
-    of_data: ConvolutionRecipe | DataGradient | WindowedGradient | None = None
+    of_data: ConvolutionRecipe | DataGradient | BlockedDataGradient | WindowedGradient | None = None
     if call.wants(0):
         of_data = backward_data_recipe(out, weight, data, window)
         if of_data is not None and p.num_group == 1:
             of_data = data_gradient(out, weight, data, window, of_data.implementation) or of_data
-    of_weight: WeightRecipe | WeightGradient | None = None
+    of_weight: WeightRecipe | WeightGradient | BlockedWeightGradient | None = None
     if call.wants(1) or wants_bias:
         of_weight = own = backward_weight_recipe(
             out, data, weight, window, memory_of(call.outputs[2]) if wants_bias else None
@@ -291,7 +292,7 @@ def _(p: ConvolutionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) ->
         temps = list(islice(rooms, len(parts.weight.temps)))
         gweight = next(rooms) if parts.unread is not None else outputs[1]
         gbias = None if p.no_bias else outputs[2]
-        if isinstance(parts.weight, WeightGradient):
+        if isinstance(parts.weight, WeightGradient | BlockedWeightGradient):
             runs.append(parts.weight.bind(temps, gout, data, gweight, gbias))
         else:
             runs.append(parts.weight.bind(temps, (gout, data, gweight, *([] if gbias is None else [gbias]))))

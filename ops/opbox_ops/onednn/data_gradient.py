@@ -8,6 +8,8 @@ layers of a residual network, laying it out takes as long as the kernel; a produ
 
 That kernel fills vectors with channels: of 20 channels it computes 32, and takes twice to three times as long as the
 product and the sums do (LeNet's second convolution at batch 100, one thread with AVX-512: 8.1 and 4.0 ms).
+
+Without AVX-512 products in blocks take the place of oneDNN's `sgemm`, and all gradients of 1 x 1 (`blocked_gradients`).
 """
 
 from __future__ import annotations
@@ -18,10 +20,13 @@ from dataclasses import dataclass
 
 from ..cache import CACHE_BYTES
 from ..compute import Array, Temp
+from ..nn.blocked_product import BlockedProduct, ProductSizes
+from .blocked_gradients import BlockedDataGradient
 from .by_images import MOST
 from .call_list import CallList
 from .library import library
 from .primitive import MemoryFormat, Recipe
+from .product import blocked_kernel
 from .reorder import reorder
 from .window_sums import window_sums
 
@@ -34,6 +39,8 @@ FEW_CHANNELS = 2 * VECTOR
 FEWEST_FILTERS = 16
 """With fewer, adding windows up takes as long as the product."""
 FEWEST_TAPS = 9
+FEWEST_PRODUCTS = 256
+"""Of a filter and a channel, for products in blocks: 16 by 16 fill the registers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +82,14 @@ class WindowedGradient:
         data, out: shapes as they lie: (batch, height, width, channels), (batch, height, width, filters).
         weight: how the weight lies.
         stride: the convolution's.
+        blocked: the functions of products in blocks; None where they are oneDNN's.
     """
 
     data: tuple[int, int, int, int]
     out: tuple[int, int, int, int]
     weight: MemoryFormat
     stride: tuple[int, int]
+    blocked: BlockedProduct | None
 
     @property
     def kernel(self) -> tuple[int, ...]:
@@ -105,13 +114,17 @@ class WindowedGradient:
 
     @property
     def temps(self) -> tuple[Temp, ...]:
-        """The weight with its channels last, the windows, and the reorder's."""
-        windows = self._images * math.prod(self.out[1:3]) * self._columns
-        return (Temp((self.out[3] * self._columns,)), Temp((windows,)), *self._reorder.temps)
+        """The weight with its channels last, the windows, the sums of a product's slabs, and the reorder's."""
+        positions = self._images * math.prod(self.out[1:3])
+        sizes = self.out[3] * self._columns, positions * self._columns, self._sizes(positions).sums
+        return (*[Temp((size,)) for size in sizes], *self._reorder.temps)
+
+    def _sizes(self, positions: int) -> ProductSizes:
+        return ProductSizes(positions, self.out[3], self._columns)
 
     def bind(self, temps: Sequence[Array], arrays: Sequence[Array]) -> CallList:
         """Return a call that writes the gradient; `arrays` are gout, weight and the gradient of data."""
-        (laid, room, *rooms), (gout, weight, gdata) = temps, arrays
+        (laid, room, sums, *rooms), (gout, weight, gdata) = temps, arrays
         dnnl = library()
         assert dnnl is not None
         runs = CallList()
@@ -123,7 +136,11 @@ class WindowedGradient:
             count = images.stop - n
             windows = room[: count * positions * self._columns]
             rows, product = gout[images].reshape(-1, self.out[3]), windows.reshape(-1, self._columns)
-            runs.calls.append(dnnl.product(rows, matrix, product, add=False, turned=False))
+            if self.blocked is None:
+                runs.calls.append(dnnl.product(rows, matrix, product, add=False, turned=False))
+            else:
+                places = rows, matrix, None, product
+                runs.calls.append(self.blocked.product(self._sizes(len(rows)), places, sums=sums))
             shape = (count, *self.out[1:3], *self.kernel, self.data[3])
             runs.calls.append(window_sums(windows.reshape(shape), gdata[images], self.stride))
         return runs
@@ -131,21 +148,29 @@ class WindowedGradient:
 
 def data_gradient(
     gout: MemoryFormat, weight: MemoryFormat, data: MemoryFormat, window: tuple[tuple[int, ...], ...], own: str
-) -> DataGradient | WindowedGradient | None:
+) -> DataGradient | BlockedDataGradient | WindowedGradient | None:
     """Return a recipe of products for this gradient; None where oneDNN's own kernel, named `own`, is the better one.
 
     The arrays are as oneDNN takes them, the channels second; `window` is stride, dilation and padding.
     """
+    blocked = blocked_kernel()
     stride, dilate, pad = window
     filters, channels, *kernel = weight.shape
     if len(kernel) != 2 or any(pad) or data.dtype != "float32" or not (data.channels_last and gout.channels_last):
         return None
+    lying = [(m.shape[0], m.shape[2], m.shape[3], m.shape[1]) for m in (data, gout)]
     if kernel == [1, 1]:
+        if blocked is not None and filters * channels >= FEWEST_PRODUCTS:
+            return BlockedDataGradient(blocked, lying[1], channels, (stride[0], stride[1]))
         positions = data.shape[0] * data.shape[2] * data.shape[3]
         better = all(s == 1 for s in stride) and filters * channels >= positions * (filters + channels)
         return DataGradient(channels, filters) if better else None
     few = channels < FEW_CHANNELS and channels % VECTOR and filters >= FEWEST_FILTERS
-    if "avx512" not in own or not few or math.prod(kernel) < FEWEST_TAPS or any(d != 1 for d in dilate):
+    if (
+        not ("avx512" in own or blocked is not None)
+        or not few
+        or math.prod(kernel) < FEWEST_TAPS
+        or any(d != 1 for d in dilate)
+    ):
         return None
-    lying = [(m.shape[0], m.shape[2], m.shape[3], m.shape[1]) for m in (data, gout)]
-    return WindowedGradient(lying[0], lying[1], weight, (stride[0], stride[1]))
+    return WindowedGradient(lying[0], lying[1], weight, (stride[0], stride[1]), blocked)

@@ -19,6 +19,7 @@ from ..bound_calls import as_one
 from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Reusable, Temp
 from ..cuda.product import matmul
 from ..infer import size_of
+from ..nn.column_sums import column_sums
 from ..nn.fully_connected import FullyConnectedParams, backward, matrix, op
 from ..nn.shared_product import (
     STACKED,
@@ -31,8 +32,7 @@ from ..nn.shared_product import (
     summed_temps,
     wanted_weights,
 )
-from .primitive import Recipe
-from .product import fast_product, weight_gradient_product
+from .product import ProductRecipe, fast_product, weight_gradient_product
 
 
 def all_plain_float32(call: CallSpec) -> bool:
@@ -45,13 +45,13 @@ def features_of(p: FullyConnectedParams, data: ArraySpec) -> tuple[int, int]:
     return size_of(data.shape[:axes]), size_of(data.shape[axes:])
 
 
-def _forward_recipe(p: FullyConnectedParams, call: CallSpec) -> Recipe | None:
+def _forward_recipe(p: FullyConnectedParams, call: CallSpec) -> ProductRecipe | None:
     if not all_plain_float32(call):
         return None
     return fast_product((*features_of(p, call.inputs[0]), p.num_hidden), not p.no_bias, transposed=True)
 
 
-def _temps(recipe: Recipe | None) -> Sequence[Temp]:
+def _temps(recipe: ProductRecipe | None) -> Sequence[Temp]:
     return () if recipe is None else recipe.temps
 
 
@@ -80,7 +80,7 @@ def _(p: FullyConnectedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs)
     return recipe.bind(ctx.temp, (*inputs[:2], outputs[0], *inputs[2:]))
 
 
-def _gradients(p: FullyConnectedParams, call: CallSpec) -> tuple[Recipe | None, Recipe | None]:
+def _gradients(p: FullyConnectedParams, call: CallSpec) -> tuple[ProductRecipe | None, ProductRecipe | None]:
     """Return the recipes of data's and weight's gradients; None for one that is not wanted, or that NumPy computes."""
     if not all_plain_float32(call):
         return None, None
@@ -113,12 +113,12 @@ def _(p: FullyConnectedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs)
     elif gweight is not None:
         runs.append(partial(matmul, np, g.T, x, gweight))
     if gbias and gbias[0] is not None:
-        runs.append(partial(np.add.reduce, g, axis=0, out=gbias[0]))
+        runs.append(column_sums(g, gbias[0]))
 
     return as_one(runs)
 
 
-def _stacked_recipe(p: SharedProductParams, call: CallSpec) -> Recipe | None:
+def _stacked_recipe(p: SharedProductParams, call: CallSpec) -> ProductRecipe | None:
     if not all_plain_float32(call):
         return None
     (rows, columns), summed = call.outputs[0].shape, call.inputs[p.calls].shape[1]
@@ -147,7 +147,7 @@ def _(p: SharedProductParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) 
     return run
 
 
-def _parts(p: SharedProductParams, call: CallSpec) -> dict[tuple[int, int, bool], Recipe]:
+def _parts(p: SharedProductParams, call: CallSpec) -> dict[tuple[int, int, bool], ProductRecipe]:
     """The recipes of products by rows, features, and whether they add; none unless oneDNN is faster for all."""
     if not all_plain_float32(call):
         return {}

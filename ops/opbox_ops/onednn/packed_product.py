@@ -15,13 +15,12 @@ from ..compute import Arrays, CallSpec, OpContext, Outputs, Temp
 from ..nn.fully_connected import FullyConnectedParams, op
 from ..nn.packed_product import LEAST_CALLS, PACK, PACKED, PackParams
 from .matmul import all_plain_float32, features_of
-from .primitive import Recipe
-from .product import packing_recipe
+from .product import ProductRecipe, packing_recipe
 
 __all__ = ["LEAST_CALLS"]
 
 
-def _recipe(p: FullyConnectedParams, call: CallSpec) -> Recipe | None:
+def _recipe(p: FullyConnectedParams, call: CallSpec) -> ProductRecipe | None:
     """Return the recipe of a product with a packed weight; None where oneDNN has none."""
     if not all_plain_float32(call):
         return None
@@ -37,7 +36,7 @@ def _packed_bytes(p: FullyConnectedParams, call: CallSpec) -> int | None:
 op.set_attr("FPackedProduct", _packed_bytes)
 
 
-def _of_pack(p: PackParams) -> Recipe:
+def _of_pack(p: PackParams) -> ProductRecipe:
     recipe = _recipe(p.params, p.call)
     assert recipe is not None
     return recipe

@@ -23,8 +23,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..compute import Array, Mode, Temp
-from .primitive import MemoryFormat, Operand, PackedRuns, Recipe, Runs
-from .product import fast_product, packing_recipe
+from .call_list import CallList
+from .primitive import MemoryFormat, Operand, PackedRuns
+from .product import ProductRecipe, fast_product, packing_recipe
 
 __all__ = ["PointwiseConvolution", "pointwise_convolution"]
 
@@ -40,8 +41,8 @@ class PointwiseConvolution:
         gathered: elements of the data that it takes; 0 where it takes all.
     """
 
-    lying: Recipe
-    packing: Recipe
+    lying: ProductRecipe
+    packing: ProductRecipe
     stride: tuple[int, int] | None
     gathered: int
 
@@ -63,21 +64,22 @@ class PointwiseConvolution:
         scratchpads = [recipe.temps[0] for recipe in (self.lying, self.packing)]
         return (max(scratchpads, key=lambda temp: temp.shape), self.packing.temps[1], Temp((self.gathered,)))
 
-    def bind(self, temps: Sequence[Array], arrays: Sequence[Array]) -> Runs:
+    def bind(self, temps: Sequence[Array], arrays: Sequence[Array]) -> CallList:
         """Return a call that runs it; arguments are those of `Recipe.bind`."""
         runs, data = self._gathering(temps, arrays[0])
-        return self.lying.bind(temps[:1], [data, *arrays[1:]], runs)
+        runs.calls.append(self.lying.bind(temps[:1], [data, *arrays[1:]]))
+        return runs
 
     def packed(self, temps: Sequence[Array], arrays: Sequence[Array], mode: Mode) -> PackedRuns:
         """The same, with the weight packed only where `mode` says that it is to be."""
         runs, data = self._gathering(temps, arrays[0])
-        packing = self.packing.runs()
-        self.packing.bind(temps[:2], [data, *arrays[1:]], runs, packing=packing)
+        packing = self.packing.pack(1, temps[0], arrays[1], temps[1])
+        runs.calls.append(self.packing.bind_packed(temps[:2], [data, *arrays[1:]]))
         return PackedRuns(packing, runs, mode)
 
-    def _gathering(self, temps: Sequence[Array], data: Array) -> tuple[Runs, Array]:
-        """Runs that begin with gathering the data, and the array that they write: the data itself where it is whole."""
-        runs = self.lying.runs()
+    def _gathering(self, temps: Sequence[Array], data: Array) -> tuple[CallList, Array]:
+        """A call that gathers the data, and the array that it writes: no call, and the data, where it takes all."""
+        runs = CallList()
         if self.stride is None:
             return runs, data
         source = data[:, :: self.stride[0], :: self.stride[1]]

@@ -1,8 +1,8 @@
-"""Matrix products of float32 by oneDNN's matmul: which ones it computes, and their recipes.
+"""Matrix products of float32 that are not left to NumPy's BLAS, and their recipes.
 
-Its kernels for AVX-512 are faster than NumPy's BLAS from LEAST multiplications on; elsewhere, and for small products,
-BLAS runs. Which one a product gets depends on its shape alone, so that an operator called by itself gives what it gives
-in a graph.
+From LEAST multiplications on they run by oneDNN's matmul where it has kernels for AVX-512, and in blocks elsewhere
+(`blocked_recipe`); small ones, and all where neither is to be had, by BLAS. Which one a product gets depends on its
+shape alone, so that an operator called by itself gives what it gives in a graph.
 """
 
 from __future__ import annotations
@@ -13,11 +13,15 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from ..nn.blocked_product import BlockedProduct, blocked_product
+from .blocked_recipe import BlockedRecipe, blocked_recipe
 from .cache import RECIPES
 from .library import ArgumentNumber, Query
 from .primitive import MemoryFormat, Operand, Recipe
 
 __all__ = [
+    "ProductRecipe",
+    "blocked_kernel",
     "fast_product",
     "has_fast_kernels",
     "packing_recipe",
@@ -50,6 +54,7 @@ MOST = 1 << 36
 
 Sizes: TypeAlias = tuple[int, int, int]
 """Rows, summed and columns of a product."""
+ProductRecipe: TypeAlias = Recipe | BlockedRecipe
 
 
 @lru_cache(maxsize=RECIPES)
@@ -86,34 +91,48 @@ def has_fast_kernels() -> bool:
     return if_fast(recipe) is not None
 
 
+def blocked_kernel() -> BlockedProduct | None:
+    """The functions of products in blocks, where those are to be taken; None where oneDNN's kernels are."""
+    return None if has_fast_kernels() else blocked_product()
+
+
 def if_fast(recipe: Recipe | None) -> Recipe | None:
     """The recipe, if it runs by a kernel for AVX-512; else None."""
     return recipe if recipe is not None and recipe.implementation.startswith("brg:avx512") else None
 
 
-def fast_product(sizes: Sizes, bias: bool, transposed: bool, adds: bool = False) -> Recipe | None:
-    """out = a @ b, or a @ b.T + bias, where oneDNN is the faster one; else None."""
-    if min(sizes) < FEWEST or not LEAST <= math.prod(sizes) < MOST or not has_fast_kernels():
+def _is_left_to_blas(sizes: Sizes) -> bool:
+    return min(sizes) < FEWEST or not LEAST <= math.prod(sizes) < MOST
+
+
+def fast_product(sizes: Sizes, bias: bool, transposed: bool, adds: bool = False) -> ProductRecipe | None:
+    """out = a @ b, or a @ b.T + bias, where that is faster than NumPy's BLAS; else None."""
+    if _is_left_to_blas(sizes):
         return None
-    return if_fast(product_recipe(sizes, bias, (False, transposed), adds=adds))
+    if has_fast_kernels():
+        return if_fast(product_recipe(sizes, bias, (False, transposed), adds=adds))
+    return blocked_recipe(sizes, bias, (False, transposed), adds=adds)
 
 
-def packing_recipe(sizes: Sizes, bias: bool, adds: bool = False) -> Recipe | None:
-    """out = a @ b.T + bias with b packed beforehand, for what oneDNN computes as it lies; else None.
+def packing_recipe(sizes: Sizes, bias: bool, adds: bool = False) -> ProductRecipe | None:
+    """out = a @ b.T + bias with b packed beforehand, where there is a `fast_product` of b as it lies; else None.
 
     Its results are those of the product of b as it lies, to the last bit.
     """
     if fast_product(sizes, bias, transposed=True, adds=adds) is None:
         return None
+    if not has_fast_kernels():
+        return blocked_recipe(sizes, bias, (False, True), free=True, adds=adds)
     recipe = if_fast(product_recipe(sizes, bias, (False, True), free=True, adds=adds))
     return recipe if recipe is not None and recipe.packs == ((1, 1),) else None
 
 
-def weight_gradient_product(rows: int, hidden: int, features: int, adds: bool = False) -> Recipe | None:
-    """gweight = gout.T @ data, where oneDNN is the faster one; else None."""
+def weight_gradient_product(rows: int, hidden: int, features: int, adds: bool = False) -> ProductRecipe | None:
+    """gweight = gout.T @ data, where that is faster than NumPy's BLAS; else None."""
     sizes = hidden, rows, features
-    count = math.prod(sizes)
-    if min(sizes) < FEWEST or not LEAST <= count < MOST or not has_fast_kernels():
+    if _is_left_to_blas(sizes):
         return None
-    reordered = count >= LEAST_REORDERED and features * np.float32().nbytes % SHARED_SETS == 0
+    if not has_fast_kernels():
+        return blocked_recipe(sizes, False, (True, False), adds=adds)
+    reordered = math.prod(sizes) >= LEAST_REORDERED and features * np.float32().nbytes % SHARED_SETS == 0
     return if_fast(product_recipe(sizes, False, (True, False), reordered, adds))

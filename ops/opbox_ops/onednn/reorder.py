@@ -11,7 +11,7 @@ from .cache import RECIPES
 from .library import ArgumentNumber, library
 from .primitive import MemoryFormat, Operand, Recipe, Runs, memory_of, takes
 
-__all__ = ["REORDER", "reorder"]
+__all__ = ["REORDER", "plain_weight", "reorder"]
 
 
 @lru_cache(maxsize=RECIPES)
@@ -25,6 +25,14 @@ def reorder(source: MemoryFormat, target: MemoryFormat) -> Recipe | None:
         return (from_memory, dnnl.engine, to_memory, dnnl.engine)
 
     return Recipe.of("reorder", operands, arguments)
+
+
+def plain_weight(filters: int, channels: int, kernel: tuple[int, int]) -> Recipe:
+    """Return a call that copies a weight, or its gradient, with its channels last to one with its channels second."""
+    inside = MemoryFormat.plain((filters, *kernel, channels), "float32", (0, 3, 1, 2))
+    recipe = reorder(inside, MemoryFormat.plain((filters, channels, *kernel), "float32"))
+    assert recipe is not None
+    return recipe
 
 
 def _of(call: CallSpec) -> Recipe | None:

@@ -7,7 +7,8 @@ For each chunk of output positions, the windows of data are laid out as the rows
 goes through oneDNN's `sgemm`. Without AVX-512, oneDNN 3.2's own kernels for this gradient take two to seven times as
 long as forward's where an image is large. With it they are the better ones for windows over images that stay in the
 second-level cache, and for all windows that several threads share, as one thread lays them out here (`_is_own_better`).
-A chunk of windows stays in the cache.
+A chunk of windows stays in the cache. Where products in blocks are to be had, and oneDNN's have no kernels for AVX-512,
+those read the windows (`blocked_gradients`).
 """
 
 from __future__ import annotations
@@ -15,24 +16,28 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
-import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from ..cache import CHUNK_BYTES
 from ..compute import Array, Temp
+from ..nn.blocked_product import WindowSizes
+from ..nn.column_sums import column_sums
+from .blocked_gradients import BlockedWeightGradient
 from .by_images import MOST
-from .cache import RECIPES
 from .call_list import CallList
 from .library import library
 from .primitive import MemoryFormat, Recipe
-from .reorder import reorder
+from .product import blocked_kernel
+from .reorder import plain_weight
 
 __all__ = ["WeightGradient", "weight_gradient"]
 
 FEWEST_CHANNELS = 8
 """With fewer a row of windows is so short that laying it out takes as long as the product."""
+
+FEWEST_FILTERS = 8
+"""With fewer the rows of a product in blocks are so few that laying windows out takes longer than the product."""
 
 IMAGE_BYTES = 2 << 20
 """With AVX-512 oneDNN's own kernels reach 105 to 115 GFLOP/s where an image of data and one of out take less together,
@@ -122,17 +127,13 @@ class WeightGradient:
         if self._reordered:
             runs.calls.append(self._reorder.bind(rooms, (target, weight)))
         if bias is not None:
-            runs.calls.append(lambda: np.add.reduce(gout, axis=0, out=bias))
+            runs.calls.append(column_sums(gout, bias))
         return runs
 
     @property
     def _reorder(self) -> Recipe:
         """From the gradient as the products write it to the gradient as the weight lies."""
-        filters, channels = self.out[3], self.data[3]
-        inside = MemoryFormat.plain((filters, *self.kernel, channels), "float32", (0, 3, 1, 2))
-        recipe = reorder(inside, MemoryFormat.plain((filters, channels, *self.kernel), "float32"))
-        assert recipe is not None
-        return recipe
+        return plain_weight(self.out[3], self.data[3], self.kernel)
 
     def _windows(self, runs: CallList, strip: Array, matrix: Array, gout: Array, data: Array, target: Array) -> None:
         """Append the calls of each chunk: lay out its windows, and add its product."""
@@ -152,7 +153,7 @@ class WeightGradient:
                 taps = [a * b for a, b in zip(s[1:3], self.dilate, strict=True)]
                 windows = as_strided(source, shape, (s[0], *steps, *taps, s[3]), writeable=False)
                 laid = matrix[: math.prod(shape)].reshape(shape)
-                runs.copies(laid, windows)
+                runs.copy(laid, windows)
                 start, positions = (n * height + row) * width, count * size * width
                 runs.calls.append(
                     dnnl.product(
@@ -175,11 +176,10 @@ class WeightGradient:
         below = min(height, data.shape[1] - top)
         after = min(width, before + data.shape[2])
         runs.calls.append(lambda: inside.fill(0))
-        runs.copies(inside[:, above:below, before:after], data[:, top + above : top + below, : after - before])
+        runs.copy(inside[:, above:below, before:after], data[:, top + above : top + below, : after - before])
         return inside
 
 
-@lru_cache(maxsize=RECIPES)
 def weight_gradient(
     data: MemoryFormat,
     out: MemoryFormat,
@@ -188,7 +188,7 @@ def weight_gradient(
     last: bool,
     own: str,
     threads: int,
-) -> WeightGradient | None:
+) -> WeightGradient | BlockedWeightGradient | None:
     """Return a recipe of products for this gradient; None where oneDNN's own kernel, named `own`, is the better one.
 
     data and out are as oneDNN takes them, the channels second; `window` is stride, dilation and padding; `threads` is
@@ -196,10 +196,16 @@ def weight_gradient(
     """
     if "amx" in own or own == "winograd" or len(kernel) != 2 or data.dtype != "float32":
         return None
-    if data.shape[1] < FEWEST_CHANNELS or not (data.channels_last and out.channels_last):
+    if not (data.channels_last and out.channels_last):
         return None
     lying = [(m.shape[0], m.shape[2], m.shape[3], m.shape[1]) for m in (data, out)]
     size, stride, dilate, pad = [(sizes[0], sizes[1]) for sizes in (kernel, *window)]
+    blocked = blocked_kernel()
+    if blocked is not None and out.shape[1] >= FEWEST_FILTERS:
+        windows = WindowSizes(lying[0], lying[1][1:3], size, stride, dilate, pad)
+        return BlockedWeightGradient(blocked, windows, out.shape[1], last)
+    if data.shape[1] < FEWEST_CHANNELS:
+        return None
     gradient = WeightGradient(lying[0], lying[1], size, stride, dilate, pad, last)
     return None if "avx512" in own and _is_own_better(gradient, threads) else gradient
 

@@ -22,16 +22,22 @@ HOT = 1 << 23
 """Numbers that NumPy adds before the kernel is asked for: some tens of milliseconds."""
 
 _TEXT = """
+enum { ALONE = 1 << 17 };
+
 void opbox_window_sums(const float *restrict windows, float *restrict images, long batch, long height, long width,
                        long taps, long run, long image, long row, long down, long right)
 {
-    for (long n = 0; n < batch; n++, images += image) {
-        for (long j = 0; j < image; j++) images[j] = 0;
+    const long of_image = height * width * taps * run;
+    _Pragma("omp parallel for schedule(static) if (batch > 1 && batch * of_image > ALONE)")
+    for (long n = 0; n < batch; n++) {
+        const float *restrict from = windows + n * of_image;
+        float *restrict target = images + n * image;
+        for (long j = 0; j < image; j++) target[j] = 0;
         for (long y = 0; y < height; y++)
             for (long x = 0; x < width; x++)
-                for (long i = 0; i < taps; i++, windows += run) {
-                    float *restrict to = images + (y * down + i) * row + x * right;
-                    for (long j = 0; j < run; j++) to[j] += windows[j];
+                for (long i = 0; i < taps; i++, from += run) {
+                    float *restrict to = target + (y * down + i) * row + x * right;
+                    for (long j = 0; j < run; j++) to[j] += from[j];
                 }
     }
 }
@@ -40,7 +46,7 @@ void opbox_window_sums(const float *restrict windows, float *restrict images, lo
 
 def new_kernel() -> CKernel:
     """The kernel, not compiled yet."""
-    return CKernel(_TEXT, "opbox_window_sums", [c_void_p] * 2 + [c_long] * 9, HOT)
+    return CKernel(_TEXT, "opbox_window_sums", [c_void_p] * 2 + [c_long] * 9, HOT, threads=True)
 
 
 _KERNEL = new_kernel()

@@ -12,10 +12,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from ..compute import Array, Mode, Temp
+from ..nn.column_sums import column_sums
 from ..nn.winograd import ELEMENTS, Tiling, Winograd, winograd
 from .call_list import CallList
 from .library import ArgumentNumber
@@ -141,7 +141,7 @@ class WinogradWeightGradient:
         runs.calls.append(self.kernel.weight_gradient(sums, target))
         if gbias:
             rows = gout.reshape(-1, self.tiling.filters)
-            runs.calls.append(lambda: np.add.reduce(rows, axis=0, out=gbias[0]))
+            runs.calls.append(column_sums(rows, gbias[0]))
         return runs
 
 

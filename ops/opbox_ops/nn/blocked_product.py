@@ -1,0 +1,208 @@
+"""Matrix products of float32 in C, for processors that have AVX2 and no AVX-512.
+
+    out (rows, columns) = a (rows, terms) @ b (terms, columns) + bias (columns)        or out += that
+
+a and b lie as they are or transposed; in place of b there may be the windows of a convolution over an array whose
+channels lie last, which are never laid out as a whole: (positions of out, taps and channels).
+
+A tile of out stays in registers while the terms go by, 6 rows of 16 numbers: 12 multiplications and additions of eight
+numbers for 2 loads of b and 6 of a. b is copied a few hundred terms at a time to where it is read in order; `pack`
+does so beforehand. a is copied where it lies transposed. oneDNN's matmul has no such kernel without AVX-512; NumPy's
+BLAS is as fast where all sides are long, but has threads of its own, which take the cores from those of all other
+kernels (`benchmarks/results/cpu-decisions.md`).
+
+The order of a sum depends on the shapes alone, not on threads, and not on whether b was packed beforehand. A sum over
+many terms for a small result, as in a gradient of a weight, comes in several slabs, so that threads have work apart.
+
+Goto and van de Geijn, "Anatomy of high-performance matrix multiplication" (2008); Van Zee and van de Geijn, "BLIS: A
+framework for rapidly instantiating BLAS functionality" (2015).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from ctypes import Structure, addressof, c_int, c_long, c_void_p
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from .. import c_compiler
+from ..compute import Array
+from .blocked_product_text import TEXT
+
+__all__ = ["BlockedProduct", "ProductSizes", "WindowSizes", "blocked_product"]
+
+PANEL = 16
+"""Columns of b that are packed together, as in the text."""
+SMALL = 1 << 16
+"""Numbers of a result that comes in slabs where it has many terms."""
+LEAST_TERMS = 1024
+"""Of a slab."""
+MOST_SLABS = 8
+
+
+class _ProductStructure(Structure):
+    _fields_ = [
+        (name, c_long)
+        for name in ("rows", "terms", "columns", "a_row", "a_term", "b_term", "b_column", "c_row", "slabs")
+    ]
+
+
+class _WindowStructure(Structure):
+    _fields_ = [
+        (name, c_long)
+        for name in (
+            *("height", "width", "channels", "out_height", "out_width", "across_kernel", "down", "across"),
+            *("dilate_down", "dilate_across", "above", "before", "first"),
+        )
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class ProductSizes:
+    """A product's sides.
+
+    Attributes:
+        rows, terms, columns: of out = a @ b: a (rows, terms), b (terms, columns).
+        transposed: whether a, and whether b, lies as the transposed matrix.
+    """
+
+    rows: int
+    terms: int
+    columns: int
+    transposed: tuple[bool, bool] = (False, False)
+
+    @property
+    def slabs(self) -> int:
+        """In how many parts the terms are summed."""
+        if self.rows * self.columns > SMALL:
+            return 1
+        return max(1, min(MOST_SLABS, self.terms // LEAST_TERMS))
+
+    @property
+    def sums(self) -> int:
+        """Numbers of the temporary that the slabs need."""
+        return (self.slabs - 1) * self.rows * self.columns
+
+    @property
+    def packed(self) -> int:
+        """Numbers of b when it is packed."""
+        return -(-self.columns // PANEL) * PANEL * self.terms
+
+    @property
+    def structure(self) -> _ProductStructure:
+        a = (1, self.rows) if self.transposed[0] else (self.terms, 1)
+        b = (1, self.terms) if self.transposed[1] else (self.columns, 1)
+        return _ProductStructure(self.rows, self.terms, self.columns, *a, *b, self.columns, self.slabs)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowSizes:
+    """Windows of a convolution over an array, as the matrix b: a row for each position of out.
+
+    Attributes:
+        data: the shape of the array as it lies: (batch, height, width, channels).
+        out: height and width of out.
+        kernel, stride, dilate, pad: the convolution's, of rows and of columns.
+        first: the position that b begins with.
+    """
+
+    data: tuple[int, int, int, int]
+    out: tuple[int, int]
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    dilate: tuple[int, int]
+    pad: tuple[int, int]
+    first: int = 0
+
+    @property
+    def columns(self) -> int:
+        return math.prod(self.kernel) * self.data[3]
+
+    @property
+    def structure(self) -> _WindowStructure:
+        sizes = (*self.data[1:], *self.out, self.kernel[1], *self.stride, *self.dilate, *self.pad)
+        return _WindowStructure(*sizes, self.first)
+
+
+@dataclass(frozen=True, slots=True)
+class BlockedProduct:
+    """The compiled functions. Arrays are contiguous, of float32."""
+
+    _product: Any
+    _pack: Any
+
+    def product(
+        self,
+        sizes: ProductSizes,
+        arrays: tuple[Array, Array, Array | None, Array],
+        *,
+        packed: Array | None = None,
+        sums: Array | None = None,
+        windows: WindowSizes | None = None,
+        adds: bool = False,
+    ) -> Callable[[], None]:
+        """Return a call that writes, or with `adds` adds to, out.
+
+        Args:
+            sizes: the product's; with `windows`, its columns are theirs.
+            arrays: a, b or the array under the windows, bias or None, and out.
+            packed: b as `pack` has written it, which is read in its place.
+            sums: `sizes.sums` numbers.
+            windows: the matrix b that is not laid out.
+        """
+        a, b, bias, out = arrays
+        assert sizes.slabs == 1 or (sums is not None and sums.nbytes >= 4 * sizes.sums)
+        alive = arrays, packed, sums, sizes.structure, None if windows is None else windows.structure
+        structures = [None if one is None else addressof(one) for one in alive[3:]]
+        arguments = (*map(_place, (a, b, packed, bias, out, sums)), *structures, adds)
+        return _call(self._product, arguments, alive)
+
+    def rebound(self, sizes: ProductSizes, sums: Array) -> Callable[[Array, Array, Array | None, Array], None]:
+        """Return a function of a, b, bias or None, and out, that computes out."""
+        product, structure, room = self._product, sizes.structure, _place(sums)
+        where = addressof(structure)
+
+        def run(a: Array, b: Array, bias: Array | None, out: Array, alive: Any = (structure, sums)) -> None:
+            product(_place(a), _place(b), None, _place(bias), _place(out), room, where, None, False)
+
+        return run
+
+    def pack(self, sizes: ProductSizes, b: Array, target: Array) -> Callable[[], None]:
+        """Return a call that writes the packed b to `target`: `sizes.packed` numbers."""
+        structure = sizes.structure
+        return _call(self._pack, (_place(b), _place(target), addressof(structure)), (b, target, structure))
+
+
+def _place(array: Array | None) -> int | None:
+    return None if array is None else int(array.__array_interface__["data"][0])
+
+
+def _call(function: Any, arguments: tuple[Any, ...], alive: tuple[Any, ...]) -> Callable[[], None]:
+    """Return a call of the function; what its arguments point to stays alive with it."""
+
+    def call(alive: tuple[Any, ...] = alive) -> None:
+        function(*arguments)
+
+    return call
+
+
+def blocked_product() -> BlockedProduct | None:
+    """The compiled functions; None without a compiler, or on a processor without AVX2 and FMA.
+
+    They are compiled when they are first asked for, which takes about a second, and are on disk from then on: what a
+    product computes does not depend on when a compiler is done.
+    """
+    return None if c_compiler.mode() == "off" else _compiled()
+
+
+@cache
+def _compiled() -> BlockedProduct | None:
+    names = "opbox_product", "opbox_product_pack"
+    product, pack = (c_compiler.compiled_function(TEXT, name, threads=True) for name in names)
+    if product is None or pack is None:
+        return None
+    product.argtypes, pack.argtypes = [*[c_void_p] * 8, c_int], [c_void_p] * 3
+    product.restype = pack.restype = None
+    return BlockedProduct(product, pack)

@@ -1,0 +1,266 @@
+"""The C of products in blocks; `blocked_product` says what it computes, and compiles it."""
+
+from __future__ import annotations
+
+__all__ = ["TEXT"]
+
+TEXT = r"""
+#include <immintrin.h>
+#include <omp.h>
+
+#if !defined(__AVX2__) || !defined(__FMA__)
+#error "no vectors"
+#endif
+
+/* A tile of the result, ROWS by PANEL, stays in registers for DEPTH terms; so many terms of a panel of b stay in the
+   first cache. GROUP panels are packed together. Up to LONG rows of a are worked off for a group, SHORT where a is
+   packed too. Work of up to ALONE multiplications is one thread's. */
+enum { WIDTH = 8, ROWS = 6, PANEL = 16, DEPTH = 320, GROUP = 4, LONG = 384, SHORT = 96, ALONE = 1 << 19 };
+typedef __m256 Lanes;
+#define MULTIPLY_ADD _mm256_fmadd_ps
+#define ALL _mm256_set1_ps
+#define LOAD _mm256_loadu_ps
+#define STORE _mm256_storeu_ps
+#define UNROLL _Pragma("GCC unroll 8")
+#define LEAST(x, y) ((x) < (y) ? (x) : (y))
+#define PIECES(all, most) (((all) + (most) - 1) / (most))
+
+typedef struct { long rows, terms, columns, a_row, a_term, b_term, b_column, c_row, slabs; } Sizes;
+typedef struct { long height, width, channels, out_height, out_width, across_kernel, down, across, dilate_down,
+                 dilate_across, above, before, first; } Windows;
+
+/* c = start + a b, for `rows` rows of a panel; start of zeros if it is NULL. */
+static inline __attribute__((always_inline)) void tile(const int rows, const float *restrict a, long row, long term,
+                                                       const float *restrict b, const float *start, long start_row,
+                                                       float *restrict c, long c_row, long depth)
+{
+    Lanes sums[ROWS][2];
+    UNROLL for (int r = 0; r < rows; r++) {
+        sums[r][0] = start ? LOAD(start + r * start_row) : ALL(0);
+        sums[r][1] = start ? LOAD(start + r * start_row + WIDTH) : ALL(0);
+    }
+    for (long k = 0; k < depth; k++) {
+        const Lanes left = LOAD(b + k * PANEL), right = LOAD(b + k * PANEL + WIDTH);
+        UNROLL for (int r = 0; r < rows; r++) {
+            const Lanes x = ALL(a[r * row + k * term]);
+            sums[r][0] = MULTIPLY_ADD(x, left, sums[r][0]);
+            sums[r][1] = MULTIPLY_ADD(x, right, sums[r][1]);
+        }
+    }
+    UNROLL for (int r = 0; r < rows; r++) {
+        STORE(c + r * c_row, sums[r][0]);
+        STORE(c + r * c_row + WIDTH, sums[r][1]);
+    }
+}
+
+#define TILE(n) case n: \
+    if (packed) tile(n, a, 1, ROWS, b, start, start_row, c, c_row, depth); \
+    else tile(n, a, row, 1, b, start, start_row, c, c_row, depth); \
+    break;
+static void any_tile(int rows, const float *a, long row, int packed, const float *b, const float *start, long start_row,
+                     float *c, long c_row, long depth)
+{
+    switch (rows) { TILE(6) TILE(1) TILE(2) TILE(3) TILE(4) TILE(5) }
+}
+
+/* The same for a panel of fewer columns. */
+static void narrow_tile(int rows, long columns, const float *a, long row, int packed, const float *b,
+                        const float *start, long start_row, float *c, long c_row, long depth)
+{
+    float whole[ROWS * PANEL];
+    for (long i = 0; i < rows; i++)
+        for (long j = 0; j < PANEL; j++) whole[i * PANEL + j] = start && j < columns ? start[i * start_row + j] : 0;
+    any_tile(rows, a, row, packed, b, whole, PANEL, whole, PANEL, depth);
+    for (long i = 0; i < rows; i++)
+        for (long j = 0; j < columns; j++) c[i * c_row + j] = whole[i * PANEL + j];
+}
+
+/* 8 x 8 numbers, turned over. */
+static inline void turn(const float *const from[WIDTH], float *to, long step)
+{
+    Lanes r[WIDTH], t[WIDTH];
+    for (int i = 0; i < 8; i++) r[i] = LOAD(from[i]);
+    for (int i = 0; i < 8; i += 2) {
+        t[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
+        t[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
+    }
+    for (int i = 0; i < 8; i += 4)
+        for (int j = 0; j < 2; j++) {
+            r[i + 2 * j] = _mm256_shuffle_ps(t[i + j], t[i + j + 2], 0x44);
+            r[i + 2 * j + 1] = _mm256_shuffle_ps(t[i + j], t[i + j + 2], 0xee);
+        }
+    for (int i = 0; i < 4; i++) {
+        STORE(to + i * step, _mm256_permute2f128_ps(r[i], r[i + 4], 0x20));
+        STORE(to + (i + 4) * step, _mm256_permute2f128_ps(r[i], r[i + 4], 0x31));
+    }
+}
+
+/* b to [panel][term][PANEL], a panel every `of_panel` numbers; zeros beyond its columns. */
+static void pack_b(const float *b, long term, long column, long depth, long columns, float *to, long of_panel)
+{
+    const long whole = column == 1 ? columns / PANEL : 0;
+    for (long k = 0; k < depth; k++)
+        for (long p = 0; p < whole; p++) {
+            const float *from = b + k * term + p * PANEL;
+            STORE(to + p * of_panel + k * PANEL, LOAD(from));
+            STORE(to + p * of_panel + k * PANEL + WIDTH, LOAD(from + WIDTH));
+        }
+    for (long p = whole; p * PANEL < columns; p++) {
+        const long count = LEAST(columns - p * PANEL, PANEL);
+        const float *panel = b + p * PANEL * column;
+        float *target = to + p * of_panel;
+        long k = 0;
+        if (term == 1 && count == PANEL)
+            for (; k + WIDTH <= depth; k += WIDTH)
+                for (int half = 0; half < PANEL; half += WIDTH) {
+                    const float *from[WIDTH];
+                    for (int j = 0; j < WIDTH; j++) from[j] = panel + k + (half + j) * column;
+                    turn(from, target + k * PANEL + half, PANEL);
+                }
+        for (; k < depth; k++)
+            for (long j = 0; j < PANEL; j++) target[k * PANEL + j] = j < count ? panel[k * term + j * column] : 0;
+    }
+}
+
+/* a, whose rows lie together for each term, to [ROWS of them][term][ROWS]. */
+static void pack_a(const float *a, long term, long rows, long depth, float *to)
+{
+    const long last = (rows - 1) / ROWS, count = rows - last * ROWS;
+    for (long k = 0; k < depth; k++) {
+        const float *from = a + k * term;
+        float *target = to + k * ROWS;
+        for (long r = 0; r < last; r++, from += ROWS, target += ROWS * depth) {
+            const Lanes six = _mm256_castps128_ps256(_mm_loadu_ps(from));
+            const __m128i two = _mm_loadl_epi64((const void *)(from + 4));
+            _mm_storeu_ps(target, _mm256_castps256_ps128(six));
+            _mm_storel_epi64((void *)(target + 4), two);
+        }
+        for (long i = 0; i < count; i++) target[i] = from[i];
+    }
+}
+
+static inline long between(long x, long low, long high) { return x < low ? low : x > high ? high : x; }
+
+/* A panel of the matrix of windows over x, (images, rows and columns of out) by (rows and columns of the kernel,
+   channels): its columns from `column` on, `columns` of them, and `depth` rows from `row` on. Padding is zeros. */
+static void pack_windows(const float *x, const Windows *w, long column, long columns, long row, long depth, float *to)
+{
+    const int lanes = w->channels % PANEL == 0 ? PANEL : w->channels % 4 == 0 ? 4 : 1;
+    const long step = w->across * w->channels;
+    for (long j = 0; j < PANEL; j += lanes) {
+        const long tap = (column + j) / w->channels, channel = (column + j) % w->channels;
+        const long y = tap / w->across_kernel * w->dilate_down - w->above;
+        const long left = tap % w->across_kernel * w->dilate_across - w->before, right = w->width - 1 - left;
+        const long begin = left < 0 ? PIECES(-left, w->across) : 0;
+        const long end = between(right < 0 ? 0 : right / w->across + 1, 0, w->out_width);
+        long line = row / w->out_width, at = row % w->out_width;
+        float *target = to + j;
+        for (long left_over = depth; left_over > 0; line++, at = 0) {
+            const long stop = LEAST(w->out_width, at + left_over), down = line % w->out_height * w->down + y;
+            const int inside = j < columns && down >= 0 && down < w->height;
+            const long from = inside ? between(begin, at, stop) : stop;
+            const long until = inside ? between(end, from, stop) : stop;
+            const float *source = x + channel + left * w->channels
+                                  + (line / w->out_height * w->height + down) * w->width * w->channels;
+            left_over -= stop - at;
+            for (; at < from; at++, target += PANEL)
+                for (int i = 0; i < lanes; i++) target[i] = 0;
+            if (lanes == 1)
+                for (; at < until; at++, target += PANEL) *target = source[at * step];
+            else if (lanes == 4)
+                for (; at < until; at++, target += PANEL) _mm_storeu_ps(target, _mm_loadu_ps(source + at * step));
+            else
+                for (; at < until; at++, target += PANEL) {
+                    STORE(target, LOAD(source + at * step));
+                    STORE(target + WIDTH, LOAD(source + at * step + WIDTH));
+                }
+            for (; at < stop; at++, target += PANEL)
+                for (int i = 0; i < lanes; i++) target[i] = 0;
+        }
+    }
+}
+
+/* c = a b + bias, or += that. b is `packed`, or the windows over b, or as it lies. The terms come in slabs, whose sums
+   but the first's go to `sums` and are added at the end. A thread has so many blocks of rows by panels of columns. */
+void opbox_product(const float *a, const float *b, const float *packed, const float *bias, float *c, float *sums,
+                   const Sizes *sizes, const Windows *windows, int adds)
+{
+    const Sizes s = *sizes;
+    const int threads = s.rows * s.columns * s.terms > ALONE ? omp_get_max_threads() : 1;
+    const int packs_a = s.a_term != 1;
+    const long panels = PIECES(s.columns, PANEL), slab = PIECES(s.terms, s.slabs);
+    const long depth = PIECES(PIECES(slab, PIECES(slab, DEPTH)), WIDTH) * WIDTH;
+    long blocks = PIECES(s.rows, packs_a ? SHORT : LONG);
+    if (blocks * panels * s.slabs < 4 * threads) blocks = PIECES(s.rows, 4 * ROWS);
+    const long block = PIECES(PIECES(s.rows, blocks), ROWS) * ROWS;
+    blocks = PIECES(s.rows, block);
+    const long units = s.slabs * blocks * panels;
+    _Pragma("omp parallel num_threads(threads)")
+    {
+        float own_b[GROUP * DEPTH * PANEL] __attribute__((aligned(64)));
+        float own_a[SHORT * DEPTH] __attribute__((aligned(64)));
+        const long all = omp_get_num_threads(), me = omp_get_thread_num(), end = (me + 1) * units / all;
+        long count;
+        for (long unit = me * units / all; unit < end; unit += count) {
+            const long from = unit % panels, first = unit / panels % blocks * block, number = unit / panels / blocks;
+            const long rows = LEAST(s.rows - first, block), stop = LEAST(s.terms, (number + 1) * slab);
+            float *out = number ? sums + (number - 1) * s.rows * s.columns : c;
+            const long out_row = number ? s.columns : s.c_row;
+            count = LEAST(end - unit, panels - from);
+            if (adds && bias && !number)
+                for (long r = first; r < first + rows; r++)
+                    for (long j = from * PANEL; j < LEAST(s.columns, (from + count) * PANEL); j++)
+                        c[r * s.c_row + j] += bias[j];
+            for (long k = number * slab; k < stop; k += depth) {
+                const long terms = LEAST(stop - k, depth);
+                const int onto = k > number * slab || (adds && !number);
+                if (packs_a) pack_a(a + first * s.a_row + k * s.a_term, s.a_term, rows, terms, own_a);
+                for (long q = from; q < from + count; q += GROUP) {
+                    const long group = LEAST(from + count - q, GROUP), columns = s.columns - q * PANEL;
+                    if (windows && !packed)
+                        for (long p = 0; p < group; p++)
+                            pack_windows(b, windows, (q + p) * PANEL, columns - p * PANEL, windows->first + k, terms,
+                                         own_b + p * terms * PANEL);
+                    else if (!packed)
+                        pack_b(b + k * s.b_term + q * PANEL * s.b_column, s.b_term, s.b_column, terms,
+                               LEAST(columns, group * PANEL), own_b, terms * PANEL);
+                    for (long p = q; p < q + group; p++) {
+                        const float *own = own_b + (p - q) * terms * PANEL;
+                        const float *panel = packed ? packed + (p * s.terms + k) * PANEL : own;
+                        const float *added = bias && !number ? bias + p * PANEL : 0;
+                        for (long r = 0; r < rows; r += ROWS) {
+                            const int n = LEAST(rows - r, ROWS);
+                            const long row = s.a_row;
+                            const float *left = packs_a ? own_a + r * terms : a + (first + r) * s.a_row + k;
+                            float *to = out + (first + r) * out_row + p * PANEL;
+                            const float *start = onto ? to : added;
+                            const long start_row = onto ? out_row : 0, wide = s.columns - p * PANEL;
+                            if (wide >= PANEL)
+                                any_tile(n, left, row, packs_a, panel, start, start_row, to, out_row, terms);
+                            else
+                                narrow_tile(n, wide, left, row, packs_a, panel, start, start_row, to, out_row, terms);
+                        }
+                    }
+                }
+            }
+        }
+        if (s.slabs > 1) {
+            _Pragma("omp barrier")
+            for (long r = me * s.rows / all; r < (me + 1) * s.rows / all; r++)
+                for (long n = 0; n < s.slabs - 1; n++)
+                    for (long j = 0; j < s.columns; j++)
+                        c[r * s.c_row + j] += sums[(n * s.rows + r) * s.columns + j];
+        }
+    }
+}
+
+/* All panels of b. */
+void opbox_product_pack(const float *b, float *packed, const Sizes *sizes)
+{
+    const Sizes s = *sizes;
+    _Pragma("omp parallel for schedule(static)")
+    for (long p = 0; p < PIECES(s.columns, PANEL); p++)
+        pack_b(b + p * PANEL * s.b_column, s.b_term, s.b_column, s.terms, LEAST(s.columns - p * PANEL, PANEL),
+               packed + p * PANEL * s.terms, 0);
+}
+"""

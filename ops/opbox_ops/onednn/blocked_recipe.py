@@ -1,0 +1,130 @@
+"""A recipe for a matrix product in blocks, with the methods of a `Recipe`: it stands where oneDNN has no fast kernel.
+
+recipe = blocked_recipe((rows, summed, columns), bias=True, transposed=(False, True))
+call = recipe.bind(temps, (a, b, out, bias))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..compute import Array, Mode, Temp
+from ..nn.blocked_product import BlockedProduct, ProductSizes, blocked_product
+from .call_list import CallList
+from .library import ArgumentNumber
+from .primitive import MemoryFormat, Operand, PackedRuns
+
+__all__ = ["BlockedRecipe", "blocked_recipe"]
+
+
+@dataclass(frozen=True, slots=True)
+class BlockedRecipe:
+    """A recipe for a @ b + bias, of arrays a, b, out and bias if any, a and b transposed where they are to be.
+
+    Attributes:
+        kernel: the compiled functions.
+        sizes: the product's.
+        bias: whether there is one.
+        adds: whether it adds to what is in out.
+        free: whether b may be packed beforehand.
+    """
+
+    kernel: BlockedProduct
+    sizes: ProductSizes
+    bias: bool
+    adds: bool
+    free: bool
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        s = self.sizes
+        shapes = [(s.rows, s.terms), (s.terms, s.columns)]
+        lying = [
+            MemoryFormat.plain(shape[:: -1 if turned else 1], np.float32, (1, 0) if turned else None)
+            for shape, turned in zip(shapes, s.transposed, strict=True)
+        ]
+        return (
+            Operand(ArgumentNumber.SOURCE, lying[0]),
+            Operand(ArgumentNumber.WEIGHTS, lying[1]),
+            Operand(ArgumentNumber.DESTINATION, MemoryFormat.plain((s.rows, s.columns), np.float32), written=True),
+            *([Operand(ArgumentNumber.BIAS, MemoryFormat.plain((s.columns,), np.float32))] if self.bias else []),
+        )
+
+    @property
+    def implementation(self) -> str:
+        return "blocked"
+
+    @property
+    def reordered(self) -> int:
+        """None of its arrays."""
+        return 0
+
+    @property
+    def packs(self) -> tuple[tuple[int, int], ...]:
+        """b, whose packed copy is the second of `temps`, where it may be packed."""
+        return ((1, 1),) if self.free else ()
+
+    @property
+    def temps(self) -> tuple[Temp, ...]:
+        """The sums of slabs, and the packed b where it may be packed; in bytes."""
+        sizes = [self.sizes.sums, *([self.sizes.packed] if self.free else [])]
+        return tuple([Temp((4 * size,), np.uint8) for size in sizes])
+
+    def runs(self) -> CallList:
+        """Runs of nothing, for `bind` to append to."""
+        return CallList()
+
+    def bind(
+        self,
+        temps: Sequence[Array],
+        arrays: Sequence[Array],
+        runs: CallList | None = None,
+        packing: CallList | None = None,
+    ) -> CallList:
+        """Return a call that runs it; arguments are those of `Recipe.bind`. b is packed only with `packing`."""
+        runs = self.runs() if runs is None else runs
+        a, b, *bias = [runs.contiguous(array) for array in (*arrays[:2], *arrays[3:])]
+        packed = None
+        if packing is not None:
+            packed = temps[1]
+            packing.calls.append(self.pack(1, temps[0], arrays[1], packed))
+        addend = bias[0] if bias else None
+        places = a, b, addend, arrays[2]
+        runs.calls.append(self.kernel.product(self.sizes, places, packed=packed, sums=temps[0], adds=self.adds))
+        return runs
+
+    def packed(self, temps: Sequence[Array], arrays: Sequence[Array], mode: Mode) -> PackedRuns:
+        """The same as `bind`, with b packed only where `mode` says that it is to be."""
+        packing = self.runs()
+        return PackedRuns(packing, self.bind(temps, arrays, packing=packing), mode)
+
+    def pack(self, k: int, scratchpad: Array, array: Array, room: Array) -> CallList:
+        """Return a call that packs b, the operand 1, to `room`."""
+        runs = self.runs()
+        runs.calls.append(self.kernel.pack(self.sizes, runs.contiguous(array), room))
+        return runs
+
+    def bind_packed(self, temps: Sequence[Array], arrays: Sequence[Array]) -> CallList:
+        """The same as `bind`, where `pack` has packed b beforehand."""
+        return self.bind(temps, arrays, packing=self.runs())
+
+    def rebound(self, temps: Sequence[Array]) -> Callable[[Sequence[Array]], None]:
+        """Return a call that takes its arrays each time, in the order of `bind`."""
+        product = self.kernel.rebound(self.sizes, temps[0])
+
+        def run(arrays: Sequence[Array]) -> None:
+            a, b, out, *bias = [x if x.flags.c_contiguous else np.ascontiguousarray(x) for x in arrays]
+            product(a, b, bias[0] if bias else None, out)
+
+        return run
+
+
+def blocked_recipe(
+    sizes: tuple[int, int, int], bias: bool, transposed: tuple[bool, bool], free: bool = False, adds: bool = False
+) -> BlockedRecipe | None:
+    """Return the recipe of out = a @ b, as `product_recipe` does; None where there are no compiled functions."""
+    kernel = blocked_product()
+    return None if kernel is None else BlockedRecipe(kernel, ProductSizes(*sizes, transposed), bias, adds, free)

@@ -1,0 +1,202 @@
+"""Matrix products in blocks, beside the definition in float64."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from opbox_ops.compute import Array
+from opbox_ops.nn.blocked_product import BlockedProduct, ProductSizes, WindowSizes, blocked_product
+from opbox_ops.nn.column_sums import column_sums, new_kernel
+from tests.allocations import counted
+
+pytestmark = pytest.mark.skipif(blocked_product() is None, reason="no compiler, or a processor without AVX2")
+
+SIZES = [
+    (1, 1, 1),
+    (5, 7, 3),
+    (6, 320, 16),
+    (33, 1000, 17),
+    (97, 321, 65),
+    (128, 784, 128),
+    (500, 9, 100),
+    (7, 5000, 40),
+    (40, 9000, 33),
+]
+SIDES = [(False, False), (False, True), (True, False), (True, True)]
+
+
+@pytest.fixture
+def kernel() -> BlockedProduct:
+    compiled = blocked_product()
+    assert compiled is not None
+    return compiled
+
+
+def numbers(*shape: int, seed: int = 0) -> Array:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def factors(sizes: ProductSizes) -> tuple[Array, Array]:
+    """a and b, as they lie."""
+    shapes = (sizes.rows, sizes.terms), (sizes.terms, sizes.columns)
+    a, b = (
+        numbers(*shape[:: -1 if turned else 1], seed=k)
+        for k, (shape, turned) in enumerate(zip(shapes, sizes.transposed, strict=True))
+    )
+    return a, b
+
+
+def defined(sizes: ProductSizes, a: Array, b: Array) -> Array:
+    left, right = (x.astype(np.float64).T if turned else x for x, turned in zip((a, b), sizes.transposed, strict=True))
+    return left @ right.astype(np.float64)
+
+
+def near(out: Array, expected: Array, terms: int) -> None:
+    """float32: the rounding of sums of so many products about 1."""
+    np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-5 * terms**0.5)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("sides", SIDES, ids=str)
+@pytest.mark.parametrize("shape", SIZES, ids=str)
+def test_the_definition(
+    kernel: BlockedProduct, shape: tuple[int, int, int], sides: tuple[bool, bool], bias: bool
+) -> None:
+    sizes = ProductSizes(*shape, sides)
+    a, b = factors(sizes)
+    added = numbers(sizes.columns, seed=2) if bias else None
+    out, sums = np.full((sizes.rows, sizes.columns), np.nan, np.float32), numbers(sizes.sums)
+    run = kernel.product(sizes, (a, b, added, out), sums=sums)
+    run()
+    expected = defined(sizes, a, b) + (0 if added is None else added)
+    near(out, expected, sizes.terms)
+
+    packed, target = np.full(sizes.packed, np.nan, np.float32), np.full_like(out, np.nan)
+    kernel.pack(sizes, b, packed)()
+    kernel.product(sizes, (a, b, added, target), packed=packed, sums=sums)()
+    np.testing.assert_array_equal(target, out)
+    target.fill(np.nan)
+    kernel.rebound(sizes, sums)(a, b, added, target)
+    np.testing.assert_array_equal(target, out)
+
+    kernel.product(sizes, (a, b, added, target), sums=sums, adds=True)()
+    near(target, 2 * expected, sizes.terms)
+    with counted() as allocated:
+        run()
+    assert not allocated
+
+
+def test_slabs_are_for_small_results_of_many_terms() -> None:
+    assert [ProductSizes(64, terms, 64).slabs for terms in (1000, 1024, 3000, 100_000)] == [1, 1, 2, 8]
+    assert ProductSizes(1024, 100_000, 1024).slabs == 1
+    assert ProductSizes(64, 1000, 64).sums == 0
+    assert ProductSizes(64, 3000, 64).sums == 64 * 64
+
+
+def test_what_is_not_a_number_stays(kernel: BlockedProduct) -> None:
+    sizes = ProductSizes(7, 40, 18)
+    a, b = factors(sizes)
+    a[3, 20], b[5, 17] = np.nan, np.inf
+    out = np.zeros((7, 18), np.float32)
+    kernel.product(sizes, (a, b, None, out))()
+    expected = a @ b
+    np.testing.assert_array_equal(np.isfinite(out), np.isfinite(expected))
+    assert np.isnan(out[3]).all()
+    assert np.isinf(out[0, 17])
+
+
+def test_room_for_slabs_that_is_missing_is_refused(kernel: BlockedProduct) -> None:
+    sizes = ProductSizes(8, 4096, 8)
+    a, b = factors(sizes)
+    with pytest.raises(AssertionError):
+        kernel.product(sizes, (a, b, None, np.zeros((8, 8), np.float32)))
+
+
+BITS = """
+import numpy as np
+from opbox_ops.nn.blocked_product import ProductSizes, WindowSizes, blocked_product
+from opbox_ops.onednn.library import library
+library()
+kernel = blocked_product()
+rng = np.random.default_rng(0)
+for rows, terms, columns in ((64, 9000, 48), (300, 700, 200), (1, 3000, 33), (1000, 64, 64)):
+    sizes = ProductSizes(rows, terms, columns)
+    a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((rows, terms), (terms, columns)))
+    out = np.zeros((rows, columns), np.float32)
+    kernel.product(sizes, (a, b, None, out), sums=np.zeros(sizes.sums, np.float32))()
+    print(hash(out.tobytes()))
+"""
+
+
+def test_bits_do_not_depend_on_threads() -> None:
+    outputs = {
+        subprocess.run(
+            [sys.executable, "-c", BITS],
+            env={**os.environ, "OMP_NUM_THREADS": threads, "PYTHONHASHSEED": "0"},
+            capture_output=True,
+            check=True,
+            text=True,
+        ).stdout
+        for threads in ("1", "2", "3", "8")
+    }
+    assert len(outputs) == 1
+    assert len(outputs.pop().split()) == 4
+
+
+KERNELS = [(1, 1), (3, 3), (5, 2)]
+STRIDES = [(1, 1), (2, 1), (3, 2)]
+GEOMETRY = [((1, 1), (0, 0)), ((2, 3), (1, 2)), ((1, 1), (4, 3))]
+"""Dilation and padding."""
+
+
+@pytest.mark.parametrize("geometry", GEOMETRY, ids=str)
+@pytest.mark.parametrize("stride", STRIDES, ids=str)
+@pytest.mark.parametrize("window", KERNELS, ids=str)
+@pytest.mark.parametrize("channels", [1, 3, 16, 20])
+def test_windows(
+    kernel: BlockedProduct,
+    channels: int,
+    window: tuple[int, int],
+    stride: tuple[int, int],
+    geometry: tuple[tuple[int, int], tuple[int, int]],
+) -> None:
+    """By one element, by four and by a whole panel at a time, and positions that begin amid a row."""
+    (dilate, pad), size, filters = geometry, (11, 13), 5
+    height, width = (
+        (n + 2 * q - d * (k - 1) - 1) // s + 1 for n, q, d, k, s in zip(size, pad, dilate, window, stride, strict=True)
+    )
+    data, positions = numbers(2, *size, channels), 2 * height * width
+    gout = numbers(positions, filters, seed=1)
+    windows = WindowSizes(data.shape, (height, width), window, stride, dilate, pad)
+    padded = np.pad(data.astype(np.float64), ((0, 0), (pad[0],) * 2, (pad[1],) * 2, (0, 0)))
+    taps = [
+        padded[:, i : i + (height - 1) * stride[0] + 1 : stride[0], j : j + (width - 1) * stride[1] + 1 : stride[1]]
+        for i in range(0, window[0] * dilate[0], dilate[0])
+        for j in range(0, window[1] * dilate[1], dilate[1])
+    ]
+    matrix = np.stack(taps, 3).reshape(positions, windows.columns)
+    for first in (0, 8):
+        at = WindowSizes(data.shape, (height, width), window, stride, dilate, pad, first)
+        sizes = ProductSizes(filters, positions - first, windows.columns, (True, False))
+        out = np.full((filters, windows.columns), np.nan, np.float32)
+        kernel.product(sizes, (gout[first:], data, None, out), sums=numbers(sizes.sums), windows=at)()
+        near(out, gout[first:].T.astype(np.float64) @ matrix[first:], positions)
+
+
+@pytest.mark.parametrize("shape", [(1, 5), (3, 32), (5000, 20), (70, 100), (0, 4)], ids=str)
+def test_sums_of_columns(monkeypatch: pytest.MonkeyPatch, shape: tuple[int, int]) -> None:
+    """By NumPy and by the C kernel, to the same bits."""
+    x, results = numbers(*shape), []
+    for mode in ("0", "now"):
+        monkeypatch.setenv("OPBOX_C_KERNELS", mode)
+        monkeypatch.setattr("opbox_ops.nn.column_sums._KERNEL", new_kernel())
+        out = np.full(shape[1], np.nan, np.float32)
+        column_sums(x, out)()
+        results.append(out)
+    np.testing.assert_array_equal(*results)
+    np.testing.assert_allclose(results[0], x.sum(axis=0, dtype=np.float64), rtol=1e-4, atol=1e-3)
