@@ -13,9 +13,9 @@ TEXT = r"""
 #endif
 
 /* A tile of the result, ROWS by PANEL, stays in registers for DEPTH terms; so many terms of a panel of b stay in the
-   first cache. GROUP panels are packed together. Up to LONG rows of a are worked off for a group, SHORT where a is
-   packed too. Work of up to ALONE multiplications is one thread's. */
-enum { WIDTH = 8, ROWS = 6, PANEL = 16, DEPTH = 320, GROUP = 4, LONG = 384, SHORT = 96, ALONE = 1 << 19 };
+   first cache. GROUP panels are packed together. Up to LONG rows of a are worked off for a group, SHORT, a
+   multiple of ROWS, where a is packed too; beside FEW rows the next group is fetched ahead. Work of up to ALONE multiplications is one thread's. */
+enum { WIDTH = 8, ROWS = 6, PANEL = 16, DEPTH = 256, GROUP = 4, LONG = 192, SHORT = 258, FEW = 96, ALONE = 1 << 19 };
 typedef __m256 Lanes;
 #define MULTIPLY_ADD _mm256_fmadd_ps
 #define ALL _mm256_set1_ps
@@ -139,6 +139,27 @@ static void pack_a(const float *a, long term, long rows, long depth, float *to)
     }
 }
 
+/* The lines of a group that is packed next, to be fetched while this one is worked off. */
+typedef struct { const char *at; long rows, step, lines, line; } Ahead;
+
+static inline Ahead next_group(const float *b, long term, long column, long depth, long columns)
+{
+    const long rows = column == 1 ? depth : columns, across = column == 1 ? columns : depth;
+    return (Ahead){(const char *)b, rows, (column == 1 ? term : column) * (long)sizeof(float), PIECES(across, 16), 0};
+}
+
+static inline void fetch(Ahead *ahead, long count)
+{
+    for (; count > 0 && ahead->rows > 0; count--) {
+        __builtin_prefetch(ahead->at + ahead->line * 64, 0, 2);
+        if (++ahead->line == ahead->lines) {
+            ahead->line = 0;
+            ahead->at += ahead->step;
+            ahead->rows--;
+        }
+    }
+}
+
 static inline long between(long x, long low, long high) { return x < low ? low : x > high ? high : x; }
 
 /* A panel of the matrix of windows over x, (images, rows and columns of out) by (rows and columns of the kernel,
@@ -224,12 +245,20 @@ void opbox_product(const float *a, const float *b, const float *packed, const fl
                     else if (!packed)
                         pack_b(b + k * s.b_term + q * PANEL * s.b_column, s.b_term, s.b_column, terms,
                                LEAST(columns, group * PANEL), own_b, terms * PANEL);
+                    const int last = q + GROUP >= from + count;
+                    const long next_k = last ? k + depth : k, next_q = last ? from : q + GROUP;
+                    Ahead ahead = {0};
+                    if (!packed && !windows && rows <= FEW && next_k < stop)
+                        ahead = next_group(b + next_k * s.b_term + next_q * PANEL * s.b_column, s.b_term, s.b_column,
+                                           LEAST(stop - next_k, depth), LEAST(s.columns - next_q * PANEL, GROUP * PANEL));
+                    const long share = PIECES(ahead.rows * ahead.lines, group * PIECES(rows, ROWS));
                     for (long p = q; p < q + group; p++) {
                         const float *own = own_b + (p - q) * terms * PANEL;
                         const float *panel = packed ? packed + (p * s.terms + k) * PANEL : own;
                         const float *added = bias && !number ? bias + p * PANEL : 0;
                         for (long r = 0; r < rows; r += ROWS) {
                             const int n = LEAST(rows - r, ROWS);
+                            fetch(&ahead, share);
                             const long row = s.a_row;
                             const float *left = packs_a ? own_a + r * terms : a + (first + r) * s.a_row + k;
                             float *to = out + (first + r) * out_row + p * PANEL;

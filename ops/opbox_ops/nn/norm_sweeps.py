@@ -37,8 +37,12 @@ _TEXT = r"""
 #define COUNT(b) (positions - (b) * rows < rows ? positions - (b) * rows : rows)
 
 /* Sums of a few vectors of channels stay in registers. */
-#define TILE 4
+#ifdef __AVX512F__
 #define WIDTH 16
+#else
+#define WIDTH 8
+#endif
+#define TILE 4
 typedef float Lanes __attribute__((vector_size(4 * WIDTH), aligned(4), may_alias));
 typedef int Masks __attribute__((vector_size(4 * WIDTH)));
 #define LANES _Pragma("GCC unroll 4") for (int k = 0; k < TILE; k++)
