@@ -13,8 +13,9 @@ TEXT = r"""
 #endif
 
 /* A tile of the result, ROWS by PANEL, stays in registers for DEPTH terms; so many terms of a panel of b stay in the
-   first cache. GROUP panels are packed together. Up to LONG rows of a are worked off for a group, SHORT, a
-   multiple of ROWS, where a is packed too; beside FEW rows the next group is fetched ahead. Work of up to ALONE multiplications is one thread's. */
+   first cache. GROUP panels are packed together. Up to LONG rows of a are worked off for a group, and SHORT, a multiple
+   of ROWS, where a is packed too; beside FEW rows the next group is fetched ahead. Work of up to ALONE multiplications
+   is one thread's. */
 enum { WIDTH = 8, ROWS = 6, PANEL = 16, DEPTH = 256, GROUP = 4, LONG = 192, SHORT = 258, FEW = 96, ALONE = 1 << 19 };
 typedef __m256 Lanes;
 #define MULTIPLY_ADD _mm256_fmadd_ps
@@ -250,7 +251,8 @@ void opbox_product(const float *a, const float *b, const float *packed, const fl
                     Ahead ahead = {0};
                     if (!packed && !windows && rows <= FEW && next_k < stop)
                         ahead = next_group(b + next_k * s.b_term + next_q * PANEL * s.b_column, s.b_term, s.b_column,
-                                           LEAST(stop - next_k, depth), LEAST(s.columns - next_q * PANEL, GROUP * PANEL));
+                                           LEAST(stop - next_k, depth),
+                                           LEAST(s.columns - next_q * PANEL, GROUP * PANEL));
                     const long share = PIECES(ahead.rows * ahead.lines, group * PIECES(rows, ROWS));
                     for (long p = q; p < q + group; p++) {
                         const float *own = own_b + (p - q) * terms * PANEL;
