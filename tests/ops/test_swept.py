@@ -67,6 +67,8 @@ FORMULAS = [
     "exp(exp(-abs(a)) * b) + log1p(abs(c))",
     "logical_xor(a, b) + logical_not(c) + (a <= b) * 2",
 ]
+SINGLE = ["tanh(a)", "exp(b)", "a * c"]
+"""One step each: by a kernel where threads share it, and by NumPy's loop in one thread."""
 TYPES = [("f4", "f4", "f4"), ("f8", "f8", "f8"), ("f4", "f2", "f4"), ("f4", "i4", "?"), ("f8", "f4", "f2")]
 SHAPES: list[tuple[tuple[int, ...], ...]] = [
     ((37, 53),) * 4,
@@ -120,20 +122,24 @@ def test_targets_may_be_the_memory_of_arrays(monkeypatch: pytest.MonkeyPatch) ->
 THREADS_SCRIPT = """
 import sys
 import numpy as np
-from opbox_ops.expression import c_source
-from tests.ops.test_swept import FORMULAS, NAMES, PARAMETERS, SHAPES, kernel_of, values
+from opbox_ops.expression import c_source, swept
+from tests.ops.test_swept import FORMULAS, SINGLE, NAMES, PARAMETERS, SHAPES, kernel_of, values
 from opbox_ops.expression.language import Expression
 from opbox_ops.expression.pointwise import Pointwise
 
-c_source.THREADED = 1
-for text in FORMULAS:
+c_source.THREADED = swept.THREADED = 1
+singles = 0
+for text in (*FORMULAS, *SINGLE):
     formulas = Pointwise(NAMES, (Expression(text, NAMES, tuple(PARAMETERS)),)).with_numbers(PARAMETERS)
     for shapes in (*SHAPES, ((2, 33),) * 4, ((65,),) * 4, ((2, 1, 3, 40), (3, 40), (2, 5, 1, 1), (2, 5, 3, 40))):
         arrays = [values(shape, "f4", 7 * k) for k, shape in enumerate(shapes[:3])]
         out = np.full(shapes[3], 7, "f4")
+        kernel = kernel_of(formulas, arrays, [out])
         with np.errstate(all="ignore"):
-            kernel_of(formulas, arrays, [out]).bind(out.shape, arrays, [out], PARAMETERS)()
+            kernel.bind(out.shape, arrays, [out], PARAMETERS)()
         sys.stdout.write(out.tobytes().hex() + "\\n")
+        singles += text in SINGLE and any(sweep.bound is not None for sweep in kernel.sweeps._sweeps.values())
+sys.stderr.write(f"{singles} by kernels")
 """
 
 
@@ -149,6 +155,7 @@ def test_threads_give_the_bits_of_one(folder: Path) -> None:
         done = subprocess.run(
             command, env={**os.environ, **settings}, cwd=root, capture_output=True, text=True, check=True
         )
+        assert done.stderr.startswith("0 by") == (mode == "0" or threads == 1), done.stderr
         results.append([np.frombuffer(bytes.fromhex(line), "f4") for line in done.stdout.split()])
     for of_one, *others in zip(*results, strict=True):
         real = ~np.isnan(of_one)
