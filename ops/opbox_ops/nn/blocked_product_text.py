@@ -15,37 +15,42 @@ TEXT = r"""
 /* A tile of the result, ROWS by PANEL, stays in registers for DEPTH terms; so many terms of a panel of b stay in the
    first cache. GROUP panels are packed together. Up to LONG rows of a are worked off for a group, and SHORT, a multiple
    of ROWS, where a is packed too; beside FEW rows the next group is fetched ahead. Work of up to ALONE multiplications
-   is one thread's. */
+   is one thread's. A LINE of the cache holds so many numbers; what is packed is fetched SOON terms ahead. */
 enum { WIDTH = 8, ROWS = 6, PANEL = 16, DEPTH = 256, GROUP = 4, LONG = 192, SHORT = 258, FEW = 96, ALONE = 1 << 19 };
+enum { LINE = 16, SOON = 8 };
 typedef __m256 Lanes;
 #define MULTIPLY_ADD _mm256_fmadd_ps
 #define ALL _mm256_set1_ps
 #define LOAD _mm256_loadu_ps
 #define STORE _mm256_storeu_ps
-#define UNROLL _Pragma("GCC unroll 8")
 #define LEAST(x, y) ((x) < (y) ? (x) : (y))
+#define UNROLL _Pragma("GCC unroll 8")
 #define PIECES(all, most) (((all) + (most) - 1) / (most))
 
 typedef struct { long rows, terms, columns, a_row, a_term, b_term, b_column, c_row, slabs; } Sizes;
 typedef struct { long height, width, channels, out_height, out_width, across_kernel, down, across, dilate_down,
                  dilate_across, above, before, first; } Windows;
 
-/* c = start + a b, for `rows` rows of a panel; start of zeros if it is NULL. */
+/* c = start + a b, for `rows` rows of a panel; start of zeros if it is NULL. `next`: rows of a to fetch meanwhile. */
 static inline __attribute__((always_inline)) void tile(const int rows, const float *restrict a, long row, long term,
                                                        const float *restrict b, const float *start, long start_row,
-                                                       float *restrict c, long c_row, long depth)
+                                                       float *restrict c, long c_row, long depth, const float *next)
 {
     Lanes sums[ROWS][2];
     UNROLL for (int r = 0; r < rows; r++) {
         sums[r][0] = start ? LOAD(start + r * start_row) : ALL(0);
         sums[r][1] = start ? LOAD(start + r * start_row + WIDTH) : ALL(0);
     }
-    for (long k = 0; k < depth; k++) {
-        const Lanes left = LOAD(b + k * PANEL), right = LOAD(b + k * PANEL + WIDTH);
-        UNROLL for (int r = 0; r < rows; r++) {
-            const Lanes x = ALL(a[r * row + k * term]);
-            sums[r][0] = MULTIPLY_ADD(x, left, sums[r][0]);
-            sums[r][1] = MULTIPLY_ADD(x, right, sums[r][1]);
+    for (long from = 0; from < depth; from += LINE) {
+        const long to = LEAST(from + LINE, depth);
+        if (next) UNROLL for (int r = 0; r < ROWS; r++) __builtin_prefetch(next + r * row + from);
+        for (long k = from; k < to; k++) {
+            const Lanes left = LOAD(b + k * PANEL), right = LOAD(b + k * PANEL + WIDTH);
+            UNROLL for (int r = 0; r < rows; r++) {
+                const Lanes x = ALL(a[r * row + k * term]);
+                sums[r][0] = MULTIPLY_ADD(x, left, sums[r][0]);
+                sums[r][1] = MULTIPLY_ADD(x, right, sums[r][1]);
+            }
         }
     }
     UNROLL for (int r = 0; r < rows; r++) {
@@ -55,12 +60,16 @@ static inline __attribute__((always_inline)) void tile(const int rows, const flo
 }
 
 #define TILE(n) case n: \
-    if (packed) tile(n, a, 1, ROWS, b, start, start_row, c, c_row, depth); \
-    else tile(n, a, row, 1, b, start, start_row, c, c_row, depth); \
+    if (packed) tile(n, a, 1, ROWS, b, start, start_row, c, c_row, depth, 0); \
+    else tile(n, a, row, 1, b, start, start_row, c, c_row, depth, 0); \
     break;
 static void any_tile(int rows, const float *a, long row, int packed, const float *b, const float *start, long start_row,
-                     float *c, long c_row, long depth)
+                     float *c, long c_row, long depth, const float *next)
 {
+    if (next && rows == ROWS) {
+        tile(ROWS, a, row, 1, b, start, start_row, c, c_row, depth, next);
+        return;
+    }
     switch (rows) { TILE(6) TILE(1) TILE(2) TILE(3) TILE(4) TILE(5) }
 }
 
@@ -71,7 +80,7 @@ static void narrow_tile(int rows, long columns, const float *a, long row, int pa
     float whole[ROWS * PANEL];
     for (long i = 0; i < rows; i++)
         for (long j = 0; j < PANEL; j++) whole[i * PANEL + j] = start && j < columns ? start[i * start_row + j] : 0;
-    any_tile(rows, a, row, packed, b, whole, PANEL, whole, PANEL, depth);
+    any_tile(rows, a, row, packed, b, whole, PANEL, whole, PANEL, depth, 0);
     for (long i = 0; i < rows; i++)
         for (long j = 0; j < columns; j++) c[i * c_row + j] = whole[i * PANEL + j];
 }
@@ -103,6 +112,7 @@ static void pack_b(const float *b, long term, long column, long depth, long colu
     for (long k = 0; k < depth; k++)
         for (long p = 0; p < whole; p++) {
             const float *from = b + k * term + p * PANEL;
+            __builtin_prefetch(from + SOON * term);
             STORE(to + p * of_panel + k * PANEL, LOAD(from));
             STORE(to + p * of_panel + k * PANEL + WIDTH, LOAD(from + WIDTH));
         }
@@ -130,6 +140,7 @@ static void pack_a(const float *a, long term, long rows, long depth, float *to)
     for (long k = 0; k < depth; k++) {
         const float *from = a + k * term;
         float *target = to + k * ROWS;
+        for (long r = 0; r < rows; r += LINE) __builtin_prefetch(from + SOON * term + r);
         for (long r = 0; r < last; r++, from += ROWS, target += ROWS * depth) {
             const Lanes six = _mm256_castps128_ps256(_mm_loadu_ps(from));
             const __m128i two = _mm_loadl_epi64((const void *)(from + 4));
@@ -164,40 +175,54 @@ static inline void fetch(Ahead *ahead, long count)
 static inline long between(long x, long low, long high) { return x < low ? low : x > high ? high : x; }
 
 /* A panel of the matrix of windows over x, (images, rows and columns of out) by (rows and columns of the kernel,
-   channels): its columns from `column` on, `columns` of them, and `depth` rows from `row` on. Padding is zeros. */
+   channels): its columns from `column` on, `columns` of them, and `depth` rows from `row` on. Padding is zeros. Columns
+   that lie together in x are copied together. */
 static void pack_windows(const float *x, const Windows *w, long column, long columns, long row, long depth, float *to)
 {
-    const int lanes = w->channels % PANEL == 0 ? PANEL : w->channels % 4 == 0 ? 4 : 1;
-    const long step = w->across * w->channels;
-    for (long j = 0; j < PANEL; j += lanes) {
-        const long tap = (column + j) / w->channels, channel = (column + j) % w->channels;
-        const long y = tap / w->across_kernel * w->dilate_down - w->above;
-        const long left = tap % w->across_kernel * w->dilate_across - w->before, right = w->width - 1 - left;
+    const long step = w->across * w->channels, span = w->across_kernel * w->channels;
+    const long of_line = w->width * w->channels, first_line = row / w->out_width, first_p = row % w->out_width;
+    const long first_image = first_line / w->out_height, first_row = first_line % w->out_height;
+    for (long j = 0, lanes; j < PANEL; j += lanes) {
+        const long at = column + j, in_line = at % span;
+        const int together = columns - j >= 4 && j + 4 <= PANEL && w->dilate_across == 1 && in_line + 4 <= span;
+        lanes = w->channels % PANEL == 0 ? PANEL : w->channels % 4 == 0 || together ? 4 : 1;
+        const long y = at / span * w->dilate_down - w->above;
+        const long left = in_line / w->channels * w->dilate_across - w->before;
+        const long last = (in_line + lanes - 1) / w->channels * w->dilate_across - w->before;
         const long begin = left < 0 ? PIECES(-left, w->across) : 0;
-        const long end = between(right < 0 ? 0 : right / w->across + 1, 0, w->out_width);
-        long line = row / w->out_width, at = row % w->out_width;
+        const long end = between(w->width - 1 - last < 0 ? 0 : (w->width - 1 - last) / w->across + 1, 0, w->out_width);
+        long out_row = first_row, p = first_p;
+        const float *image = x + first_image * w->height * of_line + in_line % w->channels + left * w->channels;
         float *target = to + j;
-        for (long left_over = depth; left_over > 0; line++, at = 0) {
-            const long stop = LEAST(w->out_width, at + left_over), down = line % w->out_height * w->down + y;
+        for (long left_over = depth; left_over > 0; p = 0) {
+            const long stop = LEAST(w->out_width, p + left_over), down = out_row * w->down + y;
             const int inside = j < columns && down >= 0 && down < w->height;
-            const long from = inside ? between(begin, at, stop) : stop;
+            const long from = inside ? between(begin, p, stop) : stop;
             const long until = inside ? between(end, from, stop) : stop;
-            const float *source = x + channel + left * w->channels
-                                  + (line / w->out_height * w->height + down) * w->width * w->channels;
-            left_over -= stop - at;
-            for (; at < from; at++, target += PANEL)
-                for (int i = 0; i < lanes; i++) target[i] = 0;
-            if (lanes == 1)
-                for (; at < until; at++, target += PANEL) *target = source[at * step];
-            else if (lanes == 4)
-                for (; at < until; at++, target += PANEL) _mm_storeu_ps(target, _mm_loadu_ps(source + at * step));
-            else
-                for (; at < until; at++, target += PANEL) {
-                    STORE(target, LOAD(source + at * step));
-                    STORE(target + WIDTH, LOAD(source + at * step + WIDTH));
+            const float *source = image + down * of_line;
+            left_over -= stop - p;
+            if (++out_row == w->out_height) {
+                out_row = 0;
+                image += w->height * of_line;
+            }
+            for (; p < stop; p++, target += PANEL) {
+                if (p == from) {
+                    if (lanes == 1)
+                        for (; p < until; p++, target += PANEL) *target = source[p * step];
+                    else if (lanes == 4)
+                        for (; p < until; p++, target += PANEL) _mm_storeu_ps(target, _mm_loadu_ps(source + p * step));
+                    else
+                        for (; p < until; p++, target += PANEL) {
+                            STORE(target, LOAD(source + p * step));
+                            STORE(target + WIDTH, LOAD(source + p * step + WIDTH));
+                        }
+                    if (p == stop) break;
                 }
-            for (; at < stop; at++, target += PANEL)
-                for (int i = 0; i < lanes; i++) target[i] = 0;
+                for (int i = 0; i < lanes; i++) {
+                    const long tap = (in_line + i) / w->channels * w->dilate_across - w->before + p * w->across;
+                    target[i] = inside && tap >= 0 && tap < w->width ? source[p * step + i] : 0;
+                }
+            }
         }
     }
 }
@@ -267,7 +292,8 @@ void opbox_product(const float *a, const float *b, const float *packed, const fl
                             const float *start = onto ? to : added;
                             const long start_row = onto ? out_row : 0, wide = s.columns - p * PANEL;
                             if (wide >= PANEL)
-                                any_tile(n, left, row, packs_a, panel, start, start_row, to, out_row, terms);
+                                any_tile(n, left, row, packs_a, panel, start, start_row, to, out_row, terms,
+                                         p == from && !packs_a && r + 2 * ROWS <= rows ? left + ROWS * row : 0);
                             else
                                 narrow_tile(n, wide, left, row, packs_a, panel, start, start_row, to, out_row, terms);
                         }
