@@ -9,6 +9,7 @@ import pytest
 
 from opbox_ops.compute import Array
 from opbox_ops.onednn import by_images, product
+from opbox_ops.onednn import weight_gradient as weights
 from opbox_ops.onednn.blocked_gradients import BlockedDataGradient, BlockedWeightGradient
 from opbox_ops.onednn.data_gradient import WindowedGradient, data_gradient
 from opbox_ops.onednn.library import library
@@ -25,6 +26,7 @@ WHOLE = by_images.MOST
 @pytest.fixture(autouse=True)
 def _in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(product, "has_fast_kernels", lambda: False)
+    monkeypatch.setattr(weights, "FEWEST_NUMBERS", 1)
     if library() is None or product.blocked_kernel() is None:
         pytest.skip("no oneDNN, or no compiler for a processor with AVX2")
 
@@ -70,7 +72,7 @@ def test_of_the_weight(monkeypatch: pytest.MonkeyPatch, name: str, channels: int
 @pytest.mark.parametrize("most", [WHOLE, 20_000], ids=["whole", "pieces"])
 @pytest.mark.parametrize("contiguous", [True, False])
 @pytest.mark.parametrize("stride", [(1, 1), (2, 2), (1, 3)])
-@pytest.mark.parametrize(("filters", "channels"), [(24, 40), (16, 16), (2500, 17)])
+@pytest.mark.parametrize(("filters", "channels"), [(24, 48), (16, 16), (2500, 190)])
 def test_of_the_data_of_1_x_1(
     monkeypatch: pytest.MonkeyPatch, filters: int, channels: int, stride: tuple[int, int], contiguous: bool, most: int
 ) -> None:
@@ -105,8 +107,9 @@ def test_of_few_channels() -> None:
     np.testing.assert_allclose(out, wanted, rtol=1e-5, atol=1e-4)  # float32: sums of up to 1,250 products about 1
 
 
-def test_what_is_left_to_onednn() -> None:
-    """Few filters, few channels, arrays whose channels do not lie last, and other types."""
+def test_what_is_left_to_onednn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small weights, channels that leave panels empty, arrays whose channels do not lie last, and other types."""
+    monkeypatch.setattr(weights, "FEWEST_NUMBERS", 128)
     data, window = (2, 8, 8, 16), ((1, 1), (1, 1), (0, 0))
 
     def of_weight(filters: int, order: Any = LAST, dtype: str = "float32") -> Any:
@@ -123,4 +126,5 @@ def test_what_is_left_to_onednn() -> None:
         return data_gradient(*memories, lying((2, 8, 8, channels)), window, "jit:avx2")
 
     assert isinstance(of_data(16, 16), BlockedDataGradient)
-    assert not isinstance(of_data(16, 8), BlockedDataGradient)
+    assert not isinstance(of_data(8, 16), BlockedDataGradient)
+    assert not isinstance(of_data(64, 24), BlockedDataGradient)

@@ -9,6 +9,8 @@ import pytest
 
 import opbox as mx
 from opbox_ops.compute import Array, Mode, highest_level
+from opbox_ops.nn.blocked_product import ProductSizes
+from opbox_ops.onednn import pointwise_convolution as pointwise
 from opbox_ops.onednn import product
 from opbox_ops.onednn.pointwise_convolution import PointwiseConvolution, pointwise_convolution
 from opbox_ops.onednn.primitive import MemoryFormat
@@ -24,10 +26,14 @@ LAST = (0, 3, 1, 2)
 SHAPES = {"data": (2, 8, 6, 5)}
 
 
+WHAT_PAYS = pointwise._is_for_blocks
+
+
 @pytest.fixture(autouse=True)
 def _of_every_size(monkeypatch: pytest.MonkeyPatch) -> None:
     for limit in ("LEAST", "FEWEST"):
         monkeypatch.setattr(product, limit, 1)
+    monkeypatch.setattr(pointwise, "_is_for_blocks", lambda sizes: True)
 
 
 def sizes(stride: tuple[int, int]) -> tuple[int, ...]:
@@ -109,6 +115,18 @@ def test_where_a_convolution_computes_it(monkeypatch: pytest.MonkeyPatch) -> Non
     assert recipe_of(order=None) is None
     monkeypatch.setattr(product, "FEWEST", CHANNELS + 1)
     assert recipe_of() is None
+
+
+def test_what_pays_in_blocks(monkeypatch: pytest.MonkeyPatch, product_kernels: str) -> None:
+    """Not where panels stay empty, nor over many channels of many positions, unless it adds."""
+    sides = (False, True)
+    assert WHAT_PAYS(ProductSizes(25_088, 256, 64, sides))
+    assert not WHAT_PAYS(ProductSizes(25_088, 256, 24, sides))
+    assert not WHAT_PAYS(ProductSizes(1_568, 1024, 256, sides))
+    assert WHAT_PAYS(ProductSizes(49, 2048, 512, sides))
+    monkeypatch.setattr(pointwise, "_is_for_blocks", WHAT_PAYS)
+    assert (recipe_of() is None) == (product_kernels == "blocks")
+    assert recipe_of(adds=True) is not None
 
 
 def convolved(data: Any, name: str, kernel: int, filters: int, **attrs: Any) -> Any:

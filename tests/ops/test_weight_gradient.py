@@ -28,6 +28,7 @@ NEAR = {"rtol": 1e-4, "atol": 1e-4}
 def _of_onednn(monkeypatch):
     """Products in blocks are tested in `test_blocked_gradients.py`."""
     monkeypatch.setattr(module, "blocked_kernel", lambda: None)
+    monkeypatch.setattr(module, "FEWEST_NUMBERS", 1)
 
 
 def expected(data, gout, kernel, stride, dilate, pad):
@@ -95,6 +96,13 @@ def test_where_onednn_has_the_better_kernel():
     assert of_images((1, 64, 112, 112), avx512) is not None
     assert of_images((8, 64, 28, 28), avx512) is None
     assert of_images((1, 512, 7, 7), avx512) is not None
+
+
+def test_small_weights_stay_with_onednn(monkeypatch):
+    monkeypatch.setattr(module, "FEWEST_NUMBERS", 9 * 64 * 64)
+    assert of_images((1, 64, 14, 14), "jit:avx2") is not None
+    monkeypatch.setattr(module, "FEWEST_NUMBERS", 9 * 64 * 64 + 1)
+    assert of_images((1, 64, 14, 14), "jit:avx2") is None
 
 
 def test_several_threads_share_onednns_kernel_and_not_the_windows():

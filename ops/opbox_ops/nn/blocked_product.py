@@ -91,6 +91,11 @@ class ProductSizes:
         return -(-self.columns // PANEL) * PANEL * self.terms
 
     @property
+    def fills_panels(self) -> bool:
+        """Whether no more than a tenth of what is multiplied is beyond the columns."""
+        return -(-self.columns // PANEL) * PANEL * 10 <= self.columns * 11
+
+    @property
     def structure(self) -> _ProductStructure:
         a = (1, self.rows) if self.transposed[0] else (self.terms, 1)
         b = (1, self.terms) if self.transposed[1] else (self.columns, 1)

@@ -77,12 +77,20 @@ static void any_tile(int rows, const float *a, long row, int packed, const float
 static void narrow_tile(int rows, long columns, const float *a, long row, int packed, const float *b,
                         const float *start, long start_row, float *c, long c_row, long depth)
 {
+    static const int ones[3 * WIDTH] = {-1, -1, -1, -1, -1, -1, -1, -1};
+    const int *end = ones + WIDTH, left = columns < WIDTH ? columns : WIDTH;
+    const __m256i near = _mm256_loadu_si256((const void *)(end - left));
+    const __m256i far = _mm256_loadu_si256((const void *)(end - (columns - left)));
     float whole[ROWS * PANEL];
-    for (long i = 0; i < rows; i++)
-        for (long j = 0; j < PANEL; j++) whole[i * PANEL + j] = start && j < columns ? start[i * start_row + j] : 0;
-    any_tile(rows, a, row, packed, b, whole, PANEL, whole, PANEL, depth, 0);
-    for (long i = 0; i < rows; i++)
-        for (long j = 0; j < columns; j++) c[i * c_row + j] = whole[i * PANEL + j];
+    for (long i = 0; start && i < rows; i++) {
+        STORE(whole + i * PANEL, _mm256_maskload_ps(start + i * start_row, near));
+        STORE(whole + i * PANEL + WIDTH, _mm256_maskload_ps(start + i * start_row + WIDTH, far));
+    }
+    any_tile(rows, a, row, packed, b, start ? whole : 0, PANEL, whole, PANEL, depth, 0);
+    for (long i = 0; i < rows; i++) {
+        _mm256_maskstore_ps(c + i * c_row, near, LOAD(whole + i * PANEL));
+        _mm256_maskstore_ps(c + i * c_row + WIDTH, far, LOAD(whole + i * PANEL + WIDTH));
+    }
 }
 
 /* 8 x 8 numbers, turned over. */

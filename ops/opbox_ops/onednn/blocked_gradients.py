@@ -114,6 +114,11 @@ class BlockedDataGradient:
         return ProductSizes(positions, self.out[3], self.channels)
 
     @property
+    def fills_panels(self) -> bool:
+        """As of its products."""
+        return self._sizes(self._step).fills_panels
+
+    @property
     def temps(self) -> tuple[Temp, ...]:
         """The sums of slabs, and the gradient at the positions that windows begin at, where they jump over others."""
         gathered = 0 if self.stride == (1, 1) else self._positions * self.channels

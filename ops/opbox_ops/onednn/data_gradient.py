@@ -160,8 +160,9 @@ def data_gradient(
         return None
     lying = [(m.shape[0], m.shape[2], m.shape[3], m.shape[1]) for m in (data, gout)]
     if kernel == [1, 1]:
-        if blocked is not None and filters * channels >= FEWEST_PRODUCTS:
-            return BlockedDataGradient(blocked, lying[1], channels, (stride[0], stride[1]))
+        if blocked is not None:
+            own_gradient = BlockedDataGradient(blocked, lying[1], channels, (stride[0], stride[1]))
+            return own_gradient if own_gradient.fills_panels and filters * channels >= FEWEST_PRODUCTS else None
         positions = data.shape[0] * data.shape[2] * data.shape[3]
         better = all(s == 1 for s in stride) and filters * channels >= positions * (filters + channels)
         return DataGradient(channels, filters) if better else None
