@@ -1,11 +1,11 @@
-"""Calls that a compute returns when it is bound to its arrays: several as one, and one that does nothing."""
+"""Calls that a compute returns when bound to its arrays: several as one, a C function's, and one that does nothing."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-__all__ = ["Call", "as_one", "nothing"]
+__all__ = ["Call", "as_one", "c_call", "nothing"]
 
 Call: TypeAlias = Callable[[], Any]
 
@@ -24,6 +24,19 @@ def as_one(calls: Sequence[Call]) -> Call:
             call()
 
     return run
+
+
+def c_call(function: Callable[..., Any], arguments: Sequence[Any], alive: Any) -> Call:
+    """Return a call of a C function; what its arguments point to, `alive`, stays alive with it.
+
+    Example:
+        >>> c_call(kernel, (x.ctypes.data, x.size), x)()
+    """
+
+    def call(alive: Any = alive) -> None:
+        function(*arguments)
+
+    return call
 
 
 def nothing() -> None:

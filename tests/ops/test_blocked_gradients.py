@@ -69,10 +69,10 @@ def test_of_the_weight(monkeypatch: pytest.MonkeyPatch, name: str, channels: int
     np.testing.assert_allclose(bias, gout.sum(axis=(0, 1, 2), dtype=np.float64), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("most", [WHOLE, 20_000], ids=["whole", "pieces"])
+@pytest.mark.parametrize("most", [WHOLE, 20_000, 2500 * 400 * 200], ids=["whole", "pieces", "a small last piece"])
 @pytest.mark.parametrize("contiguous", [True, False])
 @pytest.mark.parametrize("stride", [(1, 1), (2, 2), (1, 3)])
-@pytest.mark.parametrize(("filters", "channels"), [(24, 48), (16, 16), (2500, 190)])
+@pytest.mark.parametrize(("filters", "channels"), [(24, 48), (16, 16), (2500, 400)])
 def test_of_the_data_of_1_x_1(
     monkeypatch: pytest.MonkeyPatch, filters: int, channels: int, stride: tuple[int, int], contiguous: bool, most: int
 ) -> None:

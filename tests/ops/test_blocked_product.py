@@ -92,10 +92,13 @@ def test_the_definition(
 
 
 def test_slabs_are_for_small_results_of_many_terms() -> None:
-    assert [ProductSizes(64, terms, 64).slabs for terms in (1000, 1024, 3000, 100_000)] == [1, 1, 2, 8]
-    assert ProductSizes(1024, 100_000, 1024).slabs == 1
-    assert ProductSizes(64, 1000, 64).sums == 0
-    assert ProductSizes(64, 3000, 64).sums == 64 * 64
+    """Of gradients of weights: the pieces of other products have fewer rows, and would want other room."""
+    sides = (True, False)
+    assert [ProductSizes(64, terms, 64, sides).slabs for terms in (1000, 1024, 3000, 100_000)] == [1, 1, 2, 8]
+    assert ProductSizes(1024, 100_000, 1024, sides).slabs == 1
+    assert ProductSizes(64, 1000, 64, sides).sums == 0
+    assert ProductSizes(64, 3000, 64, sides).sums == 64 * 64
+    assert ProductSizes(64, 3000, 64).slabs == 1
 
 
 def test_what_is_not_a_number_stays(kernel: BlockedProduct) -> None:
@@ -111,7 +114,7 @@ def test_what_is_not_a_number_stays(kernel: BlockedProduct) -> None:
 
 
 def test_room_for_slabs_that_is_missing_is_refused(kernel: BlockedProduct) -> None:
-    sizes = ProductSizes(8, 4096, 8)
+    sizes = ProductSizes(8, 4096, 8, (True, False))
     a, b = factors(sizes)
     with pytest.raises(AssertionError):
         kernel.product(sizes, (a, b, None, np.zeros((8, 8), np.float32)))
@@ -125,7 +128,7 @@ library()
 kernel = blocked_product()
 rng = np.random.default_rng(0)
 for rows, terms, columns in ((64, 9000, 48), (300, 700, 200), (1, 3000, 33), (1000, 64, 64)):
-    sizes = ProductSizes(rows, terms, columns)
+    sizes = ProductSizes(rows, terms, columns, (terms == 9000, False))
     a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((rows, terms), (terms, columns)))
     out = np.zeros((rows, columns), np.float32)
     kernel.product(sizes, (a, b, None, out), sums=np.zeros(sizes.sums, np.float32))()

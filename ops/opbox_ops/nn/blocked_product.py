@@ -28,6 +28,7 @@ from functools import cache
 from typing import Any
 
 from .. import c_compiler
+from ..bound_calls import c_call
 from ..compute import Array
 from .blocked_product_text import TEXT
 
@@ -75,8 +76,8 @@ class ProductSizes:
 
     @property
     def slabs(self) -> int:
-        """In how many parts the terms are summed."""
-        if self.rows * self.columns > SMALL:
+        """In how many parts the terms are summed: of a gradient of a weight, whose terms alone its pieces differ in."""
+        if not self.transposed[0] or self.rows * self.columns > SMALL:
             return 1
         return max(1, min(MOST_SLABS, self.terms // LEAST_TERMS))
 
@@ -162,7 +163,7 @@ class BlockedProduct:
         alive = arrays, packed, sums, sizes.structure, None if windows is None else windows.structure
         structures = [None if one is None else addressof(one) for one in alive[3:]]
         arguments = (*map(_place, (a, b, packed, bias, out, sums)), *structures, adds)
-        return _call(self._product, arguments, alive)
+        return c_call(self._product, arguments, alive)
 
     def rebound(self, sizes: ProductSizes, sums: Array) -> Callable[[Array, Array, Array | None, Array], None]:
         """Return a function of a, b, bias or None, and out, that computes out."""
@@ -177,20 +178,11 @@ class BlockedProduct:
     def pack(self, sizes: ProductSizes, b: Array, target: Array) -> Callable[[], None]:
         """Return a call that writes the packed b to `target`: `sizes.packed` numbers."""
         structure = sizes.structure
-        return _call(self._pack, (_place(b), _place(target), addressof(structure)), (b, target, structure))
+        return c_call(self._pack, (_place(b), _place(target), addressof(structure)), (b, target, structure))
 
 
 def _place(array: Array | None) -> int | None:
     return None if array is None else int(array.__array_interface__["data"][0])
-
-
-def _call(function: Any, arguments: tuple[Any, ...], alive: tuple[Any, ...]) -> Callable[[], None]:
-    """Return a call of the function; what its arguments point to stays alive with it."""
-
-    def call(alive: tuple[Any, ...] = alive) -> None:
-        function(*arguments)
-
-    return call
 
 
 def blocked_product() -> BlockedProduct | None:

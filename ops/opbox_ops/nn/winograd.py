@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 
 from .. import c_compiler
+from ..bound_calls import c_call
 from ..compute import Array
 from .winograd_text import TEXT
 
@@ -123,7 +124,7 @@ class Winograd:
         if turned:
             weight = weight.transpose(1, 0, 2, 3)[:, :, ::-1, ::-1]
         places = weight.ctypes.data, target.ctypes.data, _G.ctypes.data
-        return _call(self._weight, (*places, *weight.shape[:2], *_steps(weight)), (weight, target))
+        return c_call(self._weight, (*places, *weight.shape[:2], *_steps(weight)), (weight, target))
 
     def convolution(
         self, tiling: Tiling, arrays: tuple[Array, Array, Array | None, Array], room: tuple[Array, Array], *, adds: bool
@@ -131,33 +132,24 @@ class Winograd:
         """Return a call that writes, or with `adds` adds to, out; arrays are data, transformed weight, bias and out."""
         sizes = tiling.sizes
         places = [None if array is None else array.ctypes.data for array in (*arrays, *room)]
-        return _call(self._forward, (*places, byref(sizes), adds), (arrays, room, sizes))
+        return c_call(self._forward, (*places, byref(sizes), adds), (arrays, room, sizes))
 
     def sums(self, tiling: Tiling, arrays: tuple[Array, Array, Array], room: tuple[Array, Array]) -> Callable[[], None]:
         """Return a call that writes the gradient of the transformed weight; arrays are data, gout and that gradient."""
         data, gout, target = arrays
         sizes = tiling.sizes
         places = [array.ctypes.data for array in (data, gout, *room, target)]
-        return _call(self._sums, (*places, byref(sizes)), (arrays, room, sizes))
+        return c_call(self._sums, (*places, byref(sizes)), (arrays, room, sizes))
 
     def weight_gradient(self, sums: Array, target: Array) -> Callable[[], None]:
         """Return a call that writes the gradient of a weight, `target`, from those of the transformed one."""
         places = sums.ctypes.data, target.ctypes.data, _G.ctypes.data
-        return _call(self._weight_gradient, (*places, *target.shape[:2], *_steps(target)), (sums, target))
+        return c_call(self._weight_gradient, (*places, *target.shape[:2], *_steps(target)), (sums, target))
 
 
 def _steps(weight: Array) -> list[int]:
     """Its strides, in numbers."""
     return [step // weight.itemsize for step in weight.strides]
-
-
-def _call(function: Any, arguments: tuple[Any, ...], alive: tuple[Any, ...]) -> Callable[[], None]:
-    """Return a call of the function; what its arguments point to stays alive with it."""
-
-    def call(alive: tuple[Any, ...] = alive) -> None:
-        function(*arguments)
-
-    return call
 
 
 def winograd() -> Winograd | None:

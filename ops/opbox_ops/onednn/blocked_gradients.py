@@ -105,34 +105,29 @@ class BlockedDataGradient:
     def _positions(self) -> int:
         return self.out[0] * self.out[1] * self.out[2]
 
-    @property
-    def _step(self) -> int:
-        """Positions of a product: between two the call may be stopped."""
-        return min(self._positions, max(1, by_images.MOST // (self.out[3] * self.channels)))
-
     def _sizes(self, positions: int) -> ProductSizes:
         return ProductSizes(positions, self.out[3], self.channels)
 
     @property
     def fills_panels(self) -> bool:
         """As of its products."""
-        return self._sizes(self._step).fills_panels
+        return self._sizes(self._positions).fills_panels
 
     @property
     def temps(self) -> tuple[Temp, ...]:
-        """The sums of slabs, and the gradient at the positions that windows begin at, where they jump over others."""
-        gathered = 0 if self.stride == (1, 1) else self._positions * self.channels
-        return Temp((self._sizes(self._step).sums,)), Temp((gathered,))
+        """The gradient at the positions that windows begin at, where they jump over others."""
+        return (Temp((0 if self.stride == (1, 1) else self._positions * self.channels,)),)
 
     def bind(self, temps: Sequence[Array], arrays: Sequence[Array]) -> CallList:
         """Return a call that writes the gradient; `arrays` are gout, weight and the gradient of data."""
-        (gout, weight, gdata), (sums, gathered) = arrays, temps
+        (gout, weight, gdata), (gathered,) = arrays, temps
         runs = CallList()
         gout, weight = runs.contiguous(gout).reshape(-1, self.out[3]), runs.contiguous(weight)
         target = (gdata if self.stride == (1, 1) else gathered).reshape(-1, self.channels)
-        for first in range(0, self._positions, self._step):
-            rows, part = gout[first : first + self._step], target[first : first + self._step]
-            runs.calls.append(self.kernel.product(self._sizes(len(rows)), (rows, weight, None, part), sums=sums))
+        step = max(1, by_images.MOST // (self.out[3] * self.channels))
+        for first in range(0, self._positions, step):
+            rows, part = gout[first : first + step], target[first : first + step]
+            runs.calls.append(self.kernel.product(self._sizes(len(rows)), (rows, weight, None, part)))
         if self.stride != (1, 1):
             runs.calls.append(lambda: gdata.fill(0))
             runs.copy(gdata[:, :: self.stride[0], :: self.stride[1]], target.reshape(*self.out[:3], self.channels))

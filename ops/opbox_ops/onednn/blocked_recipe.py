@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..compute import Array, Mode, Temp
+from ..compute import Array, Temp
 from ..nn.blocked_product import BlockedProduct, ProductSizes, blocked_product
 from .call_list import CallList
 from .library import ArgumentNumber
-from .primitive import MemoryFormat, Operand, PackedRuns
+from .primitive import MemoryFormat, Operand
 
 __all__ = ["BlockedRecipe", "blocked_recipe"]
 
@@ -73,43 +73,26 @@ class BlockedRecipe:
         sizes = [self.sizes.sums, *([self.sizes.packed] if self.free else [])]
         return tuple([Temp((4 * size,), np.uint8) for size in sizes])
 
-    def runs(self) -> CallList:
-        """Runs of nothing, for `bind` to append to."""
-        return CallList()
-
-    def bind(
-        self,
-        temps: Sequence[Array],
-        arrays: Sequence[Array],
-        runs: CallList | None = None,
-        packing: CallList | None = None,
-    ) -> CallList:
-        """Return a call that runs it; arguments are those of `Recipe.bind`. b is packed only with `packing`."""
-        runs = self.runs() if runs is None else runs
-        a, b, *bias = [runs.contiguous(array) for array in (*arrays[:2], *arrays[3:])]
-        packed = None
-        if packing is not None:
-            packed = temps[1]
-            packing.calls.append(self.pack(1, temps[0], arrays[1], packed))
-        addend = bias[0] if bias else None
-        places = a, b, addend, arrays[2]
-        runs.calls.append(self.kernel.product(self.sizes, places, packed=packed, sums=temps[0], adds=self.adds))
-        return runs
-
-    def packed(self, temps: Sequence[Array], arrays: Sequence[Array], mode: Mode) -> PackedRuns:
-        """The same as `bind`, with b packed only where `mode` says that it is to be."""
-        packing = self.runs()
-        return PackedRuns(packing, self.bind(temps, arrays, packing=packing), mode)
-
-    def pack(self, k: int, scratchpad: Array, array: Array, room: Array) -> CallList:
-        """Return a call that packs b, the operand 1, to `room`."""
-        runs = self.runs()
-        runs.calls.append(self.kernel.pack(self.sizes, runs.contiguous(array), room))
-        return runs
+    def bind(self, temps: Sequence[Array], arrays: Sequence[Array]) -> CallList:
+        """Return a call that runs it; arguments are those of `Recipe.bind`."""
+        return self._bound(temps, arrays, None)
 
     def bind_packed(self, temps: Sequence[Array], arrays: Sequence[Array]) -> CallList:
         """The same as `bind`, where `pack` has packed b beforehand."""
-        return self.bind(temps, arrays, packing=self.runs())
+        return self._bound(temps, arrays, temps[1])
+
+    def _bound(self, temps: Sequence[Array], arrays: Sequence[Array], packed: Array | None) -> CallList:
+        runs = CallList()
+        a, b, *bias = [runs.contiguous(array) for array in (*arrays[:2], *arrays[3:])]
+        places = a, b, bias[0] if bias else None, arrays[2]
+        runs.calls.append(self.kernel.product(self.sizes, places, packed=packed, sums=temps[0], adds=self.adds))
+        return runs
+
+    def pack(self, k: int, scratchpad: Array, array: Array, room: Array) -> CallList:
+        """Return a call that packs b, the operand 1, to `room`."""
+        runs = CallList()
+        runs.calls.append(self.kernel.pack(self.sizes, runs.contiguous(array), room))
+        return runs
 
     def rebound(self, temps: Sequence[Array]) -> Callable[[Sequence[Array]], None]:
         """Return a call that takes its arrays each time, in the order of `bind`."""

@@ -114,17 +114,13 @@ class WindowedGradient:
 
     @property
     def temps(self) -> tuple[Temp, ...]:
-        """The weight with its channels last, the windows, the sums of a product's slabs, and the reorder's."""
-        positions = self._images * math.prod(self.out[1:3])
-        sizes = self.out[3] * self._columns, positions * self._columns, self._sizes(positions).sums
-        return (*[Temp((size,)) for size in sizes], *self._reorder.temps)
-
-    def _sizes(self, positions: int) -> ProductSizes:
-        return ProductSizes(positions, self.out[3], self._columns)
+        """The weight with its channels last, the windows, and the reorder's."""
+        windows = self._images * math.prod(self.out[1:3]) * self._columns
+        return (Temp((self.out[3] * self._columns,)), Temp((windows,)), *self._reorder.temps)
 
     def bind(self, temps: Sequence[Array], arrays: Sequence[Array]) -> CallList:
         """Return a call that writes the gradient; `arrays` are gout, weight and the gradient of data."""
-        (laid, room, sums, *rooms), (gout, weight, gdata) = temps, arrays
+        (laid, room, *rooms), (gout, weight, gdata) = temps, arrays
         dnnl = library()
         assert dnnl is not None
         runs = CallList()
@@ -139,8 +135,8 @@ class WindowedGradient:
             if self.blocked is None:
                 runs.calls.append(dnnl.product(rows, matrix, product, add=False, turned=False))
             else:
-                places = rows, matrix, None, product
-                runs.calls.append(self.blocked.product(self._sizes(len(rows)), places, sums=sums))
+                sizes = ProductSizes(len(rows), self.out[3], self._columns)
+                runs.calls.append(self.blocked.product(sizes, (rows, matrix, None, product)))
             shape = (count, *self.out[1:3], *self.kernel, self.data[3])
             runs.calls.append(window_sums(windows.reshape(shape), gdata[images], self.stride))
         return runs
@@ -167,11 +163,8 @@ def data_gradient(
         better = all(s == 1 for s in stride) and filters * channels >= positions * (filters + channels)
         return DataGradient(channels, filters) if better else None
     few = channels < FEW_CHANNELS and channels % VECTOR and filters >= FEWEST_FILTERS
-    if (
-        not ("avx512" in own or blocked is not None)
-        or not few
-        or math.prod(kernel) < FEWEST_TAPS
-        or any(d != 1 for d in dilate)
-    ):
+    if not few or math.prod(kernel) < FEWEST_TAPS or any(d != 1 for d in dilate):
+        return None
+    if blocked is None and "avx512" not in own:
         return None
     return WindowedGradient(lying[0], lying[1], weight, (stride[0], stride[1]), blocked)
