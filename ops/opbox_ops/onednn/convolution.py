@@ -18,7 +18,9 @@ from ..bound_calls import as_one
 from ..compute import Arrays, CallSpec, OpContext, Outputs, Temp
 from ..layout import laid, lie
 from ..nn.convolution import ConvolutionParams, backward, op, strides
+from ..nn.convolution_v1 import op as first_version
 from ..nn.window import is_last
+from ..operator import Op
 from .blocked_gradients import BlockedDataGradient, BlockedWeightGradient
 from .by_images import (
     ByImages,
@@ -255,14 +257,20 @@ def gradients(p: ConvolutionParams, call: CallSpec) -> _Gradients | None:
     return _Gradients(of_data, of_weight, Temp(call.outputs[1].shape, call.outputs[1].dtype) if unread else None)
 
 
-@op.compute(
-    "cpu",
-    level="library",
-    accepts=lambda p, call: forward_recipe(p, call) is not None,
-    temps=lambda p, call: getattr(forward_recipe(p, call), "temps", ()),
-    prepares=True,
-    packs=lambda p, call: getattr(forward_recipe(p, call), "packs", ()),
-)
+def _forward_of(operator: Op) -> Callable[..., Any]:
+    """A decorator: the compute of an operator's forward."""
+    return operator.compute(
+        "cpu",
+        level="library",
+        accepts=lambda p, call: forward_recipe(p, call) is not None,
+        temps=lambda p, call: getattr(forward_recipe(p, call), "temps", ()),
+        prepares=True,
+        packs=lambda p, call: getattr(forward_recipe(p, call), "packs", ()),
+    )
+
+
+@_forward_of(op)
+@_forward_of(first_version)
 def _(p: ConvolutionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Runs | PackedRuns | Callable[[], None]:
     recipe = forward_recipe(p, ctx.call)
     assert recipe is not None
