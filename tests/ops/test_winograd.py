@@ -16,9 +16,8 @@ import pytest
 import opbox as mx
 from opbox_ops import c_compiler
 from opbox_ops.compute import Array, Mode
+from opbox_ops.nn.winograd import TEXT, winograd
 from opbox_ops.nn.winograd import compiled as compiled_text
-from opbox_ops.nn.winograd import winograd
-from opbox_ops.nn.winograd_text import TEXT
 from opbox_ops.onednn import by_images, convolution, winograd_convolution
 from opbox_ops.onednn.library import library
 from opbox_ops.onednn.primitive import MemoryFormat
@@ -32,13 +31,20 @@ pytestmark = pytest.mark.skipif(
 
 LAST = (0, 3, 1, 2)
 SMALL = "few tiles at a time"
+WHOLE = "the whole weight transformed"
+PACKABLE = "packable"
 
 
 @pytest.fixture(autouse=True)
 def _of_every_size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever it would take is computed; with SMALL among a test's arguments, five tiles at a time."""
+    """Whatever it would take is computed; with SMALL among a test's arguments, five tiles at a time, and so on."""
     if request.node.name != "test_what_pays":
         monkeypatch.setattr(winograd_convolution, "WORTH", 1e9)
+    if WHOLE in request.node.name:
+        for limit in ("MOST_FEW", "MOST_FEW_SUMMED"):
+            monkeypatch.setattr(winograd_convolution, limit, 0)
+    if WHOLE in request.node.name or PACKABLE in request.node.name:
+        monkeypatch.setattr(winograd_convolution, "FEWEST_PACKED", 0)
     if SMALL in request.node.name:
         for limit in ("TILES", "SUMMED_TILES"):
             monkeypatch.setattr(winograd_convolution, limit, 5)
@@ -95,7 +101,7 @@ LAYERS = [
     Layer(1, (6, 6), 32, 288),
 ]
 SIZES = pytest.mark.parametrize("layer", LAYERS, ids=str)
-LOTS = pytest.mark.parametrize("lots", ["", SMALL])
+LOTS = pytest.mark.parametrize("lots", ["", SMALL, WHOLE, PACKABLE])
 
 
 def by_definition(layer: Layer) -> tuple[Array, Array, Array]:
@@ -144,8 +150,10 @@ def test_a_convolution(layer: Layer, lots: str, bias: bool, adds: bool) -> None:
         run()
     assert not allocated
     assert_close(out, by_definition(layer)[0] + (added if bias else 0) + (before if adds else 0))
-    recipe.packed(room(recipe), (data, weight, packed, *rest), Mode(parameters=1))()
-    np.testing.assert_array_equal(packed, out)
+    assert bool(recipe.packs) == (lots in (WHOLE, PACKABLE) or recipe.tiling.all >= winograd_convolution.FEWEST_PACKED)
+    if recipe.packs:
+        recipe.packed(room(recipe), (data, weight, packed, *rest), Mode(parameters=1))()
+        np.testing.assert_array_equal(packed, out)
 
 
 @SIZES
@@ -200,7 +208,7 @@ def test_a_weight_with_its_channels_last() -> None:
 
 
 def test_a_packed_weight_stays_until_it_may_have_been_written_to() -> None:
-    layer = Layer()
+    layer = Layer(6)
     data, weight, _ = layer.arrays()
     out, mode = np.zeros(layer.out, np.float32), Mode(parameters=1)
     recipe = winograd_convolution.winograd_convolution(*layer.memories[:2], None, layer.memories[2], layer.window)
@@ -269,10 +277,12 @@ def test_what_it_computes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_pays() -> None:
-    """Large images do; where the weight is most of what is read, oneDNN's kernel stays."""
+    """Images with several tiles do, and for gradients smaller ones; single positions stay with oneDNN."""
     assert taken(Layer(1, (56, 56), 64, 64)) == [True] * 3
     assert taken(Layer(8, (14, 14), 256, 256)) == [True] * 3
-    assert taken(Layer(1, (7, 7), 512, 512)) == [False] * 3
+    assert taken(Layer(1, (7, 7), 512, 512)) == [True] * 3
+    assert taken(Layer(1, (4, 4), 512, 512)) == [False, True, True]
+    assert taken(Layer(9, (1, 1), 512, 512)) == [False] * 3
 
 
 def test_a_long_batch_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -375,7 +385,7 @@ def network() -> Any:
 
 def test_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
     """Outputs and gradients are those of oneDNN's kernels; packed weights change no bit."""
-    shapes = {"data": (2, 32, 9, 10)}
+    shapes = {"data": (2, 32, 9, 13)}
     tested, grads = compiled(network(), shapes, PASSES, "write")
     inferring, _ = compiled(network(), shapes, PASSES, "null")
     assert set(inferring.plan.packed_arguments) >= {"stem_weight", "first_weight", "second_weight", "head_weight"}

@@ -32,14 +32,18 @@ import numpy as np
 from .. import c_compiler
 from ..bound_calls import c_call
 from ..compute import Array
-from .winograd_text import TEXT
+from . import winograd_few_text, winograd_text
 
-__all__ = ["ELEMENTS", "TILE", "Tiling", "Winograd", "compiled", "winograd"]
+__all__ = ["ELEMENTS", "FEW_TILES", "TEXT", "TILE", "Tiling", "Winograd", "compiled", "winograd"]
+
+TEXT = winograd_text.TEXT + winograd_few_text.TEXT
 
 TILE = 4
 """Rows and columns of out in a tile."""
 ELEMENTS = 36
 """Of a tile of data, and of whatever is transformed."""
+FEW_TILES = 64
+"""That are worked off together where a weight is transformed for them, as in the text."""
 _AHEAD = 16
 """Numbers between the transformed elements, as in the text."""
 
@@ -52,6 +56,13 @@ def _weight_matrix() -> Array:
 
 
 _G = _weight_matrix()
+
+
+class _Weight(Structure):
+    _fields_ = [
+        ("numbers", c_void_p),
+        *[(name, c_long) for name in ("filters", "channels", "of_filter", "of_channel", "of_row", "of_column")],
+    ]
 
 
 class _TilingSizes(Structure):
@@ -82,6 +93,12 @@ class Tiling:
         return out[0] * -(-out[1] // TILE) * -(-out[2] // TILE)
 
     @property
+    def all(self) -> int:
+        """All tiles of out."""
+        height, width = (n + 2 * p - 2 for n, p in zip(self.data[1:3], self.pad, strict=True))
+        return self.count((self.data[0], height, width))
+
+    @property
     def sizes(self) -> _TilingSizes:
         return _TilingSizes(*self.data, self.filters, *self.pad, self.tiles)
 
@@ -99,6 +116,8 @@ class Winograd:
     _weight: Any
     _sums: Any
     _weight_gradient: Any
+    _few: Any
+    _few_sums: Any
 
     def padded(self, filters: int) -> int:
         """The filters that there is room for: products are computed two vectors at a time."""
@@ -110,7 +129,7 @@ class Winograd:
 
     def room(self, tiling: Tiling) -> tuple[int, int]:
         """Numbers of the tiles that are worked off together, transformed: of data, and of out or its gradient."""
-        of_tile = tiling.data[3], self.padded(tiling.filters)
+        of_tile = tiling.data[3] + _AHEAD, self.padded(tiling.filters)
         return ELEMENTS * (tiling.tiles * of_tile[0] + _AHEAD), ELEMENTS * (tiling.tiles * of_tile[1] + _AHEAD)
 
     def transform(self, weight: Array, target: Array, *, turned: bool = False) -> Callable[[], None]:
@@ -121,10 +140,9 @@ class Winograd:
             target: `weight_size` numbers.
             turned: whether it is for the gradient of data: its channels are the filters, its windows turned round.
         """
-        if turned:
-            weight = weight.transpose(1, 0, 2, 3)[:, :, ::-1, ::-1]
-        places = weight.ctypes.data, target.ctypes.data, _G.ctypes.data
-        return c_call(self._weight, (*places, *weight.shape[:2], *_steps(weight)), (weight, target))
+        structure = _weight_of(weight, turned)
+        places = byref(structure), target.ctypes.data, _G.ctypes.data
+        return c_call(self._weight, places, (weight, structure, target))
 
     def convolution(
         self, tiling: Tiling, arrays: tuple[Array, Array, Array | None, Array], room: tuple[Array, Array], *, adds: bool
@@ -143,13 +161,49 @@ class Winograd:
 
     def weight_gradient(self, sums: Array, target: Array) -> Callable[[], None]:
         """Return a call that writes the gradient of a weight, `target`, from those of the transformed one."""
-        places = sums.ctypes.data, target.ctypes.data, _G.ctypes.data
-        return c_call(self._weight_gradient, (*places, *target.shape[:2], *_steps(target)), (sums, target))
+        structure = _weight_of(target)
+        places = sums.ctypes.data, byref(structure), _G.ctypes.data
+        return c_call(self._weight_gradient, places, (sums, structure, target))
+
+    def convolution_of_few(
+        self,
+        tiling: Tiling,
+        arrays: tuple[Array, Array, Array | None, Array],
+        room: Array,
+        *,
+        adds: bool,
+        turned: bool = False,
+    ) -> Callable[[], None]:
+        """Return a call as `convolution` does; arrays are data, the weight itself, bias and out.
+
+        Args:
+            tiling: at most `FEW_TILES` are worked off together.
+            room: `room` of data's tiles.
+            turned: as of `transform`.
+        """
+        data, weight, bias, out = arrays
+        sizes, structure = tiling.sizes, _weight_of(weight, turned)
+        places = data.ctypes.data, byref(structure), _G.ctypes.data, None if bias is None else bias.ctypes.data
+        rest = out.ctypes.data, room.ctypes.data, byref(sizes), adds
+        return c_call(self._few, (*places, *rest), (arrays, room, sizes, structure))
+
+    def weight_gradient_of_few(
+        self, tiling: Tiling, arrays: tuple[Array, Array, Array], room: tuple[Array, Array]
+    ) -> Callable[[], None]:
+        """Return a call that writes the gradient of a weight; arrays are data, gout and that gradient."""
+        data, gout, target = arrays
+        sizes, structure = tiling.sizes, _weight_of(target)
+        places = [array.ctypes.data for array in (data, gout, *room)]
+        rest = byref(structure), _G.ctypes.data, byref(sizes)
+        return c_call(self._few_sums, (*places, *rest), (arrays, room, sizes, structure))
 
 
-def _steps(weight: Array) -> list[int]:
-    """Its strides, in numbers."""
-    return [step // weight.itemsize for step in weight.strides]
+def _weight_of(weight: Array, turned: bool = False) -> _Weight:
+    """A weight (filters, channels, 3, 3), of any strides; `turned` round, as in `Winograd.transform`, or as it is."""
+    if turned:
+        weight = weight.transpose(1, 0, 2, 3)[:, :, ::-1, ::-1]
+    steps = [step // weight.itemsize for step in weight.strides]
+    return _Weight(weight.ctypes.data, *weight.shape[:2], *steps)
 
 
 def winograd() -> Winograd | None:
@@ -163,19 +217,25 @@ def winograd() -> Winograd | None:
     return compiled(TEXT)
 
 
+_ARGUMENTS: dict[str, list[Any]] = {
+    "opbox_winograd": [*[c_void_p] * 7, c_int],
+    "opbox_winograd_weight": [c_void_p] * 3,
+    "opbox_winograd_sums": [c_void_p] * 6,
+    "opbox_winograd_weight_gradient": [c_void_p] * 3,
+    "opbox_winograd_few": [*[c_void_p] * 7, c_int],
+    "opbox_winograd_few_sums": [c_void_p] * 7,
+}
+"""Of the functions, in the order of `Winograd`'s attributes."""
+
+
 @cache
 def compiled(text: str) -> Winograd | None:
     """The functions of a text like `TEXT`; None where it cannot be compiled."""
-    names = ("opbox_winograd_width", "opbox_winograd", "opbox_winograd_weight", "opbox_winograd_sums")
     functions = [
-        c_compiler.compiled_function(text, name, threads=True) for name in (*names, "opbox_winograd_weight_gradient")
+        c_compiler.compiled_function(text, name, threads=True) for name in ("opbox_winograd_width", *_ARGUMENTS)
     ]
     if None in functions:
         return None
-    width, forward, weight, sums, weight_gradient = functions
-    forward.argtypes = [*[c_void_p] * 7, c_int]
-    sums.argtypes = [c_void_p] * 6
-    weight.argtypes = weight_gradient.argtypes = [*[c_void_p] * 3, *[c_long] * 6]
-    for function in functions[1:]:
-        function.restype = None
-    return Winograd(width(), forward, weight, sums, weight_gradient)
+    for function, types in zip(functions[1:], _ARGUMENTS.values(), strict=True):
+        function.restype, function.argtypes = None, types
+    return Winograd(functions[0](), *functions[1:])

@@ -6,10 +6,10 @@ __all__ = ["TEXT"]
 
 TEXT = r"""
 #include <immintrin.h>
-#include <string.h>
+#include <stdlib.h>
 
 #if defined(__AVX512F__)
-enum { WIDTH = 16, ROWS = 8, SUMS = 8 };
+enum { WIDTH = 16, ROWS = 8 };
 typedef __m512 Lanes;
 #define MULTIPLY_ADD _mm512_fmadd_ps
 #define ALL _mm512_set1_ps
@@ -17,7 +17,7 @@ typedef __m512 Lanes;
 #define STORE _mm512_storeu_ps
 #define PASS _mm512_stream_ps
 #elif defined(__AVX2__) && defined(__FMA__)
-enum { WIDTH = 8, ROWS = 6, SUMS = 4 };
+enum { WIDTH = 8, ROWS = 6 };
 typedef __m256 Lanes;
 #define MULTIPLY_ADD _mm256_fmadd_ps
 #define ALL _mm256_set1_ps
@@ -30,7 +30,8 @@ typedef __m256 Lanes;
 
 /* PANEL columns of a product are computed together, DEPTH of its terms at a time. AHEAD numbers keep streams out of one
    another's places in a cache. CHANNELS of a weight are transformed together, past the caches where it is LARGE. */
-enum { PANEL = 2 * WIDTH, DEPTH = 256, AHEAD = 16, CHANNELS = 8, LARGE = 1 << 22 };
+enum { PANEL = 2 * WIDTH, DEPTH = 256, AHEAD = 16, CHANNELS = 8, LARGE = 1 << 22,
+       OF_OWN = CHANNELS * PANEL + AHEAD };
 #define THREADS _Pragma("omp parallel")
 #define SHARED _Pragma("omp for schedule(static)")
 #define SOON(p) __builtin_prefetch(p)
@@ -149,48 +150,167 @@ static inline void transform_data(const Sizes *s, const float *x, Place at, floa
     }
 }
 
-/* u [element][panel][channel][PANEL] = G w G.T; the weight (filter, channel, row, column) has any strides. */
-void opbox_winograd_weight(const float *w, float *u, const float *g, long filters, long channels, long of_filter,
-                           long of_channel, long of_row, long of_column)
+/* G: three numbers to six. g has its rows; those of a and -a differ in the sign of the second number. */
+static inline void into_weight(const float *g, const Lanes w[3], Lanes t[6])
 {
-    const long panels = (filters + PANEL - 1) / PANEL, groups = (channels + CHANNELS - 1) / CHANNELS;
-    const long of_u = panels * channels * PANEL + AHEAD;
+    t[0] = ALL(g[0]) * w[0];
+    for (int i = 1; i < 5; i += 2) {
+        const Lanes even = MULTIPLY_ADD(ALL(g[3 * i + 2]), w[2], ALL(g[3 * i]) * w[0]);
+        t[i] = MULTIPLY_ADD(ALL(g[3 * i + 1]), w[1], even);
+        t[i + 1] = MULTIPLY_ADD(ALL(-g[3 * i + 1]), w[1], even);
+    }
+    t[5] = ALL(g[17]) * w[2];
+}
+
+/* G.T: six to three. */
+static inline void out_of_weight(const float *g, const Lanes t[6], Lanes w[3])
+{
+    const Lanes p = t[1] + t[2], q = t[1] - t[2], r = t[3] + t[4], s = t[3] - t[4];
+    w[0] = MULTIPLY_ADD(ALL(g[9]), r, MULTIPLY_ADD(ALL(g[3]), p, ALL(g[0]) * t[0]));
+    w[1] = MULTIPLY_ADD(ALL(g[10]), s, ALL(g[4]) * q);
+    w[2] = MULTIPLY_ADD(ALL(g[11]), r, MULTIPLY_ADD(ALL(g[5]), p, ALL(g[17]) * t[5]));
+}
+
+/* A weight, or its gradient, of any strides. Where the nine numbers of a window lie together, forwards or backwards,
+   they are read and written eight by eight. */
+typedef struct { float *numbers; long filters, channels, of_filter, of_channel, of_row, of_column; } Weight;
+
+static inline int lies_together(const Weight *w, long panel)
+{
+    return (panel + 1) * PANEL <= w->filters && w->of_row == 3 * w->of_column && labs(w->of_column) == 1;
+}
+
+/* Rows of eight numbers, turned over: from every `of_from` numbers to every `of_to`. */
+static inline void turn(const float *from, long of_from, float *to, long of_to)
+{
+    __m256 r[8], t[8];
+    for (int i = 0; i < 8; i++) r[i] = _mm256_loadu_ps(from + i * of_from);
+    for (int i = 0; i < 8; i += 2) {
+        t[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
+        t[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
+    }
+    for (int i = 0; i < 8; i += 4)
+        for (int j = 0; j < 2; j++) {
+            r[i + 2 * j] = _mm256_shuffle_ps(t[i + j], t[i + j + 2], 0x44);
+            r[i + 2 * j + 1] = _mm256_shuffle_ps(t[i + j], t[i + j + 2], 0xee);
+        }
+    for (int i = 0; i < 4; i++) {
+        _mm256_storeu_ps(to + i * of_to, _mm256_permute2f128_ps(r[i], r[i + 4], 0x20));
+        _mm256_storeu_ps(to + (i + 4) * of_to, _mm256_permute2f128_ps(r[i], r[i + 4], 0x31));
+    }
+}
+
+/* G w G.T of a channel, for a panel of filters: element e to to + e * of_element. */
+static inline void transform_weight(const Weight *w, const float *g, long panel, long channel, float *to,
+                                    long of_element)
+{
+    float in[9][PANEL];
+    const float *from = w->numbers + panel * PANEL * w->of_filter + channel * w->of_channel;
+    const int together = lies_together(w, panel), backwards = together && w->of_column < 0;
+    if (together) {
+        from -= backwards ? 8 : 0;
+        for (long k = 0; k < PANEL; k += 8) turn(from + k * w->of_filter, w->of_filter, in[0] + k, PANEL);
+        for (long k = 0; k < PANEL; k++) in[8][k] = from[k * w->of_filter + 8];
+    } else
+        for (long k = 0; k < PANEL; k++)
+            for (int i = 0; i < 9; i++)
+                in[i][k] = panel * PANEL + k < w->filters
+                    ? from[k * w->of_filter + i / 3 * w->of_row + i % 3 * w->of_column] : 0;
+    for (int half = 0; half < PANEL; half += WIDTH) {
+        Lanes mid[6][3], d[3], t[6];
+        for (int j = 0; j < 3; j++) {
+            for (int i = 0; i < 3; i++) d[i] = LOAD(in[backwards ? 8 - 3 * i - j : 3 * i + j] + half);
+            into_weight(g, d, t);
+            for (int i = 0; i < 6; i++) mid[i][j] = t[i];
+        }
+        for (int i = 0; i < 6; i++) {
+            into_weight(g, mid[i], t);
+            for (int j = 0; j < 6; j++) STORE(to + (i * 6 + j) * of_element + half, t[j]);
+        }
+    }
+}
+
+/* w = G.T from G of a channel, for a panel of filters. */
+static inline void transform_back(const float *from, long of_element, const float *g, const Weight *w, long panel,
+                                  long channel)
+{
+    float out[9][PANEL];
+    for (int half = 0; half < PANEL; half += WIDTH) {
+        Lanes mid[3][6], d[6], t[3];
+        for (int j = 0; j < 6; j++) {
+            for (int i = 0; i < 6; i++) d[i] = LOAD(from + (i * 6 + j) * of_element + half);
+            out_of_weight(g, d, t);
+            for (int i = 0; i < 3; i++) mid[i][j] = t[i];
+        }
+        for (int i = 0; i < 3; i++) {
+            out_of_weight(g, mid[i], t);
+            for (int j = 0; j < 3; j++) STORE(out[3 * i + j] + half, t[j]);
+        }
+    }
+    float *to = w->numbers + panel * PANEL * w->of_filter + channel * w->of_channel;
+    if (lies_together(w, panel) && w->of_column > 0) {
+        for (long k = 0; k < PANEL; k += 8) turn(out[0] + k, PANEL, to + k * w->of_filter, w->of_filter);
+        for (long k = 0; k < PANEL; k++) to[k * w->of_filter + 8] = out[8][k];
+    } else
+        for (long k = 0; k < PANEL && panel * PANEL + k < w->filters; k++)
+            for (int i = 0; i < 9; i++) to[k * w->of_filter + i / 3 * w->of_row + i % 3 * w->of_column] = out[i][k];
+}
+
+/* u [element][panel][channel][PANEL] = G w G.T. */
+void opbox_winograd_weight(const Weight *weight, float *u, const float *g)
+{
+    const Weight w = *weight;
+    const long panels = (w.filters + PANEL - 1) / PANEL, groups = (w.channels + CHANNELS - 1) / CHANNELS;
+    const long of_u = panels * w.channels * PANEL + AHEAD;
     const int past = 36 * of_u > LARGE && (long)u % (4 * WIDTH) == 0;
     _Pragma("omp parallel for schedule(static)")
     for (long job = 0; job < panels * groups; job++) {
         const long panel = job / groups, first = job % groups * CHANNELS;
-        const long count = channels - first < CHANNELS ? channels - first : CHANNELS;
-        float in[CHANNELS][9][PANEL], mid[CHANNELS][18][PANEL];
-        for (long k = 0; k < PANEL; k++) {
-            const long filter = panel * PANEL + k;
-            const float *from = w + filter * of_filter + first * of_channel;
-            for (long c = 0; c < count; c++)
-                for (int i = 0; i < 9; i++)
-                    in[c][i][k] = filter < filters ? from[c * of_channel + i / 3 * of_row + i % 3 * of_column] : 0;
-        }
-        for (long c = 0; c < count; c++)
-            for (int j = 0; j < 3; j++)
-                for (int i = 0; i < 6; i++)
-                    for (int half = 0; half < PANEL; half += WIDTH) {
-                        const float *of = in[c][j] + half;
-                        Lanes sum = ALL(g[i * 3]) * LOAD(of);
-                        sum = MULTIPLY_ADD(ALL(g[i * 3 + 1]), LOAD(of + 3 * PANEL), sum);
-                        STORE(mid[c][i * 3 + j] + half, MULTIPLY_ADD(ALL(g[i * 3 + 2]), LOAD(of + 6 * PANEL), sum));
-                    }
+        const long count = w.channels - first < CHANNELS ? w.channels - first : CHANNELS;
+        float own[36 * OF_OWN] __attribute__((aligned(64)));
+        for (long c = 0; c < count; c++) transform_weight(&w, g, panel, first + c, own + c * PANEL, OF_OWN);
         for (int e = 0; e < 36; e++) {
-            const float *row = g + e % 6 * 3;
-            float *to = u + e * of_u + (panel * channels + first) * PANEL;
-            for (long c = 0; c < count; c++)
-                for (int half = 0; half < PANEL; half += WIDTH) {
-                    const float *of = mid[c][e / 6 * 3] + half;
-                    Lanes sum = MULTIPLY_ADD(ALL(row[1]), LOAD(of + PANEL), ALL(row[0]) * LOAD(of));
-                    sum = MULTIPLY_ADD(ALL(row[2]), LOAD(of + 2 * PANEL), sum);
-                    if (past) PASS(to + c * PANEL + half, sum);
-                    else STORE(to + c * PANEL + half, sum);
-                }
+            float *to = u + e * of_u + (panel * w.channels + first) * PANEL;
+            for (long i = 0; i < count * PANEL; i += WIDTH)
+                if (past) PASS(to + i, LOAD(own + e * OF_OWN + i));
+                else STORE(to + i, LOAD(own + e * OF_OWN + i));
         }
         if (past) _mm_sfence(); /* before other threads read it */
     }
+}
+
+/* Elements e from m + e * of_m to 4 x 4 numbers of y, as many filters as a vector has from k on. */
+static inline void transform_out(const Sizes *s, const Grid *g, Place at, const float *m, long of_m, const float *bias,
+                                 float *y, long k, int adds)
+{
+    const long rows = g->out_height - at.row, right = g->out_width - at.column;
+    float *to = y + ((at.image * g->out_height + at.row) * g->out_width + at.column) * s->filters + k;
+    Lanes mid[4][6], d[6], r[4];
+    for (int j = 0; j < 6; j++) {
+        for (int i = 0; i < 6; i++) d[i] = LOAD(m + (i * 6 + j) * of_m);
+        out_of(d, r);
+        for (int i = 0; i < 4; i++) mid[i][j] = r[i];
+    }
+    const Lanes more = bias ? LOAD(bias + k) : ALL(0);
+    for (int i = 0; i < 4 && i < rows; i++) {
+        out_of(mid[i], r);
+        for (int j = 0; j < 4 && j < right; j++) {
+            float *place = to + (i * g->out_width + j) * s->filters;
+            Lanes sum = r[j];
+            if (bias) sum += more;
+            if (adds) sum += LOAD(place);
+            STORE(place, sum);
+        }
+    }
+}
+
+/* All rows of a product for a panel. */
+static inline __attribute__((always_inline)) void all_rows(const float *a, long row, long term, const float *b,
+                                                           float *c, long c_row, long rows, long depth, int adds)
+{
+    long t = 0;
+    for (; t + ROWS <= rows; t += ROWS) product(ROWS, a + t * row, row, term, b, c + t * c_row, c_row, depth, adds);
+    few_rows(rows - t, a + t * row, row, term, b, c + t * c_row, c_row, depth, adds);
 }
 
 /* y (batch, out height, out width, filters); `adds`: to what is there. v and m have room for sizes->tiles tiles. */
@@ -214,123 +334,78 @@ void opbox_winograd(const float *restrict x, const float *restrict u, const floa
                 const long depth = s.channels - k < DEPTH ? s.channels - k : DEPTH;
                 const float *b = u + job * s.channels * PANEL + e * AHEAD + k * PANEL, *a = v + e * of_v + k;
                 float *c = m + e * of_m + panel * PANEL;
-                long t = 0;
-                for (; t + ROWS <= count; t += ROWS)
-                    product(ROWS, a + t * s.channels, s.channels, 1, b, c + t * columns, columns, depth, k > 0);
-                few_rows(count - t, a + t * s.channels, s.channels, 1, b, c + t * columns, columns, depth, k > 0);
+                all_rows(a, s.channels, 1, b, c, columns, count, depth, k > 0);
             }
         }
         SHARED
-        for (long t = 0; t < count; t++) {
-            const Place at = place_of(&g, first + t);
-            const long rows = g.out_height - at.row, right = g.out_width - at.column;
-            float *to = y + ((at.image * g.out_height + at.row) * g.out_width + at.column) * s.filters;
-            for (long k = 0; k < s.filters; k += WIDTH) {
-                Lanes mid[4][6], d[6], r[4];
-                for (int j = 0; j < 6; j++) {
-                    for (int i = 0; i < 6; i++) d[i] = LOAD(m + (i * 6 + j) * of_m + t * columns + k);
-                    out_of(d, r);
-                    for (int i = 0; i < 4; i++) mid[i][j] = r[i];
-                }
-                const Lanes more = bias ? LOAD(bias + k) : ALL(0);
-                for (int i = 0; i < 4 && i < rows; i++) {
-                    out_of(mid[i], r);
-                    for (int j = 0; j < 4 && j < right; j++) {
-                        float *place = to + (i * g.out_width + j) * s.filters + k;
-                        Lanes sum = r[j];
-                        if (bias) sum += more;
-                        if (adds) sum += LOAD(place);
-                        STORE(place, sum);
-                    }
-                }
+        for (long t = 0; t < count; t++)
+            for (long k = 0; k < s.filters; k += WIDTH)
+                transform_out(&s, &g, place_of(&g, first + t), m + t * columns + k, of_m, bias, y, k, adds);
+    }
+}
+
+/* z [element][panel][tile][PANEL] of tile t, of those from `first` on. */
+static inline void transform_gradient(const Sizes *s, const Grid *g, const float *gy, long first, long t, float *z,
+                                      long of_z)
+{
+    const Place at = place_of(g, first + t);
+    const float *from = gy + ((at.image * g->out_height + at.row) * g->out_width + at.column) * s->filters;
+    for (long k = 0; k < g->panels * PANEL; k += WIDTH) {
+        float *to = z + (k / PANEL * s->tiles + t) * PANEL + k % PANEL;
+        Lanes mid[6][4], d[4], r[6];
+        for (int j = 0; j < 4; j++) {
+            const int inside = k < s->filters && at.column + j < g->out_width;
+            for (int i = 0; i < 4; i++) {
+                const float *place = from + (i * g->out_width + j) * s->filters + k;
+                d[i] = inside && at.row + i < g->out_height ? LOAD(place) : ALL(0);
             }
+            into_gradient(d, r);
+            for (int i = 0; i < 6; i++) mid[i][j] = r[i];
+        }
+        for (int i = 0; i < 6; i++) {
+            into_gradient(mid[i], r);
+            for (int j = 0; j < 6; j++) STORE(to + (i * 6 + j) * of_z, r[j]);
         }
     }
 }
 
-/* du [element][panel][channel][PANEL], the gradient of u; v [element][channels of a vector][tile][WIDTH],
-   z [element][panel][tile][PANEL]. */
+/* du [element][panel][channel][PANEL], the gradient of u. */
 void opbox_winograd_sums(const float *restrict x, const float *restrict gy, float *restrict v, float *restrict z,
                          float *restrict du, const Sizes *sizes)
 {
     const Sizes s = *sizes;
     const Grid g = grid_of(&s);
-    const long of_v = s.tiles * s.channels + AHEAD, of_z = s.tiles * g.panels * PANEL + AHEAD;
+    const long of_tile = s.channels + AHEAD, of_v = s.tiles * of_tile + AHEAD;
+    const long of_z = s.tiles * g.panels * PANEL + AHEAD;
     THREADS
     for (long first = 0; first < g.all; first += s.tiles) {
         const long count = g.all - first < s.tiles ? g.all - first : s.tiles;
         SHARED
         for (long t = 0; t < count; t++) {
-            const Place at = place_of(&g, first + t);
             for (long c = 0; c < s.channels; c += WIDTH)
-                transform_data(&s, x + c, at, v + c * s.tiles + t * WIDTH, of_v);
-            const float *from = gy + ((at.image * g.out_height + at.row) * g.out_width + at.column) * s.filters;
-            for (long k = 0; k < g.panels * PANEL; k += WIDTH) {
-                float *to = z + (k / PANEL * s.tiles + t) * PANEL + k % PANEL;
-                Lanes mid[6][4], d[4], r[6];
-                for (int j = 0; j < 4; j++) {
-                    const int inside = k < s.filters && at.column + j < g.out_width;
-                    for (int i = 0; i < 4; i++) {
-                        const float *place = from + (i * g.out_width + j) * s.filters + k;
-                        d[i] = inside && at.row + i < g.out_height ? LOAD(place) : ALL(0);
-                    }
-                    into_gradient(d, r);
-                    for (int i = 0; i < 6; i++) mid[i][j] = r[i];
-                }
-                for (int i = 0; i < 6; i++) {
-                    into_gradient(mid[i], r);
-                    for (int j = 0; j < 6; j++) STORE(to + (i * 6 + j) * of_z, r[j]);
-                }
-            }
+                transform_data(&s, x + c, place_of(&g, first + t), v + t * of_tile + c, of_v);
+            transform_gradient(&s, &g, gy, first, t, z, of_z);
         }
         SHARED
         for (long job = 0; job < 36 * g.panels; job++) {
-            const float *b = z + job / g.panels * of_z + job % g.panels * s.tiles * PANEL;
-            float *c = du + job * s.channels * PANEL + job / g.panels * AHEAD;
-            for (long j = 0; j < s.channels; j += SUMS) {
-                const float *a = v + job / g.panels * of_v + j / WIDTH * WIDTH * s.tiles + j % WIDTH;
-                product(SUMS, a, 1, WIDTH, b, c + j * PANEL, PANEL, count, first > 0);
-            }
+            const long e = job / g.panels;
+            const float *b = z + e * of_z + job % g.panels * s.tiles * PANEL;
+            float *c = du + job * s.channels * PANEL + e * AHEAD;
+            all_rows(v + e * of_v, 1, of_tile, b, c, PANEL, s.channels, count, first > 0);
         }
     }
 }
 
-/* gw = G.T du G, of any strides. */
-void opbox_winograd_weight_gradient(const float *du, float *gw, const float *g, long filters, long channels,
-                                    long of_filter, long of_channel, long of_row, long of_column)
+/* gw = G.T du G. */
+void opbox_winograd_weight_gradient(const float *du, const Weight *gw, const float *g)
 {
-    const long panels = (filters + PANEL - 1) / PANEL, groups = (channels + CHANNELS - 1) / CHANNELS;
-    const long of_u = panels * channels * PANEL + AHEAD;
+    const Weight w = *gw;
+    const long panels = (w.filters + PANEL - 1) / PANEL, of_u = panels * w.channels * PANEL + AHEAD;
     _Pragma("omp parallel for schedule(static)")
-    for (long job = 0; job < panels * groups; job++) {
-        const long panel = job / groups, first = job % groups * CHANNELS;
-        const long count = channels - first < CHANNELS ? channels - first : CHANNELS;
-        float out[CHANNELS][9][PANEL];
-        for (long c = 0; c < count; c++) {
-            const float *from = du + (panel * channels + first + c) * PANEL;
-            for (int e = 0; e < 36; e++) SOON(from + e * of_u + 4 * PANEL);
-            for (int half = 0; half < PANEL; half += WIDTH) {
-                Lanes mid[3][6];
-                for (int j = 0; j < 6; j++)
-                    for (int r = 0; r < 3; r++) {
-                        Lanes sum = ALL(0);
-                        for (int i = 0; i < 6; i++)
-                            sum = MULTIPLY_ADD(ALL(g[i * 3 + r]), LOAD(from + (i * 6 + j) * of_u + half), sum);
-                        mid[r][j] = sum;
-                    }
-                for (int r = 0; r < 3; r++)
-                    for (int q = 0; q < 3; q++) {
-                        Lanes sum = ALL(0);
-                        for (int j = 0; j < 6; j++) sum = MULTIPLY_ADD(ALL(g[j * 3 + q]), mid[r][j], sum);
-                        STORE(out[c][r * 3 + q] + half, sum);
-                    }
-            }
-        }
-        for (long k = 0; k < PANEL && panel * PANEL + k < filters; k++) {
-            float *to = gw + (panel * PANEL + k) * of_filter + first * of_channel;
-            for (long c = 0; c < count; c++)
-                for (int i = 0; i < 9; i++) to[c * of_channel + i / 3 * of_row + i % 3 * of_column] = out[c][i][k];
-        }
+    for (long job = 0; job < panels * w.channels; job++) {
+        const float *from = du + job * PANEL;
+        for (int e = 0; e < 36; e++) SOON(from + e * of_u + 4 * PANEL);
+        transform_back(from, of_u, g, &w, job / w.channels, job % w.channels);
     }
 }
 """

@@ -2,21 +2,22 @@
 
 oneDNN 3.2 has none for float32. Of arrays whose channels lie last, with windows of 3 x 3 at all positions and 32
 channels and filters or more, they take a third to two thirds of the time (`benchmarks/results/cpu-decisions.md`). A
-transformed weight takes four times the memory of the weight, and is read once for each lot of tiles: so few positions
-with many channels stay with oneDNN. The choice depends on shapes alone.
+transformed weight takes four times the memory of the weight, and is read once for each lot of tiles. Beside few tiles
+it is transformed where it is multiplied, some filters at a time, and is nowhere as a whole. What is chosen depends on
+shapes alone.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from numpy.lib.stride_tricks import as_strided
 
 from ..compute import Array, Mode, Temp
 from ..nn.column_sums import column_sums
-from ..nn.winograd import ELEMENTS, Tiling, Winograd, winograd
+from ..nn.winograd import ELEMENTS, FEW_TILES, Tiling, Winograd, winograd
 from .call_list import CallList
 from .library import ArgumentNumber
 from .primitive import MemoryFormat, Operand, PackedRuns
@@ -32,15 +33,36 @@ SUMMED_TILES = 96
 SUMMED_BYTES = 4 << 20
 """The same for the gradient of the weight, which adds to as much memory for each lot."""
 
+MOST_FEW = 128
+"""Tiles up to which a weight is transformed where it is multiplied, unless it is packed.
+
+Two threads, ms, the whole weight transformed, the same with a packed one, and some filters at a time: 512 channels, 4
+tiles 5.1, 1.9 and 1.4, 32 tiles 8.3, 6.0 and 7.1; 256 channels, 16 tiles 1.7, 1.0 and 0.9, 128 tiles 7.2, 5.8 and 6.6;
+128 channels, 392 tiles 4.4, 4.5 and 5.9.
+"""
+FEWEST_PACKED = 24
+"""Tiles from which on reading a packed weight takes no longer than transforming it."""
+MOST_FEW_SUMMED = 64
+"""The same as `MOST_FEW` for the gradient of the weight: 32 tiles of 512 channels 7.5 and 5.4, 128 tiles of 256
+channels 5.2 and 5.1, 392 tiles of 128 channels 3.7 and 4.8."""
+
 TRANSFORM = 200
 """Multiplications in whose time a number of each channel of a tile is transformed, from data or to out."""
 WEIGHT = 20
 """The same for a number of the transformed weight: writing and reading it, with vectors of 8."""
 SUMMED_WEIGHT = 34
 """The same for the gradient of the transformed weight."""
+FEW_WEIGHT = 7
+"""The same for either where it stays in the cache."""
 DIRECT = 9
 """Multiplications of a window. oneDNN's gradient of the weight takes half as long again."""
 DIRECT_SUMMED = 13
+READ = 120
+"""Multiplications in whose time oneDNN's kernels read nine numbers of a weight, beyond what that takes here."""
+REORDERED = 400
+"""The same for a weight that oneDNN reorders in each run: for the gradient of data."""
+REORDERED_SUMMED = 500
+"""The same for the gradient of the weight."""
 WORTH = 0.8
 """Of the time that oneDNN's kernel is expected to take."""
 
@@ -73,20 +95,33 @@ class WinogradConvolution:
 
     @property
     def packs(self) -> tuple[tuple[int, int], ...]:
-        """The weight, whose transformed copy is the first of `temps`."""
-        return ((1, 0),)
+        """The weight, whose transformed copy is the first of `temps`, where it is worth packing."""
+        return () if self.tiling.all < FEWEST_PACKED else ((1, 0),)
 
     @property
     def temps(self) -> tuple[Temp, ...]:
-        """The transformed weight, and transformed tiles."""
+        """The transformed weight, if it may be packed, and transformed tiles."""
         weight = self.kernel.weight_size(self.tiling.filters, self.tiling.data[3])
-        return (Temp((weight,)), *[Temp((size,)) for size in self.kernel.room(self.tiling)])
+        tiles = self.kernel.room(self.tiling)
+        return tuple([Temp((size,)) for size in ((weight, *tiles) if self.packs else tiles[:1])])
 
     def bind(self, temps: Sequence[Array], arrays: Sequence[Array]) -> CallList:
         """Return a call that runs it; arguments are those of `Recipe.bind`."""
+        if self.tiling.all <= MOST_FEW:
+            return self._few(temps[1 if self.packs else 0], arrays)
         transform, runs = self._calls(temps, arrays)
         transform.calls += runs.calls
         return transform
+
+    def _few(self, room: Array, arrays: Sequence[Array]) -> CallList:
+        """A call that transforms the weight where it is multiplied."""
+        (data, weight, out, *bias), runs = arrays, CallList()
+        data, weight = runs.contiguous(data), _filters_first(runs.contiguous(weight), self.operands[1].memory)
+        places = data, weight, runs.contiguous(bias[0]) if bias else None, out
+        tiling = replace(self.tiling, tiles=min(self.tiling.tiles, FEW_TILES))
+        call = self.kernel.convolution_of_few(tiling, places, room, adds=self.adds, turned=self.turned)
+        runs.calls.append(call)
+        return runs
 
     def packed(self, temps: Sequence[Array], arrays: Sequence[Array], mode: Mode) -> PackedRuns:
         """The same, with the weight transformed only where `mode` says that it is to be."""
@@ -126,19 +161,26 @@ class WinogradWeightGradient:
 
     @property
     def temps(self) -> tuple[Temp, ...]:
-        """The gradient of the transformed weight, and transformed tiles."""
+        """The gradient of the transformed weight, if there is one as a whole, and transformed tiles."""
         weight = self.kernel.weight_size(self.tiling.filters, self.tiling.data[3])
-        return (Temp((weight,)), *[Temp((size,)) for size in self.kernel.room(self.tiling)])
+        sizes = self.kernel.room(self.tiling)
+        return tuple([Temp((size,)) for size in (sizes if self._is_of_few else (weight, *sizes))])
+
+    @property
+    def _is_of_few(self) -> bool:
+        return self.tiling.all <= min(MOST_FEW_SUMMED, self.tiling.tiles)
 
     def bind(self, temps: Sequence[Array], arrays: Sequence[Array]) -> CallList:
         """Return a call that writes the gradients; arguments are those of `Recipe.bind`."""
-        (gout, data, gweight, *gbias), (sums, *room) = arrays, temps
-        runs = CallList()
-        gout = runs.contiguous(gout)
-        places = runs.contiguous(data), gout, sums
-        runs.calls.append(self.kernel.sums(self.tiling, places, (room[0], room[1])))
-        target = _filters_first(gweight, self.operands[2].memory)
-        runs.calls.append(self.kernel.weight_gradient(sums, target))
+        gout, data, gweight, *gbias = arrays
+        runs, (*whole, of_data, of_gout) = CallList(), temps
+        gout, data = runs.contiguous(gout), runs.contiguous(data)
+        target, room = _filters_first(gweight, self.operands[2].memory), (of_data, of_gout)
+        if whole:
+            runs.calls.append(self.kernel.sums(self.tiling, (data, gout, whole[0]), room))
+            runs.calls.append(self.kernel.weight_gradient(whole[0], target))
+        else:
+            runs.calls.append(self.kernel.weight_gradient_of_few(self.tiling, (data, gout, target), room))
         if gbias:
             rows = gout.reshape(-1, self.tiling.filters)
             runs.calls.append(column_sums(rows, gbias[0]))
@@ -159,7 +201,7 @@ def winograd_convolution(
     adds to what is in out.
     """
     kernel = _kernel(data, weight, out, window)
-    if kernel is None or not _pays(kernel, out, weight, WEIGHT, DIRECT):
+    if kernel is None or not _pays(kernel, out, weight, (MOST_FEW, WEIGHT), (DIRECT, READ)):
         return None
     operands = [
         Operand(ArgumentNumber.SOURCE, data),
@@ -175,7 +217,7 @@ def winograd_data_gradient(
 ) -> WinogradConvolution | None:
     """Return the recipe of the gradient of data, as `winograd_convolution` does."""
     kernel = _kernel(data, weight, gout, window)
-    if kernel is None or not _pays(kernel, data, weight, WEIGHT, DIRECT):
+    if kernel is None or not _pays(kernel, data, weight, (MOST_FEW, WEIGHT), (DIRECT, REORDERED)):
         return None
     operands = (
         Operand(ArgumentNumber.DIFF_DESTINATION, gout),
@@ -191,7 +233,8 @@ def winograd_weight_gradient(
 ) -> WinogradWeightGradient | None:
     """Return the recipe of the gradient of the weight, as `winograd_convolution` does."""
     kernel = _kernel(data, weight, gout, window)
-    if kernel is None or not _pays(kernel, gout, weight, SUMMED_WEIGHT, DIRECT_SUMMED):
+    costs = (MOST_FEW_SUMMED, SUMMED_WEIGHT), (DIRECT_SUMMED, REORDERED_SUMMED)
+    if kernel is None or not _pays(kernel, gout, weight, *costs):
         return None
     operands = [
         Operand(ArgumentNumber.DIFF_DESTINATION, gout),
@@ -216,18 +259,25 @@ def _kernel(data: MemoryFormat, weight: MemoryFormat, out: MemoryFormat, window:
     return kernel if kernel is not None and all(size % kernel.width == 0 for size in weight.shape[:2]) else None
 
 
-def _pays(kernel: Winograd, out: MemoryFormat, weight: MemoryFormat, of_weight: int, of_window: int) -> bool:
+def _pays(
+    kernel: Winograd, out: MemoryFormat, weight: MemoryFormat, own: tuple[int, int], direct: tuple[int, int]
+) -> bool:
     """Return whether the expected time, counted in multiplications, is less than that of oneDNN's kernel.
 
     Wider vectors multiply faster, and memory is as fast as before.
+
+    Args:
+        kernel, out, weight: the functions and the arrays.
+        own: tiles up to which the weight stays in the cache, and what a number of it takes elsewhere.
+        direct: what a window and the nine numbers of a weight take oneDNN.
     """
+    tiles, (few, of_weight), (of_window, of_nine) = Tiling.count(_lying(out)), own, direct
     filters, channels = weight.shape[:2]
-    tiles = Tiling.count(_lying(out))
-    of_weight = of_weight * kernel.width // 8
+    of_weight = FEW_WEIGHT if tiles <= few else of_weight * kernel.width // 8
     products = ELEMENTS * filters * channels * (tiles + of_weight)
     transforms = TRANSFORM * tiles * (filters + channels)
-    direct = of_window * filters * channels * math.prod((out.shape[0], *out.shape[2:]))
-    return products + transforms < WORTH * direct
+    positions = math.prod((out.shape[0], *out.shape[2:]))
+    return products + transforms < WORTH * filters * channels * (of_window * positions + of_nine)
 
 
 def _tiling(
