@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,14 @@ import numpy as np
 import pytest
 
 from opbox_ops.nn import norm_sweeps
-from opbox_ops.nn.norm_sweeps import NormSweeps
+from opbox_ops.nn.norm_sweeps import Norm, NormSweeps
 from opbox_ops.onednn.library import library
 from tests.allocations import counted
 
 needs_compiler = pytest.mark.skipif(not shutil.which("gcc"), reason="no C compiler")
 
 SHAPES = [(1, 2), (5, 3), (40, 64), (40, 70), (333, 130), (3000, 33), (9, 2048), (65, 256)]
+NORMS = [Norm(1e-5, 0.9, False), Norm(2e-3, 0.25, True)]
 
 
 def matrices(shape: tuple[int, int], wild: bool = False) -> dict[str, Any]:
@@ -33,8 +35,8 @@ def matrices(shape: tuple[int, int], wild: bool = False) -> dict[str, Any]:
     return arrays
 
 
-def swept(shape: tuple[int, int], arrays: dict[str, Any], inplace: bool = False) -> dict[str, Any]:
-    """What every sweep writes."""
+def swept(shape: tuple[int, int], arrays: dict[str, Any]) -> dict[str, Any]:
+    """What every sweep writes, by NumPy."""
     sweeps = NormSweeps(*shape)
     temps = tuple(np.full(temp.shape, 17, temp.dtype) for temp in sweeps.temps)
     out = {name: np.full(shape[1], 17, np.float32) for name in ("means", "variances", "gbeta", "ggamma")}
@@ -47,11 +49,44 @@ def swept(shape: tuple[int, int], arrays: dict[str, Any], inplace: bool = False)
         sweeps.normalize(x, out["y"], numbers, temps)
         sweeps.sums(x, g, numbers, out["gbeta"], out["ggamma"], temps)
         for name in ("of_batch", "of_all"):
-            source = g
-            if inplace:
-                out[name] = source = g.copy()
             further = arrays["share"], arrays["less"], name == "of_batch"
-            sweeps.gradient(x, source, out[name], numbers, *further, temps)
+            sweeps.gradient(x, g, out[name], numbers, *further, temps)
+    return out
+
+
+def computed(
+    shape: tuple[int, int],
+    arrays: dict[str, Any],
+    norm: Norm,
+    of_batch: bool,
+    inplace: bool = False,
+    less: bool = False,
+) -> dict[str, Any]:
+    """What forward and backward write; `inplace`: gx is g; `less`: no gradient but that of beta is wanted."""
+    sweeps = NormSweeps(*shape)
+    temps = tuple(np.full(temp.shape, 17, temp.dtype) for temp in sweeps.temps)
+    rooms = [np.full(shape[1], 17, np.float32) for _ in range(7)]
+    names = ("mean", "inverse", "ggamma", "gbeta")
+    out = {name: np.full(shape[1], 17, np.float32) for name in names}
+    out |= {name: arrays[name].copy() for name in ("scale", "share", "less")}
+    out |= {"y": np.full(shape, 17, np.float32), "gx": np.full(shape, 17, np.float32)}
+    x, g = arrays["x"], arrays["g"].copy()
+    if inplace:
+        out["gx"] = g
+    gamma, moving = out["scale"], (out["share"], out["less"])
+    inputs, results = (gamma, arrays["shift"], *moving), (out["mean"], out["inverse"], *rooms[:2])
+    forward = sweeps.forward(norm, x, out["y"], inputs, results, temps)
+    backward = sweeps.backward(
+        norm,
+        (x, g, None if less else out["gx"]),
+        (*inputs, out["mean"], out["inverse"]),
+        (None if less else out["ggamma"], out["gbeta"]),
+        rooms[2:],
+        temps,
+    )
+    with np.errstate(all="ignore"):
+        forward(of_batch)
+        backward(of_batch)
     return out
 
 
@@ -92,13 +127,13 @@ def test_kernels_give_numpys_bits(monkeypatch: pytest.MonkeyPatch, folder: Path,
     """Whatever the number of rows, of channels and of blocks, in place too; and nothing is allocated meanwhile."""
     monkeypatch.setenv("OPBOX_CACHE_DIR", str(folder))
     monkeypatch.setattr(norm_sweeps, "BLOCK", block)
-    for shape in SHAPES:
+    for shape, norm, of_batch in itertools.product(SHAPES, NORMS, (True, False)):
         arrays = matrices(shape, wild)
-        fresh(monkeypatch, "0")
-        expected = swept(shape, arrays)
-        fresh(monkeypatch, "now")
-        for inplace in (False, True):
-            result = swept(shape, arrays, inplace)
+        for options in ({}, {"inplace": True}, {"less": True}):
+            fresh(monkeypatch, "0")
+            expected = computed(shape, arrays, norm, of_batch, **options)
+            fresh(monkeypatch, "now")
+            result = computed(shape, arrays, norm, of_batch, **options)
             assert all(kernel.function is not None for kernel in norm_sweeps._KERNELS.values())
             for name, array in expected.items():
                 np.testing.assert_array_equal(result[name], array, err_msg=f"{name} {shape}")
@@ -115,9 +150,9 @@ def test_the_number_of_threads_changes_no_bit(monkeypatch: pytest.MonkeyPatch, f
     arrays = matrices((333, 130))
     dnnl = library()
     assert dnnl is not None
-    several = swept((333, 130), arrays)
+    several = computed((333, 130), arrays, NORMS[0], True)
     with dnnl.single_thread():
-        single = swept((333, 130), arrays)
+        single = computed((333, 130), arrays, NORMS[0], True)
     for name, array in single.items():
         np.testing.assert_array_equal(several[name], array, err_msg=name)
 
@@ -128,11 +163,12 @@ def test_sweeps_allocate_nothing(monkeypatch: pytest.MonkeyPatch, folder: Path, 
     fresh(monkeypatch, mode)
     arrays, sweeps = matrices((300, 40)), NormSweeps(300, 40)
     temps = tuple(np.empty(temp.shape, temp.dtype) for temp in sweeps.temps)
-    numbers, (one, other) = (arrays["mean"], arrays["scale"], arrays["shift"]), np.empty((2, 40), np.float32)
+    rooms = np.ones((13, 40), np.float32)
+    x, g = arrays["x"], arrays["g"]
+    forward = sweeps.forward(NORMS[0], x, x, rooms[:4], rooms[4:8], temps)
+    backward = sweeps.backward(NORMS[0], (x, g, g), rooms[:6], (rooms[6], rooms[7]), rooms[8:], temps)
     for _ in range(2):
         with counted() as sizes:
-            sweeps.statistics(arrays["x"], one, other, temps)
-            sweeps.normalize(arrays["x"], arrays["x"], numbers, temps)
-            sweeps.sums(arrays["x"], arrays["g"], numbers, one, other, temps)
-            sweeps.gradient(arrays["x"], arrays["g"], arrays["g"], numbers, one, other, True, temps)
+            forward(True)
+            backward(True)
     assert not sizes

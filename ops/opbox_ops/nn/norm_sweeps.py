@@ -1,29 +1,34 @@
 """Batch normalisation with ReLU over a matrix (positions, channels), in as few sweeps through memory as there can be.
 
+Forward is the first two, backward the others:
+
     statistics   mean, variance of each channel             one sweep: a block of rows stays in the cache
     normalize    y = relu(v)                                one sweep
     sums         gbeta = sum g', ggamma = sum g' (x - mean) one sweep
     gradient     gx = ((x - mean) share + g' - less) scale  one sweep
 
-with v = (x - mean) scale + shift, and g' = g where v > 0, else g * 0. NaN stays NaN. C kernels compute, in threads, as
+with v = (x - mean) scale + beta, and g' = g where v > 0, else g * 0. NaN stays NaN. C kernels compute, in threads, as
 soon as there are some (`CKernel`), and NumPy before, block by block in the same order: the bits are the same, whatever
-the number of threads. The statistics of blocks are put together in double precision, as Chan, Golub and LeVeque do,
-"Algorithms for computing the sample variance" (1983).
+the number of threads. Forward and backward are a kernel each, with what is computed for each channel between sweeps.
+The statistics of blocks are put together in double precision, as Chan, Golub and LeVeque do, "Algorithms for computing
+the sample variance" (1983).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from ctypes import c_int, c_long, c_void_p
+from collections.abc import Callable, Iterator, Sequence
+from ctypes import Structure, addressof, c_float, c_int, c_long, c_void_p
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ..c_kernel import CKernel
 from ..cache import elements
-from ..compute import Array, Temp
+from ..compute import Array, Arrays, Temp
+from .batch_norm import invert, move
 
-__all__ = ["NormSweeps"]
+__all__ = ["Norm", "NormSweeps"]
 
 HOT = 1 << 24
 """Elements that NumPy sweeps before kernels are asked for: some 30 ms."""
@@ -78,8 +83,8 @@ static void add_rows(const float *x, const float *mean, float *sums, long count,
     }
 }
 
-void opbox_norm_statistics(const float *x, float *partial, double *sums, float *mean, float *variance, long positions,
-                           long channels, long rows)
+static void statistics(const float *x, float *partial, double *sums, float *mean, float *variance, long positions,
+                       long channels, long rows)
 {
     THREADS
     BLOCKS(b) {
@@ -107,8 +112,8 @@ void opbox_norm_statistics(const float *x, float *partial, double *sums, float *
     EACH { mean[j] = sums[j]; variance[j] = squares[j] / positions; }
 }
 
-void opbox_normalize(const float *x, float *y, const float *mean, const float *scale, const float *shift,
-                     long positions, long channels, long rows)
+static void normalize(const float *x, float *y, const float *mean, const float *scale, const float *shift,
+                      long positions, long channels, long rows)
 {
     THREADS
     BLOCKS(b)
@@ -119,9 +124,9 @@ void opbox_normalize(const float *x, float *y, const float *mean, const float *s
         }
 }
 
-void opbox_norm_sums(const float *x, const float *g, float *partial, const float *mean, const float *scale,
-                     const float *shift, double *totals, float *gbeta, float *ggamma, long positions, long channels,
-                     long rows)
+static void sums(const float *x, const float *g, float *partial, const float *mean, const float *scale,
+                 const float *shift, double *totals, float *gbeta, float *ggamma, long positions, long channels,
+                 long rows)
 {
     THREADS
     BLOCKS(b) {
@@ -160,9 +165,9 @@ void opbox_norm_sums(const float *x, const float *g, float *partial, const float
     EACH { gbeta[j] = totals[j]; ggamma[j] = products[j]; }
 }
 
-void opbox_norm_gradient(const float *x, const float *g, float *gx, const float *mean, const float *scale,
-                         const float *shift, const float *share, const float *less, int of_batch, long positions,
-                         long channels, long rows)
+static void gradient(const float *x, const float *g, float *gx, const float *mean, const float *scale,
+                     const float *shift, const float *share, const float *less, int of_batch, long positions,
+                     long channels, long rows)
 {
     THREADS
     BLOCKS(b)
@@ -181,19 +186,72 @@ void opbox_norm_gradient(const float *x, const float *g, float *gx, const float 
                 }
         }
 }
+
+typedef struct { long positions, channels, rows; int fixes_gamma; float eps, momentum, rest; } Norm;
+
+void opbox_norm_forward(const float *x, float *y, float *gamma, const float *beta, const float *moving_mean,
+                        const float *moving_var, float *mean, float *inverse, float *variance, float *scale,
+                        float *partial, double *totals, const Norm *norm, int of_batch)
+{
+    const long positions = norm->positions, channels = norm->channels, rows = norm->rows;
+    if (norm->fixes_gamma) EACH gamma[j] = 1;
+    if (of_batch) statistics(x, partial, totals, mean, variance, positions, channels, rows);
+    else EACH { mean[j] = moving_mean[j]; variance[j] = moving_var[j]; }
+    EACH inverse[j] = 1 / __builtin_sqrtf(variance[j] + norm->eps);
+    EACH scale[j] = inverse[j] * gamma[j];
+    normalize(x, y, mean, scale, beta, positions, channels, rows);
+}
+
+/* gx, out_gamma and out_beta may be NULL. */
+void opbox_norm_backward(const float *x, const float *g, float *gx, float *out_gamma, float *out_beta,
+                         const float *gamma, const float *beta, float *moving_mean, float *moving_var,
+                         const float *mean, const float *inverse, float *scale, float *ggamma, float *gbeta,
+                         float *share, float *less, float *partial, double *totals, const Norm *norm, int of_batch)
+{
+    const long positions = norm->positions, channels = norm->channels, rows = norm->rows;
+    const float one_less = -1.0 / positions, one_more = 1.0 / positions;
+    EACH scale[j] = norm->fixes_gamma ? inverse[j] : inverse[j] * gamma[j];
+    sums(x, g, partial, mean, scale, beta, totals, gbeta, ggamma, positions, channels, rows);
+    EACH ggamma[j] = ggamma[j] * inverse[j];
+    if (gx) {
+        EACH { share[j] = ggamma[j] * inverse[j] * one_less; less[j] = gbeta[j] * one_more; }
+        gradient(x, g, gx, mean, scale, beta, share, less, of_batch, positions, channels, rows);
+    }
+    if (out_gamma) EACH out_gamma[j] = norm->fixes_gamma ? 0 : ggamma[j];
+    if (out_beta) EACH out_beta[j] = gbeta[j];
+    if (of_batch) EACH {
+        const float variance = 1 / (inverse[j] * inverse[j]) - norm->eps;
+        moving_mean[j] = moving_mean[j] * norm->momentum + mean[j] * norm->rest;
+        moving_var[j] = moving_var[j] * norm->momentum + variance * norm->rest;
+    }
+}
 """
+
+
+class _NormSizes(Structure):
+    _fields_ = [
+        *[(name, c_long) for name in ("positions", "channels", "rows")],
+        ("fixes_gamma", c_int),
+        *[(name, c_float) for name in ("eps", "momentum", "rest")],
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Norm:
+    """A BatchNorm's parameters: see its own for what they are."""
+
+    eps: float
+    momentum: float
+    fix_gamma: bool
 
 
 def new_kernels() -> dict[str, CKernel]:
     """The kernels by name, not compiled yet."""
-    sizes = [c_long] * 3
-    arguments: dict[str, list[Any]] = {
-        "opbox_norm_statistics": [*[c_void_p] * 5, *sizes],
-        "opbox_normalize": [*[c_void_p] * 5, *sizes],
-        "opbox_norm_sums": [*[c_void_p] * 9, *sizes],
-        "opbox_norm_gradient": [*[c_void_p] * 8, c_int, *sizes],
+    arrays = {"opbox_norm_forward": 12, "opbox_norm_backward": 18}
+    return {
+        name: CKernel(_TEXT, name, [*[c_void_p] * (count + 1), c_int], HOT, threads=True)
+        for name, count in arrays.items()
     }
-    return {name: CKernel(_TEXT, name, types, HOT, threads=True) for name, types in arguments.items()}
 
 
 _KERNELS = new_kernels()
@@ -226,8 +284,104 @@ class NormSweeps:
             Temp(block),
         ]
 
-    def _kernel(self, name: str) -> Any:
-        return _KERNELS[name].ready(self.positions * self.channels)
+    def forward(
+        self, norm: Norm, x: Array, y: Array, inputs: Arrays, results: Arrays, temps: Arrays
+    ) -> Callable[[bool], None]:
+        """Return a call that writes y = relu(BatchNorm(x)) and results, by the batch's statistics or the moving ones.
+
+        Args:
+            norm: BatchNorm's parameters.
+            x, y: the matrices.
+            inputs: gamma, which is written where it is fixed, beta, moving mean and moving variance.
+            results: mean, 1 / sqrt(variance + eps), and room for the variance and for the scale.
+            temps: `temps`.
+        """
+        run = self._kernel("opbox_norm_forward", norm, (x, y, *inputs, *results, temps[0], temps[2]))
+        gamma, beta, moving_mean, moving_var = inputs
+        mean, inverse, variance, scale = results
+
+        def call(of_batch: bool) -> None:
+            if run(of_batch):
+                return
+            if norm.fix_gamma:
+                gamma[...] = 1
+            if of_batch:
+                self.statistics(x, mean, variance, temps)
+            else:
+                np.copyto(mean, moving_mean)
+                np.copyto(variance, moving_var)
+            invert(np, variance, norm.eps, inverse)
+            np.multiply(inverse, gamma, out=scale)
+            self.normalize(x, y, (mean, scale, beta), temps)
+
+        return call
+
+    def backward(
+        self,
+        norm: Norm,
+        matrices: tuple[Array, Array, Array | None],
+        inputs: Arrays,
+        results: tuple[Array | None, Array | None],
+        rooms: Arrays,
+        temps: Arrays,
+    ) -> Callable[[bool], None]:
+        """Return a call that writes the gradients, and moves the moving statistics where those of the batch are used.
+
+        Args:
+            norm: BatchNorm's parameters.
+            matrices: x, g, and their gradient, which may be g, or None.
+            inputs: gamma, beta, moving mean, moving variance, and forward's mean and 1 / sqrt(variance + eps).
+            results: the gradients of gamma and beta, or None.
+            rooms: five arrays, a number for each channel.
+            temps: `temps`.
+        """
+        arrays = (*matrices, *results, *inputs, *rooms, temps[0], temps[2])
+        run = self._kernel("opbox_norm_backward", norm, arrays)
+        (x, g, gx), (gamma, beta, moving_mean, moving_var, mean, inverse) = matrices, inputs
+        scale, ggamma, gbeta, share, less = rooms
+        factor = -1 / self.positions
+
+        def call(of_batch: bool) -> None:
+            if run(of_batch):
+                return
+            np.multiply(inverse, 1 if norm.fix_gamma else gamma, out=scale)
+            numbers = (mean, scale, beta)
+            self.sums(x, g, numbers, gbeta, ggamma, temps)
+            ggamma[...] *= inverse
+            if gx is not None:
+                np.multiply(ggamma, inverse, out=share)
+                np.multiply(share, factor, out=share)
+                np.multiply(gbeta, -factor, out=less)
+                self.gradient(x, g, gx, numbers, share, less, of_batch, temps)
+            if results[0] is not None:
+                results[0][...] = 0 if norm.fix_gamma else ggamma
+            if results[1] is not None:
+                results[1][...] = gbeta
+            if of_batch:
+                move(np, moving_mean, mean, norm.momentum, less)
+                np.square(inverse, out=share)
+                np.reciprocal(share, out=share)
+                np.subtract(share, norm.eps, out=share)
+                move(np, moving_var, share, norm.momentum, less)
+
+        return call
+
+    def _kernel(self, name: str, norm: Norm, arrays: Sequence[Array | None]) -> Callable[[bool], bool]:
+        """Return a call of a kernel with `of_batch`; it returns False, and does nothing, while there is none."""
+        kernel, work = _KERNELS[name], self.positions * self.channels
+        sizes = _NormSizes(
+            self.positions, self.channels, self.rows, norm.fix_gamma, norm.eps, norm.momentum, 1 - norm.momentum
+        )
+        arguments = (*[None if array is None else _place(array) for array in arrays], addressof(sizes))
+
+        def run(of_batch: bool, alive: Any = (arrays, sizes)) -> bool:
+            function = kernel.ready(work)
+            if function is None:
+                return False
+            function(*arguments, of_batch)
+            return True
+
+        return run
 
     def _pieces(self) -> Iterator[tuple[int, slice, int]]:
         """The number of each block, its rows, and how many they are."""
@@ -235,13 +389,9 @@ class NormSweeps:
             rows = slice(b * self.rows, min((b + 1) * self.rows, self.positions))
             yield b, rows, rows.stop - rows.start
 
-    def statistics(self, x: Array, mean: Array, variance: Array, temps: tuple[Array, ...]) -> None:
+    def statistics(self, x: Array, mean: Array, variance: Array, temps: Arrays) -> None:
         """Write the mean and the biased variance of each channel."""
         partial, wide, sums, room, _ = temps
-        kernel = self._kernel("opbox_norm_statistics")
-        if kernel is not None:
-            kernel(*map(_place, (x, partial, sums, mean, variance)), self.positions, self.channels, self.rows)
-            return
         for b, rows, count in self._pieces():
             _total(x[rows], partial[b, 0])
             np.divide(partial[b, 0], np.float32(count), out=partial[b, 0])
@@ -262,12 +412,8 @@ class NormSweeps:
         np.copyto(mean, sums[0], casting="same_kind")
         np.copyto(variance, sums[1], casting="same_kind")
 
-    def normalize(self, x: Array, y: Array, numbers: tuple[Array, Array, Array], temps: tuple[Array, ...]) -> None:
+    def normalize(self, x: Array, y: Array, numbers: tuple[Array, Array, Array], temps: Arrays) -> None:
         """Write relu(v); `numbers` are mean, scale and shift."""
-        kernel = self._kernel("opbox_normalize")
-        if kernel is not None:
-            kernel(_place(x), _place(y), *map(_place, numbers), self.positions, self.channels, self.rows)
-            return
         mean, scale, shift = numbers
         for _, rows, count in self._pieces():
             value = np.subtract(x[rows], mean, out=temps[3][:count])
@@ -283,15 +429,10 @@ class NormSweeps:
         numbers: tuple[Array, Array, Array],
         gbeta: Array,
         ggamma: Array,
-        temps: tuple[Array, ...],
+        temps: Arrays,
     ) -> None:
         """Write the sums of g', and of g' (x - mean)."""
         partial, wide, sums, *_ = temps
-        kernel = self._kernel("opbox_norm_sums")
-        if kernel is not None:
-            places = map(_place, (x, g, partial, *numbers, sums, gbeta, ggamma))
-            kernel(*places, self.positions, self.channels, self.rows)
-            return
         for b, rows, _ in self._pieces():
             centred, gradient = self._gated(x[rows], g[rows], numbers, temps)
             _total(gradient, partial[b, 0])
@@ -310,14 +451,9 @@ class NormSweeps:
         share: Array,
         less: Array,
         of_batch: bool,
-        temps: tuple[Array, ...],
+        temps: Arrays,
     ) -> None:
         """Write gx, which may be g; without `of_batch` it is g' scale."""
-        kernel = self._kernel("opbox_norm_gradient")
-        if kernel is not None:
-            places = _place(x), _place(g), _place(gx), *map(_place, (*numbers, share, less))
-            kernel(*places, of_batch, self.positions, self.channels, self.rows)
-            return
         for _, rows, _ in self._pieces():
             centred, gradient = self._gated(x[rows], g[rows], numbers, temps)
             if of_batch:
@@ -326,9 +462,7 @@ class NormSweeps:
                 np.subtract(gradient, less, out=gradient)
             np.multiply(gradient, numbers[1], out=gx[rows])
 
-    def _gated(
-        self, x: Array, g: Array, numbers: tuple[Array, Array, Array], temps: tuple[Array, ...]
-    ) -> tuple[Array, Array]:
+    def _gated(self, x: Array, g: Array, numbers: tuple[Array, Array, Array], temps: Arrays) -> tuple[Array, Array]:
         """x - mean, and g', of a block."""
         mean, scale, shift = numbers
         centred = np.subtract(x, mean, out=temps[3][: len(x)])

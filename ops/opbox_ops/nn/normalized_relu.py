@@ -17,8 +17,8 @@ from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Te
 from ..layout import CHANNELS_LAST, physical
 from ..operator import Op
 from ..params import Params
-from .batch_norm import BatchNormParams, invert, move
-from .norm_sweeps import NormSweeps
+from .batch_norm import BatchNormParams
+from .norm_sweeps import Norm, NormSweeps
 
 __all__ = ["NORMALIZED_RELU", "NORMALIZED_RELU_BACKWARD", "NormalizedReluParams", "is_for_sweeps"]
 
@@ -58,6 +58,10 @@ def _sweeps(data: ArraySpec) -> NormSweeps:
     return NormSweeps(data.shape[0] * int(np.prod(data.shape[2:])), data.shape[1])
 
 
+def _norm(p: BatchNormParams) -> Norm:
+    return Norm(p.eps, p.momentum, p.fix_gamma)
+
+
 def _matrix(array: Array, spec: ArraySpec) -> Array:
     """The array as a matrix (positions, channels)."""
     return physical(array, spec.layout).reshape(-1, spec.shape[1])
@@ -71,25 +75,11 @@ def _forward_temps(p: NormalizedReluParams, call: CallSpec) -> list[Temp]:
 
 @NORMALIZED_RELU.compute("cpu", temps=_forward_temps, accepts=lambda p, call: True, prepares=True)
 def _(p: NormalizedReluParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Any:
-    data, gamma, beta, moving_mean, moving_var = inputs
     norm, sweeps, (mean, inverse, variance, scale, *rooms) = p.params, _sweeps(ctx.call.inputs[0]), ctx.temp
     mean, inverse = (room if out is None else out for room, out in zip((mean, inverse), outputs[1:3], strict=True))
-    x, y = _matrix(data, ctx.call.inputs[0]), _matrix(outputs[0], ctx.call.outputs[0])
-    temps = tuple(rooms)
-
-    def call() -> None:
-        if norm.fix_gamma:
-            gamma[...] = 1
-        if ctx.is_train and not norm.use_global_stats:
-            sweeps.statistics(x, mean, variance, temps)
-            invert(np, variance, norm.eps, inverse)
-        else:
-            np.copyto(mean, moving_mean)
-            invert(np, moving_var, norm.eps, inverse)
-        np.multiply(inverse, gamma, out=scale)
-        sweeps.normalize(x, y, (mean, scale, beta), temps)
-
-    return call
+    x, y = _matrix(inputs[0], ctx.call.inputs[0]), _matrix(outputs[0], ctx.call.outputs[0])
+    forward = sweeps.forward(_norm(norm), x, y, inputs[1:], (mean, inverse, variance, scale), rooms)
+    return lambda: forward(ctx.is_train and not norm.use_global_stats)
 
 
 def _backward_temps(p: NormalizedReluParams, call: CallSpec) -> list[Temp]:
@@ -100,33 +90,14 @@ def _backward_temps(p: NormalizedReluParams, call: CallSpec) -> list[Temp]:
 @NORMALIZED_RELU_BACKWARD.compute("cpu", temps=_backward_temps, accepts=lambda p, call: True, prepares=True)
 def _(p: NormalizedReluParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Any:
     gout, data, gamma, beta, mean, inverse, moving_mean, moving_var = inputs
-    specs = ctx.call.inputs
-    norm, sweeps, (scale, ggamma, gbeta, share, less, *rooms) = p.params, _sweeps(specs[1]), ctx.temp
-    x, g = _matrix(data, specs[1]), _matrix(gout, specs[0])
+    specs, norm = ctx.call.inputs, p.params
     gx = None if outputs[0] is None else _matrix(outputs[0], ctx.call.outputs[0])
-    temps = tuple(rooms)
-    factor = -1 / sweeps.positions
-
-    def call() -> None:
-        of_batch = ctx.is_train and not norm.use_global_stats
-        np.multiply(inverse, 1 if norm.fix_gamma else gamma, out=scale)
-        numbers = (mean, scale, beta)
-        sweeps.sums(x, g, numbers, gbeta, ggamma, temps)
-        ggamma[...] *= inverse
-        if gx is not None:
-            np.multiply(ggamma, inverse, out=share)
-            np.multiply(share, factor, out=share)
-            np.multiply(gbeta, -factor, out=less)
-            sweeps.gradient(x, g, gx, numbers, share, less, of_batch, temps)
-        if outputs[1] is not None:
-            outputs[1][...] = 0 if norm.fix_gamma else ggamma
-        if outputs[2] is not None:
-            outputs[2][...] = gbeta
-        if of_batch:
-            move(np, moving_mean, mean, norm.momentum, less)
-            np.square(inverse, out=share)
-            np.reciprocal(share, out=share)
-            np.subtract(share, norm.eps, out=share)
-            move(np, moving_var, share, norm.momentum, less)
-
-    return call
+    backward = _sweeps(specs[1]).backward(
+        _norm(norm),
+        (_matrix(data, specs[1]), _matrix(gout, specs[0]), gx),
+        (gamma, beta, moving_mean, moving_var, mean, inverse),
+        (outputs[1], outputs[2]),
+        ctx.temp[:5],
+        ctx.temp[5:],
+    )
+    return lambda: backward(ctx.is_train and not norm.use_global_stats)
