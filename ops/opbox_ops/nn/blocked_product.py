@@ -54,8 +54,8 @@ class _WindowStructure(Structure):
     _fields_ = [
         (name, c_long)
         for name in (
-            *("height", "width", "channels", "out_height", "out_width", "across_kernel", "down", "across"),
-            *("dilate_down", "dilate_across", "above", "before", "first"),
+            *("batch", "height", "width", "channels", "out_height", "out_width", "down_kernel", "across_kernel"),
+            *("down", "across", "dilate_down", "dilate_across", "above", "before", "first"),
         )
     ]
 
@@ -128,7 +128,7 @@ class WindowSizes:
 
     @property
     def structure(self) -> _WindowStructure:
-        sizes = (*self.data[1:], *self.out, self.kernel[1], *self.stride, *self.dilate, *self.pad)
+        sizes = (*self.data, *self.out, *self.kernel, *self.stride, *self.dilate, *self.pad)
         return _WindowStructure(*sizes, self.first)
 
 
@@ -138,6 +138,8 @@ class BlockedProduct:
 
     _product: Any
     _pack: Any
+    _lay: Any
+    _gather: Any
 
     def product(
         self,
@@ -180,6 +182,16 @@ class BlockedProduct:
         structure = sizes.structure
         return c_call(self._pack, (_place(b), _place(target), addressof(structure)), (b, target, structure))
 
+    def lay(self, windows: WindowSizes, data: Array, target: Array) -> Callable[[], None]:
+        """Return a call that writes the windows over `data` to `target` (positions, channels * taps), tap by tap."""
+        structure = windows.structure
+        return c_call(self._lay, (_place(data), _place(target), addressof(structure)), (data, target, structure))
+
+    def gather(self, windows: WindowSizes, source: Array, target: Array) -> Callable[[], None]:
+        """Return a call that writes the sums of windows like those of `lay` to the array that they are of, `target`."""
+        structure = windows.structure
+        return c_call(self._gather, (_place(source), _place(target), addressof(structure)), (source, target, structure))
+
 
 def _place(array: Array | None) -> int | None:
     return None if array is None else int(array.__array_interface__["data"][0])
@@ -196,10 +208,11 @@ def blocked_product() -> BlockedProduct | None:
 
 @cache
 def _compiled() -> BlockedProduct | None:
-    names = "opbox_product", "opbox_product_pack"
-    product, pack = (c_compiler.compiled_function(TEXT, name, threads=True) for name in names)
-    if product is None or pack is None:
+    names = "opbox_product", "opbox_product_pack", "opbox_product_lay", "opbox_product_gather"
+    functions = [c_compiler.compiled_function(TEXT, name, threads=True) for name in names]
+    if None in functions:
         return None
-    product.argtypes, pack.argtypes = [*[c_void_p] * 8, c_int], [c_void_p] * 3
-    product.restype = pack.restype = None
-    return BlockedProduct(product, pack)
+    for function in functions:
+        function.restype, function.argtypes = None, [c_void_p] * 3
+    functions[0].argtypes = [*[c_void_p] * 8, c_int]
+    return BlockedProduct(*functions)

@@ -28,8 +28,8 @@ typedef __m256 Lanes;
 #define PIECES(all, most) (((all) + (most) - 1) / (most))
 
 typedef struct { long rows, terms, columns, a_row, a_term, b_term, b_column, c_row, slabs; } Sizes;
-typedef struct { long height, width, channels, out_height, out_width, across_kernel, down, across, dilate_down,
-                 dilate_across, above, before, first; } Windows;
+typedef struct { long batch, height, width, channels, out_height, out_width, down_kernel, across_kernel, down, across,
+                 dilate_down, dilate_across, above, before, first; } Windows;
 
 /* c = start + a b, for `rows` rows of a panel; start of zeros if it is NULL. `next`: rows of a to fetch meanwhile. */
 static inline __attribute__((always_inline)) void tile(const int rows, const float *restrict a, long row, long term,
@@ -327,5 +327,48 @@ void opbox_product_pack(const float *b, float *packed, const Sizes *sizes)
     for (long p = 0; p < PIECES(s.columns, PANEL); p++)
         pack_b(b + p * PANEL * s.b_column, s.b_term, s.b_column, s.terms, LEAST(s.columns - p * PANEL, PANEL),
                packed + p * PANEL * s.terms, 0);
+}
+
+/* The windows over b as a matrix: a row for each position, channel by channel and tap by tap. */
+void opbox_product_lay(const float *b, float *to, const Windows *windows)
+{
+    const Windows w = *windows;
+    const long taps = w.down_kernel * w.across_kernel;
+    _Pragma("omp parallel for schedule(static)")
+    for (long p = 0; p < w.batch * w.out_height * w.out_width; p++)
+        for (long i = 0; i < taps; i++) {
+            const long y = p / w.out_width % w.out_height, x = p % w.out_width, image = p / w.out_width / w.out_height;
+            const long row = y * w.down + i / w.across_kernel * w.dilate_down - w.above;
+            const long column = x * w.across + i % w.across_kernel * w.dilate_across - w.before;
+            const int inside = row >= 0 && row < w.height && column >= 0 && column < w.width;
+            const float *from = b + ((image * w.height + row) * w.width + column) * w.channels;
+            float *target = to + p * taps * w.channels + i;
+            for (long c = 0; c < w.channels; c++) target[c * taps] = inside ? from[c] : 0;
+        }
+}
+
+/* The sums of such windows at the places that they are of: all of b. */
+void opbox_product_gather(const float *from, float *b, const Windows *windows)
+{
+    const Windows w = *windows;
+    const long taps = w.down_kernel * w.across_kernel;
+    _Pragma("omp parallel for schedule(static)")
+    for (long place = 0; place < w.batch * w.height * w.width; place++) {
+        const long row = place / w.width % w.height, column = place % w.width, image = place / w.width / w.height;
+        float *to = b + place * w.channels;
+        int any = 0;
+        for (long i = 0; i < taps; i++) {
+            const long y = row + w.above - i / w.across_kernel * w.dilate_down;
+            const long x = column + w.before - i % w.across_kernel * w.dilate_across;
+            if (y < 0 || x < 0 || y % w.down || x % w.across) continue;
+            if (y / w.down >= w.out_height || x / w.across >= w.out_width) continue;
+            const long p = (image * w.out_height + y / w.down) * w.out_width + x / w.across;
+            const float *window = from + p * taps * w.channels + i;
+            if (any) for (long c = 0; c < w.channels; c++) to[c] += window[c * taps];
+            else for (long c = 0; c < w.channels; c++) to[c] = window[c * taps];
+            any = 1;
+        }
+        if (!any) for (long c = 0; c < w.channels; c++) to[c] = 0;
+    }
 }
 """

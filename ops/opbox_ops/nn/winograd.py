@@ -181,6 +181,7 @@ class Winograd:
             room: `room` of data's tiles.
             turned: as of `transform`.
         """
+        assert tiling.tiles <= FEW_TILES
         data, weight, bias, out = arrays
         sizes, structure = tiling.sizes, _weight_of(weight, turned)
         places = data.ctypes.data, byref(structure), _G.ctypes.data, None if bias is None else bias.ctypes.data
@@ -191,6 +192,7 @@ class Winograd:
         self, tiling: Tiling, arrays: tuple[Array, Array, Array], room: tuple[Array, Array]
     ) -> Callable[[], None]:
         """Return a call that writes the gradient of a weight; arrays are data, gout and that gradient."""
+        assert tiling.tiles == tiling.all
         data, gout, target = arrays
         sizes, structure = tiling.sizes, _weight_of(target)
         places = [array.ctypes.data for array in (data, gout, *room)]

@@ -29,8 +29,9 @@ typedef __m256 Lanes;
 #endif
 
 /* PANEL columns of a product are computed together, DEPTH of its terms at a time. AHEAD numbers keep streams out of one
-   another's places in a cache. CHANNELS of a weight are transformed together, past the caches where it is LARGE. */
-enum { PANEL = 2 * WIDTH, DEPTH = 256, AHEAD = 16, CHANNELS = 8, LARGE = 1 << 22,
+   another's places in a cache. CHANNELS of a weight are transformed together, past the caches where it is LARGE, and
+   those LATER are fetched. */
+enum { PANEL = 2 * WIDTH, DEPTH = 256, AHEAD = 16, CHANNELS = 8, LATER = 4, LARGE = 1 << 22,
        OF_OWN = CHANNELS * PANEL + AHEAD };
 #define THREADS _Pragma("omp parallel")
 #define SHARED _Pragma("omp for schedule(static)")
@@ -209,6 +210,8 @@ static inline void transform_weight(const Weight *w, const float *g, long panel,
     const int together = lies_together(w, panel), backwards = together && w->of_column < 0;
     if (together) {
         from -= backwards ? 8 : 0;
+        if (w->of_filter == 9) /* lines that no stream of rows has announced */
+            for (long i = 0; i < 9 * PANEL; i += 16) SOON(from + LATER * w->of_channel + i);
         for (long k = 0; k < PANEL; k += 8) turn(from + k * w->of_filter, w->of_filter, in[0] + k, PANEL);
         for (long k = 0; k < PANEL; k++) in[8][k] = from[k * w->of_filter + 8];
     } else

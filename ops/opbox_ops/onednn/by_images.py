@@ -17,6 +17,7 @@ from ..compute import Array, Temp
 from ..pausing import in_one_piece, pause
 from .pointwise_convolution import PointwiseConvolution
 from .primitive import MemoryFormat, Recipe
+from .window_products import WindowProduct
 from .winograd_convolution import WinogradConvolution, WinogradWeightGradient
 
 __all__ = [
@@ -34,9 +35,9 @@ MOST = 1 << 33
 """Multiplications of a piece: 0.2 s of one thread at 80 GFLOP/s, as of a matrix product's (`large_products`)."""
 
 
-ConvolutionPiece: TypeAlias = Recipe | PointwiseConvolution | WinogradConvolution
+ConvolutionPiece: TypeAlias = Recipe | PointwiseConvolution | WinogradConvolution | WindowProduct
 """How some images, or their gradients, are computed together."""
-WeightPiece: TypeAlias = Recipe | WinogradWeightGradient
+WeightPiece: TypeAlias = Recipe | WinogradWeightGradient | WindowProduct
 """How the gradient of a weight is computed from some images."""
 
 

@@ -37,6 +37,7 @@ from .library import Algorithm, ArgumentNumber, Propagation, Query, dims, librar
 from .pointwise_convolution import pointwise_convolution
 from .primitive import MemoryFormat, Operand, PackedRuns, Recipe, Runs, memory_of, takes
 from .weight_gradient import WeightGradient, weight_gradient
+from .window_products import data_by_windows, forward_by_windows, weight_by_windows
 from .winograd_convolution import winograd_convolution, winograd_data_gradient, winograd_weight_gradient
 
 _Window = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
@@ -116,7 +117,8 @@ def forward_by_images(
 
     def make(count: int) -> ConvolutionPiece | None:
         of_images = images_of(data, count), weight, bias, images_of(out, count), window, adds
-        return pointwise_convolution(*of_images) or winograd_convolution(*of_images) or _forward(*of_images)
+        kinds = pointwise_convolution, winograd_convolution, forward_by_windows, _forward
+        return next((piece for kind in kinds if (piece := kind(*of_images)) is not None), None)
 
     has_images = (True, False, True, *([] if bias is None else [False]))
     recipe = by_images(make, out.shape[0], _multiplications(weight, out), has_images)
@@ -130,7 +132,7 @@ def backward_data_recipe(
 
     def make(count: int) -> ConvolutionPiece | None:
         of_images = images_of(gout, count), weight, images_of(data, count), window
-        return winograd_data_gradient(*of_images) or _backward_data(*of_images)
+        return winograd_data_gradient(*of_images) or data_by_windows(*of_images) or _backward_data(*of_images)
 
     has_images = (True, False, True)
     recipe = by_images(make, gout.shape[0], _multiplications(weight, gout), has_images)
@@ -147,7 +149,7 @@ def backward_weight_recipe(
 
     def make(count: int) -> WeightPiece | None:
         of_images = images_of(gout, count), images_of(data, count), weight, bias, window
-        return winograd_weight_gradient(*of_images) or _backward_weight(*of_images)
+        return winograd_weight_gradient(*of_images) or weight_by_windows(*of_images) or _backward_weight(*of_images)
 
     has_images = (True, True, False, *([] if bias is None else [False]))
     recipe = by_images(make, gout.shape[0], _multiplications(weight, gout), has_images)

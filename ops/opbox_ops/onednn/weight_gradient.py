@@ -30,6 +30,7 @@ from .library import library
 from .primitive import MemoryFormat, Recipe
 from .product import blocked_kernel
 from .reorder import plain_weight
+from .window_products import IMPLEMENTATION
 
 __all__ = ["WeightGradient", "weight_gradient"]
 
@@ -199,7 +200,7 @@ def weight_gradient(
     data and out are as oneDNN takes them, the channels second; `window` is stride, dilation and padding; `threads` is
     how many threads work on it either way.
     """
-    if "amx" in own or own == "winograd" or len(kernel) != 2 or data.dtype != "float32":
+    if "amx" in own or own in ("winograd", IMPLEMENTATION) or len(kernel) != 2 or data.dtype != "float32":
         return None
     if not (data.channels_last and out.channels_last):
         return None
