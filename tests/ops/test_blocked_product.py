@@ -24,6 +24,8 @@ SIZES = [
     (97, 321, 65),
     (128, 784, 128),
     (500, 9, 100),
+    (150, 15, 1100),
+    (130, 2, 531),
     (7, 5000, 40),
     (40, 9000, 33),
 ]
@@ -89,6 +91,23 @@ def test_the_definition(
     with counted() as allocated:
         run()
     assert not allocated
+
+
+@pytest.mark.parametrize("terms", [1, 3])
+@pytest.mark.parametrize("off", [0, 1], ids=["aligned", "not aligned"])
+def test_a_large_result_of_few_terms(kernel: BlockedProduct, terms: int, off: int) -> None:
+    """It is written past the caches where it lies for that; of one term the products are NumPy's."""
+    sizes = ProductSizes(2100, terms, 2048, (True, False))
+    a, b = factors(sizes)
+    memory = np.full(sizes.rows * sizes.columns + 32, 7, np.float32)
+    start = -(memory.ctypes.data // 4) % 16 + off
+    out = memory[start : start + sizes.rows * sizes.columns].reshape(sizes.rows, sizes.columns)
+    kernel.product(sizes, (a, b, None, out))()
+    near(out, defined(sizes, a, b), terms)
+    if terms == 1:
+        np.testing.assert_array_equal(out, a.T * b)
+    assert (memory[:start] == 7).all()
+    assert (memory[start + out.size :] == 7).all()
 
 
 def test_slabs_are_for_small_results_of_many_terms() -> None:

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("product_kernels")
 @pytest.fixture
 def forced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Products of every size are large ones."""
-    for limit in ("LEAST", "LEAST_REORDERED", "FEWEST"):
+    for limit in ("LEAST", "LEAST_REORDERED", "FEWEST", "FEWEST_IN_BLOCKS"):
         monkeypatch.setattr(product, limit, 1)
 
 
@@ -78,6 +78,27 @@ def test_numbers_are_those_of_the_reference(case, req):
     np.testing.assert_allclose(out, expected, **NEAR)
     for name, grad in grads.items():
         np.testing.assert_allclose(grad, others[name], **NEAR, err_msg=name)
+
+
+def test_few_rows_are_for_blocks(product_kernels):
+    """One row by a weight is NumPy's, and a few by its transpose; a weight's gradient has any number of terms."""
+    blocks = product_kernels == "blocks"
+    assert product.fast_product((1, 2048, 1000), True, True) is None
+    assert (product.fast_product((2, 2048, 1000), True, True) is not None) == blocks
+    assert product.fast_product((8, 1000, 2048), False, False) is None
+    assert [product.weight_gradient_product(rows, 1000, 2048) is not None for rows in (1, 8)] == [blocks] * 2
+    assert product.weight_gradient_product(1, 100, 2048) is None, "a small weight"
+
+
+def test_the_gradient_of_a_weight_from_one_row_has_the_same_bits_everywhere(monkeypatch):
+    args = arrays_of((1, 700), 600, {})
+    head = np.cos(np.arange(600, dtype=np.float32))[None]
+    _, _, grads = run(args, 600, {}, head=head)
+    monkeypatch.setattr(product, "LEAST", 1 << 60)
+    executor, _, others = run(args, 600, {}, head=head)
+    assert [step.compute.level for step in executor.plan.steps if step.node.op is not None] == ["reference"] * 2
+    for of_weight in (grads["weight"], others["weight"]):
+        np.testing.assert_array_equal(of_weight, head.T * args["data"])
 
 
 @pytest.mark.usefixtures("forced")

@@ -15,9 +15,10 @@ TEXT = r"""
 /* A tile of the result, ROWS by PANEL, stays in registers for DEPTH terms; so many terms of a panel of b stay in the
    first cache. GROUP panels are packed together. Up to LONG rows of a are worked off for a group, and SHORT, a multiple
    of ROWS, where a is packed too; beside FEW rows the next group is fetched ahead. Work of up to ALONE multiplications
-   is one thread's. A LINE of the cache holds so many numbers; what is packed is fetched SOON terms ahead. */
+   is one thread's. A LINE of the cache holds so many numbers; what is packed is fetched SOON terms ahead. Fewer than
+   THIN terms are added up CHUNK columns and LOT rows at a time; a LARGE result of them is written past the caches. */
 enum { WIDTH = 8, ROWS = 6, PANEL = 16, DEPTH = 256, GROUP = 4, LONG = 192, SHORT = 258, FEW = 96, ALONE = 1 << 19 };
-enum { LINE = 16, SOON = 8 };
+enum { LINE = 16, SOON = 8, THIN = 16, LOT = 64, CHUNK = 512, LARGE = 1 << 22 };
 typedef __m256 Lanes;
 #define MULTIPLY_ADD _mm256_fmadd_ps
 #define ALL _mm256_set1_ps
@@ -235,6 +236,45 @@ static void pack_windows(const float *x, const Windows *w, long column, long col
     }
 }
 
+/* c = a b of few terms, where a lies transposed: what takes time is writing c, a row after the other. */
+static void thin_product(const float *a, const float *b, float *c, const Sizes *s, int threads)
+{
+    const int past = s->rows * s->columns > LARGE && s->columns % WIDTH == 0 && (long)c % (4 * WIDTH) == 0;
+    _Pragma("omp parallel for schedule(static) num_threads(threads)")
+    for (long thread = 0; thread < threads; thread++) {
+        const long start = s->rows * thread / threads, end = s->rows * (thread + 1) / threads;
+        float own_a[LOT][THIN], own_b[THIN][CHUNK];
+        for (long chunk = 0; chunk < s->columns; chunk += CHUNK) {
+            const long count = LEAST(CHUNK, s->columns - chunk);
+            for (long k = 0; k < s->terms; k++)
+                for (long j = 0; j < count; j++) own_b[k][j] = b[k * s->b_term + chunk + j];
+            for (long r = start; r < end; r++) {
+                if ((r - start) % LOT == 0)
+                    for (long k = 0; k < s->terms; k++)
+                        for (long i = 0; i < LEAST(LOT, end - r); i++) own_a[i][k] = a[k * s->a_term + r + i];
+                const float *x = own_a[(r - start) % LOT];
+                float *to = c + r * s->c_row + chunk;
+                long j = 0;
+                for (; j + 4 * WIDTH <= count; j += 4 * WIDTH) {
+                    Lanes sums[4] = {ALL(0), ALL(0), ALL(0), ALL(0)};
+                    for (long k = 0; k < s->terms; k++)
+                        UNROLL for (int i = 0; i < 4; i++)
+                            sums[i] = MULTIPLY_ADD(ALL(x[k]), LOAD(own_b[k] + j + i * WIDTH), sums[i]);
+                    UNROLL for (int i = 0; i < 4; i++)
+                        if (past) _mm256_stream_ps(to + j + i * WIDTH, sums[i]);
+                        else STORE(to + j + i * WIDTH, sums[i]);
+                }
+                for (; j < count; j++) {
+                    float sum = 0;
+                    for (long k = 0; k < s->terms; k++) sum = __builtin_fmaf(x[k], own_b[k][j], sum);
+                    to[j] = sum;
+                }
+            }
+        }
+        if (past) _mm_sfence(); /* before other threads read it */
+    }
+}
+
 /* c = a b + bias, or += that. b is `packed`, or the windows over b, or as it lies. The terms come in slabs, whose sums
    but the first's go to `sums` and are added at the end. A thread has so many blocks of rows by panels of columns. */
 void opbox_product(const float *a, const float *b, const float *packed, const float *bias, float *c, float *sums,
@@ -243,6 +283,10 @@ void opbox_product(const float *a, const float *b, const float *packed, const fl
     const Sizes s = *sizes;
     const int threads = s.rows * s.columns * s.terms > ALONE ? omp_get_max_threads() : 1;
     const int packs_a = s.a_term != 1;
+    if (packs_a && s.terms < THIN && s.b_column == 1 && !windows && !packed && !bias && !adds) {
+        thin_product(a, b, c, &s, threads);
+        return;
+    }
     const long panels = PIECES(s.columns, PANEL), slab = PIECES(s.terms, s.slabs);
     const long depth = PIECES(PIECES(slab, PIECES(slab, DEPTH)), WIDTH) * WIDTH;
     long blocks = PIECES(s.rows, packs_a ? SHORT : LONG);

@@ -156,7 +156,8 @@ def _(p: FullyConnectedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs)
     if gdata is not None:
         calls.append(partial(xp.dot, g, weight, out=gdata.reshape(x.shape)))
     if gweight is not None:
-        calls.append(partial(xp.dot, g.T, x, out=gweight))
+        # Of one row the products are the sums; `dot` takes twice the time for these.
+        calls.append(partial(xp.multiply if len(x) == 1 else xp.dot, g.T, x, out=gweight))
     if gbias and gbias[0] is not None:
         calls.append(partial(xp.add.reduce, g, axis=0, out=gbias[0]))
 

@@ -129,6 +129,6 @@ class BlockedDataGradient:
             rows, part = gout[first : first + step], target[first : first + step]
             runs.calls.append(self.kernel.product(self._sizes(len(rows)), (rows, weight, None, part)))
         if self.stride != (1, 1):
-            runs.calls.append(lambda: gdata.fill(0))
-            runs.copy(gdata[:, :: self.stride[0], :: self.stride[1]], target.reshape(*self.out[:3], self.channels))
+            windows = WindowSizes(gdata.shape, self.out[1:3], (1, 1), self.stride, (1, 1), (0, 0))
+            runs.calls.append(self.kernel.gather(windows, target, gdata))
         return runs

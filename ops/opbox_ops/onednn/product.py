@@ -46,6 +46,10 @@ AMD's. Other data is read as it lies: 128 x 128 by 128 x 784 takes 109 us and 11
 """
 FEWEST = 16
 """Rows, columns and terms of such a product: 1 x 25088 by 25088 x 4096 takes 35 ms by OpenBLAS and 48 by oneDNN."""
+FEWEST_IN_BLOCKS = 2
+"""Rows by a weight as it lies, in blocks. Two threads, ms, OpenBLAS and in blocks, by 25088 x 4096: 1 row 14 and 24, 2
+rows 39 and 25, 8 rows 34 and 31. By its transpose 8 rows 26 and 34: `FEWEST` stays there. The gradient of such a weight
+from 1 row takes 58 and 29, from 8 rows 68 and 37: in blocks it may have a single term."""
 SINGLE = 1 << 22
 """Multiplications up to which a product runs in one thread: waking another takes as long as it would save."""
 
@@ -101,16 +105,17 @@ def if_fast(recipe: Recipe | None) -> Recipe | None:
     return recipe if recipe is not None and recipe.implementation.startswith("brg:avx512") else None
 
 
-def _is_left_to_blas(sizes: Sizes) -> bool:
-    return min(sizes) < FEWEST or not LEAST <= math.prod(sizes) < MOST
+def _is_left_to_blas(sizes: Sizes, fewest: Sizes = (FEWEST, FEWEST, FEWEST)) -> bool:
+    few = any(size < least for size, least in zip(sizes, fewest, strict=True))
+    return few or not LEAST <= math.prod(sizes) < MOST
 
 
 def fast_product(sizes: Sizes, bias: bool, transposed: bool, adds: bool = False) -> ProductRecipe | None:
     """out = a @ b, or a @ b.T + bias, where that is faster than NumPy's BLAS; else None."""
-    if _is_left_to_blas(sizes):
-        return None
     if has_fast_kernels():
-        return if_fast(product_recipe(sizes, bias, (False, transposed), adds=adds))
+        return None if _is_left_to_blas(sizes) else if_fast(product_recipe(sizes, bias, (False, transposed), adds=adds))
+    if _is_left_to_blas(sizes, (FEWEST_IN_BLOCKS if transposed else FEWEST, FEWEST, FEWEST)):
+        return None
     return blocked_recipe(sizes, bias, (False, transposed), adds=adds)
 
 
@@ -130,9 +135,10 @@ def packing_recipe(sizes: Sizes, bias: bool, adds: bool = False) -> ProductRecip
 def weight_gradient_product(rows: int, hidden: int, features: int, adds: bool = False) -> ProductRecipe | None:
     """gweight = gout.T @ data, where that is faster than NumPy's BLAS; else None."""
     sizes = hidden, rows, features
+    if not has_fast_kernels():
+        left = _is_left_to_blas(sizes, (FEWEST, 1, FEWEST))
+        return None if left else blocked_recipe(sizes, False, (True, False), adds=adds)
     if _is_left_to_blas(sizes):
         return None
-    if not has_fast_kernels():
-        return blocked_recipe(sizes, False, (True, False), adds=adds)
     reordered = math.prod(sizes) >= LEAST_REORDERED and features * np.float32().nbytes % SHARED_SETS == 0
     return if_fast(product_recipe(sizes, False, (True, False), reordered, adds))
