@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("product_kernels")
 @pytest.fixture(autouse=True)
 def forced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Products of every size are large ones, and memory is no matter unless a test makes it one."""
-    for limit in ("LEAST", "LEAST_REORDERED", "FEWEST"):
+    for limit in ("LEAST", "LEAST_REORDERED", "FEWEST", "FEWEST_IN_BLOCKS"):
         monkeypatch.setattr(product, limit, 1)
     monkeypatch.setattr(packed_products, "GROWTH", 10)
 
