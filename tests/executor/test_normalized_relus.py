@@ -82,6 +82,38 @@ def test_same_numbers(attrs, req, is_train):
             np.testing.assert_allclose(tested[k][name] / scale, plain[k][name] / scale, **NEAR, err_msg=name)
 
 
+def residual(depth=3):
+    """Units that add what they compute to what they read: the gradient of it is a sum."""
+    x = convolved(mx.sym.Variable("data"), "first")
+    for i in range(depth):
+        norm = mx.sym.BatchNorm(x, name=f"norm{i}", fix_gamma=False)
+        x = x + convolved(mx.sym.Activation(norm, act_type="relu", name=f"relu{i}"), f"conv{i}")
+    return mx.sym.sum(mx.sym.square(x))
+
+
+@pytest.mark.parametrize("is_train", [True, False], ids=["train", "infer"])
+def test_sums_of_gradients_are_written_at_once(is_train):
+    tested, plain = (ran(residual(), passes, is_train=is_train) for passes in (PASSES, WITHOUT))
+    assert operators(tested[0]).count(NORMALIZED_RELU_BACKWARD.name) == 3
+    assert operators(plain[0]).count("_grad_add") == 3
+    assert "_grad_add" not in operators(tested[0])
+    assert tested[0].memory.arena_bytes <= plain[0].memory.arena_bytes * 1.05
+    for k in (1, 2):
+        for name in plain[k]:
+            scale = max(1, float(np.abs(plain[k][name]).max()))
+            np.testing.assert_allclose(tested[k][name] / scale, plain[k][name] / scale, **NEAR, err_msg=name)
+
+
+def test_a_gradient_that_is_wanted_by_itself_is_not_summed_at_once():
+    """data's gradient is the norm's alone: nothing is added."""
+    x = mx.sym.BatchNorm(convolved(mx.sym.Variable("data"), "first"), name="norm")
+    symbol = mx.sym.sum(mx.sym.square(convolved(mx.sym.Activation(x, act_type="relu"), "last")))
+    executor, *_ = compiled(symbol, req="write")
+    assert operators(executor).count(NORMALIZED_RELU_BACKWARD.name) == 1
+    (step,) = [s for s in executor.plan.steps if s.node.op is NORMALIZED_RELU_BACKWARD]
+    assert not step.node.params.adds
+
+
 def test_what_else_is_read_stays():
     """The normalised array by a second reader or as an output; another function than relu; a single channel."""
     x = convolved(mx.sym.Variable("data"), "first")

@@ -50,7 +50,7 @@ def swept(shape: tuple[int, int], arrays: dict[str, Any]) -> dict[str, Any]:
         sweeps.sums(x, g, numbers, out["gbeta"], out["ggamma"], temps)
         for name in ("of_batch", "of_all"):
             further = arrays["share"], arrays["less"], name == "of_batch"
-            sweeps.gradient(x, g, out[name], numbers, *further, temps)
+            sweeps.gradient((x, g, None), out[name], numbers, *further, temps)
     return out
 
 
@@ -61,8 +61,12 @@ def computed(
     of_batch: bool,
     inplace: bool = False,
     less: bool = False,
+    adds: str = "",
 ) -> dict[str, Any]:
-    """What forward and backward write; `inplace`: gx is g; `less`: no gradient but that of beta is wanted."""
+    """What forward and backward write.
+
+    inplace: gx is g. less: no gradient but that of beta is wanted. adds: there is an addend, "there" where gx is.
+    """
     sweeps = NormSweeps(*shape)
     temps = tuple(np.full(temp.shape, 17, temp.dtype) for temp in sweeps.temps)
     rooms = [np.full(shape[1], 17, np.float32) for _ in range(7)]
@@ -73,12 +77,15 @@ def computed(
     x, g = arrays["x"], arrays["g"].copy()
     if inplace:
         out["gx"] = g
+    addend = x * np.float32(0.5) if adds else None
+    if adds == "there":
+        out["gx"] = addend
     gamma, moving = out["scale"], (out["share"], out["less"])
     inputs, results = (gamma, arrays["shift"], *moving), (out["mean"], out["inverse"], *rooms[:2])
     forward = sweeps.forward(norm, x, out["y"], inputs, results, temps)
     backward = sweeps.backward(
         norm,
-        (x, g, None if less else out["gx"]),
+        (x, g, addend, None if less else out["gx"]),
         (*inputs, out["mean"], out["inverse"]),
         (None if less else out["ggamma"], out["gbeta"]),
         rooms[2:],
@@ -129,7 +136,7 @@ def test_kernels_give_numpys_bits(monkeypatch: pytest.MonkeyPatch, folder: Path,
     monkeypatch.setattr(norm_sweeps, "BLOCK", block)
     for shape, norm, of_batch in itertools.product(SHAPES, NORMS, (True, False)):
         arrays = matrices(shape, wild)
-        for options in ({}, {"inplace": True}, {"less": True}):
+        for options in ({}, {"inplace": True}, {"less": True}, {"adds": "apart"}, {"adds": "there"}):
             fresh(monkeypatch, "0")
             expected = computed(shape, arrays, norm, of_batch, **options)
             fresh(monkeypatch, "now")
@@ -139,6 +146,16 @@ def test_kernels_give_numpys_bits(monkeypatch: pytest.MonkeyPatch, folder: Path,
                 np.testing.assert_array_equal(result[name], array, err_msg=f"{name} {shape}")
                 signs = (np.signbit(np.nan_to_num(values, nan=1)) for values in (result[name], array))
                 np.testing.assert_array_equal(*signs, err_msg=f"{name} {shape}")
+
+
+def test_an_addend_is_added(monkeypatch: pytest.MonkeyPatch) -> None:
+    fresh(monkeypatch, "0")
+    arrays = matrices((333, 130))
+    for of_batch in (True, False):
+        alone = computed((333, 130), arrays, NORMS[0], of_batch)["gx"]
+        for adds in ("apart", "there"):
+            total = computed((333, 130), arrays, NORMS[0], of_batch, adds=adds)["gx"]
+            np.testing.assert_array_equal(total, alone + arrays["x"] * np.float32(0.5))
 
 
 @needs_compiler
@@ -166,7 +183,7 @@ def test_sweeps_allocate_nothing(monkeypatch: pytest.MonkeyPatch, folder: Path, 
     rooms = np.ones((13, 40), np.float32)
     x, g = arrays["x"], arrays["g"]
     forward = sweeps.forward(NORMS[0], x, x, rooms[:4], rooms[4:8], temps)
-    backward = sweeps.backward(NORMS[0], (x, g, g), rooms[:6], (rooms[6], rooms[7]), rooms[8:], temps)
+    backward = sweeps.backward(NORMS[0], (x, g, None, g), rooms[:6], (rooms[6], rooms[7]), rooms[8:], temps)
     for _ in range(2):
         with counted() as sizes:
             forward(True)

@@ -165,25 +165,22 @@ static void sums(const float *x, const float *g, float *partial, const float *me
     EACH { gbeta[j] = totals[j]; ggamma[j] = products[j]; }
 }
 
-static void gradient(const float *x, const float *g, float *gx, const float *mean, const float *scale,
-                     const float *shift, const float *share, const float *less, int of_batch, long positions,
-                     long channels, long rows)
+static void gradient(const float *x, const float *g, const float *addend, float *gx, const float *mean,
+                     const float *scale, const float *shift, const float *share, const float *less, int of_batch,
+                     long positions, long channels, long rows)
 {
+#define VALUES const float c = from[j] - mean[j], v = c * scale[j] + shift[j], m = of[j] * (v > 0 ? 1.0f : 0.0f)
+#define OF_BATCH (c * share[j] + m - less[j]) * scale[j]
+#define OF_ALL m * scale[j]
     THREADS
     BLOCKS(b)
         for (long i = b * rows; i < b * rows + COUNT(b); i++) {
-            const float *from = x + i * channels, *of = g + i * channels;
+            const float *from = x + i * channels, *of = g + i * channels, *more = addend ? addend + i * channels : 0;
             float *to = gx + i * channels;
-            if (of_batch)
-                EACH {
-                    const float c = from[j] - mean[j], v = c * scale[j] + shift[j], m = of[j] * (v > 0 ? 1.0f : 0.0f);
-                    to[j] = (c * share[j] + m - less[j]) * scale[j];
-                }
-            else
-                EACH {
-                    const float c = from[j] - mean[j], v = c * scale[j] + shift[j], m = of[j] * (v > 0 ? 1.0f : 0.0f);
-                    to[j] = m * scale[j];
-                }
+            if (of_batch && addend) EACH { VALUES; to[j] = OF_BATCH + more[j]; }
+            else if (of_batch) EACH { VALUES; to[j] = OF_BATCH; }
+            else if (addend) EACH { VALUES; to[j] = OF_ALL + more[j]; }
+            else EACH { VALUES; to[j] = OF_ALL; }
         }
 }
 
@@ -202,9 +199,9 @@ void opbox_norm_forward(const float *x, float *y, float *gamma, const float *bet
     normalize(x, y, mean, scale, beta, positions, channels, rows);
 }
 
-/* gx, out_gamma and out_beta may be NULL. */
-void opbox_norm_backward(const float *x, const float *g, float *gx, float *out_gamma, float *out_beta,
-                         const float *gamma, const float *beta, float *moving_mean, float *moving_var,
+/* gx, out_gamma, out_beta and addend may be NULL. */
+void opbox_norm_backward(const float *x, const float *g, const float *addend, float *gx, float *out_gamma,
+                         float *out_beta, const float *gamma, const float *beta, float *moving_mean, float *moving_var,
                          const float *mean, const float *inverse, float *scale, float *ggamma, float *gbeta,
                          float *share, float *less, float *partial, double *totals, const Norm *norm, int of_batch)
 {
@@ -215,7 +212,7 @@ void opbox_norm_backward(const float *x, const float *g, float *gx, float *out_g
     EACH ggamma[j] = ggamma[j] * inverse[j];
     if (gx) {
         EACH { share[j] = ggamma[j] * inverse[j] * one_less; less[j] = gbeta[j] * one_more; }
-        gradient(x, g, gx, mean, scale, beta, share, less, of_batch, positions, channels, rows);
+        gradient(x, g, addend, gx, mean, scale, beta, share, less, of_batch, positions, channels, rows);
     }
     if (out_gamma) EACH out_gamma[j] = norm->fixes_gamma ? 0 : ggamma[j];
     if (out_beta) EACH out_beta[j] = gbeta[j];
@@ -247,7 +244,7 @@ class Norm:
 
 def new_kernels() -> dict[str, CKernel]:
     """The kernels by name, not compiled yet."""
-    arrays = {"opbox_norm_forward": 12, "opbox_norm_backward": 18}
+    arrays = {"opbox_norm_forward": 12, "opbox_norm_backward": 19}
     return {
         name: CKernel(_TEXT, name, [*[c_void_p] * (count + 1), c_int], HOT, threads=True)
         for name, count in arrays.items()
@@ -319,7 +316,7 @@ class NormSweeps:
     def backward(
         self,
         norm: Norm,
-        matrices: tuple[Array, Array, Array | None],
+        matrices: tuple[Array, Array, Array | None, Array | None],
         inputs: Arrays,
         results: tuple[Array | None, Array | None],
         rooms: Arrays,
@@ -329,7 +326,8 @@ class NormSweeps:
 
         Args:
             norm: BatchNorm's parameters.
-            matrices: x, g, and their gradient, which may be g, or None.
+            matrices: x, g, what is added to the gradient of x, or None, and that gradient, which may be where g or the
+                addend is, or None.
             inputs: gamma, beta, moving mean, moving variance, and forward's mean and 1 / sqrt(variance + eps).
             results: the gradients of gamma and beta, or None.
             rooms: five arrays, a number for each channel.
@@ -337,7 +335,7 @@ class NormSweeps:
         """
         arrays = (*matrices, *results, *inputs, *rooms, temps[0], temps[2])
         run = self._kernel("opbox_norm_backward", norm, arrays)
-        (x, g, gx), (gamma, beta, moving_mean, moving_var, mean, inverse) = matrices, inputs
+        (x, g, addend, gx), (gamma, beta, moving_mean, moving_var, mean, inverse) = matrices, inputs
         scale, ggamma, gbeta, share, less = rooms
         factor = -1 / self.positions
 
@@ -352,7 +350,7 @@ class NormSweeps:
                 np.multiply(ggamma, inverse, out=share)
                 np.multiply(share, factor, out=share)
                 np.multiply(gbeta, -factor, out=less)
-                self.gradient(x, g, gx, numbers, share, less, of_batch, temps)
+                self.gradient((x, g, addend), gx, numbers, share, less, of_batch, temps)
             if results[0] is not None:
                 results[0][...] = 0 if norm.fix_gamma else ggamma
             if results[1] is not None:
@@ -444,8 +442,7 @@ class NormSweeps:
 
     def gradient(
         self,
-        x: Array,
-        g: Array,
+        sources: tuple[Array, Array, Array | None],
         gx: Array,
         numbers: tuple[Array, Array, Array],
         share: Array,
@@ -453,14 +450,19 @@ class NormSweeps:
         of_batch: bool,
         temps: Arrays,
     ) -> None:
-        """Write gx, which may be g; without `of_batch` it is g' scale."""
+        """Write gx; without `of_batch` it is g' scale. `sources` are x, g and what is added or None."""
+        x, g, addend = sources
         for _, rows, _ in self._pieces():
             centred, gradient = self._gated(x[rows], g[rows], numbers, temps)
             if of_batch:
                 np.multiply(centred, share, out=centred)
                 np.add(centred, gradient, out=gradient)
                 np.subtract(gradient, less, out=gradient)
-            np.multiply(gradient, numbers[1], out=gx[rows])
+            if addend is None:
+                np.multiply(gradient, numbers[1], out=gx[rows])
+            else:
+                np.multiply(gradient, numbers[1], out=gradient)
+                np.add(gradient, addend[rows], out=gx[rows])
 
     def _gated(self, x: Array, g: Array, numbers: tuple[Array, Array, Array], temps: Arrays) -> tuple[Array, Array]:
         """x - mean, and g', of a block."""

@@ -1,7 +1,7 @@
 """BatchNorm and the ReLU behind it as one step, forward and backward, as a plan pass has it.
 
     data, gamma, beta, moving_mean, moving_var -> relu(BatchNorm(data)), mean, var
-    gout, data, gamma, beta, mean, var, moving_mean, moving_var -> gdata, ggamma, gbeta
+    gout, data, gamma, beta, mean, var, moving_mean, moving_var, addend if any -> gdata + addend, ggamma, gbeta
 
 of float32 with the channels last. Backward works out again where ReLU's input was above 0, from data, which BatchNorm's
 gradient reads anyway: neither that input nor its gradient is in any array.
@@ -26,6 +26,8 @@ __all__ = ["NORMALIZED_RELU", "NORMALIZED_RELU_BACKWARD", "NormalizedReluParams"
 class NormalizedReluParams(Params):
     params: Any
     """BatchNorm's."""
+    adds: bool = False
+    """Whether backward has an addend."""
 
 
 _STATES = ("moving_mean", "moving_var")
@@ -41,7 +43,7 @@ NORMALIZED_RELU = Op(
 NORMALIZED_RELU_BACKWARD = Op(
     "_backward_normalized_relu",
     NormalizedReluParams,
-    lambda p: ["ograd", "data", "gamma", "beta", "mean", "var", *_STATES],
+    lambda p: ["ograd", "data", "gamma", "beta", "mean", "var", *_STATES, *(("addend",) if p.adds else ())],
     lambda p: ["data", "gamma", "beta"],
     (),
     "The gradients of BatchNorm with ReLU.",
@@ -89,12 +91,13 @@ def _backward_temps(p: NormalizedReluParams, call: CallSpec) -> list[Temp]:
 
 @NORMALIZED_RELU_BACKWARD.compute("cpu", temps=_backward_temps, accepts=lambda p, call: True, prepares=True)
 def _(p: NormalizedReluParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Any:
-    gout, data, gamma, beta, mean, inverse, moving_mean, moving_var = inputs
+    gout, data, gamma, beta, mean, inverse, moving_mean, moving_var, *addend = inputs
     specs, norm = ctx.call.inputs, p.params
     gx = None if outputs[0] is None else _matrix(outputs[0], ctx.call.outputs[0])
+    added = _matrix(addend[0], specs[8]) if addend else None
     backward = _sweeps(specs[1]).backward(
         _norm(norm),
-        (_matrix(data, specs[1]), _matrix(gout, specs[0]), gx),
+        (_matrix(data, specs[1]), _matrix(gout, specs[0]), added, gx),
         (gamma, beta, moving_mean, moving_var, mean, inverse),
         (outputs[1], outputs[2]),
         ctx.temp[:5],

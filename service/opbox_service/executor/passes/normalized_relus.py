@@ -3,10 +3,11 @@
     n = BatchNorm(x), y = relu(n)          ->   y = normalized_relu(x)
     h = gradient of relu(g, y),
     gx = gradient of BatchNorm(h, x)       ->   gx = gradient of normalized_relu(g, x)
+    s = gx + a                             ->   s = gradient of normalized_relu(g, x) + a
 
-where oneDNN would run BatchNorm on arrays with the channels last, and nobody else reads n, or h. It takes a C compiler
-on the machine: by NumPy alone the sweeps take three times as long as oneDNN's and ReLU's. Float32 agrees within its
-rounding, as the statistics are added up in another order.
+where oneDNN would run BatchNorm on arrays with the channels last, and nobody else reads n, h or gx. It takes a C
+compiler on the machine: by NumPy alone the sweeps take three times as long as oneDNN's and ReLU's. Float32 agrees
+within its rounding, as the statistics are added up in another order; the sum has the bits of a step of its own.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ def normalized_relus(plan: Plan) -> Plan:
     readers = plan.readers()
     joined: dict[int, Step] = {}
     normalized: dict[int, int] = {}
+    added: set[int] = set()
     for t in forwards:
         pair = plan.steps[t : t + 2]
         if t + 1 < plan.forward_steps and _follows(plan, pair, "Activation", readers):
@@ -58,8 +60,11 @@ def normalized_relus(plan: Plan) -> Plan:
             specs = norm.call.inputs
             call = CallSpec(plan.device, (*specs[:3], plan.values[beta].spec, *specs[3:]), norm.call.outputs)
             joined[t] = _step(NORMALIZED_RELU_BACKWARD, pair, reads, norm.writes, call, norm.req)
+            if t + 2 < len(plan.steps) and (summed := _with_addend(plan, joined[t], plan.steps[t + 2], readers)):
+                joined[t] = summed
+                added.add(t + 2)
     if joined:
-        gone = {t + 1 for t in joined}
+        gone = {t + 1 for t in joined} | added
         plan.steps = [joined.get(t, step) for t, step in enumerate(plan.steps) if t not in gone]
         plan.forward_steps -= len([t for t in gone if t < plan.forward_steps])
         _log.debug("normalized relus: %d", len(joined))
@@ -94,6 +99,31 @@ def _follows(plan: Plan, pair: Sequence[Step], name: str, readers: list[int]) ->
         and is_for_sweeps(params, data)
         and all(dtype == data.dtype for dtype in others)
     )
+
+
+def _with_addend(plan: Plan, norm: Step, total: Step, readers: list[int]) -> Step | None:
+    """Return the gradient `norm` that writes the sum behind it, `total`; None where that is not its own and another."""
+    gradient, addends = norm.writes[0], [value for value in total.reads if value != norm.writes[0]]
+    if not _is(total, "_grad_add") or len(total.reads) != 2 or len(addends) != 1:
+        return None
+    if norm.req[0] != OpReq.WRITE or total.req != (OpReq.WRITE,):
+        return None
+    value, spec = plan.values[gradient], norm.call.outputs[0]
+    placed = [plan.values[one] for one in (gradient, addends[0], total.writes[0])]
+    if readers[gradient] != 1 or value.array is not None or any(one.spec != spec or one.part for one in placed):
+        return None
+    params: Any = norm.node.params
+    summing = NormalizedReluParams(params=params.params, adds=True)
+    call = CallSpec(plan.device, (*norm.call.inputs, spec), norm.call.outputs)
+    compute = NORMALIZED_RELU_BACKWARD.choose(summing, call)
+    name = f"{norm.node.name} to {total.node.name}"
+    node = Node(NORMALIZED_RELU_BACKWARD, name, params=summing, source=norm.node.source)
+    members = (*norm.members, *(total.members or (total,)))
+    temps = NORMALIZED_RELU_BACKWARD.temps(compute, summing, call)
+    reads, writes = (*norm.reads, addends[0]), [total.writes[0], *norm.writes[1:]]
+    inplace = ((0, 0), (len(norm.reads), 0))
+    req = (*total.req, *norm.req[1:])
+    return Step(node, compute, call, reads, writes, req, temps, inplace=inplace, members=members)
 
 
 def _step(
