@@ -7,7 +7,9 @@ import pytest
 
 import opbox as mx
 from opbox_ops.compute import highest_level
+from opbox_ops.nn.blocked_product import blocked_product
 from opbox_ops.nn.summed_convolution import SUMMED
+from opbox_ops.onednn import product
 from opbox_ops.onednn.library import library
 from opbox_service.executor.passes import PASSES
 from opbox_service.executor.passes.residual_sums import residual_sums
@@ -73,6 +75,33 @@ def test_training_adds_where_backward_reads_neither():
     assert tested.memory.arena_bytes <= plain.memory.arena_bytes
     for name, array in grads.items():
         np.testing.assert_allclose(array, expected[name], **NEAR, err_msg=name)
+
+
+def pointwise(**attrs):
+    """A unit that ends in a convolution of 1 x 1, and whose input backward reads."""
+    x = convolved(mx.sym.Variable("data"), "stem", num_filter=16)
+    unit = mx.sym.relu(convolved(mx.sym.sin(x), "wide", num_filter=32))
+    x = x + convolved(unit, "narrow", 1, num_filter=16, **attrs)
+    return mx.sym.MakeLoss(mx.sym.sum(mx.sym.square(x)))
+
+
+@pytest.mark.skipif(blocked_product() is None, reason="no compiler, or a processor without AVX2")
+@pytest.mark.parametrize("attrs", [{}, {"no_bias": False}], ids=["plain", "bias"])
+@pytest.mark.parametrize("req", ["write", "add"])
+def test_training_adds_to_what_backward_reads(attrs, req, monkeypatch):
+    """Products in blocks write the sum beside the shortcut."""
+    monkeypatch.setattr(product, "has_fast_kernels", lambda: False)
+    monkeypatch.setattr(product, "LEAST", 1)
+    symbol = pointwise(**attrs)
+    (tested, grads), (plain, expected) = (runs(symbol, passes, req, is_train=True) for passes in (PASSES, WITHOUT))
+    (step,) = [step for step in tested.plan.steps if step.node.op is SUMMED]
+    assert step.node.params.apart
+    assert "elemwise_add" not in operators(tested)
+    assert tested.memory.arena_bytes <= plain.memory.arena_bytes
+    np.testing.assert_allclose(tested.outputs[0], plain.outputs[0], **NEAR)
+    for name, array in grads.items():
+        scale = max(1, float(np.abs(expected[name]).max()))
+        np.testing.assert_allclose(array / scale, expected[name] / scale, **NEAR, err_msg=name)
 
 
 def read_later():

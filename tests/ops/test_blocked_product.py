@@ -88,6 +88,9 @@ def test_the_definition(
 
     kernel.product(sizes, (a, b, added, target), sums=sums, adds=True)()
     near(target, 2 * expected, sizes.terms)
+    apart = np.full_like(out, np.nan)
+    kernel.product(sizes, (a, b, added, apart), sums=sums, addend=out)()
+    np.testing.assert_array_equal(apart, target)
     with counted() as allocated:
         run()
     assert not allocated

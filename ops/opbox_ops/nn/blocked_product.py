@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from ctypes import Structure, addressof, c_int, c_long, c_void_p
+from ctypes import Structure, addressof, c_long, c_void_p
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -150,6 +150,7 @@ class BlockedProduct:
         sums: Array | None = None,
         windows: WindowSizes | None = None,
         adds: bool = False,
+        addend: Array | None = None,
     ) -> Callable[[], None]:
         """Return a call that writes, or with `adds` adds to, out.
 
@@ -159,12 +160,15 @@ class BlockedProduct:
             packed: b as `pack` has written it, which is read in its place.
             sums: `sizes.sums` numbers.
             windows: the matrix b that is not laid out.
+            addend: added too, an array as out.
         """
         a, b, bias, out = arrays
         assert sizes.slabs == 1 or (sums is not None and sums.nbytes >= 4 * sizes.sums)
-        alive = arrays, packed, sums, sizes.structure, None if windows is None else windows.structure
-        structures = [None if one is None else addressof(one) for one in alive[3:]]
-        arguments = (*map(_place, (a, b, packed, bias, out, sums)), *structures, adds)
+        assert addend is None or (addend.shape == out.shape and addend.flags.c_contiguous and not adds)
+        structures = sizes.structure, None if windows is None else windows.structure
+        alive = arrays, packed, sums, addend, structures
+        places = [None if one is None else addressof(one) for one in structures]
+        arguments = (*map(_place, (a, b, packed, bias, out, sums)), *places, _place(out if adds else addend))
         return c_call(self._product, arguments, alive)
 
     def rebound(self, sizes: ProductSizes, sums: Array) -> Callable[[Array, Array, Array | None, Array], None]:
@@ -173,7 +177,7 @@ class BlockedProduct:
         where = addressof(structure)
 
         def run(a: Array, b: Array, bias: Array | None, out: Array, alive: Any = (structure, sums)) -> None:
-            product(_place(a), _place(b), None, _place(bias), _place(out), room, where, None, False)
+            product(_place(a), _place(b), None, _place(bias), _place(out), room, where, None, None)
 
         return run
 
@@ -214,5 +218,5 @@ def _compiled() -> BlockedProduct | None:
         return None
     for function in functions:
         function.restype, function.argtypes = None, [c_void_p] * 3
-    functions[0].argtypes = [*[c_void_p] * 8, c_int]
+    functions[0].argtypes = [c_void_p] * 9
     return BlockedProduct(*functions)

@@ -275,15 +275,16 @@ static void thin_product(const float *a, const float *b, float *c, const Sizes *
     }
 }
 
-/* c = a b + bias, or += that. b is `packed`, or the windows over b, or as it lies. The terms come in slabs, whose sums
-   but the first's go to `sums` and are added at the end. A thread has so many blocks of rows by panels of columns. */
+/* c = a b + bias + addend, which lies as c does, or is c. b is `packed`, or the windows over b, or as it lies. The
+   terms come in slabs, whose sums but the first's go to `sums` and are added at the end. A thread has so many blocks of
+   rows by panels of columns. */
 void opbox_product(const float *a, const float *b, const float *packed, const float *bias, float *c, float *sums,
-                   const Sizes *sizes, const Windows *windows, int adds)
+                   const Sizes *sizes, const Windows *windows, const float *addend)
 {
     const Sizes s = *sizes;
     const int threads = s.rows * s.columns * s.terms > ALONE ? omp_get_max_threads() : 1;
     const int packs_a = s.a_term != 1;
-    if (packs_a && s.terms < THIN && s.b_column == 1 && !windows && !packed && !bias && !adds) {
+    if (packs_a && s.terms < THIN && s.b_column == 1 && !windows && !packed && !bias && !addend) {
         thin_product(a, b, c, &s, threads);
         return;
     }
@@ -306,13 +307,14 @@ void opbox_product(const float *a, const float *b, const float *packed, const fl
             float *out = number ? sums + (number - 1) * s.rows * s.columns : c;
             const long out_row = number ? s.columns : s.c_row;
             count = LEAST(end - unit, panels - from);
-            if (adds && bias && !number)
+            const float *begin = number ? 0 : bias && addend ? c : addend;
+            if (bias && begin)
                 for (long r = first; r < first + rows; r++)
                     for (long j = from * PANEL; j < LEAST(s.columns, (from + count) * PANEL); j++)
-                        c[r * s.c_row + j] += bias[j];
+                        c[r * s.c_row + j] = addend[r * s.c_row + j] + bias[j];
             for (long k = number * slab; k < stop; k += depth) {
                 const long terms = LEAST(stop - k, depth);
-                const int onto = k > number * slab || (adds && !number);
+                const float *base = k > number * slab ? out : begin;
                 if (packs_a) pack_a(a + first * s.a_row + k * s.a_term, s.a_term, rows, terms, own_a);
                 for (long q = from; q < from + count; q += GROUP) {
                     const long group = LEAST(from + count - q, GROUP), columns = s.columns - q * PANEL;
@@ -341,8 +343,8 @@ void opbox_product(const float *a, const float *b, const float *packed, const fl
                             const long row = s.a_row;
                             const float *left = packs_a ? own_a + r * terms : a + (first + r) * s.a_row + k;
                             float *to = out + (first + r) * out_row + p * PANEL;
-                            const float *start = onto ? to : added;
-                            const long start_row = onto ? out_row : 0, wide = s.columns - p * PANEL;
+                            const float *start = base ? base + (to - out) : added;
+                            const long start_row = base ? out_row : 0, wide = s.columns - p * PANEL;
                             if (wide >= PANEL)
                                 any_tile(n, left, row, packs_a, panel, start, start_row, to, out_row, terms,
                                          p == from && !packs_a && r + 2 * ROWS <= rows ? left + ROWS * row : 0);

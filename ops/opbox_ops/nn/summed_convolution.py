@@ -3,7 +3,7 @@
     data, weight, bias, addend -> out = Convolution(data, weight, bias) + addend
 
 The residual sum of a network is then written by the convolution itself, into the addend's memory where nobody reads
-that any more. A library that has such a kernel attaches the compute.
+that any more, or into memory of its own. A library that has such a kernel attaches the compute.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ class SummedParams(Params):
     """Convolution's."""
     call: Any
     """The call of Convolution, without the addend."""
+    apart: bool = False
+    """Whether the addend stays where it is, as others read it."""
 
 
 SUMMED = Op(

@@ -28,7 +28,7 @@ class BlockedRecipe:
         kernel: the compiled functions.
         sizes: the product's.
         bias: whether there is one.
-        adds: whether it adds to what is in out.
+        adds: whether it adds to what is in out, or to an addend that `bind` gets.
         free: whether b may be packed beforehand.
     """
 
@@ -73,19 +73,25 @@ class BlockedRecipe:
         sizes = [self.sizes.sums, *([self.sizes.packed] if self.free else [])]
         return tuple([Temp((4 * size,), np.uint8) for size in sizes])
 
-    def bind(self, temps: Sequence[Array], arrays: Sequence[Array]) -> CallList:
-        """Return a call that runs it; arguments are those of `Recipe.bind`."""
-        return self._bound(temps, arrays, None)
+    def bind(self, temps: Sequence[Array], arrays: Sequence[Array], addend: Array | None = None) -> CallList:
+        """Return a call that runs it; arguments are those of `Recipe.bind`, and an addend where that is not in out."""
+        return self._bound(temps, arrays, None, addend)
 
     def bind_packed(self, temps: Sequence[Array], arrays: Sequence[Array]) -> CallList:
         """The same as `bind`, where `pack` has packed b beforehand."""
-        return self._bound(temps, arrays, temps[1])
+        return self._bound(temps, arrays, temps[1], None)
 
-    def _bound(self, temps: Sequence[Array], arrays: Sequence[Array], packed: Array | None) -> CallList:
+    def _bound(
+        self, temps: Sequence[Array], arrays: Sequence[Array], packed: Array | None, addend: Array | None
+    ) -> CallList:
         runs = CallList()
         a, b, *bias = [runs.contiguous(array) for array in (*arrays[:2], *arrays[3:])]
         places = a, b, bias[0] if bias else None, arrays[2]
-        runs.calls.append(self.kernel.product(self.sizes, places, packed=packed, sums=temps[0], adds=self.adds))
+        if addend is not None:
+            addend = runs.contiguous(addend).reshape(places[3].shape)
+        adds = self.adds and addend is None
+        call = self.kernel.product(self.sizes, places, packed=packed, sums=temps[0], adds=adds, addend=addend)
+        runs.calls.append(call)
         return runs
 
     def pack(self, k: int, scratchpad: Array, array: Array, room: Array) -> CallList:

@@ -76,6 +76,18 @@ class PointwiseConvolution:
         runs.calls.append(self.lying.bind(temps[:1], [data, *arrays[1:]]))
         return runs
 
+    @property
+    def adds_apart(self) -> bool:
+        """Whether it adds to what is not in out."""
+        return isinstance(self.lying, BlockedRecipe) and self.lying.adds
+
+    def bind_apart(self, temps: Sequence[Array], arrays: Sequence[Array], addend: Array) -> CallList:
+        """The same as `bind`, with an addend that is not in out, where `adds_apart`."""
+        assert isinstance(self.lying, BlockedRecipe)
+        runs, data = self._gathering(temps, arrays[0])
+        runs.calls.append(self.lying.bind(temps[:1], [data, *arrays[1:]], addend))
+        return runs
+
     def packed(self, temps: Sequence[Array], arrays: Sequence[Array], mode: Mode) -> PackedRuns:
         """The same, with the weight packed only where `mode` says that it is to be."""
         runs, data = self._gathering(temps, arrays[0])

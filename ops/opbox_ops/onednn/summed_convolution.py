@@ -18,13 +18,16 @@ from ..layout import physical
 from ..nn.summed_convolution import SUMMED, SummedParams
 from .by_images import ByImages, ConvolutionRecipe
 from .convolution import forward_recipe
+from .pointwise_convolution import PointwiseConvolution
 
 
 def _recipe(p: SummedParams) -> ConvolutionRecipe | None:
     """Return the recipe of a convolution with an addend; None where oneDNN has none."""
     if p.call.outputs[0].dtype != np.float32:
         return None  # of another type the output is rounded before it is added
-    return forward_recipe(p.params, p.call, adds=True)
+    recipe = forward_recipe(p.params, p.call, adds=True)
+    adds_apart = isinstance(recipe, PointwiseConvolution) and recipe.adds_apart
+    return recipe if adds_apart or not p.apart else None
 
 
 @SUMMED.compute(
@@ -33,7 +36,7 @@ def _recipe(p: SummedParams) -> ConvolutionRecipe | None:
     accepts=lambda p, call: _recipe(p) is not None,
     temps=lambda p, call: getattr(_recipe(p), "temps", ()),
     prepares=True,
-    packs=lambda p, call: getattr(_recipe(p), "packs", ()),
+    packs=lambda p, call: () if p.apart else getattr(_recipe(p), "packs", ()),
 )
 def _(p: SummedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
     recipe, call = _recipe(p), p.call
@@ -42,6 +45,9 @@ def _(p: SummedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Call
     out = physical(outputs[0], call.outputs[0].layout)
     arrays = (data, weight, out, *bias)
     runs: Callable[[], Any]
+    if p.apart:
+        assert isinstance(recipe, PointwiseConvolution)
+        return recipe.bind_apart(ctx.temp, arrays, addend)
     if ctx.packs and not isinstance(recipe, ByImages):
         runs = recipe.packed(ctx.temp, arrays, ctx.mode)
     else:

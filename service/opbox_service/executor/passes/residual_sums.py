@@ -4,8 +4,9 @@
 
 oneDNN adds as it writes, so that an array is read once instead of being written, read and added. The convolution stands
 where it stood, and writes the sum. That takes a convolution that nobody else reads, and a shortcut that is there before
-it and that nobody reads behind it: the sum lies in the shortcut's memory. Training keeps most shortcuts for backward,
-whose sums stay as they were. Float32 agrees within its rounding.
+it and that nobody reads behind it: the sum lies in the shortcut's memory. Training keeps most shortcuts for backward:
+there a convolution whose kernel can add to what lies elsewhere writes the sum to memory of its own, and all others stay
+as they were. Float32 agrees within its rounding.
 """
 
 from __future__ import annotations
@@ -45,7 +46,10 @@ def residual_sums(plan: Plan) -> Plan:
         for value, addend in (step.reads, step.reads[::-1]):
             at = makers.get(value, -1)
             alone = value != addend and at >= 0 and readers[value] == 1 and plan.values[value].array is None
-            if alone and _may_be_overwritten(plan, live, addend, at, t) and _joined(plan, at, step, addend, choices):
+            if not alone or not _is_there(plan, live, addend, at):
+                continue
+            apart = not _may_be_overwritten(plan, live, addend, at, t)
+            if _joined(plan, at, step, addend, apart, choices):
                 live.first[step.writes[0]] = at
                 del makers[value]
                 gone.add(t)
@@ -65,6 +69,12 @@ def _may_add(step: Step) -> bool:
     )
 
 
+def _is_there(plan: Plan, live: LiveBytes, addend: int, at: int) -> bool:
+    """True if the addend is a value of the plan's that is written before step `at`."""
+    placed = plan.values[addend]
+    return placed.part is None and placed.array is None and 0 <= live.first[addend] < at
+
+
 def _may_be_overwritten(plan: Plan, live: LiveBytes, addend: int, at: int, t: int) -> bool:
     """True if the sum may lie in the addend's memory from step `at` on: steps before it write it, and of those from
     there on the sum at `t` alone reads it."""
@@ -76,33 +86,36 @@ def _may_be_overwritten(plan: Plan, live: LiveBytes, addend: int, at: int, t: in
     return not any(addend in step.reads or addend in step.writes for step in plan.steps[at:t])
 
 
-def _joined(plan: Plan, at: int, total: Step, addend: int, choices: dict[Any, _Choice | None]) -> bool:
-    """Let the convolution at `at` write the sum of the step `total`; False where there is no kernel for it."""
+def _joined(plan: Plan, at: int, total: Step, addend: int, apart: bool, choices: dict[Any, _Choice | None]) -> bool:
+    """Let the convolution at `at` write the sum of the step `total`; False where there is no kernel for it.
+
+    With `apart` the addend stays as it is.
+    """
     step, values, out = plan.steps[at], plan.values, total.writes[0]
     spec = step.call.outputs[0]
     if spec.dtype != np.float32 or values[out].spec != spec or values[addend].spec != spec or total.req != step.req:
         return False
     if values[out].part is not None:
         return False
-    key = (id(step.node.params), id(step.call))
+    key = (id(step.node.params), id(step.call), apart)
     if key not in choices:
-        choices[key] = _choice(step)
+        choices[key] = _choice(step, apart)
     choice = choices[key]
     if choice is None:
         return False
     params, call, compute, temps = choice
     name = f"{step.node.name} to {total.node.name}"
     node = Node(SUMMED, name, params=params, source=step.node.source)
-    inplace = ((len(step.reads), 0),)
+    inplace = () if apart else ((len(step.reads), 0),)
     members = (*(step.members or (step,)), *(total.members or (total,)))
     reads = (*step.reads, addend)
     plan.steps[at] = Step(node, compute, call, reads, [out], step.req, temps, inplace=inplace, members=members)
     return True
 
 
-def _choice(step: Step) -> _Choice | None:
+def _choice(step: Step, apart: bool) -> _Choice | None:
     """Return the compute of such a convolution with an addend; None where there is none."""
     call = CallSpec(step.call.device, (*step.call.inputs, step.call.outputs[0]), step.call.outputs)
-    params = SummedParams(params=step.node.params, call=step.call)
+    params = SummedParams(params=step.node.params, call=step.call, apart=apart)
     computes = [one for one in SUMMED.computes(call.device) if one.takes(params, call)]
     return (params, call, computes[0], SUMMED.temps(computes[0], params, call)) if computes else None
