@@ -96,6 +96,9 @@ def test_training_adds_to_what_backward_reads(attrs, req, monkeypatch):
     (tested, grads), (plain, expected) = (runs(symbol, passes, req, is_train=True) for passes in (PASSES, WITHOUT))
     (step,) = [step for step in tested.plan.steps if step.node.op is SUMMED]
     assert step.node.params.apart
+    inferring, _ = compiled(symbol, SHAPES, PASSES, "null")
+    assert "narrow_weight" in inferring.plan.packed_arguments
+    assert "narrow_weight" in tested.plan.packed_arguments, "else inference could not lie in this plan's memory"
     assert "elemwise_add" not in operators(tested)
     assert tested.memory.arena_bytes <= plain.memory.arena_bytes
     np.testing.assert_allclose(tested.outputs[0], plain.outputs[0], **NEAR)

@@ -291,7 +291,8 @@ void opbox_product(const float *a, const float *b, const float *packed, const fl
     const long panels = PIECES(s.columns, PANEL), slab = PIECES(s.terms, s.slabs);
     const long depth = PIECES(PIECES(slab, PIECES(slab, DEPTH)), WIDTH) * WIDTH;
     long blocks = PIECES(s.rows, packs_a ? SHORT : LONG);
-    if (blocks * panels * s.slabs < 4 * threads && blocks * panels * s.slabs % threads) blocks = PIECES(s.rows, 4 * ROWS);
+    const long shares = blocks * panels * s.slabs;
+    if (shares < 4 * threads && shares % threads) blocks = PIECES(s.rows, 4 * ROWS);
     const long block = PIECES(PIECES(s.rows, blocks), ROWS) * ROWS;
     blocks = PIECES(s.rows, block);
     const long units = s.slabs * blocks * panels;

@@ -77,9 +77,9 @@ class BlockedRecipe:
         """Return a call that runs it; arguments are those of `Recipe.bind`, and an addend where that is not in out."""
         return self._bound(temps, arrays, None, addend)
 
-    def bind_packed(self, temps: Sequence[Array], arrays: Sequence[Array]) -> CallList:
+    def bind_packed(self, temps: Sequence[Array], arrays: Sequence[Array], addend: Array | None = None) -> CallList:
         """The same as `bind`, where `pack` has packed b beforehand."""
-        return self._bound(temps, arrays, temps[1], None)
+        return self._bound(temps, arrays, temps[1], addend)
 
     def _bound(
         self, temps: Sequence[Array], arrays: Sequence[Array], packed: Array | None, addend: Array | None

@@ -70,29 +70,25 @@ class PointwiseConvolution:
         scratchpads = [recipe.temps[0] for recipe in (self.lying, self.packing)]
         return (max(scratchpads, key=lambda temp: temp.shape), self.packing.temps[1], Temp((self.gathered,)))
 
-    def bind(self, temps: Sequence[Array], arrays: Sequence[Array]) -> CallList:
-        """Return a call that runs it; arguments are those of `Recipe.bind`."""
-        runs, data = self._gathering(temps, arrays[0])
-        runs.calls.append(self.lying.bind(temps[:1], [data, *arrays[1:]]))
-        return runs
-
     @property
     def adds_apart(self) -> bool:
-        """Whether it adds to what is not in out."""
+        """Whether it can add to an array that is not out."""
         return isinstance(self.lying, BlockedRecipe) and self.lying.adds
 
-    def bind_apart(self, temps: Sequence[Array], arrays: Sequence[Array], addend: Array) -> CallList:
-        """The same as `bind`, with an addend that is not in out, where `adds_apart`."""
-        assert isinstance(self.lying, BlockedRecipe)
+    def bind(self, temps: Sequence[Array], arrays: Sequence[Array], addend: Array | None = None) -> CallList:
+        """Return a call that runs it; arguments are those of `Recipe.bind`, and the addend where `adds_apart`."""
         runs, data = self._gathering(temps, arrays[0])
-        runs.calls.append(self.lying.bind(temps[:1], [data, *arrays[1:]], addend))
+        runs.calls.append(self.lying.bind(temps[:1], [data, *arrays[1:]], *([] if addend is None else [addend])))
         return runs
 
-    def packed(self, temps: Sequence[Array], arrays: Sequence[Array], mode: Mode) -> PackedRuns:
+    def packed(
+        self, temps: Sequence[Array], arrays: Sequence[Array], mode: Mode, addend: Array | None = None
+    ) -> PackedRuns:
         """The same, with the weight packed only where `mode` says that it is to be."""
         runs, data = self._gathering(temps, arrays[0])
         packing = self.packing.pack(1, temps[0], arrays[1], temps[1])
-        runs.calls.append(self.packing.bind_packed(temps[:2], [data, *arrays[1:]]))
+        more = [] if addend is None else [addend]
+        runs.calls.append(self.packing.bind_packed(temps[:2], [data, *arrays[1:]], *more))
         return PackedRuns(packing, runs, mode)
 
     def _gathering(self, temps: Sequence[Array], data: Array) -> tuple[CallList, Array]:

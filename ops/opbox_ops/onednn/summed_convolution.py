@@ -36,7 +36,7 @@ def _recipe(p: SummedParams) -> ConvolutionRecipe | None:
     accepts=lambda p, call: _recipe(p) is not None,
     temps=lambda p, call: getattr(_recipe(p), "temps", ()),
     prepares=True,
-    packs=lambda p, call: () if p.apart else getattr(_recipe(p), "packs", ()),
+    packs=lambda p, call: getattr(_recipe(p), "packs", ()),
 )
 def _(p: SummedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
     recipe, call = _recipe(p), p.call
@@ -47,7 +47,9 @@ def _(p: SummedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Call
     runs: Callable[[], Any]
     if p.apart:
         assert isinstance(recipe, PointwiseConvolution)
-        return recipe.bind_apart(ctx.temp, arrays, addend)
+        if ctx.packs:
+            return recipe.packed(ctx.temp, arrays, ctx.mode, addend)
+        return recipe.bind(ctx.temp, arrays, addend)
     if ctx.packs and not isinstance(recipe, ByImages):
         runs = recipe.packed(ctx.temp, arrays, ctx.mode)
     else:
