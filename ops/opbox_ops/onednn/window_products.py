@@ -14,6 +14,7 @@ and 2.1, of the weight 4.1 and 2.2.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -37,7 +38,7 @@ _Window = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class WindowProduct:
+class WindowProduct(ABC):
     """What the recipes have in common, which have the methods of a `Recipe`.
 
     Attributes:
@@ -66,17 +67,18 @@ class WindowProduct:
         return self.windows.data[0] * math.prod(self.windows.out)
 
     @property
+    @abstractmethod
     def _sizes(self) -> ProductSizes:
-        raise NotImplementedError
+        """The product's."""
 
     @property
     def temps(self) -> tuple[Temp, ...]:
         """The windows, and the sums of the product's slabs."""
         return Temp((self._positions, self.windows.columns)), Temp((self._sizes.sums,))
 
+    @abstractmethod
     def bind(self, temps: Sequence[Array], arrays: Sequence[Array]) -> CallList:
         """Return a call that runs it; arguments are those of `Recipe.bind`."""
-        raise NotImplementedError
 
     def packed(self, temps: Sequence[Array], arrays: Sequence[Array], mode: Mode) -> PackedRuns:
         """The same: nothing is packed."""
