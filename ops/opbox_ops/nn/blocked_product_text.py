@@ -94,26 +94,6 @@ static void narrow_tile(int rows, long columns, const float *a, long row, int pa
     }
 }
 
-/* 8 x 8 numbers, turned over. */
-static inline void turn(const float *const from[WIDTH], float *to, long step)
-{
-    Lanes r[WIDTH], t[WIDTH];
-    for (int i = 0; i < 8; i++) r[i] = LOAD(from[i]);
-    for (int i = 0; i < 8; i += 2) {
-        t[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
-        t[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
-    }
-    for (int i = 0; i < 8; i += 4)
-        for (int j = 0; j < 2; j++) {
-            r[i + 2 * j] = _mm256_shuffle_ps(t[i + j], t[i + j + 2], 0x44);
-            r[i + 2 * j + 1] = _mm256_shuffle_ps(t[i + j], t[i + j + 2], 0xee);
-        }
-    for (int i = 0; i < 4; i++) {
-        STORE(to + i * step, _mm256_permute2f128_ps(r[i], r[i + 4], 0x20));
-        STORE(to + (i + 4) * step, _mm256_permute2f128_ps(r[i], r[i + 4], 0x31));
-    }
-}
-
 /* b to [panel][term][PANEL], a panel every `of_panel` numbers; zeros beyond its columns. */
 static void pack_b(const float *b, long term, long column, long depth, long columns, float *to, long of_panel)
 {
@@ -132,11 +112,8 @@ static void pack_b(const float *b, long term, long column, long depth, long colu
         long k = 0;
         if (term == 1 && count == PANEL)
             for (; k + WIDTH <= depth; k += WIDTH)
-                for (int half = 0; half < PANEL; half += WIDTH) {
-                    const float *from[WIDTH];
-                    for (int j = 0; j < WIDTH; j++) from[j] = panel + k + (half + j) * column;
-                    turn(from, target + k * PANEL + half, PANEL);
-                }
+                for (int half = 0; half < PANEL; half += WIDTH)
+                    turn(panel + k + half * column, column, target + k * PANEL + half, PANEL);
         for (; k < depth; k++)
             for (long j = 0; j < PANEL; j++) target[k * PANEL + j] = j < count ? panel[k * term + j * column] : 0;
     }
