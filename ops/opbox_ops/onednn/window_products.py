@@ -22,7 +22,7 @@ from ..compute import Array, Mode, Temp
 from ..nn.blocked_product import BlockedProduct, ProductSizes, WindowSizes
 from ..nn.column_sums import column_sums
 from .call_list import CallList
-from .library import ArgumentNumber
+from .plain_operands import data_gradient_operands, forward_operands, weight_gradient_operands
 from .primitive import MemoryFormat, Operand, PackedRuns
 from .product import blocked_kernel
 
@@ -161,13 +161,8 @@ def forward_by_windows(
     kernel = _kernel(data, weight, out)
     if kernel is None:
         return None
-    operands = [
-        Operand(ArgumentNumber.SOURCE, data),
-        Operand(ArgumentNumber.WEIGHTS, weight),
-        Operand(ArgumentNumber.DESTINATION, out, written=True),
-        *([] if bias is None else [Operand(ArgumentNumber.BIAS, bias)]),
-    ]
-    return _Forward(kernel, _windows(data, weight, out, window), out.shape[1], tuple(operands), adds)
+    operands = forward_operands(data, weight, bias, out)
+    return _Forward(kernel, _windows(data, weight, out, window), out.shape[1], operands, adds)
 
 
 def data_by_windows(
@@ -177,11 +172,7 @@ def data_by_windows(
     kernel = _kernel(data, weight, gout)
     if kernel is None:
         return None
-    operands = (
-        Operand(ArgumentNumber.DIFF_DESTINATION, gout),
-        Operand(ArgumentNumber.WEIGHTS, weight),
-        Operand(ArgumentNumber.DIFF_SOURCE, data, written=True),
-    )
+    operands = data_gradient_operands(gout, weight, data)
     return _OfData(kernel, _windows(data, weight, gout, window), gout.shape[1], operands)
 
 
@@ -192,13 +183,8 @@ def weight_by_windows(
     kernel = _kernel(data, weight, gout)
     if kernel is None:
         return None
-    operands = [
-        Operand(ArgumentNumber.DIFF_DESTINATION, gout),
-        Operand(ArgumentNumber.SOURCE, data),
-        Operand(ArgumentNumber.DIFF_WEIGHTS, weight, written=True),
-        *([] if bias is None else [Operand(ArgumentNumber.DIFF_BIAS, bias, written=True)]),
-    ]
-    return _OfWeight(kernel, _windows(data, weight, gout, window), gout.shape[1], tuple(operands))
+    operands = weight_gradient_operands(gout, data, weight, bias)
+    return _OfWeight(kernel, _windows(data, weight, gout, window), gout.shape[1], operands)
 
 
 def _kernel(data: MemoryFormat, weight: MemoryFormat, out: MemoryFormat) -> BlockedProduct | None:

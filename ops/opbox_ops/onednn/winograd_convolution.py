@@ -19,7 +19,7 @@ from ..compute import Array, Mode, Temp
 from ..nn.column_sums import column_sums
 from ..nn.winograd import ELEMENTS, FEW_TILES, Tiling, Winograd, winograd
 from .call_list import CallList
-from .library import ArgumentNumber
+from .plain_operands import data_gradient_operands, forward_operands, weight_gradient_operands
 from .primitive import MemoryFormat, Operand, PackedRuns
 
 __all__ = ["WinogradConvolution", "WinogradWeightGradient", "winograd_convolution", "winograd_weight_gradient"]
@@ -203,13 +203,8 @@ def winograd_convolution(
     kernel = _kernel(data, weight, out, window)
     if kernel is None or not _pays(kernel, out, weight, (MOST_FEW, WEIGHT), (DIRECT, READ)):
         return None
-    operands = [
-        Operand(ArgumentNumber.SOURCE, data),
-        Operand(ArgumentNumber.WEIGHTS, weight),
-        Operand(ArgumentNumber.DESTINATION, out, written=True),
-        *([] if bias is None else [Operand(ArgumentNumber.BIAS, bias)]),
-    ]
-    return WinogradConvolution(kernel, _tiling(kernel, data, out, window[2], TILES, TILE_BYTES), tuple(operands), adds)
+    operands = forward_operands(data, weight, bias, out)
+    return WinogradConvolution(kernel, _tiling(kernel, data, out, window[2], TILES, TILE_BYTES), operands, adds)
 
 
 def winograd_data_gradient(
@@ -219,11 +214,7 @@ def winograd_data_gradient(
     kernel = _kernel(data, weight, gout, window)
     if kernel is None or not _pays(kernel, data, weight, (MOST_FEW, WEIGHT), (DIRECT, REORDERED)):
         return None
-    operands = (
-        Operand(ArgumentNumber.DIFF_DESTINATION, gout),
-        Operand(ArgumentNumber.WEIGHTS, weight),
-        Operand(ArgumentNumber.DIFF_SOURCE, data, written=True),
-    )
+    operands = data_gradient_operands(gout, weight, data)
     pad = tuple([2 - rows for rows in window[2]])
     return WinogradConvolution(kernel, _tiling(kernel, gout, data, pad, TILES, TILE_BYTES), operands, turned=True)
 
@@ -236,14 +227,9 @@ def winograd_weight_gradient(
     costs = (MOST_FEW_SUMMED, SUMMED_WEIGHT), (DIRECT_SUMMED, REORDERED_SUMMED)
     if kernel is None or not _pays(kernel, gout, weight, *costs):
         return None
-    operands = [
-        Operand(ArgumentNumber.DIFF_DESTINATION, gout),
-        Operand(ArgumentNumber.SOURCE, data),
-        Operand(ArgumentNumber.DIFF_WEIGHTS, weight, written=True),
-        *([] if bias is None else [Operand(ArgumentNumber.DIFF_BIAS, bias, written=True)]),
-    ]
+    operands = weight_gradient_operands(gout, data, weight, bias)
     tiling = _tiling(kernel, data, gout, window[2], SUMMED_TILES, SUMMED_BYTES)
-    return WinogradWeightGradient(kernel, tiling, tuple(operands))
+    return WinogradWeightGradient(kernel, tiling, operands)
 
 
 def _kernel(data: MemoryFormat, weight: MemoryFormat, out: MemoryFormat, window: _Window) -> Winograd | None:

@@ -1,0 +1,41 @@
+"""The operands of convolutions that run by kernels of our own, which read all arrays as they lie."""
+
+from __future__ import annotations
+
+from .library import ArgumentNumber
+from .primitive import MemoryFormat, Operand
+
+__all__ = ["data_gradient_operands", "forward_operands", "weight_gradient_operands"]
+
+
+def forward_operands(
+    data: MemoryFormat, weight: MemoryFormat, bias: MemoryFormat | None, out: MemoryFormat
+) -> tuple[Operand, ...]:
+    """Of arrays data, weight, out, and bias if any."""
+    return (
+        Operand(ArgumentNumber.SOURCE, data),
+        Operand(ArgumentNumber.WEIGHTS, weight),
+        Operand(ArgumentNumber.DESTINATION, out, written=True),
+        *([] if bias is None else [Operand(ArgumentNumber.BIAS, bias)]),
+    )
+
+
+def data_gradient_operands(gout: MemoryFormat, weight: MemoryFormat, data: MemoryFormat) -> tuple[Operand, ...]:
+    """Of arrays gout, weight and the gradient of data."""
+    return (
+        Operand(ArgumentNumber.DIFF_DESTINATION, gout),
+        Operand(ArgumentNumber.WEIGHTS, weight),
+        Operand(ArgumentNumber.DIFF_SOURCE, data, written=True),
+    )
+
+
+def weight_gradient_operands(
+    gout: MemoryFormat, data: MemoryFormat, weight: MemoryFormat, bias: MemoryFormat | None
+) -> tuple[Operand, ...]:
+    """Of arrays gout, data, and the gradients of weight and, if any, of bias."""
+    return (
+        Operand(ArgumentNumber.DIFF_DESTINATION, gout),
+        Operand(ArgumentNumber.SOURCE, data),
+        Operand(ArgumentNumber.DIFF_WEIGHTS, weight, written=True),
+        *([] if bias is None else [Operand(ArgumentNumber.DIFF_BIAS, bias, written=True)]),
+    )
