@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import os
-import subprocess
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +17,8 @@ from opbox_ops.onednn.library import library
 from opbox_ops.onednn.primitive import MemoryFormat
 from opbox_ops.onednn.window_products import data_by_windows, forward_by_windows, weight_by_windows
 from tests.allocations import counted
+
+from .thread_counts import assert_same_bits
 
 pytestmark = pytest.mark.skipif(
     library() is None or blocked_product() is None, reason="no oneDNN, or no compiler for a processor with AVX2"
@@ -223,11 +221,4 @@ sys.stdout.write("".join(result.tobytes().hex() for result in results))
 
 
 def test_threads_give_the_bits_of_one() -> None:
-    """libgomp reads their number at its start."""
-    outputs = []
-    for threads in (1, 2, 5):
-        command, root = [sys.executable, "-c", THREADS_SCRIPT], Path(__file__).parents[2]
-        settings = {**os.environ, "OMP_NUM_THREADS": str(threads)}
-        outputs.append(subprocess.run(command, env=settings, cwd=root, capture_output=True, check=True).stdout)
-    assert outputs[0]
-    assert outputs[1:] == [outputs[0]] * 2
+    assert_same_bits(THREADS_SCRIPT)

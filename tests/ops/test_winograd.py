@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +20,8 @@ from opbox_ops.onednn.primitive import MemoryFormat
 from opbox_service.executor.passes import PASSES
 from tests.allocations import counted
 from tests.executor.test_parts import compiled
+
+from .thread_counts import assert_same_bits
 
 pytestmark = pytest.mark.skipif(
     library() is None or winograd() is None, reason="no oneDNN, or no compiler for a processor with AVX2"
@@ -328,14 +326,7 @@ sys.stdout.write("".join(result.tobytes().hex() for result in results))
 
 
 def test_threads_give_the_bits_of_one() -> None:
-    """libgomp reads their number at its start."""
-    outputs = []
-    for threads in (1, 2, 5):
-        command, root = [sys.executable, "-c", THREADS_SCRIPT], Path(__file__).parents[2]
-        settings = {**os.environ, "OMP_NUM_THREADS": str(threads)}
-        outputs.append(subprocess.run(command, env=settings, cwd=root, capture_output=True, check=True).stdout)
-    assert outputs[0]
-    assert outputs[1:] == [outputs[0]] * 2
+    assert_same_bits(THREADS_SCRIPT)
 
 
 WIDE = """
