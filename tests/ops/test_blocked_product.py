@@ -28,6 +28,7 @@ SIZES = [
     (130, 2, 531),
     (7, 5000, 40),
     (40, 9000, 33),
+    (155, 1030, 20),
 ]
 SIDES = [(False, False), (False, True), (True, False), (True, True)]
 
@@ -61,6 +62,16 @@ def defined(sizes: ProductSizes, a: Array, b: Array) -> Array:
 def near(out: Array, expected: Array, terms: int) -> None:
     """float32: the rounding of sums of so many products about 1."""
     np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-5 * terms**0.5)
+
+
+@pytest.mark.parametrize("rows", range(1, 20))
+def test_a_row_has_its_bits_in_tiles_of_any_height(kernel: BlockedProduct, rows: int) -> None:
+    """Where rows end, tiles are lower: the same sums in the same order."""
+    a, b = numbers(20, 530), numbers(40, 530, seed=1)
+    outs = [np.full((count, 40), np.nan, np.float32) for count in (20, rows)]
+    for out in outs:
+        kernel.product(ProductSizes(len(out), 530, 40, (False, True)), (a[: len(out)], b, None, out))()
+    np.testing.assert_array_equal(outs[1], outs[0][:rows])
 
 
 @pytest.mark.parametrize("bias", [False, True])

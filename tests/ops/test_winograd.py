@@ -337,6 +337,7 @@ static inline Lanes ALL(float x) { return (Lanes){0} + x; }
 static inline Lanes LOAD(const float *p) { return *(const Lanes *)p; }
 #define STORE(p, v) (*(Lanes *)(p) = (v))
 #define PASS STORE
+#define KEEP(x)
 """
 """The text's vectors of 16, as with AVX-512, which the compiler makes of what the processor has."""
 

@@ -31,6 +31,7 @@ from .. import c_compiler
 from ..bound_calls import c_call
 from ..compute import Array
 from .blocked_product_text import TEXT
+from .term_text import TERM
 from .turn_text import TURN
 
 __all__ = ["BlockedProduct", "ProductSizes", "WindowSizes", "blocked_product"]
@@ -214,7 +215,7 @@ def blocked_product() -> BlockedProduct | None:
 @cache
 def _compiled() -> BlockedProduct | None:
     names = "opbox_product", "opbox_product_pack", "opbox_product_lay", "opbox_product_gather"
-    functions = [c_compiler.compiled_function(TURN + TEXT, name, threads=True) for name in names]
+    functions = [c_compiler.compiled_function(TURN + TERM + TEXT, name, threads=True) for name in names]
     if None in functions:
         return None
     for function in functions:

@@ -12,18 +12,20 @@ TEXT = r"""
 #error "no vectors"
 #endif
 
-/* A tile of the result, ROWS by PANEL, stays in registers for DEPTH terms; so many terms of a panel of b stay in the
-   first cache. GROUP panels are packed together. Up to LONG rows of a are worked off for a group, and SHORT, a multiple
-   of ROWS, where a is packed too; beside FEW rows the next group is fetched ahead. Work of up to ALONE multiplications
-   is one thread's. A LINE of the cache holds so many numbers; what is packed is fetched SOON terms ahead. Fewer than
-   THIN terms are added up CHUNK columns and LOT rows at a time; a LARGE result of them is written past the caches. */
-enum { WIDTH = 8, ROWS = 6, PANEL = 16, DEPTH = 256, GROUP = 4, LONG = 192, SHORT = 258, FEW = 96, ALONE = 1 << 19 };
-enum { LINE = 16, SOON = 8, THIN = 16, LOT = 64, CHUNK = 512, LARGE = 1 << 22 };
+/* A tile of the result, ROWS by PANEL, stays in registers for DEPTH terms, LONG rows of a in the second cache. Where a
+   is packed too, that is SHORT rows, a multiple of ROWS, of SHALLOW terms, whose next ones are fetched meanwhile. GROUP
+   panels of b are packed together; beside FEW rows the next group is fetched meanwhile. Work of up to ALONE
+   multiplications is one thread's. A LINE of the cache holds so many numbers; while b or a is being packed, what lies
+   SOON terms ahead is fetched. Fewer than THIN terms are added up CHUNK columns and LOT rows at a time; a LARGE result
+   of them is written past the caches. */
+enum { WIDTH = 8, ROWS = 6, PANEL = 16, DEPTH = 512, SHALLOW = 256, GROUP = 4, LONG = 144, SHORT = 258, FEW = 96 };
+enum { ALONE = 1 << 19, LINE = 16, SOON = 8, THIN = 16, LOT = 64, CHUNK = 512, LARGE = 1 << 22 };
 typedef __m256 Lanes;
 #define MULTIPLY_ADD _mm256_fmadd_ps
 #define ALL _mm256_set1_ps
 #define LOAD _mm256_loadu_ps
 #define STORE _mm256_storeu_ps
+#define KEEP(x) __asm__("" : "+x"(x))
 #define LEAST(x, y) ((x) < (y) ? (x) : (y))
 #define UNROLL _Pragma("GCC unroll 8")
 #define PIECES(all, most) (((all) + (most) - 1) / (most))
@@ -45,14 +47,7 @@ static inline __attribute__((always_inline)) void tile(const int rows, const flo
     for (long from = 0; from < depth; from += LINE) {
         const long to = LEAST(from + LINE, depth);
         if (next) UNROLL for (int r = 0; r < ROWS; r++) __builtin_prefetch(next + r * row + from);
-        for (long k = from; k < to; k++) {
-            const Lanes left = LOAD(b + k * PANEL), right = LOAD(b + k * PANEL + WIDTH);
-            UNROLL for (int r = 0; r < rows; r++) {
-                const Lanes x = ALL(a[r * row + k * term]);
-                sums[r][0] = MULTIPLY_ADD(x, left, sums[r][0]);
-                sums[r][1] = MULTIPLY_ADD(x, right, sums[r][1]);
-            }
-        }
+        for (long k = from; k < to; k++) ADD_TERM(rows, a + k * term, row, b + k * PANEL, sums);
     }
     UNROLL for (int r = 0; r < rows; r++) {
         STORE(c + r * c_row, sums[r][0]);
@@ -137,10 +132,10 @@ static void pack_a(const float *a, long term, long rows, long depth, float *to)
     }
 }
 
-/* The lines of a group that is packed next, to be fetched while this one is worked off. */
+/* The lines of what is packed next, to be fetched while what is packed is worked off. */
 typedef struct { const char *at; long rows, step, lines, line; } Ahead;
 
-static inline Ahead next_group(const float *b, long term, long column, long depth, long columns)
+static inline Ahead next_terms(const float *b, long term, long column, long depth, long columns)
 {
     const long rows = column == 1 ? depth : columns, across = column == 1 ? columns : depth;
     return (Ahead){(const char *)b, rows, (column == 1 ? term : column) * (long)sizeof(float), PIECES(across, 16), 0};
@@ -266,7 +261,7 @@ void opbox_product(const float *a, const float *b, const float *packed, const fl
         return;
     }
     const long panels = PIECES(s.columns, PANEL), slab = PIECES(s.terms, s.slabs);
-    const long depth = PIECES(PIECES(slab, PIECES(slab, DEPTH)), WIDTH) * WIDTH;
+    const long most = packs_a ? SHALLOW : DEPTH, depth = PIECES(PIECES(slab, PIECES(slab, most)), WIDTH) * WIDTH;
     long blocks = PIECES(s.rows, packs_a ? SHORT : LONG);
     const long shares = blocks * panels * s.slabs;
     if (shares < 4 * threads && shares % threads) blocks = PIECES(s.rows, 4 * ROWS);
@@ -276,7 +271,7 @@ void opbox_product(const float *a, const float *b, const float *packed, const fl
     _Pragma("omp parallel num_threads(threads)")
     {
         float own_b[GROUP * DEPTH * PANEL] __attribute__((aligned(64)));
-        float own_a[SHORT * DEPTH] __attribute__((aligned(64)));
+        float own_a[SHORT * SHALLOW] __attribute__((aligned(64)));
         const long all = omp_get_num_threads(), me = omp_get_thread_num(), end = (me + 1) * units / all;
         long count;
         for (long unit = me * units / all; unit < end; unit += count) {
@@ -293,7 +288,14 @@ void opbox_product(const float *a, const float *b, const float *packed, const fl
             for (long k = number * slab; k < stop; k += depth) {
                 const long terms = LEAST(stop - k, depth);
                 const float *base = k > number * slab ? out : begin;
-                if (packs_a) pack_a(a + first * s.a_row + k * s.a_term, s.a_term, rows, terms, own_a);
+                Ahead rest = {0};
+                if (packs_a) {
+                    const float *place = a + first * s.a_row + k * s.a_term;
+                    pack_a(place, s.a_term, rows, terms, own_a);
+                    if (k + depth < stop)
+                        rest = next_terms(place + depth * s.a_term, s.a_term, 1, LEAST(stop - k - depth, depth), rows);
+                }
+                const long part = PIECES(rest.rows * rest.lines, count * PIECES(rows, ROWS));
                 for (long q = from; q < from + count; q += GROUP) {
                     const long group = LEAST(from + count - q, GROUP), columns = s.columns - q * PANEL;
                     if (windows && !packed)
@@ -307,7 +309,7 @@ void opbox_product(const float *a, const float *b, const float *packed, const fl
                     const long next_k = last ? k + depth : k, next_q = last ? from : q + GROUP;
                     Ahead ahead = {0};
                     if (!packed && !windows && rows <= FEW && next_k < stop)
-                        ahead = next_group(b + next_k * s.b_term + next_q * PANEL * s.b_column, s.b_term, s.b_column,
+                        ahead = next_terms(b + next_k * s.b_term + next_q * PANEL * s.b_column, s.b_term, s.b_column,
                                            LEAST(stop - next_k, depth),
                                            LEAST(s.columns - next_q * PANEL, GROUP * PANEL));
                     const long share = PIECES(ahead.rows * ahead.lines, group * PIECES(rows, ROWS));
@@ -315,9 +317,10 @@ void opbox_product(const float *a, const float *b, const float *packed, const fl
                         const float *own = own_b + (p - q) * terms * PANEL;
                         const float *panel = packed ? packed + (p * s.terms + k) * PANEL : own;
                         const float *added = bias && !number ? bias + p * PANEL : 0;
-                        for (long r = 0; r < rows; r += ROWS) {
-                            const int n = LEAST(rows - r, ROWS);
+                        for (long r = 0, n; r < rows; r += n) {
+                            n = packs_a ? LEAST(rows - r, ROWS) : next_height(rows - r, ROWS);
                             fetch(&ahead, share);
+                            fetch(&rest, part);
                             const long row = s.a_row;
                             const float *left = packs_a ? own_a + r * terms : a + (first + r) * s.a_row + k;
                             float *to = out + (first + r) * out_row + p * PANEL;

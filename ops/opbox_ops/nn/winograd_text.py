@@ -16,6 +16,7 @@ typedef __m512 Lanes;
 #define LOAD _mm512_loadu_ps
 #define STORE _mm512_storeu_ps
 #define PASS _mm512_stream_ps
+#define KEEP(x) __asm__("" : "+v"(x))
 #elif defined(__AVX2__) && defined(__FMA__)
 enum { WIDTH = 8, ROWS = 6 };
 typedef __m256 Lanes;
@@ -24,6 +25,7 @@ typedef __m256 Lanes;
 #define LOAD _mm256_loadu_ps
 #define STORE _mm256_storeu_ps
 #define PASS _mm256_stream_ps
+#define KEEP(x) __asm__("" : "+x"(x))
 #else
 #error "no vectors"
 #endif
@@ -110,14 +112,7 @@ static inline __attribute__((always_inline)) void product(const int rows, const 
         sums[r][0] = adds ? LOAD(c + r * c_row) : ALL(0);
         sums[r][1] = adds ? LOAD(c + r * c_row + WIDTH) : ALL(0);
     }
-    for (long k = 0; k < depth; k++) {
-        const Lanes left = LOAD(b + k * PANEL), right = LOAD(b + k * PANEL + WIDTH);
-        UNROLL for (int r = 0; r < rows; r++) {
-            const Lanes x = ALL(a[r * row + k * term]);
-            sums[r][0] = MULTIPLY_ADD(x, left, sums[r][0]);
-            sums[r][1] = MULTIPLY_ADD(x, right, sums[r][1]);
-        }
-    }
+    for (long k = 0; k < depth; k++) ADD_TERM(rows, a + k * term, row, b + k * PANEL, sums);
     UNROLL for (int r = 0; r < rows; r++) {
         STORE(c + r * c_row, sums[r][0]);
         STORE(c + r * c_row + WIDTH, sums[r][1]);
@@ -291,9 +286,11 @@ static inline void transform_out(const Sizes *s, const Grid *g, Place at, const 
 static inline __attribute__((always_inline)) void all_rows(const float *a, long row, long term, const float *b,
                                                            float *c, long c_row, long rows, long depth, int adds)
 {
-    long t = 0;
-    for (; t + ROWS <= rows; t += ROWS) product(ROWS, a + t * row, row, term, b, c + t * c_row, c_row, depth, adds);
-    few_rows(rows - t, a + t * row, row, term, b, c + t * c_row, c_row, depth, adds);
+    for (long t = 0, n; t < rows; t += n) {
+        n = next_height(rows - t, ROWS);
+        if (n == ROWS) product(ROWS, a + t * row, row, term, b, c + t * c_row, c_row, depth, adds);
+        else few_rows(n, a + t * row, row, term, b, c + t * c_row, c_row, depth, adds);
+    }
 }
 
 /* y (batch, out height, out width, filters); `adds`: to what is there. v and m have room for sizes->tiles tiles. */
