@@ -9,8 +9,8 @@ __all__ = ["TERM"]
 
 TERM = r"""
 /* Adds a term to `sums`, rows by two vectors: numbers of a, one a row and `row` apart, times 2 * WIDTH numbers of b.
-   These are kept in registers: a compiler loads them again for each of up to four rows, and loads take longer than
-   multiplications (4 rows by 256 terms 500 ns in place of 330, AVX2). */
+   These are kept in registers: a compiler loads them again for each of up to four rows, and the loads of three and four
+   take longer than the multiplications. One and two rows wait for their additions anyway. */
 #define ADD_TERM(rows, a, row, b, sums) \
     do { \
         Lanes left = LOAD(b), right = LOAD((b) + WIDTH); \
@@ -22,8 +22,8 @@ TERM = r"""
         } \
     } while (0)
 
-/* The height of the next tile of `left` rows, of `most` at most. One or two rows take as long as three, whose additions
-   wait for one another; so a rest of up to three makes two tiles of like height with the tile before. */
+/* The height of the next tile of `left` rows, of `most` at most. One to three rows take nearly as long as four, as
+   their additions wait for one another: so a rest of so few makes two tiles of like height with the tile before. */
 static inline long next_height(long left, long most)
 {
     return left <= most ? left : left < most + 4 ? (left + 1) / 2 : most;
