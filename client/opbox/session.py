@@ -298,7 +298,8 @@ class Session:
             return
         if batch.seq <= self._cancelled:
             batch.cut()
-        self._unfilled.fill()
+        if self._unfilled:
+            self._unfilled.fill()
         header = {"seq": batch.seq, "commands": batch.commands, "wait": batch.waits or batch.seq % PACE == 0}
         try:
             reply = self._post(header, batch)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from . import c_compiler
@@ -44,6 +44,21 @@ class CKernel:
                 self._asked = True
                 c_compiler.request(self._make)
         return self.function
+
+    def asked_by(self, work: int) -> Callable[[], Any]:
+        """Return a function that asks `ready` for a call that comes again and again, until there is a function.
+
+        `ready` reads the environment each time, which takes longer than a small kernel.
+        """
+        found: Any = None
+
+        def ask() -> Any:
+            nonlocal found
+            if found is None:
+                found = self.ready(work)
+            return found
+
+        return ask
 
     def _make(self) -> None:
         function = c_compiler.compiled_function(self._text, self._name, threads=self._threads)

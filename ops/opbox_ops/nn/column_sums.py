@@ -55,10 +55,10 @@ _KERNEL = new_kernel()
 
 def column_sums(x: Array, out: Array) -> Callable[[], None]:
     """A call that writes the sums of the columns of x (rows, columns) to out (columns): contiguous, of float32."""
-    arguments = x.ctypes.data, out.ctypes.data, *x.shape
+    arguments, kernel = (x.ctypes.data, out.ctypes.data, *x.shape), _KERNEL.asked_by(x.size)
 
     def call(x: Array = x, out: Array = out) -> None:
-        function = _KERNEL.ready(x.size) if len(x) else None
+        function = kernel() if len(x) else None
         if function is None:
             np.add.reduce(x, axis=0, out=out)
         else:

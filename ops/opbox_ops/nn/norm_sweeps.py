@@ -366,14 +366,14 @@ class NormSweeps:
 
     def _kernel(self, name: str, norm: Norm, arrays: Sequence[Array | None]) -> Callable[[bool], bool]:
         """Return a call of a kernel with `of_batch`; it returns False, and does nothing, while there is none."""
-        kernel, work = _KERNELS[name], self.positions * self.channels
+        kernel = _KERNELS[name].asked_by(self.positions * self.channels)
         sizes = _NormSizes(
             self.positions, self.channels, self.rows, norm.fix_gamma, norm.eps, norm.momentum, 1 - norm.momentum
         )
         arguments = (*[None if array is None else _place(array) for array in arrays], addressof(sizes))
 
         def run(of_batch: bool, alive: Any = (arrays, sizes)) -> bool:
-            function = kernel.ready(work)
+            function = kernel()
             if function is None:
                 return False
             function(*arguments, of_batch)

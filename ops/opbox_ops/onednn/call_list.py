@@ -33,6 +33,7 @@ class CallList:
         return copy
 
     def __call__(self) -> None:
-        for call in self.calls:
-            pause()
+        for number, call in enumerate(self.calls):
+            if number:  # before the first the plan has looked itself
+                pause()
             call()

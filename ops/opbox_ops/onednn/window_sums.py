@@ -66,10 +66,10 @@ def window_sums(windows: Array, images: Array, stride: tuple[int, int]) -> Calla
     ]
     places = windows.ctypes.data, images.ctypes.data
     numbers = batch, height, width, taps, run, rows * columns * channels, columns * channels
-    arguments = (*places, *numbers, stride[0], right)
+    arguments, kernel = (*places, *numbers, stride[0], right), _KERNEL.asked_by(windows.size)
 
     def call(arrays: tuple[Array, Array] = (windows, images)) -> None:
-        function = _KERNEL.ready(windows.size)
+        function = kernel()
         if function is not None:
             function(*arguments)
             return

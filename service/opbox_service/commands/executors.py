@@ -141,12 +141,15 @@ def recurring_run(command: Any) -> Forward | Backward | None:
         command: right or wrong.
     """
     try:
-        name, executor = command["do"], command["executor"]
+        name = command["do"]
+        if name != "forward" and name != "backward":
+            return None
+        executor = command["executor"]
         if len(command) != 3 or type(executor) is not int or not 0 <= executor < ID_END:
             return None
         if name == "forward" and type(command["is_train"]) is bool:
             return _forward(executor, command["is_train"])
-        if name == "backward" and command["head_grads"] == [] and type(command["head_grads"]) is list:
+        if name == "backward" and type(command["head_grads"]) is list and not command["head_grads"]:
             return _backward(executor)
     except (KeyError, TypeError, IndexError):
         pass

@@ -54,7 +54,7 @@ def parse(commands: Any, limit: int) -> Sequence[TypedCommand]:
     typed: list[Any] = []
     unknown: list[Any] = []
     for command in commands:
-        known = recurring(command, typed) or recurring_run(command)
+        known = recurring_run(command) or recurring(command, typed)
         if known is None:
             unknown.append(command)
         typed.append(known)

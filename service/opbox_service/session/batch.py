@@ -84,9 +84,7 @@ class Batch:
         self._answer_bytes = self._answer_values = 0
         self._outputs: dict[str, np.ndarray[Any, Any]] = {}
         self._fetched: dict[tuple[int, int], tuple[Array, np.ndarray[Any, Any]]] = {}
-        self._changing: list[int] = []
-        if not isinstance(commands, BaseException):
-            self._changing = [i for i, command in enumerate(commands) if command.changes_arrays]
+        self._changing: list[int] | None = None
 
     def own_tensors(self, backend: Backend) -> None:
         """Copy the tensors, so that the request's buffer may go while the batch waits."""
@@ -125,6 +123,9 @@ class Batch:
         self._answer_bytes += int(array.nbytes)
         self._answer_values += int(array.size)
         self._limit.check_size(f"fetch as {name!r}: the answer", self._answer_bytes, self._answer_values)
+        if self._changing is None:
+            assert not isinstance(self.commands, BaseException)
+            self._changing = [i for i, command in enumerate(self.commands) if command.changes_arrays]
         changes = bisect_left(self._changing, self.position)
         earlier = self._fetched.get((id(array), changes))
         if earlier is not None:
@@ -135,6 +136,11 @@ class Batch:
         unchanged = changes == len(self._changing) or backend.device_type != "cpu"
         self._outputs[name] = host if unchanged else host.copy()
         self._fetched[id(array), changes] = array, self._outputs[name]
+
+    @property
+    def sends(self) -> bool:
+        """Whether arrays go with its answer."""
+        return bool(self._outputs)
 
     def report(self, **result: Any) -> None:
         """Add to the answer's results, under the number of the command at hand."""

@@ -282,18 +282,20 @@ class ServerSession:
 
     def _run_current(self, batch: Batch) -> None:
         begun = time.monotonic()
+        copies_out = True
         try:
             error = self._run(batch)
             # Before the answer: who has it may count on its being counted, though the process be killed then.
             answered = time.monotonic()
             self._device_times.add(self.owner, self.device, begun - batch.since, answered - begun)
-            begun = answered
+            begun, copies_out = answered, batch.sends
             batch.finish(error)
             if self._stopping:
                 self._runner.save()
         finally:
             ended_at = time.monotonic()
-            self._device_times.add(self.owner, self.device, 0.0, ended_at - begun, runs=0)
+            if copies_out:
+                self._device_times.add(self.owner, self.device, 0.0, ended_at - begun, runs=0)
             with self._lock:
                 self._next = batch.seq + 1
                 self._running = False
