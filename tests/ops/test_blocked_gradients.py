@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from opbox_ops.compute import Array
+from opbox_ops.nn import blocked_product
 from opbox_ops.onednn import by_images, product
 from opbox_ops.onednn import weight_gradient as weights
 from opbox_ops.onednn.blocked_gradients import BlockedDataGradient, BlockedWeightGradient
@@ -69,15 +70,23 @@ def test_of_the_weight(monkeypatch: pytest.MonkeyPatch, name: str, channels: int
     np.testing.assert_allclose(bias, gout.sum(axis=(0, 1, 2), dtype=np.float64), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("many", [1, 1 << 20], ids=["packed once", "packed for each block"])
 @pytest.mark.parametrize("most", [WHOLE, 20_000, 2500 * 400 * 200], ids=["whole", "pieces", "a small last piece"])
 @pytest.mark.parametrize("contiguous", [True, False])
 @pytest.mark.parametrize("stride", [(1, 1), (2, 2), (1, 3)])
 @pytest.mark.parametrize(("filters", "channels"), [(24, 48), (16, 16), (2500, 400)])
 def test_of_the_data_of_1_x_1(
-    monkeypatch: pytest.MonkeyPatch, filters: int, channels: int, stride: tuple[int, int], contiguous: bool, most: int
+    monkeypatch: pytest.MonkeyPatch,
+    filters: int,
+    channels: int,
+    stride: tuple[int, int],
+    contiguous: bool,
+    most: int,
+    many: int,
 ) -> None:
     """Whether or not windows jump over data, which gets zeros there."""
     monkeypatch.setattr(by_images, "MOST", most)
+    monkeypatch.setattr(blocked_product, "MANY_ROWS", many)
     size = tuple([(n - 1) // s + 1 for n, s in zip(SIZE, stride, strict=True)])
     gout = numbers(2 * BATCH, *size, filters)[::2]
     gout = gout.copy() if contiguous else gout

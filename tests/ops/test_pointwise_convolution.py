@@ -9,6 +9,7 @@ import pytest
 
 import opbox as mx
 from opbox_ops.compute import Array, Mode, highest_level
+from opbox_ops.nn import blocked_product
 from opbox_ops.nn.blocked_product import ProductSizes
 from opbox_ops.onednn import pointwise_convolution as pointwise
 from opbox_ops.onednn import product
@@ -90,6 +91,35 @@ def test_the_definition(stride: tuple[int, int], bias: bool, adds: bool) -> None
     assert not allocated
 
 
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("adds", [True, False])
+def test_a_weight_packed_for_many_positions_gives_the_same_bits(
+    monkeypatch: pytest.MonkeyPatch, product_kernels: str, bias: bool, adds: bool
+) -> None:
+    """Packed anew in each run: an update may have written to it."""
+    rng = np.random.default_rng(2)
+    data, weight = rng.normal(size=(BATCH, *SIZE, CHANNELS)), rng.normal(size=(FILTERS, CHANNELS, 1, 1))
+    before, added = rng.normal(size=(BATCH, *SIZE, FILTERS)), rng.normal(size=FILTERS)
+    data, weight, before, added = (array.astype(np.float32) for array in (data, weight, before, added))
+    recipe, rest = recipe_of(bias=bias, adds=adds), [added] if bias else []
+    assert recipe is not None
+    outs = []
+    for rows in (blocked_product.MANY_ROWS, 1):
+        monkeypatch.setattr(blocked_product, "MANY_ROWS", rows)
+        rooms, out = [np.full(temp.shape, 17, temp.dtype) for temp in recipe.temps], before.copy()
+        run = recipe.bind(rooms, (data, weight, out, *rest))
+        for factor in (1, 2, 0.5):
+            weight *= np.float32(factor)
+            out[...] = before
+            run()
+            outs.append(out.copy())
+        packs = product_kernels == "blocks" and rows == 1
+        assert np.array_equal(rooms[1].view(np.uint8), np.full_like(rooms[1], 17).view(np.uint8)) != packs
+    np.testing.assert_array_equal(outs[3:], outs[:3])
+    np.testing.assert_array_equal(outs[2], outs[0])
+    assert not np.array_equal(outs[1], outs[0])
+
+
 def test_a_packed_weight_stays_until_it_may_have_been_written_to() -> None:
     data = np.ones((BATCH, *SIZE, CHANNELS), np.float32)
     weight, out = np.ones((FILTERS, CHANNELS, 1, 1), np.float32), np.zeros((BATCH, *SIZE, FILTERS), np.float32)
@@ -118,11 +148,12 @@ def test_where_a_convolution_computes_it(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_what_pays_in_blocks(monkeypatch: pytest.MonkeyPatch, product_kernels: str) -> None:
-    """Not where panels stay empty, nor over many channels of many positions, unless it adds."""
+    """Not where panels stay empty, nor over many channels of some hundred positions, unless it adds."""
     sides = (False, True)
     assert WHAT_PAYS(ProductSizes(25_088, 256, 64, sides))
     assert not WHAT_PAYS(ProductSizes(25_088, 256, 24, sides))
-    assert not WHAT_PAYS(ProductSizes(1_568, 1024, 256, sides))
+    assert not WHAT_PAYS(ProductSizes(784, 1024, 256, sides))
+    assert WHAT_PAYS(ProductSizes(1_568, 1024, 256, sides))
     assert WHAT_PAYS(ProductSizes(49, 2048, 512, sides))
     monkeypatch.setattr(pointwise, "_is_for_blocks", WHAT_PAYS)
     assert (recipe_of() is None) == (product_kernels == "blocks")

@@ -115,19 +115,25 @@ class BlockedDataGradient:
 
     @property
     def temps(self) -> tuple[Temp, ...]:
-        """The gradient at the positions that windows begin at, where they jump over others."""
-        return (Temp((0 if self.stride == (1, 1) else self._positions * self.channels,)),)
+        """The gradient at the positions that windows begin at, where they jump over others, and the packed weight."""
+        sizes = self._sizes(self._positions)
+        gathered = 0 if self.stride == (1, 1) else self._positions * self.channels
+        return Temp((gathered,)), Temp((sizes.packed if sizes.packs_first else 0,))
 
     def bind(self, temps: Sequence[Array], arrays: Sequence[Array]) -> CallList:
         """Return a call that writes the gradient; `arrays` are gout, weight and the gradient of data."""
-        (gout, weight, gdata), (gathered,) = arrays, temps
+        (gout, weight, gdata), (gathered, room) = arrays, temps
         runs = CallList()
         gout, weight = runs.contiguous(gout).reshape(-1, self.out[3]), runs.contiguous(weight)
         target = (gdata if self.stride == (1, 1) else gathered).reshape(-1, self.channels)
+        packed = room if room.size else None
+        if packed is not None:
+            runs.calls.append(self.kernel.pack(self._sizes(self._positions), weight, packed))
         step = max(1, by_images.MOST // (self.out[3] * self.channels))
         for first in range(0, self._positions, step):
             rows, part = gout[first : first + step], target[first : first + step]
-            runs.calls.append(self.kernel.product(self._sizes(len(rows)), (rows, weight, None, part)))
+            sizes = self._sizes(len(rows))
+            runs.calls.append(self.kernel.product(sizes, (rows, weight, None, part), packed=packed))
         if self.stride != (1, 1):
             windows = WindowSizes(gdata.shape, self.out[1:3], (1, 1), self.stride, (1, 1), (0, 0))
             runs.calls.append(self.kernel.gather(windows, target, gdata))

@@ -32,8 +32,9 @@ from .product import ProductRecipe, fast_product, packing_recipe
 __all__ = ["PointwiseConvolution", "pointwise_convolution"]
 
 MANY_CHANNELS = 512
-"""Two threads with AVX2, ms, in blocks and by oneDNN, the weight packed: 8 x 14 x 14 x 1024 to 256 4.78 and 4.52,
-8 x 56 x 56 x 256 to 64 4.75 and 5.95. With the weight as it lies 7 x 7 x 512 to 2048 0.66 and 0.82."""
+"""Two threads with AVX2, ms, in blocks and by oneDNN, the weight as it lies: 7 x 7 x 512 to 2048 0.66 and 0.82. Over a
+few hundred positions oneDNN is a twentieth faster, over many as fast: 8 x 14 x 14 x 1024 to 256 6.17 and 6.10, 8 x 28 x
+28 x 512 to 128 5.41 and 5.73."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,12 @@ class PointwiseConvolution:
     def bind(self, temps: Sequence[Array], arrays: Sequence[Array], addend: Array | None = None) -> CallList:
         """Return a call that runs it; arguments are those of `Recipe.bind`, and the addend where `adds_apart`."""
         runs, data = self._gathering(temps, arrays[0])
-        runs.calls.append(self.lying.bind(temps[:1], [data, *arrays[1:]], *([] if addend is None else [addend])))
+        more, others = [] if addend is None else [addend], [data, *arrays[1:]]
+        if isinstance(self.packing, BlockedRecipe) and self.packing.sizes.packs_first:
+            runs.calls.append(self.packing.pack(1, temps[0], arrays[1], temps[1]))
+            runs.calls.append(self.packing.bind_packed(temps[:2], others, *more))
+        else:
+            runs.calls.append(self.lying.bind(temps[:1], others, *more))
         return runs
 
     def packed(
@@ -140,9 +146,10 @@ def pointwise_convolution(
 def _is_for_blocks(sizes: ProductSizes) -> bool:
     """Return whether a product in blocks takes less time than oneDNN's convolution without AVX-512.
 
-    That one is a twentieth faster over many channels, where laying the weight out is nothing beside the positions.
+    That one is a twentieth faster over many channels, where laying the weight out is little beside some positions.
     """
     if not sizes.fills_panels:
         return False
     weight = sizes.terms * sizes.columns
-    return sizes.terms < MANY_CHANNELS or weight >= 2 * sizes.rows * (sizes.terms + sizes.columns)
+    few_channels = sizes.terms < MANY_CHANNELS
+    return few_channels or sizes.packs_first or weight >= 2 * sizes.rows * (sizes.terms + sizes.columns)
