@@ -50,13 +50,13 @@ class CKernel:
 
         `ready` reads the environment each time, which takes longer than a small kernel.
         """
-        found: Any = None
+        function: Any = None
 
         def ask() -> Any:
-            nonlocal found
-            if found is None:
-                found = self.ready(work)
-            return found
+            nonlocal function
+            if function is None:
+                function = self.ready(work)
+            return function
 
         return ask
 
