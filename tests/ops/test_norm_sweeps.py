@@ -18,6 +18,7 @@ from tests.allocations import counted
 needs_compiler = pytest.mark.skipif(not shutil.which("gcc"), reason="no C compiler")
 
 SHAPES = [(1, 2), (5, 3), (40, 64), (40, 70), (333, 130), (3000, 33), (9, 2048), (65, 256)]
+LARGE = "#define LARGE (3 << 20)"
 NORMS = [Norm(1e-5, 0.9, False), Norm(2e-3, 0.25, True)]
 
 
@@ -33,6 +34,13 @@ def matrices(shape: tuple[int, int], wild: bool = False) -> dict[str, Any]:
             places = rng.permutation(array.size)[: array.size // 9]
             array.reshape(-1)[places] = rng.choice([np.nan, np.inf, -np.inf, 0.0, -0.0], places.size)
     return arrays
+
+
+def aligned(shape: tuple[int, int]) -> Any:
+    """An array that begins where a line of the cache does."""
+    room = np.full(shape[0] * shape[1] + 16, 17, np.float32)
+    first = -room.ctypes.data % 64 // 4
+    return room[first : first + shape[0] * shape[1]].reshape(shape)
 
 
 def swept(shape: tuple[int, int], arrays: dict[str, Any]) -> dict[str, Any]:
@@ -73,7 +81,7 @@ def computed(
     names = ("mean", "inverse", "ggamma", "gbeta")
     out = {name: np.full(shape[1], 17, np.float32) for name in names}
     out |= {name: arrays[name].copy() for name in ("scale", "share", "less")}
-    out |= {"y": np.full(shape, 17, np.float32), "gx": np.full(shape, 17, np.float32)}
+    out |= {name: aligned(shape) for name in ("y", "gx")}
     x, g = arrays["x"], arrays["g"].copy()
     if inplace:
         out["gx"] = g
@@ -130,9 +138,15 @@ def test_the_definition(monkeypatch: pytest.MonkeyPatch, shape: tuple[int, int])
 @needs_compiler
 @pytest.mark.parametrize("block", [norm_sweeps.BLOCK, 512])
 @pytest.mark.parametrize("wild", [False, True], ids=["tame", "wild"])
-def test_kernels_give_numpys_bits(monkeypatch: pytest.MonkeyPatch, folder: Path, wild: bool, block: int) -> None:
+@pytest.mark.parametrize("past", [False, True], ids=["through the caches", "past the caches"])
+def test_kernels_give_numpys_bits(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, past: bool, wild: bool, block: int
+) -> None:
     """Whatever the number of rows, of channels and of blocks, in place too; and nothing is allocated meanwhile."""
     monkeypatch.setenv("OPBOX_CACHE_DIR", str(folder))
+    text = norm_sweeps._TEXT.replace(LARGE, "#define LARGE 0" if past else LARGE)
+    assert (text != norm_sweeps._TEXT) == past
+    monkeypatch.setattr(norm_sweeps, "_TEXT", text)
     monkeypatch.setattr(norm_sweeps, "BLOCK", block)
     for shape, norm, of_batch in itertools.product(SHAPES, NORMS, (True, False)):
         arrays = matrices(shape, wild)

@@ -36,6 +36,9 @@ BLOCK = elements(8)
 """Elements of a block of rows, of which a gradient reads two arrays."""
 
 _TEXT = r"""
+#ifdef __AVX__
+#include <immintrin.h>
+#endif
 #define THREADS _Pragma("omp parallel for schedule(static)")
 #define EACH _Pragma("GCC ivdep") for (long j = 0; j < channels; j++)
 #define BLOCKS(b) for (long b = 0; b < (positions + rows - 1) / rows; b++)
@@ -44,15 +47,32 @@ _TEXT = r"""
 /* Sums of a few vectors of channels stay in registers. */
 #ifdef __AVX512F__
 #define WIDTH 16
+#define PASS(p, v) _mm512_stream_ps(p, (__m512)(v))
 #else
 #define WIDTH 8
+#ifdef __AVX__
+#define PASS(p, v) _mm256_stream_ps(p, (__m256)(v))
+#endif
 #endif
 #define TILE 4
+
+/* A LARGE array is written past the caches: these would read it from memory first, and lose what else they have. */
+#define LARGE (3 << 20)
+#ifdef PASS
+#define GOES_PAST(to) (positions * channels >= LARGE && channels % WIDTH == 0 && (long)(to) % (4 * WIDTH) == 0)
+#define SETTLE _mm_sfence() /* before other threads read it */
+#else
+#define PASS(p, v) (LOAD(p, 0) = (v))
+#define GOES_PAST(to) 0
+#define SETTLE
+#endif
 typedef float Lanes __attribute__((vector_size(4 * WIDTH), aligned(4), may_alias));
 typedef int Masks __attribute__((vector_size(4 * WIDTH)));
 #define LANES _Pragma("GCC unroll 4") for (int k = 0; k < TILE; k++)
 #define LOAD(p, k) (*(Lanes *)((p) + WIDTH * (k)))
 #define ONE ((Lanes){0} + 1.0f)
+#define VECTORS(j) for (long j = 0; j < channels; j += WIDTH)
+#define AT(p) LOAD((p) + j, 0)
 #define GROUP 8
 #define GROUPS(from, to, n) \
     for (long from = 0, to; to = from + GROUP < (n) ? from + GROUP : (n), from < (n); from = to)
@@ -115,13 +135,21 @@ static void statistics(const float *x, float *partial, double *sums, float *mean
 static void normalize(const float *x, float *y, const float *mean, const float *scale, const float *shift,
                       long positions, long channels, long rows)
 {
+    const int past = GOES_PAST(y) && y != x;
     THREADS
-    BLOCKS(b)
+    BLOCKS(b) {
         for (long i = b * rows; i < b * rows + COUNT(b); i++) {
             const float *from = x + i * channels;
             float *to = y + i * channels;
-            EACH { const float v = (from[j] - mean[j]) * scale[j] + shift[j]; to[j] = v <= 0 ? 0.0f : v; }
+            if (past)
+                VECTORS(j) {
+                    const Lanes v = (AT(from) - AT(mean)) * AT(scale) + AT(shift);
+                    PASS(to + j, (Lanes)((Masks)v & ~(v <= 0)));
+                }
+            else EACH { const float v = (from[j] - mean[j]) * scale[j] + shift[j]; to[j] = v <= 0 ? 0.0f : v; }
         }
+        if (past) SETTLE;
+    }
 }
 
 static void sums(const float *x, const float *g, float *partial, const float *mean, const float *scale,
@@ -172,16 +200,27 @@ static void gradient(const float *x, const float *g, const float *addend, float 
 #define VALUES const float c = from[j] - mean[j], v = c * scale[j] + shift[j], m = of[j] * (v > 0 ? 1.0f : 0.0f)
 #define OF_BATCH (c * share[j] + m - less[j]) * scale[j]
 #define OF_ALL m * scale[j]
+    const int past = GOES_PAST(gx) && gx != x && gx != g && gx != addend;
     THREADS
-    BLOCKS(b)
+    BLOCKS(b) {
         for (long i = b * rows; i < b * rows + COUNT(b); i++) {
             const float *from = x + i * channels, *of = g + i * channels, *more = addend ? addend + i * channels : 0;
             float *to = gx + i * channels;
-            if (of_batch && addend) EACH { VALUES; to[j] = OF_BATCH + more[j]; }
+            if (past)
+                VECTORS(j) {
+                    const Lanes c = AT(from) - AT(mean), v = c * AT(scale) + AT(shift);
+                    const Lanes m = AT(of) * (Lanes)((v > 0) & (Masks)ONE);
+                    Lanes sum = of_batch ? (c * AT(share) + m - AT(less)) * AT(scale) : m * AT(scale);
+                    if (addend) sum += AT(more);
+                    PASS(to + j, sum);
+                }
+            else if (of_batch && addend) EACH { VALUES; to[j] = OF_BATCH + more[j]; }
             else if (of_batch) EACH { VALUES; to[j] = OF_BATCH; }
             else if (addend) EACH { VALUES; to[j] = OF_ALL + more[j]; }
             else EACH { VALUES; to[j] = OF_ALL; }
         }
+        if (past) SETTLE;
+    }
 }
 
 typedef struct { long positions, channels, rows; int fixes_gamma; float eps, momentum, rest; } Norm;
