@@ -144,9 +144,9 @@ def test_kernels_give_numpys_bits(
 ) -> None:
     """Whatever the number of rows, of channels and of blocks, in place too; and nothing is allocated meanwhile."""
     monkeypatch.setenv("OPBOX_CACHE_DIR", str(folder))
-    text = norm_sweeps._TEXT.replace(LARGE, "#define LARGE 0" if past else LARGE)
-    assert (text != norm_sweeps._TEXT) == past
-    monkeypatch.setattr(norm_sweeps, "_TEXT", text)
+    text = norm_sweeps.TEXT.replace(LARGE, "#define LARGE 0" if past else LARGE)
+    assert (text != norm_sweeps.TEXT) == past
+    monkeypatch.setattr(norm_sweeps, "TEXT", text)
     monkeypatch.setattr(norm_sweeps, "BLOCK", block)
     for shape, norm, of_batch in itertools.product(SHAPES, NORMS, (True, False)):
         arrays = matrices(shape, wild)

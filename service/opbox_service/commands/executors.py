@@ -142,7 +142,7 @@ def recurring_run(command: Any) -> Forward | Backward | None:
     """
     try:
         name = command["do"]
-        if name != "forward" and name != "backward":
+        if name not in ("forward", "backward"):
             return None
         executor = command["executor"]
         if len(command) != 3 or type(executor) is not int or not 0 <= executor < ID_END:
