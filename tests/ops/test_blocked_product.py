@@ -100,9 +100,28 @@ def test_the_definition(
     apart = np.full_like(out, np.nan)
     kernel.product(sizes, (a, b, added, apart), sums=sums, addend=out)()
     np.testing.assert_array_equal(apart, target)
+    if sizes.slabs == 1 and not sides[0]:
+        kernel.product(sizes, (a, b, added, target), sums=sums, rectifies=True)()
+        np.testing.assert_array_equal(target, np.maximum(out, 0))
+        kernel.product(sizes, (a, b, added, target), packed=packed, sums=sums, addend=out, rectifies=True)()
+        np.testing.assert_array_equal(target, np.maximum(apart, 0))
     with counted() as allocated:
         run()
     assert not allocated
+
+
+def test_what_is_not_a_number_stays_where_a_product_rectifies(kernel: BlockedProduct) -> None:
+    """In whole panels and in the narrow one; infinities are as NumPy's."""
+    sizes = ProductSizes(7, 300, 21, (False, True))
+    a, b = factors(sizes)
+    a[2, 5], a[4, 280], b[20, 7] = np.nan, np.inf, np.nan
+    out, target = np.empty((7, 21), np.float32), np.empty((7, 21), np.float32)
+    kernel.product(sizes, (a, b, None, out))()
+    kernel.product(sizes, (a, b, None, target), rectifies=True)()
+    np.testing.assert_array_equal(target, np.maximum(out, 0))
+    assert np.isnan(target[2]).all()
+    assert np.isnan(target[:, 20]).all()
+    assert np.isinf(target[4]).any()
 
 
 @pytest.mark.parametrize("terms", [1, 3])

@@ -1,6 +1,6 @@
 """Matrix products of float32 in C, for processors that have AVX2 and no AVX-512.
 
-    out (rows, columns) = a (rows, terms) @ b (terms, columns) + bias (columns)        or out += that
+    out (rows, columns) = a (rows, terms) @ b (terms, columns) + bias (columns)        or out += that, or relu(that)
 
 a and b lie as they are or transposed; in place of b there may be the windows of a convolution over an array whose
 channels lie last, which are never laid out as a whole: (positions of out, taps and channels).
@@ -51,7 +51,10 @@ MANY_ROWS = 1024
 class _ProductStructure(Structure):
     _fields_ = [
         (name, c_long)
-        for name in ("rows", "terms", "columns", "a_row", "a_term", "b_term", "b_column", "c_row", "slabs")
+        for name in (
+            *("rows", "terms", "columns", "a_row", "a_term", "b_term", "b_column", "c_row"),
+            *("slabs", "rectifies"),
+        )
     ]
 
 
@@ -106,11 +109,10 @@ class ProductSizes:
         """Whether no more than a tenth of what is multiplied is beyond the columns."""
         return -(-self.columns // PANEL) * PANEL * 10 <= self.columns * 11
 
-    @property
-    def structure(self) -> _ProductStructure:
+    def structure(self, *, rectifies: bool = False) -> _ProductStructure:
         a = (1, self.rows) if self.transposed[0] else (self.terms, 1)
         b = (1, self.terms) if self.transposed[1] else (self.columns, 1)
-        return _ProductStructure(self.rows, self.terms, self.columns, *a, *b, self.columns, self.slabs)
+        return _ProductStructure(self.rows, self.terms, self.columns, *a, *b, self.columns, self.slabs, rectifies)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +163,7 @@ class BlockedProduct:
         windows: WindowSizes | None = None,
         adds: bool = False,
         addend: Array | None = None,
+        rectifies: bool = False,
     ) -> Callable[[], None]:
         """Return a call that writes, or with `adds` adds to, out.
 
@@ -171,11 +174,13 @@ class BlockedProduct:
             sums: `sizes.sums` numbers.
             windows: the matrix b that is not laid out.
             addend: added too, an array as out.
+            rectifies: whether it writes the larger of the sum and 0; NaN stays NaN.
         """
         a, b, bias, out = arrays
         assert sizes.slabs == 1 or (sums is not None and sums.nbytes >= 4 * sizes.sums)
+        assert not rectifies or sizes.slabs == 1
         assert addend is None or (addend.shape == out.shape and addend.flags.c_contiguous and not adds)
-        structures = sizes.structure, None if windows is None else windows.structure
+        structures = sizes.structure(rectifies=rectifies), None if windows is None else windows.structure
         alive = arrays, packed, sums, addend, structures
         places = [None if one is None else addressof(one) for one in structures]
         arguments = (*map(_place, (a, b, packed, bias, out, sums)), *places, _place(out if adds else addend))
@@ -183,7 +188,7 @@ class BlockedProduct:
 
     def rebound(self, sizes: ProductSizes, sums: Array) -> Callable[[Array, Array, Array | None, Array], None]:
         """Return a function of a, b, bias or None, and out, that computes out."""
-        product, structure, room = self._product, sizes.structure, _place(sums)
+        product, structure, room = self._product, sizes.structure(), _place(sums)
         where = addressof(structure)
 
         def run(a: Array, b: Array, bias: Array | None, out: Array, alive: Any = (structure, sums)) -> None:
@@ -193,7 +198,7 @@ class BlockedProduct:
 
     def pack(self, sizes: ProductSizes, b: Array, target: Array) -> Callable[[], None]:
         """Return a call that writes the packed b to `target`: `sizes.packed` numbers."""
-        structure = sizes.structure
+        structure = sizes.structure()
         return c_call(self._pack, (_place(b), _place(target), addressof(structure)), (b, target, structure))
 
     def lay(self, windows: WindowSizes, data: Array, target: Array) -> Callable[[], None]:

@@ -26,18 +26,21 @@ typedef __m256 Lanes;
 #define LOAD _mm256_loadu_ps
 #define STORE _mm256_storeu_ps
 #define KEEP(x) __asm__("" : "+x"(x))
+#define RECTIFY(x) _mm256_andnot_ps(_mm256_cmp_ps(x, _mm256_setzero_ps(), _CMP_LE_OQ), x) /* NaN stays NaN */
 #define LEAST(x, y) ((x) < (y) ? (x) : (y))
 #define UNROLL _Pragma("GCC unroll 8")
 #define PIECES(all, most) (((all) + (most) - 1) / (most))
 
-typedef struct { long rows, terms, columns, a_row, a_term, b_term, b_column, c_row, slabs; } Sizes;
+typedef struct { long rows, terms, columns, a_row, a_term, b_term, b_column, c_row, slabs, rectifies; } Sizes;
 typedef struct { long batch, height, width, channels, out_height, out_width, down_kernel, across_kernel, down, across,
                  dilate_down, dilate_across, above, before, first; } Windows;
 
-/* c = start + a b, for `rows` rows of a panel; start of zeros if it is NULL. `next`: rows of a to fetch meanwhile. */
+/* c = start + a b, or the larger of that and 0 where `rectifies`, for `rows` rows of a panel; start of zeros if it is
+   NULL. `next`: rows of a to fetch meanwhile. */
 static inline __attribute__((always_inline)) void tile(const int rows, const float *restrict a, long row, long term,
                                                        const float *restrict b, const float *start, long start_row,
-                                                       float *restrict c, long c_row, long depth, const float *next)
+                                                       float *restrict c, long c_row, long depth, int rectifies,
+                                                       const float *next)
 {
     Lanes sums[ROWS][2];
     UNROLL for (int r = 0; r < rows; r++) {
@@ -49,6 +52,11 @@ static inline __attribute__((always_inline)) void tile(const int rows, const flo
         if (next) UNROLL for (int r = 0; r < ROWS; r++) __builtin_prefetch(next + r * row + from);
         for (long k = from; k < to; k++) ADD_TERM(rows, a + k * term, row, b + k * PANEL, sums);
     }
+    if (rectifies)
+        UNROLL for (int r = 0; r < rows; r++) {
+            sums[r][0] = RECTIFY(sums[r][0]);
+            sums[r][1] = RECTIFY(sums[r][1]);
+        }
     UNROLL for (int r = 0; r < rows; r++) {
         STORE(c + r * c_row, sums[r][0]);
         STORE(c + r * c_row + WIDTH, sums[r][1]);
@@ -56,14 +64,14 @@ static inline __attribute__((always_inline)) void tile(const int rows, const flo
 }
 
 #define TILE(n) case n: \
-    if (packed) tile(n, a, 1, ROWS, b, start, start_row, c, c_row, depth, 0); \
-    else tile(n, a, row, 1, b, start, start_row, c, c_row, depth, 0); \
+    if (packed) tile(n, a, 1, ROWS, b, start, start_row, c, c_row, depth, rectifies, 0); \
+    else tile(n, a, row, 1, b, start, start_row, c, c_row, depth, rectifies, 0); \
     break;
 static void any_tile(int rows, const float *a, long row, int packed, const float *b, const float *start, long start_row,
-                     float *c, long c_row, long depth, const float *next)
+                     float *c, long c_row, long depth, int rectifies, const float *next)
 {
     if (next && rows == ROWS) {
-        tile(ROWS, a, row, 1, b, start, start_row, c, c_row, depth, next);
+        tile(ROWS, a, row, 1, b, start, start_row, c, c_row, depth, rectifies, next);
         return;
     }
     switch (rows) { TILE(6) TILE(1) TILE(2) TILE(3) TILE(4) TILE(5) }
@@ -71,7 +79,7 @@ static void any_tile(int rows, const float *a, long row, int packed, const float
 
 /* The same for a panel of fewer columns. */
 static void narrow_tile(int rows, long columns, const float *a, long row, int packed, const float *b,
-                        const float *start, long start_row, float *c, long c_row, long depth)
+                        const float *start, long start_row, float *c, long c_row, long depth, int rectifies)
 {
     static const int ones[3 * WIDTH] = {-1, -1, -1, -1, -1, -1, -1, -1};
     const int *end = ones + WIDTH, left = columns < WIDTH ? columns : WIDTH;
@@ -82,7 +90,7 @@ static void narrow_tile(int rows, long columns, const float *a, long row, int pa
         STORE(whole + i * PANEL, _mm256_maskload_ps(start + i * start_row, near));
         STORE(whole + i * PANEL + WIDTH, _mm256_maskload_ps(start + i * start_row + WIDTH, far));
     }
-    any_tile(rows, a, row, packed, b, start ? whole : 0, PANEL, whole, PANEL, depth, 0);
+    any_tile(rows, a, row, packed, b, start ? whole : 0, PANEL, whole, PANEL, depth, rectifies, 0);
     for (long i = 0; i < rows; i++) {
         _mm256_maskstore_ps(c + i * c_row, near, LOAD(whole + i * PANEL));
         _mm256_maskstore_ps(c + i * c_row + WIDTH, far, LOAD(whole + i * PANEL + WIDTH));
@@ -247,9 +255,9 @@ static void thin_product(const float *a, const float *b, float *c, const Sizes *
     }
 }
 
-/* c = a b + bias + addend, which lies as c does, or is c. b is `packed`, or the windows over b, or as it lies. The
-   terms come in slabs, whose sums but the first's go to `sums` and are added at the end. A thread has so many blocks of
-   rows by panels of columns. */
+/* c = a b + bias + addend, which lies as c does, or is c; or the larger of that and 0. b is `packed`, or the windows
+   over b, or as it lies. The terms come in slabs, whose sums but the first's go to `sums` and are added at the end. A
+   thread has so many blocks of rows by panels of columns. */
 void opbox_product(const float *a, const float *b, const float *packed, const float *bias, float *c, float *sums,
                    const Sizes *sizes, const Windows *windows, const float *addend)
 {
@@ -287,6 +295,7 @@ void opbox_product(const float *a, const float *b, const float *packed, const fl
                         c[r * s.c_row + j] = addend[r * s.c_row + j] + bias[j];
             for (long k = number * slab; k < stop; k += depth) {
                 const long terms = LEAST(stop - k, depth);
+                const int rectifies = s.rectifies && k + terms == stop;
                 const float *base = k > number * slab ? out : begin;
                 Ahead rest = {0};
                 if (packs_a) {
@@ -327,10 +336,11 @@ void opbox_product(const float *a, const float *b, const float *packed, const fl
                             const float *start = base ? base + (to - out) : added;
                             const long start_row = base ? out_row : 0, wide = s.columns - p * PANEL;
                             if (wide >= PANEL)
-                                any_tile(n, left, row, packs_a, panel, start, start_row, to, out_row, terms,
+                                any_tile(n, left, row, packs_a, panel, start, start_row, to, out_row, terms, rectifies,
                                          p == from && !packs_a && r + 2 * ROWS <= rows ? left + ROWS * row : 0);
                             else
-                                narrow_tile(n, wide, left, row, packs_a, panel, start, start_row, to, out_row, terms);
+                                narrow_tile(n, wide, left, row, packs_a, panel, start, start_row, to, out_row, terms,
+                                            rectifies);
                         }
                     }
                 }

@@ -69,7 +69,8 @@ class _Weight(Structure):
 
 class _TilingSizes(Structure):
     _fields_ = [
-        (name, c_long) for name in ("batch", "height", "width", "channels", "filters", "above", "before", "tiles")
+        (name, c_long)
+        for name in ("batch", "height", "width", "channels", "filters", "above", "before", "tiles", "rectifies")
     ]
 
 
@@ -82,12 +83,14 @@ class Tiling:
         filters: channels of out.
         pad: rows and columns of zeros around data; at most 2.
         tiles: how many are worked off together.
+        rectifies: whether out is the larger of the convolution and 0; NaN stays NaN.
     """
 
     data: tuple[int, int, int, int]
     filters: int
     pad: tuple[int, int]
     tiles: int
+    rectifies: bool = False
 
     @staticmethod
     def count(out: tuple[int, ...]) -> int:
@@ -102,7 +105,7 @@ class Tiling:
 
     @property
     def sizes(self) -> _TilingSizes:
-        return _TilingSizes(*self.data, self.filters, *self.pad, self.tiles)
+        return _TilingSizes(*self.data, self.filters, *self.pad, self.tiles, self.rectifies)
 
 
 @dataclass(frozen=True, slots=True)

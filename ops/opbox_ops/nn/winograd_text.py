@@ -17,6 +17,7 @@ typedef __m512 Lanes;
 #define STORE _mm512_storeu_ps
 #define PASS _mm512_stream_ps
 #define KEEP(x) __asm__("" : "+v"(x))
+#define RECTIFY(x) _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_NLE_UQ), x)
 #elif defined(__AVX2__) && defined(__FMA__)
 enum { WIDTH = 8, ROWS = 6 };
 typedef __m256 Lanes;
@@ -26,6 +27,7 @@ typedef __m256 Lanes;
 #define STORE _mm256_storeu_ps
 #define PASS _mm256_stream_ps
 #define KEEP(x) __asm__("" : "+x"(x))
+#define RECTIFY(x) _mm256_andnot_ps(_mm256_cmp_ps(x, _mm256_setzero_ps(), _CMP_LE_OQ), x) /* NaN stays NaN */
 #else
 #error "no vectors"
 #endif
@@ -42,7 +44,8 @@ enum { PANEL = 2 * WIDTH, DEPTH = 256, AHEAD = 16, CHANNELS = 8, LATER = 4, LARG
 
 int opbox_winograd_width(void) { return WIDTH; }
 
-typedef struct { long batch, height, width, channels, filters, above, before, tiles; } Sizes;
+/* `rectifies`: out is the larger of what it would be and 0. */
+typedef struct { long batch, height, width, channels, filters, above, before, tiles, rectifies; } Sizes;
 typedef struct { long out_height, out_width, down, across, all, panels; } Grid;
 typedef struct { long image, row, column; } Place;
 
@@ -277,6 +280,7 @@ static inline void transform_out(const Sizes *s, const Grid *g, Place at, const 
             Lanes sum = r[j];
             if (bias) sum += more;
             if (adds) sum += LOAD(place);
+            if (s->rectifies) sum = RECTIFY(sum);
             STORE(place, sum);
         }
     }

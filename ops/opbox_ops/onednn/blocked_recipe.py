@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -30,6 +31,7 @@ class BlockedRecipe:
         bias: whether there is one.
         adds: whether it adds to what is in out, or to an addend that `bind` gets.
         free: whether b may be packed beforehand.
+        rectifies: whether it writes the larger of the sum and 0.
     """
 
     kernel: BlockedProduct
@@ -37,6 +39,7 @@ class BlockedRecipe:
     bias: bool
     adds: bool
     free: bool
+    rectifies: bool = False
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -90,8 +93,8 @@ class BlockedRecipe:
         if addend is not None:
             addend = runs.contiguous(addend).reshape(places[3].shape)
         adds = self.adds and addend is None
-        call = self.kernel.product(self.sizes, places, packed=packed, sums=temps[0], adds=adds, addend=addend)
-        runs.calls.append(call)
+        options: Any = {"adds": adds, "addend": addend, "rectifies": self.rectifies}
+        runs.calls.append(self.kernel.product(self.sizes, places, packed=packed, sums=temps[0], **options))
         return runs
 
     def pack(self, k: int, scratchpad: Array, array: Array, room: Array) -> CallList:
