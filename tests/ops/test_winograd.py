@@ -17,6 +17,7 @@ from opbox_ops.nn.winograd import compiled as compiled_text
 from opbox_ops.onednn import by_images, convolution, winograd_convolution
 from opbox_ops.onednn.library import library
 from opbox_ops.onednn.primitive import MemoryFormat
+from opbox_ops.onednn.rectified import rectified
 from opbox_service.executor.passes import PASSES
 from tests.allocations import counted
 from tests.executor.test_parts import compiled
@@ -152,6 +153,10 @@ def test_a_convolution(layer: Layer, lots: str, bias: bool, adds: bool) -> None:
     if recipe.packs:
         recipe.packed(room(recipe), (data, weight, packed, *rest), Mode(parameters=1))()
         np.testing.assert_array_equal(packed, out)
+    positive = before.copy()
+    rectifying = rectified(recipe)
+    rectifying.bind(room(rectifying), (data, weight, positive, *rest))()
+    np.testing.assert_array_equal(positive, np.maximum(out, 0))
 
 
 @SIZES
@@ -331,6 +336,7 @@ def test_threads_give_the_bits_of_one() -> None:
 
 WIDE = """
 typedef float Lanes __attribute__((vector_size(64), aligned(4), may_alias));
+typedef int Bits __attribute__((vector_size(64)));
 enum { WIDTH = 16, ROWS = 8, SUMS = 8 };
 #define MULTIPLY_ADD(a, b, c) ((a) * (b) + (c))
 static inline Lanes ALL(float x) { return (Lanes){0} + x; }
@@ -338,6 +344,7 @@ static inline Lanes LOAD(const float *p) { return *(const Lanes *)p; }
 #define STORE(p, v) (*(Lanes *)(p) = (v))
 #define PASS STORE
 #define KEEP(x)
+#define RECTIFY(x) ((Lanes)(~((x) <= 0) & (Bits)(x)))
 """
 """The text's vectors of 16, as with AVX-512, which the compiler makes of what the processor has."""
 
@@ -362,6 +369,9 @@ def test_vectors_of_16(layer: Layer, monkeypatch: pytest.MonkeyPatch) -> None:
     for recipe, of_recipe, result, expected in zip(recipes, arrays, results, by_definition(layer), strict=True):
         recipe.bind(room(recipe), of_recipe)()
         assert_close(result, expected)
+    positive, rectifying = np.empty_like(results[0]), rectified(recipes[0])
+    rectifying.bind(room(rectifying), (data, weight, positive))()
+    np.testing.assert_array_equal(positive, np.maximum(results[0], 0))
 
 
 def network() -> Any:

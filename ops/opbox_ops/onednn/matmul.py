@@ -45,7 +45,8 @@ def features_of(p: FullyConnectedParams, data: ArraySpec) -> tuple[int, int]:
     return size_of(data.shape[:axes]), size_of(data.shape[axes:])
 
 
-def _forward_recipe(p: FullyConnectedParams, call: CallSpec) -> ProductRecipe | None:
+def product_of(p: FullyConnectedParams, call: CallSpec) -> ProductRecipe | None:
+    """The recipe of a FullyConnected; None where NumPy's BLAS is to compute it."""
     if not all_plain_float32(call):
         return None
     return fast_product((*features_of(p, call.inputs[0]), p.num_hidden), not p.no_bias, transposed=True)
@@ -56,7 +57,7 @@ def _temps(recipe: ProductRecipe | None) -> Sequence[Temp]:
 
 
 def _reusable(p: FullyConnectedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Reusable | None:
-    recipe = _forward_recipe(p, ctx.call)
+    recipe = product_of(p, ctx.call)
     assert recipe is not None
     execute = recipe.rebound(ctx.temp)
 
@@ -69,13 +70,13 @@ def _reusable(p: FullyConnectedParams, ctx: OpContext, inputs: Arrays, outputs: 
 @op.compute(
     "cpu",
     level="library",
-    accepts=lambda p, call: _forward_recipe(p, call) is not None,
-    temps=lambda p, call: _temps(_forward_recipe(p, call)),
+    accepts=lambda p, call: product_of(p, call) is not None,
+    temps=lambda p, call: _temps(product_of(p, call)),
     prepares=True,
     reusable=_reusable,
 )
 def _(p: FullyConnectedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], None]:
-    recipe = _forward_recipe(p, ctx.call)
+    recipe = product_of(p, ctx.call)
     assert recipe is not None
     return recipe.bind(ctx.temp, (*inputs[:2], outputs[0], *inputs[2:]))
 

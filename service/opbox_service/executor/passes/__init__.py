@@ -17,6 +17,7 @@ from .fusion import fusion
 from .normalized_relus import normalized_relus
 from .packed_products import packed_products
 from .parts import parts
+from .rectified import rectified
 from .residual_sums import residual_sums
 from .shared_products import shared_products
 from .views import views
@@ -33,6 +34,7 @@ PASSES: tuple[PlanPass, ...] = (
     residual_sums,
     normalized_relus,
     packed_products,
+    rectified,
     parts,
     fusion,
 )
