@@ -36,7 +36,7 @@ typedef struct { long batch, height, width, channels, out_height, out_width, dow
                  dilate_down, dilate_across, above, before, first; } Windows;
 
 /* c = start + a b, or the larger of that and 0 where `rectifies`, for `rows` rows of a panel; start of zeros if it is
-   NULL. `next`: rows of a to fetch meanwhile. */
+   NULL. The next rows of start, and of a from `next` on, are fetched meanwhile. */
 static inline __attribute__((always_inline)) void tile(const int rows, const float *restrict a, long row, long term,
                                                        const float *restrict b, const float *start, long start_row,
                                                        float *restrict c, long c_row, long depth, int rectifies,
@@ -47,6 +47,7 @@ static inline __attribute__((always_inline)) void tile(const int rows, const flo
         sums[r][0] = start ? LOAD(start + r * start_row) : ALL(0);
         sums[r][1] = start ? LOAD(start + r * start_row + WIDTH) : ALL(0);
     }
+    if (start_row) UNROLL for (int r = 0; r < ROWS; r++) __builtin_prefetch(start + (rows + r) * start_row);
     for (long from = 0; from < depth; from += LINE) {
         const long to = LEAST(from + LINE, depth);
         if (next) UNROLL for (int r = 0; r < ROWS; r++) __builtin_prefetch(next + r * row + from);
