@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from opbox_ops.compute import Array
-from opbox_ops.nn.blocked_product import BlockedProduct, ProductSizes, WindowSizes, blocked_product
+from opbox_ops.nn.blocked_product import BlockedProduct, ProductSizes, blocked_product
 from opbox_ops.nn.column_sums import column_sums, new_kernel
+from opbox_ops.nn.window_sizes import WindowSizes
 from tests.allocations import counted
 
 from .thread_counts import assert_same_bits
@@ -172,7 +173,8 @@ def test_room_for_slabs_that_is_missing_is_refused(kernel: BlockedProduct) -> No
 
 BITS = """
 import numpy as np
-from opbox_ops.nn.blocked_product import ProductSizes, WindowSizes, blocked_product
+from opbox_ops.nn.blocked_product import ProductSizes, blocked_product
+from opbox_ops.nn.window_sizes import WindowSizes
 from opbox_ops.onednn.library import library
 library()
 kernel = blocked_product()

@@ -20,7 +20,6 @@ framework for rapidly instantiating BLAS functionality" (2015).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from ctypes import Structure, addressof, c_long, c_void_p
 from dataclasses import dataclass
@@ -33,8 +32,9 @@ from ..compute import Array
 from .blocked_product_text import TEXT
 from .term_text import TERM
 from .turn_text import TURN
+from .window_sizes import WINDOWS, WindowSizes
 
-__all__ = ["BlockedProduct", "ProductSizes", "WindowSizes", "blocked_product"]
+__all__ = ["BlockedProduct", "ProductSizes", "blocked_product"]
 
 PANEL = 16
 """Columns of b that are packed together, as in the text."""
@@ -54,16 +54,6 @@ class _ProductStructure(Structure):
         for name in (
             *("rows", "terms", "columns", "a_row", "a_term", "b_term", "b_column", "c_row"),
             *("slabs", "rectifies"),
-        )
-    ]
-
-
-class _WindowStructure(Structure):
-    _fields_ = [
-        (name, c_long)
-        for name in (
-            *("batch", "height", "width", "channels", "out_height", "out_width", "down_kernel", "across_kernel"),
-            *("down", "across", "dilate_down", "dilate_across", "above", "before", "first"),
         )
     ]
 
@@ -113,35 +103,6 @@ class ProductSizes:
         a = (1, self.rows) if self.transposed[0] else (self.terms, 1)
         b = (1, self.terms) if self.transposed[1] else (self.columns, 1)
         return _ProductStructure(self.rows, self.terms, self.columns, *a, *b, self.columns, self.slabs, rectifies)
-
-
-@dataclass(frozen=True, slots=True)
-class WindowSizes:
-    """Windows of a convolution over an array, as the matrix b: a row for each position of out.
-
-    Attributes:
-        data: the shape of the array as it lies: (batch, height, width, channels).
-        out: height and width of out.
-        kernel, stride, dilate, pad: the convolution's, of rows and of columns.
-        first: the position that b begins with.
-    """
-
-    data: tuple[int, int, int, int]
-    out: tuple[int, int]
-    kernel: tuple[int, int]
-    stride: tuple[int, int]
-    dilate: tuple[int, int]
-    pad: tuple[int, int]
-    first: int = 0
-
-    @property
-    def columns(self) -> int:
-        return math.prod(self.kernel) * self.data[3]
-
-    @property
-    def structure(self) -> _WindowStructure:
-        sizes = (*self.data, *self.out, *self.kernel, *self.stride, *self.dilate, *self.pad)
-        return _WindowStructure(*sizes, self.first)
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +189,7 @@ def blocked_product() -> BlockedProduct | None:
 @cache
 def _compiled() -> BlockedProduct | None:
     names = "opbox_product", "opbox_product_pack", "opbox_product_lay", "opbox_product_gather"
-    functions = [c_compiler.compiled_function(TURN + TERM + TEXT, name, threads=True) for name in names]
+    functions = [c_compiler.compiled_function(TURN + TERM + WINDOWS + TEXT, name, threads=True) for name in names]
     if None in functions:
         return None
     for function in functions:

@@ -32,8 +32,6 @@ typedef __m256 Lanes;
 #define PIECES(all, most) (((all) + (most) - 1) / (most))
 
 typedef struct { long rows, terms, columns, a_row, a_term, b_term, b_column, c_row, slabs, rectifies; } Sizes;
-typedef struct { long batch, height, width, channels, out_height, out_width, down_kernel, across_kernel, down, across,
-                 dilate_down, dilate_across, above, before, first; } Windows;
 
 /* c = start + a b, or the larger of that and 0 where `rectifies`, for `rows` rows of a panel; start of zeros if it is
    NULL. The next rows of start, and of a from `next` on, are fetched meanwhile. */

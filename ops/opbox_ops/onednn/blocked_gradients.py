@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ..compute import Array, Temp
-from ..nn.blocked_product import BlockedProduct, ProductSizes, WindowSizes
+from ..nn.blocked_product import BlockedProduct, ProductSizes
 from ..nn.column_sums import column_sums
+from ..nn.window_sizes import WindowSizes
 from . import by_images
 from .call_list import CallList
 from .primitive import Recipe

@@ -21,8 +21,8 @@ from numpy.lib.stride_tricks import as_strided
 
 from ..cache import CHUNK_BYTES
 from ..compute import Array, Temp
-from ..nn.blocked_product import WindowSizes
 from ..nn.column_sums import column_sums
+from ..nn.window_sizes import WindowSizes
 from .blocked_gradients import BlockedWeightGradient
 from .by_images import MOST
 from .call_list import CallList
