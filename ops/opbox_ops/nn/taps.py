@@ -23,6 +23,9 @@ from .window import under
 
 __all__ = ["Taps", "route", "spread", "tile_of", "tiles"]
 
+MOST_PLACES = 1 << 28
+"""Places in all windows of a channel that a kernel's call may look at."""
+
 
 @dataclass(frozen=True, slots=True)
 class Taps:
@@ -60,6 +63,18 @@ class Taps:
             pause()
             valid, source = under(tap - self.pad[axis], self.out[axis], self.stride[axis], self.data[axis])
             yield (*before, valid, *after), (*before, source, *after)
+
+    @property
+    def meet_data(self) -> bool:
+        """True if every window has some of the data, not padding alone."""
+        last = [(o - 1) * s - q for o, s, q in zip(self.out, self.stride, self.pad, strict=True)]
+        narrow = all(q < k for q, k in zip(self.pad, self.kernel, strict=True))
+        return narrow and all(start < n for start, n in zip(last, self.data, strict=True))
+
+    @property
+    def fit_one_call(self) -> bool:
+        """True if one call, which nothing stops, may look at all places of the windows: NumPy looks at whole rows."""
+        return math.prod(self.kernel) * math.prod(self.out) <= MOST_PLACES
 
     @property
     def apart(self) -> bool:

@@ -1,26 +1,31 @@
 """Pooling by oneDNN: max and avg, one to three dimensions, channels second or last; forward and gradients.
 
+Where there are kernels for max in C (`nn/max_pooling`), they compute it.
+
 oneDNN's gradient of max wants what forward noted of each window. MXNet's backward has data instead, so the gradient
-pools once more, into temporaries, and takes the note from that.
+pools once more, into temporaries, and takes the note from that. oneDNN's max passes NaN over: where data has one, the
+reference computes.
 """
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from ..compute import Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
+import numpy as np
+
+from ..compute import Array, Arrays, ArraySpec, CallSpec, Compute, OpContext, Outputs, Temp
 from ..layout import as_laid, laid, lie
+from ..nn.max_pooling import backward_windows, forward_windows
 from ..nn.pooling import PoolingParams, backward, op, taps_of
 from ..nn.taps import Taps
 from ..nn.window import channels_first, is_last
+from ..operator import Op
 from .cache import RECIPES
 from .library import Algorithm, ArgumentNumber, Propagation, dims
 from .primitive import MemoryFormat, Operand, Recipe, Runs, memory_of, takes
-
-MOST_PLACES = 1 << 28
-"""Places in all windows of a channel: the library looks at each in one call that nothing stops, NumPy at whole rows."""
 
 
 @lru_cache(maxsize=RECIPES)
@@ -65,12 +70,7 @@ def _after(taps: Taps) -> tuple[int, ...]:
 
 def _algorithm(p: PoolingParams, taps: Taps) -> Algorithm | None:
     """oneDNN's name for this pooling; None where it has none."""
-    last = [(o - 1) * s - q for o, s, q in zip(taps.out, taps.stride, taps.pad, strict=True)]
-    if any(q >= k for q, k in zip(taps.pad, taps.kernel, strict=True)):
-        return None  # some window is over padding alone
-    if any(start >= n for start, n in zip(last, taps.data, strict=True)):
-        return None
-    if math.prod(taps.kernel) * math.prod(taps.out) > MOST_PLACES:
+    if not (taps.meet_data and taps.fit_one_call):
         return None
     if p.pool_type == "max":
         return Algorithm.POOLING_MAX
@@ -110,49 +110,79 @@ def _again(p: PoolingParams, call: CallSpec) -> Recipe | None:
 
 
 def _backward_temps(p: PoolingParams, call: CallSpec) -> list[Temp]:
-    """List the gradient's temporaries; for max also those of forward, its output, and its note of each window."""
+    """List the gradient's temporaries; for max NumPy's before them, and forward's, its output and its note behind."""
     recipe, again = _backward_recipe(p, call), _again(p, call)
-    temps = [] if recipe is None else [*recipe.temps]
+    temps = [*_reference_temps(backward, p, call), *(() if recipe is None else recipe.temps)]
     if again is not None:
         gout = call.inputs[0]
         temps += [*again.temps, Temp(as_laid(gout), gout.dtype), again.workspace]
     return temps
 
 
+def _reference(operator: Op) -> Compute:
+    return operator.computes("cpu")[-1]
+
+
+def _reference_temps(operator: Op, p: PoolingParams, call: CallSpec) -> Sequence[Temp]:
+    """The temporaries of NumPy's compute, for max."""
+    return operator.temps(_reference(operator), p, call) if p.pool_type == "max" else ()
+
+
+def _unless_nan(
+    operator: Op, p: PoolingParams, ctx: OpContext, arrays: tuple[Arrays, Outputs], data: Array, runs: Runs
+) -> Callable[[], Any]:
+    """Return a call of `runs`, or of NumPy's compute where `data` has a NaN; NumPy's temporaries are the first ones."""
+    if p.pool_type != "max":
+        return runs
+    reference = _reference(operator)
+    context = replace(ctx, temp=ctx.temp[: len(_reference_temps(operator, p, ctx.call))])
+
+    def call() -> None:
+        if np.isnan(data.max()):
+            reference.function(p, context, *arrays)
+        else:
+            runs()
+
+    return call
+
+
 @op.compute(
     "cpu",
     level="library",
-    accepts=lambda p, call: _forward_recipe(p, call) is not None,
+    accepts=lambda p, call: forward_windows(p, call) is None and _forward_recipe(p, call) is not None,
     temps=lambda p, call: _forward_temps(p, call),
     prepares=True,
 )
-def _(p: PoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Runs:
+def _(p: PoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
     recipe = _forward_recipe(p, ctx.call)
     assert recipe is not None
-    inputs, outputs = laid(ctx.call, inputs, outputs)
-    *temps, workspace = ctx.temp
-    return recipe.bind(temps, (inputs[0], outputs[0]), workspace=workspace)
+    (data, *_), (out, *_) = laid(ctx.call, inputs, outputs)
+    *temps, workspace = ctx.temp[len(_reference_temps(op, p, ctx.call)) :]
+    return _unless_nan(op, p, ctx, (inputs, outputs), data, recipe.bind(temps, (data, out), workspace=workspace))
 
 
 def _forward_temps(p: PoolingParams, call: CallSpec) -> list[Temp]:
     recipe = _forward_recipe(p, call)
     assert recipe is not None
-    return [*recipe.temps, recipe.workspace]
+    return [*_reference_temps(op, p, call), *recipe.temps, recipe.workspace]
 
 
 @backward.compute(
     "cpu",
     level="library",
-    accepts=lambda p, call: _backward_recipe(p, call) is not None,
+    accepts=lambda p, call: backward_windows(p, call) is None and _backward_recipe(p, call) is not None,
     temps=_backward_temps,
     prepares=True,
 )
-def _(p: PoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Runs:
+def _(p: PoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
     recipe, again = _backward_recipe(p, ctx.call), _again(p, ctx.call)
     assert recipe is not None
-    inputs, outputs = laid(ctx.call, inputs, outputs)
-    first, runs, workspace = len(recipe.temps), None, None
-    if again is not None:
-        *temps, pooled, workspace = ctx.temp[first:]
-        runs = again.bind(temps, (inputs[1], pooled), workspace=workspace)
-    return recipe.bind(ctx.temp[:first], (inputs[0], outputs[0]), runs, workspace)
+    (gout, *others), (gdata, *_) = laid(ctx.call, inputs, outputs)
+    own = ctx.temp[len(_reference_temps(backward, p, ctx.call)) :]
+    first = len(recipe.temps)
+    if again is None:
+        return recipe.bind(own[:first], (gout, gdata))
+    *temps, pooled, workspace = own[first:]
+    runs = again.bind(temps, (others[0], pooled), workspace=workspace)
+    runs = recipe.bind(own[:first], (gout, gdata), runs, workspace)
+    return _unless_nan(backward, p, ctx, (inputs, outputs), others[0], runs)

@@ -1,0 +1,120 @@
+"""Max pooling in C, of float32 arrays whose channels lie last, forward and backward.
+
+    out[n, y, x, c] = the largest of data[n, i, j, c] in the window at y, x; NaN where there is one
+    gdata[n, i, j, c] = the sum of gout[n, y, x, c] over the windows whose first largest element is i, j
+
+Windows may reach beyond data, but contain some of it. Backward looks for the first element of a window that equals its
+maximum. So a window with a NaN hands its gradient to none.
+A gradient is added up in the order of windows, whatever the number of threads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from ctypes import addressof, c_void_p
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from .. import c_compiler
+from ..bound_calls import c_call
+from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs
+from ..layout import CHANNELS_LAST, laid, lie
+from .max_pooling_text import TEXT
+from .pooling import PoolingParams, backward, op, taps_of
+from .window import channels_first, is_last
+from .window_sizes import WindowSizes
+
+__all__ = ["MaxPooling", "backward_windows", "forward_windows", "max_pooling"]
+
+
+@dataclass(frozen=True, slots=True)
+class MaxPooling:
+    """The compiled functions. Arrays are contiguous, of float32, with their channels last."""
+
+    _forward: Any
+    _gradient: Any
+
+    def forward(self, windows: WindowSizes, data: Array, out: Array) -> Callable[[], None]:
+        """Return a call that writes out (batch, *windows.out, channels)."""
+        return self._call(self._forward, windows, data, out)
+
+    def gradient(self, windows: WindowSizes, gout: Array, data: Array, out: Array, gdata: Array) -> Callable[[], None]:
+        """Return a call that writes the gradient of data; out is what `forward` has written."""
+        return self._call(self._gradient, windows, gout, data, out, gdata)
+
+    @staticmethod
+    def _call(function: Any, windows: WindowSizes, *arrays: Array) -> Callable[[], None]:
+        structure = windows.structure
+        return c_call(function, (*[array.ctypes.data for array in arrays], addressof(structure)), (arrays, structure))
+
+
+def max_pooling() -> MaxPooling | None:
+    """The compiled functions; None without a compiler.
+
+    They are compiled when they are first asked for, which takes a part of a second, and are on disk from then on.
+    """
+    return None if c_compiler.mode() == "off" else _compiled()
+
+
+@cache
+def _compiled() -> MaxPooling | None:
+    names = "opbox_max_pooling", "opbox_max_pooling_gradient"
+    functions = [c_compiler.compiled_function(TEXT, name, threads=True) for name in names]
+    if None in functions:
+        return None
+    for function, arrays in zip(functions, (2, 4), strict=True):
+        function.restype, function.argtypes = None, [c_void_p] * (arrays + 1)
+    return MaxPooling(*functions)
+
+
+def _windows(p: PoolingParams, call: CallSpec, data: ArraySpec, out: ArraySpec) -> WindowSizes | None:
+    specs = *call.inputs, *call.outputs
+    last = is_last(p.layout)
+    if p.pool_type != "max" or len(data.shape) != 4 or not lie(call, range(len(call.inputs)), (0,)):
+        return None
+    if any(spec.dtype != np.float32 for spec in specs) or (data.layout == CHANNELS_LAST) == last:
+        return None
+    shape = channels_first(data.shape, p.layout) or ()
+    taps = taps_of(p, shape, channels_first(out.shape, p.layout) or ())
+    if not (math.prod(shape) and taps.meet_data and taps.fit_one_call) or max_pooling() is None:
+        return None
+    batch, channels, height, width = shape
+    out_size, kernel, stride, pad = map(_pair, (taps.out, taps.kernel, taps.stride, taps.pad))
+    return WindowSizes((batch, height, width, channels), out_size, kernel, stride, (1, 1), pad)
+
+
+def _pair(sizes: tuple[int, ...]) -> tuple[int, int]:
+    rows, columns = sizes
+    return rows, columns
+
+
+def forward_windows(p: PoolingParams, call: CallSpec) -> WindowSizes | None:
+    """Return the windows of a call of Pooling that these kernels compute; None of another."""
+    return _windows(p, call, call.inputs[0], call.outputs[0])
+
+
+def backward_windows(p: PoolingParams, call: CallSpec) -> WindowSizes | None:
+    """The same of a call of its gradient."""
+    return _windows(p, call, call.outputs[0], call.inputs[0])
+
+
+@op.compute("cpu", level="library", accepts=lambda p, call: forward_windows(p, call) is not None, prepares=True)
+def _(p: PoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], None]:
+    windows, kernel = forward_windows(p, ctx.call), max_pooling()
+    assert windows is not None
+    assert kernel is not None
+    (data, *_), (out, *_) = laid(ctx.call, inputs, outputs)
+    return kernel.forward(windows, data, out)
+
+
+@backward.compute("cpu", level="library", accepts=lambda p, call: backward_windows(p, call) is not None, prepares=True)
+def _(p: PoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], None]:
+    windows, kernel = backward_windows(p, ctx.call), max_pooling()
+    assert windows is not None
+    assert kernel is not None
+    (gout, data, out), (gdata, *_) = laid(ctx.call, inputs, outputs)
+    return kernel.gradient(windows, gout, data, out, gdata)

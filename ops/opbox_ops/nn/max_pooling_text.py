@@ -1,0 +1,115 @@
+"""The C of max pooling; `max_pooling` says what it computes, and compiles it."""
+
+from __future__ import annotations
+
+from .window_sizes import WINDOWS
+
+__all__ = ["TEXT"]
+
+TEXT = (
+    WINDOWS
+    + r"""
+/* So many CHANNELS at a time stay in registers; a thread has a BAND of rows of data, or of some of out, at a time; work
+   of up to ALONE numbers is one thread's. */
+enum { CHANNELS = 32, BAND = 16, ALONE = 1 << 15 };
+#define LEAST(x, y) ((x) < (y) ? (x) : (y))
+#define MOST(x, y) ((x) > (y) ? (x) : (y))
+
+/* What is inside of data, of a window that begins at `start`: from its tap `first` to before `end`. */
+typedef struct { long start, first, end; } Reach;
+
+static inline Reach reach(long at, long step, long before, long kernel, long size)
+{
+    const long start = at * step - before;
+    return (Reach){start, MOST(0, -start), LEAST(kernel, size - start)};
+}
+
+void opbox_max_pooling(const float *restrict data, float *restrict out, const Windows *windows)
+{
+    const Windows w = *windows;
+    const long rows = w.batch * w.out_height, row = w.width * w.channels;
+    _Pragma("omp parallel for schedule(static) if (w.batch * w.height * row > ALONE)")
+    for (long n = 0; n < rows; n++) {
+        const float *image = data + n / w.out_height * w.height * row;
+        const Reach down = reach(n % w.out_height, w.down, w.above, w.down_kernel, w.height);
+        for (long x = 0; x < w.out_width; x++) {
+            const Reach right = reach(x, w.across, w.before, w.across_kernel, w.width);
+            float *to = out + (n * w.out_width + x) * w.channels;
+            for (long c = 0; c < w.channels; c += CHANNELS) {
+                const long count = LEAST(w.channels - c, CHANNELS);
+                float most[CHANNELS];
+                for (int k = 0; k < CHANNELS; k++) most[k] = -__builtin_inff();
+                for (long i = down.first; i < down.end; i++)
+                    for (long j = right.first; j < right.end; j++) {
+                        const float *from = image + (down.start + i) * row + (right.start + j) * w.channels + c;
+                        if (count == CHANNELS)
+                            for (int k = 0; k < CHANNELS; k++)
+                                most[k] = (from[k] > most[k]) | (from[k] != from[k]) ? from[k] : most[k];
+                        else
+                            for (long k = 0; k < count; k++)
+                                most[k] = (from[k] > most[k]) | (from[k] != from[k]) ? from[k] : most[k];
+                    }
+                for (long k = 0; k < count; k++) to[c + k] = most[k];
+            }
+        }
+    }
+}
+
+/* Adds a row of gout to the rows of an image from `low` to before `high`. */
+static inline void add_windows(const Windows *w, long y, const float *restrict gout, const float *restrict data,
+                               const float *restrict out, float *restrict gdata, long low, long high)
+{
+    const Reach down = reach(y, w->down, w->above, w->down_kernel, w->height);
+    const long row = w->width * w->channels;
+    for (long x = 0; x < w->out_width; x++) {
+        const Reach right = reach(x, w->across, w->before, w->across_kernel, w->width);
+        const long window = (y * w->out_width + x) * w->channels;
+        for (long c = 0; c < w->channels; c += CHANNELS) {
+            const long count = LEAST(w->channels - c, CHANNELS);
+            const float *top = out + window + c, *share = gout + window + c;
+            int left[CHANNELS];
+            for (int k = 0; k < CHANNELS; k++) left[k] = 1;
+            for (long i = down.first; i < down.end; i++) {
+                const long r = down.start + i;
+                const int own = r >= low && r < high;
+                for (long j = right.first; j < right.end; j++) {
+                    const long place = r * row + (right.start + j) * w->channels + c;
+                    const float *from = data + place;
+                    float *to = gdata + place;
+                    if (own)
+                        for (long k = 0; k < count; k++) {
+                            const int here = (from[k] == top[k]) & left[k];
+                            to[k] += here ? share[k] : 0;
+                            left[k] ^= here;
+                        }
+                    else
+                        for (long k = 0; k < count; k++) left[k] &= from[k] != top[k];
+                }
+            }
+        }
+    }
+}
+
+void opbox_max_pooling_gradient(const float *restrict gout, const float *restrict data, const float *restrict out,
+                                float *restrict gdata, const Windows *windows)
+{
+    const Windows w = *windows;
+    const long row = w.width * w.channels, bands = (w.height + BAND - 1) / BAND;
+    _Pragma("omp parallel for schedule(static) if (w.batch * w.height * row > ALONE)")
+    for (long band = 0; band < w.batch * bands; band++) {
+        const long n = band / bands, low = band % bands * BAND, high = LEAST(w.height, low + BAND);
+        const long small = n * w.out_height * w.out_width * w.channels, large = n * w.height * row;
+        long clean = low;
+        for (long y = 0; y < w.out_height; y++) {
+            const long start = y * w.down - w.above, end = LEAST(high, start + w.down_kernel);
+            if (end <= low || start >= high) continue;
+            for (; clean < end; clean++)
+                for (long k = 0; k < row; k++) gdata[large + clean * row + k] = 0;
+            add_windows(&w, y, gout + small, data + large, out + small, gdata + large, low, high);
+        }
+        for (; clean < high; clean++)
+            for (long k = 0; k < row; k++) gdata[large + clean * row + k] = 0;
+    }
+}
+"""
+)
