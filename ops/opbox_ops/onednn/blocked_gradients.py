@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from ..call_list import CallList
 from ..compute import Array, Temp
 from ..nn.blocked_product import BlockedProduct, ProductSizes
 from ..nn.column_sums import column_sums
 from ..nn.window_sizes import WindowSizes
 from . import by_images
-from .call_list import CallList
 from .primitive import Recipe
 from .reorder import plain_weight
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from ..call_list import CallList
 from ..compute import Array, Temp
 from ..nn.blocked_product import BlockedProduct, ProductSizes, blocked_product
-from .call_list import CallList
 from .library import ArgumentNumber
 from .primitive import MemoryFormat, Operand
 

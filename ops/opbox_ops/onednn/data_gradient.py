@@ -19,11 +19,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..cache import CACHE_BYTES
+from ..call_list import CallList
 from ..compute import Array, Temp
 from ..nn.blocked_product import BlockedProduct, ProductSizes
 from .blocked_gradients import BlockedDataGradient
 from .by_images import MOST
-from .call_list import CallList
 from .library import library
 from .primitive import MemoryFormat, Recipe
 from .product import blocked_kernel

@@ -22,10 +22,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..call_list import CallList
 from ..compute import Array, Mode, Temp
 from ..nn.blocked_product import ProductSizes
 from .blocked_recipe import BlockedRecipe
-from .call_list import CallList
 from .primitive import MemoryFormat, Operand, PackedRuns
 from .product import ProductRecipe, fast_product, packing_recipe
 

@@ -20,12 +20,12 @@ from dataclasses import dataclass
 from numpy.lib.stride_tricks import as_strided
 
 from ..cache import CHUNK_BYTES
+from ..call_list import CallList
 from ..compute import Array, Temp
 from ..nn.column_sums import column_sums
 from ..nn.window_sizes import WindowSizes
 from .blocked_gradients import BlockedWeightGradient
 from .by_images import MOST
-from .call_list import CallList
 from .library import library
 from .primitive import MemoryFormat, Recipe
 from .product import blocked_kernel

@@ -18,11 +18,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..call_list import CallList
 from ..compute import Array, Mode, Temp
 from ..nn.blocked_product import BlockedProduct, ProductSizes
 from ..nn.column_sums import column_sums
 from ..nn.window_sizes import WindowSizes
-from .call_list import CallList
 from .plain_operands import data_gradient_operands, forward_operands, weight_gradient_operands
 from .primitive import MemoryFormat, Operand, PackedRuns
 from .product import blocked_kernel

@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 
 from numpy.lib.stride_tricks import as_strided
 
+from ..call_list import CallList
 from ..compute import Array, Mode, Temp
 from ..nn.column_sums import column_sums
 from ..nn.winograd import ELEMENTS, FEW_TILES, Tiling, Winograd, winograd
-from .call_list import CallList
 from .plain_operands import data_gradient_operands, forward_operands, weight_gradient_operands
 from .primitive import MemoryFormat, Operand, PackedRuns
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..compute import Array
-from ..pausing import pause
+from .compute import Array
+from .pausing import pause
 
 __all__ = ["CallList"]
 
