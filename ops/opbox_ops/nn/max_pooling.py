@@ -21,6 +21,7 @@ import numpy as np
 
 from .. import c_compiler
 from ..bound_calls import c_call
+from ..call_list import CallList
 from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs
 from ..layout import CHANNELS_LAST, laid, lie
 from .max_pooling_text import TEXT
@@ -103,18 +104,23 @@ def backward_windows(p: PoolingParams, call: CallSpec) -> WindowSizes | None:
 
 
 @op.compute("cpu", level="library", accepts=lambda p, call: forward_windows(p, call) is not None, prepares=True)
-def _(p: PoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], None]:
+def _(p: PoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> CallList:
     windows, kernel = forward_windows(p, ctx.call), max_pooling()
     assert windows is not None
     assert kernel is not None
     (data, *_), (out, *_) = laid(ctx.call, inputs, outputs)
-    return kernel.forward(windows, data, out)
+    runs = CallList()
+    runs.calls.append(kernel.forward(windows, runs.contiguous(data), out))
+    return runs
 
 
 @backward.compute("cpu", level="library", accepts=lambda p, call: backward_windows(p, call) is not None, prepares=True)
-def _(p: PoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], None]:
+def _(p: PoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> CallList:
     windows, kernel = backward_windows(p, ctx.call), max_pooling()
     assert windows is not None
     assert kernel is not None
-    (gout, data, out), (gdata, *_) = laid(ctx.call, inputs, outputs)
-    return kernel.gradient(windows, gout, data, out, gdata)
+    arrays, (gdata, *_) = laid(ctx.call, inputs, outputs)
+    runs = CallList()
+    gout, data, out = map(runs.contiguous, arrays)
+    runs.calls.append(kernel.gradient(windows, gout, data, out, gdata))
+    return runs
