@@ -17,6 +17,7 @@ from ..compute import Array, Temp
 from ..pausing import in_one_piece, pause
 from .pointwise_convolution import PointwiseConvolution
 from .primitive import MemoryFormat, Recipe
+from .short_rows import ShortRowsGradient
 from .window_products import WindowProduct
 from .winograd_convolution import WinogradConvolution, WinogradWeightGradient
 
@@ -37,7 +38,7 @@ MOST = 1 << 33
 
 ConvolutionPiece: TypeAlias = Recipe | PointwiseConvolution | WinogradConvolution | WindowProduct
 """How some images, or their gradients, are computed together."""
-WeightPiece: TypeAlias = Recipe | WinogradWeightGradient | WindowProduct
+WeightPiece: TypeAlias = Recipe | WinogradWeightGradient | WindowProduct | ShortRowsGradient
 """How the gradient of a weight is computed from some images."""
 
 

@@ -36,6 +36,7 @@ from .data_gradient import DataGradient, WindowedGradient, data_gradient
 from .library import Algorithm, ArgumentNumber, Propagation, Query, dims, library
 from .pointwise_convolution import pointwise_convolution
 from .primitive import MemoryFormat, Operand, PackedRuns, Recipe, Runs, memory_of, takes
+from .short_rows import short_rows_gradient
 from .weight_gradient import WeightGradient, weight_gradient
 from .window_products import data_by_windows, forward_by_windows, weight_by_windows
 from .winograd_convolution import winograd_convolution, winograd_data_gradient, winograd_weight_gradient
@@ -149,7 +150,8 @@ def backward_weight_recipe(
 
     def make(count: int) -> WeightPiece | None:
         of_images = images_of(gout, count), images_of(data, count), weight, bias, window
-        return winograd_weight_gradient(*of_images) or weight_by_windows(*of_images) or _backward_weight(*of_images)
+        kinds = winograd_weight_gradient, weight_by_windows, short_rows_gradient, _backward_weight
+        return next((piece for kind in kinds if (piece := kind(*of_images)) is not None), None)
 
     has_images = (True, True, False, *([] if bias is None else [False]))
     recipe = by_images(make, gout.shape[0], _multiplications(weight, gout), has_images)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from numpy.lib.stride_tricks import as_strided
+
+from ..compute import Array
 from .library import ArgumentNumber
 from .primitive import MemoryFormat, Operand
 
-__all__ = ["data_gradient_operands", "forward_operands", "weight_gradient_operands"]
+__all__ = ["data_gradient_operands", "filters_first", "forward_operands", "weight_gradient_operands"]
 
 
 def forward_operands(
@@ -39,3 +42,8 @@ def weight_gradient_operands(
         Operand(ArgumentNumber.DIFF_WEIGHTS, weight, written=True),
         *([] if bias is None else [Operand(ArgumentNumber.DIFF_BIAS, bias, written=True)]),
     )
+
+
+def filters_first(weight: Array, memory: MemoryFormat) -> Array:
+    """A weight, or its gradient, as (filters, channels, *kernel), however it lies."""
+    return as_strided(weight, memory.shape, [step * weight.itemsize for step in memory.strides])

@@ -30,6 +30,7 @@ from .library import library
 from .primitive import MemoryFormat, Recipe
 from .product import blocked_kernel
 from .reorder import plain_weight
+from .short_rows import ROWS
 from .window_products import IMPLEMENTATION
 
 __all__ = ["WeightGradient", "weight_gradient"]
@@ -50,6 +51,9 @@ IMAGE_BYTES = 2 << 20
 and 70 where they take more; products reach 80 to 90."""
 FEW_POSITIONS = 64
 """Positions of an image of out below which products are taken: 0.75 to 0.9 of those kernels' time (7 x 7, by 3 x 3)."""
+
+OURS = "winograd", IMPLEMENTATION, ROWS
+"""Implementations that are none of oneDNN's: they have been chosen for their speed."""
 
 _Pair = tuple[int, int]
 
@@ -200,7 +204,7 @@ def weight_gradient(
     data and out are as oneDNN takes them, the channels second; `window` is stride, dilation and padding; `threads` is
     how many threads work on it either way.
     """
-    if "amx" in own or own in ("winograd", IMPLEMENTATION) or len(kernel) != 2 or data.dtype != "float32":
+    if "amx" in own or own in OURS or len(kernel) != 2 or data.dtype != "float32":
         return None
     if not (data.channels_last and out.channels_last):
         return None

@@ -13,13 +13,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from numpy.lib.stride_tricks import as_strided
-
 from ..call_list import CallList
 from ..compute import Array, Mode, Temp
 from ..nn.column_sums import column_sums
 from ..nn.winograd import ELEMENTS, FEW_TILES, Tiling, Winograd, winograd
-from .plain_operands import data_gradient_operands, forward_operands, weight_gradient_operands
+from .plain_operands import data_gradient_operands, filters_first, forward_operands, weight_gradient_operands
 from .primitive import MemoryFormat, Operand, PackedRuns
 
 __all__ = ["WinogradConvolution", "WinogradWeightGradient", "winograd_convolution", "winograd_weight_gradient"]
@@ -116,7 +114,7 @@ class WinogradConvolution:
     def _few(self, room: Array, arrays: Sequence[Array]) -> CallList:
         """A call that transforms the weight where it is multiplied."""
         (data, weight, out, *bias), runs = arrays, CallList()
-        data, weight = runs.contiguous(data), _filters_first(runs.contiguous(weight), self.operands[1].memory)
+        data, weight = runs.contiguous(data), filters_first(runs.contiguous(weight), self.operands[1].memory)
         places = data, weight, runs.contiguous(bias[0]) if bias else None, out
         tiling = replace(self.tiling, tiles=min(self.tiling.tiles, FEW_TILES))
         call = self.kernel.convolution_of_few(tiling, places, room, adds=self.adds, turned=self.turned)
@@ -130,7 +128,7 @@ class WinogradConvolution:
     def _calls(self, temps: Sequence[Array], arrays: Sequence[Array]) -> tuple[CallList, CallList]:
         (data, weight, out, *bias), (transformed, *room) = arrays, temps
         transform, runs = CallList(), CallList()
-        weight = _filters_first(transform.contiguous(weight), self.operands[1].memory)
+        weight = filters_first(transform.contiguous(weight), self.operands[1].memory)
         transform.calls.append(self.kernel.transform(weight, transformed, turned=self.turned))
         addend = runs.contiguous(bias[0]) if bias else None
         places = runs.contiguous(data), transformed, addend, out
@@ -175,7 +173,7 @@ class WinogradWeightGradient:
         gout, data, gweight, *gbias = arrays
         runs, (*whole, of_data, of_gout) = CallList(), temps
         gout, data = runs.contiguous(gout), runs.contiguous(data)
-        target, room = _filters_first(gweight, self.operands[2].memory), (of_data, of_gout)
+        target, room = filters_first(gweight, self.operands[2].memory), (of_data, of_gout)
         if whole:
             runs.calls.append(self.kernel.sums(self.tiling, (data, gout, whole[0]), room))
             runs.calls.append(self.kernel.weight_gradient(whole[0], target))
@@ -272,11 +270,6 @@ def _tiling(
     shape, filters = _lying(data), out.shape[1]
     of_tile = 4 * ELEMENTS * (shape[3] + kernel.padded(filters))
     return Tiling(shape, filters, (pad[0], pad[1]), min(Tiling.count(_lying(out)), max(fewest, room // of_tile)))
-
-
-def _filters_first(weight: Array, memory: MemoryFormat) -> Array:
-    """A weight, or its gradient, as (filters, channels, 3, 3), however it lies."""
-    return as_strided(weight, memory.shape, [step * weight.itemsize for step in memory.strides])
 
 
 def _lying(memory: MemoryFormat) -> tuple[int, int, int, int]:
