@@ -46,6 +46,8 @@ ELEMENTS = 36
 """Of a tile of data, and of whatever is transformed."""
 FEW_TILES = 64
 """That are worked off together where a weight is transformed for them, as in the text."""
+FEW_TERMS = 64
+"""Channels of such tiles that lie together, as in the text."""
 _AHEAD = 16
 """Numbers between the transformed elements, as in the text."""
 
@@ -137,6 +139,11 @@ class Winograd:
         of_tile = tiling.data[3] + _AHEAD, self.padded(tiling.filters)
         return ELEMENTS * (tiling.tiles * of_tile[0] + _AHEAD), ELEMENTS * (tiling.tiles * of_tile[1] + _AHEAD)
 
+    @staticmethod
+    def room_of_few(tiling: Tiling) -> int:
+        """The same of data for `convolution_of_few` and `weight_gradient_of_few`."""
+        return ELEMENTS * -(-tiling.data[3] // FEW_TERMS) * (tiling.tiles * FEW_TERMS + _AHEAD)
+
     def transform(self, weight: Array, target: Array, *, turned: bool = False) -> Callable[[], None]:
         """Return a call that writes the transformed weight to `target`.
 
@@ -183,7 +190,7 @@ class Winograd:
 
         Args:
             tiling: at most `FEW_TILES` are worked off together.
-            room: `room` of data's tiles.
+            room: `room_of_few` numbers.
             turned: as of `transform`.
         """
         assert tiling.tiles <= FEW_TILES
@@ -196,7 +203,10 @@ class Winograd:
     def weight_gradient_of_few(
         self, tiling: Tiling, arrays: tuple[Array, Array, Array], room: tuple[Array, Array]
     ) -> Callable[[], None]:
-        """Return a call that writes the gradient of a weight; arrays are data, gout and that gradient."""
+        """Return a call that writes the gradient of a weight; arrays are data, gout and that gradient.
+
+        Its room is `room_of_few` for data's tiles, and gout's of `room`.
+        """
         assert tiling.tiles == tiling.all
         data, gout, target = arrays
         sizes, structure = tiling.sizes, _weight_of(target)

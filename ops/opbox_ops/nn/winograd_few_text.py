@@ -13,14 +13,15 @@ TEXT = r"""
 /* FEW tiles at most; TERMS channels of a panel are transformed together, and BACK channels of a gradient. */
 enum { FEW = 64, TERMS = 64, BACK = 64, OF_U = TERMS * PANEL + AHEAD, OF_DU = BACK * PANEL + AHEAD };
 
-/* y, as opbox_winograd gives it, to the bit. v has room for sizes->tiles tiles, FEW at most. */
+/* y, as opbox_winograd gives it, to the bit. v has room for sizes->tiles tiles, FEW at most: TERMS channels of all of
+   them after the others, as they are read for each panel. */
 void opbox_winograd_few(const float *restrict x, const Weight *weight, const float *g, const float *bias,
                         float *restrict y, float *restrict v, const Sizes *sizes, int adds)
 {
     const Sizes s = *sizes;
     const Weight w = *weight;
     const Grid grid = grid_of(&s);
-    const long of_v = s.tiles * s.channels + AHEAD, of_m = s.tiles * PANEL + AHEAD;
+    const long of_v = s.tiles * TERMS + AHEAD, of_m = s.tiles * PANEL + AHEAD;
     THREADS
     {
         float u[36 * OF_U] __attribute__((aligned(64))), m[36 * (FEW * PANEL + AHEAD)] __attribute__((aligned(64)));
@@ -29,15 +30,16 @@ void opbox_winograd_few(const float *restrict x, const Weight *weight, const flo
             SHARED
             for (long t = 0; t < count; t++)
                 for (long c = 0; c < s.channels; c += WIDTH)
-                    transform_data(&s, x + c, place_of(&grid, first + t), v + t * s.channels + c, of_v);
+                    transform_data(&s, x + c, place_of(&grid, first + t),
+                                   v + c / TERMS * 36 * of_v + t * TERMS + c % TERMS, of_v);
             SHARED
             for (long panel = 0; panel < grid.panels; panel++) {
                 for (long k = 0; k < s.channels; k += TERMS) {
                     const long depth = s.channels - k < TERMS ? s.channels - k : TERMS;
                     for (long c = 0; c < depth; c++) transform_weight(&w, g, panel, k + c, u + c * PANEL, OF_U);
                     for (int e = 0; e < 36; e++)
-                        all_rows(v + e * of_v + k, s.channels, 1, u + e * OF_U, m + e * of_m, PANEL, count, depth,
-                                 k > 0);
+                        all_rows(v + (k / TERMS * 36 + e) * of_v, TERMS, 1, u + e * OF_U, m + e * of_m, PANEL, count,
+                                 depth, k > 0);
                 }
                 for (long t = 0; t < count; t++)
                     for (long k = 0; k < PANEL && panel * PANEL + k < s.filters; k += WIDTH)
@@ -48,22 +50,22 @@ void opbox_winograd_few(const float *restrict x, const Weight *weight, const flo
     }
 }
 
-/* gw. v and z have room for all tiles. */
+/* gw. v, as opbox_winograd_few has it, and z have room for all tiles. */
 void opbox_winograd_few_sums(const float *restrict x, const float *restrict gy, float *restrict v, float *restrict z,
                              const Weight *gweight, const float *g, const Sizes *sizes)
 {
     const Sizes s = *sizes;
     const Weight gw = *gweight;
     const Grid grid = grid_of(&s);
-    const long of_tile = s.channels + AHEAD, of_v = grid.all * of_tile + AHEAD;
-    const long of_z = grid.all * grid.panels * PANEL + AHEAD, blocks = (s.channels + BACK - 1) / BACK;
+    const long of_v = grid.all * BACK + AHEAD, of_z = grid.all * grid.panels * PANEL + AHEAD;
+    const long blocks = (s.channels + BACK - 1) / BACK;
     THREADS
     {
         float du[36 * OF_DU] __attribute__((aligned(64)));
         SHARED
         for (long t = 0; t < grid.all; t++) {
             for (long c = 0; c < s.channels; c += WIDTH)
-                transform_data(&s, x + c, place_of(&grid, t), v + t * of_tile + c, of_v);
+                transform_data(&s, x + c, place_of(&grid, t), v + c / BACK * 36 * of_v + t * BACK + c % BACK, of_v);
             transform_gradient(&s, &grid, gy, 0, t, z, of_z);
         }
         SHARED
@@ -71,8 +73,8 @@ void opbox_winograd_few_sums(const float *restrict x, const float *restrict gy, 
             const long panel = job / blocks, first = job % blocks * BACK;
             const long count = s.channels - first < BACK ? s.channels - first : BACK;
             for (int e = 0; e < 36; e++)
-                all_rows(v + e * of_v + first, 1, of_tile, z + e * of_z + panel * grid.all * PANEL, du + e * OF_DU,
-                         PANEL, count, grid.all, 0);
+                all_rows(v + (job % blocks * 36 + e) * of_v, 1, BACK, z + e * of_z + panel * grid.all * PANEL,
+                         du + e * OF_DU, PANEL, count, grid.all, 0);
             for (long j = 0; j < count; j++) transform_back(du + j * PANEL, OF_DU, g, &gw, panel, first + j);
         }
     }

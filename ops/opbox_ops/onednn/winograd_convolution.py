@@ -100,8 +100,15 @@ class WinogradConvolution:
     def temps(self) -> tuple[Temp, ...]:
         """The transformed weight, if it may be packed, and transformed tiles."""
         weight = self.kernel.weight_size(self.tiling.filters, self.tiling.data[3])
-        tiles = self.kernel.room(self.tiling)
-        return tuple([Temp((size,)) for size in ((weight, *tiles) if self.packs else tiles[:1])])
+        of_data, of_out = self.kernel.room(self.tiling)
+        if self.tiling.all <= MOST_FEW:
+            few = self.kernel.room_of_few(self._few_tiling)
+            of_data = max(of_data, few) if self.packs else few
+        return tuple([Temp((size,)) for size in ((weight, of_data, of_out) if self.packs else (of_data,))])
+
+    @property
+    def _few_tiling(self) -> Tiling:
+        return replace(self.tiling, tiles=min(self.tiling.tiles, FEW_TILES))
 
     def bind(self, temps: Sequence[Array], arrays: Sequence[Array]) -> CallList:
         """Return a call that runs it; arguments are those of `Recipe.bind`."""
@@ -116,8 +123,7 @@ class WinogradConvolution:
         (data, weight, out, *bias), runs = arrays, CallList()
         data, weight = runs.contiguous(data), filters_first(runs.contiguous(weight), self.operands[1].memory)
         places = data, weight, runs.contiguous(bias[0]) if bias else None, out
-        tiling = replace(self.tiling, tiles=min(self.tiling.tiles, FEW_TILES))
-        call = self.kernel.convolution_of_few(tiling, places, room, adds=self.adds, turned=self.turned)
+        call = self.kernel.convolution_of_few(self._few_tiling, places, room, adds=self.adds, turned=self.turned)
         runs.calls.append(call)
         return runs
 
@@ -160,9 +166,11 @@ class WinogradWeightGradient:
     @property
     def temps(self) -> tuple[Temp, ...]:
         """The gradient of the transformed weight, if there is one as a whole, and transformed tiles."""
+        of_data, of_gout = self.kernel.room(self.tiling)
+        if self._is_of_few:
+            return Temp((self.kernel.room_of_few(self.tiling),)), Temp((of_gout,))
         weight = self.kernel.weight_size(self.tiling.filters, self.tiling.data[3])
-        sizes = self.kernel.room(self.tiling)
-        return tuple([Temp((size,)) for size in (sizes if self._is_of_few else (weight, *sizes))])
+        return Temp((weight,)), Temp((of_data,)), Temp((of_gout,))
 
     @property
     def _is_of_few(self) -> bool:
