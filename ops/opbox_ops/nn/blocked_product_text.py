@@ -45,7 +45,7 @@ static inline __attribute__((always_inline)) void tile(const int rows, const flo
         sums[r][0] = start ? LOAD(start + r * start_row) : ALL(0);
         sums[r][1] = start ? LOAD(start + r * start_row + WIDTH) : ALL(0);
     }
-    if (start_row) UNROLL for (int r = 0; r < ROWS; r++) __builtin_prefetch(start + (rows + r) * start_row);
+    if (start && start_row) UNROLL for (int r = 0; r < ROWS; r++) __builtin_prefetch(start + (rows + r) * start_row);
     for (long from = 0; from < depth; from += LINE) {
         const long to = LEAST(from + LINE, depth);
         if (next) UNROLL for (int r = 0; r < ROWS; r++) __builtin_prefetch(next + r * row + from);
