@@ -1,14 +1,15 @@
-"""The operands of convolutions that run by kernels of our own, which read all arrays as they lie."""
+"""Operands and windows of convolutions that run by kernels of our own, which read all arrays as they lie."""
 
 from __future__ import annotations
 
 from numpy.lib.stride_tricks import as_strided
 
 from ..compute import Array
+from ..nn.window_sizes import WindowSizes
 from .library import ArgumentNumber
 from .primitive import MemoryFormat, Operand
 
-__all__ = ["data_gradient_operands", "filters_first", "forward_operands", "weight_gradient_operands"]
+__all__ = ["data_gradient_operands", "filters_first", "forward_operands", "weight_gradient_operands", "windows_of"]
 
 
 def forward_operands(
@@ -47,3 +48,12 @@ def weight_gradient_operands(
 def filters_first(weight: Array, memory: MemoryFormat) -> Array:
     """A weight, or its gradient, as (filters, channels, *kernel), however it lies."""
     return as_strided(weight, memory.shape, [step * weight.itemsize for step in memory.strides])
+
+
+def windows_of(
+    data: MemoryFormat, weight: MemoryFormat, out: MemoryFormat, window: tuple[tuple[int, ...], ...]
+) -> WindowSizes:
+    """The sizes of a convolution's windows of two dimensions; `window` is stride, dilation and padding."""
+    batch, channels, height, width = data.shape
+    size, kernel, stride, dilate, pad = [(pair[0], pair[1]) for pair in (out.shape[2:], weight.shape[2:], *window)]
+    return WindowSizes((batch, height, width, channels), size, kernel, stride, dilate, pad)

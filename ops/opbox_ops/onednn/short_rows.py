@@ -16,13 +16,13 @@ from ..compute import Array, Temp
 from ..nn.column_sums import column_sums
 from ..nn.short_rows import LONGEST, ShortRows, short_rows
 from ..nn.window_sizes import WindowSizes
-from .plain_operands import filters_first, weight_gradient_operands
+from .plain_operands import filters_first, weight_gradient_operands, windows_of
 from .primitive import MemoryFormat, Operand
 from .product import blocked_kernel
 
-__all__ = ["ROWS", "ShortRowsGradient", "short_rows_gradient"]
+__all__ = ["IMPLEMENTATION", "ShortRowsGradient", "short_rows_gradient"]
 
-ROWS = "short rows"
+IMPLEMENTATION = "short rows"
 LONG = 4096
 """Numbers of a row of out. Below, what a row takes beside its multiplications is more than oneDNN loses."""
 
@@ -47,7 +47,7 @@ class ShortRowsGradient:
 
     @property
     def implementation(self) -> str:
-        return ROWS
+        return IMPLEMENTATION
 
     @property
     def packs(self) -> tuple[tuple[int, int], ...]:
@@ -86,13 +86,11 @@ def short_rows_gradient(
         return None
     if not (data.channels_last and gout.channels_last) or blocked_kernel() is None:
         return None
-    batch, channels, height, width = data.shape
-    size, kernel, stride, dilate, pad = [(pair[0], pair[1]) for pair in (gout.shape[2:], weight.shape[2:], *window)]
-    filters = gout.shape[1]
-    if dilate[1] != 1 or kernel[1] * channels > LONGEST or size[1] * filters < LONG:
+    windows, filters = windows_of(data, weight, gout, window), gout.shape[1]
+    span = windows.kernel[1] * windows.data[3]
+    if windows.dilate[1] != 1 or span > LONGEST or windows.out[1] * filters < LONG:
         return None
     function = short_rows()
     if function is None:
         return None
-    windows = WindowSizes((batch, height, width, channels), size, kernel, stride, dilate, pad)
     return ShortRowsGradient(function, windows, filters, weight_gradient_operands(gout, data, weight, bias))

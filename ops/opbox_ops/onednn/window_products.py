@@ -23,7 +23,7 @@ from ..compute import Array, Mode, Temp
 from ..nn.blocked_product import BlockedProduct, ProductSizes
 from ..nn.column_sums import column_sums
 from ..nn.window_sizes import WindowSizes
-from .plain_operands import data_gradient_operands, forward_operands, weight_gradient_operands
+from .plain_operands import data_gradient_operands, forward_operands, weight_gradient_operands, windows_of
 from .primitive import MemoryFormat, Operand, PackedRuns
 from .product import blocked_kernel
 
@@ -163,7 +163,7 @@ def forward_by_windows(
     if kernel is None:
         return None
     operands = forward_operands(data, weight, bias, out)
-    return _Forward(kernel, _windows(data, weight, out, window), out.shape[1], operands, adds)
+    return _Forward(kernel, windows_of(data, weight, out, window), out.shape[1], operands, adds)
 
 
 def data_by_windows(
@@ -174,7 +174,7 @@ def data_by_windows(
     if kernel is None:
         return None
     operands = data_gradient_operands(gout, weight, data)
-    return _OfData(kernel, _windows(data, weight, gout, window), gout.shape[1], operands)
+    return _OfData(kernel, windows_of(data, weight, gout, window), gout.shape[1], operands)
 
 
 def weight_by_windows(
@@ -185,7 +185,7 @@ def weight_by_windows(
     if kernel is None:
         return None
     operands = weight_gradient_operands(gout, data, weight, bias)
-    return _OfWeight(kernel, _windows(data, weight, gout, window), gout.shape[1], operands)
+    return _OfWeight(kernel, windows_of(data, weight, gout, window), gout.shape[1], operands)
 
 
 def _kernel(data: MemoryFormat, weight: MemoryFormat, out: MemoryFormat) -> BlockedProduct | None:
@@ -200,9 +200,3 @@ def _kernel(data: MemoryFormat, weight: MemoryFormat, out: MemoryFormat) -> Bloc
     if FILTERS * positions > out.shape[1] or math.prod(weight.shape) < FEWEST_NUMBERS:
         return None
     return blocked_kernel()
-
-
-def _windows(data: MemoryFormat, weight: MemoryFormat, out: MemoryFormat, window: _Window) -> WindowSizes:
-    batch, channels, height, width = data.shape
-    size, kernel, stride, dilate, pad = [(pair[0], pair[1]) for pair in (out.shape[2:], weight.shape[2:], *window)]
-    return WindowSizes((batch, height, width, channels), size, kernel, stride, dilate, pad)
