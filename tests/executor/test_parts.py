@@ -82,6 +82,16 @@ def compiled(symbol, shapes, passes, req="write"):
     return BoundPlan(plan, args, grads, {}, CPU, CPU.random(0)), grads
 
 
+def ran(symbol, shapes, passes, req="write", **run):
+    """The executor after two steps, `run` given to forward, and its gradients."""
+    executor, grads = compiled(symbol, shapes, passes, req)
+    for _ in range(2):
+        executor.forward(**run)
+        if req != "null":
+            executor.backward()
+    return executor, grads
+
+
 def operators(executor):
     return [step.node.op.name for step in executor.plan.steps if step.node.op is not None and not step.view]
 

@@ -17,7 +17,7 @@ from opbox_ops.onednn.library import library
 from opbox_service.executor.passes import PASSES
 from opbox_service.executor.passes.rectified import rectified
 from tests.allocations import counted
-from tests.executor.test_parts import compiled, operators
+from tests.executor.test_parts import compiled, operators, ran
 
 packed_products = importlib.import_module("opbox_service.executor.passes.packed_products")
 WITHOUT = tuple(rewrite for rewrite in PASSES if rewrite is not rectified)
@@ -64,13 +64,8 @@ def network(**attrs):
     return mx.sym.MakeLoss(mx.sym.sum(mx.sym.square(x, name="squared"), name="summed"), name="loss")
 
 
-def ran(symbol, passes, req="null", shapes=SHAPES, **run):
-    executor, grads = compiled(symbol, shapes, passes, req)
-    for _ in range(2):
-        executor.forward(**run)
-        if req != "null":
-            executor.backward()
-    return executor, grads
+def runs(symbol, passes, req="null", shapes=SHAPES, **run):
+    return ran(symbol, shapes, passes, req, **run)
 
 
 def joined(executor):
@@ -81,7 +76,7 @@ def joined(executor):
 @pytest.mark.parametrize(("req", "is_train"), [("write", True), ("add", True), ("write", False), ("null", False)])
 def test_the_bits_of_two_steps(attrs, req, is_train):
     (tested, grads), (plain, expected) = (
-        ran(network(**attrs), passes, req, is_train=is_train) for passes in (PASSES, WITHOUT)
+        runs(network(**attrs), passes, req, is_train=is_train) for passes in (PASSES, WITHOUT)
     )
     assert joined(tested) == ["_rectified_Convolution"] * 3 + ["_rectified_FullyConnected"] * 2
     assert not joined(plain)
@@ -151,7 +146,7 @@ def test_a_monitor_sees_both():
 
 
 def test_a_run_allocates_nothing():
-    executor, _ = ran(network(), PASSES)
+    executor, _ = runs(network(), PASSES)
     with counted() as sizes:
         executor.forward()
     assert not sizes
@@ -167,7 +162,7 @@ def test_half_of_a_step_is_no_step():
         mx.sym.Group([mx.sym.relu(x), x]),
         mx.sym.relu(x + 1),
     ):
-        (tested, _), (plain, _) = (ran(symbol, passes) for passes in (PASSES, WITHOUT))
+        (tested, _), (plain, _) = (runs(symbol, passes) for passes in (PASSES, WITHOUT))
         assert not joined(tested)
         for array, expected in zip(tested.outputs, plain.outputs, strict=True):
             np.testing.assert_array_equal(array, expected)
@@ -177,7 +172,7 @@ def test_a_reader_in_backward_keeps_the_sum():
     """The gradient of the square reads what ReLU reads."""
     x = dense(mx.sym.Variable("data"), "x", 40)
     symbol = mx.sym.MakeLoss(mx.sym.sum(mx.sym.relu(x)) + mx.sym.sum(mx.sym.square(x)))
-    (tested, grads), (_, expected) = (ran(symbol, passes, "write", is_train=True) for passes in (PASSES, WITHOUT))
+    (tested, grads), (_, expected) = (runs(symbol, passes, "write", is_train=True) for passes in (PASSES, WITHOUT))
     assert not joined(tested)
     for name, array in grads.items():
         np.testing.assert_array_equal(array, expected[name], err_msg=name)
@@ -189,7 +184,7 @@ def test_calls_that_share_a_weight_keep_it_packed(monkeypatch):
     x, weight = mx.sym.Variable("data"), mx.sym.Variable("weight")
     for step in range(4):
         x = mx.sym.relu(dense(x, f"step{step}", 32, weight=weight, no_bias=True))
-    executor, _ = ran(x, PASSES, shapes={"data": (16, 32)})
+    executor, _ = runs(x, PASSES, shapes={"data": (16, 32)})
     assert operators(executor).count("_packed_FullyConnected") == 4
     assert not joined(executor)
 
@@ -203,7 +198,7 @@ def test_without_such_kernels_there_are_two_steps(level, monkeypatch):
     monkeypatch.setattr("opbox_ops.onednn.blocked_recipe.blocked_product", lambda: None)
     highest_level.cache_clear()
     try:
-        executor, _ = ran(network(), PASSES)
+        executor, _ = runs(network(), PASSES)
         assert not joined(executor)
         assert operators(executor)
     finally:

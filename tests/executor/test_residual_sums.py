@@ -14,7 +14,7 @@ from opbox_ops.onednn.library import library
 from opbox_service.executor.passes import PASSES
 from opbox_service.executor.passes.residual_sums import residual_sums
 from tests.allocations import counted
-from tests.executor.test_parts import compiled, operators
+from tests.executor.test_parts import compiled, operators, ran
 
 WITHOUT = tuple(rewrite for rewrite in PASSES if rewrite is not residual_sums)
 SHAPES = {"data": (2, 8, 6, 5)}
@@ -39,12 +39,7 @@ def pre_activated(**attrs):
 
 
 def runs(symbol, passes, req="null", **run):
-    executor, grads = compiled(symbol, SHAPES, passes, req)
-    for _ in range(2):
-        executor.forward(**run)
-        if req != "null":
-            executor.backward()
-    return executor, grads
+    return ran(symbol, SHAPES, passes, req, **run)
 
 
 @pytest.mark.parametrize("attrs", [{}, {"no_bias": False}, {"num_group": 2}], ids=["plain", "bias", "groups"])
