@@ -5,6 +5,8 @@
 
 Forward is inference; forward and backward is a training step without the update. Medians in ms over all rounds, and
 opbox's time over the faster of the two peers, PyTorch being taken with channels first or last, whichever is faster.
+On a machine that does other work, medians tell how much of it met a process; `--quantile 0.1` prints the time that a
+tenth of the runs stayed within, of many rounds, and so compares the processes in their undisturbed moments.
 Each process runs a network for `--warm` seconds before the rounds: what it compiles or chooses at its first runs is
 there by then.
 `--http` adds opbox through a server of its own, worker process and all. MXNet is found in .venv-mxnet, PyTorch in
@@ -16,7 +18,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import statistics
 import subprocess
 import sys
 import time
@@ -24,6 +25,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import numpy
 
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parent / "examples"))
@@ -118,20 +121,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--quantile", type=float, default=0.5, help="of the runs' times: 0.5 is the median")
     parser.add_argument("--warm", type=float, default=3.0, help="seconds of each process before the rounds")
     parser.add_argument("--only", default="", help="networks whose name contains this")
     parser.add_argument("--http", action="store_true", help="ResNet-50 through a server too")
     options = parser.parse_args()
     with started(options.threads, options.http) as peers:
         names = list(peers)
-        print(f"{options.threads} threads; forward / forward and backward, ms")
+        kind = "medians" if options.quantile == 0.5 else f"quantile {options.quantile}"
+        print(f"{options.threads} threads; forward / forward and backward, ms, {kind} of {options.rounds} rounds")
         print(f"{'':14}" + "".join(f"{name:>22}" for name in names) + f"{'over the faster peer':>24}{'goal':>14}")
         for question in TASKS:
             if options.only in question["name"]:
-                compare(question, peers, options.rounds, options.warm)
+                compare(question, peers, options.rounds, options.warm, options.quantile)
 
 
-def compare(question: dict[str, Any], peers: dict[str, Peer], rounds: int, warm_s: float) -> None:
+def compare(question: dict[str, Any], peers: dict[str, Peer], rounds: int, warm_s: float, quantile: float) -> None:
     """Print a line of the table."""
     name = question["name"]
     taking = {peer: process for peer, process in peers.items() if peer != "HTTP" or "resnet" in name}
@@ -145,14 +150,14 @@ def compare(question: dict[str, Any], peers: dict[str, Peer], rounds: int, warm_
             time.sleep(REST_S)
             for kind, times in enumerate(process.ask(question)):
                 seconds[peer][kind] += times
-    medians = {peer: [statistics.median(times) for times in both] for peer, both in seconds.items()}
+    typical = {peer: [float(numpy.quantile(times, quantile)) for times in both] for peer, both in seconds.items()}
     line = f"{name:14}"
     for peer in peers:
-        both = medians.get(peer)
+        both = typical.get(peer)
         line += f"{'' if both is None else f'{both[0] * 1e3:.2f} / {both[1] * 1e3:.2f}':>22}"
-    others = [both for peer, both in medians.items() if peer not in ("opbox", "HTTP")]
+    others = [both for peer, both in typical.items() if peer not in ("opbox", "HTTP")]
     if others:
-        ratios = [medians["opbox"][kind] / min(both[kind] for both in others) for kind in (0, 1)]
+        ratios = [typical["opbox"][kind] / min(both[kind] for both in others) for kind in (0, 1)]
         line += f"{f'{ratios[0]:.2f} / {ratios[1]:.2f}':>24}"
     print(line + f"{'{} / {}'.format(*GOALS[name]):>14}", flush=True)
 

@@ -4,8 +4,8 @@ What NumPy computes exactly (arithmetic, comparisons, roots, choices) is written
 reordering. For everything else (`exp`, `tanh`, `power`) the kernel calls NumPy's own loop (`numpy_loops`) on a piece
 that stays in the cache. So steps come in phases: those of the first need no loop's result, those of the next need one
 of the loops between, and so on. Targets are written in the last phase, when every array has been read: a target may be
-the memory of any array that it is an element of. Threads share a large task by its rows, or by pieces of its only row:
-each value is computed as by one thread.
+the memory of any array that it is an element of. Threads take rows of a large task, or pieces of its only row, as they
+get on: each value is computed as by one thread.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from ..shares_text import SHARES
 from .c_operators import C_OPERATORS
 from .functions import FUNCTIONS
 from .program import COPY, Instruction, Program
@@ -58,13 +59,20 @@ typedef struct { char **places; const W *numbers; const long *sizes, *steps; lon
 """
 THREADED = 1 << 17
 """Work times elements of a task from which on threads share it: some 100 us of one, as with products."""
+_PIECE = 1 << 14
+"""Work times elements that a thread takes at a time."""
+_LINE = 64
+"""Elements of a row that is shared, of which a piece is a multiple."""
 _LOOP_WORK = 4
 _TAIL = """
 typedef struct {
   void (*parallel)(void (*)(void *), void *, unsigned, unsigned);
-  int (*number)(void), (*count)(void);
+  int (*number)(void), (*most)(void);
 } Threads;
-typedef struct { const Task *task; const Loop *loops; const Threads *threads; long rows; } Share;
+/* A task that threads share: its rows, or lines of its only one. */
+typedef struct {
+  const Task *task; const Loop *loops; const Threads *threads; Share *shares; long rows, count;
+} Shared;
 
 static void rows_from(const Task *task, const Loop *loops, long first, long last) {
   char *p[ARRAYS];
@@ -90,29 +98,38 @@ static void rows_from(const Task *task, const Loop *loops, long first, long last
   }
 }
 
-/* A thread's share: some rows, or a piece of the only one. */
 static void share(void *data) {
-  const Share *all = data;
+  const Shared *all = data;
   const Task *task = all->task;
-  const long k = all->threads->number(), of = all->threads->count();
-  if (all->rows > 1) {
-    rows_from(task, all->loops, all->rows * k / of, all->rows * (k + 1) / of);
-    return;
+  const long n = task->sizes[task->axes], length = all->rows > 1 ? n : LINE, me = all->threads->number();
+  const long most = (PIECE / WORK + length - 1) / length;
+  for (long begin, end; (begin = take_piece(all->shares, me, all->count, most, 1L << 31, &end)) >= 0;) {
+    if (all->rows > 1) {
+      rows_from(task, all->loops, begin, end);
+      continue;
+    }
+    const long from = begin * LINE, to = end * LINE < n ? end * LINE : n;
+    char *p[ARRAYS];
+    for (int i = 0; i < ARRAYS; ++i) p[i] = task->places[i] + from * along[i];
+    row(p, task->numbers, all->loops, to - from);
   }
-  const long n = task->sizes[task->axes], lines = (n + 63) / 64, from = lines * k / of * 64;
-  const long to = lines * (k + 1) / of * 64;
-  char *p[ARRAYS];
-  for (int i = 0; i < ARRAYS; ++i) p[i] = task->places[i] + from * along[i];
-  if (from < n) row(p, task->numbers, all->loops, (to < n ? to : n) - from);
 }
 
 void opbox_kernel(const Task *tasks, long count, const Loop *loops, const Threads *threads) {
   for (long t = 0; t < count; ++t) {
     const Task *task = tasks + t;
-    Share all = {task, loops, threads, 1};
-    for (long axis = 0; axis < task->axes; ++axis) all.rows *= task->sizes[axis];
-    if (threads && all.rows * task->sizes[task->axes] * WORK >= THREADED) threads->parallel(share, &all, 0, 0);
-    else rows_from(task, loops, 0, all.rows);
+    const long n = task->sizes[task->axes];
+    long rows = 1;
+    for (long axis = 0; axis < task->axes; ++axis) rows *= task->sizes[axis];
+    if (!threads || rows * n * WORK < THREADED) {
+      rows_from(task, loops, 0, rows);
+      continue;
+    }
+    const long count = threads->most();
+    Share shares[count];
+    Shared all = {task, loops, threads, shares, rows, count};
+    give_shares(shares, rows > 1 ? rows : (n + LINE - 1) / LINE, 0, 1, count);
+    threads->parallel(share, &all, count, 0);
   }
 }
 """
@@ -201,8 +218,9 @@ class _Writer:
                     lines.append(self._call(i, loops))
         sizes = [0 if k < arrays and self.repeated[k] else dtype.itemsize for k, dtype in enumerate(self.types)]
         lines += ["  }", "}", f"static const long along[] = {{{', '.join(map(str, sizes))}}};"]
-        numbers = {"ARRAYS": len(self.types), "WORK": work_of(self.program), "THREADED": THREADED}
-        lines += [*(f"#define {name} {number}" for name, number in numbers.items()), _TAIL]
+        numbers = {"ARRAYS": len(self.types), "WORK": work_of(self.program)}
+        numbers |= {"THREADED": THREADED, "PIECE": _PIECE, "LINE": _LINE}
+        lines += [*(f"#define {name} {number}" for name, number in numbers.items()), SHARES, _TAIL]
         return CSource("\n".join(lines), tuple(loops))
 
     # -- values ---------------------------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ from typing import Any
 from .. import c_compiler
 from ..bound_calls import c_call
 from ..compute import Array
+from ..shares_text import LOOPS
 from .blocked_product_text import TEXT
 from .term_text import TERM
 from .turn_text import TURN
@@ -189,7 +190,8 @@ def blocked_product() -> BlockedProduct | None:
 @cache
 def _compiled() -> BlockedProduct | None:
     names = "opbox_product", "opbox_product_pack", "opbox_product_lay", "opbox_product_gather"
-    functions = [c_compiler.compiled_function(TURN + TERM + WINDOWS + TEXT, name, threads=True) for name in names]
+    text = LOOPS + TURN + TERM + WINDOWS + TEXT
+    functions = [c_compiler.compiled_function(text, name, threads=True) for name in names]
     if None in functions:
         return None
     for function in functions:

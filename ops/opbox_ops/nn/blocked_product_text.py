@@ -6,7 +6,6 @@ __all__ = ["TEXT"]
 
 TEXT = r"""
 #include <immintrin.h>
-#include <omp.h>
 
 #if !defined(__AVX2__) || !defined(__FMA__)
 #error "no vectors"
@@ -17,9 +16,11 @@ TEXT = r"""
    panels of b are packed together; beside FEW rows the next group is fetched meanwhile. Work of up to ALONE
    multiplications is one thread's. A LINE of the cache holds so many numbers; while b or a is being packed, what lies
    SOON terms ahead is fetched. Fewer than THIN terms are added up CHUNK columns and LOT rows at a time; a LARGE result
-   of them is written past the caches. */
+   of them is written past the caches. A thread takes work of a PIECE at a time, some 20 us, or MANY small ones; where a
+   is packed, all columns of some rows. */
 enum { WIDTH = 8, ROWS = 6, PANEL = 16, DEPTH = 512, SHALLOW = 256, GROUP = 4, LONG = 144, SHORT = 258, FEW = 96 };
 enum { ALONE = 1 << 19, LINE = 16, SOON = 8, THIN = 16, LOT = 64, CHUNK = 512, LARGE = 1 << 22 };
+enum { PIECE = 1 << 20, MANY = 16 };
 typedef __m256 Lanes;
 #define MULTIPLY_ADD _mm256_fmadd_ps
 #define ALL _mm256_set1_ps
@@ -219,9 +220,10 @@ static void pack_windows(const float *x, const Windows *w, long column, long col
 static void thin_product(const float *a, const float *b, float *c, const Sizes *s, int threads)
 {
     const int past = s->rows * s->columns > LARGE && s->columns % WIDTH == 0 && (long)c % (4 * WIDTH) == 0;
-    _Pragma("omp parallel for schedule(static) num_threads(threads)")
-    for (long thread = 0; thread < threads; thread++) {
-        const long start = s->rows * thread / threads, end = s->rows * (thread + 1) / threads;
+    Share rows[threads];
+    GIVE(rows, s->rows);
+    _Pragma("omp parallel num_threads(threads)")
+    PIECES_OF(rows, start, end, 4 * LOT, 1L << 31) {
         float own_a[LOT][THIN], own_b[THIN][CHUNK];
         for (long chunk = 0; chunk < s->columns; chunk += CHUNK) {
             const long count = LEAST(CHUNK, s->columns - chunk);
@@ -268,25 +270,26 @@ void opbox_product(const float *a, const float *b, const float *packed, const fl
         return;
     }
     const long panels = PIECES(s.columns, PANEL), slab = PIECES(s.terms, s.slabs);
-    const long most = packs_a ? SHALLOW : DEPTH, depth = PIECES(PIECES(slab, PIECES(slab, most)), WIDTH) * WIDTH;
+    const long deep = packs_a ? SHALLOW : DEPTH, depth = PIECES(PIECES(slab, PIECES(slab, deep)), WIDTH) * WIDTH;
     long blocks = PIECES(s.rows, packs_a ? SHORT : LONG);
-    const long shares = blocks * panels * s.slabs;
-    if (shares < 4 * threads && shares % threads) blocks = PIECES(s.rows, 4 * ROWS);
+    const long coarse = blocks * panels * s.slabs;
+    if (coarse < 4 * threads && coarse % threads) blocks = PIECES(s.rows, 4 * ROWS);
     const long block = PIECES(PIECES(s.rows, blocks), ROWS) * ROWS;
     blocks = PIECES(s.rows, block);
-    const long units = s.slabs * blocks * panels;
+    const long most = packs_a ? panels : PIECES(PIECE, slab * block * PANEL);
+    Share units[threads];
+    GIVE(units, s.slabs * blocks * panels);
     _Pragma("omp parallel num_threads(threads)")
     {
         float own_b[GROUP * DEPTH * PANEL] __attribute__((aligned(64)));
         float own_a[SHORT * SHALLOW] __attribute__((aligned(64)));
-        const long all = omp_get_num_threads(), me = omp_get_thread_num(), end = (me + 1) * units / all;
-        long count;
-        for (long unit = me * units / all; unit < end; unit += count) {
+        const long all = omp_get_num_threads(), me = omp_get_thread_num();
+        PIECES_OF(units, unit, end, most, panels) {
             const long from = unit % panels, first = unit / panels % blocks * block, number = unit / panels / blocks;
-            const long rows = LEAST(s.rows - first, block), stop = LEAST(s.terms, (number + 1) * slab);
+            const long count = end - unit, rows = LEAST(s.rows - first, block);
+            const long stop = LEAST(s.terms, (number + 1) * slab);
             float *out = number ? sums + (number - 1) * s.rows * s.columns : c;
             const long out_row = number ? s.columns : s.c_row;
-            count = LEAST(end - unit, panels - from);
             const float *begin = number ? 0 : bias && addend ? c : addend;
             if (bias && begin)
                 for (long r = first; r < first + rows; r++)
@@ -359,8 +362,8 @@ void opbox_product(const float *a, const float *b, const float *packed, const fl
 void opbox_product_pack(const float *b, float *packed, const Sizes *sizes)
 {
     const Sizes s = *sizes;
-    _Pragma("omp parallel for schedule(static)")
-    for (long p = 0; p < PIECES(s.columns, PANEL); p++)
+    const int threads = omp_get_max_threads();
+    IN_THREADS(p, PIECES(s.columns, PANEL), 1)
         pack_b(b + p * PANEL * s.b_column, s.b_term, s.b_column, s.terms, LEAST(s.columns - p * PANEL, PANEL),
                packed + p * PANEL * s.terms, 0);
 }
@@ -370,8 +373,8 @@ void opbox_product_lay(const float *b, float *to, const Windows *windows)
 {
     const Windows w = *windows;
     const long taps = w.down_kernel * w.across_kernel;
-    _Pragma("omp parallel for schedule(static)")
-    for (long p = 0; p < w.batch * w.out_height * w.out_width; p++)
+    const int threads = omp_get_max_threads();
+    IN_THREADS(p, w.batch * w.out_height * w.out_width, MANY)
         for (long i = 0; i < taps; i++) {
             const long y = p / w.out_width % w.out_height, x = p % w.out_width, image = p / w.out_width / w.out_height;
             const long row = y * w.down + i / w.across_kernel * w.dilate_down - w.above;
@@ -388,8 +391,8 @@ void opbox_product_gather(const float *from, float *b, const Windows *windows)
 {
     const Windows w = *windows;
     const long taps = w.down_kernel * w.across_kernel;
-    _Pragma("omp parallel for schedule(static)")
-    for (long place = 0; place < w.batch * w.height * w.width; place++) {
+    const int threads = omp_get_max_threads();
+    IN_THREADS(place, w.batch * w.height * w.width, MANY) {
         const long row = place / w.width % w.height, column = place % w.width, image = place / w.width / w.height;
         float *to = b + place * w.channels;
         int any = 0;

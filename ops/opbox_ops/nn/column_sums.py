@@ -15,6 +15,7 @@ import numpy as np
 
 from ..c_kernel import CKernel
 from ..compute import Array
+from ..shares_text import LOOPS
 
 __all__ = ["column_sums", "new_kernel"]
 
@@ -27,8 +28,8 @@ enum { MOST = 32, ALONE = 1 << 16 };
 void opbox_column_sums(const float *restrict x, float *restrict out, long rows, long columns)
 {
     const long chunks = (columns + MOST - 1) / MOST;
-    _Pragma("omp parallel for schedule(static) if (rows * columns > ALONE && chunks > 1)")
-    for (long chunk = 0; chunk < chunks; chunk++) {
+    const int threads = rows * columns > ALONE && chunks > 1 ? omp_get_max_threads() : 1;
+    IN_THREADS(chunk, chunks, 1) {
         const long first = chunk * MOST, count = columns - first < MOST ? columns - first : MOST;
         const float *from = x + first;
         float sums[MOST];
@@ -47,7 +48,7 @@ void opbox_column_sums(const float *restrict x, float *restrict out, long rows, 
 
 def new_kernel() -> CKernel:
     """The kernel, not compiled yet."""
-    return CKernel(_TEXT, "opbox_column_sums", [c_void_p] * 2 + [c_long] * 2, HOT, threads=True)
+    return CKernel(LOOPS + _TEXT, "opbox_column_sums", [c_void_p] * 2 + [c_long] * 2, HOT, threads=True)
 
 
 _KERNEL = new_kernel()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from ..shares_text import LOOPS
 from .window_sizes import WINDOWS
 
 __all__ = ["TEXT"]
 
 TEXT = (
-    WINDOWS
+    LOOPS
+    + WINDOWS
     + r"""
 /* So many CHANNELS at a time stay in registers; a thread has a BAND of rows of data, or of some of out, at a time; work
    of up to ALONE numbers is one thread's. */
@@ -28,8 +30,8 @@ void opbox_max_pooling(const float *restrict data, float *restrict out, const Wi
 {
     const Windows w = *windows;
     const long rows = w.batch * w.out_height, row = w.width * w.channels;
-    _Pragma("omp parallel for schedule(static) if (w.batch * w.height * row > ALONE)")
-    for (long n = 0; n < rows; n++) {
+    const int threads = w.batch * w.height * row > ALONE ? omp_get_max_threads() : 1;
+    IN_THREADS(n, rows, 1) {
         const float *image = data + n / w.out_height * w.height * row;
         const Reach down = reach(n % w.out_height, w.down, w.above, w.down_kernel, w.height);
         for (long x = 0; x < w.out_width; x++) {
@@ -95,8 +97,8 @@ void opbox_max_pooling_gradient(const float *restrict gout, const float *restric
 {
     const Windows w = *windows;
     const long row = w.width * w.channels, bands = (w.height + BAND - 1) / BAND;
-    _Pragma("omp parallel for schedule(static) if (w.batch * w.height * row > ALONE)")
-    for (long band = 0; band < w.batch * bands; band++) {
+    const int threads = w.batch * w.height * row > ALONE ? omp_get_max_threads() : 1;
+    IN_THREADS(band, w.batch * bands, 1) {
         const long n = band / bands, low = band % bands * BAND, high = LEAST(w.height, low + BAND);
         const long small = n * w.out_height * w.out_width * w.channels, large = n * w.height * row;
         long clean = low;

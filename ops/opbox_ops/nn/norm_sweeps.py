@@ -26,6 +26,7 @@ import numpy as np
 from ..c_kernel import CKernel
 from ..cache import elements
 from ..compute import Array, Arrays, Temp
+from ..shares_text import LOOPS
 from .batch_norm import invert, move
 from .norm_sweeps_text import TEXT
 
@@ -58,7 +59,7 @@ def new_kernels() -> dict[str, CKernel]:
     """The kernels by name, not compiled yet."""
     arrays = {"opbox_norm_forward": 12, "opbox_norm_backward": 19}
     return {
-        name: CKernel(TEXT, name, [*[c_void_p] * (count + 1), c_int], HOT, threads=True)
+        name: CKernel(LOOPS + TEXT, name, [*[c_void_p] * (count + 1), c_int], HOT, threads=True)
         for name, count in arrays.items()
     }
 

@@ -8,9 +8,9 @@ TEXT = r"""
 #ifdef __AVX__
 #include <immintrin.h>
 #endif
-#define THREADS _Pragma("omp parallel for schedule(static)")
 #define EACH _Pragma("GCC ivdep") for (long j = 0; j < channels; j++)
-#define BLOCKS(b) for (long b = 0; b < (positions + rows - 1) / rows; b++)
+#define COUNT_OF_BLOCKS ((positions + rows - 1) / rows)
+#define BLOCKS(b) for (long b = 0; b < COUNT_OF_BLOCKS; b++)
 #define COUNT(b) (positions - (b) * rows < rows ? positions - (b) * rows : rows)
 
 /* Sums of a few vectors of channels stay in registers. */
@@ -75,8 +75,8 @@ static void add_rows(const float *x, const float *mean, float *sums, long count,
 static void statistics(const float *x, float *partial, double *sums, float *mean, float *variance, long positions,
                        long channels, long rows)
 {
-    THREADS
-    BLOCKS(b) {
+    const int threads = omp_get_max_threads();
+    IN_THREADS(b, COUNT_OF_BLOCKS, 1) {
         const long count = COUNT(b);
         const float *block = x + b * rows * channels, number = count;
         float *middle = partial + 2 * b * channels, *square = middle + channels;
@@ -105,8 +105,8 @@ static void normalize(const float *x, float *y, const float *mean, const float *
                       long positions, long channels, long rows)
 {
     const int past = GOES_PAST(y) && y != x;
-    THREADS
-    BLOCKS(b) {
+    const int threads = omp_get_max_threads();
+    IN_THREADS(b, COUNT_OF_BLOCKS, 1) {
         for (long i = b * rows; i < b * rows + COUNT(b); i++) {
             const float *from = x + i * channels;
             float *to = y + i * channels;
@@ -125,8 +125,8 @@ static void sums(const float *x, const float *g, float *partial, const float *me
                  const float *shift, double *totals, float *gbeta, float *ggamma, long positions, long channels,
                  long rows)
 {
-    THREADS
-    BLOCKS(b) {
+    const int threads = omp_get_max_threads();
+    IN_THREADS(b, COUNT_OF_BLOCKS, 1) {
         const float *from = x + b * rows * channels, *of = g + b * rows * channels;
         float *sums = partial + 2 * b * channels, *products = sums + channels;
         EACH sums[j] = products[j] = 0;
@@ -170,8 +170,8 @@ static void gradient(const float *x, const float *g, const float *addend, float 
 #define OF_BATCH (c * share[j] + m - less[j]) * scale[j]
 #define OF_ALL m * scale[j]
     const int past = GOES_PAST(gx) && gx != x && gx != g && gx != addend;
-    THREADS
-    BLOCKS(b) {
+    const int threads = omp_get_max_threads();
+    IN_THREADS(b, COUNT_OF_BLOCKS, 1) {
         for (long i = b * rows; i < b * rows + COUNT(b); i++) {
             const float *from = x + i * channels, *of = g + i * channels, *more = addend ? addend + i * channels : 0;
             float *to = gx + i * channels;

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from ..shares_text import LOOPS
 from .window_sizes import WINDOWS
 
 __all__ = ["TEXT"]
 
 TEXT = (
-    WINDOWS
+    LOOPS
+    + WINDOWS
     + r"""
 #include <immintrin.h>
-#include <omp.h>
 
 #if !defined(__AVX2__) || !defined(__FMA__)
 #error "no vectors"
@@ -85,10 +86,12 @@ void opbox_short_rows(const float *restrict gout, const float *restrict data, fl
     const long of_row = filters * vectors * WIDTH, of_slab = w.down_kernel * of_row, step = w.across * w.channels;
     const long all = w.batch * w.out_height, work = all * w.out_width * filters * w.down_kernel * span;
     const int threads = work > ALONE ? omp_get_max_threads() : 1;
+    Share of_slabs[threads], of_filters[threads];
+    GIVE(of_slabs, slabs);
+    GIVE(of_filters, filters);
     _Pragma("omp parallel num_threads(threads)")
     {
-        _Pragma("omp for schedule(static)")
-        for (long slab = 0; slab < slabs; slab++) {
+        SHARED(of_slabs, slab, 1) {
             float *own = sums + slab * of_slab, *copies = rows + slab * w.down_kernel * length;
             for (long k = 0; k < of_slab; k++) own[k] = 0;
             for (long n = slab * all / slabs; n < (slab + 1) * all / slabs; n++) {
@@ -106,8 +109,8 @@ void opbox_short_rows(const float *restrict gout, const float *restrict data, fl
                                      next && !i && f == line ? next + f : 0);
             }
         }
-        _Pragma("omp for schedule(static)")
-        for (long f = 0; f < filters; f++)
+        _Pragma("omp barrier")
+        SHARED(of_filters, f, 1)
             for (long i = 0; i < w.down_kernel; i++)
                 for (long k = 0; k < span; k++) {
                     const float *of = sums + i * of_row + f * vectors * WIDTH + k;

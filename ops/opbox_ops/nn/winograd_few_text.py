@@ -22,18 +22,22 @@ void opbox_winograd_few(const float *restrict x, const Weight *weight, const flo
     const Weight w = *weight;
     const Grid grid = grid_of(&s);
     const long of_v = s.tiles * TERMS + AHEAD, of_m = s.tiles * PANEL + AHEAD;
+    const int threads = omp_get_max_threads();
+    Share into[threads], panels[threads];
+    GIVE(into, count_of(&s, &grid, 0));
     THREADS
     {
         float u[36 * OF_U] __attribute__((aligned(64))), m[36 * (FEW * PANEL + AHEAD)] __attribute__((aligned(64)));
         for (long first = 0; first < grid.all; first += s.tiles) {
-            const long count = grid.all - first < s.tiles ? grid.all - first : s.tiles;
-            SHARED
-            for (long t = 0; t < count; t++)
+            const long count = count_of(&s, &grid, first);
+            GIVE(panels, grid.panels);
+            SHARED(into, t, SOME)
                 for (long c = 0; c < s.channels; c += WIDTH)
                     transform_data(&s, x + c, place_of(&grid, first + t),
                                    v + c / TERMS * 36 * of_v + t * TERMS + c % TERMS, of_v);
-            SHARED
-            for (long panel = 0; panel < grid.panels; panel++) {
+            BARRIER
+            GIVE(into, count_of(&s, &grid, first + s.tiles));
+            SHARED(panels, panel, 1) {
                 for (long k = 0; k < s.channels; k += TERMS) {
                     const long depth = s.channels - k < TERMS ? s.channels - k : TERMS;
                     for (long c = 0; c < depth; c++) transform_weight(&w, g, panel, k + c, u + c * PANEL, OF_U);
@@ -46,6 +50,7 @@ void opbox_winograd_few(const float *restrict x, const Weight *weight, const flo
                         transform_out(&s, &grid, place_of(&grid, first + t), m + t * PANEL + k, of_m, bias, y,
                                       panel * PANEL + k, adds);
             }
+            BARRIER
         }
     }
 }
@@ -59,17 +64,20 @@ void opbox_winograd_few_sums(const float *restrict x, const float *restrict gy, 
     const Grid grid = grid_of(&s);
     const long of_v = grid.all * BACK + AHEAD, of_z = grid.all * grid.panels * PANEL + AHEAD;
     const long blocks = (s.channels + BACK - 1) / BACK;
+    const int threads = omp_get_max_threads();
+    Share into[threads], jobs[threads];
+    GIVE(into, grid.all);
+    GIVE(jobs, grid.panels * blocks);
     THREADS
     {
         float du[36 * OF_DU] __attribute__((aligned(64)));
-        SHARED
-        for (long t = 0; t < grid.all; t++) {
+        SHARED(into, t, SOME) {
             for (long c = 0; c < s.channels; c += WIDTH)
                 transform_data(&s, x + c, place_of(&grid, t), v + c / BACK * 36 * of_v + t * BACK + c % BACK, of_v);
             transform_gradient(&s, &grid, gy, 0, t, z, of_z);
         }
-        SHARED
-        for (long job = 0; job < grid.panels * blocks; job++) {
+        BARRIER
+        SHARED(jobs, job, 1) {
             const long panel = job / blocks, first = job % blocks * BACK;
             const long count = s.channels - first < BACK ? s.channels - first : BACK;
             for (int e = 0; e < 36; e++)

@@ -34,11 +34,12 @@ typedef __m256 Lanes;
 
 /* PANEL columns of a product are computed together, DEPTH of its terms at a time. AHEAD numbers keep streams out of one
    another's places in a cache. CHANNELS of a weight are transformed together, past the caches where it is LARGE, and
-   those LATER are fetched. */
-enum { PANEL = 2 * WIDTH, DEPTH = 256, AHEAD = 16, CHANNELS = 8, LATER = 4, LARGE = 1 << 22,
+   those LATER are fetched. A thread takes SOME tiles or products at a time, or MANY small pieces. */
+enum { PANEL = 2 * WIDTH, DEPTH = 256, AHEAD = 16, CHANNELS = 8, LATER = 4, LARGE = 1 << 22, SOME = 2, MANY = 16,
        OF_OWN = CHANNELS * PANEL + AHEAD };
 #define THREADS _Pragma("omp parallel")
-#define SHARED _Pragma("omp for schedule(static)")
+#define BARRIER _Pragma("omp barrier")
+#define LEAST(x, y) ((x) < (y) ? (x) : (y))
 #define SOON(p) __builtin_prefetch(p)
 #define UNROLL _Pragma("GCC unroll 8")
 
@@ -59,6 +60,12 @@ static inline Grid grid_of(const Sizes *s)
     g.all = s->batch * g.down * g.across;
     g.panels = (s->filters + PANEL - 1) / PANEL;
     return g;
+}
+
+/* How many tiles are worked off together, from `first` on. */
+static inline long count_of(const Sizes *s, const Grid *g, long first)
+{
+    return first < g->all ? LEAST(g->all - first, s->tiles) : 0;
 }
 
 static inline Place place_of(const Grid *g, long tile)
@@ -244,8 +251,8 @@ void opbox_winograd_weight(const Weight *weight, float *u, const float *g)
     const long panels = (w.filters + PANEL - 1) / PANEL, groups = (w.channels + CHANNELS - 1) / CHANNELS;
     const long of_u = panels * w.channels * PANEL + AHEAD;
     const int past = 36 * of_u > LARGE && (long)u % (4 * WIDTH) == 0;
-    _Pragma("omp parallel for schedule(static)")
-    for (long job = 0; job < panels * groups; job++) {
+    const int threads = omp_get_max_threads();
+    IN_THREADS(job, panels * groups, SOME) {
         const long panel = job / groups, first = job % groups * CHANNELS;
         const long count = w.channels - first < CHANNELS ? w.channels - first : CHANNELS;
         float own[36 * OF_OWN] __attribute__((aligned(64)));
@@ -304,15 +311,20 @@ void opbox_winograd(const float *restrict x, const float *restrict u, const floa
     const Sizes s = *sizes;
     const Grid g = grid_of(&s);
     const long columns = g.panels * PANEL, of_v = s.tiles * s.channels + AHEAD, of_m = s.tiles * columns + AHEAD;
+    const int threads = omp_get_max_threads();
+    Share into[threads], products[threads], out[threads];
+    GIVE(into, count_of(&s, &g, 0));
+    GIVE(products, 36 * g.panels);
     THREADS
     for (long first = 0; first < g.all; first += s.tiles) {
-        const long count = g.all - first < s.tiles ? g.all - first : s.tiles;
-        SHARED
-        for (long t = 0; t < count; t++)
+        const long count = count_of(&s, &g, first);
+        GIVE(out, count);
+        SHARED(into, t, SOME)
             for (long c = 0; c < s.channels; c += WIDTH)
                 transform_data(&s, x + c, place_of(&g, first + t), v + t * s.channels + c, of_v);
-        SHARED
-        for (long job = 0; job < 36 * g.panels; job++) {
+        BARRIER
+        GIVE(into, count_of(&s, &g, first + s.tiles));
+        SHARED(products, job, SOME) {
             const long e = job / g.panels, panel = job % g.panels;
             for (long k = 0; k < s.channels; k += DEPTH) {
                 const long depth = s.channels - k < DEPTH ? s.channels - k : DEPTH;
@@ -321,10 +333,12 @@ void opbox_winograd(const float *restrict x, const float *restrict u, const floa
                 all_rows(a, s.channels, 1, b, c, columns, count, depth, k > 0);
             }
         }
-        SHARED
-        for (long t = 0; t < count; t++)
+        BARRIER
+        GIVE(products, 36 * g.panels);
+        SHARED(out, t, SOME)
             for (long k = 0; k < s.filters; k += WIDTH)
                 transform_out(&s, &g, place_of(&g, first + t), m + t * columns + k, of_m, bias, y, k, adds);
+        BARRIER
     }
 }
 
@@ -361,22 +375,27 @@ void opbox_winograd_sums(const float *restrict x, const float *restrict gy, floa
     const Grid g = grid_of(&s);
     const long of_tile = s.channels + AHEAD, of_v = s.tiles * of_tile + AHEAD;
     const long of_z = s.tiles * g.panels * PANEL + AHEAD;
+    const int threads = omp_get_max_threads();
+    Share into[threads], products[threads];
+    GIVE(into, count_of(&s, &g, 0));
     THREADS
     for (long first = 0; first < g.all; first += s.tiles) {
-        const long count = g.all - first < s.tiles ? g.all - first : s.tiles;
-        SHARED
-        for (long t = 0; t < count; t++) {
+        const long count = count_of(&s, &g, first);
+        GIVE(products, 36 * g.panels);
+        SHARED(into, t, SOME) {
             for (long c = 0; c < s.channels; c += WIDTH)
                 transform_data(&s, x + c, place_of(&g, first + t), v + t * of_tile + c, of_v);
             transform_gradient(&s, &g, gy, first, t, z, of_z);
         }
-        SHARED
-        for (long job = 0; job < 36 * g.panels; job++) {
+        BARRIER
+        GIVE(into, count_of(&s, &g, first + s.tiles));
+        SHARED(products, job, SOME) {
             const long e = job / g.panels;
             const float *b = z + e * of_z + job % g.panels * s.tiles * PANEL;
             float *c = du + job * s.channels * PANEL + e * AHEAD;
             all_rows(v + e * of_v, 1, of_tile, b, c, PANEL, s.channels, count, first > 0);
         }
+        BARRIER
     }
 }
 
@@ -385,8 +404,8 @@ void opbox_winograd_weight_gradient(const float *du, const Weight *gw, const flo
 {
     const Weight w = *gw;
     const long panels = (w.filters + PANEL - 1) / PANEL, of_u = panels * w.channels * PANEL + AHEAD;
-    _Pragma("omp parallel for schedule(static)")
-    for (long job = 0; job < panels * w.channels; job++) {
+    const int threads = omp_get_max_threads();
+    IN_THREADS(job, panels * w.channels, MANY) {
         const float *from = du + job * PANEL;
         for (int e = 0; e < 36; e++) SOON(from + e * of_u + 4 * PANEL);
         transform_back(from, of_u, g, &w, job / w.channels, job % w.channels);

@@ -154,7 +154,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "primitive_execute": (_HANDLE, _HANDLE, c_int, POINTER(ExecutionArgument)),
     "sgemm": (c_char, c_char, *(c_int64,) * 3, c_float, *(c_void_p, c_int64) * 2, c_float, c_void_p, c_int64),
 }
-_GOMP = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
+_GOMP = ("GOMP_parallel", "omp_get_thread_num", "omp_get_max_threads")
 _UNIMPLEMENTED = (2, 3)
 """Statuses of what oneDNN has no implementation for, or does not take at all."""
 
@@ -318,9 +318,9 @@ def library() -> Library | None:
 
 
 class Threads(ctypes.Structure):
-    """Functions of libgomp for compiled C: run a function in all threads, the thread's number, how many there are."""
+    """Functions of libgomp for compiled C: run a function in threads, the thread's number, how many there may be."""
 
-    _fields_ = [("parallel", c_void_p), ("number", c_void_p), ("count", c_void_p)]
+    _fields_ = [("parallel", c_void_p), ("number", c_void_p), ("most", c_void_p)]
 
 
 @cache

@@ -15,6 +15,7 @@ import numpy as np
 
 from ..c_kernel import CKernel
 from ..compute import Array
+from ..shares_text import LOOPS
 
 __all__ = ["window_sums"]
 
@@ -28,8 +29,8 @@ void opbox_window_sums(const float *restrict windows, float *restrict images, lo
                        long taps, long run, long image, long row, long down, long right)
 {
     const long of_image = height * width * taps * run;
-    _Pragma("omp parallel for schedule(static) if (batch > 1 && batch * of_image > ALONE)")
-    for (long n = 0; n < batch; n++) {
+    const int threads = batch > 1 && batch * of_image > ALONE ? omp_get_max_threads() : 1;
+    IN_THREADS(n, batch, 1) {
         const float *restrict from = windows + n * of_image;
         float *restrict target = images + n * image;
         for (long j = 0; j < image; j++) target[j] = 0;
@@ -46,7 +47,7 @@ void opbox_window_sums(const float *restrict windows, float *restrict images, lo
 
 def new_kernel() -> CKernel:
     """The kernel, not compiled yet."""
-    return CKernel(_TEXT, "opbox_window_sums", [c_void_p] * 2 + [c_long] * 9, HOT, threads=True)
+    return CKernel(LOOPS + _TEXT, "opbox_window_sums", [c_void_p] * 2 + [c_long] * 9, HOT, threads=True)
 
 
 _KERNEL = new_kernel()
