@@ -28,6 +28,7 @@ SIZES = [
     (7, 5000, 40),
     (40, 9000, 33),
     (155, 1030, 20),
+    (150, 1024, 70),  # rows of a that are copied
 ]
 SIDES = [(False, False), (False, True), (True, False), (True, True)]
 

@@ -17,10 +17,11 @@ TEXT = r"""
    multiplications is one thread's. A LINE of the cache holds so many numbers; while b or a is being packed, what lies
    SOON terms ahead is fetched. Fewer than THIN terms are added up CHUNK columns and LOT rows at a time; a LARGE result
    of them is written past the caches. A thread takes work of a PIECE at a time, some 20 us, or MANY small ones; where a
-   is packed, all columns of some rows. */
+   is packed or copied, all columns of some rows. Rows of a that lie a multiple of SETS numbers apart evict one another
+   from the second cache, and are copied for WIDE results and more. */
 enum { WIDTH = 8, ROWS = 6, PANEL = 16, DEPTH = 512, SHALLOW = 256, GROUP = 4, LONG = 144, SHORT = 258, FEW = 96 };
 enum { ALONE = 1 << 19, LINE = 16, SOON = 8, THIN = 16, LOT = 64, CHUNK = 512, LARGE = 1 << 22 };
-enum { PIECE = 1 << 20, MANY = 16 };
+enum { PIECE = 1 << 20, MANY = 16, SETS = 1024, WIDE = 64 };
 typedef __m256 Lanes;
 #define MULTIPLY_ADD _mm256_fmadd_ps
 #define ALL _mm256_set1_ps
@@ -31,6 +32,7 @@ typedef __m256 Lanes;
 #define LEAST(x, y) ((x) < (y) ? (x) : (y))
 #define UNROLL _Pragma("GCC unroll 8")
 #define PIECES(all, most) (((all) + (most) - 1) / (most))
+#define MOST_OF_A (SHORT * SHALLOW > LONG * (DEPTH + LINE) ? SHORT * SHALLOW : LONG * (DEPTH + LINE))
 
 typedef struct { long rows, terms, columns, a_row, a_term, b_term, b_column, c_row, slabs, rectifies; } Sizes;
 
@@ -137,6 +139,16 @@ static void pack_a(const float *a, long term, long rows, long depth, float *to)
             _mm_storel_epi64((void *)(target + 4), two);
         }
         for (long i = 0; i < count; i++) target[i] = from[i];
+    }
+}
+
+/* Rows of a for `depth` terms, a multiple of WIDTH, to rows that lie a LINE further apart than that. */
+static void copy_a(const float *a, long row, long rows, long depth, float *to)
+{
+    for (long r = 0; r < rows; r++) {
+        const float *from = a + r * row;
+        float *target = to + r * (depth + LINE);
+        for (long k = 0; k < depth; k += WIDTH) STORE(target + k, LOAD(from + k));
     }
 }
 
@@ -265,6 +277,7 @@ void opbox_product(const float *a, const float *b, const float *packed, const fl
     const Sizes s = *sizes;
     const int threads = s.rows * s.columns * s.terms > ALONE ? omp_get_max_threads() : 1;
     const int packs_a = s.a_term != 1;
+    const int copies_a = !packs_a && s.a_row % SETS == 0 && s.columns >= WIDE && s.rows > 4 * ROWS;
     if (packs_a && s.terms < THIN && s.b_column == 1 && !windows && !packed && !bias && !addend) {
         thin_product(a, b, c, &s, threads);
         return;
@@ -276,13 +289,13 @@ void opbox_product(const float *a, const float *b, const float *packed, const fl
     if (coarse < 4 * threads && coarse % threads) blocks = PIECES(s.rows, 4 * ROWS);
     const long block = PIECES(PIECES(s.rows, blocks), ROWS) * ROWS;
     blocks = PIECES(s.rows, block);
-    const long most = packs_a ? panels : PIECES(PIECE, slab * block * PANEL);
+    const long most = packs_a || copies_a ? panels : PIECES(PIECE, slab * block * PANEL);
     Share units[threads];
     GIVE(units, s.slabs * blocks * panels);
     _Pragma("omp parallel num_threads(threads)")
     {
         float own_b[GROUP * DEPTH * PANEL] __attribute__((aligned(64)));
-        float own_a[SHORT * SHALLOW] __attribute__((aligned(64)));
+        float own_a[MOST_OF_A] __attribute__((aligned(64)));
         const long all = omp_get_num_threads(), me = omp_get_thread_num();
         PIECES_OF(units, unit, end, most, panels) {
             const long from = unit % panels, first = unit / panels % blocks * block, number = unit / panels / blocks;
@@ -306,6 +319,7 @@ void opbox_product(const float *a, const float *b, const float *packed, const fl
                     if (k + depth < stop)
                         rest = next_terms(place + depth * s.a_term, s.a_term, 1, LEAST(stop - k - depth, depth), rows);
                 }
+                if (copies_a) copy_a(a + first * s.a_row + k, s.a_row, rows, terms, own_a);
                 const long part = PIECES(rest.rows * rest.lines, count * PIECES(rows, ROWS));
                 for (long q = from; q < from + count; q += GROUP) {
                     const long group = LEAST(from + count - q, GROUP), columns = s.columns - q * PANEL;
@@ -332,14 +346,16 @@ void opbox_product(const float *a, const float *b, const float *packed, const fl
                             n = packs_a ? LEAST(rows - r, ROWS) : next_height(rows - r, ROWS);
                             fetch(&ahead, share);
                             fetch(&rest, part);
-                            const long row = s.a_row;
-                            const float *left = packs_a ? own_a + r * terms : a + (first + r) * s.a_row + k;
+                            const long row = copies_a ? terms + LINE : s.a_row;
+                            const float *left = packs_a ? own_a + r * terms : copies_a ? own_a + r * row
+                                                                                       : a + (first + r) * row + k;
                             float *to = out + (first + r) * out_row + p * PANEL;
                             const float *start = base ? base + (to - out) : added;
                             const long start_row = base ? out_row : 0, wide = s.columns - p * PANEL;
+                            const int far = p == from && !packs_a && !copies_a && r + 2 * ROWS <= rows;
                             if (wide >= PANEL)
                                 any_tile(n, left, row, packs_a, panel, start, start_row, to, out_row, terms, rectifies,
-                                         p == from && !packs_a && r + 2 * ROWS <= rows ? left + ROWS * row : 0);
+                                         far ? left + ROWS * row : 0);
                             else
                                 narrow_tile(n, wide, left, row, packs_a, panel, start, start_row, to, out_row, terms,
                                             rectifies);
