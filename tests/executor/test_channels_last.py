@@ -53,6 +53,14 @@ def reader_that_knows_no_layout():
     return convolved(mx.sym.broadcast_mul(y, mx.sym.mean(y, axis=(2, 3), keepdims=True)), "c", num_group=2)
 
 
+def joined():
+    """As in Inception, SqueezeNet and DenseNet; an array twice, and one that no gradient is wanted of."""
+    x = mx.sym.relu(convolved(mx.sym.Variable("data"), "a"))
+    y = mx.sym.Concat(convolved(x, "b", filters=5), mx.sym.BlockGrad(x), convolved(x, "c", filters=4), x, dim=1)
+    y = mx.sym.Pooling(y, kernel=(2, 2), stride=(2, 2), pool_type="avg", name="pool")
+    return mx.sym.Concat(convolved(y, "d"), y, num_args=2, name="last")
+
+
 def argument_added_to_the_region():
     return convolved(convolved(mx.sym.Variable("data"), "a") + mx.sym.Variable("more"), "b")
 
@@ -73,6 +81,7 @@ NETWORKS = {
         residual,
         head_within_the_region,
         reader_that_knows_no_layout,
+        joined,
         argument_added_to_the_region,
         three_dimensions,
         with_dropout,
@@ -154,6 +163,13 @@ def test_a_residual_network_has_one_region():
     assert {"BatchNorm", "Convolution", "_backward_Convolution", "Activation", "elemwise_add", "Pooling"} <= inside
 
 
+def test_joined_channels_are_inside_of_a_region():
+    """But for the gradient of the last, which has its head's from the user."""
+    executor, _, _ = bound("joined", PASSES)
+    inside = [step.node.op.name for step in converted(executor.plan) if step.node.op is not None]
+    assert (inside.count("Concat"), inside.count("_backward_Concat")) == (2, 1)
+
+
 def test_what_a_monitor_is_shown_is_as_it_was():
     def watched(passes):
         seen = {}
@@ -179,7 +195,7 @@ def test_a_graph_without_convolutions_is_left_alone():
     assert plan.steps == steps
 
 
-@pytest.mark.parametrize("network", ["plain_chain", "residual"])
+@pytest.mark.parametrize("network", ["plain_chain", "residual", "joined"])
 def test_nothing_is_allocated_in_a_run(network):
     executor, _, _ = bound(network, PASSES)
     heads = [np.ones_like(out) for out in executor.outputs]

@@ -15,6 +15,8 @@ from ..infer import ShapeList, canonical_axis
 from ..params import Count, Field, Int, Params
 from ..registry import Variadic, register, register_backward
 
+__all__ = ["ConcatParams", "concat", "concat_backward", "join", "take_apart"]
+
 
 class ConcatParams(Params):
     num_args: Count = Field(description="How many arrays.")
@@ -64,12 +66,12 @@ def _(p: ConcatParams, ins: ShapeList, outs: ShapeList) -> None:
 
 
 @concat.compute()
-def _(p: ConcatParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+def join(p: ConcatParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     ctx.xp.concatenate(inputs, axis=p.dim % outputs[0].ndim, out=outputs[0])
 
 
 @concat_backward.compute()
-def _(p: ConcatParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+def take_apart(p: ConcatParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     (gout,) = inputs
     axis = p.dim % gout.ndim
     begin = 0

@@ -1,0 +1,150 @@
+"""Concat and its gradient as copies of rows: what lies behind the axis lies together.
+
+    joined[row] = input_0[row], input_1[row], …        a row for each element in front of the axis
+
+Channels that lie last are joined so too, as the last axis of arrays as they lie. A C kernel copies in threads, as soon
+as there is one, and NumPy before, and where an array does not lie in order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from ctypes import c_long, c_void_p
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ..c_kernel import CKernel
+from ..compute import PLAIN, Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Reusable
+from ..layout import as_laid, laid, lie
+from ..shares_text import LOOPS
+from .concat import ConcatParams, concat, concat_backward, join, take_apart
+
+__all__ = ["new_kernel"]
+
+HOT = 1 << 26
+"""Bytes that NumPy copies before the kernel is asked for: some 20 ms."""
+
+_TEXT = (
+    LOOPS
+    + r"""
+#include <string.h>
+
+/* A thread takes a PIECE at a time; up to ALONE bytes are one thread's. */
+enum { PIECE = 1 << 15, ALONE = 1 << 18 };
+
+/* Rows of `widths` bytes, `count` beside one another in rows of `all`: joined to there, or with `parts` taken apart. */
+void opbox_joined_rows(char *const *arrays, const long *widths, long count, char *joined, long rows, long all,
+                       long parts)
+{
+    const int threads = rows * all > ALONE ? omp_get_max_threads() : 1;
+    IN_THREADS(row, rows, PIECE / all + 1) {
+        char *place = joined + row * all;
+        for (long i = 0; i < count; place += widths[i++]) {
+            char *own = arrays[i] ? arrays[i] + row * widths[i] : 0;
+            if (own) memcpy(parts ? own : place, parts ? place : own, widths[i]);
+        }
+    }
+}
+"""
+)
+
+
+def new_kernel() -> CKernel:
+    """The kernel, not compiled yet."""
+    types = [c_void_p, c_void_p, c_long, c_void_p, c_long, c_long, c_long]
+    return CKernel(_TEXT, "opbox_joined_rows", types, HOT, threads=True)
+
+
+_KERNEL = new_kernel()
+
+
+def _copied(arrays: Sequence[Array | None], widths: Sequence[int], joined: Array, apart: bool) -> Callable[[], None]:
+    """A call that writes `arrays` side by side to `joined`, or with `apart` the other way, where there is an array.
+
+    Args:
+        arrays: of as many rows as `joined`, and their `widths`.
+        joined: a matrix.
+    """
+    rows, all_bytes = len(joined), joined.shape[1] * joined.itemsize
+    ends = np.cumsum(widths)
+    pairs = [
+        (array, joined[:, end - width : end])
+        for array, width, end in zip(arrays, widths, ends.tolist(), strict=True)
+        if array is not None
+    ]
+    places = np.array([0 if array is None else array.ctypes.data for array in arrays], np.uintp)
+    sizes = np.array(widths, np.int64) * joined.itemsize
+    numbers = joined.ctypes.data, rows, all_bytes, int(apart)
+    arguments, kernel = (places.ctypes.data, sizes.ctypes.data, len(sizes), *numbers), _KERNEL.asked_by(joined.nbytes)
+
+    def call(alive: Any = (arrays, joined, places, sizes)) -> None:
+        function = kernel()
+        if function is not None:
+            function(*arguments)
+            return
+        for array, place in pairs:
+            if apart:
+                np.copyto(array, place)
+            else:
+                np.copyto(place, array)
+
+    return call
+
+
+def _axis(p: ConcatParams, call: CallSpec, joined: ArraySpec) -> int | None:
+    """Where the axis lies in memory; None where the arrays do not lie alike, or are empty."""
+    everything = range(len(call.inputs)), range(len(call.outputs))
+    if 0 in joined.shape or not lie(call, *everything):
+        return None
+    axis = p.dim % len(joined.shape)
+    if joined.layout == PLAIN:
+        return axis
+    return len(joined.shape) - 1 if axis == 1 else None
+
+
+def _rows(array: Array, axis: int) -> Array:
+    """A contiguous array as a matrix of its rows."""
+    return array.reshape(math.prod(array.shape[:axis]), math.prod(array.shape[axis:]))
+
+
+concat.set_attr("FSpatialOperands", lambda p: (tuple(range(p.num_args)), (0,)) if p.dim == 1 else None)
+concat_backward.set_attr("FSpatialOperands", lambda p: ((0,), tuple(range(p.num_args))) if p.dim == 1 else None)
+
+
+def _call(p: ConcatParams, ctx: OpContext, inputs: Arrays, outputs: Outputs, *, apart: bool) -> Callable[[], Any]:
+    ins, outs = laid(ctx.call, inputs, outputs)
+    joined, axis = (ins if apart else outs)[0], _axis(p, ctx.call, (ctx.call.inputs if apart else ctx.call.outputs)[0])
+    arrays, specs = (outs, ctx.call.outputs) if apart else (ins, ctx.call.inputs)
+    assert axis is not None
+    if not all(array is None or array.flags.c_contiguous for array in (joined, *arrays)):
+        return partial(take_apart if apart else join, p, ctx, inputs, outputs)
+    rows = [None if array is None else _rows(array, axis) for array in arrays]
+    return _copied(rows, [math.prod(as_laid(spec)[axis:]) for spec in specs], _rows(joined, axis), apart)
+
+
+def _reusable(p: ConcatParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Reusable:
+    def run(inputs: Arrays, outputs: Outputs) -> None:
+        join(p, ctx, inputs, outputs)
+
+    return run
+
+
+@concat.compute(
+    "cpu",
+    level="library",
+    accepts=lambda p, call: _axis(p, call, call.outputs[0]) is not None,
+    prepares=True,
+    reusable=_reusable,
+)
+def _(p: ConcatParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
+    return _call(p, ctx, inputs, outputs, apart=False)
+
+
+@concat_backward.compute(
+    "cpu", level="library", accepts=lambda p, call: _axis(p, call, call.inputs[0]) is not None, prepares=True
+)
+def _(p: ConcatParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
+    return _call(p, ctx, inputs, outputs, apart=True)

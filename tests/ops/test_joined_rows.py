@@ -1,0 +1,75 @@
+"""Concat and its gradient as copies of rows: NumPy's numbers, by the kernel and without one, along any axis."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from opbox_ops import c_compiler, registry
+from opbox_ops.compute import PLAIN, ArraySpec, CallSpec, OpContext
+from opbox_ops.layout import CHANNELS_LAST, logical, physical
+from opbox_ops.shape import joined_rows
+
+SIZES = (3, 0, 1, 70, 3)
+"""Of the arrays along the axis."""
+
+
+@pytest.fixture(params=["now", "0"])
+def mode(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("OPBOX_C_KERNELS", request.param)
+    monkeypatch.setattr(joined_rows, "_KERNEL", joined_rows.new_kernel())
+    if request.param == "now" and not c_compiler.may_compile():
+        pytest.skip("no compiler")
+    return str(request.param)
+
+
+def run(name: str, params: dict[str, Any], inputs: list[Any], outputs: list[Any], layout: str = PLAIN) -> None:
+    """Run the library's compute twice, as a plan does; an output may be None."""
+    op = registry.get(name)
+    p = op.parse(params)
+    like = [np.empty(1, np.float32) if array is None else array for array in outputs]
+    specs = [tuple(ArraySpec(array.shape, array.dtype, layout) for array in side) for side in (inputs, like)]
+    call = CallSpec("cpu", *specs)
+    compute = op.choose(p, call)
+    assert compute.level == "library"
+    bound = compute.bound(p, OpContext(np, None, None, None, call=call), inputs, outputs)
+    bound()
+    bound()
+
+
+def parts(axis: int, dtype: str) -> list[np.ndarray[Any, Any]]:
+    shape, rng = [2, 40, 5], np.random.default_rng(0)
+    return [rng.integers(0, 99, (*shape[:axis], size, *shape[axis + 1 :])).astype(dtype) for size in SIZES]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "float64"])
+@pytest.mark.parametrize("axis", [0, 1, 2, -1])
+def test_any_axis(mode: str, axis: int, dtype: str) -> None:
+    arrays = parts(axis % 3, dtype)
+    expected = np.concatenate(arrays, axis)
+    out = np.zeros_like(expected)
+    run("Concat", {"num_args": len(arrays), "dim": axis}, arrays, [out])
+    np.testing.assert_array_equal(out, expected)
+    back = [np.zeros_like(array) for array in arrays]
+    run("_backward_Concat", {"num_args": len(arrays), "dim": axis}, [out], back)
+    for array, other in zip(back, arrays, strict=True):
+        np.testing.assert_array_equal(array, other)
+
+
+def test_channels_that_lie_last_in_threads(mode: str) -> None:
+    rng = np.random.default_rng(1)
+    arrays = [logical(rng.normal(size=(3, 50, 40, n)).astype(np.float32), CHANNELS_LAST) for n in (5, 17, 32)]
+    expected = np.concatenate(arrays, 1)
+    out = logical(np.zeros((3, 50, 40, 54), np.float32), CHANNELS_LAST)
+    run("Concat", {"num_args": 3}, arrays, [out], CHANNELS_LAST)
+    np.testing.assert_array_equal(out, expected)
+    assert physical(out, CHANNELS_LAST).flags.c_contiguous
+
+
+def test_an_array_that_does_not_lie_in_order(mode: str) -> None:
+    wide = np.arange(240, dtype=np.float32).reshape(4, 60)
+    arrays, out = [wide[:, ::2], wide[:, 1::2]], np.zeros((4, 60), np.float32)
+    run("Concat", {"num_args": 2}, arrays, [out])
+    np.testing.assert_array_equal(out, np.concatenate(arrays, 1))
