@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ..compute import Array
+from .single_erf import single_erf
 
 __all__ = ["FUNCTIONS", "Function", "Ufunc", "resolve"]
 
@@ -34,6 +35,7 @@ class Function:
         mask: whether it answers yes or no.
         formula: what it is made of, over the arguments a, b, c.
         on_integers: the same for integers, where that is something else.
+        on_singles: the same for float32, where that takes less time and is as good.
         scratch: how many registers "own" functions need besides their result.
     """
 
@@ -44,6 +46,7 @@ class Function:
     mask: bool = False
     formula: str = ""
     on_integers: str = ""
+    on_singles: str = ""
     scratch: int = 0
 
 
@@ -65,7 +68,8 @@ def _rows() -> list[Function]:
     rows += [Function(name) for name in ("sqrt", "cbrt", "exp", "expm1", "log", "log2", "log10", "log1p")]
     rows += [Function(name) for name in ("sin", "cos", "tan", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh")]
     rows += [Function(name) for name in ("arcsinh", "arccosh", "arctanh", "power", "hypot")]
-    rows += [Function(name, "special") for name in ("erf", "erfinv", "gamma", "gammaln")]
+    rows += [Function("erf", "special", on_singles=single_erf())]
+    rows += [Function(name, "special") for name in ("erfinv", "gamma", "gammaln")]
     rows += [Function("zeta", "own")]
     rows += [Function("psi", "special", ufunc="digamma")]
     rows += [Function("select", "own", exact=True, scratch=2)]

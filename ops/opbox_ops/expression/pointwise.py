@@ -158,5 +158,6 @@ def _compiled(
         convert=frozenset(name for name, i in names.items() if ins[i] != work),
         masks={name: ins[names[name]].kind == "b" for name in conditions},
         integers=work.kind in "iu",
+        singles=work == np.float32,
     )
     return program, work

@@ -75,6 +75,7 @@ def compile_terms(
     convert: frozenset[str] = frozenset(),
     masks: Mapping[str, bool] | None = None,
     integers: bool = False,
+    singles: bool = False,
 ) -> Program:
     """Compile the terms of `targets`.
 
@@ -83,9 +84,9 @@ def compile_terms(
         arrays: position of each array by name; other names are parameters.
         convert: the arrays whose type is not the one computed in.
         masks: the arrays that are read as yes or no alone, whatever their type; True: of bool.
-        integers: whether the type computed in is an integer type.
+        integers, singles: whether the type computed in is an integer type, or float32.
     """
-    return _ProgramCompiler(targets, arrays, convert, masks or {}, integers).compile()
+    return _ProgramCompiler(targets, arrays, convert, masks or {}, integers, singles).compile()
 
 
 class _ProgramCompiler:
@@ -96,12 +97,13 @@ class _ProgramCompiler:
         convert: frozenset[str],
         masks: Mapping[str, bool],
         integers: bool,
+        singles: bool,
     ) -> None:
         self.targets = targets
         self.arrays = arrays
         self.convert = convert
         self.masks = masks
-        self.integers = integers
+        self.integers, self.singles = integers, singles
         self.constants: list[Term] = []
         self.calls: dict[Term, None] = {}
 
@@ -127,7 +129,7 @@ class _ProgramCompiler:
         row = FUNCTIONS[name]
         if name == "where":
             return ("select", (self._mask(parts[0]), self._number(parts[1]), self._number(parts[2])))
-        formula = (self.integers and row.on_integers) or row.formula
+        formula = (self.integers and row.on_integers) or (self.singles and row.on_singles) or row.formula
         if formula:
             return self._lower(substitute(read(formula, _ARGUMENTS), dict(zip(_ARGUMENTS, parts, strict=False))))
         if name in _LOGICAL:
