@@ -23,7 +23,10 @@ from tests.cases.values import is_float
 
 from . import test_operator_table as table
 
-LIBRARY = ("BatchNorm", "Convolution", "Convolution_v1", "Deconvolution", "FullyConnected", "Pooling")
+LIBRARY = (
+    *("BatchNorm", "Concat", "Convolution", "Convolution_v1", "Deconvolution"),
+    *("FullyConnected", "Pooling", "RNN"),
+)
 """Operators with computes of level "library" for the CPU."""
 
 ROWS = [

@@ -148,9 +148,13 @@ class BlockedProduct:
         arguments = (*map(_place, (a, b, packed, bias, out, sums)), *places, _place(out if adds else addend))
         return c_call(self._product, arguments, alive)
 
-    def rebound(self, sizes: ProductSizes, sums: Array) -> Callable[[Array, Array, Array | None, Array], None]:
-        """Return a function of a, b, bias or None, and out, that computes out."""
+    def rebound(
+        self, sizes: ProductSizes, sums: Array, a_row: int | None = None
+    ) -> Callable[[Array, Array, Array | None, Array], None]:
+        """Return a function of a, b, bias or None, and out, that computes out; rows of a lie `a_row` numbers apart."""
         product, structure, room = self._product, sizes.structure(), _place(sums)
+        if a_row is not None:
+            structure.a_row = a_row
         where = addressof(structure)
 
         def run(a: Array, b: Array, bias: Array | None, out: Array, alive: Any = (structure, sums)) -> None:

@@ -17,11 +17,12 @@ TEXT = r"""
    multiplications is one thread's. A LINE of the cache holds so many numbers; while b or a is being packed, what lies
    SOON terms ahead is fetched. Fewer than THIN terms are added up CHUNK columns and LOT rows at a time; a LARGE result
    of them is written past the caches. A thread takes work of a PIECE at a time, some 20 us, or MANY small ones; where a
-   is packed or copied, all columns of some rows. Rows of a that lie a multiple of SETS numbers apart evict one another
-   from the second cache, and are copied for WIDE results and more. */
+   is packed or copied, all columns of some rows, and where its rows are TALL, more than the second cache has, a GROUP.
+   Rows of a that lie a multiple of SETS numbers apart evict one another from that cache, and are copied for WIDE
+   results and more. */
 enum { WIDTH = 8, ROWS = 6, PANEL = 16, DEPTH = 512, SHALLOW = 256, GROUP = 4, LONG = 144, SHORT = 258, FEW = 96 };
 enum { ALONE = 1 << 19, LINE = 16, SOON = 8, THIN = 16, LOT = 64, CHUNK = 512, LARGE = 1 << 22 };
-enum { PIECE = 1 << 20, MANY = 16, SETS = 1024, WIDE = 64 };
+enum { PIECE = 1 << 20, MANY = 16, SETS = 1024, WIDE = 64, TALL = 1 << 17 };
 typedef __m256 Lanes;
 #define MULTIPLY_ADD _mm256_fmadd_ps
 #define ALL _mm256_set1_ps
@@ -30,6 +31,7 @@ typedef __m256 Lanes;
 #define KEEP(x) __asm__("" : "+x"(x))
 #define RECTIFY(x) _mm256_andnot_ps(_mm256_cmp_ps(x, _mm256_setzero_ps(), _CMP_LE_OQ), x) /* NaN stays NaN */
 #define LEAST(x, y) ((x) < (y) ? (x) : (y))
+#define MOST(x, y) ((x) > (y) ? (x) : (y))
 #define UNROLL _Pragma("GCC unroll 8")
 #define PIECES(all, most) (((all) + (most) - 1) / (most))
 #define MOST_OF_A (SHORT * SHALLOW > LONG * (DEPTH + LINE) ? SHORT * SHALLOW : LONG * (DEPTH + LINE))
@@ -289,7 +291,8 @@ void opbox_product(const float *a, const float *b, const float *packed, const fl
     if (coarse < 4 * threads && coarse % threads) blocks = PIECES(s.rows, 4 * ROWS);
     const long block = PIECES(PIECES(s.rows, blocks), ROWS) * ROWS;
     blocks = PIECES(s.rows, block);
-    const long most = packs_a || copies_a ? panels : PIECES(PIECE, slab * block * PANEL);
+    const long least = slab * block > TALL ? GROUP : 1;
+    const long most = packs_a || copies_a ? panels : MOST(PIECES(PIECE, slab * block * PANEL), least);
     Share units[threads];
     GIVE(units, s.slabs * blocks * panels);
     _Pragma("omp parallel num_threads(threads)")
@@ -297,6 +300,7 @@ void opbox_product(const float *a, const float *b, const float *packed, const fl
         float own_b[GROUP * DEPTH * PANEL] __attribute__((aligned(64)));
         float own_a[MOST_OF_A] __attribute__((aligned(64)));
         const long all = omp_get_num_threads(), me = omp_get_thread_num();
+        long packed_k = -1, packed_q = -1, packed_end = -1; /* what own_b has */
         PIECES_OF(units, unit, end, most, panels) {
             const long from = unit % panels, first = unit / panels % blocks * block, number = unit / panels / blocks;
             const long count = end - unit, rows = LEAST(s.rows - first, block);
@@ -323,13 +327,17 @@ void opbox_product(const float *a, const float *b, const float *packed, const fl
                 const long part = PIECES(rest.rows * rest.lines, count * PIECES(rows, ROWS));
                 for (long q = from; q < from + count; q += GROUP) {
                     const long group = LEAST(from + count - q, GROUP), columns = s.columns - q * PANEL;
-                    if (windows && !packed)
+                    const int ready = packed || (packed_k == k && packed_q == q && packed_end == q + group);
+                    if (windows && !ready)
                         for (long p = 0; p < group; p++)
                             pack_windows(b, windows, (q + p) * PANEL, columns - p * PANEL, windows->first + k, terms,
                                          own_b + p * terms * PANEL);
-                    else if (!packed)
+                    else if (!ready)
                         pack_b(b + k * s.b_term + q * PANEL * s.b_column, s.b_term, s.b_column, terms,
                                LEAST(columns, group * PANEL), own_b, terms * PANEL);
+                    packed_k = k;
+                    packed_q = q;
+                    packed_end = q + group;
                     const int last = q + GROUP >= from + count;
                     const long next_k = last ? k + depth : k, next_q = last ? from : q + GROUP;
                     Ahead ahead = {0};

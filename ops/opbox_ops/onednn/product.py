@@ -8,12 +8,15 @@ shape alone, so that an operator called by itself gives what it gives in a graph
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import cache, lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from ..nn.blocked_product import BlockedProduct, blocked_product
+from ..compute import Array
+from ..cuda.product import matmul
+from ..nn.blocked_product import BlockedProduct, ProductSizes, blocked_product
 from .blocked_recipe import BlockedRecipe, blocked_recipe
 from .cache import RECIPES
 from .library import ArgumentNumber, Query
@@ -21,6 +24,7 @@ from .primitive import MemoryFormat, Operand, Recipe
 
 __all__ = [
     "ProductRecipe",
+    "block_matmul",
     "blocked_kernel",
     "fast_product",
     "has_fast_kernels",
@@ -103,6 +107,32 @@ def blocked_kernel() -> BlockedProduct | None:
 def if_fast(recipe: Recipe | None) -> Recipe | None:
     """The recipe, if it runs by a kernel for AVX-512; else None."""
     return recipe if recipe is not None and recipe.implementation.startswith("brg:avx512") else None
+
+
+def block_matmul(xp: Any, a: Array, b: Array, out: Array) -> None:
+    """Write a @ b to `out`, arrays of float32: in blocks where that is to be and they lie for it, else by NumPy.
+
+    For computes that make products of their own as they run; those of a plan's steps have recipes.
+    """
+    product = None
+    if out.flags.c_contiguous and (b.flags.c_contiguous or b.flags.f_contiguous):
+        turned = a.flags.f_contiguous and not a.flags.c_contiguous, not b.flags.c_contiguous
+        if turned[0] or a.strides[1] == a.itemsize:
+            product = _rebound((*a.shape, b.shape[1]), turned, None if turned[0] else a.strides[0] // a.itemsize)
+    if product is None:
+        matmul(xp, a, b, out)
+    else:
+        product(a.T if turned[0] else a, b.T if turned[1] else b, None, out)
+
+
+@lru_cache(maxsize=RECIPES)
+def _rebound(
+    sizes: Sizes, turned: tuple[bool, bool], a_row: int | None
+) -> Callable[[Array, Array, None, Array], None] | None:
+    kernel, product = blocked_kernel(), ProductSizes(*sizes, turned)
+    if kernel is None or product.sums or _is_left_to_blas(sizes):
+        return None
+    return kernel.rebound(product, np.empty(0, np.float32), a_row)
 
 
 def _is_left_to_blas(sizes: Sizes, fewest: Sizes = (FEWEST, FEWEST, FEWEST)) -> bool:

@@ -18,7 +18,6 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 from ..compute import Array
-from ..cuda.product import matmul
 from ..pausing import pause
 from .layout import Weights
 from .steps import Direction
@@ -38,7 +37,8 @@ def back(direction: Direction, gstates: Array, glast: Array, glast_cell: Array |
         out: where the gradients of the weights but i2h are written; None: they are not wanted.
     """
     xp, scratch = direction.xp, direction.scratch
-    scratch["h2h"][...] = direction.weights.h2h.T
+    turned = direction.weights.h2h.T
+    scratch["h2h"][:, : turned.shape[1]] = turned
     scratch["gstate"][...] = glast.T
     if glast_cell is not None:
         scratch["gcell"][...] = glast_cell.T
@@ -50,8 +50,9 @@ def back(direction: Direction, gstates: Array, glast: Array, glast_cell: Array |
         cell.prepare(start, stop)
         steps = range(start, stop)
         for t in steps if direction.reverse else steps[::-1]:
-            xp.add(gstates[t].T, cell.gstate, out=cell.total)
-            cell.step(t, t - start)
+            if not cell.by_cells(gstates[t], t, t - start):
+                xp.add(gstates[t].T, cell.gstate, out=cell.total)
+                cell.step(t, t - start)
         cell.store(start, stop)
     if out is not None:
         _weights(direction, out)
@@ -60,7 +61,7 @@ def back(direction: Direction, gstates: Array, glast: Array, glast_cell: Array |
 
 def _weights(direction: Direction, out: Weights) -> None:
     """Write the gradients of the recurrent weights and both biases."""
-    xp, scratch, n = direction.xp, direction.scratch, direction.hidden
+    xp, scratch, n, matmul = direction.xp, direction.scratch, direction.hidden, direction.matmul
     before, time = scratch["before"], len(direction.states)
     for target, source in direction.shifted(direction.states, direction.first, 0, time):
         before[target] = source
@@ -94,11 +95,13 @@ class _Cell(ABC):
 
     def __init__(self, direction: Direction) -> None:
         self.direction, self.xp, self.n = direction, direction.xp, direction.hidden
+        self.matmul = direction.matmul
         self.gates, self.valid = direction.gates, direction.valid
         self.beyond: Array = direction.beyond
         names = ("total", "gstate", "through", "factors", "small", "h2h")
         arrays = (direction.scratch[name] for name in names)
-        self.total, self.gstate, self.through, self.factors, self.small, self.h2h = arrays
+        self.total, self.gstate, self.through, self.factors, self.small, h2h = arrays
+        self.h2h = h2h[:, : self.gates.shape[1]]
 
     @abstractmethod
     def prepare(self, start: int, stop: int) -> None:
@@ -107,6 +110,10 @@ class _Cell(ABC):
     @abstractmethod
     def step(self, t: int, k: int) -> None:
         """From `total` the gradients of step t, whose factors are the k-th, and `gstate`."""
+
+    def by_cells(self, gout: Array, t: int, k: int) -> bool:
+        """Do what `total` and `step` do, in C; False where that is not to be had."""
+        return False
 
     def store(self, start: int, stop: int) -> None:
         """Put the gradients of steps `start` to `stop` beside the others'."""
@@ -120,7 +127,7 @@ class _Cell(ABC):
 
     def to_state(self, k: int) -> None:
         """Write `gstate` from a step's gradients."""
-        matmul(self.xp, self.h2h, self.factors[k], self.gstate)
+        self.matmul(self.xp, self.h2h, self.factors[k], self.gstate)
         if len(self.through):
             self.xp.add(self.gstate, self.through, out=self.gstate)
 
@@ -185,7 +192,7 @@ class _Lstm(_Cell):
         if self.direction.weights.h2r is not None:
             self.gprojected[:, t] = self.total
             ghidden = self.ghidden
-            matmul(xp, self.direction.weights.h2r.T, self.total, ghidden)
+            self.matmul(xp, self.direction.weights.h2r.T, self.total, ghidden)
         xp.multiply(self.small[k], ghidden, out=inner)
         xp.add(gcell, inner, out=gcell)
         counted = self.counted(t)
@@ -198,6 +205,16 @@ class _Lstm(_Cell):
             xp.multiply(gcell, self.beyond[t], out=gcell)
             xp.add(gcell, inner, out=gcell)
         self.to_state(k)
+
+    def by_cells(self, gout: Array, t: int, k: int) -> bool:
+        direction = self.direction
+        cells = None if direction.weights.h2r is not None or direction.clip is not None else direction.cells
+        if cells is None or self.valid is not None:
+            return False
+        factors = self.factors[k]
+        cells.lstm_back((gout, self.gstate, self.total, self.small[k], self.gcell, factors, self.forget[t]))
+        self.to_state(k)
+        return True
 
     def counted(self, t: int) -> Array:
         """The gradient of a step's cell where the step counts and the cell was not clipped."""
@@ -244,6 +261,15 @@ class _Gru(_Cell):
         xp.multiply(of_r, small, out=of_r)
         xp.multiply(small, gates[:n], out=factors[2 * n :])
         self.to_state(k)
+
+    def by_cells(self, gout: Array, t: int, k: int) -> bool:
+        cells = self.direction.cells
+        if cells is None or self.valid is not None:
+            return False
+        factors, gates = self.factors[k], self.gates[t]
+        cells.gru_back((gout, self.gstate, self.total, self.small[k], self.through, factors, gates))
+        self.to_state(k)
+        return True
 
     def store(self, start: int, stop: int) -> None:
         scratch, n, count = self.direction.scratch, self.n, stop - start

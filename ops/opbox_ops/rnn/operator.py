@@ -39,7 +39,9 @@ from ..registry import Slot, register, register_backward, when
 from .gradients import back
 from .layout import GATES, Activations, Sizes, activations, reserve_size, weights
 from .scratch import Scratch, backward_temps, forward_temps, scratch
-from .steps import Direction
+from .steps import Direction, StepMaker
+
+__all__ = ["RNNOperatorParams", "backward", "backward_temps_of", "differentiate", "forward_temps_of", "op", "run"]
 
 
 class RNNOperatorParams(Params):
@@ -163,8 +165,10 @@ def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
 class _RNNCall:
     """The arrays of one call, forward or backward, in the type that is computed in."""
 
-    def __init__(self, p: RNNOperatorParams, xp: Any, sizes: Sizes, inputs: Arrays, work: Scratch) -> None:
-        self.p, self.xp, self.sizes, self.scratch = p, xp, sizes, work
+    def __init__(
+        self, p: RNNOperatorParams, xp: Any, sizes: Sizes, inputs: Arrays, work: Scratch, maker: StepMaker
+    ) -> None:
+        self.p, self.xp, self.sizes, self.scratch, self.maker = p, xp, sizes, work, maker
         rest = iter(inputs)
         self.data, packed, self.state = (self.wide(next(rest), name) for name in ("data", "parameters", "state"))
         self.weights = weights(sizes, packed)
@@ -199,6 +203,7 @@ class _RNNCall:
             self.beyond,
             None if low is None or high is None else (low, high, self.p.lstm_state_clip_nan),
             self.scratch,
+            *self.maker,
         )
 
     def passed(self, saved: Activations) -> Array:
@@ -216,17 +221,22 @@ class _RNNCall:
         return array if mask is None else self.xp.multiply(array, mask, out=out)
 
 
-def _forward_temps(p: RNNOperatorParams, call: CallSpec) -> dict[str, Temp]:
+def forward_temps_of(p: RNNOperatorParams, call: CallSpec) -> dict[str, Temp]:
     data = call.inputs[0]
     unwanted = not call.wants(len(call.outputs) - 1)
     sizes, wide = sizes_of(p, data.shape, stored=2 if unwanted else None), accumulation_type(data.dtype)
     return forward_temps(sizes, wide, lengths=p.use_sequence_length, narrow=wide != data.dtype, reserve=unwanted)
 
 
-@op.compute(temps=lambda p, call: list(_forward_temps(p, call).values()))
+@op.compute(temps=lambda p, call: list(forward_temps_of(p, call).values()))
 def _(p: RNNOperatorParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    run(p, ctx, inputs, outputs, (matmul, None))
+
+
+def run(p: RNNOperatorParams, ctx: OpContext, inputs: Arrays, outputs: Outputs, maker: StepMaker) -> None:
+    """Compute the outputs, with products and steps by `maker`; its temporaries are those of `forward_temps_of`."""
     sizes = sizes_of(p, inputs[0].shape, stored=2 if outputs[-1] is None else None)
-    call = _RNNCall(p, ctx.xp, sizes, inputs, scratch(_forward_temps(p, ctx.call), ctx.temp))
+    call = _RNNCall(p, ctx.xp, sizes, inputs, scratch(forward_temps_of(p, ctx.call), ctx.temp), maker)
     reserve = call.scratch["reserve"] if outputs[-1] is None else outputs[-1]
     call.layers = activations(sizes, reserve, columns=True)
     x = call.data
@@ -258,17 +268,22 @@ def draw_mask(p: RNNOperatorParams, ctx: OpContext, mask: Array) -> None:
         mask *= 1 / (1 - p.p)
 
 
-def _backward_temps(p: RNNOperatorParams, call: CallSpec) -> dict[str, Temp]:
+def backward_temps_of(p: RNNOperatorParams, call: CallSpec) -> dict[str, Temp]:
     data = call.inputs[3 if p.mode == "lstm" else 2]
     wide = accumulation_type(data.dtype)
     return backward_temps(sizes_of(p, data.shape), wide, lengths=p.use_sequence_length, narrow=wide != data.dtype)
 
 
-@backward.compute(temps=lambda p, call: list(_backward_temps(p, call).values()))
+@backward.compute(temps=lambda p, call: list(backward_temps_of(p, call).values()))
 def _(p: RNNOperatorParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    differentiate(p, ctx, inputs, outputs, (matmul, None))
+
+
+def differentiate(p: RNNOperatorParams, ctx: OpContext, inputs: Arrays, outputs: Outputs, maker: StepMaker) -> None:
+    """Compute the gradients, with products and steps by `maker`; its temporaries are those of `backward_temps_of`."""
     xp, count = ctx.xp, 3 if p.mode == "lstm" else 2
-    sizes, work = sizes_of(p, inputs[count].shape), scratch(_backward_temps(p, ctx.call), ctx.temp)
-    call = _RNNCall(p, xp, sizes, inputs[count:-1], work)
+    sizes, work = sizes_of(p, inputs[count].shape), scratch(backward_temps_of(p, ctx.call), ctx.temp)
+    call = _RNNCall(p, xp, sizes, inputs[count:-1], work, maker)
     call.layers = activations(sizes, inputs[-1], columns=True)
     gout, glast = call.wide(inputs[0], "gout"), call.wide(inputs[1], "gstate_last")
     gcells = call.wide(inputs[2], "gcell_last") if p.mode == "lstm" else None
@@ -294,11 +309,11 @@ def _(p: RNNOperatorParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) ->
             gstate, gcell = back(call.direction(layer, number), mine, glast[k], gcell, part)
             ggates = work["ggates"].reshape(sizes.gates, -1)
             if part is not None:
-                matmul(xp, ggates, x.reshape(-1, x.shape[2]), part.i2h)
+                call.maker[0](xp, ggates, x.reshape(-1, x.shape[2]), part.i2h)
             if gx is not None:
                 flat = gx.reshape(-1, gx.shape[2])
                 product = flat if number == 0 else work["gother"][: flat.size].reshape(flat.shape)
-                matmul(xp, ggates.T, call.weights[k].i2h, product)
+                call.maker[0](xp, ggates.T, call.weights[k].i2h, product)
                 if number:
                     flat += product
             if outputs[2] is not None:

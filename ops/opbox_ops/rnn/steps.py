@@ -17,12 +17,17 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from ..compute import Array
-from ..cuda.product import matmul
 from ..pausing import pause
+from .cells import Cells
 from .layout import Weights
 from .scratch import Scratch
 
-__all__ = ["Direction"]
+__all__ = ["Direction", "Matmul", "StepMaker"]
+
+Matmul: TypeAlias = Callable[[Any, Array, Array, Array], Any]
+"""`(xp, a, b, out)`: out = a @ b."""
+StepMaker: TypeAlias = tuple[Matmul, Cells | None]
+"""What computes products, and what steps: None is NumPy, or CuPy."""
 
 _Step: TypeAlias = Callable[[int, Array, Array, Array], Any]
 """`(t, x, before, cell before)`: fills a step's gates, extra and state; the cell of lstm."""
@@ -45,6 +50,8 @@ class Direction:
         beyond: the contrary.
         clip: lstm's least and greatest cell state, and whether NaN is made one of them; None: not clipped.
         scratch: the call's temporaries.
+        matmul: computes its products.
+        cells: compute a step; None: NumPy does, or CuPy.
     """
 
     xp: Any
@@ -60,6 +67,8 @@ class Direction:
     beyond: Array | None
     clip: tuple[float, float, bool] | None
     scratch: Scratch
+    matmul: Matmul
+    cells: Cells | None = None
 
     @property
     def hidden(self) -> int:
@@ -89,7 +98,7 @@ class Direction:
     def run(self, x: Array) -> tuple[Array, Array | None]:
         """Fill gates, extra and states from x (time * batch, inputs); the last state, and cell of lstm."""
         i2h, h2h = self._weights(x.shape[1])
-        step = {"lstm": self._lstm, "gru": self._gru}.get(self.mode, self._rnn)(h2h)
+        step = self._by_cells(h2h) or {"lstm": self._lstm, "gru": self._gru}.get(self.mode, self._rnn)(h2h)
         state, cell = self.first.T, None if self.first_cell is None else self.first_cell.T
         length, start = self.scratch["pieces"].shape[1], -1
         for t in self.times():
@@ -134,11 +143,37 @@ class Direction:
         inputs[:, : width - 1] = x[start * batch : (start + count) * batch]
         inputs[:, width - 1] = 1
         products = room.reshape(-1)[: len(i2h) * count * batch].reshape(len(i2h), count * batch)
-        matmul(self.xp, i2h, inputs.T, products)
+        self.matmul(self.xp, i2h, inputs.T, products)
         return products.reshape(len(i2h), count, batch)
+
+    def _by_cells(self, h2h: Array) -> _Step | None:
+        """A step in C; None where there is none, or the cells are clipped or projected."""
+        cells, extra, matmul = self.cells, self.extra, self.matmul
+        if cells is None or self.clip is not None or self.weights.h2r is not None:
+            return None
+        product, room = self.scratch["product"], self.scratch["small"]
+
+        def lstm(t: int, x: Array, before: Array, before_cell: Array) -> Array:
+            cell = self.stored(extra, t)
+            matmul(self.xp, h2h, before, product)
+            cells.lstm((product, x, self.stored(self.gates, t), before_cell, cell, room, self.states[t]))
+            return cell
+
+        def gru(t: int, x: Array, before: Array, _: Any) -> None:
+            matmul(self.xp, h2h, before, product)
+            again = self.stored(extra, t)
+            cells.gru((product, x, self.stored(self.gates, t), before, again, room, self.states[t]), bias)
+
+        def rnn(t: int, x: Array, before: Array, _: Any) -> None:
+            matmul(self.xp, h2h, before, product)
+            cells.rnn((product, x, self.stored(self.gates, t), self.states[t]), self.mode == "rnn_relu")
+
+        bias = self.weights.h2h_bias[2 * self.hidden :]
+        return lstm if self.mode == "lstm" else gru if self.mode == "gru" else rnn
 
     def _rnn(self, h2h: Array) -> _Step:
         xp, product, relu = self.xp, self.scratch["product"], self.mode == "rnn_relu"
+        matmul = self.matmul
 
         def step(t: int, x: Array, before: Array, _: Any) -> None:
             gate = self.stored(self.gates, t)
@@ -153,7 +188,7 @@ class Direction:
         return step
 
     def _lstm(self, h2h: Array) -> _Step:
-        xp, n, cells, clip = self.xp, self.hidden, self.extra, self.clip
+        xp, n, cells, clip, matmul = self.xp, self.hidden, self.extra, self.clip, self.matmul
         assert cells is not None
         product, small, projected = (self.scratch[name] for name in ("product", "small", "projected"))
         projection = self.weights.h2r
@@ -183,7 +218,7 @@ class Direction:
         return step
 
     def _gru(self, h2h: Array) -> _Step:
-        xp, n, products = self.xp, self.hidden, self.extra
+        xp, n, products, matmul = self.xp, self.hidden, self.extra, self.matmul
         assert products is not None
         product, small = self.scratch["product"], self.scratch["small"]
         bias = self.weights.h2h_bias[2 * n :, None]

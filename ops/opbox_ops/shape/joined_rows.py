@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from ctypes import c_long, c_void_p
+from ctypes import addressof, c_long, c_void_p
 from functools import partial
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -69,16 +70,15 @@ def _copied(arrays: Sequence[Array | None], widths: Sequence[int], joined: Array
         joined: a matrix.
     """
     rows, all_bytes = len(joined), joined.shape[1] * joined.itemsize
-    ends = np.cumsum(widths)
     pairs = [
         (array, joined[:, end - width : end])
-        for array, width, end in zip(arrays, widths, ends.tolist(), strict=True)
+        for array, width, end in zip(arrays, widths, accumulate(widths), strict=True)
         if array is not None
     ]
-    places = np.array([0 if array is None else array.ctypes.data for array in arrays], np.uintp)
-    sizes = np.array(widths, np.int64) * joined.itemsize
+    places = (c_void_p * len(arrays))(*[None if array is None else array.ctypes.data for array in arrays])
+    sizes = (c_long * len(arrays))(*[width * joined.itemsize for width in widths])
     numbers = joined.ctypes.data, rows, all_bytes, int(apart)
-    arguments, kernel = (places.ctypes.data, sizes.ctypes.data, len(sizes), *numbers), _KERNEL.asked_by(joined.nbytes)
+    arguments, kernel = (addressof(places), addressof(sizes), len(arrays), *numbers), _KERNEL.asked_by(joined.nbytes)
 
     def call(alive: Any = (arrays, joined, places, sizes)) -> None:
         function = kernel()

@@ -1,0 +1,46 @@
+"""RNN in float32 with its products in blocks, where those are to be taken (`product`).
+
+NumPy's BLAS has threads of its own, which look for work on the cores of all others while a step's gates are computed.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..compute import Arrays, CallSpec, OpContext, Outputs
+from ..rnn.cells import compiled_cells
+from ..rnn.operator import (
+    RNNOperatorParams,
+    backward,
+    backward_temps_of,
+    differentiate,
+    forward_temps_of,
+    op,
+    run,
+)
+from .product import block_matmul, blocked_kernel
+
+
+def _is_in_blocks(p: RNNOperatorParams, call: CallSpec) -> bool:
+    arrays = call.inputs[: len(call.inputs) - 1 if p.use_sequence_length else None]
+    return call.plain and all(array.dtype == np.float32 for array in arrays) and blocked_kernel() is not None
+
+
+@op.compute(
+    "cpu",
+    level="library",
+    accepts=_is_in_blocks,
+    temps=lambda p, call: list(forward_temps_of(p, call).values()),
+)
+def _(p: RNNOperatorParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    run(p, ctx, inputs, outputs, (block_matmul, compiled_cells()))
+
+
+@backward.compute(
+    "cpu",
+    level="library",
+    accepts=_is_in_blocks,
+    temps=lambda p, call: list(backward_temps_of(p, call).values()),
+)
+def _(p: RNNOperatorParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    differentiate(p, ctx, inputs, outputs, (block_matmul, compiled_cells()))

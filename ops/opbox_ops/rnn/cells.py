@@ -1,0 +1,108 @@
+"""A step of the recurrent cells in C, in threads: all that is computed element by element between two products.
+
+The operations are those of `steps` and `gradients`, in their order, and tanh is NumPy's own loop or one that gives its
+numbers (`numpy_loops`): the bits are the same. A step in several calls of NumPy's takes one thread so long that the
+others sleep, and each product wakes them anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from ctypes import Structure, byref, c_long, c_void_p
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from .. import c_compiler
+from ..compute import Array
+from ..expression.numpy_loops import Loop, loop_of
+from .cells_text import TEXT
+
+__all__ = ["Cells", "compiled_cells"]
+
+_ARRAYS = {
+    "opbox_lstm_step": 9,
+    "opbox_gru_step": 10,
+    "opbox_rnn_step": 6,
+    "opbox_lstm_back_step": 8,
+    "opbox_gru_back_step": 8,
+}
+"""Functions of the text, and how many arguments they have: all are pointers."""
+
+
+class _Step(Structure):
+    _fields_ = [(name, c_long) for name in ("hidden", "batch", "x_row", "state_row", "before_unit", "before_sample")]
+
+
+class Cells:
+    """The compiled functions. Arrays are of float32; matrices are (units, batch), contiguous unless said otherwise.
+
+    Args:
+        functions: by name.
+        tanh: a loop that gives NumPy's numbers.
+    """
+
+    def __init__(self, functions: dict[str, Any], tanh: Loop) -> None:
+        self._functions, self._tanh = functions, tanh
+
+    def lstm(self, arrays: Sequence[Array]) -> None:
+        """Fill gates (gates, batch), cell and state (batch, units; a row's numbers lie together) of a step.
+
+        Args:
+            arrays: the product with the state, x (rows apart), gates, the cell before (as it lies), cell, a temporary,
+                and state.
+        """
+        _, x, _, before, cell, _, state = arrays
+        step = _step_of(cell, state, x, before)
+        self._functions["opbox_lstm_step"](*map(_place, arrays), byref(step), byref(self._tanh))
+
+    def gru(self, arrays: Sequence[Array], bias: Array) -> None:
+        """The same; in place of the cells the state before (as it lies), and what reset multiplies, with its `bias`."""
+        _, x, _, before, again, _, state = arrays
+        step = _step_of(again, state, x, before)
+        self._functions["opbox_gru_step"](*map(_place, arrays), byref(step), byref(self._tanh), _place(bias))
+
+    def rnn(self, arrays: Sequence[Array], relu: bool) -> None:
+        """Fill gates and state: of the product with the state, x, gates and state."""
+        _, x, gates, state = arrays
+        step = _step_of(gates, state, x, gates)
+        tanh = None if relu else byref(self._tanh)
+        self._functions["opbox_rnn_step"](*map(_place, arrays), byref(step), tanh)
+
+    def lstm_back(self, arrays: Sequence[Array]) -> None:
+        """Multiply factors (gates, batch) by the gradients of a step, and leave gcell for the step before.
+
+        Args:
+            arrays: gout (batch, units; a row's numbers lie together), gstate, total (a temporary), tanh's share of the
+                slope, gcell, factors, and the forget gate.
+        """
+        step = _step_of(arrays[2], arrays[0])
+        self._functions["opbox_lstm_back_step"](*map(_place, arrays), byref(step))
+
+    def gru_back(self, arrays: Sequence[Array]) -> None:
+        """The same for gru: of gout, gstate, total, the new gate's slope, what passes by, factors, and gates."""
+        step = _step_of(arrays[2], arrays[0])
+        self._functions["opbox_gru_back_step"](*map(_place, arrays), byref(step))
+
+
+def _step_of(matrix: Array, state: Array, x: Array | None = None, before: Array | None = None) -> _Step:
+    x_row = 0 if x is None else x.strides[0] // 4
+    unit, sample = (0, 0) if before is None else (before.strides[0] // 4, before.strides[1] // 4)
+    return _Step(*matrix.shape, x_row, state.strides[0] // 4, unit, sample)
+
+
+def _place(array: Array) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+@cache
+def compiled_cells() -> Cells | None:
+    """The compiled functions; None without a compiler."""
+    tanh = loop_of("tanh", np.dtype(np.float32))
+    functions = {name: c_compiler.compiled_function(TEXT, name, threads=True) for name in _ARRAYS}
+    if tanh is None or None in functions.values():
+        return None
+    for name, function in functions.items():
+        function.restype, function.argtypes = None, [c_void_p] * _ARRAYS[name]
+    return Cells(functions, tanh)

@@ -1,0 +1,200 @@
+"""The C of a step of the recurrent cells; `cells` says what it computes, and compiles it."""
+
+from __future__ import annotations
+
+from ..shares_text import LOOPS
+
+__all__ = ["TEXT"]
+
+TEXT = (
+    LOOPS
+    + r"""
+typedef struct { void (*function)(char **, const long *, const long *, void *); void *data; } Loop;
+
+/* A thread takes so many UNITS of the state at a time; up to ALONE numbers of a state are one thread's. */
+enum { UNITS = 16, ALONE = 1 << 11 };
+#define LEAST(x, y) ((x) < (y) ? (x) : (y))
+#define IVDEP _Pragma("GCC ivdep")
+#define BLOCKS_OF(hidden) (((hidden) + UNITS - 1) / UNITS)
+
+/* Sizes of a step: numbers between rows of x, between the states of two samples, and of `before` between two units and
+   two samples. */
+typedef struct { long hidden, batch, x_row, state_row, before_unit, before_sample; } Step;
+
+/* What a piece of a gate's or a state's matrix is: `rows` from unit `unit` on, `count` numbers from `at` on. */
+typedef struct { long unit, rows, at, count; } Piece;
+
+static inline Piece piece_of(const Step *s, long block)
+{
+    const long unit = block * UNITS, rows = LEAST(UNITS, s->hidden - unit);
+    return (Piece){unit, rows, unit * s->batch, rows * s->batch};
+}
+
+static void apply(const Loop *loop, float *x, long count)
+{
+    char *at[] = {(char *)x, (char *)x};
+    const long by[] = {sizeof(float), sizeof(float)};
+    loop->function(at, &count, by, loop->data);
+}
+
+/* to = product + x, for the piece of a gate. */
+static void sum(const Step *s, Piece p, long gate, const float *product, const float *x, float *to)
+{
+    const long batch = s->batch, row = s->x_row;
+    x += (gate * s->hidden + p.unit) * row;
+    for (long r = 0; r < p.rows; r++, x += row, product += batch, to += batch)
+        IVDEP for (long j = 0; j < batch; j++) to[j] = product[j] + x[j];
+}
+
+static void sigmoid(const Loop *tanh, float *x, long count)
+{
+    apply(tanh, x, count); /* of half of what it is the sigmoid of */
+    for (long k = 0; k < count; k++) x[k] = x[k] * 0.5f + 0.5f;
+}
+
+/* The piece of `before`, to lie as the others do. */
+static void lay_before(const Step *s, Piece p, const float *before, float *to)
+{
+    const long batch = s->batch, unit = s->before_unit, sample = s->before_sample;
+    before += p.unit * unit;
+    for (long r = 0; r < p.rows; r++, before += unit, to += batch)
+        if (sample == 1) IVDEP for (long j = 0; j < batch; j++) to[j] = before[j];
+        else IVDEP for (long j = 0; j < batch; j++) to[j] = before[j * sample];
+}
+
+static void write_state(const Step *s, Piece p, const float *from, float *state)
+{
+    const long batch = s->batch, row = s->state_row;
+    state += p.unit;
+    for (long j = 0; j < batch; j++, state += row)
+        IVDEP for (long r = 0; r < p.rows; r++) state[r] = from[r * batch + j];
+}
+
+void opbox_lstm_step(const float *product, const float *x, float *gates, const float *before, float *cell, float *room,
+                     float *state, const Step *sizes, const Loop *tanh)
+{
+    const Step s = *sizes;
+    const long of_gate = s.hidden * s.batch;
+    const int threads = of_gate > ALONE ? omp_get_max_threads() : 1;
+    IN_THREADS(block, BLOCKS_OF(s.hidden), 1) {
+        const Piece p = piece_of(&s, block);
+        float *gate[4], *c = cell + p.at, *t = room + p.at;
+        for (int g = 0; g < 4; g++) {
+            gate[g] = gates + g * of_gate + p.at;
+            sum(&s, p, g, product + g * of_gate + p.at, x, gate[g]);
+            if (g == 2) apply(tanh, gate[g], p.count);
+            else sigmoid(tanh, gate[g], p.count);
+        }
+        lay_before(&s, p, before, t);
+        const float *in = gate[0], *kept = gate[1], *new = gate[2], *out = gate[3];
+        IVDEP for (long k = 0; k < p.count; k++) t[k] = c[k] = kept[k] * t[k] + in[k] * new[k];
+        apply(tanh, t, p.count);
+        IVDEP for (long k = 0; k < p.count; k++) t[k] = out[k] * t[k];
+        write_state(&s, p, t, state);
+    }
+}
+
+void opbox_gru_step(const float *product, const float *x, float *gates, const float *before, float *again, float *room,
+                    float *state, const Step *sizes, const Loop *tanh, const float *bias)
+{
+    const Step s = *sizes;
+    const long of_gate = s.hidden * s.batch;
+    const int threads = of_gate > ALONE ? omp_get_max_threads() : 1;
+    IN_THREADS(block, BLOCKS_OF(s.hidden), 1) {
+        const Piece p = piece_of(&s, block);
+        float *gate[3], *q = again + p.at, *t = room + p.at;
+        for (int g = 0; g < 3; g++) gate[g] = gates + g * of_gate + p.at;
+        for (int g = 0; g < 2; g++) {
+            sum(&s, p, g, product + g * of_gate + p.at, x, gate[g]);
+            sigmoid(tanh, gate[g], p.count);
+        }
+        const float *of_new = product + 2 * of_gate + p.at, *reset = gate[0], *update = gate[1], *new = gate[2];
+        const long batch = s.batch;
+        for (long r = 0; r < p.rows; r++) {
+            const float more = bias[p.unit + r];
+            IVDEP for (long k = r * batch; k < (r + 1) * batch; k++) {
+                q[k] = of_new[k] + more;
+                t[k] = reset[k] * q[k];
+            }
+        }
+        sum(&s, p, 2, t, x, gate[2]);
+        apply(tanh, gate[2], p.count);
+        lay_before(&s, p, before, t);
+        IVDEP for (long k = 0; k < p.count; k++) t[k] = new[k] + (t[k] - new[k]) * update[k];
+        write_state(&s, p, t, state);
+    }
+}
+
+void opbox_rnn_step(const float *product, const float *x, float *gates, float *state, const Step *sizes,
+                    const Loop *tanh)
+{
+    const Step s = *sizes;
+    const int threads = s.hidden * s.batch > ALONE ? omp_get_max_threads() : 1;
+    IN_THREADS(block, BLOCKS_OF(s.hidden), 1) {
+        const Piece p = piece_of(&s, block);
+        float *gate = gates + p.at;
+        sum(&s, p, 0, product + p.at, x, gate);
+        if (tanh) apply(tanh, gate, p.count);
+        else for (long k = 0; k < p.count; k++) gate[k] = gate[k] != gate[k] || gate[k] > 0 ? gate[k] : 0;
+        write_state(&s, p, gate, state);
+    }
+}
+
+/* total = the gradient of a step's state (samples state_row apart) + gstate, for a piece. */
+static void add_up(const Step *s, Piece p, const float *gout, const float *gstate, float *total)
+{
+    const long batch = s->batch, row = s->state_row;
+    gout += p.unit;
+    for (long r = 0; r < p.rows; r++, gstate += batch, total += batch)
+        IVDEP for (long j = 0; j < batch; j++) total[j] = gout[j * row + r] + gstate[j];
+}
+
+/* factors (four gates): the gates' gradients for a total of 1, times the gradients of the step; gcell for the step
+   before. */
+void opbox_lstm_back_step(const float *gout, const float *gstate, float *total, const float *slope, float *gcell,
+                          float *factors, const float *forget, const Step *sizes)
+{
+    const Step s = *sizes;
+    const long of_gate = s.hidden * s.batch;
+    const int threads = of_gate > ALONE ? omp_get_max_threads() : 1;
+    IN_THREADS(block, BLOCKS_OF(s.hidden), 1) {
+        const Piece p = piece_of(&s, block);
+        float *all = total + p.at, *g = gcell + p.at;
+        add_up(&s, p, gout, gstate + p.at, all);
+        const float *inner = slope + p.at, *keeps = forget + p.at;
+        float *of_i = factors + p.at, *of_f = of_i + of_gate, *of_n = of_f + of_gate, *of_o = of_n + of_gate;
+        IVDEP for (long k = 0; k < p.count; k++) {
+            const float sum = g[k] + inner[k] * all[k];
+            of_i[k] = of_i[k] * sum;
+            of_f[k] = of_f[k] * sum;
+            of_n[k] = of_n[k] * sum;
+            of_o[k] = of_o[k] * all[k];
+            g[k] = sum * keeps[k];
+        }
+    }
+}
+
+/* factors: of the gates r and z, and of what r multiplies; slope, of the new gate, times the gradient. */
+void opbox_gru_back_step(const float *gout, const float *gstate, float *total, float *slope, float *through,
+                         float *factors, const float *gates, const Step *sizes)
+{
+    const Step s = *sizes;
+    const long of_gate = s.hidden * s.batch;
+    const int threads = of_gate > ALONE ? omp_get_max_threads() : 1;
+    IN_THREADS(block, BLOCKS_OF(s.hidden), 1) {
+        const Piece p = piece_of(&s, block);
+        const float *reset = gates + p.at, *update = reset + of_gate;
+        float *all = total + p.at, *of_n = slope + p.at, *past = through + p.at;
+        float *of_r = factors + p.at, *of_z = of_r + of_gate, *of_q = of_z + of_gate;
+        add_up(&s, p, gout, gstate + p.at, all);
+        IVDEP for (long k = 0; k < p.count; k++) {
+            past[k] = all[k] * update[k];
+            const float new = of_n[k] = of_n[k] * all[k];
+            of_z[k] = of_z[k] * all[k];
+            of_r[k] = of_r[k] * new;
+            of_q[k] = new * reset[k];
+        }
+    }
+}
+"""
+)
