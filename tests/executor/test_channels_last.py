@@ -61,6 +61,15 @@ def joined():
     return mx.sym.Concat(convolved(y, "d"), y, num_args=2, name="last")
 
 
+def transposed():
+    """As in a generator of images, and in a U-Net: with overlapping windows, a bias, groups."""
+    x = convolved(mx.sym.Variable("data"), "a")
+    y = mx.sym.Deconvolution(x, kernel=(4, 4), stride=(2, 2), pad=(1, 1), num_filter=6, name="up")
+    y = mx.sym.BatchNorm(y, fix_gamma=False, name="norm")
+    # A bias before the normalisation has a gradient of 0, but for rounding.
+    return mx.sym.Deconvolution(mx.sym.relu(y), kernel=(3, 3), num_filter=4, num_group=2, no_bias=False, name="last")
+
+
 def argument_added_to_the_region():
     return convolved(convolved(mx.sym.Variable("data"), "a") + mx.sym.Variable("more"), "b")
 
@@ -82,6 +91,7 @@ NETWORKS = {
         head_within_the_region,
         reader_that_knows_no_layout,
         joined,
+        transposed,
         argument_added_to_the_region,
         three_dimensions,
         with_dropout,
@@ -170,6 +180,12 @@ def test_joined_channels_are_inside_of_a_region():
     assert (inside.count("Concat"), inside.count("_backward_Concat")) == (2, 1)
 
 
+def test_deconvolutions_are_inside_of_a_region():
+    executor, _, _ = bound("transposed", PASSES)
+    inside = [step.node.op.name for step in converted(executor.plan) if step.node.op is not None]
+    assert inside.count("Deconvolution") == inside.count("_backward_Deconvolution") == 2
+
+
 def test_what_a_monitor_is_shown_is_as_it_was():
     def watched(passes):
         seen = {}
@@ -195,7 +211,7 @@ def test_a_graph_without_convolutions_is_left_alone():
     assert plan.steps == steps
 
 
-@pytest.mark.parametrize("network", ["plain_chain", "residual", "joined"])
+@pytest.mark.parametrize("network", ["plain_chain", "residual", "joined", "transposed"])
 def test_nothing_is_allocated_in_a_run(network):
     executor, _, _ = bound(network, PASSES)
     heads = [np.ones_like(out) for out in executor.outputs]

@@ -66,6 +66,10 @@ _ARGUMENTS = ("data", "weight", Slot("bias", unless("no_bias")))
 op = register("Deconvolution", DeconvolutionParams, inputs=_ARGUMENTS)
 op.infer_type(all_same_float)
 backward = register_backward("_backward_Deconvolution", DeconvolutionParams, outputs=_ARGUMENTS)
+op.set_attr("FSpatialOperands", lambda p: None if is_last(p.layout) else ((0,), (0,)))
+backward.set_attr("FSpatialOperands", lambda p: None if is_last(p.layout) else ((0, 1), (0,)))
+for _one in (op, backward):
+    _one.set_attr("TPrefersChannelsLast", True)
 
 
 def _strides(p: DeconvolutionParams) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:

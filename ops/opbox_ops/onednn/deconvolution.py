@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..bound_calls import as_one
-from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
+from ..compute import PLAIN, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
+from ..layout import laid, lie
 from ..nn.deconvolution import DeconvolutionParams, backward, op, window_of
 from ..nn.window import channels_first, is_last
 from .by_images import ConvolutionRecipe, WeightRecipe
@@ -43,7 +44,7 @@ def _memories(
 ) -> _Memories | None:
     """None for arrays that oneDNN does not take."""
     arrays = (*call.inputs, *call.outputs)
-    if not call.plain or any(array.dtype != np.float32 for array in arrays) or not takes(*arrays):
+    if any(array.dtype != np.float32 for array in arrays) or not takes(*arrays):
         return None
     spatial = (channels_first(data.shape, p.layout) or ())[2:]
     window = window_of(p, spatial)
@@ -62,6 +63,8 @@ def _memories(
 
 
 def _forward_recipe(p: DeconvolutionParams, call: CallSpec) -> ConvolutionRecipe | None:
+    if not lie(call, (0,), (0,)):
+        return None
     memories = _memories(p, call, call.inputs[0], call.inputs[1], call.outputs[0])
     return None if memories is None else backward_data_recipe(*memories)
 
@@ -74,12 +77,13 @@ def _forward_recipe(p: DeconvolutionParams, call: CallSpec) -> ConvolutionRecipe
     prepares=True,
 )
 def _(p: DeconvolutionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
-    recipe, out = _forward_recipe(p, ctx.call), outputs[0]
+    recipe = _forward_recipe(p, ctx.call)
     assert recipe is not None
+    inputs, (out,) = laid(ctx.call, inputs, outputs)
     runs = recipe.bind(ctx.temp, (*inputs[:2], out))
     if p.no_bias:
         return runs
-    bias = _along_channels(p, inputs[2], out.ndim)
+    bias = inputs[2] if _lie_last(p, ctx.call) else inputs[2].reshape(-1, *(1,) * (out.ndim - 2))
 
     def call() -> None:
         runs()
@@ -88,12 +92,15 @@ def _(p: DeconvolutionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) 
     return call
 
 
-def _along_channels(p: DeconvolutionParams, bias: Array, ndim: int) -> Array:
-    return bias if is_last(p.layout) else bias.reshape(-1, *(1,) * (ndim - 2))
+def _lie_last(p: DeconvolutionParams, call: CallSpec) -> bool:
+    """Return whether the channels of the arrays as they lie, data or gout and all others, come last."""
+    return is_last(p.layout) or call.inputs[0].layout != PLAIN
 
 
 def _gradients(p: DeconvolutionParams, call: CallSpec) -> tuple[ConvolutionRecipe | None, WeightRecipe | None] | None:
     """Return the recipes of the wanted gradients of data and of weight; None where oneDNN has no implementation."""
+    if not lie(call, (0, 1), (0,)):
+        return None
     memories = _memories(p, call, call.inputs[1], call.inputs[2], call.inputs[0])
     if memories is None:
         return None
@@ -118,14 +125,14 @@ def _gradient_temps(p: DeconvolutionParams, call: CallSpec) -> list[Temp]:
 def _(p: DeconvolutionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Any:
     recipes = _gradients(p, ctx.call)
     assert recipes is not None
-    gout, data, weight = inputs
+    (gout, data, weight), outputs = laid(ctx.call, inputs, outputs)
     rooms = iter(ctx.temp)
     runs: list[Callable[[], None]] = []
     for recipe, arrays in zip(recipes, ((gout, weight, outputs[0]), (data, gout, outputs[1])), strict=True):
         if recipe is not None:
             runs.append(recipe.bind(list(islice(rooms, len(recipe.temps))), arrays))
     if not p.no_bias and outputs[2] is not None:
-        channels = gout.ndim - 1 if is_last(p.layout) else 1
+        channels = gout.ndim - 1 if _lie_last(p, ctx.call) else 1
         axes = tuple([axis for axis in range(gout.ndim) if axis != channels])
         runs.append(lambda: np.sum(gout, axis=axes, out=outputs[2]))
     return as_one(runs)
