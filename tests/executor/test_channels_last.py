@@ -70,6 +70,14 @@ def transposed():
     return mx.sym.Deconvolution(mx.sym.relu(y), kernel=(3, 3), num_filter=4, num_group=2, no_bias=False, name="last")
 
 
+def scaled_channels():
+    """As in squeeze-and-excitation, and with a factor that is an argument."""
+    x = convolved(mx.sym.Variable("data"), "a")
+    share = mx.sym.sigmoid(mx.sym.Pooling(x, global_pool=True, kernel=(1, 1), pool_type="avg"))
+    y = mx.sym.broadcast_mul(x, share, name="scale") + x
+    return convolved(mx.sym.broadcast_add(y, mx.sym.Variable("more", shape=(1, 8, 1, 1)), name="shift"), "b")
+
+
 def argument_added_to_the_region():
     return convolved(convolved(mx.sym.Variable("data"), "a") + mx.sym.Variable("more"), "b")
 
@@ -92,6 +100,7 @@ NETWORKS = {
         reader_that_knows_no_layout,
         joined,
         transposed,
+        scaled_channels,
         argument_added_to_the_region,
         three_dimensions,
         with_dropout,
@@ -186,6 +195,14 @@ def test_deconvolutions_are_inside_of_a_region():
     assert inside.count("Deconvolution") == inside.count("_backward_Deconvolution") == 2
 
 
+def test_channels_that_are_scaled_stay_inside_of_a_region():
+    """What is repeated, or summed, is reordered: data and a weight once, and a number for each channel."""
+    executor, _, _ = bound("scaled_channels", PASSES)
+    members = [member for step in converted(executor.plan) for member in step.members or (step,)]
+    inside = {member.node.op.name for member in members if member.node.op is not None}
+    assert {"broadcast_mul", "broadcast_add", "_backward_broadcast_mul", "_backward_broadcast_add"} <= inside
+
+
 def test_what_a_monitor_is_shown_is_as_it_was():
     def watched(passes):
         seen = {}
@@ -211,7 +228,7 @@ def test_a_graph_without_convolutions_is_left_alone():
     assert plan.steps == steps
 
 
-@pytest.mark.parametrize("network", ["plain_chain", "residual", "joined", "transposed"])
+@pytest.mark.parametrize("network", ["plain_chain", "residual", "joined", "transposed", "scaled_channels"])
 def test_nothing_is_allocated_in_a_run(network):
     executor, _, _ = bound(network, PASSES)
     heads = [np.ones_like(out) for out in executor.outputs]

@@ -6,8 +6,9 @@ forward and backward alike:
 
 - a step that prefers the layout (`TPrefersChannelsLast`), and has a compute for it, gets it; where that compute wants
   the weights in it too (`FSpatialWeights`), they are reordered like any other value, once in a run of forward;
-- a step that can do with it (`FSpatialOperands`: pooling, batch normalisation), or that computes element by element
-  (`FExpression`), or is a view of the same shape, gets it where one of its inputs has it;
+- a step that can do with it (`FSpatialOperands`: pooling, batch normalisation, joined channels), or that computes
+  element by element (`FExpression`; a factor for each channel may be repeated), or is a view of the same shape, gets it
+  where one of its inputs has it;
 - a copy step reads either;
 - all others get arrays as they were.
 
@@ -18,6 +19,7 @@ it was: arguments, gradients, outputs, and what a monitor is shown.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -54,6 +56,15 @@ def channels_last(plan: Plan) -> Plan:
 
 def _prefers(step: Step) -> bool:
     return step.node.op is not None and bool(step.node.op.get_attr("TPrefersChannelsLast"))
+
+
+def _broadcast(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
+    """The shape that arrays of these are repeated to, which have as many axes and 1 there; None where they have not."""
+    if len({len(shape) for shape in shapes}) != 1:
+        return None
+    whole = tuple([max(sizes) for sizes in zip(*shapes, strict=True)])
+    fit = all(size in (1, all_of) for shape in shapes for size, all_of in zip(shape, whole, strict=True))
+    return whole if fit else None
 
 
 def _no_weights(params: Any) -> _Operands:
@@ -123,14 +134,17 @@ class _Region:
         return False
 
     def _element_wise(self, step: Step, operands: _Operands) -> bool:
-        """Append the step on the memory of its arrays where it computes element by element, all of one shape."""
+        """Append the step on the memory of its arrays where it computes element by element.
+
+        All are of one shape, or have 1 where they are repeated, or summed: those of another are reordered, too.
+        """
         op = step.node.op
         assert op is not None
         if op.get_attr("FSpatialOperands") is not None:
             return False
         call, (ins, outs) = step.call, operands
-        shapes = {spec.shape for spec in (*call.inputs, *call.outputs)}
-        if len(shapes) != 1:
+        whole = _broadcast([spec.shape for spec in (*call.inputs, *call.outputs)])
+        if not any(value in self._last and call.inputs[i].shape == whole for i, value in enumerate(step.reads)):
             return False
         laid = self._laid(call)
         choice = self._choice(step, laid)
@@ -146,7 +160,10 @@ class _Region:
         assert op is not None
         types = [spec.dtype for spec in call.inputs], [spec.dtype for spec in call.outputs]
         formulas = op.get_attr("FExpression")(step.node.params, *types)
-        return formulas is not None and not formulas.summed and not formulas.states
+        if formulas is None or formulas.states:
+            return False
+        alike = len({spec.shape for spec in (*call.inputs, *call.outputs)}) == 1
+        return not formulas.summed if alike else not (formulas.start or formulas.start_out)
 
     def _choice(self, step: Step, call: CallSpec) -> tuple[Compute, tuple[Temp, ...]] | None:
         """The compute for `call`, of the level that the step has now at most, and its temporaries."""
