@@ -9,7 +9,8 @@ On a machine that does other work, medians tell how much of it met a process; `-
 tenth of the runs stayed within, of many rounds, and so compares the processes in their undisturbed moments.
 Each process runs a network for `--warm` seconds before the rounds: what it compiles or chooses at its first runs is
 there by then.
-`--http` adds opbox through a server of its own, worker process and all. MXNet is found in .venv-mxnet, PyTorch in
+`--more` compares networks with other kinds of layers; `--http` adds opbox through a server of its own, worker process
+and all. MXNet is found in .venv-mxnet, PyTorch in
 .venv-torch, or where OPBOX_ORACLE_PYTHON and OPBOX_TORCH_PYTHON say; without one its columns stay empty.
 """
 
@@ -31,12 +32,14 @@ import numpy
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parent / "examples"))
 
+import more_networks  # noqa: E402
 import peer_networks as networks  # noqa: E402
 from lenet_demo import server  # noqa: E402
 
 
 def task(network: str, batch: int, data: tuple[int, ...], runs: int, **shapes: tuple[int, ...]) -> dict[str, Any]:
-    symbol = networks.lstm(49) if network == "lstm" else getattr(networks, network)()
+    of = more_networks if hasattr(more_networks, network) else networks
+    symbol = networks.lstm(49) if network == "lstm" else getattr(of, network)()
     return {
         "name": f"{network} b{batch}",
         "network": network,
@@ -54,6 +57,20 @@ TASKS = [
     task("vgg16", 1, (3, 224, 224), 1),
     task("lstm", 32, (49, 128), 15, h=(32, 256), c=(32, 256)),
 ]
+MORE = [
+    task("mobilenet", 1, (3, 224, 224), 4),
+    task("mobilenet", 8, (3, 224, 224), 1),
+    task("squeezenet", 1, (3, 224, 224), 4),
+    task("densenet121", 1, (3, 224, 224), 1),
+    task("dcgan", 16, (100, 1, 1), 2),
+    task("transformer", 8, (128, 512), 1),
+    task("lstm_layers", 32, (200,), 4, h=(2, 32, 256), c=(2, 32, 256)),
+    task("gru_layers", 32, (200,), 4, h=(2, 32, 256)),
+]
+STEPS = 35
+"""Of the layers of LSTM and GRU, whose data is (time, batch, inputs)."""
+for _task in MORE[-2:]:
+    _task["shapes"]["data"] = (STEPS, *_task["shapes"]["data"])
 GOALS = {
     "mlp b128": (0.8, 0.8),
     "lenet b100": (0.7, 0.7),
@@ -124,14 +141,15 @@ def main() -> None:
     parser.add_argument("--quantile", type=float, default=0.5, help="of the runs' times: 0.5 is the median")
     parser.add_argument("--warm", type=float, default=3.0, help="seconds of each process before the rounds")
     parser.add_argument("--only", default="", help="networks whose name contains this")
+    parser.add_argument("--more", action="store_true", help="the networks of more_networks.py, not those with a goal")
     parser.add_argument("--http", action="store_true", help="ResNet-50 through a server too")
     options = parser.parse_args()
     with started(options.threads, options.http) as peers:
         names = list(peers)
         kind = "medians" if options.quantile == 0.5 else f"quantile {options.quantile}"
         print(f"{options.threads} threads; forward / forward and backward, ms, {kind} of {options.rounds} rounds")
-        print(f"{'':14}" + "".join(f"{name:>22}" for name in names) + f"{'over the faster peer':>24}{'goal':>14}")
-        for question in TASKS:
+        print(f"{'':18}" + "".join(f"{name:>22}" for name in names) + f"{'over the faster peer':>24}{'goal':>14}")
+        for question in MORE if options.more else TASKS:
             if options.only in question["name"]:
                 compare(question, peers, options.rounds, options.warm, options.quantile)
 
@@ -151,7 +169,7 @@ def compare(question: dict[str, Any], peers: dict[str, Peer], rounds: int, warm_
             for kind, times in enumerate(process.ask(question)):
                 seconds[peer][kind] += times
     typical = {peer: [float(numpy.quantile(times, quantile)) for times in both] for peer, both in seconds.items()}
-    line = f"{name:14}"
+    line = f"{name:18}"
     for peer in peers:
         both = typical.get(peer)
         line += f"{'' if both is None else f'{both[0] * 1e3:.2f} / {both[1] * 1e3:.2f}':>22}"
@@ -159,7 +177,7 @@ def compare(question: dict[str, Any], peers: dict[str, Peer], rounds: int, warm_
     if others:
         ratios = [typical["opbox"][kind] / min(both[kind] for both in others) for kind in (0, 1)]
         line += f"{f'{ratios[0]:.2f} / {ratios[1]:.2f}':>24}"
-    print(line + f"{'{} / {}'.format(*GOALS[name]):>14}", flush=True)
+    print(line + f"{' / '.join(map(str, GOALS.get(name, ()))):>14}", flush=True)
 
 
 if __name__ == "__main__":

@@ -11,9 +11,13 @@ from __future__ import annotations
 import json
 import sys
 import time
+from pathlib import Path
 
 import torch
 from torch import nn
+
+sys.path.append(str(Path(__file__).parents[1]))
+from more_networks import MOBILENET, SQUEEZENET
 
 LAST, CUDA, GRAPHS = ("last" in sys.argv), ("cuda" in sys.argv), ("graphs" in sys.argv)
 DEVICE = "cuda" if CUDA else "cpu"
@@ -82,6 +86,100 @@ class Lstm(nn.Module):
         return self.out(self.lstm(x)[0][:, -1])
 
 
+def mobilenet() -> nn.Module:
+    layers: list = [nn.Conv2d(3, 32, 3, 2, 1, bias=False), nn.BatchNorm2d(32), nn.ReLU()]
+    channels = 32
+    for filters, stride in MOBILENET:
+        layers += [nn.Conv2d(channels, channels, 3, stride, 1, groups=channels, bias=False)]
+        layers += [nn.BatchNorm2d(channels), nn.ReLU(), nn.Conv2d(channels, filters, 1, bias=False)]
+        layers += [nn.BatchNorm2d(filters), nn.ReLU()]
+        channels = filters
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 1000))
+
+
+class Fire(nn.Module):
+    """SqueezeNet's module."""
+
+    def __init__(self, channels: int, squeeze: int, expand: int) -> None:
+        super().__init__()
+        self.squeeze = nn.Conv2d(channels, squeeze, 1)
+        self.one, self.three = nn.Conv2d(squeeze, expand, 1), nn.Conv2d(squeeze, expand, 3, padding=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.relu(self.squeeze(x))
+        return torch.cat([torch.relu(self.one(x)), torch.relu(self.three(x))], 1)
+
+
+def squeezenet() -> nn.Module:
+    layers: list = [nn.Conv2d(3, 96, 7, 2, 3), nn.ReLU(), nn.MaxPool2d(3, 2)]
+    channels = 96
+    for i, (squeeze, expand) in enumerate(SQUEEZENET):
+        layers.append(Fire(channels, squeeze, expand))
+        channels = 2 * expand
+        layers += [nn.MaxPool2d(3, 2)] if i in (2, 6) else []
+    return nn.Sequential(*layers, nn.Conv2d(channels, 1000, 1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+
+
+class DenseLayer(nn.Module):
+    def __init__(self, channels: int, growth: int) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            *(nn.BatchNorm2d(channels), nn.ReLU(), nn.Conv2d(channels, 4 * growth, 1, bias=False)),
+            *(nn.BatchNorm2d(4 * growth), nn.ReLU(), nn.Conv2d(4 * growth, growth, 3, padding=1, bias=False)),
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cat([x, self.layers(x)], 1)
+
+
+def densenet121() -> nn.Module:
+    layers: list = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(3, 2, 1)]
+    channels = 64
+    for block, count in enumerate((6, 12, 24, 16)):
+        if block:
+            layers += [nn.BatchNorm2d(channels), nn.ReLU(), nn.Conv2d(channels, channels // 2, 1, bias=False)]
+            layers.append(nn.AvgPool2d(2))
+            channels //= 2
+        for _ in range(count):
+            layers.append(DenseLayer(channels, 32))
+            channels += 32
+    layers += [nn.BatchNorm2d(channels), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 1000)]
+    return nn.Sequential(*layers)
+
+
+class Encoder(nn.Module):
+    """PyTorch's encoder layers; the first token classified."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(512, 8, 2048, dropout=0.0, activation="gelu", batch_first=True)
+        self.layers, self.out = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), nn.Linear(512, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.out(self.layers(x)[:, 0])
+
+
+class Layers(nn.Module):
+    """Two layers of PyTorch's fused LSTM or GRU over (time, batch, inputs), the last state classified."""
+
+    def __init__(self, kind: type[nn.LSTM] | type[nn.GRU]) -> None:
+        super().__init__()
+        self.layers, self.out = kind(200, 256, num_layers=2), nn.Linear(256, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.out(self.layers(x)[0][-1])
+
+
+def dcgan() -> nn.Module:
+    layers: list = []
+    channels = 100
+    for i, filters in enumerate((512, 256, 128, 64)):
+        layers.append(nn.ConvTranspose2d(channels, filters, 4, 2 if i else 1, 1 if i else 0, bias=False))
+        layers += [nn.BatchNorm2d(filters), nn.ReLU()]
+        channels = filters
+    return nn.Sequential(*layers, nn.ConvTranspose2d(channels, 3, 4, 2, 1, bias=False), nn.Tanh(), nn.Flatten())
+
+
 class Pointwise(nn.Module):
     """The chain of `peer_networks.pointwise`, then classes."""
 
@@ -97,7 +195,21 @@ class Pointwise(nn.Module):
         return self.out(x)
 
 
-BUILDERS = {"resnet50": resnet50, "vgg16": vgg16, "lenet": lenet, "mlp": mlp, "lstm": Lstm, "pointwise": Pointwise}
+BUILDERS = {
+    "resnet50": resnet50,
+    "vgg16": vgg16,
+    "lenet": lenet,
+    "mlp": mlp,
+    "lstm": Lstm,
+    "pointwise": Pointwise,
+    "mobilenet": mobilenet,
+    "squeezenet": squeezenet,
+    "densenet121": densenet121,
+    "dcgan": dcgan,
+    "transformer": Encoder,
+    "lstm_layers": lambda: Layers(nn.LSTM),
+    "gru_layers": lambda: Layers(nn.GRU),
+}
 
 
 def work(module: nn.Module, data: torch.Tensor, labels: torch.Tensor, backward: bool) -> None:
@@ -148,7 +260,8 @@ for line in sys.stdin:
         module = BUILDERS[task["network"]]().to(DEVICE, dtype)
         if LAST and data.ndim == 4:
             data, module = data.to(memory_format=torch.channels_last), module.to(memory_format=torch.channels_last)
-        arrays = (module, data, torch.zeros(len(data), dtype=torch.long, device=DEVICE))
+        batch = data.shape[1] if task["network"].endswith("_layers") else len(data)  # these have time in front
+        arrays = (module, data, torch.zeros(batch, dtype=torch.long, device=DEVICE))
         graphs = [captured(*arrays, backward) for backward in (False, True)] if GRAPHS else None
         prepared = (*arrays, graphs)
         for backward in (False, True):

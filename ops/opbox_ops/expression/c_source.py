@@ -41,9 +41,8 @@ _INLINE = {
     "floor": "__builtin_floor{f}({a})",
     "ceil": "__builtin_ceil{f}({a})",
     "trunc": "__builtin_trunc{f}({a})",
-    # NaN is the larger and the smaller of two; of 0 and -0 it is the second, as in NumPy.
-    "maximum": "({a} != {a} || {a} > {b}) ? {a} : {b}",
-    "minimum": "({a} != {a} || {a} < {b}) ? {a} : {b}",
+    "maximum": "larger({a}, {b})",
+    "minimum": "smaller({a}, {b})",
     "logical_and": "({a} != 0) & ({b} != 0)",
     "logical_or": "({a} != 0) | ({b} != 0)",
     "logical_xor": "({a} != 0) ^ ({b} != 0)",
@@ -56,6 +55,11 @@ _MOST_PIECES = 24
 _HEAD = """
 typedef struct { void (*function)(char **, const long *, const long *, void *); void *data; } Loop;
 typedef struct { char **places; const W *numbers; const long *sizes, *steps; long axes; } Task;
+
+/* NaN is the larger and the smaller of two; of 0 and -0 it is the second, as in NumPy. In one choice of three the
+   compiler would see that the first decides on the next, branch, and make no vectors. */
+static inline W larger(W a, W b) { const W t = a > b ? a : b; return a == a ? t : a; }
+static inline W smaller(W a, W b) { const W t = a < b ? a : b; return a == a ? t : a; }
 """
 THREADED = 1 << 17
 """Work times elements of a task from which on threads share it: some 100 us of one, as with products."""
@@ -334,7 +338,8 @@ class _Writer:
         steps.append(str(size))
         return (
             f"    {{ char *at[] = {{{', '.join(places)}}}; const long by[] = {{{', '.join(steps)}}}; "
-            f"loops[{number}].function(at, &m, by, loops[{number}].data); }}"
+            # The address of `m` itself would let each store change it, and no loop over it would become vectors.
+            f"const long size = m; loops[{number}].function(at, &size, by, loops[{number}].data); }}"
         )
 
     def _kind(self, value: int) -> str:
