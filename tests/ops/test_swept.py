@@ -18,6 +18,7 @@ import pytest
 from opbox_ops import c_compiler
 from opbox_ops.backend import backend_for
 from opbox_ops.expression import swept
+from opbox_ops.expression.c_source import c_source
 from opbox_ops.expression.evaluate import FormulaKernel
 from opbox_ops.expression.language import Expression
 from opbox_ops.expression.pointwise import Pointwise, program_of
@@ -321,3 +322,25 @@ def test_what_a_process_left_amid_compiling_is_removed(monkeypatch: pytest.Monke
     assert answer() == 42
     assert not old.exists()
     assert new.exists()
+
+
+SWEEP = "for (long j = 0; j < m; ++j) {"
+
+
+@needs_compiler
+@pytest.mark.parametrize("text", [*FORMULAS, "minimum(maximum(a, -1), 1) * b", "a * (erf(b) + tanh(c))"])
+def test_every_sweep_becomes_vectors(text: str, tmp_path: Path) -> None:
+    """A length that a loop has the address of, or a choice that the compiler makes a branch, would prevent it."""
+    terms = Pointwise(NAMES, (Expression(text, NAMES, tuple(PARAMETERS)),))
+    program, work = program_of(terms, [np.dtype(np.float32)] * 3, [np.dtype(np.float32)], (0,))
+    source = c_source(program, work, [np.dtype(np.float32)] * 4, [False] * 3)
+    assert source is not None
+    path = tmp_path / "formula.c"
+    path.write_text(source.text)
+    options = [option for option in c_compiler.OPTIONS if option not in ("-w", "-shared")]
+    command = ["gcc", *options, "-fopt-info-vec", "-c", str(path), "-o", str(tmp_path / "formula.o")]
+    report = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    vectors = {int(line.split(":")[1]) for line in report.splitlines() if "loop vectorized" in line}
+    sweeps = {number for number, line in enumerate(source.text.splitlines(), 1) if SWEEP in line}
+    assert sweeps
+    assert sweeps <= vectors

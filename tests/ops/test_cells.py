@@ -1,0 +1,95 @@
+"""RNN in float32 with products in blocks: steps in C have the bits of NumPy's, by any number of threads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from opbox_ops import registry
+from opbox_ops.backend import backend_for
+from opbox_ops.compute import ArraySpec, CallSpec, Mode, OpContext
+from opbox_ops.onednn.product import block_matmul
+from opbox_ops.rnn.cells import Cells, compiled_cells
+from opbox_ops.rnn.layout import GATES, reserve_size
+from opbox_ops.rnn.operator import backward_temps_of, differentiate, forward_temps_of, run, sizes_of
+
+from .thread_counts import assert_same_bits
+
+TIME, BATCH, INPUTS, HIDDEN = 5, 48, 30, 50
+"""More numbers of a state than are one thread's, and units that do not fill the last piece."""
+CPU = backend_for("cpu")
+
+
+@pytest.fixture(scope="module")
+def cells() -> Cells:
+    compiled = compiled_cells()
+    if compiled is None:
+        pytest.skip("no compiler")
+    return compiled
+
+
+def context(specs: tuple[Any, Any], temps: Any, p: Any) -> OpContext:
+    call = CallSpec("cpu", *(tuple([ArraySpec(array.shape, array.dtype) for array in side]) for side in specs))
+    rooms = tuple([np.zeros(temp.shape, temp.dtype) for temp in temps(p, call).values()])
+    return OpContext(np, CPU.special, CPU.random(0), CPU, Mode(is_train=True), temp=rooms, call=call)
+
+
+def computed(mode: str, cells: Cells | None, attrs: dict[str, Any]) -> list[np.ndarray[Any, Any]]:
+    """Outputs and gradients of two layers."""
+    op = registry.get("RNN")
+    p = op.parse({"mode": mode, "state_size": HIDDEN, "num_layers": 2, "state_outputs": True, **attrs})
+    sizes, rng = sizes_of(p, (TIME, BATCH, INPUTS)), np.random.default_rng(3)
+
+    def drawn(*shape: int) -> np.ndarray[Any, Any]:
+        return rng.normal(size=shape).astype(np.float32) / 3
+
+    states = [drawn(2 * sizes.directions, BATCH, HIDDEN) for _ in range(2 if mode == "lstm" else 1)]
+    inputs = [drawn(TIME, BATCH, INPUTS), drawn(sizes.parameters), *states]
+    inputs[0][1, 2, 3] = np.nan
+    if p.use_sequence_length:
+        inputs.append(rng.integers(1, TIME + 1, BATCH).astype(np.float32))
+    shapes = [(TIME, BATCH, sizes.directions * HIDDEN), *[state.shape for state in states], (reserve_size(sizes),)]
+    outputs = [np.zeros(shape, np.float32) for shape in shapes]
+    run(p, context((inputs, outputs), forward_temps_of, p), inputs, outputs, (block_matmul, cells))
+    arguments = [*map(np.cos, outputs[:-1]), *inputs, outputs[-1]]
+    gradients = [np.zeros_like(array) for array in inputs]
+    differentiate(p, context((arguments, gradients), backward_temps_of, p), arguments, gradients, (block_matmul, cells))
+    return [*outputs, *gradients]
+
+
+@pytest.mark.parametrize("attrs", [{}, {"bidirectional": True}, {"use_sequence_length": True}], ids=str)
+@pytest.mark.parametrize("mode", GATES)
+def test_bits_are_numpys(cells: Cells, mode: str, attrs: dict[str, Any]) -> None:
+    with np.errstate(all="ignore"):
+        for mine, expected in zip(computed(mode, cells, attrs), computed(mode, None, attrs), strict=True):
+            np.testing.assert_array_equal(mine, expected)
+
+
+def test_clipped_and_projected_cells_are_numpys(cells: Cells) -> None:
+    """They have no step in C, and are computed all the same."""
+    attrs = {"lstm_state_clip_min": -0.1, "lstm_state_clip_max": 0.1}
+    for mine, expected in zip(computed("lstm", cells, attrs), computed("lstm", None, attrs), strict=True):
+        np.testing.assert_array_equal(mine, expected)
+
+
+SCRIPT = f"""
+import sys
+import numpy as np
+import opbox as mx
+rng, sizes = np.random.default_rng(0), dict(mode="lstm", state_size={HIDDEN}, num_layers=2)
+data = mx.sym.RNN(*map(mx.sym.Variable, ("data", "parameters", "h", "c")), **sizes)
+executor = data.simple_bind(mx.cpu(), data=({TIME}, {BATCH}, {INPUTS}))
+for array in executor.arg_dict.values():
+    array[:] = rng.normal(size=array.shape) / 3
+executor.forward(is_train=True)
+executor.backward(executor.outputs)
+for array in (*executor.outputs, *executor.grad_arrays):
+    sys.stdout.buffer.write(array.asnumpy().tobytes())
+"""
+
+
+@pytest.mark.usefixtures("cells")
+def test_threads_change_no_bit() -> None:
+    assert_same_bits(SCRIPT)
