@@ -14,6 +14,7 @@ from opbox_ops.onednn.product import block_matmul
 from opbox_ops.rnn.cells import Cells, compiled_cells
 from opbox_ops.rnn.layout import GATES, reserve_size
 from opbox_ops.rnn.operator import backward_temps_of, differentiate, forward_temps_of, run, sizes_of
+from opbox_ops.rnn.steps import Kernels
 
 from .thread_counts import assert_same_bits
 
@@ -52,10 +53,13 @@ def computed(mode: str, cells: Cells | None, attrs: dict[str, Any]) -> list[np.n
         inputs.append(rng.integers(1, TIME + 1, BATCH).astype(np.float32))
     shapes = [(TIME, BATCH, sizes.directions * HIDDEN), *[state.shape for state in states], (reserve_size(sizes),)]
     outputs = [np.zeros(shape, np.float32) for shape in shapes]
-    run(p, context((inputs, outputs), forward_temps_of, p), inputs, outputs, (block_matmul, cells))
+    kernels = Kernels(block_matmul, cells)
+    run(p, context((inputs, outputs), forward_temps_of, p), inputs, outputs, kernels)
     arguments = [*map(np.cos, outputs[:-1]), *inputs, outputs[-1]]
     gradients = [np.zeros_like(array) for array in inputs]
-    differentiate(p, context((arguments, gradients), backward_temps_of, p), arguments, gradients, (block_matmul, cells))
+    differentiate(
+        p, context((arguments, gradients), backward_temps_of, p), arguments, gradients, Kernels(block_matmul, cells)
+    )
     return [*outputs, *gradients]
 
 

@@ -18,12 +18,18 @@ from ..rnn.operator import (
     op,
     run,
 )
+from ..rnn.steps import Kernels
 from .product import block_matmul, blocked_kernel
 
 
 def _is_in_blocks(p: RNNOperatorParams, call: CallSpec) -> bool:
     arrays = call.inputs[: len(call.inputs) - 1 if p.use_sequence_length else None]
     return call.plain and all(array.dtype == np.float32 for array in arrays) and blocked_kernel() is not None
+
+
+def _kernels(inputs: Arrays) -> Kernels:
+    """Steps in C read arrays that lie in order."""
+    return Kernels(block_matmul, compiled_cells() if all(array.flags.c_contiguous for array in inputs) else None)
 
 
 @op.compute(
@@ -33,7 +39,7 @@ def _is_in_blocks(p: RNNOperatorParams, call: CallSpec) -> bool:
     temps=lambda p, call: list(forward_temps_of(p, call).values()),
 )
 def _(p: RNNOperatorParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    run(p, ctx, inputs, outputs, (block_matmul, compiled_cells()))
+    run(p, ctx, inputs, outputs, _kernels(inputs))
 
 
 @backward.compute(
@@ -43,4 +49,4 @@ def _(p: RNNOperatorParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) ->
     temps=lambda p, call: list(backward_temps_of(p, call).values()),
 )
 def _(p: RNNOperatorParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    differentiate(p, ctx, inputs, outputs, (block_matmul, compiled_cells()))
+    differentiate(p, ctx, inputs, outputs, _kernels(inputs))

@@ -61,7 +61,7 @@ def back(direction: Direction, gstates: Array, glast: Array, glast_cell: Array |
 
 def _weights(direction: Direction, out: Weights) -> None:
     """Write the gradients of the recurrent weights and both biases."""
-    xp, scratch, n, matmul = direction.xp, direction.scratch, direction.hidden, direction.matmul
+    xp, scratch, n, matmul = direction.xp, direction.scratch, direction.hidden, direction.kernels.matmul
     before, time = scratch["before"], len(direction.states)
     for target, source in direction.shifted(direction.states, direction.first, 0, time):
         before[target] = source
@@ -95,7 +95,7 @@ class _Cell(ABC):
 
     def __init__(self, direction: Direction) -> None:
         self.direction, self.xp, self.n = direction, direction.xp, direction.hidden
-        self.matmul = direction.matmul
+        self.matmul = direction.kernels.matmul
         self.gates, self.valid = direction.gates, direction.valid
         self.beyond: Array = direction.beyond
         names = ("total", "gstate", "through", "factors", "small", "h2h")
@@ -208,7 +208,7 @@ class _Lstm(_Cell):
 
     def by_cells(self, gout: Array, t: int, k: int) -> bool:
         direction = self.direction
-        cells = None if direction.weights.h2r is not None or direction.clip is not None else direction.cells
+        cells = None if direction.weights.h2r is not None or direction.clip is not None else direction.kernels.cells
         if cells is None or self.valid is not None:
             return False
         factors = self.factors[k]
@@ -263,7 +263,7 @@ class _Gru(_Cell):
         self.to_state(k)
 
     def by_cells(self, gout: Array, t: int, k: int) -> bool:
-        cells = self.direction.cells
+        cells = self.direction.kernels.cells
         if cells is None or self.valid is not None:
             return False
         factors, gates = self.factors[k], self.gates[t]

@@ -39,7 +39,7 @@ from ..registry import Slot, register, register_backward, when
 from .gradients import back
 from .layout import GATES, Activations, Sizes, activations, reserve_size, weights
 from .scratch import Scratch, backward_temps, forward_temps, scratch
-from .steps import Direction, StepMaker
+from .steps import Direction, Kernels
 
 __all__ = ["RNNOperatorParams", "backward", "backward_temps_of", "differentiate", "forward_temps_of", "op", "run"]
 
@@ -166,9 +166,9 @@ class _RNNCall:
     """The arrays of one call, forward or backward, in the type that is computed in."""
 
     def __init__(
-        self, p: RNNOperatorParams, xp: Any, sizes: Sizes, inputs: Arrays, work: Scratch, maker: StepMaker
+        self, p: RNNOperatorParams, xp: Any, sizes: Sizes, inputs: Arrays, work: Scratch, kernels: Kernels
     ) -> None:
-        self.p, self.xp, self.sizes, self.scratch, self.maker = p, xp, sizes, work, maker
+        self.p, self.xp, self.sizes, self.scratch, self.kernels = p, xp, sizes, work, kernels
         rest = iter(inputs)
         self.data, packed, self.state = (self.wide(next(rest), name) for name in ("data", "parameters", "state"))
         self.weights = weights(sizes, packed)
@@ -203,7 +203,7 @@ class _RNNCall:
             self.beyond,
             None if low is None or high is None else (low, high, self.p.lstm_state_clip_nan),
             self.scratch,
-            *self.maker,
+            self.kernels,
         )
 
     def passed(self, saved: Activations) -> Array:
@@ -230,13 +230,13 @@ def forward_temps_of(p: RNNOperatorParams, call: CallSpec) -> dict[str, Temp]:
 
 @op.compute(temps=lambda p, call: list(forward_temps_of(p, call).values()))
 def _(p: RNNOperatorParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    run(p, ctx, inputs, outputs, (matmul, None))
+    run(p, ctx, inputs, outputs, Kernels(matmul))
 
 
-def run(p: RNNOperatorParams, ctx: OpContext, inputs: Arrays, outputs: Outputs, maker: StepMaker) -> None:
-    """Compute the outputs, with products and steps by `maker`; its temporaries are those of `forward_temps_of`."""
+def run(p: RNNOperatorParams, ctx: OpContext, inputs: Arrays, outputs: Outputs, kernels: Kernels) -> None:
+    """Compute the outputs, with products and steps by `kernels`; its temporaries are those of `forward_temps_of`."""
     sizes = sizes_of(p, inputs[0].shape, stored=2 if outputs[-1] is None else None)
-    call = _RNNCall(p, ctx.xp, sizes, inputs, scratch(forward_temps_of(p, ctx.call), ctx.temp), maker)
+    call = _RNNCall(p, ctx.xp, sizes, inputs, scratch(forward_temps_of(p, ctx.call), ctx.temp), kernels)
     reserve = call.scratch["reserve"] if outputs[-1] is None else outputs[-1]
     call.layers = activations(sizes, reserve, columns=True)
     x = call.data
@@ -276,14 +276,14 @@ def backward_temps_of(p: RNNOperatorParams, call: CallSpec) -> dict[str, Temp]:
 
 @backward.compute(temps=lambda p, call: list(backward_temps_of(p, call).values()))
 def _(p: RNNOperatorParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    differentiate(p, ctx, inputs, outputs, (matmul, None))
+    differentiate(p, ctx, inputs, outputs, Kernels(matmul))
 
 
-def differentiate(p: RNNOperatorParams, ctx: OpContext, inputs: Arrays, outputs: Outputs, maker: StepMaker) -> None:
-    """Compute the gradients, with products and steps by `maker`; its temporaries are those of `backward_temps_of`."""
+def differentiate(p: RNNOperatorParams, ctx: OpContext, inputs: Arrays, outputs: Outputs, kernels: Kernels) -> None:
+    """Compute the gradients, with products and steps by `kernels`; its temporaries are those of `backward_temps_of`."""
     xp, count = ctx.xp, 3 if p.mode == "lstm" else 2
     sizes, work = sizes_of(p, inputs[count].shape), scratch(backward_temps_of(p, ctx.call), ctx.temp)
-    call = _RNNCall(p, xp, sizes, inputs[count:-1], work, maker)
+    call = _RNNCall(p, xp, sizes, inputs[count:-1], work, kernels)
     call.layers = activations(sizes, inputs[-1], columns=True)
     gout, glast = call.wide(inputs[0], "gout"), call.wide(inputs[1], "gstate_last")
     gcells = call.wide(inputs[2], "gcell_last") if p.mode == "lstm" else None
@@ -309,11 +309,11 @@ def differentiate(p: RNNOperatorParams, ctx: OpContext, inputs: Arrays, outputs:
             gstate, gcell = back(call.direction(layer, number), mine, glast[k], gcell, part)
             ggates = work["ggates"].reshape(sizes.gates, -1)
             if part is not None:
-                call.maker[0](xp, ggates, x.reshape(-1, x.shape[2]), part.i2h)
+                kernels.matmul(xp, ggates, x.reshape(-1, x.shape[2]), part.i2h)
             if gx is not None:
                 flat = gx.reshape(-1, gx.shape[2])
                 product = flat if number == 0 else work["gother"][: flat.size].reshape(flat.shape)
-                call.maker[0](xp, ggates.T, call.weights[k].i2h, product)
+                kernels.matmul(xp, ggates.T, call.weights[k].i2h, product)
                 if number:
                     flat += product
             if outputs[2] is not None:

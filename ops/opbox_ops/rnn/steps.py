@@ -22,15 +22,21 @@ from .cells import Cells
 from .layout import Weights
 from .scratch import Scratch
 
-__all__ = ["Direction", "Matmul", "StepMaker"]
+__all__ = ["Direction", "Kernels"]
 
 Matmul: TypeAlias = Callable[[Any, Array, Array, Array], Any]
 """`(xp, a, b, out)`: out = a @ b."""
-StepMaker: TypeAlias = tuple[Matmul, Cells | None]
-"""What computes products, and what steps: None is NumPy, or CuPy."""
 
 _Step: TypeAlias = Callable[[int, Array, Array, Array], Any]
 """`(t, x, before, cell before)`: fills a step's gates, extra and state; the cell of lstm."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """What computes the products, and all of a step beside them: without `cells` the array library does."""
+
+    matmul: Matmul
+    cells: Cells | None = None
 
 
 @dataclass(slots=True)
@@ -50,8 +56,7 @@ class Direction:
         beyond: the contrary.
         clip: lstm's least and greatest cell state, and whether NaN is made one of them; None: not clipped.
         scratch: the call's temporaries.
-        matmul: computes its products.
-        cells: compute a step; None: NumPy does, or CuPy.
+        kernels: compute its products and steps.
     """
 
     xp: Any
@@ -67,8 +72,7 @@ class Direction:
     beyond: Array | None
     clip: tuple[float, float, bool] | None
     scratch: Scratch
-    matmul: Matmul
-    cells: Cells | None = None
+    kernels: Kernels
 
     @property
     def hidden(self) -> int:
@@ -143,12 +147,12 @@ class Direction:
         inputs[:, : width - 1] = x[start * batch : (start + count) * batch]
         inputs[:, width - 1] = 1
         products = room.reshape(-1)[: len(i2h) * count * batch].reshape(len(i2h), count * batch)
-        self.matmul(self.xp, i2h, inputs.T, products)
+        self.kernels.matmul(self.xp, i2h, inputs.T, products)
         return products.reshape(len(i2h), count, batch)
 
     def _by_cells(self, h2h: Array) -> _Step | None:
         """A step in C; None where there is none, or the cells are clipped or projected."""
-        cells, extra, matmul = self.cells, self.extra, self.matmul
+        cells, extra, matmul = self.kernels.cells, self.extra, self.kernels.matmul
         if cells is None or self.clip is not None or self.weights.h2r is not None:
             return None
         product, room = self.scratch["product"], self.scratch["small"]
@@ -173,7 +177,7 @@ class Direction:
 
     def _rnn(self, h2h: Array) -> _Step:
         xp, product, relu = self.xp, self.scratch["product"], self.mode == "rnn_relu"
-        matmul = self.matmul
+        matmul = self.kernels.matmul
 
         def step(t: int, x: Array, before: Array, _: Any) -> None:
             gate = self.stored(self.gates, t)
@@ -188,7 +192,7 @@ class Direction:
         return step
 
     def _lstm(self, h2h: Array) -> _Step:
-        xp, n, cells, clip, matmul = self.xp, self.hidden, self.extra, self.clip, self.matmul
+        xp, n, cells, clip, matmul = self.xp, self.hidden, self.extra, self.clip, self.kernels.matmul
         assert cells is not None
         product, small, projected = (self.scratch[name] for name in ("product", "small", "projected"))
         projection = self.weights.h2r
@@ -218,7 +222,7 @@ class Direction:
         return step
 
     def _gru(self, h2h: Array) -> _Step:
-        xp, n, products, matmul = self.xp, self.hidden, self.extra, self.matmul
+        xp, n, products, matmul = self.xp, self.hidden, self.extra, self.kernels.matmul
         assert products is not None
         product, small = self.scratch["product"], self.scratch["small"]
         bias = self.weights.h2h_bias[2 * n :, None]
