@@ -37,14 +37,17 @@ import peer_networks as networks  # noqa: E402
 from lenet_demo import server  # noqa: E402
 
 
-def task(network: str, batch: int, data: tuple[int, ...], runs: int, **shapes: tuple[int, ...]) -> dict[str, Any]:
+def task(
+    network: str, batch: int, data: tuple[int, ...], runs: int, steps: int = 0, **shapes: tuple[int, ...]
+) -> dict[str, Any]:
+    """What peers are asked; data is (batch, *data), or (steps, batch, *data)."""
     of = more_networks if hasattr(more_networks, network) else networks
     symbol = networks.lstm(49) if network == "lstm" else getattr(of, network)()
     return {
         "name": f"{network} b{batch}",
         "network": network,
         "symbol": symbol,
-        "shapes": {"data": (batch, *data), **shapes},
+        "shapes": {"data": (steps, batch, *data) if steps else (batch, *data), **shapes},
         "runs": runs,
     }
 
@@ -64,13 +67,9 @@ MORE = [
     task("densenet121", 1, (3, 224, 224), 1),
     task("dcgan", 16, (100, 1, 1), 2),
     task("transformer", 8, (128, 512), 1),
-    task("lstm_layers", 32, (200,), 4, h=(2, 32, 256), c=(2, 32, 256)),
-    task("gru_layers", 32, (200,), 4, h=(2, 32, 256)),
+    task("lstm_layers", 32, (200,), 4, 35, h=(2, 32, 256), c=(2, 32, 256)),
+    task("gru_layers", 32, (200,), 4, 35, h=(2, 32, 256)),
 ]
-STEPS = 35
-"""Of the layers of LSTM and GRU, whose data is (time, batch, inputs)."""
-for _task in MORE[-2:]:
-    _task["shapes"]["data"] = (STEPS, *_task["shapes"]["data"])
 GOALS = {
     "mlp b128": (0.8, 0.8),
     "lenet b100": (0.7, 0.7),

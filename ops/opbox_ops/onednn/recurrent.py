@@ -5,9 +5,13 @@ NumPy's BLAS has threads of its own, which look for work on the cores of all oth
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
-from ..compute import Arrays, CallSpec, OpContext, Outputs
+from ..compute import Arrays, CallSpec, OpContext, Outputs, Temp
+from ..operator import Op
 from ..rnn.cells import compiled_cells
 from ..rnn.operator import (
     RNNOperatorParams,
@@ -32,21 +36,11 @@ def _kernels(inputs: Arrays) -> Kernels:
     return Kernels(block_matmul, compiled_cells() if all(array.flags.c_contiguous for array in inputs) else None)
 
 
-@op.compute(
-    "cpu",
-    level="library",
-    accepts=_is_in_blocks,
-    temps=lambda p, call: list(forward_temps_of(p, call).values()),
-)
-def _(p: RNNOperatorParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    run(p, ctx, inputs, outputs, _kernels(inputs))
+def _attach(op: Op, run: Callable[..., None], temps: Callable[[Any, CallSpec], dict[str, Temp]]) -> None:
+    @op.compute("cpu", level="library", accepts=_is_in_blocks, temps=lambda p, call: list(temps(p, call).values()))
+    def _(p: RNNOperatorParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+        run(p, ctx, inputs, outputs, _kernels(inputs))
 
 
-@backward.compute(
-    "cpu",
-    level="library",
-    accepts=_is_in_blocks,
-    temps=lambda p, call: list(backward_temps_of(p, call).values()),
-)
-def _(p: RNNOperatorParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    differentiate(p, ctx, inputs, outputs, _kernels(inputs))
+_attach(op, run, forward_temps_of)
+_attach(backward, differentiate, backward_temps_of)

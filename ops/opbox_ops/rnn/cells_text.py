@@ -15,7 +15,6 @@ typedef struct { void (*function)(char **, const long *, const long *, void *); 
 enum { UNITS = 16, ALONE = 1 << 11 };
 #define LEAST(x, y) ((x) < (y) ? (x) : (y))
 #define IVDEP _Pragma("GCC ivdep")
-#define BLOCKS_OF(hidden) (((hidden) + UNITS - 1) / UNITS)
 
 /* Sizes of a step: numbers between rows of x, between the states of two samples, and of `before` between two units and
    two samples. */
@@ -29,6 +28,13 @@ static inline Piece piece_of(const Step *s, long block)
     const long unit = block * UNITS, rows = LEAST(UNITS, s->hidden - unit);
     return (Piece){unit, rows, unit * s->batch, rows * s->batch};
 }
+
+/* A loop over the pieces in threads, of a step of `sizes`. */
+#define BY_PIECES \
+    const Step s = *sizes; \
+    const long of_gate = s.hidden * s.batch; \
+    const int threads = of_gate > ALONE ? omp_get_max_threads() : 1; \
+    IN_THREADS(block, (s.hidden + UNITS - 1) / UNITS, 1)
 
 static void apply(const Loop *loop, float *x, long count)
 {
@@ -73,10 +79,7 @@ static void write_state(const Step *s, Piece p, const float *from, float *state)
 void opbox_lstm_step(const float *product, const float *x, float *gates, const float *before, float *cell, float *room,
                      float *state, const Step *sizes, const Loop *tanh)
 {
-    const Step s = *sizes;
-    const long of_gate = s.hidden * s.batch;
-    const int threads = of_gate > ALONE ? omp_get_max_threads() : 1;
-    IN_THREADS(block, BLOCKS_OF(s.hidden), 1) {
+    BY_PIECES {
         const Piece p = piece_of(&s, block);
         float *gate[4], *c = cell + p.at, *t = room + p.at;
         for (int g = 0; g < 4; g++) {
@@ -97,10 +100,7 @@ void opbox_lstm_step(const float *product, const float *x, float *gates, const f
 void opbox_gru_step(const float *product, const float *x, float *gates, const float *before, float *again, float *room,
                     float *state, const Step *sizes, const Loop *tanh, const float *bias)
 {
-    const Step s = *sizes;
-    const long of_gate = s.hidden * s.batch;
-    const int threads = of_gate > ALONE ? omp_get_max_threads() : 1;
-    IN_THREADS(block, BLOCKS_OF(s.hidden), 1) {
+    BY_PIECES {
         const Piece p = piece_of(&s, block);
         float *gate[3], *q = again + p.at, *t = room + p.at;
         for (int g = 0; g < 3; g++) gate[g] = gates + g * of_gate + p.at;
@@ -128,14 +128,12 @@ void opbox_gru_step(const float *product, const float *x, float *gates, const fl
 void opbox_rnn_step(const float *product, const float *x, float *gates, float *state, const Step *sizes,
                     const Loop *tanh)
 {
-    const Step s = *sizes;
-    const int threads = s.hidden * s.batch > ALONE ? omp_get_max_threads() : 1;
-    IN_THREADS(block, BLOCKS_OF(s.hidden), 1) {
+    BY_PIECES {
         const Piece p = piece_of(&s, block);
         float *gate = gates + p.at;
         sum(&s, p, 0, product + p.at, x, gate);
         if (tanh) apply(tanh, gate, p.count);
-        else for (long k = 0; k < p.count; k++) gate[k] = gate[k] != gate[k] || gate[k] > 0 ? gate[k] : 0;
+        else for (long k = 0; k < p.count; k++) gate[k] = gate[k] <= 0 ? 0 : gate[k]; /* NaN stays NaN */
         write_state(&s, p, gate, state);
     }
 }
@@ -154,10 +152,7 @@ static void add_up(const Step *s, Piece p, const float *gout, const float *gstat
 void opbox_lstm_back_step(const float *gout, const float *gstate, float *total, const float *slope, float *gcell,
                           float *factors, const float *forget, const Step *sizes)
 {
-    const Step s = *sizes;
-    const long of_gate = s.hidden * s.batch;
-    const int threads = of_gate > ALONE ? omp_get_max_threads() : 1;
-    IN_THREADS(block, BLOCKS_OF(s.hidden), 1) {
+    BY_PIECES {
         const Piece p = piece_of(&s, block);
         float *all = total + p.at, *g = gcell + p.at;
         add_up(&s, p, gout, gstate + p.at, all);
@@ -178,10 +173,7 @@ void opbox_lstm_back_step(const float *gout, const float *gstate, float *total, 
 void opbox_gru_back_step(const float *gout, const float *gstate, float *total, float *slope, float *through,
                          float *factors, const float *gates, const Step *sizes)
 {
-    const Step s = *sizes;
-    const long of_gate = s.hidden * s.batch;
-    const int threads = of_gate > ALONE ? omp_get_max_threads() : 1;
-    IN_THREADS(block, BLOCKS_OF(s.hidden), 1) {
+    BY_PIECES {
         const Piece p = piece_of(&s, block);
         const float *reset = gates + p.at, *update = reset + of_gate;
         float *all = total + p.at, *of_n = slope + p.at, *past = through + p.at;

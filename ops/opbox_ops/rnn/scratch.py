@@ -20,9 +20,10 @@ Scratch: TypeAlias = Mapping[str, Any]
 _COLUMNS = 128
 """Columns of the products with inputs that are made at a time: for these and more OpenBLAS is at its best."""
 
+_SETS = 1024
 _APART = 16
-"""Further numbers of a row of the recurrent weights turned over: rows a multiple of 4 KiB apart share few sets of a
-cache, and evict one another."""
+"""Further numbers of a row of the recurrent weights turned over: rows a multiple of _SETS numbers apart share few sets
+of a cache, and evict one another."""
 
 
 def _piece(sizes: Sizes) -> int:
@@ -102,7 +103,7 @@ def backward_temps(sizes: Sizes, dtype: Any, *, lengths: bool, narrow: bool) -> 
         "gother": Temp((sizes.time * sizes.batch * widest if sizes.directions > 1 else 0,), dtype),
         "before": Temp((*steps, sizes.outputs), dtype),
         "ones": Temp((sizes.time * sizes.batch, 1), dtype),
-        "h2h": Temp((sizes.outputs, sizes.gates + _APART), dtype),
+        "h2h": Temp((sizes.outputs, sizes.gates + (0 if sizes.gates % _SETS else _APART)), dtype),
         "ggates": Temp((sizes.gates, *steps), dtype),
         "gagain": Temp((sizes.hidden if gru else 0, *steps), dtype),
         "factors": Temp((length, sizes.gates, sizes.batch), dtype),
