@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-__all__ = ["Call", "as_one", "c_call", "nothing"]
+__all__ = ["Call", "as_one", "c_call", "nothing", "place_of"]
 
 Call: TypeAlias = Callable[[], Any]
 
@@ -37,6 +37,11 @@ def c_call(function: Callable[..., Any], arguments: Sequence[Any], alive: Any) -
         function(*arguments)
 
     return call
+
+
+def place_of(array: Any) -> int | None:
+    """The address of an array's first element, for a C function; None for None."""
+    return None if array is None else int(array.__array_interface__["data"][0])
 
 
 def nothing() -> None:

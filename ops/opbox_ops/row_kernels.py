@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from . import c_compiler
-from .bound_calls import Call
+from .bound_calls import Call, place_of
 from .compute import Array
-from .expression.numpy_loops import Loop, loop_of, summing_loop
+from .expression.numpy_loops import LOOP, Loop, loop_of, summing_loop
 
 __all__ = ["RowKernels", "kernels_for", "row_kernels", "switching"]
 
@@ -30,8 +30,9 @@ _ELEMENT = 5
 _TYPES = {np.dtype(np.float32): ("float", "int"), np.dtype(np.float64): ("double", "long")}
 """A type's name in C, and that of the whole numbers of its size."""
 
-_TEXT = """
-typedef struct { void (*function)(char **, const long *, const long *, void *); void *data; } Loop;
+_TEXT = (
+    LOOP
+    + """
 enum { EXP, LOG, ADD };
 #define LANES 16
 #define BLOCK 4096
@@ -146,6 +147,7 @@ void opbox_softmax_output(const W *label, const W *y, const W *gout, W *gdata, l
   }
 }
 """
+)
 
 
 class RowKernels:
@@ -187,15 +189,15 @@ class RowKernels:
 
         All arrays are contiguous, and alive as long as the call is used.
         """
-        room = None if powers is None else _place(powers)
-        places = _place(data), _place(out), _place(sums), room
+        room = place_of(powers)
+        places = place_of(data), place_of(out), place_of(sums), room
         return self._bound("opbox_softmax", *places, rows, size, factor, powers is not None, self._loops)
 
     def softmax_gradient(
         self, g: Array, y: Array, out: Array, room: Array, rows: int, size: int, factor: float, log: bool
     ) -> Call:
         """A call that writes the gradient of softmax, or of its logarithm, from gout and out; `out` may be g."""
-        places = _place(g), _place(y), _place(out), _place(room)
+        places = place_of(g), place_of(y), place_of(out), place_of(room)
         return self._bound("opbox_softmax_gradient", *places, rows, size, factor, log, self._loops)
 
     def softmax_output(
@@ -219,8 +221,8 @@ class RowKernels:
             ignores: whether a label that is `ignored` leaves its row without a gradient.
             valid: whether to divide by the number of labels that are not `ignored`.
         """
-        head = None if gout is None else _place(gout)
-        places = _place(label), _place(y), head, _place(gdata)
+        head = place_of(gout)
+        places = place_of(label), place_of(y), head, place_of(gdata)
         return self._bound("opbox_softmax_output", *places, *shape, label.size, scale, *smooth, ignores, valid, ignored)
 
     def _bound(self, name: str, *arguments: Any) -> Call:
@@ -264,11 +266,6 @@ _ARGUMENTS: dict[str, list[Any]] = {
     "opbox_softmax_gradient": [*[c_void_p] * 4, *_SIZES, c_double, c_int, c_void_p],
     "opbox_softmax_output": [*[c_void_p] * 4, *_SIZES, c_long, *[c_double] * 3, c_int, c_int, c_long],
 }
-
-
-def _place(array: Array) -> int:
-    place: int = array.__array_interface__["data"][0]
-    return place
 
 
 def switching(by: Call, bind: Callable[[], Call | None]) -> Call:

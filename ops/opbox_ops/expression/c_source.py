@@ -19,6 +19,7 @@ import numpy as np
 from ..shares_text import SHARES
 from .c_operators import C_OPERATORS
 from .functions import FUNCTIONS
+from .numpy_loops import LOOP
 from .program import COPY, Instruction, Program
 
 __all__ = ["THREADED", "CSource", "c_source", "work_of"]
@@ -52,8 +53,9 @@ _CONVERTS = ("logical_not", "logical_and", "logical_or", "logical_xor", COPY)
 _CACHED_BYTES = 24 << 10
 """Bytes of the pieces between phases: they stay in the first cache."""
 _MOST_PIECES = 24
-_HEAD = """
-typedef struct { void (*function)(char **, const long *, const long *, void *); void *data; } Loop;
+_HEAD = (
+    LOOP
+    + """
 typedef struct { char **places; const W *numbers; const long *sizes, *steps; long axes; } Task;
 
 /* NaN is the larger and the smaller of two; of 0 and -0 it is the second, as in NumPy. In one choice of three the
@@ -61,6 +63,7 @@ typedef struct { char **places; const W *numbers; const long *sizes, *steps; lon
 static inline W larger(W a, W b) { const W t = a > b ? a : b; return a == a ? t : a; }
 static inline W smaller(W a, W b) { const W t = a < b ? a : b; return a == a ? t : a; }
 """
+)
 THREADED = 1 << 17
 """Work times elements of a task from which on threads share it: some 100 us of one, as with products."""
 _PIECE = 1 << 14

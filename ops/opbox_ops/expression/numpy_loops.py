@@ -18,7 +18,12 @@ from .. import c_compiler
 from .functions import FUNCTIONS, resolve
 from .vector_loops import NAMES, TEXT
 
-__all__ = ["Loop", "loop_of", "summing_loop"]
+__all__ = ["LOOP", "Loop", "loop_of", "summing_loop"]
+
+LOOP = """
+typedef struct { void (*function)(char **, const long *, const long *, void *); void *data; } Loop;
+"""
+"""A `Loop` in C."""
 
 
 class Loop(ctypes.Structure):

@@ -27,7 +27,7 @@ from functools import cache
 from typing import Any
 
 from .. import c_compiler
-from ..bound_calls import c_call
+from ..bound_calls import c_call, place_of
 from ..compute import Array
 from ..shares_text import LOOPS
 from .blocked_product_text import TEXT
@@ -145,41 +145,39 @@ class BlockedProduct:
         structures = sizes.structure(rectifies=rectifies), None if windows is None else windows.structure
         alive = arrays, packed, sums, addend, structures
         places = [None if one is None else addressof(one) for one in structures]
-        arguments = (*map(_place, (a, b, packed, bias, out, sums)), *places, _place(out if adds else addend))
+        arguments = (*map(place_of, (a, b, packed, bias, out, sums)), *places, place_of(out if adds else addend))
         return c_call(self._product, arguments, alive)
 
     def rebound(
         self, sizes: ProductSizes, sums: Array, a_row: int | None = None
     ) -> Callable[[Array, Array, Array | None, Array], None]:
         """Return a function of a, b, bias or None, and out, that computes out; rows of a lie `a_row` numbers apart."""
-        product, structure, room = self._product, sizes.structure(), _place(sums)
+        product, structure, room = self._product, sizes.structure(), place_of(sums)
         if a_row is not None:
             structure.a_row = a_row
         where = addressof(structure)
 
         def run(a: Array, b: Array, bias: Array | None, out: Array, alive: Any = (structure, sums)) -> None:
-            product(_place(a), _place(b), None, _place(bias), _place(out), room, where, None, None)
+            product(place_of(a), place_of(b), None, place_of(bias), place_of(out), room, where, None, None)
 
         return run
 
     def pack(self, sizes: ProductSizes, b: Array, target: Array) -> Callable[[], None]:
         """Return a call that writes the packed b to `target`: `sizes.packed` numbers."""
         structure = sizes.structure()
-        return c_call(self._pack, (_place(b), _place(target), addressof(structure)), (b, target, structure))
+        return c_call(self._pack, (place_of(b), place_of(target), addressof(structure)), (b, target, structure))
 
     def lay(self, windows: WindowSizes, data: Array, target: Array) -> Callable[[], None]:
         """Return a call that writes the windows over `data` to `target` (positions, channels * taps), tap by tap."""
         structure = windows.structure
-        return c_call(self._lay, (_place(data), _place(target), addressof(structure)), (data, target, structure))
+        return c_call(self._lay, (place_of(data), place_of(target), addressof(structure)), (data, target, structure))
 
     def gather(self, windows: WindowSizes, source: Array, target: Array) -> Callable[[], None]:
         """Return a call that writes the sums of windows like those of `lay` to the array that they are of, `target`."""
         structure = windows.structure
-        return c_call(self._gather, (_place(source), _place(target), addressof(structure)), (source, target, structure))
-
-
-def _place(array: Array | None) -> int | None:
-    return None if array is None else int(array.__array_interface__["data"][0])
+        return c_call(
+            self._gather, (place_of(source), place_of(target), addressof(structure)), (source, target, structure)
+        )
 
 
 def blocked_product() -> BlockedProduct | None:

@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from ..bound_calls import place_of
 from ..c_kernel import CKernel
 from ..cache import elements
 from ..compute import Array, Arrays, Temp
@@ -183,7 +184,7 @@ class NormSweeps:
         sizes = _NormSizes(
             self.positions, self.channels, self.rows, norm.fix_gamma, norm.eps, norm.momentum, 1 - norm.momentum
         )
-        arguments = (*[None if array is None else _place(array) for array in arrays], addressof(sizes))
+        arguments = (*map(place_of, arrays), addressof(sizes))
 
         def run(of_batch: bool, alive: Any = (arrays, sizes)) -> bool:
             function = kernel()
@@ -290,8 +291,3 @@ class NormSweeps:
 def _total(rows: Array, out: Array) -> None:
     """Write the sum of the rows, from 0 on and one after the other, as the kernels do: 0 in place of -0."""
     np.add.reduce(rows, axis=0, out=out, initial=0)
-
-
-def _place(array: Array) -> int:
-    place: int = array.__array_interface__["data"][0]
-    return place

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from .. import c_compiler
+from ..bound_calls import place_of
 from ..compute import Array
 from ..expression.numpy_loops import Loop, loop_of
 from .cells_text import TEXT
@@ -55,20 +56,20 @@ class Cells:
         """
         _, x, _, before, cell, _, state = arrays
         step = _step_of(cell, state, x, before)
-        self._functions["opbox_lstm_step"](*map(_place, arrays), byref(step), byref(self._tanh))
+        self._functions["opbox_lstm_step"](*map(place_of, arrays), byref(step), byref(self._tanh))
 
     def gru(self, arrays: Sequence[Array], bias: Array) -> None:
         """The same; in place of the cells the state before (as it lies), and what reset multiplies, with its `bias`."""
         _, x, _, before, again, _, state = arrays
         step = _step_of(again, state, x, before)
-        self._functions["opbox_gru_step"](*map(_place, arrays), byref(step), byref(self._tanh), _place(bias))
+        self._functions["opbox_gru_step"](*map(place_of, arrays), byref(step), byref(self._tanh), place_of(bias))
 
     def rnn(self, arrays: Sequence[Array], relu: bool) -> None:
         """Fill gates and state: of the product with the state, x, gates and state."""
         _, x, gates, state = arrays
         step = _step_of(gates, state, x, gates)
         tanh = None if relu else byref(self._tanh)
-        self._functions["opbox_rnn_step"](*map(_place, arrays), byref(step), tanh)
+        self._functions["opbox_rnn_step"](*map(place_of, arrays), byref(step), tanh)
 
     def lstm_back(self, arrays: Sequence[Array]) -> None:
         """Multiply factors (gates, batch) by the gradients of a step, and leave gcell for the step before.
@@ -78,22 +79,18 @@ class Cells:
                 slope, gcell, factors, and the forget gate.
         """
         step = _step_of(arrays[2], arrays[0])
-        self._functions["opbox_lstm_back_step"](*map(_place, arrays), byref(step))
+        self._functions["opbox_lstm_back_step"](*map(place_of, arrays), byref(step))
 
     def gru_back(self, arrays: Sequence[Array]) -> None:
         """The same for gru: of gout, gstate, total, the new gate's slope, what passes by, factors, and gates."""
         step = _step_of(arrays[2], arrays[0])
-        self._functions["opbox_gru_back_step"](*map(_place, arrays), byref(step))
+        self._functions["opbox_gru_back_step"](*map(place_of, arrays), byref(step))
 
 
 def _step_of(matrix: Array, state: Array, x: Array | None = None, before: Array | None = None) -> _Step:
     x_row = 0 if x is None else x.strides[0] // 4
     unit, sample = (0, 0) if before is None else (before.strides[0] // 4, before.strides[1] // 4)
     return _Step(*matrix.shape, x_row, state.strides[0] // 4, unit, sample)
-
-
-def _place(array: Array) -> int:
-    return int(array.__array_interface__["data"][0])
 
 
 @cache

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from ..expression.numpy_loops import LOOP
 from ..shares_text import LOOPS
 
 __all__ = ["TEXT"]
 
 TEXT = (
     LOOPS
+    + LOOP
     + r"""
-typedef struct { void (*function)(char **, const long *, const long *, void *); void *data; } Loop;
 
 /* A thread takes so many UNITS of the state at a time; up to ALONE numbers of a state are one thread's. */
 enum { UNITS = 16, ALONE = 1 << 11 };
