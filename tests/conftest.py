@@ -97,16 +97,16 @@ def xp(backend: Backend) -> Any:
 
 @pytest.fixture(params=["oneDNN", "blocks"])
 def product_kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """What computes large products: "oneDNN" with its kernels for AVX-512, then "blocks", as without them."""
+    """What computes large products: "oneDNN" with its kernels for AVX-512, as without a compiler, and "blocks"."""
     kernels: str = request.param
-    if kernels == "oneDNN" and not product.has_fast_kernels():
-        pytest.skip("oneDNN has no kernels for this processor")
-    if kernels == "blocks":
-        monkeypatch.setattr(product, "has_fast_kernels", lambda: False)
-        if blocked_product() is None:
-            pytest.skip("no compiler, or a processor without AVX2")
-        for calls in ("_forms", "_calls"):  # which have chosen others
-            monkeypatch.setattr(importlib.import_module("opbox_service.executor.invoke"), calls, OrderedDict())
+    if kernels == "oneDNN":
+        if not product.has_fast_kernels():
+            pytest.skip("oneDNN has no kernels for this processor")
+        monkeypatch.setattr(product, "blocked_product", lambda: None)
+    elif blocked_product() is None:
+        pytest.skip("no compiler, or a processor without AVX2")
+    for calls in ("_forms", "_calls"):  # which have chosen others
+        monkeypatch.setattr(importlib.import_module("opbox_service.executor.invoke"), calls, OrderedDict())
     return kernels
 
 

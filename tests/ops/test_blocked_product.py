@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from opbox_ops.compute import Array
-from opbox_ops.nn.blocked_product import BlockedProduct, ProductSizes, blocked_product
+from opbox_ops.nn.blocked_product import TEXT, BlockedProduct, ProductSizes, blocked_product, compiled
 from opbox_ops.nn.column_sums import column_sums, new_kernel
 from opbox_ops.nn.window_sizes import WindowSizes
 from tests.allocations import counted
@@ -29,15 +29,25 @@ SIZES = [
     (40, 9000, 33),
     (155, 1030, 20),
     (150, 1024, 70),  # rows of a that are copied
+    (20, 600, 200),  # panels of b that are packed beside the first rows
+    (13, 2100, 32),  # many terms of a narrow panel
 ]
 SIDES = [(False, False), (False, True), (True, False), (True, True)]
 
 
-@pytest.fixture
-def kernel() -> BlockedProduct:
-    compiled = blocked_product()
-    assert compiled is not None
-    return compiled
+@pytest.fixture(params=["vectors of the processor", "vectors of 8"])
+def kernel(request: pytest.FixtureRequest) -> BlockedProduct:
+    """Those that are run, and on a processor with AVX-512 those of others too."""
+    text = TEXT if request.param == "vectors of the processor" else "#undef __AVX512F__\n" + TEXT
+    if text != TEXT and not has_avx512():
+        pytest.skip("its vectors are of 8")
+    functions = compiled(text)
+    assert functions is not None
+    return functions
+
+
+def has_avx512() -> bool:
+    return compiled(TEXT + "#ifndef __AVX512F__\n#error\n#endif\n") is not None
 
 
 def numbers(*shape: int, seed: int = 0) -> Array:
@@ -163,6 +173,33 @@ def test_what_is_not_a_number_stays(kernel: BlockedProduct) -> None:
     np.testing.assert_array_equal(np.isfinite(out), np.isfinite(expected))
     assert np.isnan(out[3]).all()
     assert np.isinf(out[0, 17])
+
+
+@pytest.mark.parametrize("sides", SIDES, ids=str)
+@pytest.mark.parametrize("shape", [(1, 16, 1), (20, 30, 65), (33, 300, 130)], ids=str)
+def test_a_batch(kernel: BlockedProduct, shape: tuple[int, int, int], sides: tuple[bool, bool]) -> None:
+    """Each product of it has the bits that it has alone."""
+    one, many = ProductSizes(*shape, sides), ProductSizes(*shape, sides, batch=5)
+    a, b = (np.stack([factors(one)[k] * (i - 2) for i in range(5)]) for k in (0, 1))
+    out, alone = np.full((5, one.rows, one.columns), np.nan, np.float32), np.zeros((one.rows, one.columns), np.float32)
+    kernel.product(many, (a, b, None, out))()
+    for i in range(5):
+        kernel.product(one, (a[i], b[i], None, alone), sums=numbers(one.sums))()
+        np.testing.assert_array_equal(out[i], alone)
+
+
+def test_very_small_numbers_are_zero(kernel: BlockedProduct) -> None:
+    """Below 2^-126, of factors and of sums; who calls still computes with them."""
+    least = np.finfo(np.float32).smallest_normal
+    a, b = np.full((8, 40), least, np.float32), np.ones((40, 20), np.float32)
+    a[:4] /= 2
+    b[:, 10:] /= 64
+    out = np.full((8, 20), np.nan, np.float32)
+    kernel.product(ProductSizes(8, 40, 20), (a, b, None, out))()
+    expected = np.zeros((8, 20), np.float32)
+    expected[4:, :10] = 40 * least
+    np.testing.assert_array_equal(out, expected)
+    assert (a[:4] * np.float32(0.5) > 0).all()
 
 
 def test_room_for_slabs_that_is_missing_is_refused(kernel: BlockedProduct) -> None:

@@ -13,8 +13,9 @@ from opbox_ops.nn import blocked_product
 from opbox_ops.nn.blocked_product import ProductSizes
 from opbox_ops.onednn import pointwise_convolution as pointwise
 from opbox_ops.onednn import product
+from opbox_ops.onednn.blocked_recipe import BlockedRecipe
 from opbox_ops.onednn.pointwise_convolution import PointwiseConvolution, pointwise_convolution
-from opbox_ops.onednn.primitive import MemoryFormat
+from opbox_ops.onednn.primitive import MemoryFormat, Recipe
 from opbox_service.executor.passes import PASSES
 from tests.allocations import counted
 from tests.executor.test_parts import compiled
@@ -147,17 +148,28 @@ def test_where_a_convolution_computes_it(monkeypatch: pytest.MonkeyPatch) -> Non
     assert recipe_of() is None
 
 
-def test_what_pays_in_blocks(monkeypatch: pytest.MonkeyPatch, product_kernels: str) -> None:
+def test_what_pays_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not where panels stay empty, nor over many channels of some hundred positions, unless it adds."""
     sides = (False, True)
+    monkeypatch.setattr(pointwise, "has_fast_kernels", lambda: False)
     assert WHAT_PAYS(ProductSizes(25_088, 256, 64, sides))
     assert not WHAT_PAYS(ProductSizes(25_088, 256, 24, sides))
-    assert not WHAT_PAYS(ProductSizes(784, 1024, 256, sides))
+    assert not WHAT_PAYS(ProductSizes(784, 512, 128, sides))
     assert WHAT_PAYS(ProductSizes(1_568, 1024, 256, sides))
     assert WHAT_PAYS(ProductSizes(49, 2048, 512, sides))
-    monkeypatch.setattr(pointwise, "_is_for_blocks", WHAT_PAYS)
-    assert (recipe_of() is None) == (product_kernels == "blocks")
-    assert recipe_of(adds=True) is not None
+    monkeypatch.setattr(pointwise, "has_fast_kernels", lambda: True)
+    assert WHAT_PAYS(ProductSizes(784, 512, 128, sides))
+    assert not WHAT_PAYS(ProductSizes(1_568, 1024, 256, sides))
+    assert WHAT_PAYS(ProductSizes(49, 2048, 512, sides))
+
+
+def test_what_does_not_pay_is_left_to_onednn(monkeypatch: pytest.MonkeyPatch, product_kernels: str) -> None:
+    """By its matmul where that has kernels for AVX-512, else by its convolution."""
+    monkeypatch.setattr(pointwise, "_is_for_blocks", lambda sizes: False)
+    left, adding = recipe_of(), recipe_of(adds=True)
+    assert (left is None) == (not product.has_fast_kernels())
+    assert left is None or isinstance(left.lying, Recipe)
+    assert isinstance(adding.lying, BlockedRecipe if product_kernels == "blocks" else Recipe)
 
 
 def convolved(data: Any, name: str, kernel: int, filters: int, **attrs: Any) -> Any:

@@ -11,7 +11,7 @@ import opbox as mx
 from opbox_ops.compute import Array
 from opbox_ops.nn.short_rows import LONGEST, short_rows
 from opbox_ops.nn.window_sizes import WindowSizes
-from opbox_ops.onednn import by_images, product
+from opbox_ops.onednn import by_images
 from opbox_ops.onednn import short_rows as recipes
 from opbox_ops.onednn.library import library
 from opbox_ops.onednn.primitive import MemoryFormat
@@ -137,7 +137,7 @@ def memories(shape: tuple[int, ...], filters: int, kernel: int, dtype: str = "fl
 
 def test_which_gradients_it_computes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of few channels, with long rows of out, in float32, where oneDNN has no kernels for AVX-512."""
-    monkeypatch.setattr(product, "has_fast_kernels", lambda: False)
+    monkeypatch.setattr(recipes, "has_fast_kernels", lambda: False)
     window = (1, 1), (1, 1), (0, 0)
 
     def chosen(*sizes: Any, window: Any = window, **kinds: Any) -> bool:
@@ -151,7 +151,7 @@ def test_which_gradients_it_computes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not chosen((1, 70, 70, 3), 64, 3, last=False)
     assert not chosen((1, 70, 70, 3), 64, 3, dtype="bfloat16")
     assert not chosen((1, 70, 70, 3), 64, 3, window=((1, 1), (1, 2), (0, 0)))
-    monkeypatch.setattr(product, "has_fast_kernels", lambda: True)
+    monkeypatch.setattr(recipes, "has_fast_kernels", lambda: True)
     assert not chosen((1, 70, 70, 3), 64, 3)
 
 
@@ -159,7 +159,7 @@ def test_which_gradients_it_computes(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("pieces", [1, 3])
 def test_a_network(bias: bool, pieces: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Training's gradients are those of oneDNN's kernel; a long batch comes in pieces."""
-    monkeypatch.setattr(product, "has_fast_kernels", lambda: False)
+    monkeypatch.setattr(recipes, "has_fast_kernels", lambda: False)
     symbol = mx.sym.Convolution(
         mx.sym.Variable("data"), kernel=(3, 3), pad=(1, 1), num_filter=16, no_bias=not bias, name="first"
     )

@@ -18,6 +18,7 @@ from opbox_ops.onednn import by_images, convolution, winograd_convolution
 from opbox_ops.onednn.library import library
 from opbox_ops.onednn.primitive import MemoryFormat
 from opbox_ops.onednn.rectified import rectified
+from opbox_ops.vectors_text import VECTORS
 from opbox_service.executor.passes import PASSES
 from tests.allocations import counted
 from tests.executor.test_parts import compiled
@@ -337,7 +338,7 @@ def test_threads_give_the_bits_of_one() -> None:
 WIDE = """
 typedef float Lanes __attribute__((vector_size(64), aligned(4), may_alias));
 typedef int Bits __attribute__((vector_size(64)));
-enum { WIDTH = 16, ROWS = 8, SUMS = 8 };
+enum { WIDTH = 16 };
 #define MULTIPLY_ADD(a, b, c) ((a) * (b) + (c))
 static inline Lanes ALL(float x) { return (Lanes){0} + x; }
 static inline Lanes LOAD(const float *p) { return *(const Lanes *)p; }
@@ -345,6 +346,8 @@ static inline Lanes LOAD(const float *p) { return *(const Lanes *)p; }
 #define PASS STORE
 #define KEEP(x)
 #define RECTIFY(x) ((Lanes)(~((x) <= 0) & (Bits)(x)))
+#define FLUSHED
+#define UNROLL _Pragma("GCC unroll 16")
 """
 """The text's vectors of 16, as with AVX-512, which the compiler makes of what the processor has."""
 
@@ -352,8 +355,7 @@ static inline Lanes LOAD(const float *p) { return *(const Lanes *)p; }
 @pytest.mark.parametrize("layer", [Layer(2, (9, 13), 48, 80, pad=(0, 2)), Layer(1, (6, 6), 288, 32)], ids=str)
 def test_vectors_of_16(layer: Layer, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a processor with AVX-512 computes, on one without it too."""
-    before, _, after = TEXT.partition("#if defined(__AVX512F__)")
-    kernel = compiled_text(before + WIDE + after.partition("#endif\n")[2])
+    kernel = compiled_text(TEXT.replace(VECTORS, WIDE).replace("defined(__AVX512F__)", "1"))
     assert kernel is not None
     assert kernel.width == 16
     monkeypatch.setattr(winograd_convolution, "winograd", lambda: kernel)

@@ -1,15 +1,19 @@
-"""Matrix products of float32 in C, for processors that have AVX2 and no AVX-512.
+"""Matrix products of float32 in C, for processors that have AVX-512, or AVX2 and FMA.
 
     out (rows, columns) = a (rows, terms) @ b (terms, columns) + bias (columns)        or out += that, or relu(that)
 
 a and b lie as they are or transposed; in place of b there may be the windows of a convolution over an array whose
 channels lie last, which are never laid out as a whole: (positions of out, taps and channels).
 
-A tile of out stays in registers while the terms go by, 6 rows of 16 numbers: 12 multiplications and additions of eight
-numbers for 2 loads of b and 6 of a. b is copied a few hundred terms at a time to where it is read in order; `pack`
-does so beforehand. a is copied where it lies transposed. oneDNN's matmul has no such kernel without AVX-512; NumPy's
-BLAS is as fast where all sides are long, but has threads of its own, which take the cores from those of all other
-kernels (`benchmarks/results/cpu-decisions.md`).
+A tile of out stays in registers while the terms go by, 6 rows of 64 numbers, or of 16 where vectors have 8: 24
+multiplications and additions of sixteen numbers for 4 loads of b and 6 of a. b is copied a few hundred terms at a time
+to where it is read in order, while the first rows are multiplied where it lies so; `pack` does so beforehand. a is
+copied where it lies transposed. NumPy's BLAS has threads of its own, which take the cores from those of all other
+kernels; oneDNN's matmul has no such kernel without AVX-512, and with it takes up to twice as long for few rows
+(`benchmarks/results/cpu-decisions.md`).
+
+Numbers below 2^-126, as vanishing gradients have, are taken for zero: a processor of Intel's takes a hundred times as
+long for a product of one.
 
 The order of a sum depends on the shapes alone, not on threads, and not on whether b was packed beforehand. A sum over
 many terms for a small result, as in a gradient of a weight, comes in several slabs, so that threads have work apart.
@@ -30,15 +34,18 @@ from .. import c_compiler
 from ..bound_calls import c_call, place_of
 from ..compute import Array
 from ..shares_text import LOOPS
-from .blocked_product_text import TEXT
+from ..vectors_text import VECTORS
+from . import blocked_product_text
 from .term_text import TERM
 from .turn_text import TURN
 from .window_sizes import WINDOWS, WindowSizes
 
-__all__ = ["BlockedProduct", "ProductSizes", "blocked_product"]
+__all__ = ["TEXT", "BlockedProduct", "ProductSizes", "blocked_product", "compiled"]
 
-PANEL = 16
-"""Columns of b that are packed together, as in the text."""
+TEXT = LOOPS + TURN + VECTORS + TERM + WINDOWS + blocked_product_text.TEXT
+
+COLUMNS = 16
+"""Packed b has a multiple of so many."""
 SMALL = 1 << 16
 """Numbers of a result that comes in slabs where it has many terms."""
 LEAST_TERMS = 1024
@@ -54,7 +61,7 @@ class _ProductStructure(Structure):
         (name, c_long)
         for name in (
             *("rows", "terms", "columns", "a_row", "a_term", "b_term", "b_column", "c_row"),
-            *("slabs", "rectifies"),
+            *("slabs", "rectifies", "batch"),
         )
     ]
 
@@ -66,17 +73,19 @@ class ProductSizes:
     Attributes:
         rows, terms, columns: of out = a @ b: a (rows, terms), b (terms, columns).
         transposed: whether a, and whether b, lies as the transposed matrix.
+        batch: how many such products are computed, of matrices that lie one after the other.
     """
 
     rows: int
     terms: int
     columns: int
     transposed: tuple[bool, bool] = (False, False)
+    batch: int = 1
 
     @property
     def slabs(self) -> int:
         """In how many parts the terms are summed: of a gradient of a weight, whose terms alone its pieces differ in."""
-        if not self.transposed[0] or self.rows * self.columns > SMALL:
+        if not self.transposed[0] or self.rows * self.columns > SMALL or self.batch > 1:
             return 1
         return max(1, min(MOST_SLABS, self.terms // LEAST_TERMS))
 
@@ -88,7 +97,7 @@ class ProductSizes:
     @property
     def packed(self) -> int:
         """Numbers of b when it is packed."""
-        return -(-self.columns // PANEL) * PANEL * self.terms
+        return -(-self.columns // COLUMNS) * COLUMNS * self.terms
 
     @property
     def packs_first(self) -> bool:
@@ -98,12 +107,13 @@ class ProductSizes:
     @property
     def fills_panels(self) -> bool:
         """Whether no more than a tenth of what is multiplied is beyond the columns."""
-        return -(-self.columns // PANEL) * PANEL * 10 <= self.columns * 11
+        return -(-self.columns // COLUMNS) * COLUMNS * 10 <= self.columns * 11
 
     def structure(self, *, rectifies: bool = False) -> _ProductStructure:
         a = (1, self.rows) if self.transposed[0] else (self.terms, 1)
         b = (1, self.terms) if self.transposed[1] else (self.columns, 1)
-        return _ProductStructure(self.rows, self.terms, self.columns, *a, *b, self.columns, self.slabs, rectifies)
+        sides = self.rows, self.terms, self.columns
+        return _ProductStructure(*sides, *a, *b, self.columns, self.slabs, rectifies, self.batch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,13 +196,13 @@ def blocked_product() -> BlockedProduct | None:
     They are compiled when they are first asked for, which takes about a second, and are on disk from then on: what a
     product computes does not depend on when a compiler is done.
     """
-    return None if c_compiler.mode() == "off" else _compiled()
+    return None if c_compiler.mode() == "off" else compiled(TEXT)
 
 
 @cache
-def _compiled() -> BlockedProduct | None:
+def compiled(text: str) -> BlockedProduct | None:
+    """The functions of a text like `TEXT`; None where it cannot be compiled."""
     names = "opbox_product", "opbox_product_pack", "opbox_product_lay", "opbox_product_gather"
-    text = LOOPS + TURN + TERM + WINDOWS + TEXT
     functions = [c_compiler.compiled_function(text, name, threads=True) for name in names]
     if None in functions:
         return None

@@ -5,103 +5,146 @@ from __future__ import annotations
 __all__ = ["TEXT"]
 
 TEXT = r"""
-#include <immintrin.h>
-
-#if !defined(__AVX2__) || !defined(__FMA__)
-#error "no vectors"
-#endif
-
 /* A tile of the result, ROWS by PANEL, stays in registers for DEPTH terms, LONG rows of a in the second cache. Where a
-   is packed too, that is SHORT rows, a multiple of ROWS, of SHALLOW terms, whose next ones are fetched meanwhile. GROUP
-   panels of b are packed together; beside FEW rows the next group is fetched meanwhile. Work of up to ALONE
-   multiplications is one thread's. A LINE of the cache holds so many numbers; while b or a is being packed, what lies
-   SOON terms ahead is fetched. Fewer than THIN terms are added up CHUNK columns and LOT rows at a time; a LARGE result
-   of them is written past the caches. A thread takes work of a PIECE at a time, some 20 us, or MANY small ones; where a
-   is packed or copied, all columns of some rows, and where its rows are TALL, more than the second cache has, a GROUP.
-   Rows of a that lie a multiple of SETS numbers apart evict one another from that cache, and are copied for WIDE
-   results and more. */
-enum { WIDTH = 8, ROWS = 6, PANEL = 16, DEPTH = 512, SHALLOW = 256, GROUP = 4, LONG = 144, SHORT = 258, FEW = 96 };
-enum { ALONE = 1 << 19, LINE = 16, SOON = 8, THIN = 16, LOT = 64, CHUNK = 512, LARGE = 1 << 22 };
+   is packed too, that is SHORT rows, a multiple of ROWS, of SHALLOW terms. GROUP panels of b are packed together. While
+   a tile is worked off, what comes next is fetched: b's next group, on a processor with small vectors beside FEW rows
+   alone, and a's next rows. Work of up to ALONE multiplications is one thread's. A LINE of the cache holds so many
+   numbers; while b or a is being packed, what lies SOON terms ahead is fetched. Fewer than THIN terms are added up
+   CHUNK columns and LOT rows at a time; a LARGE result of them is written past the caches. A thread takes work of a
+   PIECE at a time, some 20 us, or MANY small ones; where a is packed or copied, all columns of some rows, and where its
+   rows are TALL, more than the second cache has, a GROUP. Rows of a that lie a multiple of SETS numbers apart evict one
+   another from that cache, and are copied for WIDE results and more. */
+enum { LARGE_VECTORS = WIDTH == 16, ROWS = 6, VECTORS = LARGE_VECTORS ? 4 : 2, PANEL = VECTORS * WIDTH };
+enum { DEPTH = 512, SHALLOW = 256, LONG = LARGE_VECTORS ? 288 : 144, SHORT = LARGE_VECTORS ? 504 : 258, FEW = 96 };
+enum { GROUP = 64 / PANEL, ALONE = 1 << 19, LINE = 16, SOON = 8, THIN = 16, LOT = 64, CHUNK = 512, LARGE = 1 << 22 };
 enum { PIECE = 1 << 20, MANY = 16, SETS = 1024, WIDE = 64, TALL = 1 << 17 };
-typedef __m256 Lanes;
-#define MULTIPLY_ADD _mm256_fmadd_ps
-#define ALL _mm256_set1_ps
-#define LOAD _mm256_loadu_ps
-#define STORE _mm256_storeu_ps
-#define KEEP(x) __asm__("" : "+x"(x))
-#define RECTIFY(x) _mm256_andnot_ps(_mm256_cmp_ps(x, _mm256_setzero_ps(), _CMP_LE_OQ), x) /* NaN stays NaN */
 #define LEAST(x, y) ((x) < (y) ? (x) : (y))
 #define MOST(x, y) ((x) > (y) ? (x) : (y))
-#define UNROLL _Pragma("GCC unroll 8")
 #define PIECES(all, most) (((all) + (most) - 1) / (most))
 #define MOST_OF_A (SHORT * SHALLOW > LONG * (DEPTH + LINE) ? SHORT * SHALLOW : LONG * (DEPTH + LINE))
 
-typedef struct { long rows, terms, columns, a_row, a_term, b_term, b_column, c_row, slabs, rectifies; } Sizes;
+typedef struct {
+    long rows, terms, columns, a_row, a_term, b_term, b_column, c_row, slabs, rectifies;
+    long batch; /* of such products, whose matrices lie one after the other */
+} Sizes;
 
-/* c = start + a b, or the larger of that and 0 where `rectifies`, for `rows` rows of a panel; start of zeros if it is
-   NULL. The next rows of start, and of a from `next` on, are fetched meanwhile. */
-static inline __attribute__((always_inline)) void tile(const int rows, const float *restrict a, long row, long term,
-                                                       const float *restrict b, const float *start, long start_row,
-                                                       float *restrict c, long c_row, long depth, int rectifies,
-                                                       const float *next)
+/* Lines to be fetched: so many of `rows` rows, from `line` of the first one on. */
+typedef struct { const char *at; long rows, step, lines, line; } Ahead;
+
+static inline Ahead next_terms(const float *b, long term, long column, long depth, long columns)
 {
-    Lanes sums[ROWS][2];
-    UNROLL for (int r = 0; r < rows; r++) {
-        sums[r][0] = start ? LOAD(start + r * start_row) : ALL(0);
-        sums[r][1] = start ? LOAD(start + r * start_row + WIDTH) : ALL(0);
-    }
-    if (start && start_row) UNROLL for (int r = 0; r < ROWS; r++) __builtin_prefetch(start + (rows + r) * start_row);
-    for (long from = 0; from < depth; from += LINE) {
-        const long to = LEAST(from + LINE, depth);
-        if (next) UNROLL for (int r = 0; r < ROWS; r++) __builtin_prefetch(next + r * row + from);
-        for (long k = from; k < to; k++) ADD_TERM(rows, a + k * term, row, b + k * PANEL, sums);
-    }
-    if (rectifies)
-        UNROLL for (int r = 0; r < rows; r++) {
-            sums[r][0] = RECTIFY(sums[r][0]);
-            sums[r][1] = RECTIFY(sums[r][1]);
-        }
-    UNROLL for (int r = 0; r < rows; r++) {
-        STORE(c + r * c_row, sums[r][0]);
-        STORE(c + r * c_row + WIDTH, sums[r][1]);
+    const long rows = column == 1 ? depth : columns, across = column == 1 ? columns : depth;
+    return (Ahead){(const char *)b, rows, (column == 1 ? term : column) * (long)sizeof(float), PIECES(across, 16), 0};
+}
+
+static inline __attribute__((always_inline)) void fetch(Ahead *ahead)
+{
+    __builtin_prefetch(ahead->at + ahead->line * 64, 0, 2);
+    if (++ahead->line == ahead->lines) {
+        ahead->line = 0;
+        ahead->at += ahead->step;
+        ahead->rows--;
     }
 }
 
-#define TILE(n) case n: \
-    if (packed) tile(n, a, 1, ROWS, b, start, start_row, c, c_row, depth, rectifies, 0); \
-    else tile(n, a, row, 1, b, start, start_row, c, c_row, depth, rectifies, 0); \
-    break;
-static void any_tile(int rows, const float *a, long row, int packed, const float *b, const float *start, long start_row,
-                     float *c, long c_row, long depth, int rectifies, const float *next)
+/* What is done while a tile is worked off: NEXT fetches the tile's next rows of a, from `next` on; LINES the next
+   `share` lines of `ahead`, which ends with an empty one; COPY packs b, whose rows lie `b_row` numbers apart, to
+   `copy`. */
+enum { NOTHING, NEXT, LINES, COPY };
+typedef struct { int task; const float *next; Ahead *ahead; long share; float *copy; long b_row; } Meanwhile;
+
+/* c = start + a b, or the larger of that and 0 where `rectifies`, for `rows` rows of a panel; start of zeros if it is
+   NULL. The next rows of start, and the lines of c that the next tile writes, are fetched meanwhile. */
+static inline __attribute__((always_inline)) void tile(const int rows, const int vectors, const int task,
+                                                       const float *restrict a, long row, long term,
+                                                       const float *restrict b, const float *start, long start_row,
+                                                       float *restrict c, long c_row, long depth, int rectifies,
+                                                       const Meanwhile *m)
 {
-    if (next && rows == ROWS) {
-        tile(ROWS, a, row, 1, b, start, start_row, c, c_row, depth, rectifies, next);
-        return;
+    Lanes sums[ROWS][VECTORS];
+    UNROLL for (int r = 0; r < rows; r++)
+        UNROLL for (int v = 0; v < vectors; v++)
+            sums[r][v] = start ? LOAD(start + r * start_row + v * WIDTH) : ALL(0);
+    if (start && start_row) UNROLL for (int r = 0; r < ROWS; r++) __builtin_prefetch(start + (rows + r) * start_row);
+    if (LARGE_VECTORS && c != start)
+        UNROLL for (int r = 0; r < rows; r++)
+            UNROLL for (int v = 0; v < vectors; v++) __builtin_prefetch(c + (rows + r) * c_row + v * WIDTH, 1);
+    const long b_row = task == COPY ? m->b_row : vectors * WIDTH;
+    if (task == NEXT)
+        for (long from = 0; from < depth; from += LINE) {
+            const long to = LEAST(from + LINE, depth);
+            UNROLL for (int r = 0; r < ROWS; r++) __builtin_prefetch(m->next + r * row + from);
+            for (long k = from; k < to; k++) ADD_TERM(rows, vectors, a + k * term, row, b + k * b_row, sums, 0);
+        }
+    else if (task == COPY)
+        for (long k = 0; k < depth; k++) {
+            UNROLL for (int v = 0; v < vectors; v++) __builtin_prefetch(b + (k + SOON) * b_row + v * WIDTH);
+            ADD_TERM(rows, vectors, a + k * term, row, b + k * b_row, sums, m->copy + k * vectors * WIDTH);
+        }
+    else {
+        Ahead *ahead = task == LINES ? m->ahead : 0;
+        for (long k = 0; k < depth; k++) {
+            if (task == LINES && k < m->share) {
+                if (!ahead->rows) ahead++;
+                if (ahead->rows) fetch(ahead);
+            }
+            ADD_TERM(rows, vectors, a + k * term, row, b + k * b_row, sums, 0);
+        }
     }
-    switch (rows) { TILE(6) TILE(1) TILE(2) TILE(3) TILE(4) TILE(5) }
+    UNROLL for (int r = 0; r < rows; r++)
+        UNROLL for (int v = 0; v < vectors; v++)
+            STORE(c + r * c_row + v * WIDTH, rectifies ? RECTIFY(sums[r][v]) : sums[r][v]);
+}
+
+#define DO_TILE(rows, vectors, task) \
+    if (packed) tile(rows, vectors, task, a, 1, ROWS, b, start, start_row, c, c_row, depth, rectifies, m); \
+    else tile(rows, vectors, task, a, row, 1, b, start, start_row, c, c_row, depth, rectifies, m)
+#define TILE(rows, vectors, task) case ROWS * (vectors) + (rows) - 1: DO_TILE(rows, vectors, task); break;
+#define TILES(vectors, task) \
+    TILE(6, vectors, task) TILE(1, vectors, task) TILE(2, vectors, task) TILE(3, vectors, task) \
+    TILE(4, vectors, task) TILE(5, vectors, task)
+/* a is `packed`, or as it lies. Panels that are copied are whole ones. */
+static void any_tile(int rows, int vectors, const float *a, long row, int packed, const float *b, const float *start,
+                     long start_row, float *c, long c_row, long depth, int rectifies, const Meanwhile *m)
+{
+    const int number = ROWS * vectors + rows - 1, whole = rows == ROWS && vectors == VECTORS;
+    if (LARGE_VECTORS && m->task == COPY) switch (number) { TILES(VECTORS, COPY) }
+    else if (!LARGE_VECTORS && m->task == NEXT && whole) DO_TILE(ROWS, VECTORS, NEXT);
+    else if (m->task == LINES && whole) DO_TILE(ROWS, VECTORS, LINES);
+    else switch (number) {
+        TILES(1, NOTHING) TILES(2, NOTHING)
+#if defined(__AVX512F__)
+        TILES(3, NOTHING) TILES(4, NOTHING)
+#endif
+    }
 }
 
 /* The same for a panel of fewer columns. */
 static void narrow_tile(int rows, long columns, const float *a, long row, int packed, const float *b,
-                        const float *start, long start_row, float *c, long c_row, long depth, int rectifies)
+                        const float *start, long start_row, float *c, long c_row, long depth, int rectifies,
+                        const Meanwhile *m)
 {
-    static const int ones[3 * WIDTH] = {-1, -1, -1, -1, -1, -1, -1, -1};
-    const int *end = ones + WIDTH, left = columns < WIDTH ? columns : WIDTH;
-    const __m256i near = _mm256_loadu_si256((const void *)(end - left));
-    const __m256i far = _mm256_loadu_si256((const void *)(end - (columns - left)));
+    const int vectors = PIECES(columns, WIDTH);
+    if (columns % WIDTH == 0) {
+        any_tile(rows, vectors, a, row, packed, b, start, start_row, c, c_row, depth, rectifies, m);
+        return;
+    }
+    Part parts[VECTORS];
+    for (int v = 0; v < vectors; v++) parts[v] = first_numbers(columns - v * WIDTH);
     float whole[ROWS * PANEL];
-    for (long i = 0; start && i < rows; i++) {
-        STORE(whole + i * PANEL, _mm256_maskload_ps(start + i * start_row, near));
-        STORE(whole + i * PANEL + WIDTH, _mm256_maskload_ps(start + i * start_row + WIDTH, far));
-    }
-    any_tile(rows, a, row, packed, b, start ? whole : 0, PANEL, whole, PANEL, depth, rectifies, 0);
-    for (long i = 0; i < rows; i++) {
-        _mm256_maskstore_ps(c + i * c_row, near, LOAD(whole + i * PANEL));
-        _mm256_maskstore_ps(c + i * c_row + WIDTH, far, LOAD(whole + i * PANEL + WIDTH));
-    }
+    for (int r = 0; start && r < rows; r++)
+        for (int v = 0; v < vectors; v++)
+            STORE(whole + r * PANEL + v * WIDTH, LOAD_PART(start + r * start_row + v * WIDTH, parts[v]));
+    any_tile(rows, vectors, a, row, packed, b, start ? whole : 0, PANEL, whole, PANEL, depth, rectifies, m);
+    for (int r = 0; r < rows; r++)
+        for (int v = 0; v < vectors; v++)
+            STORE_PART(c + r * c_row + v * WIDTH, parts[v], LOAD(whole + r * PANEL + v * WIDTH));
 }
 
-/* b to [panel][term][PANEL], a panel every `of_panel` numbers; zeros beyond its columns. */
+/* How wide a panel of `columns` columns is, or of all but the first of more: whole vectors. */
+static inline long width_of(long columns) { return LEAST(PANEL, PIECES(columns, WIDTH) * WIDTH); }
+
+/* b to [panel][term][column], a panel every `of_panel` numbers; zeros beyond its columns. */
 static void pack_b(const float *b, long term, long column, long depth, long columns, float *to, long of_panel)
 {
     const long whole = column == 1 ? columns / PANEL : 0;
@@ -109,20 +152,22 @@ static void pack_b(const float *b, long term, long column, long depth, long colu
         for (long p = 0; p < whole; p++) {
             const float *from = b + k * term + p * PANEL;
             __builtin_prefetch(from + SOON * term);
-            STORE(to + p * of_panel + k * PANEL, LOAD(from));
-            STORE(to + p * of_panel + k * PANEL + WIDTH, LOAD(from + WIDTH));
+            for (int v = 0; v < PANEL; v += WIDTH) STORE(to + p * of_panel + k * PANEL + v, LOAD(from + v));
         }
     for (long p = whole; p * PANEL < columns; p++) {
-        const long count = LEAST(columns - p * PANEL, PANEL);
+        const long count = LEAST(columns - p * PANEL, PANEL), width = width_of(count);
+        const long turned = term == 1 ? count / 8 * 8 : 0, deep = depth / LINE * LINE;
         const float *panel = b + p * PANEL * column;
         float *target = to + p * of_panel;
-        long k = 0;
-        if (term == 1 && count == PANEL)
-            for (; k + WIDTH <= depth; k += WIDTH)
-                for (int half = 0; half < PANEL; half += WIDTH)
-                    turn(panel + k + half * column, column, target + k * PANEL + half, PANEL);
-        for (; k < depth; k++)
-            for (long j = 0; j < PANEL; j++) target[k * PANEL + j] = j < count ? panel[k * term + j * column] : 0;
+        for (long k = 0; k < deep; k += LINE) /* all of a line at once: others may have its place in the cache soon */
+            for (long j = 0; j < turned; j += 8) {
+                for (int i = 0; i < 8; i++) __builtin_prefetch(panel + (j + i) * column + k + LINE, 0, 2);
+                for (long i = k; i < k + LINE; i += 8)
+                    turn(panel + i + j * column, column, target + i * width + j, width);
+            }
+        for (long k = 0; k < depth; k++)
+            for (long j = k < deep ? turned : 0; j < width; j++)
+                target[k * width + j] = j < count ? panel[k * term + j * column] : 0;
     }
 }
 
@@ -135,43 +180,22 @@ static void pack_a(const float *a, long term, long rows, long depth, float *to)
         float *target = to + k * ROWS;
         for (long r = 0; r < rows; r += LINE) __builtin_prefetch(from + SOON * term + r);
         for (long r = 0; r < last; r++, from += ROWS, target += ROWS * depth) {
-            const Lanes six = _mm256_castps128_ps256(_mm_loadu_ps(from));
-            const __m128i two = _mm_loadl_epi64((const void *)(from + 4));
-            _mm_storeu_ps(target, _mm256_castps256_ps128(six));
-            _mm_storel_epi64((void *)(target + 4), two);
+            _mm_storeu_ps(target, _mm_loadu_ps(from));
+            _mm_storel_epi64((void *)(target + 4), _mm_loadl_epi64((const void *)(from + 4)));
         }
         for (long i = 0; i < count; i++) target[i] = from[i];
     }
 }
 
-/* Rows of a for `depth` terms, a multiple of WIDTH, to rows that lie a LINE further apart than that. */
+/* Rows of a for `depth` terms to rows that lie a LINE further apart than that. */
 static void copy_a(const float *a, long row, long rows, long depth, float *to)
 {
     for (long r = 0; r < rows; r++) {
         const float *from = a + r * row;
         float *target = to + r * (depth + LINE);
-        for (long k = 0; k < depth; k += WIDTH) STORE(target + k, LOAD(from + k));
-    }
-}
-
-/* The lines of what is packed next, to be fetched while what is packed is worked off. */
-typedef struct { const char *at; long rows, step, lines, line; } Ahead;
-
-static inline Ahead next_terms(const float *b, long term, long column, long depth, long columns)
-{
-    const long rows = column == 1 ? depth : columns, across = column == 1 ? columns : depth;
-    return (Ahead){(const char *)b, rows, (column == 1 ? term : column) * (long)sizeof(float), PIECES(across, 16), 0};
-}
-
-static inline void fetch(Ahead *ahead, long count)
-{
-    for (; count > 0 && ahead->rows > 0; count--) {
-        __builtin_prefetch(ahead->at + ahead->line * 64, 0, 2);
-        if (++ahead->line == ahead->lines) {
-            ahead->line = 0;
-            ahead->at += ahead->step;
-            ahead->rows--;
-        }
+        long k = 0;
+        for (; k + WIDTH <= depth; k += WIDTH) STORE(target + k, LOAD(from + k));
+        STORE(target + k, LOAD_PART(from + k, first_numbers(depth - k)));
     }
 }
 
@@ -182,13 +206,15 @@ static inline long between(long x, long low, long high) { return x < low ? low :
    that lie together in x are copied together. */
 static void pack_windows(const float *x, const Windows *w, long column, long columns, long row, long depth, float *to)
 {
+    const long width = width_of(columns);
     const long step = w->across * w->channels, span = w->across_kernel * w->channels;
     const long of_line = w->width * w->channels, first_line = row / w->out_width, first_p = row % w->out_width;
     const long first_image = first_line / w->out_height, first_row = first_line % w->out_height;
-    for (long j = 0, lanes; j < PANEL; j += lanes) {
+    for (long j = 0, lanes; j < width; j += lanes) {
         const long at = column + j, in_line = at % span;
-        const int together = columns - j >= 4 && j + 4 <= PANEL && w->dilate_across == 1 && in_line + 4 <= span;
-        lanes = w->channels % PANEL == 0 ? PANEL : w->channels % 4 == 0 || together ? 4 : 1;
+        const int together = columns - j >= 4 && j + 4 <= width && w->dilate_across == 1 && in_line + 4 <= span;
+        lanes = w->channels % width == 0 ? width : w->channels % WIDTH == 0 ? WIDTH
+                                                 : w->channels % 4 == 0 || together ? 4 : 1;
         const long y = at / span * w->dilate_down - w->above;
         const long left = in_line / w->channels * w->dilate_across - w->before;
         const long last = (in_line + lanes - 1) / w->channels * w->dilate_across - w->before;
@@ -208,17 +234,15 @@ static void pack_windows(const float *x, const Windows *w, long column, long col
                 out_row = 0;
                 image += w->height * of_line;
             }
-            for (; p < stop; p++, target += PANEL) {
+            for (; p < stop; p++, target += width) {
                 if (p == from) {
                     if (lanes == 1)
-                        for (; p < until; p++, target += PANEL) *target = source[p * step];
+                        for (; p < until; p++, target += width) *target = source[p * step];
                     else if (lanes == 4)
-                        for (; p < until; p++, target += PANEL) _mm_storeu_ps(target, _mm_loadu_ps(source + p * step));
+                        for (; p < until; p++, target += width) _mm_storeu_ps(target, _mm_loadu_ps(source + p * step));
                     else
-                        for (; p < until; p++, target += PANEL) {
-                            STORE(target, LOAD(source + p * step));
-                            STORE(target + WIDTH, LOAD(source + p * step + WIDTH));
-                        }
+                        for (; p < until; p++, target += width)
+                            for (int v = 0; v < lanes; v += WIDTH) STORE(target + v, LOAD(source + p * step + v));
                     if (p == stop) break;
                 }
                 for (int i = 0; i < lanes; i++) {
@@ -237,7 +261,7 @@ static void thin_product(const float *a, const float *b, float *c, const Sizes *
     Share rows[threads];
     GIVE(rows, s->rows);
     _Pragma("omp parallel num_threads(threads)")
-    PIECES_OF(rows, start, end, 4 * LOT, 1L << 31) {
+    FLUSHED PIECES_OF(rows, start, end, 4 * LOT, 1L << 31) {
         float own_a[LOT][THIN], own_b[THIN][CHUNK];
         for (long chunk = 0; chunk < s->columns; chunk += CHUNK) {
             const long count = LEAST(CHUNK, s->columns - chunk);
@@ -256,7 +280,7 @@ static void thin_product(const float *a, const float *b, float *c, const Sizes *
                         UNROLL for (int i = 0; i < 4; i++)
                             sums[i] = MULTIPLY_ADD(ALL(x[k]), LOAD(own_b[k] + j + i * WIDTH), sums[i]);
                     UNROLL for (int i = 0; i < 4; i++)
-                        if (past) _mm256_stream_ps(to + j + i * WIDTH, sums[i]);
+                        if (past) PASS(to + j + i * WIDTH, sums[i]);
                         else STORE(to + j + i * WIDTH, sums[i]);
                 }
                 for (; j < count; j++) {
@@ -271,38 +295,43 @@ static void thin_product(const float *a, const float *b, float *c, const Sizes *
 }
 
 /* c = a b + bias + addend, which lies as c does, or is c; or the larger of that and 0. b is `packed`, or the windows
-   over b, or as it lies. The terms come in slabs, whose sums but the first's go to `sums` and are added at the end. A
-   thread has so many blocks of rows by panels of columns. */
-void opbox_product(const float *a, const float *b, const float *packed, const float *bias, float *c, float *sums,
-                   const Sizes *sizes, const Windows *windows, const float *addend)
+   over b, or as it lies; of a batch there are a, b and c alone. The terms come in slabs, whose sums but the first's go
+   to `sums` and are added at the end. A thread has so many blocks of rows by panels of columns. */
+void opbox_product(const float *all_a, const float *all_b, const float *packed, const float *bias, float *all_c,
+                   float *sums, const Sizes *sizes, const Windows *windows, const float *addend)
 {
     const Sizes s = *sizes;
-    const int threads = s.rows * s.columns * s.terms > ALONE ? omp_get_max_threads() : 1;
+    const int threads = s.batch * s.rows * s.columns * s.terms > ALONE ? omp_get_max_threads() : 1;
     const int packs_a = s.a_term != 1;
     const int copies_a = !packs_a && s.a_row % SETS == 0 && s.columns >= WIDE && s.rows > 4 * ROWS;
-    if (packs_a && s.terms < THIN && s.b_column == 1 && !windows && !packed && !bias && !addend) {
-        thin_product(a, b, c, &s, threads);
+    if (packs_a && s.terms < THIN && s.b_column == 1 && s.batch == 1 && !windows && !packed && !bias && !addend) {
+        thin_product(all_a, all_b, all_c, &s, threads);
         return;
     }
     const long panels = PIECES(s.columns, PANEL), slab = PIECES(s.terms, s.slabs);
-    const long deep = packs_a ? SHALLOW : DEPTH, depth = PIECES(PIECES(slab, PIECES(slab, deep)), WIDTH) * WIDTH;
+    const long deep = packs_a ? SHALLOW : DEPTH * PANEL / width_of(s.columns);
+    const long depth = PIECES(PIECES(slab, PIECES(slab, deep)), WIDTH) * WIDTH;
     long blocks = PIECES(s.rows, packs_a ? SHORT : LONG);
-    const long coarse = blocks * panels * s.slabs;
+    const long coarse = s.batch * blocks * panels * s.slabs;
     if (coarse < 4 * threads && coarse % threads) blocks = PIECES(s.rows, 4 * ROWS);
     const long block = PIECES(PIECES(s.rows, blocks), ROWS) * ROWS;
     blocks = PIECES(s.rows, block);
     const long least = slab * block > TALL ? GROUP : 1;
     const long most = packs_a || copies_a ? panels : MOST(PIECES(PIECE, slab * block * PANEL), least);
     Share units[threads];
-    GIVE(units, s.slabs * blocks * panels);
+    GIVE(units, s.batch * s.slabs * blocks * panels);
     _Pragma("omp parallel num_threads(threads)")
     {
         float own_b[GROUP * DEPTH * PANEL] __attribute__((aligned(64)));
         float own_a[MOST_OF_A] __attribute__((aligned(64)));
         const long all = omp_get_num_threads(), me = omp_get_thread_num();
+        const float *packed_b = 0;
         long packed_k = -1, packed_q = -1, packed_end = -1; /* what own_b has */
-        PIECES_OF(units, unit, end, most, panels) {
-            const long from = unit % panels, first = unit / panels % blocks * block, number = unit / panels / blocks;
+        FLUSHED PIECES_OF(units, unit, end, most, panels) {
+            const long from = unit % panels, first = unit / panels % blocks * block;
+            const long number = unit / panels / blocks % s.slabs, item = unit / panels / blocks / s.slabs;
+            const float *a = all_a + item * s.rows * s.terms, *b = all_b + item * s.terms * s.columns;
+            float *c = all_c + item * s.rows * s.columns;
             const long count = end - unit, rows = LEAST(s.rows - first, block);
             const long stop = LEAST(s.terms, (number + 1) * slab);
             float *out = number ? sums + (number - 1) * s.rows * s.columns : c;
@@ -316,57 +345,65 @@ void opbox_product(const float *a, const float *b, const float *packed, const fl
                 const long terms = LEAST(stop - k, depth);
                 const int rectifies = s.rectifies && k + terms == stop;
                 const float *base = k > number * slab ? out : begin;
-                Ahead rest = {0};
-                if (packs_a) {
-                    const float *place = a + first * s.a_row + k * s.a_term;
-                    pack_a(place, s.a_term, rows, terms, own_a);
-                    if (k + depth < stop)
-                        rest = next_terms(place + depth * s.a_term, s.a_term, 1, LEAST(stop - k - depth, depth), rows);
-                }
+                Ahead ahead[3] = {0}; /* of b, of a, and none */
+                if (packs_a) pack_a(a + first * s.a_row + k * s.a_term, s.a_term, rows, terms, own_a);
                 if (copies_a) copy_a(a + first * s.a_row + k, s.a_row, rows, terms, own_a);
-                const long part = PIECES(rest.rows * rest.lines, count * PIECES(rows, ROWS));
+                const int goes_on = k + depth < stop;
+                const long next_row = goes_on ? first : first + block, lower = LEAST(s.rows - next_row, block);
+                const long next_term = goes_on ? k + depth : number * slab, more = LEAST(stop - next_term, depth);
+                const float *soon = a + next_row * s.a_row + next_term * s.a_term;
+                if (packs_a && goes_on) ahead[1] = next_terms(soon, s.a_term, 1, more, lower);
+                if (LARGE_VECTORS && !packs_a && lower > 0 && (goes_on || from + count == panels))
+                    ahead[1] = next_terms(soon, s.a_row, 1, lower, more);
+                const long part = PIECES(ahead[1].rows * ahead[1].lines, count * PIECES(rows, ROWS));
                 for (long q = from; q < from + count; q += GROUP) {
                     const long group = LEAST(from + count - q, GROUP), columns = s.columns - q * PANEL;
-                    const int ready = packed || (packed_k == k && packed_q == q && packed_end == q + group);
+                    const int same = packed_b == b && packed_k == k && packed_q == q && packed_end == q + group;
+                    const int ready = packed || same;
+                    const int lies = !windows && s.b_column == 1 && columns >= group * PANEL;
+                    const int copies = LARGE_VECTORS && !ready && lies;
                     if (windows && !ready)
                         for (long p = 0; p < group; p++)
                             pack_windows(b, windows, (q + p) * PANEL, columns - p * PANEL, windows->first + k, terms,
                                          own_b + p * terms * PANEL);
-                    else if (!ready)
+                    else if (!ready && !copies)
                         pack_b(b + k * s.b_term + q * PANEL * s.b_column, s.b_term, s.b_column, terms,
                                LEAST(columns, group * PANEL), own_b, terms * PANEL);
+                    packed_b = b;
                     packed_k = k;
                     packed_q = q;
                     packed_end = q + group;
                     const int last = q + GROUP >= from + count;
                     const long next_k = last ? k + depth : k, next_q = last ? from : q + GROUP;
-                    Ahead ahead = {0};
-                    if (!packed && !windows && rows <= FEW && next_k < stop)
-                        ahead = next_terms(b + next_k * s.b_term + next_q * PANEL * s.b_column, s.b_term, s.b_column,
-                                           LEAST(stop - next_k, depth),
-                                           LEAST(s.columns - next_q * PANEL, GROUP * PANEL));
-                    const long share = PIECES(ahead.rows * ahead.lines, group * PIECES(rows, ROWS));
+                    if (!packed && !windows && next_k < stop && (LARGE_VECTORS || rows <= FEW))
+                        ahead[0] = next_terms(b + next_k * s.b_term + next_q * PANEL * s.b_column, s.b_term, s.b_column,
+                                              LEAST(stop - next_k, depth),
+                                              LEAST(s.columns - next_q * PANEL, GROUP * PANEL));
+                    const long share = PIECES(ahead[0].rows * ahead[0].lines, group * PIECES(rows, ROWS)) + part;
                     for (long p = q; p < q + group; p++) {
-                        const float *own = own_b + (p - q) * terms * PANEL;
-                        const float *panel = packed ? packed + (p * s.terms + k) * PANEL : own;
+                        float *own = own_b + (p - q) * terms * PANEL;
+                        const long wide = s.columns - p * PANEL;
+                        const float *panel = packed ? packed + p * s.terms * PANEL + k * width_of(wide) : own;
                         const float *added = bias && !number ? bias + p * PANEL : 0;
                         for (long r = 0, n; r < rows; r += n) {
                             n = packs_a ? LEAST(rows - r, ROWS) : next_height(rows - r, ROWS);
-                            fetch(&ahead, share);
-                            fetch(&rest, part);
                             const long row = copies_a ? terms + LINE : s.a_row;
                             const float *left = packs_a ? own_a + r * terms : copies_a ? own_a + r * row
                                                                                        : a + (first + r) * row + k;
                             float *to = out + (first + r) * out_row + p * PANEL;
                             const float *start = base ? base + (to - out) : added;
-                            const long start_row = base ? out_row : 0, wide = s.columns - p * PANEL;
-                            const int far = p == from && !packs_a && !copies_a && r + 2 * ROWS <= rows;
+                            const long start_row = base ? out_row : 0;
+                            const int plain = !packs_a && !copies_a, far = p == from && plain && r + 2 * ROWS <= rows;
+                            const int copy = copies && r == 0;
+                            const int task = copy ? COPY : far && !LARGE_VECTORS ? NEXT : LINES;
+                            const Meanwhile m = {task, left + ROWS * row, ahead, share, own, s.b_term};
+                            const float *factors = copy ? b + k * s.b_term + p * PANEL : panel;
                             if (wide >= PANEL)
-                                any_tile(n, left, row, packs_a, panel, start, start_row, to, out_row, terms, rectifies,
-                                         far ? left + ROWS * row : 0);
+                                any_tile(n, VECTORS, left, row, packs_a, factors, start, start_row, to, out_row, terms,
+                                         rectifies, &m);
                             else
-                                narrow_tile(n, wide, left, row, packs_a, panel, start, start_row, to, out_row, terms,
-                                            rectifies);
+                                narrow_tile(n, wide, left, row, packs_a, factors, start, start_row, to, out_row, terms,
+                                            rectifies, &m);
                         }
                     }
                 }
@@ -377,7 +414,7 @@ void opbox_product(const float *a, const float *b, const float *packed, const fl
             for (long r = me * s.rows / all; r < (me + 1) * s.rows / all; r++)
                 for (long n = 0; n < s.slabs - 1; n++)
                     for (long j = 0; j < s.columns; j++)
-                        c[r * s.c_row + j] += sums[(n * s.rows + r) * s.columns + j];
+                        all_c[r * s.c_row + j] += sums[(n * s.rows + r) * s.columns + j];
         }
     }
 }

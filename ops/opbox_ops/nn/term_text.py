@@ -8,17 +8,21 @@ from __future__ import annotations
 __all__ = ["TERM"]
 
 TERM = r"""
-/* Adds a term to `sums`, rows by two vectors: numbers of a, one a row and `row` apart, times 2 * WIDTH numbers of b.
-   These are kept in registers: a compiler loads them again for each of up to four rows, and the loads of three and four
-   take longer than the multiplications. One and two rows wait for their additions anyway. */
-#define ADD_TERM(rows, a, row, b, sums) \
+/* Adds a term to `sums`, rows by vectors: numbers of a, one a row and `row` apart, times `vectors` vectors of b, four
+   at most, which it also writes to `copy` if that is not NULL. They are kept in registers: a compiler loads them again
+   for each of up to four rows, and the loads of three and four take longer than the multiplications. One and two rows
+   wait for their additions anyway. */
+#define ADD_TERM(rows, vectors, a, row, b, sums, copy) \
     do { \
-        Lanes left = LOAD(b), right = LOAD((b) + WIDTH); \
-        if ((rows) > 2) { KEEP(left); KEEP(right); } \
+        Lanes factors[4]; \
+        UNROLL for (int v = 0; v < (vectors); v++) { \
+            factors[v] = LOAD((b) + v * WIDTH); \
+            if ((rows) > 2) KEEP(factors[v]); \
+            if (copy) STORE((float *)(copy) + v * WIDTH, factors[v]); \
+        } \
         UNROLL for (int r = 0; r < (rows); r++) { \
             const Lanes x = ALL((a)[r * (row)]); \
-            sums[r][0] = MULTIPLY_ADD(x, left, sums[r][0]); \
-            sums[r][1] = MULTIPLY_ADD(x, right, sums[r][1]); \
+            UNROLL for (int v = 0; v < (vectors); v++) sums[r][v] = MULTIPLY_ADD(x, factors[v], sums[r][v]); \
         } \
     } while (0)
 

@@ -33,13 +33,14 @@ from .. import c_compiler
 from ..bound_calls import c_call
 from ..compute import Array
 from ..shares_text import LOOPS
+from ..vectors_text import VECTORS
 from . import winograd_few_text, winograd_text
 from .term_text import TERM
 from .turn_text import TURN
 
 __all__ = ["ELEMENTS", "FEW_TILES", "TEXT", "TILE", "Tiling", "Winograd", "compiled", "winograd"]
 
-TEXT = LOOPS + TURN + TERM + winograd_text.TEXT + winograd_few_text.TEXT
+TEXT = LOOPS + TURN + VECTORS + TERM + winograd_text.TEXT + winograd_few_text.TEXT
 
 TILE = 4
 """Rows and columns of out in a tile."""

@@ -5,31 +5,12 @@ from __future__ import annotations
 __all__ = ["TEXT"]
 
 TEXT = r"""
-#include <immintrin.h>
 #include <stdlib.h>
 
 #if defined(__AVX512F__)
-enum { WIDTH = 16, ROWS = 8 };
-typedef __m512 Lanes;
-#define MULTIPLY_ADD _mm512_fmadd_ps
-#define ALL _mm512_set1_ps
-#define LOAD _mm512_loadu_ps
-#define STORE _mm512_storeu_ps
-#define PASS _mm512_stream_ps
-#define KEEP(x) __asm__("" : "+v"(x))
-#define RECTIFY(x) _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_NLE_UQ), x)
-#elif defined(__AVX2__) && defined(__FMA__)
-enum { WIDTH = 8, ROWS = 6 };
-typedef __m256 Lanes;
-#define MULTIPLY_ADD _mm256_fmadd_ps
-#define ALL _mm256_set1_ps
-#define LOAD _mm256_loadu_ps
-#define STORE _mm256_storeu_ps
-#define PASS _mm256_stream_ps
-#define KEEP(x) __asm__("" : "+x"(x))
-#define RECTIFY(x) _mm256_andnot_ps(_mm256_cmp_ps(x, _mm256_setzero_ps(), _CMP_LE_OQ), x) /* NaN stays NaN */
+enum { ROWS = 8 };
 #else
-#error "no vectors"
+enum { ROWS = 6 };
 #endif
 
 /* PANEL columns of a product are computed together, DEPTH of its terms at a time. AHEAD numbers keep streams out of one
@@ -37,11 +18,10 @@ typedef __m256 Lanes;
    those LATER are fetched. A thread takes SOME tiles or products at a time, or MANY small pieces. */
 enum { PANEL = 2 * WIDTH, DEPTH = 256, AHEAD = 16, CHANNELS = 8, LATER = 4, LARGE = 1 << 22, SOME = 2, MANY = 16,
        OF_OWN = CHANNELS * PANEL + AHEAD };
-#define THREADS _Pragma("omp parallel")
+#define THREADS _Pragma("omp parallel") FLUSHED
 #define BARRIER _Pragma("omp barrier")
 #define LEAST(x, y) ((x) < (y) ? (x) : (y))
 #define SOON(p) __builtin_prefetch(p)
-#define UNROLL _Pragma("GCC unroll 8")
 
 int opbox_winograd_width(void) { return WIDTH; }
 
@@ -122,7 +102,7 @@ static inline __attribute__((always_inline)) void product(const int rows, const 
         sums[r][0] = adds ? LOAD(c + r * c_row) : ALL(0);
         sums[r][1] = adds ? LOAD(c + r * c_row + WIDTH) : ALL(0);
     }
-    for (long k = 0; k < depth; k++) ADD_TERM(rows, a + k * term, row, b + k * PANEL, sums);
+    for (long k = 0; k < depth; k++) ADD_TERM(rows, 2, a + k * term, row, b + k * PANEL, sums, 0);
     UNROLL for (int r = 0; r < rows; r++) {
         STORE(c + r * c_row, sums[r][0]);
         STORE(c + r * c_row + WIDTH, sums[r][1]);

@@ -27,7 +27,7 @@ from ..compute import Array, Mode, Temp
 from ..nn.blocked_product import ProductSizes
 from .blocked_recipe import BlockedRecipe
 from .primitive import MemoryFormat, Operand, PackedRuns
-from .product import ProductRecipe, fast_product, packing_recipe
+from .product import ProductRecipe, fast_product, has_fast_kernels, packing_recipe
 
 __all__ = ["PointwiseConvolution", "pointwise_convolution"]
 
@@ -35,6 +35,10 @@ MANY_CHANNELS = 512
 """Two threads with AVX2, ms, in blocks and by oneDNN, the weight as it lies: 7 x 7 x 512 to 2048 0.66 and 0.82. Over a
 few hundred positions oneDNN is a twentieth faster, over many as fast: 8 x 14 x 14 x 1024 to 256 6.17 and 6.10, 8 x 28 x
 28 x 512 to 128 5.41 and 5.73."""
+MANY_OF_PRODUCT = 1024
+"""Two threads with AVX-512, GFLOP/s, in blocks and by oneDNN's matmul, arrays outside the caches: 14 x 14 x 1024 to
+256 271 and 300, 14 x 14 x 256 to 1024 279 and 273, 28 x 28 x 512 to 128 286 and 284, 8 x 56 x 56 x 256 to 64 321 and
+297."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,11 +135,10 @@ def pointwise_convolution(
         return None
     positions = math.prod((out.shape[0], *out.shape[2:]))
     sizes = positions, channels, filters
-    lying = fast_product(sizes, bias is not None, transposed=True, adds=adds)
-    packing = packing_recipe(sizes, bias is not None, adds)
+    in_blocks = adds or _is_for_blocks(ProductSizes(*sizes))
+    lying = fast_product(sizes, bias is not None, transposed=True, adds=adds, in_blocks=in_blocks)
+    packing = packing_recipe(sizes, bias is not None, adds, in_blocks)
     if lying is None or packing is None or lying.reordered:
-        return None
-    if isinstance(lying, BlockedRecipe) and not (adds or _is_for_blocks(lying.sizes)):
         return None
     whole = stride == (1, 1)
     return PointwiseConvolution(
@@ -144,12 +147,13 @@ def pointwise_convolution(
 
 
 def _is_for_blocks(sizes: ProductSizes) -> bool:
-    """Return whether a product in blocks takes less time than oneDNN's convolution without AVX-512.
+    """Return whether a product in blocks takes less time than oneDNN's product with AVX-512, or convolution without.
 
-    That one is a twentieth faster over many channels, where laying the weight out is little beside some positions.
+    Those are a twentieth faster over many channels: laying the weight out is little beside some positions.
     """
     if not sizes.fills_panels:
         return False
-    weight = sizes.terms * sizes.columns
-    few_channels = sizes.terms < MANY_CHANNELS
-    return few_channels or sizes.packs_first or weight >= 2 * sizes.rows * (sizes.terms + sizes.columns)
+    weight, rivals = sizes.terms * sizes.columns, has_fast_kernels()
+    few_channels = sizes.terms < (MANY_OF_PRODUCT if rivals else MANY_CHANNELS)
+    many_rows = sizes.packs_first and not rivals
+    return few_channels or many_rows or weight >= 2 * sizes.rows * (sizes.terms + sizes.columns)

@@ -1,8 +1,8 @@
 """Matrix products of float32 that are not left to NumPy's BLAS, and their recipes.
 
-From LEAST multiplications on they run by oneDNN's matmul where it has kernels for AVX-512, and in blocks elsewhere
-(`blocked_recipe`); small ones, and all where neither is to be had, by BLAS. Which one a product gets depends on its
-shape alone, so that an operator called by itself gives what it gives in a graph.
+From LEAST multiplications on they run in blocks (`blocked_recipe`); where there is no compiler for those, by oneDNN's
+matmul if it has kernels for AVX-512; small ones, and all where neither is to be had, by BLAS. Which one a product gets
+depends on its shape alone, so that an operator called by itself gives what it gives in a graph.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 LEAST = 1 << 18
-"""Multiplications of a product that oneDNN computes.
+"""Multiplications of a product that is not left to BLAS.
 
 Processor us of one thread with AVX-512, NumPy's OpenBLAS and oneDNN: 128 x 64 by 64 x 10 6.7 and 5.6, 10 x 128 by
 128 x 64 3.2 and 4.6, 128 x 128 by 128 x 64 28 and 19, 128 x 784 by 784 x 128 318 and 203. Of gradients of weights,
@@ -100,8 +100,8 @@ def has_fast_kernels() -> bool:
 
 
 def blocked_kernel() -> BlockedProduct | None:
-    """The functions of products in blocks, where those are to be taken; None where oneDNN's kernels are."""
-    return None if has_fast_kernels() else blocked_product()
+    """The functions of products in blocks; None where there is no compiler, or no vectors that they could use."""
+    return blocked_product()
 
 
 def if_fast(recipe: Recipe | None) -> Recipe | None:
@@ -135,28 +135,33 @@ def _rebound(
     return kernel.rebound(product, np.empty(0, np.float32), a_row)
 
 
-def _is_left_to_blas(sizes: Sizes, fewest: Sizes = (FEWEST, FEWEST, FEWEST)) -> bool:
+def _is_left_to_blas(sizes: Sizes, fewest: Sizes | None = None) -> bool:
+    fewest = (FEWEST, FEWEST, FEWEST) if fewest is None else fewest
     few = any(size < least for size, least in zip(sizes, fewest, strict=True))
     return few or not LEAST <= math.prod(sizes) < MOST
 
 
-def fast_product(sizes: Sizes, bias: bool, transposed: bool, adds: bool = False) -> ProductRecipe | None:
-    """out = a @ b, or a @ b.T + bias, where that is faster than NumPy's BLAS; else None."""
-    if has_fast_kernels():
-        return None if _is_left_to_blas(sizes) else if_fast(product_recipe(sizes, bias, (False, transposed), adds=adds))
-    if _is_left_to_blas(sizes, (FEWEST_IN_BLOCKS if transposed else FEWEST, FEWEST, FEWEST)):
-        return None
-    return blocked_recipe(sizes, bias, (False, transposed), adds=adds)
+def fast_product(
+    sizes: Sizes, bias: bool, transposed: bool, adds: bool = False, in_blocks: bool = True
+) -> ProductRecipe | None:
+    """out = a @ b, or a @ b.T + bias, where that is faster than NumPy's BLAS; else None.
+
+    With `in_blocks` false it is left to oneDNN also where there are products in blocks.
+    """
+    if in_blocks and blocked_kernel() is not None:
+        fewest = FEWEST_IN_BLOCKS if transposed else FEWEST, FEWEST, FEWEST
+        return None if _is_left_to_blas(sizes, fewest) else blocked_recipe(sizes, bias, (False, transposed), adds=adds)
+    return None if _is_left_to_blas(sizes) else if_fast(product_recipe(sizes, bias, (False, transposed), adds=adds))
 
 
-def packing_recipe(sizes: Sizes, bias: bool, adds: bool = False) -> ProductRecipe | None:
+def packing_recipe(sizes: Sizes, bias: bool, adds: bool = False, in_blocks: bool = True) -> ProductRecipe | None:
     """out = a @ b.T + bias with b packed beforehand, where there is a `fast_product` of b as it lies; else None.
 
     Its results are those of the product of b as it lies, to the last bit.
     """
-    if fast_product(sizes, bias, transposed=True, adds=adds) is None:
+    if fast_product(sizes, bias, transposed=True, adds=adds, in_blocks=in_blocks) is None:
         return None
-    if not has_fast_kernels():
+    if in_blocks and blocked_kernel() is not None:
         return blocked_recipe(sizes, bias, (False, True), free=True, adds=adds)
     recipe = if_fast(product_recipe(sizes, bias, (False, True), free=True, adds=adds))
     return recipe if recipe is not None and recipe.packs == ((1, 1),) else None
@@ -165,7 +170,7 @@ def packing_recipe(sizes: Sizes, bias: bool, adds: bool = False) -> ProductRecip
 def weight_gradient_product(rows: int, hidden: int, features: int, adds: bool = False) -> ProductRecipe | None:
     """gweight = gout.T @ data, where that is faster than NumPy's BLAS; else None."""
     sizes = hidden, rows, features
-    if not has_fast_kernels():
+    if blocked_kernel() is not None:
         left = _is_left_to_blas(sizes, (FEWEST, 1, FEWEST))
         return None if left else blocked_recipe(sizes, False, (True, False), adds=adds)
     if _is_left_to_blas(sizes):

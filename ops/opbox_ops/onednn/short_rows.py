@@ -18,7 +18,7 @@ from ..nn.short_rows import LONGEST, ShortRows, short_rows
 from ..nn.window_sizes import WindowSizes
 from .plain_operands import filters_first, weight_gradient_operands, windows_of
 from .primitive import MemoryFormat, Operand
-from .product import blocked_kernel
+from .product import has_fast_kernels
 
 __all__ = ["IMPLEMENTATION", "ShortRowsGradient", "short_rows_gradient"]
 
@@ -84,7 +84,7 @@ def short_rows_gradient(
     """
     if len(weight.shape) != 4 or {array.dtype for array in (gout, data, weight)} != {"float32"}:
         return None
-    if not (data.channels_last and gout.channels_last) or blocked_kernel() is None:
+    if not (data.channels_last and gout.channels_last) or has_fast_kernels():
         return None
     windows, filters = windows_of(data, weight, gout, window), gout.shape[1]
     span = windows.kernel[1] * windows.data[3]

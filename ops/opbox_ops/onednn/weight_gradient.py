@@ -212,10 +212,11 @@ def weight_gradient(
     blocked = blocked_kernel()
     if "avx512" not in own and math.prod(kernel) * data.shape[1] * out.shape[1] < FEWEST_NUMBERS:
         return None
-    if blocked is not None:
+    few = data.shape[1] < FEWEST_CHANNELS
+    if blocked is not None and ("avx512" not in own or (stride != (1, 1) and not few)):
         windows = WindowSizes(lying[0], lying[1][1:3], size, stride, dilate, pad)
         return BlockedWeightGradient(blocked, windows, out.shape[1], last)
-    if data.shape[1] < FEWEST_CHANNELS:
+    if few:
         return None
     gradient = WeightGradient(lying[0], lying[1], size, stride, dilate, pad, last)
     return None if "avx512" in own and _is_own_better(gradient, threads) else gradient
