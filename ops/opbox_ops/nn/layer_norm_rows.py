@@ -1,0 +1,112 @@
+"""LayerNorm along the last axis in C, of float32: a row stays in the cache, and threads share the rows.
+
+    out = (data - mean) / std gamma + beta        gradients as in `layer_norm`, whose formulas these are
+
+Sums of a row are added up in vectors, and gradients of gamma and beta block by block of rows: the results do not
+depend on the number of threads. 1,024 rows of 512, two threads with AVX-512, ms, NumPy and here: forward 1.6 and 0.1,
+gradients 3.1 and 0.3.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from ctypes import c_float, c_long, c_void_p
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from .. import c_compiler
+from ..bound_calls import c_call, place_of
+from ..call_list import CallList
+from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
+from ..infer import canonical_axis
+from .layer_norm import LayerNormParams, backward, op
+from .layer_norm_text import BLOCK, TEXT
+
+__all__ = ["LayerNormRows", "layer_norm_rows"]
+
+_FLOAT32 = np.dtype(np.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class LayerNormRows:
+    """The compiled functions. Arrays are contiguous, of float32; data is (…, n)."""
+
+    _forward: Any
+    _gradient: Any
+
+    def forward(self, arrays: Arrays, outputs: Outputs, eps: float) -> Callable[[], None]:
+        """Return a call that writes out, mean and std, those that are not None, from data, gamma and beta."""
+        data = arrays[0]
+        places = map(place_of, (*arrays, *outputs))
+        sizes = data.size // data.shape[-1], data.shape[-1], eps
+        return c_call(self._forward, (*places, *sizes), (arrays, outputs))
+
+    def gradient(self, arrays: Arrays, outputs: Outputs, room: Array, eps: float) -> Callable[[], None]:
+        """Return a call that writes the gradients of data, gamma and beta, from gout, data and gamma.
+
+        `room` has the numbers that `room_of` says.
+        """
+        data = arrays[1]
+        sums = None if outputs[1] is None and outputs[2] is None else room
+        places = map(place_of, (*arrays, *outputs, sums))
+        sizes = data.size // data.shape[-1], data.shape[-1], eps
+        return c_call(self._gradient, (*places, *sizes), (arrays, outputs, room))
+
+
+def layer_norm_rows() -> LayerNormRows | None:
+    """The compiled functions; None without a compiler, or on a processor without AVX2 and FMA.
+
+    They are compiled when they are first asked for, which takes a part of a second, and are on disk from then on.
+    """
+    return None if c_compiler.mode() == "off" else _compiled()
+
+
+@cache
+def _compiled() -> LayerNormRows | None:
+    names = "opbox_layer_norm", "opbox_layer_norm_gradient"
+    functions = [c_compiler.compiled_function(TEXT, name, threads=True) for name in names]
+    if None in functions:
+        return None
+    for function, arrays in zip(functions, (6, 7), strict=True):
+        function.restype, function.argtypes = None, [*[c_void_p] * arrays, c_long, c_long, c_float]
+    return LayerNormRows(*functions)
+
+
+def room_of(rows: int, size: int) -> int:
+    """Return how many numbers the sums of blocks of rows take."""
+    return 2 * size * -(-rows // BLOCK)
+
+
+def _is_by_rows(p: LayerNormParams, call: CallSpec, data: int) -> bool:
+    specs, shape = (*call.inputs, *call.outputs), call.inputs[data].shape
+    by_rows = math.prod(shape) > 0 and canonical_axis(p.axis, len(shape)) == len(shape) - 1
+    return by_rows and call.plain and {spec.dtype for spec in specs} == {_FLOAT32} and layer_norm_rows() is not None
+
+
+def _back_temps(p: LayerNormParams, call: CallSpec) -> list[Temp]:
+    shape = call.inputs[1].shape
+    wanted = call.wants(1) or call.wants(2)
+    return [Temp((room_of(math.prod(shape[:-1]), shape[-1]) if wanted else 0,))]
+
+
+@op.compute("cpu", level="library", accepts=lambda p, call: _is_by_rows(p, call, 0), prepares=True)
+def _(p: LayerNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], None]:
+    kernel, runs = layer_norm_rows(), CallList()
+    assert kernel is not None
+    runs.calls.append(kernel.forward([runs.contiguous(array) for array in inputs], outputs, p.eps))
+    return runs
+
+
+@backward.compute(
+    "cpu", level="library", accepts=lambda p, call: _is_by_rows(p, call, 1), temps=_back_temps, prepares=True
+)
+def _(p: LayerNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], None]:
+    kernel, runs = layer_norm_rows(), CallList()
+    assert kernel is not None
+    arrays = [runs.contiguous(array) for array in inputs]
+    runs.calls.append(kernel.gradient(arrays, outputs, ctx.temp[0], p.eps))
+    return runs
