@@ -25,7 +25,7 @@ from . import test_operator_table as table
 
 LIBRARY = (
     *("BatchNorm", "Concat", "Convolution", "Convolution_v1", "Deconvolution"),
-    *("FullyConnected", "Pooling", "RNN"),
+    *("FullyConnected", "LayerNorm", "Pooling", "RNN", "batch_dot"),
 )
 """Operators with computes of level "library" for the CPU."""
 
