@@ -26,8 +26,8 @@ _ARRAYS = {
     "opbox_lstm_step": 9,
     "opbox_gru_step": 10,
     "opbox_rnn_step": 6,
-    "opbox_lstm_back_step": 8,
-    "opbox_gru_back_step": 8,
+    "opbox_lstm_back_step": 13,
+    "opbox_gru_back_step": 13,
 }
 """Functions of the text, and how many arguments they have: all are pointers."""
 
@@ -72,18 +72,25 @@ class Cells:
         self._functions["opbox_rnn_step"](*map(place_of, arrays), byref(step), tanh)
 
     def lstm_back(self, arrays: Sequence[Array]) -> None:
-        """Multiply factors (gates, batch) by the gradients of a step, and leave gcell for the step before.
+        """Write a step's gradients of the gates, and leave gcell for the step before.
 
         Args:
-            arrays: gout (batch, units; a row's numbers lie together), gstate, total (a temporary), tanh's share of the
-                slope, gcell, factors, and the forget gate.
+            arrays: gout (batch, units; a row's numbers lie together), gstate, total and two more temporaries, gcell,
+                factors (gates, batch), which is written and lies together, gates, cell, the cell before (as it lies),
+                and the gates' gradients (rows apart), which is written.
         """
-        step = _step_of(arrays[2], arrays[0])
-        self._functions["opbox_lstm_back_step"](*map(place_of, arrays), byref(step))
+        gout, total, before, ggates = arrays[0], arrays[2], arrays[9], arrays[10]
+        step = _step_of(total, gout, ggates, before)
+        self._functions["opbox_lstm_back_step"](*map(place_of, arrays), byref(step), byref(self._tanh))
 
     def gru_back(self, arrays: Sequence[Array]) -> None:
-        """The same for gru: of gout, gstate, total, the new gate's slope, what passes by, factors, and gates."""
-        step = _step_of(arrays[2], arrays[0])
+        """The same for gru.
+
+        In place of gcell what passes the gates by, which is written, in place of the cell what reset multiplies, and
+        last the gradient of that, of all steps as the gates'.
+        """
+        gout, total, before, ggates = arrays[0], arrays[2], arrays[9], arrays[10]
+        step = _step_of(total, gout, ggates, before)
         self._functions["opbox_gru_back_step"](*map(place_of, arrays), byref(step))
 
 

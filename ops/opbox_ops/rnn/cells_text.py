@@ -148,45 +148,66 @@ static void add_up(const Step *s, Piece p, const float *gout, const float *gstat
         IVDEP for (long j = 0; j < batch; j++) total[j] = gout[j * row + r] + gstate[j];
 }
 
-/* factors (four gates): the gates' gradients for a total of 1, times the gradients of the step; gcell for the step
-   before. */
-void opbox_lstm_back_step(const float *gout, const float *gstate, float *total, const float *slope, float *gcell,
-                          float *factors, const float *forget, const Step *sizes)
+/* Rows of a gate's piece to the gates' gradients of all steps, whose rows are x_row apart. */
+static void spread(const Step *s, Piece p, long gate, const float *from, float *to)
+{
+    const long batch = s->batch, row = s->x_row;
+    to += (gate * s->hidden + p.unit) * row;
+    for (long r = 0; r < p.rows; r++, from += batch, to += row)
+        IVDEP for (long j = 0; j < batch; j++) to[j] = from[j];
+}
+
+/* factors: the gradients of the four gates, which go to ggates too; gcell for the step before. room and past are worked
+   in. */
+void opbox_lstm_back_step(const float *gout, const float *gstate, float *total, float *room, float *past, float *gcell,
+                          float *factors, const float *gates, const float *cell, const float *before, float *ggates,
+                          const Step *sizes, const Loop *tanh)
 {
     BY_PIECES {
         const Piece p = piece_of(&s, block);
-        float *all = total + p.at, *g = gcell + p.at;
-        add_up(&s, p, gout, gstate + p.at, all);
-        const float *inner = slope + p.at, *keeps = forget + p.at;
+        const float *i = gates + p.at, *f = i + of_gate, *n = f + of_gate, *o = n + of_gate, *c = cell + p.at;
+        float *all = total + p.at, *t = room + p.at, *last = past + p.at, *g = gcell + p.at;
         float *of_i = factors + p.at, *of_f = of_i + of_gate, *of_n = of_f + of_gate, *of_o = of_n + of_gate;
+        add_up(&s, p, gout, gstate + p.at, all);
+        lay_before(&s, p, before, last);
+        IVDEP for (long k = 0; k < p.count; k++) t[k] = c[k];
+        apply(tanh, t, p.count);
         IVDEP for (long k = 0; k < p.count; k++) {
-            const float sum = g[k] + inner[k] * all[k];
-            of_i[k] = of_i[k] * sum;
-            of_f[k] = of_f[k] * sum;
-            of_n[k] = of_n[k] * sum;
-            of_o[k] = of_o[k] * all[k];
-            g[k] = sum * keeps[k];
+            const float sum = g[k] + (1 - t[k] * t[k]) * o[k] * all[k];
+            of_i[k] = (1 - i[k]) * i[k] * n[k] * sum;
+            of_f[k] = (1 - f[k]) * f[k] * last[k] * sum;
+            of_n[k] = (1 - n[k] * n[k]) * i[k] * sum;
+            of_o[k] = (1 - o[k]) * o[k] * t[k] * all[k];
+            g[k] = sum * f[k];
         }
+        for (int gate = 0; gate < 4; gate++) spread(&s, p, gate, factors + gate * of_gate + p.at, ggates);
     }
 }
 
-/* factors: of the gates r and z, and of what r multiplies; slope, of the new gate, times the gradient. */
-void opbox_gru_back_step(const float *gout, const float *gstate, float *total, float *slope, float *through,
-                         float *factors, const float *gates, const Step *sizes)
+/* factors: of the gates r and z, and of what r multiplies; the gates' gradients go to ggates, and that to gagain, too.
+   through: the gradient of the state before that does not go through the gates. room and past are worked in. */
+void opbox_gru_back_step(const float *gout, const float *gstate, float *total, float *room, float *past, float *through,
+                         float *factors, const float *gates, const float *again, const float *before, float *ggates,
+                         float *gagain, const Step *sizes)
 {
     BY_PIECES {
         const Piece p = piece_of(&s, block);
-        const float *reset = gates + p.at, *update = reset + of_gate;
-        float *all = total + p.at, *of_n = slope + p.at, *past = through + p.at;
+        const float *reset = gates + p.at, *update = reset + of_gate, *new = update + of_gate, *q = again + p.at;
+        float *all = total + p.at, *of_n = room + p.at, *last = past + p.at, *by = through + p.at;
         float *of_r = factors + p.at, *of_z = of_r + of_gate, *of_q = of_z + of_gate;
         add_up(&s, p, gout, gstate + p.at, all);
+        lay_before(&s, p, before, last);
         IVDEP for (long k = 0; k < p.count; k++) {
-            past[k] = all[k] * update[k];
-            const float new = of_n[k] = of_n[k] * all[k];
-            of_z[k] = of_z[k] * all[k];
-            of_r[k] = of_r[k] * new;
-            of_q[k] = new * reset[k];
+            const float left = 1 - update[k], slope = (1 - new[k] * new[k]) * left * all[k];
+            by[k] = all[k] * update[k];
+            of_n[k] = slope;
+            of_z[k] = left * update[k] * (last[k] - new[k]) * all[k];
+            of_r[k] = (1 - reset[k]) * reset[k] * q[k] * slope;
+            of_q[k] = slope * reset[k];
         }
+        for (int gate = 0; gate < 2; gate++) spread(&s, p, gate, factors + gate * of_gate + p.at, ggates);
+        spread(&s, p, 2, of_n, ggates);
+        spread(&s, p, 0, of_q, gagain);
     }
 }
 """

@@ -19,6 +19,7 @@ from typing import Any
 
 from ..compute import Array
 from ..pausing import pause
+from .cells import Cells
 from .layout import Weights
 from .steps import Direction
 
@@ -47,12 +48,16 @@ def back(direction: Direction, gstates: Array, glast: Array, glast_cell: Array |
     pieces = [(start, min(start + length, time)) for start in range(0, time, length)]
     for start, stop in pieces if direction.reverse else pieces[::-1]:
         pause()
-        cell.prepare(start, stop)
         steps = range(start, stop)
-        for t in steps if direction.reverse else steps[::-1]:
-            if not cell.by_cells(gstates[t], t, t - start):
-                xp.add(gstates[t].T, cell.gstate, out=cell.total)
-                cell.step(t, t - start)
+        steps = steps if direction.reverse else steps[::-1]
+        if cell.cells is not None:
+            for t in steps:
+                cell.step_in_c(cell.cells, gstates[t], t)
+            continue
+        cell.prepare(start, stop)
+        for t in steps:
+            xp.add(gstates[t].T, cell.gstate, out=cell.total)
+            cell.step(t, t - start)
         cell.store(start, stop)
     if out is not None:
         _weights(direction, out)
@@ -93,6 +98,11 @@ class _Cell(ABC):
         factors: (steps, gates, batch) gradients of the gates, at first for a `total` of 1.
     """
 
+    @property
+    def cells(self) -> Cells | None:
+        """The functions of whole steps in C; None where they cannot take this direction's."""
+        return None
+
     def __init__(self, direction: Direction) -> None:
         self.direction, self.xp, self.n = direction, direction.xp, direction.hidden
         self.matmul = direction.kernels.matmul
@@ -111,9 +121,9 @@ class _Cell(ABC):
     def step(self, t: int, k: int) -> None:
         """From `total` the gradients of step t, whose factors are the k-th, and `gstate`."""
 
-    def by_cells(self, gout: Array, t: int, k: int) -> bool:
-        """Do what `total` and `step` do, in C; False where that is not to be had."""
-        return False
+    def step_in_c(self, cells: Cells, gout: Array, t: int) -> None:
+        """Do all that the other methods do for step t, whose state has the gradient `gout`."""
+        raise NotImplementedError
 
     def store(self, start: int, stop: int) -> None:
         """Put the gradients of steps `start` to `stop` beside the others'."""
@@ -154,7 +164,7 @@ class _Lstm(_Cell):
         names = ("gcell", "inner", "inside", "ghidden", "gprojected", "hidden")
         arrays = (direction.scratch[name] for name in names)
         self.gcell, self.inner, self.inside, self.ghidden, self.gprojected, self.hidden = arrays
-        self.cells: Array = direction.extra
+        self.cell_states: Array = direction.extra
         self.first_cell: Array = direction.first_cell
         self.forget = self.gates[:, self.n : 2 * self.n]
         self.three = self.factors[:, : 3 * self.n].reshape(len(self.factors), 3, self.n, self.gates.shape[2])
@@ -166,7 +176,7 @@ class _Lstm(_Cell):
         both, new, o = gates[:, : 2 * n], gates[:, 2 * n : 3 * n], gates[:, 3 * n :]
         of_both, of_new, of_o = factors[:, : 2 * n], factors[:, 2 * n : 3 * n], factors[:, 3 * n :]
         of_i, of_f = of_both[:, :n], of_both[:, n:]
-        xp.tanh(self.cells[start:stop], out=small)
+        xp.tanh(self.cell_states[start:stop], out=small)
         if self.direction.weights.h2r is not None:
             xp.multiply(o.transpose(1, 0, 2), small.transpose(1, 0, 2), out=self.hidden[:, start:stop])
         xp.subtract(1, o, out=of_o)
@@ -178,7 +188,7 @@ class _Lstm(_Cell):
         xp.subtract(1, both, out=of_both)
         xp.multiply(of_both, both, out=of_both)
         xp.multiply(of_i, new, out=of_i)
-        for target, before in self.direction.shifted(self.cells, self.first_cell.T, start, stop):
+        for target, before in self.direction.shifted(self.cell_states, self.first_cell.T, start, stop):
             part = of_f[target]
             xp.multiply(part, before, out=part)
         xp.multiply(new, new, out=of_new)
@@ -206,15 +216,18 @@ class _Lstm(_Cell):
             xp.add(gcell, inner, out=gcell)
         self.to_state(k)
 
-    def by_cells(self, gout: Array, t: int, k: int) -> bool:
+    @property
+    def cells(self) -> Cells | None:
         direction = self.direction
-        cells = None if direction.weights.h2r is not None or direction.clip is not None else direction.kernels.cells
-        if cells is None or self.valid is not None:
-            return False
-        factors = self.factors[k]
-        cells.lstm_back((gout, self.gstate, self.total, self.small[k], self.gcell, factors, self.forget[t]))
-        self.to_state(k)
-        return True
+        plain = direction.weights.h2r is None and direction.clip is None and self.valid is None
+        return direction.kernels.cells if plain else None
+
+    def step_in_c(self, cells: Cells, gout: Array, t: int) -> None:
+        direction, rooms = self.direction, (self.total, self.small[0], self.inner)
+        before = direction.before(self.cell_states, self.first_cell.T, t)
+        stored = self.gates[t], self.cell_states[t], before, direction.scratch["ggates"][:, t]
+        cells.lstm_back((gout, self.gstate, *rooms, self.gcell, self.factors[0], *stored))
+        self.to_state(0)
 
     def counted(self, t: int) -> Array:
         """The gradient of a step's cell where the step counts and the cell was not clipped."""
@@ -223,7 +236,7 @@ class _Lstm(_Cell):
             counted = xp.multiply(counted, self.valid[t], out=self.inner)
         if clip is not None:
             for bound, compare in zip(clip, (xp.greater, xp.less), strict=False):
-                compare(self.cells[t], bound, out=self.inside)
+                compare(self.cell_states[t], bound, out=self.inside)
                 counted = xp.multiply(counted, self.inside, out=self.inner)
         return counted
 
@@ -262,14 +275,18 @@ class _Gru(_Cell):
         xp.multiply(small, gates[:n], out=factors[2 * n :])
         self.to_state(k)
 
-    def by_cells(self, gout: Array, t: int, k: int) -> bool:
-        cells = self.direction.kernels.cells
-        if cells is None or self.valid is not None:
-            return False
-        factors, gates = self.factors[k], self.gates[t]
-        cells.gru_back((gout, self.gstate, self.total, self.small[k], self.through, factors, gates))
-        self.to_state(k)
-        return True
+    @property
+    def cells(self) -> Cells | None:
+        return self.direction.kernels.cells if self.valid is None else None
+
+    def step_in_c(self, cells: Cells, gout: Array, t: int) -> None:
+        direction, scratch, small = self.direction, self.direction.scratch, self.small
+        before = direction.before(direction.states.transpose(0, 2, 1), direction.first.T, t)
+        written = scratch["ggates"][:, t], scratch["gagain"][:, t]
+        rooms = self.total, small[0], scratch["inner"], self.through, self.factors[0]
+        stored = self.gates[t], self.products[t], before
+        cells.gru_back((gout, self.gstate, *rooms, *stored, *written))
+        self.to_state(0)
 
     def store(self, start: int, stop: int) -> None:
         scratch, n, count = self.direction.scratch, self.n, stop - start

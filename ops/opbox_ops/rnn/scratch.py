@@ -111,7 +111,7 @@ def backward_temps(sizes: Sizes, dtype: Any, *, lengths: bool, narrow: bool) -> 
         "through": Temp((sizes.outputs if lengths or gru else 0, sizes.batch), dtype),
         "gstate": Temp((sizes.outputs, sizes.batch), dtype),
         "gcell": Temp((sizes.hidden if lstm else 0, sizes.batch), dtype),
-        "inner": Temp((sizes.hidden if lstm else 0, sizes.batch), dtype),
+        "inner": Temp((sizes.hidden if lstm or gru else 0, sizes.batch), dtype),
         "small": Temp((length if lstm or gru else 0, sizes.hidden, sizes.batch), dtype),
         "inside": Temp((sizes.hidden if lstm else 0, sizes.batch), "bool"),
         "ghidden": Temp((sizes.hidden if projected else 0, sizes.batch), dtype),

@@ -88,6 +88,11 @@ class Direction:
         """The part of gates or extra that is a step's."""
         return array[t % len(array)]
 
+    def before(self, sequence: Array, first: Array, t: int) -> Array:
+        """The value of `sequence` (time, …) before step t."""
+        last = t + 1 if self.reverse else t - 1
+        return sequence[last] if 0 <= last < len(sequence) else first
+
     def shifted(self, sequence: Array, first: Array, start: int, stop: int) -> list[tuple[slice, Array]]:
         """Values of `sequence` (time, …) before each of the steps `start` to `stop`: slices of these, and arrays."""
         count = stop - start
