@@ -5,10 +5,12 @@ The table itself runs what an executor would choose, so that both are compared w
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ import pytest
 
 from opbox_ops import registry
 from opbox_ops.compute import LEVELS, ArraySpec, CallSpec, highest_level
+from opbox_ops.onednn import library as onednn
 from opbox_ops.onednn.library import library
 from tests.cases import all_cases
 from tests.cases.case import Case
@@ -104,18 +107,31 @@ def test_without_the_library_the_reference_runs() -> None:
 @pytest.mark.parametrize(
     ("environment", "expected"),
     [
-        ({}, "3000"),
-        ({"GOMP_SPINCOUNT": "7"}, "7"),
-        ({"OMP_WAIT_POLICY": "ACTIVE"}, None),
+        ({}, {"GOMP_SPINCOUNT": "3000", "OMP_WAIT_POLICY": "ACTIVE"}),
+        ({"GOMP_SPINCOUNT": "7"}, {"GOMP_SPINCOUNT": "7", "OMP_WAIT_POLICY": "ACTIVE"}),
+        ({"OMP_WAIT_POLICY": "PASSIVE"}, {"OMP_WAIT_POLICY": "PASSIVE"}),
     ],
     ids=["by default", "set by the user", "another policy"],
 )
+@pytest.mark.parametrize("fails", [False, True])
 def test_threads_without_work_sleep_soon(
-    environment: dict[str, str], expected: str | None, monkeypatch: pytest.MonkeyPatch
+    environment: dict[str, str], expected: dict[str, str], fails: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
+    """What the library finds when it is loaded; the policy is not left behind."""
+    names, seen = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"), []
+
+    def load(path: Path) -> Any:
+        seen.append({name: os.environ[name] for name in names if name in os.environ})
+        raise OSError if fails else StopIteration
+
+    for name in names:
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    library.__wrapped__()
-    assert os.environ.get("GOMP_SPINCOUNT") == expected
+    monkeypatch.setattr(onednn, "Library", load)
+    monkeypatch.setattr(onednn, "_candidates", lambda: [Path(__file__)])
+    with contextlib.suppress(StopIteration):
+        assert library.__wrapped__() is None
+    assert seen == [expected]
+    left = expected if "OMP_WAIT_POLICY" in environment else {"GOMP_SPINCOUNT": expected["GOMP_SPINCOUNT"]}
+    assert {name: os.environ[name] for name in names if name in os.environ} == left

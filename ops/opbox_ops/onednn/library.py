@@ -306,11 +306,11 @@ def dims(numbers: tuple[int, ...]) -> Any:
 @cache
 def library() -> Library | None:
     """The library; None where it is not installed, or is of another version than 3."""
-    _bound_spinning()
     for path in _candidates():
         if path.exists():
             try:
-                loaded = Library(path)
+                with _bounded_spinning():
+                    loaded = Library(path)
             except (OSError, AttributeError):
                 continue
             return loaded if loaded.version[0] == 3 else None
@@ -330,14 +330,27 @@ def shared_threads() -> Threads | None:
     return None if dnnl is None else dnnl.threads()
 
 
-def _bound_spinning() -> None:
-    """Let the library's threads sleep soon after their work, unless the user says otherwise.
+@contextmanager
+def _bounded_spinning() -> Iterator[None]:
+    """Load the library so that its threads sleep soon after their work, not at once, unless the user says otherwise.
 
     By default they spin for milliseconds, on cores that NumPy's products or other processes want meanwhile: with two
-    threads on two busy cores a network took seven times as long. libgomp reads the variable when it is loaded.
+    threads on two busy cores a network took seven times as long. libgomp reads the variables when it is loaded.
+
+    A second thread of the process that computes, as the one that sends an embedded session's batches, has threads of
+    its own. As soon as there are more of all these than cores, libgomp's spin for 100 rounds, which bridges no gap
+    between two kernels: two layers of LSTM took 1.9 times as long from then on. With the policy "active" it is 1,000.
+    That policy is not left in the environment, where other libraries would spin for ever.
     """
-    if "OMP_WAIT_POLICY" not in os.environ:
-        os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
+    if "OMP_WAIT_POLICY" in os.environ:
+        yield
+        return
+    os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
+    os.environ["OMP_WAIT_POLICY"] = "ACTIVE"
+    try:
+        yield
+    finally:
+        del os.environ["OMP_WAIT_POLICY"]
 
 
 def _candidates() -> list[Path]:
