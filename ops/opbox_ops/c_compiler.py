@@ -29,6 +29,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from .gomp_threads import bounded_spinning
+
 __all__ = ["cache_folder", "compiled_function", "is_stored", "may_compile", "mode", "request", "switch_off"]
 
 _EXACT = ("-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fno-strict-aliasing")
@@ -108,7 +110,8 @@ def _function(text: str, name: str) -> Any:
         if not _trusted(path):
             return None
     try:
-        return getattr(ctypes.CDLL(str(path)), name)
+        with bounded_spinning():
+            return getattr(ctypes.CDLL(str(path)), name)
     except OSError:
         # Cut short, by a full disk or a machine that stopped: the next process makes it anew.
         path.unlink(missing_ok=True)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -22,6 +23,7 @@ import numpy as np
 
 from opbox_ops import registry
 from opbox_ops.backend import backend_for, device_name
+from opbox_ops.gomp_threads import release_threads
 from opbox_protocol.errors import BadRequestError, DeadlineError, NotFoundError, NotReadyError
 
 from .carriers import Answer, Call, Done, Rest, Tensors
@@ -82,6 +84,7 @@ class Engine:
         )
         self._routes = routes
         self._behind: ThreadPoolExecutor | None = None
+        self._later_calls: deque[Callable[[], None]] = deque()
         self._closed = False
         for name in (settings.device, *settings.devices):
             backend_for(name)  # that a server was to have and has not is known at its start, not by the first call
@@ -213,7 +216,16 @@ class Engine:
     def _later(self, work: Callable[[], None]) -> None:
         if self._behind is None:
             self._behind = ThreadPoolExecutor(1, "opbox-stream")
-        self._behind.submit(work)
+        self._later_calls.append(work)
+        self._behind.submit(self._run_later)
+
+    def _run_later(self) -> None:
+        try:
+            self._later_calls[0]()
+        finally:
+            self._later_calls.popleft()
+            if not self._later_calls:
+                release_threads()  # with more of them than cores about, those of the user's thread would sleep sooner
 
     # -- for the routes that a server answers itself (routes.health.Place) ----------------------------------------
 

@@ -104,6 +104,24 @@ def test_without_the_library_the_reference_runs() -> None:
     assert done.stdout.split() == ["reference", "None"]
 
 
+def test_a_compiled_kernel_loads_the_threads_so_too() -> None:
+    """Without oneDNN before it: a kernel is linked with libgomp."""
+    script = """if True:
+        import os
+        from opbox_ops.nn.blocked_product import blocked_product
+        from opbox_ops.onednn.library import library
+        compiled = blocked_product() is not None
+        print(compiled, library.cache_info().currsize, os.environ.get("GOMP_SPINCOUNT"))
+    """
+    names = "GOMP_SPINCOUNT", "OMP_WAIT_POLICY"
+    environment = {name: value for name, value in os.environ.items() if name not in names}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
+    compiled, loaded, spins = done.stdout.split()
+    if compiled == "False":
+        pytest.skip("no compiler, or a processor without AVX2")
+    assert (loaded, spins) == ("0", "3000")
+
+
 @pytest.mark.parametrize(
     ("environment", "expected"),
     [

@@ -21,6 +21,8 @@ import numpy as np
 
 from opbox_protocol.errors import MXNetError
 
+from ..gomp_threads import bounded_spinning
+
 __all__ = [
     "ANY",
     "DATA_TYPES",
@@ -39,8 +41,6 @@ __all__ = [
 ]
 
 FILE = "libdnnl.so.3"
-SPINS = "3000"
-"""Rounds for which a thread without work spins before it sleeps: some 50 us, as long as it takes to wake one."""
 MAX_DIMENSIONS = 12
 ANY = 1
 """The format tag by which oneDNN chooses how an array lies in memory."""
@@ -309,7 +309,7 @@ def library() -> Library | None:
     for path in _candidates():
         if path.exists():
             try:
-                with _bounded_spinning():
+                with bounded_spinning():
                     loaded = Library(path)
             except (OSError, AttributeError):
                 continue
@@ -328,29 +328,6 @@ def shared_threads() -> Threads | None:
     """The threads that oneDNN runs in, for others; None where it is not installed, or has other threads."""
     dnnl = library()
     return None if dnnl is None else dnnl.threads()
-
-
-@contextmanager
-def _bounded_spinning() -> Iterator[None]:
-    """Load the library so that its threads sleep soon after their work, not at once, unless the user says otherwise.
-
-    By default they spin for milliseconds, on cores that NumPy's products or other processes want meanwhile: with two
-    threads on two busy cores a network took seven times as long. libgomp reads the variables when it is loaded.
-
-    A second thread of the process that computes, as the one that sends an embedded session's batches, has threads of
-    its own. As soon as there are more of all these than cores, libgomp's spin for 100 rounds, which bridges no gap
-    between two kernels: two layers of LSTM took 1.9 times as long from then on. With the policy "active" it is 1,000.
-    That policy is not left in the environment, where other libraries would spin for ever.
-    """
-    if "OMP_WAIT_POLICY" in os.environ:
-        yield
-        return
-    os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
-    os.environ["OMP_WAIT_POLICY"] = "ACTIVE"
-    try:
-        yield
-    finally:
-        del os.environ["OMP_WAIT_POLICY"]
 
 
 def _candidates() -> list[Path]:
