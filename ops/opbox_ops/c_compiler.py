@@ -24,14 +24,14 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from .gomp_threads import bounded_spinning
+from .gomp_threads import PAUSES, bounded_spinning, rounds_of
 
-__all__ = ["cache_folder", "compiled_function", "is_stored", "may_compile", "mode", "request", "switch_off"]
+__all__ = ["cache_folder", "compiled_function", "is_stored", "may_compile", "mode", "request", "spins", "switch_off"]
 
 _EXACT = ("-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fno-strict-aliasing")
 OPTIONS = ("-O3", "-march=native", "-std=gnu11", "-fPIC", "-shared", "-w", *_EXACT)
@@ -110,12 +110,18 @@ def _function(text: str, name: str) -> Any:
         if not _trusted(path):
             return None
     try:
-        with bounded_spinning():
+        with bounded_spinning(spins) if text.startswith(_THREADS) else nullcontext():
             return getattr(ctypes.CDLL(str(path)), name)
     except OSError:
         # Cut short, by a full disk or a machine that stopped: the next process makes it anew.
         path.unlink(missing_ok=True)
         return None
+
+
+@cache
+def spins() -> int:
+    """Return for how many rounds libgomp's threads are to spin on this processor (`gomp_threads`)."""
+    return rounds_of(None if mode() == "off" else compiled_function(PAUSES, "opbox_pauses"))
 
 
 def is_stored(text: str) -> bool:

@@ -4,20 +4,43 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-__all__ = ["SPINS", "bounded_spinning", "release_threads"]
+__all__ = ["PAUSES", "bounded_spinning", "release_threads", "rounds_of"]
 
-SPINS = "3000"
-"""Rounds for which a thread without work spins before it sleeps: some 50 us, as long as it takes to wake one."""
+SPIN_NS = 70_000
+"""Time for which a thread without work spins before it sleeps, as long as it takes to wake one."""
+SPINS = 3000
+"""Rounds of that where they cannot be measured: a processor's `pause` takes 12 to 50 ns."""
+LEAST, MOST = 1000, 10_000
+"""Rounds that are believed to be a measurement."""
+_COUNT = 1000
+PAUSES = """
+void opbox_pauses(long count) { for (long i = 0; i < count; i++) __builtin_ia32_pause(); }
+"""
 _FILE = "libgomp.so.1"
 _SOFT_PAUSE = 1
 """`omp_pause_soft`."""
 
 
+def rounds_of(pauses: Callable[[int], object] | None) -> int:
+    """Return how many rounds take SPIN_NS, by a function that pauses so many times, as `PAUSES` has it; or SPINS."""
+    if pauses is None:
+        return SPINS
+    shortest = min(_nanoseconds(pauses) for _ in range(5))
+    return max(LEAST, min(MOST, SPIN_NS * _COUNT // max(1, shortest)))
+
+
+def _nanoseconds(pauses: Callable[[int], object]) -> int:
+    start = time.perf_counter_ns()
+    pauses(_COUNT)
+    return time.perf_counter_ns() - start
+
+
 @contextmanager
-def bounded_spinning() -> Iterator[None]:
+def bounded_spinning(spins: Callable[[], int]) -> Iterator[None]:
     """A block that may load libgomp: its threads then sleep soon after their work, unless the user says otherwise.
 
     By default they spin for milliseconds, on cores that NumPy's products or other processes want meanwhile: with two
@@ -31,7 +54,8 @@ def bounded_spinning() -> Iterator[None]:
     if "OMP_WAIT_POLICY" in os.environ:
         yield
         return
-    os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
+    if "GOMP_SPINCOUNT" not in os.environ:
+        os.environ["GOMP_SPINCOUNT"] = str(spins())
     os.environ["OMP_WAIT_POLICY"] = "ACTIVE"
     try:
         yield

@@ -9,6 +9,7 @@ import contextlib
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,9 @@ import numpy as np
 import pytest
 
 from opbox_ops import registry
+from opbox_ops.c_compiler import spins
 from opbox_ops.compute import LEVELS, ArraySpec, CallSpec, highest_level
+from opbox_ops.gomp_threads import LEAST, MOST, SPINS, rounds_of
 from opbox_ops.onednn import library as onednn
 from opbox_ops.onednn.library import library
 from tests.cases import all_cases
@@ -116,16 +119,25 @@ def test_a_compiled_kernel_loads_the_threads_so_too() -> None:
     names = "GOMP_SPINCOUNT", "OMP_WAIT_POLICY"
     environment = {name: value for name, value in os.environ.items() if name not in names}
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
-    compiled, loaded, spins = done.stdout.split()
+    compiled, loaded, rounds = done.stdout.split()
     if compiled == "False":
         pytest.skip("no compiler, or a processor without AVX2")
-    assert (loaded, spins) == ("0", "3000")
+    assert loaded == "0"
+    assert LEAST <= int(rounds) <= MOST
+
+
+def test_threads_spin_for_a_time() -> None:
+    """Rounds by how long a pause takes; within bounds, whatever the clock says."""
+    assert rounds_of(lambda count: time.sleep(20e-9 * count)) in range(LEAST, 3500)
+    assert rounds_of(lambda count: time.sleep(1e-6 * count)) == LEAST
+    assert rounds_of(lambda count: None) == MOST
+    assert rounds_of(None) == SPINS
 
 
 @pytest.mark.parametrize(
     ("environment", "expected"),
     [
-        ({}, {"GOMP_SPINCOUNT": "3000", "OMP_WAIT_POLICY": "ACTIVE"}),
+        ({}, {"GOMP_SPINCOUNT": str(spins()), "OMP_WAIT_POLICY": "ACTIVE"}),
         ({"GOMP_SPINCOUNT": "7"}, {"GOMP_SPINCOUNT": "7", "OMP_WAIT_POLICY": "ACTIVE"}),
         ({"OMP_WAIT_POLICY": "PASSIVE"}, {"OMP_WAIT_POLICY": "PASSIVE"}),
     ],

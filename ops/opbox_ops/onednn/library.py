@@ -21,6 +21,7 @@ import numpy as np
 
 from opbox_protocol.errors import MXNetError
 
+from .. import c_compiler
 from ..gomp_threads import bounded_spinning
 
 __all__ = [
@@ -309,7 +310,7 @@ def library() -> Library | None:
     for path in _candidates():
         if path.exists():
             try:
-                with bounded_spinning():
+                with bounded_spinning(c_compiler.spins):
                     loaded = Library(path)
             except (OSError, AttributeError):
                 continue
