@@ -124,6 +124,48 @@ def test_operators_that_draw_stay_in_one_plan():
     executor.backward()
 
 
+def dropping():
+    """Operators that draw in training alone."""
+    x = mx.sym.Dropout(mx.sym.Variable("data"), p=0.4)
+    for kind in ("gelu", "rrelu"):
+        x = mx.sym.LeakyReLU(mx.sym.FullyConnected(x, num_hidden=WIDTH, name=f"{kind}_fc"), act_type=kind)[0]
+    return mx.sym.MakeLoss(mx.sym.sum(x * x, axis=1))
+
+
+def test_operators_that_draw_in_training_alone_have_two_plans():
+    """Inference between two training runs changes nothing of what they draw."""
+    executor, _, grads, _ = bound(dropping())
+    other, _, expected, _ = bound(dropping(), share=False)
+    outputs = []
+    for one in (executor, other):
+        for is_train in (True, False, True, False, False, True):
+            one.forward(is_train=is_train)
+            outputs.append(one.outputs[0].copy())
+        one.backward()
+    assert executor._inferring is not None
+    assert other._inferring is None
+    drawn = outputs[0], outputs[2], outputs[5]
+    assert not np.array_equal(drawn[0], drawn[1])
+    assert not np.array_equal(drawn[1], drawn[2])
+    # Plans with other fusions: float32 within the rounding of a few sums.
+    for one, two in zip(outputs[:6], outputs[6:], strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-4)
+    for name, array in grads.items():
+        np.testing.assert_allclose(array, expected[name], rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+def test_backward_after_an_inference_that_would_have_dropped():
+    """It is that of a run which drops nothing."""
+    executor, _, grads, _ = bound(dropping())
+    other, _, expected, _ = bound(dropping(), share=False)
+    for one in (executor, other):
+        one.forward(is_train=True)
+        one.forward(is_train=False)
+        one.backward()
+    for name, array in grads.items():
+        np.testing.assert_allclose(array, expected[name], rtol=1e-4, atol=1e-5, err_msg=name)
+
+
 def test_its_plan_is_counted():
     (training, _, _, _), (plain, _, _, _) = bound(network()), bound(network(), trains=False)
     own = len(training.plan.values) + len(training.plan.steps)

@@ -48,6 +48,7 @@ _OUTPUTS = ("output", Slot("mask", when("act_type", "rrelu"), doc="The slopes th
 
 op = register("LeakyReLU", LeakyReLUParams, inputs=_INPUTS, outputs=_OUTPUTS).inplace((0, 0))
 op.set_attr("TRandom", True)
+op.set_attr("FDrawsInInference", lambda p: False)
 op.set_attr("FSetInputVarAttrOnCompose", {"gamma": '["Constant", {"value": 0.25}]'})
 backward = register_backward("_backward_LeakyReLU", LeakyReLUParams, outputs=_INPUTS).inplace((0, 0))
 

@@ -36,12 +36,19 @@ class Inference:
 
 
 def may_infer_apart(plan: Plan) -> bool:
-    """True if inference leaves nothing but outputs: no operator draws, has a state or subgraphs, or is a user's."""
+    """True if inference leaves outputs alone: no operator draws then, has a state or subgraphs, or is a user's."""
     return plan.trains and plan.device == "cpu" and not any(_leaves_something(step.node) for step in plan.steps)
 
 
 def _leaves_something(node: Node) -> bool:
-    op = (node.forward or node).op
-    return op is not None and any(
-        op.get_attr(name) for name in ("TRandom", "FCreateOpState", "TSubgraphs", "TUserCode")
-    )
+    node = node.forward or node
+    op = node.op
+    if op is None:
+        return False
+    if any(op.get_attr(name) for name in ("FCreateOpState", "TSubgraphs", "TUserCode")):
+        return True
+    return bool(op.get_attr("TRandom") and op.get_attr("FDrawsInInference", _always)(node.params))
+
+
+def _always(params: object) -> bool:
+    return True
