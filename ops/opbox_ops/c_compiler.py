@@ -94,9 +94,13 @@ def compiled_function(text: str, name: str, *, threads: bool = False) -> Any:
     With `threads` the text has loops for OpenMP.
     """
     try:
-        return _function(f"{_THREADS}\n{text}" if threads else text, name)
+        return _function(_whole(text, threads), name)
     except (OSError, subprocess.SubprocessError, AttributeError):
         return None
+
+
+def _whole(text: str, threads: bool) -> str:
+    return f"{_THREADS}\n{text}" if threads else text
 
 
 @cache
@@ -124,10 +128,10 @@ def spins() -> int:
     return rounds_of(None if mode() == "off" else compiled_function(PAUSES, "opbox_pauses"))
 
 
-def is_stored(text: str) -> bool:
-    """Return whether the cache folder has the library compiled from this text."""
+def is_stored(text: str, *, threads: bool = False) -> bool:
+    """Return whether the cache folder has the library compiled from this text, as `compiled_function` takes it."""
     folder, compiler = cache_folder(), _compiler()
-    return folder is not None and compiler is not None and _trusted(_path(folder, compiler, text))
+    return folder is not None and compiler is not None and _trusted(_path(folder, compiler, _whole(text, threads)))
 
 
 def _path(folder: Path, compiler: tuple[str, str], text: str) -> Path:

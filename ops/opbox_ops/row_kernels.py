@@ -1,9 +1,9 @@
 """Softmax and its gradients by rows in C: a row stays in the cache, and its values are NumPy's to the last bit.
 
-Arithmetic is C without contraction; `exp`, `log` and sums of rows are NumPy's own loops (`expression.numpy_loops`),
-which must first agree with NumPy. Kernels are compiled in the background once their calls have cost more than the
-compiler will; those that are on disk already are loaded at the first call. Until then, and without a compiler, NumPy
-computes.
+Threads share the rows. Arithmetic is C without contraction; `exp`, `log` and sums of rows are NumPy's own loops
+(`expression.numpy_loops`), which must first agree with NumPy. Kernels are compiled in the background once their calls
+have cost more than the compiler will; those that are on disk already are loaded at the first call. Until then, and
+without a compiler, NumPy computes.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from . import c_compiler
 from .bound_calls import Call, place_of
 from .compute import Array
 from .expression.numpy_loops import LOOP, Loop, loop_of, summing_loop
+from .shares_text import LOOPS
 
 __all__ = ["RowKernels", "kernels_for", "row_kernels", "switching"]
 
@@ -31,11 +32,12 @@ _TYPES = {np.dtype(np.float32): ("float", "int"), np.dtype(np.float64): ("double
 """A type's name in C, and that of the whole numbers of its size."""
 
 _TEXT = (
-    LOOP
+    LOOPS
+    + LOOP
     + """
 enum { EXP, LOG, ADD };
-#define LANES 16
-#define BLOCK 4096
+/* A thread takes a block of rows at a time; of up to ALONE numbers, and of longer rows, one thread takes all. */
+enum { LANES = 16, BLOCK = 4096, ALONE = 1 << 15 };
 
 static void map(const Loop *loop, W *from, W *to, long n) {
   char *at[] = {(char *)from, (char *)to};
@@ -78,14 +80,18 @@ static long block_of(long rows, long n) {
   return most < rows ? most : rows;
 }
 
+static int threads_of(long rows, long n) { return rows * n > ALONE && n <= BLOCK ? omp_get_max_threads() : 1; }
+
 /* out = softmax(factor x), or its logarithm; out may be x. sums: a block's rows; powers: a block, for a logarithm. */
 void opbox_softmax(const W *x, W *out, W *sums, W *powers, long rows, long n, double scale, int log,
                    const Loop *loops) {
-  const long block = block_of(rows, n);
+  const long block = block_of(rows, n), blocks = (rows + block - 1) / block;
   const W factor = scale;
-  for (long from = 0; from < rows; from += block) {
-    const long here = rows - from < block ? rows - from : block;
-    W *y = out + from * n, *z = log ? powers : y;
+  const int threads = threads_of(rows, n);
+  IN_THREADS(number, blocks, 1) {
+    const long from = number * block, here = rows - from < block ? rows - from : block;
+    W own_sums[BLOCK], own_powers[BLOCK], *total = threads > 1 ? own_sums : sums;
+    W *y = out + from * n, *z = !log ? y : threads > 1 ? own_powers : powers;
     for (long i = 0; i < here; ++i) {
       const W *a = x + (from + i) * n;
       W *b = y + i * n;
@@ -94,11 +100,11 @@ void opbox_softmax(const W *x, W *out, W *sums, W *powers, long rows, long n, do
       for (long j = 0; j < n; ++j) b[j] = a[j] * factor - top;
     }
     map(loops + EXP, y, z, here * n);
-    for (long i = 0; i < here; ++i) sums[i] = sum(loops, z + i * n, n);
-    if (log) map(loops + LOG, sums, sums, here);
+    for (long i = 0; i < here; ++i) total[i] = sum(loops, z + i * n, n);
+    if (log) map(loops + LOG, total, total, here);
     for (long i = 0; i < here; ++i) {
       W *b = y + i * n;
-      const W s = sums[i];
+      const W s = total[i];
       if (log) for (long j = 0; j < n; ++j) b[j] = b[j] - s;
       else for (long j = 0; j < n; ++j) b[j] = b[j] / s;
     }
@@ -108,14 +114,16 @@ void opbox_softmax(const W *x, W *out, W *sums, W *powers, long rows, long n, do
 /* out = y (g - sum(g y)) factor, or of the logarithm (g - exp(y) sum g) factor; out may be g. room: a block. */
 void opbox_softmax_gradient(const W *g, const W *y, W *out, W *room, long rows, long n, double scale, int log,
                             const Loop *loops) {
-  const long block = block_of(rows, n);
+  const long block = block_of(rows, n), blocks = (rows + block - 1) / block;
   const W factor = scale;
-  for (long from = 0; from < rows; from += block) {
-    const long here = rows - from < block ? rows - from : block;
-    if (log) map(loops + EXP, (W *)y + from * n, room, here * n);
+  const int threads = threads_of(rows, n);
+  IN_THREADS(number, blocks, 1) {
+    const long from = number * block, here = rows - from < block ? rows - from : block;
+    W own[BLOCK], *place = threads > 1 ? own : room;
+    if (log) map(loops + EXP, (W *)y + from * n, place, here * n);
     for (long i = 0; i < here; ++i) {
       const W *a = g + (from + i) * n, *b = y + (from + i) * n;
-      W *to = out + (from + i) * n, *z = log ? room + i * n : room;
+      W *to = out + (from + i) * n, *z = log ? place + i * n : place;
       if (!log) for (long j = 0; j < n; ++j) z[j] = a[j] * b[j];
       const W s = sum(loops, log ? a : z, n);
       _Pragma("GCC ivdep")
@@ -233,7 +241,7 @@ class RowKernels:
 
     def _load(self) -> None:
         """Take the kernels from the disk, if they are there."""
-        if c_compiler.is_stored(self._text()):
+        if c_compiler.is_stored(self._text(), threads=True):
             self._make()
 
     def _make(self) -> None:
@@ -243,7 +251,7 @@ class RowKernels:
         exp, log, add = loop_of("exp", self._dtype), loop_of("log", self._dtype), summing_loop(self._dtype)
         functions = {}
         for name, types in _ARGUMENTS.items():
-            function = c_compiler.compiled_function(text, name) if exp and log and add else None
+            function = c_compiler.compiled_function(text, name, threads=True) if exp and log and add else None
             if function is None:
                 self._functions = {}
                 return

@@ -14,6 +14,7 @@ from opbox_ops import c_compiler, row_kernels
 from opbox_ops.expression import numpy_loops
 
 from .one_call import call_graph, run_call
+from .thread_counts import assert_same_bits
 
 needs_compiler = pytest.mark.skipif(not shutil.which("gcc"), reason="no C compiler")
 
@@ -181,3 +182,29 @@ def test_what_is_no_row_in_memory_has_no_kernel(monkeypatch: pytest.MonkeyPatch)
     assert row_kernels.row_kernels(np, data.astype("float16")) is None
     assert row_kernels.row_kernels(np, data.astype(">f4")) is None
     assert row_kernels.row_kernels(object(), data) is None
+
+
+BITS = """
+import os, sys
+os.environ["OPBOX_C_KERNELS"] = "now"
+import numpy as np
+from opbox_ops.row_kernels import kernels_for
+results = []
+for dtype, shape in (("float32", (700, 100)), ("float64", (90, 1001))):
+    kernels = kernels_for(np.dtype(dtype))
+    assert kernels.ready(10**6)
+    rows, size = shape
+    data = np.random.default_rng(0).normal(size=shape).astype(dtype)
+    out, gdata = np.empty_like(data), np.empty_like(data)
+    sums, powers, room = np.empty(rows, dtype), np.empty(shape, dtype), np.empty(shape, dtype)
+    for log in (False, True):
+        kernels.softmax(data, out, sums, powers if log else None, rows, size, 0.7)()
+        kernels.softmax_gradient(data, out, gdata, room, rows, size, 0.7, log)()
+        results += [out.tobytes().hex(), gdata.tobytes().hex()]
+sys.stdout.write("".join(results))
+"""
+
+
+@needs_compiler
+def test_bits_do_not_depend_on_threads() -> None:
+    assert_same_bits(BITS)
