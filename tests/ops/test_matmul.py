@@ -14,7 +14,7 @@ from opbox_ops.backend import backend_for
 from opbox_ops.compute import ArraySpec, CallSpec
 from opbox_ops.nn.shared_product import STACKED, SUMMED
 from opbox_ops.onednn import product
-from opbox_ops.onednn.blocked_recipe import blocked_recipe
+from opbox_ops.onednn.blocked_recipe import BlockedRecipe, blocked_recipe
 from opbox_service.executor import bind, invoke
 from opbox_service.graph.json import load
 from tests.allocations import counted
@@ -203,3 +203,22 @@ def test_a_run_allocates_nothing():
     with counted() as sizes:
         step()
     assert not sizes
+
+
+def test_large_products_are_onednns_with_avx512(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it has kernels for that; a convolution that wants one in blocks gets it so."""
+    if not product.has_fast_kernels() or product.blocked_kernel() is None:
+        pytest.skip("no kernels for AVX-512, or no compiler")
+
+    def kind(recipe: object) -> str:
+        return "blocks" if isinstance(recipe, BlockedRecipe) else "oneDNN"
+
+    assert kind(product.fast_product((1024, 512, 2048), True, True)) == "oneDNN"
+    assert kind(product.packing_recipe((1024, 512, 2048), True)) == "oneDNN"
+    assert kind(product.fast_product((1024, 512, 2048), True, True, in_blocks=True)) == "blocks"
+    assert kind(product.fast_product((128, 512, 2048), True, True)) == "blocks"
+    assert kind(product.weight_gradient_product(256, 1024, 256)) == "oneDNN"
+    assert kind(product.weight_gradient_product(100, 500, 800)) == "blocks"
+    monkeypatch.setattr(product, "has_fast_kernels", lambda: False)
+    assert kind(product.fast_product((1024, 512, 2048), True, True)) == "blocks"
+    assert kind(product.weight_gradient_product(256, 1024, 256)) == "blocks"
