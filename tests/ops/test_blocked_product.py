@@ -31,6 +31,8 @@ SIZES = [
     (150, 1024, 70),  # rows of a that are copied
     (20, 600, 200),  # panels of b that are packed beside the first rows
     (13, 2100, 32),  # many terms of a narrow panel
+    (20, 682, 45),  # as many as there is room for, and a number that is none of vectors
+    (290, 530, 130),  # a's next rows, fetched to their end
 ]
 SIDES = [(False, False), (False, True), (True, False), (True, True)]
 

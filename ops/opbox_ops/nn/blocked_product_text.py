@@ -48,7 +48,7 @@ static inline __attribute__((always_inline)) void fetch(Ahead *ahead)
 }
 
 /* What is done while a tile is worked off: NEXT fetches the tile's next rows of a, from `next` on; LINES the next
-   `share` lines of `ahead`, which ends with an empty one; COPY packs b, whose rows lie `b_row` numbers apart, to
+   `share` lines of the two lists `ahead`; COPY packs b, whose rows lie `b_row` numbers apart, to
    `copy`. */
 enum { NOTHING, NEXT, LINES, COPY };
 typedef struct { int task; const float *next; Ahead *ahead; long share; float *copy; long b_row; } Meanwhile;
@@ -82,10 +82,10 @@ static inline __attribute__((always_inline)) void tile(const int rows, const int
             ADD_TERM(rows, vectors, a + k * term, row, b + k * b_row, sums, m->copy + k * vectors * WIDTH);
         }
     else {
-        Ahead *ahead = task == LINES ? m->ahead : 0;
+        Ahead *ahead = task == LINES ? m->ahead : 0, *last = ahead + 1;
         for (long k = 0; k < depth; k++) {
             if (task == LINES && k < m->share) {
-                if (!ahead->rows) ahead++;
+                if (!ahead->rows && ahead < last) ahead++;
                 if (ahead->rows) fetch(ahead);
             }
             ADD_TERM(rows, vectors, a + k * term, row, b + k * b_row, sums, 0);
@@ -309,7 +309,7 @@ void opbox_product(const float *all_a, const float *all_b, const float *packed, 
         return;
     }
     const long panels = PIECES(s.columns, PANEL), slab = PIECES(s.terms, s.slabs);
-    const long deep = packs_a ? SHALLOW : DEPTH * PANEL / width_of(s.columns);
+    const long deep = packs_a ? SHALLOW : DEPTH * PANEL / width_of(s.columns) / WIDTH * WIDTH;
     const long depth = PIECES(PIECES(slab, PIECES(slab, deep)), WIDTH) * WIDTH;
     long blocks = PIECES(s.rows, packs_a ? SHORT : LONG);
     const long coarse = s.batch * blocks * panels * s.slabs;
@@ -345,7 +345,7 @@ void opbox_product(const float *all_a, const float *all_b, const float *packed, 
                 const long terms = LEAST(stop - k, depth);
                 const int rectifies = s.rectifies && k + terms == stop;
                 const float *base = k > number * slab ? out : begin;
-                Ahead ahead[3] = {0}; /* of b, of a, and none */
+                Ahead ahead[2] = {0}; /* of b, and of a */
                 if (packs_a) pack_a(a + first * s.a_row + k * s.a_term, s.a_term, rows, terms, own_a);
                 if (copies_a) copy_a(a + first * s.a_row + k, s.a_row, rows, terms, own_a);
                 const int goes_on = k + depth < stop;
