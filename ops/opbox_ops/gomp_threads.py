@@ -6,7 +6,7 @@ import ctypes
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 __all__ = ["PAUSES", "bounded_spinning", "release_threads", "rounds_of"]
 
@@ -18,8 +18,14 @@ LEAST, MOST = 1000, 10_000
 """Rounds that are believed to be a measurement."""
 _COUNT = 1000
 PAUSES = """
-void opbox_pauses(long count) { for (long i = 0; i < count; i++) __builtin_ia32_pause(); }
+#if defined(__x86_64__)
+#define PAUSE __builtin_ia32_pause()
+#else
+#define PAUSE __asm__ volatile("" ::: "memory")
+#endif
+void opbox_pauses(long count) { for (long i = 0; i < count; i++) PAUSE; }
 """
+"""What a thread of libgomp's does in a round, beside looking for work."""
 _FILE = "libgomp.so.1"
 _SOFT_PAUSE = 1
 """`omp_pause_soft`."""
@@ -49,9 +55,9 @@ def bounded_spinning(spins: Callable[[], int]) -> Iterator[None]:
     A second thread of the process that computes has threads of its own, until `release_threads`. As soon as there are
     more of all these than cores, libgomp's spin for 100 rounds, which bridges no gap between two kernels: two layers of
     LSTM took 1.9 times as long. With the policy "active" it is 1,000. That policy is not left in the environment, where
-    other libraries would spin for ever.
+    other libraries would spin for ever; once libgomp is loaded, nothing is set.
     """
-    if "OMP_WAIT_POLICY" in os.environ:
+    if "OMP_WAIT_POLICY" in os.environ or _loaded() is not None:
         yield
         return
     if "GOMP_SPINCOUNT" not in os.environ:
@@ -68,8 +74,15 @@ def release_threads() -> None:
 
     libgomp counts the threads of all that have computed, and lets them sleep sooner when they are more than the cores.
     """
+    libgomp = _loaded()
+    if libgomp is not None:
+        with suppress(AttributeError):  # from before OpenMP 5
+            libgomp.omp_pause_resource_all(_SOFT_PAUSE)
+
+
+def _loaded() -> ctypes.CDLL | None:
+    """The library, if the process has it."""
     try:
-        libgomp = ctypes.CDLL(_FILE, mode=os.RTLD_NOLOAD)
-        libgomp.omp_pause_resource_all(_SOFT_PAUSE)
-    except (OSError, AttributeError):
-        return  # it is not loaded, or from before OpenMP 5
+        return ctypes.CDLL(_FILE, mode=os.RTLD_NOLOAD)
+    except OSError:
+        return None

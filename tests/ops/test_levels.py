@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opbox_ops import registry
+from opbox_ops import gomp_threads, registry
 from opbox_ops.c_compiler import spins
 from opbox_ops.compute import LEVELS, ArraySpec, CallSpec, highest_level
 from opbox_ops.gomp_threads import LEAST, MOST, SPINS, rounds_of
@@ -158,6 +158,7 @@ def test_threads_without_work_sleep_soon(
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
+    monkeypatch.setattr(gomp_threads, "_loaded", lambda: None)
     monkeypatch.setattr(onednn, "Library", load)
     monkeypatch.setattr(onednn, "_candidates", lambda: [Path(__file__)])
     with contextlib.suppress(StopIteration):
@@ -165,3 +166,13 @@ def test_threads_without_work_sleep_soon(
     assert seen == [expected]
     left = expected if "OMP_WAIT_POLICY" in environment else {"GOMP_SPINCOUNT": expected["GOMP_SPINCOUNT"]}
     assert {name: os.environ[name] for name in names if name in os.environ} == left
+
+
+def test_nothing_is_set_once_the_threads_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """libgomp would not read it, and other threads may be reading the environment."""
+    for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(gomp_threads, "_loaded", lambda: object())
+    before = dict(os.environ)
+    with gomp_threads.bounded_spinning(lambda: 7):
+        assert dict(os.environ) == before
