@@ -23,7 +23,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from functools import cache
 from pathlib import Path
@@ -31,7 +31,17 @@ from typing import Any
 
 from .gomp_threads import PAUSES, bounded_spinning, rounds_of
 
-__all__ = ["cache_folder", "compiled_function", "is_stored", "may_compile", "mode", "request", "spins", "switch_off"]
+__all__ = [
+    "cache_folder",
+    "compiled_function",
+    "compiled_functions",
+    "is_stored",
+    "may_compile",
+    "mode",
+    "request",
+    "spins",
+    "switch_off",
+]
 
 _EXACT = ("-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fno-strict-aliasing")
 OPTIONS = ("-O3", "-march=native", "-std=gnu11", "-fPIC", "-shared", "-w", *_EXACT)
@@ -97,6 +107,19 @@ def compiled_function(text: str, name: str, *, threads: bool = False) -> Any:
         return _function(_whole(text, threads), name)
     except (OSError, subprocess.SubprocessError, AttributeError):
         return None
+
+
+def compiled_functions(text: str, types: Mapping[str, Sequence[Any]]) -> list[Any] | None:
+    """Functions of a text with loops for OpenMP that return nothing, by name with their arguments' types; in order.
+
+    None where one cannot be had.
+    """
+    functions = [compiled_function(text, name, threads=True) for name in types]
+    if None in functions:
+        return None
+    for function, arguments in zip(functions, types.values(), strict=True):
+        function.restype, function.argtypes = None, list(arguments)
+    return functions
 
 
 def _whole(text: str, threads: bool) -> str:

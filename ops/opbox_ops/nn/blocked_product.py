@@ -193,8 +193,8 @@ class BlockedProduct:
 def blocked_product() -> BlockedProduct | None:
     """The compiled functions; None without a compiler, or on a processor without AVX2 and FMA.
 
-    They are compiled when they are first asked for, which takes about a second, and are on disk from then on: what a
-    product computes does not depend on when a compiler is done.
+    They are compiled when they are first asked for, which takes some three seconds, and are on disk from then on: what
+    a product computes does not depend on when a compiler is done.
     """
     return None if c_compiler.mode() == "off" else compiled(TEXT)
 
@@ -202,11 +202,7 @@ def blocked_product() -> BlockedProduct | None:
 @cache
 def compiled(text: str) -> BlockedProduct | None:
     """The functions of a text like `TEXT`; None where it cannot be compiled."""
-    names = "opbox_product", "opbox_product_pack", "opbox_product_lay", "opbox_product_gather"
-    functions = [c_compiler.compiled_function(text, name, threads=True) for name in names]
-    if None in functions:
-        return None
-    for function in functions:
-        function.restype, function.argtypes = None, [c_void_p] * 3
-    functions[0].argtypes = [c_void_p] * 9
-    return BlockedProduct(*functions)
+    arguments = {"opbox_product": 9, "opbox_product_pack": 3, "opbox_product_lay": 3, "opbox_product_gather": 3}
+    types = {name: [c_void_p] * count for name, count in arguments.items()}
+    functions = c_compiler.compiled_functions(text, types)
+    return None if functions is None else BlockedProduct(*functions)

@@ -67,13 +67,10 @@ def layer_norm_rows() -> LayerNormRows | None:
 
 @cache
 def _compiled() -> LayerNormRows | None:
-    names = "opbox_layer_norm", "opbox_layer_norm_gradient"
-    functions = [c_compiler.compiled_function(TEXT, name, threads=True) for name in names]
-    if None in functions:
-        return None
-    for function, arrays in zip(functions, (6, 7), strict=True):
-        function.restype, function.argtypes = None, [*[c_void_p] * arrays, c_long, c_long, c_float]
-    return LayerNormRows(*functions)
+    arrays = {"opbox_layer_norm": 6, "opbox_layer_norm_gradient": 7}
+    types = {name: [*[c_void_p] * count, c_long, c_long, c_float] for name, count in arrays.items()}
+    functions = c_compiler.compiled_functions(TEXT, types)
+    return None if functions is None else LayerNormRows(*functions)
 
 
 def room_of(rows: int, size: int) -> int:

@@ -63,13 +63,9 @@ def max_pooling() -> MaxPooling | None:
 
 @cache
 def _compiled() -> MaxPooling | None:
-    names = "opbox_max_pooling", "opbox_max_pooling_gradient"
-    functions = [c_compiler.compiled_function(TEXT, name, threads=True) for name in names]
-    if None in functions:
-        return None
-    for function, arrays in zip(functions, (2, 4), strict=True):
-        function.restype, function.argtypes = None, [c_void_p] * (arrays + 1)
-    return MaxPooling(*functions)
+    types = {"opbox_max_pooling": [c_void_p] * 3, "opbox_max_pooling_gradient": [c_void_p] * 5}
+    functions = c_compiler.compiled_functions(TEXT, types)
+    return None if functions is None else MaxPooling(*functions)
 
 
 def _windows(p: PoolingParams, call: CallSpec, data: ArraySpec, out: ArraySpec) -> WindowSizes | None:

@@ -250,11 +250,6 @@ _ARGUMENTS: dict[str, list[Any]] = {
 @cache
 def compiled(text: str) -> Winograd | None:
     """The functions of a text like `TEXT`; None where it cannot be compiled."""
-    functions = [
-        c_compiler.compiled_function(text, name, threads=True) for name in ("opbox_winograd_width", *_ARGUMENTS)
-    ]
-    if None in functions:
-        return None
-    for function, types in zip(functions[1:], _ARGUMENTS.values(), strict=True):
-        function.restype, function.argtypes = None, types
-    return Winograd(functions[0](), *functions[1:])
+    width = c_compiler.compiled_function(text, "opbox_winograd_width", threads=True)
+    functions = c_compiler.compiled_functions(text, _ARGUMENTS)
+    return None if functions is None else Winograd(width(), *functions)

@@ -104,9 +104,7 @@ def _step_of(matrix: Array, state: Array, x: Array | None = None, before: Array 
 def compiled_cells() -> Cells | None:
     """The compiled functions; None without a compiler."""
     tanh = loop_of("tanh", np.dtype(np.float32))
-    functions = {name: c_compiler.compiled_function(TEXT, name, threads=True) for name in _ARRAYS}
-    if tanh is None or None in functions.values():
+    functions = c_compiler.compiled_functions(TEXT, {name: [c_void_p] * count for name, count in _ARRAYS.items()})
+    if tanh is None or functions is None:
         return None
-    for name, function in functions.items():
-        function.restype, function.argtypes = None, [c_void_p] * _ARRAYS[name]
-    return Cells(functions, tanh)
+    return Cells(dict(zip(_ARRAYS, functions, strict=True)), tanh)
