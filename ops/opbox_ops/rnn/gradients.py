@@ -50,9 +50,9 @@ def back(direction: Direction, gstates: Array, glast: Array, glast_cell: Array |
         pause()
         steps = range(start, stop)
         steps = steps if direction.reverse else steps[::-1]
-        if cell.cells is not None:
+        if isinstance(cell, _CellInC) and cell.in_c is not None:
             for t in steps:
-                cell.step_in_c(cell.cells, gstates[t], t)
+                cell.step_in_c(cell.in_c, gstates[t], t)
             continue
         cell.prepare(start, stop)
         for t in steps:
@@ -98,11 +98,6 @@ class _Cell(ABC):
         factors: (steps, gates, batch) gradients of the gates, at first for a `total` of 1.
     """
 
-    @property
-    def cells(self) -> Cells | None:
-        """The functions of whole steps in C; None where they cannot take this direction's."""
-        return None
-
     def __init__(self, direction: Direction) -> None:
         self.direction, self.xp, self.n = direction, direction.xp, direction.hidden
         self.matmul = direction.kernels.matmul
@@ -121,10 +116,6 @@ class _Cell(ABC):
     def step(self, t: int, k: int) -> None:
         """From `total` the gradients of step t, whose factors are the k-th, and `gstate`."""
 
-    def step_in_c(self, cells: Cells, gout: Array, t: int) -> None:
-        """Do all that the other methods do for step t, whose state has the gradient `gout`."""
-        raise NotImplementedError
-
     def store(self, start: int, stop: int) -> None:
         """Put the gradients of steps `start` to `stop` beside the others'."""
         self.direction.scratch["ggates"][:, start:stop] = self.factors[: stop - start].transpose(1, 0, 2)
@@ -140,6 +131,19 @@ class _Cell(ABC):
         self.matmul(self.xp, self.h2h, self.factors[k], self.gstate)
         if len(self.through):
             self.xp.add(self.gstate, self.through, out=self.gstate)
+
+
+class _CellInC(_Cell):
+    """One whose steps may be computed in C."""
+
+    @property
+    @abstractmethod
+    def in_c(self) -> Cells | None:
+        """The compiled functions; None where they cannot take this direction's steps."""
+
+    @abstractmethod
+    def step_in_c(self, cells: Cells, gout: Array, t: int) -> None:
+        """Do all that the other methods do for step t, whose state has the gradient `gout`."""
 
 
 class _Rnn(_Cell):
@@ -158,7 +162,7 @@ class _Rnn(_Cell):
         self.to_state(k)
 
 
-class _Lstm(_Cell):
+class _Lstm(_CellInC):
     def __init__(self, direction: Direction) -> None:
         super().__init__(direction)
         names = ("gcell", "inner", "inside", "ghidden", "gprojected", "hidden")
@@ -217,7 +221,7 @@ class _Lstm(_Cell):
         self.to_state(k)
 
     @property
-    def cells(self) -> Cells | None:
+    def in_c(self) -> Cells | None:
         direction = self.direction
         plain = direction.weights.h2r is None and direction.clip is None and self.valid is None
         return direction.kernels.cells if plain else None
@@ -241,7 +245,7 @@ class _Lstm(_Cell):
         return counted
 
 
-class _Gru(_Cell):
+class _Gru(_CellInC):
     def __init__(self, direction: Direction) -> None:
         super().__init__(direction)
         self.products: Array = direction.extra
@@ -276,7 +280,7 @@ class _Gru(_Cell):
         self.to_state(k)
 
     @property
-    def cells(self) -> Cells | None:
+    def in_c(self) -> Cells | None:
         return self.direction.kernels.cells if self.valid is None else None
 
     def step_in_c(self, cells: Cells, gout: Array, t: int) -> None:
