@@ -24,6 +24,14 @@ def network():
     return mx.sym.MakeLoss(mx.sym.sum(x * x, axis=1))
 
 
+def dropping():
+    """Operators that draw in training alone."""
+    x = mx.sym.Dropout(mx.sym.Variable("data"), p=0.4)
+    for kind in ("gelu", "rrelu"):
+        x = mx.sym.LeakyReLU(mx.sym.FullyConnected(x, num_hidden=WIDTH, name=f"{kind}_fc"), act_type=kind)[0]
+    return mx.sym.MakeLoss(mx.sym.sum(x * x, axis=1))
+
+
 def bound(symbol, *, trains=True, **options):
     shapes, _, aux_shapes = symbol.infer_shape(data=(BATCH, WIDTH))
     draw = np.random.RandomState(3)
@@ -92,9 +100,11 @@ def test_between_training_steps_it_reads_the_weights_as_they_are():
     assert executor._inferring is not None
 
 
-def test_backward_after_it_has_its_values(steps):
-    executor, _, grads, _ = bound(network())
-    other, _, expected, _ = bound(network(), share=False)
+@pytest.mark.parametrize("make", [network, dropping])
+def test_backward_after_it_has_its_values(steps, make):
+    """Those of a run that drops nothing."""
+    executor, _, grads, _ = bound(make())
+    other, _, expected, _ = bound(make(), share=False)
     for one in (executor, other):
         one.forward(is_train=True)
         one.forward(is_train=False)
@@ -124,14 +134,6 @@ def test_operators_that_draw_stay_in_one_plan():
     executor.backward()
 
 
-def dropping():
-    """Operators that draw in training alone."""
-    x = mx.sym.Dropout(mx.sym.Variable("data"), p=0.4)
-    for kind in ("gelu", "rrelu"):
-        x = mx.sym.LeakyReLU(mx.sym.FullyConnected(x, num_hidden=WIDTH, name=f"{kind}_fc"), act_type=kind)[0]
-    return mx.sym.MakeLoss(mx.sym.sum(x * x, axis=1))
-
-
 def test_operators_that_draw_in_training_alone_have_two_plans():
     """Inference between two training runs changes nothing of what they draw."""
     executor, _, grads, _ = bound(dropping())
@@ -150,18 +152,6 @@ def test_operators_that_draw_in_training_alone_have_two_plans():
     # Plans with other fusions: float32 within the rounding of a few sums.
     for one, two in zip(outputs[:6], outputs[6:], strict=True):
         np.testing.assert_allclose(one, two, rtol=1e-4)
-    for name, array in grads.items():
-        np.testing.assert_allclose(array, expected[name], rtol=1e-4, atol=1e-5, err_msg=name)
-
-
-def test_backward_after_an_inference_that_would_have_dropped():
-    """It is that of a run which drops nothing."""
-    executor, _, grads, _ = bound(dropping())
-    other, _, expected, _ = bound(dropping(), share=False)
-    for one in (executor, other):
-        one.forward(is_train=True)
-        one.forward(is_train=False)
-        one.backward()
     for name, array in grads.items():
         np.testing.assert_allclose(array, expected[name], rtol=1e-4, atol=1e-5, err_msg=name)
 
