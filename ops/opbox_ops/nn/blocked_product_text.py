@@ -28,7 +28,7 @@ typedef struct {
     long batch; /* of such products, whose matrices lie one after the other */
 } Sizes;
 
-/* Lines to be fetched: so many of `rows` rows, from `line` of the first one on. */
+/* Lines to be fetched: `lines` of each of `rows` rows, from `line` of the first one on. */
 typedef struct { const char *at; long rows, step, lines, line; } Ahead;
 
 static inline Ahead next_terms(const float *b, long term, long column, long depth, long columns)
@@ -48,8 +48,7 @@ static inline __attribute__((always_inline)) void fetch(Ahead *ahead)
 }
 
 /* What is done while a tile is worked off: NEXT fetches the tile's next rows of a, from `next` on; LINES the next
-   `share` lines of the two lists `ahead`; COPY packs b, whose rows lie `b_row` numbers apart, to
-   `copy`. */
+   `share` lines of the two lists `ahead`; COPY packs b, whose rows lie `b_row` numbers apart, to `copy`. */
 enum { NOTHING, NEXT, LINES, COPY };
 typedef struct { int task; const float *next; Ahead *ahead; long share; float *copy; long b_row; } Meanwhile;
 

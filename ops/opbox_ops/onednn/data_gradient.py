@@ -9,7 +9,8 @@ layers of a residual network, laying it out takes as long as the kernel; a produ
 That kernel fills vectors with channels: of 20 channels it computes 32, and takes twice to three times as long as the
 product and the sums do (LeNet's second convolution at batch 100, one thread with AVX-512: 8.1 and 4.0 ms).
 
-Without AVX-512 products in blocks take the place of oneDNN's `sgemm`, and all gradients of 1 x 1 (`blocked_gradients`).
+Products in blocks take the place of oneDNN's `sgemm` where they are to be had, and all gradients of 1 x 1
+(`blocked_gradients`).
 """
 
 from __future__ import annotations

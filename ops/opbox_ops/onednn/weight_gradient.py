@@ -7,8 +7,8 @@ For each chunk of output positions, the windows of data are laid out as the rows
 goes through oneDNN's `sgemm`. Without AVX-512, oneDNN 3.2's own kernels for this gradient take two to seven times as
 long as forward's where an image is large. With it they are the better ones for windows over images that stay in the
 second-level cache, and for all windows that several threads share, as one thread lays them out here (`_is_own_better`).
-A chunk of windows stays in the cache. Where products in blocks are to be had, and oneDNN's have no kernels for AVX-512,
-those read the windows (`blocked_gradients`).
+A chunk of windows stays in the cache. Where products in blocks are to be had, those read the windows
+(`blocked_gradients`): of all convolutions without AVX-512, with it where windows jump over data.
 """
 
 from __future__ import annotations
