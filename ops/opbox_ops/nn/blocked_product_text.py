@@ -17,7 +17,7 @@ TEXT = r"""
 enum { LARGE_VECTORS = WIDTH == 16, ROWS = 6, VECTORS = LARGE_VECTORS ? 4 : 2, PANEL = VECTORS * WIDTH };
 enum { DEPTH = 512, SHALLOW = 256, LONG = LARGE_VECTORS ? 288 : 144, SHORT = LARGE_VECTORS ? 504 : 258, FEW = 96 };
 enum { GROUP = 64 / PANEL, ALONE = 1 << 19, LINE = 16, SOON = 8, THIN = 16, LOT = 64, CHUNK = 512, LARGE = 1 << 22 };
-enum { PIECE = 1 << 20, MANY = 16, SETS = 1024, WIDE = 64, TALL = 1 << 17 };
+enum { PIECE = LARGE_VECTORS ? 1 << 21 : 1 << 20, MANY = 16, SETS = 1024, WIDE = 64, TALL = 1 << 17 };
 #define LEAST(x, y) ((x) < (y) ? (x) : (y))
 #define MOST(x, y) ((x) > (y) ? (x) : (y))
 #define PIECES(all, most) (((all) + (most) - 1) / (most))
@@ -37,14 +37,14 @@ static inline Ahead next_terms(const float *b, long term, long column, long dept
     return (Ahead){(const char *)b, rows, (column == 1 ? term : column) * (long)sizeof(float), PIECES(across, 16), 0};
 }
 
-static inline __attribute__((always_inline)) void fetch(Ahead *ahead)
+/* Goes on by `count` lines of a row. */
+static inline void go_on(Ahead *ahead, long count)
 {
-    __builtin_prefetch(ahead->at + ahead->line * 64, 0, 2);
-    if (++ahead->line == ahead->lines) {
-        ahead->line = 0;
-        ahead->at += ahead->step;
-        ahead->rows--;
-    }
+    ahead->line += count;
+    if (ahead->line < ahead->lines) return;
+    ahead->line = 0;
+    ahead->at += ahead->step;
+    ahead->rows--;
 }
 
 /* What is done while a tile is worked off: NEXT fetches the tile's next rows of a, from `next` on; LINES the next
@@ -81,14 +81,18 @@ static inline __attribute__((always_inline)) void tile(const int rows, const int
             ADD_TERM(rows, vectors, a + k * term, row, b + k * b_row, sums, m->copy + k * vectors * WIDTH);
         }
     else {
-        Ahead *ahead = task == LINES ? m->ahead : 0, *last = ahead + 1;
-        for (long k = 0; k < depth; k++) {
-            if (task == LINES && k < m->share) {
-                if (!ahead->rows && ahead < last) ahead++;
-                if (ahead->rows) fetch(ahead);
-            }
-            ADD_TERM(rows, vectors, a + k * term, row, b + k * b_row, sums, 0);
-        }
+        long k = 0;
+        if (task == LINES)
+            for (Ahead *ahead = m->ahead; ahead < m->ahead + 2; ahead++)
+                for (long most = LEAST(m->share, depth), count; ahead->rows && k < most; go_on(ahead, count)) {
+                    const char *at = ahead->at + ahead->line * 64;
+                    count = LEAST(most - k, ahead->lines - ahead->line);
+                    for (const char *end = at + count * 64; at < end; at += 64, k++) {
+                        __builtin_prefetch(at, 0, 2);
+                        ADD_TERM(rows, vectors, a + k * term, row, b + k * b_row, sums, 0);
+                    }
+                }
+        for (; k < depth; k++) ADD_TERM(rows, vectors, a + k * term, row, b + k * b_row, sums, 0);
     }
     UNROLL for (int r = 0; r < rows; r++)
         UNROLL for (int v = 0; v < vectors; v++)
@@ -311,8 +315,9 @@ void opbox_product(const float *all_a, const float *all_b, const float *packed, 
     const long deep = packs_a ? SHALLOW : DEPTH * PANEL / width_of(s.columns) / WIDTH * WIDTH;
     const long depth = PIECES(PIECES(slab, PIECES(slab, deep)), WIDTH) * WIDTH;
     long blocks = PIECES(s.rows, packs_a ? SHORT : LONG);
-    const long coarse = s.batch * blocks * panels * s.slabs;
-    if (coarse < 4 * threads && coarse % threads) blocks = PIECES(s.rows, 4 * ROWS);
+    const long others = s.batch * panels * s.slabs;
+    if (others * blocks < 32 * threads) /* as many for each thread */
+        while (others * blocks % threads && blocks * 4 * ROWS < s.rows) blocks++;
     const long block = PIECES(PIECES(s.rows, blocks), ROWS) * ROWS;
     blocks = PIECES(s.rows, block);
     const long least = slab * block > TALL ? GROUP : 1;
@@ -352,8 +357,11 @@ void opbox_product(const float *all_a, const float *all_b, const float *packed, 
                 const long next_term = goes_on ? k + depth : number * slab, more = LEAST(stop - next_term, depth);
                 const float *soon = a + next_row * s.a_row + next_term * s.a_term;
                 if (packs_a && goes_on) ahead[1] = next_terms(soon, s.a_term, 1, more, lower);
-                if (LARGE_VECTORS && !packs_a && lower > 0 && (goes_on || from + count == panels))
-                    ahead[1] = next_terms(soon, s.a_row, 1, lower, more);
+                if (LARGE_VECTORS && !packs_a && lower > 0) {
+                    const long begun = goes_on ? 0 : lower * from / panels;
+                    const long done = goes_on ? lower : lower * (from + count) / panels;
+                    ahead[1] = next_terms(soon + begun * s.a_row, s.a_row, 1, done - begun, more);
+                }
                 const long part = PIECES(ahead[1].rows * ahead[1].lines, count * PIECES(rows, ROWS));
                 for (long q = from; q < from + count; q += GROUP) {
                     const long group = LEAST(from + count - q, GROUP), columns = s.columns - q * PANEL;
@@ -374,10 +382,15 @@ void opbox_product(const float *all_a, const float *all_b, const float *packed, 
                     packed_end = q + group;
                     const int last = q + GROUP >= from + count;
                     const long next_k = last ? k + depth : k, next_q = last ? from : q + GROUP;
-                    if (!packed && !windows && next_k < stop && (LARGE_VECTORS || rows <= FEW))
+                    const long next_depth = LEAST(stop - next_k, depth);
+                    if (windows || next_k >= stop || (!LARGE_VECTORS && (packed || rows > FEW))) ahead[0] = (Ahead){0};
+                    else if (packed) {
+                        const long width = width_of(s.columns - next_q * PANEL);
+                        const float *at = packed + next_q * s.terms * PANEL + next_k * width;
+                        ahead[0] = next_terms(at, width, 1, next_depth, width);
+                    } else
                         ahead[0] = next_terms(b + next_k * s.b_term + next_q * PANEL * s.b_column, s.b_term, s.b_column,
-                                              LEAST(stop - next_k, depth),
-                                              LEAST(s.columns - next_q * PANEL, GROUP * PANEL));
+                                              next_depth, LEAST(s.columns - next_q * PANEL, GROUP * PANEL));
                     const long share = PIECES(ahead[0].rows * ahead[0].lines, group * PIECES(rows, ROWS)) + part;
                     for (long p = q; p < q + group; p++) {
                         float *own = own_b + (p - q) * terms * PANEL;
