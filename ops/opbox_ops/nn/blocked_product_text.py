@@ -15,7 +15,7 @@ TEXT = r"""
    rows are TALL, more than the second cache has, a GROUP. Rows of a that lie a multiple of SETS numbers apart evict one
    another from that cache, and are copied for WIDE results and more. */
 enum { LARGE_VECTORS = WIDTH == 16, ROWS = 6, VECTORS = LARGE_VECTORS ? 4 : 2, PANEL = VECTORS * WIDTH };
-enum { DEPTH = 512, SHALLOW = 256, LONG = LARGE_VECTORS ? 288 : 144, SHORT = LARGE_VECTORS ? 504 : 258, FEW = 96 };
+enum { DEPTH = 512, SHALLOW = 256, LONG = LARGE_VECTORS ? 288 : 144, SHORT = LARGE_VECTORS ? 252 : 258, FEW = 96 };
 enum { GROUP = 64 / PANEL, ALONE = 1 << 19, LINE = 16, SOON = 8, THIN = 16, LOT = 64, CHUNK = 512, LARGE = 1 << 22 };
 enum { PIECE = LARGE_VECTORS ? 1 << 21 : 1 << 20, MANY = 16, SETS = 1024, WIDE = 64, TALL = 1 << 17 };
 #define LEAST(x, y) ((x) < (y) ? (x) : (y))
@@ -383,7 +383,8 @@ void opbox_product(const float *all_a, const float *all_b, const float *packed, 
                     const int last = q + GROUP >= from + count;
                     const long next_k = last ? k + depth : k, next_q = last ? from : q + GROUP;
                     const long next_depth = LEAST(stop - next_k, depth);
-                    if (windows || next_k >= stop || (!LARGE_VECTORS && (packed || rows > FEW))) ahead[0] = (Ahead){0};
+                    const int pays = LARGE_VECTORS || (!packed && rows <= FEW);
+                    if (windows || next_k >= stop || !pays) ahead[0] = (Ahead){0};
                     else if (packed) {
                         const long width = width_of(s.columns - next_q * PANEL);
                         const float *at = packed + next_q * s.terms * PANEL + next_k * width;

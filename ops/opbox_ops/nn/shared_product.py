@@ -27,7 +27,7 @@ __all__ = [
     "SUMMED",
     "SharedProductParams",
     "pieces",
-    "stack",
+    "stacked_by",
     "stacked_temps",
     "sum_products",
     "summed_temps",
@@ -143,33 +143,45 @@ def summed_temps(p: SharedProductParams, call: CallSpec) -> list[Temp]:
 
 Product: TypeAlias = Callable[[Array, Array, Array, bool], Sequence[Callable[[], Any]]]
 """From gout, data, gweight, and whether it is added to gweight, to calls that compute gout.T @ data."""
+Stacking: TypeAlias = Callable[[Array, Arrays, Array | None, Array | None], Callable[[], Any]]
+"""From rows, arrays, sums and a temporary to a call that stacks the arrays, and sums the rows: `stacked_rows`."""
+
+
+def stacked_by(xp: Any) -> Stacking:
+    """What `stacked_rows` does, by the array library `xp`."""
+
+    def stacked(rows: Array, arrays: Arrays, sums: Array | None, part: Array | None) -> Callable[[], None]:
+        calls: list[Callable[[], Any]] = [partial(xp.copyto, block, array) for block, array in stack(rows, arrays)]
+        if sums is not None:
+            calls.append(partial(xp.sum, rows, axis=0, out=sums if part is None else part))
+        if part is not None:
+            calls.append(partial(xp.add, sums, part, out=sums))
+        return as_one(calls)
+
+    return stacked
 
 
 def sum_products(
-    p: SharedProductParams, xp: Any, temps: Arrays, inputs: Arrays, outputs: Outputs, product: Product
+    p: SharedProductParams, temps: Arrays, inputs: Arrays, outputs: Outputs, product: Product, stacked: Stacking
 ) -> Callable[[], None]:
-    """A call that computes the gradients piece by piece, each a `product`."""
+    """A call that computes the gradients piece by piece, each a `product` of rows that are `stacked`."""
     gout_rows, data_rows, bias_part = temps
     gouts = inputs[: p.calls]
     weights = [(outputs[2 * w], inputs[p.calls * (w + 1) : p.calls * (w + 2)]) for w in range(p.weights)]
     gbiases = [gbias for gbias in outputs[1::2] if gbias is not None]
     rows = [gout.shape[0] for gout in gouts]
     calls: list[Callable[[], Any]] = []
+    gbias = gbiases[0] if gbiases else None
     for number, part in enumerate(pieces(rows)):
         g = gout_rows[: sum(rows[i] for i in part)]
-        calls += [partial(xp.copyto, block, array) for block, array in stack(g, [gouts[i] for i in part])]
+        calls.append(stacked(g, [gouts[i] for i in part], gbias, bias_part if number and gbiases else None))
         for gweight, datas in weights:
             if gweight is None:
                 continue
             x = data_rows[: len(g) * gweight.shape[1]].reshape(len(g), gweight.shape[1])
-            calls += [partial(xp.copyto, block, array) for block, array in stack(x, [datas[i] for i in part])]
+            calls.append(stacked(x, [datas[i] for i in part], None, None))
             calls += product(g, x, gweight, number > 0)
-        if gbiases:
-            calls.append(partial(xp.sum, g, axis=0, out=bias_part if number else gbiases[0]))
-            if number:
-                calls.append(partial(xp.add, gbiases[0], bias_part, out=gbiases[0]))
-    calls += [partial(xp.copyto, gbias, gbiases[0]) for gbias in gbiases[1:]]
-
+    calls += [stacked(other[None], [gbias[None]], None, None) for other in gbiases[1:]]
     return as_one(calls)
 
 
@@ -190,4 +202,4 @@ def _(p: SharedProductParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) 
         term = part[: gweight.size].reshape(gweight.shape)
         return [partial(matmul, xp, g.T, x, term), partial(xp.add, gweight, term, out=gweight)]
 
-    return sum_products(p, xp, temps, inputs, outputs, product)
+    return sum_products(p, temps, inputs, outputs, product, stacked_by(xp))

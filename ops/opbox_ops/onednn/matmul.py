@@ -26,12 +26,12 @@ from ..nn.shared_product import (
     SUMMED,
     SharedProductParams,
     pieces,
-    stack,
     stacked_temps,
     sum_products,
     summed_temps,
     wanted_weights,
 )
+from ..nn.stacked_rows import stacked_rows
 from .product import ProductRecipe, fast_product, weight_gradient_product
 
 
@@ -137,15 +137,8 @@ def _(p: SharedProductParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) 
     recipe = _stacked_recipe(p, ctx.call)
     assert recipe is not None
     rows, *temps = ctx.temp
-    pairs = stack(rows, inputs[: p.calls])
     product = recipe.bind(temps, (rows, inputs[p.calls], outputs[0], *inputs[p.calls + 1 :]))
-
-    def run() -> None:
-        for block, data in pairs:
-            np.copyto(block, data)
-        product()
-
-    return run
+    return as_one([stacked_rows(rows, inputs[: p.calls]), product])
 
 
 def _parts(p: SharedProductParams, call: CallSpec) -> dict[tuple[int, int, bool], ProductRecipe]:
@@ -180,4 +173,4 @@ def _(p: SharedProductParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) 
     def product(g: Array, x: Array, gweight: Array, adds: bool) -> list[Callable[[], None]]:
         return [recipes[*x.shape, adds].bind(ctx.temp[own:], (g, x, gweight))]
 
-    return sum_products(p, np, ctx.temp[:own], inputs, outputs, product)
+    return sum_products(p, ctx.temp[:own], inputs, outputs, product, stacked_rows)

@@ -1,0 +1,107 @@
+"""Rows of several arrays of float32 below one another, and the sums of their columns.
+
+    target[first row of array i + r, j] = array_i[r, j]        sums[j] = target[0, j] + target[1, j] + …
+
+What a product of many calls reads is brought together so: rows of a few KB, from as many arrays as there are calls. A C
+kernel copies them in threads, some columns of all rows at a time, and adds what it has just read; NumPy copies array by
+array, in one thread, and reads all again for the sums. Both add the rows in order, so that the bits are the same.
+
+Two threads with AVX-512, us, outside the second cache: 8 arrays of 32 x 1024 with their sums 108 and 68, of 32 x 128
+without 10 and 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from ctypes import Structure, addressof, c_long, c_void_p
+
+import numpy as np
+
+from ..bound_calls import place_of
+from ..c_kernel import CKernel
+from ..compute import Array
+from ..shares_text import LOOPS
+
+__all__ = ["new_kernel", "stacked_rows"]
+
+HOT = 1 << 24
+"""Numbers that NumPy copies before the kernel is asked for: some tens of milliseconds."""
+
+_TEXT = """
+#include <string.h>
+
+enum { CHUNK = 256, ALONE = 1 << 14 };
+
+typedef struct { const float *from; long rows; } Block;
+
+/* `sums` is NULL, or gets the sums of the columns; or has them added to what it has, where it `adds`. */
+void opbox_stack_rows(const Block *blocks, long count, long columns, float *to, float *sums, long adds)
+{
+    const long chunks = (columns + CHUNK - 1) / CHUNK;
+    long rows = 0;
+    for (long i = 0; i < count; i++) rows += blocks[i].rows;
+    const int threads = rows * columns > ALONE && chunks > 1 ? omp_get_max_threads() : 1;
+    IN_THREADS(chunk, chunks, 1) {
+        const long first = chunk * CHUNK, width = columns - first < CHUNK ? columns - first : CHUNK;
+        float own[CHUNK], *target = to + first;
+        for (long i = 0, all = 0; i < count; i++)
+            for (long r = 0; r < blocks[i].rows; r++, all++, target += columns) {
+                const float *from = blocks[i].from + r * columns + first;
+                if (!sums) memcpy(target, from, width * sizeof(float));
+                else if (!all) for (long j = 0; j < width; j++) target[j] = own[j] = from[j];
+                else for (long j = 0; j < width; j++) {
+                    target[j] = from[j];
+                    own[j] += from[j];
+                }
+            }
+        for (long j = 0; sums && j < width; j++) sums[first + j] = adds ? sums[first + j] + own[j] : own[j];
+    }
+}
+"""
+
+
+def new_kernel() -> CKernel:
+    """The kernel, not compiled yet."""
+    types = [c_void_p, c_long, c_long, c_void_p, c_void_p, c_long]
+    return CKernel(LOOPS + _TEXT, "opbox_stack_rows", types, HOT, threads=True)
+
+
+_KERNEL = new_kernel()
+
+
+class _Block(Structure):
+    _fields_ = [("source", c_void_p), ("rows", c_long)]
+
+
+def stacked_rows(
+    target: Array, arrays: Sequence[Array], sums: Array | None = None, part: Array | None = None
+) -> Callable[[], None]:
+    """A call that copies the rows of `arrays` to `target`, and their columns' sums to `sums`.
+
+    Args:
+        target: (rows of all, columns).
+        arrays: (rows, …), so many numbers in a row as target has; contiguous, as all arrays here, and of float32.
+        sums: (columns).
+        part: a temporary (columns); with it, the sums are added to what `sums` has.
+    """
+    blocks = (_Block * len(arrays))(*((place_of(array), len(array)) for array in arrays))
+    arguments = addressof(blocks), len(arrays), target.shape[1], place_of(target), place_of(sums), part is not None
+    alive = blocks, target, arrays, sums
+    kernel = _KERNEL.asked_by(target.size)
+
+    def call(alive: object = alive) -> None:
+        function = kernel() if len(target) else None
+        if function is not None:
+            function(*arguments)
+            return
+        begin = 0
+        for array in arrays:
+            end = begin + len(array)
+            np.copyto(target[begin:end].reshape(array.shape), array)
+            begin = end
+        if sums is not None:
+            np.add.reduce(target, axis=0, out=sums if part is None else part)
+        if part is not None:
+            np.add(sums, part, out=sums)
+
+    return call
