@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from opbox_ops.nn import stacked_rows as module
 from opbox_ops.nn.shared_product import stacked_by
 from opbox_ops.nn.stacked_rows import new_kernel, stacked_rows

@@ -69,7 +69,7 @@ def new_kernel() -> CKernel:
 _KERNEL = new_kernel()
 
 
-class _Block(Structure):
+class _RowBlock(Structure):
     _fields_ = [("source", c_void_p), ("rows", c_long)]
 
 
@@ -84,7 +84,7 @@ def stacked_rows(
         sums: (columns).
         part: a temporary (columns); with it, the sums are added to what `sums` has.
     """
-    blocks = (_Block * len(arrays))(*((place_of(array), len(array)) for array in arrays))
+    blocks = (_RowBlock * len(arrays))(*((place_of(array), len(array)) for array in arrays))
     arguments = addressof(blocks), len(arrays), target.shape[1], place_of(target), place_of(sums), part is not None
     alive = blocks, target, arrays, sums
     kernel = _KERNEL.asked_by(target.size)

@@ -175,16 +175,18 @@ def fast_product(
     return None if _is_left_to_blas(sizes) else if_fast(product_recipe(sizes, bias, (False, transposed), adds=adds))
 
 
-def packing_recipe(sizes: Sizes, bias: bool, adds: bool = False, in_blocks: bool | None = None) -> ProductRecipe | None:
-    """out = a @ b.T + bias with b packed beforehand, where there is a `fast_product` of b as it lies; else None.
+def packing_recipe(
+    sizes: Sizes, bias: bool, adds: bool = False, in_blocks: bool | None = None, transposed: bool = True
+) -> ProductRecipe | None:
+    """out = a @ b.T + bias, or a @ b, with b packed beforehand, where there is a `fast_product` of b as it lies.
 
     Its results are those of the product of b as it lies, to the last bit.
     """
-    if fast_product(sizes, bias, transposed=True, adds=adds, in_blocks=in_blocks) is None:
+    if fast_product(sizes, bias, transposed, adds=adds, in_blocks=in_blocks) is None:
         return None
     if _is_in_blocks(sizes, in_blocks):
-        return blocked_recipe(sizes, bias, (False, True), free=True, adds=adds)
-    recipe = if_fast(product_recipe(sizes, bias, (False, True), free=True, adds=adds))
+        return blocked_recipe(sizes, bias, (False, transposed), free=True, adds=adds)
+    recipe = if_fast(product_recipe(sizes, bias, (False, transposed), free=True, adds=adds))
     return recipe if recipe is not None and recipe.packs == ((1, 1),) else None
 
 
