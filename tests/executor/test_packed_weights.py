@@ -11,6 +11,9 @@ import pytest
 
 import opbox as mx
 from opbox_ops.backend import backend_for
+from opbox_ops.onednn import matmul
+from opbox_ops.onednn.library import library
+from opbox_ops.onednn.product import blocked_kernel, has_fast_kernels
 from opbox_service.engine import Engine
 from opbox_service.executor import BoundPlan, Watched, bind
 from opbox_service.graph.json import load
@@ -395,6 +398,37 @@ def test_one_array_for_weight_and_data_is_not_packed() -> None:
     graph = symbol(var("data"), var("weight"), (*CONVOLUTION[:3], [0, 1]))
     executor = bind(load(graph), args={"data": array[:1], "weight": array}, backend=CPU, random=CPU.random(0))
     assert not executor.packed
+
+
+@pytest.mark.parametrize("relu", [False, True], ids=["alone", "relu"])
+def test_weights_of_fully_connected(relu: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are packed up to a size, and give the same bits."""
+    if not level_of_products():
+        pytest.skip("products are left to BLAS here")
+    steps = [("FullyConnected", "fc", {"num_hidden": "200"}, [0, 1, 2])]
+    graph = load(symbol(*map(var, ("data", "w", "b")), *steps, *([("relu", "out", {}, [3])] if relu else [])))
+    args = {"data": values(32, 300), "w": values(200, 300, seed=1), "b": values(200, seed=2)}
+
+    def executor() -> Any:
+        return bind(graph, args=args, backend=CPU, random=CPU.random(0))
+
+    packing = executor()
+    assert packing.memory.packed_bytes >= 4 * 200 * 300
+    packing.forward(parameters=1)
+    first, weight = packing.outputs[0].copy(), args["w"].copy()
+    args["w"][...] = 0
+    packing.forward(parameters=1)
+    np.testing.assert_array_equal(packing.outputs[0], first)
+    args["w"][...] = weight
+    monkeypatch.setattr(matmul, "MOST_PACKED", 200 * 300 - 1)
+    plain = executor()
+    assert not plain.memory.packed_bytes
+    plain.forward()
+    np.testing.assert_array_equal(plain.outputs[0], first)
+
+
+def level_of_products() -> bool:
+    return blocked_kernel() is not None or (library() is not None and has_fast_kernels())
 
 
 def test_memory_that_is_watched() -> None:

@@ -181,7 +181,7 @@ def sum_products(
             x = data_rows[: len(g) * gweight.shape[1]].reshape(len(g), gweight.shape[1])
             calls.append(stacked(x, [datas[i] for i in part], None, None))
             calls += product(g, x, gweight, number > 0)
-    calls += [stacked(other[None], [gbias[None]], None, None) for other in gbiases[1:]]
+    calls += [stacked(other[None], [gbiases[0][None]], None, None) for other in gbiases[1:]]
     return as_one(calls)
 
 

@@ -84,7 +84,7 @@ def stacked_rows(
         sums: (columns).
         part: a temporary (columns); with it, the sums are added to what `sums` has.
     """
-    blocks = (_RowBlock * len(arrays))(*((place_of(array), len(array)) for array in arrays))
+    blocks = (_RowBlock * len(arrays))(*[_RowBlock(place_of(array), len(array)) for array in arrays])
     arguments = addressof(blocks), len(arrays), target.shape[1], place_of(target), place_of(sums), part is not None
     alive = blocks, target, arrays, sums
     kernel = _KERNEL.asked_by(target.size)
@@ -101,7 +101,7 @@ def stacked_rows(
             begin = end
         if sums is not None:
             np.add.reduce(target, axis=0, out=sums if part is None else part)
-        if part is not None:
-            np.add(sums, part, out=sums)
+            if part is not None:
+                np.add(sums, part, out=sums)
 
     return call

@@ -22,12 +22,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..bound_calls import Call, as_one
 from ..call_list import CallList
 from ..compute import Array, Mode, Temp
 from ..nn.blocked_product import ProductSizes
-from .blocked_recipe import BlockedRecipe
-from .primitive import MemoryFormat, Operand, PackedRuns
-from .product import ProductRecipe, fast_product, has_fast_kernels, packing_recipe
+from .packable_product import PackableProduct, packable_product
+from .primitive import MemoryFormat, Operand
+from .product import has_fast_kernels
 
 __all__ = ["PointwiseConvolution", "pointwise_convolution"]
 
@@ -46,60 +47,48 @@ class PointwiseConvolution:
     """A recipe for a convolution of 1 x 1, of arrays data, weight, out and bias if any; with the methods of a `Recipe`.
 
     Attributes:
-        lying: the product of the weight as it lies.
-        packing: the product of a packed weight.
+        product: of the data that it takes by the weight.
         stride: the convolution's, by which positions are gathered; None where it takes all.
         gathered: elements of the data that it takes; 0 where it takes all.
     """
 
-    lying: ProductRecipe
-    packing: ProductRecipe
+    product: PackableProduct
     stride: tuple[int, int] | None
     gathered: int
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        return self.lying.operands
+        return self.product.operands
 
     @property
     def implementation(self) -> str:
-        return self.lying.implementation
+        return self.product.implementation
 
     @property
     def packs(self) -> tuple[tuple[int, int], ...]:
-        return self.packing.packs
+        return self.product.packs
 
     @property
     def temps(self) -> tuple[Temp, ...]:
-        """The larger scratchpad, the packed weight, and the gathered data."""
-        scratchpads = [recipe.temps[0] for recipe in (self.lying, self.packing)]
-        return (max(scratchpads, key=lambda temp: temp.shape), self.packing.temps[1], Temp((self.gathered,)))
+        """The product's, and the gathered data."""
+        return (*self.product.temps, Temp((self.gathered,)))
 
     @property
     def adds_apart(self) -> bool:
         """Whether it can add to an array that is not out."""
-        return isinstance(self.lying, BlockedRecipe) and self.lying.adds
+        return self.product.adds_apart
 
     def bind(self, temps: Sequence[Array], arrays: Sequence[Array], addend: Array | None = None) -> CallList:
         """Return a call that runs it; arguments are those of `Recipe.bind`, and the addend where `adds_apart`."""
         runs, data = self._gathering(temps, arrays[0])
-        more, others = [] if addend is None else [addend], [data, *arrays[1:]]
-        if isinstance(self.packing, BlockedRecipe) and self.packing.sizes.packs_first:
-            runs.calls.append(self.packing.pack(1, temps[0], arrays[1], temps[1]))
-            runs.calls.append(self.packing.bind_packed(temps[:2], others, *more))
-        else:
-            runs.calls.append(self.lying.bind(temps[:1], others, *more))
+        runs.calls.append(self.product.bind(temps[:2], [data, *arrays[1:]], addend))
         return runs
 
-    def packed(
-        self, temps: Sequence[Array], arrays: Sequence[Array], mode: Mode, addend: Array | None = None
-    ) -> PackedRuns:
+    def packed(self, temps: Sequence[Array], arrays: Sequence[Array], mode: Mode, addend: Array | None = None) -> Call:
         """The same, with the weight packed only where `mode` says that it is to be."""
         runs, data = self._gathering(temps, arrays[0])
-        packing = self.packing.pack(1, temps[0], arrays[1], temps[1])
-        more = [] if addend is None else [addend]
-        runs.calls.append(self.packing.bind_packed(temps[:2], [data, *arrays[1:]], *more))
-        return PackedRuns(packing, runs, mode)
+        product = self.product.packed(temps[:2], [data, *arrays[1:]], mode, addend)
+        return as_one([*runs.calls, product])
 
     def _gathering(self, temps: Sequence[Array], data: Array) -> tuple[CallList, Array]:
         """A call that gathers the data, and the array that it writes: no call, and the data, where it takes all."""
@@ -136,13 +125,12 @@ def pointwise_convolution(
     positions = math.prod((out.shape[0], *out.shape[2:]))
     sizes = positions, channels, filters
     in_blocks = adds or _is_for_blocks(ProductSizes(*sizes))
-    lying = fast_product(sizes, bias is not None, transposed=True, adds=adds, in_blocks=in_blocks)
-    packing = packing_recipe(sizes, bias is not None, adds, in_blocks)
-    if lying is None or packing is None or lying.reordered:
+    product = packable_product(sizes, bias is not None, adds, in_blocks)
+    if product is None:
         return None
     whole = stride == (1, 1)
     return PointwiseConvolution(
-        lying, packing, None if whole else (stride[0], stride[1]), 0 if whole else positions * channels
+        product, None if whole else (stride[0], stride[1]), 0 if whole else positions * channels
     )
 
 

@@ -1,9 +1,9 @@
 """Matrix products of float32 that are not left to NumPy's BLAS, and their recipes.
 
 From LEAST multiplications on they run in blocks (`blocked_recipe`), or by oneDNN's matmul where it has kernels for
-AVX-512 and the product is large, or there is no compiler for blocks; small ones, and all where neither is to be had, by
-BLAS. Which one a product gets depends on its shape alone, so that an operator called by itself gives what it gives in a
-graph.
+AVX-512 and the product is a large gradient of a weight, or there is no compiler for blocks; small ones, and all where
+neither is to be had, by BLAS. Which one a product gets depends on its shape alone, so that an operator called by itself
+gives what it gives in a graph.
 """
 
 from __future__ import annotations
@@ -55,17 +55,12 @@ FEWEST_IN_BLOCKS = 2
 """Rows by a weight as it lies, in blocks. Two threads, ms, OpenBLAS and in blocks, by 25088 x 4096: 1 row 14 and 24, 2
 rows 39 and 25, 8 rows 34 and 31. By its transpose 8 rows 26 and 34: `FEWEST` stays there. The gradient of such a weight
 from 1 row takes 58 and 29, from 8 rows 68 and 37: in blocks it may have a single term."""
-MANY_ROWS, MANY = 256, 1 << 27
-"""Rows and multiplications from which on oneDNN's matmul with AVX-512 takes less time than blocks.
-
-Two threads, arrays outside the caches, GFLOP/s in blocks and by oneDNN: 1024 x 512 by 512 x 2048 304 and 329, 256 x 512
-by 512 x 2048 310 and 319, 128 x 512 by 512 x 2048 305 and 298, 128 x 784 by 784 x 128 273 and 244.
-"""
 MANY_SUMMED, MANY_OF_GRADIENT = 128, 1 << 25
-"""The same of a weight's gradient: rows that are summed, and multiplications.
+"""Rows that are summed, and multiplications, from which on a weight's gradient takes less time by oneDNN's matmul with
+AVX-512 than in blocks.
 
-In the caches: 1024 x 128 by 128 x 256 292 and 351, 500 x 100 by 100 x 800 309 and 323; outside 269 and 276, 266 and
-230.
+Two threads, GFLOP/s, in blocks and by oneDNN, in the caches: 1024 x 256 by 256 x 256 240 and 283, 1024 x 128 by 128 x
+256 277 and 270, 512 x 500 by 500 x 800 310 and 318; outside 238 and 247, 263 and 240, 280 and 260.
 """
 SINGLE = 1 << 22
 """Multiplications up to which a product runs in one thread: waking another takes as long as it would save."""
@@ -154,29 +149,21 @@ def _is_left_to_blas(sizes: Sizes, fewest: Sizes | None = None) -> bool:
     return few or not LEAST <= math.prod(sizes) < MOST
 
 
-def _is_in_blocks(sizes: Sizes, in_blocks: bool | None) -> bool:
-    """Return whether a product runs in blocks: where those are to be had, and are wanted or, if None, the faster."""
-    if in_blocks is None:
-        large = sizes[0] >= MANY_ROWS and math.prod(sizes) >= MANY
-        in_blocks = not (large and has_fast_kernels())
-    return in_blocks and blocked_kernel() is not None
-
-
 def fast_product(
-    sizes: Sizes, bias: bool, transposed: bool, adds: bool = False, in_blocks: bool | None = None
+    sizes: Sizes, bias: bool, transposed: bool, adds: bool = False, in_blocks: bool = True
 ) -> ProductRecipe | None:
     """out = a @ b, or a @ b.T + bias, where that is faster than NumPy's BLAS; else None.
 
-    `in_blocks` says whether it is to run in blocks, where those are to be had, or by oneDNN; None: by its size.
+    `in_blocks` says whether it is to run in blocks, where those are to be had, or by oneDNN.
     """
-    if _is_in_blocks(sizes, in_blocks):
+    if in_blocks and blocked_kernel() is not None:
         fewest = FEWEST_IN_BLOCKS if transposed else FEWEST, FEWEST, FEWEST
         return None if _is_left_to_blas(sizes, fewest) else blocked_recipe(sizes, bias, (False, transposed), adds=adds)
     return None if _is_left_to_blas(sizes) else if_fast(product_recipe(sizes, bias, (False, transposed), adds=adds))
 
 
 def packing_recipe(
-    sizes: Sizes, bias: bool, adds: bool = False, in_blocks: bool | None = None, transposed: bool = True
+    sizes: Sizes, bias: bool, adds: bool = False, in_blocks: bool = True, transposed: bool = True
 ) -> ProductRecipe | None:
     """out = a @ b.T + bias, or a @ b, with b packed beforehand, where there is a `fast_product` of b as it lies.
 
@@ -184,7 +171,7 @@ def packing_recipe(
     """
     if fast_product(sizes, bias, transposed, adds=adds, in_blocks=in_blocks) is None:
         return None
-    if _is_in_blocks(sizes, in_blocks):
+    if in_blocks and blocked_kernel() is not None:
         return blocked_recipe(sizes, bias, (False, transposed), free=True, adds=adds)
     recipe = if_fast(product_recipe(sizes, bias, (False, transposed), free=True, adds=adds))
     return recipe if recipe is not None and recipe.packs == ((1, 1),) else None

@@ -16,6 +16,7 @@ from ..nn.rectified import RECTIFIED, RectifiedParams
 from .blocked_recipe import BlockedRecipe
 from .convolution import forward_recipe
 from .matmul import product_of
+from .packable_product import PackableProduct
 from .pointwise_convolution import PointwiseConvolution
 from .winograd_convolution import WinogradConvolution
 
@@ -28,9 +29,12 @@ def rectified(recipe: Any) -> Any:
         return replace(recipe, rectifies=True)
     if isinstance(recipe, WinogradConvolution):
         return replace(recipe, tiling=replace(recipe.tiling, rectifies=True))
-    if isinstance(recipe, PointwiseConvolution):
+    if isinstance(recipe, PackableProduct):
         lying, packing = rectified(recipe.lying), rectified(recipe.packing)
-        return None if lying is None or packing is None else replace(recipe, lying=lying, packing=packing)
+        return None if lying is None or packing is None else PackableProduct(lying, packing)
+    if isinstance(recipe, PointwiseConvolution):
+        product = rectified(recipe.product)
+        return None if product is None else replace(recipe, product=product)
     return None
 
 
@@ -44,7 +48,7 @@ def _attach(name: str) -> None:
         accepts=lambda p, call: recipe_of(p, call) is not None,
         temps=lambda p, call: getattr(recipe_of(p, call), "temps", ()),
         prepares=True,
-        packs=lambda p, call: getattr(recipe_of(p, call), "packs", ()) if name == "Convolution" else (),
+        packs=lambda p, call: getattr(recipe_of(p, call), "packs", ()),
     )
     def _(p: RectifiedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Any:
         recipe = recipe_of(p, ctx.call)
