@@ -85,10 +85,21 @@ class OpReq(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Temp:
-    """A temporary array that a compute asks for: planned in the arena, contents undefined at each call."""
+    """A temporary array that a compute asks for: planned in the arena, contents undefined at each call.
+
+    Attributes:
+        shape, dtype: the array's.
+        kept: whether it is used only where it stays from run to run (`Compute.packs`): elsewhere it has no elements.
+    """
 
     shape: tuple[int, ...]
     dtype: Any = np.float32
+    kept: bool = False
+
+    @property
+    def planned(self) -> tuple[int, ...]:
+        """The shape where it does not stay."""
+        return (0,) if self.kept else self.shape
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,9 +95,14 @@ class ProductSizes:
         return (self.slabs - 1) * self.rows * self.columns
 
     @property
+    def padded(self) -> int:
+        """Columns of b when it is packed."""
+        return -(-self.columns // COLUMNS) * COLUMNS
+
+    @property
     def packed(self) -> int:
         """Numbers of b when it is packed."""
-        return -(-self.columns // COLUMNS) * COLUMNS * self.terms
+        return self.padded * self.terms
 
     @property
     def packs_first(self) -> bool:
@@ -107,7 +112,7 @@ class ProductSizes:
     @property
     def fills_panels(self) -> bool:
         """Whether no more than a tenth of what is multiplied is beyond the columns."""
-        return -(-self.columns // COLUMNS) * COLUMNS * 10 <= self.columns * 11
+        return self.padded * 10 <= self.columns * 11
 
     def structure(self, *, rectifies: bool = False) -> _ProductStructure:
         a = (1, self.rows) if self.transposed[0] else (self.terms, 1)
@@ -135,6 +140,7 @@ class BlockedProduct:
         windows: WindowSizes | None = None,
         adds: bool = False,
         addend: Array | None = None,
+        norm: Array | None = None,
         rectifies: bool = False,
     ) -> Callable[[], None]:
         """Return a call that writes, or with `adds` adds to, out.
@@ -146,16 +152,23 @@ class BlockedProduct:
             sums: `sizes.sums` numbers.
             windows: the matrix b that is not laid out.
             addend: added too, an array as out.
-            rectifies: whether it writes the larger of the sum and 0; NaN stays NaN.
+            norm: (3, `sizes.padded`), mean, scale and shift of the columns: it writes (sum - mean) scale + shift.
+            rectifies: whether it writes the larger of that and 0; NaN stays NaN.
         """
         a, b, bias, out = arrays
         assert sizes.slabs == 1 or (sums is not None and sums.nbytes >= 4 * sizes.sums)
-        assert not rectifies or sizes.slabs == 1
+        assert sizes.slabs == 1 or not (rectifies or norm is not None)
+        assert norm is None or norm.shape == (3, sizes.padded)
         assert addend is None or (addend.shape == out.shape and addend.flags.c_contiguous and not adds)
         structures = sizes.structure(rectifies=rectifies), None if windows is None else windows.structure
-        alive = arrays, packed, sums, addend, structures
+        alive = arrays, packed, sums, addend, norm, structures
         places = [None if one is None else addressof(one) for one in structures]
-        arguments = (*map(place_of, (a, b, packed, bias, out, sums)), *places, place_of(out if adds else addend))
+        arguments = (
+            *map(place_of, (a, b, packed, bias, out, sums)),
+            *places,
+            place_of(out if adds else addend),
+            place_of(norm),
+        )
         return c_call(self._product, arguments, alive)
 
     def rebound(
@@ -168,7 +181,7 @@ class BlockedProduct:
         where = addressof(structure)
 
         def run(a: Array, b: Array, bias: Array | None, out: Array, alive: Any = (structure, sums)) -> None:
-            product(place_of(a), place_of(b), None, place_of(bias), place_of(out), room, where, None, None)
+            product(place_of(a), place_of(b), None, place_of(bias), place_of(out), room, where, None, None, None)
 
         return run
 
@@ -202,7 +215,7 @@ def blocked_product() -> BlockedProduct | None:
 @cache
 def compiled(text: str) -> BlockedProduct | None:
     """The functions of a text like `TEXT`; None where it cannot be compiled."""
-    arguments = {"opbox_product": 9, "opbox_product_pack": 3, "opbox_product_lay": 3, "opbox_product_gather": 3}
+    arguments = {"opbox_product": 10, "opbox_product_pack": 3, "opbox_product_lay": 3, "opbox_product_gather": 3}
     types = {name: [c_void_p] * count for name, count in arguments.items()}
     functions = c_compiler.compiled_functions(text, types)
     return None if functions is None else BlockedProduct(*functions)

@@ -17,11 +17,11 @@ TEXT = r"""
 enum { LARGE_VECTORS = WIDTH == 16, ROWS = 6, VECTORS = LARGE_VECTORS ? 4 : 2, PANEL = VECTORS * WIDTH };
 enum { DEPTH = 512, SHALLOW = 256, LONG = LARGE_VECTORS ? 288 : 144, SHORT = LARGE_VECTORS ? 252 : 258, FEW = 96 };
 enum { GROUP = 64 / PANEL, ALONE = 1 << 19, LINE = 16, SOON = 8, THIN = 16, LOT = 64, CHUNK = 512, LARGE = 1 << 22 };
-enum { PIECE = LARGE_VECTORS ? 1 << 21 : 1 << 20, MANY = 16, SETS = 1024, WIDE = 64, TALL = 1 << 17 };
+enum { PIECE = LARGE_VECTORS ? 1 << 21 : 1 << 20, COLUMNS = 16, MANY = 16, SETS = 1024, WIDE = 64, TALL = 1 << 17 };
 #define LEAST(x, y) ((x) < (y) ? (x) : (y))
 #define MOST(x, y) ((x) > (y) ? (x) : (y))
 #define PIECES(all, most) (((all) + (most) - 1) / (most))
-#define MOST_OF_A (SHORT * SHALLOW > LONG * (DEPTH + LINE) ? SHORT * SHALLOW : LONG * (DEPTH + LINE))
+#define MOST_OF_A (2 * SHORT * SHALLOW > LONG * (DEPTH + LINE) ? 2 * SHORT * SHALLOW : LONG * (DEPTH + LINE))
 
 typedef struct {
     long rows, terms, columns, a_row, a_term, b_term, b_column, c_row, slabs, rectifies;
@@ -52,12 +52,16 @@ static inline void go_on(Ahead *ahead, long count)
 enum { NOTHING, NEXT, LINES, COPY };
 typedef struct { int task; const float *next; Ahead *ahead; long share; float *copy; long b_row; } Meanwhile;
 
-/* c = start + a b, or the larger of that and 0 where `rectifies`, for `rows` rows of a panel; start of zeros if it is
-   NULL. The next rows of start, and the lines of c that the next tile writes, are fetched meanwhile. */
+/* What is done to a number of a finished sum, by its column: x becomes (x - norm[0]) norm[1] + norm[2], three rows that
+   lie `row` apart, unless norm is NULL; then the larger of that and 0 where it `rectifies`. */
+typedef struct { const float *norm; long row; int rectifies; } End;
+
+/* c = start + a b, and what `end` says, for `rows` rows of a panel; start of zeros if it is NULL. The next rows of
+   start, and the lines of c that the next tile writes, are fetched meanwhile. */
 static inline __attribute__((always_inline)) void tile(const int rows, const int vectors, const int task,
                                                        const float *restrict a, long row, long term,
                                                        const float *restrict b, const float *start, long start_row,
-                                                       float *restrict c, long c_row, long depth, int rectifies,
+                                                       float *restrict c, long c_row, long depth, const End *end,
                                                        const Meanwhile *m)
 {
     Lanes sums[ROWS][VECTORS];
@@ -94,21 +98,27 @@ static inline __attribute__((always_inline)) void tile(const int rows, const int
                 }
         for (; k < depth; k++) ADD_TERM(rows, vectors, a + k * term, row, b + k * b_row, sums, 0);
     }
+    if (end->norm)
+        UNROLL for (int v = 0; v < vectors; v++) {
+            const float *at = end->norm + v * WIDTH;
+            const Lanes mean = LOAD(at), scale = LOAD(at + end->row), shift = LOAD(at + 2 * end->row);
+            UNROLL for (int r = 0; r < rows; r++) sums[r][v] = (sums[r][v] - mean) * scale + shift;
+        }
     UNROLL for (int r = 0; r < rows; r++)
         UNROLL for (int v = 0; v < vectors; v++)
-            STORE(c + r * c_row + v * WIDTH, rectifies ? RECTIFY(sums[r][v]) : sums[r][v]);
+            STORE(c + r * c_row + v * WIDTH, end->rectifies ? RECTIFY(sums[r][v]) : sums[r][v]);
 }
 
 #define DO_TILE(rows, vectors, task) \
-    if (packed) tile(rows, vectors, task, a, 1, ROWS, b, start, start_row, c, c_row, depth, rectifies, m); \
-    else tile(rows, vectors, task, a, row, 1, b, start, start_row, c, c_row, depth, rectifies, m)
+    if (packed) tile(rows, vectors, task, a, 1, ROWS, b, start, start_row, c, c_row, depth, end, m); \
+    else tile(rows, vectors, task, a, row, 1, b, start, start_row, c, c_row, depth, end, m)
 #define TILE(rows, vectors, task) case ROWS * (vectors) + (rows) - 1: DO_TILE(rows, vectors, task); break;
 #define TILES(vectors, task) \
     TILE(6, vectors, task) TILE(1, vectors, task) TILE(2, vectors, task) TILE(3, vectors, task) \
     TILE(4, vectors, task) TILE(5, vectors, task)
 /* a is `packed`, or as it lies. Panels that are copied are whole ones. */
 static void any_tile(int rows, int vectors, const float *a, long row, int packed, const float *b, const float *start,
-                     long start_row, float *c, long c_row, long depth, int rectifies, const Meanwhile *m)
+                     long start_row, float *c, long c_row, long depth, const End *end, const Meanwhile *m)
 {
     const int number = ROWS * vectors + rows - 1, whole = rows == ROWS && vectors == VECTORS;
     if (LARGE_VECTORS && m->task == COPY) switch (number) { TILES(VECTORS, COPY) }
@@ -124,12 +134,12 @@ static void any_tile(int rows, int vectors, const float *a, long row, int packed
 
 /* The same for a panel of fewer columns. */
 static void narrow_tile(int rows, long columns, const float *a, long row, int packed, const float *b,
-                        const float *start, long start_row, float *c, long c_row, long depth, int rectifies,
+                        const float *start, long start_row, float *c, long c_row, long depth, const End *end,
                         const Meanwhile *m)
 {
     const int vectors = PIECES(columns, WIDTH);
     if (columns % WIDTH == 0) {
-        any_tile(rows, vectors, a, row, packed, b, start, start_row, c, c_row, depth, rectifies, m);
+        any_tile(rows, vectors, a, row, packed, b, start, start_row, c, c_row, depth, end, m);
         return;
     }
     Part parts[VECTORS];
@@ -138,7 +148,7 @@ static void narrow_tile(int rows, long columns, const float *a, long row, int pa
     for (int r = 0; start && r < rows; r++)
         for (int v = 0; v < vectors; v++)
             STORE(whole + r * PANEL + v * WIDTH, LOAD_PART(start + r * start_row + v * WIDTH, parts[v]));
-    any_tile(rows, vectors, a, row, packed, b, start ? whole : 0, PANEL, whole, PANEL, depth, rectifies, m);
+    any_tile(rows, vectors, a, row, packed, b, start ? whole : 0, PANEL, whole, PANEL, depth, end, m);
     for (int r = 0; r < rows; r++)
         for (int v = 0; v < vectors; v++)
             STORE_PART(c + r * c_row + v * WIDTH, parts[v], LOAD(whole + r * PANEL + v * WIDTH));
@@ -297,11 +307,12 @@ static void thin_product(const float *a, const float *b, float *c, const Sizes *
     }
 }
 
-/* c = a b + bias + addend, which lies as c does, or is c; or the larger of that and 0. b is `packed`, or the windows
-   over b, or as it lies; of a batch there are a, b and c alone. The terms come in slabs, whose sums but the first's go
+/* c = a b + bias + addend, which lies as c does, or is c; or that normalized, which is not for slabs; or the larger of
+   it and 0. norm has rows as long as b's when it is packed. b is `packed`, or the windows over b, or as it lies; of a
+   batch there are a, b and c alone. The terms come in slabs, whose sums but the first's go
    to `sums` and are added at the end. A thread has so many blocks of rows by panels of columns. */
 void opbox_product(const float *all_a, const float *all_b, const float *packed, const float *bias, float *all_c,
-                   float *sums, const Sizes *sizes, const Windows *windows, const float *addend)
+                   float *sums, const Sizes *sizes, const Windows *windows, const float *addend, const float *norm)
 {
     const Sizes s = *sizes;
     const int threads = s.batch * s.rows * s.columns * s.terms > ALONE ? omp_get_max_threads() : 1;
@@ -314,14 +325,15 @@ void opbox_product(const float *all_a, const float *all_b, const float *packed, 
     const long panels = PIECES(s.columns, PANEL), slab = PIECES(s.terms, s.slabs);
     const long deep = packs_a ? SHALLOW : DEPTH * PANEL / width_of(s.columns) / WIDTH * WIDTH;
     const long depth = PIECES(PIECES(slab, PIECES(slab, deep)), WIDTH) * WIDTH;
-    long blocks = PIECES(s.rows, packs_a ? SHORT : LONG);
+    long blocks = PIECES(s.rows, !packs_a ? LONG : windows && LARGE_VECTORS ? 2 * SHORT : SHORT);
     const long others = s.batch * panels * s.slabs;
     if (others * blocks < 32 * threads) /* as many for each thread */
         while (others * blocks % threads && blocks * 4 * ROWS < s.rows) blocks++;
     const long block = PIECES(PIECES(s.rows, blocks), ROWS) * ROWS;
     blocks = PIECES(s.rows, block);
     const long least = slab * block > TALL ? GROUP : 1;
-    const long most = packs_a || copies_a ? panels : MOST(PIECES(PIECE, slab * block * PANEL), least);
+    const long enough = packed || slab <= depth ? PIECES(PIECE, slab * block * PANEL) : 1;
+    const long most = packs_a || copies_a ? panels : MOST(enough, least);
     Share units[threads];
     GIVE(units, s.batch * s.slabs * blocks * panels);
     _Pragma("omp parallel num_threads(threads)")
@@ -347,7 +359,7 @@ void opbox_product(const float *all_a, const float *all_b, const float *packed, 
                         c[r * s.c_row + j] = addend[r * s.c_row + j] + bias[j];
             for (long k = number * slab; k < stop; k += depth) {
                 const long terms = LEAST(stop - k, depth);
-                const int rectifies = s.rectifies && k + terms == stop;
+                const int finishes = k + terms == stop;
                 const float *base = k > number * slab ? out : begin;
                 Ahead ahead[2] = {0}; /* of b, and of a */
                 if (packs_a) pack_a(a + first * s.a_row + k * s.a_term, s.a_term, rows, terms, own_a);
@@ -398,6 +410,8 @@ void opbox_product(const float *all_a, const float *all_b, const float *packed, 
                         const long wide = s.columns - p * PANEL;
                         const float *panel = packed ? packed + p * s.terms * PANEL + k * width_of(wide) : own;
                         const float *added = bias && !number ? bias + p * PANEL : 0;
+                        const float *own_norm = norm && finishes ? norm + p * PANEL : 0;
+                        const End end = {own_norm, PIECES(s.columns, COLUMNS) * COLUMNS, s.rectifies && finishes};
                         for (long r = 0, n; r < rows; r += n) {
                             n = packs_a ? LEAST(rows - r, ROWS) : next_height(rows - r, ROWS);
                             const long row = copies_a ? terms + LINE : s.a_row;
@@ -413,10 +427,10 @@ void opbox_product(const float *all_a, const float *all_b, const float *packed, 
                             const float *factors = copy ? b + k * s.b_term + p * PANEL : panel;
                             if (wide >= PANEL)
                                 any_tile(n, VECTORS, left, row, packs_a, factors, start, start_row, to, out_row, terms,
-                                         rectifies, &m);
+                                         &end, &m);
                             else
                                 narrow_tile(n, wide, left, row, packs_a, factors, start, start_row, to, out_row, terms,
-                                            rectifies, &m);
+                                            &end, &m);
                         }
                     }
                 }

@@ -84,16 +84,15 @@ class NormSweeps:
         self._counts = counts
 
     @property
-    def temps(self) -> list[Temp]:
-        """Room for the blocks' results, for the same in double precision, for their sums, and for two blocks."""
+    def forward_temps(self) -> list[Temp]:
+        """Room for the blocks' results, for the same in double precision, for their sums, and for a block."""
         of_blocks, block = (self._blocks, 2, self.channels), (self.rows, self.channels)
-        return [
-            Temp(of_blocks),
-            Temp(of_blocks, np.float64),
-            Temp((2, self.channels), np.float64),
-            Temp(block),
-            Temp(block),
-        ]
+        return [Temp(of_blocks), Temp(of_blocks, np.float64), Temp((2, self.channels), np.float64), Temp(block)]
+
+    @property
+    def temps(self) -> list[Temp]:
+        """The same for backward: for two blocks."""
+        return [*self.forward_temps, self.forward_temps[-1]]
 
     def forward(
         self, norm: Norm, x: Array, y: Array, inputs: Arrays, results: Arrays, temps: Arrays
@@ -105,7 +104,7 @@ class NormSweeps:
             x, y: the matrices.
             inputs: gamma, which is written where it is fixed, beta, moving mean and moving variance.
             results: mean, 1 / sqrt(variance + eps), and room for the variance and for the scale.
-            temps: `temps`.
+            temps: `forward_temps`.
         """
         run = self._kernel("opbox_norm_forward", norm, (x, y, *inputs, *results, temps[0], temps[2]))
         gamma, beta, moving_mean, moving_var = inputs
@@ -203,7 +202,7 @@ class NormSweeps:
 
     def statistics(self, x: Array, mean: Array, variance: Array, temps: Arrays) -> None:
         """Write the mean and the biased variance of each channel."""
-        partial, wide, sums, room, _ = temps
+        partial, wide, sums, room, *_ = temps
         for b, rows, count in self._pieces():
             _total(x[rows], partial[b, 0])
             np.divide(partial[b, 0], np.float32(count), out=partial[b, 0])

@@ -72,7 +72,7 @@ def _matrix(array: Array, spec: ArraySpec) -> Array:
 def _forward_temps(p: NormalizedReluParams, call: CallSpec) -> list[Temp]:
     """Temporaries of forward: mean and var where they are unwanted outputs, variance, scale, and the sweeps'."""
     room = Temp(call.inputs[1].shape)
-    return [room, room, room, room, *_sweeps(call.inputs[0]).temps]
+    return [room, room, room, room, *_sweeps(call.inputs[0]).forward_temps]
 
 
 @NORMALIZED_RELU.compute("cpu", temps=_forward_temps, accepts=lambda p, call: True, prepares=True)

@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 
 from .. import c_compiler
-from ..bound_calls import c_call
+from ..bound_calls import c_call, place_of
 from ..compute import Array
 from ..shares_text import LOOPS
 from ..vectors_text import VECTORS
@@ -73,8 +73,11 @@ class _Weight(Structure):
 
 class _TilingSizes(Structure):
     _fields_ = [
-        (name, c_long)
-        for name in ("batch", "height", "width", "channels", "filters", "above", "before", "tiles", "rectifies")
+        *[
+            (name, c_long)
+            for name in ("batch", "height", "width", "channels", "filters", "above", "before", "tiles", "rectifies")
+        ],
+        ("norm", c_void_p),
     ]
 
 
@@ -107,9 +110,10 @@ class Tiling:
         height, width = (n + 2 * p - 2 for n, p in zip(self.data[1:3], self.pad, strict=True))
         return self.count((self.data[0], height, width))
 
-    @property
-    def sizes(self) -> _TilingSizes:
-        return _TilingSizes(*self.data, self.filters, *self.pad, self.tiles, self.rectifies)
+    def sizes(self, norm: Array | None = None) -> _TilingSizes:
+        """Return the structure; with `norm` (3, filters), mean, scale and shift, out is (out - mean) scale + shift."""
+        assert norm is None or norm.shape == (3, self.filters)
+        return _TilingSizes(*self.data, self.filters, *self.pad, self.tiles, self.rectifies, place_of(norm))
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,17 +163,26 @@ class Winograd:
         return c_call(self._weight, places, (weight, structure, target))
 
     def convolution(
-        self, tiling: Tiling, arrays: tuple[Array, Array, Array | None, Array], room: tuple[Array, Array], *, adds: bool
+        self,
+        tiling: Tiling,
+        arrays: tuple[Array, Array, Array | None, Array],
+        room: tuple[Array, Array],
+        *,
+        adds: bool,
+        norm: Array | None = None,
     ) -> Callable[[], None]:
-        """Return a call that writes, or with `adds` adds to, out; arrays are data, transformed weight, bias and out."""
-        sizes = tiling.sizes
+        """Return a call that writes, or with `adds` adds to, out; arrays are data, transformed weight, bias and out.
+
+        `norm` is that of `Tiling.sizes`.
+        """
+        sizes = tiling.sizes(norm)
         places = [None if array is None else array.ctypes.data for array in (*arrays, *room)]
-        return c_call(self._forward, (*places, byref(sizes), adds), (arrays, room, sizes))
+        return c_call(self._forward, (*places, byref(sizes), adds), (arrays, room, sizes, norm))
 
     def sums(self, tiling: Tiling, arrays: tuple[Array, Array, Array], room: tuple[Array, Array]) -> Callable[[], None]:
         """Return a call that writes the gradient of the transformed weight; arrays are data, gout and that gradient."""
         data, gout, target = arrays
-        sizes = tiling.sizes
+        sizes = tiling.sizes()
         places = [array.ctypes.data for array in (data, gout, *room, target)]
         return c_call(self._sums, (*places, byref(sizes)), (arrays, room, sizes))
 
@@ -187,6 +200,7 @@ class Winograd:
         *,
         adds: bool,
         turned: bool = False,
+        norm: Array | None = None,
     ) -> Callable[[], None]:
         """Return a call as `convolution` does; arrays are data, the weight itself, bias and out.
 
@@ -197,10 +211,10 @@ class Winograd:
         """
         assert tiling.tiles <= FEW_TILES
         data, weight, bias, out = arrays
-        sizes, structure = tiling.sizes, _weight_of(weight, turned)
+        sizes, structure = tiling.sizes(norm), _weight_of(weight, turned)
         places = data.ctypes.data, byref(structure), _G.ctypes.data, None if bias is None else bias.ctypes.data
         rest = out.ctypes.data, room.ctypes.data, byref(sizes), adds
-        return c_call(self._few, (*places, *rest), (arrays, room, sizes, structure))
+        return c_call(self._few, (*places, *rest), (arrays, room, sizes, structure, norm))
 
     def weight_gradient_of_few(
         self, tiling: Tiling, arrays: tuple[Array, Array, Array], room: tuple[Array, Array]
@@ -211,7 +225,7 @@ class Winograd:
         """
         assert tiling.tiles == tiling.all
         data, gout, target = arrays
-        sizes, structure = tiling.sizes, _weight_of(target)
+        sizes, structure = tiling.sizes(), _weight_of(target)
         places = [array.ctypes.data for array in (data, gout, *room)]
         rest = byref(structure), _G.ctypes.data, byref(sizes)
         return c_call(self._few_sums, (*places, *rest), (arrays, room, sizes, structure))

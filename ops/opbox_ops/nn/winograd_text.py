@@ -25,8 +25,12 @@ enum { PANEL = 2 * WIDTH, DEPTH = 256, AHEAD = 16, CHANNELS = 8, LATER = 4, LARG
 
 int opbox_winograd_width(void) { return WIDTH; }
 
-/* `rectifies`: out is the larger of what it would be and 0. */
-typedef struct { long batch, height, width, channels, filters, above, before, tiles, rectifies; } Sizes;
+/* `norm`: what out would be becomes (out - norm[0]) norm[1] + norm[2], rows of as many numbers as there are filters,
+   unless it is NULL; `rectifies`: and then the larger of that and 0. */
+typedef struct {
+    long batch, height, width, channels, filters, above, before, tiles, rectifies;
+    const float *norm;
+} Sizes;
 typedef struct { long out_height, out_width, down, across, all, panels; } Grid;
 typedef struct { long image, row, column; } Place;
 
@@ -260,6 +264,9 @@ static inline void transform_out(const Sizes *s, const Grid *g, Place at, const 
         for (int i = 0; i < 4; i++) mid[i][j] = r[i];
     }
     const Lanes more = bias ? LOAD(bias + k) : ALL(0);
+    const float *norm = s->norm ? s->norm + k : 0;
+    const Lanes mean = norm ? LOAD(norm) : ALL(0), scale = norm ? LOAD(norm + s->filters) : ALL(0);
+    const Lanes shift = norm ? LOAD(norm + 2 * s->filters) : ALL(0);
     for (int i = 0; i < 4 && i < rows; i++) {
         out_of(mid[i], r);
         for (int j = 0; j < 4 && j < right; j++) {
@@ -267,6 +274,7 @@ static inline void transform_out(const Sizes *s, const Grid *g, Place at, const 
             Lanes sum = r[j];
             if (bias) sum += more;
             if (adds) sum += LOAD(place);
+            if (norm) sum = (sum - mean) * scale + shift;
             if (s->rectifies) sum = RECTIFY(sum);
             STORE(place, sum);
         }

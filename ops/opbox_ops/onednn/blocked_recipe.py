@@ -76,16 +76,28 @@ class BlockedRecipe:
         sizes = [self.sizes.sums, *([self.sizes.packed] if self.free else [])]
         return tuple([Temp((4 * size,), np.uint8) for size in sizes])
 
-    def bind(self, temps: Sequence[Array], arrays: Sequence[Array], addend: Array | None = None) -> CallList:
-        """Return a call that runs it; arguments are those of `Recipe.bind`, and an addend where that is not in out."""
-        return self._bound(temps, arrays, None, addend)
+    def bind(
+        self, temps: Sequence[Array], arrays: Sequence[Array], addend: Array | None = None, norm: Array | None = None
+    ) -> CallList:
+        """Return a call that runs it; arguments are those of `Recipe.bind`, and an addend where that is not in out.
 
-    def bind_packed(self, temps: Sequence[Array], arrays: Sequence[Array], addend: Array | None = None) -> CallList:
+        `norm` is that of `BlockedProduct.product`.
+        """
+        return self._bound(temps, arrays, None, addend, norm)
+
+    def bind_packed(
+        self, temps: Sequence[Array], arrays: Sequence[Array], addend: Array | None = None, norm: Array | None = None
+    ) -> CallList:
         """The same as `bind`, where `pack` has packed b beforehand."""
-        return self._bound(temps, arrays, temps[1], addend)
+        return self._bound(temps, arrays, temps[1], addend, norm)
 
     def _bound(
-        self, temps: Sequence[Array], arrays: Sequence[Array], packed: Array | None, addend: Array | None
+        self,
+        temps: Sequence[Array],
+        arrays: Sequence[Array],
+        packed: Array | None,
+        addend: Array | None,
+        norm: Array | None,
     ) -> CallList:
         runs = CallList()
         a, b, *bias = [runs.contiguous(array) for array in (*arrays[:2], *arrays[3:])]
@@ -93,7 +105,7 @@ class BlockedRecipe:
         if addend is not None:
             addend = runs.contiguous(addend).reshape(places[3].shape)
         adds = self.adds and addend is None
-        options: Any = {"adds": adds, "addend": addend, "rectifies": self.rectifies}
+        options: Any = {"adds": adds, "addend": addend, "norm": norm, "rectifies": self.rectifies}
         runs.calls.append(self.kernel.product(self.sizes, places, packed=packed, sums=temps[0], **options))
         return runs
 

@@ -8,7 +8,8 @@ An update writes to the weight after each step of a training; between two runs o
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from ..call_list import CallList
 from ..compute import Array, Mode, Temp
@@ -45,36 +46,55 @@ class PackableProduct:
 
     @property
     def temps(self) -> tuple[Temp, ...]:
-        """The larger scratchpad, and the packed weight."""
+        """The larger scratchpad, and the packed weight, which `bind` uses where it packs first."""
         scratchpads = [recipe.temps[0] for recipe in (self.lying, self.packing)]
-        return max(scratchpads, key=lambda temp: temp.shape), self.packing.temps[1]
+        packed = replace(self.packing.temps[1], kept=not self._packs_first)
+        return max(scratchpads, key=lambda temp: temp.shape), packed
+
+    @property
+    def _packs_first(self) -> bool:
+        return isinstance(self.packing, BlockedRecipe) and self.packing.sizes.packs_first
 
     @property
     def adds_apart(self) -> bool:
         """Whether it can add to an array that is not out."""
         return isinstance(self.lying, BlockedRecipe) and self.lying.adds
 
-    def bind(self, temps: Sequence[Array], arrays: Sequence[Array], addend: Array | None = None) -> CallList:
-        """Return a call that runs it; arguments are those of `Recipe.bind`, and the addend where `adds_apart`."""
-        more, runs = [] if addend is None else [addend], CallList()
-        if not (isinstance(self.packing, BlockedRecipe) and self.packing.sizes.packs_first):
-            runs.calls.append(self.lying.bind(temps[:1], arrays, *more))
+    def bind(
+        self, temps: Sequence[Array], arrays: Sequence[Array], addend: Array | None = None, norm: Array | None = None
+    ) -> CallList:
+        """Return a call that runs it; arguments are those of `Recipe.bind`, and the addend where `adds_apart`.
+
+        `norm` is that of a recipe in blocks.
+        """
+        more, runs = _wanted(addend, norm), CallList()
+        if not self._packs_first:
+            runs.calls.append(self.lying.bind(temps[:1], arrays, **more))
             return runs
         runs.calls.append(self.packing.pack(1, temps[0], arrays[1], temps[1]))
-        runs.calls.append(self.packing.bind_packed(temps[:2], arrays, *more))
+        runs.calls.append(self.packing.bind_packed(temps[:2], arrays, **more))
         return runs
 
     def packed(
-        self, temps: Sequence[Array], arrays: Sequence[Array], mode: Mode, addend: Array | None = None
+        self,
+        temps: Sequence[Array],
+        arrays: Sequence[Array],
+        mode: Mode,
+        addend: Array | None = None,
+        norm: Array | None = None,
     ) -> PackedRuns:
         """The same, with the weight packed only where `mode` says that it is to be."""
-        more = [] if addend is None else [addend]
         packing = self.packing.pack(1, temps[0], arrays[1], temps[1])
-        return PackedRuns(packing, self.packing.bind_packed(temps[:2], arrays, *more), mode)
+        return PackedRuns(packing, self.packing.bind_packed(temps[:2], arrays, **_wanted(addend, norm)), mode)
 
     def rebound(self, temps: Sequence[Array]) -> Callable[[Sequence[Array]], None]:
         """Return a call that takes its arrays each time, in the order of `bind`."""
         return self.lying.rebound(temps[:1])
+
+
+def _wanted(addend: Array | None, norm: Array | None) -> dict[str, Any]:
+    """Arguments of a recipe in blocks; none for one of oneDNN's, which has neither."""
+    return {name: array for name, array in (("addend", addend), ("norm", norm)) if array is not None}
 
 
 def packable_product(

@@ -36,10 +36,6 @@ MANY_CHANNELS = 512
 """Two threads with AVX2, ms, in blocks and by oneDNN, the weight as it lies: 7 x 7 x 512 to 2048 0.66 and 0.82. Over a
 few hundred positions oneDNN is a twentieth faster, over many as fast: 8 x 14 x 14 x 1024 to 256 6.17 and 6.10, 8 x 28 x
 28 x 512 to 128 5.41 and 5.73."""
-MANY_OF_PRODUCT = 1024
-"""Two threads with AVX-512, GFLOP/s, in blocks and by oneDNN's matmul, arrays outside the caches: 14 x 14 x 1024 to
-256 271 and 300, 14 x 14 x 256 to 1024 279 and 273, 28 x 28 x 512 to 128 286 and 284, 8 x 56 x 56 x 256 to 64 321 and
-297."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,16 +74,25 @@ class PointwiseConvolution:
         """Whether it can add to an array that is not out."""
         return self.product.adds_apart
 
-    def bind(self, temps: Sequence[Array], arrays: Sequence[Array], addend: Array | None = None) -> CallList:
-        """Return a call that runs it; arguments are those of `Recipe.bind`, and the addend where `adds_apart`."""
+    def bind(
+        self, temps: Sequence[Array], arrays: Sequence[Array], addend: Array | None = None, norm: Array | None = None
+    ) -> CallList:
+        """Return a call that runs it; arguments are those of `PackableProduct.bind`."""
         runs, data = self._gathering(temps, arrays[0])
-        runs.calls.append(self.product.bind(temps[:2], [data, *arrays[1:]], addend))
+        runs.calls.append(self.product.bind(temps[:2], [data, *arrays[1:]], addend, norm))
         return runs
 
-    def packed(self, temps: Sequence[Array], arrays: Sequence[Array], mode: Mode, addend: Array | None = None) -> Call:
+    def packed(
+        self,
+        temps: Sequence[Array],
+        arrays: Sequence[Array],
+        mode: Mode,
+        addend: Array | None = None,
+        norm: Array | None = None,
+    ) -> Call:
         """The same, with the weight packed only where `mode` says that it is to be."""
         runs, data = self._gathering(temps, arrays[0])
-        product = self.product.packed(temps[:2], [data, *arrays[1:]], mode, addend)
+        product = self.product.packed(temps[:2], [data, *arrays[1:]], mode, addend, norm)
         return as_one([*runs.calls, product])
 
     def _gathering(self, temps: Sequence[Array], data: Array) -> tuple[CallList, Array]:
@@ -137,11 +142,14 @@ def pointwise_convolution(
 def _is_for_blocks(sizes: ProductSizes) -> bool:
     """Return whether a product in blocks takes less time than oneDNN's product with AVX-512, or convolution without.
 
-    Those are a twentieth faster over many channels: laying the weight out is little beside some positions.
+    With AVX-512 it does, or as much: over 1024 channels a twentieth more in training, and less where the weight is
+    packed. oneDNN's convolution is a twentieth faster over many channels: laying the weight out is little beside some
+    positions. Two threads with AVX-512, GFLOP/s, in blocks, packed and by oneDNN, arrays outside the caches: 8 x 14 x
+    14 x 1024 to 256 278, 289 and 292, 14 x 14 x 1024 to 256 268, 298 and 285, 8 x 7 x 7 x 2048 to 512 300, 340 and 313,
+    8 x 28 x 28 x 512 to 128 312, 314 and 294.
     """
-    if not sizes.fills_panels:
-        return False
-    weight, rivals = sizes.terms * sizes.columns, has_fast_kernels()
-    few_channels = sizes.terms < (MANY_OF_PRODUCT if rivals else MANY_CHANNELS)
-    many_rows = sizes.packs_first and not rivals
-    return few_channels or many_rows or weight >= 2 * sizes.rows * (sizes.terms + sizes.columns)
+    if not sizes.fills_panels or has_fast_kernels():
+        return sizes.fills_panels
+    weight = sizes.terms * sizes.columns
+    large = weight >= 2 * sizes.rows * (sizes.terms + sizes.columns)
+    return sizes.terms < MANY_CHANNELS or sizes.packs_first or large

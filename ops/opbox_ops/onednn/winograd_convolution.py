@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ..call_list import CallList
 from ..compute import Array, Mode, Temp
@@ -110,35 +111,38 @@ class WinogradConvolution:
     def _few_tiling(self) -> Tiling:
         return replace(self.tiling, tiles=min(self.tiling.tiles, FEW_TILES))
 
-    def bind(self, temps: Sequence[Array], arrays: Sequence[Array]) -> CallList:
-        """Return a call that runs it; arguments are those of `Recipe.bind`."""
+    def bind(self, temps: Sequence[Array], arrays: Sequence[Array], *, norm: Array | None = None) -> CallList:
+        """Return a call that runs it; arguments are those of `Recipe.bind`, and `norm` that of `Tiling.sizes`."""
         if self.tiling.all <= MOST_FEW:
-            return self._few(temps[1 if self.packs else 0], arrays)
-        transform, runs = self._calls(temps, arrays)
+            return self._few(temps[1 if self.packs else 0], arrays, norm)
+        transform, runs = self._calls(temps, arrays, norm)
         transform.calls += runs.calls
         return transform
 
-    def _few(self, room: Array, arrays: Sequence[Array]) -> CallList:
+    def _few(self, room: Array, arrays: Sequence[Array], norm: Array | None) -> CallList:
         """A call that transforms the weight where it is multiplied."""
         (data, weight, out, *bias), runs = arrays, CallList()
         data, weight = runs.contiguous(data), filters_first(runs.contiguous(weight), self.operands[1].memory)
         places = data, weight, runs.contiguous(bias[0]) if bias else None, out
-        call = self.kernel.convolution_of_few(self._few_tiling, places, room, adds=self.adds, turned=self.turned)
-        runs.calls.append(call)
+        how: Any = {"adds": self.adds, "turned": self.turned, "norm": norm}
+        runs.calls.append(self.kernel.convolution_of_few(self._few_tiling, places, room, **how))
         return runs
 
-    def packed(self, temps: Sequence[Array], arrays: Sequence[Array], mode: Mode) -> PackedRuns:
+    def packed(
+        self, temps: Sequence[Array], arrays: Sequence[Array], mode: Mode, *, norm: Array | None = None
+    ) -> PackedRuns:
         """The same, with the weight transformed only where `mode` says that it is to be."""
-        return PackedRuns(*self._calls(temps, arrays), mode)
+        return PackedRuns(*self._calls(temps, arrays, norm), mode)
 
-    def _calls(self, temps: Sequence[Array], arrays: Sequence[Array]) -> tuple[CallList, CallList]:
+    def _calls(self, temps: Sequence[Array], arrays: Sequence[Array], norm: Array | None) -> tuple[CallList, CallList]:
         (data, weight, out, *bias), (transformed, *room) = arrays, temps
         transform, runs = CallList(), CallList()
         weight = filters_first(transform.contiguous(weight), self.operands[1].memory)
         transform.calls.append(self.kernel.transform(weight, transformed, turned=self.turned))
         addend = runs.contiguous(bias[0]) if bias else None
         places = runs.contiguous(data), transformed, addend, out
-        runs.calls.append(self.kernel.convolution(self.tiling, places, (room[0], room[1]), adds=self.adds))
+        how: Any = {"adds": self.adds, "norm": norm}
+        runs.calls.append(self.kernel.convolution(self.tiling, places, (room[0], room[1]), **how))
         return transform, runs
 
 

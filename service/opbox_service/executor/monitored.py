@@ -65,7 +65,7 @@ def _run_members(
     for member in step.members:
         specs = member.call.outputs
         targets = [logical(allocate(placed.backend, as_laid(spec), spec.dtype), spec.layout) for spec in specs]
-        temps = tuple([allocate(placed.backend, temp.shape, temp.dtype) for temp in member.temps])
+        temps = tuple([allocate(placed.backend, temp.planned, temp.dtype) for temp in member.temps])
         ctx = context(temps)
         ctx.call = member.call
         outer = placed.laid if member.as_laid else placed.of

@@ -119,7 +119,7 @@ class PlacedArrays:
                 [
                     allocate(self.backend, temp.shape, temp.dtype)
                     if k in step.packed
-                    else self._view(offset, temp.shape, temp.dtype)
+                    else self._view(offset, temp.planned, temp.dtype)
                     for k, (offset, temp) in enumerate(zip(offsets, step.temps, strict=True))
                 ]
             )
@@ -127,7 +127,7 @@ class PlacedArrays:
         temp = self._temps.get(key)
         if temp is None:
             places = zip(offsets, step.temps, strict=True)
-            temp = self._temps[key] = tuple([self._view(offset, temp.shape, temp.dtype) for offset, temp in places])
+            temp = self._temps[key] = tuple([self._view(offset, temp.planned, temp.dtype) for offset, temp in places])
         return temp
 
 

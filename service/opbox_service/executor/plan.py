@@ -225,7 +225,7 @@ class Plan:
         uses = []
         # Steps that are alike have one tuple of temporaries, and values that are alike one description.
         of_temps = {id(step.temps): step.temps for step in self.steps} if temps else {}
-        temp_bytes = {key: tuple([bytes_of(x.shape, x.dtype) for x in group]) for key, group in of_temps.items()}
+        temp_bytes = {key: tuple([bytes_of(x.planned, x.dtype) for x in group]) for key, group in of_temps.items()}
         of_values = {id(value.spec): value.nbytes for value in self.values}
         whole = self.wholes()
         for t, step in enumerate(self.steps):

@@ -133,7 +133,7 @@ class PreparedCall:
                 return self.spare.pop()
             except IndexError:
                 pass  # another thread has taken it
-        return tuple([allocate(backend, temp.shape, temp.dtype) for temp in self.temps])
+        return tuple([allocate(backend, temp.planned, temp.dtype) for temp in self.temps])
 
     def into(
         self, inputs: Sequence[Array], outputs: Sequence[Array | None], backend: Backend
@@ -240,7 +240,7 @@ def prepare(
     except MXNetError as error:
         raise sentence_of(error.at(op.name, op.name), op) from None
     temps = op.temps(compute, params, spec)
-    temp_bytes = sum(bytes_of(temp.shape, temp.dtype) for temp in temps)
+    temp_bytes = sum(bytes_of(temp.planned, temp.dtype) for temp in temps)
     option = op.get_attr("FInplaceOption", ())
     inplace: dict[int, tuple[int, ...]] = {}
     for i, o in option(params) if callable(option) else option:

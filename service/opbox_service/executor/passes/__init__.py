@@ -14,6 +14,7 @@ from ..plan import Plan
 from .channels_last import channels_last
 from .direct_gradients import direct_gradients
 from .fusion import fusion
+from .normalized_convolutions import normalized_convolutions
 from .normalized_relus import normalized_relus
 from .packed_products import packed_products
 from .parts import parts
@@ -33,6 +34,7 @@ PASSES: tuple[PlanPass, ...] = (
     channels_last,
     residual_sums,
     normalized_relus,
+    normalized_convolutions,
     packed_products,
     rectified,
     parts,

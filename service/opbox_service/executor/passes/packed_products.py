@@ -42,7 +42,7 @@ def packed_products(plan: Plan) -> Plan:
     products = {key: places for key, places in products.items() if len(places) >= LEAST_CALLS}
     if not products:
         return plan
-    temps = [sum([bytes_of(temp.shape, temp.dtype) for temp in step.temps]) for step in plan.steps]
+    temps = [sum([bytes_of(temp.planned, temp.dtype) for temp in step.temps]) for step in plan.steps]
     alive = LiveBytes(plan).bytes[: len(temps)] + np.array(temps)
     replaced: dict[int, list[Step]] = {}
     for (op, *_), places in products.items():
