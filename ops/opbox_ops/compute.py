@@ -89,17 +89,17 @@ class Temp:
 
     Attributes:
         shape, dtype: the array's.
-        kept: whether it is used only where it stays from run to run (`Compute.packs`): elsewhere it has no elements.
+        only_packed: whether it is used only where it stays from run to run (`Compute.packs`): elsewhere it is empty.
     """
 
     shape: tuple[int, ...]
     dtype: Any = np.float32
-    kept: bool = False
+    only_packed: bool = False
 
     @property
     def planned(self) -> tuple[int, ...]:
         """The shape where it does not stay."""
-        return (0,) if self.kept else self.shape
+        return (0,) if self.only_packed else self.shape
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,10 +53,10 @@ def _temps(p: NormalizedConvolutionParams, call: CallSpec) -> list[Temp]:
 
 
 def _split(recipe: Any) -> tuple[list[Temp], list[Temp | None]]:
-    """Return the recipe's temporaries that may be kept, the others without elements; and the others, those None."""
-    kept = {k for _, k in recipe.packs}
-    pairs = [(temp, k in kept) for k, temp in enumerate(recipe.temps)]
-    return [temp if keeps else Temp((0,)) for temp, keeps in pairs], [None if keeps else temp for temp, keeps in pairs]
+    """Return the recipe's packed copies, the others without elements; and the others, those None."""
+    copies = {k for _, k in recipe.packs}
+    pairs = [(temp, k in copies) for k, temp in enumerate(recipe.temps)]
+    return [temp if copy else Temp((0,)) for temp, copy in pairs], [None if copy else temp for temp, copy in pairs]
 
 
 def _bytes(temp: Temp) -> int:

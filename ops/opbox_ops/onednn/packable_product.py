@@ -48,7 +48,7 @@ class PackableProduct:
     def temps(self) -> tuple[Temp, ...]:
         """The larger scratchpad, and the packed weight, which `bind` uses where it packs first."""
         scratchpads = [recipe.temps[0] for recipe in (self.lying, self.packing)]
-        packed = replace(self.packing.temps[1], kept=not self._packs_first)
+        packed = replace(self.packing.temps[1], only_packed=not self._packs_first)
         return max(scratchpads, key=lambda temp: temp.shape), packed
 
     @property
