@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,8 @@ import pytest
 from opbox_ops import registry
 from opbox_ops.backend import backend_for
 from opbox_ops.compute import ArraySpec, CallSpec, Mode, OpContext
-from opbox_ops.onednn.product import block_matmul
+from opbox_ops.onednn import product
+from opbox_ops.onednn.product import block_matmul, packed_columns
 from opbox_ops.rnn.cells import Cells, compiled_cells
 from opbox_ops.rnn.layout import GATES, reserve_size
 from opbox_ops.rnn.operator import backward_temps_of, differentiate, forward_temps_of, run, sizes_of
@@ -37,7 +39,9 @@ def context(specs: tuple[Any, Any], temps: Any, p: Any) -> OpContext:
     return OpContext(np, CPU.special, CPU.random(0), CPU, Mode(is_train=True), temp=rooms, call=call)
 
 
-def computed(mode: str, cells: Cells | None, attrs: dict[str, Any]) -> list[np.ndarray[Any, Any]]:
+def computed(
+    mode: str, cells: Cells | None, attrs: dict[str, Any], *, packs: bool = True
+) -> list[np.ndarray[Any, Any]]:
     """Outputs and gradients of two layers."""
     op = registry.get("RNN")
     p = op.parse({"mode": mode, "state_size": HIDDEN, "num_layers": 2, "state_outputs": True, **attrs})
@@ -53,22 +57,31 @@ def computed(mode: str, cells: Cells | None, attrs: dict[str, Any]) -> list[np.n
         inputs.append(rng.integers(1, TIME + 1, BATCH).astype(np.float32))
     shapes = [(TIME, BATCH, sizes.directions * HIDDEN), *[state.shape for state in states], (reserve_size(sizes),)]
     outputs = [np.zeros(shape, np.float32) for shape in shapes]
-    kernels = Kernels(block_matmul, cells)
+    kernels = Kernels(block_matmul, cells, packed_columns if packs else None)
     run(p, context((inputs, outputs), forward_temps_of, p), inputs, outputs, kernels)
     arguments = [*map(np.cos, outputs[:-1]), *inputs, outputs[-1]]
     gradients = [np.zeros_like(array) for array in inputs]
-    differentiate(
-        p, context((arguments, gradients), backward_temps_of, p), arguments, gradients, Kernels(block_matmul, cells)
-    )
+    differentiate(p, context((arguments, gradients), backward_temps_of, p), arguments, gradients, kernels)
     return [*outputs, *gradients]
 
 
+@pytest.mark.parametrize("packs", [False, True], ids=["as it lies", "packed"])
 @pytest.mark.parametrize("attrs", [{}, {"bidirectional": True}, {"use_sequence_length": True}], ids=str)
 @pytest.mark.parametrize("mode", GATES)
-def test_bits_are_numpys(cells: Cells, mode: str, attrs: dict[str, Any]) -> None:
+def test_bits_are_numpys(cells: Cells, mode: str, attrs: dict[str, Any], packs: bool) -> None:
     with np.errstate(all="ignore"):
-        for mine, expected in zip(computed(mode, cells, attrs), computed(mode, None, attrs), strict=True):
+        arrays = computed(mode, cells, attrs, packs=packs), computed(mode, None, attrs)
+        for mine, expected in zip(*arrays, strict=True):
             np.testing.assert_array_equal(mine, expected)
+
+
+@pytest.mark.parametrize("mode", GATES)
+def test_batches_of_a_part_of_a_vector(cells: Cells, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "BATCH", 13)
+    for limit in ("LEAST", "FEWEST"):
+        monkeypatch.setattr(product, limit, 1)
+    for mine, expected in zip(computed(mode, cells, {}), computed(mode, None, {}), strict=True):
+        np.testing.assert_array_equal(mine, expected)
 
 
 def test_clipped_and_projected_cells_are_numpys(cells: Cells) -> None:

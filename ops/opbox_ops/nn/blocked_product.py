@@ -172,16 +172,19 @@ class BlockedProduct:
         return c_call(self._product, arguments, alive)
 
     def rebound(
-        self, sizes: ProductSizes, sums: Array, a_row: int | None = None
+        self, sizes: ProductSizes, sums: Array, a_row: int | None = None, packed: Array | None = None
     ) -> Callable[[Array, Array, Array | None, Array], None]:
-        """Return a function of a, b, bias or None, and out, that computes out; rows of a lie `a_row` numbers apart."""
-        product, structure, room = self._product, sizes.structure(), place_of(sums)
+        """Return a function of a, b, bias or None, and out, that computes out; rows of a lie `a_row` numbers apart.
+
+        `packed` is read in the place of b.
+        """
+        product, structure, room, packed_b = self._product, sizes.structure(), place_of(sums), place_of(packed)
         if a_row is not None:
             structure.a_row = a_row
         where = addressof(structure)
 
-        def run(a: Array, b: Array, bias: Array | None, out: Array, alive: Any = (structure, sums)) -> None:
-            product(place_of(a), place_of(b), None, place_of(bias), place_of(out), room, where, None, None, None)
+        def run(a: Array, b: Array, bias: Array | None, out: Array, alive: Any = (structure, sums, packed)) -> None:
+            product(place_of(a), place_of(b), packed_b, place_of(bias), place_of(out), room, where, None, None, None)
 
         return run
 

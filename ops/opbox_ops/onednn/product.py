@@ -29,6 +29,7 @@ __all__ = [
     "blocked_kernel",
     "fast_product",
     "has_fast_kernels",
+    "packed_columns",
     "packing_recipe",
     "product_recipe",
     "weight_gradient_product",
@@ -131,6 +132,26 @@ def block_matmul(xp: Any, a: Array, b: Array, out: Array) -> None:
         matmul(xp, a, b, out)
     else:
         product(a.T if turned[0] else a, b.T if turned[1] else b, None, out)
+
+
+def packed_columns(weight: Array, columns: int, room: Array) -> Callable[[Array, Array], None] | None:
+    """Pack a weight, and return a function `(a, out)` of matrices of so many columns: out = a.T @ weight.
+
+    The bits are those of `block_matmul` by the weight turned over; None where that has none of its own, or the weight
+    does not lie for it.
+
+    Args:
+        weight: (terms, width), of float32.
+        columns: of a; a and out lie together.
+        room: as many numbers as the weight has with its width a multiple of 16, or more.
+    """
+    terms, width = weight.shape
+    kernel, sizes = blocked_kernel(), ProductSizes(columns, terms, width, (True, False))
+    if kernel is None or _is_left_to_blas((width, terms, columns)) or sizes.sums or not weight.flags.c_contiguous:
+        return None
+    kernel.pack(sizes, weight, room)()
+    run = kernel.rebound(sizes, np.empty(0, np.float32), packed=room)
+    return lambda a, out: run(a, weight, None, out)
 
 
 @lru_cache(maxsize=RECIPES)

@@ -27,13 +27,16 @@ _ARRAYS = {
     "opbox_gru_step": 10,
     "opbox_rnn_step": 6,
     "opbox_lstm_back_step": 13,
-    "opbox_gru_back_step": 13,
+    "opbox_gru_back_step": 14,
 }
 """Functions of the text, and how many arguments they have: all are pointers."""
 
 
 class _Step(Structure):
-    _fields_ = [(name, c_long) for name in ("hidden", "batch", "x_row", "state_row", "before_unit", "before_sample")]
+    _fields_ = [
+        (name, c_long)
+        for name in ("hidden", "batch", "x_row", "state_row", "before_unit", "before_sample", "gstate_row")
+    ]
 
 
 class Cells:
@@ -71,33 +74,34 @@ class Cells:
         tanh = None if relu else byref(self._tanh)
         self._functions["opbox_rnn_step"](*map(place_of, arrays), byref(step), tanh)
 
-    def lstm_back(self, arrays: Sequence[Array]) -> None:
+    def lstm_back(self, arrays: Sequence[Array], gstate_row: int = 0) -> None:
         """Write a step's gradients of the gates, and leave gcell for the step before.
 
         Args:
             arrays: gout (batch, units; a row's numbers lie together), gstate, total and two more temporaries, gcell,
                 factors (gates, batch), which is written and lies together, gates, cell, the cell before (as it lies),
                 and the gates' gradients (rows apart), which is written.
+            gstate_row: numbers of a row of gstate, which is (batch, units); 0: it is (units, batch).
         """
         gout, total, before, ggates = arrays[0], arrays[2], arrays[9], arrays[10]
-        step = _step_of(total, gout, ggates, before)
+        step = _step_of(total, gout, ggates, before, gstate_row)
         self._functions["opbox_lstm_back_step"](*map(place_of, arrays), byref(step), byref(self._tanh))
 
-    def gru_back(self, arrays: Sequence[Array]) -> None:
+    def gru_back(self, arrays: Sequence[Array], passed: Array | None = None, gstate_row: int = 0) -> None:
         """The same for gru.
 
         In place of gcell what passes the gates by, which is written, in place of the cell what reset multiplies, and
-        last the gradient of that, of all steps as the gates'.
+        last the gradient of that, of all steps as the gates'. `passed`, what passed by the gates of the step behind, is
+        added to gstate.
         """
         gout, total, before, ggates = arrays[0], arrays[2], arrays[9], arrays[10]
-        step = _step_of(total, gout, ggates, before)
-        self._functions["opbox_gru_back_step"](*map(place_of, arrays), byref(step))
+        step = _step_of(total, gout, ggates, before, gstate_row)
+        self._functions["opbox_gru_back_step"](*map(place_of, arrays), byref(step), place_of(passed))
 
 
-def _step_of(matrix: Array, state: Array, x: Array | None = None, before: Array | None = None) -> _Step:
-    x_row = 0 if x is None else x.strides[0] // 4
-    unit, sample = (0, 0) if before is None else (before.strides[0] // 4, before.strides[1] // 4)
-    return _Step(*matrix.shape, x_row, state.strides[0] // 4, unit, sample)
+def _step_of(matrix: Array, state: Array, x: Array, before: Array, gstate_row: int = 0) -> _Step:
+    steps = x.strides[0], state.strides[0], *before.strides
+    return _Step(*matrix.shape, *[step // 4 for step in steps], gstate_row)
 
 
 @cache

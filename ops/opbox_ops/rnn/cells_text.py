@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..expression.numpy_loops import LOOP
+from ..nn.turn_text import TURN
 from ..shares_text import LOOPS
 
 __all__ = ["TEXT"]
@@ -10,6 +11,7 @@ __all__ = ["TEXT"]
 TEXT = (
     LOOPS
     + LOOP
+    + TURN
     + r"""
 
 /* A thread takes so many UNITS of the state at a time; up to ALONE numbers of a state are one thread's. */
@@ -17,9 +19,9 @@ enum { UNITS = 16, ALONE = 1 << 11 };
 #define LEAST(x, y) ((x) < (y) ? (x) : (y))
 #define IVDEP _Pragma("GCC ivdep")
 
-/* Sizes of a step: numbers between rows of x, between the states of two samples, and of `before` between two units and
-   two samples. */
-typedef struct { long hidden, batch, x_row, state_row, before_unit, before_sample; } Step;
+/* Sizes of a step: numbers between rows of x, between the states of two samples, of `before` between two units and two
+   samples, and of gstate between two samples where its units lie together; 0 where its samples do. */
+typedef struct { long hidden, batch, x_row, state_row, before_unit, before_sample, gstate_row; } Step;
 
 /* What a piece of a gate's or a state's matrix is: `rows` from unit `unit` on, `count` numbers from `at` on. */
 typedef struct { long unit, rows, at, count; } Piece;
@@ -139,13 +141,30 @@ void opbox_rnn_step(const float *product, const float *x, float *gates, float *s
     }
 }
 
-/* total = the gradient of a step's state (samples state_row apart) + gstate, for a piece. */
-static void add_up(const Step *s, Piece p, const float *gout, const float *gstate, float *total)
+/* The piece of gstate as the others lie: itself, or what is written to `room`. */
+static const float *laid_gstate(const Step *s, Piece p, const float *gstate, float *room)
+{
+    const long batch = s->batch, row = s->gstate_row, turned = batch / 8 * 8, whole = p.rows / 8 * 8;
+    if (!row) return gstate + p.at;
+    const float *from = gstate + p.unit;
+    for (long j = 0; j < turned; j += 8)
+        for (long r = 0; r < whole; r += 8) turn(from + j * row + r, row, room + r * batch + j, batch);
+    for (long r = 0; r < p.rows; r++)
+        for (long j = r < whole ? turned : 0; j < batch; j++) room[r * batch + j] = from[j * row + r];
+    return room;
+}
+
+/* total = the gradient of a step's state (samples state_row apart) + gstate, and `passed`, unless it is NULL; for a
+   piece. */
+static void add_up(const Step *s, Piece p, const float *gout, const float *gstate, const float *passed, float *total)
 {
     const long batch = s->batch, row = s->state_row;
+    const float *from = laid_gstate(s, p, gstate, total);
+    if (passed) IVDEP for (long k = 0; k < p.count; k++) total[k] = from[k] + passed[p.at + k];
+    if (passed) from = total;
     gout += p.unit;
-    for (long r = 0; r < p.rows; r++, gstate += batch, total += batch)
-        IVDEP for (long j = 0; j < batch; j++) total[j] = gout[j * row + r] + gstate[j];
+    for (long r = 0; r < p.rows; r++, from += batch, total += batch)
+        IVDEP for (long j = 0; j < batch; j++) total[j] = gout[j * row + r] + from[j];
 }
 
 /* Rows of a gate's piece to the gates' gradients of all steps, whose rows are x_row apart. */
@@ -168,7 +187,7 @@ void opbox_lstm_back_step(const float *gout, const float *gstate, float *total, 
         const float *i = gates + p.at, *f = i + of_gate, *n = f + of_gate, *o = n + of_gate, *c = cell + p.at;
         float *all = total + p.at, *t = room + p.at, *last = past + p.at, *g = gcell + p.at;
         float *of_i = factors + p.at, *of_f = of_i + of_gate, *of_n = of_f + of_gate, *of_o = of_n + of_gate;
-        add_up(&s, p, gout, gstate + p.at, all);
+        add_up(&s, p, gout, gstate, 0, all);
         lay_before(&s, p, before, last);
         IVDEP for (long k = 0; k < p.count; k++) t[k] = c[k];
         apply(tanh, t, p.count);
@@ -185,17 +204,18 @@ void opbox_lstm_back_step(const float *gout, const float *gstate, float *total, 
 }
 
 /* factors: of the gates r and z, and of what r multiplies; the gates' gradients go to ggates, and that to gagain, too.
-   through: the gradient of the state before that does not go through the gates. room and past are worked in. */
+   through: the gradient of the state before that does not go through the gates; `passed`: the same of the step behind,
+   which may be where through is, or NULL. room and past are worked in. */
 void opbox_gru_back_step(const float *gout, const float *gstate, float *total, float *room, float *past, float *through,
                          float *factors, const float *gates, const float *again, const float *before, float *ggates,
-                         float *gagain, const Step *sizes)
+                         float *gagain, const Step *sizes, const float *passed)
 {
     BY_PIECES {
         const Piece p = piece_of(&s, block);
         const float *reset = gates + p.at, *update = reset + of_gate, *new = update + of_gate, *q = again + p.at;
         float *all = total + p.at, *of_n = room + p.at, *last = past + p.at, *by = through + p.at;
         float *of_r = factors + p.at, *of_z = of_r + of_gate, *of_q = of_z + of_gate;
-        add_up(&s, p, gout, gstate + p.at, all);
+        add_up(&s, p, gout, gstate, passed, all);
         lay_before(&s, p, before, last);
         IVDEP for (long k = 0; k < p.count; k++) {
             const float left = 1 - update[k], slope = (1 - new[k] * new[k]) * left * all[k];

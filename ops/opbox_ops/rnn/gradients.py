@@ -21,7 +21,7 @@ from ..compute import Array
 from ..pausing import pause
 from .cells import Cells
 from .layout import Weights
-from .steps import Direction
+from .steps import Columns, Direction
 
 __all__ = ["back"]
 
@@ -38,12 +38,10 @@ def back(direction: Direction, gstates: Array, glast: Array, glast_cell: Array |
         out: where the gradients of the weights but i2h are written; None: they are not wanted.
     """
     xp, scratch = direction.xp, direction.scratch
-    turned = direction.weights.h2h.T
-    scratch["h2h"][:, : turned.shape[1]] = turned
-    scratch["gstate"][...] = glast.T
     if glast_cell is not None:
         scratch["gcell"][...] = glast_cell.T
     cell = {"lstm": _Lstm, "gru": _Gru}.get(direction.mode, _Rnn)(direction)
+    cell.begin(glast)
     time, length = len(gstates), len(scratch["factors"])
     pieces = [(start, min(start + length, time)) for start in range(0, time, length)]
     for start, stop in pieces if direction.reverse else pieces[::-1]:
@@ -61,7 +59,7 @@ def back(direction: Direction, gstates: Array, glast: Array, glast_cell: Array |
         cell.store(start, stop)
     if out is not None:
         _weights(direction, out)
-    return cell.gstate.T, None if glast_cell is None else scratch["gcell"].T
+    return cell.first_gstate(), None if glast_cell is None else scratch["gcell"].T
 
 
 def _weights(direction: Direction, out: Weights) -> None:
@@ -106,7 +104,16 @@ class _Cell(ABC):
         names = ("total", "gstate", "through", "factors", "small", "h2h")
         arrays = (direction.scratch[name] for name in names)
         self.total, self.gstate, self.through, self.factors, self.small, h2h = arrays
-        self.h2h = h2h[:, : self.gates.shape[1]]
+        self.h2h = h2h[: len(self.gstate), : self.gates.shape[1]]
+
+    def begin(self, glast: Array) -> None:
+        """Take the gradient of the last state (batch, outputs)."""
+        self.gstate[...] = glast.T
+        self.h2h[...] = self.direction.weights.h2h.T
+
+    def first_gstate(self) -> Array:
+        """The gradient of the first state (batch, outputs), behind all steps."""
+        return self.gstate.T
 
     @abstractmethod
     def prepare(self, start: int, stop: int) -> None:
@@ -134,7 +141,46 @@ class _Cell(ABC):
 
 
 class _CellInC(_Cell):
-    """One whose steps may be computed in C."""
+    """One whose steps may be computed in C.
+
+    Attributes:
+        by_rows: the product of a step's gradients (gates, batch) by the packed weight, which writes `gstate` as (batch,
+            outputs); None: as other cells do.
+        passed: what is to be added to `gstate` then.
+    """
+
+    by_rows: Columns | None = None
+    passed: Array | None = None
+
+    def begin(self, glast: Array) -> None:
+        kernels, weight, room = self.direction.kernels, self.direction.weights.h2h, self.direction.scratch["h2h"]
+        if self.in_c is not None and kernels.packed is not None:
+            self.by_rows = kernels.packed(weight, len(glast), room)
+        if self.by_rows is None:
+            super().begin(glast)
+        else:
+            self.gstate = self.gstate.reshape(glast.shape)
+            self.gstate[...] = glast
+
+    def first_gstate(self) -> Array:
+        if self.by_rows is None:
+            return super().first_gstate()
+        if self.passed is not None:
+            self.xp.add(self.gstate, self.passed.T, out=self.gstate)
+        return self.gstate
+
+    @property
+    def gstate_row(self) -> int:
+        """Numbers of a row of `gstate` where it is (batch, outputs), else 0."""
+        return 0 if self.by_rows is None else int(self.gstate.shape[1])
+
+    def from_c(self) -> None:
+        """Write `gstate` from a step's gradients, which C has left in the first of `factors`."""
+        if self.by_rows is None:
+            self.to_state(0)
+        else:
+            self.by_rows(self.factors[0], self.gstate)
+            self.passed = self.through if len(self.through) else None
 
     @property
     @abstractmethod
@@ -230,8 +276,8 @@ class _Lstm(_CellInC):
         direction, rooms = self.direction, (self.total, self.small[0], self.inner)
         before = direction.before(self.cell_states, self.first_cell.T, t)
         stored = self.gates[t], self.cell_states[t], before, direction.scratch["ggates"][:, t]
-        cells.lstm_back((gout, self.gstate, *rooms, self.gcell, self.factors[0], *stored))
-        self.to_state(0)
+        cells.lstm_back((gout, self.gstate, *rooms, self.gcell, self.factors[0], *stored), self.gstate_row)
+        self.from_c()
 
     def counted(self, t: int) -> Array:
         """The gradient of a step's cell where the step counts and the cell was not clipped."""
@@ -289,8 +335,8 @@ class _Gru(_CellInC):
         written = scratch["ggates"][:, t], scratch["gagain"][:, t]
         rooms = self.total, small[0], scratch["inner"], self.through, self.factors[0]
         stored = self.gates[t], self.products[t], before
-        cells.gru_back((gout, self.gstate, *rooms, *stored, *written))
-        self.to_state(0)
+        cells.gru_back((gout, self.gstate, *rooms, *stored, *written), self.passed, self.gstate_row)
+        self.from_c()
 
     def store(self, start: int, stop: int) -> None:
         scratch, n, count = self.direction.scratch, self.n, stop - start

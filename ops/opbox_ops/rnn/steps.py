@@ -22,7 +22,7 @@ from .cells import Cells
 from .layout import Weights
 from .scratch import Scratch
 
-__all__ = ["Direction", "Kernels"]
+__all__ = ["Columns", "Direction", "Kernels"]
 
 Matmul: TypeAlias = Callable[[Any, Array, Array, Array], Any]
 """`(xp, a, b, out)`: out = a @ b."""
@@ -31,12 +31,24 @@ _Step: TypeAlias = Callable[[int, Array, Array, Array], Any]
 """`(t, x, before, cell before)`: fills a step's gates, extra and state; the cell of lstm."""
 
 
+Columns: TypeAlias = Callable[[Array, Array], None]
+"""`(a, out)`: out = a.T @ weight, where a is contiguous."""
+
+
 @dataclass(frozen=True, slots=True)
 class Kernels:
-    """What computes the products, and all of a step beside them: without `cells` the array library does."""
+    """What computes the products, and all of a step beside them.
+
+    Attributes:
+        matmul: a product.
+        cells: a step in C; None: the array library computes it.
+        packed: from a weight, the columns of what it multiplies, and a room as large as the weight, or somewhat larger,
+            to the product of such columns by the weight, which it has packed into the room; None where that is no gain.
+    """
 
     matmul: Matmul
     cells: Cells | None = None
+    packed: Callable[[Array, int, Array], Columns | None] | None = None
 
 
 @dataclass(slots=True)
