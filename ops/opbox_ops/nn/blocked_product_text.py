@@ -6,22 +6,24 @@ __all__ = ["TEXT"]
 
 TEXT = r"""
 /* A tile of the result, ROWS by PANEL, stays in registers for DEPTH terms, LONG rows of a in the second cache. Where a
-   is packed too, that is SHORT rows, a multiple of ROWS, of SHALLOW terms. GROUP panels of b are packed together. While
-   a tile is worked off, what comes next is fetched: b's next group, on a processor with small vectors beside FEW rows
-   alone, and a's next rows. Work of up to ALONE multiplications is one thread's. A LINE of the cache holds so many
-   numbers; while b or a is being packed, what lies SOON terms ahead is fetched. Fewer than THIN terms are added up
-   CHUNK columns and LOT rows at a time; a LARGE result of them is written past the caches. A thread takes work of a
-   PIECE at a time, some 20 us, or MANY small ones; where a is packed or copied, all columns of some rows, and where its
-   rows are TALL, more than the second cache has, a GROUP. Rows of a that lie a multiple of SETS numbers apart evict one
-   another from that cache, and are copied for WIDE results and more. */
+   is packed too, that is SHORT rows, a multiple of ROWS, of SHALLOW terms; MOST_SHORT where windows are laid out for
+   each such part of a. GROUP panels of b are packed together. While a tile is worked off, what comes next is fetched:
+   b's next group, on a processor with small vectors beside FEW rows alone, and a's next rows. Work of up to ALONE
+   multiplications is one thread's. A LINE of the cache holds so many numbers; while b or a is being packed, what lies
+   SOON terms ahead is fetched. Fewer than THIN terms are added up CHUNK columns and LOT rows at a time; a LARGE result
+   of them is written past the caches. A thread takes work of a PIECE at a time, some 20 us, or MANY small ones; where a
+   is packed or copied, all columns of some rows, and where its rows are TALL, more than the second cache has, a GROUP.
+   Packed b has a multiple of COLUMNS. Rows of a that lie a multiple of SETS numbers apart evict one another from that
+   cache, and are copied for WIDE results and more. */
 enum { LARGE_VECTORS = WIDTH == 16, ROWS = 6, VECTORS = LARGE_VECTORS ? 4 : 2, PANEL = VECTORS * WIDTH };
-enum { DEPTH = 512, SHALLOW = 256, LONG = LARGE_VECTORS ? 288 : 144, SHORT = LARGE_VECTORS ? 252 : 258, FEW = 96 };
+enum { DEPTH = 512, SHALLOW = 256, LONG = LARGE_VECTORS ? 288 : 144, FEW = 96 };
+enum { SHORT = LARGE_VECTORS ? 252 : 258, MOST_SHORT = LARGE_VECTORS ? 2 * SHORT : SHORT };
 enum { GROUP = 64 / PANEL, ALONE = 1 << 19, LINE = 16, SOON = 8, THIN = 16, LOT = 64, CHUNK = 512, LARGE = 1 << 22 };
 enum { PIECE = LARGE_VECTORS ? 1 << 21 : 1 << 20, COLUMNS = 16, MANY = 16, SETS = 1024, WIDE = 64, TALL = 1 << 17 };
 #define LEAST(x, y) ((x) < (y) ? (x) : (y))
 #define MOST(x, y) ((x) > (y) ? (x) : (y))
 #define PIECES(all, most) (((all) + (most) - 1) / (most))
-#define MOST_OF_A (2 * SHORT * SHALLOW > LONG * (DEPTH + LINE) ? 2 * SHORT * SHALLOW : LONG * (DEPTH + LINE))
+#define MOST_OF_A MOST(MOST_SHORT * SHALLOW, LONG * (DEPTH + LINE))
 
 typedef struct {
     long rows, terms, columns, a_row, a_term, b_term, b_column, c_row, slabs, rectifies;
@@ -309,8 +311,8 @@ static void thin_product(const float *a, const float *b, float *c, const Sizes *
 
 /* c = a b + bias + addend, which lies as c does, or is c; or that normalized, which is not for slabs; or the larger of
    it and 0. norm has rows as long as b's when it is packed. b is `packed`, or the windows over b, or as it lies; of a
-   batch there are a, b and c alone. The terms come in slabs, whose sums but the first's go
-   to `sums` and are added at the end. A thread has so many blocks of rows by panels of columns. */
+   batch there are a, b and c alone. The terms come in slabs, whose sums but the first's go to `sums` and are added at
+   the end. A thread has so many blocks of rows by panels of columns. */
 void opbox_product(const float *all_a, const float *all_b, const float *packed, const float *bias, float *all_c,
                    float *sums, const Sizes *sizes, const Windows *windows, const float *addend, const float *norm)
 {
@@ -325,13 +327,14 @@ void opbox_product(const float *all_a, const float *all_b, const float *packed, 
     const long panels = PIECES(s.columns, PANEL), slab = PIECES(s.terms, s.slabs);
     const long deep = packs_a ? SHALLOW : DEPTH * PANEL / width_of(s.columns) / WIDTH * WIDTH;
     const long depth = PIECES(PIECES(slab, PIECES(slab, deep)), WIDTH) * WIDTH;
-    long blocks = PIECES(s.rows, !packs_a ? LONG : windows && LARGE_VECTORS ? 2 * SHORT : SHORT);
+    long blocks = PIECES(s.rows, !packs_a ? LONG : windows ? MOST_SHORT : SHORT);
     const long others = s.batch * panels * s.slabs;
     if (others * blocks < 32 * threads) /* as many for each thread */
         while (others * blocks % threads && blocks * 4 * ROWS < s.rows) blocks++;
     const long block = PIECES(PIECES(s.rows, blocks), ROWS) * ROWS;
     blocks = PIECES(s.rows, block);
     const long least = slab * block > TALL ? GROUP : 1;
+    /* A panel of b as it lies is read to its end before the next, as memory has its rows. */
     const long enough = packed || slab <= depth ? PIECES(PIECE, slab * block * PANEL) : 1;
     const long most = packs_a || copies_a ? panels : MOST(enough, least);
     Share units[threads];
@@ -400,7 +403,7 @@ void opbox_product(const float *all_a, const float *all_b, const float *packed, 
                     else if (packed) {
                         const long width = width_of(s.columns - next_q * PANEL);
                         const float *at = packed + next_q * s.terms * PANEL + next_k * width;
-                        ahead[0] = next_terms(at, width, 1, next_depth, width);
+                        ahead[0] = (Ahead){(const char *)at, 1, 0, PIECES(next_depth * width, 16), 0};
                     } else
                         ahead[0] = next_terms(b + next_k * s.b_term + next_q * PANEL * s.b_column, s.b_term, s.b_column,
                                               next_depth, LEAST(s.columns - next_q * PANEL, GROUP * PANEL));

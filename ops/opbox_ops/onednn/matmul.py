@@ -47,10 +47,9 @@ def features_of(p: FullyConnectedParams, data: ArraySpec) -> tuple[int, int]:
 
 
 MOST_PACKED = 1 << 20
-"""Numbers of a weight that is packed for inference: a larger one would take the memory of a packed one in training too,
-and beside few rows its product waits for memory, packed or not. Two threads with AVX-512, GFLOP/s, as it lies and
-packed, in the caches: 128 x 784 by 784 x 128 283 and 314, 32 x 256 by 256 x 1024 206 and 292, 1024 x 512 by 512 x 2048
-326 and 348."""
+"""Numbers of a weight that is packed for inference: it takes as much memory again, and the product of few rows by a
+larger one waits for memory, packed or not. Two threads with AVX-512, GFLOP/s, as it lies and packed, in the caches:
+128 x 784 by 784 x 128 283 and 314, 32 x 256 by 256 x 1024 206 and 292, 1024 x 512 by 512 x 2048 326 and 348."""
 
 
 def product_of(p: FullyConnectedParams, call: CallSpec) -> ProductRecipe | PackableProduct | None:
