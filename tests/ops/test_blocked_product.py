@@ -119,6 +119,12 @@ def test_the_definition(
         np.testing.assert_array_equal(target, np.maximum(out, 0))
         kernel.product(sizes, (a, b, added, target), packed=packed, sums=sums, addend=out, rectifies=True)()
         np.testing.assert_array_equal(target, np.maximum(apart, 0))
+        norm = numbers(3, sizes.padded, seed=3)
+        mean, scale, shift = norm[:, : sizes.columns]
+        kernel.product(sizes, (a, b, added, target), sums=sums, norm=norm)()
+        np.testing.assert_array_equal(target, (out - mean) * scale + shift)
+        kernel.product(sizes, (a, b, added, target), packed=packed, addend=out, norm=norm, rectifies=True)()
+        np.testing.assert_array_equal(target, np.maximum((apart - mean) * scale + shift, 0))
     with counted() as allocated:
         run()
     assert not allocated
@@ -202,6 +208,13 @@ def test_very_small_numbers_are_zero(kernel: BlockedProduct) -> None:
     expected[4:, :10] = 40 * least
     np.testing.assert_array_equal(out, expected)
     assert (a[:4] * np.float32(0.5) > 0).all()
+
+
+def test_numbers_that_do_not_fill_vectors_are_refused(kernel: BlockedProduct) -> None:
+    sizes = ProductSizes(8, 16, 20, (False, True))
+    a, b = factors(sizes)
+    with pytest.raises(AssertionError):
+        kernel.product(sizes, (a, b, None, np.zeros((8, 20), np.float32)), norm=numbers(3, 20))
 
 
 def test_room_for_slabs_that_is_missing_is_refused(kernel: BlockedProduct) -> None:

@@ -158,6 +158,7 @@ def test_a_convolution(layer: Layer, lots: str, bias: bool, adds: bool) -> None:
     rectifying = rectified(recipe)
     rectifying.bind(room(rectifying), (data, weight, positive, *rest))()
     np.testing.assert_array_equal(positive, np.maximum(out, 0))
+    check_normalized(recipe, (data, weight, before.copy(), *rest), out)
 
 
 @SIZES
@@ -352,6 +353,14 @@ static inline Lanes LOAD(const float *p) { return *(const Lanes *)p; }
 """The text's vectors of 16, as with AVX-512, which the compiler makes of what the processor has."""
 
 
+def check_normalized(recipe: Any, arrays: tuple[Any, ...], expected: Any) -> None:
+    """Mean, scale and shift as the last step, with ReLU behind it, have the bits of steps of their own."""
+    norm = np.random.default_rng(5).uniform(-1, 1, (3, expected.shape[-1])).astype(np.float32)
+    rectifying, out = rectified(recipe), arrays[2]
+    rectifying.bind(room(rectifying), arrays, norm=norm)()
+    np.testing.assert_array_equal(out, np.maximum((expected - norm[0]) * norm[1] + norm[2], 0))
+
+
 @pytest.mark.parametrize("layer", [Layer(2, (9, 13), 48, 80, pad=(0, 2)), Layer(1, (6, 6), 288, 32)], ids=str)
 def test_vectors_of_16(layer: Layer, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a processor with AVX-512 computes, on one without it too."""
@@ -374,6 +383,7 @@ def test_vectors_of_16(layer: Layer, monkeypatch: pytest.MonkeyPatch) -> None:
     positive, rectifying = np.empty_like(results[0]), rectified(recipes[0])
     rectifying.bind(room(rectifying), (data, weight, positive))()
     np.testing.assert_array_equal(positive, np.maximum(results[0], 0))
+    check_normalized(recipes[0], (data, weight, positive), results[0])
 
 
 def network() -> Any:
