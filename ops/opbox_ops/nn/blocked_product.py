@@ -35,14 +35,16 @@ from ..bound_calls import c_call, place_of
 from ..compute import Array
 from ..shares_text import LOOPS
 from ..vectors_text import VECTORS
-from . import blocked_product_text
+from .blocked_product_text import PRODUCT
+from .product_tiles_text import TILES
+from .product_windows_text import WINDOW_MATRICES
 from .term_text import TERM
 from .turn_text import TURN
 from .window_sizes import WINDOWS, WindowSizes
 
 __all__ = ["TEXT", "BlockedProduct", "ProductSizes", "blocked_product", "compiled"]
 
-TEXT = LOOPS + TURN + VECTORS + TERM + WINDOWS + blocked_product_text.TEXT
+TEXT = LOOPS + TURN + VECTORS + TERM + WINDOWS + TILES + WINDOW_MATRICES + PRODUCT
 
 COLUMNS = 16
 """Packed b has a multiple of so many."""
