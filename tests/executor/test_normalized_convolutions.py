@@ -9,14 +9,16 @@ import pytest
 
 import opbox as mx
 from opbox_ops import c_compiler
+from opbox_ops.nn import blocked_product as products_in_blocks
 from opbox_ops.nn import norm_numbers as module
+from opbox_ops.nn import winograd as tiled_convolutions
 from opbox_ops.nn.batch_norm import BatchNormParams
 from opbox_ops.nn.blocked_product import blocked_product
 from opbox_ops.nn.norm_numbers import norm_numbers
 from opbox_ops.nn.norm_sweeps import BLOCK
 from opbox_ops.nn.normalized_convolution import NORMALIZED_CONVOLUTION
 from opbox_ops.nn.winograd import winograd
-from opbox_ops.onednn import product, winograd_convolution
+from opbox_ops.onednn import blocked_recipe, product, winograd_convolution
 from opbox_ops.onednn.library import library
 from opbox_service.executor import compile_plan
 from opbox_service.executor.passes import PASSES
@@ -26,6 +28,7 @@ from opbox_service.graph.json import load
 from opbox_service.graph.passes.infer_shape import infer_shape
 from tests.allocations import counted
 from tests.executor.test_parts import CPU, operators
+from tests.vectors_of_8 import with_vectors_of_8
 
 WITHOUT = tuple(rewrite for rewrite in PASSES if rewrite is not normalized_convolutions)
 SHAPES = {"data": (2, 32, 7, 9)}
@@ -149,6 +152,23 @@ def test_what_is_not_a_number_stays(kind):
     np.testing.assert_array_equal(tested.outputs[0], plain.outputs[0])
     assert np.isnan(tested.outputs[0][0]).any()
     assert not np.isnan(tested.outputs[0][1]).any()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_vectors_of_8(monkeypatch, kind):
+    """What a processor with AVX2 alone computes: of filters that are no multiple of 16, too."""
+    products, tiles = (of.compiled(with_vectors_of_8(of.TEXT)) for of in (products_in_blocks, tiled_convolutions))
+    assert tiles.width == 8
+    for of in (product, blocked_recipe):
+        monkeypatch.setattr(of, "blocked_product", lambda: products)
+    monkeypatch.setattr(winograd_convolution, "winograd", lambda: tiles)
+    attrs = {**KINDS[kind], "filters": 40}
+    shapes = {"data": attrs.pop("shape", SHAPES["data"])}
+    tested, plain, *_ = both(network({"fix_gamma": False}, **attrs), shapes=shapes)
+    assert joined(tested) == (attrs.get("kernel", 3) == 3)  # panels of 48 columns: 1 x 1 is left to oneDNN
+    for executor in (tested, plain):
+        executor.forward()
+    np.testing.assert_array_equal(tested.outputs[0], plain.outputs[0])
 
 
 def test_a_chain_is_joined_and_allocates_nothing():

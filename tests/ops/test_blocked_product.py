@@ -10,6 +10,7 @@ from opbox_ops.nn.blocked_product import TEXT, BlockedProduct, ProductSizes, blo
 from opbox_ops.nn.column_sums import column_sums, new_kernel
 from opbox_ops.nn.window_sizes import WindowSizes
 from tests.allocations import counted
+from tests.vectors_of_8 import with_vectors_of_8
 
 from .thread_counts import assert_same_bits
 
@@ -40,7 +41,7 @@ SIDES = [(False, False), (False, True), (True, False), (True, True)]
 @pytest.fixture(params=["vectors of the processor", "vectors of 8"])
 def kernel(request: pytest.FixtureRequest) -> BlockedProduct:
     """Those that are run, and on a processor with AVX-512 those of others too."""
-    text = TEXT if request.param == "vectors of the processor" else "#undef __AVX512F__\n" + TEXT
+    text = TEXT if request.param == "vectors of the processor" else with_vectors_of_8(TEXT)
     if text != TEXT and not has_avx512():
         pytest.skip("its vectors are of 8")
     functions = compiled(text)

@@ -355,10 +355,11 @@ static inline Lanes LOAD(const float *p) { return *(const Lanes *)p; }
 
 def check_normalized(recipe: Any, arrays: tuple[Any, ...], expected: Any) -> None:
     """Mean, scale and shift as the last step, with ReLU behind it, have the bits of steps of their own."""
-    norm = np.random.default_rng(5).uniform(-1, 1, (3, expected.shape[-1])).astype(np.float32)
-    rectifying, out = rectified(recipe), arrays[2]
+    filters = expected.shape[-1]
+    norm = np.random.default_rng(5).uniform(-1, 1, (3, filters + 8)).astype(np.float32)
+    (mean, scale, shift), rectifying, out = norm[:, :filters], rectified(recipe), arrays[2]
     rectifying.bind(room(rectifying), arrays, norm=norm)()
-    np.testing.assert_array_equal(out, np.maximum((expected - norm[0]) * norm[1] + norm[2], 0))
+    np.testing.assert_array_equal(out, np.maximum((expected - mean) * scale + shift, 0))
 
 
 @pytest.mark.parametrize("layer", [Layer(2, (9, 13), 48, 80, pad=(0, 2)), Layer(1, (6, 6), 288, 32)], ids=str)

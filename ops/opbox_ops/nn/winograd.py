@@ -75,7 +75,10 @@ class _TilingSizes(Structure):
     _fields_ = [
         *[
             (name, c_long)
-            for name in ("batch", "height", "width", "channels", "filters", "above", "before", "tiles", "rectifies")
+            for name in (
+                *("batch", "height", "width", "channels", "filters", "above", "before"),
+                *("tiles", "rectifies", "norm_row"),
+            )
         ],
         ("norm", c_void_p),
     ]
@@ -111,9 +114,10 @@ class Tiling:
         return self.count((self.data[0], height, width))
 
     def sizes(self, norm: Array | None = None) -> _TilingSizes:
-        """Return the structure; with `norm` (3, filters), mean, scale and shift, out is (out - mean) scale + shift."""
-        assert norm is None or norm.shape == (3, self.filters)
-        return _TilingSizes(*self.data, self.filters, *self.pad, self.tiles, self.rectifies, place_of(norm))
+        """Return the structure; with `norm` (3, filters or more), mean, scale and shift, out is normalized by them."""
+        row = 0 if norm is None else norm.shape[1]
+        assert norm is None or row >= self.filters
+        return _TilingSizes(*self.data, self.filters, *self.pad, self.tiles, self.rectifies, row, place_of(norm))
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,10 +25,10 @@ enum { PANEL = 2 * WIDTH, DEPTH = 256, AHEAD = 16, CHANNELS = 8, LATER = 4, LARG
 
 int opbox_winograd_width(void) { return WIDTH; }
 
-/* `norm`: what out would be becomes (out - norm[0]) norm[1] + norm[2], rows of as many numbers as there are filters,
-   unless it is NULL; `rectifies`: and then the larger of that and 0. */
+/* `norm`: what out would be becomes (out - norm[0]) norm[1] + norm[2], rows that lie `norm_row` apart, unless it is
+   NULL; `rectifies`: and then the larger of that and 0. */
 typedef struct {
-    long batch, height, width, channels, filters, above, before, tiles, rectifies;
+    long batch, height, width, channels, filters, above, before, tiles, rectifies, norm_row;
     const float *norm;
 } Sizes;
 typedef struct { long out_height, out_width, down, across, all, panels; } Grid;
@@ -265,8 +265,8 @@ static inline void transform_out(const Sizes *s, const Grid *g, Place at, const 
     }
     const Lanes more = bias ? LOAD(bias + k) : ALL(0);
     const float *norm = s->norm ? s->norm + k : 0;
-    const Lanes mean = norm ? LOAD(norm) : ALL(0), scale = norm ? LOAD(norm + s->filters) : ALL(0);
-    const Lanes shift = norm ? LOAD(norm + 2 * s->filters) : ALL(0);
+    const Lanes mean = norm ? LOAD(norm) : ALL(0), scale = norm ? LOAD(norm + s->norm_row) : ALL(0);
+    const Lanes shift = norm ? LOAD(norm + 2 * s->norm_row) : ALL(0);
     for (int i = 0; i < 4 && i < rows; i++) {
         out_of(mid[i], r);
         for (int j = 0; j < 4 && j < right; j++) {
