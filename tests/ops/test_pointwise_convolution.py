@@ -168,8 +168,8 @@ def test_what_does_not_pay_is_left_to_onednn(monkeypatch: pytest.MonkeyPatch, pr
     monkeypatch.setattr(pointwise, "_is_for_blocks", lambda sizes: False)
     left, adding = recipe_of(), recipe_of(adds=True)
     assert (left is None) == (not product.has_fast_kernels())
-    assert left is None or isinstance(left.product.lying, Recipe)
-    assert isinstance(adding.product.lying, BlockedRecipe if product_kernels == "blocks" else Recipe)
+    assert left is None or isinstance(left.lying, Recipe)
+    assert isinstance(adding.lying, BlockedRecipe if product_kernels == "blocks" else Recipe)
 
 
 def convolved(data: Any, name: str, kernel: int, filters: int, **attrs: Any) -> Any:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ..bound_calls import Call
 from ..call_list import CallList
 from ..compute import Array, Mode, Temp
 from .blocked_recipe import BlockedRecipe
@@ -82,7 +83,7 @@ class PackableProduct:
         mode: Mode,
         addend: Array | None = None,
         norm: Array | None = None,
-    ) -> PackedRuns:
+    ) -> Call:
         """The same, with the weight packed only where `mode` says that it is to be."""
         packing = self.packing.pack(1, temps[0], arrays[1], temps[1])
         return PackedRuns(packing, self.packing.bind_packed(temps[:2], arrays, **_wanted(addend, norm)), mode)

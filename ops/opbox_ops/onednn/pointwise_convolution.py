@@ -3,7 +3,7 @@
     out (positions, filters) = data (positions, channels) @ weight.T + bias
 
 oneDNN's convolution wants the weight in a layout of its own, and where the weight is as large as the arrays, laying it
-out takes as long as the kernel; its matmul reads the weight as it lies, piece by piece, into the cache. So training,
+out takes as long as the kernel; a product reads the weight as it lies, piece by piece, into the cache. So training,
 whose update writes to the weight after each step, lays nothing out; inference reads a packed weight, which is a little
 faster than the convolution's, and gives the same bits. All such layers of ResNet-50, two threads with AVX-512, in ms:
 
@@ -27,7 +27,7 @@ from ..call_list import CallList
 from ..compute import Array, Mode, Temp
 from ..nn.blocked_product import ProductSizes
 from .packable_product import PackableProduct, packable_product
-from .primitive import MemoryFormat, Operand
+from .primitive import MemoryFormat
 from .product import has_fast_kernels
 
 __all__ = ["PointwiseConvolution", "pointwise_convolution"]
@@ -39,47 +39,32 @@ few hundred positions oneDNN is a twentieth faster, over many as fast: 8 x 14 x 
 
 
 @dataclass(frozen=True, slots=True)
-class PointwiseConvolution:
-    """A recipe for a convolution of 1 x 1, of arrays data, weight, out and bias if any; with the methods of a `Recipe`.
+class PointwiseConvolution(PackableProduct):
+    """A recipe for a convolution of 1 x 1, of arrays data, weight, out and bias if any: of the data that it takes.
 
     Attributes:
-        product: of the data that it takes by the weight.
         stride: the convolution's, by which positions are gathered; None where it takes all.
         gathered: elements of the data that it takes; 0 where it takes all.
     """
 
-    product: PackableProduct
     stride: tuple[int, int] | None
     gathered: int
 
     @property
-    def operands(self) -> tuple[Operand, ...]:
-        return self.product.operands
-
-    @property
-    def implementation(self) -> str:
-        return self.product.implementation
-
-    @property
-    def packs(self) -> tuple[tuple[int, int], ...]:
-        return self.product.packs
-
-    @property
     def temps(self) -> tuple[Temp, ...]:
         """The product's, and the gathered data."""
-        return (*self.product.temps, Temp((self.gathered,)))
+        return (*self._of_product.temps, Temp((self.gathered,)))
 
     @property
-    def adds_apart(self) -> bool:
-        """Whether it can add to an array that is not out."""
-        return self.product.adds_apart
+    def _of_product(self) -> PackableProduct:
+        return PackableProduct(self.lying, self.packing)
 
     def bind(
         self, temps: Sequence[Array], arrays: Sequence[Array], addend: Array | None = None, norm: Array | None = None
     ) -> CallList:
         """Return a call that runs it; arguments are those of `PackableProduct.bind`."""
         runs, data = self._gathering(temps, arrays[0])
-        runs.calls.append(self.product.bind(temps[:2], [data, *arrays[1:]], addend, norm))
+        runs.calls.append(self._of_product.bind(temps[:2], [data, *arrays[1:]], addend, norm))
         return runs
 
     def packed(
@@ -92,7 +77,7 @@ class PointwiseConvolution:
     ) -> Call:
         """The same, with the weight packed only where `mode` says that it is to be."""
         runs, data = self._gathering(temps, arrays[0])
-        product = self.product.packed(temps[:2], [data, *arrays[1:]], mode, addend, norm)
+        product = self._of_product.packed(temps[:2], [data, *arrays[1:]], mode, addend, norm)
         return as_one([*runs.calls, product])
 
     def _gathering(self, temps: Sequence[Array], data: Array) -> tuple[CallList, Array]:
@@ -134,9 +119,8 @@ def pointwise_convolution(
     if product is None:
         return None
     whole = stride == (1, 1)
-    return PointwiseConvolution(
-        product, None if whole else (stride[0], stride[1]), 0 if whole else positions * channels
-    )
+    taken = None if whole else (stride[0], stride[1]), 0 if whole else positions * channels
+    return PointwiseConvolution(product.lying, product.packing, *taken)
 
 
 def _is_for_blocks(sizes: ProductSizes) -> bool:

@@ -17,7 +17,6 @@ from .blocked_recipe import BlockedRecipe
 from .convolution import forward_recipe
 from .matmul import product_of
 from .packable_product import PackableProduct
-from .pointwise_convolution import PointwiseConvolution
 from .winograd_convolution import WinogradConvolution
 
 _RECIPES: dict[str, Callable[[Any, CallSpec], Any]] = {"Convolution": forward_recipe, "FullyConnected": product_of}
@@ -31,10 +30,7 @@ def rectified(recipe: Any) -> Any:
         return replace(recipe, tiling=replace(recipe.tiling, rectifies=True))
     if isinstance(recipe, PackableProduct):
         lying, packing = rectified(recipe.lying), rectified(recipe.packing)
-        return None if lying is None or packing is None else PackableProduct(lying, packing)
-    if isinstance(recipe, PointwiseConvolution):
-        product = rectified(recipe.product)
-        return None if product is None else replace(recipe, product=product)
+        return None if lying is None or packing is None else replace(recipe, lying=lying, packing=packing)
     return None
 
 
