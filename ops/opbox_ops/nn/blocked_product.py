@@ -42,7 +42,7 @@ from .term_text import TERM
 from .turn_text import TURN
 from .window_sizes import WINDOWS, WindowSizes
 
-__all__ = ["TEXT", "BlockedProduct", "ProductSizes", "blocked_product", "compiled"]
+__all__ = ["TEXT", "BlockedProduct", "ProductSizes", "blocked_product", "compiled", "padded"]
 
 TEXT = LOOPS + TURN + VECTORS + TERM + WINDOWS + TILES + WINDOW_MATRICES + PRODUCT
 
@@ -66,6 +66,11 @@ class _ProductStructure(Structure):
             *("slabs", "rectifies", "batch"),
         )
     ]
+
+
+def padded(columns: int) -> int:
+    """How many columns there is room for: whole vectors."""
+    return -(-columns // COLUMNS) * COLUMNS
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +104,7 @@ class ProductSizes:
     @property
     def padded(self) -> int:
         """Columns of b when it is packed."""
-        return -(-self.columns // COLUMNS) * COLUMNS
+        return padded(self.columns)
 
     @property
     def packed(self) -> int:

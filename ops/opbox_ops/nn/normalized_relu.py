@@ -20,7 +20,14 @@ from ..params import Params
 from .batch_norm import BatchNormParams
 from .norm_sweeps import Norm, NormSweeps
 
-__all__ = ["NORMALIZED_RELU", "NORMALIZED_RELU_BACKWARD", "NormalizedReluParams", "is_for_sweeps"]
+__all__ = [
+    "NORMALIZED_RELU",
+    "NORMALIZED_RELU_BACKWARD",
+    "NormalizedReluParams",
+    "is_for_sweeps",
+    "norm_of",
+    "sweeps_of",
+]
 
 
 class NormalizedReluParams(Params):
@@ -56,11 +63,13 @@ def is_for_sweeps(p: BatchNormParams, data: ArraySpec) -> bool:
     return data.layout == CHANNELS_LAST and p.axis == 1 and data.dtype == np.float32 and data.shape[1] > 1
 
 
-def _sweeps(data: ArraySpec) -> NormSweeps:
+def sweeps_of(data: ArraySpec) -> NormSweeps:
+    """The sweeps over such data."""
     return NormSweeps(data.shape[0] * int(np.prod(data.shape[2:])), data.shape[1])
 
 
-def _norm(p: BatchNormParams) -> Norm:
+def norm_of(p: BatchNormParams) -> Norm:
+    """What the sweeps read of BatchNorm's parameters."""
     return Norm(p.eps, p.momentum, p.fix_gamma)
 
 
@@ -72,21 +81,21 @@ def _matrix(array: Array, spec: ArraySpec) -> Array:
 def _forward_temps(p: NormalizedReluParams, call: CallSpec) -> list[Temp]:
     """Temporaries of forward: mean and var where they are unwanted outputs, variance, scale, and the sweeps'."""
     room = Temp(call.inputs[1].shape)
-    return [room, room, room, room, *_sweeps(call.inputs[0]).forward_temps]
+    return [room, room, room, room, *sweeps_of(call.inputs[0]).forward_temps]
 
 
 @NORMALIZED_RELU.compute("cpu", temps=_forward_temps, accepts=lambda p, call: True, prepares=True)
 def _(p: NormalizedReluParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Any:
-    norm, sweeps, (mean, inverse, variance, scale, *rooms) = p.params, _sweeps(ctx.call.inputs[0]), ctx.temp
+    norm, sweeps, (mean, inverse, variance, scale, *rooms) = p.params, sweeps_of(ctx.call.inputs[0]), ctx.temp
     mean, inverse = (room if out is None else out for room, out in zip((mean, inverse), outputs[1:3], strict=True))
     x, y = _matrix(inputs[0], ctx.call.inputs[0]), _matrix(outputs[0], ctx.call.outputs[0])
-    forward = sweeps.forward(_norm(norm), x, y, inputs[1:], (mean, inverse, variance, scale), rooms)
+    forward = sweeps.forward(norm_of(norm), x, y, inputs[1:], (mean, inverse, variance, scale), rooms)
     return lambda: forward(ctx.is_train and not norm.use_global_stats)
 
 
 def _backward_temps(p: NormalizedReluParams, call: CallSpec) -> list[Temp]:
     """Temporaries of backward: scale, ggamma, gbeta, share, less, gdata where it is unwanted, and the sweeps'."""
-    return [*[Temp(call.inputs[2].shape)] * 5, *_sweeps(call.inputs[1]).temps]
+    return [*[Temp(call.inputs[2].shape)] * 5, *sweeps_of(call.inputs[1]).temps]
 
 
 @NORMALIZED_RELU_BACKWARD.compute("cpu", temps=_backward_temps, accepts=lambda p, call: True, prepares=True)
@@ -95,8 +104,8 @@ def _(p: NormalizedReluParams, ctx: OpContext, inputs: Arrays, outputs: Outputs)
     specs, norm = ctx.call.inputs, p.params
     gx = None if outputs[0] is None else _matrix(outputs[0], ctx.call.outputs[0])
     added = _matrix(addend[0], specs[8]) if addend else None
-    backward = _sweeps(specs[1]).backward(
-        _norm(norm),
+    backward = sweeps_of(specs[1]).backward(
+        norm_of(norm),
         (_matrix(data, specs[1]), _matrix(gout, specs[0]), added, gx),
         (gamma, beta, moving_mean, moving_var, mean, inverse),
         (outputs[1], outputs[2]),

@@ -21,6 +21,7 @@ from ..bound_calls import place_of
 from ..c_kernel import CKernel
 from ..compute import Array
 from ..shares_text import LOOPS
+from .shared_product import stacked_by
 
 __all__ = ["new_kernel", "stacked_rows"]
 
@@ -87,21 +88,13 @@ def stacked_rows(
     blocks = (_RowBlock * len(arrays))(*[_RowBlock(place_of(array), len(array)) for array in arrays])
     arguments = addressof(blocks), len(arrays), target.shape[1], place_of(target), place_of(sums), part is not None
     alive = blocks, target, arrays, sums
-    kernel = _KERNEL.asked_by(target.size)
+    kernel, by_numpy = _KERNEL.asked_by(target.size), stacked_by(np)(target, list(arrays), sums, part)
 
     def call(alive: object = alive) -> None:
         function = kernel() if len(target) else None
-        if function is not None:
+        if function is None:
+            by_numpy()
+        else:
             function(*arguments)
-            return
-        begin = 0
-        for array in arrays:
-            end = begin + len(array)
-            np.copyto(target[begin:end].reshape(array.shape), array)
-            begin = end
-        if sums is not None:
-            np.add.reduce(target, axis=0, out=sums if part is None else part)
-            if part is not None:
-                np.add(sums, part, out=sums)
 
     return call

@@ -13,14 +13,13 @@ import numpy as np
 
 from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..layout import laid
+from ..nn.blocked_product import padded
 from ..nn.norm_numbers import norm_numbers
-from ..nn.norm_sweeps import Norm, NormSweeps
 from ..nn.normalized_convolution import NORMALIZED_CONVOLUTION, NormalizedConvolutionParams
+from ..nn.normalized_relu import norm_of, sweeps_of
 from .convolution import forward_recipe
 from .rectified import rectified
 
-COLUMNS = 16
-"""Numbers of the statistics are a multiple of so many, as kernels read them by vectors."""
 LINE = 64
 """Bytes of a line of the cache, at which arrays begin."""
 
@@ -31,25 +30,15 @@ def _recipes(p: NormalizedConvolutionParams) -> tuple[Any, Any]:
     return alone, None if alone is None else rectified(alone)
 
 
-def _sweeps(p: NormalizedConvolutionParams) -> NormSweeps:
-    shape = p.call.outputs[0].shape
-    return NormSweeps(shape[0] * int(np.prod(shape[2:])), shape[1])
-
-
-def _padded(p: NormalizedConvolutionParams) -> int:
-    filters: int = p.call.outputs[0].shape[1]
-    return -(-filters // COLUMNS) * COLUMNS
-
-
 def _temps(p: NormalizedConvolutionParams, call: CallSpec) -> list[Temp]:
     """List packed weights, the numbers that normalize, those of BatchNorm's channels, and room for all others.
 
     The convolution's and those of BatchNorm with ReLU are in one place: they run one after the other.
     """
-    convolution = _recipes(p)[0]
-    own, room = [temp for temp in _split(convolution)[1] if temp is not None], Temp((p.call.outputs[0].shape[1],))
-    size = max(sum(map(_bytes, temps)) for temps in (own, _sweeps(p).forward_temps))
-    return [*_split(convolution)[0], Temp((3, _padded(p))), *[room] * 4, Temp((size,), np.uint8)]
+    (packed, others), filters = _split(_recipes(p)[0]), p.call.outputs[0].shape[1]
+    own, room = [temp for temp in others if temp is not None], Temp((filters,))
+    size = max(sum(map(_bytes, temps)) for temps in (own, sweeps_of(p.call.outputs[0]).forward_temps))
+    return [*packed, Temp((3, padded(filters))), *[room] * 4, Temp((size,), np.uint8)]
 
 
 def _split(recipe: Any) -> tuple[list[Temp], list[Temp | None]]:
@@ -101,8 +90,9 @@ def _(p: NormalizedConvolutionParams, ctx: OpContext, inputs: Arrays, outputs: O
 
     convolve, infer, prepare = bound(alone), bound(whole, norm=numbers), norm_numbers(p.norm, statistics, numbers)
     matrix = out.reshape(-1, p.call.outputs[0].shape[1])
-    norm, sweeps = Norm(p.norm.eps, p.norm.momentum, p.norm.fix_gamma), _sweeps(p)
-    train = sweeps.forward(norm, matrix, matrix, statistics, of_channels, _carved(room, sweeps.forward_temps))
+    sweeps = sweeps_of(p.call.outputs[0])
+    rooms = of_channels, _carved(room, sweeps.forward_temps)
+    train = sweeps.forward(norm_of(p.norm), matrix, matrix, statistics, *rooms)
 
     def run() -> None:
         if ctx.is_train and not p.norm.use_global_stats:

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 from ..cache import CACHE_BYTES
 from ..compute import Arrays, Temp
+from ..nn.blocked_product import padded
 from .layout import Sizes, reserve_size
 
 __all__ = ["Scratch", "backward_temps", "forward_temps", "scratch"]
@@ -20,8 +21,6 @@ Scratch: TypeAlias = Mapping[str, Any]
 _COLUMNS = 128
 """Columns of the products with inputs that are made at a time: for these and more OpenBLAS is at its best."""
 
-_PADDED = 16
-"""Columns of a packed weight are a multiple of so many."""
 _SETS = 1024
 _APART = 16
 """Further numbers of a row of the recurrent weights turned over: rows a multiple of _SETS numbers apart share few sets
@@ -94,7 +93,6 @@ def backward_temps(sizes: Sizes, dtype: Any, *, lengths: bool, narrow: bool) -> 
     widest = max(sizes.layer_inputs(layer) for layer in range(sizes.layers))
     layers = min(2, sizes.layers - 1 + (1 if lengths else 0))
     projected, length = sizes.projected, _cached(sizes, dtype.itemsize)
-    padded = -(-sizes.outputs // _PADDED) * _PADDED
     return {
         **_shared(sizes, dtype, lengths=lengths, narrow=narrow),
         "gout": Temp((*steps, outputs) if narrow else (0,), dtype),
@@ -106,7 +104,7 @@ def backward_temps(sizes: Sizes, dtype: Any, *, lengths: bool, narrow: bool) -> 
         "gother": Temp((sizes.time * sizes.batch * widest if sizes.directions > 1 else 0,), dtype),
         "before": Temp((*steps, sizes.outputs), dtype),
         "ones": Temp((sizes.time * sizes.batch, 1), dtype),
-        "h2h": Temp((padded, sizes.gates + (0 if sizes.gates % _SETS else _APART)), dtype),
+        "h2h": Temp((padded(sizes.outputs), sizes.gates + (0 if sizes.gates % _SETS else _APART)), dtype),
         "ggates": Temp((sizes.gates, *steps), dtype),
         "gagain": Temp((sizes.hidden if gru else 0, *steps), dtype),
         "factors": Temp((length, sizes.gates, sizes.batch), dtype),
