@@ -150,6 +150,7 @@ def test_where_a_convolution_computes_it(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_what_pays_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not where panels stay empty, nor without AVX-512 over many channels of some hundred positions, unless it adds."""
+    monkeypatch.setattr(blocked_product, "has_matrix_unit", lambda: False)
     sides = (False, True)
     monkeypatch.setattr(pointwise, "has_fast_kernels", lambda: False)
     assert WHAT_PAYS(ProductSizes(25_088, 256, 64, sides))

@@ -12,10 +12,14 @@ copied where it lies transposed. NumPy's BLAS has threads of its own, which take
 kernels; oneDNN's matmul has no such kernel without AVX-512, and with it takes up to twice as long for few rows
 (`benchmarks/results/cpu-decisions.md`).
 
+A processor's matrix unit, where it has one, takes large products (`split_product_text`): their numbers are split in
+three of 8 bits. Sums have the accuracy of float32's, and other bits.
+
 Numbers below 2^-126, as vanishing gradients have, are taken for zero: a processor of Intel's takes a hundred times as
 long for a product of one.
 
-The order of a sum depends on the shapes alone, not on threads, and not on whether b was packed beforehand. A sum over
+The order of a sum depends on the shapes alone, and on whether b is known to be packed (`ProductSizes.reads_packed`), not
+on threads. A sum over
 many terms for a small result, as in a gradient of a weight, comes in several slabs, so that threads have work apart.
 
 Goto and van de Geijn, "Anatomy of high-performance matrix multiplication" (2008); Van Zee and van de Geijn, "BLIS: A
@@ -38,13 +42,14 @@ from ..vectors_text import VECTORS
 from .blocked_product_text import PRODUCT
 from .product_tiles_text import TILES
 from .product_windows_text import WINDOW_MATRICES
+from .split_product_text import SPLIT_NUMBERS, SPLIT_PRODUCT
 from .term_text import TERM
 from .turn_text import TURN
 from .window_sizes import WINDOWS, WindowSizes
 
-__all__ = ["TEXT", "BlockedProduct", "ProductSizes", "blocked_product", "compiled", "padded"]
+__all__ = ["TEXT", "BlockedProduct", "ProductSizes", "blocked_product", "compiled", "has_matrix_unit", "padded", "splits_windows"]
 
-TEXT = LOOPS + TURN + VECTORS + TERM + WINDOWS + TILES + WINDOW_MATRICES + PRODUCT
+TEXT = LOOPS + TURN + VECTORS + TERM + WINDOWS + TILES + WINDOW_MATRICES + SPLIT_NUMBERS + SPLIT_PRODUCT + PRODUCT
 
 COLUMNS = 16
 """Packed b has a multiple of so many."""
@@ -53,9 +58,19 @@ SMALL = 1 << 16
 LEAST_TERMS = 1024
 """Of a slab."""
 MOST_SLABS = 8
-MANY_ROWS = 1024
+MANY_ROWS, MANY_SPLIT = 1024, 192
 """Rows from which on b is packed as a whole beforehand, rather than for each block of rows: a product by a weight of
-1 x 1 takes 0.96 of the time then, packing included; over 200 to 800 rows as long, over fewer longer."""
+1 x 1 takes 0.96 of the time then, packing included; over 200 to 800 rows as long, over fewer longer. By the matrix unit 784 x 512 by 512 x 128 305 and 374 GFLOP/s, 196 x
+1024 by 1024 x 256 287 and 320, 49 x 512 by 512 x 2048 143 and 176 (176 by vectors)."""
+FEWEST_SPLIT, FEWEST_OF_PACKED = 96, 8
+"""Rows of a product that the matrix unit takes, of b as it lies and packed: 32 x 256 by 256 x 1024 161 GFLOP/s by vectors
+and 121 by the unit, packed 281 and 448, 8 rows 241 and 315, 4 rows 197 and 174."""
+LEAST_SPLIT = 1 << 22
+"""Multiplications of one: 128 x 128 by 128 x 64 135 and 107 GFLOP/s, 128 x 784 by 784 x 128 241 and 246."""
+STEP = 32
+"""Terms that the matrix unit multiplies at once, and columns of its panels of b."""
+MOST_TAPS = 32
+"""Rows, and columns, of windows that it reads."""
 
 
 class _ProductStructure(Structure):
@@ -63,7 +78,7 @@ class _ProductStructure(Structure):
         (name, c_long)
         for name in (
             *("rows", "terms", "columns", "a_row", "a_term", "b_term", "b_column", "c_row"),
-            *("slabs", "rectifies", "batch"),
+            *("slabs", "rectifies", "splits", "batch"),
         )
     ]
 
@@ -81,6 +96,8 @@ class ProductSizes:
         rows, terms, columns: of out = a @ b: a (rows, terms), b (terms, columns).
         transposed: whether a, and whether b, lies as the transposed matrix.
         batch: how many such products are computed, of matrices that lie one after the other.
+        reads_packed: whether b is packed already when the product is computed.
+        by_vectors: whether the matrix unit is not to compute it.
     """
 
     rows: int
@@ -88,6 +105,16 @@ class ProductSizes:
     columns: int
     transposed: tuple[bool, bool] = (False, False)
     batch: int = 1
+    reads_packed: bool = False
+    by_vectors: bool = False
+
+    @property
+    def splits(self) -> bool:
+        """Whether the matrix unit computes it."""
+        if self.by_vectors or not has_matrix_unit() or min(self.terms, self.columns) < STEP // 2:
+            return False
+        fewest = FEWEST_OF_PACKED if self.reads_packed else FEWEST_SPLIT
+        return self.rows >= fewest and self.batch * self.rows * self.terms * self.columns >= LEAST_SPLIT
 
     @property
     def slabs(self) -> int:
@@ -103,18 +130,21 @@ class ProductSizes:
 
     @property
     def padded(self) -> int:
-        """Columns of b when it is packed."""
+        """Columns of what goes with those of b: whole vectors."""
         return padded(self.columns)
 
     @property
     def packed(self) -> int:
-        """Numbers of b when it is packed."""
-        return self.padded * self.terms
+        """Numbers of b when it is packed: where it is split, three of two bytes for each, and one for a panel."""
+        if not self.splits:
+            return self.padded * self.terms
+        panels, steps = -(-self.columns // STEP), -(-self.terms // STEP)
+        return panels * (steps * STEP * STEP * 3 // 2 + 1)
 
     @property
     def packs_first(self) -> bool:
         """Whether it pays to pack b as a whole for one product."""
-        return self.rows >= MANY_ROWS
+        return self.rows >= (MANY_SPLIT if self.splits else MANY_ROWS)
 
     @property
     def fills_panels(self) -> bool:
@@ -125,7 +155,12 @@ class ProductSizes:
         a = (1, self.rows) if self.transposed[0] else (self.terms, 1)
         b = (1, self.terms) if self.transposed[1] else (self.columns, 1)
         sides = self.rows, self.terms, self.columns
-        return _ProductStructure(*sides, *a, *b, self.columns, self.slabs, rectifies, self.batch)
+        return _ProductStructure(*sides, *a, *b, self.columns, self.slabs, rectifies, self.splits, self.batch)
+
+
+def splits_windows(windows: WindowSizes) -> bool:
+    """Whether the matrix unit can read such windows in the place of b: a tile's columns are of one tap."""
+    return windows.data[3] % (STEP // 2) == 0 and max(windows.kernel) <= MOST_TAPS
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +198,7 @@ class BlockedProduct:
             rectifies: whether it writes the larger of that and 0; NaN stays NaN.
         """
         a, b, bias, out = arrays
+        assert windows is None or not sizes.splits or splits_windows(windows)
         assert sizes.slabs == 1 or (sums is not None and sums.nbytes >= 4 * sizes.sums)
         assert sizes.slabs == 1 or not (rectifies or norm is not None)
         assert norm is None or norm.shape == (3, sizes.padded)
@@ -220,6 +256,15 @@ def blocked_product() -> BlockedProduct | None:
     a product computes does not depend on when a compiler is done.
     """
     return None if c_compiler.mode() == "off" else compiled(TEXT)
+
+
+@cache
+def has_matrix_unit() -> bool:
+    """Return whether there are such functions that use a matrix unit, and this process may."""
+    if blocked_product() is None:
+        return False
+    asks = c_compiler.compiled_function(TEXT, "opbox_product_unit", threads=True)
+    return asks is not None and bool(asks())
 
 
 @cache

@@ -112,6 +112,12 @@ void opbox_product(const float *all_a, const float *all_b, const float *packed, 
 {
     const Sizes s = *sizes;
     const int threads = s.batch * s.rows * s.columns * s.terms > ALONE ? omp_get_max_threads() : 1;
+#if defined(MATRIX_UNIT)
+    if (s.splits) {
+        split_product(all_a, all_b, packed, bias, all_c, sums, sizes, windows, addend, norm, threads);
+        return;
+    }
+#endif
     const int packs_a = s.a_term != 1;
     const int copies_a = !packs_a && s.a_row % SETS == 0 && s.columns >= WIDE && s.rows > 4 * ROWS;
     if (packs_a && s.terms < THIN && s.b_column == 1 && s.batch == 1 && !windows && !packed && !bias && !addend) {
@@ -248,6 +254,12 @@ void opbox_product_pack(const float *b, float *packed, const Sizes *sizes)
 {
     const Sizes s = *sizes;
     const int threads = omp_get_max_threads();
+#if defined(MATRIX_UNIT)
+    if (s.splits) {
+        split_panels(b, (uint32_t *)packed, sizes, threads);
+        return;
+    }
+#endif
     IN_THREADS(p, PIECES(s.columns, PANEL), 1)
         pack_b(b + p * PANEL * s.b_column, s.b_term, s.b_column, s.terms, LEAST(s.columns - p * PANEL, PANEL),
                packed + p * PANEL * s.terms, 0);

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from ..call_list import CallList
 from ..compute import Array, Temp
-from ..nn.blocked_product import BlockedProduct, ProductSizes
+from ..nn.blocked_product import BlockedProduct, ProductSizes, splits_windows
 from ..nn.column_sums import column_sums
 from ..nn.window_sizes import WindowSizes
 from . import by_images
@@ -49,7 +49,13 @@ class BlockedWeightGradient:
         return plain_weight(self.filters, channels, window)
 
     def _sizes(self, positions: int) -> ProductSizes:
-        return ProductSizes(self.filters, positions, self.windows.columns, (True, False))
+        sides = self.filters, positions, self.windows.columns
+        return ProductSizes(*sides, (True, False), by_vectors=not splits_windows(self.windows))
+
+    @property
+    def splits(self) -> bool:
+        """Whether the matrix unit computes it."""
+        return self._sizes(self._step).splits
 
     @property
     def _step(self) -> int:
@@ -134,7 +140,8 @@ class BlockedDataGradient:
         for first in range(0, self._positions, step):
             rows, part = gout[first : first + step], target[first : first + step]
             sizes = self._sizes(len(rows))
-            runs.calls.append(self.kernel.product(sizes, (rows, weight, None, part), packed=packed))
+            fits = sizes.splits == self._sizes(self._positions).splits
+            runs.calls.append(self.kernel.product(sizes, (rows, weight, None, part), packed=packed if fits else None))
         if self.stride != (1, 1):
             windows = WindowSizes(gdata.shape, self.out[1:3], (1, 1), self.stride, (1, 1), (0, 0))
             runs.calls.append(self.kernel.gather(windows, target, gdata))

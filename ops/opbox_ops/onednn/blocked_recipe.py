@@ -131,4 +131,5 @@ def blocked_recipe(
 ) -> BlockedRecipe | None:
     """Return the recipe of out = a @ b, as `product_recipe` does; None where there are no compiled functions."""
     kernel = blocked_product()
-    return None if kernel is None else BlockedRecipe(kernel, ProductSizes(*sizes, transposed), bias, adds, free)
+    product = ProductSizes(*sizes, transposed, reads_packed=free)
+    return None if kernel is None else BlockedRecipe(kernel, product, bias, adds, free)

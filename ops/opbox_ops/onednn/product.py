@@ -146,7 +146,7 @@ def packed_columns(weight: Array, columns: int, room: Array) -> Callable[[Array,
         room: as many numbers as the weight has with its width a multiple of 16, or more.
     """
     terms, width = weight.shape
-    kernel, sizes = blocked_kernel(), ProductSizes(columns, terms, width, (True, False))
+    kernel, sizes = blocked_kernel(), ProductSizes(columns, terms, width, (True, False), by_vectors=True)
     if kernel is None or _is_left_to_blas((width, terms, columns)) or sizes.sums or not weight.flags.c_contiguous:
         return None
     kernel.pack(sizes, weight, room)()
@@ -202,7 +202,8 @@ def weight_gradient_product(rows: int, hidden: int, features: int, adds: bool = 
     """gweight = gout.T @ data, where that is faster than NumPy's BLAS; else None."""
     sizes = hidden, rows, features
     large = rows >= MANY_SUMMED and math.prod(sizes) >= MANY_OF_GRADIENT
-    if blocked_kernel() is not None and not (large and has_fast_kernels()):
+    splits = ProductSizes(*sizes, (True, False)).splits
+    if blocked_kernel() is not None and (splits or not (large and has_fast_kernels())):
         left = _is_left_to_blas(sizes, (FEWEST, 1, FEWEST))
         return None if left else blocked_recipe(sizes, False, (True, False), adds=adds)
     if _is_left_to_blas(sizes):

@@ -8,7 +8,8 @@ goes through oneDNN's `sgemm`. Without AVX-512, oneDNN 3.2's own kernels for thi
 long as forward's where an image is large. With it they are the better ones for windows over images that stay in the
 second-level cache, and for all windows that several threads share, as one thread lays them out here (`_is_own_better`).
 A chunk of windows stays in the cache. Where products in blocks are to be had, those read the windows
-(`blocked_gradients`): of all convolutions without AVX-512, with it where windows jump over data.
+(`blocked_gradients`): of all convolutions without AVX-512, with it where windows jump over data, and whatever the matrix
+unit takes.
 """
 
 from __future__ import annotations
@@ -213,9 +214,11 @@ def weight_gradient(
     if "avx512" not in own and math.prod(kernel) * data.shape[1] * out.shape[1] < FEWEST_NUMBERS:
         return None
     few = data.shape[1] < FEWEST_CHANNELS
-    if blocked is not None and ("avx512" not in own or (stride != (1, 1) and not few)):
+    if blocked is not None:
         windows = WindowSizes(lying[0], lying[1][1:3], size, stride, dilate, pad)
-        return BlockedWeightGradient(blocked, windows, out.shape[1], last)
+        gradient_in_blocks = BlockedWeightGradient(blocked, windows, out.shape[1], last)
+        if "avx512" not in own or (stride != (1, 1) and not few) or gradient_in_blocks.splits:
+            return gradient_in_blocks
     if few:
         return None
     gradient = WeightGradient(lying[0], lying[1], size, stride, dilate, pad, last)
