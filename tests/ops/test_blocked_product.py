@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from opbox_ops.compute import Array
+from opbox_ops.nn import blocked_product as blocked_product_module
 from opbox_ops.nn.blocked_product import TEXT, BlockedProduct, ProductSizes, blocked_product, compiled
 from opbox_ops.nn.column_sums import column_sums, new_kernel
 from opbox_ops.nn.window_sizes import WindowSizes
@@ -39,8 +40,9 @@ SIDES = [(False, False), (False, True), (True, False), (True, True)]
 
 
 @pytest.fixture(params=["vectors of the processor", "vectors of 8"])
-def kernel(request: pytest.FixtureRequest) -> BlockedProduct:
-    """Those that are run, and on a processor with AVX-512 those of others too."""
+def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> BlockedProduct:
+    """Those that are run without a matrix unit, and on a processor with AVX-512 those of others too."""
+    monkeypatch.setattr(blocked_product_module, "has_matrix_unit", lambda: False)
     text = TEXT if request.param == "vectors of the processor" else with_vectors_of_8(TEXT)
     if text != TEXT and not has_avx512():
         pytest.skip("its vectors are of 8")

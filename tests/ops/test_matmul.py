@@ -12,6 +12,7 @@ import opbox as mx
 from opbox_ops import registry
 from opbox_ops.backend import backend_for
 from opbox_ops.compute import ArraySpec, CallSpec
+from opbox_ops.nn import blocked_product
 from opbox_ops.nn.shared_product import STACKED, SUMMED
 from opbox_ops.onednn import product
 from opbox_ops.onednn.blocked_recipe import BlockedRecipe, blocked_recipe
@@ -206,7 +207,7 @@ def test_a_run_allocates_nothing():
 
 
 def test_large_gradients_of_weights_are_onednns_with_avx512(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where it has kernels for that; a convolution that wants another product by oneDNN gets it so."""
+    """Where it has kernels for that, and no matrix unit; a convolution that wants another product by oneDNN gets it."""
     if not product.has_fast_kernels() or product.blocked_kernel() is None:
         pytest.skip("no kernels for AVX-512, or no compiler")
 
@@ -217,6 +218,9 @@ def test_large_gradients_of_weights_are_onednns_with_avx512(monkeypatch: pytest.
     assert kind(product.packing_recipe((1024, 512, 2048), True)) == "blocks"
     assert kind(product.packing_recipe((1024, 512, 2048), True, transposed=False)) == "blocks"
     assert kind(product.fast_product((1024, 512, 2048), True, True, in_blocks=False)) == "oneDNN"
+    monkeypatch.setattr(blocked_product, "has_matrix_unit", lambda: True)
+    assert kind(product.weight_gradient_product(256, 1024, 256)) == "blocks"
+    monkeypatch.setattr(blocked_product, "has_matrix_unit", lambda: False)
     assert kind(product.weight_gradient_product(256, 1024, 256)) == "oneDNN"
     assert kind(product.weight_gradient_product(100, 500, 800)) == "blocks"
     monkeypatch.setattr(product, "has_fast_kernels", lambda: False)

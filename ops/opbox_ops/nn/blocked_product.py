@@ -18,9 +18,9 @@ three of 8 bits. Sums have the accuracy of float32's, and other bits.
 Numbers below 2^-126, as vanishing gradients have, are taken for zero: a processor of Intel's takes a hundred times as
 long for a product of one.
 
-The order of a sum depends on the shapes alone, and on whether b is known to be packed (`ProductSizes.reads_packed`), not
-on threads. A sum over
-many terms for a small result, as in a gradient of a weight, comes in several slabs, so that threads have work apart.
+The order of a sum depends on the shapes alone, and on whether b is known to be packed (`ProductSizes.reads_packed`),
+not on threads. A sum over many terms for a small result, as in a gradient of a weight, comes in several slabs, so that
+threads have work apart.
 
 Goto and van de Geijn, "Anatomy of high-performance matrix multiplication" (2008); Van Zee and van de Geijn, "BLIS: A
 framework for rapidly instantiating BLAS functionality" (2015).
@@ -28,6 +28,7 @@ framework for rapidly instantiating BLAS functionality" (2015).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from ctypes import Structure, addressof, c_long, c_void_p
 from dataclasses import dataclass
@@ -47,7 +48,16 @@ from .term_text import TERM
 from .turn_text import TURN
 from .window_sizes import WINDOWS, WindowSizes
 
-__all__ = ["TEXT", "BlockedProduct", "ProductSizes", "blocked_product", "compiled", "has_matrix_unit", "padded", "splits_windows"]
+__all__ = [
+    "TEXT",
+    "BlockedProduct",
+    "ProductSizes",
+    "blocked_product",
+    "compiled",
+    "has_matrix_unit",
+    "padded",
+    "splits_windows",
+]
 
 TEXT = LOOPS + TURN + VECTORS + TERM + WINDOWS + TILES + WINDOW_MATRICES + SPLIT_NUMBERS + SPLIT_PRODUCT + PRODUCT
 
@@ -60,11 +70,17 @@ LEAST_TERMS = 1024
 MOST_SLABS = 8
 MANY_ROWS, MANY_SPLIT = 1024, 192
 """Rows from which on b is packed as a whole beforehand, rather than for each block of rows: a product by a weight of
-1 x 1 takes 0.96 of the time then, packing included; over 200 to 800 rows as long, over fewer longer. By the matrix unit 784 x 512 by 512 x 128 305 and 374 GFLOP/s, 196 x
-1024 by 1024 x 256 287 and 320, 49 x 512 by 512 x 2048 143 and 176 (176 by vectors)."""
+1 x 1 takes 0.96 of the time then, packing included; over 200 to 800 rows as long, over fewer longer. By the matrix
+unit, GFLOP/s as b lies and packed first: 784 x 512 by 512 x 128 305 and 374, 196 x 1024 by 1024 x 256 287 and 320."""
 FEWEST_SPLIT, FEWEST_OF_PACKED = 96, 8
-"""Rows of a product that the matrix unit takes, of b as it lies and packed: 32 x 256 by 256 x 1024 161 GFLOP/s by vectors
-and 121 by the unit, packed 281 and 448, 8 rows 241 and 315, 4 rows 197 and 174."""
+"""Rows of a product that the matrix unit takes, of b as it lies and packed: 32 x 256 by 256 x 1024 161 GFLOP/s by
+vectors and 121 by the unit, packed 281 and 448, 8 rows 241 and 315, 4 rows 197 and 174."""
+FEWEST_COLUMNS = 64
+"""Of b as it lies and a that is not transposed, up to some rows: 256 x 1024 by 1024 x 48 196 and 143, 3136 x 256 by
+256 x 48 160 and 234."""
+MOST_OF_FEW = 1 << 19
+"""Numbers of a packed b that few rows take by it: split it has half as many bytes again, and comes from memory. 32 x
+512 by 512 x 512 160 and 177 GFLOP/s, 49 x 512 by 512 x 2048 207 and 201, 196 x 1024 by 1024 x 256 234 and 338."""
 LEAST_SPLIT = 1 << 22
 """Multiplications of one: 128 x 128 by 128 x 64 135 and 107 GFLOP/s, 128 x 784 by 784 x 128 241 and 246."""
 STEP = 32
@@ -113,7 +129,11 @@ class ProductSizes:
         """Whether the matrix unit computes it."""
         if self.by_vectors or not has_matrix_unit() or min(self.terms, self.columns) < STEP // 2:
             return False
-        fewest = FEWEST_OF_PACKED if self.reads_packed else FEWEST_SPLIT
+        if self.reads_packed:
+            fewest = FEWEST_OF_PACKED if self.terms * self.columns <= MOST_OF_FEW else FEWEST_SPLIT
+        else:
+            narrow = self.columns < FEWEST_COLUMNS and not self.transposed[0]
+            fewest = MANY_ROWS if narrow else FEWEST_SPLIT
         return self.rows >= fewest and self.batch * self.rows * self.terms * self.columns >= LEAST_SPLIT
 
     @property
@@ -169,6 +189,7 @@ class BlockedProduct:
 
     _product: Any
     _pack: Any
+    _pack_taps: Any
     _lay: Any
     _gather: Any
 
@@ -192,7 +213,7 @@ class BlockedProduct:
             arrays: a, b or the array under the windows, bias or None, and out.
             packed: b as `pack` has written it, which is read in its place.
             sums: `sizes.sums` numbers.
-            windows: the matrix b that is not laid out.
+            windows: the matrix b that is not laid out; where a is not transposed, the matrix a.
             addend: added too, an array as out.
             norm: (3, `sizes.padded`), mean, scale and shift of the columns: it writes (sum - mean) scale + shift.
             rectifies: whether it writes the larger of that and 0; NaN stays NaN.
@@ -236,6 +257,22 @@ class BlockedProduct:
         structure = sizes.structure()
         return c_call(self._pack, (place_of(b), place_of(target), addressof(structure)), (b, target, structure))
 
+    def pack_taps(
+        self, sizes: ProductSizes, weight: Array, target: Array, *, turned: bool = False
+    ) -> Callable[[], None]:
+        """Return a call that writes a convolution's weight to `target` as the packed b of windows in the place of a.
+
+        Args:
+            sizes: the product's, which `splits`.
+            weight: (filters, channels, *kernel).
+            target: `sizes.packed` numbers.
+            turned: for the gradient of data, whose windows are those of a convolution of out's gradient.
+        """
+        structure, taps = sizes.structure(), c_long(math.prod(weight.shape[2:]))
+        alive = weight, target, structure, taps, c_long(turned)
+        places = place_of(weight), place_of(target), *map(addressof, alive[2:])
+        return c_call(self._pack_taps, places, alive)
+
     def lay(self, windows: WindowSizes, data: Array, target: Array) -> Callable[[], None]:
         """Return a call that writes the windows over `data` to `target` (positions, channels * taps), tap by tap."""
         structure = windows.structure
@@ -270,7 +307,13 @@ def has_matrix_unit() -> bool:
 @cache
 def compiled(text: str) -> BlockedProduct | None:
     """The functions of a text like `TEXT`; None where it cannot be compiled."""
-    arguments = {"opbox_product": 10, "opbox_product_pack": 3, "opbox_product_lay": 3, "opbox_product_gather": 3}
+    arguments = {
+        "opbox_product": 10,
+        "opbox_product_pack": 3,
+        "opbox_product_pack_taps": 5,
+        "opbox_product_lay": 3,
+        "opbox_product_gather": 3,
+    }
     types = {name: [c_void_p] * count for name, count in arguments.items()}
     functions = c_compiler.compiled_functions(text, types)
     return None if functions is None else BlockedProduct(*functions)

@@ -256,12 +256,22 @@ void opbox_product_pack(const float *b, float *packed, const Sizes *sizes)
     const int threads = omp_get_max_threads();
 #if defined(MATRIX_UNIT)
     if (s.splits) {
-        split_panels(b, (uint32_t *)packed, sizes, threads);
+        split_panels(b, (uint32_t *)packed, sizes, 1, 0, threads);
         return;
     }
 #endif
     IN_THREADS(p, PIECES(s.columns, PANEL), 1)
         pack_b(b + p * PANEL * s.b_column, s.b_term, s.b_column, s.terms, LEAST(s.columns - p * PANEL, PANEL),
                packed + p * PANEL * s.terms, 0);
+}
+
+/* All panels of b for windows that are read in the place of a, of a weight (filters, channels, taps); `turned` for the
+   gradient of data. Without a matrix unit there are no such products. */
+void opbox_product_pack_taps(const float *weight, float *packed, const Sizes *sizes, const long *taps,
+                             const long *turned)
+{
+#if defined(MATRIX_UNIT)
+    split_panels(weight, (uint32_t *)packed, sizes, *taps, *turned, omp_get_max_threads());
+#endif
 }
 """

@@ -92,11 +92,11 @@ static inline Lanes joined(const uint32_t *pairs, long of_part, int upper)
     return sum;
 }
 
-/* Rows of numbers: every `row` numbers one of `rows`, the first `lanes` of it, zeros beyond; or those at `places`,
-   `offset` numbers on, where `inside` has a bit, zeros elsewhere. */
+/* Rows of numbers: every `row` numbers one of `rows`, the first `lanes` of it, which lie `apart`, zeros beyond; or
+   those at `places`, `offset` numbers on, where `inside` has a bit, zeros elsewhere. */
 typedef struct {
     const float *at;
-    long row, rows, offset;
+    long row, rows, apart, offset;
     Part lanes;
     const float *const *places;
     uint32_t inside;
@@ -105,12 +105,22 @@ typedef struct {
 static inline __attribute__((always_inline)) Lanes line_of(const Lines *lines, long i)
 {
     if (lines->places) return lines->inside >> i & 1 ? LOAD(lines->places[i] + lines->offset) : ALL(0);
-    return i < lines->rows ? LOAD_PART(lines->at + i * lines->row, lines->lanes) : ALL(0);
+    if (i >= lines->rows) return ALL(0);
+    if (lines->apart == 1) return LOAD_PART(lines->at + i * lines->row, lines->lanes);
+    const __m512i numbers = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+    return _mm512_mask_i32gather_ps(ALL(0), lines->lanes, _mm512_mullo_epi32(numbers, _mm512_set1_epi32(lines->apart)),
+                                    lines->at + i * lines->row, 4);
 }
 
 static inline int are_whole(const Lines *lines, long count)
 {
-    return !lines->places && lines->rows >= count && lines->lanes == 0xffff;
+    return !lines->places && lines->rows >= count && lines->apart == 1 && lines->lanes == 0xffff;
+}
+
+static inline int are_inside(const Lines *lines, long from, long end)
+{
+    const uint32_t all = (1u << end) - (1u << from);
+    return lines->places && (lines->inside & all) == all;
 }
 
 /* SIDE x SIDE numbers turned over. */
@@ -137,7 +147,7 @@ static inline Lines turned(Lines lines, float *to)
         STORE(to + j * SIDE, _mm512_shuffle_f32x4(t[j], t[j + 8], 0x88));
         STORE(to + (j + 8) * SIDE, _mm512_shuffle_f32x4(t[j], t[j + 8], 0xdd));
     }
-    return (Lines){.at = to, .row = SIDE, .rows = SIDE, .lanes = 0xffff};
+    return (Lines){.at = to, .row = SIDE, .rows = SIDE, .apart = 1, .lanes = 0xffff};
 }
 
 /* SIDE places of windows that follow one another, from `first` on, of `count` at most: the first number of each place's
@@ -176,11 +186,11 @@ static inline Lines of_places(const Places *places, const Windows *w, long colum
 }
 
 /* A matrix whose terms lie `along` rows, every `row` numbers one, or that has a term every `row` numbers; `rows` of the
-   other side by `terms`. Or that of the windows over `at`, from place `place` and column `column` on. In tiles, a has a
-   row for a row, `of_tile` of them, b has a column for a column. */
+   other side by `terms`; numbers of a row lie `apart`. Or that of the windows over `at`, from place `place` and column
+   `column` on. In tiles, a has a row for a row, `of_tile` of them, b has a column for a column. */
 typedef struct {
     const float *at;
-    long row, terms, rows, of_tile;
+    long row, terms, rows, apart, of_tile;
     int along, of_b;
     const Windows *windows;
     long place, column;
@@ -219,13 +229,14 @@ static void begin_to_split(Splitting *s, const Matrix *m, long number, long tile
         s->x = of_places(s->places + number, m->windows, m->column + step * STEP);
         s->y = of_places(s->places + number, m->windows, m->column + step * STEP + SIDE);
     } else {
-        const float *at = m->at + (m->along ? tile * m->of_tile * m->row + step * STEP
-                                            : tile * m->of_tile + step * STEP * m->row);
+        const float *at = m->at + (m->along ? tile * m->of_tile * m->row + step * STEP * m->apart
+                                            : tile * m->of_tile * m->apart + step * STEP * m->row);
         const long beyond = MOST(terms - SIDE, 0);
         const Part lanes = first_numbers(count);
-        s->x = (Lines){.at = at, .row = m->row, .rows = m->along ? count : LEAST(terms, SIDE),
+        s->x = (Lines){.at = at, .row = m->row, .rows = m->along ? count : LEAST(terms, SIDE), .apart = m->apart,
                        .lanes = m->along ? first_numbers(terms) : lanes};
-        s->y = (Lines){.at = at + SIDE * (m->along ? 1 : m->row), .row = m->row, .rows = m->along ? count : beyond,
+        s->y = (Lines){.at = at + SIDE * (m->along ? m->apart : m->row), .row = m->row,
+                       .rows = m->along ? count : beyond, .apart = m->apart,
                        .lanes = m->along ? first_numbers(beyond) : lanes};
     }
 }
@@ -249,6 +260,10 @@ static __attribute__((noinline)) void split_phase(Splitting *s, int phase)
         else if (are_whole(&s->x, end) && are_whole(&s->y, end))
             for (long i = from; i < end; i++)
                 low = split(LOAD(s->x.at + i * s->x.row), LOAD(s->y.at + i * s->y.row), s->to + i * SIDE, of_part, low);
+        else if (are_inside(&s->x, from, end) && are_inside(&s->y, from, end))
+            for (long i = from; i < end; i++)
+                low = split(LOAD(s->x.places[i] + s->x.offset), LOAD(s->y.places[i] + s->y.offset), s->to + i * SIDE,
+                            of_part, low);
         else
             for (long i = from; i < end; i++)
                 low = split(line_of(&s->x, i), line_of(&s->y, i), s->to + i * SIDE, of_part, low);
@@ -256,9 +271,9 @@ static __attribute__((noinline)) void split_phase(Splitting *s, int phase)
     }
 }
 
-/* What is split while other tiles are multiplied: `across` tiles of a matrix from `first` on, a step after the other, to
-   strips or panels at `to`: `count` in all, of which `next` comes next. `rate` of 1024 of them are due with each step
-   that is multiplied. */
+/* What is split while other tiles are multiplied: `across` tiles of a matrix from `first` on, a step after the other,
+   to strips or panels at `to`: `count` in all, of which `next` comes next. `rate` of 1024 of them are due with each
+   step that is multiplied. */
 typedef struct { const Matrix *matrix; uint32_t *to; long first, across, next, count, rate, due; Splitting splitting; }
     Later;
 
@@ -355,8 +370,9 @@ typedef struct { uint8_t palette, begin, none[14]; uint16_t bytes[16]; uint8_t r
 #define SPLIT(phase) if (first) split_phase(&later[0].splitting, phase); \
                      if (second) split_phase(&later[1].splitting, phase);
 
-/* Adds a strip by a panel, of so many tiles each, to the tiles of the result. The unit is slower than what is asked of
-   it: between products, parts of `later`'s two tiles are split, and `lines` rows of what is written next are fetched. */
+/* Adds a strip by a panel, of so many tiles each, to the tiles of the result. The processor has time meanwhile: between
+   products it splits parts of `later`'s two tiles, and it fetches `lines` rows of what is written next. It reaches few
+   instructions ahead of the unit, so that its work comes in small pieces. */
 static inline __attribute__((always_inline)) void multiply(const int tiles, const int panels, const uint32_t *a,
                                                            long of_tile, const uint32_t *b, long steps, Later *later,
                                                            const float *c, long c_row, long lines)
@@ -406,8 +422,8 @@ static void multiply_joined(const uint32_t *a, long of_tile, long rows, const ui
     }
 }
 
-/* c = start + a b, and what `end` says, for `rows` rows of a strip, `of_tile` of a tile, and `columns` of a panel; start
-   of zeros if it is NULL. The lines of `next_c` are fetched meanwhile. */
+/* c = start + a b, and what `end` says, for `rows` rows of a strip, `of_tile` of a tile, and `columns` of a panel;
+   start of zeros if it is NULL; where it `joins`, of whole numbers. The lines of `next_c` are fetched meanwhile. */
 static void split_tile(const uint32_t *a, long of_tile, long rows, const uint32_t *b, long columns, const float *start,
                        long start_row, float *c, long c_row, long steps, const End *end, int joins, Later *later,
                        const float *next_c)
@@ -468,12 +484,14 @@ static void split_product(const float *all_a, const float *all_b, const float *p
     const long panels = PIECES(s.columns, STRIP), slab = PIECES(PIECES(s.terms, s.slabs), STEP) * STEP;
     const long of_tile = s.rows < FEW_ROWS ? PIECES(s.rows, PIECES(s.rows, SIDE)) : SIDE, of_strip = 2 * of_tile;
     const long depth = PIECES(PIECES(slab, PIECES(slab, a_along && packed ? DEEP : DEEP / 2)), STEP) * STEP;
-    const long block = PIECES(PIECES(s.rows, PIECES(s.rows, MOST_ROWS)), of_strip) * of_strip;
-    const long blocks = PIECES(s.rows, block), all_steps = PIECES(s.terms, STEP), others = s.batch * s.slabs * blocks;
+    const long apart = PIECES(threads, s.batch * s.slabs * PIECES(panels, 2)); /* blocks that all threads need */
+    const long most_blocks = MOST(PIECES(s.rows, MOST_ROWS), LEAST(apart, PIECES(s.rows, of_strip)));
+    const long block = PIECES(PIECES(s.rows, most_blocks), of_strip) * of_strip, blocks = PIECES(s.rows, block);
+    const long all_steps = PIECES(s.terms, STEP), others = s.batch * s.slabs * blocks;
     const long wide = (packed ? 2 : 1) * HALF_OF_B / OF_STEP / (depth / STEP);
     const uint32_t *packed_b = (const uint32_t *)packed, *cut_b = packed ? packed_b + panels * all_steps * OF_STEP : 0;
     long most = panels;
-    while (most > 2 && others * PIECES(panels, most) < 4 * threads) most = PIECES(most, 2);
+    while (most > 2 && others * PIECES(panels, most) < threads) most = PIECES(most, 2);
     const long group = PIECES(most, PIECES(most, wide));
     Share units[threads];
     GIVE(units, others * panels);
@@ -514,8 +532,8 @@ static void split_product(const float *all_a, const float *all_b, const float *p
                     const long q = from + turn / slices * group, k = begin + turn % slices * depth;
                     const long terms = LEAST(stop - k, depth);
                     const long columns = LEAST(s.columns - q * STRIP, LEAST(from + count - q, group) * STRIP);
-                    of_a[now] = (Matrix){a + first * s.a_row + k * s.a_term, a_row, terms, rows, of_tile, a_along};
-                    of_b[now] = (Matrix){b + k * s.b_term + q * STRIP * s.b_column, b_row, terms, columns, SIDE,
+                    of_a[now] = (Matrix){a + first * s.a_row + k * s.a_term, a_row, terms, rows, 1, of_tile, a_along};
+                    of_b[now] = (Matrix){b + k * s.b_term + q * STRIP * s.b_column, b_row, terms, columns, 1, SIDE,
                                          b_along, 1};
                     if (windows) {
                         Matrix *matrix = a_along ? of_a + now : of_b + now;
@@ -586,19 +604,26 @@ static void split_product(const float *all_a, const float *all_b, const float *p
     }
 }
 
-/* All panels of b, and behind them whether each is split by cuts. */
-static void split_panels(const float *b, uint32_t *packed, const Sizes *sizes, int threads)
+/* All panels of b, and behind them whether each is split by cuts. Of windows that a convolution takes, b is its weight
+   (filters, channels, taps), whose terms are channel by channel and tap by tap; or filter by filter and tap by tap,
+   from the last tap on, where `turned`, which is for the gradient of data. */
+static void split_panels(const float *b, uint32_t *packed, const Sizes *sizes, long taps, int turned, int threads)
 {
     const Sizes s = *sizes;
-    const long panels = PIECES(s.columns, STRIP), of_panel = PIECES(s.terms, STEP) * OF_STEP;
-    const int along = s.b_term == 1;
-    uint32_t *cuts = packed + panels * of_panel;
-    IN_THREADS(p, panels, 1) {
-        const Matrix columns = {b + p * STRIP * s.b_column, along ? s.b_column : s.b_term, s.terms,
-                                LEAST(s.columns - p * STRIP, STRIP), SIDE, along, 1};
-        cuts[p] = split_tiles(&columns, 0, 2, packed + p * of_panel, 0);
-        if (cuts[p]) split_tiles(&columns, 0, 2, packed + p * of_panel, 1);
-    }
+    const long panels = PIECES(s.columns, STRIP), terms = s.terms / taps, of_tap = PIECES(terms, STEP) * OF_STEP;
+    const int along = taps > 1 ? !turned : s.b_term == 1;
+    const long column = taps == 1 ? s.b_column : turned ? taps : s.terms;
+    const long row = taps > 1 ? taps * (turned ? s.columns : terms) : along ? s.b_column : s.b_term;
+    uint32_t *cuts = packed + panels * taps * of_tap;
+    IN_THREADS(p, panels, 1)
+        for (int by_cuts = cuts[p] = 0; by_cuts < 2; by_cuts++) {
+            for (long tap = 0; tap < taps; tap++) {
+                const Matrix columns = {b + p * STRIP * column + (turned ? taps - 1 - tap : tap), row, terms,
+                                        LEAST(s.columns - p * STRIP, STRIP), taps, SIDE, along, 1};
+                cuts[p] |= split_tiles(&columns, 0, 2, packed + (p * taps + tap) * of_tap, by_cuts);
+            }
+            if (!cuts[p]) break;
+        }
 }
 #endif
 """

@@ -18,6 +18,7 @@ from ..pausing import in_one_piece, pause
 from .pointwise_convolution import PointwiseConvolution
 from .primitive import MemoryFormat, Recipe
 from .short_rows import ShortRowsGradient
+from .split_convolution import SplitConvolution
 from .window_products import WindowProduct
 from .winograd_convolution import WinogradConvolution, WinogradWeightGradient
 
@@ -36,7 +37,7 @@ MOST = 1 << 33
 """Multiplications of a piece: 0.2 s of one thread at 80 GFLOP/s, as of a matrix product's (`large_products`)."""
 
 
-ConvolutionPiece: TypeAlias = Recipe | PointwiseConvolution | WinogradConvolution | WindowProduct
+ConvolutionPiece: TypeAlias = Recipe | PointwiseConvolution | WinogradConvolution | SplitConvolution | WindowProduct
 """How some images, or their gradients, are computed together."""
 WeightPiece: TypeAlias = Recipe | WinogradWeightGradient | WindowProduct | ShortRowsGradient
 """How the gradient of a weight is computed from some images."""

@@ -37,6 +37,7 @@ from .library import Algorithm, ArgumentNumber, Propagation, Query, dims, librar
 from .pointwise_convolution import pointwise_convolution
 from .primitive import MemoryFormat, Operand, PackedRuns, Recipe, Runs, memory_of, takes
 from .short_rows import short_rows_gradient
+from .split_convolution import split_convolution, split_data_gradient
 from .weight_gradient import WeightGradient, weight_gradient
 from .window_products import data_by_windows, forward_by_windows, weight_by_windows
 from .winograd_convolution import winograd_convolution, winograd_data_gradient, winograd_weight_gradient
@@ -118,7 +119,7 @@ def forward_by_images(
 
     def make(count: int) -> ConvolutionPiece | None:
         of_images = images_of(data, count), weight, bias, images_of(out, count), window, adds
-        kinds = pointwise_convolution, winograd_convolution, forward_by_windows, _forward
+        kinds = pointwise_convolution, winograd_convolution, forward_by_windows, split_convolution, _forward
         return next((piece for kind in kinds if (piece := kind(*of_images)) is not None), None)
 
     has_images = (True, False, True, *([] if bias is None else [False]))
@@ -133,7 +134,8 @@ def backward_data_recipe(
 
     def make(count: int) -> ConvolutionPiece | None:
         of_images = images_of(gout, count), weight, images_of(data, count), window
-        return winograd_data_gradient(*of_images) or data_by_windows(*of_images) or _backward_data(*of_images)
+        kinds = winograd_data_gradient, data_by_windows, split_data_gradient, _backward_data
+        return next((piece for kind in kinds if (piece := kind(*of_images)) is not None), None)
 
     has_images = (True, False, True)
     recipe = by_images(make, gout.shape[0], _multiplications(weight, gout), has_images)

@@ -1,4 +1,4 @@
-"""ReLU as the last step of what is before it: of Winograd's convolutions and of products in blocks.
+"""ReLU as the last step of what is before it: of Winograd's and the matrix unit's convolutions, of products in blocks.
 
 They write the larger of a sum and 0 where they would write the sum; NaN stays NaN. oneDNN's post-operation would make 0
 of it, and a network that has diverged would not show it: its kernels stay without.
@@ -17,6 +17,7 @@ from .blocked_recipe import BlockedRecipe
 from .convolution import forward_recipe
 from .matmul import product_of
 from .packable_product import PackableProduct
+from .split_convolution import SplitConvolution
 from .winograd_convolution import WinogradConvolution
 
 _RECIPES: dict[str, Callable[[Any, CallSpec], Any]] = {"Convolution": forward_recipe, "FullyConnected": product_of}
@@ -24,7 +25,7 @@ _RECIPES: dict[str, Callable[[Any, CallSpec], Any]] = {"Convolution": forward_re
 
 def rectified(recipe: Any) -> Any:
     """The recipe with ReLU behind it; None where it has no such kernel."""
-    if isinstance(recipe, BlockedRecipe):
+    if isinstance(recipe, BlockedRecipe | SplitConvolution):
         return replace(recipe, rectifies=True)
     if isinstance(recipe, WinogradConvolution):
         return replace(recipe, tiling=replace(recipe.tiling, rectifies=True))

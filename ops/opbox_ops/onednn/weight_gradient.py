@@ -8,8 +8,8 @@ goes through oneDNN's `sgemm`. Without AVX-512, oneDNN 3.2's own kernels for thi
 long as forward's where an image is large. With it they are the better ones for windows over images that stay in the
 second-level cache, and for all windows that several threads share, as one thread lays them out here (`_is_own_better`).
 A chunk of windows stays in the cache. Where products in blocks are to be had, those read the windows
-(`blocked_gradients`): of all convolutions without AVX-512, with it where windows jump over data, and whatever the matrix
-unit takes.
+(`blocked_gradients`): of all convolutions without AVX-512, with it where windows jump over data, and whatever the
+matrix unit takes.
 """
 
 from __future__ import annotations
