@@ -11,8 +11,10 @@ import pytest
 from opbox_ops import registry
 from opbox_ops.backend import backend_for
 from opbox_ops.compute import ArraySpec, CallSpec, Mode, OpContext
+from opbox_ops.nn import blocked_product
+from opbox_ops.nn.blocked_product import ProductSizes, has_matrix_unit
 from opbox_ops.onednn import product
-from opbox_ops.onednn.product import block_matmul, packed_columns
+from opbox_ops.onednn.product import block_matmul, packed_columns, packed_rows
 from opbox_ops.rnn.cells import Cells, compiled_cells
 from opbox_ops.rnn.layout import GATES, reserve_size
 from opbox_ops.rnn.operator import backward_temps_of, differentiate, forward_temps_of, run, sizes_of
@@ -40,9 +42,9 @@ def context(specs: tuple[Any, Any], temps: Any, p: Any) -> OpContext:
 
 
 def computed(
-    mode: str, cells: Cells | None, attrs: dict[str, Any], *, packs: bool = True
+    mode: str, cells: Cells | None, attrs: dict[str, Any], *, packs: bool = True, value: float = np.nan
 ) -> list[np.ndarray[Any, Any]]:
-    """Outputs and gradients of two layers."""
+    """Outputs and gradients of two layers; data has the value once."""
     op = registry.get("RNN")
     p = op.parse({"mode": mode, "state_size": HIDDEN, "num_layers": 2, "state_outputs": True, **attrs})
     sizes, rng = sizes_of(p, (TIME, BATCH, INPUTS)), np.random.default_rng(3)
@@ -52,12 +54,12 @@ def computed(
 
     states = [drawn(2 * sizes.directions, BATCH, HIDDEN) for _ in range(2 if mode == "lstm" else 1)]
     inputs = [drawn(TIME, BATCH, INPUTS), drawn(sizes.parameters), *states]
-    inputs[0][1, 2, 3] = np.nan
+    inputs[0][1, 2, 3] = value
     if p.use_sequence_length:
         inputs.append(rng.integers(1, TIME + 1, BATCH).astype(np.float32))
     shapes = [(TIME, BATCH, sizes.directions * HIDDEN), *[state.shape for state in states], (reserve_size(sizes),)]
     outputs = [np.zeros(shape, np.float32) for shape in shapes]
-    kernels = Kernels(block_matmul, cells, packed_columns if packs else None)
+    kernels = Kernels(block_matmul, cells, *((packed_columns, packed_rows) if packs else ()))
     run(p, context((inputs, outputs), forward_temps_of, p), inputs, outputs, kernels)
     arguments = [*map(np.cos, outputs[:-1]), *inputs, outputs[-1]]
     gradients = [np.zeros_like(array) for array in inputs]
@@ -82,6 +84,26 @@ def test_batches_of_a_part_of_a_vector(cells: Cells, mode: str, monkeypatch: pyt
         monkeypatch.setattr(product, limit, 1)
     for mine, expected in zip(computed(mode, cells, {}), computed(mode, None, {}), strict=True):
         np.testing.assert_array_equal(mine, expected)
+
+
+@pytest.mark.skipif(not has_matrix_unit(), reason="no matrix unit")
+@pytest.mark.parametrize("attrs", [{}, {"bidirectional": True}], ids=str)
+@pytest.mark.parametrize("mode", GATES)
+def test_a_matrix_unit_computes_the_products_of_steps(
+    cells: Cells, mode: str, attrs: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the same bits in the next run; two layers of five steps make 2e-3 of a rounding: each doubles it or more."""
+    monkeypatch.setattr(blocked_product, "LEAST_SPLIT", 0)
+    packed = [ProductSizes(4 * HIDDEN, HIDDEN, BATCH, (False, True), packs_a=True)]
+    packed.append(ProductSizes(BATCH, 4 * HIDDEN, HIDDEN, (True, False), reads_packed=True))
+    assert [sizes.splits for sizes in packed] == [True, True]
+    with np.errstate(all="ignore"):
+        arrays, again = (computed(mode, cells, attrs, value=0.5) for _ in range(2))
+        monkeypatch.setattr(blocked_product, "has_matrix_unit", lambda: False)
+        for mine, same, expected in zip(arrays, again, computed(mode, cells, attrs, value=0.5), strict=True):
+            np.testing.assert_array_equal(mine, same)
+            np.testing.assert_allclose(mine, expected, rtol=0, atol=2e-3 * np.abs(expected).max())
+            assert np.isfinite(mine).all()
 
 
 def test_clipped_and_projected_cells_are_numpys(cells: Cells) -> None:

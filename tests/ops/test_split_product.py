@@ -192,6 +192,28 @@ def test_numbers_of_any_size_have_float32s_accuracy(kernel: BlockedProduct) -> N
     assert not out.any()
 
 
+@pytest.mark.parametrize("value", [None, np.inf])
+@pytest.mark.parametrize("shape", [(200, 70, 20), (33, 16, 8), (300, 1100, 50)], ids=str)
+def test_packed_rows(kernel: BlockedProduct, shape: tuple[int, int, int], value: float | None) -> None:
+    """Of a, by columns that lie together, anywhere."""
+    sizes = ProductSizes(*shape, (False, True), packs_a=True)
+    assert sizes.splits
+    (a, b), out = factors(sizes), np.full((sizes.rows, sizes.columns), np.nan, np.float32)
+    if value is not None:
+        a[20, 3] = value
+    packed = np.full(sizes.packed, np.nan, np.float32)
+    kernel.pack(sizes, a, packed)()
+    run = kernel.by_packed_rows(sizes, a, packed)
+    apart = np.full((sizes.columns, 2 * sizes.terms), np.nan, np.float32)
+    apart[:, : sizes.terms] = b
+    for columns in (b.T, apart[:, : sizes.terms].T):
+        run(columns, out)
+        rows = np.arange(sizes.rows) != (20 if value is not None else -1)
+        near(out[rows], *(x[rows] if x is a else x for x in (a, b.T.astype(np.float64))))
+        assert np.isfinite(out).all() == (value is None)
+        out.fill(np.nan)
+
+
 @pytest.mark.parametrize("sides", SIDES, ids=str)
 def test_a_batch(kernel: BlockedProduct, sides: tuple[bool, bool]) -> None:
     """Each product of it has the bits that it has alone."""

@@ -94,7 +94,7 @@ class _ProductStructure(Structure):
         (name, c_long)
         for name in (
             *("rows", "terms", "columns", "a_row", "a_term", "b_term", "b_column", "c_row"),
-            *("slabs", "rectifies", "splits", "batch"),
+            *("slabs", "rectifies", "splits", "packs_a", "batch"),
         )
     ]
 
@@ -113,6 +113,7 @@ class ProductSizes:
         transposed: whether a, and whether b, lies as the transposed matrix.
         batch: how many such products are computed, of matrices that lie one after the other.
         reads_packed: whether b is packed already when the product is computed.
+        packs_a: whether a is, and not b; without a matrix unit it is not.
         by_vectors: whether the matrix unit is not to compute it.
     """
 
@@ -122,12 +123,18 @@ class ProductSizes:
     transposed: tuple[bool, bool] = (False, False)
     batch: int = 1
     reads_packed: bool = False
+    packs_a: bool = False
     by_vectors: bool = False
 
     @property
     def splits(self) -> bool:
         """Whether the matrix unit computes it."""
-        if self.by_vectors or not has_matrix_unit() or min(self.terms, self.columns) < STEP // 2:
+        if self.by_vectors or not has_matrix_unit():
+            return False
+        if self.packs_a:
+            few = self.columns < FEWEST_OF_PACKED or self.rows * self.terms > MOST_OF_FEW
+            return not few and self.rows * self.terms * self.columns >= LEAST_SPLIT
+        if min(self.terms, self.columns) < STEP // 2:
             return False
         if self.reads_packed:
             fewest = FEWEST_OF_PACKED if self.terms * self.columns <= MOST_OF_FEW else FEWEST_SPLIT
@@ -158,7 +165,7 @@ class ProductSizes:
         """Numbers of b when it is packed: where it is split, three of two bytes for each, and one for a panel."""
         if not self.splits:
             return self.padded * self.terms
-        panels, steps = -(-self.columns // STEP), -(-self.terms // STEP)
+        panels, steps = -(-(self.rows if self.packs_a else self.columns) // STEP), -(-self.terms // STEP)
         return panels * (steps * STEP * STEP * 3 // 2 + 1)
 
     @property
@@ -175,7 +182,9 @@ class ProductSizes:
         a = (1, self.rows) if self.transposed[0] else (self.terms, 1)
         b = (1, self.terms) if self.transposed[1] else (self.columns, 1)
         sides = self.rows, self.terms, self.columns
-        return _ProductStructure(*sides, *a, *b, self.columns, self.slabs, rectifies, self.splits, self.batch)
+        return _ProductStructure(
+            *sides, *a, *b, self.columns, self.slabs, rectifies, self.splits, self.packs_a, self.batch
+        )
 
 
 def splits_windows(windows: WindowSizes) -> bool:
@@ -252,8 +261,22 @@ class BlockedProduct:
 
         return run
 
+    def by_packed_rows(self, sizes: ProductSizes, a: Array, packed: Array) -> Callable[[Array, Array], None]:
+        """Return a function of b and out that computes out = a @ b, where `pack` has written a to `packed`.
+
+        Each column of b lies together, anywhere; `sizes` say so too, and that a is packed.
+        """
+        product, structure = self._product, sizes.structure()
+        where, at, room = addressof(structure), place_of(a), place_of(packed)
+
+        def run(b: Array, out: Array, alive: Any = (structure, a, packed)) -> None:
+            structure.b_column = b.strides[1] // b.itemsize
+            product(at, place_of(b), room, None, place_of(out), None, where, None, None, None)
+
+        return run
+
     def pack(self, sizes: ProductSizes, b: Array, target: Array) -> Callable[[], None]:
-        """Return a call that writes the packed b to `target`: `sizes.packed` numbers."""
+        """Return a call that writes the packed b, or a, to `target`: `sizes.packed` numbers."""
         structure = sizes.structure()
         return c_call(self._pack, (place_of(b), place_of(target), addressof(structure)), (b, target, structure))
 
@@ -289,7 +312,7 @@ class BlockedProduct:
 def blocked_product() -> BlockedProduct | None:
     """The compiled functions; None without a compiler, or on a processor without AVX2 and FMA.
 
-    They are compiled when they are first asked for, which takes some three seconds, and are on disk from then on: what
+    They are compiled when they are first asked for, which takes some five seconds, and are on disk from then on: what
     a product computes does not depend on when a compiler is done.
     """
     return None if c_compiler.mode() == "off" else compiled(TEXT)

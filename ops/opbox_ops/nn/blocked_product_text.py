@@ -249,14 +249,15 @@ void opbox_product(const float *all_a, const float *all_b, const float *packed, 
     }
 }
 
-/* All panels of b. */
+/* All panels of b; all strips of a, in its place, where the sizes say that a is packed. */
 void opbox_product_pack(const float *b, float *packed, const Sizes *sizes)
 {
     const Sizes s = *sizes;
     const int threads = omp_get_max_threads();
 #if defined(MATRIX_UNIT)
     if (s.splits) {
-        split_panels(b, (uint32_t *)packed, sizes, 1, 0, threads);
+        if (s.packs_a) split_strips(b, (uint32_t *)packed, sizes, threads);
+        else split_panels(b, (uint32_t *)packed, sizes, 1, 0, threads);
         return;
     }
 #endif

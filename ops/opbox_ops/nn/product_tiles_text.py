@@ -26,7 +26,7 @@ enum { PIECE = LARGE_VECTORS ? 1 << 21 : 1 << 20, COLUMNS = 16, MANY = 16, SETS 
 #define MOST_OF_A MOST(MOST_SHORT * SHALLOW, LONG * (DEPTH + LINE))
 
 typedef struct {
-    long rows, terms, columns, a_row, a_term, b_term, b_column, c_row, slabs, rectifies, splits;
+    long rows, terms, columns, a_row, a_term, b_term, b_column, c_row, slabs, rectifies, splits, packs_a;
     long batch; /* of such products, whose matrices lie one after the other */
 } Sizes;
 

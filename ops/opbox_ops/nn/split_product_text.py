@@ -473,7 +473,11 @@ static void split_tile(const uint32_t *a, long of_tile, long rows, const uint32_
 }
 
 
-/* What `opbox_product` computes, by the matrix unit. Windows are of a where its terms lie along, else of b. */
+/* How many rows a tile of a has: so few that the last one is nearly full. */
+static inline long tile_rows(long rows) { return rows < FEW_ROWS ? PIECES(rows, PIECES(rows, SIDE)) : SIDE; }
+
+/* What `opbox_product` computes, by the matrix unit; `packed` is a where it `packs_a`, else b. Windows are of a where
+   its terms lie along, else of b. */
 static void split_product(const float *all_a, const float *all_b, const float *packed, const float *bias, float *all_c,
                           float *sums, const Sizes *sizes, const Windows *windows, const float *addend,
                           const float *norm, int threads)
@@ -482,14 +486,17 @@ static void split_product(const float *all_a, const float *all_b, const float *p
     const int a_along = s.a_term == 1, b_along = s.b_term == 1;
     const long a_row = a_along ? s.a_row : s.a_term, b_row = b_along ? s.b_column : s.b_term;
     const long panels = PIECES(s.columns, STRIP), slab = PIECES(PIECES(s.terms, s.slabs), STEP) * STEP;
-    const long of_tile = s.rows < FEW_ROWS ? PIECES(s.rows, PIECES(s.rows, SIDE)) : SIDE, of_strip = 2 * of_tile;
-    const long depth = PIECES(PIECES(slab, PIECES(slab, a_along && packed ? DEEP : DEEP / 2)), STEP) * STEP;
+    const long of_tile = tile_rows(s.rows), of_strip = 2 * of_tile;
+    const int is_long = packed && (a_along || s.packs_a);
+    const long depth = PIECES(PIECES(slab, PIECES(slab, is_long ? DEEP : DEEP / 2)), STEP) * STEP;
     const long apart = PIECES(threads, s.batch * s.slabs * PIECES(panels, 2)); /* blocks that all threads need */
     const long most_blocks = MOST(PIECES(s.rows, MOST_ROWS), LEAST(apart, PIECES(s.rows, of_strip)));
     const long block = PIECES(PIECES(s.rows, most_blocks), of_strip) * of_strip, blocks = PIECES(s.rows, block);
     const long all_steps = PIECES(s.terms, STEP), others = s.batch * s.slabs * blocks;
-    const long wide = (packed ? 2 : 1) * HALF_OF_B / OF_STEP / (depth / STEP);
-    const uint32_t *packed_b = (const uint32_t *)packed, *cut_b = packed ? packed_b + panels * all_steps * OF_STEP : 0;
+    const uint32_t *packed_a = s.packs_a ? (const uint32_t *)packed : 0, *packed_b = s.packs_a ? 0 : (void *)packed;
+    const long of_strips = PIECES(s.rows, of_strip) * all_steps * PARTS * of_strip * SIDE;
+    const uint32_t *cut_a = packed_a + of_strips, *cut_b = packed_b + panels * all_steps * OF_STEP;
+    const long wide = (packed_b ? 2 : 1) * HALF_OF_B / OF_STEP / (depth / STEP);
     long most = panels;
     while (most > 2 && others * PIECES(panels, most) < threads) most = PIECES(most, 2);
     const long group = PIECES(most, PIECES(most, wide));
@@ -524,7 +531,8 @@ static void split_product(const float *all_a, const float *all_b, const float *p
             Later later[2]; /* of a, and of b */
             later[0].splitting.low = later[1].splitting.low = ALL(0);
             int joins = 0;
-            for (long p = from; packed && p < from + count; p++) joins |= cut_b[p];
+            for (long p = from; packed_b && p < from + count; p++) joins |= cut_b[p];
+            for (long r = 0; packed_a && r < rows; r += of_strip) joins |= cut_a[(first + r) / of_strip];
             /* What a turn multiplies, slices of terms for groups of panels, the turn before has split. */
             for (long turn = 0, now = 0; turn <= PIECES(count, group) * slices; turn++, now = !now) {
                 const int goes_on = turn < PIECES(count, group) * slices;
@@ -544,8 +552,8 @@ static void split_product(const float *all_a, const float *all_b, const float *p
                     }
                 }
                 if (turn == 0) {
-                    if (!packed) joins |= split_tiles(of_b, 0, tiles_of(of_b), own_b, 0);
-                    if (!a_along) joins |= split_tiles(of_a, 0, tiles_of(of_a), own_a, 0);
+                    if (!packed_b) joins |= split_tiles(of_b, 0, tiles_of(of_b), own_b, 0);
+                    if (!packed_a && !a_along) joins |= split_tiles(of_a, 0, tiles_of(of_a), own_a, 0);
                     continue;
                 }
                 const Matrix *this_a = of_a + !now, *this_b = of_b + !now;
@@ -556,16 +564,17 @@ static void split_product(const float *all_a, const float *all_b, const float *p
                 const int finishes = k + this_a->terms == stop;
                 const float *base = k > begin ? out : added_to;
                 joins |= has_nan(later[0].splitting.low) | has_nan(later[1].splitting.low);
-                if (joins && !packed) split_tiles(this_b, 0, tiles_of(this_b), split_b, 1);
-                if (joins && !a_along) split_tiles(this_a, 0, tiles_of(this_a), split_a, 1);
+                if (joins && !packed_b) split_tiles(this_b, 0, tiles_of(this_b), split_b, 1);
+                if (joins && !packed_a && !a_along) split_tiles(this_a, 0, tiles_of(this_a), split_a, 1);
                 later[0].next = later[0].count = later[1].next = later[1].count = 0;
-                if (goes_on && !packed)
+                if (goes_on && !packed_b)
                     set_later(later + 1, of_b + now, 0, tiles_of(of_b + now), own_b + now * HALF_OF_B, multiplied, 0);
-                if (goes_on && !a_along)
+                if (goes_on && !packed_a && !a_along)
                     set_later(later, of_a + now, 0, tiles_of(of_a + now), own_a + now * HALF_OF_A, multiplied, 0);
-                if (a_along) set_later(later, this_a, 0, 2, own_a, 1, 0);
+                const int by_strips = !packed_a && a_along;
+                if (by_strips) set_later(later, this_a, 0, 2, own_a, 1, 0);
                 for (long r = 0, strip = 0; r < rows; r += of_strip, strip++) {
-                    if (a_along) {
+                    if (by_strips) {
                         split_rest(later);
                         split_a = own_a + strip % 2 * HALF_OF_A;
                         joins |= has_nan(later[0].splitting.low);
@@ -574,9 +583,11 @@ static void split_product(const float *all_a, const float *all_b, const float *p
                             set_later(later, this_a, (strip + 1) * 2, 2, own_a + (strip + 1) % 2 * HALF_OF_A,
                                       width * steps, 0);
                     }
-                    const uint32_t *left = a_along ? split_a : split_a + r * steps * PARTS * SIDE;
+                    const uint32_t *left = by_strips ? split_a
+                        : packed_a ? packed_a + ((first + r) * all_steps + k / STEP * of_strip) * PARTS * SIDE
+                                   : split_a + r * steps * PARTS * SIDE;
                     for (long p = q; p < q + width; p++) {
-                        const uint32_t *panel = packed ? packed_b + (p * all_steps + k / STEP) * OF_STEP
+                        const uint32_t *panel = packed_b ? packed_b + (p * all_steps + k / STEP) * OF_STEP
                                                        : split_b + (p - q) * steps * OF_STEP;
                         const float *added = bias && !number ? bias + p * STRIP : 0;
                         const float *own_norm = norm && finishes ? norm + p * STRIP : 0;
@@ -601,6 +612,22 @@ static void split_product(const float *all_a, const float *all_b, const float *p
                     for (long j = 0; j < s.columns; j++)
                         all_c[r * s.c_row + j] += sums[(n * s.rows + r) * s.columns + j];
         }
+    }
+}
+
+/* All strips of a, and behind them whether each is split by cuts. */
+static void split_strips(const float *a, uint32_t *packed, const Sizes *sizes, int threads)
+{
+    const Sizes s = *sizes;
+    const int along = s.a_term == 1;
+    const long of_tile = tile_rows(s.rows), of_strip = 2 * of_tile, strips = PIECES(s.rows, of_strip);
+    const long numbers = PIECES(s.terms, STEP) * PARTS * of_strip * SIDE;
+    uint32_t *cuts = packed + strips * numbers;
+    IN_THREADS(n, strips, 1) {
+        const Matrix rows = {a + n * of_strip * s.a_row, along ? s.a_row : s.a_term, s.terms,
+                             LEAST(s.rows - n * of_strip, of_strip), 1, of_tile, along, 0};
+        cuts[n] = split_tiles(&rows, 0, 2, packed + n * numbers, 0);
+        if (cuts[n]) split_tiles(&rows, 0, 2, packed + n * numbers, 1);
     }
 }
 

@@ -30,6 +30,7 @@ __all__ = [
     "fast_product",
     "has_fast_kernels",
     "packed_columns",
+    "packed_rows",
     "packing_recipe",
     "product_recipe",
     "weight_gradient_product",
@@ -137,21 +138,39 @@ def block_matmul(xp: Any, a: Array, b: Array, out: Array) -> None:
 def packed_columns(weight: Array, columns: int, room: Array) -> Callable[[Array, Array], None] | None:
     """Pack a weight, and return a function `(a, out)` of matrices of so many columns: out = a.T @ weight.
 
-    The bits are those of `block_matmul` by the weight turned over; None where that has none of its own, or the weight
-    does not lie for it.
+    The bits are those of `block_matmul` by the weight turned over, but where the matrix unit computes it; None where
+    that has none of its own, or the weight does not lie for it.
 
     Args:
         weight: (terms, width), of float32.
         columns: of a; a and out lie together.
-        room: as many numbers as the weight has with its width a multiple of 16, or more.
+        room: as many numbers as `ProductSizes.packed` says, or more.
     """
     terms, width = weight.shape
-    kernel, sizes = blocked_kernel(), ProductSizes(columns, terms, width, (True, False), by_vectors=True)
+    kernel, sizes = blocked_kernel(), ProductSizes(columns, terms, width, (True, False), reads_packed=True)
     if kernel is None or _is_left_to_blas((width, terms, columns)) or sizes.sums or not weight.flags.c_contiguous:
         return None
     kernel.pack(sizes, weight, room)()
     run = kernel.rebound(sizes, np.empty(0, np.float32), packed=room)
     return lambda a, out: run(a, weight, None, out)
+
+
+def packed_rows(weight: Array, columns: int, room: Array) -> Callable[[Array, Array], None] | None:
+    """Pack a weight, and return a function `(b, out)` of matrices of so many columns: out = weight @ b.
+
+    None where the matrix unit does not compute it, or the weight does not lie for it.
+
+    Args:
+        weight: (rows, terms), of float32.
+        columns: of b, whose columns lie together, and of out, whose rows do.
+        room: as many numbers as `ProductSizes.packed` says, or more.
+    """
+    rows, terms = weight.shape
+    kernel, sizes = blocked_kernel(), ProductSizes(rows, terms, columns, (False, True), packs_a=True)
+    if kernel is None or not sizes.splits or not weight.flags.c_contiguous:
+        return None
+    kernel.pack(sizes, weight, room)()
+    return kernel.by_packed_rows(sizes, weight, room)
 
 
 @lru_cache(maxsize=RECIPES)

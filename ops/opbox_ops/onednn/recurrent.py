@@ -23,7 +23,7 @@ from ..rnn.operator import (
     run,
 )
 from ..rnn.steps import Kernels
-from .product import block_matmul, blocked_kernel, packed_columns
+from .product import block_matmul, blocked_kernel, packed_columns, packed_rows
 
 
 def _is_in_blocks(p: RNNOperatorParams, call: CallSpec) -> bool:
@@ -34,7 +34,7 @@ def _is_in_blocks(p: RNNOperatorParams, call: CallSpec) -> bool:
 def _kernels(inputs: Arrays) -> Kernels:
     """Steps in C read arrays that lie in order."""
     cells = compiled_cells() if all(array.flags.c_contiguous for array in inputs) else None
-    return Kernels(block_matmul, cells, packed_columns)
+    return Kernels(block_matmul, cells, packed_columns, packed_rows)
 
 
 def _attach(op: Op, run: Callable[..., None], temps: Callable[[Any, CallSpec], dict[str, Temp]]) -> None:

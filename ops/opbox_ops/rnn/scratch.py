@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from ..cache import CACHE_BYTES
 from ..compute import Arrays, Temp
-from ..nn.blocked_product import padded
+from ..nn.blocked_product import ProductSizes, padded
 from .layout import Sizes, reserve_size
 
 __all__ = ["Scratch", "backward_temps", "forward_temps", "scratch"]
@@ -35,6 +37,26 @@ def _piece(sizes: Sizes) -> int:
 def _cached(sizes: Sizes, itemsize: int) -> int:
     """Return the number of steps whose gates, their gradients and two arrays of states fit the cache."""
     return max(1, min(sizes.time, CACHE_BYTES // max(2 * (sizes.gates + sizes.hidden) * sizes.batch * itemsize, 1)))
+
+
+def _packed_rows(sizes: Sizes, dtype: Any) -> int:
+    """Return the numbers of the recurrent weight packed for its product by a state; none where it is not packed."""
+    product = ProductSizes(sizes.gates, sizes.outputs, sizes.batch, (False, True), packs_a=True)
+    return product.packed if dtype == np.float32 and product.splits else 0
+
+
+def _of_row(sizes: Sizes) -> int:
+    """Return how far rows of the recurrent weight lie apart when it is turned over."""
+    return sizes.gates + (0 if sizes.gates % _SETS else _APART)
+
+
+def _room(sizes: Sizes, dtype: Any) -> int:
+    """Return the numbers of the recurrent weight turned over, or packed for the gradient of a state: whole rows."""
+    numbers, of_row = padded(sizes.outputs) * _of_row(sizes), _of_row(sizes)
+    if dtype == np.float32:
+        product = ProductSizes(sizes.batch, sizes.gates, sizes.outputs, (True, False), reads_packed=True)
+        numbers = max(numbers, product.packed)
+    return -(-numbers // of_row) * of_row
 
 
 def scratch(temps: Mapping[str, Temp], arrays: Arrays) -> Scratch:
@@ -79,6 +101,7 @@ def forward_temps(sizes: Sizes, dtype: Any, *, lengths: bool, narrow: bool, rese
         "i2h": Temp((sizes.gates * (widest + 1),), dtype),
         "inputs": Temp((length * sizes.batch * (widest + 1),), dtype),
         "h2h": Temp((halved, sizes.outputs), dtype),
+        "packed": Temp((_packed_rows(sizes, dtype),), dtype),
         "pieces": Temp((sizes.gates, length, sizes.batch), dtype),
         "product": Temp((sizes.gates, sizes.batch), dtype),
         "small": Temp((sizes.hidden, sizes.batch), dtype),
@@ -93,6 +116,7 @@ def backward_temps(sizes: Sizes, dtype: Any, *, lengths: bool, narrow: bool) -> 
     widest = max(sizes.layer_inputs(layer) for layer in range(sizes.layers))
     layers = min(2, sizes.layers - 1 + (1 if lengths else 0))
     projected, length = sizes.projected, _cached(sizes, dtype.itemsize)
+    of_row = _of_row(sizes)
     return {
         **_shared(sizes, dtype, lengths=lengths, narrow=narrow),
         "gout": Temp((*steps, outputs) if narrow else (0,), dtype),
@@ -104,7 +128,7 @@ def backward_temps(sizes: Sizes, dtype: Any, *, lengths: bool, narrow: bool) -> 
         "gother": Temp((sizes.time * sizes.batch * widest if sizes.directions > 1 else 0,), dtype),
         "before": Temp((*steps, sizes.outputs), dtype),
         "ones": Temp((sizes.time * sizes.batch, 1), dtype),
-        "h2h": Temp((padded(sizes.outputs), sizes.gates + (0 if sizes.gates % _SETS else _APART)), dtype),
+        "h2h": Temp((_room(sizes, dtype) // of_row, of_row), dtype),
         "ggates": Temp((sizes.gates, *steps), dtype),
         "gagain": Temp((sizes.hidden if gru else 0, *steps), dtype),
         "factors": Temp((length, sizes.gates, sizes.batch), dtype),

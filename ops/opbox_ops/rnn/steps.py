@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 from ..compute import Array
@@ -35,6 +36,10 @@ Columns: TypeAlias = Callable[[Array, Array], None]
 """`(a, out)`: out = a.T @ weight, where a is contiguous."""
 
 
+Rows: TypeAlias = Callable[[Array, Array], None]
+"""`(b, out)`: out = weight @ b, where each column of b lies together."""
+
+
 @dataclass(frozen=True, slots=True)
 class Kernels:
     """What computes the products, and all of a step beside them.
@@ -42,13 +47,15 @@ class Kernels:
     Attributes:
         matmul: a product.
         cells: a step in C; None: the array library computes it.
-        packed: from a weight, the columns of what it multiplies, and a room as large as the weight, or somewhat larger,
-            to the product of such columns by the weight, which it has packed into the room; None where that is no gain.
+        packed: from a weight, the columns of what it multiplies, and a room for the packed weight, to the product of
+            such columns by the weight, which it has packed into the room; None where that is no gain.
+        packed_rows: the same for a product of the weight by columns.
     """
 
     matmul: Matmul
     cells: Cells | None = None
     packed: Callable[[Array, int, Array], Columns | None] | None = None
+    packed_rows: Callable[[Array, int, Array], Rows | None] | None = None
 
 
 @dataclass(slots=True)
@@ -167,26 +174,32 @@ class Direction:
         self.kernels.matmul(self.xp, i2h, inputs.T, products)
         return products.reshape(len(i2h), count, batch)
 
+    def _by_state(self, h2h: Array) -> Rows:
+        """The product of the recurrent weight, which is packed for all steps where that is a gain, by a state."""
+        pack = self.kernels.packed_rows
+        multiply = None if pack is None else pack(h2h, self.states.shape[1], self.scratch["packed"])
+        return partial(self.kernels.matmul, self.xp, h2h) if multiply is None else multiply
+
     def _by_cells(self, h2h: Array) -> _Step | None:
         """A step in C; None where there is none, or the cells are clipped or projected."""
-        cells, extra, matmul = self.kernels.cells, self.extra, self.kernels.matmul
+        cells, extra = self.kernels.cells, self.extra
         if cells is None or self.clip is not None or self.weights.h2r is not None:
             return None
-        product, room = self.scratch["product"], self.scratch["small"]
+        product, room, multiply = self.scratch["product"], self.scratch["small"], self._by_state(h2h)
 
         def lstm(t: int, x: Array, before: Array, before_cell: Array) -> Array:
             cell = self.stored(extra, t)
-            matmul(self.xp, h2h, before, product)
+            multiply(before, product)
             cells.lstm((product, x, self.stored(self.gates, t), before_cell, cell, room, self.states[t]))
             return cell
 
         def gru(t: int, x: Array, before: Array, _: Any) -> None:
-            matmul(self.xp, h2h, before, product)
+            multiply(before, product)
             again = self.stored(extra, t)
             cells.gru((product, x, self.stored(self.gates, t), before, again, room, self.states[t]), bias)
 
         def rnn(t: int, x: Array, before: Array, _: Any) -> None:
-            matmul(self.xp, h2h, before, product)
+            multiply(before, product)
             cells.rnn((product, x, self.stored(self.gates, t), self.states[t]), self.mode == "rnn_relu")
 
         bias = self.weights.h2h_bias[2 * self.hidden :]
