@@ -58,6 +58,39 @@ def test_any_axis(mode: str, axis: int, dtype: str) -> None:
         np.testing.assert_array_equal(array, other)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "float64"])
+@pytest.mark.parametrize("axis", [0, 1, 2, -1])
+@pytest.mark.parametrize("squeeze", [False, True])
+def test_parts_along_any_axis(mode: str, axis: int, dtype: str, squeeze: bool) -> None:
+    """Of SliceChannel; of one that nobody wants nothing is written."""
+    data = np.random.default_rng(0).integers(0, 99, (6, 60, 12)).astype(dtype)
+    count = data.shape[axis] if squeeze else 6
+    params = {"num_outputs": count, "axis": axis, "squeeze_axis": squeeze}
+    expected = [part.squeeze(axis) if squeeze else part for part in np.split(data, count, axis)]
+    outs: list[Any] = [np.zeros_like(part) for part in expected]
+    outs[2] = None
+    run("SliceChannel", params, [data], outs)
+    for out, part in zip(outs, expected, strict=True):
+        assert out is None or np.array_equal(out, part)
+    back = np.zeros_like(data)
+    run("_backward_SliceChannel", params, expected, [back])
+    np.testing.assert_array_equal(back, data)
+
+
+def test_parts_of_any_size_and_arrays_that_do_not_lie_in_order(mode: str) -> None:
+    data, params = np.arange(600, dtype=np.float32).reshape(4, 50, 3), {"indices": (0, 10, 11, 40), "axis": 1}
+    expected = np.split(data, (10, 11, 40), 1)
+    turned = data.transpose(2, 1, 0).copy().transpose(2, 1, 0)
+    for source in (data, turned):
+        outs = [np.zeros_like(part) for part in expected]
+        run("_split_v2", params, [source], outs)
+        for out, part in zip(outs, expected, strict=True):
+            np.testing.assert_array_equal(out, part)
+        back = np.zeros_like(source)
+        run("_backward__split_v2", params, expected, [back])
+        np.testing.assert_array_equal(back, data)
+
+
 def test_channels_that_lie_last_in_threads(mode: str) -> None:
     rng = np.random.default_rng(1)
     arrays = [logical(rng.normal(size=(3, 50, 40, n)).astype(np.float32), CHANNELS_LAST) for n in (5, 17, 32)]

@@ -8,6 +8,7 @@ part of gout.
 from __future__ import annotations
 
 from ..registry import Variadic, register
+from ..shape import joined_rows  # noqa: F401  its computes are copied too
 from ..shape.concat import ConcatParams
 from ..shape.concat import concat as joined
 

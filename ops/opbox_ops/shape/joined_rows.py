@@ -1,6 +1,6 @@
-"""Concat and its gradient as copies of rows: what lies behind the axis lies together.
+"""Concat, SliceChannel, _split_v2 and their gradients as copies of rows: what lies behind the axis lies together.
 
-    joined[row] = input_0[row], input_1[row], …        a row for each element in front of the axis
+    joined[row] = part_0[row], part_1[row], …        a row for each element in front of the axis
 
 Channels that lie last are joined so too, as the last axis of arrays as they lie. A C kernel copies in threads, as soon
 as there is one, and NumPy before, and where an array does not lie in order.
@@ -20,8 +20,10 @@ import numpy as np
 from ..c_kernel import CKernel
 from ..compute import PLAIN, Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Reusable
 from ..layout import as_laid, laid, lie
+from ..operator import Op
 from ..shares_text import LOOPS
 from .concat import ConcatParams, concat, concat_backward, join, take_apart
+from .split import PARTED, parts_of
 
 __all__ = ["new_kernel"]
 
@@ -148,3 +150,42 @@ def _(p: ConcatParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Call
 )
 def _(p: ConcatParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
     return _call(p, ctx, inputs, outputs, apart=True)
+
+
+def _parts_call(p: Any, joined: Array, arrays: Outputs, *, apart: bool) -> Callable[[], Any]:
+    """A call that takes `joined` apart to arrays, those that are not None, or joins them."""
+    axis, whole = p.axis % joined.ndim, joined.flags.c_contiguous
+    if not whole or not all(array is None or array.flags.c_contiguous for array in arrays):
+        views = [
+            (array, part) if apart else (part, array)
+            for array, part in zip(arrays, parts_of(p, joined), strict=True)
+            if array is not None
+        ]
+
+        def copy() -> None:
+            for target, source in views:
+                np.copyto(target, source)
+
+        return copy
+    behind = math.prod(joined.shape[axis + 1 :])
+    widths = [1 if p.squeeze_axis else part.shape[axis] for part in parts_of(p, joined)]
+    matrix = _rows(joined, axis)
+    rows = [None if array is None else array.reshape(len(matrix), -1) for array in arrays]
+    return _copied(rows, [width * behind for width in widths], matrix, apart)
+
+
+def _attach_parts(forward: Op, backward: Op) -> None:
+    def are_rows(p: Any, call: CallSpec) -> bool:
+        return call.plain and all(0 not in spec.shape for spec in (*call.inputs, *call.outputs))
+
+    @forward.compute("cpu", level="library", accepts=are_rows, prepares=True)
+    def _(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
+        return _parts_call(p, inputs[0], outputs, apart=True)
+
+    @backward.compute("cpu", level="library", accepts=are_rows, prepares=True)
+    def _(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
+        return _parts_call(p, outputs[0], inputs, apart=False)
+
+
+for _forward, _backward in PARTED:
+    _attach_parts(_forward, _backward)

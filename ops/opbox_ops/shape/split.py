@@ -18,6 +18,8 @@ from ..infer import ShapeList, canonical_axis, show_shape
 from ..params import Bool, Count, Field, Int, OptCount, Params, Shape
 from ..registry import Counted, Op, register, register_backward
 
+__all__ = ["PARTED", "parts_of"]
+
 
 class SliceChannelParams(Params):
     num_outputs: Count = Field(description="How many equal parts.")
@@ -75,14 +77,16 @@ def _sizes(p: Any, length: int) -> list[int]:
     return sizes
 
 
-def _declare(op: Op) -> None:
+def _declare(op: Op) -> tuple[Op, Op]:
+    """Give an operator and its gradient what they have in common; return both."""
     backward = register_backward(f"_backward_{op.name}", op.params)
     op.set_attr("FGradient", grad_use_none(backward.name))
     op.set_attr("FInferShape", _infer_shape)
-    op.set_attr("FParts", _parts)
-    backward.set_attr("FParts", _parts)
+    op.set_attr("FParts", parts_of)
+    backward.set_attr("FParts", parts_of)
     op.compute()(_forward)
     backward.compute()(_backward)
+    return op, backward
 
 
 def _infer_shape(p: Any, ins: ShapeList, outs: ShapeList) -> None:
@@ -116,7 +120,7 @@ def _infer_shape(p: Any, ins: ShapeList, outs: ShapeList) -> None:
             outs.merge(i, (*rest_before, max(lengths), *rest_after))
 
 
-def _parts(p: Any, array: Array) -> list[Array]:
+def parts_of(p: Any, array: Array) -> list[Array]:
     """Views of the parts of `array`, without the axis when it is squeezed."""
     axis = p.axis % array.ndim
     lead = (slice(None),) * axis
@@ -131,15 +135,15 @@ def _parts(p: Any, array: Array) -> list[Array]:
 
 
 def _forward(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    for part, out in zip(_parts(p, inputs[0]), outputs, strict=True):
+    for part, out in zip(parts_of(p, inputs[0]), outputs, strict=True):
         if out is not None:
             ctx.xp.copyto(out, part)
 
 
 def _backward(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    for part, gout in zip(_parts(p, outputs[0]), inputs, strict=True):
+    for part, gout in zip(parts_of(p, outputs[0]), inputs, strict=True):
         ctx.xp.copyto(part, gout)
 
 
-_declare(slice_channel)
-_declare(split_v2)
+PARTED = _declare(slice_channel), _declare(split_v2)
+"""The operators and their gradients."""
