@@ -19,6 +19,7 @@ from ..bound_calls import as_one
 from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Reusable, Temp
 from ..cuda.product import matmul
 from ..infer import size_of
+from ..nn.blocked_product import ProductSizes
 from ..nn.column_sums import column_sums
 from ..nn.fully_connected import FullyConnectedParams, backward, matrix, op
 from ..nn.shared_product import (
@@ -95,12 +96,26 @@ def _(p: FullyConnectedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs)
     return recipe.bind(ctx.temp, arrays)
 
 
-def _gradients(p: FullyConnectedParams, call: CallSpec) -> tuple[ProductRecipe | None, ProductRecipe | None]:
+def _data_gradient(sizes: tuple[int, int, int]) -> ProductRecipe | PackableProduct | None:
+    """gdata = gout @ weight, of these rows, terms and columns; with the weight packed first for a matrix unit.
+
+    Two threads, 1024 x 512 by 512 x 2048, GFLOP/s: 422 and 523; by vectors packing takes what it gains.
+    """
+    if sizes[1] * sizes[2] <= MOST_PACKED and ProductSizes(*sizes).splits:
+        product = packable_product(sizes, bias=False, transposed=False)
+        if product is not None and product.packs_first:
+            return product
+    return fast_product(sizes, bias=False, transposed=False)
+
+
+def _gradients(
+    p: FullyConnectedParams, call: CallSpec
+) -> tuple[ProductRecipe | PackableProduct | None, ProductRecipe | None]:
     """Return the recipes of data's and weight's gradients; None for one that is not wanted, or that NumPy computes."""
     if not all_plain_float32(call):
         return None, None
     rows, features = features_of(p, call.inputs[1])
-    of_data = fast_product((rows, p.num_hidden, features), bias=False, transposed=False) if call.wants(0) else None
+    of_data = _data_gradient((rows, p.num_hidden, features)) if call.wants(0) else None
     return of_data, weight_gradient_product(rows, p.num_hidden, features) if call.wants(1) else None
 
 

@@ -1,6 +1,6 @@
 """A product by a weight, which reads the weight as it lies or packed: in training and in inference.
 
-    out = a @ weight.T + bias
+    out = a @ weight.T + bias        or a @ weight
 
 An update writes to the weight after each step of a training; between two runs of inference the packed weight stays.
 """
@@ -49,11 +49,12 @@ class PackableProduct:
     def temps(self) -> tuple[Temp, ...]:
         """The larger scratchpad, and the packed weight, which `bind` uses where it packs first."""
         scratchpads = [recipe.temps[0] for recipe in (self.lying, self.packing)]
-        packed = replace(self.packing.temps[1], only_packed=not self._packs_first)
+        packed = replace(self.packing.temps[1], only_packed=not self.packs_first)
         return max(scratchpads, key=lambda temp: temp.shape), packed
 
     @property
-    def _packs_first(self) -> bool:
+    def packs_first(self) -> bool:
+        """Whether it packs the weight in each run too."""
         return isinstance(self.packing, BlockedRecipe) and self.packing.sizes.packs_first
 
     @property
@@ -69,7 +70,7 @@ class PackableProduct:
         `norm` is that of a recipe in blocks.
         """
         more, runs = _wanted(addend, norm), CallList()
-        if not self._packs_first:
+        if not self.packs_first:
             runs.calls.append(self.lying.bind(temps[:1], arrays, **more))
             return runs
         runs.calls.append(self.packing.pack(1, temps[0], arrays[1], temps[1]))
@@ -99,9 +100,9 @@ def _wanted(addend: Array | None, norm: Array | None) -> dict[str, Any]:
 
 
 def packable_product(
-    sizes: tuple[int, int, int], bias: bool, adds: bool = False, in_blocks: bool = True
+    sizes: tuple[int, int, int], bias: bool, adds: bool = False, in_blocks: bool = True, transposed: bool = True
 ) -> PackableProduct | None:
     """Return the recipe of a product of these rows, terms and columns; None where NumPy's BLAS is the faster one."""
-    lying = fast_product(sizes, bias, transposed=True, adds=adds, in_blocks=in_blocks)
-    packing = packing_recipe(sizes, bias, adds, in_blocks)
+    lying = fast_product(sizes, bias, transposed, adds=adds, in_blocks=in_blocks)
+    packing = packing_recipe(sizes, bias, adds, in_blocks, transposed)
     return None if lying is None or packing is None or lying.reordered else PackableProduct(lying, packing)
