@@ -318,11 +318,13 @@ def blocked_product() -> BlockedProduct | None:
     return None if c_compiler.mode() == "off" else compiled(TEXT)
 
 
-@cache
 def has_matrix_unit() -> bool:
     """Return whether there are such functions that use a matrix unit, and this process may."""
-    if blocked_product() is None:
-        return False
+    return blocked_product() is not None and _may_use_unit()
+
+
+@cache
+def _may_use_unit() -> bool:
     asks = c_compiler.compiled_function(TEXT, "opbox_product_unit", threads=True)
     return asks is not None and bool(asks())
 
