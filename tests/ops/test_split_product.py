@@ -317,6 +317,15 @@ def test_windows_of_channels_that_do_not_fill_a_tile_are_refused(kernel: Blocked
         kernel.product(sizes, arrays, windows=windows)
 
 
+def test_room_for_a_packed_matrix_that_is_missing_is_refused(kernel: BlockedProduct) -> None:
+    sizes = ProductSizes(40, 64, 64, (False, True), reads_packed=True)
+    (a, b), room = factors(sizes), np.zeros(sizes.packed - 1, np.float32)
+    with pytest.raises(AssertionError):
+        kernel.pack(sizes, b, room)
+    with pytest.raises(AssertionError):
+        kernel.product(sizes, (a, b, None, np.zeros((40, 64), np.float32)), packed=room)
+
+
 def test_which_products_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     """By shape alone: many rows, few ones by a packed b that stays in the cache; none without a unit."""
     monkeypatch.setattr(blocks, "has_matrix_unit", lambda: True)
@@ -331,6 +340,15 @@ def test_which_products_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not ProductSizes(784, 512, 128, by_vectors=True).splits
     monkeypatch.setattr(blocks, "has_matrix_unit", lambda: False)
     assert not ProductSizes(784, 512, 128).splits
+
+
+def test_it_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, off in (("OPBOX_MATRIX_UNIT", "0"), ("OPBOX_C_KERNELS", "0")):
+        with monkeypatch.context() as patch:
+            patch.setenv(name, off)
+            assert not has_matrix_unit()
+    monkeypatch.setenv("OPBOX_MATRIX_UNIT", "1")
+    assert has_matrix_unit() == blocks._may_use_unit()
 
 
 BITS = """

@@ -29,6 +29,7 @@ framework for rapidly instantiating BLAS functionality" (2015).
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
 from ctypes import Structure, addressof, c_long, c_void_p
 from dataclasses import dataclass
@@ -229,6 +230,7 @@ class BlockedProduct:
         """
         a, b, bias, out = arrays
         assert windows is None or not sizes.splits or splits_windows(windows)
+        assert packed is None or packed.nbytes >= 4 * sizes.packed
         assert sizes.slabs == 1 or (sums is not None and sums.nbytes >= 4 * sizes.sums)
         assert sizes.slabs == 1 or not (rectifies or norm is not None)
         assert norm is None or norm.shape == (3, sizes.padded)
@@ -266,6 +268,7 @@ class BlockedProduct:
 
         Each column of b lies together, anywhere; `sizes` say so too, and that a is packed.
         """
+        assert packed.nbytes >= 4 * sizes.packed
         product, structure = self._product, sizes.structure()
         where, at, room = addressof(structure), place_of(a), place_of(packed)
 
@@ -277,6 +280,7 @@ class BlockedProduct:
 
     def pack(self, sizes: ProductSizes, b: Array, target: Array) -> Callable[[], None]:
         """Return a call that writes the packed b, or a, to `target`: `sizes.packed` numbers."""
+        assert target.nbytes >= 4 * sizes.packed
         structure = sizes.structure()
         return c_call(self._pack, (place_of(b), place_of(target), addressof(structure)), (b, target, structure))
 
@@ -291,6 +295,7 @@ class BlockedProduct:
             target: `sizes.packed` numbers.
             turned: for the gradient of data, whose windows are those of a convolution of out's gradient.
         """
+        assert target.nbytes >= 4 * sizes.packed
         structure, taps = sizes.structure(), c_long(math.prod(weight.shape[2:]))
         alive = weight, target, structure, taps, c_long(turned)
         places = place_of(weight), place_of(target), *map(addressof, alive[2:])
@@ -319,8 +324,8 @@ def blocked_product() -> BlockedProduct | None:
 
 
 def has_matrix_unit() -> bool:
-    """Return whether there are such functions that use a matrix unit, and this process may."""
-    return blocked_product() is not None and _may_use_unit()
+    """Return whether there are such functions that use a matrix unit, and this process may; OPBOX_MATRIX_UNIT=0: no."""
+    return os.environ.get("OPBOX_MATRIX_UNIT") != "0" and blocked_product() is not None and _may_use_unit()
 
 
 @cache

@@ -3,8 +3,8 @@
     pack        weight (num_hidden, features) -> packed: bytes, as the kernel wants it for data of these rows
     product     data, weight, bias, packed -> out          ograd, weight, packed -> data's gradient
 
-Results are those of the operators, to the last bit. The calls of a recurrent network wait for one another, so that
-their products stay apart; their weight is the same.
+Results are those of the operators, to the last bit where no matrix unit computes them. The calls of a recurrent network
+wait for one another, so that their products stay apart; their weight is the same.
 """
 
 from __future__ import annotations

@@ -207,7 +207,7 @@ def packing_recipe(
 ) -> ProductRecipe | None:
     """out = a @ b.T + bias, or a @ b, with b packed beforehand, where there is a `fast_product` of b as it lies.
 
-    Its results are those of the product of b as it lies, to the last bit.
+    Its results are those of the product of b as it lies, to the last bit where no matrix unit computes it.
     """
     if fast_product(sizes, bias, transposed, adds=adds, in_blocks=in_blocks) is None:
         return None

@@ -1,0 +1,230 @@
+"""Convolutions and gradients of data by the matrix unit, and by its instructions in C, beside the definition."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from opbox_ops.compute import Array, Mode
+from opbox_ops.nn import blocked_product as blocks
+from opbox_ops.nn.blocked_product import TEXT, blocked_product, compiled, has_matrix_unit
+from opbox_ops.onednn import split_convolution as module
+from opbox_ops.onednn.convolution import backward_data_recipe, forward_by_images
+from opbox_ops.onednn.library import library
+from opbox_ops.onednn.primitive import MemoryFormat
+from opbox_ops.onednn.rectified import rectified
+from opbox_ops.onednn.split_convolution import SplitConvolution, split_convolution, split_data_gradient
+from tests.allocations import counted
+from tests.matrix_unit_in_c import with_unit_in_c
+
+pytestmark = pytest.mark.skipif(
+    library() is None or compiled(with_unit_in_c(TEXT)) is None, reason="no oneDNN, no compiler, or no AVX-512"
+)
+
+LAST = (0, 3, 1, 2)
+Pair = tuple[int, int]
+
+
+@pytest.fixture(params=["the unit", "in C"])
+def unit(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The unit's products, where there is one, and those in C: beside few positions too."""
+    if request.param == "the unit" and not has_matrix_unit():
+        pytest.skip("no matrix unit")
+    functions = compiled(TEXT if request.param == "the unit" else with_unit_in_c(TEXT))
+    monkeypatch.setattr(module, "blocked_kernel", lambda: functions)
+    monkeypatch.setattr(module, "MANY_SPLIT", 0)
+    for name in ("LEAST_SPLIT", "FEWEST_SPLIT", "FEWEST_OF_PACKED"):
+        monkeypatch.setattr(blocks, name, 0)
+    monkeypatch.setattr(blocks, "has_matrix_unit", lambda: True)
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A convolution."""
+
+    data: tuple[int, int, int, int]
+    filters: int
+    kernel: Pair = (3, 3)
+    stride: Pair = (2, 2)
+    dilate: Pair = (1, 1)
+    pad: Pair = (1, 1)
+
+    @property
+    def window(self) -> tuple[Pair, Pair, Pair]:
+        return self.stride, self.dilate, self.pad
+
+    @property
+    def out(self) -> tuple[int, int, int, int]:
+        height, width = (
+            (n + 2 * p - (k - 1) * d - 1) // s + 1
+            for n, k, s, d, p in zip(self.data[1:3], self.kernel, *self.window, strict=True)
+        )
+        return self.data[0], height, width, self.filters
+
+    @property
+    def weight(self) -> tuple[int, int, int, int]:
+        return (self.filters, self.data[3], *self.kernel)
+
+    @property
+    def memories(self) -> tuple[MemoryFormat, MemoryFormat, MemoryFormat]:
+        """Data, weight and out."""
+        data, out = (MemoryFormat.plain(shape, "float32", LAST) for shape in (self.data, self.out))
+        return data, MemoryFormat.plain(self.weight, "float32"), out
+
+    def arrays(self) -> list[Array]:
+        """Data, weight and a gradient of out."""
+        rng = np.random.default_rng(5)
+        return [rng.normal(size=shape).astype(np.float32) for shape in (self.data, self.weight, self.out)]
+
+    def places(self) -> list[tuple[int, int, slice, slice]]:
+        """Rows and columns of the kernel, and where in padded data they are."""
+        (down, across), (_, height, width, _) = self.stride, self.out
+        return [
+            (i, j, slice(y, y + (height - 1) * down + 1, down), slice(x, x + (width - 1) * across + 1, across))
+            for i, y in enumerate(range(0, self.kernel[0] * self.dilate[0], self.dilate[0]))
+            for j, x in enumerate(range(0, self.kernel[1] * self.dilate[1], self.dilate[1]))
+        ]
+
+    def padded(self) -> Array:
+        (above, before), (batch, height, width, channels) = self.pad, self.data
+        return np.zeros((batch, height + 2 * above, width + 2 * before, channels))
+
+    def inside(self, padded: Array) -> Array:
+        (above, before), (_, height, width, _) = self.pad, self.data
+        return padded[:, above : above + height, before : before + width]
+
+
+LAYERS = [
+    Layer((2, 12, 13, 32), 24),
+    Layer((1, 9, 9, 64), 40, kernel=(5, 2), stride=(1, 3), pad=(2, 0)),
+    Layer((3, 10, 7, 32), 17, stride=(1, 1), dilate=(2, 1), pad=(0, 2)),
+]
+BACKWARD = [
+    Layer((2, 12, 13, 40), 32, stride=(1, 1)),
+    Layer((1, 9, 9, 24), 64, kernel=(5, 2), stride=(1, 1), pad=(2, 0)),
+    Layer((3, 10, 7, 32), 32, stride=(1, 1), dilate=(2, 1), pad=(0, 2)),
+]
+
+
+def room(recipe: SplitConvolution) -> list[Array]:
+    return [np.full(temp.shape, np.nan, np.float32) for temp in recipe.temps]
+
+
+def near(out: Array, expected: Array, terms: int) -> None:
+    """float32: the rounding of sums of so many products about 1."""
+    np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-5 * terms**0.5)
+
+
+@pytest.mark.usefixtures("unit")
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("layer", LAYERS, ids=str)
+def test_forward(layer: Layer, bias: bool) -> None:
+    """Written, added, rectified and normalized; with the weight packed in each run, and for the runs to come."""
+    data, weight, _ = layer.arrays()
+    more = np.random.default_rng(6).normal(size=layer.filters).astype(np.float32)
+    added = MemoryFormat.plain(more.shape, "float32") if bias else None
+    memories = (*layer.memories[:2], added, layer.memories[2], layer.window)
+    padded, expected = layer.padded(), np.zeros(layer.out)
+    layer.inside(padded)[...] = data
+    for i, j, rows, columns in layer.places():
+        expected += padded[:, rows, columns] @ weight[:, :, i, j].T.astype(np.float64)
+    expected += more if bias else 0
+    arrays = (data, weight, *([more] if bias else []))
+
+    def computed(recipe: Any, start: Array, **norm: Array) -> Array:
+        out = start.copy()
+        run = recipe.bind(room(recipe), (*arrays[:2], out, *arrays[2:]), **norm)
+        run()
+        with counted() as allocated:
+            np.copyto(out, start)
+            run()
+        assert not allocated
+        other, temps = start.copy(), room(recipe)
+        packed = recipe.packed(temps, (*arrays[:2], other, *arrays[2:]), Mode(parameters=1), **norm)
+        packed()
+        np.testing.assert_array_equal(other, out)
+        return out
+
+    recipe = split_convolution(*memories)
+    assert recipe is not None
+    assert recipe.implementation == "split"
+    assert recipe.packs == ((1, 0),)
+    empty = np.full(layer.out, np.nan, np.float32)
+    out = computed(recipe, empty)
+    near(out, expected, weight[0].size)
+    adding = split_convolution(*memories, adds=True)
+    near(computed(adding, np.full(layer.out, 2, np.float32)), expected + 2, weight[0].size)
+    np.testing.assert_array_equal(computed(rectified(recipe), empty), np.maximum(out, 0))
+    norm = np.random.default_rng(7).normal(size=(3, recipe.sizes.padded)).astype(np.float32)
+    mean, scale, shift = norm[:, : layer.filters]
+    whole = np.maximum((out - mean) * scale + shift, 0)
+    np.testing.assert_array_equal(computed(rectified(recipe), empty, norm=norm), whole)
+
+
+@pytest.mark.usefixtures("unit")
+@pytest.mark.parametrize("layer", BACKWARD, ids=str)
+def test_the_gradient_of_data(layer: Layer) -> None:
+    data, weight, gout = layer.arrays()
+    recipe = split_data_gradient(layer.memories[2], layer.memories[1], layer.memories[0], layer.window)
+    assert recipe is not None
+    gdata = np.full(layer.data, np.nan, np.float32)
+    recipe.bind(room(recipe), (gout, weight, gdata))()
+    padded = layer.padded()
+    for i, j, rows, columns in layer.places():
+        padded[:, rows, columns] += gout @ weight[:, :, i, j].astype(np.float64)
+    near(gdata, layer.inside(padded), layer.filters * weight[0, 0].size)
+    assert data.shape == gdata.shape
+
+
+@pytest.mark.usefixtures("unit")
+def test_what_it_does_not_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    def kinds(layer: Layer, **others: MemoryFormat) -> list[bool]:
+        """Whether there is a recipe: of forward, and of data's gradient."""
+        data, weight, out = layer.memories
+        data, weight, out = (others.get(n, m) for n, m in (("data", data), ("weight", weight), ("out", out)))
+        forward = split_convolution(data, weight, None, out, layer.window)
+        return [forward is not None, split_data_gradient(out, weight, data, layer.window) is not None]
+
+    layer = Layer((2, 12, 13, 32), 64, stride=(1, 1))
+    assert kinds(layer) == [True, True]
+    assert kinds(Layer((2, 12, 13, 32), 64)) == [True, False]
+    assert kinds(Layer((2, 12, 13, 40), 64, stride=(1, 1))) == [False, True]
+    assert kinds(Layer((2, 12, 13, 32), 40, stride=(1, 1))) == [True, False]
+    assert kinds(Layer((2, 12, 13, 32), 64, kernel=(1, 1), stride=(1, 1), pad=(0, 0))) == [False, False]
+    assert kinds(Layer((2, 40, 40, 32), 64, kernel=(33, 1), stride=(1, 1), pad=(0, 0))) == [False, False]
+    assert kinds(Layer((2, 12, 13, 32), 64, stride=(1, 1), pad=(3, 3))) == [True, False]
+    half = MemoryFormat.plain(layer.data, "bfloat16", LAST)
+    first = MemoryFormat.plain((2, 32, 12, 13), "float32")
+    last = MemoryFormat.plain((64, 3, 3, 32), "float32", LAST)
+    groups = MemoryFormat.plain((64, 16, 3, 3), "float32")
+    for others in ({"data": half}, {"data": first}, {"weight": last}, {"weight": groups}):
+        assert kinds(layer, **others) == [False, False]
+    monkeypatch.setattr(module, "MANY_SPLIT", 2 * 12 * 13 + 1)
+    assert kinds(layer) == [False, False]
+    monkeypatch.setattr(module, "MANY_SPLIT", 0)
+    monkeypatch.setattr(blocks, "has_matrix_unit", lambda: False)
+    assert kinds(layer) == [False, False]
+
+
+def test_which_convolutions_it_gets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of windows that jump, and others that Winograd's algorithm does not take; of many positions."""
+    monkeypatch.setattr(blocks, "has_matrix_unit", lambda: True)
+    monkeypatch.setattr(module, "blocked_kernel", blocked_product)
+
+    def kind(layer: Layer) -> str:
+        data, weight, out = layer.memories
+        recipe = forward_by_images(data, weight, None, out, layer.window)
+        return "" if recipe is None else recipe.implementation
+
+    assert kind(Layer((1, 28, 28, 64), 64)) == "split"
+    assert kind(Layer((8, 28, 28, 64), 64, stride=(1, 1))) != "split"
+    assert kind(Layer((1, 28, 28, 64), 64, kernel=(5, 5), stride=(1, 1), pad=(2, 2))) == "split"
+    assert kind(Layer((1, 14, 14, 512), 512)) != "split"
+    layer = Layer((1, 28, 28, 64), 64, kernel=(5, 5), stride=(1, 1), pad=(2, 2))
+    data, weight, out = layer.memories
+    gradient = backward_data_recipe(out, weight, data, layer.window)
+    assert gradient is not None
+    assert gradient.implementation == "split"
