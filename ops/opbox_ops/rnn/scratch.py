@@ -20,10 +20,10 @@ __all__ = ["Scratch", "backward_temps", "forward_temps", "scratch"]
 Scratch: TypeAlias = Mapping[str, Any]
 """The arrays of a call's temporaries."""
 
-_COLUMNS, _SPLIT_COLUMNS = 128, 256
+_COLUMNS, _SPLIT_COLUMNS = 128, 160
 """Columns of the products with inputs that are made at a time: for these and more OpenBLAS is at its best. A matrix
-unit splits the weight for each such product, and more take more memory: two layers of LSTM 16.8 ms by 128, 16.3 by 256
-and 15.0 by 512 columns."""
+unit splits the weight for each such product, but more take more memory, and the packed weight takes some: two layers of
+LSTM 16.8 ms by 128, 16.3 by 256 and 15.0 by 512 columns."""
 
 _SETS = 1024
 _APART = 16
