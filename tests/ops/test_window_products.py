@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,14 +17,12 @@ from opbox_ops.onednn.primitive import MemoryFormat
 from opbox_ops.onednn.window_products import data_by_windows, forward_by_windows, weight_by_windows
 from tests.allocations import counted
 
+from .convolution_layer import LAST, Layer
 from .thread_counts import assert_same_bits
 
 pytestmark = pytest.mark.skipif(
     library() is None or blocked_product() is None, reason="no oneDNN, or no compiler for a processor with AVX2"
 )
-
-LAST = (0, 3, 1, 2)
-Pair = tuple[int, int]
 
 
 @pytest.fixture(autouse=True)
@@ -35,45 +32,6 @@ def _in_blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     if request.node.name != "test_what_it_computes":
         monkeypatch.setattr(window_products, "FILTERS", 0)
         monkeypatch.setattr(window_products, "FEWEST_NUMBERS", 0)
-
-
-@dataclass(frozen=True)
-class Layer:
-    """A convolution."""
-
-    data: tuple[int, int, int, int]
-    filters: int
-    kernel: Pair = (3, 3)
-    stride: Pair = (2, 2)
-    dilate: Pair = (1, 1)
-    pad: Pair = (1, 1)
-
-    @property
-    def window(self) -> tuple[Pair, Pair, Pair]:
-        return self.stride, self.dilate, self.pad
-
-    @property
-    def out(self) -> tuple[int, int, int, int]:
-        height, width = (
-            (n + 2 * p - (k - 1) * d - 1) // s + 1
-            for n, k, s, d, p in zip(self.data[1:3], self.kernel, *self.window, strict=True)
-        )
-        return self.data[0], height, width, self.filters
-
-    @property
-    def weight(self) -> tuple[int, int, int, int]:
-        return (self.filters, self.data[3], *self.kernel)
-
-    @property
-    def memories(self) -> tuple[MemoryFormat, MemoryFormat, MemoryFormat]:
-        """Data, weight and out."""
-        data, out = (MemoryFormat.plain(shape, "float32", LAST) for shape in (self.data, self.out))
-        return data, MemoryFormat.plain(self.weight, "float32"), out
-
-    def arrays(self) -> list[Array]:
-        """Data, weight and a gradient of out."""
-        rng = np.random.default_rng(5)
-        return [rng.normal(size=shape).astype(np.float32) for shape in (self.data, self.weight, self.out)]
 
 
 LAYERS = [

@@ -44,7 +44,8 @@ from ..vectors_text import VECTORS
 from .blocked_product_text import PRODUCT
 from .product_tiles_text import TILES
 from .product_windows_text import WINDOW_MATRICES
-from .split_product_text import SPLIT_NUMBERS, SPLIT_PRODUCT
+from .split_numbers_text import SPLIT_NUMBERS
+from .split_product_text import SPLIT_PRODUCT
 from .term_text import TERM
 from .turn_text import TURN
 from .window_sizes import WINDOWS, WindowSizes
