@@ -143,7 +143,6 @@ void opbox_product(const float *all_a, const float *all_b, const float *packed, 
     {
         float own_b[GROUP * DEPTH * PANEL] __attribute__((aligned(64)));
         float own_a[MOST_OF_A] __attribute__((aligned(64)));
-        const long all = omp_get_num_threads(), me = omp_get_thread_num();
         const float *packed_b = 0;
         long packed_k = -1, packed_q = -1, packed_end = -1; /* what own_b has */
         FLUSHED PIECES_OF(units, unit, end, most, panels) {
@@ -156,10 +155,7 @@ void opbox_product(const float *all_a, const float *all_b, const float *packed, 
             float *out = number ? sums + (number - 1) * s.rows * s.columns : c;
             const long out_row = number ? s.columns : s.c_row;
             const float *begin = number ? 0 : bias && addend ? c : addend;
-            if (bias && begin)
-                for (long r = first; r < first + rows; r++)
-                    for (long j = from * PANEL; j < LEAST(s.columns, (from + count) * PANEL); j++)
-                        c[r * s.c_row + j] = addend[r * s.c_row + j] + bias[j];
+            if (bias && begin) add_bias(c, addend, bias, &s, first, rows, from * PANEL, (from + count) * PANEL);
             for (long k = number * slab; k < stop; k += depth) {
                 const long terms = LEAST(stop - k, depth);
                 const int finishes = k + terms == stop;
@@ -239,13 +235,7 @@ void opbox_product(const float *all_a, const float *all_b, const float *packed, 
                 }
             }
         }
-        if (s.slabs > 1) {
-            _Pragma("omp barrier")
-            for (long r = me * s.rows / all; r < (me + 1) * s.rows / all; r++)
-                for (long n = 0; n < s.slabs - 1; n++)
-                    for (long j = 0; j < s.columns; j++)
-                        all_c[r * s.c_row + j] += sums[(n * s.rows + r) * s.columns + j];
-        }
+        add_slabs(all_c, sums, &s);
     }
 }
 

@@ -30,6 +30,25 @@ typedef struct {
     long batch; /* of such products, whose matrices lie one after the other */
 } Sizes;
 
+/* c = addend + bias, for `rows` rows from `first` on and the columns from `from` up to `to`. */
+static void add_bias(float *c, const float *addend, const float *bias, const Sizes *s, long first, long rows, long from,
+                     long to)
+{
+    for (long r = first; r < first + rows; r++)
+        for (long j = from; j < LEAST(s->columns, to); j++) c[r * s->c_row + j] = addend[r * s->c_row + j] + bias[j];
+}
+
+/* In a region, behind its products: adds the sums of all slabs but the first to c. */
+static void add_slabs(float *c, const float *sums, const Sizes *s)
+{
+    if (s->slabs == 1) return;
+    _Pragma("omp barrier")
+    const long all = omp_get_num_threads(), me = omp_get_thread_num();
+    for (long r = me * s->rows / all; r < (me + 1) * s->rows / all; r++)
+        for (long n = 0; n < s->slabs - 1; n++)
+            for (long j = 0; j < s->columns; j++) c[r * s->c_row + j] += sums[(n * s->rows + r) * s->columns + j];
+}
+
 /* Lines to be fetched: `lines` of each of `rows` rows, from `line` of the first one on. */
 typedef struct { const char *at; long rows, step, lines, line; } Ahead;
 

@@ -203,10 +203,7 @@ static void split_product(const float *all_a, const float *all_b, const float *p
             float *out = number ? sums + (number - 1) * s.rows * s.columns : c;
             const long out_row = number ? s.columns : s.c_row;
             const float *added_to = number ? 0 : bias && addend ? c : addend;
-            if (bias && added_to)
-                for (long r = first; r < first + rows; r++)
-                    for (long j = from * STRIP; j < LEAST(s.columns, (from + count) * STRIP); j++)
-                        c[r * s.c_row + j] = addend[r * s.c_row + j] + bias[j];
+            if (bias && added_to) add_bias(c, addend, bias, &s, first, rows, from * STRIP, (from + count) * STRIP);
             Matrix of_a[2], of_b[2];
             Later later[2]; /* of a, and of b */
             later[0].splitting.low = later[1].splitting.low = ALL(0);
@@ -284,14 +281,7 @@ static void split_product(const float *all_a, const float *all_b, const float *p
             }
         }
         LEAVE_TILES();
-        if (s.slabs > 1) {
-            _Pragma("omp barrier")
-            const long all = omp_get_num_threads(), me = omp_get_thread_num();
-            for (long r = me * s.rows / all; r < (me + 1) * s.rows / all; r++)
-                for (long n = 0; n < s.slabs - 1; n++)
-                    for (long j = 0; j < s.columns; j++)
-                        all_c[r * s.c_row + j] += sums[(n * s.rows + r) * s.columns + j];
-        }
+        add_slabs(all_c, sums, &s);
     }
 }
 
