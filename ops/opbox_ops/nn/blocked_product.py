@@ -86,9 +86,9 @@ MOST_OF_FEW = 1 << 19
 LEAST_SPLIT = 1 << 22
 """Multiplications of one: 128 x 128 by 128 x 64 135 and 107 GFLOP/s, 128 x 784 by 784 x 128 241 and 246."""
 STEP = 32
-"""Terms that the matrix unit multiplies at once, and columns of its panels of b."""
+"""Terms that the matrix unit multiplies at once, and columns of its panels of b, as in the text."""
 MOST_TAPS = 32
-"""Rows, and columns, of windows that it reads."""
+"""Rows, and columns, of windows that it reads, as in the text."""
 
 
 class _ProductStructure(Structure):

@@ -152,7 +152,6 @@ static void split_tile(const uint32_t *a, long of_tile, long rows, const uint32_
     }
 }
 
-
 /* How many rows a tile of a has: so few that the last one is nearly full. */
 static inline long tile_rows(long rows) { return rows < FEW_ROWS ? PIECES(rows, PIECES(rows, SIDE)) : SIDE; }
 
@@ -293,7 +292,7 @@ static void split_strips(const float *a, uint32_t *packed, const Sizes *sizes, i
     const long of_tile = tile_rows(s.rows), of_strip = 2 * of_tile, strips = PIECES(s.rows, of_strip);
     const long numbers = PIECES(s.terms, STEP) * PARTS * of_strip * SIDE;
     uint32_t *cuts = packed + strips * numbers;
-    IN_THREADS(n, strips, 1) {
+    IN_THREADS(n, strips, 1) FLUSHED {
         const Matrix rows = {a + n * of_strip * s.a_row, along ? s.a_row : s.a_term, s.terms,
                              LEAST(s.rows - n * of_strip, of_strip), 1, of_tile, along, 0};
         cuts[n] = split_tiles(&rows, 0, 2, packed + n * numbers, 0);
@@ -312,7 +311,7 @@ static void split_panels(const float *b, uint32_t *packed, const Sizes *sizes, l
     const long column = taps == 1 ? s.b_column : turned ? taps : s.terms;
     const long row = taps > 1 ? taps * (turned ? s.columns : terms) : along ? s.b_column : s.b_term;
     uint32_t *cuts = packed + panels * taps * of_tap;
-    IN_THREADS(p, panels, 1)
+    IN_THREADS(p, panels, 1) FLUSHED
         for (int by_cuts = cuts[p] = 0; by_cuts < 2; by_cuts++) {
             for (long tap = 0; tap < taps; tap++) {
                 const Matrix columns = {b + p * STRIP * column + (turned ? taps - 1 - tap : tap), row, terms,
