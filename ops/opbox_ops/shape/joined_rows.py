@@ -23,7 +23,7 @@ from ..layout import as_laid, laid, lie
 from ..operator import Op
 from ..shares_text import LOOPS
 from .concat import ConcatParams, concat, concat_backward, join, take_apart
-from .split import PARTED, parts_of
+from .split import PARTED, join_parts, parts_of, take_parts
 
 __all__ = ["new_kernel"]
 
@@ -152,39 +152,24 @@ def _(p: ConcatParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Call
     return _call(p, ctx, inputs, outputs, apart=True)
 
 
-def _parts_call(p: Any, joined: Array, arrays: Outputs, *, apart: bool) -> Callable[[], Any]:
-    """A call that takes `joined` apart to arrays, those that are not None, or joins them."""
-    axis, whole = p.axis % joined.ndim, joined.flags.c_contiguous
-    if not whole or not all(array is None or array.flags.c_contiguous for array in arrays):
-        views = [
-            (array, part) if apart else (part, array)
-            for array, part in zip(arrays, parts_of(p, joined), strict=True)
-            if array is not None
-        ]
-
-        def copy() -> None:
-            for target, source in views:
-                np.copyto(target, source)
-
-        return copy
-    behind = math.prod(joined.shape[axis + 1 :])
-    widths = [1 if p.squeeze_axis else part.shape[axis] for part in parts_of(p, joined)]
-    matrix = _rows(joined, axis)
+def _parts_call(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs, *, apart: bool) -> Callable[[], Any]:
+    joined, arrays = (inputs[0], outputs) if apart else (outputs[0], inputs)
+    assert joined is not None
+    if not all(array is None or array.flags.c_contiguous for array in (joined, *arrays)):
+        return partial(take_parts if apart else join_parts, p, ctx, inputs, outputs)
+    axis = p.axis % joined.ndim
+    behind, matrix = math.prod(joined.shape[axis + 1 :]), _rows(joined, axis)
+    widths = [behind * (1 if p.squeeze_axis else part.shape[axis]) for part in parts_of(p, joined)]
     rows = [None if array is None else array.reshape(len(matrix), -1) for array in arrays]
-    return _copied(rows, [width * behind for width in widths], matrix, apart)
+    return _copied(rows, widths, matrix, apart)
 
 
 def _attach_parts(forward: Op, backward: Op) -> None:
     def are_rows(p: Any, call: CallSpec) -> bool:
         return call.plain and all(0 not in spec.shape for spec in (*call.inputs, *call.outputs))
 
-    @forward.compute("cpu", level="library", accepts=are_rows, prepares=True)
-    def _(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
-        return _parts_call(p, inputs[0], outputs, apart=True)
-
-    @backward.compute("cpu", level="library", accepts=are_rows, prepares=True)
-    def _(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
-        return _parts_call(p, outputs[0], inputs, apart=False)
+    for op, apart in ((forward, True), (backward, False)):
+        op.compute("cpu", level="library", accepts=are_rows, prepares=True)(partial(_parts_call, apart=apart))
 
 
 for _forward, _backward in PARTED:

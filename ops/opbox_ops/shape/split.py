@@ -18,7 +18,7 @@ from ..infer import ShapeList, canonical_axis, show_shape
 from ..params import Bool, Count, Field, Int, OptCount, Params, Shape
 from ..registry import Counted, Op, register, register_backward
 
-__all__ = ["PARTED", "parts_of"]
+__all__ = ["PARTED", "join_parts", "parts_of", "take_parts"]
 
 
 class SliceChannelParams(Params):
@@ -84,8 +84,8 @@ def _declare(op: Op) -> tuple[Op, Op]:
     op.set_attr("FInferShape", _infer_shape)
     op.set_attr("FParts", parts_of)
     backward.set_attr("FParts", parts_of)
-    op.compute()(_forward)
-    backward.compute()(_backward)
+    op.compute()(take_parts)
+    backward.compute()(join_parts)
     return op, backward
 
 
@@ -134,13 +134,13 @@ def parts_of(p: Any, array: Array) -> list[Array]:
     return views
 
 
-def _forward(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+def take_parts(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     for part, out in zip(parts_of(p, inputs[0]), outputs, strict=True):
         if out is not None:
             ctx.xp.copyto(out, part)
 
 
-def _backward(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+def join_parts(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     for part, gout in zip(parts_of(p, outputs[0]), inputs, strict=True):
         ctx.xp.copyto(part, gout)
 
