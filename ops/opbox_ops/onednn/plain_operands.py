@@ -9,7 +9,21 @@ from ..nn.window_sizes import WindowSizes
 from .library import ArgumentNumber
 from .primitive import MemoryFormat, Operand
 
-__all__ = ["data_gradient_operands", "filters_first", "forward_operands", "weight_gradient_operands", "windows_of"]
+__all__ = [
+    "are_plain",
+    "data_gradient_operands",
+    "filters_first",
+    "forward_operands",
+    "weight_gradient_operands",
+    "windows_of",
+]
+
+
+def are_plain(data: MemoryFormat, weight: MemoryFormat, out: MemoryFormat) -> bool:
+    """Whether all are of float32, data and out have their channels last, and the weight lies as its shape says."""
+    if {array.dtype for array in (data, weight, out)} != {"float32"} or not (data.channels_last and out.channels_last):
+        return False
+    return weight.strides == MemoryFormat.plain(weight.shape, "float32").strides
 
 
 def forward_operands(

@@ -18,7 +18,7 @@ from ..call_list import CallList
 from ..compute import Array, Mode, Temp
 from ..nn.blocked_product import MANY_SPLIT, MOST_TAPS, STEP, BlockedProduct, ProductSizes
 from ..nn.window_sizes import WindowSizes
-from .plain_operands import data_gradient_operands, forward_operands, windows_of
+from .plain_operands import are_plain, data_gradient_operands, forward_operands, windows_of
 from .primitive import MemoryFormat, Operand, PackedRuns
 from .product import blocked_kernel
 
@@ -142,9 +142,7 @@ def _kernel(data: MemoryFormat, weight: MemoryFormat, out: MemoryFormat, turned:
     """The compiled functions, where they can read such windows: those of a convolution whose weight may be `turned`."""
     if len(weight.shape) != 4 or weight.shape[1] != (out if turned else data).shape[1]:
         return None
-    if {array.dtype for array in (data, weight, out)} != {"float32"} or not (data.channels_last and out.channels_last):
-        return None
-    if weight.strides != MemoryFormat.plain(weight.shape, "float32").strides:
+    if not are_plain(data, weight, out):
         return None
     if data.shape[1] % STEP or not math.prod(weight.shape[2:]) > 1 or max(weight.shape[2:]) > MOST_TAPS:
         return None

@@ -23,7 +23,7 @@ from ..compute import Array, Mode, Temp
 from ..nn.blocked_product import BlockedProduct, ProductSizes
 from ..nn.column_sums import column_sums
 from ..nn.window_sizes import WindowSizes
-from .plain_operands import data_gradient_operands, forward_operands, weight_gradient_operands, windows_of
+from .plain_operands import are_plain, data_gradient_operands, forward_operands, weight_gradient_operands, windows_of
 from .primitive import MemoryFormat, Operand, PackedRuns
 from .product import blocked_kernel
 
@@ -192,9 +192,7 @@ def _kernel(data: MemoryFormat, weight: MemoryFormat, out: MemoryFormat) -> Bloc
     """The compiled functions, where such a convolution is for these products."""
     if len(weight.shape) != 4 or weight.shape[2:] == (1, 1) or weight.shape[1] != data.shape[1]:
         return None
-    if {array.dtype for array in (data, weight, out)} != {"float32"} or not (data.channels_last and out.channels_last):
-        return None
-    if weight.strides != MemoryFormat.plain(weight.shape, "float32").strides:
+    if not are_plain(data, weight, out):
         return None
     positions = math.prod((out.shape[0], *out.shape[2:]))
     if FILTERS * positions > out.shape[1] or math.prod(weight.shape) < FEWEST_NUMBERS:
