@@ -13,6 +13,7 @@ from opbox_ops.nn.window_sizes import WindowSizes
 from tests.allocations import counted
 from tests.vectors_of_8 import with_vectors_of_8
 
+from .product_factors import bits_of, factors, numbers
 from .thread_counts import assert_same_bits
 
 pytestmark = pytest.mark.skipif(blocked_product() is None, reason="no compiler, or a processor without AVX2")
@@ -53,20 +54,6 @@ def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> B
 
 def has_avx512() -> bool:
     return compiled(TEXT + "#ifndef __AVX512F__\n#error\n#endif\n") is not None
-
-
-def numbers(*shape: int, seed: int = 0) -> Array:
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
-
-
-def factors(sizes: ProductSizes) -> tuple[Array, Array]:
-    """a and b, as they lie."""
-    shapes = (sizes.rows, sizes.terms), (sizes.terms, sizes.columns)
-    a, b = (
-        numbers(*shape[:: -1 if turned else 1], seed=k)
-        for k, (shape, turned) in enumerate(zip(shapes, sizes.transposed, strict=True))
-    )
-    return a, b
 
 
 def defined(sizes: ProductSizes, a: Array, b: Array) -> Array:
@@ -227,25 +214,10 @@ def test_room_for_slabs_that_is_missing_is_refused(kernel: BlockedProduct) -> No
         kernel.product(sizes, (a, b, None, np.zeros((8, 8), np.float32)))
 
 
-BITS = """
-import numpy as np
-from opbox_ops.nn.blocked_product import ProductSizes, blocked_product
-from opbox_ops.nn.window_sizes import WindowSizes
-from opbox_ops.onednn.library import library
-library()
-kernel = blocked_product()
-rng = np.random.default_rng(0)
-for rows, terms, columns in ((64, 9000, 48), (300, 700, 200), (1, 3000, 33), (1000, 64, 64)):
-    sizes = ProductSizes(rows, terms, columns, (terms == 9000, False))
-    a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((rows, terms), (terms, columns)))
-    out = np.zeros((rows, columns), np.float32)
-    kernel.product(sizes, (a, b, None, out), sums=np.zeros(sizes.sums, np.float32))()
-    print(out.tobytes().hex())
-"""
-
-
-def test_bits_do_not_depend_on_threads() -> None:
-    assert len(assert_same_bits(BITS).split()) == 4
+def test_bits_do_not_depend_on_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPBOX_MATRIX_UNIT", "0")
+    printed = assert_same_bits(bits_of((64, 9000, 48), (300, 700, 200), (1, 3000, 33), (1000, 64, 64))).split()
+    assert printed[::2] == [b"False"] * 4
 
 
 KERNELS = [(1, 1), (3, 3), (5, 2)]

@@ -15,6 +15,7 @@ from opbox_ops.nn.window_sizes import WindowSizes
 from tests.allocations import counted
 from tests.matrix_unit_in_c import with_unit_in_c
 
+from .product_factors import bits_of, factors, numbers
 from .thread_counts import assert_same_bits
 
 pytestmark = pytest.mark.skipif(
@@ -50,20 +51,6 @@ def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> B
     functions = compiled(TEXT if request.param == "the unit" else with_unit_in_c(TEXT))
     assert functions is not None
     return functions
-
-
-def numbers(*shape: int, seed: int = 0) -> Array:
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
-
-
-def factors(sizes: ProductSizes) -> tuple[Array, Array]:
-    """a and b, as they lie."""
-    shapes = (sizes.rows, sizes.terms), (sizes.terms, sizes.columns)
-    a, b = (
-        numbers(*shape[:: -1 if turned else 1], seed=k)
-        for k, (shape, turned) in enumerate(zip(shapes, sizes.transposed, strict=True))
-    )
-    return a, b
 
 
 def matrices(sizes: ProductSizes, a: Array, b: Array) -> tuple[Array, Array]:
@@ -351,23 +338,7 @@ def test_it_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
     assert has_matrix_unit() == blocks._may_use_unit()
 
 
-BITS = """
-import numpy as np
-from opbox_ops.nn.blocked_product import ProductSizes, blocked_product
-from opbox_ops.nn.window_sizes import WindowSizes
-from opbox_ops.onednn.library import library
-library()
-kernel = blocked_product()
-rng = np.random.default_rng(0)
-for rows, terms, columns in ((128, 9000, 48), (300, 700, 200), (97, 3000, 333), (1000, 64, 96)):
-    sizes = ProductSizes(rows, terms, columns, (terms == 9000, False))
-    a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((rows, terms), (terms, columns)))
-    out = np.zeros((rows, columns), np.float32)
-    kernel.product(sizes, (a, b, None, out), sums=np.zeros(sizes.sums, np.float32))()
-    print(sizes.splits, out.tobytes().hex())
-"""
-
-
 def test_bits_do_not_depend_on_threads() -> None:
-    printed = assert_same_bits(BITS).split()
+    shapes = (128, 9000, 48), (300, 700, 200), (97, 3000, 333), (1000, 64, 96)
+    printed = assert_same_bits(bits_of(*shapes)).split()
     assert printed[::2] == [str(splits).encode() for splits in [has_matrix_unit()] * 4]
