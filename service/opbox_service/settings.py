@@ -44,6 +44,7 @@ ELSEWHERE = frozenset(
         "C_KERNELS",
         "CACHE_DIR",
         "PACKED_WEIGHTS",
+        "MATRIX_UNIT",
         "WINOGRAD",
         "PROGRESS",
         "CUDA_GRAPHS",
