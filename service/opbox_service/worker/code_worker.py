@@ -52,8 +52,8 @@ LATE_S, SILENT_S = 2.0, 5.0
 """Between two looks at it; and how long it may be silent at the least."""
 WORKING = 0.1
 """The part of a processor's time from which on a process is at work, whether anybody calls or not."""
-LAST_WORDS_S = 0.05
-"""Between asking a process for its stack, or for its times, and ending it."""
+LAST_WORDS_S, LONGEST_LAST_WORDS_S = 0.05, 1.0
+"""Between asking a process for its stack, or for its times, and ending it; and at the most, where a machine is busy."""
 
 _log = structlog.get_logger("opbox.code")
 
@@ -260,10 +260,22 @@ class CodeWorker(Worker):
         self.kill()
 
     def _condemn(self, cause: str, kind: type[MXNetError], what: str) -> None:
+        if self._error is not None:
+            return
         self.cause, self._error = cause, kind(what)
         if self._process is not None:
             self._process.send_signal(signal.SIGUSR1)
-        self._loop.call_later(LAST_WORDS_S, self.kill)
+        self._loop.call_later(LAST_WORDS_S, self._end_with_a_trace, time.monotonic() + LONGEST_LAST_WORDS_S, b"")
+
+    def _end_with_a_trace(self, latest: float, before: bytes) -> None:
+        """End the process once its stack is written, and no longer than at the look before; or at the latest time."""
+        if self.ended:
+            return
+        trace = os.pread(self._trace, TRACE_BYTES, 0).rstrip(b"\0")
+        if (trace and trace == before) or time.monotonic() > latest:
+            self.kill()
+        else:
+            self._loop.call_later(LAST_WORDS_S, self._end_with_a_trace, latest, trace)
 
     def call(self, request: RawRequest, deadline_s: float) -> asyncio.Future[RawResponse]:
         self._used = time.monotonic()
