@@ -78,7 +78,7 @@ op = register(
         Slot("reserve", visible=False),
     ),
 )
-op.set_attr("TRandom", True)
+op.set_attr("TRandom", True).set_attr("TSkipsUnread", True)
 backward = register_backward("_backward_RNN", RNNOperatorParams, outputs=_INPUTS)
 
 

@@ -106,6 +106,25 @@ def _live(heads: Sequence[Entry]) -> set[Node]:
     return live
 
 
+def _skipped(graph: Graph, backward: Gradient | None) -> Set[int]:
+    """The entries of hidden outputs that nobody reads, of the operators that do without them."""
+    nodes = [node for node in graph.nodes if node.op is not None and node.op.get_attr("TSkipsUnread")]
+    if not nodes:
+        return frozenset()
+    whole, heads = graph, list(graph.heads)
+    if backward is not None:
+        whole = backward.graph
+        heads += [entry for entry in backward.grads.values() if entry is not None]
+    read = {e for node, ids in zip(whole.nodes, whole.reads, strict=True) for e in ids[: len(node.inputs)]}
+    read.update(map(whole.entry_id, heads))
+    hidden: set[int] = set()
+    for node in nodes:
+        assert node.op is not None
+        outputs = range(node.op.num_visible_outputs(node.params), node.op.num_outputs(node.params))
+        hidden.update(graph.entry_id(Entry(node, k)) for k in outputs)
+    return hidden - read
+
+
 def _gradients_wanted(backward: Gradient) -> dict[Node, frozenset[int]]:
     """For each forward node that has a backward node, the inputs whose gradients are read."""
     if not any(node.op is not None and node.op.get_attr("TSubgraphs") for node in backward.graph.calls.values()):
@@ -166,6 +185,7 @@ class _PlanCompiler:
         self.known_specs: dict[tuple[Shape, Any], tuple[int, ArraySpec]] = {}
         self.choices: dict[Any, _Choice] = {}
         self.wanted: dict[Node, frozenset[int]] = {}
+        self.skipped: Set[int] = frozenset()
         self.saved: dict[Node, int] = {}
 
     def lower(self) -> Plan:
@@ -175,6 +195,7 @@ class _PlanCompiler:
         backward = gradient(self.graph, wrt) if wrt else None
         if backward is not None:
             self.wanted = _gradients_wanted(backward)
+        self.skipped = _skipped(self.graph, backward)
         live = _live([*self.graph.heads, *(backward.graph.heads if backward is not None else ())])
         self._describe(self.graph)
         self._variables()
@@ -279,7 +300,8 @@ class _PlanCompiler:
         if node.forward is not None:
             inputs = inputs[: len(node.inputs)]
         outputs = range(graph.row_ptr[i], graph.row_ptr[i + 1])
-        writes = [self._value(entry) if read is None or entry in read else UNWANTED for entry in outputs]
+        wanted = [entry not in self.skipped if read is None else entry in read for entry in outputs]
+        writes = [self._value(entry) if want else UNWANTED for entry, want in zip(outputs, wanted, strict=True)]
         kinds = self.kinds
         # Outputs that nobody wants are told apart from those that somebody does by a negative number.
         outs = [kinds[e] if value >= 0 else ~kinds[e] for e, value in zip(outputs, writes, strict=True)]

@@ -11,7 +11,7 @@ from opbox_ops.node import Node
 from .allocation import allocate
 from .calls import Calls
 from .placed_arrays import PlacedArrays
-from .plan import Plan, Step
+from .plan import UNWANTED, Plan, Step
 
 __all__ = ["run_monitored"]
 
@@ -36,7 +36,8 @@ def run_monitored(
     shown = _InOrder(sorted(nodes, key=plan.graph.index.__getitem__), monitor)
     for step in steps:
         members = step.members or (step,)
-        if any(placed.arrays[value] is None for member in step.members for value in member.writes):
+        inner = [value for member in step.members for value in member.writes if value != UNWANTED]
+        if any(placed.arrays[value] is None for value in inner):
             # What the step computes on its way is in no array: its members show it.
             _run_members(plan, step, placed, context, shown)
             members = ()
@@ -96,18 +97,19 @@ class _InOrder:
         self._nodes = nodes
         self._next = 0
         self._monitor = monitor
-        self._early: dict[Node, list[Array]] = {}
+        self._early: dict[Node, list[Array | None]] = {}
 
-    def add(self, node: Node, arrays: Sequence[Array]) -> None:
+    def add(self, node: Node, arrays: Sequence[Array | None]) -> None:
         """Show the outputs of `node`, or note them until its turn: their arrays may be used for others meanwhile."""
         if node is not self._nodes[self._next]:
-            self._early[node] = [array.copy() for array in arrays]
+            self._early[node] = [None if array is None else array.copy() for array in arrays]
             return
         self._show(node, arrays)
         while self._early and self._nodes[self._next] in self._early:
             self._show(self._nodes[self._next], self._early.pop(self._nodes[self._next]))
 
-    def _show(self, node: Node, arrays: Sequence[Array]) -> None:
+    def _show(self, node: Node, arrays: Sequence[Array | None]) -> None:
         self._next += 1
         for name, array in zip(node.output_names(), arrays, strict=True):
-            self._monitor(name, array)
+            if array is not None:
+                self._monitor(name, array)

@@ -1,0 +1,76 @@
+"""Hidden outputs that nobody reads are not computed, of operators that say so: RNN's last states and its reserve."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import opbox as mx
+from opbox_ops.backend import backend_for
+from opbox_service.executor import bind
+from opbox_service.executor.plan import UNWANTED
+from opbox_service.graph.json import load
+
+CPU = backend_for("cpu")
+TIME, BATCH, INPUTS, HIDDEN = 12, 6, 5, 16
+
+
+def layers(**attrs):
+    inputs = [mx.sym.Variable(name) for name in ("data", "parameters", "state", "state_cell")]
+    return mx.sym.RNN(*inputs, state_size=HIDDEN, num_layers=2, mode="lstm", name="rnn", **attrs)
+
+
+def bound(symbol, *, trains=False, **options):
+    shapes, _, _ = symbol.infer_shape(data=(TIME, BATCH, INPUTS))
+    draw = np.random.RandomState(3)
+    args = {n: draw.uniform(-1, 1, s).astype("f") for n, s in zip(symbol.list_arguments(), shapes, strict=True)}
+    grads = {name: np.zeros_like(array) for name, array in args.items()} if trains else {}
+    return bind(load(symbol.tojson()), args=args, grads=grads, backend=CPU, random=CPU.random(0), **options), grads
+
+
+def written(executor):
+    (step,) = [step for step in executor.plan.steps if step.node.name == "rnn"]
+    return [value != UNWANTED for value in step.writes]
+
+
+@pytest.mark.parametrize("level", ["reference", "library"])
+def test_inference_writes_what_is_read(level):
+    executor, _ = bound(layers(), level=level)
+    shown, _ = bound(layers(state_outputs=True), level=level)
+    assert written(executor) == [True, False, False, False]
+    assert written(shown) == [True, True, True, False]
+    executor.forward()
+    shown.forward()
+    np.testing.assert_array_equal(executor.outputs[0], shown.outputs[0])
+    assert executor.outputs[0].any()
+
+
+def test_training_writes_what_backward_reads():
+    executor, grads = bound(layers(), trains=True)
+    shown, expected = bound(layers(state_outputs=True), trains=True)
+    assert written(executor)[-1]
+    for one in (executor, shown):
+        one.forward(is_train=True)
+        one.backward([np.ones_like(one.outputs[0]), *[np.zeros_like(array) for array in one.outputs[1:]]])
+    for name, array in grads.items():
+        np.testing.assert_array_equal(array, expected[name])
+        assert array.any()
+
+
+def test_a_state_that_another_operator_reads_is_written():
+    executor, _ = bound(mx.sym.sum(layers(state_outputs=True)[1]))
+    assert written(executor) == [True, True, True, False]
+
+
+def test_memory_is_less_than_what_backward_would_read():
+    executor, _ = bound(layers())
+    trained, _ = bound(layers(), trains=True)
+    assert executor.plan.memory.arena_bytes < trained.plan.memory.arena_bytes / 2
+
+
+def test_a_monitor_sees_what_is_written():
+    executor, _ = bound(layers())
+    seen = {}
+    executor.forward(monitor=lambda name, array: seen.update({name: array.copy()}))
+    assert list(seen) == ["rnn_output"]
+    np.testing.assert_array_equal(seen["rnn_output"], executor.outputs[0])
