@@ -42,11 +42,14 @@ typedef struct { uint8_t palette, begin, none[14]; uint16_t bytes[16]; uint8_t r
 
 #define EACH_TILE(DO) DO(0, 4, 6) if (tiles == 2) { DO(1, 5, 6) } if (panels == 2) { DO(2, 4, 7) } \
                       if (tiles == 2 && panels == 2) { DO(3, 5, 7) }
-#define MULTIPLY(c, a, b) MULTIPLY_TILES(c, a, b);
-#define LOAD_A(part) LOAD_TILE(4, a + (part) * 2 * of_tile, 64); \
-                     if (tiles == 2) LOAD_TILE(5, a + ((part) * 2 + 1) * of_tile, 64);
-#define LOAD_B(part) LOAD_TILE(6, b + (part) * 2 * OF_TILE, 64); \
-                     if (panels == 2) LOAD_TILE(7, b + ((part) * 2 + 1) * OF_TILE, 64);
+#define A4(part) LOAD_TILE(4, a + (part) * 2 * of_tile, 64);
+#define A5(part) if (tiles == 2) LOAD_TILE(5, a + ((part) * 2 + 1) * of_tile, 64);
+#define B6(part) LOAD_TILE(6, b + (part) * 2 * OF_TILE, 64);
+#define B7(part) if (panels == 2) LOAD_TILE(7, b + ((part) * 2 + 1) * OF_TILE, 64);
+#define C0 MULTIPLY_TILES(0, 4, 6);
+#define C1 if (tiles == 2) MULTIPLY_TILES(1, 5, 6);
+#define C2 if (panels == 2) MULTIPLY_TILES(2, 4, 7);
+#define C3 if (tiles == 2 && panels == 2) MULTIPLY_TILES(3, 5, 7);
 #define SPLIT(phase) if (first) split_phase(&later[0].splitting, phase); \
                      if (second) split_phase(&later[1].splitting, phase);
 
@@ -63,12 +66,12 @@ static inline __attribute__((always_inline)) void multiply(const int tiles, cons
             __builtin_prefetch(c + SIDE, 1);
         }
         const int first = begin_due(later), second = begin_due(later + 1);
-        LOAD_A(2) LOAD_B(0) EACH_TILE(MULTIPLY) SPLIT(0)
-        LOAD_A(1) EACH_TILE(MULTIPLY) SPLIT(1)
-        LOAD_B(1) EACH_TILE(MULTIPLY) SPLIT(2)
-        LOAD_A(0) EACH_TILE(MULTIPLY) SPLIT(3)
-        LOAD_B(0) EACH_TILE(MULTIPLY) SPLIT(4)
-        LOAD_B(2) EACH_TILE(MULTIPLY) SPLIT(5)
+        A4(2) B6(0) C0 A5(2) C1 B7(0) C2 A4(1) C3 A5(1) SPLIT(0)
+        C0 C1 B6(1) C2 C3 B7(1) SPLIT(1)
+        C0 C1 C2 A4(0) C3 A5(0) SPLIT(2)
+        C0 C1 B6(0) C2 C3 B7(0) SPLIT(3)
+        C0 C1 B6(2) C2 C3 B7(2) SPLIT(4)
+        C0 C1 C2 C3 SPLIT(5)
     }
 }
 
@@ -103,10 +106,10 @@ static void multiply_joined(const uint32_t *a, long of_tile, long rows, const ui
 }
 
 /* c = start + a b, and what `end` says, for `rows` rows of a strip, `of_tile` of a tile, and `columns` of a panel;
-   start of zeros if it is NULL; where it `joins`, of whole numbers. The lines of `next_c` are fetched meanwhile. */
+   start of zeros if it is NULL; where it `joins`, of whole numbers. A strip's lines of `next` are fetched meanwhile. */
 static void split_tile(const uint32_t *a, long of_tile, long rows, const uint32_t *b, long columns, const float *start,
                        long start_row, float *c, long c_row, long steps, const End *end, int joins, Later *later,
-                       const float *next_c)
+                       const float *next, long next_row)
 {
     const int tiles = PIECES(rows, of_tile), panels = PIECES(columns, SIDE);
     float room[STRIP][STRIP] __attribute__((aligned(64)));
@@ -129,10 +132,10 @@ static void split_tile(const uint32_t *a, long of_tile, long rows, const uint32_
     if (joins) multiply_joined(a, of_tile, rows, b, steps, room);
     else {
         EACH_TILE(BEGIN)
-        if (tiles == 2 && panels == 2) multiply(2, 2, a, of_tile * SIDE, b, steps, later, next_c, c_row, lines);
-        else if (tiles == 2) multiply(2, 1, a, of_tile * SIDE, b, steps, later, next_c, c_row, lines);
-        else if (panels == 2) multiply(1, 2, a, of_tile * SIDE, b, steps, later, next_c, c_row, lines);
-        else multiply(1, 1, a, of_tile * SIDE, b, steps, later, next_c, c_row, lines);
+        if (tiles == 2 && panels == 2) multiply(2, 2, a, of_tile * SIDE, b, steps, later, next, next_row, lines);
+        else if (tiles == 2) multiply(2, 1, a, of_tile * SIDE, b, steps, later, next, next_row, lines);
+        else if (panels == 2) multiply(1, 2, a, of_tile * SIDE, b, steps, later, next, next_row, lines);
+        else multiply(1, 1, a, of_tile * SIDE, b, steps, later, next, next_row, lines);
         EACH_TILE(FINISH)
     }
     if (direct) return;
@@ -272,7 +275,7 @@ static void split_product(const float *all_a, const float *all_b, const float *p
                         const float *start = base ? base + (to - out) : added;
                         const float *next = p + 1 < q + width ? to + STRIP : to + of_strip * out_row + (q - p) * STRIP;
                         split_tile(left, of_tile, LEAST(rows - r, of_strip), panel, LEAST(s.columns - p * STRIP, STRIP),
-                                   start, base ? out_row : 0, to, out_row, steps, &end, joins, later, next);
+                                   start, base ? out_row : 0, to, out_row, steps, &end, joins, later, next, out_row);
                     }
                 }
                 split_rest(later);
