@@ -51,6 +51,7 @@ from .turn_text import TURN
 from .window_sizes import WINDOWS, WindowSizes
 
 __all__ = [
+    "SPLIT_TEXT",
     "TEXT",
     "BlockedProduct",
     "ProductSizes",
@@ -61,7 +62,9 @@ __all__ = [
     "splits_windows",
 ]
 
-TEXT = LOOPS + TURN + VECTORS + TERM + WINDOWS + TILES + WINDOW_MATRICES + SPLIT_NUMBERS + SPLIT_PRODUCT + PRODUCT
+SPLIT_TEXT = LOOPS + TURN + VECTORS + TERM + WINDOWS + TILES + WINDOW_MATRICES + SPLIT_NUMBERS + SPLIT_PRODUCT
+"""What another text can begin with that multiplies by the matrix unit."""
+TEXT = SPLIT_TEXT + PRODUCT
 
 COLUMNS = 16
 """Packed b has a multiple of so many."""
@@ -267,13 +270,14 @@ class BlockedProduct:
     def by_packed_rows(self, sizes: ProductSizes, a: Array, packed: Array) -> Callable[[Array, Array], None]:
         """Return a function of b and out that computes out = a @ b, where `pack` has written a to `packed`.
 
-        Each column of b lies together, anywhere; `sizes` say so too, and that a is packed.
+        Each column of b lies together, anywhere; `sizes` say so too, and that a is packed. There may be any columns.
         """
         assert packed.nbytes >= 4 * sizes.packed
         product, structure = self._product, sizes.structure()
         where, at, room = addressof(structure), place_of(a), place_of(packed)
 
         def run(b: Array, out: Array, alive: Any = (structure, a, packed)) -> None:
+            structure.columns = structure.c_row = b.shape[1]
             structure.b_column = b.strides[1] // b.itemsize
             product(at, place_of(b), room, None, place_of(out), None, where, None, None, None)
 

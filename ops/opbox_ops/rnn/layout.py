@@ -27,7 +27,8 @@ GATES = {"rnn_relu": 1, "rnn_tanh": 1, "lstm": 4, "gru": 3}
 class Sizes:
     """An RNN's sizes.
 
-    `outputs` is what a direction's state has for each sample, `stored` how many steps' gates are there at a time.
+    `outputs` is what a direction's state has for each sample, `stored` how many steps' extras, and `stored_gates` how
+    many steps' gates, are there at a time.
     """
 
     mode: str
@@ -40,6 +41,7 @@ class Sizes:
     inputs: int
     dropout: bool
     stored: int = 0
+    stored_gates: int = 0
 
     @property
     def gates(self) -> int:
@@ -100,12 +102,12 @@ class Activations:
 
     With `columns` a step's gates are the columns of a matrix, one for each sample, and the last two axes of gates and
     extra change places: products of a few columns take OpenBLAS half the time of products of a few rows. Without a
-    backward only the last `stored` steps' gates and extras are there.
+    backward only the last steps' gates and extras are there, or no gates.
 
     Attributes:
         states: (time, batch, directions * outputs), each direction's state after each step.
         mask: what dropout multiplies states with on the way to the next layer, in that shape; None without dropout.
-        gates: (stored, batch, gates) for each direction, after their activation functions.
+        gates: (stored_gates, batch, gates) for each direction, after their activation functions.
         extra: (stored, batch, hidden) for each direction: lstm's cells, gru's recurrent part of the new gate; or None.
     """
 
@@ -118,7 +120,7 @@ class Activations:
 def _layer_shapes(sizes: Sizes, layer: int) -> list[tuple[int, ...]]:
     states = (sizes.time, sizes.batch, sizes.directions * sizes.outputs)
     masks = [states] if sizes.dropout and layer < sizes.layers - 1 else []
-    gates, extra = (sizes.stored, sizes.batch, sizes.gates), (sizes.stored, sizes.batch, sizes.hidden)
+    gates, extra = (sizes.stored_gates, sizes.batch, sizes.gates), (sizes.stored, sizes.batch, sizes.hidden)
     extras = [extra] * sizes.directions if sizes.mode in ("lstm", "gru") else []
     return [states, *masks, *[gates] * sizes.directions, *extras]
 

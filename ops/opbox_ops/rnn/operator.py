@@ -82,13 +82,16 @@ op.set_attr("TRandom", True).set_attr("TSkipsUnread", True)
 backward = register_backward("_backward_RNN", RNNOperatorParams, outputs=_INPUTS)
 
 
-def sizes_of(p: RNNOperatorParams, data: tuple[int, ...], stored: int | None = None) -> Sizes:
-    """The sizes of a call on data of this shape; `stored` steps' gates are there, all by default."""
+def sizes_of(
+    p: RNNOperatorParams, data: tuple[int, ...], stored: int | None = None, stores_gates: bool = True
+) -> Sizes:
+    """The sizes of a call on data of this shape; `stored` steps' extras and gates are there, all by default."""
     directions = 2 if p.bidirectional else 1
     outputs = p.projection_size or p.state_size
     time, batch, inputs = data
     rows = time if stored is None else min(stored, time)
-    return Sizes(p.mode, p.num_layers, directions, p.state_size, outputs, time, batch, inputs, p.p > 0, rows)
+    stores = rows, rows if stores_gates else 0
+    return Sizes(p.mode, p.num_layers, directions, p.state_size, outputs, time, batch, inputs, p.p > 0, *stores)
 
 
 def _check(p: RNNOperatorParams) -> None:
@@ -221,11 +224,17 @@ class _RNNCall:
         return array if mask is None else self.xp.multiply(array, mask, out=out)
 
 
-def forward_temps_of(p: RNNOperatorParams, call: CallSpec) -> dict[str, Temp]:
+def _forward_sizes(p: RNNOperatorParams, data: tuple[int, ...], unwanted: bool, by_unit: bool) -> Sizes:
+    """Those of a forward whose reserve is wanted or `unwanted`: by a matrix unit there are no gates then."""
+    return sizes_of(p, data, stored=2 if unwanted else None, stores_gates=not (unwanted and by_unit))
+
+
+def forward_temps_of(p: RNNOperatorParams, call: CallSpec, by_unit: bool = False) -> dict[str, Temp]:
     data = call.inputs[0]
     unwanted = not call.wants(len(call.outputs) - 1)
-    sizes, wide = sizes_of(p, data.shape, stored=2 if unwanted else None), accumulation_type(data.dtype)
-    return forward_temps(sizes, wide, lengths=p.use_sequence_length, narrow=wide != data.dtype, reserve=unwanted)
+    sizes, wide = _forward_sizes(p, data.shape, unwanted, by_unit), accumulation_type(data.dtype)
+    what = {"lengths": p.use_sequence_length, "narrow": wide != data.dtype, "reserve": unwanted}
+    return forward_temps(sizes, wide, **what, by_unit=by_unit)
 
 
 @op.compute(temps=lambda p, call: list(forward_temps_of(p, call).values()))
@@ -235,8 +244,12 @@ def _(p: RNNOperatorParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) ->
 
 def run(p: RNNOperatorParams, ctx: OpContext, inputs: Arrays, outputs: Outputs, kernels: Kernels) -> None:
     """Compute the outputs, with products and steps by `kernels`; its temporaries are those of `forward_temps_of`."""
-    sizes = sizes_of(p, inputs[0].shape, stored=2 if outputs[-1] is None else None)
-    call = _RNNCall(p, ctx.xp, sizes, inputs, scratch(forward_temps_of(p, ctx.call), ctx.temp), kernels)
+    by_unit = kernels.steps is not None
+    sizes, temps = (
+        _forward_sizes(p, inputs[0].shape, outputs[-1] is None, by_unit),
+        forward_temps_of(p, ctx.call, by_unit),
+    )
+    call = _RNNCall(p, ctx.xp, sizes, inputs, scratch(temps, ctx.temp), kernels)
     reserve = call.scratch["reserve"] if outputs[-1] is None else outputs[-1]
     call.layers = activations(sizes, reserve, columns=True)
     x = call.data

@@ -12,18 +12,18 @@ import numpy as np
 
 from ..cache import CACHE_BYTES
 from ..compute import Arrays, Temp
-from ..nn.blocked_product import ProductSizes, has_matrix_unit, padded
+from ..nn.blocked_product import ProductSizes, padded
 from .layout import Sizes, reserve_size
+from .unit_steps import packed_numbers, room_numbers
 
 __all__ = ["Scratch", "backward_temps", "forward_temps", "scratch"]
 
 Scratch: TypeAlias = Mapping[str, Any]
 """The arrays of a call's temporaries."""
 
-_COLUMNS, _SPLIT_COLUMNS = 128, 160
-"""Columns of the products with inputs that are made at a time: for these and more OpenBLAS is at its best. A matrix
-unit splits the weight for each such product, but more take more memory, and the packed weight takes some: two layers of
-LSTM 16.8 ms by 128, 16.3 by 256 and 15.0 by 512 columns."""
+_COLUMNS, _UNIT_COLUMNS = 128, 640
+"""Columns of the products with inputs that are made at a time: for these and more OpenBLAS is at its best. By a matrix
+unit two layers of LSTM, 35 steps of 32 samples, take 9.6 ms by 256 columns, 8.7 by 448, 8.2 by 640 and by all 1,120."""
 
 _SETS = 1024
 _APART = 16
@@ -31,9 +31,8 @@ _APART = 16
 of a cache, and evict one another."""
 
 
-def _piece(sizes: Sizes, dtype: Any) -> int:
+def _piece(sizes: Sizes, columns: int) -> int:
     """Return the number of steps whose inputs one product takes."""
-    columns = _SPLIT_COLUMNS if dtype == np.float32 and has_matrix_unit() else _COLUMNS
     return max(1, min(sizes.time, columns // max(sizes.batch, 1)))
 
 
@@ -42,10 +41,11 @@ def _cached(sizes: Sizes, itemsize: int) -> int:
     return max(1, min(sizes.time, CACHE_BYTES // max(2 * (sizes.gates + sizes.hidden) * sizes.batch * itemsize, 1)))
 
 
-def _packed_rows(sizes: Sizes, dtype: Any) -> int:
-    """Return the numbers of the recurrent weight packed for its product by a state; none where it is not packed."""
-    product = ProductSizes(sizes.gates, sizes.outputs, sizes.batch, (False, True), packs_a=True)
-    return product.packed if dtype == np.float32 and product.splits else 0
+def _packed_inputs(sizes: Sizes, columns: int) -> int:
+    """Return the numbers of the weights of inputs packed for a product of so many columns, of the layer with most."""
+    inputs = {sizes.layer_inputs(layer) for layer in range(sizes.layers)}
+    products = [ProductSizes(sizes.gates, count, columns, (False, True), packs_a=True) for count in inputs]
+    return max((product.packed for product in products if product.splits), default=0)
 
 
 def _of_row(sizes: Sizes) -> int:
@@ -85,7 +85,9 @@ def _shared(sizes: Sizes, dtype: Any, *, lengths: bool, narrow: bool) -> dict[st
     }
 
 
-def forward_temps(sizes: Sizes, dtype: Any, *, lengths: bool, narrow: bool, reserve: bool) -> dict[str, Temp]:
+def forward_temps(
+    sizes: Sizes, dtype: Any, *, lengths: bool, narrow: bool, reserve: bool, by_unit: bool
+) -> dict[str, Temp]:
     """For `RNN`.
 
     Args:
@@ -94,20 +96,29 @@ def forward_temps(sizes: Sizes, dtype: Any, *, lengths: bool, narrow: bool, rese
         lengths: whether sequences have lengths.
         narrow: whether inputs are of another type.
         reserve: whether nobody wants the output reserve.
+        by_unit: whether all of a step is computed by a matrix unit.
     """
-    widest = max(sizes.layer_inputs(layer) for layer in range(sizes.layers))
-    halved = sizes.gates if sizes.mode in ("lstm", "gru") else 0
-    length = _piece(sizes, dtype)
-    return {
+    length = _piece(sizes, _UNIT_COLUMNS if by_unit else _COLUMNS)
+    temps = {
         **_shared(sizes, dtype, lengths=lengths, narrow=narrow),
         "reserve": Temp((reserve_size(sizes) if reserve else 0,), dtype),
+        "pieces": Temp((sizes.gates, length, sizes.batch), dtype),
+        "small": Temp((sizes.hidden, sizes.batch), dtype),
+    }
+    if by_unit:
+        return temps | {
+            "bias": Temp((sizes.gates,), dtype),
+            "packed": Temp((packed_numbers(sizes),), dtype),
+            "packed_inputs": Temp((_packed_inputs(sizes, length * sizes.batch),), dtype),
+            "room": Temp((room_numbers(sizes),), dtype),
+        }
+    widest = max(sizes.layer_inputs(layer) for layer in range(sizes.layers))
+    halved = sizes.gates if sizes.mode in ("lstm", "gru") else 0
+    return temps | {
         "i2h": Temp((sizes.gates * (widest + 1),), dtype),
         "inputs": Temp((length * sizes.batch * (widest + 1),), dtype),
         "h2h": Temp((halved, sizes.outputs), dtype),
-        "packed": Temp((_packed_rows(sizes, dtype),), dtype),
-        "pieces": Temp((sizes.gates, length, sizes.batch), dtype),
         "product": Temp((sizes.gates, sizes.batch), dtype),
-        "small": Temp((sizes.hidden, sizes.batch), dtype),
         "projected": Temp((sizes.outputs if sizes.projected else 0, sizes.batch), dtype),
     }
 

@@ -22,6 +22,7 @@ from ..pausing import pause
 from .cells import Cells
 from .layout import Weights
 from .scratch import Scratch
+from .unit_steps import UnitSteps
 
 __all__ = ["Columns", "Direction", "Kernels"]
 
@@ -49,13 +50,16 @@ class Kernels:
         cells: a step in C; None: the array library computes it.
         packed: from a weight, the columns of what it multiplies, and a room for the packed weight, to the product of
             such columns by the weight, which it has packed into the room; None where that is no gain.
-        packed_rows: the same for a product of the weight by columns.
+        packed_rows: from a weight, the columns of what it is multiplied by, and such a room, to the product of the
+            weight by columns.
+        steps: all that is computed of a layer's steps, by a matrix unit; None: products and cells.
     """
 
     matmul: Matmul
     cells: Cells | None = None
     packed: Callable[[Array, int, Array], Columns | None] | None = None
     packed_rows: Callable[[Array, int, Array], Rows | None] | None = None
+    steps: UnitSteps | None = None
 
 
 @dataclass(slots=True)
@@ -67,7 +71,7 @@ class Direction:
         mode: rnn_relu, rnn_tanh, lstm or gru.
         weights: its parameters, in the type that is computed in.
         reverse: whether it runs from the last step to the first.
-        gates: (stored, gates, batch).
+        gates: (stored, gates, batch), or of no step.
         extra: (stored, hidden, batch) of lstm and gru.
         states: (time, batch, outputs), written after each step.
         first: state before the first step (batch, outputs); first_cell (batch, hidden) of lstm.
@@ -125,6 +129,8 @@ class Direction:
 
     def run(self, x: Array) -> tuple[Array, Array | None]:
         """Fill gates, extra and states from x (time * batch, inputs); the last state, and cell of lstm."""
+        if self.kernels.steps is not None:
+            return self._run_by_unit(x, self.kernels.steps)
         i2h, h2h = self._weights(x.shape[1])
         step = self._by_cells(h2h) or {"lstm": self._lstm, "gru": self._gru}.get(self.mode, self._rnn)(h2h)
         state, cell = self.first.T, None if self.first_cell is None else self.first_cell.T
@@ -142,6 +148,36 @@ class Direction:
                 if cell is not None:
                     self.xp.copyto(cell, before_cell, where=self.beyond[t])
         return state.T, None if cell is None else cell.T
+
+    def _run_by_unit(self, x: Array, steps: UnitSteps) -> tuple[Array, Array | None]:
+        """The same, all of some steps in one call."""
+        xp, part, work, n = self.xp, self.weights, self.scratch, self.hidden
+        pieces, bias, cell = work["pieces"], work["bias"], work["small"]
+        xp.add(part.i2h_bias, part.h2h_bias, out=bias)
+        if self.mode == "gru":
+            bias[2 * n :] = part.i2h_bias[2 * n :]
+        if self.first_cell is not None:
+            cell[...] = self.first_cell.T
+        steps.pack(self.mode, part.h2h, work["packed"])
+        length, (time, batch, _) = pieces.shape[1], self.states.shape
+        pack = self.kernels.packed_rows
+        multiply = None if pack is None else pack(part.i2h, length * batch, work["packed_inputs"])
+        multiply = multiply or partial(self.kernels.matmul, xp, part.i2h)
+        arrays = {"packed": work["packed"], "bias": bias, "of_new": part.h2h_bias[2 * n :], "valid": self.valid}
+        arrays |= {"gates": self.gates, "extra": self.extra, "states": self.states, "room": work["room"]}
+        times, state = range(time), self.first
+        for start in times[::length][:: -1 if self.reverse else 1]:
+            pause()
+            now = times[start : start + length]
+            products = pieces.reshape(-1)[: len(part.i2h) * len(now) * batch].reshape(len(part.i2h), -1)
+            multiply(x[start * batch : now.stop * batch].T, products)
+            now = now[::-1] if self.reverse else now
+            arrays |= {"x": products, "before": state, "cell_before": cell}
+            steps.run(self.mode, arrays, now, start)
+            state = self.states[now[-1]]
+            if self.first_cell is not None:
+                cell = self.stored(self.extra, now[-1])
+        return state, None if self.first_cell is None else cell.T
 
     def _weights(self, inputs: int) -> tuple[Array, Array]:
         """The weights of inputs and state, halved for the sigmoids of lstm and gru.
@@ -174,18 +210,13 @@ class Direction:
         self.kernels.matmul(self.xp, i2h, inputs.T, products)
         return products.reshape(len(i2h), count, batch)
 
-    def _by_state(self, h2h: Array) -> Rows:
-        """The product of the recurrent weight, which is packed for all steps where that is a gain, by a state."""
-        pack = self.kernels.packed_rows
-        multiply = None if pack is None else pack(h2h, self.states.shape[1], self.scratch["packed"])
-        return partial(self.kernels.matmul, self.xp, h2h) if multiply is None else multiply
-
     def _by_cells(self, h2h: Array) -> _Step | None:
         """A step in C; None where there is none, or the cells are clipped or projected."""
         cells, extra = self.kernels.cells, self.extra
         if cells is None or self.clip is not None or self.weights.h2r is not None:
             return None
-        product, room, multiply = self.scratch["product"], self.scratch["small"], self._by_state(h2h)
+        product, room = self.scratch["product"], self.scratch["small"]
+        multiply = partial(self.kernels.matmul, self.xp, h2h)
 
         def lstm(t: int, x: Array, before: Array, before_cell: Array) -> Array:
             cell = self.stored(extra, t)
