@@ -14,7 +14,7 @@ from opbox_ops.compute import ArraySpec, CallSpec, Mode, OpContext
 from opbox_ops.nn import blocked_product
 from opbox_ops.nn.blocked_product import ProductSizes, has_matrix_unit
 from opbox_ops.onednn import product
-from opbox_ops.onednn.product import block_matmul, packed_columns, packed_rows
+from opbox_ops.onednn.product import block_matmul, packed_columns
 from opbox_ops.rnn.cells import Cells, compiled_cells
 from opbox_ops.rnn.layout import GATES, reserve_size
 from opbox_ops.rnn.operator import backward_temps_of, differentiate, forward_temps_of, run, sizes_of
@@ -59,7 +59,7 @@ def computed(
         inputs.append(rng.integers(1, TIME + 1, BATCH).astype(np.float32))
     shapes = [(TIME, BATCH, sizes.directions * HIDDEN), *[state.shape for state in states], (reserve_size(sizes),)]
     outputs = [np.zeros(shape, np.float32) for shape in shapes]
-    kernels = Kernels(block_matmul, cells, *((packed_columns, packed_rows) if packs else ()))
+    kernels = Kernels(block_matmul, cells, packed_columns if packs else None)
     run(p, context((inputs, outputs), forward_temps_of, p), inputs, outputs, kernels)
     arguments = [*map(np.cos, outputs[:-1]), *inputs, outputs[-1]]
     gradients = [np.zeros_like(array) for array in inputs]
@@ -94,9 +94,7 @@ def test_a_matrix_unit_computes_the_products_of_steps(
 ) -> None:
     """With the same bits in the next run; two layers of five steps make 2e-3 of a rounding: each doubles it or more."""
     monkeypatch.setattr(blocked_product, "LEAST_SPLIT", 0)
-    packed = [ProductSizes(4 * HIDDEN, HIDDEN, BATCH, (False, True), packs_a=True)]
-    packed.append(ProductSizes(BATCH, 4 * HIDDEN, HIDDEN, (True, False), reads_packed=True))
-    assert [sizes.splits for sizes in packed] == [True, True]
+    assert ProductSizes(BATCH, 4 * HIDDEN, HIDDEN, (True, False), reads_packed=True).splits
     with np.errstate(all="ignore"):
         arrays, again = (computed(mode, cells, attrs, value=0.5) for _ in range(2))
         monkeypatch.setattr(blocked_product, "has_matrix_unit", lambda: False)

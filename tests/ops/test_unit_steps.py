@@ -76,6 +76,71 @@ def run(steps: UnitSteps, mode: str, arrays: Arrays, times: range, begin: int = 
     steps.run(mode, {name: array for name, array in arrays.items() if name != "weight"}, times, begin)
 
 
+def drawn_back(steps: UnitSteps, mode: str, hidden: int, batch: int, forward: range) -> Arrays:
+    """What `back` takes, of a direction that `run` has computed in that order; and its weight."""
+    sizes, rng = Sizes(mode, 1, 1, hidden, hidden, STEPS, batch, 1, False), np.random.default_rng(hidden)
+    arrays = drawn(mode, hidden, batch)
+    run(steps, mode, arrays, forward)
+
+    def numbers(*shape: int) -> np.ndarray[Any, Any]:
+        return rng.normal(size=shape).astype(np.float32)
+
+    written = {
+        name: np.full((count, STEPS, batch), np.nan, np.float32)
+        for name, count in (("ggates", sizes.gates), ("gagain", hidden))
+    }
+    return written | {
+        "weight": arrays["weight"],
+        "packed": np.full(packed_numbers(sizes), np.nan, np.float32),
+        "gates": arrays["gates"],
+        "extra": arrays["extra"],
+        "states": arrays["states"],
+        "first": arrays["before"],
+        "first_cell": arrays["cell_before"],
+        "gout": numbers(STEPS, batch, hidden + 5)[..., :hidden],
+        "gstate": numbers(batch, hidden),
+        "gcell": numbers(hidden, batch),
+        "room": np.full(room_numbers(sizes, back=True), np.nan, np.float32),
+    }
+
+
+def run_back(steps: UnitSteps, mode: str, arrays: Arrays, times: range) -> None:
+    steps.pack(mode, arrays["weight"], arrays["packed"], back=True)
+    steps.back(mode, {name: array for name, array in arrays.items() if name != "weight"}, times)
+
+
+def expected_back(mode: str, arrays: Arrays, times: range) -> Arrays:
+    """The gradients that `back` writes, as `rnn.gradients` has them, before it has run."""
+    wide = {name: None if array is None else array.astype(np.float64) for name, array in arrays.items()}
+    gstate, gcell = wide["gstate"].T, wide["gcell"]
+    out = {"ggates": np.full_like(wide["ggates"], np.nan), "gagain": np.full_like(wide["gagain"], np.nan)}
+    for t in times:
+        total, past = wide["gout"][t].T + gstate, t + times.step
+        inside = 0 <= past < STEPS
+        if mode == "lstm":
+            into, keep, new, shown = np.split(wide["gates"][t], 4)
+            before = wide["extra"][past] if inside else wide["first_cell"]
+            cell = np.tanh(wide["extra"][t])
+            gsum = gcell + (1 - cell**2) * shown * total
+            factors = (1 - into) * into * new * gsum, (1 - keep) * keep * before * gsum, (1 - new**2) * into * gsum
+            gates = read = np.concatenate([*factors, (1 - shown) * shown * cell * total])
+            gcell, passed = gsum * keep, 0
+        elif mode == "gru":
+            reset, update, new = np.split(wide["gates"][t], 3)
+            before = (wide["states"][past] if inside else wide["first"]).T
+            slope = (1 - new**2) * (1 - update) * total
+            both = [(1 - reset) * reset * wide["extra"][t] * slope, (1 - update) * update * (before - new) * total]
+            out["gagain"][:, t], passed = slope * reset, total * update
+            gates, read = np.concatenate([*both, slope]), np.concatenate([*both, slope * reset])
+        else:
+            state = wide["gates"][t]
+            gates = read = total * (1 - state**2 if mode == "rnn_tanh" else state > 0)
+            passed = 0
+        out["ggates"][:, t] = gates
+        gstate = wide["weight"].T @ read + passed
+    return out | {"gstate": gstate.T, **({"gcell": gcell} if mode == "lstm" else {})}
+
+
 def expected(mode: str, arrays: Arrays, times: range) -> Arrays:
     """States, gates and extras, as `rnn.steps` has them."""
     wide = {name: None if array is None else array.astype(np.float64) for name, array in arrays.items()}
@@ -134,6 +199,48 @@ def test_steps(steps: UnitSteps, mode: str, shape: tuple[int, int], times: range
     others = [t for t in range(STEPS) if t not in times]
     assert np.isnan(arrays["states"][others]).all()
     assert np.isnan(arrays["gates"][others]).all()
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("mode", GATES)
+@pytest.mark.parametrize("reverse", [False, True])
+def test_gradients(steps: UnitSteps, mode: str, shape: tuple[int, int], reverse: bool) -> None:
+    forward = range(STEPS)[::-1] if reverse else range(STEPS)
+    arrays, times = drawn_back(steps, mode, *shape, forward), forward[::-1]
+    values = expected_back(mode, arrays, times)
+    run_back(steps, mode, arrays, times)
+    for name, value in values.items():
+        most = LEAST * max(1, np.abs(np.nan_to_num(value)).max())
+        np.testing.assert_allclose(arrays[name], value, rtol=0, atol=most, err_msg=name)
+
+
+@pytest.mark.parametrize("mode", GATES)
+def test_gradients_go_on_where_others_ended(steps: UnitSteps, mode: str) -> None:
+    whole, parts = (drawn_back(steps, mode, 150, 20, range(STEPS)) for _ in range(2))
+    times = range(STEPS)[::-1]
+    run_back(steps, mode, whole, times)
+    for part in (times[:2], times[2:3], times[3:]):
+        run_back(steps, mode, parts, part)
+    for name in ("ggates", "gagain", "gstate", "gcell"):
+        np.testing.assert_array_equal(parts[name], whole[name])
+
+
+@pytest.mark.parametrize("name", ["gout", "gstate", "weight"])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("mode", GATES)
+def test_gradients_that_are_not_finite(steps: UnitSteps, mode: str, value: float, name: str) -> None:
+    arrays, times = drawn_back(steps, mode, 150, 20, range(STEPS)), range(STEPS)[::-1]
+    arrays[name][(-1, 3, 40) if name == "gout" else (3, 40)] = value
+    with np.errstate(all="ignore"):
+        values = expected_back(mode, arrays, times)
+    run_back(steps, mode, arrays, times)
+    mine, expects = arrays["ggates"], values["ggates"]
+    np.testing.assert_array_equal(np.isnan(mine), np.isnan(expects))
+    finite = np.isfinite(expects)
+    assert finite.any()
+    assert not finite.all()
+    np.testing.assert_allclose(mine[finite], expects[finite], rtol=0, atol=LEAST * np.abs(expects[finite]).max())
+    np.testing.assert_array_equal(mine[~finite], expects[~finite].astype(np.float32))
 
 
 @pytest.mark.parametrize("mode", GATES)
@@ -195,7 +302,7 @@ def test_what_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not fits(sizes(256, 32))
 
 
-TIME, BATCH, INPUTS, HIDDEN = 25, 48, 30, 190
+TIME, BATCH, INPUTS, HIDDEN = 25, 48, 30, 330
 """More columns than one product with the inputs takes: steps in two calls."""
 
 
@@ -223,17 +330,20 @@ def layers(mode: str, *, trains: bool, **attrs: Any) -> list[np.ndarray[Any, Any
 @pytest.mark.parametrize(
     "attrs", [{}, {"bidirectional": True, "state_outputs": True}, {"use_sequence_length": True}], ids=str
 )
-@pytest.mark.parametrize("mode", ["lstm", "gru"])
+@pytest.mark.parametrize("mode", ["lstm", "gru", "rnn_tanh"])
 def test_layers(mode: str, attrs: dict[str, Any], trains: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As without the unit, but for roundings that 25 steps of two layers carry on."""
-    calls = []
-    counted = UnitSteps.run
-    monkeypatch.setattr(UnitSteps, "run", lambda *args: (calls.append(args[3]), counted(*args)))
+    """As without the unit, but for roundings that 25 steps of two layers carry on (rnn_relu's slopes jump at 0)."""
+    calls: list[str] = []
+    for name in ("run", "back"):
+        real = getattr(UnitSteps, name)
+        monkeypatch.setattr(UnitSteps, name, lambda *args, name=name, real=real: (calls.append(name), real(*args)))
     mine = layers(mode, trains=trains, **attrs)
-    assert len(calls) == 2 * 2 * (2 if "bidirectional" in attrs else 1)
+    count = 2 * 2 * (2 if "bidirectional" in attrs else 1)
+    back = count if trains and "use_sequence_length" not in attrs else 0
+    assert sorted(calls) == ["back"] * back + ["run"] * count
     monkeypatch.setattr(recurrent, "unit_steps", lambda: None)
     others = layers(mode, trains=trains, **attrs)
-    assert len(calls) == 2 * 2 * (2 if "bidirectional" in attrs else 1)
+    assert len(calls) == count + back
     for array, other in zip(mine, others, strict=True):
         np.testing.assert_allclose(array, other, rtol=0, atol=2e-5 * np.abs(other).max())
         assert array.any() or not other.any()

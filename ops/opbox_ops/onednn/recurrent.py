@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..compute import Arrays, CallSpec, OpContext, Outputs, Temp
+from ..compute import Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
 from ..operator import Op
 from ..rnn.cells import compiled_cells
 from ..rnn.operator import (
@@ -33,39 +33,36 @@ def _is_in_blocks(p: RNNOperatorParams, call: CallSpec) -> bool:
     return call.plain and all(array.dtype == np.float32 for array in arrays) and blocked_kernel() is not None
 
 
-def _steps_by_unit(p: RNNOperatorParams, call: CallSpec) -> UnitSteps | None:
+def _steps_by_unit(p: RNNOperatorParams, data: ArraySpec) -> UnitSteps | None:
     """All of the steps in C by a matrix unit, where it takes them; cells that are clipped are not computed so."""
-    fitting = p.lstm_state_clip_min is None and fits(sizes_of(p, call.inputs[0].shape))
-    return unit_steps() if fitting else None
+    return unit_steps() if p.lstm_state_clip_min is None and fits(sizes_of(p, data.shape)) else None
 
 
-def _in_order(inputs: Arrays) -> Arrays:
-    """The arrays, copied where they do not lie in order, as C reads them."""
-    return tuple([np.ascontiguousarray(array) for array in inputs])
+def _forward_kernels(p: RNNOperatorParams, call: CallSpec) -> Kernels:
+    return Kernels(block_matmul, compiled_cells(), packed_rows=packed_rows, steps=_steps_by_unit(p, call.inputs[0]))
 
 
-def _forward_temps(p: RNNOperatorParams, call: CallSpec) -> dict[str, Temp]:
-    return forward_temps_of(p, call, by_unit=_steps_by_unit(p, call) is not None)
+def _backward_kernels(p: RNNOperatorParams, call: CallSpec) -> Kernels:
+    """Gradients of sequences with lengths are NumPy's between the products."""
+    data = call.inputs[3 if p.mode == "lstm" else 2]
+    steps = None if p.use_sequence_length else _steps_by_unit(p, data)
+    return Kernels(block_matmul, compiled_cells(), packed_columns, steps=steps)
 
 
 def _attach(
     op: Op,
     run: Callable[..., None],
-    temps: Callable[[Any, CallSpec], dict[str, Temp]],
+    temps: Callable[[Any, CallSpec, bool], dict[str, Temp]],
     kernels: Callable[[Any, CallSpec], Kernels],
 ) -> None:
-    @op.compute("cpu", level="library", accepts=_is_in_blocks, temps=lambda p, call: list(temps(p, call).values()))
+    def temps_of(p: RNNOperatorParams, call: CallSpec) -> list[Temp]:
+        return list(temps(p, call, kernels(p, call).steps is not None).values())
+
+    @op.compute("cpu", level="library", accepts=_is_in_blocks, temps=temps_of)
     def _(p: RNNOperatorParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-        run(p, ctx, _in_order(inputs), outputs, kernels(p, ctx.call))
+        # C reads arrays that lie in order.
+        run(p, ctx, tuple([np.ascontiguousarray(array) for array in inputs]), outputs, kernels(p, ctx.call))
 
 
-def _forward_kernels(p: RNNOperatorParams, call: CallSpec) -> Kernels:
-    return Kernels(block_matmul, compiled_cells(), packed_rows=packed_rows, steps=_steps_by_unit(p, call))
-
-
-def _backward_kernels(p: RNNOperatorParams, call: CallSpec) -> Kernels:
-    return Kernels(block_matmul, compiled_cells(), packed_columns)
-
-
-_attach(op, run, _forward_temps, _forward_kernels)
+_attach(op, run, forward_temps_of, _forward_kernels)
 _attach(backward, differentiate, backward_temps_of, _backward_kernels)

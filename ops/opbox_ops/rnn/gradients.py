@@ -21,7 +21,9 @@ from ..compute import Array
 from ..pausing import pause
 from .cells import Cells
 from .layout import Weights
+from .scratch import UNIT_COLUMNS
 from .steps import Columns, Direction
+from .unit_steps import UnitSteps
 
 __all__ = ["back"]
 
@@ -40,6 +42,11 @@ def back(direction: Direction, gstates: Array, glast: Array, glast_cell: Array |
     xp, scratch = direction.xp, direction.scratch
     if glast_cell is not None:
         scratch["gcell"][...] = glast_cell.T
+    if direction.kernels.steps is not None:
+        _back_by_unit(direction, direction.kernels.steps, gstates, glast)
+        if out is not None:
+            _weights(direction, out)
+        return scratch["gstate"].reshape(glast.shape), None if glast_cell is None else scratch["gcell"].T
     cell = {"lstm": _Lstm, "gru": _Gru}.get(direction.mode, _Rnn)(direction)
     cell.begin(glast)
     time, length = len(gstates), len(scratch["factors"])
@@ -60,6 +67,23 @@ def back(direction: Direction, gstates: Array, glast: Array, glast_cell: Array |
     if out is not None:
         _weights(direction, out)
     return cell.first_gstate(), None if glast_cell is None else scratch["gcell"].T
+
+
+def _back_by_unit(direction: Direction, steps: UnitSteps, gstates: Array, glast: Array) -> None:
+    """Fill ggates, and leave the gradients of the first state and cell in gstate, (batch, outputs), and gcell."""
+    work, mode = direction.scratch, direction.mode
+    steps.pack(mode, direction.weights.h2h, work["packed"], back=True)
+    gstate, first_cell = work["gstate"].reshape(glast.shape), work["first_cell"]
+    gstate[...] = glast
+    if direction.first_cell is not None:
+        first_cell[...] = direction.first_cell.T
+    arrays = {"packed": work["packed"], "gates": direction.gates, "extra": direction.extra}
+    arrays |= {"states": direction.states, "first": direction.first, "first_cell": first_cell, "gout": gstates}
+    arrays |= {"gstate": gstate, "gcell": work["gcell"], "ggates": work["ggates"], "gagain": work["gagain"]}
+    times, length = direction.times()[::-1], UNIT_COLUMNS // gstates.shape[1]
+    for start in range(0, len(times), max(1, length)):
+        pause()
+        steps.back(mode, {**arrays, "room": work["room"]}, times[start : start + max(1, length)])
 
 
 def _weights(direction: Direction, out: Weights) -> None:

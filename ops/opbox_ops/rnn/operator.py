@@ -281,10 +281,10 @@ def draw_mask(p: RNNOperatorParams, ctx: OpContext, mask: Array) -> None:
         mask *= 1 / (1 - p.p)
 
 
-def backward_temps_of(p: RNNOperatorParams, call: CallSpec) -> dict[str, Temp]:
+def backward_temps_of(p: RNNOperatorParams, call: CallSpec, by_unit: bool = False) -> dict[str, Temp]:
     data = call.inputs[3 if p.mode == "lstm" else 2]
-    wide = accumulation_type(data.dtype)
-    return backward_temps(sizes_of(p, data.shape), wide, lengths=p.use_sequence_length, narrow=wide != data.dtype)
+    sizes, wide = sizes_of(p, data.shape), accumulation_type(data.dtype)
+    return backward_temps(sizes, wide, lengths=p.use_sequence_length, narrow=wide != data.dtype, by_unit=by_unit)
 
 
 @backward.compute(temps=lambda p, call: list(backward_temps_of(p, call).values()))
@@ -295,7 +295,8 @@ def _(p: RNNOperatorParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) ->
 def differentiate(p: RNNOperatorParams, ctx: OpContext, inputs: Arrays, outputs: Outputs, kernels: Kernels) -> None:
     """Compute the gradients, with products and steps by `kernels`; its temporaries are those of `backward_temps_of`."""
     xp, count = ctx.xp, 3 if p.mode == "lstm" else 2
-    sizes, work = sizes_of(p, inputs[count].shape), scratch(backward_temps_of(p, ctx.call), ctx.temp)
+    temps = backward_temps_of(p, ctx.call, by_unit=kernels.steps is not None)
+    sizes, work = sizes_of(p, inputs[count].shape), scratch(temps, ctx.temp)
     call = _RNNCall(p, xp, sizes, inputs[count:-1], work, kernels)
     call.layers = activations(sizes, inputs[-1], columns=True)
     gout, glast = call.wide(inputs[0], "gout"), call.wide(inputs[1], "gstate_last")

@@ -16,12 +16,12 @@ from ..nn.blocked_product import ProductSizes, padded
 from .layout import Sizes, reserve_size
 from .unit_steps import packed_numbers, room_numbers
 
-__all__ = ["Scratch", "backward_temps", "forward_temps", "scratch"]
+__all__ = ["UNIT_COLUMNS", "Scratch", "backward_temps", "forward_temps", "scratch"]
 
 Scratch: TypeAlias = Mapping[str, Any]
 """The arrays of a call's temporaries."""
 
-_COLUMNS, _UNIT_COLUMNS = 128, 640
+_COLUMNS, UNIT_COLUMNS = 128, 640
 """Columns of the products with inputs that are made at a time: for these and more OpenBLAS is at its best. By a matrix
 unit two layers of LSTM, 35 steps of 32 samples, take 9.6 ms by 256 columns, 8.7 by 448, 8.2 by 640 and by all 1,120."""
 
@@ -98,7 +98,7 @@ def forward_temps(
         reserve: whether nobody wants the output reserve.
         by_unit: whether all of a step is computed by a matrix unit.
     """
-    length = _piece(sizes, _UNIT_COLUMNS if by_unit else _COLUMNS)
+    length = _piece(sizes, UNIT_COLUMNS if by_unit else _COLUMNS)
     temps = {
         **_shared(sizes, dtype, lengths=lengths, narrow=narrow),
         "reserve": Temp((reserve_size(sizes) if reserve else 0,), dtype),
@@ -123,15 +123,13 @@ def forward_temps(
     }
 
 
-def backward_temps(sizes: Sizes, dtype: Any, *, lengths: bool, narrow: bool) -> dict[str, Temp]:
+def backward_temps(sizes: Sizes, dtype: Any, *, lengths: bool, narrow: bool, by_unit: bool) -> dict[str, Temp]:
     """For `_backward_RNN`; arguments as of `forward_temps`."""
     outputs, count = sizes.directions * sizes.outputs, sizes.layers * sizes.directions * sizes.batch if narrow else 0
     steps, lstm, gru = (sizes.time, sizes.batch), sizes.mode == "lstm", sizes.mode == "gru"
     widest = max(sizes.layer_inputs(layer) for layer in range(sizes.layers))
     layers = min(2, sizes.layers - 1 + (1 if lengths else 0))
-    projected, length = sizes.projected, _cached(sizes, dtype.itemsize)
-    of_row = _of_row(sizes)
-    return {
+    temps = {
         **_shared(sizes, dtype, lengths=lengths, narrow=narrow),
         "gout": Temp((*steps, outputs) if narrow else (0,), dtype),
         "gstate_last": Temp((count * sizes.outputs,), dtype),
@@ -142,14 +140,23 @@ def backward_temps(sizes: Sizes, dtype: Any, *, lengths: bool, narrow: bool) -> 
         "gother": Temp((sizes.time * sizes.batch * widest if sizes.directions > 1 else 0,), dtype),
         "before": Temp((*steps, sizes.outputs), dtype),
         "ones": Temp((sizes.time * sizes.batch, 1), dtype),
-        "h2h": Temp((_room(sizes, dtype) // of_row, of_row), dtype),
         "ggates": Temp((sizes.gates, *steps), dtype),
         "gagain": Temp((sizes.hidden if gru else 0, *steps), dtype),
+        "gstate": Temp((sizes.outputs, sizes.batch), dtype),
+        "gcell": Temp((sizes.hidden if lstm else 0, sizes.batch), dtype),
+    }
+    if by_unit:
+        return temps | {
+            "packed": Temp((packed_numbers(sizes),), dtype),
+            "first_cell": Temp((sizes.hidden if lstm else 0, sizes.batch), dtype),
+            "room": Temp((room_numbers(sizes, back=True),), dtype),
+        }
+    projected, length, of_row = sizes.projected, _cached(sizes, dtype.itemsize), _of_row(sizes)
+    return temps | {
+        "h2h": Temp((_room(sizes, dtype) // of_row, of_row), dtype),
         "factors": Temp((length, sizes.gates, sizes.batch), dtype),
         "total": Temp((sizes.outputs, sizes.batch), dtype),
         "through": Temp((sizes.outputs if lengths or gru else 0, sizes.batch), dtype),
-        "gstate": Temp((sizes.outputs, sizes.batch), dtype),
-        "gcell": Temp((sizes.hidden if lstm else 0, sizes.batch), dtype),
         "inner": Temp((sizes.hidden if lstm or gru else 0, sizes.batch), dtype),
         "small": Temp((length if lstm or gru else 0, sizes.hidden, sizes.batch), dtype),
         "inside": Temp((sizes.hidden if lstm else 0, sizes.batch), "bool"),

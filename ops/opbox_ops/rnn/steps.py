@@ -12,7 +12,7 @@ sequence's length keeps the state as it was.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
@@ -102,7 +102,7 @@ class Direction:
         """Elements of a cell's state."""
         return int(self.gates.shape[1]) // {"lstm": 4, "gru": 3}.get(self.mode, 1)
 
-    def times(self) -> Sequence[int]:
+    def times(self) -> range:
         """The steps in the order in which they run."""
         times = range(len(self.states))
         return times[::-1] if self.reverse else times

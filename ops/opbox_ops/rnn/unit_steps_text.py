@@ -5,7 +5,7 @@ these units, a strip of the packed weight each, by the state before, and all tha
 its cache. It writes the state's parts as the products of the next step read them, where a block of units is one step of
 terms: these alone go from one core to another.
 
-For a text that has split products (`split_product_text`) and loops of NumPy's (`numpy_loops`).
+For a text that has pieces of steps (`unit_pieces_text`).
 """
 
 from __future__ import annotations
@@ -13,20 +13,6 @@ from __future__ import annotations
 __all__ = ["UNIT_STEPS"]
 
 UNIT_STEPS = r"""
-#if !defined(MATRIX_UNIT)
-#error "no matrix unit"
-#endif
-
-enum { BLOCK = STRIP }; /* units, and samples, of a piece of work */
-enum { LSTM, GRU, TANH, RELU };
-
-/* What a call computes: `count` steps from `first` on, each `by` one from the last, 1 or -1; the last `stored` have
-   extras, and gates where it `keeps` them. x begins with step `begin`. Then numbers between rows of
-   x, between samples and steps of the states, and between samples of the state before. */
-typedef struct {
-    long mode, hidden, batch, count, first, by, stored, keeps, begin, x_row, state_row, state_step, before_row;
-} Steps;
-
 /* Arrays of a layer's direction:
    packed       the recurrent weight's strips, gate by gate, and behind each gate's whether they are split by cuts
    x            products of the gates' weights with the inputs
@@ -46,44 +32,6 @@ typedef struct {
     uint32_t *room;
 } Arrays;
 
-/* A piece of a step: where it begins in an array of units by samples, its `rows` and `columns`, which columns of two
-   vectors there are, and which of them go on. */
-typedef struct { long unit, at, rows, columns; Part parts[2], goes_on[2]; } Piece;
-
-/* What a thread works in: sums of the gates, and the state; zeros beyond its sides. */
-typedef struct { float gates[4][BLOCK][BLOCK], state[BLOCK][BLOCK]; } Room;
-
-#define EACH_VECTOR(r, v) for (long r = 0; r < p->rows; r++) UNROLL for (int v = 0; v < 2; v++)
-#define AT(array, r, v) ((array)[r] + (v) * SIDE)
-#define IN_STEP(array, r, v) ((array) + p->at + (r) * s->batch + (v) * SIDE)
-
-static inline int gates_of(const Steps *s) { return s->mode == LSTM ? 4 : s->mode == GRU ? 3 : 1; }
-
-/* An array of a step, which has so many rows. */
-static inline float *of_step(float *array, const Steps *s, long step, long rows)
-{
-    return array + step % s->stored * rows * s->batch;
-}
-
-static inline Piece piece_of(const Steps *s, long block, long panel, const uint8_t *valid)
-{
-    const long unit = block * BLOCK, sample = panel * BLOCK;
-    Piece p = {unit, unit * s->batch + sample, LEAST(s->hidden - unit, BLOCK), LEAST(s->batch - sample, BLOCK)};
-    for (int v = 0; v < 2; v++) {
-        const long columns = LEAST(p.columns - v * SIDE, SIDE);
-        p.goes_on[v] = p.parts[v] = columns > 0 ? first_numbers(columns) : 0;
-        for (long j = 0; valid && j < columns; j++) p.goes_on[v] &= ~(!valid[sample + v * SIDE + j] << j);
-    }
-    return p;
-}
-
-static inline void apply(const Loop *loop, float *x, long count)
-{
-    char *at[] = {(char *)x, (char *)x};
-    const long by[] = {sizeof(float), sizeof(float)};
-    loop->function(at, &count, by, loop->data);
-}
-
 /* A gate's sums and its bias; half of them for a sigmoid, which is (1 + tanh(x / 2)) / 2. */
 static inline void begin_gate(const Piece *p, float sums[BLOCK][BLOCK], const float *bias, int is_sigmoid)
 {
@@ -101,7 +49,7 @@ static inline Lanes sigmoid(float *tanh_of_half)
 /* The new state where a sample goes on, else the one before; zeros where there is no sample. */
 static inline Lanes state_of(const Piece *p, int v, Lanes state, const float *before)
 {
-    return _mm512_maskz_mov_ps(p->parts[v], _mm512_mask_mov_ps(LOAD(before), p->goes_on[v], state));
+    return KEPT(v, _mm512_mask_mov_ps(LOAD(before), p->goes_on[v], state));
 }
 
 static void end_lstm(const Steps *s, const Piece *p, const Arrays *a, Room *own, const float *last, float *cell,
@@ -131,12 +79,12 @@ static void end_gru(const Steps *s, const Piece *p, const Arrays *a, Room *own, 
     for (int g = 0; g < 2; g++) begin_gate(p, own->gates[g], a->bias + g * s->hidden, 1);
     apply(tanh, own->gates[0][0], 2 * BLOCK * BLOCK);
     EACH_VECTOR(r, v) {
-        const Lanes reset = sigmoid(AT(own->gates[0], r, v)), update = sigmoid(AT(own->gates[1], r, v));
+        const Lanes reset = sigmoid(AT(own->gates[0], r, v));
         const Lanes product = LOAD(AT(own->gates[2], r, v)) + ALL(a->of_new[p->unit + r]);
         const Lanes x = LOAD_PART(new_x + r * s->x_row + v * SIDE, p->parts[v]);
+        sigmoid(AT(own->gates[1], r, v));
         STORE_PART(IN_STEP(again, r, v), p->parts[v], product);
         STORE(AT(own->gates[2], r, v), reset * product + (x + ALL(a->bias[2 * s->hidden + p->unit + r])));
-        STORE(AT(own->gates[1], r, v), update);
     }
     apply(tanh, own->gates[2][0], p->rows * BLOCK);
     EACH_VECTOR(r, v) {
@@ -157,34 +105,6 @@ static void end_plain(const Steps *s, const Piece *p, const Arrays *a, Room *own
     }
 }
 
-/* A piece of a state to `next` in parts, and to `states`, samples `row` apart. Returns whether the parts are by cuts,
-   as others would not add up to it. */
-static int pass_on(const Piece *p, const Room *own, uint32_t *next, float *states, long row)
-{
-    int cuts = 0;
-    float samples[SIDE * SIDE] __attribute__((aligned(64)));
-    for (long v = 0; v < PIECES(p->columns, SIDE); v++, next += OF_TILE) {
-        Lanes low = ALL(0);
-        UNROLL for (int i = 0; i < SIDE; i++)
-            low = split(LOAD(AT(own->state, i, v)), LOAD(AT(own->state, SIDE + i, v)), next + i * SIDE, 2 * OF_TILE,
-                        low);
-        if (has_nan(low)) {
-            cuts = 1;
-            for (int i = 0; i < SIDE; i++)
-                split_by_cuts(LOAD(AT(own->state, i, v)), LOAD(AT(own->state, SIDE + i, v)), next + i * SIDE,
-                              2 * OF_TILE);
-        }
-        for (long unit = 0; states && unit < p->rows; unit += SIDE) {
-            const Part part = first_numbers(p->rows - unit);
-            turned((Lines){.at = AT(own->state, unit, v), .row = BLOCK, .rows = SIDE, .apart = 1, .lanes = 0xffff},
-                   samples);
-            for (long j = 0; j < LEAST(p->columns - v * SIDE, SIDE); j++)
-                STORE_PART(states + (v * SIDE + j) * row + unit, part, LOAD(samples + j * SIDE));
-        }
-    }
-    return cuts;
-}
-
 void opbox_unit_steps(const Arrays *arrays, const Steps *steps, const Loop *tanh)
 {
     const Steps s = *steps;
@@ -203,28 +123,17 @@ void opbox_unit_steps(const Arrays *arrays, const Steps *steps, const Loop *tanh
     _Pragma("omp parallel num_threads(threads)")
     {
         Room own __attribute__((aligned(64)));
-        const End end = {0};
         Later nothing[2];
-        nothing[0].next = nothing[0].count = nothing[1].next = nothing[1].count = 0;
-        TileShapes shapes = {.palette = 1};
-        for (int i = 0; i < 8; i++) {
-            shapes.bytes[i] = 64;
-            shapes.rows[i] = SIDE;
-        }
-        __asm__ volatile("" : : "r"(&shapes) : "memory"); /* as in `split_product` */
-        SHAPE_TILES(&shapes);
+        const End end = {0};
+        begin_pieces(&own, nothing);
         FLUSHED {
-            for (long k = 0; k < 5 * BLOCK * BLOCK; k++) own.gates[0][0][k] = 0;
             SHARED(begin, number, 1) {
                 const long block = number / panels, panel = number % panels;
                 const Piece p = piece_of(&s, block, panel, 0);
-                float *last = state + number * BLOCK * BLOCK;
-                for (long i = 0; i < BLOCK; i++)
-                    for (long j = 0; j < BLOCK; j++)
-                        own.state[i][j] = last[i * BLOCK + j] =
-                            i < p.rows && j < p.columns ? a.before[(panel * BLOCK + j) * s.before_row + p.unit + i] : 0;
-                if (pass_on(&p, &own, a.room + (panel * blocks + block) * OF_STEP, 0, 0))
-                    __atomic_store_n(cuts + panel, 1, __ATOMIC_RELAXED);
+                lay_samples(&p, a.before + panel * BLOCK * s.before_row + p.unit, s.before_row, own.state);
+                for (long k = 0; k < p.rows * BLOCK; k += SIDE)
+                    STORE(state + number * BLOCK * BLOCK + k, LOAD(own.state[0] + k));
+                pass_on(&p, own.state, a.room + (panel * blocks + block) * OF_STEP, cuts + panel);
             }
             for (long n = 0; n < s.count; n++) {
                 _Pragma("omp barrier")
@@ -248,8 +157,6 @@ void opbox_unit_steps(const Arrays *arrays, const Steps *steps, const Loop *tanh
                                    joins | packed[blocks * of_strip + block], nothing, next_x, s.x_row);
                     }
                     float *last = state + number * BLOCK * BLOCK;
-                    for (long r = p.rows; r < BLOCK; r++)
-                        for (long j = 0; j < BLOCK; j++) own.state[r][j] = 0;
                     if (s.mode == LSTM) end_lstm(&s, &p, &a, &own, last, extra, cell, tanh);
                     else if (s.mode == GRU) end_gru(&s, &p, &a, &own, last, extra, x + 2 * s.hidden * s.x_row, tanh);
                     else end_plain(&s, &p, &a, &own, last, tanh);
@@ -259,9 +166,9 @@ void opbox_unit_steps(const Arrays *arrays, const Steps *steps, const Loop *tanh
                         STORE_PART(of_gates + g * s.hidden * s.batch + p.at + r * s.batch + v * SIDE, p.parts[v],
                                    LOAD(AT(own.gates[g], r, v)));
                     }
-                    float *states = a.states + t * s.state_step + panel * BLOCK * s.state_row + p.unit;
-                    if (pass_on(&p, &own, next + (panel * blocks + block) * OF_STEP, states, s.state_row))
-                        __atomic_store_n(cuts + panel, 1, __ATOMIC_RELAXED);
+                    pass_on(&p, own.state, next + (panel * blocks + block) * OF_STEP, cuts + panel);
+                    write_samples(&p, own.state, a.states + t * s.state_step + panel * BLOCK * s.state_row + p.unit,
+                                  s.state_row);
                 }
             }
         }
