@@ -10,10 +10,13 @@ import numpy as np
 import pytest
 
 import opbox as mx
+from opbox_ops import registry
 from opbox_ops.backend import backend_for
 from opbox_ops.onednn import matmul
 from opbox_ops.onednn.library import library
 from opbox_ops.onednn.product import blocked_kernel, has_fast_kernels
+from opbox_ops.rnn.operator import sizes_of
+from opbox_ops.rnn.unit_steps import unit_steps
 from opbox_service.engine import Engine
 from opbox_service.executor import BoundPlan, Watched, bind
 from opbox_service.graph.json import load
@@ -424,6 +427,37 @@ def test_weights_of_fully_connected(relu: bool, monkeypatch: pytest.MonkeyPatch)
     plain = executor()
     assert not plain.memory.packed_bytes
     plain.forward()
+    np.testing.assert_array_equal(plain.outputs[0], first)
+
+
+@pytest.mark.skipif(unit_steps() is None, reason="no matrix unit")
+@pytest.mark.parametrize("directions", [1, 2])
+def test_weights_of_recurrent_layers(directions: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A matrix unit reads them packed, in each run to the same bits; biases are read as they lie."""
+    attrs = {"mode": "gru", "state_size": "200", "num_layers": "2", "bidirectional": str(directions == 2)}
+    op = registry.get("RNN")
+    sizes = sizes_of(op.parse(attrs), (3, 40, 120))
+    graph = load(symbol(*map(var, ("data", "parameters", "state")), ("RNN", "rnn", attrs, [0, 1, 2])))
+    args = {"data": values(3, 40, 120), "parameters": values(sizes.parameters, seed=1) / 8}
+    args["state"] = values(2 * directions, 40, 200, seed=2)
+
+    def executor() -> Any:
+        return bind(graph, args=args, backend=CPU, random=CPU.random(0))
+
+    packing, weights = executor(), args["parameters"][: sizes.parameters - 2 * 2 * directions * 600]
+    assert packing.memory.packed_bytes >= 4 * weights.size
+    packing.forward(parameters=1)
+    first, kept = packing.outputs[0].copy(), weights.copy()
+    weights[...] = 0
+    packing.forward(parameters=1)
+    np.testing.assert_array_equal(packing.outputs[0], first)
+    packing.forward(parameters=2)
+    assert np.abs(packing.outputs[0] - first).max() > 0.1
+    weights[...] = kept
+    monkeypatch.setenv("OPBOX_PACKED_WEIGHTS", "0")
+    plain = executor()
+    assert not plain.memory.packed_bytes
+    plain.forward(parameters=3)
     np.testing.assert_array_equal(plain.outputs[0], first)
 
 

@@ -155,8 +155,10 @@ def packed_columns(weight: Array, columns: int, room: Array) -> Callable[[Array,
     return lambda a, out: run(a, weight, None, out)
 
 
-def packed_rows(weight: Array, columns: int, room: Array) -> Callable[[Array, Array], None] | None:
-    """Pack a weight, and return a function `(b, out)` of matrices of so many columns: out = weight @ b.
+def packed_rows(
+    weight: Array, columns: int, room: Array, *, packs: bool = True
+) -> Callable[[Array, Array], None] | None:
+    """Pack a weight, and return a function `(b, out)` of matrices of so many columns or fewer: out = weight @ b.
 
     None where the matrix unit does not compute it, or the weight does not lie for it.
 
@@ -164,12 +166,14 @@ def packed_rows(weight: Array, columns: int, room: Array) -> Callable[[Array, Ar
         weight: (rows, terms), of float32.
         columns: of b, whose columns lie together, and of out, whose rows do.
         room: as many numbers as `ProductSizes.packed` says, or more.
+        packs: whether the weight is to be packed; otherwise the room has it packed.
     """
     rows, terms = weight.shape
     kernel, sizes = blocked_kernel(), ProductSizes(rows, terms, columns, (False, True), packs_a=True)
     if kernel is None or not sizes.splits or not weight.flags.c_contiguous:
         return None
-    kernel.pack(sizes, weight, room)()
+    if packs:
+        kernel.pack(sizes, weight, room)()
     return kernel.by_packed_rows(sizes, weight, room)
 
 

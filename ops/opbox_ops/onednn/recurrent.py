@@ -6,12 +6,10 @@ NumPy's BLAS has threads of its own, which look for work on the cores of all oth
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from ..compute import Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
-from ..operator import Op
 from ..rnn.cells import compiled_cells
 from ..rnn.operator import (
     RNNOperatorParams,
@@ -20,11 +18,13 @@ from ..rnn.operator import (
     differentiate,
     forward_temps_of,
     op,
+    pack,
     run,
     sizes_of,
 )
 from ..rnn.steps import Kernels
 from ..rnn.unit_steps import UnitSteps, fits, unit_steps
+from .primitive import PackedRuns
 from .product import block_matmul, blocked_kernel, packed_columns, packed_rows
 
 
@@ -49,20 +49,45 @@ def _backward_kernels(p: RNNOperatorParams, call: CallSpec) -> Kernels:
     return Kernels(block_matmul, compiled_cells(), packed_columns, steps=steps)
 
 
-def _attach(
-    op: Op,
-    run: Callable[..., None],
-    temps: Callable[[Any, CallSpec, bool], dict[str, Temp]],
-    kernels: Callable[[Any, CallSpec], Kernels],
-) -> None:
-    def temps_of(p: RNNOperatorParams, call: CallSpec) -> list[Temp]:
-        return list(temps(p, call, kernels(p, call).steps is not None).values())
-
-    @op.compute("cpu", level="library", accepts=_is_in_blocks, temps=temps_of)
-    def _(p: RNNOperatorParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-        # C reads arrays that lie in order.
-        run(p, ctx, tuple([np.ascontiguousarray(array) for array in inputs]), outputs, kernels(p, ctx.call))
+def _in_order(inputs: Arrays) -> Arrays:
+    """The arrays, copied where they do not lie in order, as C reads them."""
+    return tuple([np.ascontiguousarray(array) for array in inputs])
 
 
-_attach(op, run, forward_temps_of, _forward_kernels)
-_attach(backward, differentiate, backward_temps_of, _backward_kernels)
+def _forward_temps(p: RNNOperatorParams, call: CallSpec) -> dict[str, Temp]:
+    return forward_temps_of(p, call, by_unit=_forward_kernels(p, call).steps is not None)
+
+
+def _packs(p: RNNOperatorParams, call: CallSpec) -> list[tuple[int, int]]:
+    """The parameters, of which one temporary has all weights packed."""
+    names = list(_forward_temps(p, call))
+    return [(1, names.index("kept"))] if "kept" in names else []
+
+
+@op.compute(
+    "cpu",
+    level="library",
+    accepts=_is_in_blocks,
+    temps=lambda p, call: list(_forward_temps(p, call).values()),
+    prepares=True,
+    packs=_packs,
+)
+def _(p: RNNOperatorParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], None]:
+    kernels = _forward_kernels(p, ctx.call)
+
+    def runs(packs: bool = not ctx.packs) -> None:
+        run(p, ctx, _in_order(inputs), outputs, kernels, packs)
+
+    return PackedRuns(lambda: pack(p, ctx, _in_order(inputs), outputs, kernels), runs, ctx.mode) if ctx.packs else runs
+
+
+@backward.compute(
+    "cpu",
+    level="library",
+    accepts=_is_in_blocks,
+    temps=lambda p, call: list(
+        backward_temps_of(p, call, by_unit=_backward_kernels(p, call).steps is not None).values()
+    ),
+)
+def _(p: RNNOperatorParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    differentiate(p, ctx, _in_order(inputs), outputs, _backward_kernels(p, ctx.call))

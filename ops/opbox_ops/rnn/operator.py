@@ -38,10 +38,19 @@ from ..pausing import pause
 from ..registry import Slot, register, register_backward, when
 from .gradients import back
 from .layout import GATES, Activations, Sizes, activations, reserve_size, weights
-from .scratch import Scratch, backward_temps, forward_temps, scratch
+from .scratch import Scratch, backward_temps, forward_temps, packed_sizes, scratch
 from .steps import Direction, Kernels
 
-__all__ = ["RNNOperatorParams", "backward", "backward_temps_of", "differentiate", "forward_temps_of", "op", "run"]
+__all__ = [
+    "RNNOperatorParams",
+    "backward",
+    "backward_temps_of",
+    "differentiate",
+    "forward_temps_of",
+    "op",
+    "pack",
+    "run",
+]
 
 
 class RNNOperatorParams(Params):
@@ -207,7 +216,18 @@ class _RNNCall:
             None if low is None or high is None else (low, high, self.p.lstm_state_clip_nan),
             self.scratch,
             self.kernels,
+            self._packed(layer, number),
         )
+
+    def _packed(self, layer: int, number: int) -> tuple[Array, Array] | None:
+        """Rooms of a direction's packed weights in forward: of its own where they stay from run to run."""
+        if self.kernels.steps is None or "kept" not in self.scratch:
+            return None
+        sizes, kept = packed_sizes(self.sizes), self.scratch["kept"]
+        recurrent, inputs = sizes[layer]
+        before = self.sizes.directions * sum(map(sum, sizes[:layer])) + number * (recurrent + inputs)
+        room = kept[before:] if kept.size else self.scratch["packed"]
+        return room[:recurrent], room[recurrent : recurrent + inputs]
 
     def passed(self, saved: Activations) -> Array:
         """Return a layer's output, (time, batch, directions * outputs), as the input of the next layer."""
@@ -242,23 +262,29 @@ def _(p: RNNOperatorParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) ->
     run(p, ctx, inputs, outputs, Kernels(matmul))
 
 
-def run(p: RNNOperatorParams, ctx: OpContext, inputs: Arrays, outputs: Outputs, kernels: Kernels) -> None:
-    """Compute the outputs, with products and steps by `kernels`; its temporaries are those of `forward_temps_of`."""
-    by_unit = kernels.steps is not None
-    sizes, temps = (
-        _forward_sizes(p, inputs[0].shape, outputs[-1] is None, by_unit),
-        forward_temps_of(p, ctx.call, by_unit),
-    )
+def _forward_call(p: RNNOperatorParams, ctx: OpContext, inputs: Arrays, outputs: Outputs, kernels: Kernels) -> _RNNCall:
+    by_unit, unwanted = kernels.steps is not None, outputs[-1] is None
+    sizes, temps = _forward_sizes(p, inputs[0].shape, unwanted, by_unit), forward_temps_of(p, ctx.call, by_unit)
     call = _RNNCall(p, ctx.xp, sizes, inputs, scratch(temps, ctx.temp), kernels)
-    reserve = call.scratch["reserve"] if outputs[-1] is None else outputs[-1]
-    call.layers = activations(sizes, reserve, columns=True)
-    x = call.data
+    call.layers = activations(sizes, call.scratch["reserve"] if unwanted else outputs[-1], columns=True)
+    return call
+
+
+def run(
+    p: RNNOperatorParams, ctx: OpContext, inputs: Arrays, outputs: Outputs, kernels: Kernels, packs: bool = True
+) -> None:
+    """Compute the outputs, with products and steps by `kernels`; its temporaries are those of `forward_temps_of`.
+
+    `packs` says whether weights that a matrix unit reads packed are to be packed, or `pack` has done so before.
+    """
+    call = _forward_call(p, ctx, inputs, outputs, kernels)
+    x, directions = call.data, call.sizes.directions
     for layer, saved in enumerate(call.layers):
         pause()
         flat = x.reshape(-1, x.shape[2])
-        for number in range(sizes.directions):
-            k = layer * sizes.directions + number
-            last, cell = call.direction(layer, number).run(flat)
+        for number in range(directions):
+            k = layer * directions + number
+            last, cell = call.direction(layer, number).run(flat, packs)
             if outputs[1] is not None:
                 outputs[1][k] = last
             if p.mode == "lstm" and outputs[2] is not None:
@@ -268,6 +294,16 @@ def run(p: RNNOperatorParams, ctx: OpContext, inputs: Arrays, outputs: Outputs, 
         x = call.passed(saved)
     if outputs[0] is not None:
         outputs[0][...] = x
+
+
+def pack(p: RNNOperatorParams, ctx: OpContext, inputs: Arrays, outputs: Outputs, kernels: Kernels) -> None:
+    """Pack all weights as a matrix unit reads them, into a temporary that stays from run to run."""
+    call = _forward_call(p, ctx, inputs, outputs, kernels)
+    assert kernels.steps is not None
+    for layer in range(call.sizes.layers):
+        pause()
+        for number in range(call.sizes.directions):
+            call.direction(layer, number).products_by_unit(kernels.steps)
 
 
 def draw_mask(p: RNNOperatorParams, ctx: OpContext, mask: Array) -> None:

@@ -16,7 +16,7 @@ from ..nn.blocked_product import ProductSizes, padded
 from .layout import Sizes, reserve_size
 from .unit_steps import packed_numbers, room_numbers
 
-__all__ = ["UNIT_COLUMNS", "Scratch", "backward_temps", "forward_temps", "scratch"]
+__all__ = ["UNIT_COLUMNS", "Scratch", "packed_sizes", "backward_temps", "forward_temps", "scratch"]
 
 Scratch: TypeAlias = Mapping[str, Any]
 """The arrays of a call's temporaries."""
@@ -41,11 +41,12 @@ def _cached(sizes: Sizes, itemsize: int) -> int:
     return max(1, min(sizes.time, CACHE_BYTES // max(2 * (sizes.gates + sizes.hidden) * sizes.batch * itemsize, 1)))
 
 
-def _packed_inputs(sizes: Sizes, columns: int) -> int:
-    """Return the numbers of the weights of inputs packed for a product of so many columns, of the layer with most."""
-    inputs = {sizes.layer_inputs(layer) for layer in range(sizes.layers)}
+def packed_sizes(sizes: Sizes) -> list[tuple[int, int]]:
+    """Return how many numbers the recurrent weight and those of the inputs take, packed, of each layer."""
+    columns = _piece(sizes, UNIT_COLUMNS) * sizes.batch
+    inputs = [sizes.layer_inputs(layer) for layer in range(sizes.layers)]
     products = [ProductSizes(sizes.gates, count, columns, (False, True), packs_a=True) for count in inputs]
-    return max((product.packed for product in products if product.splits), default=0)
+    return [(packed_numbers(sizes), product.packed if product.splits else 0) for product in products]
 
 
 def _of_row(sizes: Sizes) -> int:
@@ -106,10 +107,11 @@ def forward_temps(
         "small": Temp((sizes.hidden, sizes.batch), dtype),
     }
     if by_unit:
+        packed = packed_sizes(sizes)
         return temps | {
             "bias": Temp((sizes.gates,), dtype),
-            "packed": Temp((packed_numbers(sizes),), dtype),
-            "packed_inputs": Temp((_packed_inputs(sizes, length * sizes.batch),), dtype),
+            "packed": Temp((max(map(sum, packed)),), dtype),
+            "kept": Temp((sizes.directions * sum(map(sum, packed)),), dtype, only_packed=True),
             "room": Temp((room_numbers(sizes),), dtype),
         }
     widest = max(sizes.layer_inputs(layer) for layer in range(sizes.layers))

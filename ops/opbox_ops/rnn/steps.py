@@ -50,15 +50,15 @@ class Kernels:
         cells: a step in C; None: the array library computes it.
         packed: from a weight, the columns of what it multiplies, and a room for the packed weight, to the product of
             such columns by the weight, which it has packed into the room; None where that is no gain.
-        packed_rows: from a weight, the columns of what it is multiplied by, and such a room, to the product of the
-            weight by columns.
+        packed_rows: from a weight, the columns of what it is multiplied by, such a room, and whether it is to pack into
+            it, `packs`, to the product of the weight by columns.
         steps: all that is computed of a layer's steps, by a matrix unit; None: products and cells.
     """
 
     matmul: Matmul
     cells: Cells | None = None
     packed: Callable[[Array, int, Array], Columns | None] | None = None
-    packed_rows: Callable[[Array, int, Array], Rows | None] | None = None
+    packed_rows: Callable[..., Rows | None] | None = None
     steps: UnitSteps | None = None
 
 
@@ -80,6 +80,7 @@ class Direction:
         clip: lstm's least and greatest cell state, and whether NaN is made one of them; None: not clipped.
         scratch: the call's temporaries.
         kernels: compute its products and steps.
+        packed: rooms of the recurrent weight, and of the inputs', for a matrix unit; None: it computes no step.
     """
 
     xp: Any
@@ -96,6 +97,7 @@ class Direction:
     clip: tuple[float, float, bool] | None
     scratch: Scratch
     kernels: Kernels
+    packed: tuple[Array, Array] | None = None
 
     @property
     def hidden(self) -> int:
@@ -127,10 +129,13 @@ class Direction:
         edge = sequence[start - 1 : start] if start else first[None]
         return [(slice(0, 1), edge), (slice(1, count), sequence[start : stop - 1])]
 
-    def run(self, x: Array) -> tuple[Array, Array | None]:
-        """Fill gates, extra and states from x (time * batch, inputs); the last state, and cell of lstm."""
+    def run(self, x: Array, packs: bool = True) -> tuple[Array, Array | None]:
+        """Fill gates, extra and states from x (time * batch, inputs); the last state, and cell of lstm.
+
+        `packs` says whether weights that a matrix unit reads packed are to be packed, or are.
+        """
         if self.kernels.steps is not None:
-            return self._run_by_unit(x, self.kernels.steps)
+            return self._run_by_unit(x, self.kernels.steps, packs)
         i2h, h2h = self._weights(x.shape[1])
         step = self._by_cells(h2h) or {"lstm": self._lstm, "gru": self._gru}.get(self.mode, self._rnn)(h2h)
         state, cell = self.first.T, None if self.first_cell is None else self.first_cell.T
@@ -149,7 +154,7 @@ class Direction:
                     self.xp.copyto(cell, before_cell, where=self.beyond[t])
         return state.T, None if cell is None else cell.T
 
-    def _run_by_unit(self, x: Array, steps: UnitSteps) -> tuple[Array, Array | None]:
+    def _run_by_unit(self, x: Array, steps: UnitSteps, packs: bool) -> tuple[Array, Array | None]:
         """The same, all of some steps in one call."""
         xp, part, work, n = self.xp, self.weights, self.scratch, self.hidden
         pieces, bias, cell = work["pieces"], work["bias"], work["small"]
@@ -158,12 +163,10 @@ class Direction:
             bias[2 * n :] = part.i2h_bias[2 * n :]
         if self.first_cell is not None:
             cell[...] = self.first_cell.T
-        steps.pack(self.mode, part.h2h, work["packed"])
         length, (time, batch, _) = pieces.shape[1], self.states.shape
-        pack = self.kernels.packed_rows
-        multiply = None if pack is None else pack(part.i2h, length * batch, work["packed_inputs"])
-        multiply = multiply or partial(self.kernels.matmul, xp, part.i2h)
-        arrays = {"packed": work["packed"], "bias": bias, "of_new": part.h2h_bias[2 * n :], "valid": self.valid}
+        multiply = self.products_by_unit(steps, packs)
+        assert self.packed is not None
+        arrays = {"packed": self.packed[0], "bias": bias, "of_new": part.h2h_bias[2 * n :], "valid": self.valid}
         arrays |= {"gates": self.gates, "extra": self.extra, "states": self.states, "room": work["room"]}
         times, state = range(time), self.first
         for start in times[::length][:: -1 if self.reverse else 1]:
@@ -178,6 +181,16 @@ class Direction:
             if self.first_cell is not None:
                 cell = self.stored(self.extra, now[-1])
         return state, None if self.first_cell is None else cell.T
+
+    def products_by_unit(self, steps: UnitSteps, packs: bool = True) -> Rows:
+        """Pack the weights for a matrix unit, or find them packed; return the product of the inputs' by columns."""
+        assert self.packed is not None
+        weights, (recurrent, inputs), rows = self.weights, self.packed, self.kernels.packed_rows
+        columns = self.scratch["pieces"].shape[1] * self.states.shape[1]
+        if packs:
+            steps.pack(self.mode, weights.h2h, recurrent)
+        multiply = None if rows is None else rows(weights.i2h, columns, inputs, packs=packs)
+        return partial(self.kernels.matmul, self.xp, weights.i2h) if multiply is None else multiply
 
     def _weights(self, inputs: int) -> tuple[Array, Array]:
         """The weights of inputs and state, halved for the sigmoids of lstm and gru.
