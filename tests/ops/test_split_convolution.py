@@ -28,12 +28,13 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(params=["the unit", "in C"])
 def unit(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The unit's products, where there is one, and those in C: beside few positions too."""
+    """The unit's products, where there is one, and those in C: beside few positions and of few filters too."""
     if request.param == "the unit" and not has_matrix_unit():
         pytest.skip("no matrix unit")
     functions = compiled(TEXT if request.param == "the unit" else with_unit_in_c(TEXT))
     monkeypatch.setattr(module, "blocked_kernel", lambda: functions)
-    monkeypatch.setattr(module, "MANY_SPLIT", 0)
+    for name in ("MANY_SPLIT", "FEWEST_COLUMNS"):
+        monkeypatch.setattr(module, name, 0)
     for name in ("LEAST_SPLIT", "FEWEST_SPLIT", "FEWEST_OF_PACKED"):
         monkeypatch.setattr(blocks, name, 0)
     monkeypatch.setattr(blocks, "has_matrix_unit", lambda: True)
@@ -147,12 +148,15 @@ def test_what_it_does_not_take(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MANY_SPLIT", 2 * 12 * 13 + 1)
     assert kinds(layer) == [False, False]
     monkeypatch.setattr(module, "MANY_SPLIT", 0)
+    monkeypatch.setattr(module, "FEWEST_COLUMNS", 65)
+    assert kinds(layer) == [False, False]
+    monkeypatch.setattr(module, "FEWEST_COLUMNS", 0)
     monkeypatch.setattr(blocks, "has_matrix_unit", lambda: False)
     assert kinds(layer) == [False, False]
 
 
 def test_which_convolutions_it_gets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of windows that jump, and others that Winograd's algorithm does not take; of many positions."""
+    """Those of windows that jump, and others that Winograd's algorithm does not take; of many positions and filters."""
     monkeypatch.setattr(blocks, "has_matrix_unit", lambda: True)
     monkeypatch.setattr(module, "blocked_kernel", blocked_product)
 
@@ -162,6 +166,7 @@ def test_which_convolutions_it_gets(monkeypatch: pytest.MonkeyPatch) -> None:
         return "" if recipe is None else recipe.implementation
 
     assert kind(Layer((1, 28, 28, 64), 64)) == "split"
+    assert kind(Layer((8, 28, 28, 64), 63)) != "split"
     assert kind(Layer((8, 28, 28, 64), 64, stride=(1, 1))) != "split"
     assert kind(Layer((1, 28, 28, 64), 64, kernel=(5, 5), stride=(1, 1), pad=(2, 2))) == "split"
     assert kind(Layer((1, 14, 14, 512), 512)) != "split"
