@@ -447,13 +447,13 @@ def test_weights_of_recurrent_layers(directions: int, monkeypatch: pytest.Monkey
     packing, weights = executor(), args["parameters"][: sizes.parameters - 2 * 2 * directions * 600]
     assert packing.memory.packed_bytes >= 4 * weights.size
     packing.forward(parameters=1)
-    first, kept = packing.outputs[0].copy(), weights.copy()
+    first, before = packing.outputs[0].copy(), weights.copy()
     weights[...] = 0
     packing.forward(parameters=1)
     np.testing.assert_array_equal(packing.outputs[0], first)
     packing.forward(parameters=2)
     assert np.abs(packing.outputs[0] - first).max() > 0.1
-    weights[...] = kept
+    weights[...] = before
     monkeypatch.setenv("OPBOX_PACKED_WEIGHTS", "0")
     plain = executor()
     assert not plain.memory.packed_bytes

@@ -61,7 +61,7 @@ def _forward_temps(p: RNNOperatorParams, call: CallSpec) -> dict[str, Temp]:
 def _packs(p: RNNOperatorParams, call: CallSpec) -> list[tuple[int, int]]:
     """The parameters, of which one temporary has all weights packed."""
     names = list(_forward_temps(p, call))
-    return [(1, names.index("kept"))] if "kept" in names else []
+    return [(1, names.index("all_packed"))] if "all_packed" in names else []
 
 
 @op.compute(

@@ -221,12 +221,12 @@ class _RNNCall:
 
     def _packed(self, layer: int, number: int) -> tuple[Array, Array] | None:
         """Rooms of a direction's packed weights in forward: of its own where they stay from run to run."""
-        if self.kernels.steps is None or "kept" not in self.scratch:
+        if self.kernels.steps is None or "all_packed" not in self.scratch:
             return None
-        sizes, kept = packed_sizes(self.sizes), self.scratch["kept"]
+        sizes, own = packed_sizes(self.sizes), self.scratch["all_packed"]
         recurrent, inputs = sizes[layer]
         before = self.sizes.directions * sum(map(sum, sizes[:layer])) + number * (recurrent + inputs)
-        room = kept[before:] if kept.size else self.scratch["packed"]
+        room = own[before:] if own.size else self.scratch["packed"]
         return room[:recurrent], room[recurrent : recurrent + inputs]
 
     def passed(self, saved: Activations) -> Array:

@@ -111,7 +111,7 @@ def forward_temps(
         return temps | {
             "bias": Temp((sizes.gates,), dtype),
             "packed": Temp((max(map(sum, packed)),), dtype),
-            "kept": Temp((sizes.directions * sum(map(sum, packed)),), dtype, only_packed=True),
+            "all_packed": Temp((sizes.directions * sum(map(sum, packed)),), dtype, only_packed=True),
             "room": Temp((room_numbers(sizes),), dtype),
         }
     widest = max(sizes.layer_inputs(layer) for layer in range(sizes.layers))
