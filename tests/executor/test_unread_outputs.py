@@ -1,4 +1,4 @@
-"""Hidden outputs that nobody reads are not computed, of operators that say so: RNN's last states and its reserve."""
+"""Hidden outputs that nobody reads are not computed, of operators that say so, as RNN's last states and its reserve."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import opbox as mx
+from opbox_ops import attribute
 from opbox_ops.backend import backend_for
 from opbox_service.executor import bind
 from opbox_service.executor.plan import UNWANTED
@@ -74,3 +75,38 @@ def test_a_monitor_sees_what_is_written():
     executor.forward(monitor=lambda name, array: seen.update({name: array.copy()}))
     assert list(seen) == ["rnn_output"]
     np.testing.assert_array_equal(seen["rnn_output"], executor.outputs[0])
+
+
+OTHERS = {
+    "Dropout": ({"data": (8, 6)}, {"p": 0.5}),
+    "CTCLoss": ({"data": (5, 3, 7), "label": (3, 2)}, {}),
+    "sort": ({"data": (8, 6)}, {"axis": 0}),
+    "topk": ({"data": (8, 6)}, {"k": 2, "ret_typ": "value"}),
+}
+
+
+def test_all_operators_that_say_so_are_tried():
+    assert set(attribute("TSkipsUnread")) == {"RNN", *OTHERS}
+
+
+@pytest.mark.parametrize("level", ["reference", "library", "generated"])
+@pytest.mark.parametrize("name", OTHERS)
+def test_others(name, level):
+    """The output is that of a training executor, which writes what its backward reads."""
+    shapes, attrs = OTHERS[name]
+    draw = np.random.RandomState(3)
+    args = {n: draw.uniform(1, 6, shape).astype("f") for n, shape in shapes.items()}
+    args |= {"label": np.floor(args["label"])} if "label" in args else {}
+    symbol = getattr(mx.sym, name)(*map(mx.sym.Variable, shapes), name="it", **attrs)
+    outputs, steps = [], []
+    for trains in (False, True):
+        grads = {"data": np.zeros(shapes["data"], "f")} if trains else {}
+        options = {"backend": CPU, "random": CPU.random(0), "level": level}
+        executor = bind(load(symbol.tojson()), args=args, grads=grads, **options)
+        executor.forward(is_train=False)
+        outputs.append(executor.outputs[0].copy())
+        (step,) = [step for step in executor.plan.steps if step.node.name == "it"]
+        steps.append([value != UNWANTED for value in step.writes])
+    assert steps == [[True, False], [True, True]]
+    np.testing.assert_array_equal(*outputs)
+    assert np.isfinite(outputs[0]).all()

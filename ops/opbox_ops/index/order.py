@@ -57,6 +57,8 @@ topk = register(
     ),
     doc="The largest or smallest elements along an axis.",
 )
+for operator in (sort, topk):
+    operator.set_attr("TSkipsUnread", True)
 order_backward = register_backward("_backward_sort", SortParams)
 topk_backward = register_backward("_backward_topk", TopkParams)
 

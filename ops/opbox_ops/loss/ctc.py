@@ -58,6 +58,7 @@ op = register(
     outputs=("output0", Slot("output1", visible=False, doc="data's gradient, for a gout of 1")),
     aliases=("ctc_loss", "_contrib_CTCLoss", "_contrib_ctc_loss"),
 )
+op.set_attr("TSkipsUnread", True)
 backward = register_backward("_backward_ctc_loss", CTCLossParams, outputs=_INPUTS)
 
 

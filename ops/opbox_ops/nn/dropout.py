@@ -26,7 +26,7 @@ class DropoutParams(Params):
 
 
 op = register("Dropout", DropoutParams, outputs=("output", Slot("mask", visible=False))).inplace((0, 0))
-op.set_attr("TRandom", True)
+op.set_attr("TRandom", True).set_attr("TSkipsUnread", True)
 op.set_attr("FDrawsInInference", lambda p: p.mode == "always")
 backward = register_backward("_backward_Dropout", DropoutParams, outputs=("data",)).inplace((0, 0))
 
