@@ -201,6 +201,10 @@ def test_steps(steps: UnitSteps, mode: str, shape: tuple[int, int], times: range
     assert np.isnan(arrays["gates"][others]).all()
 
 
+MANY = 355
+"""Samples of 128 units of LSTM whose gradients are more than stay in the cache (MOST_OF_STATE)."""
+
+
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("mode", GATES)
 @pytest.mark.parametrize("reverse", [False, True])
@@ -212,6 +216,10 @@ def test_gradients(steps: UnitSteps, mode: str, shape: tuple[int, int], reverse:
     for name, value in values.items():
         most = LEAST * max(1, np.abs(np.nan_to_num(value)).max())
         np.testing.assert_allclose(arrays[name], value, rtol=0, atol=most, err_msg=name)
+
+
+def test_gradients_of_many_samples(steps: UnitSteps) -> None:
+    test_gradients(steps, "lstm", (128, MANY), reverse=False)
 
 
 @pytest.mark.parametrize("mode", GATES)

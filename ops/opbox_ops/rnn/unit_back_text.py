@@ -30,6 +30,10 @@ typedef struct {
     uint32_t *room;
 } Gradients;
 
+/* Pairs of a step's gradients that stay in the second cache beside a thread's share of the weight. Of more a thread
+   takes all units of some samples, and not all samples of some units. */
+enum { MOST_OF_STATE = 1 << 18 };
+
 static void back_lstm(const Steps *s, const Piece *p, const Gradients *a, Room *own, long t, long past,
                       const Loop *tanh)
 {
@@ -96,6 +100,7 @@ void opbox_unit_back(const Gradients *arrays, const Steps *steps, const Loop *ta
     const int gates = gates_of(&s);
     const long blocks = PIECES(s.hidden, BLOCK), panels = PIECES(s.batch, BLOCK), pieces = blocks * panels;
     const long terms = gates * blocks, of_strip = terms * PARTS * STRIP * SIDE, of_state = panels * terms * OF_STEP;
+    const int by_panels = of_state > MOST_OF_STATE;
     const uint32_t *strip_cuts = a.packed + blocks * of_strip;
     uint32_t *cuts = a.room + 2 * of_state;
     float *passed = (float *)(cuts + panels);
@@ -117,7 +122,8 @@ void opbox_unit_back(const Gradients *arrays, const Steps *steps, const Loop *ta
             const uint32_t *now = a.room + (n + 1) % 2 * of_state;
             uint32_t *next = a.room + n % 2 * of_state;
             SHARED(shares + n * threads, number, 1) {
-                const long block = number / panels, panel = number % panels, sample = panel * BLOCK;
+                const long block = by_panels ? number % blocks : number / panels;
+                const long panel = by_panels ? number / blocks : number % panels, sample = panel * BLOCK;
                 const Piece p = piece_of(&s, block, panel, 0);
                 float *by = passed + number * BLOCK * BLOCK;
                 if (n == 0) lay_samples(&p, a.gstate + sample * s.hidden + p.unit, s.hidden, own.total);
