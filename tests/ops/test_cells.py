@@ -20,6 +20,7 @@ from opbox_ops.rnn.layout import GATES, reserve_size
 from opbox_ops.rnn.operator import backward_temps_of, differentiate, forward_temps_of, run, sizes_of
 from opbox_ops.rnn.steps import Kernels
 
+from .recurrent_script import recurrent_script
 from .thread_counts import assert_same_bits
 
 TIME, BATCH, INPUTS, HIDDEN = 5, 48, 30, 50
@@ -111,22 +112,6 @@ def test_clipped_and_projected_cells_are_numpys(cells: Cells) -> None:
         np.testing.assert_array_equal(mine, expected)
 
 
-SCRIPT = f"""
-import sys
-import numpy as np
-import opbox as mx
-rng, sizes = np.random.default_rng(0), dict(mode="lstm", state_size={HIDDEN}, num_layers=2)
-data = mx.sym.RNN(*map(mx.sym.Variable, ("data", "parameters", "h", "c")), **sizes)
-executor = data.simple_bind(mx.cpu(), data=({TIME}, {BATCH}, {INPUTS}))
-for array in executor.arg_dict.values():
-    array[:] = rng.normal(size=array.shape) / 3
-executor.forward(is_train=True)
-executor.backward(executor.outputs)
-for array in (*executor.outputs, *executor.grad_arrays):
-    sys.stdout.buffer.write(array.asnumpy().tobytes())
-"""
-
-
 @pytest.mark.usefixtures("cells")
 def test_threads_change_no_bit() -> None:
-    assert_same_bits(SCRIPT)
+    assert_same_bits(recurrent_script(TIME, BATCH, INPUTS, HIDDEN))

@@ -23,6 +23,7 @@ from opbox_ops.rnn.unit_steps import (
 )
 from tests.matrix_unit_in_c import with_unit_in_c
 
+from .recurrent_script import recurrent_script
 from .thread_counts import assert_same_bits
 
 Arrays = dict[str, Any]
@@ -357,22 +358,6 @@ def test_layers(mode: str, attrs: dict[str, Any], trains: bool, monkeypatch: pyt
         assert array.any() or not other.any()
 
 
-SCRIPT = f"""
-import sys
-import numpy as np
-import opbox as mx
-rng, sizes = np.random.default_rng(0), dict(mode="lstm", state_size={HIDDEN}, num_layers=2)
-data = mx.sym.RNN(*map(mx.sym.Variable, ("data", "parameters", "h", "c")), **sizes)
-executor = data.simple_bind(mx.cpu(), data=({TIME}, {BATCH}, {INPUTS}))
-for array in executor.arg_dict.values():
-    array[:] = rng.normal(size=array.shape) / 12
-executor.forward(is_train=True)
-executor.backward(executor.outputs)
-for array in (*executor.outputs, *executor.grad_arrays):
-    sys.stdout.buffer.write(array.asnumpy().tobytes())
-"""
-
-
 @pytest.mark.skipif(not has_matrix_unit(), reason="no matrix unit")
 def test_threads_change_no_bit() -> None:
-    assert_same_bits(SCRIPT)
+    assert_same_bits(recurrent_script(TIME, BATCH, INPUTS, HIDDEN))
