@@ -1,6 +1,7 @@
 """RNN in float32 with its products in blocks, where those are to be taken (`product`).
 
 NumPy's BLAS has threads of its own, which look for work on the cores of all others while a step's gates are computed.
+With a matrix unit all of a layer's steps are one call (`rnn.unit_steps`), whose packed weights stay from run to run.
 """
 
 from __future__ import annotations

@@ -80,10 +80,11 @@ def _back_by_unit(direction: Direction, steps: UnitSteps, gstates: Array, glast:
     arrays = {"packed": work["packed"], "gates": direction.gates, "extra": direction.extra}
     arrays |= {"states": direction.states, "first": direction.first, "first_cell": first_cell, "gout": gstates}
     arrays |= {"gstate": gstate, "gcell": work["gcell"], "ggates": work["ggates"], "gagain": work["gagain"]}
-    times, length = direction.times()[::-1], UNIT_COLUMNS // gstates.shape[1]
-    for start in range(0, len(times), max(1, length)):
+    arrays["room"] = work["room"]
+    times, length = direction.times()[::-1], max(1, UNIT_COLUMNS // gstates.shape[1])
+    for start in range(0, len(times), length):
         pause()
-        steps.back(mode, {**arrays, "room": work["room"]}, times[start : start + max(1, length)])
+        steps.back(mode, arrays, times[start : start + length])
 
 
 def _weights(direction: Direction, out: Weights) -> None:
