@@ -41,6 +41,8 @@ KINDS = {
     "1 x 1 with stride": {"kernel": 1, "stride": (2, 2)},
     "1 x 1 of many terms": {"kernel": 1, "filters": 80, "shape": (2, 1040, 3, 5)},
     "3 x 3 of many tiles": {"shape": (2, 32, 33, 33)},
+    "5 x 5": {"kernel": 5},
+    "5 x 5 of many tiles, filters that fill no vector": {"kernel": 5, "filters": 50, "shape": (2, 20, 33, 33)},
 }
 
 pytestmark = pytest.mark.skipif(
@@ -157,15 +159,16 @@ def test_what_is_not_a_number_stays(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_vectors_of_8(monkeypatch, kind):
     """What a processor with AVX2 alone computes: of filters that are no multiple of 16, too."""
-    products, tiles = (of.compiled(with_vectors_of_8(of.TEXT)) for of in (products_in_blocks, tiled_convolutions))
-    assert tiles.width == 8
+    products = products_in_blocks.compiled(with_vectors_of_8(products_in_blocks.TEXT))
+    tiles = {taps: tiled_convolutions.compiled(with_vectors_of_8(tiled_convolutions.TEXT), taps) for taps in (3, 5)}
+    assert {kernel.width for kernel in tiles.values()} == {8}
     for of in (product, blocked_recipe):
         monkeypatch.setattr(of, "blocked_product", lambda: products)
-    monkeypatch.setattr(winograd_convolution, "winograd", lambda: tiles)
+    monkeypatch.setattr(winograd_convolution, "winograd", tiles.get)
     attrs = {**KINDS[kind], "filters": 40}
     shapes = {"data": attrs.pop("shape", SHAPES["data"])}
     tested, plain, *_ = both(network({"fix_gamma": False}, **attrs), shapes=shapes)
-    assert joined(tested) == (attrs.get("kernel", 3) == 3)  # panels of 48 columns: 1 x 1 is left to oneDNN
+    assert joined(tested) == (attrs.get("kernel", 3) > 1)  # panels of 48 columns: 1 x 1 is left to oneDNN
     for executor in (tested, plain):
         executor.forward()
     np.testing.assert_array_equal(tested.outputs[0], plain.outputs[0])
@@ -218,7 +221,7 @@ def read_twice(x):
         (network(), "write"),
         (with_statistics(), "null"),
         (mx.sym.Group([BEHIND, BEHIND.get_internals()["one_output"]]), "null"),
-        (network(kernel=5), "null"),
+        (network(kernel=7), "null"),
         (network(num_group=2), "null"),
         (convolved(mx.sym.BatchNorm(convolved(mx.sym.Variable("data"), "one"), name="norm"), "two", 1), "null"),
     ],

@@ -168,9 +168,10 @@ def test_which_convolutions_it_gets(monkeypatch: pytest.MonkeyPatch) -> None:
     assert kind(Layer((1, 28, 28, 64), 64)) == "split"
     assert kind(Layer((8, 28, 28, 64), 63)) != "split"
     assert kind(Layer((8, 28, 28, 64), 64, stride=(1, 1))) != "split"
-    assert kind(Layer((1, 28, 28, 64), 64, kernel=(5, 5), stride=(1, 1), pad=(2, 2))) == "split"
+    assert kind(Layer((1, 28, 28, 64), 64, kernel=(5, 5), stride=(1, 1), pad=(2, 2))) != "split"
+    assert kind(Layer((1, 28, 28, 64), 64, kernel=(7, 7), stride=(1, 1), pad=(3, 3))) == "split"
     assert kind(Layer((1, 14, 14, 512), 512)) != "split"
-    layer = Layer((1, 28, 28, 64), 64, kernel=(5, 5), stride=(1, 1), pad=(2, 2))
+    layer = Layer((1, 28, 28, 64), 64, kernel=(7, 7), stride=(1, 1), pad=(3, 3))
     data, weight, out = layer.memories
     gradient = backward_data_recipe(out, weight, data, layer.window)
     assert gradient is not None

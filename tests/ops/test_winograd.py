@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import pytest
 import opbox as mx
 from opbox_ops import c_compiler
 from opbox_ops.compute import Array, Mode
+from opbox_ops.nn import winograd as tiles
 from opbox_ops.nn.winograd import TEXT, winograd
 from opbox_ops.nn.winograd import compiled as compiled_text
 from opbox_ops.onednn import by_images, convolution, winograd_convolution
@@ -22,6 +23,7 @@ from opbox_ops.vectors_text import VECTORS
 from opbox_service.executor.passes import PASSES
 from tests.allocations import counted
 from tests.executor.test_parts import compiled
+from tests.vectors_of_8 import with_vectors_of_8
 
 from .thread_counts import assert_same_bits
 
@@ -32,6 +34,7 @@ pytestmark = pytest.mark.skipif(
 LAST = (0, 3, 1, 2)
 SMALL = "few tiles at a time"
 WHOLE = "the whole weight transformed"
+OWN = "lots of a thread's own"
 PACKABLE = "packable"
 
 
@@ -40,12 +43,17 @@ def _of_every_size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
     """Whatever it would take is computed; with SMALL among a test's arguments, five tiles at a time, and so on."""
     if request.node.name != "test_what_pays":
         monkeypatch.setattr(winograd_convolution, "WORTH", 1e9)
-    if WHOLE in request.node.name:
-        for limit in ("MOST_FEW", "MOST_FEW_SUMMED"):
+    if WHOLE in request.node.name or OWN in request.node.name:
+        for limit in ("MOST_FEW", "MOST_FEW_OF_SMALL", "MOST_FEW_SUMMED"):
             monkeypatch.setattr(winograd_convolution, limit, 0)
-    if WHOLE in request.node.name or PACKABLE in request.node.name:
+    if WHOLE in request.node.name:
+        monkeypatch.setattr(winograd_convolution, "LOT_WEIGHT_BYTES", 0)
+    if OWN in request.node.name:
+        monkeypatch.setattr(winograd_convolution, "MOST_OF_LOT", 13)
+        monkeypatch.setattr(tiles, "FEWEST_OF_PART", 5)
+    if any(lots in request.node.name for lots in (WHOLE, OWN, PACKABLE)):
         monkeypatch.setattr(winograd_convolution, "FEWEST_PACKED", 0)
-    if SMALL in request.node.name:
+    if SMALL in request.node.name or WHOLE in request.node.name:
         for limit in ("TILES", "SUMMED_TILES"):
             monkeypatch.setattr(winograd_convolution, limit, 5)
         for limit in ("TILE_BYTES", "SUMMED_BYTES"):
@@ -61,6 +69,11 @@ class Layer:
     channels: int = 32
     filters: int = 32
     pad: tuple[int, int] = (1, 1)
+    taps: int = 3
+
+    @property
+    def weight(self) -> tuple[int, ...]:
+        return (self.filters, self.channels, self.taps, self.taps)
 
     @property
     def window(self) -> tuple[tuple[int, ...], ...]:
@@ -72,20 +85,20 @@ class Layer:
 
     @property
     def out(self) -> tuple[int, ...]:
-        height, width = (n + 2 * p - 2 for n, p in zip(self.size, self.pad, strict=True))
+        height, width = (n + 2 * p + 1 - self.taps for n, p in zip(self.size, self.pad, strict=True))
         return (self.batch, height, width, self.filters)
 
     @property
     def memories(self) -> tuple[MemoryFormat, MemoryFormat, MemoryFormat]:
         """Data, weight and out."""
-        weight = MemoryFormat.plain((self.filters, self.channels, 3, 3), "float32")
+        weight = MemoryFormat.plain(self.weight, "float32")
         data, out = (MemoryFormat.plain(shape, "float32", LAST) for shape in (self.data, self.out))
         return data, weight, out
 
     def arrays(self) -> tuple[Array, Array, Array]:
         """Data, weight and a gradient of out."""
         rng = np.random.default_rng(3)
-        shapes = self.data, (self.filters, self.channels, 3, 3), self.out
+        shapes = self.data, self.weight, self.out
         data, weight, gout = (rng.normal(size=shape).astype(np.float32) for shape in shapes)
         return data, weight, gout
 
@@ -99,9 +112,15 @@ LAYERS = [
     Layer(2, (9, 13), 48, 80, pad=(0, 2)),
     Layer(1, (6, 6), 288, 32),
     Layer(1, (6, 6), 32, 288),
+    Layer(3, (9, 10), 20, 50, pad=(0, 0)),
+    Layer(2, (5, 9), 37, 23),
+    Layer(3, (9, 10), 20, 50, pad=(0, 0), taps=5),
+    Layer(2, (8, 5), 48, 32, pad=(2, 2), taps=5),
+    Layer(1, (3, 7), 33, 21, pad=(4, 1), taps=5),
+    Layer(2, (5, 12), 32, 80, pad=(0, 3), taps=5),
 ]
 SIZES = pytest.mark.parametrize("layer", LAYERS, ids=str)
-LOTS = pytest.mark.parametrize("lots", ["", SMALL, WHOLE, PACKABLE])
+LOTS = pytest.mark.parametrize("lots", ["", SMALL, WHOLE, OWN, PACKABLE])
 
 
 def by_definition(layer: Layer) -> tuple[Array, Array, Array]:
@@ -111,8 +130,8 @@ def by_definition(layer: Layer) -> tuple[Array, Array, Array]:
     padded = np.pad(data, ((0, 0), (above, above), (before, before), (0, 0)))
     height, width = layer.out[1:3]
     out, gpadded, gweight = np.zeros(layer.out), np.zeros_like(padded), np.zeros_like(weight)
-    for i in range(3):
-        for j in range(3):
+    for i in range(layer.taps):
+        for j in range(layer.taps):
             part = np.s_[:, i : i + height, j : j + width]
             out += padded[part] @ weight[:, :, i, j].T
             gpadded[part] += gout @ weight[:, :, i, j]
@@ -150,7 +169,8 @@ def test_a_convolution(layer: Layer, lots: str, bias: bool, adds: bool) -> None:
         run()
     assert not allocated
     assert_close(out, by_definition(layer)[0] + (added if bias else 0) + (before if adds else 0))
-    assert bool(recipe.packs) == (lots in (WHOLE, PACKABLE) or recipe.tiling.all >= winograd_convolution.FEWEST_PACKED)
+    many = recipe.tiling.all >= winograd_convolution.FEWEST_PACKED
+    assert bool(recipe.packs) == (lots in (WHOLE, OWN, PACKABLE) or many)
     if recipe.packs:
         recipe.packed(room(recipe), (data, weight, packed, *rest), Mode(parameters=1))()
         np.testing.assert_array_equal(packed, out)
@@ -184,11 +204,11 @@ def test_the_gradient_of_the_weight(layer: Layer, lots: str, bias: bool, last: b
     data, _, gout = layer.arrays()
     d, w, o = layer.memories
     if last:
-        w = MemoryFormat.plain((layer.filters, 3, 3, layer.channels), "float32", LAST)
+        w = MemoryFormat.plain([layer.weight[axis] for axis in (0, 2, 3, 1)], "float32", LAST)
     memory = MemoryFormat.plain((layer.filters,), "float32") if bias else None
     recipe = winograd_convolution.winograd_weight_gradient(o, d, w, memory, layer.window)
     assert recipe is not None
-    gweight = np.full((layer.filters, 3, 3, layer.channels) if last else w.shape, np.nan, np.float32)
+    gweight = np.full([layer.weight[axis] for axis in ((0, 2, 3, 1) if last else range(4))], np.nan, np.float32)
     gbias = np.full(layer.filters, np.nan, np.float32)
     run = recipe.bind(room(recipe), (gout, data, gweight, *([gbias] if bias else [])))
     with counted() as allocated:
@@ -200,11 +220,11 @@ def test_the_gradient_of_the_weight(layer: Layer, lots: str, bias: bool, last: b
         np.testing.assert_allclose(gbias, gout.sum((0, 1, 2), np.float64), rtol=1e-5, atol=1e-4)
 
 
-def test_a_weight_with_its_channels_last() -> None:
-    layer = LAYERS[5]
+@pytest.mark.parametrize("layer", [LAYERS[5], LAYERS[-1]], ids=str)
+def test_a_weight_with_its_channels_last(layer: Layer) -> None:
     data, weight, _ = layer.arrays()
     d, _, o = layer.memories
-    w = MemoryFormat.plain((layer.filters, 3, 3, layer.channels), "float32", LAST)
+    w = MemoryFormat.plain([layer.weight[axis] for axis in (0, 2, 3, 1)], "float32", LAST)
     recipe = winograd_convolution.winograd_convolution(d, w, None, o, layer.window)
     assert recipe is not None
     out = np.empty(layer.out, np.float32)
@@ -268,11 +288,17 @@ def test_what_it_computes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert taken(Layer(), dtype="bfloat16") == nothing
     assert taken(Layer(), order=None) == nothing
     assert taken(Layer(), kernel=(3, 1)) == nothing
+    assert taken(Layer(), kernel=(4, 4)) == nothing
+    assert taken(Layer(), kernel=(7, 7)) == nothing
     assert taken(Layer(), window=((2, 2), (1, 1), (1, 1))) == nothing
     assert taken(Layer(), window=((1, 1), (2, 2), (1, 1))) == nothing
     assert taken(Layer(), window=((1, 1), (1, 1), (3, 3))) == nothing
-    assert taken(Layer(channels=24)) == nothing
-    assert taken(Layer(filters=33)) == nothing
+    assert taken(Layer(taps=5), kernel=(5, 5)) == everything
+    assert taken(Layer(pad=(4, 4), taps=5), kernel=(5, 5)) == everything
+    assert taken(Layer(pad=(5, 5), taps=5), kernel=(5, 5)) == nothing
+    assert taken(Layer(channels=20, filters=33)) == everything
+    assert taken(Layer(channels=16)) == nothing
+    assert taken(Layer(filters=16)) == nothing
     for name in ("OPBOX_WINOGRAD", "OPBOX_C_KERNELS"):
         monkeypatch.setenv(name, "0")
         assert taken(Layer()) == nothing
@@ -282,12 +308,27 @@ def test_what_it_computes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_pays() -> None:
-    """Images with several tiles do, and for gradients smaller ones; single positions stay with oneDNN."""
+    """Images with several tiles do, and for gradients smaller ones; single positions stay with oneDNN.
+
+    A gradient whose windows are over padding for the most part does not, unless it is computed by tiles of gout.
+    """
     assert taken(Layer(1, (56, 56), 64, 64)) == [True] * 3
     assert taken(Layer(8, (14, 14), 256, 256)) == [True] * 3
     assert taken(Layer(1, (7, 7), 512, 512)) == [True] * 3
     assert taken(Layer(1, (4, 4), 512, 512)) == [False, True, True]
     assert taken(Layer(9, (1, 1), 512, 512)) == [False] * 3
+    lenet = Layer(100, (12, 12), 20, 50, (0, 0), taps=5)
+    assert taken(lenet, kernel=(5, 5)) == [True] * 3
+    assert isinstance(data_gradient(lenet), winograd_convolution.WinogradDataGradient)
+    assert taken(replace(lenet, channels=128, filters=128), kernel=(5, 5)) == [True, False, True]
+    assert taken(Layer(100, (2, 2), 20, 20)) == [False] * 3
+    assert isinstance(data_gradient(Layer(16, (28, 28), 40, 40)), winograd_convolution.WinogradConvolution)
+
+
+def data_gradient(layer: Layer) -> Any:
+    """The recipe that computes it."""
+    d, w, o = layer.memories
+    return convolution.backward_data_recipe(o, w, d, layer.window)
 
 
 def test_a_long_batch_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -316,7 +357,9 @@ import numpy as np
 from opbox_ops.onednn import winograd_convolution as w
 from tests.ops.test_winograd import Layer, room
 w.WORTH = 1e9
-layer = Layer(2, (23, 18), 48, 80)
+for name, value in SETTINGS.items():
+    setattr(w, name, value)
+layer = LAYER
 data, weight, gout = layer.arrays()
 d, k, o = layer.memories
 results = [np.empty(shape, "f4") for shape in (layer.out, layer.data, weight.shape)]
@@ -332,8 +375,10 @@ sys.stdout.write("".join(result.tobytes().hex() for result in results))
 """
 
 
-def test_threads_give_the_bits_of_one() -> None:
-    assert_same_bits(THREADS_SCRIPT)
+@pytest.mark.parametrize("layer", [Layer(2, (23, 18), 48, 80), Layer(7, (12, 11), 20, 50, (0, 0), taps=5)], ids=str)
+@pytest.mark.parametrize("settings", [{}, {"MOST_FEW_OF_SMALL": 0, "MOST_OF_LOT": 20}], ids=["few", OWN])
+def test_threads_give_the_bits_of_one(layer: Layer, settings: dict[str, int]) -> None:
+    assert_same_bits(THREADS_SCRIPT.replace("SETTINGS", str(settings)).replace("LAYER", str(layer), 1))
 
 
 WIDE = """
@@ -348,6 +393,23 @@ static inline Lanes LOAD(const float *p) { return *(const Lanes *)p; }
 #define KEEP(x)
 #define RECTIFY(x) ((Lanes)(~((x) <= 0) & (Bits)(x)))
 #define FLUSHED
+typedef Bits Part;
+static inline Part first_numbers(long count)
+{
+    Part part;
+    for (int i = 0; i < 16; i++) part[i] = i < count ? -1 : 0;
+    return part;
+}
+static inline Lanes LOAD_PART(const float *p, Part part)
+{
+    Lanes x = ALL(0);
+    for (int i = 0; i < 16; i++) if (part[i]) x[i] = p[i];
+    return x;
+}
+static inline void STORE_PART(float *p, Part part, Lanes x)
+{
+    for (int i = 0; i < 16; i++) if (part[i]) p[i] = x[i];
+}
 #define UNROLL _Pragma("GCC unroll 16")
 """
 """The text's vectors of 16, as with AVX-512, which the compiler makes of what the processor has."""
@@ -362,13 +424,22 @@ def check_normalized(recipe: Any, arrays: tuple[Any, ...], expected: Any) -> Non
     np.testing.assert_array_equal(out, np.maximum((expected - mean) * scale + shift, 0))
 
 
-@pytest.mark.parametrize("layer", [Layer(2, (9, 13), 48, 80, pad=(0, 2)), Layer(1, (6, 6), 288, 32)], ids=str)
-def test_vectors_of_16(layer: Layer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a processor with AVX-512 computes, on one without it too."""
-    kernel = compiled_text(TEXT.replace(VECTORS, WIDE).replace("defined(__AVX512F__)", "1"))
+WIDTHS = {
+    16: TEXT.replace(VECTORS, WIDE).replace("defined(__AVX512F__)", "1"),
+    8: with_vectors_of_8(TEXT),
+}
+"""The text as processors with AVX-512 and without it compile it."""
+
+
+@pytest.mark.parametrize("layer", [LAYERS[5], LAYERS[6], *LAYERS[-6:]], ids=str)
+@pytest.mark.parametrize("lots", ["", OWN])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_vectors_of_16_and_of_8(layer: Layer, lots: str, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a processor with AVX-512 computes, on one without it too, and the other way round."""
+    kernel = compiled_text(WIDTHS[width], layer.taps)
     assert kernel is not None
-    assert kernel.width == 16
-    monkeypatch.setattr(winograd_convolution, "winograd", lambda: kernel)
+    assert kernel.width == width
+    monkeypatch.setattr(winograd_convolution, "winograd", lambda taps: kernel)
     d, w, o = layer.memories
     data, weight, gout = layer.arrays()
     results = [np.full(shape, np.nan, np.float32) for shape in (layer.out, layer.data, w.shape)]
@@ -398,9 +469,20 @@ def network() -> Any:
     return convolved(mx.sym.relu(convolved(body, "second", no_bias=True) + stem), "head")
 
 
-def test_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
+def of_few_channels() -> Any:
+    """Convolutions without padding, of 3 x 3 and 5 x 5, whose channels fill no vector."""
+    x = mx.sym.Variable("data")
+    for name, kernel, filters in (("stem", 3, 20), ("first", 5, 50), ("second", 5, 23), ("head", 3, 37)):
+        x = mx.sym.relu(mx.sym.Convolution(x, kernel=(kernel, kernel), num_filter=filters, name=name))
+    return x
+
+
+@pytest.mark.parametrize(
+    ("network", "data"), [(network, (2, 32, 9, 13)), (of_few_channels, (3, 21, 25, 19))], ids=["padded", "not padded"]
+)
+def test_a_network(monkeypatch: pytest.MonkeyPatch, network: Callable[[], Any], data: tuple[int, ...]) -> None:
     """Outputs and gradients are those of oneDNN's kernels; packed weights change no bit."""
-    shapes = {"data": (2, 32, 9, 13)}
+    shapes = {"data": data}
     tested, grads = compiled(network(), shapes, PASSES, "write")
     inferring, _ = compiled(network(), shapes, PASSES, "null")
     assert set(inferring.plan.packed_arguments) >= {"stem_weight", "first_weight", "second_weight", "head_weight"}

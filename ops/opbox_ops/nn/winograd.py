@@ -1,15 +1,16 @@
-"""Convolution of 3 x 3 in a quarter of the multiplications: Winograd's minimal filtering F(4 x 4, 3 x 3), in C.
+"""Convolutions of 3 x 3 and of 5 x 5 by Winograd's minimal filtering F(4 x 4, 3 x 3) and F(2 x 2, 5 x 5), in C.
 
-    out = A.T ((G weight G.T) * (B.T data B)) A        for tiles of 4 x 4 of out, 6 x 6 of data
+    out = A.T ((G weight G.T) * (B.T data B)) A        for tiles of 4 x 4 or 2 x 2 of out, 6 x 6 of data
 
 data (batch, height, width, channels) and out (batch, height, width, filters) have their channels last. The products of
 all tiles, one for each of a tile's 36 elements, are matrix products over the channels: 36 multiplications where the
-sum over windows takes 144. The gradient of data is such a convolution of gout with the weight turned round; that of
-the weight is the adjoint, G.T ((B.T data B) * (A gout A.T)) G summed over the tiles.
+sum over windows of 3 x 3 takes 144, and that over windows of 5 x 5 takes 100. The gradient of data is such a
+convolution of gout with the weight turned round; that of the weight is the adjoint,
+G.T ((B.T data B) * (A gout A.T)) G summed over the tiles.
 
-The matrices are Toom and Cook's for the points 0, 2/3, -2/3, 3/2, -3/2 and infinity. Of several sets these had the
-least error: 1 to 2 millionths of the scatter of out (root mean square, 64 to 512 channels), where a direct sum in
-float32 has 0.2 to 0.4. Opposite points share half of their sums.
+The matrices are Toom and Cook's for the points 0, 2/3, -2/3, 3/2, -3/2 and infinity; B is the same for both. Of
+several sets these had the least error for 3 x 3: 1 to 2 millionths of the scatter of out (root mean square, 64 to 512
+channels), where a direct sum in float32 has 0.2 to 0.4. Opposite points share half of their sums.
 
 Tiles are worked off some at a time, so that what is transformed stays in the cache. Results depend on shapes alone,
 not on the number of threads. A NaN or an infinity in data makes NaN of all tiles that it is part of.
@@ -23,7 +24,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from ctypes import Structure, byref, c_int, c_long, c_void_p
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -34,34 +35,45 @@ from ..bound_calls import c_call, place_of
 from ..compute import Array
 from ..shares_text import LOOPS
 from ..vectors_text import VECTORS
-from . import winograd_few_text, winograd_text
+from . import winograd_few_text, winograd_lots_text, winograd_text
 from .term_text import TERM
 from .turn_text import TURN
 
-__all__ = ["ELEMENTS", "FEW_TILES", "TEXT", "TILE", "Tiling", "Winograd", "compiled", "winograd"]
+__all__ = ["ELEMENTS", "FEW_TILES", "KERNELS", "TEXT", "Tiling", "Winograd", "compiled", "winograd"]
 
-TEXT = LOOPS + TURN + VECTORS + TERM + winograd_text.TEXT + winograd_few_text.TEXT
+TEXT = LOOPS + TURN + VECTORS + TERM + winograd_text.TEXT + winograd_few_text.TEXT + winograd_lots_text.TEXT
+"""Of windows of TAPS rows and columns, which `compiled` sets in front of it."""
 
-TILE = 4
-"""Rows and columns of out in a tile."""
+KERNELS = (3, 5)
+"""Rows and columns of the windows that there are functions for."""
 ELEMENTS = 36
 """Of a tile of data, and of whatever is transformed."""
 FEW_TILES = 64
 """That are worked off together where a weight is transformed for them, as in the text."""
 FEW_TERMS = 64
 """Channels of such tiles that lie together, as in the text."""
+_MOST_OF_LOT = 48
+"""Tiles of a lot that is a thread's own, as in the text."""
+_LOT = 1 << 17
+"""Numbers of its transformed data, as in the text."""
+_MOST_PARTS = 8
+"""Of all tiles, that gradients of a weight are added up in. More divide the work among more threads, and take as many
+times the memory of a transformed weight."""
+FEWEST_OF_PART = 48
+"""Tiles, beside which reading and writing such a weight is little work."""
 _AHEAD = 16
 """Numbers between the transformed elements, as in the text."""
 
 
-def _weight_matrix() -> Array:
+def _weight_matrix(taps: int) -> Array:
     """G: a row for each point."""
     pairs = ((2 / 3, 3 / 2), (3 / 2, 2 / 3))
-    rows = [[p**k / (2 * p * p * (p * p - b * b)) for k in range(3)] for a, b in pairs for p in (a, -a)]
-    return np.array([[1, 0, 0], *rows, [0, 0, 1]], np.float32)
+    rows = [[p**k / (2 * p * p * (p * p - b * b)) for k in range(taps)] for a, b in pairs for p in (a, -a)]
+    ends = np.eye(taps)[[0, -1]]
+    return np.array([ends[0], *rows, ends[1]], np.float32)
 
 
-_G = _weight_matrix()
+_G = {taps: _weight_matrix(taps) for taps in KERNELS}
 
 
 class _Weight(Structure):
@@ -91,8 +103,10 @@ class Tiling:
     Attributes:
         data: its shape as it lies: (batch, height, width, channels).
         filters: channels of out.
-        pad: rows and columns of zeros around data; at most 2.
+        pad: rows and columns of zeros around data; fewer than `taps`.
         tiles: how many are worked off together.
+        taps: rows and columns of the windows, one of `KERNELS`.
+        lots: whether these tiles are a thread's own, and not divided among the threads.
         rectifies: whether out is the larger of the convolution and 0; NaN stays NaN.
     """
 
@@ -100,18 +114,25 @@ class Tiling:
     filters: int
     pad: tuple[int, int]
     tiles: int
+    taps: int = 3
+    lots: bool = False
     rectifies: bool = False
-
-    @staticmethod
-    def count(out: tuple[int, ...]) -> int:
-        """Tiles of an array out (batch, height, width, …)."""
-        return out[0] * -(-out[1] // TILE) * -(-out[2] // TILE)
 
     @property
     def all(self) -> int:
         """All tiles of out."""
-        height, width = (n + 2 * p - 2 for n, p in zip(self.data[1:3], self.pad, strict=True))
-        return self.count((self.data[0], height, width))
+        height, width = (n + 2 * p - (self.taps - 1) for n, p in zip(self.data[1:3], self.pad, strict=True))
+        return _count((self.data[0], height, width), self.taps)
+
+    def in_lots(self, tiles: int) -> Tiling:
+        """The same with lots of so many tiles for the threads; 0 leaves it as it is."""
+        return replace(self, tiles=tiles, lots=True) if tiles else self
+
+    @property
+    def parts(self) -> int:
+        """That the gradient of the transformed weight is added up in, where it is by lots."""
+        parts = min(_MOST_PARTS, self.all // FEWEST_OF_PART)
+        return 1 << max(0, parts.bit_length() - 1)
 
     def sizes(self, norm: Array | None = None) -> _TilingSizes:
         """Return the structure; with `norm` (3, filters or more), mean, scale and shift, out is normalized by them."""
@@ -125,9 +146,11 @@ class Winograd:
     """The compiled functions.
 
     Attributes:
-        width: numbers in a vector. Channels and filters must be multiples of it.
+        taps: rows and columns of the windows.
+        width: numbers in a vector. Other channels and filters than multiples of it leave parts of vectors empty.
     """
 
+    taps: int
     width: int
     _forward: Any
     _weight: Any
@@ -135,18 +158,39 @@ class Winograd:
     _weight_gradient: Any
     _few: Any
     _few_sums: Any
+    _lots: Any
+    _lot_data_gradient: Any
+    _lot_sums: Any
+    _lot_weight_gradient: Any
+
+    def tiles(self, out: tuple[int, ...]) -> int:
+        """Tiles of an array out (batch, height, width, …)."""
+        return _count(out, self.taps)
 
     def padded(self, filters: int) -> int:
         """The filters that there is room for: products are computed two vectors at a time."""
         return -(-filters // (2 * self.width)) * 2 * self.width
 
+    def in_vectors(self, channels: int) -> int:
+        """The channels that there is room for: they are transformed a vector at a time."""
+        return -(-channels // self.width) * self.width
+
     def weight_size(self, filters: int, channels: int) -> int:
         """Numbers of a transformed weight, or of the sums that its gradient comes from."""
         return ELEMENTS * (self.padded(filters) * channels + _AHEAD)
 
+    def most_of_lot(self, channels: int) -> int:
+        """Tiles of so many channels that a thread has room for: by eights, as products take up to eight rows."""
+        return min(_MOST_OF_LOT, (_LOT // ELEMENTS - _AHEAD) // (self.in_vectors(channels) + _AHEAD) // 8 * 8)
+
     def room(self, tiling: Tiling) -> tuple[int, int]:
-        """Numbers of the tiles that are worked off together, transformed: of data, and of out or its gradient."""
-        of_tile = tiling.data[3] + _AHEAD, self.padded(tiling.filters)
+        """Numbers of the tiles that are worked off together, transformed: of data, and of out or its gradient.
+
+        None for lots, which are in the threads' stacks.
+        """
+        if tiling.lots:
+            return 0, 0
+        of_tile = self.in_vectors(tiling.data[3]) + _AHEAD, self.padded(tiling.filters)
         return ELEMENTS * (tiling.tiles * of_tile[0] + _AHEAD), ELEMENTS * (tiling.tiles * of_tile[1] + _AHEAD)
 
     @staticmethod
@@ -158,12 +202,12 @@ class Winograd:
         """Return a call that writes the transformed weight to `target`.
 
         Args:
-            weight: (filters, channels, 3, 3), of any strides.
+            weight: (filters, channels, taps, taps), of any strides.
             target: `weight_size` numbers.
             turned: whether it is for the gradient of data: its channels are the filters, its windows turned round.
         """
         structure = _weight_of(weight, turned)
-        places = byref(structure), target.ctypes.data, _G.ctypes.data
+        places = byref(structure), target.ctypes.data, _G[self.taps].ctypes.data
         return c_call(self._weight, places, (weight, structure, target))
 
     def convolution(
@@ -180,21 +224,42 @@ class Winograd:
         `norm` is that of `Tiling.sizes`.
         """
         sizes = tiling.sizes(norm)
-        places = [None if array is None else array.ctypes.data for array in (*arrays, *room)]
-        return c_call(self._forward, (*places, byref(sizes), adds), (arrays, room, sizes, norm))
+        function, rooms = (self._lots, ()) if tiling.lots else (self._forward, room)
+        places = [None if array is None else array.ctypes.data for array in (*arrays, *rooms)]
+        return c_call(function, (*places, byref(sizes), adds), (arrays, room, sizes, norm))
+
+    def data_gradient(self, tiling: Tiling, arrays: tuple[Array, Array, Array]) -> Callable[[], None]:
+        """Return a call that writes the gradient of data; arrays are gout, transformed weight and that gradient.
+
+        Args:
+            tiling: of the convolution itself, in lots of whole images.
+            arrays: the weight's first two axes are exchanged before it is transformed.
+        """
+        sizes = tiling.sizes()
+        assert tiling.lots
+        return c_call(self._lot_data_gradient, (*[a.ctypes.data for a in arrays], byref(sizes)), (arrays, sizes))
 
     def sums(self, tiling: Tiling, arrays: tuple[Array, Array, Array], room: tuple[Array, Array]) -> Callable[[], None]:
-        """Return a call that writes the gradient of the transformed weight; arrays are data, gout and that gradient."""
+        """Return a call that writes the gradient of the transformed weight; arrays are data, gout and that gradient.
+
+        It is that of `Tiling.parts` parts, one behind the other.
+        """
         data, gout, target = arrays
         sizes = tiling.sizes()
+        if tiling.lots:
+            places = [array.ctypes.data for array in arrays]
+            return c_call(self._lot_sums, (*places, byref(sizes), tiling.parts), (arrays, sizes))
         places = [array.ctypes.data for array in (data, gout, *room, target)]
         return c_call(self._sums, (*places, byref(sizes)), (arrays, room, sizes))
 
-    def weight_gradient(self, sums: Array, target: Array) -> Callable[[], None]:
-        """Return a call that writes the gradient of a weight, `target`, from those of the transformed one."""
+    def weight_gradient(self, tiling: Tiling, sums: Array, target: Array) -> Callable[[], None]:
+        """Return a call that writes the gradient of a weight, `target`, from what `sums` has written."""
         structure = _weight_of(target)
-        places = sums.ctypes.data, byref(structure), _G.ctypes.data
-        return c_call(self._weight_gradient, places, (sums, structure, target))
+        places: tuple[Any, ...] = sums.ctypes.data, byref(structure), _G[self.taps].ctypes.data
+        function = self._weight_gradient
+        if tiling.lots:
+            function, places = self._lot_weight_gradient, (*places, tiling.parts)
+        return c_call(function, places, (sums, structure, target))
 
     def convolution_of_few(
         self,
@@ -216,7 +281,7 @@ class Winograd:
         assert tiling.tiles <= FEW_TILES
         data, weight, bias, out = arrays
         sizes, structure = tiling.sizes(norm), _weight_of(weight, turned)
-        places = data.ctypes.data, byref(structure), _G.ctypes.data, None if bias is None else bias.ctypes.data
+        places = data.ctypes.data, byref(structure), _G[self.taps].ctypes.data, place_of(bias)
         rest = out.ctypes.data, room.ctypes.data, byref(sizes), adds
         return c_call(self._few, (*places, *rest), (arrays, room, sizes, structure, norm))
 
@@ -231,27 +296,32 @@ class Winograd:
         data, gout, target = arrays
         sizes, structure = tiling.sizes(), _weight_of(target)
         places = [array.ctypes.data for array in (data, gout, *room)]
-        rest = byref(structure), _G.ctypes.data, byref(sizes)
+        rest = byref(structure), _G[self.taps].ctypes.data, byref(sizes)
         return c_call(self._few_sums, (*places, *rest), (arrays, room, sizes, structure))
 
 
+def _count(out: tuple[int, ...], taps: int) -> int:
+    side = 7 - taps
+    return out[0] * -(-out[1] // side) * -(-out[2] // side)
+
+
 def _weight_of(weight: Array, turned: bool = False) -> _Weight:
-    """A weight (filters, channels, 3, 3), of any strides; `turned` round, as in `Winograd.transform`, or as it is."""
+    """A weight (filters, channels, taps, taps) of any strides; `turned` as in `Winograd.transform`, or as it is."""
     if turned:
         weight = weight.transpose(1, 0, 2, 3)[:, :, ::-1, ::-1]
     steps = [step // weight.itemsize for step in weight.strides]
     return _Weight(weight.ctypes.data, *weight.shape[:2], *steps)
 
 
-def winograd() -> Winograd | None:
-    """The compiled functions; None without a compiler, on a processor without AVX2 and FMA, or with OPBOX_WINOGRAD=0.
+def winograd(taps: int = 3) -> Winograd | None:
+    """The functions of windows of `taps` rows and columns, one of `KERNELS`, which are compiled when first asked for.
 
-    They are compiled when they are first asked for, which takes about a second, and are on disk from then on: what a
-    convolution computes does not depend on when a compiler is done.
+    That takes about a second, and they are on disk from then on: what a convolution computes does not depend on when a
+    compiler is done. None without a compiler, on a processor without AVX2 and FMA, or with OPBOX_WINOGRAD=0.
     """
     if os.environ.get("OPBOX_WINOGRAD") == "0" or c_compiler.mode() == "off":
         return None
-    return compiled(TEXT)
+    return compiled(TEXT, taps)
 
 
 _ARGUMENTS: dict[str, list[Any]] = {
@@ -261,13 +331,18 @@ _ARGUMENTS: dict[str, list[Any]] = {
     "opbox_winograd_weight_gradient": [c_void_p] * 3,
     "opbox_winograd_few": [*[c_void_p] * 7, c_int],
     "opbox_winograd_few_sums": [c_void_p] * 7,
+    "opbox_winograd_lots": [*[c_void_p] * 5, c_int],
+    "opbox_winograd_lot_data_gradient": [c_void_p] * 4,
+    "opbox_winograd_lot_sums": [*[c_void_p] * 4, c_long],
+    "opbox_winograd_lot_weight_gradient": [*[c_void_p] * 3, c_long],
 }
 """Of the functions, in the order of `Winograd`'s attributes."""
 
 
 @cache
-def compiled(text: str) -> Winograd | None:
+def compiled(text: str, taps: int) -> Winograd | None:
     """The functions of a text like `TEXT`; None where it cannot be compiled."""
+    text = f"enum {{ TAPS = {taps} }};\n{text}"
     width = c_compiler.compiled_function(text, "opbox_winograd_width", threads=True)
     functions = c_compiler.compiled_functions(text, _ARGUMENTS)
-    return None if functions is None else Winograd(width(), *functions)
+    return None if functions is None else Winograd(taps, width(), *functions)

@@ -31,10 +31,11 @@ void opbox_winograd_few(const float *restrict x, const Weight *weight, const flo
         for (long first = 0; first < grid.all; first += s.tiles) {
             const long count = count_of(&s, &grid, first);
             GIVE(panels, grid.panels);
-            SHARED(into, t, SOME)
+            SHARED(into, t, SOME) {
+                const Place at = place_of(&grid, first + t);
                 for (long c = 0; c < s.channels; c += WIDTH)
-                    transform_data(&s, x + c, place_of(&grid, first + t),
-                                   v + c / TERMS * 36 * of_v + t * TERMS + c % TERMS, of_v);
+                    transform_data(&s, x, c, at, v + c / TERMS * 36 * of_v + t * TERMS + c % TERMS, of_v);
+            }
             BARRIER
             GIVE(into, count_of(&s, &grid, first + s.tiles));
             SHARED(panels, panel, 1) {
@@ -45,10 +46,10 @@ void opbox_winograd_few(const float *restrict x, const Weight *weight, const flo
                         all_rows(v + (k / TERMS * 36 + e) * of_v, TERMS, 1, u + e * OF_U, m + e * of_m, PANEL, count,
                                  depth, k > 0);
                 }
-                for (long t = 0; t < count; t++)
+                Place at = place_of(&grid, first);
+                for (long t = 0; t < count; t++, at = next_place(&grid, at))
                     for (long k = 0; k < PANEL && panel * PANEL + k < s.filters; k += WIDTH)
-                        transform_out(&s, &grid, place_of(&grid, first + t), m + t * PANEL + k, of_m, bias, y,
-                                      panel * PANEL + k, adds);
+                        transform_out(&s, &grid, at, m + t * PANEL + k, of_m, bias, y, panel * PANEL + k, adds);
             }
             BARRIER
         }
@@ -72,9 +73,10 @@ void opbox_winograd_few_sums(const float *restrict x, const float *restrict gy, 
     {
         float du[36 * OF_DU] __attribute__((aligned(64)));
         SHARED(into, t, SOME) {
+            const Place at = place_of(&grid, t);
             for (long c = 0; c < s.channels; c += WIDTH)
-                transform_data(&s, x + c, place_of(&grid, t), v + c / BACK * 36 * of_v + t * BACK + c % BACK, of_v);
-            transform_gradient(&s, &grid, gy, 0, t, z, of_z);
+                transform_data(&s, x, c, at, v + c / BACK * 36 * of_v + t * BACK + c % BACK, of_v);
+            transform_gradients(&s, &grid, gy, at, t, z, of_z);
         }
         BARRIER
         SHARED(jobs, job, 1) {

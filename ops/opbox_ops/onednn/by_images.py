@@ -20,7 +20,7 @@ from .primitive import MemoryFormat, Recipe
 from .short_rows import ShortRowsGradient
 from .split_convolution import SplitConvolution
 from .window_products import WindowProduct
-from .winograd_convolution import WinogradConvolution, WinogradWeightGradient
+from .winograd_convolution import WinogradConvolution, WinogradDataGradient, WinogradWeightGradient
 
 __all__ = [
     "MOST",
@@ -37,7 +37,9 @@ MOST = 1 << 33
 """Multiplications of a piece: 0.2 s of one thread at 80 GFLOP/s, as of a matrix product's (`large_products`)."""
 
 
-ConvolutionPiece: TypeAlias = Recipe | PointwiseConvolution | WinogradConvolution | SplitConvolution | WindowProduct
+ConvolutionPiece: TypeAlias = (
+    Recipe | PointwiseConvolution | WinogradConvolution | WinogradDataGradient | SplitConvolution | WindowProduct
+)
 """How some images, or their gradients, are computed together."""
 WeightPiece: TypeAlias = Recipe | WinogradWeightGradient | WindowProduct | ShortRowsGradient
 """How the gradient of a weight is computed from some images."""

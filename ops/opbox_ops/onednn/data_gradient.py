@@ -30,6 +30,7 @@ from .primitive import MemoryFormat, Recipe
 from .product import blocked_kernel
 from .reorder import reorder
 from .window_sums import window_sums
+from .winograd_convolution import IMPLEMENTATION
 
 __all__ = ["DataGradient", "WindowedGradient", "data_gradient"]
 
@@ -153,7 +154,9 @@ def data_gradient(
     blocked = blocked_kernel()
     stride, dilate, pad = window
     filters, channels, *kernel = weight.shape
-    if len(kernel) != 2 or any(pad) or data.dtype != "float32" or not (data.channels_last and gout.channels_last):
+    if own == IMPLEMENTATION or len(kernel) != 2 or any(pad) or data.dtype != "float32":
+        return None
+    if not (data.channels_last and gout.channels_last):
         return None
     lying = [(m.shape[0], m.shape[2], m.shape[3], m.shape[1]) for m in (data, gout)]
     if kernel == [1, 1]:

@@ -25,7 +25,7 @@ from ..call_list import CallList
 from ..compute import Array, Temp
 from ..nn.column_sums import column_sums
 from ..nn.window_sizes import WindowSizes
-from . import short_rows, window_products
+from . import short_rows, window_products, winograd_convolution
 from .blocked_gradients import BlockedWeightGradient
 from .by_images import MOST
 from .library import library
@@ -52,7 +52,7 @@ and 70 where they take more; products reach 80 to 90."""
 FEW_POSITIONS = 64
 """Positions of an image of out below which products are taken: 0.75 to 0.9 of those kernels' time (7 x 7, by 3 x 3)."""
 
-OURS = "winograd", window_products.IMPLEMENTATION, short_rows.IMPLEMENTATION
+OURS = winograd_convolution.IMPLEMENTATION, window_products.IMPLEMENTATION, short_rows.IMPLEMENTATION
 """Implementations that are none of oneDNN's: they have been chosen for their speed."""
 
 _Pair = tuple[int, int]

@@ -1,10 +1,14 @@
-"""Convolutions of 3 x 3 and their gradients by Winograd's algorithm, where it takes less time than oneDNN's kernels.
+"""Convolutions of 3 x 3 and 5 x 5 and their gradients by Winograd's algorithm, where it takes less time than oneDNN.
 
-oneDNN 3.2 has none for float32. Of arrays whose channels lie last, with windows of 3 x 3 at all positions and 32
-channels and filters or more, they take a third to two thirds of the time (`benchmarks/results/cpu-decisions.md`). A
-transformed weight takes four times the memory of the weight, and is read once for each lot of tiles. Beside few tiles
-it is transformed where it is multiplied, some filters at a time, and is nowhere as a whole. What is chosen depends on
-shapes alone.
+oneDNN 3.2 has none for float32. Of arrays whose channels lie last, with windows at all positions and 20 channels and
+filters or more, they take two fifths to nine tenths of the time (`benchmarks/results/cpu-decisions.md`). A transformed
+weight takes four times the memory of one of 3 x 3, and one and a half times that of one of 5 x 5.
+
+- A small one stays in every core's cache: threads take lots of tiles of their own.
+- A large one is divided among the threads, and read once for many tiles.
+- Beside few tiles it is transformed where it is multiplied, some filters at a time, and is nowhere as a whole.
+
+What is chosen depends on shapes alone.
 """
 
 from __future__ import annotations
@@ -17,13 +21,24 @@ from typing import Any
 from ..call_list import CallList
 from ..compute import Array, Mode, Temp
 from ..nn.column_sums import column_sums
-from ..nn.winograd import ELEMENTS, FEW_TILES, Tiling, Winograd, winograd
+from ..nn.winograd import ELEMENTS, FEW_TILES, KERNELS, Tiling, Winograd, winograd
 from .plain_operands import data_gradient_operands, filters_first, forward_operands, weight_gradient_operands
 from .primitive import MemoryFormat, Operand, PackedRuns
 
-__all__ = ["WinogradConvolution", "WinogradWeightGradient", "winograd_convolution", "winograd_weight_gradient"]
+__all__ = [
+    "IMPLEMENTATION",
+    "WinogradConvolution",
+    "WinogradDataGradient",
+    "WinogradWeightGradient",
+    "winograd_convolution",
+    "winograd_data_gradient",
+    "winograd_weight_gradient",
+]
 
-FEWEST_CHANNELS = 32
+IMPLEMENTATION = "winograd"
+
+FEWEST_CHANNELS = 20
+"""With 16, oneDNN's gradient of the weight takes three quarters of the time, and forward a tenth more."""
 TILES = 48
 """Worked off together at least, so that a transformed weight of many channels is read seldom."""
 TILE_BYTES = 2 << 20
@@ -39,11 +54,29 @@ Two threads, ms, the whole weight transformed, the same with a packed one, and s
 tiles 5.1, 1.9 and 1.4, 32 tiles 8.3, 6.0 and 7.1; 256 channels, 16 tiles 1.7, 1.0 and 0.9, 128 tiles 7.2, 5.8 and 6.6;
 128 channels, 392 tiles 4.4, 4.5 and 5.9.
 """
+MOST_FEW_OF_SMALL = 48
+"""The same for a weight that is small enough for lots of the threads' own: of 20 channels, 50 filters and 5 x 5, 16
+tiles take 0.03 ms some filters at a time and 0.04 in lots, 64 take 0.07 either way, 128 take 0.17 and 0.11."""
 FEWEST_PACKED = 24
 """Tiles from which on reading a packed weight takes no longer than transforming it."""
 MOST_FEW_SUMMED = 64
 """The same as `MOST_FEW` for the gradient of the weight: 32 tiles of 512 channels 7.5 and 5.4, 128 tiles of 256
 channels 5.2 and 5.1, 392 tiles of 128 channels 3.7 and 4.8."""
+
+LOT_WEIGHT_BYTES = 1 << 20
+"""Of a transformed weight up to which a thread works off lots of its own, and reads all of it.
+
+Two threads, ms, tiles divided among them and in lots: 64 channels of 8 x 56 x 56 2.7 and 2.5, the gradient of the
+weight 4.5 and 2.4; 128 channels of 8 x 28 x 28, whose transformed weight takes 2.4 MB, 2.4 and 3.2, 3.0 and 3.6.
+"""
+MOST_OF_LOT = 48
+"""Tiles: 8 to 48 take the same time within a twentieth, and so many take least memory for what is read with them."""
+FEWEST_OF_LOT = 8
+"""As many as a product has rows."""
+LOTS = 32
+"""That there should be, for all threads to have some of them."""
+FEWER = 0.75
+"""Of the tiles of data, that gout's are to be for the gradient to be computed by them: adding to tiles takes longer."""
 
 TRANSFORM = 200
 """Multiplications in whose time a number of each channel of a tile is transformed, from data or to out."""
@@ -78,6 +111,8 @@ class WinogradConvolution:
         kernel: the compiled functions.
         tiling: data and out.
         operands: as in a `Recipe`.
+        few: whether the weight is transformed where it is multiplied, unless it is packed.
+        lot: tiles of a lot that is a thread's own; 0 where `tiling`'s are divided among the threads.
         adds: whether it adds to what is in out.
         turned: whether it is the gradient of data, of arrays gout, weight and the gradient: a convolution of gout.
     """
@@ -85,12 +120,14 @@ class WinogradConvolution:
     kernel: Winograd
     tiling: Tiling
     operands: tuple[Operand, ...]
+    few: bool
+    lot: int
     adds: bool = False
     turned: bool = False
 
     @property
     def implementation(self) -> str:
-        return "winograd"
+        return IMPLEMENTATION
 
     @property
     def packs(self) -> tuple[tuple[int, int], ...]:
@@ -101,11 +138,18 @@ class WinogradConvolution:
     def temps(self) -> tuple[Temp, ...]:
         """The transformed weight, if it may be packed, and transformed tiles."""
         weight = self.kernel.weight_size(self.tiling.filters, self.tiling.data[3])
-        of_data, of_out = self.kernel.room(self.tiling)
-        if self.tiling.all <= MOST_FEW:
-            few = self.kernel.room_of_few(self._few_tiling)
-            of_data = max(of_data, few) if self.packs else few
-        return tuple([Temp((size,)) for size in ((weight, of_data, of_out) if self.packs else (of_data,))])
+        of_data, of_out = self.kernel.room(self._whole_tiling)
+        if self.few:
+            room = self.kernel.room_of_few(self._few_tiling)
+            of_data = max(of_data, room)
+            if not self.packs:
+                return (Temp((room,)),)
+        return Temp((weight,)), Temp((of_data,)), Temp((of_out,))
+
+    @property
+    def _whole_tiling(self) -> Tiling:
+        """The tiles that are worked off together where the whole weight is transformed."""
+        return self.tiling.in_lots(self.lot)
 
     @property
     def _few_tiling(self) -> Tiling:
@@ -113,7 +157,7 @@ class WinogradConvolution:
 
     def bind(self, temps: Sequence[Array], arrays: Sequence[Array], *, norm: Array | None = None) -> CallList:
         """Return a call that runs it; arguments are those of `Recipe.bind`, and `norm` that of `Tiling.sizes`."""
-        if self.tiling.all <= MOST_FEW:
+        if self.few:
             return self._few(temps[1 if self.packs else 0], arrays, norm)
         transform, runs = self._calls(temps, arrays, norm)
         transform.calls += runs.calls
@@ -142,16 +186,20 @@ class WinogradConvolution:
         addend = runs.contiguous(bias[0]) if bias else None
         places = runs.contiguous(data), transformed, addend, out
         how: Any = {"adds": self.adds, "norm": norm}
-        runs.calls.append(self.kernel.convolution(self.tiling, places, (room[0], room[1]), **how))
+        runs.calls.append(self.kernel.convolution(self._whole_tiling, places, (room[0], room[1]), **how))
         return transform, runs
 
 
 @dataclass(frozen=True, slots=True)
-class WinogradWeightGradient:
-    """A recipe for the gradients of weight and, if any, of bias; of arrays gout, data, and the gradients.
+class WinogradDataGradient:
+    """A recipe for the gradient of data by tiles of gout; of arrays gout, weight and the gradient.
+
+    Where windows are at no padding there are fewer of these tiles than of the gradient's, by which
+    `WinogradConvolution` computes it.
 
     Attributes:
-        kernel, tiling, operands: as of `WinogradConvolution`.
+        kernel, operands: as of `WinogradConvolution`.
+        tiling: the convolution's, in lots of whole images.
     """
 
     kernel: Winograd
@@ -160,7 +208,45 @@ class WinogradWeightGradient:
 
     @property
     def implementation(self) -> str:
-        return "winograd"
+        return IMPLEMENTATION
+
+    @property
+    def packs(self) -> tuple[tuple[int, int], ...]:
+        """None."""
+        return ()
+
+    @property
+    def temps(self) -> tuple[Temp, ...]:
+        """The transformed weight."""
+        return (Temp((self.kernel.weight_size(self.tiling.data[3], self.tiling.filters),)),)
+
+    def bind(self, temps: Sequence[Array], arrays: Sequence[Array]) -> CallList:
+        """Return a call that writes the gradient; arguments are those of `Recipe.bind`."""
+        (gout, weight, gdata), (transformed,) = arrays, temps
+        runs = CallList()
+        gout, weight = runs.contiguous(gout), filters_first(runs.contiguous(weight), self.operands[1].memory)
+        runs.calls.append(self.kernel.transform(weight.swapaxes(0, 1), transformed))
+        runs.calls.append(self.kernel.data_gradient(self.tiling, (gout, transformed, gdata)))
+        return runs
+
+
+@dataclass(frozen=True, slots=True)
+class WinogradWeightGradient:
+    """A recipe for the gradients of weight and, if any, of bias; of arrays gout, data, and the gradients.
+
+    Attributes:
+        kernel, tiling, operands, few, lot: as of `WinogradConvolution`.
+    """
+
+    kernel: Winograd
+    tiling: Tiling
+    operands: tuple[Operand, ...]
+    few: bool
+    lot: int
+
+    @property
+    def implementation(self) -> str:
+        return IMPLEMENTATION
 
     @property
     def packs(self) -> tuple[tuple[int, int], ...]:
@@ -170,15 +256,15 @@ class WinogradWeightGradient:
     @property
     def temps(self) -> tuple[Temp, ...]:
         """The gradient of the transformed weight, if there is one as a whole, and transformed tiles."""
-        of_data, of_gout = self.kernel.room(self.tiling)
-        if self._is_of_few:
-            return Temp((self.kernel.room_of_few(self.tiling),)), Temp((of_gout,))
-        weight = self.kernel.weight_size(self.tiling.filters, self.tiling.data[3])
-        return Temp((weight,)), Temp((of_data,)), Temp((of_gout,))
+        if self.few:
+            return Temp((self.kernel.room_of_few(self.tiling),)), Temp((self.kernel.room(self.tiling)[1],))
+        weight, tiling = self.kernel.weight_size(self.tiling.filters, self.tiling.data[3]), self._whole_tiling
+        of_data, of_gout = self.kernel.room(tiling)
+        return Temp(((tiling.parts if self.lot else 1) * weight,)), Temp((of_data,)), Temp((of_gout,))
 
     @property
-    def _is_of_few(self) -> bool:
-        return self.tiling.all <= min(MOST_FEW_SUMMED, self.tiling.tiles)
+    def _whole_tiling(self) -> Tiling:
+        return self.tiling.in_lots(self.lot)
 
     def bind(self, temps: Sequence[Array], arrays: Sequence[Array]) -> CallList:
         """Return a call that writes the gradients; arguments are those of `Recipe.bind`."""
@@ -187,8 +273,8 @@ class WinogradWeightGradient:
         gout, data = runs.contiguous(gout), runs.contiguous(data)
         target, room = filters_first(gweight, self.operands[2].memory), (of_data, of_gout)
         if whole:
-            runs.calls.append(self.kernel.sums(self.tiling, (data, gout, whole[0]), room))
-            runs.calls.append(self.kernel.weight_gradient(whole[0], target))
+            runs.calls.append(self.kernel.sums(self._whole_tiling, (data, gout, whole[0]), room))
+            runs.calls.append(self.kernel.weight_gradient(self._whole_tiling, whole[0], target))
         else:
             runs.calls.append(self.kernel.weight_gradient_of_few(self.tiling, (data, gout, target), room))
         if gbias:
@@ -211,22 +297,32 @@ def winograd_convolution(
     adds to what is in out.
     """
     kernel = _kernel(data, weight, out, window)
-    if kernel is None or not _pays(kernel, out, weight, (MOST_FEW, WEIGHT), (DIRECT, READ)):
+    if kernel is None:
         return None
-    operands = forward_operands(data, weight, bias, out)
-    return WinogradConvolution(kernel, _tiling(kernel, data, out, window[2], TILES, TILE_BYTES), operands, adds)
+    tiling = _tiling(kernel, data, out, window[2], TILES, TILE_BYTES)
+    few, lot = _is_of_few(kernel, tiling), _lot(kernel, tiling, data.shape[1])
+    if not _pays(kernel, data, out, tiling.all, WEIGHT * (not (few or lot)), (DIRECT, READ)):
+        return None
+    return WinogradConvolution(kernel, tiling, forward_operands(data, weight, bias, out), few, lot, adds)
 
 
 def winograd_data_gradient(
     gout: MemoryFormat, weight: MemoryFormat, data: MemoryFormat, window: _Window
-) -> WinogradConvolution | None:
+) -> WinogradConvolution | WinogradDataGradient | None:
     """Return the recipe of the gradient of data, as `winograd_convolution` does."""
     kernel = _kernel(data, weight, gout, window)
-    if kernel is None or not _pays(kernel, data, weight, (MOST_FEW, WEIGHT), (DIRECT, REORDERED)):
+    if kernel is None:
         return None
-    operands = data_gradient_operands(gout, weight, data)
-    pad = tuple([2 - rows for rows in window[2]])
-    return WinogradConvolution(kernel, _tiling(kernel, gout, data, pad, TILES, TILE_BYTES), operands, turned=True)
+    operands, costs = data_gradient_operands(gout, weight, data), (DIRECT, REORDERED)
+    if (in_images := _of_whole_images(kernel, gout, data, window[2])) is not None:
+        pays = _pays(kernel, gout, data, in_images.all, 0, costs)
+        return WinogradDataGradient(kernel, in_images, operands) if pays else None
+    pad = tuple([kernel.taps - 1 - rows for rows in window[2]])
+    tiling = _tiling(kernel, gout, data, pad, TILES, TILE_BYTES)
+    few, lot = _is_of_few(kernel, tiling), _lot(kernel, tiling, gout.shape[1])
+    if not _pays(kernel, gout, data, tiling.all, WEIGHT * (not (few or lot)), costs):
+        return None
+    return WinogradConvolution(kernel, tiling, operands, few, lot, turned=True)
 
 
 def winograd_weight_gradient(
@@ -234,46 +330,60 @@ def winograd_weight_gradient(
 ) -> WinogradWeightGradient | None:
     """Return the recipe of the gradient of the weight, as `winograd_convolution` does."""
     kernel = _kernel(data, weight, gout, window)
-    costs = (MOST_FEW_SUMMED, SUMMED_WEIGHT), (DIRECT_SUMMED, REORDERED_SUMMED)
-    if kernel is None or not _pays(kernel, gout, weight, *costs):
+    if kernel is None:
         return None
-    operands = weight_gradient_operands(gout, data, weight, bias)
     tiling = _tiling(kernel, data, gout, window[2], SUMMED_TILES, SUMMED_BYTES)
-    return WinogradWeightGradient(kernel, tiling, operands)
+    small = _most_of_lot(kernel, tiling, 1) > 0
+    few, lot = not small and tiling.all <= min(MOST_FEW_SUMMED, tiling.tiles), _summed_lot(kernel, tiling)
+    costs = DIRECT_SUMMED, REORDERED_SUMMED
+    if not _pays(kernel, data, gout, tiling.all, SUMMED_WEIGHT * (not (few or small)), costs):
+        return None
+    return WinogradWeightGradient(kernel, tiling, weight_gradient_operands(gout, data, weight, bias), few, lot)
 
 
 def _kernel(data: MemoryFormat, weight: MemoryFormat, out: MemoryFormat, window: _Window) -> Winograd | None:
     """The compiled functions, where they compute such a convolution and its gradients."""
     stride, dilate, pad = window
-    if len(weight.shape) != 4 or weight.shape[2:] != (3, 3) or {*stride, *dilate} != {1} or max(pad) > 2:
+    if len(weight.shape) != 4 or {*stride, *dilate} != {1}:
+        return None
+    taps = weight.shape[2]
+    if taps not in KERNELS or weight.shape[3] != taps or max(pad) >= taps:
         return None
     if {array.dtype for array in (data, weight, out)} != {"float32"} or not (data.channels_last and out.channels_last):
         return None
     if min(weight.shape[:2]) < FEWEST_CHANNELS:
         return None
-    kernel = winograd()
-    return kernel if kernel is not None and all(size % kernel.width == 0 for size in weight.shape[:2]) else None
+    return winograd(taps)
 
 
 def _pays(
-    kernel: Winograd, out: MemoryFormat, weight: MemoryFormat, own: tuple[int, int], direct: tuple[int, int]
+    kernel: Winograd,
+    source: MemoryFormat,
+    target: MemoryFormat,
+    tiles: int,
+    of_weight: int,
+    direct: tuple[int, int],
 ) -> bool:
     """Return whether the expected time, counted in multiplications, is less than that of oneDNN's kernel.
 
-    Wider vectors multiply faster, and memory is as fast as before.
+    Wider vectors multiply faster, and memory is as fast as before. Both compute whole vectors of what they write, and
+    windows over padding are no work for oneDNN.
 
     Args:
-        kernel, out, weight: the functions and the arrays.
-        own: tiles up to which the weight stays in the cache, and what a number of it takes elsewhere.
-        direct: what a window and the nine numbers of a weight take oneDNN.
+        kernel: the functions.
+        source, target: data and out, or gout and data's gradient.
+        tiles: of either.
+        of_weight: what a number of the transformed weight takes with vectors of 8; 0 where it stays in the cache.
+        direct: what the nine multiplications of a window of 3 x 3, and the nine numbers of a weight, take oneDNN.
     """
-    tiles, (few, of_weight), (of_window, of_nine) = Tiling.count(_lying(out)), own, direct
-    filters, channels = weight.shape[:2]
-    of_weight = FEW_WEIGHT if tiles <= few else of_weight * kernel.width // 8
-    products = ELEMENTS * filters * channels * (tiles + of_weight)
-    transforms = TRANSFORM * tiles * (filters + channels)
-    positions = math.prod((out.shape[0], *out.shape[2:]))
-    return products + transforms < WORTH * filters * channels * (of_window * positions + of_nine)
+    of_window, of_nine = direct
+    columns, depth = target.shape[1], source.shape[1]
+    of_weight = max(FEW_WEIGHT, of_weight * kernel.width // 8)
+    products = ELEMENTS * kernel.padded(columns) * depth * (tiles + of_weight)
+    transforms = TRANSFORM * tiles * (kernel.in_vectors(columns) + kernel.in_vectors(depth))
+    positions = min(math.prod((memory.shape[0], *memory.shape[2:])) for memory in (source, target))
+    size = kernel.taps**2 / 9
+    return products + transforms < WORTH * kernel.in_vectors(columns) * depth * size * (of_window * positions + of_nine)
 
 
 def _tiling(
@@ -281,7 +391,53 @@ def _tiling(
 ) -> Tiling:
     shape, filters = _lying(data), out.shape[1]
     of_tile = 4 * ELEMENTS * (shape[3] + kernel.padded(filters))
-    return Tiling(shape, filters, (pad[0], pad[1]), min(Tiling.count(_lying(out)), max(fewest, room // of_tile)))
+    together = min(kernel.tiles(_lying(out)), max(fewest, room // of_tile))
+    return Tiling(shape, filters, (pad[0], pad[1]), together, kernel.taps)
+
+
+def _of_whole_images(kernel: Winograd, gout: MemoryFormat, data: MemoryFormat, pad: tuple[int, ...]) -> Tiling | None:
+    """The tiles of gout in lots of whole images, for data's gradient; None where they are not far fewer than data's.
+
+    None too for large images and large weights.
+    """
+    count, of_data = (kernel.tiles(_lying(memory)) for memory in (gout, data))
+    whole = Tiling(_lying(data), gout.shape[1], (pad[0], pad[1]), count, kernel.taps)
+    of_image, most = count // data.shape[0], _most_of_lot(kernel, whole, gout.shape[1])
+    if count > FEWER * of_data or of_image > most:
+        return None
+    return whole.in_lots(of_image * max(1, min(most // of_image, data.shape[0] // LOTS)))
+
+
+def _is_of_few(kernel: Winograd, tiling: Tiling) -> bool:
+    small = _most_of_lot(kernel, tiling, 1) > 0
+    return tiling.all <= (MOST_FEW_OF_SMALL if small else MOST_FEW)
+
+
+def _lot(kernel: Winograd, tiling: Tiling, channels: int) -> int:
+    """Tiles of a lot of a thread's own; arguments and 0 are those of `_most_of_lot`."""
+    most = _most_of_lot(kernel, tiling, channels)
+    return min(most, max(FEWEST_OF_LOT, tiling.all // LOTS // FEWEST_OF_LOT * FEWEST_OF_LOT))
+
+
+def _summed_lot(kernel: Winograd, tiling: Tiling) -> int:
+    """The same for the gradient of a weight, whose lots make parts of like size; 0 also where there is but one."""
+    most, parts = _most_of_lot(kernel, tiling, max(tiling.data[3], kernel.padded(tiling.filters))), tiling.parts
+    if not most or parts < 2:
+        return 0
+    of_part = -(-tiling.all // parts)
+    return -(-of_part // -(-of_part // most))
+
+
+def _most_of_lot(kernel: Winograd, tiling: Tiling, channels: int) -> int:
+    """How many tiles a thread takes at most; 0 where the transformed weight is too large for lots of their own.
+
+    Args:
+        channels: of a tile, as many as a thread transforms at most.
+    """
+    weight, most = kernel.weight_size(tiling.filters, tiling.data[3]), kernel.most_of_lot(channels)
+    if 4 * weight > LOT_WEIGHT_BYTES or most < FEWEST_OF_LOT:
+        return 0
+    return min(most, MOST_OF_LOT)
 
 
 def _lying(memory: MemoryFormat) -> tuple[int, int, int, int]:
