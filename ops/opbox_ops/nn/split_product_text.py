@@ -171,7 +171,10 @@ static void split_product(const float *all_a, const float *all_b, const float *p
     const long of_tile = tile_rows(s.rows), of_strip = 2 * of_tile;
     const int is_long = packed && (a_along || s.packs_a);
     const long depth = PIECES(PIECES(slab, PIECES(slab, is_long ? DEEP : DEEP / 2)), STEP) * STEP;
-    const long apart = PIECES(threads, s.batch * s.slabs * PIECES(panels, 2)); /* blocks that all threads need */
+    /* Threads that have rows of their own split them once, where each would split all rows for its columns. */
+    const long whole = PIECES(PIECES(s.rows, of_strip), threads) * threads * of_strip;
+    const int by_rows = packed && a_along && !s.packs_a && 10 * s.rows >= 3 * s.columns && 7 * whole <= 8 * s.rows;
+    const long apart = by_rows ? threads : PIECES(threads, s.batch * s.slabs * PIECES(panels, 2)); /* blocks for all */
     const long most_blocks = MOST(PIECES(s.rows, MOST_ROWS), LEAST(apart, PIECES(s.rows, of_strip)));
     const long block = PIECES(PIECES(s.rows, most_blocks), of_strip) * of_strip, blocks = PIECES(s.rows, block);
     const long all_steps = PIECES(s.terms, STEP), others = s.batch * s.slabs * blocks;

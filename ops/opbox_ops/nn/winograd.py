@@ -223,6 +223,7 @@ class Winograd:
 
         `norm` is that of `Tiling.sizes`.
         """
+        assert not tiling.lots or tiling.tiles <= self.most_of_lot(tiling.data[3])
         sizes = tiling.sizes(norm)
         function, rooms = (self._lots, ()) if tiling.lots else (self._forward, room)
         places = [None if array is None else array.ctypes.data for array in (*arrays, *rooms)]
@@ -235,8 +236,9 @@ class Winograd:
             tiling: of the convolution itself, in lots of whole images.
             arrays: the weight's first two axes are exchanged before it is transformed.
         """
-        sizes = tiling.sizes()
         assert tiling.lots
+        assert tiling.tiles <= self.most_of_lot(tiling.filters)
+        sizes = tiling.sizes()
         return c_call(self._lot_data_gradient, (*[a.ctypes.data for a in arrays], byref(sizes)), (arrays, sizes))
 
     def sums(self, tiling: Tiling, arrays: tuple[Array, Array, Array], room: tuple[Array, Array]) -> Callable[[], None]:
@@ -247,6 +249,7 @@ class Winograd:
         data, gout, target = arrays
         sizes = tiling.sizes()
         if tiling.lots:
+            assert tiling.tiles <= self.most_of_lot(max(tiling.data[3], self.padded(tiling.filters)))
             places = [array.ctypes.data for array in arrays]
             return c_call(self._lot_sums, (*places, byref(sizes), tiling.parts), (arrays, sizes))
         places = [array.ctypes.data for array in (data, gout, *room, target)]
