@@ -27,6 +27,8 @@ __all__ = [
     "ByImages",
     "ConvolutionPiece",
     "ConvolutionRecipe",
+    "DataPiece",
+    "DataRecipe",
     "WeightPiece",
     "WeightRecipe",
     "by_images",
@@ -37,9 +39,8 @@ MOST = 1 << 33
 """Multiplications of a piece: 0.2 s of one thread at 80 GFLOP/s, as of a matrix product's (`large_products`)."""
 
 
-ConvolutionPiece: TypeAlias = (
-    Recipe | PointwiseConvolution | WinogradConvolution | WinogradDataGradient | SplitConvolution | WindowProduct
-)
+ConvolutionPiece: TypeAlias = Recipe | PointwiseConvolution | WinogradConvolution | SplitConvolution | WindowProduct
+DataPiece: TypeAlias = ConvolutionPiece | WinogradDataGradient
 """How some images, or their gradients, are computed together."""
 WeightPiece: TypeAlias = Recipe | WinogradWeightGradient | WindowProduct | ShortRowsGradient
 """How the gradient of a weight is computed from some images."""
@@ -61,8 +62,8 @@ class ByImages:
         of_images: for each array whether it has images; one that is written and has none is a sum over them.
     """
 
-    main: ConvolutionPiece | WeightPiece
-    rest: ConvolutionPiece | WeightPiece | None
+    main: DataPiece | WeightPiece
+    rest: DataPiece | WeightPiece | None
     step: int
     multiplications: int
     of_images: tuple[bool, ...]
@@ -126,17 +127,19 @@ class ByImages:
 
 
 ConvolutionRecipe: TypeAlias = ConvolutionPiece | ByImages
-"""How a batch is computed, or the gradient of one."""
+"""How a batch is computed."""
+DataRecipe: TypeAlias = DataPiece | ByImages
+"""How the gradient of data is computed."""
 WeightRecipe: TypeAlias = WeightPiece | ByImages
 """How the gradient of a weight is computed."""
 
 
 def by_images(
-    make: Callable[[int], ConvolutionPiece | WeightPiece | None],
+    make: Callable[[int], DataPiece | WeightPiece | None],
     batch: int,
     multiplications: int,
     of_images: Sequence[bool],
-) -> ConvolutionRecipe | WeightRecipe | None:
+) -> DataRecipe | WeightRecipe | None:
     """The recipe of a batch, or of its pieces where that is long; None where oneDNN has none.
 
     Args:

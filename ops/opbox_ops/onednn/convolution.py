@@ -26,6 +26,8 @@ from .by_images import (
     ByImages,
     ConvolutionPiece,
     ConvolutionRecipe,
+    DataPiece,
+    DataRecipe,
     WeightPiece,
     WeightRecipe,
     by_images,
@@ -129,17 +131,17 @@ def forward_by_images(
 
 def backward_data_recipe(
     gout: MemoryFormat, weight: MemoryFormat, data: MemoryFormat, window: _Window
-) -> ConvolutionRecipe | None:
+) -> DataRecipe | None:
     """The gradient of a convolution's data, of arrays gout, weight and data's gradient; None where there is none."""
 
-    def make(count: int) -> ConvolutionPiece | None:
+    def make(count: int) -> DataPiece | None:
         of_images = images_of(gout, count), weight, images_of(data, count), window
         kinds = winograd_data_gradient, data_by_windows, split_data_gradient, _backward_data
         return next((piece for kind in kinds if (piece := kind(*of_images)) is not None), None)
 
     has_images = (True, False, True)
     recipe = by_images(make, gout.shape[0], _multiplications(weight, gout), has_images)
-    return cast(ConvolutionRecipe | None, recipe)
+    return cast(DataRecipe | None, recipe)
 
 
 def backward_weight_recipe(
@@ -220,7 +222,7 @@ class _Gradients:
         unread: whether bias's is wanted and weight's, which comes with it, is not.
     """
 
-    data: ConvolutionRecipe | DataGradient | BlockedDataGradient | WindowedGradient | None
+    data: DataRecipe | DataGradient | BlockedDataGradient | WindowedGradient | None
     weight: WeightRecipe | WeightGradient | BlockedWeightGradient | None
     unread: Temp | None
 
@@ -242,7 +244,7 @@ def gradients(p: ConvolutionParams, call: CallSpec) -> _Gradients | None:
         return None
     data, weight, out = _memories(p, call, 1, 0)
     window = strides(p)
-    of_data: ConvolutionRecipe | DataGradient | BlockedDataGradient | WindowedGradient | None = None
+    of_data: DataRecipe | DataGradient | BlockedDataGradient | WindowedGradient | None = None
     if call.wants(0):
         of_data = backward_data_recipe(out, weight, data, window)
         if of_data is not None and p.num_group == 1:

@@ -20,7 +20,7 @@ from ..compute import PLAIN, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Te
 from ..layout import laid, lie
 from ..nn.deconvolution import DeconvolutionParams, backward, op, window_of
 from ..nn.window import channels_first, is_last
-from .by_images import ConvolutionRecipe, WeightRecipe
+from .by_images import ConvolutionRecipe, DataRecipe, WeightRecipe
 from .convolution import backward_data_recipe, backward_weight_recipe, plain_forward_recipe
 from .primitive import MemoryFormat, memory_of, takes
 
@@ -62,7 +62,7 @@ def _memories(
     return _Memories(memory_of(data, order), memory, memory_of(out, order), window)
 
 
-def _forward_recipe(p: DeconvolutionParams, call: CallSpec) -> ConvolutionRecipe | None:
+def _forward_recipe(p: DeconvolutionParams, call: CallSpec) -> DataRecipe | None:
     if not lie(call, (0,), (0,)):
         return None
     memories = _memories(p, call, call.inputs[0], call.inputs[1], call.outputs[0])
