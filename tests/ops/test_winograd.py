@@ -351,6 +351,18 @@ def test_a_long_batch_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
         assert_close(result, expected)
 
 
+def test_of_no_images() -> None:
+    """There is no tile then, and no gradient by tiles."""
+    layer = Layer(0, (9, 10), 20, 50, pad=(0, 0), taps=5)
+    d, w, o = layer.memories
+    recipe = winograd_convolution.winograd_data_gradient(o, w, d, layer.window)
+    assert not isinstance(recipe, winograd_convolution.WinogradDataGradient)
+    executor, grads = compiled(of_few_channels(), {"data": (0, 21, 25, 19)}, PASSES, "write")
+    executor.forward(is_train=True)
+    executor.backward([np.ones_like(executor.outputs[0])])
+    assert not any(grad.any() for grad in grads.values())
+
+
 THREADS_SCRIPT = """
 import sys
 import numpy as np

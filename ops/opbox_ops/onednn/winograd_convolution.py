@@ -70,7 +70,7 @@ Two threads, ms, tiles divided among them and in lots: 64 channels of 8 x 56 x 5
 weight 4.5 and 2.4; 128 channels of 8 x 28 x 28, whose transformed weight takes 2.4 MB, 2.4 and 3.2, 3.0 and 3.6.
 """
 MOST_OF_LOT = 48
-"""Tiles: 8 to 48 take the same time within a twentieth, and so many take least memory for what is read with them."""
+"""Tiles; 8 to 48 take the same time within a twentieth. For each lot all of the transformed weight is read."""
 FEWEST_OF_LOT = 8
 """As many as a product has rows."""
 LOTS = 32
@@ -401,9 +401,11 @@ def _of_whole_images(kernel: Winograd, gout: MemoryFormat, data: MemoryFormat, p
     None too for large images and large weights.
     """
     count, of_data = (kernel.tiles(_lying(memory)) for memory in (gout, data))
+    if not 0 < count <= FEWER * of_data:
+        return None
     whole = Tiling(_lying(data), gout.shape[1], (pad[0], pad[1]), count, kernel.taps)
     of_image, most = count // data.shape[0], _most_of_lot(kernel, whole, gout.shape[1])
-    if count > FEWER * of_data or of_image > most:
+    if of_image > most:
         return None
     return whole.in_lots(of_image * max(1, min(most // of_image, data.shape[0] // LOTS)))
 
