@@ -31,7 +31,8 @@ from . import test_operator_table as table
 
 LIBRARY = (
     *("BatchNorm", "Concat", "Convolution", "Convolution_v1", "Deconvolution"),
-    *("FullyConnected", "LayerNorm", "Pooling", "RNN", "SliceChannel", "_rnn_param_concat", "_split_v2", "batch_dot"),
+    *("FullyConnected", "LRN", "LayerNorm", "Pooling", "RNN", "SliceChannel"),
+    *("_rnn_param_concat", "_split_v2", "batch_dot"),
 )
 """Operators with computes of level "library" for the CPU."""
 

@@ -34,6 +34,7 @@ class LRNParams(Params):
 
 op = register("LRN", LRNParams, outputs=("output", Slot("tmp_norm", visible=False)))
 op.infer_type(all_same_float)
+op.set_attr("TSkipsUnread", True)
 backward = register_backward("_backward_LRN", LRNParams, outputs=("data",))
 
 
