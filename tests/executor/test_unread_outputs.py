@@ -81,6 +81,7 @@ OTHERS = {
     "Dropout": ({"data": (8, 6)}, {"p": 0.5}),
     "CTCLoss": ({"data": (5, 3, 7), "label": (3, 2)}, {}),
     "sort": ({"data": (8, 6)}, {"axis": 0}),
+    "LRN": ({"data": (2, 7, 5, 3)}, {"nsize": 5}),
     "topk": ({"data": (8, 6)}, {"k": 2, "ret_typ": "value"}),
 }
 

@@ -32,7 +32,7 @@ BETA = 0.75
 """Two square roots; other powers stay NumPy's."""
 
 
-class _Sizes(Structure):
+class _ChannelSizes(Structure):
     _fields_ = [
         *[(name, c_long) for name in ("batch", "channels", "positions", "reach")],
         *[(name, c_float) for name in ("alpha", "knorm", "factor")],
@@ -75,9 +75,9 @@ def compiled(text: str) -> LRNChannels | None:
     return None if functions is None else LRNChannels(*functions)
 
 
-def _sizes(p: LRNParams, shape: tuple[int, ...]) -> _Sizes:
+def _sizes(p: LRNParams, shape: tuple[int, ...]) -> _ChannelSizes:
     factor = -2 * p.alpha * p.beta / p.nsize
-    return _Sizes(*shape[:2], math.prod(shape[2:]), p.nsize // 2, p.alpha / p.nsize, p.knorm, factor)
+    return _ChannelSizes(*shape[:2], math.prod(shape[2:]), p.nsize // 2, p.alpha / p.nsize, p.knorm, factor)
 
 
 def _is_for_c(p: LRNParams, call: CallSpec) -> bool:
