@@ -35,13 +35,14 @@ from ..bound_calls import c_call, place_of
 from ..compute import Array
 from ..shares_text import LOOPS
 from ..vectors_text import VECTORS
-from . import winograd_few_text, winograd_lots_text, winograd_text
+from . import winograd_few_text, winograd_lots_text, winograd_text, winograd_tiles_text
 from .term_text import TERM
 from .turn_text import TURN
 
 __all__ = ["ELEMENTS", "FEW_TILES", "KERNELS", "TEXT", "Tiling", "Winograd", "compiled", "winograd"]
 
-TEXT = LOOPS + TURN + VECTORS + TERM + winograd_text.TEXT + winograd_few_text.TEXT + winograd_lots_text.TEXT
+_OWN = winograd_tiles_text.TEXT + winograd_text.TEXT
+TEXT = LOOPS + TURN + VECTORS + TERM + _OWN + winograd_few_text.TEXT + winograd_lots_text.TEXT
 """Of windows of TAPS rows and columns, which `compiled` sets in front of it."""
 
 KERNELS = (3, 5)
