@@ -206,10 +206,7 @@ MANY = 355
 """Samples of 128 units of LSTM whose gradients are more than stay in the cache (MOST_OF_STATE)."""
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("mode", GATES)
-@pytest.mark.parametrize("reverse", [False, True])
-def test_gradients(steps: UnitSteps, mode: str, shape: tuple[int, int], reverse: bool) -> None:
+def check_gradients(steps: UnitSteps, mode: str, shape: tuple[int, int], reverse: bool) -> None:
     forward = range(STEPS)[::-1] if reverse else range(STEPS)
     arrays, times = drawn_back(steps, mode, *shape, forward), forward[::-1]
     values = expected_back(mode, arrays, times)
@@ -219,8 +216,15 @@ def test_gradients(steps: UnitSteps, mode: str, shape: tuple[int, int], reverse:
         np.testing.assert_allclose(arrays[name], value, rtol=0, atol=most, err_msg=name)
 
 
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("mode", GATES)
+@pytest.mark.parametrize("reverse", [False, True])
+def test_gradients(steps: UnitSteps, mode: str, shape: tuple[int, int], reverse: bool) -> None:
+    check_gradients(steps, mode, shape, reverse)
+
+
 def test_gradients_of_many_samples(steps: UnitSteps) -> None:
-    test_gradients(steps, "lstm", (128, MANY), reverse=False)
+    check_gradients(steps, "lstm", (128, MANY), reverse=False)
 
 
 @pytest.mark.parametrize("mode", GATES)

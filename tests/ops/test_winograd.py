@@ -19,11 +19,11 @@ from opbox_ops.onednn import by_images, convolution, winograd_convolution
 from opbox_ops.onednn.library import library
 from opbox_ops.onednn.primitive import MemoryFormat
 from opbox_ops.onednn.rectified import rectified
-from opbox_ops.vectors_text import VECTORS
 from opbox_service.executor.passes import PASSES
 from tests.allocations import counted
 from tests.executor.test_parts import compiled
 from tests.vectors_of_8 import with_vectors_of_8
+from tests.vectors_of_16 import with_vectors_of_16
 
 from .thread_counts import assert_same_bits
 
@@ -393,40 +393,6 @@ def test_threads_give_the_bits_of_one(layer: Layer, settings: dict[str, int]) ->
     assert_same_bits(THREADS_SCRIPT.replace("SETTINGS", str(settings)).replace("LAYER", str(layer), 1))
 
 
-WIDE = """
-typedef float Lanes __attribute__((vector_size(64), aligned(4), may_alias));
-typedef int Bits __attribute__((vector_size(64)));
-enum { WIDTH = 16 };
-#define MULTIPLY_ADD(a, b, c) ((a) * (b) + (c))
-static inline Lanes ALL(float x) { return (Lanes){0} + x; }
-static inline Lanes LOAD(const float *p) { return *(const Lanes *)p; }
-#define STORE(p, v) (*(Lanes *)(p) = (v))
-#define PASS STORE
-#define KEEP(x)
-#define RECTIFY(x) ((Lanes)(~((x) <= 0) & (Bits)(x)))
-#define FLUSHED
-typedef Bits Part;
-static inline Part first_numbers(long count)
-{
-    Part part;
-    for (int i = 0; i < 16; i++) part[i] = i < count ? -1 : 0;
-    return part;
-}
-static inline Lanes LOAD_PART(const float *p, Part part)
-{
-    Lanes x = ALL(0);
-    for (int i = 0; i < 16; i++) if (part[i]) x[i] = p[i];
-    return x;
-}
-static inline void STORE_PART(float *p, Part part, Lanes x)
-{
-    for (int i = 0; i < 16; i++) if (part[i]) p[i] = x[i];
-}
-#define UNROLL _Pragma("GCC unroll 16")
-"""
-"""The text's vectors of 16, as with AVX-512, which the compiler makes of what the processor has."""
-
-
 def check_normalized(recipe: Any, arrays: tuple[Any, ...], expected: Any) -> None:
     """Mean, scale and shift as the last step, with ReLU behind it, have the bits of steps of their own."""
     filters = expected.shape[-1]
@@ -437,7 +403,7 @@ def check_normalized(recipe: Any, arrays: tuple[Any, ...], expected: Any) -> Non
 
 
 WIDTHS = {
-    16: TEXT.replace(VECTORS, WIDE).replace("defined(__AVX512F__)", "1"),
+    16: with_vectors_of_16(TEXT),
     8: with_vectors_of_8(TEXT),
 }
 """The text as processors with AVX-512 and without it compile it."""

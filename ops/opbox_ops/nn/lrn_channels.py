@@ -21,7 +21,7 @@ import numpy as np
 from .. import c_compiler
 from ..bound_calls import c_call, nothing, place_of
 from ..call_list import CallList
-from ..compute import Arrays, CallSpec, OpContext, Outputs
+from ..compute import Array, Arrays, CallSpec, OpContext, Outputs
 from .lrn import LRNParams, backward, op
 from .lrn_text import MOST_NEIGHBOURS, TEXT
 
@@ -46,13 +46,13 @@ class LRNChannels:
     _forward: Any
     _gradient: Any
 
-    def forward(self, p: LRNParams, data: Any, outputs: Outputs) -> Callable[[], None]:
+    def forward(self, p: LRNParams, data: Array, outputs: Outputs) -> Callable[[], None]:
         """Return a call that writes out and scale, those that are not None."""
         sizes = _sizes(p, data.shape)
         places = *map(place_of, (data, *outputs)), byref(sizes)
         return c_call(self._forward, places, (data, outputs, sizes))
 
-    def gradient(self, p: LRNParams, arrays: Arrays, target: Any) -> Callable[[], None]:
+    def gradient(self, p: LRNParams, arrays: Arrays, target: Array) -> Callable[[], None]:
         """Return a call that writes the gradient of data, from gout, data and scale."""
         sizes = _sizes(p, target.shape)
         places = *map(place_of, (*arrays, target)), byref(sizes)

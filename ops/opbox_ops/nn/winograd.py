@@ -5,8 +5,8 @@
 data (batch, height, width, channels) and out (batch, height, width, filters) have their channels last. The products of
 all tiles, one for each of a tile's 36 elements, are matrix products over the channels: 36 multiplications where the
 sum over windows of 3 x 3 takes 144, and that over windows of 5 x 5 takes 100. The gradient of data is such a
-convolution of gout with the weight turned round; that of the weight is the adjoint,
-G.T ((B.T data B) * (A gout A.T)) G summed over the tiles.
+convolution of gout with the weight turned round, or the adjoint, B ((G weight G.T) * (A gout A.T)) B.T added up where
+tiles overlap; that of the weight is an adjoint too, G.T ((B.T data B) * (A gout A.T)) G summed over the tiles.
 
 The matrices are Toom and Cook's for the points 0, 2/3, -2/3, 3/2, -3/2 and infinity; B is the same for both. Of
 several sets these had the least error for 3 x 3: 1 to 2 millionths of the scatter of out (root mean square, 64 to 512
@@ -115,7 +115,7 @@ class Tiling:
     filters: int
     pad: tuple[int, int]
     tiles: int
-    taps: int = 3
+    taps: int
     lots: bool = False
     rectifies: bool = False
 
@@ -131,7 +131,9 @@ class Tiling:
 
     @property
     def parts(self) -> int:
-        """That the gradient of the transformed weight is added up in, where it is by lots."""
+        """That the gradient of the transformed weight is added up in: more than one of lots, by all tiles alone."""
+        if not self.lots:
+            return 1
         parts = min(_MOST_PARTS, self.all // FEWEST_OF_PART)
         return 1 << max(0, parts.bit_length() - 1)
 
@@ -162,7 +164,6 @@ class Winograd:
     _lots: Any
     _lot_data_gradient: Any
     _lot_sums: Any
-    _lot_weight_gradient: Any
 
     def tiles(self, out: tuple[int, ...]) -> int:
         """Tiles of an array out (batch, height, width, …)."""
@@ -259,11 +260,8 @@ class Winograd:
     def weight_gradient(self, tiling: Tiling, sums: Array, target: Array) -> Callable[[], None]:
         """Return a call that writes the gradient of a weight, `target`, from what `sums` has written."""
         structure = _weight_of(target)
-        places: tuple[Any, ...] = sums.ctypes.data, byref(structure), _G[self.taps].ctypes.data
-        function = self._weight_gradient
-        if tiling.lots:
-            function, places = self._lot_weight_gradient, (*places, tiling.parts)
-        return c_call(function, places, (sums, structure, target))
+        places = sums.ctypes.data, byref(structure), _G[self.taps].ctypes.data, tiling.parts
+        return c_call(self._weight_gradient, places, (sums, structure, target))
 
     def convolution_of_few(
         self,
@@ -305,6 +303,7 @@ class Winograd:
 
 
 def _count(out: tuple[int, ...], taps: int) -> int:
+    """Tiles of an array out: as many rows and columns as windows of `taps` have places in 6."""
     side = 7 - taps
     return out[0] * -(-out[1] // side) * -(-out[2] // side)
 
@@ -332,13 +331,12 @@ _ARGUMENTS: dict[str, list[Any]] = {
     "opbox_winograd": [*[c_void_p] * 7, c_int],
     "opbox_winograd_weight": [c_void_p] * 3,
     "opbox_winograd_sums": [c_void_p] * 6,
-    "opbox_winograd_weight_gradient": [c_void_p] * 3,
+    "opbox_winograd_weight_gradient": [*[c_void_p] * 3, c_long],
     "opbox_winograd_few": [*[c_void_p] * 7, c_int],
     "opbox_winograd_few_sums": [c_void_p] * 7,
     "opbox_winograd_lots": [*[c_void_p] * 5, c_int],
     "opbox_winograd_lot_data_gradient": [c_void_p] * 4,
     "opbox_winograd_lot_sums": [*[c_void_p] * 4, c_long],
-    "opbox_winograd_lot_weight_gradient": [*[c_void_p] * 3, c_long],
 }
 """Of the functions, in the order of `Winograd`'s attributes."""
 

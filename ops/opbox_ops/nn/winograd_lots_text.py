@@ -10,8 +10,19 @@ from __future__ import annotations
 __all__ = ["TEXT"]
 
 TEXT = r"""
-/* Numbers of the transformed data of a lot, or gradients, of the most channels; and tiles of a lot. */
+/* A lot has MOST_TILES at most, and LOT numbers of transformed data or gradients. */
 enum { LOT = 1 << 17, MOST_TILES = 48 };
+
+/* m [element][tile][PANEL] of a panel of u, of `panels`: the products of all elements of `count` tiles, whose rows of
+   `terms` numbers lie `row` apart in v. */
+static inline void multiply_lot(const float *v, long of_v, long row, const float *u, long panels, long panel, float *m,
+                                long of_m, long count, long terms)
+{
+    for (int e = 0; e < 36; e++)
+        for (long k = 0; k < terms; k += DEPTH)
+            all_rows(v + e * of_v + k, row, 1, u + e * u_numbers(panels, terms) + (panel * terms + k) * PANEL,
+                     m + e * of_m, PANEL, count, LEAST(terms - k, DEPTH), k > 0);
+}
 
 /* y, as opbox_winograd gives it, to the bit, in lots of sizes->tiles tiles. */
 void opbox_winograd_lots(const float *restrict x, const float *restrict u, const float *bias, float *restrict y,
@@ -34,11 +45,7 @@ void opbox_winograd_lots(const float *restrict x, const float *restrict u, const
             for (long t = 0; t < count; t++, at = next_place(&g, at))
                 for (long c = 0; c < s.channels; c += WIDTH) transform_data(&s, x, c, at, v + t * row + c, of_v);
             for (long panel = 0; panel < g.panels; panel++) {
-                for (int e = 0; e < 36; e++)
-                    for (long k = 0; k < s.channels; k += DEPTH)
-                        all_rows(v + e * of_v + k, row, 1,
-                                 u + ((e * g.panels + panel) * s.channels + k) * PANEL + e * AHEAD, m + e * of_m,
-                                 PANEL, count, LEAST(s.channels - k, DEPTH), k > 0);
+                multiply_lot(v, of_v, row, u, g.panels, panel, m, of_m, count, s.channels);
                 at = begin;
                 for (long t = 0; t < count; t++, at = next_place(&g, at))
                     for (long k = 0; k < LEAST(PANEL, s.filters - panel * PANEL); k += WIDTH)
@@ -113,11 +120,7 @@ void opbox_winograd_lot_data_gradient(const float *restrict gy, const float *res
                 for (long k = 0; k < s.filters; k += WIDTH)
                     transform_gradient(&s, &g, gy, at, k, v + t * row + k, of_v);
             for (long panel = 0; panel < panels; panel++) {
-                for (int e = 0; e < 36; e++)
-                    for (long k = 0; k < s.filters; k += DEPTH)
-                        all_rows(v + e * of_v + k, row, 1,
-                                 u + ((e * panels + panel) * s.filters + k) * PANEL + e * AHEAD, m + e * of_m, PANEL,
-                                 count, LEAST(s.filters - k, DEPTH), k > 0);
+                multiply_lot(v, of_v, row, u, panels, panel, m, of_m, count, s.filters);
                 at = begin;
                 for (long t = 0; t < count; t++, at = next_place(&g, at)) {
                     const long down = at.row - s.above, right = at.column - s.before;
@@ -163,25 +166,6 @@ void opbox_winograd_lot_sums(const float *restrict x, const float *restrict gy, 
                                  count, lot > begin);
             }
         }
-    }
-}
-
-/* gw = G.T du G, of the sum of `parts` parts. */
-void opbox_winograd_lot_weight_gradient(const float *du, const Weight *gw, const float *g, long parts)
-{
-    const Weight w = *gw;
-    const long panels = (w.filters + PANEL - 1) / PANEL, of_u = u_numbers(panels, w.channels);
-    const int threads = omp_get_max_threads();
-    IN_THREADS(job, panels * w.channels, MANY) {
-        float sums[36 * PANEL] __attribute__((aligned(64)));
-        for (int e = 0; e < 36; e++)
-            for (int k = 0; k < PANEL; k += WIDTH) {
-                const float *from = du + e * of_u + job * PANEL + k;
-                Lanes sum = LOAD(from);
-                for (long part = 1; part < parts; part++) sum += LOAD(from + part * 36 * of_u);
-                STORE(sums + e * PANEL + k, sum);
-            }
-        transform_back(sums, PANEL, g, &w, job / w.channels, job % w.channels);
     }
 }
 """

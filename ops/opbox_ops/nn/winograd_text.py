@@ -137,8 +137,8 @@ void opbox_winograd_sums(const float *restrict x, const float *restrict gy, floa
     }
 }
 
-/* gw = G.T du G. */
-void opbox_winograd_weight_gradient(const float *du, const Weight *gw, const float *g)
+/* gw = G.T du G, of the sum of `parts` parts of du. */
+void opbox_winograd_weight_gradient(const float *du, const Weight *gw, const float *g, long parts)
 {
     const Weight w = *gw;
     const long panels = (w.filters + PANEL - 1) / PANEL, of_u = u_numbers(panels, w.channels);
@@ -146,7 +146,16 @@ void opbox_winograd_weight_gradient(const float *du, const Weight *gw, const flo
     IN_THREADS(job, panels * w.channels, MANY) {
         const float *from = du + job * PANEL;
         for (int e = 0; e < 36; e++) SOON(from + e * of_u + 4 * PANEL);
-        transform_back(from, of_u, g, &w, job / w.channels, job % w.channels);
+        float sums[36 * PANEL] __attribute__((aligned(64)));
+        for (int e = 0; e < 36 && parts > 1; e++)
+            for (int k = 0; k < PANEL; k += WIDTH) {
+                const float *place = from + e * of_u + k;
+                Lanes sum = LOAD(place);
+                for (long part = 1; part < parts; part++) sum += LOAD(place + part * 36 * of_u);
+                STORE(sums + e * PANEL + k, sum);
+            }
+        const int in_parts = parts > 1;
+        transform_back(in_parts ? sums : from, in_parts ? PANEL : of_u, g, &w, job / w.channels, job % w.channels);
     }
 }
 """

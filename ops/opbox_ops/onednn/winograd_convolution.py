@@ -260,7 +260,7 @@ class WinogradWeightGradient:
             return Temp((self.kernel.room_of_few(self.tiling),)), Temp((self.kernel.room(self.tiling)[1],))
         weight, tiling = self.kernel.weight_size(self.tiling.filters, self.tiling.data[3]), self._whole_tiling
         of_data, of_gout = self.kernel.room(tiling)
-        return Temp(((tiling.parts if self.lot else 1) * weight,)), Temp((of_data,)), Temp((of_gout,))
+        return Temp((tiling.parts * weight,)), Temp((of_data,)), Temp((of_gout,))
 
     @property
     def _whole_tiling(self) -> Tiling:
@@ -333,7 +333,7 @@ def winograd_weight_gradient(
     if kernel is None:
         return None
     tiling = _tiling(kernel, data, gout, window[2], SUMMED_TILES, SUMMED_BYTES)
-    small = _most_of_lot(kernel, tiling, 1) > 0
+    small = _is_small(kernel, tiling)
     few, lot = not small and tiling.all <= min(MOST_FEW_SUMMED, tiling.tiles), _summed_lot(kernel, tiling)
     costs = DIRECT_SUMMED, REORDERED_SUMMED
     if not _pays(kernel, data, gout, tiling.all, SUMMED_WEIGHT * (not (few or small)), costs):
@@ -410,9 +410,13 @@ def _of_whole_images(kernel: Winograd, gout: MemoryFormat, data: MemoryFormat, p
     return whole.in_lots(of_image * max(1, min(most // of_image, data.shape[0] // LOTS)))
 
 
+def _is_small(kernel: Winograd, tiling: Tiling) -> bool:
+    """Return whether the transformed weight stays in every core's cache."""
+    return 4 * kernel.weight_size(tiling.filters, tiling.data[3]) <= LOT_WEIGHT_BYTES
+
+
 def _is_of_few(kernel: Winograd, tiling: Tiling) -> bool:
-    small = _most_of_lot(kernel, tiling, 1) > 0
-    return tiling.all <= (MOST_FEW_OF_SMALL if small else MOST_FEW)
+    return tiling.all <= (MOST_FEW_OF_SMALL if _is_small(kernel, tiling) else MOST_FEW)
 
 
 def _lot(kernel: Winograd, tiling: Tiling, channels: int) -> int:
@@ -423,8 +427,9 @@ def _lot(kernel: Winograd, tiling: Tiling, channels: int) -> int:
 
 def _summed_lot(kernel: Winograd, tiling: Tiling) -> int:
     """The same for the gradient of a weight, whose lots make parts of like size; 0 also where there is but one."""
-    most, parts = _most_of_lot(kernel, tiling, max(tiling.data[3], kernel.padded(tiling.filters))), tiling.parts
-    if not most or parts < 2:
+    most = _most_of_lot(kernel, tiling, max(tiling.data[3], kernel.padded(tiling.filters)))
+    parts = tiling.in_lots(most).parts
+    if parts < 2:
         return 0
     of_part = -(-tiling.all // parts)
     return -(-of_part // -(-of_part // most))
@@ -436,10 +441,8 @@ def _most_of_lot(kernel: Winograd, tiling: Tiling, channels: int) -> int:
     Args:
         channels: of a tile, as many as a thread transforms at most.
     """
-    weight, most = kernel.weight_size(tiling.filters, tiling.data[3]), kernel.most_of_lot(channels)
-    if 4 * weight > LOT_WEIGHT_BYTES or most < FEWEST_OF_LOT:
-        return 0
-    return min(most, MOST_OF_LOT)
+    most = kernel.most_of_lot(channels)
+    return min(most, MOST_OF_LOT) if _is_small(kernel, tiling) and most >= FEWEST_OF_LOT else 0
 
 
 def _lying(memory: MemoryFormat) -> tuple[int, int, int, int]:
