@@ -19,6 +19,7 @@ from opbox_service.executor.run import BoundPlan
 from opbox_service.graph.json import load
 from opbox_service.graph.passes.infer_shape import infer_shape
 from opbox_service.graph.passes.infer_type import infer_type
+from opbox_protocol.mxnet import numpy_dtype
 
 CPU = backend_for("cpu")
 WITHOUT = tuple(rewrite for rewrite in PASSES if rewrite is not fusion)
@@ -96,6 +97,7 @@ CASES = [
 
 
 def compiled(symbol, shapes, passes, *, dtype="float32", req="write", train=True):
+    dtype = numpy_dtype(dtype)
     graph = load(json.loads(symbol.tojson()))
     inferred = infer_shape(graph, shapes)
     types = infer_type(graph, dict.fromkeys(shapes, dtype))
@@ -122,7 +124,7 @@ def groups(executor):
 
 
 @pytest.mark.parametrize("req", ["write", "add"])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
 def test_forward_and_gradients_are_the_same_to_the_last_bit(case, dtype, req):
     symbol, shapes = case()
@@ -151,8 +153,22 @@ def test_inference_is_the_same_and_takes_no_more_memory(case):
     assert fused.memory.arena_bytes <= plain.memory.arena_bytes + temporaries
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_numbers_of_16_bits_flow_in_one_sweep_to_numpys_bits_in_c_too(dtype, monkeypatch):
+    symbol, shapes = gates()
+    outs = []
+    for mode in ("0", "now"):
+        monkeypatch.setenv("OPBOX_C_KERNELS", mode)
+        executor, grads = compiled(symbol, shapes, PASSES, dtype=dtype)
+        run(executor)
+        outs.append([*(out.astype("f4") for out in executor.outputs), *(g.astype("f4") for g in grads.values())])
+        assert len(executor.plan.steps) < len(compiled(symbol, shapes, WITHOUT, dtype=dtype)[0].plan.steps)
+    for by_numpy, in_c in zip(*outs, strict=True):
+        np.testing.assert_array_equal(by_numpy, in_c)
+
+
 def test_half_precision_is_rounded_where_it_was():
-    """Each operator's result is rounded to 11 bits: tanh, computed in float32, flows into nothing of its group."""
+    """Each operator's result is rounded to 11 bits, with casts to and from float32 between them too."""
     x = mx.sym.Cast(V("a"), dtype="float32") * 3
     symbol = mx.sym.sigmoid(mx.sym.Cast(x + 1, dtype="float16")) + mx.sym.log1p(mx.sym.exp(V("a")))
     (fused, grads), (plain, expected) = (

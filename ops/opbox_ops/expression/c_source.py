@@ -16,18 +16,20 @@ from typing import Any
 
 import numpy as np
 
+from ..half_numbers_text import HALF_NUMBERS
 from ..shares_text import SHARES
 from .c_operators import C_OPERATORS
-from .functions import FUNCTIONS
+from .functions import FUNCTIONS, ROUNDING
 from .numpy_loops import LOOP
 from .program import COPY, Instruction, Program
 
-__all__ = ["THREADED", "CSource", "c_source", "work_of"]
+__all__ = ["THREADED", "CSource", "c_source", "is_half", "work_of"]
 
 _TYPES = {
     "float32": "float",
     "float64": "double",
-    "float16": "_Float16",
+    "float16": "unsigned short",
+    "bfloat16": "unsigned short",
     "bool": "unsigned char",
     "int8": "signed char",
     "uint8": "unsigned char",
@@ -35,6 +37,8 @@ _TYPES = {
     "int64": "long long",
 }
 """The types of arrays that a kernel reads; it writes the floating ones."""
+_HALVES = tuple(ROUNDING)
+"""Types whose arrays are converted a piece at a time, from or to a row of float32 in the cache."""
 _INLINE = {
     **C_OPERATORS,
     "abs": "__builtin_fabs{f}({a})",
@@ -44,6 +48,7 @@ _INLINE = {
     "trunc": "__builtin_trunc{f}({a})",
     "maximum": "larger({a}, {b})",
     "minimum": "smaller({a}, {b})",
+    **{name: f"{name}({{a}})" for name in ROUNDING.values()},
     "logical_and": "({a} != 0) & ({b} != 0)",
     "logical_or": "({a} != 0) | ({b} != 0)",
     "logical_xor": "({a} != 0) ^ ({b} != 0)",
@@ -55,6 +60,7 @@ _CACHED_BYTES = 24 << 10
 _MOST_PIECES = 24
 _HEAD = (
     LOOP
+    + HALF_NUMBERS
     + """
 typedef struct { char **places; const W *numbers; const long *sizes, *steps; long axes; } Task;
 
@@ -150,6 +156,11 @@ class CSource:
     loops: tuple[str, ...]
 
 
+def is_half(dtype: np.dtype[Any]) -> bool:
+    """Return whether numbers of this type have 16 bits, and are computed in float32."""
+    return dtype.name in _HALVES
+
+
 def work_of(program: Program) -> int:
     """How long an element takes: a step counts one, and a loop of NumPy's four, as `tanh` and `exp` do."""
     return sum(_LOOP_WORK if _is_loop(step) else 1 for step in program.steps)
@@ -171,8 +182,11 @@ def c_source(
     """
     if work.name not in ("float32", "float64") or any(dtype.name not in _TYPES for dtype in types):
         return None
-    if any(dtype.kind != "f" for dtype in types[program.arrays :]):
+    targets = types[program.arrays :]
+    if any(dtype.kind != "f" and not is_half(dtype) for dtype in targets):
         return None
+    if work.itemsize > 4 and any(map(is_half, targets)):
+        return None  # rounded twice
     return _Writer(program, work, types, repeated).write()
 
 
@@ -200,8 +214,9 @@ class _Writer:
         steps, arrays = self.program.steps, self.program.arrays
         last = max(self.phase, default=0)
         buffered = self._between(last)
-        size = max(len(buffered) * self.work.itemsize, 1)
-        if len(buffered) > _MOST_PIECES:
+        halves = [k for k, dtype in enumerate(self.types) if is_half(dtype) and not self._is_repeated(k)]
+        size = max(len(buffered) * self.work.itemsize + len(halves) * 4, 1)
+        if len(buffered) + len(halves) > _MOST_PIECES:
             return None
         block = min(max(_CACHED_BYTES // size // 64 * 64, 128), 1024)
         loops: dict[str, int] = {}
@@ -211,24 +226,37 @@ class _Writer:
             const = "const " if k < arrays else ""
             lines.append(f"  {const}{_TYPES[dtype.name]} *a{k} = ({const}{_TYPES[dtype.name]} *)p[{k}];")
         lines += [f"  const W c{k} = c[{k}];" for k in range(len(self.program.constants))]
-        lines += [f"  const {self._kind(k)} v{k} = a{k}[0];" for k in range(arrays) if self.repeated[k]]
+        lines += [line for k in range(arrays) if self.repeated[k] for line in self._repeated_number(k)]
         lines += [
             f"  {self._kind(value)} b{value}[{block}] __attribute__((aligned(64)));" for value in sorted(buffered)
         ]
+        lines += [f"  float h{k}[{block}] __attribute__((aligned(64)));" for k in halves]
         lines.append(f"  for (long from = 0; from < n; from += {block}) {{")
         lines.append(f"    const long m = n - from < {block} ? n - from : {block};")
+        lines += [f"    widen_{self.types[k].name}(h{k}, a{k} + from, m);" for k in halves if k < arrays]
         for phase in range(last + 1):
             inline = [i for i, step in enumerate(steps) if self.phase[i] == phase and not _is_loop(step)]
             lines += self._sweep(inline, buffered, phase == last)
             for i, step in enumerate(steps):
                 if _is_loop(step) and self.phase[i] == phase + 1:
                     lines.append(self._call(i, loops))
-        sizes = [0 if k < arrays and self.repeated[k] else dtype.itemsize for k, dtype in enumerate(self.types)]
+        lines += [f"    narrow_{self.types[k].name}(a{k} + from, h{k}, m);" for k in halves if k >= arrays]
+        sizes = [0 if self._is_repeated(k) else dtype.itemsize for k, dtype in enumerate(self.types)]
         lines += ["  }", "}", f"static const long along[] = {{{', '.join(map(str, sizes))}}};"]
         numbers = {"ARRAYS": len(self.types), "WORK": work_of(self.program)}
         numbers |= {"THREADED": THREADED, "PIECE": _PIECE, "LINE": _LINE}
         lines += [*(f"#define {name} {number}" for name, number in numbers.items()), SHARES, _TAIL]
         return CSource("\n".join(lines), tuple(loops))
+
+    def _is_repeated(self, k: int) -> bool:
+        """Return whether a row of an array or target is one element."""
+        return k < self.program.arrays and self.repeated[k]
+
+    def _repeated_number(self, k: int) -> list[str]:
+        """The value of an array of which a row is one element."""
+        if not is_half(self.types[k]):
+            return [f"  const {self._kind(k)} v{k} = a{k}[0];"]
+        return [f"  float v{k};", f"  widen_{self.types[k].name}(&v{k}, a{k}, 1);"]
 
     # -- values ---------------------------------------------------------------------------------------------------
 
@@ -240,7 +268,8 @@ class _Writer:
         for i, step in enumerate(self.program.steps):
             if not _is_loop(step) and step.function not in _INLINE:
                 return False
-            operands = step.operands[:3] if step.function == "select" else step.operands
+            scratch = 0 if step.function == COPY else FUNCTIONS[step.function].scratch
+            operands = step.operands[: len(step.operands) - scratch]
             values = tuple([value_of[slot] for slot in operands])
             if not self._fits(step, values):
                 return False
@@ -305,7 +334,8 @@ class _Writer:
                 lines.append(f"      const {self._kind(value)} v{value} = b{value}[j];")
                 continue
             if not self.repeated[value]:
-                lines.append(f"      const {self._kind(value)} v{value} = a{value}[from + j];")
+                place = f"h{value}[j]" if is_half(self.types[value]) else f"a{value}[from + j]"
+                lines.append(f"      const {self._kind(value)} v{value} = {place};")
         for i in steps:
             value, step = arrays + i, self.program.steps[i]
             names = dict(zip("abc", map(self._name, self.reads[i]), strict=False))
@@ -315,8 +345,11 @@ class _Writer:
                 lines.append(f"      b{value}[j] = v{value};")
         if stores:
             for k, value in sorted(self.stored.items()):
-                kind = _TYPES[self.types[arrays + k].name]
-                lines.append(f"      a{arrays + k}[from + j] = ({kind}){self._name(value)};")
+                target = arrays + k
+                half = is_half(self.types[target])
+                place = f"h{target}[j]" if half else f"a{target}[from + j]"
+                kind = "float" if half else _TYPES[self.types[target].name]
+                lines.append(f"      {place} = ({kind}){self._name(value)};")
         return [*lines, "    }"]
 
     def _call(self, i: int, loops: dict[str, int]) -> str:
@@ -349,8 +382,7 @@ class _Writer:
         """The C type of a value: a mask is as wide as the numbers beside it, for the vectors' sake."""
         if value >= self.program.arrays:
             return ("int" if self.work.itemsize == 4 else "long") if self._is_mask(value) else "W"
-        name = self.types[value].name
-        return "float" if name == "float16" else _TYPES[name]
+        return "float" if is_half(self.types[value]) else _TYPES[self.types[value].name]
 
     def _name(self, value: int) -> str:
         return f"c{-1 - value}" if value < 0 else f"v{value}"

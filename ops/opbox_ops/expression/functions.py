@@ -15,10 +15,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from opbox_protocol.mxnet import numpy_dtype
+
 from ..compute import Array
 from .single_erf import single_erf
 
-__all__ = ["FUNCTIONS", "Function", "Ufunc", "resolve"]
+__all__ = ["FUNCTIONS", "ROUNDING", "Function", "Ufunc", "resolve"]
 
 Ufunc: TypeAlias = Callable[..., Any]
 
@@ -50,6 +52,8 @@ class Function:
     scratch: int = 0
 
 
+ROUNDING = {"float16": "round_float16", "bfloat16": "round_bfloat16"}
+"""The function that rounds to a type, by its name."""
 _QUOTIENT = (
     "floor_divide(a, b) + logical_and(logical_and(floor_divide(a, b) * b != a, logical_xor(a < 0, b < 0)), b != 0)"
 )
@@ -73,6 +77,8 @@ def _rows() -> list[Function]:
     rows += [Function("zeta", "own")]
     rows += [Function("psi", "special", ufunc="digamma")]
     rows += [Function("select", "own", exact=True, scratch=2)]
+    # float32 rounded to a type of 16 bits.
+    rows += [Function(name, "own", scratch=1) for name in ROUNDING.values()]
     # -1, 0 or 1, and 0 for NaN, as MXNet has it.
     rows += [Function("sign", "formula", exact=True, formula="(a > 0) - (a < 0)")]
     # The remainder with the divisor's sign; 0 where the divisor is 0.
@@ -102,6 +108,8 @@ def resolve(name: str, xp: Any, special: Any) -> Ufunc:
         return _zeta(special)
     if name == "remainder" and xp is not np:
         return _remainder(xp)
+    if name in ROUNDING.values():
+        return _rounding(next(dtype for dtype, function in ROUNDING.items() if function == name))
     if row.source == "own":
         return _select_bits if xp is np else _select_copies(xp)
     function: Ufunc = getattr(xp if row.source == "xp" else special, row.ufunc or row.name)
@@ -130,6 +138,18 @@ def _remainder(xp: Any) -> Ufunc:
             xp.remainder(a, b, out=out, casting=casting)
 
     return remainder
+
+
+def _rounding(dtype: str) -> Ufunc:
+    """`a` as it is read from an array of this type that it was written to: the scratch's memory."""
+    half = numpy_dtype(dtype)
+
+    def rounded(a: Any, scratch: Array, out: Array, casting: str = "unsafe") -> None:
+        halves = scratch.reshape(-1).view(half)[: scratch.size].reshape(scratch.shape)
+        halves[...] = a
+        out[...] = halves
+
+    return rounded
 
 
 _BITS = {1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}

@@ -3,7 +3,8 @@
     y = x * w, z = relu(y + b)   ->   z = maximum(x * w + b, 0), and y where somebody else reads it
 
 Each value is computed by the same functions in the same order as before, in one type, so that results are the same to
-the last bit; what lies between is in no array. A value that two read is computed once (`program`).
+the last bit; what lies between is in no array, but rounded as its array would have rounded it where that has 16 bits. A
+value that two read is computed once (`program`).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any, TypeAlias
 from ..compute import CallSpec, Temp
 from ..operator import Op
 from ..params import Params
+from .functions import FUNCTIONS, ROUNDING
 from .language import Expression, Term, leaves, substitute
 from .operators import pointwise, temps_for_all
 from .pointwise import Pointwise
@@ -56,6 +58,7 @@ class Member:
         inputs, outputs: as in its `Pointwise`.
         conditions, start: likewise, by position among the inputs.
         sources: where each input comes from.
+        types: of the outputs, by name.
     """
 
     inputs: tuple[str, ...]
@@ -63,6 +66,7 @@ class Member:
     conditions: frozenset[int]
     start: tuple[tuple[int, int], ...]
     sources: tuple[Source, ...]
+    types: tuple[str, ...]
 
 
 def size(formulas: Pointwise) -> tuple[int, tuple[int, ...]]:
@@ -71,13 +75,15 @@ def size(formulas: Pointwise) -> tuple[int, tuple[int, ...]]:
     return max(map(Counter.total, counts)), tuple([max([c[name] for c in counts]) for name in formulas.inputs])
 
 
-def combine(members: Sequence[tuple[Pointwise, tuple[Source, ...]]], outputs: Sequence[Source]) -> Pointwise:
+def combine(
+    members: Sequence[tuple[Pointwise, tuple[Source, ...], tuple[str, ...]]], outputs: Sequence[Source]
+) -> Pointwise:
     """The formulas of `outputs`, each an output of one of `members`, which come after those that they read.
 
-    Two inputs of the whole are two where one lines up differently, or is read as yes or no alone.
+    A member has its formulas, where its inputs come from, and the names of its outputs' types. Two inputs of the whole are two where one lines up differently, or is read as yes or no alone.
     """
     rows, numbers = [], {}
-    for m, (formulas, sources) in enumerate(members):
+    for m, (formulas, sources, types) in enumerate(members):
         position = {name: i for i, name in enumerate(formulas.inputs)}
         rows.append(
             Member(
@@ -86,6 +92,7 @@ def combine(members: Sequence[tuple[Pointwise, tuple[Source, ...]]], outputs: Se
                 frozenset([position[name] for name in formulas.conditions]),
                 tuple([(position[name], axis) for name, axis in formulas.start.items()]),
                 sources,
+                types,
             )
         )
         numbers.update({f"p{m}_{name}": value for name, value in formulas.numbers.items()})
@@ -103,7 +110,7 @@ def _combined(members: tuple[Member, ...], outputs: tuple[Source, ...]) -> Point
     for m, member in enumerate(members):
         names: dict[str, Term] = {}
         for i, (name, source) in enumerate(zip(member.inputs, member.sources, strict=True)):
-            names[name] = values[source] if source[0] >= 0 else f"x{source[1]}"
+            names[name] = _as_read(values[source], members, source) if source[0] >= 0 else f"x{source[1]}"
             if source[0] < 0 and i in member.conditions:
                 conditions.add(f"x{source[1]}")
         start |= {f"x{member.sources[i][1]}": axis for i, axis in member.start if member.sources[i][0] < 0}
@@ -116,3 +123,10 @@ def _combined(members: tuple[Member, ...], outputs: tuple[Source, ...]) -> Point
     formulas = tuple(Expression.of(values[source], inputs, tuple(parameters)) for source in outputs)
     bare = any(not isinstance(formula.term, tuple) for formula in formulas)
     return Pointwise(inputs, formulas, conditions=frozenset(conditions), start=start, anywhere=not bare)
+
+
+def _as_read(value: Term, members: Sequence[Member], source: Source) -> Term:
+    """The value as others read it: rounded to the type of its array, where that is none of those computed in."""
+    rounding = ROUNDING.get(members[source[0]].types[source[1]])
+    mask = isinstance(value, tuple) and FUNCTIONS[value[0]].mask  # 0 or 1
+    return value if rounding is None or mask else (rounding, (value,))

@@ -17,7 +17,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from .functions import FUNCTIONS
 from .language import Expression
 from .program import Program, Target, compile_terms
 
@@ -91,19 +90,7 @@ def working_type(formulas: Sequence[Expression], types: Sequence[Any]) -> np.dty
     if all(dtype.kind in "iub" for dtype in dtypes):
         exact = all(formula.exact for formula in formulas) and dtypes[-1].kind != "b"
         return dtypes[-1] if exact else np.dtype(np.float64)
-    if all(dtype == np.float16 for dtype in dtypes) and all(_is_one_step(formula) for formula in formulas):
-        return np.dtype(np.float16)
     return np.dtype(np.float64 if any(dtype == np.float64 for dtype in dtypes) else np.float32)
-
-
-def _is_one_step(formula: Expression) -> bool:
-    """Return whether it is one call of the library: then half precision is rounded once as it is."""
-    term = formula.term
-    if not isinstance(term, tuple):
-        return True
-    row = FUNCTIONS[term[0]]
-    # SciPy's functions have no loops for half precision, and would convert into arrays of their own.
-    return row.source == "xp" and not row.mask and not any(isinstance(part, tuple) for part in term[1])
 
 
 def program_of(

@@ -19,7 +19,7 @@ from .. import c_compiler
 from ..bound_calls import Call
 from ..compute import Array
 from ..onednn.library import library, shared_threads
-from .c_source import THREADED, c_source, work_of
+from .c_source import THREADED, c_source, is_half, work_of
 from .numpy_loops import Loop, loop_of
 from .program import Program
 
@@ -117,7 +117,7 @@ class SweepTable:
         by: Call,
     ) -> Call:
         """A call that does what `by`, NumPy's, does; by the kernel as soon as there is one."""
-        if not self._possible or (len(self.program.steps) == 1 and not _shares(self.program, math.prod(shape))):
+        if not self._possible or (self._is_one_loop(arrays, targets) and not _shares(self.program, math.prod(shape))):
             return by
         mode = c_compiler.mode()
         if mode == "off":
@@ -132,6 +132,10 @@ class SweepTable:
             if sweep.failed:
                 return by
         return _switching(self, (shape, arrays, targets, numbers), by)
+
+    def _is_one_loop(self, arrays: Sequence[Array], targets: Sequence[Array]) -> bool:
+        """Return whether it is a single loop of NumPy's, which converts no numbers of 16 bits: those are slow."""
+        return len(self.program.steps) == 1 and not any(is_half(array.dtype) for array in (*arrays, *targets))
 
     def task(
         self, shape: tuple[int, ...], arrays: Sequence[Array], targets: Sequence[Array], numbers: Sequence[Any]

@@ -7,8 +7,8 @@ stands where its last member stood, writes the values that others read, and leav
 - where its formulas, its arrays or its members become many (`MOST_*`): what is made of them stays small;
 - where inputs that wait for it would make more bytes alive at once than there were at most without it.
 
-Results are the same to the last bit: `opbox_ops.expression.fused`. Values of half precision are rounded in memory, as
-before: they may come into a group and leave it, but not flow within. A monitor is shown every operator's outputs, from
+Results are the same to the last bit: `opbox_ops.expression.fused`. On a CPU values of 16 bits that flow within a group
+are rounded on their way; on a GPU they come into a group and leave it, and none flows within. A monitor is shown every operator's outputs, from
 the steps as they were. `OPBOX_FUSION=0` leaves the pass out.
 """
 
@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from opbox_ops.compute import PLAIN, ArraySpec, CallSpec, OpReq
+from opbox_ops.expression.functions import ROUNDING
 from opbox_ops.expression.fused import FUSED, FusedParams, Source, combine, size
 from opbox_ops.expression.pointwise import Pointwise, working_type
 from opbox_ops.infer import size_of
@@ -173,7 +174,7 @@ class _Fusion:
                     and group.key == key
                     and part is None
                     and v in group.outputs
-                    and step.call.inputs[i].dtype == formulas.work
+                    and self._flows(step.call.inputs[i].dtype, formulas.work)
                 )
                 (joined if flows else ended)[group] = None
         for group in ended:
@@ -189,6 +190,11 @@ class _Fusion:
         for v in merged.outputs:
             part = values[v].part
             self.owner.setdefault(v if part is None else part.base, []).append(merged)
+
+    def _flows(self, dtype: np.dtype[Any], work: np.dtype[Any]) -> bool:
+        """Return whether a value of an array of this type may flow within a group that computes in `work`."""
+        rounded = dtype.name in ROUNDING and work == np.float32 and self.plan.device == "cpu"
+        return rounded or dtype == work
 
     def _merged(
         self, t: int, step: Step, formulas: _Formulas, key: tuple[Any, ...], groups: list[_StepGroup]
@@ -254,7 +260,7 @@ class _Fusion:
         inputs: dict[tuple[Any, ...], int] = {}
         specs: list[ArraySpec] = []
         written: dict[int, Source] = {}
-        rows: list[tuple[Pointwise, tuple[Source, ...]]] = []
+        rows: list[tuple[Pointwise, tuple[Source, ...], tuple[str, ...]]] = []
         for m, (t, step) in enumerate(zip(group.members, members, strict=True)):
             computed = self.computed[t]
             assert computed is not None
@@ -268,7 +274,7 @@ class _Fusion:
                     inputs[place] = len(inputs)
                     specs.append(step.call.inputs[i])
                 sources.append((-1, inputs[place]))
-            rows.append((formulas, tuple(sources)))
+            rows.append((formulas, tuple(sources), tuple([spec.dtype.name for spec in step.call.outputs])))
             written |= {v: (m, k) for k, v in enumerate(step.writes) if v != UNWANTED}
         outputs = [v for v in written if self._is_read(v)]
         reads = tuple([v for v, *_ in inputs])
