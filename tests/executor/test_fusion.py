@@ -12,6 +12,7 @@ import opbox as mx
 from opbox_ops.backend import backend_for
 from opbox_ops.backend.base import ALIGNMENT
 from opbox_ops.expression.fused import FUSED
+from opbox_protocol.mxnet import numpy_dtype
 from opbox_service.executor import compile_plan
 from opbox_service.executor.passes import PASSES
 from opbox_service.executor.passes.fusion import MOST_ARRAYS, MOST_MEMBERS, fusion
@@ -19,7 +20,6 @@ from opbox_service.executor.run import BoundPlan
 from opbox_service.graph.json import load
 from opbox_service.graph.passes.infer_shape import infer_shape
 from opbox_service.graph.passes.infer_type import infer_type
-from opbox_protocol.mxnet import numpy_dtype
 
 CPU = backend_for("cpu")
 WITHOUT = tuple(rewrite for rewrite in PASSES if rewrite is not fusion)

@@ -57,7 +57,7 @@ _CONVERTS = ("logical_not", "logical_and", "logical_or", "logical_xor", COPY)
 """Functions whose loop reads arrays of any type."""
 _CACHED_BYTES = 24 << 10
 """Bytes of the pieces between phases: they stay in the first cache."""
-_MOST_PIECES = 24
+_MOST_PIECES = 48
 _HEAD = (
     LOOP
     + HALF_NUMBERS

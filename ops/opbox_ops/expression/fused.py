@@ -80,7 +80,8 @@ def combine(
 ) -> Pointwise:
     """The formulas of `outputs`, each an output of one of `members`, which come after those that they read.
 
-    A member has its formulas, where its inputs come from, and the names of its outputs' types. Two inputs of the whole are two where one lines up differently, or is read as yes or no alone.
+    A member has its formulas, where its inputs come from, and the names of its outputs' types. Two inputs of the whole
+    are two where one lines up differently, or is read as yes or no alone.
     """
     rows, numbers = [], {}
     for m, (formulas, sources, types) in enumerate(members):

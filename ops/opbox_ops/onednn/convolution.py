@@ -194,6 +194,18 @@ def _memories(
     return memory_of(call.inputs[data], order), weight, memory_of(target, order)
 
 
+def _takes(call: CallSpec) -> bool:
+    """Return whether the arrays are for oneDNN's kernels: not float16, which `half_precision` computes faster.
+
+    bfloat16 where the processor multiplies it: otherwise they would widen it themselves.
+    """
+    dnnl, arrays = library(), (*call.inputs, *call.outputs)
+    if dnnl is None or not takes(*arrays):
+        return False
+    names = {array.dtype.name for array in arrays}
+    return names == {"float32"} or (names == {"bfloat16"} and dnnl.has_bfloat16)
+
+
 def _pads_more_than_it_reaches(p: ConvolutionParams) -> bool:
     """True if some window is over padding alone: an output may be far larger than data then, and one call very long.
 
@@ -205,7 +217,7 @@ def _pads_more_than_it_reaches(p: ConvolutionParams) -> bool:
 
 def forward_recipe(p: ConvolutionParams, call: CallSpec, adds: bool = False) -> ConvolutionRecipe | None:
     """The recipe of a forward call, which with `adds` adds to what is in the output; None where there is none."""
-    if _pads_more_than_it_reaches(p) or not lie(call, (0,), (0,)) or not takes(*call.inputs, *call.outputs):
+    if _pads_more_than_it_reaches(p) or not lie(call, (0,), (0,)) or not _takes(call):
         return None
     data, weight, out = _memories(p, call, 0, -1)
     bias = None if p.no_bias else memory_of(call.inputs[2])
@@ -240,7 +252,7 @@ def _threads() -> int:
 def gradients(p: ConvolutionParams, call: CallSpec) -> _Gradients | None:
     """Return the recipes of a backward call's gradients; None where oneDNN has no implementation."""
     wants_bias = not p.no_bias and call.wants(2)
-    if _pads_more_than_it_reaches(p) or not lie(call, (0, 1), (0,)) or not takes(*call.inputs):
+    if _pads_more_than_it_reaches(p) or not lie(call, (0, 1), (0,)) or not _takes(call):
         return None
     data, weight, out = _memories(p, call, 1, 0)
     window = strides(p)

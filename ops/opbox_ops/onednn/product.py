@@ -29,6 +29,7 @@ __all__ = [
     "blocked_kernel",
     "fast_product",
     "has_fast_kernels",
+    "if_fast",
     "packed_columns",
     "packed_rows",
     "packing_recipe",
@@ -66,10 +67,13 @@ Two threads, GFLOP/s, in blocks and by oneDNN, in the caches: 1024 x 256 by 256 
 """
 SINGLE = 1 << 22
 """Multiplications up to which a product runs in one thread: waking another takes as long as it would save."""
+SINGLE_HALF = 1 << 22
+"""The same of numbers of 16 bits."""
 
 MOST = 1 << 36
 """Multiplications from which on NumPy's BLAS runs in pieces (`large_products`): oneDNN would not stop for seconds."""
 
+_FLOAT32 = np.dtype(np.float32)
 Sizes: TypeAlias = tuple[int, int, int]
 """Rows, summed and columns of a product."""
 ProductRecipe: TypeAlias = Recipe | BlockedRecipe
@@ -77,29 +81,36 @@ ProductRecipe: TypeAlias = Recipe | BlockedRecipe
 
 @lru_cache(maxsize=RECIPES)
 def product_recipe(
-    sizes: Sizes, bias: bool, transposed: tuple[bool, bool], free: bool = False, adds: bool = False
+    sizes: Sizes,
+    bias: bool,
+    transposed: tuple[bool, bool],
+    free: bool = False,
+    adds: bool = False,
+    dtype: np.dtype[Any] = _FLOAT32,
 ) -> Recipe | None:
     """out = a @ b, where `transposed` says whose arrays lie as the transposed matrix, `free` that b is reordered.
 
-    With `adds`, out += a @ b.
+    With `adds`, out += a @ b. Arrays are of `dtype`; the bias of a product of float16 is of float32.
     """
     rows, summed, columns = sizes
     factors = [
-        MemoryFormat.plain((height, width)[:: -1 if turned else 1], np.float32, (1, 0) if turned else None)
+        MemoryFormat.plain((height, width)[:: -1 if turned else 1], dtype, (1, 0) if turned else None)
         for height, width, turned in ((rows, summed, transposed[0]), (summed, columns, transposed[1]))
     ]
     operands = [
         Operand(ArgumentNumber.SOURCE, factors[0]),
         Operand(ArgumentNumber.WEIGHTS, factors[1], Query.WEIGHTS, free),
-        Operand(ArgumentNumber.DESTINATION, MemoryFormat.plain((rows, columns), np.float32), written=True),
+        Operand(ArgumentNumber.DESTINATION, MemoryFormat.plain((rows, columns), dtype), written=True),
     ]
     if bias:
-        operands.append(Operand(ArgumentNumber.BIAS, MemoryFormat.plain((1, columns), np.float32)))
+        of_bias = _FLOAT32 if dtype == np.float16 else dtype
+        operands.append(Operand(ArgumentNumber.BIAS, MemoryFormat.plain((1, columns), of_bias)))
 
     def arguments(a: int, b: int, out: int, bias: int | None = None) -> tuple[Any, ...]:
         return (a, b, bias, out)
 
-    return Recipe.of("matmul", operands, arguments, single=math.prod(sizes) <= SINGLE, adds=adds)
+    most = SINGLE if dtype.itemsize == 4 else SINGLE_HALF
+    return Recipe.of("matmul", operands, arguments, single=math.prod(sizes) <= most, adds=adds)
 
 
 @cache

@@ -8,8 +8,8 @@ stands where its last member stood, writes the values that others read, and leav
 - where inputs that wait for it would make more bytes alive at once than there were at most without it.
 
 Results are the same to the last bit: `opbox_ops.expression.fused`. On a CPU values of 16 bits that flow within a group
-are rounded on their way; on a GPU they come into a group and leave it, and none flows within. A monitor is shown every operator's outputs, from
-the steps as they were. `OPBOX_FUSION=0` leaves the pass out.
+are rounded on their way; on a GPU they come into a group and leave it, and none flows within. A monitor is shown every
+operator's outputs, from the steps as they were. `OPBOX_FUSION=0` leaves the pass out.
 """
 
 from __future__ import annotations

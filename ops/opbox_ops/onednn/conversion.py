@@ -1,0 +1,29 @@
+"""Conversions of whole arrays between float32 and types of 16 bits, in C where there is a compiler, in threads."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from ..bound_calls import Call
+from ..compute import Array
+from ..expression.language import Expression
+from ..expression.operators import kernel_of
+from ..expression.pointwise import Pointwise, program_of
+
+__all__ = ["converting"]
+
+_COPY = Pointwise(("x",), (Expression("x", ("x",)),))
+
+
+def converting(source: Array, target: Array) -> Call:
+    """Return a call that writes the numbers of `source` to `target`, of the same shape and another type."""
+    kernel = kernel_of(*_program(source.dtype, target.dtype), np, None)
+    return kernel.bind(target.shape, [source], [target], {})
+
+
+@cache
+def _program(source: np.dtype[Any], target: np.dtype[Any]) -> Any:
+    return program_of(_COPY, [source], [target], (0,))
