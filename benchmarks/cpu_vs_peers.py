@@ -1,4 +1,4 @@
-"""Networks in float32 on the CPU beside MXNet 1.9.1 and PyTorch, alternating in one run with the same threads.
+"""Networks on the CPU beside MXNet 1.9.1 and PyTorch, alternating in one run with the same threads.
 
     make bench-peers                                     # the peers' environments, and this
     python benchmarks/cpu_vs_peers.py --threads 2 --rounds 5 --only resnet
@@ -9,6 +9,7 @@ On a machine that does other work, medians tell how much of it met a process; `-
 tenth of the runs stayed within, of many rounds, and so compares the processes in their undisturbed moments.
 Each process runs a network for `--warm` seconds before the rounds: what it compiles or chooses at its first runs is
 there by then.
+`--dtype` runs all in bfloat16 or float16, beside PyTorch alone: MXNet's CPU refuses those types.
 `--more` compares networks with other kinds of layers; `--http` adds opbox through a server of its own, worker process
 and all. MXNet is found in .venv-mxnet, PyTorch in
 .venv-torch, or where OPBOX_ORACLE_PYTHON and OPBOX_TORCH_PYTHON say; without one its columns stay empty.
@@ -108,12 +109,12 @@ class Peer:
 
 
 @contextmanager
-def started(threads: int, http: bool) -> Iterator[dict[str, Peer]]:
-    """The peers that this machine has, by name."""
+def started(threads: int, http: bool, dtype: str) -> Iterator[dict[str, Peer]]:
+    """The peers that this machine has and that take the type, by name."""
     peers = {"opbox": Peer(sys.executable, "symbols.py", "opbox", threads=threads, OPBOX_URL="")}
     mxnet = os.environ.get("OPBOX_ORACLE_PYTHON", ".venv-mxnet/bin/python")
     torch = os.environ.get("OPBOX_TORCH_PYTHON", ".venv-torch/bin/python")
-    if Path(mxnet).exists():
+    if Path(mxnet).exists() and dtype == "float32":
         peers["MXNet"] = Peer(mxnet, "symbols.py", "mxnet", threads=threads)
     if Path(torch).exists():
         peers["PyTorch"] = Peer(torch, "modules.py", threads=threads)
@@ -141,15 +142,19 @@ def main() -> None:
     parser.add_argument("--warm", type=float, default=3.0, help="seconds of each process before the rounds")
     parser.add_argument("--only", default="", help="networks whose name contains this")
     parser.add_argument("--more", action="store_true", help="the networks of more_networks.py, not those with a goal")
+    parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16", "float16"))
     parser.add_argument("--http", action="store_true", help="ResNet-50 through a server too")
     options = parser.parse_args()
-    with started(options.threads, options.http) as peers:
+    with started(options.threads, options.http, options.dtype) as peers:
         names = list(peers)
         kind = "medians" if options.quantile == 0.5 else f"quantile {options.quantile}"
-        print(f"{options.threads} threads; forward / forward and backward, ms, {kind} of {options.rounds} rounds")
+        print(
+            f"{options.threads} threads; {options.dtype}; forward / forward and backward, ms, {kind} of {options.rounds} rounds"
+        )
         print(f"{'':18}" + "".join(f"{name:>22}" for name in names) + f"{'over the faster peer':>24}{'goal':>14}")
         for question in MORE if options.more else TASKS:
             if options.only in question["name"]:
+                question["dtype"] = options.dtype
                 compare(question, peers, options.rounds, options.warm, options.quantile)
 
 
@@ -176,7 +181,8 @@ def compare(question: dict[str, Any], peers: dict[str, Peer], rounds: int, warm_
     if others:
         ratios = [typical["opbox"][kind] / min(both[kind] for both in others) for kind in (0, 1)]
         line += f"{f'{ratios[0]:.2f} / {ratios[1]:.2f}':>24}"
-    print(line + f"{' / '.join(map(str, GOALS.get(name, ()))):>14}", flush=True)
+    goal = GOALS.get(name, ()) if question["dtype"] == "float32" else ()
+    print(line + f"{' / '.join(map(str, goal)):>14}", flush=True)
 
 
 if __name__ == "__main__":

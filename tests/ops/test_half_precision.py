@@ -1,0 +1,249 @@
+"""float16 and bfloat16 on a CPU: float32's numbers rounded once, or oneDNN's products of bfloat16 within a rounding."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+
+import opbox as mx
+from opbox_ops import registry
+from opbox_ops.backend import backend_for
+from opbox_ops.compute import ArraySpec, CallSpec
+from opbox_ops.expression.functions import ROUNDING
+from opbox_ops.layout import CHANNELS_LAST
+from opbox_ops.onednn import half_product
+from opbox_ops.onednn.library import library
+from opbox_protocol.mxnet import numpy_dtype
+from opbox_service.executor import bind
+from opbox_service.graph.json import load
+from tests.ops.one_call import call_graph, run_call
+
+CPU = backend_for("cpu")
+ULP = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
+"""From 1 to the next number: results that are rounded once, of sums in another order, differ by that at most."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A call; `rounds` says that its gradient reads outputs of forward, which were rounded."""
+
+    op: str
+    shapes: tuple[tuple[int, ...], ...]
+    attrs: dict[str, Any] = field(default_factory=dict)
+    rounds: bool = False
+
+
+PAIR = {"kernel": (3, 3), "pad": (1, 1)}
+CASES = {
+    "3 x 3": Case("Convolution", ((2, 20, 9, 10), (24, 20, 3, 3), (24,)), {**PAIR, "num_filter": 24}),
+    "1 x 1": Case(
+        "Convolution", ((2, 32, 8, 8), (16, 32, 1, 1)), {"kernel": (1, 1), "num_filter": 16, "no_bias": True}
+    ),
+    "groups": Case(
+        "Convolution", ((1, 8, 6, 6), (8, 2, 3, 3)), {**PAIR, "num_filter": 8, "num_group": 4, "no_bias": True}
+    ),
+    "channels last": Case(
+        "Convolution", ((1, 6, 6, 8), (8, 3, 3, 8)), {**PAIR, "num_filter": 8, "layout": "NHWC", "no_bias": True}
+    ),
+    "first version": Case("Convolution_v1", ((1, 8, 6, 6), (8, 8, 3, 3), (8,)), {**PAIR, "num_filter": 8}),
+    "deconvolution": Case(
+        "Deconvolution", ((1, 8, 6, 6), (8, 4, 4, 4)), {"kernel": (4, 4), "stride": (2, 2), "num_filter": 4}
+    ),
+    "product": Case("FullyConnected", ((70, 96), (80, 96), (80,)), {"num_hidden": 80}),
+    "one row": Case("FullyConnected", ((1, 96), (80, 96), (80,)), {"num_hidden": 80}),
+    "last axis": Case("FullyConnected", ((3, 4, 9), (5, 9)), {"num_hidden": 5, "no_bias": True, "flatten": False}),
+    "products": Case("batch_dot", ((4, 40, 48), (4, 48, 40))),
+    "layer norm": Case("LayerNorm", ((40, 64), (64,), (64,)), rounds=True),
+    "lrn": Case("LRN", ((2, 12, 9, 9),), {"nsize": 5}, rounds=True),
+    "max": Case("Pooling", ((2, 8, 9, 9),), {"kernel": (3, 3), "stride": (2, 2), "pool_type": "max"}),
+}
+HALVES = list(ROUNDING)
+
+
+@contextmanager
+def without_own_products() -> Iterator[None]:
+    """As on a processor that multiplies no numbers of 16 bits."""
+    dnnl = library()
+    assert dnnl is not None, "install onednn-cpu-gomp (make test does)"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dnnl, "has_bfloat16", False)
+        patch.setattr(half_product, "MOST_SMALL", 0)
+        patch.setattr(half_product, "MOST_ROWS", 0)
+        half_product._half_product.cache_clear()
+        yield
+    half_product._half_product.cache_clear()
+
+
+def arrays_of(case: Case, dtype: Any) -> dict[str, Any]:
+    """Values that a number of 16 bits has."""
+    rng, half = np.random.default_rng(3), numpy_dtype(dtype)
+    names = registry.get(case.op).input_names(parsed(case))
+    return {n: rng.normal(size=shape).astype(half) for n, shape in zip(names, case.shapes, strict=True)}
+
+
+def parsed(case: Case) -> Any:
+    return registry.get(case.op).parse({key: str(value) for key, value in case.attrs.items()})
+
+
+def run(case: Case, arrays: dict[str, Any], dtype: Any, req: str = "write", is_train: bool = True) -> dict[str, Any]:
+    graph = call_graph(case.op, case.attrs, list(arrays))
+
+    def heads(k: int, out: Any) -> Any:
+        head = np.random.default_rng(7).normal(size=out.shape).astype(numpy_dtype(dtype))
+        return head.astype(out.dtype)
+
+    return run_call(graph, arrays, list(arrays) if is_train else [], heads, req=req, is_train=is_train)
+
+
+@pytest.mark.parametrize("req", ["write", "add"])
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_the_numbers_are_float32s_rounded_once(case: Case, dtype: str, req: str) -> None:
+    arrays = arrays_of(case, dtype)
+    with without_own_products():
+        results = run(case, arrays, dtype, req)
+    wide = run(case, {name: array.astype(np.float32) for name, array in arrays.items()}, dtype, "write")
+    for name, array in wide.items():
+        got, rounded = results[name].astype("f4"), array.astype(numpy_dtype(dtype))
+        if req == "add" and name.startswith("grad"):
+            rounded = (rounded.astype("f4") + 2).astype(rounded.dtype)
+        if case.rounds and name.startswith("grad"):
+            scale = float(np.abs(array).max())  # what was rounded is a mean or a norm of many numbers
+            np.testing.assert_allclose(got, rounded.astype("f4"), rtol=4 * ULP[dtype], atol=4 * ULP[dtype] * scale)
+        else:
+            np.testing.assert_array_equal(got, rounded.astype("f4"), err_msg=name)
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_with_the_processors_products_they_are_so_within_a_rounding(case: Case, dtype: str) -> None:
+    arrays = arrays_of(case, dtype)
+    results = run(case, arrays, dtype)
+    with without_own_products():
+        expected = run(case, arrays, dtype)
+    for name, array in results.items():
+        # Beside the rounding, sums of up to 200 products of numbers about 1, in another order.
+        np.testing.assert_allclose(array.astype("f4"), expected[name].astype("f4"), rtol=ULP[dtype], atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_no_call_is_left_to_numpys_products(case: Case, dtype: str) -> None:
+    """Each has a compute above the reference's, forward and gradient, with the processor's products or without."""
+    arrays, half = arrays_of(case, dtype), numpy_dtype(dtype)
+    graph = call_graph(case.op, case.attrs, list(arrays))
+    grads = {name: np.zeros_like(array) for name, array in arrays.items()}
+
+    def levels() -> set[str]:
+        reqs = dict.fromkeys(grads, "write")
+        executor = bind(graph, args=arrays, grads=grads, grad_req=reqs, backend=CPU, random=CPU.random(0))
+        ops = [step for step in executor.plan.steps if step.node.op is not None]
+        assert all(array.dtype == half for array in executor.outputs)
+        return {step.compute.level for step in ops if "Convolution_v1" not in str(step.node.op)}
+
+    assert levels() <= {"library"}
+    with without_own_products():
+        assert levels() <= {"library"}
+
+
+def network(dtype: str) -> Any:
+    x = mx.sym.Cast(mx.sym.Variable("data"), dtype=dtype)
+    for k in range(2):
+        x = mx.sym.Convolution(x, num_filter=24, name=f"conv{k}", no_bias=True, **PAIR)
+        x = mx.sym.Activation(mx.sym.BatchNorm(x, name=f"bn{k}"), act_type="relu")
+    x = mx.sym.Pooling(x, kernel=(2, 2), stride=(2, 2), pool_type="max")
+    return mx.sym.FullyConnected(x, num_hidden=10, name="fc")
+
+
+def bound(
+    dtype: str, level: str | None = None, train: bool = True, size: int = 8
+) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+    symbol, rng = network(dtype), np.random.default_rng(0)
+    shapes, _, states = symbol.infer_shape(data=(2, 20, size, size))
+    types, _, _ = symbol.infer_type(data=np.float32)
+    args = {
+        name: rng.normal(size=shape).astype(kind) / max(1, np.prod(shape[1:])) ** 0.5
+        for name, shape, kind in zip(symbol.list_arguments(), shapes, types, strict=True)
+    }
+    args = {name: array.astype(kind) for (name, array), kind in zip(args.items(), types, strict=True)}
+    aux = {name: np.ones(shape, np.float32) for name, shape in zip(symbol.list_auxiliary_states(), states, strict=True)}
+    grads = {name: np.zeros_like(array) for name, array in args.items() if train}
+    reqs = dict.fromkeys(grads, "write")
+    graph = load(json.loads(symbol.tojson()))
+    executor = bind(
+        graph, args=args, grads=grads, grad_req=reqs, aux=aux, backend=CPU, random=CPU.random(0), level=level
+    )
+    return executor, args, grads
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("own", [True, False], ids=["the processor's products", "none"])
+def test_a_network_with_its_channels_last(dtype: str, own: bool) -> None:
+    reference, _, expected = bound(dtype, "reference")
+    if own:
+        executor, _, grads = bound(dtype)
+    else:
+        with without_own_products():
+            executor, _, grads = bound(dtype)
+    laid = [step for step in executor.plan.steps if any(s.layout == CHANNELS_LAST for s in step.call.outputs)]
+    assert {"Convolution", "BatchNorm", "Pooling"} <= {step.node.op.name for step in laid if step.node.op is not None}
+    for one in (executor, reference):
+        one.forward(is_train=True)
+        one.backward([np.ones_like(out) for out in one.outputs])
+    # Through eight layers: each rounds once more.
+    for got, want in zip(executor.outputs, reference.outputs, strict=True):
+        np.testing.assert_allclose(got.astype("f4"), want.astype("f4"), rtol=16 * ULP[dtype], atol=8 * ULP[dtype])
+    for name, grad in grads.items():
+        scale = float(np.abs(expected[name].astype("f4")).max())
+        off = np.abs(grad.astype("f4") - expected[name].astype("f4"))
+        # A number near 0 is cut off in one and not in the other: few are far off.
+        assert float(np.sqrt(np.mean(off**2))) <= 8 * ULP[dtype] * scale, name
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_a_packed_weight_is_widened_when_it_has_been_written_to(dtype: str) -> None:
+    with without_own_products():
+        executor, args, _ = bound(dtype, train=False, size=24)
+    assert sum(bool(step.packed) for step in executor.plan.steps) >= 2
+    weight = args["conv1_weight"]
+    before = np.array(weight)
+    outs = []
+    for value, number in ((before, 1), (before * 2, 1), (before * 2, 2), (before, 3)):
+        weight[...] = value
+        executor.forward(parameters=number)
+        outs.append(executor.outputs[0].astype("f4"))
+    np.testing.assert_array_equal(outs[0], outs[1])
+    assert not np.array_equal(outs[0], outs[2])
+    np.testing.assert_array_equal(outs[0], outs[3])
+
+
+def test_a_call_with_float64_is_numpys() -> None:
+    types = ("float16", "float64", "float16")
+    specs = [ArraySpec(shape, np.dtype(dtype)) for shape, dtype in zip(((9, 8), (7, 8), (7,)), types, strict=True)]
+    op = registry.get("FullyConnected")
+    call = CallSpec("cpu", tuple(specs), (ArraySpec((9, 7), np.dtype("float16")),))
+    assert op.choose(op.parse({"num_hidden": "7"}), call).level == "reference"
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_nan_and_infinity_stay(dtype: str) -> None:
+    case = CASES["product"]
+    arrays = arrays_of(case, dtype)
+    first = next(iter(arrays))
+    arrays[first][0, 0], arrays[first][1, 0] = np.nan, np.inf
+    out = run(case, arrays, dtype, is_train=False)["out:0"].astype("f4")
+    assert np.isnan(out[0]).all()
+    assert not np.isfinite(out[1]).any()
+    assert np.isfinite(out[2:]).all()
+
+
+def test_what_is_too_large_for_float16_is_infinite() -> None:
+    case = Case("FullyConnected", ((4, 64), (3, 64)), {"num_hidden": 3, "no_bias": True})
+    arrays = {name: np.full_like(array, 100) for name, array in arrays_of(case, "float16").items()}
+    assert np.isinf(run(case, arrays, "float16", is_train=False)["out:0"]).all()
