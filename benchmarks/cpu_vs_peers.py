@@ -148,10 +148,12 @@ def main() -> None:
     with started(options.threads, options.http, options.dtype) as peers:
         names = list(peers)
         kind = "medians" if options.quantile == 0.5 else f"quantile {options.quantile}"
+        print(f"{options.threads} threads; forward / forward and backward, ms, {kind} of {options.rounds} rounds")
         print(
-            f"{options.threads} threads; {options.dtype}; forward / forward and backward, ms, {kind} of {options.rounds} rounds"
+            f"{options.dtype:18}"
+            + "".join(f"{name:>22}" for name in names)
+            + f"{'over the faster peer':>24}{'goal':>14}"
         )
-        print(f"{'':18}" + "".join(f"{name:>22}" for name in names) + f"{'over the faster peer':>24}{'goal':>14}")
         for question in MORE if options.more else TASKS:
             if options.only in question["name"]:
                 question["dtype"] = options.dtype

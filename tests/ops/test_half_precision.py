@@ -14,6 +14,7 @@ import pytest
 import opbox as mx
 from opbox_ops import registry
 from opbox_ops.backend import backend_for
+from opbox_ops.c_compiler import may_compile
 from opbox_ops.compute import ArraySpec, CallSpec
 from opbox_ops.expression.functions import ROUNDING
 from opbox_ops.layout import CHANNELS_LAST
@@ -25,6 +26,7 @@ from opbox_service.graph.json import load
 from tests.ops.one_call import call_graph, run_call
 
 CPU = backend_for("cpu")
+Arrays = dict[str, Any]
 ULP = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
 """From 1 to the next number: results that are rounded once, of sums in another order, differ by that at most."""
 
@@ -136,6 +138,8 @@ def test_with_the_processors_products_they_are_so_within_a_rounding(case: Case, 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_no_call_is_left_to_numpys_products(case: Case, dtype: str) -> None:
     """Each has a compute above the reference's, forward and gradient, with the processor's products or without."""
+    if case.op in ("LayerNorm", "LRN") and not may_compile():
+        pytest.skip("no compiler: these are in C")
     arrays, half = arrays_of(case, dtype), numpy_dtype(dtype)
     graph = call_graph(case.op, case.attrs, list(arrays))
     grads = {name: np.zeros_like(array) for name, array in arrays.items()}

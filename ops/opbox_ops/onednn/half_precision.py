@@ -23,7 +23,7 @@ from ..compute import LEVELS, Array, Arrays, ArraySpec, CallSpec, Compute, OpCon
 from ..expression.functions import ROUNDING
 from ..layout import as_laid, logical, physical
 from ..linalg import batch_dot
-from ..nn import convolution, convolution_v1, deconvolution, fully_connected, layer_norm, lrn, pooling
+from ..nn import batch_norm, convolution, convolution_v1, deconvolution, fully_connected, layer_norm, lrn, pooling
 from ..operator import Op
 from ..rnn import operator as rnn
 from .conversion import converting
@@ -59,9 +59,14 @@ class _Widening:
         self.op, self.level = op, level
 
     def chosen(self, p: Any, call: CallSpec) -> tuple[CallSpec, Compute] | None:
-        """The call in float32 and its compute; None where its level is too low, or types are mixed otherwise."""
+        """The call in float32 and its compute; None where its level is too low, or types are mixed otherwise.
+
+        States are not widened: they would have to be written back.
+        """
         specs = (*call.inputs, *call.outputs)
         if not any(map(_is_half, specs)) or any(spec.dtype == np.float64 for spec in specs):
+            return None
+        if any(_is_half(call.inputs[i]) for i in self.op.aux_indices(p)):
             return None
         wide = _widened(call)
         compute = self.op.choose(p, wide)
@@ -139,7 +144,7 @@ def _attach(op: Op, level: str = "library") -> None:
         return widening.bind(p, ctx, inputs, outputs)
 
 
-for _module in (convolution, deconvolution, layer_norm, lrn, pooling, rnn):
+for _module in (batch_norm, convolution, deconvolution, layer_norm, lrn, pooling, rnn):
     _attach(_module.op)
     _attach(_module.backward)
 _attach(convolution_v1.op)
