@@ -63,6 +63,13 @@ CASES = {
     "products": Case("batch_dot", ((4, 40, 48), (4, 48, 40))),
     "layer norm": Case("LayerNorm", ((40, 64), (64,), (64,)), rounds=True),
     "lrn": Case("LRN", ((2, 12, 9, 9),), {"nsize": 5}, rounds=True),
+    "softmax": Case("softmax", ((30, 70),), {"axis": 1}, rounds=True),
+    "softmax of columns": Case("log_softmax", ((30, 70),), {"axis": 0, "temperature": 2.0}, rounds=True),
+    "softmax output": Case("SoftmaxOutput", ((30, 70), (30,)), rounds=True),
+    "group norm": Case("GroupNorm", ((2, 8, 5, 6), (4,), (4,)), {"num_groups": 4}, rounds=True),
+    "instance norm": Case("InstanceNorm", ((2, 8, 5, 6), (8,), (8,))),
+    "l2": Case("L2Normalization", ((20, 30),), rounds=True),
+    "dot": Case("dot", ((20, 30), (30, 20)), {"transpose_a": True, "transpose_b": True}),
     "max": Case("Pooling", ((2, 8, 9, 9),), {"kernel": (3, 3), "stride": (2, 2), "pool_type": "max"}),
 }
 HALVES = list(ROUNDING)

@@ -30,9 +30,9 @@ from tests.cases.values import is_float
 from . import test_operator_table as table
 
 LIBRARY = (
-    *("BatchNorm", "Concat", "Convolution", "Convolution_v1", "Deconvolution"),
-    *("FullyConnected", "LRN", "LayerNorm", "Pooling", "RNN", "SliceChannel"),
-    *("_rnn_param_concat", "_split_v2", "batch_dot"),
+    *("BatchNorm", "Concat", "Convolution", "Convolution_v1", "Deconvolution", "FullyConnected", "GroupNorm"),
+    *("InstanceNorm", "L2Normalization", "LRN", "LayerNorm", "Pooling", "RNN", "SliceChannel", "SoftmaxActivation"),
+    *("SoftmaxOutput", "_rnn_param_concat", "_split_v2", "batch_dot", "dot", "log_softmax", "softmax", "softmin"),
 )
 """Operators with computes of level "library" for the CPU."""
 
@@ -41,7 +41,7 @@ ROWS = [
     for case in all_cases()
     if case.op in LIBRARY
     for dtype in case.dtypes
-    if dtype in ("float32", "bfloat16")
+    if dtype in ("float16", "float32", "bfloat16")
 ]
 
 

@@ -27,6 +27,8 @@ __all__ = ["HOT", "Sweep", "SweepTable", "tasks_of"]
 
 HOT = 50_000_000
 """Steps times elements after which a kernel is compiled: some 50 ms of NumPy's, a third of what the compiler takes."""
+HALVES_TAKE = 8
+"""Steps' time that NumPy takes to convert a number of float16: 2 ns, and 70 where it is below 2^-14."""
 SHORT_ROW = 16
 """Rows with fewer elements are NumPy's: the kernel would spend its time between rows."""
 MOST_AXES = 16
@@ -165,7 +167,8 @@ def _shares(program: Program, elements: int) -> bool:
 
 def _switching(table: SweepTable, values: tuple[Any, ...], by: Call) -> Call:
     """NumPy's call `by`, until there is a kernel. It runs once a step of a plan, hence as one function."""
-    heat = math.prod(values[0]) * len(table.program.steps)
+    halves = any(is_half(array.dtype) for array in (*values[1], *values[2]))
+    heat = math.prod(values[0]) * len(table.program.steps) * (HALVES_TAKE if halves else 1)
     sweep: Sweep | None = None
     settled: Call | None = None
 

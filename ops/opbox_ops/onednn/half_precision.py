@@ -18,19 +18,32 @@ from typing import Any
 
 import numpy as np
 
+from .. import registry
 from ..bound_calls import as_one
 from ..compute import LEVELS, Array, Arrays, ArraySpec, CallSpec, Compute, OpContext, OpReq, Outputs, Temp
 from ..expression.functions import ROUNDING
 from ..layout import as_laid, logical, physical
-from ..linalg import batch_dot
-from ..nn import batch_norm, convolution, convolution_v1, deconvolution, fully_connected, layer_norm, lrn, pooling
 from ..operator import Op
-from ..rnn import operator as rnn
 from .conversion import converting
 from .primitive import PackedRuns
 
 __all__: list[str] = []
 
+
+def _with_gradients(*names: str) -> list[str]:
+    return [name for forward in names for name in (forward, f"_backward_{forward}")]
+
+
+_BY_LIBRARY = (
+    "Convolution_v1",
+    *_with_gradients("BatchNorm", "Convolution", "Deconvolution", "LRN", "LayerNorm", "Pooling", "RNN"),
+)
+"""Operators with computes in float32 above the reference's, which take those calls alone."""
+_BY_NUMPY = _with_gradients(
+    *("FullyConnected", "batch_dot", "dot", "softmax", "softmin", "log_softmax", "SoftmaxActivation", "SoftmaxOutput"),
+    *("GroupNorm", "InstanceNorm", "L2Normalization"),
+)
+"""Operators whose reference takes many sweeps, for which NumPy converts number by number, in one thread."""
 _FLOAT32 = np.dtype(np.float32)
 
 
@@ -129,7 +142,8 @@ def _through(
     return used, pairs
 
 
-def _attach(op: Op, level: str = "library") -> None:
+def _attach(name: str, level: str) -> None:
+    op = registry.get(name)
     widening = _Widening(op, level)
 
     @op.compute(
@@ -144,11 +158,7 @@ def _attach(op: Op, level: str = "library") -> None:
         return widening.bind(p, ctx, inputs, outputs)
 
 
-for _module in (batch_norm, convolution, deconvolution, layer_norm, lrn, pooling, rnn):
-    _attach(_module.op)
-    _attach(_module.backward)
-_attach(convolution_v1.op)
-# BLAS has no products of these types either, and NumPy would convert them in one thread.
-for _module in (batch_dot, fully_connected):
-    _attach(_module.op, "reference")
-    _attach(_module.backward, "reference")
+for _name in _BY_LIBRARY:
+    _attach(_name, "library")
+for _name in _BY_NUMPY:
+    _attach(_name, "reference")
