@@ -57,10 +57,18 @@ CASES = {
     "deconvolution": Case(
         "Deconvolution", ((1, 8, 6, 6), (8, 4, 4, 4)), {"kernel": (4, 4), "stride": (2, 2), "num_filter": 4}
     ),
+    "deconvolution without bias": Case(
+        "Deconvolution",
+        ((2, 8, 6, 6), (8, 4, 4, 4)),
+        {"kernel": (4, 4), "stride": (2, 2), "num_filter": 4, "no_bias": True},
+    ),
     "product": Case("FullyConnected", ((70, 96), (80, 96), (80,)), {"num_hidden": 80}),
     "one row": Case("FullyConnected", ((1, 96), (80, 96), (80,)), {"num_hidden": 80}),
     "last axis": Case("FullyConnected", ((3, 4, 9), (5, 9)), {"num_hidden": 5, "no_bias": True, "flatten": False}),
     "products": Case("batch_dot", ((4, 40, 48), (4, 48, 40))),
+    "products of turned matrices": Case(
+        "batch_dot", ((2, 3, 48, 40), (2, 3, 40, 48)), {"transpose_a": True, "transpose_b": True}
+    ),
     "layer norm": Case("LayerNorm", ((40, 64), (64,), (64,)), rounds=True),
     "lrn": Case("LRN", ((2, 12, 9, 9),), {"nsize": 5}, rounds=True),
     "softmax": Case("softmax", ((30, 70),), {"axis": 1}, rounds=True),
@@ -84,9 +92,9 @@ def without_own_products() -> Iterator[None]:
         patch.setattr(dnnl, "has_bfloat16", False)
         patch.setattr(half_product, "MOST_SMALL", 0)
         patch.setattr(half_product, "MOST_ROWS", 0)
-        half_product._half_product.cache_clear()
+        half_product.half_product.cache_clear()
         yield
-    half_product._half_product.cache_clear()
+    half_product.half_product.cache_clear()
 
 
 def arrays_of(case: Case, dtype: Any) -> dict[str, Any]:

@@ -14,6 +14,8 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any, cast
 
+import numpy as np
+
 from ..bound_calls import as_one
 from ..compute import Arrays, CallSpec, OpContext, Outputs, Temp
 from ..layout import laid, lie
@@ -194,16 +196,17 @@ def _memories(
     return memory_of(call.inputs[data], order), weight, memory_of(target, order)
 
 
-def _takes(call: CallSpec) -> bool:
-    """Return whether the arrays are for oneDNN's kernels: not float16, which `half_precision` computes faster.
+def type_for_convolutions(call: CallSpec) -> np.dtype[Any] | None:
+    """The one type of all arrays, where oneDNN's kernels are for it: float32, and bfloat16 where the processor has it.
 
-    bfloat16 where the processor multiplies it: otherwise they would widen it themselves.
+    Otherwise they would widen bfloat16 themselves, as they do float16, which `half_precision` computes faster.
     """
     dnnl, arrays = library(), (*call.inputs, *call.outputs)
-    if dnnl is None or not takes(*arrays):
-        return False
-    names = {array.dtype.name for array in arrays}
-    return names == {"float32"} or (names == {"bfloat16"} and dnnl.has_bfloat16)
+    types = {array.dtype for array in arrays}
+    if dnnl is None or len(types) > 1 or not takes(*arrays):
+        return None
+    dtype = types.pop()
+    return dtype if dtype == np.float32 or (dtype.name == "bfloat16" and dnnl.has_bfloat16) else None
 
 
 def _pads_more_than_it_reaches(p: ConvolutionParams) -> bool:
@@ -217,7 +220,7 @@ def _pads_more_than_it_reaches(p: ConvolutionParams) -> bool:
 
 def forward_recipe(p: ConvolutionParams, call: CallSpec, adds: bool = False) -> ConvolutionRecipe | None:
     """The recipe of a forward call, which with `adds` adds to what is in the output; None where there is none."""
-    if _pads_more_than_it_reaches(p) or not lie(call, (0,), (0,)) or not _takes(call):
+    if _pads_more_than_it_reaches(p) or not lie(call, (0,), (0,)) or type_for_convolutions(call) is None:
         return None
     data, weight, out = _memories(p, call, 0, -1)
     bias = None if p.no_bias else memory_of(call.inputs[2])
@@ -252,7 +255,7 @@ def _threads() -> int:
 def gradients(p: ConvolutionParams, call: CallSpec) -> _Gradients | None:
     """Return the recipes of a backward call's gradients; None where oneDNN has no implementation."""
     wants_bias = not p.no_bias and call.wants(2)
-    if _pads_more_than_it_reaches(p) or not lie(call, (0, 1), (0,)) or not _takes(call):
+    if _pads_more_than_it_reaches(p) or not lie(call, (0, 1), (0,)) or type_for_convolutions(call) is None:
         return None
     data, weight, out = _memories(p, call, 1, 0)
     window = strides(p)

@@ -36,12 +36,12 @@ def _with_gradients(*names: str) -> list[str]:
 
 _BY_LIBRARY = (
     "Convolution_v1",
-    *_with_gradients("BatchNorm", "Convolution", "Deconvolution", "LRN", "LayerNorm", "Pooling", "RNN"),
+    *_with_gradients("BatchNorm", "Convolution", "LRN", "LayerNorm", "Pooling", "RNN"),
 )
 """Operators with computes in float32 above the reference's, which take those calls alone."""
 _BY_NUMPY = _with_gradients(
-    *("FullyConnected", "batch_dot", "dot", "softmax", "softmin", "log_softmax", "SoftmaxActivation", "SoftmaxOutput"),
-    *("GroupNorm", "InstanceNorm", "L2Normalization"),
+    *("Deconvolution", "FullyConnected", "batch_dot", "dot", "GroupNorm", "InstanceNorm", "L2Normalization"),
+    *("softmax", "softmin", "log_softmax", "SoftmaxActivation", "SoftmaxOutput"),
 )
 """Operators whose reference takes many sweeps, for which NumPy converts number by number, in one thread."""
 _FLOAT32 = np.dtype(np.float32)

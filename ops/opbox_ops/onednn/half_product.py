@@ -29,14 +29,14 @@ from .library import library
 from .primitive import Recipe
 from .product import MOST, Sizes, if_fast, product_recipe
 
-__all__: list[str] = []
+__all__ = ["HalfProduct", "half_product"]
 
 MOST_SMALL, MOST_ROWS = 1 << 27, 16
 """Multiplications, and rows, columns or terms, up to which a product of float16 is for oneDNN."""
 
 
 @dataclass(frozen=True, slots=True)
-class _HalfProduct:
+class HalfProduct:
     """A recipe for arrays a, b, out and bias if any, of one type.
 
     Attributes:
@@ -59,18 +59,20 @@ class _HalfProduct:
 
 
 @lru_cache(maxsize=RECIPES)
-def _half_product(dtype: np.dtype[Any], sizes: Sizes, bias: bool, transposed: tuple[bool, bool]) -> _HalfProduct | None:
+def half_product(
+    dtype: np.dtype[Any], sizes: Sizes, bias: bool, transposed: tuple[bool, bool], batch: int | None = None
+) -> HalfProduct | None:
     """out = a @ b, as `product_recipe` has it; None where oneDNN is not to compute it."""
     dnnl = library()
-    if dnnl is None or not 0 < math.prod(sizes) < MOST:
+    if dnnl is None or not 0 < math.prod(sizes) * (1 if batch is None else batch) < MOST:
         return None
     if dtype == np.float16:
         if math.prod(sizes) > MOST_SMALL and min(sizes) > MOST_ROWS:
             return None
     elif dtype.name != "bfloat16" or not dnnl.has_bfloat16:
         return None
-    recipe = if_fast(product_recipe(sizes, bias, transposed, dtype=dtype))
-    return None if recipe is None else _HalfProduct(recipe, sizes[2] if bias and dtype == np.float16 else 0)
+    recipe = if_fast(product_recipe(sizes, bias, transposed, dtype=dtype, batch=batch))
+    return None if recipe is None else HalfProduct(recipe, sizes[2] if bias and dtype == np.float16 else 0)
 
 
 def _matrix(p: FullyConnectedParams, data: ArraySpec) -> tuple[int, int]:
@@ -85,12 +87,12 @@ def _type_of(call: CallSpec) -> np.dtype[Any] | None:
     return types.pop() if call.plain and len(types) == 1 else None
 
 
-def _forward(p: FullyConnectedParams, call: CallSpec) -> _HalfProduct | None:
+def _forward(p: FullyConnectedParams, call: CallSpec) -> HalfProduct | None:
     dtype = _type_of(call)
     if dtype is None:
         return None
     rows, features = _matrix(p, call.inputs[0])
-    return _half_product(dtype, (rows, features, p.num_hidden), not p.no_bias, (False, True))
+    return half_product(dtype, (rows, features, p.num_hidden), not p.no_bias, (False, True))
 
 
 @op.compute(
@@ -106,7 +108,7 @@ def _(p: FullyConnectedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs)
     return product.bind(ctx.temp, (*inputs[:2], outputs[0], *inputs[2:]))
 
 
-def _gradients(p: FullyConnectedParams, call: CallSpec) -> list[_HalfProduct | None] | None:
+def _gradients(p: FullyConnectedParams, call: CallSpec) -> list[HalfProduct | None] | None:
     """The products of the gradients of data, weight and bias, None for one that is not wanted.
 
     None where oneDNN is not to compute one of them.
@@ -122,7 +124,7 @@ def _gradients(p: FullyConnectedParams, call: CallSpec) -> list[_HalfProduct | N
         ((1, rows, hidden), (False, False)),
     ]
     products = [
-        _half_product(dtype, size, False, transposed) if call.wants(k) else None
+        half_product(dtype, size, False, transposed) if call.wants(k) else None
         for k, (size, transposed) in enumerate(sizes[: len(call.outputs)])
     ]
     missing = any(product is None and call.wants(k) for k, product in enumerate(products))

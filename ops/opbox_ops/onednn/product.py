@@ -87,20 +87,24 @@ def product_recipe(
     free: bool = False,
     adds: bool = False,
     dtype: np.dtype[Any] = _FLOAT32,
+    batch: int | None = None,
 ) -> Recipe | None:
     """out = a @ b, where `transposed` says whose arrays lie as the transposed matrix, `free` that b is reordered.
 
-    With `adds`, out += a @ b. Arrays are of `dtype`; the bias of a product of float16 is of float32.
+    With `adds`, out += a @ b. Arrays are of `dtype`; the bias of a product of float16 is of float32. With `batch` each
+    array has so many matrices.
     """
     rows, summed, columns = sizes
+    lead = () if batch is None else (batch,)
+    turn = (1, 0) if batch is None else (0, 2, 1)
     factors = [
-        MemoryFormat.plain((height, width)[:: -1 if turned else 1], dtype, (1, 0) if turned else None)
+        MemoryFormat.plain((*lead, *(height, width)[:: -1 if turned else 1]), dtype, turn if turned else None)
         for height, width, turned in ((rows, summed, transposed[0]), (summed, columns, transposed[1]))
     ]
     operands = [
         Operand(ArgumentNumber.SOURCE, factors[0]),
         Operand(ArgumentNumber.WEIGHTS, factors[1], Query.WEIGHTS, free),
-        Operand(ArgumentNumber.DESTINATION, MemoryFormat.plain((rows, columns), dtype), written=True),
+        Operand(ArgumentNumber.DESTINATION, MemoryFormat.plain((*lead, rows, columns), dtype), written=True),
     ]
     if bias:
         of_bias = _FLOAT32 if dtype == np.float16 else dtype
@@ -110,7 +114,7 @@ def product_recipe(
         return (a, b, bias, out)
 
     most = SINGLE if dtype.itemsize == 4 else SINGLE_HALF
-    return Recipe.of("matmul", operands, arguments, single=math.prod(sizes) <= most, adds=adds)
+    return Recipe.of("matmul", operands, arguments, single=math.prod((*lead, *sizes)) <= most, adds=adds)
 
 
 @cache
