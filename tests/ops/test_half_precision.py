@@ -18,10 +18,10 @@ from opbox_ops.c_compiler import may_compile
 from opbox_ops.compute import ArraySpec, CallSpec
 from opbox_ops.expression.functions import ROUNDING
 from opbox_ops.layout import CHANNELS_LAST
-from opbox_ops.onednn import half_product
+from opbox_ops.onednn import half_precision, half_product
 from opbox_ops.onednn.library import library
 from opbox_protocol.mxnet import numpy_dtype
-from opbox_service.executor import bind
+from opbox_service.executor import bind, invoke
 from opbox_service.graph.json import load
 from tests.ops.one_call import call_graph, run_call
 
@@ -81,6 +81,11 @@ CASES = {
     "max": Case("Pooling", ((2, 8, 9, 9),), {"kernel": (3, 3), "stride": (2, 2), "pool_type": "max"}),
 }
 HALVES = list(ROUNDING)
+
+
+@pytest.fixture(autouse=True)
+def _calls_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(half_precision, "LEAST", 0)
 
 
 @contextmanager
@@ -248,6 +253,29 @@ def test_a_call_with_float64_is_numpys() -> None:
     op = registry.get("FullyConnected")
     call = CallSpec("cpu", tuple(specs), (ArraySpec((9, 7), np.dtype("float16")),))
     assert op.choose(op.parse({"num_hidden": "7"}), call).level == "reference"
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("name", ["product", "last axis"])
+def test_a_call_without_a_graph_gives_the_bits_of_one(name: str, dtype: str) -> None:
+    case = CASES[name]
+    arrays = arrays_of(case, dtype)
+    expected = run(case, arrays, dtype, is_train=False)["out:0"]
+    for _ in range(3):
+        (out,) = invoke(case.op, case.attrs, list(arrays.values()), backend=CPU, random=CPU.random(0))
+        assert out.tobytes() == expected.tobytes()
+
+
+def test_few_numbers_are_numpys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Converting them takes longer; products of the processor's are taken of any size."""
+    monkeypatch.undo()
+    op = registry.get("softmax")
+
+    def level(rows: int) -> str:
+        spec = ArraySpec((rows, 64), np.dtype("float16"))
+        return op.choose(op.parse({}), CallSpec("cpu", (spec,), (spec,))).level
+
+    assert (level(63), level(64)) == ("reference", "library")
 
 
 @pytest.mark.parametrize("dtype", HALVES)

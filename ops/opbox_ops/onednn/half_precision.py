@@ -22,6 +22,7 @@ from .. import registry
 from ..bound_calls import as_one
 from ..compute import LEVELS, Array, Arrays, ArraySpec, CallSpec, Compute, OpContext, OpReq, Outputs, Temp
 from ..expression.functions import ROUNDING
+from ..infer import size_of
 from ..layout import as_laid, logical, physical
 from ..operator import Op
 from .conversion import converting
@@ -44,6 +45,8 @@ _BY_NUMPY = _with_gradients(
     *("softmax", "softmin", "log_softmax", "SoftmaxActivation", "SoftmaxOutput"),
 )
 """Operators whose reference takes many sweeps, for which NumPy converts number by number, in one thread."""
+LEAST = 1 << 13
+"""Numbers of all arrays of a call from which on NumPy is left: with fewer, bound for one call, it is the faster."""
 _FLOAT32 = np.dtype(np.float32)
 
 
@@ -72,7 +75,7 @@ class _Widening:
         self.op, self.level = op, level
 
     def chosen(self, p: Any, call: CallSpec) -> tuple[CallSpec, Compute] | None:
-        """The call in float32 and its compute; None where its level is too low, or types are mixed otherwise.
+        """The call in float32 and its compute; None where its level is too low, or for other types.
 
         States are not widened: they would have to be written back.
         """
@@ -80,6 +83,8 @@ class _Widening:
         if not any(map(_is_half, specs)) or any(spec.dtype == np.float64 for spec in specs):
             return None
         if any(_is_half(call.inputs[i]) for i in self.op.aux_indices(p)):
+            return None
+        if self.level == LEVELS[0] and sum(size_of(spec.shape) for spec in specs) < LEAST:
             return None
         wide = _widened(call)
         compute = self.op.choose(p, wide)

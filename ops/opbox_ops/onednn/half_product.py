@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from ..bound_calls import as_one
-from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
+from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Reusable, Temp
 from ..infer import size_of
 from ..nn.fully_connected import FullyConnectedParams, backward, op
 from .cache import RECIPES
@@ -95,12 +95,29 @@ def _forward(p: FullyConnectedParams, call: CallSpec) -> HalfProduct | None:
     return half_product(dtype, (rows, features, p.num_hidden), not p.no_bias, (False, True))
 
 
+def _reusable(p: FullyConnectedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Reusable:
+    product = _forward(p, ctx.call)
+    assert product is not None
+    *temps, wide = ctx.temp
+    execute = product.recipe.rebound(temps)
+
+    def run(inputs: Arrays, outputs: Outputs) -> None:
+        bias = inputs[2:]
+        if product.widened:
+            np.copyto(wide, inputs[2])
+            bias = (wide,)
+        execute((*inputs[:2], outputs[0], *bias))
+
+    return run
+
+
 @op.compute(
     "cpu",
     level="library",
     accepts=lambda p, call: _forward(p, call) is not None,
     temps=lambda p, call: getattr(_forward(p, call), "temps", ()),
     prepares=True,
+    reusable=_reusable,
 )
 def _(p: FullyConnectedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
     product = _forward(p, ctx.call)
