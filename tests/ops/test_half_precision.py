@@ -83,11 +83,6 @@ CASES = {
 HALVES = list(ROUNDING)
 
 
-@pytest.fixture(autouse=True)
-def _calls_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(half_precision, "LEAST", 0)
-
-
 @contextmanager
 def without_own_products() -> Iterator[None]:
     """As on a processor that multiplies no numbers of 16 bits."""
@@ -256,26 +251,21 @@ def test_a_call_with_float64_is_numpys() -> None:
 
 
 @pytest.mark.parametrize("dtype", HALVES)
-@pytest.mark.parametrize("name", ["product", "last axis"])
-def test_a_call_without_a_graph_gives_the_bits_of_one(name: str, dtype: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["product", "last axis", "one row", "products", "softmax", "softmax output", "dot", "max"]
+)
+def test_a_call_without_a_graph_gives_the_bits_of_one(name: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where it is kept, with arrays of its own, and called again with others."""
     case = CASES[name]
     arrays = arrays_of(case, dtype)
-    expected = run(case, arrays, dtype, is_train=False)["out:0"]
-    for _ in range(3):
-        (out,) = invoke(case.op, case.attrs, list(arrays.values()), backend=CPU, random=CPU.random(0))
-        assert out.tobytes() == expected.tobytes()
-
-
-def test_few_numbers_are_numpys(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Converting them takes longer; products of the processor's are taken of any size."""
-    monkeypatch.undo()
-    op = registry.get("softmax")
-
-    def level(rows: int) -> str:
-        spec = ArraySpec((rows, 64), np.dtype("float16"))
-        return op.choose(op.parse({}), CallSpec("cpu", (spec,), (spec,))).level
-
-    assert (level(63), level(64)) == ("reference", "library")
+    inputs = list(arrays.values())
+    for most in (0, 1 << 20):
+        monkeypatch.setattr(half_precision, "MOST_COPIED", most)
+        for scale in (1, 2, 2, -1):
+            scaled = [array * scale for array in inputs[:1]] + inputs[1:]
+            expected = run(case, dict(zip(arrays, scaled, strict=True)), dtype, is_train=False)["out:0"]
+            out, *_ = invoke(case.op, case.attrs, scaled, backend=CPU, random=CPU.random(0))
+            assert out.tobytes() == expected.tobytes()
 
 
 @pytest.mark.parametrize("dtype", HALVES)

@@ -20,7 +20,7 @@ import numpy as np
 
 from .. import registry
 from ..bound_calls import as_one
-from ..compute import LEVELS, Array, Arrays, ArraySpec, CallSpec, Compute, OpContext, OpReq, Outputs, Temp
+from ..compute import LEVELS, Array, Arrays, ArraySpec, CallSpec, Compute, OpContext, OpReq, Outputs, Reusable, Temp
 from ..expression.functions import ROUNDING
 from ..infer import size_of
 from ..layout import as_laid, logical, physical
@@ -45,8 +45,9 @@ _BY_NUMPY = _with_gradients(
     *("softmax", "softmin", "log_softmax", "SoftmaxActivation", "SoftmaxOutput"),
 )
 """Operators whose reference takes many sweeps, for which NumPy converts number by number, in one thread."""
-LEAST = 1 << 13
-"""Numbers of all arrays of a call from which on NumPy is left: with fewer, bound for one call, it is the faster."""
+MOST_COPIED = 1 << 13
+"""Numbers of all arrays of a call without a graph up to which it is bound once, to arrays of its own: NumPy converts
+them in less time than binding takes."""
 _FLOAT32 = np.dtype(np.float32)
 
 
@@ -83,8 +84,6 @@ class _Widening:
         if not any(map(_is_half, specs)) or any(spec.dtype == np.float64 for spec in specs):
             return None
         if any(_is_half(call.inputs[i]) for i in self.op.aux_indices(p)):
-            return None
-        if self.level == LEVELS[0] and sum(size_of(spec.shape) for spec in specs) < LEAST:
             return None
         wide = _widened(call)
         compute = self.op.choose(p, wide)
@@ -134,6 +133,27 @@ class _Widening:
         weights = [converting(*pair) for i, pair in widening.items() if i in packed]
         return PackedRuns(as_one(weights), runs, ctx.mode) if weights else runs
 
+    def reusable(self, p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Reusable | None:
+        numbers = sum(size_of(spec.shape) for spec in (*ctx.call.inputs, *ctx.call.outputs))
+        if self.level != LEVELS[0] or numbers > MOST_COPIED:
+            return None
+        wide, compute = self._inside(p, ctx.call)
+        ins: list[Any] = [np.empty(spec.shape, spec.dtype) for spec in wide.inputs]
+        pairs = zip(outputs, wide.outputs, strict=True)
+        outs: list[Any] = [None if array is None else np.empty(spec.shape, spec.dtype) for array, spec in pairs]
+        temp = ctx.temp[len(inputs) + len(outputs) :]
+        call = compute.bound(p, replace(ctx, call=wide, temp=temp, prepared=None, alike=None), ins, outs)
+
+        def run(inputs: Arrays, outputs: Outputs) -> None:
+            for own, array in zip(ins, inputs, strict=True):
+                np.copyto(own, array)
+            call()
+            for own, array in zip(outs, outputs, strict=True):
+                if array is not None:
+                    np.copyto(array, own, casting="unsafe")
+
+        return run
+
 
 def _through(
     specs: Sequence[ArraySpec], arrays: Sequence[Any], rooms: Sequence[Array]
@@ -158,6 +178,7 @@ def _attach(name: str, level: str) -> None:
         temps=widening.temps,
         prepares=True,
         packs=widening.packs,
+        reusable=widening.reusable,
     )
     def _(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
         return widening.bind(p, ctx, inputs, outputs)
