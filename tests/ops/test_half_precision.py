@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,15 +18,20 @@ from opbox_ops.c_compiler import may_compile
 from opbox_ops.compute import ArraySpec, CallSpec
 from opbox_ops.expression.functions import ROUNDING
 from opbox_ops.layout import CHANNELS_LAST
-from opbox_ops.onednn import half_precision, half_product
+from opbox_ops.onednn import convolution, half_precision, half_product
+from opbox_ops.onednn.half_pointwise import HalfPointwise
 from opbox_ops.onednn.library import library
 from opbox_protocol.mxnet import numpy_dtype
 from opbox_service.executor import bind, invoke
 from opbox_service.graph.json import load
+from tests.ops.convolution_layer import Layer
 from tests.ops.one_call import call_graph, run_call
 
 CPU = backend_for("cpu")
 Arrays = dict[str, Any]
+needs_products = pytest.mark.skipif(
+    getattr(library(), "has_bfloat16", False) is False, reason="a processor that does not multiply bfloat16"
+)
 ULP = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
 """From 1 to the next number: results that are rounded once, of sums in another order, differ by that at most."""
 
@@ -42,6 +47,7 @@ class Case:
 
 
 PAIR = {"kernel": (3, 3), "pad": (1, 1)}
+POINT = {"kernel": (1, 1), "layout": "NHWC"}
 CASES = {
     "3 x 3": Case("Convolution", ((2, 20, 9, 10), (24, 20, 3, 3), (24,)), {**PAIR, "num_filter": 24}),
     "1 x 1": Case(
@@ -53,6 +59,10 @@ CASES = {
     "channels last": Case(
         "Convolution", ((1, 6, 6, 8), (8, 3, 3, 8)), {**PAIR, "num_filter": 8, "layout": "NHWC", "no_bias": True}
     ),
+    "1 x 1, channels last": Case(
+        "Convolution", ((2, 8, 9, 32), (48, 1, 1, 32)), {**POINT, "num_filter": 48, "no_bias": True}
+    ),
+    "1 x 1 with bias": Case("Convolution", ((1, 6, 5, 24), (40, 1, 1, 24), (40,)), {**POINT, "num_filter": 40}),
     "first version": Case("Convolution_v1", ((1, 8, 6, 6), (8, 8, 3, 3), (8,)), {**PAIR, "num_filter": 8}),
     "deconvolution": Case(
         "Deconvolution", ((1, 8, 6, 6), (8, 4, 4, 4)), {"kernel": (4, 4), "stride": (2, 2), "num_filter": 4}
@@ -240,6 +250,54 @@ def test_a_packed_weight_is_widened_when_it_has_been_written_to(dtype: str) -> N
     np.testing.assert_array_equal(outs[0], outs[1])
     assert not np.array_equal(outs[0], outs[2])
     np.testing.assert_array_equal(outs[0], outs[3])
+
+
+def recipes(batch: int, size: int, channels: int, filters: int, stride: int = 1) -> list[Any]:
+    """Of a convolution of 1 x 1 of bfloat16, its gradient of data and that of its weight."""
+    layer = Layer((batch, size, size, channels), filters, (1, 1), (stride, stride), pad=(0, 0))
+    data, weight, out = (replace(memory, dtype="bfloat16") for memory in layer.memories)
+    return [
+        convolution.forward_by_images(data, weight, None, out, layer.window),
+        convolution.backward_data_recipe(out, weight, data, layer.window),
+        convolution.backward_weight_recipe(out, data, weight, layer.window),
+    ]
+
+
+@needs_products
+def test_which_convolutions_of_1_x_1_are_products() -> None:
+    """Over few positions, of which the gradient of a weight wants some; never where windows jump over positions."""
+    by_product = {
+        "few": recipes(1, 14, 64, 96),
+        "very few": recipes(1, 7, 64, 96),
+        "many": recipes(1, 56, 64, 96),
+        "jumping": recipes(1, 14, 64, 96, 2),
+    }
+    kinds = {name: [isinstance(recipe, HalfPointwise) for recipe in three] for name, three in by_product.items()}
+    assert kinds == {
+        "few": [True, True, True],
+        "very few": [True, True, False],
+        "many": [False, False, True],
+        "jumping": [False, False, False],
+    }
+
+
+@needs_products
+def test_a_convolution_of_1_x_1_is_packed_for_inference() -> None:
+    """Then oneDNN's convolution computes it, with the weight that it has laid out once."""
+    case = CASES["1 x 1 with bias"]
+    arrays = arrays_of(case, "bfloat16")
+    expected = run(case, arrays, "bfloat16")["out:0"]
+    graph = call_graph(case.op, case.attrs, list(arrays))
+    executor = bind(graph, args=arrays, backend=CPU, random=CPU.random(0))
+    assert [bool(step.packed) for step in executor.plan.steps if step.node.op is not None] == [True]
+    outs, weight = [], list(arrays.values())[1]
+    for number, factor in ((1, 1), (1, 2), (2, 1)):
+        weight *= weight.dtype.type(factor)
+        executor.forward(parameters=number)
+        outs.append(executor.outputs[0].astype("f4"))
+    np.testing.assert_allclose(outs[0], expected.astype("f4"), rtol=ULP["bfloat16"], atol=1e-4)
+    np.testing.assert_array_equal(outs[0], outs[1])
+    assert not np.array_equal(outs[1], outs[2])
 
 
 def test_a_call_with_float64_is_numpys() -> None:

@@ -99,10 +99,6 @@ def _half_temps(products: Sequence[HalfProduct] | None) -> list[Temp]:
     return [temp for product in products or () for temp in product.temps]
 
 
-def _matrices(array: Array) -> Array:
-    return array.reshape(-1, *array.shape[-2:])
-
-
 @op.compute(
     "cpu",
     level="library",
@@ -113,7 +109,7 @@ def _matrices(array: Array) -> Array:
 def _(p: DotParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], None]:
     products = _of_forward(p, ctx.call)
     assert products is not None
-    return products[0].bind(ctx.temp, [_matrices(array) for array in (*inputs, *outputs)])
+    return products[0].bind(ctx.temp, (*inputs, *outputs))
 
 
 @backward.compute(
@@ -128,7 +124,6 @@ def _(p: DotParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callabl
     for product, (a, b, _), out in zip(_of_gradients(p, ctx.call) or (), _gradients(p, ctx.call), outputs, strict=True):
         count = len(product.temps)
         if out is not None:
-            arrays = [_matrices(array) for array in (inputs[a], inputs[b], out)]
-            runs.append(product.bind(rooms[:count], arrays))
+            runs.append(product.bind(rooms[:count], (inputs[a], inputs[b], out)))
         del rooms[:count]
     return as_one(runs)

@@ -15,6 +15,7 @@ import numpy as np
 
 from ..compute import Array, Temp
 from ..pausing import in_one_piece, pause
+from .half_pointwise import HalfPointwise
 from .pointwise_convolution import PointwiseConvolution
 from .primitive import MemoryFormat, Recipe
 from .short_rows import ShortRowsGradient
@@ -39,10 +40,12 @@ MOST = 1 << 33
 """Multiplications of a piece: 0.2 s of one thread at 80 GFLOP/s, as of a matrix product's (`large_products`)."""
 
 
-ConvolutionPiece: TypeAlias = Recipe | PointwiseConvolution | WinogradConvolution | SplitConvolution | WindowProduct
+ConvolutionPiece: TypeAlias = (
+    Recipe | PointwiseConvolution | HalfPointwise | WinogradConvolution | SplitConvolution | WindowProduct
+)
 DataPiece: TypeAlias = ConvolutionPiece | WinogradDataGradient
 """How some images, or their gradients, are computed together."""
-WeightPiece: TypeAlias = Recipe | WinogradWeightGradient | WindowProduct | ShortRowsGradient
+WeightPiece: TypeAlias = Recipe | WinogradWeightGradient | HalfPointwise | WindowProduct | ShortRowsGradient
 """How the gradient of a weight is computed from some images."""
 
 

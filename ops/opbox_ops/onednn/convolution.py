@@ -37,6 +37,7 @@ from .by_images import (
 )
 from .cache import RECIPES
 from .data_gradient import DataGradient, WindowedGradient, data_gradient
+from .half_pointwise import HalfPointwise, data_as_product, forward_as_product, weight_as_product
 from .library import Algorithm, ArgumentNumber, Propagation, Query, dims, library
 from .pointwise_convolution import pointwise_convolution
 from .primitive import MemoryFormat, Operand, PackedRuns, Recipe, Runs, memory_of, takes
@@ -106,6 +107,33 @@ def _backward_weight(
     return None if hint is None else Recipe.of("convolution_backward_weights", operands, arguments, hint)
 
 
+def _forward_half(
+    data: MemoryFormat,
+    weight: MemoryFormat,
+    bias: MemoryFormat | None,
+    out: MemoryFormat,
+    window: _Window,
+    adds: bool = False,
+) -> HalfPointwise | None:
+    product = None if adds else forward_as_product(data, weight, bias, out, window)
+    own = None if product is None else _forward(data, weight, bias, out, window)
+    return None if product is None or own is None else HalfPointwise(product, own)
+
+
+def _data_half(gout: MemoryFormat, weight: MemoryFormat, data: MemoryFormat, window: _Window) -> HalfPointwise | None:
+    product = data_as_product(gout, weight, data, window)
+    own = None if product is None else _backward_data(gout, weight, data, window)
+    return None if product is None or own is None else HalfPointwise(product, own)
+
+
+def _weight_half(
+    gout: MemoryFormat, data: MemoryFormat, weight: MemoryFormat, bias: MemoryFormat | None, window: _Window
+) -> HalfPointwise | None:
+    product = weight_as_product(gout, data, weight, bias, window)
+    own = None if product is None else _backward_weight(gout, data, weight, bias, window)
+    return None if product is None or own is None else HalfPointwise(product, own)
+
+
 def _multiplications(weight: MemoryFormat, out: MemoryFormat) -> int:
     """Multiplications for an image of out: as many for each position as the weight has numbers."""
     return math.prod(out.shape[2:]) * math.prod(weight.shape)
@@ -123,7 +151,10 @@ def forward_by_images(
 
     def make(count: int) -> ConvolutionPiece | None:
         of_images = images_of(data, count), weight, bias, images_of(out, count), window, adds
-        kinds = pointwise_convolution, winograd_convolution, forward_by_windows, split_convolution, _forward
+        kinds = (
+            *(pointwise_convolution, winograd_convolution, forward_by_windows, split_convolution),
+            *(_forward_half, _forward),
+        )
         return next((piece for kind in kinds if (piece := kind(*of_images)) is not None), None)
 
     has_images = (True, False, True, *([] if bias is None else [False]))
@@ -138,7 +169,7 @@ def backward_data_recipe(
 
     def make(count: int) -> DataPiece | None:
         of_images = images_of(gout, count), weight, images_of(data, count), window
-        kinds = winograd_data_gradient, data_by_windows, split_data_gradient, _backward_data
+        kinds = winograd_data_gradient, data_by_windows, split_data_gradient, _data_half, _backward_data
         return next((piece for kind in kinds if (piece := kind(*of_images)) is not None), None)
 
     has_images = (True, False, True)
@@ -156,7 +187,7 @@ def backward_weight_recipe(
 
     def make(count: int) -> WeightPiece | None:
         of_images = images_of(gout, count), images_of(data, count), weight, bias, window
-        kinds = winograd_weight_gradient, weight_by_windows, short_rows_gradient, _backward_weight
+        kinds = winograd_weight_gradient, weight_by_windows, short_rows_gradient, _weight_half, _backward_weight
         return next((piece for kind in kinds if (piece := kind(*of_images)) is not None), None)
 
     has_images = (True, True, False, *([] if bias is None else [False]))
