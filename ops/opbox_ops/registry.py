@@ -17,7 +17,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -54,10 +54,12 @@ __all__ = [
     "unless",
     "unregister",
     "when",
+    "when_loaded",
 ]
 
 _ops: dict[str, Op] = {}
 _names: dict[str, Op] = {}
+_waiting: list[Callable[[], None]] = []
 _version = 0
 _homes: dict[str, str] = {}
 """The files that registered them."""
@@ -211,6 +213,17 @@ def _importing(frame: FrameType | None) -> str:
     return "" if frame is None else str(frame.f_globals.get("__name__", ""))
 
 
+def when_loaded(work: Callable[[], None]) -> None:
+    """Call `work` when all built-in operators are there, before the plug-ins come; at once where they are already.
+
+    For a file that attaches to operators of files that may be imported after it.
+    """
+    if _loaded:
+        work()
+    else:
+        _waiting.append(work)
+
+
 def _import_all() -> None:
     package = importlib.import_module(__package__)
     for module in pkgutil.walk_packages(package.__path__, f"{__package__}."):
@@ -218,6 +231,8 @@ def _import_all() -> None:
         if not module.name.startswith((f"{__package__}.backend", f"{__package__}.rtc")):
             importlib.import_module(module.name)
     methods.attach(_names.get)
+    while _waiting:
+        _waiting.pop(0)()
     for plugin in entry_points(group="opbox.ops"):
         owner = plugin.dist.name if plugin.dist is not None else plugin.value
         with loading(f"operator package {owner} (entry point {plugin.name} = {plugin.value})"):

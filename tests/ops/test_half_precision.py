@@ -87,6 +87,9 @@ CASES = {
     "group norm": Case("GroupNorm", ((2, 8, 5, 6), (4,), (4,)), {"num_groups": 4}, rounds=True),
     "instance norm": Case("InstanceNorm", ((2, 8, 5, 6), (8,), (8,))),
     "l2": Case("L2Normalization", ((20, 30),), rounds=True),
+    "mean": Case("mean", ((20, 30),), {"axis": 1}),
+    "largest": Case("max", ((20, 30),), {"axis": (0, 1)}),
+    "norm": Case("norm", ((20, 30),), {"axis": 0}, rounds=True),
     "dot": Case("dot", ((20, 30), (30, 20)), {"transpose_a": True, "transpose_b": True}),
     "max": Case("Pooling", ((2, 8, 9, 9),), {"kernel": (3, 3), "stride": (2, 2), "pool_type": "max"}),
 }

@@ -32,7 +32,8 @@ from . import test_operator_table as table
 LIBRARY = (
     *("BatchNorm", "Concat", "Convolution", "Convolution_v1", "Deconvolution", "FullyConnected", "GroupNorm"),
     *("InstanceNorm", "L2Normalization", "LRN", "LayerNorm", "Pooling", "RNN", "SliceChannel", "SoftmaxActivation"),
-    *("SoftmaxOutput", "_rnn_param_concat", "_split_v2", "batch_dot", "dot", "log_softmax", "softmax", "softmin"),
+    *("SoftmaxOutput", "_rnn_param_concat", "_split_v2", "batch_dot", "dot", "log_softmax", "max", "mean", "min"),
+    *("norm", "softmax", "softmin"),
 )
 """Operators with computes of level "library" for the CPU."""
 

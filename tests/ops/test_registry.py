@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -229,3 +230,22 @@ def test_every_operator_has_rows() -> None:
         if not registry.get(name).is_backward and not registry.get(name).get_attr("TSubgraphs") and name not in rows
     ]
     assert not lacking, f"no row in tests/cases: {', '.join(lacking)}"
+
+
+def test_what_waits_for_all_operators_runs_at_once_when_they_are_there() -> None:
+    seen: list[bool] = []
+    registry.when_loaded(lambda: seen.append(registry.find("RNN") is not None))
+    assert seen == [True]
+
+
+def test_what_waits_for_all_operators_finds_those_imported_after_it() -> None:
+    script = """if True:
+        from opbox_ops import registry
+        seen = []
+        registry.when_loaded(lambda: seen.append(registry._names.get("max") is not None))
+        assert not seen
+        registry.load()
+        print(seen)
+    """
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[True]"

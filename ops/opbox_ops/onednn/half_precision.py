@@ -42,7 +42,7 @@ _BY_LIBRARY = (
 """Operators with computes in float32 above the reference's, which take those calls alone."""
 _BY_NUMPY = _with_gradients(
     *("Deconvolution", "FullyConnected", "batch_dot", "dot", "GroupNorm", "InstanceNorm", "L2Normalization"),
-    *("softmax", "softmin", "log_softmax", "SoftmaxActivation", "SoftmaxOutput"),
+    *("softmax", "softmin", "log_softmax", "SoftmaxActivation", "SoftmaxOutput", "max", "min", "mean", "norm"),
 )
 """Operators whose reference takes many sweeps, for which NumPy converts number by number, in one thread."""
 MOST_COPIED = 1 << 13
@@ -184,7 +184,11 @@ def _attach(name: str, level: str) -> None:
         return widening.bind(p, ctx, inputs, outputs)
 
 
-for _name in _BY_LIBRARY:
-    _attach(_name, "library")
-for _name in _BY_NUMPY:
-    _attach(_name, "reference")
+def _attach_all() -> None:
+    for name in _BY_LIBRARY:
+        _attach(name, "library")
+    for name in _BY_NUMPY:
+        _attach(name, "reference")
+
+
+registry.when_loaded(_attach_all)
