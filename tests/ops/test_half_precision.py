@@ -184,6 +184,40 @@ def test_no_call_is_left_to_numpys_products(case: Case, dtype: str) -> None:
         assert levels() <= {"library"}
 
 
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("shape", [(2, 20, 1, 1), (2, 20, 9, 9)], ids=["one position", "many"])
+def test_a_layout_that_float32_does_not_take_is_none_of_16_bits(shape: tuple[int, ...], dtype: str) -> None:
+    """Deconvolution of one position is NumPy's, on arrays as they were, between others whose channels lie last."""
+    x = mx.sym.Convolution(mx.sym.Variable("data", dtype=dtype), num_filter=24, kernel=(1, 1), name="before")
+    for k in range(2):
+        x = mx.sym.Deconvolution(x, num_filter=16, kernel=(4, 4), stride=(2, 2), pad=(1, 1), name=f"up{k}")
+    x = mx.sym.mean(mx.sym.Convolution(x, num_filter=8, kernel=(1, 1), name="after"))
+    shapes, _, _ = x.infer_shape(data=shape)
+    rng, half = np.random.default_rng(0), numpy_dtype(dtype)
+    args = {n: rng.normal(size=s).astype(half) for n, s in zip(x.list_arguments(), shapes, strict=True)}
+    results = []
+    for level in (None, "reference"):
+        grads = {name: np.zeros_like(array) for name, array in args.items()}
+        reqs = dict.fromkeys(grads, "write")
+        executor = bind(
+            load(json.loads(x.tojson())),
+            args=args,
+            grads=grads,
+            grad_req=reqs,
+            backend=CPU,
+            random=CPU.random(0),
+            level=level,
+        )
+        executor.forward(is_train=True)
+        executor.backward([np.ones_like(executor.outputs[0])])
+        results.append({"out": executor.outputs[0], **grads})
+    for name, array in results[0].items():
+        expected = results[1][name].astype("f4")
+        scale = float(np.abs(expected).max())
+        # Through four layers: each rounds once more.
+        np.testing.assert_allclose(array.astype("f4"), expected, rtol=8 * ULP[dtype], atol=8 * ULP[dtype] * scale)
+
+
 def network(dtype: str) -> Any:
     x = mx.sym.Cast(mx.sym.Variable("data"), dtype=dtype)
     for k in range(2):

@@ -18,6 +18,8 @@ from typing import Any
 
 import numpy as np
 
+from opbox_protocol.errors import UnsupportedError
+
 from .. import registry
 from ..bound_calls import as_one
 from ..compute import LEVELS, Array, Arrays, ArraySpec, CallSpec, Compute, OpContext, OpReq, Outputs, Reusable, Temp
@@ -86,7 +88,10 @@ class _Widening:
         if any(_is_half(call.inputs[i]) for i in self.op.aux_indices(p)):
             return None
         wide = _widened(call)
-        compute = self.op.choose(p, wide)
+        try:
+            compute = self.op.choose(p, wide)
+        except UnsupportedError:
+            return None  # a layout that none of them takes
         return (wide, compute) if compute.rank >= LEVELS.index(self.level) else None
 
     def accepts(self, p: Any, call: CallSpec) -> bool:
