@@ -82,9 +82,9 @@ def _halves(call: CallSpec, products: Sequence[ProductSizes]) -> list[HalfProduc
     if not call.plain or {dtype.name for dtype in types} != {"bfloat16"}:
         return None
     dtype = types.pop()
-    found = [half_product(dtype, (s.rows, s.terms, s.columns), False, s.transposed, s.batch) for s in products]
-    taken = [product for product in found if product is not None]
-    return taken if len(taken) == len(found) else None
+    recipes = [half_product(dtype, (s.rows, s.terms, s.columns), False, s.transposed, s.batch) for s in products]
+    taken = [recipe for recipe in recipes if recipe is not None]
+    return taken if len(taken) == len(recipes) else None
 
 
 def _of_forward(p: DotParams, call: CallSpec) -> list[HalfProduct] | None:
